@@ -1,0 +1,199 @@
+//! Range asymmetric numeral systems (Duda 2013) with static frequencies, four interleaved states (Giesen 2014).
+//!
+//! A state stays in `[2^16, 2^32)` and is renormalised by one 16-bit word. Symbol i belongs to state i mod 4. Coding runs
+//! backwards from four states of 2^16, so a decoder that ends on any other state has read something else.
+
+use super::table::{PRECISION, TOTAL, Table};
+use crate::Error;
+use crate::wire::{Reader, Writer};
+
+const LANES: usize = 4;
+const FLOOR: u32 = 1 << 16;
+const STATE_BYTES: usize = LANES * 4;
+
+/// Appends the table and the coded symbols if that takes fewer than `limit` bytes; returns whether it did.
+pub(super) fn encode(symbols: &[u8], counts: &[u64; 256], limit: usize, out: &mut Vec<u8>) -> bool {
+    let table = Table::new(counts);
+    if table.cost(counts) / 8.0 + STATE_BYTES as f64 > limit as f64 {
+        return false;
+    }
+    let start = out.len();
+    table.write(&mut Writer(out));
+    let (states, words) = code(symbols, &table);
+    if out.len() - start + STATE_BYTES + words.len() * 2 >= limit {
+        out.truncate(start);
+        return false;
+    }
+    let mut writer = Writer(out);
+    states.iter().for_each(|&state| writer.u32(state));
+    words.iter().rev().for_each(|&word| writer.u16(word));
+    true
+}
+
+/// States and words, the last word first in line for the decoder.
+#[inline(never)]
+fn code(symbols: &[u8], table: &Table) -> ([u32; LANES], Vec<u16>) {
+    let starts = table.starts();
+    let mut states = [FLOOR; LANES];
+    let mut words = Vec::with_capacity(symbols.len() / 2);
+    for (at, &symbol) in symbols.iter().enumerate().rev() {
+        let state = &mut states[at % LANES];
+        let freq = u32::from(table.freqs[usize::from(symbol)]);
+        if u64::from(*state) >= u64::from(freq) << (32 - PRECISION) {
+            words.push(*state as u16);
+            *state >>= 16;
+        }
+        *state = ((*state / freq) << PRECISION) + *state % freq + u32::from(starts[usize::from(symbol)]);
+    }
+    (states, words)
+}
+
+/// Takes symbols from the front of coded bytes; past their end it makes some up, which [`Decoder::finish`] reports.
+#[derive(Debug)]
+pub(super) struct Decoder<'a> {
+    slots: Box<[Slot]>,
+    states: [u32; LANES],
+    words: &'a [[u8; 2]],
+    next: usize,
+    lane: usize,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    freq: u16,
+    offset: u16,
+    symbol: u8,
+}
+
+impl<'a> Decoder<'a> {
+    /// Opens `bytes`, symbols below `1 << width`.
+    pub(super) fn new(bytes: &'a [u8], width: u32) -> Result<Self, Error> {
+        let mut reader = Reader::new(bytes);
+        let table = Table::read(&mut reader, width)?;
+        let mut states = [0; LANES];
+        for state in &mut states {
+            *state = reader.u32("rans state")?;
+            if *state < FLOOR {
+                return Err(reader.corrupt("rans state"));
+            }
+        }
+        let (words, odd) = bytes[reader.offset()..].as_chunks();
+        if !odd.is_empty() {
+            return Err(reader.corrupt("rans words"));
+        }
+        Ok(Self { slots: slots(&table), states, words, next: 0, lane: 0 })
+    }
+
+    /// Fills `out` with the next symbols.
+    #[inline(never)]
+    pub(super) fn read(&mut self, out: &mut [u8]) {
+        let aligned = (LANES - self.lane) % LANES;
+        let (head, rest) = out.split_at_mut(aligned.min(out.len()));
+        let (groups, tail) = rest.as_chunks_mut::<LANES>();
+        head.iter_mut().for_each(|symbol| *symbol = self.single());
+        let slots: &[Slot; TOTAL as usize] = self.slots.as_ref().try_into().expect("one slot for each of the total");
+        let (mut states, mut next) = (self.states, self.next);
+        for group in groups {
+            for (state, symbol) in states.iter_mut().zip(group) {
+                *symbol = step(state, slots, self.words, &mut next);
+            }
+        }
+        (self.states, self.next) = (states, next);
+        tail.iter_mut().for_each(|symbol| *symbol = self.single());
+    }
+
+    /// Whether all words were used and coding began here.
+    pub(super) fn finish(&self) -> bool {
+        self.next == self.words.len() && self.states == [FLOOR; LANES]
+    }
+
+    fn single(&mut self) -> u8 {
+        let slots = self.slots.as_ref().try_into().expect("one slot for each of the total");
+        let symbol = step(&mut self.states[self.lane], slots, self.words, &mut self.next);
+        self.lane = (self.lane + 1) % LANES;
+        symbol
+    }
+}
+
+#[inline(always)]
+fn step(state: &mut u32, slots: &[Slot; TOTAL as usize], words: &[[u8; 2]], next: &mut usize) -> u8 {
+    let slot = slots[(*state % TOTAL) as usize];
+    *state = u32::from(slot.freq) * (*state >> PRECISION) + u32::from(slot.offset);
+    if *state < FLOOR {
+        let word = words.get(*next).copied().unwrap_or_default();
+        *state = *state << 16 | u32::from(u16::from_le_bytes(word));
+        *next += 1;
+    }
+    slot.symbol
+}
+
+fn slots(table: &Table) -> Box<[Slot]> {
+    let mut slots = Vec::with_capacity(TOTAL as usize);
+    for (symbol, &freq) in (0..=255).zip(&table.freqs) {
+        slots.extend((0..freq).map(|offset| Slot { freq, offset, symbol }));
+    }
+    slots.into_boxed_slice()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::table::{entropy, histogram};
+    use super::*;
+    use crate::rng::Draws;
+
+    fn geometric(count: usize, width: u32) -> Vec<u8> {
+        let draws = Draws::new(1, 0);
+        (0..count).map(|i| draws.bits(i).trailing_zeros().min((1 << width) - 1) as u8).collect()
+    }
+
+    #[test]
+    fn round_trips_in_any_portions() {
+        for count in [1, 2, 3, 4, 5, 100, 4095, 20_001] {
+            let symbols = geometric(count, 4);
+            let mut bytes = Vec::new();
+            assert!(encode(&symbols, &histogram(&symbols), usize::MAX, &mut bytes));
+            for portion in [1, 3, 4, 1000, 4096] {
+                let mut decoder = Decoder::new(&bytes, 4).unwrap();
+                let mut out = vec![0; count];
+                out.chunks_mut(portion).for_each(|part| decoder.read(part));
+                assert_eq!(out, symbols);
+                assert!(decoder.finish());
+            }
+        }
+    }
+
+    #[test]
+    fn one_symbol_takes_no_words() {
+        let symbols = vec![3; 1_000_000];
+        let mut bytes = Vec::new();
+        assert!(encode(&symbols, &histogram(&symbols), 100, &mut bytes));
+        assert!(bytes.len() <= 21, "{}", bytes.len());
+    }
+
+    #[test]
+    fn size_is_within_two_percent_of_the_bound() {
+        let symbols = geometric(10_000, 4);
+        let counts = histogram(&symbols);
+        let mut bytes = Vec::new();
+        encode(&symbols, &counts, usize::MAX, &mut bytes);
+        assert!((bytes.len() as f64) < entropy(&counts) / 8.0 * 1.02 + 32.0);
+    }
+
+    #[test]
+    fn missing_extra_and_changed_words_are_noticed() {
+        let symbols = geometric(1000, 4);
+        let mut bytes = Vec::new();
+        encode(&symbols, &histogram(&symbols), usize::MAX, &mut bytes);
+        let ends_well = |bytes: &[u8]| {
+            Decoder::new(bytes, 4).is_ok_and(|mut decoder| {
+                decoder.read(&mut [0; 1000]);
+                decoder.finish()
+            })
+        };
+        assert!(ends_well(&bytes));
+        assert!(!ends_well(&bytes[..bytes.len() - 2]));
+        assert!(!ends_well(&[bytes.as_slice(), &[0, 0]].concat()));
+        bytes.swap(40, 41);
+        assert!(!ends_well(&bytes));
+    }
+}

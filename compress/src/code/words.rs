@@ -1,0 +1,99 @@
+//! Words of several bytes: as they are under pack, one plane a byte under rANS, so that exponents are coded apart from
+//! mantissas.
+
+use super::{Code, SymbolPlane, Symbols, encode_symbols};
+use crate::Error;
+use crate::wire::Reader;
+
+/// Appends little-endian `words`; returns the bytes they could not go below.
+pub(crate) fn encode_words<const W: usize>(
+    words: impl ExactSizeIterator<Item = [u8; W]> + Clone,
+    code: Code,
+    out: &mut Vec<u8>,
+) -> f64 {
+    match code {
+        Code::Pack => {
+            let bytes = words.len() * W;
+            out.reserve(bytes);
+            words.for_each(|word| out.extend_from_slice(&word));
+            bytes as f64
+        }
+        Code::Rans => (0..W)
+            .map(|place| {
+                let plane: Vec<u8> = words.clone().map(|word| word[place]).collect();
+                encode_symbols(&plane, 8, code, out)
+            })
+            .sum(),
+    }
+}
+
+/// Words, not decoded yet.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum WordPlane<'a, const W: usize> {
+    Whole(&'a [[u8; W]]),
+    Planes([SymbolPlane<'a>; W]),
+}
+
+impl<'a, const W: usize> WordPlane<'a, W> {
+    /// Takes `count` words from the front of `reader`.
+    pub(crate) fn read(reader: &mut Reader<'a>, count: usize, code: Code) -> Result<Self, Error> {
+        match code {
+            Code::Pack => {
+                let bytes = count.checked_mul(W).ok_or_else(|| reader.corrupt("values"))?;
+                Ok(Self::Whole(reader.take(bytes, "values")?.as_chunks().0))
+            }
+            Code::Rans => {
+                let first = SymbolPlane::read(reader, count, 8, code)?;
+                let mut planes = [first; W];
+                for plane in &mut planes[1..] {
+                    *plane = SymbolPlane::read(reader, count, 8, code)?;
+                }
+                Ok(Self::Planes(planes))
+            }
+        }
+    }
+
+    pub(crate) fn open(&self) -> Result<Words<'a, W>, Error> {
+        Ok(match self {
+            Self::Whole(words) => Words::Whole(words),
+            Self::Planes(planes) => Words::Planes(planes.iter().map(SymbolPlane::open).collect::<Result<_, _>>()?),
+        })
+    }
+}
+
+/// Takes words from the front.
+#[derive(Debug)]
+pub(crate) enum Words<'a, const W: usize> {
+    Whole(&'a [[u8; W]]),
+    Planes(Vec<Symbols<'a>>),
+}
+
+impl<const W: usize> Words<'_, W> {
+    /// Fills `out` with the next words; in all no more than were read for.
+    pub(crate) fn read(&mut self, out: &mut [[u8; W]]) {
+        match self {
+            Self::Whole(words) => {
+                let (now, rest) = words.split_at(out.len());
+                out.copy_from_slice(now);
+                *words = rest;
+            }
+            Self::Planes(planes) => {
+                let mut bytes = [0; 1024];
+                for part in out.chunks_mut(bytes.len()) {
+                    for (place, plane) in planes.iter_mut().enumerate() {
+                        plane.read(&mut bytes[..part.len()]);
+                        part.iter_mut().zip(&bytes).for_each(|(word, &byte)| word[place] = byte);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Succeeds if exactly the words that were read were held.
+    pub(crate) fn finish(&self) -> Result<(), Error> {
+        match self {
+            Self::Whole(_) => Ok(()),
+            Self::Planes(planes) => planes.iter().try_for_each(Symbols::finish),
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! Values as they are.
+
+use super::Size;
+use crate::Error;
+use crate::code::{Code, WordPlane, Words, encode_words};
+use crate::wire::{Reader, Writer};
+
+pub(super) fn encode(values: &[f32], code: Code, out: &mut Vec<u8>) -> Size {
+    let plain = values.len() as u64 * 4;
+    let bound = match code {
+        Code::Pack => {
+            Writer(out).f32s(values);
+            plain as f64
+        }
+        Code::Rans => encode_words(values.iter().map(|value| value.to_le_bytes()), code, out),
+    };
+    Size { plain, bound }
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Plane<'a>(WordPlane<'a, 4>);
+
+impl<'a> Plane<'a> {
+    pub(super) fn read(reader: &mut Reader<'a>, count: usize, code: Code) -> Result<Self, Error> {
+        WordPlane::read(reader, count, code).map(Self)
+    }
+
+    pub(super) fn open(&self) -> Result<Values<'a>, Error> {
+        self.0.open().map(Values)
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Values<'a>(Words<'a, 4>);
+
+impl Values<'_> {
+    pub(super) fn read(&mut self, out: &mut [f32]) {
+        let mut words = [[0; 4]; 1024];
+        for part in out.chunks_mut(words.len()) {
+            let words = &mut words[..part.len()];
+            self.0.read(words);
+            part.iter_mut().zip(words).for_each(|(value, word)| *value = f32::from_le_bytes(*word));
+        }
+    }
+
+    pub(super) fn finish(&self) -> Result<(), Error> {
+        self.0.finish()
+    }
+}

@@ -1,0 +1,107 @@
+//! Sixteen-bit floats times a power of two.
+//!
+//! The planes are one signed byte, the exponent of that power, and the binary16 words. The exponent takes the largest
+//! magnitude to `[2^14, 2^15)`: no value overflows, and small updates do not sink into subnormals.
+
+use ::half::f16;
+use ::half::slice::HalfFloatSliceExt;
+
+use super::{Size, largest};
+use crate::Error;
+use crate::code::{Code, WordPlane, Words, encode_words};
+use crate::wire::{Reader, Writer};
+
+const BLOCK: usize = 1024;
+/// Exponents for which `2^e` and `2^-e` are normal floats.
+const LOWEST: i32 = -126;
+const HIGHEST: i32 = 113;
+
+pub(super) fn encode(values: &[f32], code: Code, out: &mut Vec<u8>) -> Size {
+    let exponent = exponent(largest(values));
+    Writer(out).u8(exponent as u8);
+    let factor = power(-i32::from(exponent));
+    let mut halves = Vec::with_capacity(values.len());
+    let (mut scaled, mut block) = ([0.0; BLOCK], [f16::ZERO; BLOCK]);
+    for part in values.chunks(BLOCK) {
+        let (scaled, block) = (&mut scaled[..part.len()], &mut block[..part.len()]);
+        scaled.iter_mut().zip(part).for_each(|(scaled, value)| *scaled = value * factor);
+        block.convert_from_f32_slice(scaled);
+        halves.extend_from_slice(block);
+    }
+    let bound = encode_words(halves.iter().map(|half| half.to_le_bytes()), code, out);
+    Size { plain: 1 + values.len() as u64 * 2, bound: 1.0 + bound }
+}
+
+fn exponent(largest: f32) -> i8 {
+    let unbiased = (largest.to_bits() >> 23) as i32 - 127;
+    (unbiased - 14).clamp(LOWEST, HIGHEST) as i8
+}
+
+/// `2^exponent`. Range: -126 to 127.
+fn power(exponent: i32) -> f32 {
+    f32::from_bits(((exponent + 127) as u32) << 23)
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Plane<'a> {
+    factor: f32,
+    words: WordPlane<'a, 2>,
+}
+
+impl<'a> Plane<'a> {
+    pub(super) fn read(reader: &mut Reader<'a>, count: usize, code: Code) -> Result<Self, Error> {
+        let exponent = i32::from(reader.u8("half exponent")? as i8);
+        if !(LOWEST..=HIGHEST).contains(&exponent) {
+            return Err(reader.corrupt("half exponent"));
+        }
+        Ok(Self { factor: power(exponent), words: WordPlane::read(reader, count, code)? })
+    }
+
+    pub(super) fn open(&self) -> Result<Values<'a>, Error> {
+        Ok(Values { factor: self.factor, words: self.words.open()? })
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Values<'a> {
+    factor: f32,
+    words: Words<'a, 2>,
+}
+
+impl Values<'_> {
+    pub(super) fn read(&mut self, out: &mut [f32]) {
+        let (mut words, mut halves) = ([[0; 2]; BLOCK], [f16::ZERO; BLOCK]);
+        for part in out.chunks_mut(BLOCK) {
+            let (words, halves) = (&mut words[..part.len()], &mut halves[..part.len()]);
+            self.words.read(words);
+            halves.iter_mut().zip(words).for_each(|(half, word)| *half = f16::from_le_bytes(*word));
+            halves.convert_to_f32_slice(part);
+            part.iter_mut().for_each(|value| *value *= self.factor);
+        }
+    }
+
+    pub(super) fn finish(&self) -> Result<(), Error> {
+        self.words.finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_range_keeps_eleven_bits() {
+        for scale in [f32::MIN_POSITIVE, 1e-30, 1e-6, 1.0, 1e30, f32::MAX] {
+            let values = [scale, -scale / 3.0, scale / 1000.0, 0.0];
+            let mut bytes = Vec::new();
+            encode(&values, Code::Pack, &mut bytes);
+            let plane = Plane::read(&mut Reader::new(&bytes), 4, Code::Pack).unwrap();
+            let mut out = [0.0; 4];
+            plane.open().unwrap().read(&mut out);
+            for (value, out) in values.iter().zip(out) {
+                let step = (value.abs() / 2048.0).max(f32::MIN_POSITIVE / 16.0);
+                assert!((value - out).abs() <= step, "{value:e} became {out:e}");
+            }
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! One encoded tensor: its recipe, then its planes. Here the three slots are put one after the other, and undone.
+
+use crate::Error;
+use crate::code::{Code, IndexPlane, encode_indices, support_bound};
+use crate::encoder::Stages;
+use crate::quantize::{QuantizeSpec, ValuePlane};
+use crate::recipe::Recipe;
+use crate::reduce::Reduce;
+use crate::rng::Draws;
+use crate::spec::Method;
+use crate::wire::{Reader, Writer};
+
+/// Values decoded at a time.
+const BLOCK: usize = 4096;
+
+/// Appends the section of `values`, which are finite and not empty.
+pub(crate) fn encode(values: &[f32], method: &Method, draws: Draws, out: &mut Vec<u8>) -> Stages {
+    let start = out.len();
+    let stages = encode_as(values, method, draws, out);
+    let exact = 1 + values.len() * 4;
+    if out.len() - start <= exact {
+        return stages;
+    }
+    out.truncate(start);
+    encode_as(values, &Method::default(), draws, out)
+}
+
+fn encode_as(values: &[f32], method: &Method, draws: Draws, out: &mut Vec<u8>) -> Stages {
+    let start = out.len();
+    let support = support(values, method);
+    let gathered: Option<Vec<f32>> =
+        support.as_ref().map(|support| support.iter().map(|&index| values[index as usize]).collect());
+    let kept = gathered.as_deref().unwrap_or(values);
+    let reduce = support.as_ref().map_or(Reduce::Keep, |support| Reduce::TopK { k: support.len() as u32 });
+    Recipe { reduce, quantize: method.quantize.recipe(), code: method.code }.write(&mut Writer(out));
+
+    let mut stages = Stages { fp32: values.len() as u64 * 4, ..Stages::default() };
+    if let Some(support) = &support {
+        stages.reduced = support.len() as u64 * 4;
+        stages.bound = support_bound(values.len(), support.len()) / 8.0;
+    }
+    stages.quantized = stages.reduced;
+    stages.reduced += kept.len() as u64 * 4;
+    if !kept.is_empty() {
+        if let Some(support) = &support {
+            encode_indices(support, method.code, out);
+        }
+        let size = method.quantize.encode(kept, method.code, draws, out);
+        stages.quantized += size.plain;
+        stages.bound += size.bound;
+    }
+    stages.coded = (out.len() - start) as u64;
+    stages
+}
+
+/// Indices of the values to send. A tensor of zeros is an empty support, whatever was asked, unless it was to be sent
+/// as fp32 FedAvg sends it.
+fn support(values: &[f32], method: &Method) -> Option<Vec<u32>> {
+    let plain = method.quantize == QuantizeSpec::Exact && method.code == Code::Pack;
+    if !plain && values.iter().all(|value| value.to_bits() == 0) {
+        return Some(Vec::new());
+    }
+    method.reduce.support(values)
+}
+
+/// Where decoded values go.
+pub(crate) trait Sink {
+    /// Takes the values at `start..start + values.len()`.
+    fn dense(&mut self, start: usize, values: &[f32]);
+
+    /// Takes the values at `indices`, which are ascending; both slices have one length.
+    fn sparse(&mut self, indices: &[u32], values: &[f32]);
+}
+
+/// One tensor of a frame, its planes found but not decoded.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Section<'a> {
+    recipe: Recipe,
+    len: usize,
+    bytes: PlaneBytes,
+    planes: Option<(Option<IndexPlane<'a>>, ValuePlane<'a>)>,
+}
+
+/// Bytes of one section by what they are for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PlaneBytes {
+    /// The recipe.
+    pub recipe: usize,
+    /// The indices.
+    pub indices: usize,
+    /// The scales.
+    pub scales: usize,
+    /// The values.
+    pub values: usize,
+}
+
+impl PlaneBytes {
+    /// The whole section.
+    pub fn total(&self) -> usize {
+        self.recipe + self.indices + self.scales + self.values
+    }
+}
+
+impl<'a> Section<'a> {
+    /// Takes the section of a tensor of `len` values from the front of `reader`.
+    pub(crate) fn read(reader: &mut Reader<'a>, len: usize) -> Result<Self, Error> {
+        let start = reader.offset();
+        let recipe = Recipe::read(reader, len)?;
+        let mut bytes = PlaneBytes { recipe: reader.offset() - start, ..PlaneBytes::default() };
+        let count = recipe.count(len);
+        if count == 0 {
+            return Ok(Self { recipe, len, bytes, planes: None });
+        }
+        let start = reader.offset();
+        let indices = match recipe.reduce {
+            Reduce::Keep => None,
+            Reduce::TopK { .. } => Some(IndexPlane::read(reader, count, len)?),
+        };
+        bytes.indices = reader.offset() - start;
+        let start = reader.offset();
+        let values = ValuePlane::read(reader, count, recipe.quantize, recipe.code)?;
+        bytes.scales = values.scale_bytes();
+        bytes.values = reader.offset() - start - bytes.scales;
+        Ok(Self { recipe, len, bytes, planes: Some((indices, values)) })
+    }
+
+    pub(crate) fn recipe(&self) -> Recipe {
+        self.recipe
+    }
+
+    pub(crate) fn bytes(&self) -> PlaneBytes {
+        self.bytes
+    }
+
+    /// Decodes block by block into `sink`, each value finite.
+    pub(crate) fn decode(&self, sink: &mut impl Sink) -> Result<(), Error> {
+        let Some((indices, values)) = &self.planes else { return Ok(()) };
+        let mut values = values.open()?;
+        let mut indices = indices.as_ref().map(IndexPlane::open).transpose()?;
+        let (mut buffer, mut places) = ([0.0; BLOCK], [0; BLOCK]);
+        let count = self.recipe.count(self.len);
+        for start in (0..count).step_by(BLOCK) {
+            let block = &mut buffer[..BLOCK.min(count - start)];
+            values.read(block)?;
+            if !all_finite(block) {
+                return Err(Error::NotFinite("decoded value".to_owned()));
+            }
+            match &mut indices {
+                None => sink.dense(start, block),
+                Some(indices) => {
+                    let places = &mut places[..block.len()];
+                    indices.read(places)?;
+                    sink.sparse(places, block);
+                }
+            }
+        }
+        indices.map_or(Ok(()), |indices| indices.finish())?;
+        values.finish()
+    }
+}
+
+/// Whether no value is NaN or infinite.
+pub(crate) fn all_finite(values: &[f32]) -> bool {
+    const INFINITY: u32 = f32::INFINITY.to_bits();
+    values.iter().fold(0, |most, value| (value.to_bits() & 0x7fff_ffff).max(most)) < INFINITY
+}

@@ -1,0 +1,30 @@
+//! A whole model in one frame.
+
+use crate::frame::{OVERHEAD, seal};
+use crate::recipe::Recipe;
+use crate::section::all_finite;
+use crate::wire::Writer;
+use crate::{Error, FrameHeader, FrameKind, Layout};
+
+/// The frame of model `version` with all its `values`, which [`crate::Frame::decode`] gives back bit for bit.
+/// Shapes: `values: [layout.len()]`.
+///
+/// # Errors
+/// `Usage` if `values` has another length, `NotFinite` if it holds NaN or infinity.
+pub fn snapshot(layout: &Layout, values: &[f32], version: u64) -> Result<Vec<u8>, Error> {
+    if values.len() != layout.len() {
+        return Err(Error::Usage(format!("{} values for a layout of {}", values.len(), layout.len())));
+    }
+    if !all_finite(values) {
+        return Err(Error::NotFinite("value of the model".to_owned()));
+    }
+    let mut frame = Vec::with_capacity(OVERHEAD + layout.tensors().len() + values.len() * 4);
+    FrameHeader { kind: FrameKind::Snapshot, round: version, seed: 0 }.write(layout, &mut frame);
+    for tensor in layout.tensors() {
+        let mut writer = Writer(&mut frame);
+        Recipe::EXACT.write(&mut writer);
+        writer.f32s(&values[tensor.offset..tensor.offset + tensor.len]);
+    }
+    seal(0, &mut frame);
+    Ok(frame)
+}

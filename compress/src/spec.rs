@@ -1,0 +1,164 @@
+//! What the user asks for: the `[compression.uplink]` and `[compression.downlink]` tables of a run.
+
+mod memory;
+mod when;
+
+pub use memory::{Decay, Memory};
+pub use when::When;
+
+use serde::{Deserialize, Serialize};
+
+use crate::Tensor;
+use crate::code::Code;
+use crate::quantize::{QuantizeSpec, Rounding, Uniform};
+use crate::reduce::{Density, ReduceSpec};
+
+/// Codec for one direction of a run.
+///
+/// ```
+/// let spec: fl_compress::Spec = toml::from_str(r#"
+///     memory  = "error-feedback"            # or "none", or { error-feedback = { decay = 0.95 } }
+///     default = { reduce = { top_k = 0.01 }, quantize = { uniform = 4 }, code = "rans" }
+///     [[rules]]                             # the first rule that holds for a tensor replaces the default
+///     when = { max_len = 1024 }             # also min_len, min_dims, max_dims, name = "*.bias"
+///     use  = { reduce = "keep", quantize = "half", code = "pack" }
+/// "#)?;
+/// assert_eq!(spec.rules.len(), 1);
+/// # Ok::<(), toml::de::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default = "Spec::exact")]
+pub struct Spec {
+    /// What is carried from round to round.
+    pub memory: Memory,
+    /// Codec of tensors for which no rule holds.
+    pub default: Method,
+    /// Exceptions; the first that holds for a tensor is taken.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<Rule>,
+}
+
+/// Codec of one tensor: a choice for each of the three slots, by default its first.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Method {
+    /// Which values are sent: `"keep"` or `{ top_k = 0.01 }`.
+    pub reduce: ReduceSpec,
+    /// With what precision: `"exact"`, `"half"`, `{ uniform = 4 }` or `{ uniform = { bits = 4, .. } }`.
+    pub quantize: QuantizeSpec,
+    /// How they become bytes: `"pack"` or `"rans"`.
+    pub code: Code,
+}
+
+/// A codec for the tensors that fulfil a condition.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rule {
+    /// The condition.
+    pub when: When,
+    /// The codec.
+    #[serde(rename = "use")]
+    pub method: Method,
+}
+
+impl Spec {
+    /// Every value, bit for bit, no memory: what fp32 FedAvg sends.
+    pub fn exact() -> Self {
+        Self { memory: Memory::None, default: Method::default(), rules: Vec::new() }
+    }
+
+    /// The codec of `tensor`.
+    pub fn method(&self, tensor: &Tensor) -> &Method {
+        self.rules.iter().find(|rule| rule.when.holds(tensor)).map_or(&self.default, |rule| &rule.method)
+    }
+}
+
+impl Default for Spec {
+    /// The largest twentieth of each tensor in 4 bits with error feedback; small vectors whole, in 16 bits.
+    fn default() -> Self {
+        let density = Density::new(0.05).expect("0.05 is in (0, 1]");
+        let uniform = Uniform::new(4, Rounding::Nearest, 1024).expect("4 bits and 1024 values are in range");
+        Self {
+            memory: Memory::default(),
+            default: Method {
+                reduce: ReduceSpec::TopK(density),
+                quantize: QuantizeSpec::Uniform(uniform),
+                code: Code::Rans,
+            },
+            rules: vec![Rule {
+                when: When { max_len: Some(1024), max_dims: Some(1), ..When::default() },
+                method: Method { reduce: ReduceSpec::Keep, quantize: QuantizeSpec::Half, code: Code::Pack },
+            }],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Layout;
+
+    fn refusal(text: &str) -> String {
+        toml::from_str::<Spec>(text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn every_form_parses_and_round_trips() {
+        for text in [
+            "",
+            "memory = 'none'",
+            "memory = 'error-feedback'",
+            "memory = { error-feedback = { decay = 0.95 } }",
+            "default = {}",
+            "default = { reduce = { top_k = 1 }, quantize = 'half', code = 'rans' }",
+            "default = { quantize = { uniform = 8 } }",
+            "default = { quantize = { uniform = { bits = 1, rounding = 'stochastic', block = 64 } } }",
+            "rules = [{ when = { min_len = 2, max_len = 9, min_dims = 1, max_dims = 2, name = '*.bias' }, use = {} }]",
+        ] {
+            let spec: Spec = toml::from_str(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+            assert_eq!(toml::from_str::<Spec>(&toml::to_string(&spec).unwrap()), Ok(spec), "{text}");
+        }
+        let spec = Spec::default();
+        assert_eq!(toml::from_str::<Spec>(&toml::to_string(&spec).unwrap()), Ok(spec));
+        assert_eq!(toml::from_str::<Spec>(""), Ok(Spec::exact()));
+    }
+
+    #[test]
+    fn refusals_say_what_was_expected() {
+        for (text, expected) in [
+            ("defualt = {}", "unknown field `defualt`"),
+            ("default = { reduce = { top_k = 0 } }", "a density is above 0 and at most 1, not 0"),
+            ("default = { reduce = { top_k = 1.5 } }", "a density is above 0 and at most 1, not 1.5"),
+            ("default = { reduce = 'topk' }", "`keep` or `top_k`"),
+            ("default = { quantize = { uniform = 9 } }", "uniform takes 1 to 8 bits, not 9"),
+            ("default = { quantize = { uniform = -1 } }", "uniform takes 1 to 8 bits"),
+            ("default = { quantize = { uniform = 'four' } }", "a number of bits from 1 to 8, or { bits"),
+            ("default = { quantize = { uniform = { bits = 4, block = 100 } } }", "a power of two from 16 to 65536"),
+            ("default = { quantize = { uniform = { bits = 4, size = 1 } } }", "unknown field `size`"),
+            ("default = { code = 'zip' }", "`pack` or `rans`"),
+            ("memory = 'momentum'", "\"none\", \"error-feedback\" or { error-feedback"),
+            ("memory = { error-feedback = { decay = 0 } }", "a decay is above 0 and at most 1"),
+            ("memory = { error-feedback = { decoy = 1 } }", "unknown field `decoy`"),
+            ("rules = [{ when = { max_size = 3 }, use = {} }]", "unknown field `max_size`"),
+            ("rules = [{ use = {} }]", "missing field `when`"),
+        ] {
+            let refusal = refusal(text);
+            assert!(refusal.contains(expected), "{text}\n{refusal}");
+        }
+    }
+
+    #[test]
+    fn the_first_rule_that_holds_wins() {
+        let spec: Spec = toml::from_str(
+            "default = { code = 'rans' }
+             rules = [
+                 { when = { name = '*.bias' }, use = { quantize = 'half' } },
+                 { when = { max_len = 10 }, use = { reduce = { top_k = 0.5 } } },
+             ]",
+        )
+        .unwrap();
+        let layout = Layout::new([("a.bias", vec![4]), ("b", vec![2, 5]), ("c", vec![11])]).unwrap();
+        let methods: Vec<&Method> = layout.tensors().iter().map(|tensor| spec.method(tensor)).collect();
+        assert_eq!(methods, [&spec.rules[0].method, &spec.rules[1].method, &spec.default]);
+    }
+}

@@ -1,0 +1,75 @@
+//! For which tensors a rule holds.
+
+use serde::{Deserialize, Serialize};
+
+use crate::Tensor;
+
+/// A condition on a tensor; all that is given must hold.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct When {
+    /// Least number of values.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_len: Option<usize>,
+    /// Largest number of values.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_len: Option<usize>,
+    /// Least number of dimensions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_dims: Option<usize>,
+    /// Largest number of dimensions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_dims: Option<usize>,
+    /// The name, `*` standing for any characters.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
+
+impl When {
+    /// Whether `tensor` fulfils every condition.
+    pub fn holds(&self, tensor: &Tensor) -> bool {
+        let within = |value, min: Option<usize>, max: Option<usize>| {
+            min.is_none_or(|min| value >= min) && max.is_none_or(|max| value <= max)
+        };
+        within(tensor.len, self.min_len, self.max_len)
+            && within(tensor.shape.len(), self.min_dims, self.max_dims)
+            && self.name.as_ref().is_none_or(|pattern| matches(pattern, &tensor.name))
+    }
+}
+
+/// Whether `name` is `pattern` with each `*` replaced by some text: the parts between stars are found from the left, the
+/// last one at the end.
+fn matches(pattern: &str, name: &str) -> bool {
+    let Some((first, rest)) = pattern.split_once('*') else { return pattern == name };
+    let Some(mut name) = name.strip_prefix(first) else { return false };
+    let (middle, last) = rest.rsplit_once('*').unwrap_or(("", rest));
+    for part in middle.split('*') {
+        let Some(at) = name.find(part) else { return false };
+        name = &name[at + part.len()..];
+    }
+    name.ends_with(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::matches;
+
+    #[test]
+    fn stars_stand_for_any_text() {
+        for (pattern, name) in [
+            ("a", "a"),
+            ("*", ""),
+            ("*", "any.thing"),
+            ("*.bias", "conv1.bias"),
+            ("conv*.weight", "conv12.weight"),
+            ("a*b*c", "a-bb-cc"),
+            ("**", "x"),
+            ("layer.*.*.bias", "layer.0.fc.bias"),
+        ] {
+            assert!(matches(pattern, name), "{pattern} {name}");
+        }
+        for (pattern, name) in [("a", "ab"), ("*.bias", "bias"), ("a*a", "a"), ("a*b*c", "acb"), ("", "x"), ("*b*", "acd")] {
+            assert!(!matches(pattern, name), "{pattern} {name}");
+        }
+    }
+}

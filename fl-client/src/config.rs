@@ -1,0 +1,97 @@
+//! What a client needs to know to take part: where, as whom, and where its state lies.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fl_proto::{Issued, Meter};
+use tokio::sync::Semaphore;
+
+/// Deployment facts of one client. What is trained, and how, comes from the server's run.
+#[derive(Debug, Clone)]
+pub struct ClientConfig {
+    /// `host:port` of the server.
+    pub server: String,
+    /// Certificate of the federation's authority, PEM.
+    pub authority: String,
+    /// The client's certificate and key, PEM.
+    pub own: Issued,
+    /// Folder of the client's state; made if missing, used by one client at a time.
+    pub state: PathBuf,
+    /// Whether the state survives power loss (fsync); without, it survives the death of the process.
+    pub sync: bool,
+    /// The model is kept on disk after every so many versions, to save a download after a restart; 0 for only at a
+    /// graceful stop.
+    pub keep_model_every: u64,
+    /// How soon to come back after a break.
+    pub backoff: Backoff,
+    /// Give up after so long without a server; `None` for never.
+    pub give_up_after: Option<Duration>,
+    /// Whether to return when the run is over; otherwise the client waits for the next run.
+    pub exit_when_done: bool,
+    /// Permits for learners at work, shared by the clients of one process.
+    pub gate: Arc<Semaphore>,
+    /// Counts the bytes on the client's sockets.
+    pub meter: Arc<Meter>,
+}
+
+impl ClientConfig {
+    /// The defaults, with the facts that have none.
+    pub fn new(server: impl Into<String>, authority: impl Into<String>, own: Issued, state: impl Into<PathBuf>) -> Self {
+        Self {
+            server: server.into(),
+            authority: authority.into(),
+            own,
+            state: state.into(),
+            sync: true,
+            keep_model_every: 10,
+            backoff: Backoff::default(),
+            give_up_after: None,
+            exit_when_done: true,
+            gate: Arc::new(Semaphore::new(1)),
+            meter: Arc::new(Meter::default()),
+        }
+    }
+}
+
+/// Waiting times between attempts to connect: doubled each time from `first` to `max`, each cut by up to a half so that
+/// clients that lost the same server do not come back together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Backoff {
+    /// The first wait.
+    pub first: Duration,
+    /// The longest.
+    pub max: Duration,
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self { first: Duration::from_millis(250), max: Duration::from_secs(30) }
+    }
+}
+
+impl Backoff {
+    /// Wait before attempt `attempt` (from 0) of the client `who`. The same arguments give the same wait.
+    pub(crate) fn wait(&self, who: &str, attempt: u32) -> Duration {
+        let full = self.first.saturating_mul(1u32.checked_shl(attempt.min(31)).unwrap_or(u32::MAX)).min(self.max);
+        let draw = fl_compress::Digest::of(format!("wait {who} {attempt}").as_bytes()).short();
+        full.mul_f64(0.5 + 0.5 * (draw >> 11) as f64 / (1u64 << 53) as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_grow_to_the_longest_and_differ_between_clients() {
+        let backoff = Backoff { first: Duration::from_millis(100), max: Duration::from_secs(2) };
+        for attempt in 0..40 {
+            let full = Duration::from_millis(100).saturating_mul(1 << attempt.min(20)).min(backoff.max);
+            let wait = backoff.wait("a", attempt);
+            assert!(wait >= full / 2 && wait <= full, "{attempt}: {wait:?}");
+            assert_eq!(wait, backoff.wait("a", attempt));
+        }
+        assert_ne!(backoff.wait("a", 9), backoff.wait("b", 9));
+    }
+}

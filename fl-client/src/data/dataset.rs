@@ -1,0 +1,256 @@
+//! Examples in memory: one compact copy of a set, and views of it that clients train on.
+
+use std::sync::Arc;
+
+use super::{Error, Rng};
+
+/// What a model is fed and what it answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Input {
+    /// Channels, height, width of one example; a signal has height 1.
+    pub shape: [usize; 3],
+    /// Number of classes, 1 to 256.
+    pub classes: usize,
+}
+
+impl Input {
+    /// Values of one example.
+    pub fn len(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// Whether an example holds no value.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// The values of all examples, one after another, row-major.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Features {
+    /// Bytes as in the file; a model sees `(byte / 255 - mean) / std`, per channel.
+    Bytes {
+        /// `[examples * channels * height * width]`.
+        values: Vec<u8>,
+        /// Mean of each channel on the scale 0 to 1.
+        mean: Vec<f32>,
+        /// Standard deviation of each channel on the scale 0 to 1, above 0.
+        std: Vec<f32>,
+    },
+    /// Numbers a model sees as they are. Shape: `[examples * channels * height * width]`.
+    Floats(Vec<f32>),
+}
+
+/// Labelled examples.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Dataset {
+    features: Features,
+    labels: Vec<u8>,
+    input: Input,
+}
+
+impl Dataset {
+    /// Puts features and labels together. Shapes: `features: [labels.len() * input.len()]`.
+    ///
+    /// # Errors
+    /// `Config` if the lengths do not agree, a label is not below `input.classes`, or a scale is unusable.
+    pub fn new(features: Features, labels: Vec<u8>, input: Input) -> Result<Self, Error> {
+        let len = match &features {
+            Features::Bytes { values, mean, std } => {
+                let usable = |s: &f32| s.is_finite() && *s > 0.0;
+                if mean.len() != input.shape[0] || std.len() != input.shape[0] || !std.iter().all(usable) {
+                    return Err(Error::config("features", "need one mean and one positive deviation a channel"));
+                }
+                values.len()
+            }
+            Features::Floats(values) => values.len(),
+        };
+        if labels.len().checked_mul(input.len()) != Some(len) {
+            let want = format!("{} labels of {:?} need as many values, found {len}", labels.len(), input.shape);
+            return Err(Error::config("features", want));
+        }
+        if let Some(label) = labels.iter().find(|&&l| usize::from(l) >= input.classes) {
+            return Err(Error::config("labels", format!("hold {label}, but there are {} classes", input.classes)));
+        }
+        Ok(Self { features, labels, input })
+    }
+
+    /// Shape of an example and number of classes.
+    pub fn input(&self) -> Input {
+        self.input
+    }
+
+    /// Number of examples.
+    pub fn len(&self) -> usize {
+        self.labels.len()
+    }
+
+    /// Whether there is no example.
+    pub fn is_empty(&self) -> bool {
+        self.labels.is_empty()
+    }
+
+    /// Label of each example.
+    pub fn labels(&self) -> &[u8] {
+        &self.labels
+    }
+
+    /// The values as they are kept.
+    pub fn features(&self) -> &Features {
+        &self.features
+    }
+
+    /// Appends the values of example `index`, as a model sees them, to `out`. Shapes: adds `[input.len()]`.
+    ///
+    /// # Panics
+    /// If `index` is not below [`Dataset::len`].
+    fn append(&self, index: usize, out: &mut Vec<f32>) {
+        let len = self.input.len();
+        let range = index * len..(index + 1) * len;
+        match &self.features {
+            Features::Floats(values) => out.extend_from_slice(&values[range]),
+            Features::Bytes { values, mean, std } => {
+                let plane = len / self.input.shape[0].max(1);
+                for (bytes, (mean, std)) in values[range].chunks_exact(plane.max(1)).zip(mean.iter().zip(std)) {
+                    let (scale, shift) = (1.0 / (255.0 * std), -mean / std);
+                    out.extend(bytes.iter().map(|&b| f32::from(b) * scale + shift));
+                }
+            }
+        }
+    }
+}
+
+/// Some examples of a set that several clients may share. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Examples {
+    set: Arc<Dataset>,
+    indices: Arc<[u32]>,
+}
+
+impl Examples {
+    /// All examples of `set`, in their order.
+    pub fn all(set: Arc<Dataset>) -> Self {
+        let indices = (0..set.len() as u32).collect();
+        Self { set, indices }
+    }
+
+    /// The examples of `set` at `indices`, in that order.
+    ///
+    /// # Errors
+    /// `Config` if an index is not below the set's length.
+    pub fn new(set: Arc<Dataset>, indices: impl Into<Arc<[u32]>>) -> Result<Self, Error> {
+        let indices = indices.into();
+        match indices.iter().find(|&&i| i as usize >= set.len()) {
+            Some(i) => Err(Error::config("indices", format!("hold {i}, but the set has {} examples", set.len()))),
+            None => Ok(Self { set, indices }),
+        }
+    }
+
+    /// The first `limit` examples, or all of them if there are fewer.
+    pub fn take(self, limit: usize) -> Self {
+        if limit >= self.indices.len() {
+            return self;
+        }
+        Self { indices: self.indices[..limit].into(), set: self.set }
+    }
+
+    /// Number of examples.
+    pub fn len(&self) -> usize {
+        self.indices.len()
+    }
+
+    /// Whether there is no example.
+    pub fn is_empty(&self) -> bool {
+        self.indices.is_empty()
+    }
+
+    /// Shape of an example and number of classes.
+    pub fn input(&self) -> Input {
+        self.set.input
+    }
+
+    /// Where the examples stand in the set.
+    pub fn indices(&self) -> &[u32] {
+        &self.indices
+    }
+
+    /// How many examples of each class there are. Shapes: `[classes]`.
+    pub fn class_counts(&self) -> Vec<u64> {
+        let mut counts = vec![0; self.set.input.classes];
+        self.indices.iter().for_each(|&i| counts[usize::from(self.set.labels[i as usize])] += 1);
+        counts
+    }
+
+    /// Positions `0..len` in an order that depends on `seed` alone.
+    pub fn shuffled(&self, seed: u64) -> Vec<u32> {
+        let mut order: Vec<u32> = (0..self.indices.len() as u32).collect();
+        Rng::new(seed).shuffle(&mut order);
+        order
+    }
+
+    /// Replaces `values` and `labels` by those of the examples at `positions`, as a model sees them.
+    /// Shapes: `values: [positions.len() * input.len()]`, `labels: [positions.len()]`.
+    ///
+    /// # Panics
+    /// If a position is not below [`Examples::len`].
+    pub fn batch(&self, positions: &[u32], values: &mut Vec<f32>, labels: &mut Vec<u32>) {
+        values.clear();
+        labels.clear();
+        for &position in positions {
+            let index = self.indices[position as usize] as usize;
+            self.set.append(index, values);
+            labels.push(u32::from(self.set.labels[index]));
+        }
+    }
+}
+
+/// What one client trains on and what it holds out.
+#[derive(Debug, Clone)]
+pub struct ClientData {
+    /// Examples to train on.
+    pub train: Examples,
+    /// Examples to evaluate on; may be empty.
+    pub test: Examples,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INPUT: Input = Input { shape: [2, 1, 2], classes: 3 };
+
+    fn bytes() -> Dataset {
+        let features =
+            Features::Bytes { values: vec![0, 255, 51, 102, 0, 0, 255, 255], mean: vec![0.0, 0.2], std: vec![1.0, 0.5] };
+        Dataset::new(features, vec![2, 0], INPUT).unwrap()
+    }
+
+    #[test]
+    fn bytes_are_scaled_per_channel() {
+        let all = Examples::all(Arc::new(bytes()));
+        let (mut values, mut labels) = (Vec::new(), Vec::new());
+        all.batch(&[0], &mut values, &mut labels);
+        assert_eq!(labels, [2]);
+        for (have, want) in values.iter().zip([0.0, 1.0, 0.0, 0.4]) {
+            assert!((have - want).abs() < 1e-6, "{values:?}");
+        }
+    }
+
+    #[test]
+    fn labels_and_lengths_are_checked() {
+        assert!(Dataset::new(Features::Floats(vec![0.0; 7]), vec![0, 1], INPUT).is_err());
+        assert!(Dataset::new(Features::Floats(vec![0.0; 8]), vec![0, 3], INPUT).is_err());
+        assert!(Examples::new(Arc::new(bytes()), vec![0, 2]).is_err());
+    }
+
+    #[test]
+    fn a_shuffle_is_a_permutation_given_by_its_seed() {
+        let set = Dataset::new(Features::Floats(vec![0.0; 400]), vec![0; 100], INPUT).unwrap();
+        let all = Examples::all(Arc::new(set));
+        let mut order = all.shuffled(7);
+        assert_eq!(order, all.shuffled(7));
+        assert_ne!(order, all.shuffled(8));
+        order.sort_unstable();
+        assert_eq!(order, (0..100).collect::<Vec<_>>());
+    }
+}

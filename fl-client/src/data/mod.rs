@@ -1,0 +1,29 @@
+//! Where examples come from: readers, the built-in set, and how a set is shared among clients.
+//!
+//! Examples stay as compact as their file holds them and become `f32` one batch at a time. Nothing here trusts a
+//! file: every size is checked against the bytes that are there, and every error names the file.
+
+mod cifar;
+mod dataset;
+mod drawn;
+mod error;
+mod fetch;
+mod files;
+mod hapt;
+mod idx;
+mod rng;
+mod shared;
+mod source;
+mod split;
+mod strokes;
+
+pub use cifar::read_cifar10;
+pub use dataset::{ClientData, Dataset, Examples, Features, Input};
+pub use drawn::{Hand, draw};
+pub use error::Error;
+pub use fetch::{Fetched, Public, fetch};
+pub use hapt::read_hapt;
+pub use idx::{read_idx, read_idx_pair};
+pub use rng::Rng;
+pub use source::{Builtin, DataSource, Hapt, Shard};
+pub use split::{Split, share, slice};

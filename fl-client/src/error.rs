@@ -1,0 +1,66 @@
+//! What can go wrong with a client, by what its operator can do about it.
+
+use std::path::{Path, PathBuf};
+
+/// Why a client stopped, or what it is retrying after.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The configuration, certificate or key cannot be used as written.
+    #[error("{0}")]
+    Config(String),
+    /// One side does not accept the other's certificate, or the client is not admitted. Trying again does not help.
+    #[error("{0}")]
+    Refused(String),
+    /// The server cannot be reached; the client tries again.
+    #[error("{0}")]
+    Unreachable(String),
+    /// The connection broke, or the server is stopping; the client comes back.
+    #[error("{0}")]
+    Broken(String),
+    /// Right call, wrong moment: the client waits for the next state of the run.
+    #[error("not now: {0}")]
+    NotNow(String),
+    /// The server does what the protocol forbids, or says that the client does.
+    #[error("{0}")]
+    Protocol(String),
+    /// The client's own state on disk cannot be read or written.
+    #[error("{}: {why}", path.display())]
+    State {
+        /// The file or folder.
+        path: PathBuf,
+        /// What is wrong and what to do.
+        why: String,
+    },
+    /// The learner cannot be made, is for another model, or failed.
+    #[error("learner: {0}")]
+    Learner(String),
+    /// The server could not be reached for as long as the configuration allows.
+    #[error("gave up: {0}")]
+    GaveUp(String),
+}
+
+impl Error {
+    /// Whether connecting anew may help.
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Self::Unreachable(_) | Self::Broken(_) | Self::NotNow(_))
+    }
+
+    pub(crate) fn state(path: &Path, why: impl Into<String>) -> Self {
+        Self::State { path: path.to_owned(), why: why.into() }
+    }
+
+    pub(crate) fn io(path: &Path, doing: &str, error: &std::io::Error) -> Self {
+        let hint = match error.kind() {
+            std::io::ErrorKind::StorageFull => "; free some space and start the client again, nothing is lost",
+            std::io::ErrorKind::PermissionDenied => "; the client must be allowed to write to its state folder",
+            _ => "",
+        };
+        Self::state(path, format!("cannot {doing}: {error}{hint}"))
+    }
+}
+
+impl From<fl_proto::ProtocolError> for Error {
+    fn from(error: fl_proto::ProtocolError) -> Self {
+        Self::Protocol(format!("the server sent a message that breaks the protocol: {error}"))
+    }
+}

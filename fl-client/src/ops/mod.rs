@@ -1,0 +1,24 @@
+//! The few differentiable operations the built-in models are made of, fast on one core.
+//!
+//! candle's own convolution backward is several times slower than it need be on a CPU, so each layer here is one
+//! custom op whose forward and backward are matrix products ([`gemm`](mod@self::gemm)) and one pass of slices. On
+//! any other device the same function calls candle's kernels. Nothing here spawns a thread, and every sum has a fixed
+//! order: the same input gives the same bits, however many threads the process has.
+
+mod conv;
+mod conv_grad;
+mod gemm;
+mod geometry;
+mod linear;
+mod loss;
+mod patches;
+mod pool;
+mod scratch;
+mod sgd;
+mod slices;
+
+pub use conv::conv_relu_pool;
+pub use geometry::Window;
+pub use linear::linear;
+pub use loss::cross_entropy;
+pub use sgd::Sgd;

@@ -1,0 +1,102 @@
+//! Files that are replaced whole, and read only up to a bound.
+
+use std::fs::File;
+use std::io::{ErrorKind, Read, Write};
+use std::path::Path;
+
+use crate::Error;
+
+/// How careful writing is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Disk {
+    /// Whether a file is on the medium before it counts as written.
+    pub(crate) sync: bool,
+}
+
+impl Disk {
+    /// Replaces `path` by the concatenation of `parts`: a reader, or a crash, sees the old file or the new one.
+    ///
+    /// # Errors
+    /// `State` with what the system said; the old file is still there then.
+    pub(crate) fn replace(&self, path: &Path, parts: &[&[u8]]) -> Result<(), Error> {
+        let aside = path.with_extension("new");
+        let failed = |e| Error::io(path, "write", &e);
+        let written = self.write(&aside, parts);
+        if written.is_err() {
+            // Room for a second try; that the file is gone is all that matters.
+            let _ = std::fs::remove_file(&aside);
+        }
+        written.map_err(failed)?;
+        std::fs::rename(&aside, path).map_err(failed)?;
+        match path.parent().filter(|_| self.sync) {
+            Some(folder) => File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed),
+            None => Ok(()),
+        }
+    }
+
+    fn write(&self, path: &Path, parts: &[&[u8]]) -> std::io::Result<()> {
+        let mut file = File::create(path)?;
+        parts.iter().try_for_each(|part| file.write_all(part))?;
+        if self.sync { file.sync_all() } else { Ok(()) }
+    }
+
+    /// The whole file, `None` if there is none.
+    ///
+    /// # Errors
+    /// `State` if it is longer than `max` or cannot be read.
+    pub(crate) fn read(&self, path: &Path, max: u64) -> Result<Option<Vec<u8>>, Error> {
+        let Some((bytes, len)) = self.read_front(path, max)? else { return Ok(None) };
+        if len > max {
+            return Err(Error::state(path, format!("is {len} bytes long, more than the {max} it can have")));
+        }
+        Ok(Some(bytes))
+    }
+
+    /// The first `max` bytes of the file, and how many it has in all; `None` if there is none.
+    ///
+    /// # Errors
+    /// `State` if it cannot be read.
+    pub(crate) fn read_front(&self, path: &Path, max: u64) -> Result<Option<(Vec<u8>, u64)>, Error> {
+        let failed = |e| Error::io(path, "read", &e);
+        let file = match File::open(path) {
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+            file => file.map_err(failed)?,
+        };
+        let len = file.metadata().map_err(failed)?.len();
+        let mut bytes = Vec::with_capacity(len.min(max) as usize);
+        file.take(max).read_to_end(&mut bytes).map_err(failed)?;
+        Ok(Some((bytes, len)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_replaced_whole_and_read_up_to_a_bound() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        for sync in [true, false] {
+            let disk = Disk { sync };
+            disk.replace(&path, &[b"hel", b"lo"]).unwrap();
+            assert_eq!(disk.read(&path, 5).unwrap().unwrap(), b"hello");
+            assert!(disk.read(&path, 4).unwrap_err().to_string().contains("5 bytes"));
+            assert_eq!(disk.read_front(&path, 2).unwrap().unwrap(), (b"he".to_vec(), 5));
+        }
+        assert!(Disk { sync: true }.read(&dir.path().join("none"), 1).unwrap().is_none());
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_full_disk_leaves_the_old_file_and_says_what_to_do() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        let disk = Disk { sync: false };
+        disk.replace(&path, &[b"old"]).unwrap();
+        std::os::unix::fs::symlink("/dev/full", dir.path().join("f.new")).unwrap();
+        let error = disk.replace(&path, &[b"new"]).unwrap_err().to_string();
+        assert!(error.contains("free some space"), "{error}");
+        assert_eq!(disk.read(&path, 9).unwrap().unwrap(), b"old");
+    }
+}

@@ -1,0 +1,187 @@
+//! `memory`: a short head that says what is pending, readable without knowing the model, then the encoder's own bytes.
+//!
+//! ```text
+//! "FLMH" | major u8 | minor u8 | body length u64 | pending u8 | [round u64 | digest 32 | examples u64 | loss f64 |
+//! train_ms u64 | encode_ms u64] | CRC-32C of the head u32 | body (sealed by the encoder)
+//! ```
+
+use fl_compress::{Digest, Encoder, Layout, Pending, Spec};
+use std::sync::Arc;
+
+use super::fields::{Fields, sealed, unsealed};
+use super::RunState;
+use crate::Error;
+
+const MAGIC: &[u8; 4] = b"FLMH";
+const MAJOR: u8 = 1;
+const MINOR: u8 = 0;
+const FIXED: usize = 4 + 1 + 1 + 8 + 1;
+const CLAIMS: usize = 8 + 32 + 8 + 8 + 8 + 8;
+const SUM: usize = 4;
+
+/// What is said with the pending frame, so that it can be sent again as it was.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Claims {
+    pub(crate) round: u64,
+    pub(crate) digest: Digest,
+    pub(crate) examples: u64,
+    pub(crate) loss: f64,
+    pub(crate) train_ms: u64,
+    pub(crate) encode_ms: u64,
+}
+
+/// The head of the file.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Head {
+    pub(crate) body: u64,
+    pub(crate) pending: Option<Claims>,
+}
+
+impl Head {
+    fn write(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(FIXED + CLAIMS + SUM);
+        out.extend_from_slice(MAGIC);
+        out.extend_from_slice(&[MAJOR, MINOR]);
+        out.extend_from_slice(&self.body.to_le_bytes());
+        out.push(u8::from(self.pending.is_some()));
+        if let Some(claims) = &self.pending {
+            out.extend_from_slice(&claims.round.to_le_bytes());
+            out.extend_from_slice(&claims.digest.0);
+            for field in [claims.examples, claims.loss.to_bits(), claims.train_ms, claims.encode_ms] {
+                out.extend_from_slice(&field.to_le_bytes());
+            }
+        }
+        sealed(out)
+    }
+
+    /// Reads the head from the front of `bytes` and returns what follows it.
+    fn read(bytes: &[u8]) -> Result<(Self, &[u8]), &'static str> {
+        let has_pending = match bytes.get(FIXED - 1).ok_or("head")? {
+            0 => false,
+            1 => true,
+            _ => return Err("pending flag"),
+        };
+        let len = FIXED + SUM + if has_pending { CLAIMS } else { 0 };
+        let (head, rest) = bytes.split_at_checked(len).ok_or("head")?;
+        let mut fields = Fields(unsealed(head)?);
+        fields.magic(MAGIC, MAJOR)?;
+        let body = fields.u64("body length")?;
+        fields.u8("pending flag")?;
+        let mut pending = None;
+        if has_pending {
+            pending = Some(Claims {
+                round: fields.u64("round")?,
+                digest: fields.digest("digest")?,
+                examples: fields.u64("examples")?,
+                loss: f64::from_bits(fields.u64("loss")?),
+                train_ms: fields.u64("train_ms")?,
+                encode_ms: fields.u64("encode_ms")?,
+            });
+        }
+        Ok((Self { body, pending }, rest))
+    }
+}
+
+impl RunState {
+    /// The head of the run's memory; `None` if it has none.
+    ///
+    /// # Errors
+    /// `State` if the file is broken or cannot be read.
+    pub(crate) fn head(&self) -> Result<Option<Head>, Error> {
+        let path = self.path("memory");
+        let Some((bytes, len)) = self.disk.read_front(&path, (FIXED + CLAIMS + SUM) as u64)? else { return Ok(None) };
+        let (head, rest) = Head::read(&bytes).map_err(|what| self.broken(what))?;
+        let head_len = (bytes.len() - rest.len()) as u64;
+        if head_len.checked_add(head.body) != Some(len) {
+            return Err(self.broken("body: the file is cut short or has grown"));
+        }
+        Ok(Some(head))
+    }
+
+    /// The run's memory: the encoder, and the frame whose fate is open with what is said about it. A frame whose verdict
+    /// is known is settled. Without a file, a fresh memory.
+    ///
+    /// # Errors
+    /// `State` if a file is broken or of another model; `Config` if the run's compression cannot be met.
+    pub(crate) fn load_memory(
+        &self,
+        layout: &Arc<Layout>,
+        spec: &Spec,
+    ) -> Result<(Encoder, Option<(Pending, Claims)>), Error> {
+        let max = 1024 + 4 * layout.len() as u64 + fl_proto::max_frame(layout.len(), layout.tensors().len());
+        let Some(head) = self.head()? else {
+            let fresh = Encoder::new(Arc::clone(layout), spec);
+            return Ok((fresh.map_err(|e| Error::Config(format!("the run's compression: {e}")))?, None));
+        };
+        let bytes = self.disk.read(&self.path("memory"), max)?.unwrap_or_default();
+        let (_, body) = Head::read(&bytes).map_err(|what| self.broken(what))?;
+        let loaded = Encoder::load(Arc::clone(layout), spec, body);
+        let (mut encoder, pending) = loaded.map_err(|e| self.broken(&e.to_string()))?;
+        let pending = match (pending, head.pending) {
+            (None, None) => None,
+            (Some(pending), Some(claims)) if pending.digest == claims.digest => Some((pending, claims)),
+            _ => return Err(self.broken("head and body name different frames")),
+        };
+        let Some((pending, claims)) = pending else { return Ok((encoder, None)) };
+        match self.verdict(claims.digest)? {
+            None => Ok((encoder, Some((pending, claims)))),
+            Some(verdict) => {
+                encoder.settle(&pending, verdict).map_err(|e| self.broken(&e.to_string()))?;
+                Ok((encoder, None))
+            }
+        }
+    }
+
+    /// Makes the encoder's memory and its pending frame durable.
+    ///
+    /// # Errors
+    /// `State` if it cannot be written; the old memory is still there then.
+    pub(crate) fn save_memory(&self, encoder: &Encoder, pending: &Pending, claims: Claims) -> Result<(), Error> {
+        let mut body = Vec::new();
+        encoder.save(Some(pending), &mut body);
+        let head = Head { body: body.len() as u64, pending: Some(claims) }.write();
+        self.disk.replace(&self.path("memory"), &[&head, &body])
+    }
+
+    fn broken(&self, what: &str) -> Error {
+        Error::state(
+            &self.path("memory"),
+            format!(
+                "broken: {what}. It holds what compression left unsent and an update that may not have been received; \
+                 deleting it loses both, and the client goes on without them"
+            ),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head() -> Head {
+        let digest = Digest::of(b"f");
+        Head { body: 9, pending: Some(Claims { round: 3, digest, examples: 60, loss: 0.5, train_ms: 7, encode_ms: 1 }) }
+    }
+
+    #[test]
+    fn heads_survive_the_disk() {
+        for head in [head(), Head { body: 4, pending: None }] {
+            let mut bytes = head.write();
+            bytes.extend_from_slice(b"body");
+            assert_eq!(Head::read(&bytes).unwrap(), (head, &b"body"[..]));
+        }
+    }
+
+    #[test]
+    fn every_truncation_and_every_flipped_bit_of_a_head_is_noticed() {
+        let bytes = head().write();
+        for len in 0..bytes.len() {
+            assert!(Head::read(&bytes[..len]).is_err(), "{len}");
+        }
+        for bit in 0..bytes.len() * 8 {
+            let mut broken = bytes.clone();
+            broken[bit / 8] ^= 1 << (bit % 8);
+            assert!(Head::read(&broken).is_err(), "{bit}");
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! `model`: a model version kept to save a download. Never needed: a missing or broken one is fetched again.
+//!
+//! ```text
+//! "FLMD" | major u8 | minor u8 | version u64 | digest 32 | values, f32 each
+//! ```
+
+use fl_compress::{Digest, Layout};
+
+use super::fields::Fields;
+use super::RunState;
+use super::disk::Disk;
+use crate::Error;
+
+const MAGIC: &[u8; 4] = b"FLMD";
+const MAJOR: u8 = 1;
+const MINOR: u8 = 0;
+const HEAD: usize = 4 + 2 + 8 + 32;
+
+/// A model version whose digest was checked.
+#[derive(Debug, PartialEq)]
+pub(crate) struct KeptModel {
+    pub(crate) version: u64,
+    pub(crate) digest: Digest,
+    pub(crate) values: Vec<f32>,
+}
+
+impl RunState {
+    /// The kept model, if there is one and it is whole and of this layout.
+    pub(crate) fn load_model(&self, layout: &Layout) -> Option<KeptModel> {
+        let path = self.path("model");
+        let max = (HEAD + 4 * layout.len()) as u64;
+        let read = self.disk.read(&path, max).map_err(|e| e.to_string());
+        let parsed = read.and_then(|bytes| bytes.map(|b| parse(&b, layout.len())).transpose().map_err(str::to_owned));
+        parsed.unwrap_or_else(|why| {
+            tracing::warn!(path = %path.display(), why, "kept model is unusable and will be fetched again");
+            None
+        })
+    }
+
+    /// Keeps a model. Not synced to the medium: it can be fetched again.
+    ///
+    /// # Errors
+    /// `State` if it cannot be written.
+    pub(crate) fn save_model(&self, version: u64, digest: Digest, values: &[f32]) -> Result<(), Error> {
+        let mut out = Vec::with_capacity(HEAD + 4 * values.len());
+        out.extend_from_slice(MAGIC);
+        out.extend_from_slice(&[MAJOR, MINOR]);
+        out.extend_from_slice(&version.to_le_bytes());
+        out.extend_from_slice(&digest.0);
+        out.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+        Disk { sync: false }.replace(&self.path("model"), &[&out])
+    }
+}
+
+fn parse(bytes: &[u8], len: usize) -> Result<KeptModel, &'static str> {
+    let mut fields = Fields(bytes);
+    fields.magic(MAGIC, MAJOR)?;
+    let (version, digest) = (fields.u64("version")?, fields.digest("digest")?);
+    let (words, rest) = fields.0.as_chunks::<4>();
+    if words.len() != len || !rest.is_empty() {
+        return Err("length");
+    }
+    let values: Vec<f32> = words.iter().map(|word| f32::from_le_bytes(*word)).collect();
+    if Digest::of_f32(&values) != digest {
+        return Err("digest");
+    }
+    Ok(KeptModel { version, digest, values })
+}

@@ -1,0 +1,84 @@
+//! `verdict`: what became of the frame in `memory`, so that the memory need not be written twice a round.
+//!
+//! ```text
+//! "FLVD" | major u8 | minor u8 | digest 32 | verdict u8 | CRC-32C u32
+//! ```
+
+use fl_compress::{Digest, Verdict};
+
+use super::fields::{Fields, sealed, unsealed};
+use super::RunState;
+use crate::Error;
+
+const MAGIC: &[u8; 4] = b"FLVD";
+const MAJOR: u8 = 1;
+const MINOR: u8 = 0;
+const LEN: u64 = 4 + 2 + 32 + 1 + 4;
+
+impl RunState {
+    /// The verdict on the frame with this digest, if it is known.
+    ///
+    /// # Errors
+    /// `State` if the file is broken or cannot be read.
+    pub(crate) fn verdict(&self, digest: Digest) -> Result<Option<Verdict>, Error> {
+        let path = self.path("verdict");
+        let Some(bytes) = self.disk.read(&path, LEN)? else { return Ok(None) };
+        let (of, verdict) = read(&bytes).map_err(|what| {
+            Error::state(&path, format!("broken: {what}; delete it, the client asks the server again"))
+        })?;
+        Ok((of == digest).then_some(verdict))
+    }
+
+    /// Remembers the verdict on the frame with this digest.
+    ///
+    /// # Errors
+    /// `State` if it cannot be written.
+    pub(crate) fn save_verdict(&self, digest: Digest, verdict: Verdict) -> Result<(), Error> {
+        self.disk.replace(&self.path("verdict"), &[&write(digest, verdict)])
+    }
+}
+
+fn write(digest: Digest, verdict: Verdict) -> Vec<u8> {
+    let mut out = Vec::with_capacity(LEN as usize);
+    out.extend_from_slice(MAGIC);
+    out.extend_from_slice(&[MAJOR, MINOR]);
+    out.extend_from_slice(&digest.0);
+    out.push(match verdict {
+        Verdict::Accepted => 1,
+        Verdict::Refused => 2,
+        Verdict::Dropped => 3,
+    });
+    sealed(out)
+}
+
+fn read(bytes: &[u8]) -> Result<(Digest, Verdict), &'static str> {
+    let mut fields = Fields(unsealed(bytes)?);
+    fields.magic(MAGIC, MAJOR)?;
+    let digest = fields.digest("digest")?;
+    let verdict = match fields.u8("verdict")? {
+        1 => Verdict::Accepted,
+        2 => Verdict::Refused,
+        3 => Verdict::Dropped,
+        _ => return Err("verdict"),
+    };
+    if fields.0.is_empty() { Ok((digest, verdict)) } else { Err("length") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn verdicts_survive_the_disk_and_damage_is_noticed() {
+        for verdict in [Verdict::Accepted, Verdict::Refused, Verdict::Dropped] {
+            let bytes = write(Digest::of(b"f"), verdict);
+            assert_eq!(bytes.len() as u64, LEN);
+            assert_eq!(read(&bytes), Ok((Digest::of(b"f"), verdict)));
+            for bit in 0..bytes.len() * 8 {
+                let mut broken = bytes.clone();
+                broken[bit / 8] ^= 1 << (bit % 8);
+                assert!(read(&broken).is_err(), "{bit}");
+            }
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! The tasks that a client can do: names bound to learners, made when they are first needed.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::{Error, Learner};
+
+type Make = Box<dyn FnOnce() -> anyhow::Result<Box<dyn Learner>> + Send>;
+
+/// Learners by task name. A run names its task; the client answers with the learner bound to that name.
+#[derive(Default)]
+pub struct Tasks(BTreeMap<String, Slot>);
+
+enum Slot {
+    Make(Make),
+    Ready(Box<dyn Learner>),
+    /// Making it failed; the text says why.
+    Spoilt(String),
+}
+
+impl Tasks {
+    /// No task.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Binds `task` to a learner that is ready.
+    #[must_use]
+    pub fn with(mut self, task: impl Into<String>, learner: Box<dyn Learner>) -> Self {
+        self.0.insert(task.into(), Slot::Ready(learner));
+        self
+    }
+
+    /// Binds `task` to a learner that is made once, off the async threads, when a run asks for it.
+    #[must_use]
+    pub fn with_lazy(
+        mut self,
+        task: impl Into<String>,
+        make: impl FnOnce() -> anyhow::Result<Box<dyn Learner>> + Send + 'static,
+    ) -> Self {
+        self.0.insert(task.into(), Slot::Make(Box::new(make)));
+        self
+    }
+
+    /// The names.
+    pub fn names(&self) -> Vec<String> {
+        self.0.keys().cloned().collect()
+    }
+
+    /// The learner of `task`, made now if it was not yet. May take long: never called from an async task.
+    ///
+    /// # Errors
+    /// `Config` if there is no such task, `Learner` if it cannot be made.
+    pub(crate) fn learner(&mut self, task: &str) -> Result<&mut dyn Learner, Error> {
+        let Some(slot) = self.0.get_mut(task) else {
+            let known = self.names().join(", ");
+            return Err(Error::Config(format!("the run's task is `{task}`, but this client has only: {known}")));
+        };
+        if matches!(slot, Slot::Make(_)) {
+            let taken = std::mem::replace(slot, Slot::Spoilt("it could not be made".to_owned()));
+            if let Slot::Make(make) = taken {
+                *slot = match make() {
+                    Ok(learner) => Slot::Ready(learner),
+                    Err(error) => Slot::Spoilt(format!("{error:#}")),
+                };
+            }
+        }
+        match slot {
+            Slot::Ready(learner) => Ok(learner.as_mut()),
+            Slot::Spoilt(why) => Err(Error::Learner(format!("task `{task}`: {why}"))),
+            Slot::Make(_) => Err(Error::Learner(format!("task `{task}` is being made"))),
+        }
+    }
+}
+
+impl fmt::Debug for Tasks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}

@@ -1,0 +1,85 @@
+//! `fl-server init DIR`: founds a federation.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use fl_proto::Authority;
+use time::{Duration, OffsetDateTime};
+
+use super::{Failure, Outcome};
+use crate::config::ServerConfig;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Folder to found the federation in; made if it is missing.
+    dir: PathBuf,
+    /// Name of the federation; the folder's name if not given.
+    #[arg(long)]
+    name: Option<String>,
+    /// Address and port to listen on.
+    #[arg(long)]
+    listen: Option<SocketAddr>,
+}
+
+/// How long the authority is valid: longer than any device lives.
+const AUTHORITY_DAYS: i64 = 3650;
+/// How long the server's certificate is valid.
+const SERVER_DAYS: i64 = 3650;
+/// The commented configuration, every key at its default.
+const TEMPLATE: &str = include_str!("../../../configs/server.toml");
+
+pub(super) fn run(args: &Args) -> Outcome {
+    let folder_name = || args.dir.file_name().and_then(|name| name.to_str()).unwrap_or("federation").to_owned();
+    let name = args.name.clone().unwrap_or_else(folder_name);
+    let config = match args.listen {
+        None => TEMPLATE.to_owned(),
+        Some(listen) => TEMPLATE.replace("#listen = \"127.0.0.1:7070\"", &format!("listen = \"{listen}\"")),
+    };
+    ServerConfig::from_toml(&config, &args.dir).map_err(Failure::usage)?;
+
+    let now = OffsetDateTime::now_utc();
+    let (authority, root) = Authority::create(&name, now, Duration::days(AUTHORITY_DAYS))?;
+    let server = authority.issue_server(now, Duration::days(SERVER_DAYS))?;
+    let files = [
+        ("authority.pem", root.certificate.as_str(), PUBLIC),
+        ("authority.key", &root.key, SECRET),
+        ("server.pem", &server.certificate, PUBLIC),
+        ("server.key", &server.key, SECRET),
+        ("server.toml", &config, PUBLIC),
+    ];
+    write_new(&args.dir, &files)?;
+    let dir = args.dir.display();
+    println!("founded federation `{name}` in {dir}");
+    println!("  authority.key signs every certificate: keep it safe, and off the server if you can");
+    println!("next: fl-server issue NAME --fed {dir} --out NAME/");
+    println!("      fl-server serve {dir}/server.toml --run run.toml");
+    Ok(())
+}
+
+/// Mode of a file that anyone may read.
+pub(super) const PUBLIC: u32 = 0o644;
+/// Mode of a private key.
+pub(super) const SECRET: u32 = 0o600;
+
+/// Writes files (name, content, mode) into `dir`. Nothing is written if one of them exists.
+pub(super) fn write_new(dir: &Path, files: &[(&str, &str, u32)]) -> Outcome {
+    use std::io::Write;
+    use std::os::unix::fs::OpenOptionsExt;
+
+    for (name, _, _) in files {
+        let path = dir.join(name);
+        if path.symlink_metadata().is_ok() {
+            let text = format!("{} exists already and is never overwritten; choose another folder", path.display());
+            return Err(anyhow::anyhow!(text).into());
+        }
+    }
+    std::fs::create_dir_all(dir).with_context(|| format!("cannot make folder {}", dir.display()))?;
+    for (name, content, mode) in files {
+        let path = dir.join(name);
+        let open = std::fs::OpenOptions::new().write(true).create_new(true).mode(*mode).open(&path);
+        open.and_then(|mut file| file.write_all(content.as_bytes()).and_then(|()| file.sync_all()))
+            .with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(())
+}

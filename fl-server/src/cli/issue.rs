@@ -1,0 +1,89 @@
+//! `fl-server issue NAME --out DIR`: makes what one client needs to take part.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use anyhow::Context;
+use fl_proto::{Authority, ClientId, Issued};
+use time::{Duration, OffsetDateTime};
+
+use super::init::{PUBLIC, SECRET, write_new};
+use super::{Failure, Outcome, source};
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The client's name: letters, digits, `-`, `_` and `.`.
+    name: String,
+    /// Folder for the client's files; made if it is missing.
+    #[arg(long)]
+    out: PathBuf,
+    /// The federation's folder.
+    #[arg(long, default_value = ".")]
+    fed: PathBuf,
+    /// Days that the certificate is valid.
+    #[arg(long, default_value_t = 365, value_parser = clap::value_parser!(u16).range(1..=3650))]
+    days: u16,
+    /// `host:port` at which the client reaches the server; as in server.toml if not given.
+    #[arg(long)]
+    server: Option<String>,
+}
+
+pub(super) fn run(args: &Args) -> Outcome {
+    let name: ClientId = args.name.parse().map_err(Failure::usage)?;
+    let (folder, config) = source::federation(&args.fed)?;
+    let read = |path: PathBuf| {
+        std::fs::read_to_string(&path)
+            .with_context(|| format!("cannot read {}; was `fl-server init` run in this folder?", path.display()))
+    };
+    let certificate = read(config.authority.clone())?;
+    let key = read(config.authority.with_extension("key"))?;
+    let authority = Authority::from_pem(&Issued { certificate: certificate.clone(), key })
+        .with_context(|| format!("the authority in {} is not usable", folder.display()))?;
+    let days = Duration::days(args.days.into());
+    let issued = authority.issue_client(&name, OffsetDateTime::now_utc(), days)?;
+    let server = args.server.clone().unwrap_or_else(|| reachable(config.listen).to_string());
+    let toml = TEMPLATE.replace("SERVER", &server).replace("CLIENT", name.as_str());
+    let files = [
+        ("authority.pem", certificate.as_str(), PUBLIC),
+        ("client.pem", &issued.certificate, PUBLIC),
+        ("client.key", &issued.key, SECRET),
+        ("client.toml", &toml, PUBLIC),
+    ];
+    write_new(&args.out, &files)?;
+    let out = args.out.display();
+    println!("issued `{name}`, valid for {} days, in {out}", args.days);
+    println!("next: bring {out} to the client, bind a task in {out}/client.toml, and there");
+    println!("      fl-client run {out}/client.toml");
+    Ok(())
+}
+
+/// An address that a client on the same machine can connect to.
+fn reachable(listen: SocketAddr) -> SocketAddr {
+    if listen.ip().is_unspecified() {
+        return SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), listen.port());
+    }
+    listen
+}
+
+/// The client's configuration; `SERVER` and `CLIENT` are filled in.
+const TEMPLATE: &str = r##"# client.toml of CLIENT. Paths are relative to this file. `fl-client check client.toml` says whether it is right.
+
+# `host:port` of the server.
+server = "SERVER"
+
+# The federation's authority, and this client's own certificate and key, all PEM.
+authority   = "authority.pem"
+certificate = "client.pem"
+key         = "client.key"
+
+# Folder of what the client must not lose: what compression left unsent, and the update that is on its way.
+#state = "state"
+
+# Where to train: "auto", "cpu" or "cuda:0".
+#device = "auto"
+
+# One table for each task that this client has a model and data for; the server's run.toml names the task.
+#[tasks.fashion-mlp]
+#learner = "mlp"
+#data    = "fashion-mnist/"
+"##;

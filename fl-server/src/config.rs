@@ -1,0 +1,231 @@
+//! `server.toml`: facts of one deployment. What is trained, and how, stands in `run.toml` and never here.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Deserialize;
+
+/// Settings of a server, checked: paths are resolved against the file's folder, numbers are in range.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerConfig {
+    /// Address and port to listen on.
+    pub listen: SocketAddr,
+    /// Folder of the store, the blobs and the admin socket.
+    pub data: PathBuf,
+    /// The federation's authority certificate.
+    pub authority: PathBuf,
+    /// The server's certificate.
+    pub certificate: PathBuf,
+    /// The key of that certificate.
+    pub key: PathBuf,
+    /// Names that are not admitted: a file of one name a line, or a folder of files named so. May be missing.
+    pub revoked: PathBuf,
+    /// How the server works, whatever it serves.
+    pub tuning: Tuning,
+}
+
+/// Settings that trade memory, disk and patience.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tuning {
+    /// Whether updates stay on disk after a checkpoint has made them unnecessary.
+    pub keep_updates: bool,
+    /// Rounds between two checkpoints of the model, at least 1.
+    pub checkpoint_every: u64,
+    /// Frames that are verified at once, at least 1: each is in memory as a whole.
+    pub verify_at_once: usize,
+    /// Large uploads that are received at once, at least 1; small ones are never held up.
+    pub receive_at_once: usize,
+    /// Silence after which an upload is broken off; what arrived is kept and resumed.
+    pub stall: Duration,
+    /// Time that running calls have to finish when the server stops.
+    pub stop_within: Duration,
+}
+
+impl Default for Tuning {
+    fn default() -> Self {
+        Self {
+            keep_updates: true,
+            checkpoint_every: 10,
+            verify_at_once: 4,
+            receive_at_once: 16,
+            stall: Duration::from_secs(30),
+            stop_within: Duration::from_secs(5),
+        }
+    }
+}
+
+/// What is wrong with a `server.toml`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// Not TOML, a key that is not known, or a value of another type.
+    #[error("{0}")]
+    Syntax(String),
+    /// A value that breaks a rule.
+    #[error("`{key}` is {value}, but {rule}")]
+    Value {
+        /// The key.
+        key: &'static str,
+        /// Its value as written.
+        value: String,
+        /// The rule.
+        rule: &'static str,
+    },
+}
+
+impl ServerConfig {
+    /// Reads the text of a `server.toml` that stands in the folder `base`.
+    ///
+    /// # Errors
+    /// `Syntax` and `Value`, naming the key, its value and the rule.
+    pub fn from_toml(text: &str, base: &Path) -> Result<Self, ConfigError> {
+        let raw: Raw = toml::from_str(text).map_err(|e| ConfigError::Syntax(e.to_string().trim_end().to_owned()))?;
+        raw.resolve(base)
+    }
+}
+
+/// The file as written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Raw {
+    listen: String,
+    data: PathBuf,
+    authority: PathBuf,
+    certificate: PathBuf,
+    key: PathBuf,
+    revoked: PathBuf,
+    keep_updates: bool,
+    checkpoint_every: u64,
+    verify_at_once: usize,
+    receive_at_once: usize,
+    stall: String,
+    stop_within: String,
+}
+
+impl Default for Raw {
+    fn default() -> Self {
+        let tuning = Tuning::default();
+        Self {
+            listen: "127.0.0.1:7070".into(),
+            data: "data".into(),
+            authority: "authority.pem".into(),
+            certificate: "server.pem".into(),
+            key: "server.key".into(),
+            revoked: "revoked".into(),
+            keep_updates: tuning.keep_updates,
+            checkpoint_every: tuning.checkpoint_every,
+            verify_at_once: tuning.verify_at_once,
+            receive_at_once: tuning.receive_at_once,
+            stall: "30s".into(),
+            stop_within: "5s".into(),
+        }
+    }
+}
+
+impl Raw {
+    fn resolve(self, base: &Path) -> Result<ServerConfig, ConfigError> {
+        let listen = self.listen.parse().map_err(|_| ConfigError::Value {
+            key: "listen",
+            value: format!("\"{}\"", self.listen),
+            rule: "it must be an IP address and a port, such as \"0.0.0.0:7070\"",
+        })?;
+        let tuning = Tuning {
+            keep_updates: self.keep_updates,
+            checkpoint_every: within("checkpoint_every", self.checkpoint_every, 1..=100_000)?,
+            verify_at_once: within("verify_at_once", self.verify_at_once as u64, 1..=256)? as usize,
+            receive_at_once: within("receive_at_once", self.receive_at_once as u64, 1..=10_000)? as usize,
+            stall: seconds("stall", &self.stall)?,
+            stop_within: seconds("stop_within", &self.stop_within)?,
+        };
+        Ok(ServerConfig {
+            listen,
+            data: base.join(self.data),
+            authority: base.join(self.authority),
+            certificate: base.join(self.certificate),
+            key: base.join(self.key),
+            revoked: base.join(self.revoked),
+            tuning,
+        })
+    }
+}
+
+fn within(key: &'static str, value: u64, range: std::ops::RangeInclusive<u64>) -> Result<u64, ConfigError> {
+    let rule = match key {
+        "checkpoint_every" => "it must be 1 to 100000",
+        "verify_at_once" => "it must be 1 to 256",
+        _ => "it must be 1 to 10000",
+    };
+    if !range.contains(&value) {
+        return Err(ConfigError::Value { key, value: value.to_string(), rule });
+    }
+    Ok(value)
+}
+
+/// A duration such as `30s`, `250ms`, `5min` or `1h`, of at most a day.
+fn seconds(key: &'static str, text: &str) -> Result<Duration, ConfigError> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let factor = match unit {
+        "ms" => Some(1),
+        "s" => Some(1_000),
+        "min" => Some(60_000),
+        "h" => Some(3_600_000),
+        _ => None,
+    };
+    let millis = number.parse::<u64>().ok().zip(factor).and_then(|(n, factor)| n.checked_mul(factor));
+    match millis {
+        Some(millis @ 1..=86_400_000) => Ok(Duration::from_millis(millis)),
+        _ => Err(ConfigError::Value {
+            key,
+            value: format!("\"{text}\""),
+            rule: "it must be a duration of 1ms to 24h, such as \"30s\", \"250ms\" or \"5min\"",
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(text: &str) -> String {
+        ServerConfig::from_toml(text, Path::new("fed")).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn an_empty_file_is_the_defaults_beside_the_file() {
+        let config = ServerConfig::from_toml("", Path::new("fed")).unwrap();
+        assert_eq!(config.listen, "127.0.0.1:7070".parse().unwrap());
+        assert_eq!(config.data, Path::new("fed/data"));
+        assert_eq!(config.tuning, Tuning::default());
+    }
+
+    #[test]
+    fn the_commented_file_lists_every_key_at_its_default() {
+        let text = include_str!("../../configs/server.toml");
+        let plain = ServerConfig::from_toml(text, Path::new("x")).unwrap();
+        let bare: String = text.lines().filter_map(|line| line.strip_prefix('#')).filter(|l| l.contains(" = ")).fold(
+            String::new(),
+            |all, line| all + line.trim() + "\n",
+        );
+        let listed = ServerConfig::from_toml(&bare, Path::new("x")).unwrap();
+        assert_eq!(plain, ServerConfig::from_toml("", Path::new("x")).unwrap());
+        assert_eq!(listed, plain);
+        assert_eq!(bare.lines().count(), 12, "{bare}");
+    }
+
+    #[test]
+    fn errors_name_key_value_and_rule() {
+        assert!(refused("speed = 3").contains("unknown field `speed`"));
+        assert!(refused("verify_at_once = 0").contains("`verify_at_once` is 0, but it must be 1 to 256"));
+        assert!(refused("stall = \"soon\"").contains("`stall` is \"soon\""));
+        assert!(refused("stall = \"99999999999999999999h\"").contains("`stall`"));
+        assert!(refused("listen = \"localhost\"").contains("`listen`"));
+        assert!(refused("checkpoint_every = -1").contains("checkpoint_every"));
+    }
+
+    #[test]
+    fn absolute_paths_stay() {
+        let config = ServerConfig::from_toml("data = \"/var/lib/fl\"", Path::new("/etc/fl")).unwrap();
+        assert_eq!(config.data, Path::new("/var/lib/fl"));
+    }
+}

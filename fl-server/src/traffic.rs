@@ -1,0 +1,241 @@
+//! Counts the bytes of every connection as they pass and says whose they are.
+//!
+//! The connections' meters and the endpoint's meter count independently; a sample compares them. The lock here guards
+//! counters only, and is never held while waiting for anything.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use fl_proto::{ClientId, Meter};
+
+use crate::ledger::{Flow, Row};
+
+/// Frame bytes of one client, by what they were for.
+#[derive(Debug, Default)]
+pub(crate) struct Frames {
+    /// Updates that were taken.
+    pub(crate) update: AtomicU64,
+    /// Updates that were not.
+    pub(crate) waste: AtomicU64,
+    /// Steps of the chain.
+    pub(crate) steps: AtomicU64,
+    /// Snapshots.
+    pub(crate) snapshot: AtomicU64,
+}
+
+/// All connections of an endpoint.
+#[derive(Debug)]
+pub(crate) struct Traffic {
+    total: Arc<Meter>,
+    book: Mutex<Book>,
+}
+
+#[derive(Debug, Default)]
+struct Book {
+    open: Vec<Connection>,
+    frames: BTreeMap<ClientId, (Arc<Frames>, Flow)>,
+    /// What the endpoint's meter said at the last sample.
+    metered: (u64, u64),
+}
+
+#[derive(Debug)]
+struct Connection {
+    meter: Arc<Meter>,
+    client: Option<ClientId>,
+    /// What its meter said at the last sample.
+    sampled: (u64, u64),
+}
+
+/// What has passed since the sample before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Sample {
+    /// Bytes of each client; without a name, of connections that never said who they were.
+    pub(crate) flows: BTreeMap<Option<ClientId>, Flow>,
+    /// What the endpoint's meter counted, up and down.
+    pub(crate) meter: (u64, u64),
+}
+
+impl Traffic {
+    pub(crate) fn new() -> Self {
+        Self { total: Arc::default(), book: Mutex::default() }
+    }
+
+    /// The meter of the whole endpoint.
+    pub(crate) fn total(&self) -> &Arc<Meter> {
+        &self.total
+    }
+
+    /// Takes notice of a new connection, before its first byte.
+    pub(crate) fn connected(&self, meter: Arc<Meter>) {
+        self.book().open.push(Connection { meter, client: None, sampled: (0, 0) });
+    }
+
+    /// Says whose connection this is, and returns the client's frame counters.
+    pub(crate) fn identified(&self, meter: &Arc<Meter>, client: &ClientId) -> Arc<Frames> {
+        let mut book = self.book();
+        let known = book.open.iter_mut().find(|open| Arc::ptr_eq(&open.meter, meter));
+        if let Some(connection) = known.filter(|connection| connection.client.is_none()) {
+            connection.client = Some(client.clone());
+        }
+        Arc::clone(&book.frames.entry(client.clone()).or_default().0)
+    }
+
+    /// What has passed since the last sample. Bytes may pass meanwhile: the meters are read again until the endpoint's
+    /// stands still around it, a few times at most.
+    pub(crate) fn sample(&self) -> Sample {
+        let mut book = self.book();
+        let mut readings = book.readings();
+        let mut total = reading(&self.total);
+        for _ in 0..ATTEMPTS {
+            let passed = readings.iter().zip(&book.open).fold((0, 0), |sum, ((now, _), c)| add(sum, less(*now, c.sampled)));
+            if passed == less(total, book.metered) {
+                break;
+            }
+            std::thread::yield_now();
+            total = reading(&self.total);
+            readings = book.readings();
+        }
+        let meter = less(total, book.metered);
+        book.metered = total;
+        Sample { flows: book.settle(&readings), meter }
+    }
+
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How often a sample is taken again while bytes pass.
+const ATTEMPTS: usize = 1000;
+
+impl Book {
+    /// What each open connection's meter says, and whether the connection is gone: its meter is held only here then.
+    fn readings(&mut self) -> Vec<((u64, u64), bool)> {
+        let read = |connection: &mut Connection| {
+            let gone = Arc::get_mut(&mut connection.meter).is_some();
+            (reading(&connection.meter), gone)
+        };
+        self.open.iter_mut().map(read).collect()
+    }
+
+    /// Turns readings into increments by client and forgets the connections that are gone.
+    fn settle(&mut self, readings: &[((u64, u64), bool)]) -> BTreeMap<Option<ClientId>, Flow> {
+        let mut out = BTreeMap::<_, Flow>::new();
+        let mut readings = readings.iter();
+        self.open.retain_mut(|connection| {
+            let Some((now, gone)) = readings.next() else { return true };
+            let (up, down) = less(*now, connection.sampled);
+            let flow = out.entry(connection.client.clone()).or_default();
+            flow.socket_up += up;
+            flow.socket_down += down;
+            connection.sampled = *now;
+            !gone
+        });
+        for (client, (frames, sampled)) in &mut self.frames {
+            let now = frames.flow();
+            out.entry(Some(client.clone())).or_default().add(&now.since(sampled));
+            *sampled = now;
+        }
+        out.retain(|_, flow| *flow != Flow::default());
+        out
+    }
+}
+
+impl Frames {
+    fn flow(&self) -> Flow {
+        Flow {
+            update: self.update.load(Ordering::Acquire),
+            waste: self.waste.load(Ordering::Acquire),
+            steps: self.steps.load(Ordering::Acquire),
+            snapshot: self.snapshot.load(Ordering::Acquire),
+            ..Flow::default()
+        }
+    }
+}
+
+fn reading(meter: &Meter) -> (u64, u64) {
+    (meter.read(), meter.written())
+}
+
+fn less(now: (u64, u64), before: (u64, u64)) -> (u64, u64) {
+    (now.0.saturating_sub(before.0), now.1.saturating_sub(before.1))
+}
+
+fn add(a: (u64, u64), b: (u64, u64)) -> (u64, u64) {
+    (a.0 + b.0, a.1 + b.1)
+}
+
+fn sockets(flows: &BTreeMap<Option<ClientId>, Flow>) -> (u64, u64) {
+    flows.values().fold((0, 0), |(up, down), flow| (up + flow.socket_up, down + flow.socket_down))
+}
+
+impl Sample {
+    /// Whether the connections' meters and the endpoint's agree.
+    pub(crate) fn is_balanced(&self) -> bool {
+        sockets(&self.flows) == self.meter
+    }
+
+    /// The sample as rows of `round`.
+    pub(crate) fn rows(&self, round: u64) -> Vec<Row> {
+        let row = |(client, flow): (&Option<ClientId>, &Flow)| Row::Client { round, client: client.clone(), flow: *flow };
+        let (read, written) = self.meter;
+        self.flows.iter().map(row).chain([Row::Meter { round, read, written }]).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    async fn pass(traffic: &Traffic, client: Option<&str>, bytes: usize) {
+        let meter = Arc::new(Meter::within(Arc::clone(traffic.total())));
+        traffic.connected(Arc::clone(&meter));
+        if let Some(name) = client {
+            traffic.identified(&meter, &name.parse().unwrap());
+        }
+        let (a, mut b) = tokio::io::duplex(1 << 16);
+        let mut io = fl_proto::Metered::new(a, meter);
+        b.write_all(&vec![1; bytes]).await.unwrap();
+        io.read_exact(&mut vec![0; bytes]).await.unwrap();
+        io.write_all(b"ok").await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn samples_are_increments_and_balance_with_the_meter() {
+        let traffic = Traffic::new();
+        pass(&traffic, Some("a"), 100).await;
+        pass(&traffic, None, 7).await;
+        let first = traffic.sample();
+        assert!(first.is_balanced());
+        assert_eq!(first.meter, (107, 4));
+        assert_eq!(first.flows[&None].socket_up, 7);
+        pass(&traffic, Some("a"), 30).await;
+        let second = traffic.sample();
+        assert!(second.is_balanced());
+        assert_eq!(second.flows.len(), 1);
+        assert_eq!(second.flows[&Some("a".parse().unwrap())].socket_up, 30);
+        assert!(traffic.book().open.is_empty(), "ended connections are folded away");
+    }
+
+    #[test]
+    fn bytes_sampled_before_a_client_said_who_it_is_stay_where_they_were() {
+        let traffic = Traffic::new();
+        let meter = Arc::new(Meter::within(Arc::clone(traffic.total())));
+        traffic.connected(Arc::clone(&meter));
+        assert!(traffic.sample().flows.is_empty());
+        traffic.identified(&meter, &"a".parse().unwrap()).steps.fetch_add(5, Ordering::AcqRel);
+        let sample = traffic.sample();
+        assert_eq!(sample.flows[&Some("a".parse().unwrap())].steps, 5);
+        assert!(sample.is_balanced());
+        assert_eq!(sample.rows(3).len(), 2);
+    }
+
+    #[test]
+    fn a_sample_that_does_not_balance_says_so() {
+        let flows = BTreeMap::from([(None, Flow { socket_up: 3, ..Flow::default() })]);
+        assert!(!Sample { flows, meter: (4, 0) }.is_balanced());
+    }
+}

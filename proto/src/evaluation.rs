@@ -1,0 +1,73 @@
+//! A client's evaluation of one model version.
+
+use crate::{MAX_EXAMPLES, ProtocolError, RunName, wire};
+
+/// Evaluation on a client's held-out examples.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EvaluationReport {
+    /// The run.
+    pub run: RunName,
+    /// Model version evaluated.
+    pub version: u64,
+    /// Examples, at least 1.
+    pub examples: u64,
+    /// Mean loss, finite.
+    pub loss: f64,
+    /// Examples classified correctly, at most `examples`.
+    pub correct: u64,
+}
+
+impl From<EvaluationReport> for wire::EvaluationReport {
+    fn from(report: EvaluationReport) -> Self {
+        let EvaluationReport {
+            run,
+            version,
+            examples,
+            loss,
+            correct,
+        } = report;
+        Self {
+            run: run.to_string(),
+            version,
+            examples,
+            loss,
+            correct,
+        }
+    }
+}
+
+impl TryFrom<wire::EvaluationReport> for EvaluationReport {
+    type Error = ProtocolError;
+
+    fn try_from(report: wire::EvaluationReport) -> Result<Self, ProtocolError> {
+        let wire::EvaluationReport {
+            run,
+            version,
+            examples,
+            loss,
+            correct,
+        } = report;
+        if examples == 0 || examples > MAX_EXAMPLES {
+            return Err(ProtocolError::invalid(
+                "examples",
+                format!("{examples} must be 1 to {MAX_EXAMPLES}"),
+            ));
+        }
+        if correct > examples {
+            return Err(ProtocolError::invalid(
+                "correct",
+                format!("{correct} is more than the {examples} examples"),
+            ));
+        }
+        if !loss.is_finite() {
+            return Err(ProtocolError::invalid("loss", format!("{loss} is not finite")));
+        }
+        Ok(Self {
+            run: run.parse()?,
+            version,
+            examples,
+            loss,
+            correct,
+        })
+    }
+}

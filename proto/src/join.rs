@@ -1,0 +1,243 @@
+//! Joining a run: what a client brings, and everything it needs to take part.
+
+use fl_compress::{Layout, Spec};
+
+use crate::{
+    ClientId, Length, MAX_TASKS, PROTOCOL_MAJOR, PROTOCOL_MINOR, ProtocolError, RunName, Schedule, Training, UpdateId,
+    UpdateReply, wire,
+};
+
+/// What a client says when it joins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JoinRequest {
+    /// Tasks for which it has a learner and data.
+    pub tasks: Vec<String>,
+    /// The frame that it has pending.
+    pub pending: Option<UpdateId>,
+}
+
+impl From<JoinRequest> for wire::JoinRequest {
+    fn from(request: JoinRequest) -> Self {
+        Self {
+            protocol_major: PROTOCOL_MAJOR,
+            protocol_minor: PROTOCOL_MINOR,
+            tasks: request.tasks,
+            pending: request.pending.as_ref().map(Into::into),
+        }
+    }
+}
+
+impl TryFrom<wire::JoinRequest> for JoinRequest {
+    type Error = ProtocolError;
+
+    fn try_from(request: wire::JoinRequest) -> Result<Self, ProtocolError> {
+        if request.protocol_major != PROTOCOL_MAJOR {
+            let theirs = format!("{}.{}", request.protocol_major, request.protocol_minor);
+            let why =
+                format!("the client speaks {theirs}, this server {PROTOCOL_MAJOR}.{PROTOCOL_MINOR}; update the older");
+            return Err(ProtocolError::invalid("protocol_major", why));
+        }
+        if request.tasks.len() > MAX_TASKS {
+            return Err(ProtocolError::invalid(
+                "tasks",
+                format!("{} is above {MAX_TASKS}", request.tasks.len()),
+            ));
+        }
+        Ok(Self {
+            tasks: request.tasks,
+            pending: request.pending.map(UpdateId::try_from).transpose()?,
+        })
+    }
+}
+
+/// What a client learns when it has joined.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Joined {
+    /// The client's own name.
+    pub client: ClientId,
+    /// The run.
+    pub run: RunName,
+    /// Its task.
+    pub task: String,
+    /// Its number of rounds.
+    pub rounds: u64,
+    /// Its seed.
+    pub seed: u64,
+    /// The model's tensors.
+    pub layout: Layout,
+    /// Local SGD.
+    pub training: Training,
+    /// How updates are compressed.
+    pub uplink: Spec,
+    /// Largest frame that the server takes, in bytes.
+    pub max_frame: u64,
+    /// What became of the pending frame.
+    pub pending: Option<UpdateReply>,
+}
+
+impl Joined {
+    /// The message.
+    ///
+    /// # Errors
+    /// `Invalid` if the spec cannot be written as JSON.
+    pub fn to_wire(&self) -> Result<wire::JoinReply, ProtocolError> {
+        let shape = |t: &fl_compress::Tensor| wire::TensorShape {
+            name: t.name.clone(),
+            dims: t.shape.iter().map(|&d| d as u64).collect(),
+        };
+        Ok(wire::JoinReply {
+            client: self.client.to_string(),
+            run: self.run.to_string(),
+            task: self.task.clone(),
+            rounds: self.rounds,
+            seed: self.seed,
+            layout: self.layout.tensors().iter().map(shape).collect(),
+            training: Some(self.training.into()),
+            uplink: serde_json::to_string(&self.uplink).map_err(|e| ProtocolError::invalid("uplink", e.to_string()))?,
+            max_frame: self.max_frame,
+            pending: self.pending.clone().map(Into::into),
+        })
+    }
+}
+
+impl TryFrom<wire::JoinReply> for Joined {
+    type Error = ProtocolError;
+
+    fn try_from(reply: wire::JoinReply) -> Result<Self, ProtocolError> {
+        let shapes = reply.layout.into_iter().map(|tensor| {
+            let dims = tensor
+                .dims
+                .iter()
+                .map(|&d| usize::try_from(d))
+                .collect::<Result<Vec<_>, _>>();
+            Ok((
+                tensor.name,
+                dims.map_err(|e| ProtocolError::invalid("layout", e.to_string()))?,
+            ))
+        });
+        let shapes = shapes.collect::<Result<Vec<_>, ProtocolError>>()?;
+        Ok(Self {
+            client: reply.client.parse()?,
+            run: reply.run.parse()?,
+            task: reply.task,
+            rounds: reply.rounds,
+            seed: reply.seed,
+            layout: Layout::new(shapes).map_err(|e| ProtocolError::invalid("layout", e.to_string()))?,
+            training: reply.training.ok_or(ProtocolError::Missing("training"))?.try_into()?,
+            uplink: serde_json::from_str(&reply.uplink).map_err(|e| ProtocolError::invalid("uplink", e.to_string()))?,
+            max_frame: reply.max_frame,
+            pending: reply.pending.map(UpdateReply::try_from).transpose()?,
+        })
+    }
+}
+
+impl From<Training> for wire::Training {
+    fn from(training: Training) -> Self {
+        use wire::schedule::{Constant, Cosine, Kind, Step};
+        let kind = match training.schedule {
+            Schedule::Constant => Kind::Constant(Constant {}),
+            Schedule::Cosine => Kind::Cosine(Cosine {}),
+            Schedule::Step { every, factor } => Kind::Step(Step { every, factor }),
+        };
+        Self {
+            length: Some(match training.length {
+                Length::Epochs(n) => wire::training::Length::Epochs(n),
+                Length::Steps(n) => wire::training::Length::Steps(n),
+            }),
+            batch_size: training.batch_size,
+            learning_rate: training.learning_rate,
+            schedule: Some(wire::Schedule { kind: Some(kind) }),
+            momentum: training.momentum,
+            weight_decay: training.weight_decay,
+            clip_norm: training.clip_norm,
+            proximal: training.proximal,
+        }
+    }
+}
+
+impl TryFrom<wire::Training> for Training {
+    type Error = ProtocolError;
+
+    fn try_from(training: wire::Training) -> Result<Self, ProtocolError> {
+        use wire::schedule::Kind;
+        let schedule = training
+            .schedule
+            .and_then(|s| s.kind)
+            .ok_or(ProtocolError::Missing("schedule"))?;
+        Self {
+            length: match training.length.ok_or(ProtocolError::Missing("length"))? {
+                wire::training::Length::Epochs(n) => Length::Epochs(n),
+                wire::training::Length::Steps(n) => Length::Steps(n),
+            },
+            batch_size: training.batch_size,
+            learning_rate: training.learning_rate,
+            schedule: match schedule {
+                Kind::Constant(_) => Schedule::Constant,
+                Kind::Cosine(_) => Schedule::Cosine,
+                Kind::Step(step) => Schedule::Step {
+                    every: step.every,
+                    factor: step.factor,
+                },
+            },
+            momentum: training.momentum,
+            weight_decay: training.weight_decay,
+            clip_norm: training.clip_norm,
+            proximal: training.proximal,
+        }
+        .checked()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn joined() -> Joined {
+        Joined {
+            client: "camera-07".parse().unwrap(),
+            run: "fashion".parse().unwrap(),
+            task: "mlp".into(),
+            rounds: 10,
+            seed: 42,
+            layout: Layout::new([("b", vec![2]), ("a", vec![3, 4])]).unwrap(),
+            training: Training {
+                schedule: Schedule::Step { every: 3, factor: 0.5 },
+                ..Training::default()
+            },
+            uplink: Spec::default(),
+            max_frame: 1 << 20,
+            pending: Some(UpdateReply::Wanted { offset: 3 }),
+        }
+    }
+
+    #[test]
+    fn replies_survive_the_wire() {
+        assert_eq!(Joined::try_from(joined().to_wire().unwrap()).unwrap(), joined());
+    }
+
+    #[test]
+    fn another_major_version_is_refused_with_both_named() {
+        let mut request = wire::JoinRequest::from(JoinRequest {
+            tasks: vec![],
+            pending: None,
+        });
+        request.protocol_minor = 99;
+        assert!(JoinRequest::try_from(request.clone()).is_ok());
+        request.protocol_major = 7;
+        let text = JoinRequest::try_from(request).unwrap_err().to_string();
+        assert!(text.contains("7.99") && text.contains("1.0"), "{text}");
+    }
+
+    #[test]
+    fn a_layout_or_training_out_of_range_is_refused() {
+        let mut reply = joined().to_wire().unwrap();
+        reply.layout[0].dims = vec![u64::MAX, 2];
+        assert!(Joined::try_from(reply).unwrap_err().to_string().contains("layout"));
+        let mut reply = joined().to_wire().unwrap();
+        reply.training = Some(wire::Training {
+            batch_size: 0,
+            ..Training::default().into()
+        });
+        assert!(Joined::try_from(reply).unwrap_err().to_string().contains("batch_size"));
+    }
+}

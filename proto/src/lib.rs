@@ -1,0 +1,39 @@
+//! The protocol that clients and server of a federation speak.
+//!
+//! The schema is `proto/fl/v1/federation.proto`, which is also the protocol document; [`wire`] is generated from it.
+//! Everything else in this crate is domain types: they are checked on receipt (`TryFrom`) and cannot be wrong after.
+//! Nothing here knows about rounds, learners or storage.
+
+mod chunk;
+mod error;
+mod evaluation;
+mod join;
+mod limits;
+mod meter;
+mod model;
+mod names;
+mod round;
+mod tls;
+mod training;
+mod transport;
+mod update;
+
+/// Messages and services generated from the schema.
+#[allow(missing_docs, unreachable_pub, clippy::all)]
+pub mod wire {
+    tonic::include_proto!("fl.v1");
+}
+
+pub use chunk::{Assembler, chunks};
+pub use error::ProtocolError;
+pub use evaluation::EvaluationReport;
+pub use join::{JoinRequest, Joined};
+pub use limits::*;
+pub use meter::{Accepted, Meter, Metered, PeerInfo};
+pub use model::{FetchRequest, FramePart, ModelHeader};
+pub use names::{ClientId, RunName};
+pub use round::{Phase, RoundState};
+pub use tls::{Authority, Issued, TlsError, client_tls, expiry, peer_name, server_tls};
+pub use training::{Length, Schedule, Training};
+pub use transport::{Dial, Incoming, dial, server_builder};
+pub use update::{Refusal, UpdateHeader, UpdateId, UpdateReply};

@@ -1,0 +1,99 @@
+//! Connections: HTTP/2 over TLS over metered TCP, set up the same way on both sides.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures_core::Stream;
+use hyper_util::rt::TokioIo;
+use tokio::net::{TcpListener, TcpStream};
+use tonic::transport::{Channel, ClientTlsConfig, Endpoint, Server, ServerTlsConfig, Uri};
+
+use crate::meter::Accepted;
+use crate::{CONNECT_TIMEOUT, KEEP_ALIVE_EVERY, KEEP_ALIVE_TIMEOUT, Meter, Metered, PeerInfo};
+
+/// Bytes in flight of one stream, and of one connection: enough for a fast link, and a bound on what an idle server
+/// holds for a client that does not read.
+const STREAM_WINDOW: u32 = 1024 * 1024;
+/// Calls that one client may have open at once: watch, fetch, submit, and room.
+const MAX_STREAMS: u32 = 16;
+
+/// Where and how a client connects.
+#[derive(Debug, Clone)]
+pub struct Dial {
+    /// `host:port` of the server.
+    pub address: String,
+    /// The client's certificate and the federation's authority.
+    pub tls: ClientTlsConfig,
+    /// Counts the connection's bytes.
+    pub meter: Arc<Meter>,
+}
+
+/// Connects to the server. The channel reconnects by itself when it is used after a break; every connection counts
+/// into the same meter.
+///
+/// # Errors
+/// Whatever keeps the first connection from being made; its `source` chain says what.
+pub async fn dial(dial: Dial) -> Result<Channel, tonic::transport::Error> {
+    let endpoint = Endpoint::from_shared(format!("https://{}", dial.address))?
+        .tls_config(dial.tls)?
+        .connect_timeout(CONNECT_TIMEOUT)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(STREAM_WINDOW)
+        .http2_keep_alive_interval(KEEP_ALIVE_EVERY)
+        .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
+        .keep_alive_while_idle(true);
+    let (address, meter) = (dial.address, dial.meter);
+    let connect = tower::service_fn(move |_: Uri| {
+        let (address, meter) = (address.clone(), Arc::clone(&meter));
+        async move {
+            let io = TcpStream::connect(address).await?;
+            io.set_nodelay(true)?;
+            Ok::<_, io::Error>(TokioIo::new(Metered::new(io, meter)))
+        }
+    });
+    endpoint.connect_with_connector(connect).await
+}
+
+/// A gRPC server with the limits of this protocol; services are added by the caller.
+///
+/// # Errors
+/// If the TLS material is unusable.
+pub fn server_builder(tls: ServerTlsConfig) -> Result<Server, tonic::transport::Error> {
+    Ok(Server::builder()
+        .tls_config(tls)?
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(STREAM_WINDOW)
+        .max_concurrent_streams(MAX_STREAMS)
+        .http2_keepalive_interval(Some(KEEP_ALIVE_EVERY))
+        .http2_keepalive_timeout(Some(KEEP_ALIVE_TIMEOUT)))
+}
+
+/// The connections that arrive at a listener, each with a meter of its own that counts into `total`.
+#[derive(Debug)]
+pub struct Incoming {
+    listener: TcpListener,
+    total: Arc<Meter>,
+}
+
+impl Incoming {
+    /// Accepts from `listener`.
+    pub fn new(listener: TcpListener, total: Arc<Meter>) -> Self {
+        Self { listener, total }
+    }
+}
+
+impl Stream for Incoming {
+    type Item = io::Result<Accepted>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.listener.poll_accept(cx).map(|accepted| {
+            Some(accepted.and_then(|(io, address)| {
+                io.set_nodelay(true)?;
+                let meter = Arc::new(Meter::within(Arc::clone(&self.total)));
+                Ok(Accepted::new(io, PeerInfo { address, meter }))
+            }))
+        })
+    }
+}

@@ -1,0 +1,292 @@
+//! Updates: their identity, what is said with them, and what becomes of them.
+
+use bytes::Bytes;
+use fl_compress::{Digest, Stages};
+
+use crate::{MAX_EXAMPLES, ProtocolError, RunName, wire};
+
+/// The update of one client for one round, by content.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UpdateId {
+    /// The run.
+    pub run: RunName,
+    /// The round, from 1.
+    pub round: u64,
+    /// Digest of the frame.
+    pub digest: Digest,
+}
+
+/// What is said with an update. Claims of the client: the server checks the frame itself.
+#[derive(Debug, Clone, PartialEq)]
+pub struct UpdateHeader {
+    /// Identity.
+    pub id: UpdateId,
+    /// Bytes of the frame, at least 1.
+    pub len: u64,
+    /// First byte sent by this call, at most `len`.
+    pub offset: u64,
+    /// Examples trained on: the weight in the average, 1 to [`MAX_EXAMPLES`].
+    pub examples: u64,
+    /// Mean training loss.
+    pub loss: f64,
+    /// Milliseconds of training.
+    pub train_ms: u64,
+    /// Milliseconds of encoding.
+    pub encode_ms: u64,
+    /// Bytes after each stage of compression.
+    pub stages: Stages,
+}
+
+/// Why an update will never be taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// The round is closed, not begun, or of another run.
+    NotThisRound,
+    /// The client is not in the cohort.
+    NotSelected,
+    /// Another update of this client was accepted in this round.
+    AlreadyAccepted,
+    /// The frame is broken, of another layout or round, or not finite.
+    Invalid,
+    /// The frame is longer than the server takes.
+    TooLarge,
+}
+
+/// What becomes of an update.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum UpdateReply {
+    /// Durable and counted once.
+    Accepted,
+    /// Not known yet: to be sent from `offset` on.
+    Wanted {
+        /// Bytes already held.
+        offset: u64,
+    },
+    /// Never taken.
+    Refused {
+        /// Why.
+        why: Refusal,
+        /// For a person.
+        message: String,
+    },
+}
+
+impl From<&UpdateId> for wire::UpdateId {
+    fn from(id: &UpdateId) -> Self {
+        Self {
+            run: id.run.to_string(),
+            round: id.round,
+            digest: id.digest.0.to_vec().into(),
+        }
+    }
+}
+
+impl TryFrom<wire::UpdateId> for UpdateId {
+    type Error = ProtocolError;
+
+    fn try_from(id: wire::UpdateId) -> Result<Self, ProtocolError> {
+        Ok(Self {
+            run: id.run.parse()?,
+            round: id.round,
+            digest: digest("digest", &id.digest)?,
+        })
+    }
+}
+
+impl From<&UpdateHeader> for wire::UpdateHeader {
+    fn from(header: &UpdateHeader) -> Self {
+        Self {
+            id: Some((&header.id).into()),
+            len: header.len,
+            offset: header.offset,
+            examples: header.examples,
+            loss: header.loss,
+            train_ms: header.train_ms,
+            encode_ms: header.encode_ms,
+            reduced: header.stages.reduced,
+            quantized: header.stages.quantized,
+            coded: header.stages.coded,
+            bound: header.stages.bound,
+        }
+    }
+}
+
+impl TryFrom<wire::UpdateHeader> for UpdateHeader {
+    type Error = ProtocolError;
+
+    fn try_from(header: wire::UpdateHeader) -> Result<Self, ProtocolError> {
+        let id = UpdateId::try_from(header.id.ok_or(ProtocolError::Missing("id"))?)?;
+        if header.len == 0 || header.offset > header.len {
+            let why = format!("{} bytes from {} on cannot be", header.len, header.offset);
+            return Err(ProtocolError::invalid("len", why));
+        }
+        if header.examples == 0 || header.examples > MAX_EXAMPLES {
+            let why = format!("{} must be 1 to {MAX_EXAMPLES}", header.examples);
+            return Err(ProtocolError::invalid("examples", why));
+        }
+        if !header.loss.is_finite() {
+            return Err(ProtocolError::invalid("loss", format!("{} is not finite", header.loss)));
+        }
+        if !header.bound.is_finite() || header.bound < 0.0 {
+            return Err(ProtocolError::invalid(
+                "bound",
+                format!("{} is not a size", header.bound),
+            ));
+        }
+        Ok(Self {
+            id,
+            len: header.len,
+            offset: header.offset,
+            examples: header.examples,
+            loss: header.loss,
+            train_ms: header.train_ms,
+            encode_ms: header.encode_ms,
+            stages: Stages {
+                fp32: 0,
+                reduced: header.reduced,
+                quantized: header.quantized,
+                coded: header.coded,
+                framed: header.len,
+                bound: header.bound,
+            },
+        })
+    }
+}
+
+impl From<UpdateReply> for wire::UpdateReply {
+    fn from(reply: UpdateReply) -> Self {
+        let mut out = Self::default();
+        match reply {
+            UpdateReply::Accepted => out.set_verdict(wire::Verdict::Accepted),
+            UpdateReply::Wanted { offset } => {
+                out.set_verdict(wire::Verdict::Wanted);
+                out.offset = offset;
+            }
+            UpdateReply::Refused { why, message } => {
+                out.set_verdict(wire::Verdict::Refused);
+                out.set_refusal(match why {
+                    Refusal::NotThisRound => wire::Refusal::NotThisRound,
+                    Refusal::NotSelected => wire::Refusal::NotSelected,
+                    Refusal::AlreadyAccepted => wire::Refusal::AlreadyAccepted,
+                    Refusal::Invalid => wire::Refusal::Invalid,
+                    Refusal::TooLarge => wire::Refusal::TooLarge,
+                });
+                out.message = message;
+            }
+        }
+        out
+    }
+}
+
+impl TryFrom<wire::UpdateReply> for UpdateReply {
+    type Error = ProtocolError;
+
+    fn try_from(reply: wire::UpdateReply) -> Result<Self, ProtocolError> {
+        Ok(match reply.verdict() {
+            wire::Verdict::Unspecified => return Err(ProtocolError::Missing("verdict")),
+            wire::Verdict::Accepted => Self::Accepted,
+            wire::Verdict::Wanted => Self::Wanted { offset: reply.offset },
+            wire::Verdict::Refused => {
+                let why = match reply.refusal() {
+                    wire::Refusal::Unspecified => return Err(ProtocolError::Missing("refusal")),
+                    wire::Refusal::NotThisRound => Refusal::NotThisRound,
+                    wire::Refusal::NotSelected => Refusal::NotSelected,
+                    wire::Refusal::AlreadyAccepted => Refusal::AlreadyAccepted,
+                    wire::Refusal::Invalid => Refusal::Invalid,
+                    wire::Refusal::TooLarge => Refusal::TooLarge,
+                };
+                Self::Refused {
+                    why,
+                    message: reply.message,
+                }
+            }
+        })
+    }
+}
+
+/// Reads a digest field.
+pub(crate) fn digest(field: &'static str, bytes: &Bytes) -> Result<Digest, ProtocolError> {
+    let bytes: &[u8] = bytes;
+    let digest = <[u8; 32]>::try_from(bytes);
+    digest
+        .map(Digest)
+        .map_err(|_| ProtocolError::invalid(field, format!("{} bytes, not 32", bytes.len())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header() -> UpdateHeader {
+        UpdateHeader {
+            id: UpdateId {
+                run: "r".parse().unwrap(),
+                round: 2,
+                digest: Digest::of(b"f"),
+            },
+            len: 100,
+            offset: 4,
+            examples: 60,
+            loss: 0.5,
+            train_ms: 7,
+            encode_ms: 1,
+            stages: Stages {
+                fp32: 0,
+                reduced: 80,
+                quantized: 30,
+                coded: 20,
+                framed: 100,
+                bound: 19.5,
+            },
+        }
+    }
+
+    #[test]
+    fn headers_survive_the_wire() {
+        assert_eq!(
+            UpdateHeader::try_from(wire::UpdateHeader::from(&header())).unwrap(),
+            header()
+        );
+    }
+
+    #[test]
+    fn claims_out_of_range_are_refused_by_field() {
+        let refused = |change: fn(&mut wire::UpdateHeader)| {
+            let mut wire = wire::UpdateHeader::from(&header());
+            change(&mut wire);
+            UpdateHeader::try_from(wire).unwrap_err().to_string()
+        };
+        assert!(refused(|h| h.id = None).contains("`id`"));
+        assert!(refused(|h| h.len = 0).contains("`len`"));
+        assert!(refused(|h| h.offset = 101).contains("`len`"));
+        assert!(refused(|h| h.examples = 0).contains("`examples`"));
+        assert!(refused(|h| h.examples = u64::MAX).contains("`examples`"));
+        assert!(refused(|h| h.loss = f64::NAN).contains("`loss`"));
+        assert!(refused(|h| h.bound = -1.0).contains("`bound`"));
+    }
+
+    #[test]
+    fn replies_survive_the_wire() {
+        let whys = [
+            Refusal::NotThisRound,
+            Refusal::NotSelected,
+            Refusal::AlreadyAccepted,
+            Refusal::Invalid,
+            Refusal::TooLarge,
+        ];
+        let refusals = whys.map(|why| UpdateReply::Refused {
+            why,
+            message: "m".into(),
+        });
+        for reply in [UpdateReply::Accepted, UpdateReply::Wanted { offset: 9 }]
+            .into_iter()
+            .chain(refusals)
+        {
+            assert_eq!(
+                UpdateReply::try_from(wire::UpdateReply::from(reply.clone())).unwrap(),
+                reply
+            );
+        }
+        assert!(UpdateReply::try_from(wire::UpdateReply::default()).is_err());
+    }
+}
