@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::frame::{OVERHEAD, seal};
+use crate::frame::OVERHEAD;
 use crate::memory::Residual;
 use crate::rng::Draws;
+use crate::seal::seal;
 use crate::section::{self, all_finite};
 use crate::spec::Method;
 use crate::{Digest, Error, Frame, FrameHeader, Layout, Memory, Spec};
@@ -80,9 +81,14 @@ impl Encoder {
         let methods = layout.tensors().iter().map(|tensor| *spec.method(tensor)).collect();
         let residual = match spec.memory {
             Memory::None => None,
-            Memory::ErrorFeedback { decay } => Some(Residual::new(layout.len(), decay.get())),
+            Memory::ErrorFeedback { decay } => Some(Residual::new(layout.len(), decay.get() as f32)),
         };
-        Ok(Self { layout, methods, residual, pending: None })
+        Ok(Self {
+            layout,
+            methods,
+            residual,
+            pending: None,
+        })
     }
 
     /// Encodes `delta` plus the residual; the residual becomes what the frame does not carry. Deterministic in
@@ -96,7 +102,11 @@ impl Encoder {
             return Err(Error::Usage("a frame is pending: settle it first".to_owned()));
         }
         if delta.len() != self.layout.len() {
-            return Err(Error::Usage(format!("{} values for a layout of {}", delta.len(), self.layout.len())));
+            return Err(Error::Usage(format!(
+                "{} values for a layout of {}",
+                delta.len(),
+                self.layout.len()
+            )));
         }
         if header.kind == crate::FrameKind::Snapshot {
             return Err(Error::Usage("a snapshot is not an update".to_owned()));
@@ -117,7 +127,12 @@ impl Encoder {
         };
         let digest = Digest::of(&frame);
         self.pending = Some(digest);
-        Ok(Pending { header, frame, digest, stages })
+        Ok(Pending {
+            header,
+            frame,
+            digest,
+            stages,
+        })
     }
 
     /// Tells the memory what became of the pending frame.
@@ -163,7 +178,12 @@ fn encode_all(layout: &Layout, methods: &[Method], values: &[f32], header: Frame
     header.write(layout, &mut frame);
     for (at, (tensor, method)) in layout.tensors().iter().zip(methods).enumerate() {
         let values = &values[tensor.offset..tensor.offset + tensor.len];
-        stages.add(&section::encode(values, method, Draws::new(header.seed, at), &mut frame));
+        stages.add(&section::encode(
+            values,
+            method,
+            Draws::new(header.seed, at),
+            &mut frame,
+        ));
     }
     seal(0, &mut frame);
     stages.framed = frame.len() as u64;

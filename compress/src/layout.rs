@@ -44,7 +44,9 @@ impl Layout {
         for (name, shape) in tensors {
             let name = name.into();
             if name.is_empty() || name.len() > MAX_NAME {
-                return Err(Error::Usage(format!("tensor name `{name}` must have 1 to {MAX_NAME} bytes")));
+                return Err(Error::Usage(format!(
+                    "tensor name `{name}` must have 1 to {MAX_NAME} bytes"
+                )));
             }
             if shape.len() > MAX_DIMS || shape.contains(&0) {
                 return Err(Error::Usage(format!(
@@ -62,15 +64,29 @@ impl Layout {
         let mut out = Vec::with_capacity(sorted.len());
         let mut offset = 0usize;
         for (name, shape) in sorted {
-            let len = shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d)).filter(|&n| n <= MAX_VALUES - offset);
+            let len = shape
+                .iter()
+                .try_fold(1usize, |n, &d| n.checked_mul(d))
+                .filter(|&n| n <= MAX_VALUES - offset);
             let Some(len) = len else {
-                return Err(Error::Usage(format!("tensor `{name}` takes the model past {MAX_VALUES} values")));
+                return Err(Error::Usage(format!(
+                    "tensor `{name}` takes the model past {MAX_VALUES} values"
+                )));
             };
-            out.push(Tensor { name, shape, offset, len });
+            out.push(Tensor {
+                name,
+                shape,
+                offset,
+                len,
+            });
             offset += len;
         }
         let fingerprint = fingerprint(&out);
-        Ok(Self { tensors: out, len: offset, fingerprint })
+        Ok(Self {
+            tensors: out,
+            len: offset,
+            fingerprint,
+        })
     }
 
     /// The tensors, sorted by name; their ranges cover `0..len` without gaps.
@@ -100,7 +116,10 @@ fn fingerprint(tensors: &[Tensor]) -> u64 {
         bytes.push(tensor.name.len() as u8);
         bytes.extend_from_slice(tensor.name.as_bytes());
         bytes.push(tensor.shape.len() as u8);
-        tensor.shape.iter().for_each(|&d| bytes.extend_from_slice(&(d as u64).to_le_bytes()));
+        tensor
+            .shape
+            .iter()
+            .for_each(|&d| bytes.extend_from_slice(&(d as u64).to_le_bytes()));
     }
     Digest::of(&bytes).short()
 }

@@ -19,7 +19,10 @@ pub(crate) struct Residual {
 
 impl Residual {
     pub(crate) fn new(len: usize, decay: f32) -> Self {
-        Self { values: vec![0.0; len], decay }
+        Self {
+            values: vec![0.0; len],
+            decay,
+        }
     }
 
     /// The residual becomes `delta + decay * residual`, and `delta` the residual that was.

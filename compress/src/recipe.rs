@@ -19,7 +19,11 @@ pub struct Recipe {
 
 impl Recipe {
     /// Every value, bit for bit, uncoded.
-    pub const EXACT: Self = Self { reduce: Reduce::Keep, quantize: Quantize::Exact, code: Code::Pack };
+    pub const EXACT: Self = Self {
+        reduce: Reduce::Keep,
+        quantize: Quantize::Exact,
+        code: Code::Pack,
+    };
 
     /// Whether decoding gives back the tensor bit for bit.
     pub fn is_lossless(&self) -> bool {
@@ -47,7 +51,7 @@ impl Recipe {
             out.varint(u64::from(k));
         }
         if let Quantize::Uniform { bits, block } = self.quantize {
-            out.u8((bits - 1) as u8 | (block.ilog2() - 4) as u8 * 8);
+            out.u8((bits - 1) as u8 | ((block.ilog2() - 4) as u8) << 3);
         }
     }
 
@@ -62,7 +66,9 @@ impl Recipe {
             1 => {
                 let k = reader.varint("k")?;
                 let k = u32::try_from(k).ok().filter(|&k| k as usize <= len);
-                Reduce::TopK { k: k.ok_or_else(|| reader.corrupt("k"))? }
+                Reduce::TopK {
+                    k: k.ok_or_else(|| reader.corrupt("k"))?,
+                }
             }
             _ => return Err(reader.corrupt("reduce")),
         };
@@ -74,7 +80,10 @@ impl Recipe {
                 if byte >> 3 > 12 {
                     return Err(reader.corrupt("bits and block"));
                 }
-                Quantize::Uniform { bits: byte % 8 + 1, block: 16 << (byte >> 3) }
+                Quantize::Uniform {
+                    bits: byte % 8 + 1,
+                    block: 16 << (byte >> 3),
+                }
             }
             _ => return Err(reader.corrupt("quantize")),
         };
@@ -107,7 +116,16 @@ mod tests {
     #[test]
     fn numbers_out_of_range_are_refused() {
         let read = |bytes: &[u8]| Recipe::read(&mut Reader::new(bytes), 10);
-        for bytes in [&[2u8][..], &[3], &[3 << 2], &[1 << 6], &[1 << 7], &[1, 11], &[2 << 2, 13 << 3], &[2 << 2, 0x80]] {
+        for bytes in [
+            &[2u8][..],
+            &[3],
+            &[3 << 2],
+            &[1 << 6],
+            &[1 << 7],
+            &[1, 11],
+            &[2 << 2, 13 << 3],
+            &[2 << 2, 0x80],
+        ] {
             assert!(matches!(read(bytes), Err(Error::Corrupt { .. })), "{bytes:?}");
         }
         assert!(matches!(read(&[1]), Err(Error::Truncated { .. })));

@@ -28,13 +28,24 @@ pub(crate) fn encode(values: &[f32], method: &Method, draws: Draws, out: &mut Ve
 fn encode_as(values: &[f32], method: &Method, draws: Draws, out: &mut Vec<u8>) -> Stages {
     let start = out.len();
     let support = support(values, method);
-    let gathered: Option<Vec<f32>> =
-        support.as_ref().map(|support| support.iter().map(|&index| values[index as usize]).collect());
+    let gathered: Option<Vec<f32>> = support
+        .as_ref()
+        .map(|support| support.iter().map(|&index| values[index as usize]).collect());
     let kept = gathered.as_deref().unwrap_or(values);
-    let reduce = support.as_ref().map_or(Reduce::Keep, |support| Reduce::TopK { k: support.len() as u32 });
-    Recipe { reduce, quantize: method.quantize.recipe(), code: method.code }.write(&mut Writer(out));
+    let reduce = support.as_ref().map_or(Reduce::Keep, |support| Reduce::TopK {
+        k: support.len() as u32,
+    });
+    Recipe {
+        reduce,
+        quantize: method.quantize.recipe(),
+        code: method.code,
+    }
+    .write(&mut Writer(out));
 
-    let mut stages = Stages { fp32: values.len() as u64 * 4, ..Stages::default() };
+    let mut stages = Stages {
+        fp32: values.len() as u64 * 4,
+        ..Stages::default()
+    };
     if let Some(support) = &support {
         stages.reduced = support.len() as u64 * 4;
         stages.bound = support_bound(values.len(), support.len()) / 8.0;
@@ -106,10 +117,18 @@ impl<'a> Section<'a> {
     pub(crate) fn read(reader: &mut Reader<'a>, len: usize) -> Result<Self, Error> {
         let start = reader.offset();
         let recipe = Recipe::read(reader, len)?;
-        let mut bytes = PlaneBytes { recipe: reader.offset() - start, ..PlaneBytes::default() };
+        let mut bytes = PlaneBytes {
+            recipe: reader.offset() - start,
+            ..PlaneBytes::default()
+        };
         let count = recipe.count(len);
         if count == 0 {
-            return Ok(Self { recipe, len, bytes, planes: None });
+            return Ok(Self {
+                recipe,
+                len,
+                bytes,
+                planes: None,
+            });
         }
         let start = reader.offset();
         let indices = match recipe.reduce {
@@ -121,7 +140,12 @@ impl<'a> Section<'a> {
         let values = ValuePlane::read(reader, count, recipe.quantize, recipe.code)?;
         bytes.scales = values.scale_bytes();
         bytes.values = reader.offset() - start - bytes.scales;
-        Ok(Self { recipe, len, bytes, planes: Some((indices, values)) })
+        Ok(Self {
+            recipe,
+            len,
+            bytes,
+            planes: Some((indices, values)),
+        })
     }
 
     pub(crate) fn recipe(&self) -> Recipe {
@@ -134,7 +158,9 @@ impl<'a> Section<'a> {
 
     /// Decodes block by block into `sink`, each value finite.
     pub(crate) fn decode(&self, sink: &mut impl Sink) -> Result<(), Error> {
-        let Some((indices, values)) = &self.planes else { return Ok(()) };
+        let Some((indices, values)) = &self.planes else {
+            return Ok(());
+        };
         let mut values = values.open()?;
         let mut indices = indices.as_ref().map(IndexPlane::open).transpose()?;
         let (mut buffer, mut places) = ([0.0; BLOCK], [0; BLOCK]);
@@ -161,6 +187,7 @@ impl<'a> Section<'a> {
 
 /// Whether no value is NaN or infinite.
 pub(crate) fn all_finite(values: &[f32]) -> bool {
-    const INFINITY: u32 = f32::INFINITY.to_bits();
-    values.iter().fold(0, |most, value| (value.to_bits() & 0x7fff_ffff).max(most)) < INFINITY
+    const INFINITY: i32 = f32::INFINITY.to_bits() as i32;
+    let not_finite = |value: &f32| (value.to_bits() & 0x7fff_ffff) as i32 >= INFINITY;
+    !values.iter().fold(false, |any, value| any | not_finite(value))
 }

@@ -1,7 +1,8 @@
 //! A whole model in one frame.
 
-use crate::frame::{OVERHEAD, seal};
+use crate::frame::OVERHEAD;
 use crate::recipe::Recipe;
+use crate::seal::seal;
 use crate::section::all_finite;
 use crate::wire::Writer;
 use crate::{Error, FrameHeader, FrameKind, Layout};
@@ -13,13 +14,22 @@ use crate::{Error, FrameHeader, FrameKind, Layout};
 /// `Usage` if `values` has another length, `NotFinite` if it holds NaN or infinity.
 pub fn snapshot(layout: &Layout, values: &[f32], version: u64) -> Result<Vec<u8>, Error> {
     if values.len() != layout.len() {
-        return Err(Error::Usage(format!("{} values for a layout of {}", values.len(), layout.len())));
+        return Err(Error::Usage(format!(
+            "{} values for a layout of {}",
+            values.len(),
+            layout.len()
+        )));
     }
     if !all_finite(values) {
         return Err(Error::NotFinite("value of the model".to_owned()));
     }
     let mut frame = Vec::with_capacity(OVERHEAD + layout.tensors().len() + values.len() * 4);
-    FrameHeader { kind: FrameKind::Snapshot, round: version, seed: 0 }.write(layout, &mut frame);
+    FrameHeader {
+        kind: FrameKind::Snapshot,
+        round: version,
+        seed: 0,
+    }
+    .write(layout, &mut frame);
     for tensor in layout.tensors() {
         let mut writer = Writer(&mut frame);
         Recipe::EXACT.write(&mut writer);

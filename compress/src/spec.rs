@@ -13,7 +13,7 @@ use crate::code::Code;
 use crate::quantize::{QuantizeSpec, Rounding, Uniform};
 use crate::reduce::{Density, ReduceSpec};
 
-/// Codec for one direction of a run.
+/// Codec for one direction of a run. A part that is left out is that of [`Spec::exact`].
 ///
 /// ```
 /// let spec: fl_compress::Spec = toml::from_str(r#"
@@ -64,12 +64,19 @@ pub struct Rule {
 impl Spec {
     /// Every value, bit for bit, no memory: what fp32 FedAvg sends.
     pub fn exact() -> Self {
-        Self { memory: Memory::None, default: Method::default(), rules: Vec::new() }
+        Self {
+            memory: Memory::None,
+            default: Method::default(),
+            rules: Vec::new(),
+        }
     }
 
     /// The codec of `tensor`.
     pub fn method(&self, tensor: &Tensor) -> &Method {
-        self.rules.iter().find(|rule| rule.when.holds(tensor)).map_or(&self.default, |rule| &rule.method)
+        self.rules
+            .iter()
+            .find(|rule| rule.when.holds(tensor))
+            .map_or(&self.default, |rule| &rule.method)
     }
 }
 
@@ -86,8 +93,16 @@ impl Default for Spec {
                 code: Code::Rans,
             },
             rules: vec![Rule {
-                when: When { max_len: Some(1024), max_dims: Some(1), ..When::default() },
-                method: Method { reduce: ReduceSpec::Keep, quantize: QuantizeSpec::Half, code: Code::Pack },
+                when: When {
+                    max_len: Some(1024),
+                    max_dims: Some(1),
+                    ..When::default()
+                },
+                method: Method {
+                    reduce: ReduceSpec::Keep,
+                    quantize: QuantizeSpec::Half,
+                    code: Code::Pack,
+                },
             }],
         }
     }
@@ -116,30 +131,66 @@ mod tests {
             "rules = [{ when = { min_len = 2, max_len = 9, min_dims = 1, max_dims = 2, name = '*.bias' }, use = {} }]",
         ] {
             let spec: Spec = toml::from_str(text).unwrap_or_else(|error| panic!("{text}: {error}"));
-            assert_eq!(toml::from_str::<Spec>(&toml::to_string(&spec).unwrap()), Ok(spec), "{text}");
+            assert_eq!(
+                toml::from_str::<Spec>(&toml::to_string(&spec).unwrap()),
+                Ok(spec),
+                "{text}"
+            );
         }
         let spec = Spec::default();
         assert_eq!(toml::from_str::<Spec>(&toml::to_string(&spec).unwrap()), Ok(spec));
         assert_eq!(toml::from_str::<Spec>(""), Ok(Spec::exact()));
+        let faded: Spec = toml::from_str("memory = { error-feedback = { decay = 0.95 } }").unwrap();
+        assert!(
+            toml::to_string(&faded).unwrap().contains("decay = 0.95\n"),
+            "as it was written"
+        );
     }
 
     #[test]
     fn refusals_say_what_was_expected() {
         for (text, expected) in [
             ("defualt = {}", "unknown field `defualt`"),
-            ("default = { reduce = { top_k = 0 } }", "a density is above 0 and at most 1, not 0"),
-            ("default = { reduce = { top_k = 1.5 } }", "a density is above 0 and at most 1, not 1.5"),
+            (
+                "default = { reduce = { top_k = 0 } }",
+                "a density is above 0 and at most 1, not 0",
+            ),
+            (
+                "default = { reduce = { top_k = 1.5 } }",
+                "a density is above 0 and at most 1, not 1.5",
+            ),
             ("default = { reduce = 'topk' }", "`keep` or `top_k`"),
-            ("default = { quantize = { uniform = 9 } }", "uniform takes 1 to 8 bits, not 9"),
+            (
+                "default = { quantize = { uniform = 9 } }",
+                "uniform takes 1 to 8 bits, not 9",
+            ),
             ("default = { quantize = { uniform = -1 } }", "uniform takes 1 to 8 bits"),
-            ("default = { quantize = { uniform = 'four' } }", "a number of bits from 1 to 8, or { bits"),
-            ("default = { quantize = { uniform = { bits = 4, block = 100 } } }", "a power of two from 16 to 65536"),
-            ("default = { quantize = { uniform = { bits = 4, size = 1 } } }", "unknown field `size`"),
+            (
+                "default = { quantize = { uniform = 'four' } }",
+                "a number of bits from 1 to 8, or { bits",
+            ),
+            (
+                "default = { quantize = { uniform = { bits = 4, block = 100 } } }",
+                "a power of two from 16 to 65536",
+            ),
+            (
+                "default = { quantize = { uniform = { bits = 4, size = 1 } } }",
+                "unknown field `size`",
+            ),
             ("default = { code = 'zip' }", "`pack` or `rans`"),
-            ("memory = 'momentum'", "\"none\", \"error-feedback\" or { error-feedback"),
-            ("memory = { error-feedback = { decay = 0 } }", "a decay is above 0 and at most 1"),
+            (
+                "memory = 'momentum'",
+                "\"none\", \"error-feedback\" or { error-feedback",
+            ),
+            (
+                "memory = { error-feedback = { decay = 0 } }",
+                "a decay is above 0 and at most 1",
+            ),
             ("memory = { error-feedback = { decoy = 1 } }", "unknown field `decoy`"),
-            ("rules = [{ when = { max_size = 3 }, use = {} }]", "unknown field `max_size`"),
+            (
+                "rules = [{ when = { max_size = 3 }, use = {} }]",
+                "unknown field `max_size`",
+            ),
             ("rules = [{ use = {} }]", "missing field `when`"),
         ] {
             let refusal = refusal(text);

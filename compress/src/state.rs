@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::encoder::{Encoder, Pending, Stages};
-use crate::frame::{seal, unseal};
+use crate::seal::{seal, unseal};
 use crate::section::all_finite;
 use crate::wire::{Reader, Writer};
 use crate::{Digest, Error, Frame, Layout, Spec};
@@ -16,7 +16,8 @@ const HAS_PENDING: u8 = 2;
 
 impl Encoder {
     /// Appends memory and pending frame to `out`: magic, version, layout fingerprint, residual, frame, checksum.
-    /// `pending` is the frame that this encoder has pending; a frame that it has not is left out.
+    /// `pending` is the frame that this encoder has pending; any other is left out. Without it, nothing is pending for who
+    /// loads the state, as after [`crate::Verdict::Dropped`].
     pub fn save(&self, pending: Option<&Pending>, out: &mut Vec<u8>) {
         let start = out.len();
         let pending = pending.filter(|pending| self.is_pending(pending));
@@ -30,7 +31,13 @@ impl Encoder {
         writer.u64(self.layout().fingerprint());
         writer.f32s(residual.unwrap_or_default());
         if let Some(Pending { frame, stages, .. }) = pending {
-            let counts = [stages.fp32, stages.reduced, stages.quantized, stages.coded, stages.bound.to_bits()];
+            let counts = [
+                stages.fp32,
+                stages.reduced,
+                stages.quantized,
+                stages.coded,
+                stages.bound.to_bits(),
+            ];
             counts.into_iter().for_each(|count| writer.u64(count));
             writer.u64(frame.len() as u64);
             writer.bytes(frame);
@@ -51,12 +58,15 @@ impl Encoder {
         if reader.u64("layout fingerprint")? != layout.fingerprint() {
             return Err(Error::Mismatch("the state is for another layout".to_owned()));
         }
-        let mut encoder = Self::new(Arc::clone(&layout), spec)?;
+        let mut encoder = Self::new(layout, spec)?;
         if flags & HAS_RESIDUAL != 0 {
-            let bytes = reader.take(layout.len() * 4, "residual")?;
+            let bytes = reader.take(encoder.layout().len() * 4, "residual")?;
             if let Some(values) = encoder.residual_mut() {
                 let words = bytes.as_chunks().0;
-                values.iter_mut().zip(words).for_each(|(value, word)| *value = f32::from_le_bytes(*word));
+                values
+                    .iter_mut()
+                    .zip(words)
+                    .for_each(|(value, word)| *value = f32::from_le_bytes(*word));
                 if !all_finite(values) {
                     return Err(Error::NotFinite("residual".to_owned()));
                 }
@@ -64,7 +74,7 @@ impl Encoder {
         }
         let pending = match flags & HAS_PENDING {
             0 => None,
-            _ => Some(read_pending(&mut reader, &layout)?),
+            _ => Some(read_pending(&mut reader, encoder.layout())?),
         };
         reader.finish("bytes after the state")?;
         encoder.restore_pending(pending.as_ref());
@@ -87,5 +97,10 @@ fn read_pending(reader: &mut Reader<'_>, layout: &Layout) -> Result<Pending, Err
     let bytes = reader.take(len, "pending frame")?;
     let frame = Frame::parse(bytes, layout)?;
     frame.verify()?;
-    Ok(Pending { header: frame.header(), frame: bytes.to_vec(), digest: Digest::of(bytes), stages })
+    Ok(Pending {
+        header: frame.header(),
+        frame: bytes.to_vec(),
+        digest: Digest::of(bytes),
+        stages,
+    })
 }

@@ -23,9 +23,10 @@ impl<'a> Reader<'a> {
 
     pub(crate) fn take(&mut self, len: usize, what: &str) -> Result<&'a [u8], Error> {
         let rest = &self.bytes[self.offset..];
-        let taken = rest
-            .get(..len)
-            .ok_or_else(|| Error::Truncated { what: what.to_owned(), offset: self.bytes.len() })?;
+        let taken = rest.get(..len).ok_or_else(|| Error::Truncated {
+            what: what.to_owned(),
+            offset: self.bytes.len(),
+        })?;
         self.offset += len;
         Ok(taken)
     }
@@ -70,12 +71,19 @@ impl<'a> Reader<'a> {
 
     /// Succeeds if nothing is left.
     pub(crate) fn finish(&self, what: &str) -> Result<(), Error> {
-        if self.offset == self.bytes.len() { Ok(()) } else { Err(self.corrupt(what)) }
+        if self.offset == self.bytes.len() {
+            Ok(())
+        } else {
+            Err(self.corrupt(what))
+        }
     }
 
     /// The error for a field, just read, that breaks a rule.
     pub(crate) fn corrupt(&self, what: &str) -> Error {
-        Error::Corrupt { what: what.to_owned(), offset: self.offset }
+        Error::Corrupt {
+            what: what.to_owned(),
+            offset: self.offset,
+        }
     }
 }
 
@@ -138,14 +146,23 @@ mod tests {
             assert_eq!(reader.varint("v"), Ok(value));
             assert_eq!(reader.finish("end"), Ok(()));
         }
-        assert!(matches!(Reader::new(&[0x80, 0]).varint("v"), Err(Error::Corrupt { .. })));
-        assert!(matches!(Reader::new(&[0xff; 10]).varint("v"), Err(Error::Corrupt { .. })));
+        assert!(matches!(
+            Reader::new(&[0x80, 0]).varint("v"),
+            Err(Error::Corrupt { .. })
+        ));
+        assert!(matches!(
+            Reader::new(&[0xff; 10]).varint("v"),
+            Err(Error::Corrupt { .. })
+        ));
         assert!(matches!(Reader::new(&[0x80]).varint("v"), Err(Error::Truncated { .. })));
     }
 
     #[test]
     fn short_reads_name_the_field() {
-        let missing = Error::Truncated { what: "round".into(), offset: 3 };
+        let missing = Error::Truncated {
+            what: "round".into(),
+            offset: 3,
+        };
         assert_eq!(Reader::new(&[1, 2, 3]).u64("round"), Err(missing));
     }
 }

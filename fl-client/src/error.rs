@@ -34,6 +34,9 @@ pub enum Error {
     /// The learner cannot be made, is for another model, or failed.
     #[error("learner: {0}")]
     Learner(String),
+    /// A part of the client broke; starting it again is safe.
+    #[error("{0}")]
+    Crashed(String),
     /// The server could not be reached for as long as the configuration allows.
     #[error("gave up: {0}")]
     GaveUp(String),

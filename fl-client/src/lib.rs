@@ -1,4 +1,7 @@
 //! A federated-learning client: trains where the data is and sends only what matters.
+//!
+//! [`run`] is the whole life of a client. It is what the binary calls, and what a program calls that brings a model and
+//! data of its own as a [`Learner`]: see `examples/own_learner.rs`.
 
 pub mod data;
 pub mod learner;
@@ -6,4 +9,22 @@ pub mod learners;
 pub mod ops;
 pub mod weights;
 
+mod blame;
+mod config;
+mod error;
+mod event;
+mod identity;
+mod rpc;
+mod session;
+mod state;
+mod tasks;
+mod work;
+mod worker;
+
+pub use config::{Backoff, ClientConfig};
+pub use error::Error;
+pub use event::{Event, Sent};
+pub use identity::check_certificates;
 pub use learner::{Evaluation, Fit, FitPlan, Learner, Progress};
+pub use session::{Outcome, run};
+pub use tasks::Tasks;

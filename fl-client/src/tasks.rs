@@ -52,10 +52,11 @@ impl Tasks {
     /// # Errors
     /// `Config` if there is no such task, `Learner` if it cannot be made.
     pub(crate) fn learner(&mut self, task: &str) -> Result<&mut dyn Learner, Error> {
-        let Some(slot) = self.0.get_mut(task) else {
+        if !self.0.contains_key(task) {
             let known = self.names().join(", ");
             return Err(Error::Config(format!("the run's task is `{task}`, but this client has only: {known}")));
-        };
+        }
+        let slot = self.0.entry(task.to_owned()).or_insert_with(|| Slot::Spoilt("it is not bound".to_owned()));
         if matches!(slot, Slot::Make(_)) {
             let taken = std::mem::replace(slot, Slot::Spoilt("it could not be made".to_owned()));
             if let Slot::Make(make) = taken {

@@ -34,9 +34,9 @@ pub struct Tuning {
     pub checkpoint_every: u64,
     /// Frames that are verified at once, at least 1: each is in memory as a whole.
     pub verify_at_once: usize,
-    /// Large uploads that are received at once, at least 1; small ones are never held up.
-    pub receive_at_once: usize,
-    /// Silence after which an upload is broken off; what arrived is kept and resumed.
+    /// Large uploads received at once, and large downloads sent at once, at least 1; small ones are never held up.
+    pub transfers_at_once: usize,
+    /// Silence after which a transfer is broken off; what arrived of an upload is kept and resumed.
     pub stall: Duration,
     /// Time that running calls have to finish when the server stops.
     pub stop_within: Duration,
@@ -48,7 +48,7 @@ impl Default for Tuning {
             keep_updates: true,
             checkpoint_every: 10,
             verify_at_once: 4,
-            receive_at_once: 16,
+            transfers_at_once: 16,
             stall: Duration::from_secs(30),
             stop_within: Duration::from_secs(5),
         }
@@ -97,7 +97,7 @@ struct Raw {
     keep_updates: bool,
     checkpoint_every: u64,
     verify_at_once: usize,
-    receive_at_once: usize,
+    transfers_at_once: usize,
     stall: String,
     stop_within: String,
 }
@@ -115,7 +115,7 @@ impl Default for Raw {
             keep_updates: tuning.keep_updates,
             checkpoint_every: tuning.checkpoint_every,
             verify_at_once: tuning.verify_at_once,
-            receive_at_once: tuning.receive_at_once,
+            transfers_at_once: tuning.transfers_at_once,
             stall: "30s".into(),
             stop_within: "5s".into(),
         }
@@ -133,7 +133,7 @@ impl Raw {
             keep_updates: self.keep_updates,
             checkpoint_every: within("checkpoint_every", self.checkpoint_every, 1..=100_000)?,
             verify_at_once: within("verify_at_once", self.verify_at_once as u64, 1..=256)? as usize,
-            receive_at_once: within("receive_at_once", self.receive_at_once as u64, 1..=10_000)? as usize,
+            transfers_at_once: within("transfers_at_once", self.transfers_at_once as u64, 1..=10_000)? as usize,
             stall: seconds("stall", &self.stall)?,
             stop_within: seconds("stop_within", &self.stop_within)?,
         };

@@ -173,8 +173,7 @@ impl Ledger {
 
     /// Bytes of all clients in one round.
     pub fn round(&self, round: u64) -> Flow {
-        let rows = self.rows.iter().filter(|((r, _), _)| *r == round);
-        sum(rows.map(|(_, flow)| flow))
+        sum(self.rows.range((round, None)..).take_while(|((r, _), _)| *r == round).map(|(_, flow)| flow))
     }
 
     /// Bytes of each client in all rounds.

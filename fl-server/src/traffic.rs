@@ -176,6 +176,13 @@ impl Sample {
         sockets(&self.flows) == self.meter
     }
 
+    /// Bytes of all clients.
+    pub(crate) fn total(&self) -> Flow {
+        let mut total = Flow::default();
+        self.flows.values().for_each(|flow| total.add(flow));
+        total
+    }
+
     /// The sample as rows of `round`.
     pub(crate) fn rows(&self, round: u64) -> Vec<Row> {
         let row = |(client, flow): (&Option<ClientId>, &Flow)| Row::Client { round, client: client.clone(), flow: *flow };

@@ -44,7 +44,13 @@ pub(super) struct BitReader<'a> {
 
 impl<'a> BitReader<'a> {
     pub(super) fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, next: 0, held: 0, count: 0, used: 0 }
+        Self {
+            bytes,
+            next: 0,
+            held: 0,
+            count: 0,
+            used: 0,
+        }
     }
 
     /// Takes `count` bits. Range: `count <= 32`.
@@ -74,7 +80,11 @@ impl<'a> BitReader<'a> {
     pub(super) fn finish(&self) -> bool {
         let total = self.bytes.len() as u64 * 8;
         let padding = total.checked_sub(self.used).filter(|&bits| bits < 8);
-        padding.is_some_and(|bits| self.bytes.last().is_none_or(|&byte| u32::from(byte) >> (8 - bits) == 0 || bits == 0))
+        padding.is_some_and(|bits| {
+            self.bytes
+                .last()
+                .is_none_or(|&byte| u32::from(byte) >> (8 - bits) == 0 || bits == 0)
+        })
     }
 
     fn skip(&mut self, count: u32) {
@@ -108,7 +118,9 @@ mod tests {
 
     #[test]
     fn bits_round_trip_and_the_end_is_known() {
-        let fields: Vec<(u32, u32)> = (0..500u32).map(|i| (i.wrapping_mul(2_654_435_761) >> (32 - (i % 31 + 1)), i % 31 + 1)).collect();
+        let fields: Vec<(u32, u32)> = (0..500u32)
+            .map(|i| (i.wrapping_mul(2_654_435_761) >> (32 - (i % 31 + 1)), i % 31 + 1))
+            .collect();
         let mut bytes = Vec::new();
         let mut writer = BitWriter::new(&mut bytes);
         fields.iter().for_each(|&(value, count)| writer.put(value, count));
@@ -117,7 +129,9 @@ mod tests {
         assert!(fields.iter().all(|&(value, count)| reader.take(count) == value));
         assert!(reader.finish());
         let mut short = BitReader::new(&bytes[..bytes.len() - 1]);
-        fields.iter().for_each(|&(_, count)| drop(short.take(count)));
+        for &(_, count) in &fields {
+            short.take(count);
+        }
         assert!(!short.finish());
     }
 

@@ -9,6 +9,7 @@ mod pack;
 mod rans;
 mod rice;
 mod table;
+mod tokens;
 mod words;
 
 use serde::{Deserialize, Serialize};
@@ -62,27 +63,41 @@ pub(crate) struct SymbolPlane<'a> {
 impl<'a> SymbolPlane<'a> {
     /// Takes a plane of `count` symbols below `1 << width` from the front of `reader`.
     pub(crate) fn read(reader: &mut Reader<'a>, count: usize, width: u32, code: Code) -> Result<Self, Error> {
-        let coded = if code == Code::Pack || count == 0 { 0 } else { reader.varint("plane length")? };
+        let coded = if code == Code::Pack || count == 0 {
+            0
+        } else {
+            reader.varint("plane length")?
+        };
         let packed = coded == 0;
         let offset = reader.offset();
-        let len = if packed { Some(pack::packed_len(count, width)) } else { usize::try_from(coded).ok() };
+        let len = if packed {
+            Some(pack::packed_len(count, width))
+        } else {
+            usize::try_from(coded).ok()
+        };
         let len = len.ok_or_else(|| reader.corrupt("plane length"))?;
-        Ok(Self { bytes: reader.take(len, "plane")?, width, packed, offset })
-    }
-
-    /// The same plane within bytes that begin `offset` earlier.
-    fn at(self, offset: usize) -> Self {
-        Self { offset: self.offset + offset, ..self }
+        Ok(Self {
+            bytes: reader.take(len, "plane")?,
+            width,
+            packed,
+            offset,
+        })
     }
 
     pub(crate) fn open(&self) -> Result<Symbols<'a>, Error> {
-        let corrupt = |_| Error::Corrupt { what: "rans table or states".to_owned(), offset: self.offset };
+        let corrupt = |_| Error::Corrupt {
+            what: "rans table or states".to_owned(),
+            offset: self.offset,
+        };
         let coder = if self.packed {
             Coder::Pack(pack::Unpacker::new(self.bytes, self.width))
         } else {
             Coder::Rans(rans::Decoder::new(self.bytes, self.width).map_err(corrupt)?)
         };
-        Ok(Symbols { coder, offset: self.offset })
+        Ok(Symbols {
+            coder,
+            offset: self.offset,
+        })
     }
 }
 
@@ -114,6 +129,13 @@ impl Symbols<'_> {
             Coder::Pack(symbols) => symbols.finish(),
             Coder::Rans(symbols) => symbols.finish(),
         };
-        if whole { Ok(()) } else { Err(Error::Corrupt { what: "plane".to_owned(), offset: self.offset }) }
+        if whole {
+            Ok(())
+        } else {
+            Err(Error::Corrupt {
+                what: "plane".to_owned(),
+                offset: self.offset,
+            })
+        }
     }
 }

@@ -11,7 +11,10 @@ pub(super) fn pack(symbols: &[u8], width: u32, out: &mut Vec<u8>) {
         return out.extend_from_slice(symbols);
     }
     for group in symbols.chunks(8) {
-        let word = group.iter().rev().fold(0u64, |word, &symbol| word << width | u64::from(symbol));
+        let word = group
+            .iter()
+            .rev()
+            .fold(0u64, |word, &symbol| word << width | u64::from(symbol));
         out.extend_from_slice(&word.to_le_bytes()[..packed_len(group.len(), width)]);
     }
 }
@@ -27,7 +30,12 @@ pub(super) struct Unpacker<'a> {
 
 impl<'a> Unpacker<'a> {
     pub(super) fn new(bytes: &'a [u8], width: u32) -> Self {
-        Self { bytes, width, held: 0, left: 0 }
+        Self {
+            bytes,
+            width,
+            held: 0,
+            left: 0,
+        }
     }
 
     /// Fills `out`; the caller has checked that there are as many symbols.

@@ -26,26 +26,73 @@ pub(super) fn encode(symbols: &[u8], counts: &[u64; 256], limit: usize, out: &mu
     }
     let mut writer = Writer(out);
     states.iter().for_each(|&state| writer.u32(state));
-    words.iter().rev().for_each(|&word| writer.u16(word));
+    words.iter().for_each(|&word| writer.u16(word));
     true
 }
 
-/// States and words, the last word first in line for the decoder.
+/// States and words, in the order of the decoder.
 #[inline(never)]
 fn code(symbols: &[u8], table: &Table) -> ([u32; LANES], Vec<u16>) {
-    let starts = table.starts();
+    let pushes = pushes(table);
     let mut states = [FLOOR; LANES];
-    let mut words = Vec::with_capacity(symbols.len() / 2);
-    for (at, &symbol) in symbols.iter().enumerate().rev() {
-        let state = &mut states[at % LANES];
-        let freq = u32::from(table.freqs[usize::from(symbol)]);
-        if u64::from(*state) >= u64::from(freq) << (32 - PRECISION) {
-            words.push(*state as u16);
-            *state >>= 16;
-        }
-        *state = ((*state / freq) << PRECISION) + *state % freq + u32::from(starts[usize::from(symbol)]);
+    // No symbol takes more than one word, and the place before the first is written in vain.
+    let mut words = vec![0; symbols.len() + 1];
+    let mut free = symbols.len();
+    let (groups, tail) = symbols.as_chunks::<LANES>();
+    for (state, &symbol) in states.iter_mut().zip(tail).rev() {
+        pushes[usize::from(symbol)].apply(state, &mut words, &mut free);
     }
+    for group in groups.iter().rev() {
+        for (state, &symbol) in states.iter_mut().zip(group).rev() {
+            pushes[usize::from(symbol)].apply(state, &mut words, &mut free);
+        }
+    }
+    words.drain(..=free);
     (states, words)
+}
+
+/// What coding one symbol takes: `(x / freq << 12) + x % freq + start`, without the division.
+#[derive(Debug, Clone, Copy, Default)]
+struct Push {
+    /// The state from which a word is written first.
+    limit: u64,
+    /// `ceil(2^64 / freq)`: the upper half of its product with a state is the quotient, exactly. For frequency 1 it is
+    /// one too small and so is the quotient, which `bias` makes good.
+    reciprocal: u64,
+    bias: u32,
+    complement: u32,
+}
+
+impl Push {
+    /// Without a branch: whether a word is written is as good as random.
+    #[inline(always)]
+    fn apply(&self, state: &mut u32, words: &mut [u16], free: &mut usize) {
+        let full = u64::from(*state) >= self.limit;
+        words[*free] = *state as u16;
+        *free -= usize::from(full);
+        let rest = if full { *state >> 16 } else { *state };
+        let quotient = ((u128::from(rest) * u128::from(self.reciprocal)) >> 64) as u32;
+        *state = rest + self.bias + quotient * self.complement;
+    }
+}
+
+fn pushes(table: &Table) -> [Push; 256] {
+    let mut start = 0;
+    table.freqs.map(|freq| {
+        let freq = u32::from(freq);
+        let push = Push {
+            limit: u64::from(freq) << (32 - PRECISION),
+            reciprocal: if freq <= 1 {
+                u64::MAX
+            } else {
+                u64::MAX / u64::from(freq) + 1
+            },
+            bias: if freq == 1 { start + TOTAL - 1 } else { start },
+            complement: TOTAL - freq,
+        };
+        start += freq;
+        push
+    })
 }
 
 /// Takes symbols from the front of coded bytes; past their end it makes some up, which [`Decoder::finish`] reports.
@@ -81,7 +128,13 @@ impl<'a> Decoder<'a> {
         if !odd.is_empty() {
             return Err(reader.corrupt("rans words"));
         }
-        Ok(Self { slots: slots(&table), states, words, next: 0, lane: 0 })
+        Ok(Self {
+            slots: slots(&table),
+            states,
+            words,
+            next: 0,
+            lane: 0,
+        })
     }
 
     /// Fills `out` with the next symbols.
@@ -118,12 +171,11 @@ impl<'a> Decoder<'a> {
 #[inline(always)]
 fn step(state: &mut u32, slots: &[Slot; TOTAL as usize], words: &[[u8; 2]], next: &mut usize) -> u8 {
     let slot = slots[(*state % TOTAL) as usize];
-    *state = u32::from(slot.freq) * (*state >> PRECISION) + u32::from(slot.offset);
-    if *state < FLOOR {
-        let word = words.get(*next).copied().unwrap_or_default();
-        *state = *state << 16 | u32::from(u16::from_le_bytes(word));
-        *next += 1;
-    }
+    let low = u32::from(slot.freq) * (*state >> PRECISION) + u32::from(slot.offset);
+    let word = words.get(*next).copied().unwrap_or_default();
+    let filled = low << 16 | u32::from(u16::from_le_bytes(word));
+    *state = if low < FLOOR { filled } else { low };
+    *next += usize::from(low < FLOOR);
     slot.symbol
 }
 
@@ -143,7 +195,9 @@ mod tests {
 
     fn geometric(count: usize, width: u32) -> Vec<u8> {
         let draws = Draws::new(1, 0);
-        (0..count).map(|i| draws.bits(i).trailing_zeros().min((1 << width) - 1) as u8).collect()
+        (0..count)
+            .map(|i| draws.bits(i).trailing_zeros().min((1 << width) - 1) as u8)
+            .collect()
     }
 
     #[test]

@@ -39,12 +39,18 @@ fn parameter(block: &[u32]) -> u32 {
     let mean = block.iter().map(|&gap| u64::from(gap)).sum::<u64>() / block.len() as u64;
     let guess = (mean + 1).ilog2().min(31);
     let size = |p: u32| block.iter().map(|&gap| size(gap, p)).sum::<u64>();
-    (guess.saturating_sub(2)..=(guess + 1).min(31)).min_by_key(|&p| size(p)).unwrap_or(guess)
+    (guess.saturating_sub(2)..=(guess + 1).min(31))
+        .min_by_key(|&p| size(p))
+        .unwrap_or(guess)
 }
 
 fn size(gap: u32, p: u32) -> u64 {
     let quotient = gap >> p;
-    u64::from(if quotient >= ESCAPE { ESCAPE + 32 } else { quotient + 1 + p })
+    u64::from(if quotient >= ESCAPE {
+        ESCAPE + 32
+    } else {
+        quotient + 1 + p
+    })
 }
 
 /// Takes gaps from the front of coded bytes.
@@ -57,7 +63,11 @@ pub(super) struct Decoder<'a> {
 
 impl<'a> Decoder<'a> {
     pub(super) fn new(bytes: &'a [u8]) -> Self {
-        Self { bits: BitReader::new(bytes), p: 0, left: 0 }
+        Self {
+            bits: BitReader::new(bytes),
+            p: 0,
+            left: 0,
+        }
     }
 
     /// Fills `out` with the next gaps.
@@ -106,7 +116,11 @@ mod tests {
         round_trip(&[u32::MAX]);
         round_trip(&[0, u32::MAX, 1, u32::MAX - 1, 23, 24, 47, 48, 1 << 31]);
         round_trip(&(0..3000u32).collect::<Vec<_>>());
-        round_trip(&(0..3000).map(|i| (Draws::new(1, 0).bits(i) >> (32 + i % 32)) as u32).collect::<Vec<_>>());
+        round_trip(
+            &(0..3000)
+                .map(|i| (Draws::new(1, 0).bits(i) >> (32 + i % 32)) as u32)
+                .collect::<Vec<_>>(),
+        );
     }
 
     #[test]

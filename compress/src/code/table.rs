@@ -24,9 +24,8 @@ impl Table {
         let mut sum: u32 = freqs.iter().map(|&freq| u32::from(freq)).sum();
         while sum != TOTAL {
             // One step on the symbol whose code length it changes least.
-            let by_count_per_freq = |&a: &usize, &b: &usize| {
-                (counts[a] * u64::from(freqs[b])).cmp(&(counts[b] * u64::from(freqs[a])))
-            };
+            let by_count_per_freq =
+                |&a: &usize, &b: &usize| (counts[a] * u64::from(freqs[b])).cmp(&(counts[b] * u64::from(freqs[a])));
             if sum > TOTAL {
                 let cheapest = (0..256).filter(|&symbol| freqs[symbol] > 1).min_by(by_count_per_freq);
                 freqs[cheapest.expect("256 symbols of frequency one sum to less than the total")] -= 1;
@@ -72,26 +71,24 @@ impl Table {
             symbol += 1;
             if freq == 0 {
                 let more = reader.varint(what)?;
-                symbol = usize::try_from(more).ok().and_then(|more| symbol.checked_add(more)).unwrap_or(symbols);
+                symbol = usize::try_from(more)
+                    .ok()
+                    .and_then(|more| symbol.checked_add(more))
+                    .unwrap_or(symbols);
             }
         }
         Ok(Self { freqs })
     }
 
-    /// First slot of each symbol in the order of symbols.
-    pub(super) fn starts(&self) -> [u16; 256] {
-        let mut next = 0;
-        self.freqs.map(|freq| {
-            let start = next;
-            next += freq;
-            start
-        })
-    }
-
     /// Bits that symbols with these `counts` take, without the coder's state.
     pub(super) fn cost(&self, counts: &[u64; 256]) -> f64 {
         let bits = |(&count, &freq): (&u64, &u16)| count as f64 * (f64::from(PRECISION) - f64::from(freq).log2());
-        counts.iter().zip(&self.freqs).filter(|&(&count, _)| count > 0).map(bits).sum()
+        counts
+            .iter()
+            .zip(&self.freqs)
+            .filter(|&(&count, _)| count > 0)
+            .map(bits)
+            .sum()
     }
 }
 
@@ -110,7 +107,10 @@ pub(super) fn histogram(symbols: &[u8]) -> [u64; 256] {
         }
         rest.iter().for_each(|&symbol| lanes[0][usize::from(symbol)] += 1);
         for lane in &lanes {
-            counts.iter_mut().zip(lane).for_each(|(count, &more)| *count += u64::from(more));
+            counts
+                .iter_mut()
+                .zip(lane)
+                .for_each(|(count, &more)| *count += u64::from(more));
         }
     }
     counts
@@ -119,7 +119,11 @@ pub(super) fn histogram(symbols: &[u8]) -> [u64; 256] {
 /// Order-0 entropy of symbols with these counts, in bits in all.
 pub(super) fn entropy(counts: &[u64; 256]) -> f64 {
     let total = counts.iter().sum::<u64>() as f64;
-    counts.iter().filter(|&&count| count > 0).map(|&count| count as f64 * (total / count as f64).log2()).sum()
+    counts
+        .iter()
+        .filter(|&&count| count > 0)
+        .map(|&count| count as f64 * (total / count as f64).log2())
+        .sum()
 }
 
 #[cfg(test)]
@@ -129,7 +133,12 @@ mod tests {
     fn check(counts: [u64; 256], width: u32) {
         let table = Table::new(&counts);
         assert_eq!(table.freqs.iter().map(|&freq| u32::from(freq)).sum::<u32>(), TOTAL);
-        assert!(counts.iter().zip(&table.freqs).all(|(&count, &freq)| (count == 0) == (freq == 0)));
+        assert!(
+            counts
+                .iter()
+                .zip(&table.freqs)
+                .all(|(&count, &freq)| (count == 0) == (freq == 0))
+        );
         let mut bytes = Vec::new();
         table.write(&mut Writer(&mut bytes));
         let mut reader = Reader::new(&bytes);
@@ -150,9 +159,18 @@ mod tests {
     #[test]
     fn bad_tables_are_refused() {
         let read = |bytes: &[u8], width| Table::read(&mut Reader::new(bytes), width);
-        assert!(matches!(read(&[0x81, 0x20], 4), Err(Error::Corrupt { .. })), "past the total");
-        assert!(matches!(read(&[0, 15, 0x80, 0x20], 4), Err(Error::Corrupt { .. })), "past the alphabet");
-        assert!(matches!(read(&[0, 0xff, 0xff, 0xff, 0x7f, 1], 4), Err(Error::Corrupt { .. })), "absurd run");
+        assert!(
+            matches!(read(&[0x81, 0x20], 4), Err(Error::Corrupt { .. })),
+            "past the total"
+        );
+        assert!(
+            matches!(read(&[0, 15, 0x80, 0x20], 4), Err(Error::Corrupt { .. })),
+            "past the alphabet"
+        );
+        assert!(
+            matches!(read(&[0, 0xff, 0xff, 0xff, 0x7f, 1], 4), Err(Error::Corrupt { .. })),
+            "absurd run"
+        );
         assert!(matches!(read(&[1, 1], 4), Err(Error::Truncated { .. })));
         assert_eq!(read(&[0, 14, 0x80, 0x20], 4).unwrap().freqs[15], 4096);
     }

@@ -69,22 +69,23 @@ pub(crate) enum Words<'a, const W: usize> {
 }
 
 impl<const W: usize> Words<'_, W> {
-    /// Fills `out` with the next words; in all no more than were read for.
-    pub(crate) fn read(&mut self, out: &mut [[u8; W]]) {
+    /// The next words, as many as `scratch` has room for; in all no more than were read for.
+    pub(crate) fn next<'s>(&'s mut self, scratch: &'s mut [[u8; W]]) -> &'s [[u8; W]] {
         match self {
             Self::Whole(words) => {
-                let (now, rest) = words.split_at(out.len());
-                out.copy_from_slice(now);
+                let (now, rest) = words.split_at(scratch.len());
                 *words = rest;
+                now
             }
             Self::Planes(planes) => {
                 let mut bytes = [0; 1024];
-                for part in out.chunks_mut(bytes.len()) {
+                for part in scratch.chunks_mut(bytes.len()) {
                     for (place, plane) in planes.iter_mut().enumerate() {
                         plane.read(&mut bytes[..part.len()]);
                         part.iter_mut().zip(&bytes).for_each(|(word, &byte)| word[place] = byte);
                     }
                 }
+                scratch
             }
         }
     }

@@ -9,6 +9,7 @@ pub(super) fn encode(values: &[f32], code: Code, out: &mut Vec<u8>) -> Size {
     let plain = values.len() as u64 * 4;
     let bound = match code {
         Code::Pack => {
+            out.reserve(values.len() * 4);
             Writer(out).f32s(values);
             plain as f64
         }
@@ -37,9 +38,10 @@ impl Values<'_> {
     pub(super) fn read(&mut self, out: &mut [f32]) {
         let mut words = [[0; 4]; 1024];
         for part in out.chunks_mut(words.len()) {
-            let words = &mut words[..part.len()];
-            self.0.read(words);
-            part.iter_mut().zip(words).for_each(|(value, word)| *value = f32::from_le_bytes(*word));
+            let words = self.0.next(&mut words[..part.len()]);
+            part.iter_mut()
+                .zip(words)
+                .for_each(|(value, word)| *value = f32::from_le_bytes(*word));
         }
     }
 

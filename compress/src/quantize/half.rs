@@ -1,7 +1,8 @@
 //! Sixteen-bit floats times a power of two.
 //!
 //! The planes are one signed byte, the exponent of that power, and the binary16 words. The exponent takes the largest
-//! magnitude to `[2^14, 2^15)`: no value overflows, and small updates do not sink into subnormals.
+//! magnitude to `[2^14, 2^15)`: no value overflows, and small updates do not sink into subnormals. Nor is any rounded up to
+//! 2^15, which times the highest power would be infinite.
 
 use ::half::f16;
 use ::half::slice::HalfFloatSliceExt;
@@ -15,6 +16,8 @@ const BLOCK: usize = 1024;
 /// Exponents for which `2^e` and `2^-e` are normal floats.
 const LOWEST: i32 = -126;
 const HIGHEST: i32 = 113;
+/// The largest binary16 below 2^15.
+const LIMIT: f32 = 32_752.0;
 
 pub(super) fn encode(values: &[f32], code: Code, out: &mut Vec<u8>) -> Size {
     let exponent = exponent(largest(values));
@@ -24,12 +27,18 @@ pub(super) fn encode(values: &[f32], code: Code, out: &mut Vec<u8>) -> Size {
     let (mut scaled, mut block) = ([0.0; BLOCK], [f16::ZERO; BLOCK]);
     for part in values.chunks(BLOCK) {
         let (scaled, block) = (&mut scaled[..part.len()], &mut block[..part.len()]);
-        scaled.iter_mut().zip(part).for_each(|(scaled, value)| *scaled = value * factor);
+        scaled
+            .iter_mut()
+            .zip(part)
+            .for_each(|(scaled, value)| *scaled = (value * factor).clamp(-LIMIT, LIMIT));
         block.convert_from_f32_slice(scaled);
         halves.extend_from_slice(block);
     }
     let bound = encode_words(halves.iter().map(|half| half.to_le_bytes()), code, out);
-    Size { plain: 1 + values.len() as u64 * 2, bound: 1.0 + bound }
+    Size {
+        plain: 1 + values.len() as u64 * 2,
+        bound: 1.0 + bound,
+    }
 }
 
 fn exponent(largest: f32) -> i8 {
@@ -54,11 +63,17 @@ impl<'a> Plane<'a> {
         if !(LOWEST..=HIGHEST).contains(&exponent) {
             return Err(reader.corrupt("half exponent"));
         }
-        Ok(Self { factor: power(exponent), words: WordPlane::read(reader, count, code)? })
+        Ok(Self {
+            factor: power(exponent),
+            words: WordPlane::read(reader, count, code)?,
+        })
     }
 
     pub(super) fn open(&self) -> Result<Values<'a>, Error> {
-        Ok(Values { factor: self.factor, words: self.words.open()? })
+        Ok(Values {
+            factor: self.factor,
+            words: self.words.open()?,
+        })
     }
 }
 
@@ -72,9 +87,11 @@ impl Values<'_> {
     pub(super) fn read(&mut self, out: &mut [f32]) {
         let (mut words, mut halves) = ([[0; 2]; BLOCK], [f16::ZERO; BLOCK]);
         for part in out.chunks_mut(BLOCK) {
-            let (words, halves) = (&mut words[..part.len()], &mut halves[..part.len()]);
-            self.words.read(words);
-            halves.iter_mut().zip(words).for_each(|(half, word)| *half = f16::from_le_bytes(*word));
+            let (words, halves) = (self.words.next(&mut words[..part.len()]), &mut halves[..part.len()]);
+            halves
+                .iter_mut()
+                .zip(words)
+                .for_each(|(half, word)| *half = f16::from_le_bytes(*word));
             halves.convert_to_f32_slice(part);
             part.iter_mut().for_each(|value| *value *= self.factor);
         }

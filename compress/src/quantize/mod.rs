@@ -57,7 +57,10 @@ impl QuantizeSpec {
         match self {
             Self::Exact => Quantize::Exact,
             Self::Half => Quantize::Half,
-            Self::Uniform(uniform) => Quantize::Uniform { bits: uniform.bits(), block: uniform.block() },
+            Self::Uniform(uniform) => Quantize::Uniform {
+                bits: uniform.bits(),
+                block: uniform.block(),
+            },
         }
     }
 
@@ -140,5 +143,9 @@ impl Values<'_> {
 
 /// Largest magnitude among `values`, which are not NaN.
 fn largest(values: &[f32]) -> f32 {
-    f32::from_bits(values.iter().fold(0, |largest, value| (value.to_bits() & 0x7fff_ffff).max(largest)))
+    f32::from_bits(
+        values
+            .iter()
+            .fold(0, |largest, value| (value.to_bits() & 0x7fff_ffff).max(largest)),
+    )
 }

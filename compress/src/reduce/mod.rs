@@ -88,6 +88,10 @@ mod tests {
         assert_eq!(count(0.01, 101), 2);
         assert_eq!(count(1e-9, 5), 1);
         assert_eq!(count(1.0, 5), 5);
-        assert!([0.0, -0.1, 1.1, f64::NAN].into_iter().all(|share| Density::new(share).is_err()));
+        assert!(
+            [0.0, -0.1, 1.1, f64::NAN]
+                .into_iter()
+                .all(|share| Density::new(share).is_err())
+        );
     }
 }

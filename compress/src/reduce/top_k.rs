@@ -5,70 +5,85 @@
 
 use crate::rng::Draws;
 
-const SAMPLE: usize = 16 * 1024;
+const SAMPLE: usize = 8 * 1024;
 /// Values tested at a time; a group without a candidate costs no more than the test.
 const GROUP: usize = 16;
 
 /// Ascending indices of the `min(k, non-zeros)` values largest in magnitude, the lowest index first among equals.
 pub(super) fn top_k(values: &[f32], k: usize) -> Vec<u32> {
-    if values.len() >= 4 * SAMPLE && k <= values.len() / 8 {
-        let most = k + k / 2 + SAMPLE;
-        let candidates = above(values, sampled_threshold(values, k), most);
-        if candidates.len() >= k && candidates.len() < most {
-            return select(values, candidates, k);
+    if values.len() >= 4 * SAMPLE {
+        let most = 2 * k + SAMPLE;
+        let candidates = reaching(sampled_threshold(values, k), values, most);
+        if candidates.len() >= k && candidates.len() <= most {
+            return select(candidates, k);
         }
     }
-    let candidates = (0..).zip(values).filter(|&(_, &value)| value != 0.0).map(|(index, _)| index).collect();
-    select(values, candidates, k)
+    select(reaching(1, values, values.len()), k)
 }
 
 fn magnitude(value: f32) -> u32 {
     value.to_bits() & 0x7fff_ffff
 }
 
+/// A value's place in the order of selection: by magnitude, then by lowest index.
+fn key(index: usize, value: f32) -> u64 {
+    u64::from(magnitude(value)) << 32 | u64::from(u32::MAX - index as u32)
+}
+
+fn index(key: u64) -> u32 {
+    u32::MAX - key as u32
+}
+
 /// A magnitude, not zero, that about `k` and four standard deviations more values should reach.
 fn sampled_threshold(values: &[f32], k: usize) -> u32 {
     let (draws, stride) = (Draws::new(0, 0), values.len() / SAMPLE);
-    let mut sample: Vec<u32> =
-        (0..SAMPLE).map(|i| magnitude(values[i * stride + draws.bits(i) as usize % stride])).collect();
+    let mut sample: Vec<u32> = (0..SAMPLE)
+        .map(|i| magnitude(values[i * stride + draws.bits(i) as usize % stride]))
+        .collect();
     let expected = k as f64 * SAMPLE as f64 / values.len() as f64;
     let rank = (expected + 4.0 * expected.sqrt() + 4.0) as usize;
     let (_, threshold, _) = sample.select_nth_unstable_by(rank.min(SAMPLE - 1), |a, b| b.cmp(a));
     (*threshold).max(1)
 }
 
-/// Ascending indices of values whose magnitude reaches `threshold`, given up at `most`.
+/// Keys, by ascending index, of the values whose magnitude reaches `threshold`; given up soon after `most`.
 #[inline(never)]
-fn above(values: &[f32], threshold: u32, most: usize) -> Vec<u32> {
-    let mut out = Vec::with_capacity(most + GROUP);
-    for (group, start) in values.chunks(GROUP).zip((0u32..).step_by(GROUP)) {
-        let largest = group.iter().fold(0, |largest, &value| magnitude(value).max(largest));
-        if largest >= threshold {
-            let reaching = (start..).zip(group).filter(|&(_, &value)| magnitude(value) >= threshold);
-            out.extend(reaching.map(|(index, _)| index));
-            if out.len() >= most {
-                break;
-            }
+fn reaching(threshold: u32, values: &[f32], most: usize) -> Vec<u64> {
+    let mut out = Vec::with_capacity(most.min(values.len()));
+    let mut keys = [0; GROUP];
+    for (start, group) in (0..).step_by(GROUP).zip(values.chunks(GROUP)) {
+        if !any_reaches(threshold, group) {
+            continue;
+        }
+        let mut count = 0;
+        for (at, &value) in group.iter().enumerate() {
+            keys[count] = key(start + at, value);
+            count += usize::from(magnitude(value) >= threshold);
+        }
+        out.extend_from_slice(&keys[..count]);
+        if out.len() > most {
+            break;
         }
     }
     out
 }
 
-/// The `k` of the ascending `candidates` with the largest magnitudes, or all of them if there are fewer.
-fn select(values: &[f32], mut candidates: Vec<u32>, k: usize) -> Vec<u32> {
-    if candidates.len() <= k {
-        return candidates;
+/// Signed, because a baseline x86-64 compares only signed lanes.
+#[inline(always)]
+fn any_reaches(threshold: u32, group: &[f32]) -> bool {
+    let below = threshold as i32 - 1;
+    group
+        .iter()
+        .fold(false, |any, &value| any | (magnitude(value) as i32 > below))
+}
+
+/// Ascending indices of the `k` largest of `keys`, or of all if there are fewer.
+fn select(keys: Vec<u64>, k: usize) -> Vec<u32> {
+    if keys.len() <= k {
+        return keys.into_iter().map(index).collect();
     }
-    let mut magnitudes: Vec<u32> = candidates.iter().map(|&index| magnitude(values[index as usize])).collect();
-    let (larger, &mut threshold, _) = magnitudes.select_nth_unstable_by(k - 1, |a, b| b.cmp(a));
-    let mut ties = k - larger.iter().filter(|&&magnitude| magnitude > threshold).count();
-    candidates.retain(|&index| {
-        let magnitude = magnitude(values[index as usize]);
-        let tie = magnitude == threshold && ties > 0;
-        ties -= usize::from(tie);
-        tie || magnitude > threshold
-    });
-    candidates
+    let (_, &mut smallest, _) = keys.clone().select_nth_unstable_by(k - 1, |a, b| b.cmp(a));
+    keys.into_iter().filter(|&key| key >= smallest).map(index).collect()
 }
 
 #[cfg(test)]
@@ -77,7 +92,9 @@ mod tests {
 
     /// Sorting everything.
     fn reference(values: &[f32], k: usize) -> Vec<u32> {
-        let mut order: Vec<u32> = (0..values.len() as u32).filter(|&i| values[i as usize] != 0.0).collect();
+        let mut order: Vec<u32> = (0..values.len() as u32)
+            .filter(|&i| values[i as usize] != 0.0)
+            .collect();
         order.sort_by_key(|&i| (std::cmp::Reverse(magnitude(values[i as usize])), i));
         order.truncate(k);
         order.sort_unstable();
@@ -95,7 +112,9 @@ mod tests {
     fn large_tensors_agree_with_sorting() {
         let len = 5 * SAMPLE + 7;
         let draws = Draws::new(9, 0);
-        let heavy: Vec<f32> = (0..len).map(|i| (draws.unit(i) - 0.5) / (draws.unit(i + len) + 0.01)).collect();
+        let heavy: Vec<f32> = (0..len)
+            .map(|i| (draws.unit(i) - 0.5) / (draws.unit(i + len) + 0.01))
+            .collect();
         let coarse: Vec<f32> = heavy.iter().map(|value| value.round()).collect();
         let flat = vec![1.0; len];
         let spiky: Vec<f32> = (0..len).map(|i| if i % 9973 == 0 { i as f32 } else { 0.0 }).collect();

@@ -25,21 +25,23 @@ pub enum Memory {
 
 impl Default for Memory {
     fn default() -> Self {
-        Self::ErrorFeedback { decay: Decay::default() }
+        Self::ErrorFeedback {
+            decay: Decay::default(),
+        }
     }
 }
 
 /// Share of the residual that returns in the next update, in (0, 1]; by default all of it.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Serialize, Deserialize)]
-#[serde(try_from = "f32", into = "f32")]
-pub struct Decay(f32);
+#[serde(try_from = "f64", into = "f64")]
+pub struct Decay(f64);
 
 impl Decay {
     /// A decay.
     ///
     /// # Errors
     /// `Usage` if `share` is not in (0, 1].
-    pub fn new(share: f32) -> Result<Self, Error> {
+    pub fn new(share: f64) -> Result<Self, Error> {
         if share > 0.0 && share <= 1.0 {
             return Ok(Self(share));
         }
@@ -47,7 +49,7 @@ impl Decay {
     }
 
     /// The share.
-    pub fn get(self) -> f32 {
+    pub fn get(self) -> f64 {
         self.0
     }
 }
@@ -58,15 +60,15 @@ impl Default for Decay {
     }
 }
 
-impl TryFrom<f32> for Decay {
+impl TryFrom<f64> for Decay {
     type Error = Error;
 
-    fn try_from(share: f32) -> Result<Self, Error> {
+    fn try_from(share: f64) -> Result<Self, Error> {
         Self::new(share)
     }
 }
 
-impl From<Decay> for f32 {
+impl From<Decay> for f64 {
     fn from(decay: Decay) -> Self {
         decay.0
     }

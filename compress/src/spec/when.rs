@@ -40,8 +40,12 @@ impl When {
 /// Whether `name` is `pattern` with each `*` replaced by some text: the parts between stars are found from the left, the
 /// last one at the end.
 fn matches(pattern: &str, name: &str) -> bool {
-    let Some((first, rest)) = pattern.split_once('*') else { return pattern == name };
-    let Some(mut name) = name.strip_prefix(first) else { return false };
+    let Some((first, rest)) = pattern.split_once('*') else {
+        return pattern == name;
+    };
+    let Some(mut name) = name.strip_prefix(first) else {
+        return false;
+    };
     let (middle, last) = rest.rsplit_once('*').unwrap_or(("", rest));
     for part in middle.split('*') {
         let Some(at) = name.find(part) else { return false };
@@ -68,7 +72,14 @@ mod tests {
         ] {
             assert!(matches(pattern, name), "{pattern} {name}");
         }
-        for (pattern, name) in [("a", "ab"), ("*.bias", "bias"), ("a*a", "a"), ("a*b*c", "acb"), ("", "x"), ("*b*", "acd")] {
+        for (pattern, name) in [
+            ("a", "ab"),
+            ("*.bias", "bias"),
+            ("a*a", "a"),
+            ("a*b*c", "acb"),
+            ("", "x"),
+            ("*b*", "acd"),
+        ] {
             assert!(!matches(pattern, name), "{pattern} {name}");
         }
     }

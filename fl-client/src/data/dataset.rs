@@ -39,6 +39,15 @@ pub enum Features {
     },
     /// Numbers a model sees as they are. Shape: `[examples * channels * height * width]`.
     Floats(Vec<f32>),
+    /// Stretches of one long recording, which may overlap; a model sees each channel times its scale.
+    Windows {
+        /// `[samples * channels]`, one sample of all channels after another.
+        signals: Vec<i16>,
+        /// First sample of each example.
+        starts: Vec<u32>,
+        /// Scale of each channel.
+        scale: Vec<f32>,
+    },
 }
 
 /// Labelled examples.
@@ -64,6 +73,13 @@ impl Dataset {
                 values.len()
             }
             Features::Floats(values) => values.len(),
+            Features::Windows { signals, starts, scale } => {
+                let ([channels, height, samples], rows) = (input.shape, signals.len() / scale.len().max(1));
+                if scale.len() != channels || height != 1 || starts.iter().any(|&s| s as usize + samples > rows) {
+                    return Err(Error::config("features", "need windows within the signals and a scale a channel"));
+                }
+                starts.len() * input.len()
+            }
         };
         if labels.len().checked_mul(input.len()) != Some(len) {
             let want = format!("{} labels of {:?} need as many values, found {len}", labels.len(), input.shape);
@@ -116,6 +132,13 @@ impl Dataset {
                     out.extend(bytes.iter().map(|&b| f32::from(b) * scale + shift));
                 }
             }
+            Features::Windows { signals, starts, scale } => {
+                let first = starts[index] as usize * scale.len();
+                let samples = signals[first..first + len].chunks_exact(scale.len());
+                for (channel, scale) in scale.iter().enumerate() {
+                    out.extend(samples.clone().map(|sample| f32::from(sample[channel]) * scale));
+                }
+            }
         }
     }
 }
@@ -146,12 +169,13 @@ impl Examples {
         }
     }
 
-    /// The first `limit` examples, or all of them if there are fewer.
+    /// `limit` examples spread evenly over these, or all of them if there are fewer.
     pub fn take(self, limit: usize) -> Self {
         if limit >= self.indices.len() {
             return self;
         }
-        Self { indices: self.indices[..limit].into(), set: self.set }
+        let indices = (0..limit).map(|i| self.indices[i * self.indices.len() / limit]).collect();
+        Self { indices, set: self.set }
     }
 
     /// Number of examples.

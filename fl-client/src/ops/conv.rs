@@ -8,6 +8,7 @@ use super::conv_grad::gradients;
 use super::gemm::{View, gemm};
 use super::geometry::{Geometry, Window};
 use super::slices::values;
+use super::tape::Tape;
 use super::{patches, pool, scratch};
 
 /// `max_pool(relu(conv(x, w) + b))`. Shapes: `x: [batch, channels, rows, columns]`,
@@ -16,11 +17,11 @@ use super::{patches, pool, scratch};
 ///
 /// # Errors
 /// If the shapes do not agree, or the tensors are not `f32` on one device.
-pub fn conv_relu_pool(x: &Tensor, w: &Tensor, b: &Tensor, window: Window) -> Result<Tensor> {
+pub fn conv_relu_pool(tape: &mut Tape, x: &Tensor, w: &Tensor, b: &Tensor, window: Window) -> Result<Tensor> {
     let geometry = Geometry::new(x.dims(), w.dims(), b.dims(), window)?;
     if x.device().is_cpu() {
-        let op = Conv { geometry, input_grad: x.track_op(), picks: OnceLock::new() };
-        return x.contiguous()?.apply_op3(&w.contiguous()?, &b.contiguous()?, op);
+        let op = Conv { geometry, input_grad: tape.leads_to(x), picks: OnceLock::new() };
+        return tape.apply3(x, w, b, op);
     }
     let [top, left] = window.pad;
     let padded = x.pad_with_zeros(2, top, top)?.pad_with_zeros(3, left, left)?;

@@ -27,35 +27,55 @@ impl<'a> View<'a> {
 ///
 /// # Panics
 /// If the shapes do not agree.
-#[allow(unsafe_code)]
 pub(super) fn gemm(out: &mut [f32], a: View<'_>, b: View<'_>, add: bool) {
     let (m, k, n) = (a.rows, a.cols, b.cols);
     assert!(b.rows == k && out.len() == m * n, "[{m}, {k}] times [{}, {n}] into {}", b.rows, out.len());
-    if m == 0 || n == 0 {
+    if k == 0 && !add {
+        out.fill(0.0);
+    }
+    if m == 0 || n == 0 || k == 0 {
         return;
     }
-    if k == 0 {
-        if !add {
-            out.fill(0.0);
-        }
-        return;
+    let width = strip();
+    for first in (0..n).step_by(width) {
+        product(out, a, b, add, first, width.min(n - first));
     }
+}
+
+/// Columns multiplied at a time. With AVX-512 the crate's kernel for 64 columns runs at little more than half the
+/// speed of that for 32 (measured: 75 against 128 GFlop/s), and it takes the wider one wherever there are enough.
+#[cfg(target_arch = "x86_64")]
+fn strip() -> usize {
+    if std::arch::is_x86_feature_detected!("avx512f") { 32 } else { usize::MAX }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn strip() -> usize {
+    usize::MAX
+}
+
+/// The columns of the product from `first` on, `count` of them. The caller has checked the shapes.
+#[allow(unsafe_code)]
+fn product(out: &mut [f32], a: View<'_>, b: View<'_>, add: bool, first: usize, count: usize) {
+    let (m, k, n) = (a.rows, a.cols, b.cols);
+    assert!(b.rows == k && out.len() == m * n && first + count <= n && k > 0 && m > 0);
     // SAFETY: a `View` is built by `new` alone, whose assertion makes every index `i * row_stride + j * col_stride`
-    // with `i < rows`, `j < cols` lie inside its slice (and `t` only exchanges the two); `out` holds `m * n` values
-    // with strides `n` and 1, and cannot overlap `a` or `b` because it is borrowed mutably.
+    // with `i < rows`, `j < cols` lie inside its slice (and `t` only exchanges the two). `out` holds `m` rows of `n`,
+    // and cannot overlap `a` or `b` because it is borrowed mutably. Columns `first..first + count` exist in `b` and
+    // `out` by the assertion above, so both shifted pointers and all they reach stay within their slices.
     unsafe {
         gemm::gemm(
             m,
-            n,
+            count,
             k,
-            out.as_mut_ptr(),
+            out.as_mut_ptr().add(first),
             1,
             n as isize,
             add,
             a.data.as_ptr(),
             a.col_stride as isize,
             a.row_stride as isize,
-            b.data.as_ptr(),
+            b.data.as_ptr().add(first * b.col_stride),
             b.col_stride as isize,
             b.row_stride as isize,
             1.0f32,

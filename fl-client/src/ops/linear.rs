@@ -3,22 +3,23 @@
 use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, Tensor, bail};
 
 use super::gemm::{View, gemm};
-use super::slices::{self, values};
 use super::scratch;
+use super::slices::{self, values};
+use super::tape::Tape;
 
 /// `x w^T + b`, then relu if `relu`. Shapes: `x: [batch, inputs]`, `w: [outputs, inputs]`, `b: [outputs]`; returns
 /// `[batch, outputs]`.
 ///
 /// # Errors
 /// If the shapes do not agree, or the tensors are not `f32` on one device.
-pub fn linear(x: &Tensor, w: &Tensor, b: &Tensor, relu: bool) -> Result<Tensor> {
+pub fn linear(tape: &mut Tape, x: &Tensor, w: &Tensor, b: &Tensor, relu: bool) -> Result<Tensor> {
     let ((batch, inputs), (outputs, depth)) = (x.dims2()?, w.dims2()?);
     if depth != inputs || b.dims() != [outputs] {
         bail!("weights {:?} and bias {:?} do not suit input {:?}", w.dims(), b.dims(), x.dims());
     }
     if x.device().is_cpu() {
-        let op = Linear { batch, inputs, outputs, relu, input_grad: x.track_op() };
-        return x.contiguous()?.apply_op3(&w.contiguous()?, &b.contiguous()?, op);
+        let op = Linear { batch, inputs, outputs, relu, input_grad: tape.leads_to(x) };
+        return tape.apply3(x, w, b, op);
     }
     let y = x.matmul(&w.t()?)?.broadcast_add(b)?;
     if relu { y.relu() } else { Ok(y) }

@@ -5,20 +5,21 @@ use std::sync::OnceLock;
 use candle_core::{CpuStorage, CustomOp1, DType, Layout, Result, Shape, Tensor, bail};
 
 use super::slices::{self, values};
+use super::tape::Tape;
 
 /// Mean of `-ln softmax(logits)[label]` over the batch, a scalar. Shapes: `logits: [batch, classes]`,
 /// `labels: [batch]`.
 ///
 /// # Errors
 /// If there is not one label a row, or a label is not below `classes`.
-pub fn cross_entropy(logits: &Tensor, labels: &[u32]) -> Result<Tensor> {
+pub fn cross_entropy(tape: &mut Tape, logits: &Tensor, labels: &[u32]) -> Result<Tensor> {
     let (batch, classes) = logits.dims2()?;
     if batch == 0 || labels.len() != batch || labels.iter().any(|&l| l as usize >= classes) {
         bail!("{} labels do not suit logits {:?}", labels.len(), logits.dims());
     }
     if logits.device().is_cpu() {
         let op = CrossEntropy { labels: labels.to_vec(), grad: OnceLock::new() };
-        return logits.contiguous()?.apply_op1(op);
+        return tape.apply1(logits, op);
     }
     let shifted = logits.broadcast_sub(&logits.max_keepdim(1)?.detach())?;
     let log_softmax = shifted.broadcast_sub(&shifted.exp()?.sum_keepdim(1)?.log()?)?;

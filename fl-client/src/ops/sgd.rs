@@ -1,6 +1,5 @@
 //! Stochastic gradient descent in place: momentum, weight decay, clipping and FedProx's pull towards the start.
 
-use candle_core::backprop::GradStore;
 use candle_core::{CpuStorage, InplaceOp2, InplaceOp3, Layout, Result, Tensor, Var};
 
 use super::slices::{self, values, values_mut};
@@ -36,15 +35,17 @@ impl Sgd {
         Ok(Self { learning_rate, momentum, weight_decay: 0.0, clip_norm: None, proximal, start, velocity })
     }
 
-    /// Moves every variable one step. `grads` may be changed in place.
+    /// Moves every variable one step. Shapes: one gradient a variable, in the same order, shaped as it is.
     ///
     /// # Errors
-    /// If a variable has no gradient or the device fails.
-    pub fn step(&mut self, vars: &[Var], grads: &mut GradStore) -> Result<()> {
+    /// If the device fails.
+    ///
+    /// # Panics
+    /// If there is not one gradient a variable.
+    pub fn step(&mut self, vars: &[Var], grads: Vec<Tensor>) -> Result<()> {
+        assert_eq!(vars.len(), grads.len(), "one gradient a variable");
         let mut all = Vec::with_capacity(vars.len());
-        for (i, var) in vars.iter().enumerate() {
-            let Some(grad) = grads.remove(var.as_tensor()) else { candle_core::bail!("a variable has no gradient") };
-            let grad = grad.contiguous()?;
+        for (i, (var, grad)) in vars.iter().zip(grads).enumerate() {
             all.push(match self.start.get(i) {
                 Some(start) => pull(grad, var, start, self.proximal)?,
                 None => grad,

@@ -26,7 +26,7 @@ use fl_proto::{RunName, UpdateId};
 use crate::Error;
 use disk::Disk;
 use lock::Lock;
-pub(crate) use memory::{Claims, Head};
+pub(crate) use memory::Claims;
 pub(crate) use model::KeptModel;
 
 /// Longest `current` file: a run's name.

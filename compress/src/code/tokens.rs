@@ -1,0 +1,97 @@
+//! Gaps as tokens and bits: the token of at most 7 bits holds a gap's magnitude and next two bits, and is entropy coded;
+//! the remaining bits follow as they are. Shorter than [`super::rice`] where gaps are far from geometric.
+//!
+//! The tokens are a plane of their own, then come the bits.
+
+use super::bits::{BitReader, BitWriter};
+use super::{Code, SymbolPlane, Symbols, encode_symbols};
+use crate::Error;
+use crate::wire::Reader;
+
+const WIDTH: u32 = 7;
+/// Gaps below this are their own token.
+const DIRECT: u32 = 16;
+/// Tokens held at a time while decoding.
+const PORTION: usize = 1024;
+
+/// Appends `gaps`.
+pub(super) fn encode(gaps: &[u32], out: &mut Vec<u8>) {
+    let tokens: Vec<u8> = gaps.iter().map(|&gap| token(gap)).collect();
+    encode_symbols(&tokens, WIDTH, Code::Rans, out);
+    let mut bits = BitWriter::new(out);
+    for (&gap, &token) in gaps.iter().zip(&tokens) {
+        let count = extra_bits(token);
+        bits.put(gap & ((1 << count) - 1), count);
+    }
+    bits.finish();
+}
+
+fn token(gap: u32) -> u8 {
+    if gap < DIRECT {
+        return gap as u8;
+    }
+    let magnitude = gap.ilog2();
+    (DIRECT + (magnitude - 4) * 4 + (gap >> (magnitude - 2) & 3)) as u8
+}
+
+/// Number of bits that follow a token.
+fn extra_bits(token: u8) -> u32 {
+    u32::from(token).checked_sub(DIRECT).map_or(0, |above| above / 4 + 2)
+}
+
+/// The gap without its lowest bits.
+fn token_base(token: u8) -> u32 {
+    u32::from(token)
+        .checked_sub(DIRECT)
+        .map_or(u32::from(token), |above| (4 + above % 4) << (above / 4 + 2))
+}
+
+/// Takes gaps from the front of coded bytes.
+#[derive(Debug)]
+pub(super) struct Decoder<'a> {
+    tokens: Symbols<'a>,
+    bits: BitReader<'a>,
+}
+
+impl<'a> Decoder<'a> {
+    /// Opens `bytes`, which hold `count` gaps.
+    pub(super) fn new(bytes: &'a [u8], count: usize) -> Result<Self, Error> {
+        let mut reader = Reader::new(bytes);
+        let tokens = SymbolPlane::read(&mut reader, count, WIDTH, Code::Rans)?.open()?;
+        Ok(Self {
+            tokens,
+            bits: BitReader::new(&bytes[reader.offset()..]),
+        })
+    }
+
+    /// Fills `out` with the next gaps; in all no more than were opened for.
+    pub(super) fn read(&mut self, out: &mut [u32]) {
+        let mut tokens = [0; PORTION];
+        for part in out.chunks_mut(PORTION) {
+            let tokens = &mut tokens[..part.len()];
+            self.tokens.read(tokens);
+            for (gap, &token) in part.iter_mut().zip(&*tokens) {
+                *gap = token_base(token) | self.bits.take(extra_bits(token));
+            }
+        }
+    }
+
+    /// Whether all tokens and bits were used.
+    pub(super) fn finish(&self) -> bool {
+        self.tokens.finish().is_ok() && self.bits.finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_keep_every_gap() {
+        for gap in (0..5000).chain([u32::MAX, u32::MAX - 1, 1 << 31, (1 << 31) - 1]) {
+            let token = token(gap);
+            assert!(token < 1 << WIDTH);
+            assert_eq!(token_base(token) | gap & ((1 << extra_bits(token)) - 1), gap);
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! Where decoded values go.
+
+use crate::section::Sink;
+
+/// Takes nothing: decoding for the sake of its errors.
+pub(super) struct Nothing;
+
+impl Sink for Nothing {
+    fn dense(&mut self, _: usize, _: &[f32]) {}
+
+    fn sparse(&mut self, _: &[u32], _: &[f32]) {}
+}
+
+/// Adds `weight` times the values.
+pub(super) struct Add<'a> {
+    pub(super) weight: f32,
+    pub(super) acc: &'a mut [f32],
+}
+
+impl Sink for Add<'_> {
+    fn dense(&mut self, start: usize, values: &[f32]) {
+        let acc = &mut self.acc[start..start + values.len()];
+        acc.iter_mut()
+            .zip(values)
+            .for_each(|(acc, value)| *acc += self.weight * value);
+    }
+
+    fn sparse(&mut self, indices: &[u32], values: &[f32]) {
+        for (&index, value) in indices.iter().zip(values) {
+            self.acc[index as usize] += self.weight * value;
+        }
+    }
+}
+
+/// Overwrites with the values.
+pub(super) struct Set<'a>(pub(super) &'a mut [f32]);
+
+impl Sink for Set<'_> {
+    fn dense(&mut self, start: usize, values: &[f32]) {
+        self.0[start..start + values.len()].copy_from_slice(values);
+    }
+
+    fn sparse(&mut self, indices: &[u32], values: &[f32]) {
+        for (&index, &value) in indices.iter().zip(values) {
+            self.0[index as usize] = value;
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Values to symbols and scales.
+
+use ::half::bf16;
+
+use super::super::{Size, largest};
+use super::{Rounding, Uniform, middle};
+use crate::code::{Code, encode_symbols, encode_words};
+use crate::rng::Draws;
+
+/// A block whose largest magnitude is below this is sent as zeros: the factor from value to level stays finite.
+const SMALLEST_SCALE: f32 = 3.0e-36;
+
+impl Uniform {
+    /// Appends the planes of `values`, which are finite.
+    pub(in super::super) fn encode(self, values: &[f32], code: Code, draws: Draws, out: &mut Vec<u8>) -> Size {
+        let mut symbols = vec![0; values.len()];
+        let mut scales = Vec::with_capacity(values.len().div_ceil(self.block as usize));
+        let blocks = values
+            .chunks(self.block as usize)
+            .zip(symbols.chunks_mut(self.block as usize));
+        for (block, (values, symbols)) in blocks.enumerate() {
+            let scale = self.scale(values);
+            let first = block * self.block as usize;
+            match (self.rounding, self.bits) {
+                _ if scale == bf16::ZERO => symbols.fill(middle(self.bits)),
+                (Rounding::Nearest, 1) => signs(values, symbols),
+                (Rounding::Nearest, bits) => nearest(values, scale.to_f32(), middle(bits), symbols),
+                (Rounding::Stochastic, 1) => random_signs(values, scale.to_f32(), draws, first, symbols),
+                (Rounding::Stochastic, bits) => {
+                    stochastic(values, scale.to_f32(), middle(bits), draws, first, symbols);
+                }
+            }
+            scales.push(scale.to_le_bytes());
+        }
+        let plain = scales.len() * 2 + (values.len() * self.bits as usize).div_ceil(8);
+        let bound = encode_words(scales.into_iter(), code, out) + encode_symbols(&symbols, self.bits, code, out);
+        Size {
+            plain: plain as u64,
+            bound,
+        }
+    }
+
+    fn scale(self, values: &[f32]) -> bf16 {
+        let largest = largest(values);
+        if largest < SMALLEST_SCALE {
+            return bf16::ZERO;
+        }
+        if self.bits == 1 && self.rounding == Rounding::Nearest {
+            let sum: f64 = values.iter().map(|value| f64::from(value.abs())).sum();
+            return bf16::from_f64(sum / values.len() as f64).min(bf16::MAX);
+        }
+        let up = (largest.to_bits() + 0xffff) >> 16;
+        bf16::from_bits(up as u16).min(bf16::MAX)
+    }
+}
+
+#[inline(never)]
+fn nearest(values: &[f32], scale: f32, middle: u8, symbols: &mut [u8]) {
+    // Adding 1.5 * 2^23 leaves the nearest integer in the lowest bits (ties to even).
+    const MAGIC: f32 = 12_582_912.0;
+    let (levels, zero) = (f32::from(middle), MAGIC.to_bits().wrapping_sub(u32::from(middle)));
+    let factor = levels / scale;
+    for (symbol, value) in symbols.iter_mut().zip(values) {
+        let level = (value * factor).clamp(-levels, levels) + MAGIC;
+        *symbol = level.to_bits().wrapping_sub(zero) as u8;
+    }
+}
+
+fn stochastic(values: &[f32], scale: f32, middle: u8, draws: Draws, first: usize, symbols: &mut [u8]) {
+    let levels = f32::from(middle);
+    let factor = levels / scale;
+    for (at, (symbol, value)) in symbols.iter_mut().zip(values).enumerate() {
+        let level = (value * factor + draws.unit(first + at)).floor().clamp(-levels, levels);
+        *symbol = (level + levels) as u8;
+    }
+}
+
+fn signs(values: &[f32], symbols: &mut [u8]) {
+    symbols
+        .iter_mut()
+        .zip(values)
+        .for_each(|(symbol, &value)| *symbol = u8::from(value >= 0.0));
+}
+
+fn random_signs(values: &[f32], scale: f32, draws: Draws, first: usize, symbols: &mut [u8]) {
+    for (at, (symbol, value)) in symbols.iter_mut().zip(values).enumerate() {
+        *symbol = u8::from(draws.unit(first + at) < 0.5 + 0.5 * (value / scale));
+    }
+}

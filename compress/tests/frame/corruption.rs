@@ -1,0 +1,236 @@
+//! Bytes that no encoder wrote: refused with a reason, without panic.
+
+use std::sync::Arc;
+
+use fl_compress::*;
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+
+use crate::*;
+
+fn layout() -> Arc<Layout> {
+    Arc::new(Layout::new([("bias", vec![5]), ("weight", vec![40, 30])]).unwrap())
+}
+
+fn frame(method: Method) -> Vec<u8> {
+    let values: Vec<f32> = (0..1205)
+        .map(|i| ((i * 7919 % 1009) as f32 - 504.0).powi(3) / 1e6)
+        .collect();
+    encode(&layout(), method, &values).frame
+}
+
+/// A frame of one tensor with this section.
+fn with_section(len: usize, section: &[u8]) -> Vec<u8> {
+    let empty = encode(
+        &one_tensor(len),
+        Method {
+            reduce: top_k(0.5),
+            ..Method::default()
+        },
+        &vec![0.0; len],
+    )
+    .frame;
+    reseal([&empty[..34], section, &[0; 4]].concat())
+}
+
+fn verify(frame: &[u8], layout: &Layout) -> Result<(), Error> {
+    Frame::parse(frame, layout)?.verify()
+}
+
+#[test]
+fn every_truncation_and_extension_is_refused() {
+    let layout = layout();
+    for method in every_method() {
+        let frame = frame(method);
+        for len in 0..frame.len() {
+            assert!(Frame::parse(&frame[..len], &layout).is_err(), "{method:?} {len}");
+        }
+        assert!(Frame::parse(&[frame.as_slice(), &[0]].concat(), &layout).is_err());
+        let longer = reseal([&frame[..frame.len() - 4], &[0; 5]].concat());
+        assert!(
+            matches!(Frame::parse(&longer, &layout), Err(Error::Corrupt { .. })),
+            "{method:?}"
+        );
+    }
+}
+
+#[test]
+fn every_flipped_bit_is_refused() {
+    let layout = layout();
+    for method in every_method().into_iter().step_by(3) {
+        let mut frame = frame(method);
+        for bit in 0..frame.len() * 8 {
+            frame[bit / 8] ^= 1 << (bit % 8);
+            assert!(Frame::parse(&frame, &layout).is_err(), "{method:?} {bit}");
+            frame[bit / 8] ^= 1 << (bit % 8);
+        }
+    }
+}
+
+#[test]
+fn truncation_behind_a_right_checksum_is_refused() {
+    let layout = layout();
+    for method in every_method() {
+        let frame = frame(method);
+        for len in 4..frame.len() {
+            assert!(
+                verify(&reseal(frame[..len].to_vec()), &layout).is_err(),
+                "{method:?} {len}"
+            );
+        }
+    }
+}
+
+#[test]
+fn other_layouts_and_versions_do_not_match() {
+    let frame = frame(Method::default());
+    for other in [("bias", vec![5]), ("weight", vec![1200]), ("weight", vec![30, 40])] {
+        let other = Layout::new([other, ("more", vec![1])]).unwrap();
+        assert!(matches!(Frame::parse(&frame, &other), Err(Error::Mismatch(_))));
+    }
+    let patched = |at: usize, byte: u8| {
+        let mut frame = frame.clone();
+        frame[at] = byte;
+        reseal(frame)
+    };
+    assert!(
+        matches!(Frame::parse(&patched(4, 2), &layout()), Err(Error::Mismatch(_))),
+        "newer major"
+    );
+    assert!(
+        matches!(Frame::parse(&patched(4, 0), &layout()), Err(Error::Mismatch(_))),
+        "older major"
+    );
+    assert!(
+        Frame::parse(&patched(5, 1), &layout()).is_ok(),
+        "a newer minor is tried"
+    );
+    assert!(
+        matches!(Frame::parse(&patched(6, 3), &layout()), Err(Error::Corrupt { .. })),
+        "unknown kind"
+    );
+    assert!(
+        matches!(Frame::parse(&patched(7, 1), &layout()), Err(Error::Corrupt { .. })),
+        "reserved byte"
+    );
+    assert!(
+        matches!(Frame::parse(&patched(32, 3), &layout()), Err(Error::Corrupt { .. })),
+        "number of sections"
+    );
+}
+
+#[test]
+fn values_that_are_not_finite_are_refused() {
+    let layout = one_tensor(2);
+    let exact = |value: f32| [&[0u8][..], &1f32.to_le_bytes(), &value.to_le_bytes()].concat();
+    assert_eq!(verify(&with_section(2, &exact(2.0)), &layout), Ok(()));
+    for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        assert!(matches!(
+            verify(&with_section(2, &exact(bad)), &layout),
+            Err(Error::NotFinite(_))
+        ));
+    }
+    let half = |exponent: i8, bits: u16| [&[1 << 2, exponent as u8, 0, 0][..], &bits.to_le_bytes()].concat();
+    assert_eq!(verify(&with_section(2, &half(0, 0x7bff)), &layout), Ok(()));
+    for section in [half(0, 0x7c00), half(0, 0xfc00), half(0, 0x7e00), half(113, 0x7bff)] {
+        assert!(matches!(
+            verify(&with_section(2, &section), &layout),
+            Err(Error::NotFinite(_))
+        ));
+    }
+    assert!(matches!(
+        verify(&with_section(2, &half(114, 0)), &layout),
+        Err(Error::Corrupt { .. })
+    ));
+    assert!(matches!(
+        verify(&with_section(2, &half(-127, 0)), &layout),
+        Err(Error::Corrupt { .. })
+    ));
+    // Uniform 4 bits in blocks of 16: bfloat16 scale, two symbols in a byte.
+    let uniform = |scale: u16, symbols: u8| [&[2 << 2, 3][..], &scale.to_le_bytes(), &[symbols]].concat();
+    assert_eq!(verify(&with_section(2, &uniform(0x7f7f, 0xe0)), &layout), Ok(()));
+    assert!(matches!(
+        verify(&with_section(2, &uniform(0x7f80, 0)), &layout),
+        Err(Error::NotFinite(_))
+    ));
+    assert!(matches!(
+        verify(&with_section(2, &uniform(0xbf80, 0)), &layout),
+        Err(Error::Corrupt { .. })
+    ));
+    assert!(matches!(
+        verify(&with_section(2, &uniform(0x3f80, 0x0f)), &layout),
+        Err(Error::Corrupt { .. })
+    ));
+}
+
+#[test]
+fn absurd_counts_are_refused_before_anything_is_allocated() {
+    let layout = one_tensor(100);
+    for section in [
+        // Top-k of 101, and of 2^35, among 100 values.
+        &[1, 101][..],
+        &[1, 0x80, 0x80, 0x80, 0x80, 0x80, 1],
+        // Index planes of 2^61 bytes and of one byte more than there are.
+        &[1, 1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f],
+        &[1, 1, 4, 0],
+        // A rANS plane of 2^62 bytes; one too short for its states.
+        &[1 << 5, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f],
+        &[1 << 5, 3, 0x80, 0x20, 0, 0, 0, 0],
+        // A recipe of no known method.
+        &[3],
+        &[5 << 2],
+    ] {
+        let refusal = verify(&with_section(100, section), &layout);
+        assert!(
+            matches!(refusal, Err(Error::Corrupt { .. } | Error::Truncated { .. })),
+            "{section:?} {refusal:?}"
+        );
+    }
+}
+
+#[test]
+fn a_snapshot_must_be_exact() {
+    let layout = layout();
+    let mut frame = frame(Method {
+        quantize: QuantizeSpec::Half,
+        ..Method::default()
+    });
+    frame[6] = 2;
+    assert!(matches!(
+        Frame::parse(&reseal(frame), &layout),
+        Err(Error::Corrupt { .. })
+    ));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn changed_bytes_behind_a_right_checksum_are_refused_or_finite(
+        method in select(every_method()),
+        changes in prop::collection::vec((any::<Index>(), any::<u8>()), 1..4),
+    ) {
+        let (layout, mut frame) = (layout(), frame(method));
+        let body = 34..frame.len() - 4;
+        for (at, byte) in changes {
+            frame[body.start + at.index(body.len())] = byte;
+        }
+        let frame = reseal(frame);
+        let mut acc = vec![0.0; layout.len()];
+        if let Ok(frame) = Frame::parse(&frame, &layout) {
+            let verified = frame.verify();
+            prop_assert_eq!(frame.accumulate(1.0, &mut acc), verified.clone());
+            prop_assert!(verified.is_err() || acc.iter().all(|value| value.is_finite()));
+        }
+    }
+
+    #[test]
+    fn random_sections_never_panic(section in prop::collection::vec(any::<u8>(), 0..200), len in 1..3000usize) {
+        let _ = verify(&with_section(len, &section), &one_tensor(len));
+    }
+
+    #[test]
+    fn random_bytes_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        prop_assert!(Frame::parse(&bytes, &layout()).is_err());
+    }
+}

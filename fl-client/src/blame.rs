@@ -1,0 +1,160 @@
+//! Turns what the transport says into what is wrong and what to do.
+
+use std::error::Error as StdError;
+use std::io::ErrorKind;
+
+use rustls::{AlertDescription, CertificateError};
+use tonic::{Code, Status};
+
+use crate::identity::own_fault;
+use crate::{ClientConfig, Error};
+
+/// Why no connection could be made.
+pub(crate) fn transport(error: &(dyn StdError + 'static), config: &ClientConfig) -> Error {
+    let Found { tls, io, last } = Found::along(error);
+    if let Some(tls) = tls {
+        return of_tls(&tls, config);
+    }
+    let server = &config.server;
+    match io {
+        Some(ErrorKind::ConnectionRefused) => Error::Unreachable(format!(
+            "nothing listens at {server}: is the server running, and is `server` its address and port?"
+        )),
+        Some(ErrorKind::TimedOut) => {
+            Error::Unreachable(format!("{server} does not answer: is a firewall in between, or the address wrong?"))
+        }
+        Some(ErrorKind::NetworkUnreachable | ErrorKind::HostUnreachable) => {
+            Error::Unreachable(format!("there is no route to {server}: is this device on the network?"))
+        }
+        Some(ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted | ErrorKind::BrokenPipe | ErrorKind::UnexpectedEof) => {
+            hung_up(config)
+        }
+        _ if last.contains("lookup") || last.contains("resolve") => Error::Unreachable(format!(
+            "the name in {server} cannot be resolved ({last}): is it spelt right, and is this device on the network?"
+        )),
+        _ if last.contains("deadline") || last.contains("timed out") || last.contains("elapsed") => {
+            Error::Unreachable(format!("{server} does not answer in time: is it overloaded, or another kind of service?"))
+        }
+        _ => Error::Unreachable(format!("cannot connect to {server}: {last}")),
+    }
+}
+
+/// What a failed call means.
+pub(crate) fn status(status: &Status, config: &ClientConfig) -> Error {
+    let text = status.message();
+    let found = status.source().map(|source| Found::along(source));
+    if let Some(tls) = found.as_ref().and_then(|found| found.tls.as_ref()) {
+        return of_tls(tls, config);
+    }
+    match status.code() {
+        Code::Unauthenticated => {
+            Error::Refused(format!("the server does not accept this client's certificate: {text}; ask for a new one"))
+        }
+        Code::PermissionDenied => {
+            Error::Refused(format!("the server does not admit this client: {text}; ask whoever runs the server"))
+        }
+        Code::InvalidArgument => Error::Protocol(format!("the server refuses what this client says: {text}")),
+        Code::Unimplemented => {
+            Error::Protocol(format!("{} is not a server of this protocol, or an older one: {text}", config.server))
+        }
+        Code::OutOfRange => Error::Protocol(format!("a message is larger than the protocol allows: {text}")),
+        Code::FailedPrecondition => Error::NotNow(text.to_owned()),
+        Code::Unavailable if found.is_none() => Error::Broken(format!("the server is stopping or busy: {text}")),
+        _ => match found {
+            Some(Found { last, .. }) => Error::Broken(format!("the connection to {} broke: {last}", config.server)),
+            None => Error::Broken(format!("the call failed: {text}")),
+        },
+    }
+}
+
+/// The first call on a fresh connection failed as if the line were cut: with TLS 1.3 that is how a server's refusal of
+/// our certificate may look.
+pub(crate) fn first_call(error: Error, config: &ClientConfig) -> Error {
+    match error {
+        Error::Broken(_) => match own_fault(config) {
+            Some(fault) => Error::Refused(format!("the server hung up, and {fault}")),
+            None => error,
+        },
+        other => other,
+    }
+}
+
+fn hung_up(config: &ClientConfig) -> Error {
+    match own_fault(config) {
+        Some(fault) => Error::Refused(format!("the server hung up, and {fault}")),
+        None => Error::Unreachable(format!(
+            "{} hung up while the connection was made: is it this federation's server, and does it know this client?",
+            config.server
+        )),
+    }
+}
+
+fn of_tls(error: &rustls::Error, config: &ClientConfig) -> Error {
+    use AlertDescription as Alert;
+    let server = &config.server;
+    let renew = "ask whoever runs the server for a new one (`fl-server issue`)";
+    let text = match error {
+        rustls::Error::InvalidCertificate(why) => match why {
+            CertificateError::UnknownIssuer | CertificateError::BadSignature => format!(
+                "the server at {server} belongs to another federation: its certificate is not of this client's \
+                 `authority`. Check `server` and `authority`"
+            ),
+            CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+                format!("the certificate of the server at {server} has expired, or this device's clock is wrong")
+            }
+            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+                format!("the certificate of the server at {server} is not valid yet: is this device's clock right?")
+            }
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+                format!("what answers at {server} is not the federation's server, but another holder of a certificate")
+            }
+            other => format!("the certificate of the server at {server} cannot be used: {other}"),
+        },
+        rustls::Error::AlertReceived(alert) => match alert {
+            Alert::CertificateExpired => format!("the server says that this client's certificate has expired; {renew}"),
+            Alert::UnknownCA | Alert::DecryptError | Alert::BadCertificate => {
+                format!("the server does not know the authority of this client's certificate; {renew}")
+            }
+            Alert::CertificateRevoked => format!("this client's certificate was revoked; {renew}"),
+            Alert::CertificateRequired | Alert::NoCertificate => {
+                format!("the server wants a certificate and got none; {renew}")
+            }
+            Alert::CertificateUnknown | Alert::UnsupportedCertificate | Alert::AccessDenied => {
+                format!("the server does not accept this client's certificate ({alert:?}); {renew}")
+            }
+            other => return Error::Unreachable(format!("the server at {server} broke off the TLS handshake: {other:?}")),
+        },
+        rustls::Error::InvalidMessage(_) => {
+            return Error::Unreachable(format!("what answers at {server} does not speak TLS: is the port right?"));
+        }
+        other => return Error::Unreachable(format!("TLS with {server} failed: {other}")),
+    };
+    Error::Refused(text)
+}
+
+/// What is worth knowing along a chain of sources.
+struct Found {
+    tls: Option<rustls::Error>,
+    io: Option<ErrorKind>,
+    last: String,
+}
+
+impl Found {
+    fn along(error: &(dyn StdError + 'static)) -> Self {
+        let mut found = Self { tls: None, io: None, last: error.to_string() };
+        let mut next = Some(error);
+        while let Some(error) = next {
+            found.last = error.to_string();
+            if let Some(tls) = error.downcast_ref::<rustls::Error>() {
+                found.tls = Some(tls.clone());
+            }
+            next = error.source();
+            if let Some(io) = error.downcast_ref::<std::io::Error>() {
+                found.io = Some(io.kind());
+                // An `io::Error` hides what it wraps from `source`.
+                next = io.get_ref().map(|inner| inner as &(dyn StdError + 'static));
+            }
+        }
+        found
+    }
+}

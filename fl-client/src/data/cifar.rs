@@ -1,0 +1,65 @@
+//! CIFAR-10's binary files: records of one label and 3,072 values.
+
+use std::path::Path;
+
+use super::files::DataFile;
+use super::{Dataset, Error, Features, Input};
+
+const RECORD: usize = 3073;
+const BATCH: u64 = 10_000 * RECORD as u64;
+const INPUT: Input = Input { shape: [3, 32, 32], classes: 10 };
+/// Mean and standard deviation of each channel of the training images.
+const MEAN: [f32; 3] = [0.4914, 0.4822, 0.4465];
+const STD: [f32; 3] = [0.2470, 0.2435, 0.2616];
+
+const HINT: &str = "give the folder of `data_batch_1.bin` to `data_batch_5.bin` \
+                    (`fl-client data get cifar-10 --to DIR` fetches it)";
+
+/// The records of one or more files, plain, gzip or xz, one after another.
+///
+/// # Errors
+/// `Missing`, `Io`; `Size` if a file holds no whole number of records; `Malformed` if it cannot be decompressed, holds
+/// more than 10,000 records or a label above 9.
+pub fn read_cifar10(files: &[&Path]) -> Result<Dataset, Error> {
+    let (mut values, mut labels) = (Vec::new(), Vec::new());
+    for path in files {
+        let (path, bytes) = read(path)?;
+        for (at, record) in bytes.chunks_exact(RECORD).enumerate() {
+            if record[0] > 9 {
+                return Err(Error::malformed(&path, format!("record {at} has label {}; there are 0 to 9", record[0])));
+            }
+            labels.push(record[0]);
+            values.extend_from_slice(&record[1..]);
+        }
+    }
+    Dataset::new(Features::Bytes { values, mean: MEAN.to_vec(), std: STD.to_vec() }, labels, INPUT)
+}
+
+/// All bytes of one file: whole records, one to 10,000 of them.
+fn read(path: &Path) -> Result<(std::path::PathBuf, Vec<u8>), Error> {
+    const WHAT: &str = "records of 3,073 bytes";
+    let mut file = DataFile::open(path, HINT)?;
+    let bytes = match file.take(BATCH, WHAT) {
+        Ok(bytes) => {
+            let path = file.path.clone();
+            file.finish(BATCH, WHAT)?;
+            return Ok((path, bytes));
+        }
+        Err(Error::Size { .. }) => {
+            // Fewer than a full batch: read again, now that the size is known.
+            let found = size(path)?;
+            let whole = found.div_ceil(RECORD as u64).max(1) * RECORD as u64;
+            DataFile::open(path, HINT)?.take(whole, WHAT)?
+        }
+        Err(error) => return Err(error),
+    };
+    Ok((file.path, bytes))
+}
+
+fn size(path: &Path) -> Result<u64, Error> {
+    match DataFile::open(path, HINT)?.take(BATCH, "records") {
+        Ok(bytes) => Ok(bytes.len() as u64),
+        Err(Error::Size { found, .. }) => Ok(found),
+        Err(error) => Err(error),
+    }
+}

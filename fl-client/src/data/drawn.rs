@@ -1,0 +1,109 @@
+//! The built-in set: 28x28 digits, drawn by the program, every client in a hand of its own.
+//!
+//! It needs no file and no network, and it is non-IID by nature: clients differ in slant, width, thickness, ink, noise
+//! and in how they shape each digit. The same seed and client give the same bytes on every machine.
+
+use super::strokes::{DASH, DIGITS, FOOT, Point, ink, rounded};
+use super::{Dataset, Error, Features, Input, Rng};
+
+const SIDE: usize = 28;
+const INPUT: Input = Input { shape: [1, SIDE, SIDE], classes: 10 };
+/// Mean and standard deviation of the pixels over many hands.
+const SCALE: (f32, f32) = (0.17, 0.32);
+
+/// How one client writes.
+#[derive(Debug, Clone)]
+pub struct Hand {
+    seed: u64,
+    /// Pixels to the right per pixel up.
+    slant: f32,
+    /// Half the width of a stroke in pixels.
+    radius: f32,
+    /// Width and height of a digit in pixels.
+    size: [f32; 2],
+    /// Darkness of a full stroke, 0 to 1.
+    ink: f32,
+    /// Spread of the noise on every pixel, 0 to 1.
+    noise: f32,
+    /// Whether a one has a foot, and a seven a dash.
+    bars: [bool; 2],
+    /// The strokes of each digit as this hand forms them.
+    digits: Vec<Vec<Vec<Point>>>,
+}
+
+impl Hand {
+    /// The hand of `client` in the federation of `seed`.
+    pub fn new(seed: u64, client: u32) -> Self {
+        let rng = &mut Rng::of(&[seed, 10, u64::from(client)]);
+        let slant = draw_between(rng, -0.3, 0.5);
+        let radius = draw_between(rng, 0.6, 1.7);
+        let size = [draw_between(rng, 10.0, 17.0), draw_between(rng, 17.0, 21.0)];
+        let (ink, noise) = (draw_between(rng, 0.65, 1.0), draw_between(rng, 0.0, 0.12));
+        let mut bars = [rng.unit() < 0.4, rng.unit() < 0.4];
+        let mut digits: Vec<Vec<Vec<Point>>> =
+            DIGITS.iter().map(|strokes| strokes.iter().map(|stroke| moved(stroke, 0.05, rng)).collect()).collect();
+        for (bar, (digit, stroke)) in bars.iter_mut().zip([(1, FOOT), (7, DASH)]) {
+            if std::mem::take(bar) {
+                digits[digit].push(moved(&stroke, 0.04, rng));
+                *bar = true;
+            }
+        }
+        Self { seed: rng.bits(), slant, radius, size, ink, noise, bars, digits }
+    }
+
+    /// Whether this hand puts a foot under a one, and a dash through a seven.
+    pub fn bars(&self) -> [bool; 2] {
+        self.bars
+    }
+
+    /// Writes `digit` once. Shapes: `out: [28 * 28]`, row-major, 255 is full ink.
+    fn write(&self, digit: usize, rng: &mut Rng, out: &mut [u8]) {
+        let mut image = [0.0f32; SIDE * SIDE];
+        let slant = self.slant + draw_between(rng, -0.1, 0.1);
+        let size = self.size.map(|side| side * draw_between(rng, 0.9, 1.08));
+        let middle = [0, 1].map(|_| SIDE as f32 / 2.0 + draw_between(rng, -1.6, 1.6));
+        let radius = self.radius * draw_between(rng, 0.88, 1.12);
+        for stroke in &self.digits[digit] {
+            let points: Vec<Point> = rounded(&moved(stroke, 0.035, rng))
+                .into_iter()
+                .map(|[x, y]| [(x - 0.5) * size[0], (y - 0.5) * size[1]])
+                .map(|[x, y]| [middle[0] + x - slant * y, middle[1] + y])
+                .collect();
+            ink(&mut image, SIDE, &points, radius);
+        }
+        for (out, dark) in out.iter_mut().zip(image) {
+            let noise = if self.noise > 0.0 { self.noise * bell(rng) } else { 0.0 };
+            *out = ((dark * self.ink + noise).clamp(0.0, 1.0) * 255.0) as u8;
+        }
+    }
+}
+
+/// `count` examples by `hand`, digits in random order.
+///
+/// # Errors
+/// `Config` if the set would pass the limits of a [`Dataset`].
+pub fn draw(hand: &Hand, count: usize) -> Result<Dataset, Error> {
+    let (mut values, mut labels) = (vec![0; count * INPUT.len()], Vec::with_capacity(count));
+    for (at, out) in values.chunks_exact_mut(INPUT.len()).enumerate() {
+        // Each example has a sequence of its own: drawing more never changes those drawn before.
+        let mut rng = Rng::of(&[hand.seed, at as u64]);
+        let digit = rng.below(INPUT.classes as u64) as usize;
+        hand.write(digit, &mut rng, out);
+        labels.push(digit as u8);
+    }
+    Dataset::new(Features::Bytes { values, mean: vec![SCALE.0], std: vec![SCALE.1] }, labels, INPUT)
+}
+
+fn draw_between(rng: &mut Rng, low: f32, high: f32) -> f32 {
+    low + (high - low) * rng.unit() as f32
+}
+
+/// Nearly normal, of deviation 1: the sum of four uniform numbers.
+fn bell(rng: &mut Rng) -> f32 {
+    let sum: f32 = (0..4).map(|_| rng.unit() as f32).sum();
+    (sum - 2.0) * 1.732
+}
+
+fn moved(points: &[Point], by: f32, rng: &mut Rng) -> Vec<Point> {
+    points.iter().map(|p| p.map(|x| x + draw_between(rng, -by, by) * 1.7)).collect()
+}

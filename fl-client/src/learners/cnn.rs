@@ -1,0 +1,40 @@
+//! `cnn`: the convolutional network of the federated-averaging paper (McMahan et al. 2017).
+
+use candle_core::{Result, Tensor};
+
+use super::layers::{Conv2d, Linear, flat, left};
+use super::params::Params;
+use crate::data::Input;
+use crate::ops::Tape;
+
+/// Two 5x5 convolutions of 32 and 64 filters without padding, each with a 2x2 max-pool, then 512 and the classes:
+/// 582,026 parameters on 28x28 images.
+#[derive(Debug)]
+pub(super) struct Cnn {
+    conv1: Conv2d,
+    conv2: Conv2d,
+    fc1: Linear,
+    fc2: Linear,
+}
+
+impl Cnn {
+    pub(super) fn new(input: Input, p: &mut Params) -> Result<Self> {
+        let [channels, height, width] = input.shape;
+        let after = |len| left(left(len, 5, 2)?, 5, 2);
+        let inputs = 64 * after(height)? * after(width)?;
+        Ok(Self {
+            conv1: Conv2d::new(p, "conv1", [32, channels, 5, 5], 0, 2)?,
+            conv2: Conv2d::new(p, "conv2", [64, 32, 5, 5], 0, 2)?,
+            fc1: Linear::new(p, "fc1", inputs, 512)?,
+            fc2: Linear::new(p, "fc2", 512, input.classes)?,
+        })
+    }
+
+    pub(super) fn forward(&self, tape: &mut Tape, x: &Tensor) -> Result<Tensor> {
+        let x = self.conv1.forward(tape, x)?;
+        let x = self.conv2.forward(tape, &x)?;
+        let x = flat(tape, &x)?;
+        let x = self.fc1.relu(tape, &x)?;
+        self.fc2.forward(tape, &x)
+    }
+}

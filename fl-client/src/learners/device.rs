@@ -1,0 +1,110 @@
+//! Where a model is trained: a value the user names.
+
+use std::fmt;
+use std::str::FromStr;
+
+use anyhow::Context as _;
+use candle_core::Device;
+use serde::{Deserialize, Serialize};
+
+/// The `device` key of a client's configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum DeviceChoice {
+    /// The first usable GPU, otherwise the CPU.
+    #[default]
+    Auto,
+    /// One core of the CPU.
+    Cpu,
+    /// The GPU of this number, or an error.
+    Cuda(usize),
+}
+
+impl DeviceChoice {
+    /// Opens the device. `Auto` says in the log why it fell back to the CPU.
+    ///
+    /// # Errors
+    /// If a GPU was asked for and this build or this machine has none.
+    pub(super) fn open(self) -> anyhow::Result<Device> {
+        match self {
+            Self::Cpu => Ok(Device::Cpu),
+            Self::Cuda(_) if !candle_core::utils::cuda_is_available() => anyhow::bail!(
+                "device `{self}` needs a program built with `--features cuda`; this one has only `cpu`"
+            ),
+            Self::Cuda(at) => Device::new_cuda(at).with_context(|| format!("device `{self}` cannot be used")),
+            Self::Auto if !candle_core::utils::cuda_is_available() => {
+                tracing::warn!("no usable gpu: built without the feature `cuda`; training on the cpu");
+                Ok(Device::Cpu)
+            }
+            Self::Auto => Ok(Device::new_cuda(0).unwrap_or_else(|error| {
+                tracing::warn!(%error, "no usable gpu; training on the cpu");
+                Device::Cpu
+            })),
+        }
+    }
+}
+
+impl FromStr for DeviceChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once(':') {
+            None if text == "auto" => Ok(Self::Auto),
+            None if text == "cpu" => Ok(Self::Cpu),
+            Some(("cuda", number)) => number.parse().map(Self::Cuda).map_err(|_| wrong(text)),
+            _ => Err(wrong(text)),
+        }
+    }
+}
+
+fn wrong(text: &str) -> String {
+    format!("device is `auto`, `cpu` or `cuda:0` (or another number), not `{text}`")
+}
+
+impl fmt::Display for DeviceChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Cpu => f.write_str("cpu"),
+            Self::Cuda(at) => write!(f, "cuda:{at}"),
+        }
+    }
+}
+
+impl TryFrom<String> for DeviceChoice {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<DeviceChoice> for String {
+    fn from(choice: DeviceChoice) -> Self {
+        choice.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_and_written_alike() {
+        for text in ["auto", "cpu", "cuda:0", "cuda:3"] {
+            assert_eq!(text.parse::<DeviceChoice>().unwrap().to_string(), text);
+        }
+        for text in ["", "gpu", "cuda", "cuda:", "cuda:x", "cuda:-1", "CPU"] {
+            assert!(text.parse::<DeviceChoice>().unwrap_err().contains("auto"), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_gpu_that_is_not_there_is_an_error_and_auto_falls_back() {
+        if candle_core::utils::cuda_is_available() {
+            return;
+        }
+        assert!(DeviceChoice::Cuda(0).open().unwrap_err().to_string().contains("--features cuda"));
+        assert!(DeviceChoice::Auto.open().unwrap().is_cpu());
+    }
+}

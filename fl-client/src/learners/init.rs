@@ -1,0 +1,46 @@
+//! Seeded first weights.
+
+use fl_compress::Layout;
+
+use crate::data::Rng;
+
+/// Uniform within `1 / sqrt(fan in)` for weights and biases alike, as PyTorch does for convolutions and linear layers
+/// (He et al. 2015 with `a = sqrt(5)`). A tensor's values depend on `seed` and its name only.
+/// Returns `[layout.len()]`.
+pub(super) fn fill(layout: &Layout, seed: u64) -> Vec<f32> {
+    let mut weights = Vec::with_capacity(layout.len());
+    for tensor in layout.tensors() {
+        let bound = 1.0 / (fan_in(layout, &tensor.name).max(1) as f64).sqrt();
+        let name = tensor.name.bytes().fold(0u64, |hash, byte| Rng::of(&[hash, u64::from(byte)]).bits());
+        let mut rng = Rng::of(&[seed, name]);
+        weights.extend((0..tensor.len).map(|_| rng.between(-bound, bound) as f32));
+    }
+    weights
+}
+
+/// Inputs of one output of the layer that tensor `name` belongs to: those of `layer.weight`, for `layer.bias` too.
+fn fan_in(layout: &Layout, name: &str) -> usize {
+    let weight = match name.strip_suffix(".bias") {
+        Some(layer) => format!("{layer}.weight"),
+        None => name.to_owned(),
+    };
+    let tensor = layout.tensors().iter().find(|t| t.name == weight);
+    tensor.map_or(1, |t| t.shape.iter().skip(1).product())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weights_lie_within_their_bound_and_depend_on_the_seed() {
+        let layout = Layout::new([("a.weight", vec![50, 100]), ("a.bias", vec![50])]).unwrap();
+        let weights = fill(&layout, 1);
+        assert!(weights.iter().all(|w| w.abs() <= 0.1));
+        let mean = weights.iter().sum::<f32>() / weights.len() as f32;
+        let square = weights.iter().map(|w| w * w).sum::<f32>() / weights.len() as f32;
+        assert!(mean.abs() < 0.003 && (square - 0.01 / 3.0).abs() < 2e-4, "{mean} {square}");
+        assert_eq!(weights, fill(&layout, 1));
+        assert_ne!(weights, fill(&layout, 2));
+    }
+}

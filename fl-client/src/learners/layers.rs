@@ -1,0 +1,92 @@
+//! Layers: named parameters and the operation they are for.
+
+use candle_core::{Result, Tensor};
+
+use super::params::Params;
+use crate::ops::{self, Tape, Window};
+
+/// Convolution, bias, relu and max-pool. Parameters: `name.weight: [filters, channels, rows, columns]`, `name.bias:
+/// [filters]`.
+#[derive(Debug)]
+pub(super) struct Conv2d {
+    weight: Tensor,
+    bias: Tensor,
+    window: Window,
+}
+
+impl Conv2d {
+    pub(super) fn new(p: &mut Params, name: &str, shape: [usize; 4], pad: usize, pool: usize) -> Result<Self> {
+        let window = Window { stride: 1, pad: [pad, pad], pool: [pool, pool] };
+        let weight = p.tensor(format!("{name}.weight"), &shape)?;
+        Ok(Self { weight, bias: p.tensor(format!("{name}.bias"), &shape[..1])?, window })
+    }
+
+    /// Shapes: `x: [batch, channels, rows, columns]`.
+    pub(super) fn forward(&self, tape: &mut Tape, x: &Tensor) -> Result<Tensor> {
+        ops::conv_relu_pool(tape, x, &self.weight, &self.bias, self.window)
+    }
+}
+
+/// The same for signals. Parameters: `name.weight: [filters, channels, samples]`, `name.bias: [filters]`.
+#[derive(Debug)]
+pub(super) struct Conv1d {
+    weight: Tensor,
+    bias: Tensor,
+    window: Window,
+}
+
+impl Conv1d {
+    pub(super) fn new(p: &mut Params, name: &str, shape: [usize; 3], stride: usize, pool: usize) -> Result<Self> {
+        let window = Window { stride, pad: [0, 0], pool: [1, pool] };
+        let weight = p.tensor(format!("{name}.weight"), &shape)?;
+        Ok(Self { weight, bias: p.tensor(format!("{name}.bias"), &shape[..1])?, window })
+    }
+
+    /// Shapes: `x: [batch, channels, 1, samples]`.
+    pub(super) fn forward(&self, tape: &mut Tape, x: &Tensor) -> Result<Tensor> {
+        let &[filters, channels, samples] = self.weight.dims() else { candle_core::bail!("a signal's kernel") };
+        let weight = tape.reshape(&self.weight, &[filters, channels, 1, samples])?;
+        ops::conv_relu_pool(tape, x, &weight, &self.bias, self.window)
+    }
+}
+
+/// Fully connected layer. Parameters: `name.weight: [outputs, inputs]`, `name.bias: [outputs]`.
+#[derive(Debug)]
+pub(super) struct Linear {
+    weight: Tensor,
+    bias: Tensor,
+}
+
+impl Linear {
+    pub(super) fn new(p: &mut Params, name: &str, inputs: usize, outputs: usize) -> Result<Self> {
+        let weight = p.tensor(format!("{name}.weight"), &[outputs, inputs])?;
+        Ok(Self { weight, bias: p.tensor(format!("{name}.bias"), &[outputs])? })
+    }
+
+    /// Shapes: `x: [batch, inputs]`; returns `[batch, outputs]`.
+    pub(super) fn forward(&self, tape: &mut Tape, x: &Tensor) -> Result<Tensor> {
+        ops::linear(tape, x, &self.weight, &self.bias, false)
+    }
+
+    /// As [`Linear::forward`], then relu.
+    pub(super) fn relu(&self, tape: &mut Tape, x: &Tensor) -> Result<Tensor> {
+        ops::linear(tape, x, &self.weight, &self.bias, true)
+    }
+}
+
+/// All values of an example in one row. Shapes: `x: [batch, ..]`; returns `[batch, values]`.
+pub(super) fn flat(tape: &mut Tape, x: &Tensor) -> Result<Tensor> {
+    let batch = x.dim(0)?;
+    tape.reshape(x, &[batch, x.elem_count() / batch.max(1)])
+}
+
+/// Extent left of `len` after a valid kernel and a pool of its own size.
+///
+/// # Errors
+/// If nothing is left.
+pub(super) fn left(len: usize, kernel: usize, pool: usize) -> Result<usize> {
+    match len.checked_sub(kernel - 1).map(|out| out / pool) {
+        Some(out) if out > 0 => Ok(out),
+        _ => candle_core::bail!("an extent of {len} is too small for a kernel of {kernel} and a pool of {pool}"),
+    }
+}

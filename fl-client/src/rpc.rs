@@ -1,0 +1,90 @@
+//! The calls of the protocol, in domain types and this crate's errors.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use fl_proto::wire::federation_client::FederationClient;
+use fl_proto::wire::{UpdateChunk, WatchRequest, update_chunk};
+use fl_proto::{
+    Dial, EvaluationReport, FetchRequest, JoinRequest, Joined, MAX_MESSAGE, RunName, UpdateHeader, UpdateReply, chunks,
+    client_tls, wire,
+};
+use tonic::transport::Channel;
+use tonic::{Request, Streaming};
+
+use crate::{ClientConfig, Error, blame};
+
+/// Longest wait for the answer to a call that moves no frame.
+const ANSWER: Duration = Duration::from_secs(60);
+
+/// One connection to the server.
+#[derive(Debug, Clone)]
+pub(crate) struct Rpc {
+    client: FederationClient<Channel>,
+    config: Arc<ClientConfig>,
+}
+
+impl Rpc {
+    /// Connects.
+    ///
+    /// # Errors
+    /// `Config`, `Refused` or `Unreachable`, with what to do.
+    pub(crate) async fn connect(config: &Arc<ClientConfig>) -> Result<Self, Error> {
+        let tls = client_tls(&config.authority, &config.own);
+        let dial = Dial { address: config.server.clone(), tls, meter: Arc::clone(&config.meter) };
+        let channel = fl_proto::dial(dial).await.map_err(|e| blame::transport(&e, config))?;
+        let client = FederationClient::new(channel)
+            .max_decoding_message_size(MAX_MESSAGE)
+            .max_encoding_message_size(MAX_MESSAGE);
+        Ok(Self { client, config: Arc::clone(config) })
+    }
+
+    pub(crate) async fn join(&mut self, request: JoinRequest) -> Result<Joined, Error> {
+        let reply = self.client.join(soon(request.into())).await;
+        let reply = reply.map_err(|status| blame::first_call(self.blame(&status), &self.config))?;
+        Ok(reply.into_inner().try_into()?)
+    }
+
+    pub(crate) async fn watch(&mut self, run: &RunName) -> Result<Streaming<wire::RoundState>, Error> {
+        let reply = self.client.watch(WatchRequest { run: run.to_string() }).await;
+        Ok(reply.map_err(|status| self.blame(&status))?.into_inner())
+    }
+
+    pub(crate) async fn fetch(&mut self, request: FetchRequest) -> Result<Streaming<wire::ModelChunk>, Error> {
+        let reply = self.client.fetch(wire::FetchRequest::from(request)).await;
+        Ok(reply.map_err(|status| self.blame(&status))?.into_inner())
+    }
+
+    pub(crate) async fn offer(&mut self, header: &UpdateHeader) -> Result<UpdateReply, Error> {
+        let reply = self.client.offer(soon(header.into())).await;
+        Ok(reply.map_err(|status| self.blame(&status))?.into_inner().try_into()?)
+    }
+
+    /// Sends the frame from `header.offset` on.
+    pub(crate) async fn submit(&mut self, header: &UpdateHeader, frame: Bytes) -> Result<UpdateReply, Error> {
+        let first = update_chunk::Part::Header(header.into());
+        let offset = usize::try_from(header.offset).unwrap_or(usize::MAX);
+        let parts = std::iter::once(first).chain(chunks(frame, offset).map(update_chunk::Part::Data));
+        let stream = tokio_stream::iter(parts.map(|part| UpdateChunk { part: Some(part) }));
+        let reply = self.client.submit(stream).await;
+        Ok(reply.map_err(|status| self.blame(&status))?.into_inner().try_into()?)
+    }
+
+    /// Whether the evaluation counted.
+    pub(crate) async fn evaluate(&mut self, report: EvaluationReport) -> Result<bool, Error> {
+        let reply = self.client.evaluate(soon(report.into())).await;
+        Ok(reply.map_err(|status| self.blame(&status))?.into_inner().counted)
+    }
+
+    /// What a failed call or a broken stream means.
+    pub(crate) fn blame(&self, status: &tonic::Status) -> Error {
+        blame::status(status, &self.config)
+    }
+}
+
+fn soon<T>(message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    request.set_timeout(ANSWER);
+    request
+}

@@ -1,0 +1,243 @@
+//! One connection: join, then act on the newest state of the run until the connection breaks or the run is over.
+
+use std::sync::Arc;
+
+use fl_proto::{EvaluationReport, JoinRequest, Joined, Phase, RoundState, UpdateReply};
+
+use super::deliver::deliver;
+use super::fetch::bring;
+use super::newest::Newest;
+use super::training::Training;
+use crate::event::{Event, Sink};
+use crate::rpc::Rpc;
+use crate::work::{Outgoing, same_run};
+use crate::worker::Worker;
+use crate::{ClientConfig, Error, Evaluation, Progress};
+
+/// What outlives a connection.
+#[derive(Debug, Default)]
+pub(super) struct Memo {
+    /// Names of the tasks that the client can do.
+    tasks: Vec<String>,
+    /// Whether the server answered since this was last cleared.
+    pub(super) heard: bool,
+    joined: Option<Arc<Joined>>,
+    training: Option<Training>,
+    /// A training was given up at a moment when it may have made a frame.
+    unsettled: bool,
+    /// Round for which nothing more is done as long as it lasts: its update is settled, or its learner failed.
+    spent: Option<u64>,
+    /// Version that was evaluated last.
+    evaluated: Option<u64>,
+    /// Round of the last `Event::Round`.
+    announced: Option<(u64, bool)>,
+}
+
+impl Memo {
+    /// Of a client that can do `tasks` and has not connected yet.
+    pub(super) fn of(tasks: Vec<String>) -> Self {
+        Self { tasks, ..Self::default() }
+    }
+
+    /// Forgets what belonged to a run that is not joined any more.
+    fn leave_run(&mut self) {
+        *self = Self { tasks: std::mem::take(&mut self.tasks), heard: self.heard, ..Self::default() };
+    }
+}
+
+/// Serves one connection and returns the last round when the run is over.
+///
+/// # Errors
+/// Why the connection ended; transient if coming back may help.
+pub(super) async fn serve(
+    config: &Arc<ClientConfig>,
+    worker: &Worker,
+    events: &Sink,
+    memo: &mut Memo,
+) -> Result<u64, Error> {
+    let mut rpc = Rpc::connect(config).await?;
+    // While a learner is at work nothing is pending, and the worker would not answer.
+    let asked = match &memo.training {
+        Some(_) => None,
+        None => worker.call(|work| work.pending()).await??,
+    };
+    let request = JoinRequest { tasks: memo.tasks.clone(), pending: asked.clone() };
+    let mut joined = rpc.join(request).await?;
+    memo.heard = true;
+    let known = joined.pending.take();
+    let joined = Arc::new(joined);
+    if !memo.joined.as_ref().is_some_and(|before| same_run(before, &joined)) {
+        memo.leave_run();
+    }
+    let open = match &memo.training {
+        Some(_) => None,
+        None => {
+            let joined = Arc::clone(&joined);
+            worker.call(move |work| work.join(&joined)).await??
+        }
+    };
+    memo.joined = Some(Arc::clone(&joined));
+    let newest = Newest::of(rpc.watch(&joined.run).await?, rpc.clone());
+    let Joined { client, run, task, rounds, .. } = joined.as_ref().clone();
+    events.send(Event::Connected { client, run, task, rounds });
+    let known = known.filter(|_| open.as_ref().map(|open| &open.header.id) == asked.as_ref());
+    let mut link = Link { config, worker, events, memo, rpc, joined };
+    if let Some(open) = open {
+        link.deliver(open, known).await?;
+    }
+    link.follow(newest).await
+}
+
+struct Link<'a> {
+    config: &'a ClientConfig,
+    worker: &'a Worker,
+    events: &'a Sink,
+    memo: &'a mut Memo,
+    rpc: Rpc,
+    joined: Arc<Joined>,
+}
+
+impl Link<'_> {
+    async fn follow(mut self, mut newest: Newest) -> Result<u64, Error> {
+        let mut state = newest.next().await?;
+        loop {
+            if self.announce(&state) {
+                self.memo.training = None;
+                return Ok(state.round);
+            }
+            self.act(&state, &newest).await?;
+            tokio::select! {
+                next = newest.next() => state = next?,
+                (round, result) = finished(&mut self.memo.training) => {
+                    self.memo.training = None;
+                    self.conclude(round, result).await?;
+                }
+            }
+        }
+    }
+
+    /// Tells where the run stands; true if it is over.
+    fn announce(&mut self, state: &RoundState) -> bool {
+        let seen = (state.round, state.selected);
+        if state.round > 0 && self.memo.announced != Some(seen) {
+            self.memo.announced = Some(seen);
+            self.events.send(Event::Round { round: state.round, selected: state.selected });
+        }
+        match state.phase {
+            Phase::Done => self.events.send(Event::Done { round: state.round }),
+            Phase::Failed => self.events.send(Event::Failed { message: state.message.clone() }),
+            _ => {}
+        }
+        state.phase == Phase::Done
+    }
+
+    /// Begins what the state asks for; what it does not ask for any more is given up.
+    async fn act(&mut self, state: &RoundState, newest: &Newest) -> Result<(), Error> {
+        if self.memo.training.as_ref().is_some_and(|training| training.is_for(state)) {
+            return Ok(());
+        }
+        if self.memo.training.take().is_some() {
+            self.memo.unsettled = true;
+        }
+        let training = state.phase == Phase::Training;
+        if !training || self.memo.spent != Some(state.round) {
+            self.memo.spent = None;
+        }
+        let train = training && state.selected && state.accepted.is_none() && self.memo.spent.is_none();
+        let evaluate = state.evaluate && self.memo.evaluated != Some(state.version) && state.phase != Phase::Failed;
+        if !train && !evaluate {
+            return Ok(());
+        }
+        let prepared = tokio::select! {
+            prepared = Box::pin(self.prepare(state, evaluate)) => prepared,
+            () = newest.supersedes(state) => return Ok(()),
+        };
+        match prepared {
+            Err(Error::NotNow(why)) => tracing::debug!(round = state.round, why, "the server is elsewhere, waiting"),
+            Err(error) => return Err(error),
+            Ok(()) if train => self.start(state),
+            Ok(()) => {}
+        }
+        Ok(())
+    }
+
+    async fn prepare(&mut self, state: &RoundState, evaluate: bool) -> Result<(), Error> {
+        if self.memo.unsettled {
+            if let Some(left) = self.worker.call(|work| work.outgoing()).await? {
+                self.deliver(left, None).await?;
+            }
+            self.memo.unsettled = false;
+        }
+        bring(&mut self.rpc, self.worker, self.events, &self.joined, (state.version, state.model)).await?;
+        if evaluate { self.evaluate(state).await } else { Ok(()) }
+    }
+
+    fn start(&mut self, state: &RoundState) {
+        if self.memo.spent == Some(state.round) {
+            return;
+        }
+        let progress = Arc::new(Progress::default());
+        self.events.send(Event::Training { round: state.round, progress: Arc::clone(&progress) });
+        self.memo.training = Some(Training::start(self.worker, &self.config.gate, state, progress));
+    }
+
+    /// Sends what a training came to.
+    async fn conclude(&mut self, round: u64, result: Result<Outgoing, Error>) -> Result<(), Error> {
+        match result {
+            Ok(outgoing) => self.deliver(outgoing, Some(UpdateReply::Wanted { offset: 0 })).await,
+            Err(Error::Learner(why)) => {
+                tracing::warn!(round, why, "learner failed, leaving the round");
+                self.memo.spent = Some(round);
+                self.events.send(Event::LeftRound { round, why });
+                Ok(())
+            }
+            Err(Error::NotNow(_)) => {
+                self.memo.unsettled = true;
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn deliver(&mut self, outgoing: Outgoing, known: Option<UpdateReply>) -> Result<(), Error> {
+        let round = outgoing.header.id.round;
+        match deliver(&mut self.rpc, self.worker, self.events, outgoing, known).await {
+            Ok(()) => self.memo.spent = Some(round),
+            Err(Error::NotNow(why)) => {
+                tracing::debug!(round, why, "the update stays pending");
+                self.memo.unsettled = true;
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    async fn evaluate(&mut self, state: &RoundState) -> Result<(), Error> {
+        let permit = Arc::clone(&self.config.gate).acquire_owned().await.ok();
+        let evaluated = self.worker.call(move |work| {
+            let _permit = permit;
+            work.evaluate()
+        });
+        match evaluated.await? {
+            Ok(Some(report)) => {
+                let EvaluationReport { version, examples, loss, correct, .. } = report;
+                self.rpc.evaluate(report).await?;
+                let evaluation = Evaluation { examples, loss, correct };
+                self.events.send(Event::Evaluated { version, evaluation });
+            }
+            Ok(None) => tracing::debug!("no held-out examples to evaluate on"),
+            Err(Error::Learner(why)) => self.events.send(Event::LeftRound { round: state.round, why }),
+            Err(error) => return Err(error),
+        }
+        self.memo.evaluated = Some(state.version);
+        Ok(())
+    }
+}
+
+/// The round and result of the training, if there is one; otherwise never.
+async fn finished(training: &mut Option<Training>) -> (u64, Result<Outgoing, Error>) {
+    match training {
+        Some(training) => (training.round, training.finished().await),
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,64 @@
+//! Training in the background: it outlives the connection, because the round may too.
+
+use std::sync::Arc;
+
+use fl_compress::Digest;
+use fl_proto::{Phase, RoundState};
+use tokio::sync::{Semaphore, oneshot};
+
+use crate::work::Outgoing;
+use crate::worker::Worker;
+use crate::{Error, Progress};
+
+/// A learner at work for one round. Dropping this tells the learner to stop.
+#[derive(Debug)]
+pub(super) struct Training {
+    pub(super) round: u64,
+    model: Digest,
+    progress: Arc<Progress>,
+    result: oneshot::Receiver<Result<Outgoing, Error>>,
+}
+
+impl Training {
+    /// Starts the learner as soon as the gate lets it.
+    pub(super) fn start(worker: &Worker, gate: &Arc<Semaphore>, state: &RoundState, progress: Arc<Progress>) -> Self {
+        let (reply, result) = oneshot::channel();
+        let (worker, gate, round) = (worker.clone(), Arc::clone(gate), state.round);
+        let shared = Arc::clone(&progress);
+        tokio::spawn(async move {
+            let mut reply = reply;
+            let permit = tokio::select! {
+                permit = gate.acquire_owned() => permit.ok(),
+                () = reply.closed() => return,
+            };
+            let job = move |work: &mut crate::work::Work| {
+                let _permit = permit;
+                work.train(round, &shared)
+            };
+            let result = worker.call(job).await.and_then(|result| result);
+            // If nobody waits any more, a frame that was made is found pending at the next round.
+            let _ = reply.send(result);
+        });
+        Self { round, model: state.model, progress, result }
+    }
+
+    /// Whether its update could still count.
+    pub(super) fn is_for(&self, state: &RoundState) -> bool {
+        state.phase == Phase::Training
+            && state.selected
+            && state.accepted.is_none()
+            && (self.round, self.model) == (state.round, state.model)
+    }
+
+    /// What came of it. Can be dropped and awaited again, until it has completed.
+    pub(super) async fn finished(&mut self) -> Result<Outgoing, Error> {
+        let ended = |_| Err(Error::Crashed("the learner panicked; what it said stands above".to_owned()));
+        (&mut self.result).await.unwrap_or_else(ended)
+    }
+}
+
+impl Drop for Training {
+    fn drop(&mut self) {
+        self.progress.stop();
+    }
+}

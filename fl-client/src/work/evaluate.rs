@@ -1,0 +1,26 @@
+//! Evaluation of the model held on the client's held-out examples.
+
+use fl_proto::EvaluationReport;
+
+use super::Work;
+use crate::{Error, Evaluation};
+
+impl Work {
+    /// Evaluates the model held; `None` if the learner has no held-out examples.
+    ///
+    /// # Errors
+    /// `Learner` if it fails or its result makes no sense; `NotNow` if no model is held.
+    pub(crate) fn evaluate(&mut self) -> Result<Option<EvaluationReport>, Error> {
+        let nothing = || Error::NotNow("no model is held".to_owned());
+        let run = self.run.as_mut().ok_or_else(nothing)?;
+        let model = run.model.as_ref().ok_or_else(nothing)?;
+        let learner = self.tasks.learner(&run.joined.task)?;
+        let failed = |e: anyhow::Error| Error::Learner(format!("evaluation: {e:#}"));
+        learner.load(&model.values).map_err(failed)?;
+        let Some(Evaluation { examples, loss, correct }) = learner.evaluate().map_err(failed)? else { return Ok(None) };
+        if examples == 0 || correct > examples || !loss.is_finite() {
+            return Err(Error::Learner(format!("evaluation: {correct} of {examples} right with loss {loss} cannot be")));
+        }
+        Ok(Some(EvaluationReport { run: run.joined.run.clone(), version: model.version, examples, loss, correct }))
+    }
+}

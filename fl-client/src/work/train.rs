@@ -1,0 +1,105 @@
+//! One round of a client: load, fit, delta, encode, make durable.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use fl_compress::{Digest, FrameHeader, FrameKind};
+use fl_proto::MAX_EXAMPLES;
+
+use super::{Outgoing, Work};
+use crate::event::Event;
+use crate::state::Claims;
+use crate::{Error, Fit, FitPlan, Progress};
+
+impl Work {
+    /// Trains from the model held and returns the frame, which is durable with the memory that goes with it.
+    ///
+    /// # Errors
+    /// `Learner` if training fails: the client leaves the round. `NotNow` if `progress` was stopped. `State` if the frame
+    /// cannot be made durable; it must not be sent then.
+    pub(crate) fn train(&mut self, round: u64, progress: &Arc<Progress>) -> Result<Outgoing, Error> {
+        let moved_on = || Error::NotNow("the round moved on".to_owned());
+        let run = self.run.as_mut().ok_or_else(moved_on)?;
+        let model = run.model.as_ref().ok_or_else(moved_on)?;
+        if progress.stopped() || run.open.is_some() {
+            return Err(moved_on());
+        }
+        let seed = |what: &str| derive_seed(what, run.joined.seed, run.joined.client.as_str(), round);
+        let plan = FitPlan {
+            training: run.joined.training,
+            round,
+            rounds: run.joined.rounds,
+            seed: seed("fit"),
+            progress: Arc::clone(progress),
+        };
+        let header = FrameHeader { kind: FrameKind::Update, round, seed: seed("encode") };
+
+        let started = Instant::now();
+        let learner = self.tasks.learner(&run.joined.task)?;
+        let failed = |e: anyhow::Error| if progress.stopped() { moved_on() } else { Error::Learner(format!("{e:#}")) };
+        learner.load(&model.values).map_err(failed)?;
+        let fit = checked(learner.fit(&plan).map_err(failed)?)?;
+        if progress.stopped() {
+            return Err(moved_on());
+        }
+        let mut delta = vec![0.0; run.layout.len()];
+        learner.weights(&mut delta).map_err(failed)?;
+        delta.iter_mut().zip(&model.values).for_each(|(after, before)| *after -= before);
+        let train_ms = started.elapsed().as_millis() as u64;
+
+        self.events.send(Event::Encoding { round });
+        let started = Instant::now();
+        let encoded = run.encoder.encode(&mut delta, header);
+        let pending = encoded.map_err(|e| {
+            Error::Learner(format!("the update of round {round} cannot be encoded: {e}; a smaller learning_rate may help"))
+        })?;
+        let encode_ms = started.elapsed().as_millis() as u64;
+
+        let Fit { examples, loss } = fit;
+        let claims = Claims { round, digest: pending.digest, examples, loss, train_ms, encode_ms };
+        run.state.save_memory(&run.encoder, &pending, claims)?;
+        run.open = Some((pending, claims));
+        run.outgoing().ok_or_else(moved_on)
+    }
+}
+
+/// What the server would refuse is refused here, where its cause is.
+fn checked(fit: Fit) -> Result<Fit, Error> {
+    if fit.examples == 0 || fit.examples > MAX_EXAMPLES {
+        return Err(Error::Learner(format!("it claims {} examples; 1 to {MAX_EXAMPLES} can be", fit.examples)));
+    }
+    if !fit.loss.is_finite() {
+        return Err(Error::Learner(format!("its training loss is {}; a smaller learning_rate may help", fit.loss)));
+    }
+    Ok(fit)
+}
+
+/// Seed of one purpose of one client in one round of one run.
+fn derive_seed(what: &str, run: u64, client: &str, round: u64) -> u64 {
+    let mut bytes = Vec::with_capacity(what.len() + client.len() + 18);
+    bytes.extend_from_slice(what.as_bytes());
+    bytes.push(0);
+    bytes.extend_from_slice(&run.to_le_bytes());
+    bytes.extend_from_slice(&round.to_le_bytes());
+    bytes.extend_from_slice(client.as_bytes());
+    Digest::of(&bytes).short()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seeds_differ_by_purpose_run_client_and_round() {
+        let seed = derive_seed("fit", 1, "a", 1);
+        assert_eq!(seed, derive_seed("fit", 1, "a", 1));
+        for other in [
+            derive_seed("encode", 1, "a", 1),
+            derive_seed("fit", 2, "a", 1),
+            derive_seed("fit", 1, "b", 1),
+            derive_seed("fit", 1, "a", 2),
+        ] {
+            assert_ne!(seed, other);
+        }
+    }
+}

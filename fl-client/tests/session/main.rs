@@ -1,0 +1,7 @@
+//! The session against a scripted server at a real socket: the whole protocol, and everything that can go wrong with it.
+
+mod crashes;
+mod models;
+mod rounds;
+mod support;
+mod trust;

@@ -1,0 +1,98 @@
+//! Bringing the model to a version: chains, snapshots, and what does not lead to the digest announced.
+
+use fl_client::{Error, Outcome};
+use crate::support::{Arithmetic, Call, Certificates, Client, Tamper, TestServer, World, config};
+
+fn fetches(server: &TestServer) -> Vec<Call> {
+    server.world().calls.iter().filter(|call| matches!(call, Call::Fetch { .. })).cloned().collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn steps_that_lead_elsewhere_are_replaced_by_a_snapshot() {
+    let certificates = Certificates::new("fed");
+    let mut world = World::new(2);
+    world.tamper = Some(Tamper::Steps);
+    let server = TestServer::start(&certificates, world);
+    let state = tempfile::tempdir().unwrap();
+    let client = Client::start(config(&server, &certificates, state.path()), Arithmetic::new());
+    assert_eq!(client.finish().await, Ok(Outcome::Done { round: 2 }));
+    let expected = [(None, 0), (Some(0), 1), (None, 1)].map(|(held, want)| Call::Fetch { held, want });
+    assert_eq!(fetches(&server), expected);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_snapshot_that_leads_elsewhere_is_a_clear_error() {
+    let certificates = Certificates::new("fed");
+    let mut world = World::new(2);
+    world.tamper = Some(Tamper::Everything);
+    let server = TestServer::start(&certificates, world);
+    let state = tempfile::tempdir().unwrap();
+    let client = Client::start(config(&server, &certificates, state.path()), Arithmetic::new());
+    let error = client.finish().await.unwrap_err();
+    assert!(matches!(&error, Error::Protocol(text) if text.contains("version 0") && text.contains("damaged")), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_was_away_catches_up_by_the_steps_it_missed() {
+    let certificates = Certificates::new("fed");
+    let server = TestServer::start(&certificates, World::new(1));
+    let state = tempfile::tempdir().unwrap();
+    let client = Client::start(config(&server, &certificates, state.path()), Arithmetic::new());
+    assert_eq!(client.finish().await, Ok(Outcome::Done { round: 1 }));
+    {
+        let mut world = server.world();
+        (world.rounds, world.round, world.phase) = (5, 2, fl_proto::Phase::Training);
+        let step: Vec<f32> = (0..world.layout.len()).map(|i| i as f32 / 16.0).collect();
+        (0..3).for_each(|_| world.advance(&step));
+        world.calls.clear();
+    }
+    let client = Client::start(config(&server, &certificates, state.path()), Arithmetic::new());
+    assert_eq!(client.finish().await, Ok(Outcome::Done { round: 5 }));
+    assert_eq!(fetches(&server), [Call::Fetch { held: Some(0), want: 4 }]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broken_kept_model_is_fetched_again_and_a_broken_memory_is_an_error_that_names_it() {
+    let certificates = Certificates::new("fed");
+    let server = TestServer::start(&certificates, World::new(1));
+    let state = tempfile::tempdir().unwrap();
+    let client = Client::start(config(&server, &certificates, state.path()), Arithmetic::new());
+    assert_eq!(client.finish().await, Ok(Outcome::Done { round: 1 }));
+    let run = state.path().join("runs/test-run");
+
+    let mut model = std::fs::read(run.join("model")).unwrap();
+    *model.last_mut().unwrap() ^= 1;
+    std::fs::write(run.join("model"), model).unwrap();
+    {
+        let mut world = server.world();
+        (world.rounds, world.round, world.phase) = (2, 2, fl_proto::Phase::Training);
+        world.publish();
+        world.calls.clear();
+    }
+    let client = Client::start(config(&server, &certificates, state.path()), Arithmetic::new());
+    assert_eq!(client.finish().await, Ok(Outcome::Done { round: 2 }));
+    assert_eq!(fetches(&server), [Call::Fetch { held: None, want: 1 }]);
+
+    let mut memory = std::fs::read(run.join("memory")).unwrap();
+    *memory.last_mut().unwrap() ^= 1;
+    std::fs::write(run.join("memory"), memory).unwrap();
+    let client = Client::start(config(&server, &certificates, state.path()), Arithmetic::new());
+    let text = client.finish().await.unwrap_err().to_string();
+    assert!(text.contains("runs/test-run/memory") && text.contains("deleting it loses"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_state_folder_is_for_one_client() {
+    let certificates = Certificates::new("fed");
+    let server = TestServer::start(&certificates, World::new(1));
+    let state = tempfile::tempdir().unwrap();
+    let (began, training) = std::sync::mpsc::channel();
+    let mut learner = Arithmetic::new();
+    learner.endless = Some((1, began));
+    let first = Client::start(config(&server, &certificates, state.path()), learner);
+    tokio::task::spawn_blocking(move || training.recv().unwrap()).await.unwrap();
+    let second = Client::start(config(&server, &certificates, state.path()), Arithmetic::new());
+    let text = second.finish().await.unwrap_err().to_string();
+    assert!(text.contains("another client uses"), "{text}");
+    assert_eq!(first.stop().await, Outcome::Stopped);
+}

@@ -1,0 +1,31 @@
+//! A federation's certificates, made for one test.
+
+use fl_proto::{Authority, ClientId, Issued};
+use time::{Duration, OffsetDateTime};
+
+pub struct Certificates {
+    authority_key: Authority,
+    pub authority: Issued,
+    pub server: Issued,
+    pub client: Issued,
+}
+
+impl Certificates {
+    pub fn new(federation: &str) -> Self {
+        let now = OffsetDateTime::now_utc();
+        let (authority_key, authority) = Authority::create(federation, now, Duration::days(30)).unwrap();
+        let server = authority_key.issue_server(now, Duration::days(10)).unwrap();
+        let client = authority_key.issue_client(&name(), now, Duration::days(10)).unwrap();
+        Self { authority_key, authority, server, client }
+    }
+
+    /// A client certificate that ended yesterday.
+    pub fn expired_client(&self) -> Issued {
+        let past = OffsetDateTime::now_utc() - Duration::days(5);
+        self.authority_key.issue_client(&name(), past, Duration::days(4)).unwrap()
+    }
+}
+
+fn name() -> ClientId {
+    "alpha".parse().unwrap()
+}

@@ -1,0 +1,71 @@
+//! A learner in closed form: training in round `r` adds a vector that depends on `r` alone.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+
+use fl_client::{Evaluation, Fit, FitPlan, Learner};
+use fl_compress::Layout;
+
+/// What training in `round` adds: multiples of 1/8, so that sums are exact.
+pub fn delta_of(round: u64, len: usize) -> Vec<f32> {
+    (0..len as u64).map(|i| ((i * 7 + round * 5 + i * i * round) % 23) as f32 / 8.0 - 1.0).collect()
+}
+
+#[derive(Clone)]
+pub struct Arithmetic {
+    pub layout: Arc<Layout>,
+    weights: Vec<f32>,
+    /// Trainings completed.
+    pub fits: Arc<AtomicU64>,
+    /// In this round training says that it began, and goes on until it is told to stop.
+    pub endless: Option<(u64, mpsc::Sender<()>)>,
+    /// In this round training fails.
+    pub fails_in: Option<u64>,
+    /// In this round training panics.
+    pub panics_in: Option<u64>,
+}
+
+impl Arithmetic {
+    pub fn new() -> Self {
+        let layout = super::layout();
+        let weights = vec![0.0; layout.len()];
+        Self { layout, weights, fits: Arc::default(), endless: None, fails_in: None, panics_in: None }
+    }
+}
+
+impl Learner for Arithmetic {
+    fn layout(&self) -> Arc<Layout> {
+        Arc::clone(&self.layout)
+    }
+
+    fn load(&mut self, weights: &[f32]) -> anyhow::Result<()> {
+        self.weights.copy_from_slice(weights);
+        Ok(())
+    }
+
+    fn fit(&mut self, plan: &FitPlan) -> anyhow::Result<Fit> {
+        if let Some((_, began)) = self.endless.as_ref().filter(|(round, _)| *round == plan.round) {
+            began.send(()).unwrap();
+            while !plan.progress.stopped() {
+                std::thread::yield_now();
+            }
+            anyhow::bail!("told to stop");
+        }
+        anyhow::ensure!(self.fails_in != Some(plan.round), "the sensor is unplugged");
+        assert_ne!(self.panics_in, Some(plan.round), "a bug in the learner");
+        let delta = delta_of(plan.round, self.weights.len());
+        self.weights.iter_mut().zip(delta).for_each(|(w, d)| *w += d);
+        self.fits.fetch_add(1, Ordering::SeqCst);
+        plan.progress.set(1, 1);
+        Ok(Fit { examples: 60, loss: 0.5 })
+    }
+
+    fn weights(&self, out: &mut [f32]) -> anyhow::Result<()> {
+        out.copy_from_slice(&self.weights);
+        Ok(())
+    }
+
+    fn evaluate(&mut self) -> anyhow::Result<Option<Evaluation>> {
+        Ok(Some(Evaluation { examples: 10, loss: f64::from(self.weights[0]), correct: 7 }))
+    }
+}

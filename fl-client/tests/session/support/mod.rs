@@ -1,0 +1,121 @@
+//! A federation of one client for tests: certificates, a scripted server at a real socket, and a learner in closed form.
+#![allow(dead_code, missing_docs, unreachable_pub, clippy::unwrap_used)]
+
+mod certificates;
+mod learner;
+mod server;
+mod world;
+
+pub use certificates::Certificates;
+pub use learner::{Arithmetic, delta_of};
+pub use server::TestServer;
+pub use world::{Call, Fault, Tamper, World};
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use fl_client::{Backoff, ClientConfig, Error, Event, Outcome, Tasks};
+use fl_compress::{Encoder, Frame, Layout, Spec, Verdict};
+use tokio::task::JoinHandle;
+
+pub const RUN: &str = "test-run";
+pub const TASK: &str = "arithmetic";
+/// A head with a pending frame, as `memory` begins.
+const HEAD: usize = 15 + 72 + 4;
+
+pub fn layout() -> Arc<Layout> {
+    Arc::new(Layout::new([("a.weight", vec![8, 5]), ("b.bias", vec![3])]).unwrap())
+}
+
+/// Sends a quarter of the values, exactly: sums of dyadic numbers stay exact, so invariants can be asserted with `==`.
+pub fn spec() -> Spec {
+    serde_json::from_str(r#"{"memory":"error-feedback","default":{"reduce":{"top_k":0.25}}}"#).unwrap()
+}
+
+pub fn config(server: &TestServer, certificates: &Certificates, state: &Path) -> ClientConfig {
+    let mut config =
+        ClientConfig::new(server.address(), &certificates.authority.certificate, certificates.client.clone(), state);
+    config.backoff = Backoff { first: Duration::from_millis(1), max: Duration::from_millis(20) };
+    config.sync = false;
+    config
+}
+
+pub type Seen = Arc<Mutex<Vec<Event>>>;
+
+/// A client at work.
+pub struct Client {
+    pub task: JoinHandle<Result<Outcome, Error>>,
+    pub seen: Seen,
+    stop: Option<tokio::sync::oneshot::Sender<()>>,
+}
+
+impl Client {
+    pub fn start(config: ClientConfig, learner: Arithmetic) -> Self {
+        let seen = Seen::default();
+        let events = Arc::clone(&seen);
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let tasks = Tasks::new().with(TASK, Box::new(learner));
+        let task = tokio::spawn(fl_client::run(
+            config,
+            tasks,
+            move |event| events.lock().unwrap().push(event),
+            async move {
+                if stopped.await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+            },
+        ));
+        Self { task, seen, stop: Some(stop) }
+    }
+
+    pub async fn finish(self) -> Result<Outcome, Error> {
+        self.task.await.unwrap()
+    }
+
+    /// Asks for a graceful stop and waits for it.
+    pub async fn stop(mut self) -> Outcome {
+        self.stop.take().unwrap().send(()).unwrap();
+        self.task.await.unwrap().unwrap()
+    }
+}
+
+/// What is in the state folder: the residual as it will be once the pending frame is settled by `verdict`.
+pub fn residual(state: &Path, verdict: Verdict) -> Vec<f32> {
+    let bytes = std::fs::read(state.join("runs").join(RUN).join("memory")).unwrap();
+    let (mut encoder, pending) = Encoder::load(layout(), &spec(), &bytes[HEAD..]).unwrap();
+    encoder.settle(&pending.unwrap(), verdict).unwrap();
+    encoder.residual().unwrap().to_vec()
+}
+
+/// Sum of what the server accepted.
+pub fn accepted(world: &World) -> Vec<f32> {
+    let layout = layout();
+    let mut sum = vec![0.0; layout.len()];
+    for (_, _, frame) in &world.accepted {
+        Frame::parse(frame, &layout).unwrap().accumulate(1.0, &mut sum).unwrap();
+    }
+    sum
+}
+
+/// Sum of the deltas of the given rounds.
+pub fn deltas(rounds: impl IntoIterator<Item = u64>) -> Vec<f32> {
+    let len = layout().len();
+    rounds.into_iter().fold(vec![0.0; len], |sum, round| {
+        sum.iter().zip(delta_of(round, len)).map(|(a, b)| a + b).collect()
+    })
+}
+
+pub fn sum(a: &[f32], b: &[f32]) -> Vec<f32> {
+    a.iter().zip(b).map(|(a, b)| a + b).collect()
+}
+
+/// Copies a state folder as a crash would leave it.
+pub fn copy_state(from: &Path, to: &Path) {
+    for name in ["current", "runs/test-run/memory", "runs/test-run/verdict", "runs/test-run/model"] {
+        if from.join(name).exists() {
+            std::fs::create_dir_all(to.join(name).parent().unwrap()).unwrap();
+            std::fs::copy(from.join(name), to.join(name)).unwrap();
+        }
+    }
+}

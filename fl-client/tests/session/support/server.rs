@@ -1,0 +1,197 @@
+//! The scripted server: the generated service over mutual TLS on a loopback socket, in a runtime of its own so that it can
+//! be killed.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use fl_compress::Digest;
+use fl_proto::wire::federation_server::{Federation, FederationServer};
+use fl_proto::wire::{self, model_chunk, update_chunk};
+use fl_proto::{
+    CHUNK, EvaluationReport, FetchRequest, Incoming, Joined, MAX_MESSAGE, Meter, Refusal, Training, UpdateHeader,
+    UpdateReply, server_builder, server_tls,
+};
+use tokio::net::TcpListener;
+use tokio_stream::wrappers::WatchStream;
+use tokio_stream::{Stream, StreamExt};
+use tonic::{Request, Response, Status, Streaming};
+
+use super::{Call, Certificates, Fault, RUN, TASK, World};
+
+pub struct TestServer {
+    runtime: Option<tokio::runtime::Runtime>,
+    address: String,
+    pub world: Arc<Mutex<World>>,
+}
+
+impl TestServer {
+    pub fn start(certificates: &Certificates, world: World) -> Self {
+        Self::at("127.0.0.1:0", certificates, Arc::new(Mutex::new(world)))
+    }
+
+    /// Starts on a given address, such as that of a server that was killed.
+    pub fn at(address: &str, certificates: &Certificates, world: Arc<Mutex<World>>) -> Self {
+        let listener = std::net::TcpListener::bind(address).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let tls = server_tls(&certificates.authority.certificate, &certificates.server);
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let service = FederationServer::new(Service(Arc::clone(&world)))
+            .max_decoding_message_size(MAX_MESSAGE)
+            .max_encoding_message_size(MAX_MESSAGE);
+        runtime.spawn(async move {
+            let listener = TcpListener::from_std(listener).unwrap();
+            let incoming = Incoming::new(listener, Arc::new(Meter::default()));
+            let mut server = server_builder(tls).unwrap();
+            server.add_service(service).serve_with_incoming(incoming).await.unwrap();
+        });
+        Self { runtime: Some(runtime), address, world }
+    }
+
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    pub fn world(&self) -> MutexGuard<'_, World> {
+        self.world.lock().unwrap()
+    }
+
+    /// Cuts every connection and frees the port.
+    pub fn kill(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Drop for TestServer {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+struct Service(Arc<Mutex<World>>);
+
+type Answer<T> = Result<Response<T>, Status>;
+type Replies<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+impl Service {
+    fn world(&self) -> MutexGuard<'_, World> {
+        self.0.lock().unwrap()
+    }
+
+    fn verdict(&self, round: u64, digest: Digest) -> UpdateReply {
+        let world = self.world();
+        let refused = |why| UpdateReply::Refused { why, message: format!("{why:?}") };
+        if world.accepted.iter().any(|(_, accepted, _)| *accepted == digest) {
+            UpdateReply::Accepted
+        } else if world.refused.contains(&digest) || round != world.round {
+            refused(Refusal::NotThisRound)
+        } else {
+            UpdateReply::Wanted { offset: world.partial.get(&digest.0).map_or(0, |bytes| bytes.len() as u64) }
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl Federation for Service {
+    type WatchStream = Replies<wire::RoundState>;
+    type FetchStream = Replies<wire::ModelChunk>;
+
+    async fn join(&self, request: Request<wire::JoinRequest>) -> Answer<wire::JoinReply> {
+        let request = fl_proto::JoinRequest::try_from(request.into_inner())?;
+        let pending = request.pending.as_ref().map(|id| self.verdict(id.round, id.digest));
+        let mut world = self.world();
+        world.called(Call::Join { pending: request.pending.map(|id| id.round) });
+        let joined = Joined {
+            client: "alpha".parse()?,
+            run: RUN.parse()?,
+            task: TASK.into(),
+            rounds: world.rounds,
+            seed: 42,
+            layout: world.layout.as_ref().clone(),
+            training: Training::default(),
+            uplink: world.spec.clone(),
+            max_frame: 1 << 20,
+            pending,
+        };
+        Ok(Response::new(joined.to_wire()?))
+    }
+
+    async fn watch(&self, _: Request<wire::WatchRequest>) -> Answer<Self::WatchStream> {
+        let states = WatchStream::new(self.world().state.subscribe());
+        Ok(Response::new(Box::pin(states.map(|state| Ok(state.into())))))
+    }
+
+    async fn fetch(&self, request: Request<wire::FetchRequest>) -> Answer<Self::FetchStream> {
+        let FetchRequest { held, want, .. } = request.into_inner().try_into()?;
+        let mut world = self.world();
+        world.called(Call::Fetch { held, want });
+        let (header, frames) = world.fetched(held, want);
+        let header = wire::ModelChunk { part: Some(model_chunk::Part::Header((&header).into())) };
+        // Chunks need not end where frames do.
+        let chunks: Vec<_> = frames.concat().chunks(CHUNK.min(100)).map(<[u8]>::to_vec).collect();
+        let chunks = chunks.into_iter().map(|data| wire::ModelChunk { part: Some(model_chunk::Part::Data(data.into())) });
+        let all: Vec<_> = std::iter::once(header).chain(chunks).map(Ok).collect();
+        Ok(Response::new(Box::pin(tokio_stream::iter(all))))
+    }
+
+    async fn offer(&self, request: Request<wire::UpdateHeader>) -> Answer<wire::UpdateReply> {
+        let header = UpdateHeader::try_from(request.into_inner())?;
+        self.world().called(Call::Offer { round: header.id.round });
+        Ok(Response::new(self.verdict(header.id.round, header.id.digest).into()))
+    }
+
+    async fn submit(&self, request: Request<Streaming<wire::UpdateChunk>>) -> Answer<wire::UpdateReply> {
+        let mut stream = request.into_inner();
+        let first = stream.message().await?.and_then(|chunk| chunk.part);
+        let Some(update_chunk::Part::Header(header)) = first else { panic!("an upload begins with its header") };
+        let header = UpdateHeader::try_from(header)?;
+        let (round, digest) = (header.id.round, header.id.digest);
+        let fault = {
+            let mut world = self.world();
+            world.called(Call::Submit { round, offset: header.offset });
+            world.faults.pop_front()
+        };
+        let mut bytes = self.world().partial.get(&digest.0).cloned().unwrap_or_default();
+        assert_eq!(bytes.len() as u64, header.offset);
+        if let Some(Fault::Refuse(why)) = fault {
+            self.world().refused.push(digest);
+            return Ok(Response::new(UpdateReply::Refused { why, message: "refused by the test".into() }.into()));
+        }
+        while let Some(chunk) = stream.message().await? {
+            let Some(update_chunk::Part::Data(data)) = chunk.part else { panic!("data follows the header") };
+            bytes.extend_from_slice(&data);
+            match fault {
+                Some(Fault::CutAfter(len) | Fault::HangAfter(len)) => {
+                    bytes.truncate(len);
+                    self.world().partial.insert(digest.0, bytes);
+                    if matches!(fault, Some(Fault::HangAfter(_))) {
+                        self.world().called(Call::Taken);
+                        std::future::pending::<()>().await;
+                    }
+                    return Err(Status::unavailable("the server is stopping"));
+                }
+                _ => {}
+            }
+        }
+        assert_eq!(Digest::of(&bytes), digest);
+        self.world().accept(round, digest, bytes);
+        match fault {
+            Some(Fault::LoseReceipt) => {
+                self.world().called(Call::Taken);
+                Err(Status::unavailable("the receipt is lost"))
+            }
+            _ => Ok(Response::new(UpdateReply::Accepted.into())),
+        }
+    }
+
+    async fn evaluate(&self, request: Request<wire::EvaluationReport>) -> Answer<wire::EvaluationReply> {
+        let report = EvaluationReport::try_from(request.into_inner())?;
+        let mut world = self.world();
+        world.called(Call::Evaluate { version: report.version });
+        world.evaluate = false;
+        world.publish();
+        Ok(Response::new(wire::EvaluationReply { counted: true }))
+    }
+}

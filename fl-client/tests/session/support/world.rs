@@ -1,0 +1,173 @@
+//! What the scripted server knows and does: a run of one client, with faults on request.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use fl_compress::{Digest, Encoder, Frame, FrameHeader, FrameKind, Layout, Spec, snapshot};
+use fl_proto::{FramePart, Phase, Refusal, RoundState};
+use tokio::sync::watch;
+
+/// A call as the server saw it.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Call {
+    Join { pending: Option<u64> },
+    Fetch { held: Option<u64>, want: u64 },
+    Offer { round: u64 },
+    Submit { round: u64, offset: u64 },
+    Evaluate { version: u64 },
+    /// A fault has done its work; nothing more is answered.
+    Taken,
+}
+
+/// What goes wrong with the next upload.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Fault {
+    /// Keeps the first bytes, then says that it is stopping.
+    CutAfter(usize),
+    /// Keeps the first bytes, then never answers.
+    HangAfter(usize),
+    /// Takes the update, but the answer gets lost.
+    LoseReceipt,
+    /// Refuses the update.
+    Refuse(Refusal),
+}
+
+/// What is wrong with what is fetched.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Tamper {
+    /// The steps are of another model.
+    Steps,
+    /// Steps and snapshot are.
+    Everything,
+}
+
+pub struct World {
+    pub layout: Arc<Layout>,
+    pub spec: Spec,
+    pub rounds: u64,
+    pub round: u64,
+    pub phase: Phase,
+    pub evaluate: bool,
+    /// Model of each version, and the step that led to it.
+    pub versions: Vec<(Vec<f32>, Vec<u8>)>,
+    pub accepted: Vec<(u64, Digest, Vec<u8>)>,
+    pub refused: Vec<Digest>,
+    pub partial: BTreeMap<[u8; 32], Vec<u8>>,
+    pub calls: Vec<Call>,
+    pub faults: VecDeque<Fault>,
+    pub tamper: Option<Tamper>,
+    /// Sees every call before it is answered.
+    pub hook: Option<Box<dyn FnMut(&Call) + Send>>,
+    pub state: watch::Sender<RoundState>,
+}
+
+impl World {
+    pub fn new(rounds: u64) -> Self {
+        let layout = super::layout();
+        let first: Vec<f32> = (0..layout.len()).map(|i| i as f32 / 4.0).collect();
+        let state = RoundState {
+            round: 1,
+            phase: Phase::Training,
+            selected: true,
+            accepted: None,
+            version: 0,
+            model: Digest::of_f32(&first),
+            evaluate: false,
+            left: None,
+            message: String::new(),
+        };
+        Self {
+            layout,
+            spec: super::spec(),
+            rounds,
+            round: 1,
+            phase: Phase::Training,
+            evaluate: false,
+            versions: vec![(first, Vec::new())],
+            accepted: Vec::new(),
+            refused: Vec::new(),
+            partial: BTreeMap::new(),
+            calls: Vec::new(),
+            faults: VecDeque::new(),
+            tamper: None,
+            hook: None,
+            state: watch::Sender::new(state),
+        }
+    }
+
+    pub fn called(&mut self, call: Call) {
+        if let Some(hook) = &mut self.hook {
+            hook(&call);
+        }
+        self.calls.push(call);
+    }
+
+    /// Tells the client where the run stands.
+    pub fn publish(&self) {
+        let version = self.versions.len() as u64 - 1;
+        let accepted = self.accepted.iter().find(|(round, ..)| *round == self.round).map(|(_, digest, _)| *digest);
+        self.state.send_replace(RoundState {
+            round: self.round,
+            phase: self.phase,
+            selected: true,
+            accepted,
+            version,
+            model: Digest::of_f32(&self.versions.last().unwrap().0),
+            evaluate: self.evaluate,
+            left: None,
+            message: String::new(),
+        });
+    }
+
+    /// Ends the round with a step that adds `update`, and begins the next.
+    pub fn advance(&mut self, update: &[f32]) {
+        let version = self.versions.len() as u64;
+        let exact = serde_json::from_str(r#"{"memory":"none"}"#).unwrap();
+        let header = FrameHeader { kind: FrameKind::Step, round: version, seed: 0 };
+        let mut encoder = Encoder::new(Arc::clone(&self.layout), &exact).unwrap();
+        let step = encoder.encode(&mut update.to_vec(), header).unwrap().frame;
+        let mut model = self.versions.last().unwrap().0.clone();
+        Frame::parse(&step, &self.layout).unwrap().accumulate(1.0, &mut model).unwrap();
+        self.versions.push((model, step));
+        self.round += 1;
+        if self.round > self.rounds {
+            (self.round, self.phase) = (self.rounds, Phase::Done);
+        }
+        self.publish();
+    }
+
+    pub fn accept(&mut self, round: u64, digest: Digest, frame: Vec<u8>) {
+        let mut update = vec![0.0; self.layout.len()];
+        Frame::parse(&frame, &self.layout).unwrap().accumulate(1.0, &mut update).unwrap();
+        self.accepted.push((round, digest, frame));
+        self.advance(&update);
+    }
+
+    /// Header and frames of a fetch.
+    pub fn fetched(&self, held: Option<u64>, want: u64) -> (fl_proto::ModelHeader, Vec<Vec<u8>>) {
+        let part = |version: u64, frame: &Vec<u8>| FramePart {
+            version,
+            len: frame.len() as u64,
+            digest: Digest::of(frame),
+        };
+        let another = vec![1.0; self.layout.len()];
+        let Some(held) = held.filter(|held| *held < want) else {
+            let model = if self.tamper == Some(Tamper::Everything) { &another } else { &self.versions[want as usize].0 };
+            let frame = snapshot(&self.layout, model, want).unwrap();
+            return (fl_proto::ModelHeader::Snapshot(part(want, &frame)), vec![frame]);
+        };
+        let frames: Vec<Vec<u8>> = (held + 1..=want)
+            .map(|version| match self.tamper {
+                None => self.versions[version as usize].1.clone(),
+                Some(_) => {
+                    let exact = serde_json::from_str(r#"{"memory":"none"}"#).unwrap();
+                    let header = FrameHeader { kind: FrameKind::Step, round: version, seed: 0 };
+                    let mut encoder = Encoder::new(Arc::clone(&self.layout), &exact).unwrap();
+                    encoder.encode(&mut another.clone(), header).unwrap().frame
+                }
+            })
+            .collect();
+        let parts = (held + 1..=want).zip(&frames).map(|(version, frame)| part(version, frame)).collect();
+        (fl_proto::ModelHeader::Steps(parts), frames)
+    }
+}

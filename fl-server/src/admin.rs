@@ -1,0 +1,207 @@
+//! The admin socket: while the server holds the store, the command line asks it instead. One JSON line each way, over
+//! a unix socket in the data folder that only its owner can open. It answers questions and changes nothing.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream as Blocking;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::driver::Command;
+use crate::inspect::{self, InspectError, Parts};
+use crate::report::Report;
+use crate::store::Store;
+
+/// A question.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub(crate) enum Ask {
+    /// Where the runs stand.
+    Status,
+    /// The report of a run; without a name, of the only one.
+    Report { run: Option<String> },
+    /// The frames that make up a model; without a version, the newest.
+    Model { run: Option<String>, version: Option<u64> },
+}
+
+/// Its answer.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Answer {
+    Status(Status),
+    Report(Box<Report>),
+    Model(Parts),
+    /// The question cannot be answered; whether what is stored is to blame.
+    Failed { why: String, corrupt: bool },
+}
+
+/// Where a federation stands.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Status {
+    /// What is being served, if the server runs.
+    pub(crate) serving: Option<Live>,
+    pub(crate) runs: Vec<RunStatus>,
+}
+
+/// What a running server knows beyond its store.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Live {
+    pub(crate) run: String,
+    pub(crate) listen: String,
+    pub(crate) present: Vec<String>,
+}
+
+/// One run in a line.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct RunStatus {
+    pub(crate) run: String,
+    pub(crate) state: String,
+    pub(crate) planned: u64,
+    pub(crate) closed: u64,
+}
+
+/// The socket's place.
+pub(crate) fn path(data: &Path) -> PathBuf {
+    data.join("admin.sock")
+}
+
+/// Answers a question from the store, whoever holds it.
+pub(crate) fn answer(store: &Store, ask: &Ask) -> Answer {
+    let answered = match ask {
+        Ask::Status => inspect::statuses(store).map(|runs| Answer::Status(Status { serving: None, runs })),
+        Ask::Report { run } => inspect::report(store, run.as_deref()).map(|report| Answer::Report(Box::new(report))),
+        Ask::Model { run, version } => inspect::parts(store, run.as_deref(), *version).map(Answer::Model),
+    };
+    answered.unwrap_or_else(|error| Answer::Failed { why: error.to_string(), corrupt: error.is_corruption() })
+}
+
+/// Longest question.
+const MAX_ASK: u64 = 4096;
+/// Questions being answered at once.
+const AT_ONCE: usize = 4;
+/// Patience with whoever asks.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The listening socket; its file is removed when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Admin {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+/// What the answers are made of.
+#[derive(Debug, Clone)]
+pub(crate) struct Sources {
+    pub(crate) store: Store,
+    pub(crate) commands: mpsc::Sender<Command>,
+    pub(crate) run: String,
+    pub(crate) listen: String,
+}
+
+impl Admin {
+    /// Listens in the data folder, which this process holds already: a socket file found there is left over.
+    ///
+    /// # Errors
+    /// If the socket cannot be made; its path may be too long for a socket.
+    pub(crate) fn bind(data: &Path) -> std::io::Result<Self> {
+        let path = path(data);
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let listener = UnixListener::bind(&path)?;
+        let admin = Self { listener, path };
+        std::fs::set_permissions(&admin.path, std::fs::Permissions::from_mode(0o600))?;
+        Ok(admin)
+    }
+
+    /// Answers until it is dropped.
+    pub(crate) async fn serve(self, sources: Sources) {
+        let at_once = Arc::new(tokio::sync::Semaphore::new(AT_ONCE));
+        loop {
+            let Ok(permit) = Arc::clone(&at_once).acquire_owned().await else { return };
+            match self.listener.accept().await {
+                Ok((stream, _)) => {
+                    let sources = sources.clone();
+                    tokio::spawn(async move {
+                        let asked = tokio::time::timeout(PATIENCE, converse(stream, &sources)).await;
+                        if let Ok(Err(error)) = asked {
+                            tracing::debug!(%error, "admin question failed");
+                        }
+                        drop(permit);
+                    });
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "admin socket");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Admin {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+async fn converse(mut stream: UnixStream, sources: &Sources) -> std::io::Result<()> {
+    let mut line = String::new();
+    let (read, mut write) = stream.split();
+    tokio::io::BufReader::new(read.take(MAX_ASK)).read_line(&mut line).await?;
+    let answer = match serde_json::from_str::<Ask>(&line) {
+        Ok(ask) => live(sources, ask).await,
+        Err(error) => Answer::Failed { why: format!("not a question that this server knows: {error}"), corrupt: false },
+    };
+    let mut line = serde_json::to_vec(&answer)?;
+    line.push(b'\n');
+    write.write_all(&line).await?;
+    write.shutdown().await
+}
+
+/// The store's answer, and what only the running server knows.
+async fn live(sources: &Sources, ask: Ask) -> Answer {
+    let store = sources.store.clone();
+    let answered = tokio::task::spawn_blocking(move || answer(&store, &ask)).await;
+    let failed = |_| Answer::Failed { why: "the server is stopping".into(), corrupt: false };
+    let mut answer = answered.unwrap_or_else(failed);
+    if let Answer::Status(status) = &mut answer {
+        let (reply, present) = oneshot::channel();
+        let _ = sources.commands.send(Command::Present { reply }).await;
+        let present = present.await.unwrap_or_default();
+        status.serving = Some(Live {
+            run: sources.run.clone(),
+            listen: sources.listen.clone(),
+            present: present.iter().map(ToString::to_string).collect(),
+        });
+    }
+    answer
+}
+
+/// Asks the server that holds `data`; `None` if none is running there.
+///
+/// # Errors
+/// If it does not answer.
+pub(crate) fn ask_server(data: &Path, ask: &Ask) -> anyhow::Result<Option<Answer>> {
+    let Ok(mut stream) = Blocking::connect(path(data)) else { return Ok(None) };
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut line = serde_json::to_vec(ask)?;
+    line.push(b'\n');
+    stream.write_all(&line)?;
+    let mut answer = String::new();
+    BufReader::new(stream).read_line(&mut answer)?;
+    Ok(Some(serde_json::from_str(&answer)?))
+}
+
+impl InspectError {
+    fn is_corruption(&self) -> bool {
+        matches!(self, InspectError::Corrupt(_))
+    }
+}

@@ -1,0 +1,50 @@
+//! `fl-server export FED [RUN] -o FILE`: a model as safetensors, its digest checked.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use fl_compress::Layout;
+use safetensors::Dtype;
+use safetensors::tensor::TensorView;
+
+use super::{Outcome, source};
+use crate::admin::{Answer, Ask};
+use crate::inspect;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The federation's folder, or its server.toml.
+    fed: PathBuf,
+    /// The run; not needed if there is only one.
+    run: Option<String>,
+    /// Model version: the number of rounds behind it. The newest if not given.
+    #[arg(long)]
+    version: Option<u64>,
+    /// File to write; replaced as a whole.
+    #[arg(short, long)]
+    output: PathBuf,
+}
+
+pub(super) fn run(args: &Args) -> Outcome {
+    let (_, config) = source::federation(&args.fed)?;
+    let ask = Ask::Model { run: args.run.clone(), version: args.version };
+    let Answer::Model(parts) = source::ask(&config, &ask)? else {
+        return Err(source::unexpected().into());
+    };
+    let (layout, model) = inspect::assemble(&config.data, &parts)?;
+    let bytes = safetensors(&layout, &model).context("the model cannot be written as safetensors")?;
+    super::report::replace(&args.output, &bytes)?;
+    println!("{}: run `{}`, version {}, digest {}", args.output.display(), parts.run, parts.version, parts.model);
+    Ok(())
+}
+
+/// A model as the bytes of a safetensors file. Shapes: `model: [layout.len()]`.
+fn safetensors(layout: &Layout, model: &[f32]) -> anyhow::Result<Vec<u8>> {
+    let bytes: Vec<u8> = model.iter().flat_map(|value| value.to_le_bytes()).collect();
+    let mut views = Vec::new();
+    for tensor in layout.tensors() {
+        let data = &bytes[4 * tensor.offset..4 * (tensor.offset + tensor.len)];
+        views.push((tensor.name.as_str(), TensorView::new(Dtype::F32, tensor.shape.clone(), data)?));
+    }
+    Ok(safetensors::serialize(views, None)?)
+}

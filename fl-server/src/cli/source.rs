@@ -1,0 +1,73 @@
+//! Where the commands get what they need: a federation's folder, and answers from the running server or its store.
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+
+use super::Failure;
+use crate::admin::{self, Answer, Ask};
+use crate::blobs::BlobError;
+use crate::config::ServerConfig;
+use crate::disk::Disk;
+use crate::inspect::InspectError;
+use crate::store::{Store, StoreError};
+
+/// Stored data is not what was stored.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Corrupt(String);
+
+/// Whether an error says that stored data is corrupt: told apart by exit code.
+pub(super) fn is_corruption(error: &(dyn Error + 'static)) -> bool {
+    let store = error.downcast_ref::<StoreError>();
+    store.is_some_and(|e| matches!(e, StoreError::Value { .. } | StoreError::Gap { .. } | StoreError::Broken { .. }))
+        || matches!(error.downcast_ref::<BlobError>(), Some(BlobError::Missing(_) | BlobError::Damaged { .. }))
+        || matches!(error.downcast_ref::<InspectError>(), Some(InspectError::Corrupt(_)))
+        || error.is::<Corrupt>()
+}
+
+/// Text of a configuration file, and the folder that its paths are relative to.
+pub(super) fn read(file: &Path) -> Result<(String, PathBuf), Failure> {
+    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()));
+    let base = file.parent().unwrap_or(Path::new("")).to_owned();
+    Ok((text.map_err(Failure::usage)?, base))
+}
+
+/// Folder and configuration of a federation, given as its folder or its server.toml.
+pub(super) fn federation(path: &Path) -> Result<(PathBuf, ServerConfig), Failure> {
+    let file = if path.is_dir() { path.join("server.toml") } else { path.to_owned() };
+    if !file.exists() {
+        let text = format!("{} is not there; found a federation with `fl-server init DIR`", file.display());
+        return Err(Failure::usage(anyhow::anyhow!(text)));
+    }
+    let (text, base) = read(&file)?;
+    let config = ServerConfig::from_toml(&text, &base).with_context(|| file.display().to_string());
+    Ok((base, config.map_err(Failure::usage)?))
+}
+
+/// Asks the running server, or the store if there is none.
+pub(super) fn ask(config: &ServerConfig, ask: &Ask) -> Result<Answer, Failure> {
+    let live = admin::ask_server(&config.data, ask).context("the server does not answer on its admin socket")?;
+    let answer = match live {
+        Some(answer) => answer,
+        None if !config.data.join("store").exists() => match ask {
+            Ask::Status => Answer::Status(admin::Status { serving: None, runs: Vec::new() }),
+            _ => return Err(anyhow::anyhow!("{} holds no run yet", config.data.display()).into()),
+        },
+        None => {
+            let store = Store::open(&config.data, Disk::default())?;
+            admin::answer(&store, ask)
+        }
+    };
+    match answer {
+        Answer::Failed { why, corrupt: true } => Err(Corrupt(why).into()),
+        Answer::Failed { why, corrupt: false } => Err(anyhow::anyhow!(why).into()),
+        answer => Ok(answer),
+    }
+}
+
+/// An answer to another question.
+pub(super) fn unexpected() -> anyhow::Error {
+    anyhow::anyhow!("the server answered another question; is it of another version?")
+}

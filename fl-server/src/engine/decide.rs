@@ -1,0 +1,224 @@
+//! What follows from an input. Nothing is changed here: the records say what is to change.
+
+use std::collections::BTreeSet;
+
+use fl_compress::{Digest, Stages};
+use fl_proto::{ClientId, Refusal, UpdateReply};
+
+use super::opening::{after_close, reopening, waiting};
+use super::{Phase, Round, State};
+use crate::plan::RunPlan;
+use crate::record::{Accepted, Millis, Record};
+
+/// Something that happened.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Input<'a> {
+    /// Time passed, or somebody came or went.
+    Tick,
+    /// A frame of this round, verified and durable as a blob, is offered for counting.
+    Update {
+        /// Whose.
+        client: &'a ClientId,
+        /// The round that it answers.
+        round: u64,
+        /// What; `at` is overwritten with the time of the decision.
+        update: Accepted,
+    },
+    /// A client evaluated a model version.
+    Evaluation {
+        /// Whose.
+        client: &'a ClientId,
+        /// The version.
+        version: u64,
+        /// Held-out examples.
+        examples: u64,
+        /// Mean loss over them.
+        loss: f64,
+        /// How many were classified correctly.
+        correct: u64,
+    },
+    /// What [`State::owed`] named is done: the step's frame is durable as a blob.
+    Stepped {
+        /// The round.
+        round: u64,
+        /// Digest of the step's frame.
+        frame: Digest,
+        /// Its bytes.
+        frame_len: u64,
+        /// Its bytes after each stage.
+        stages: Stages,
+        /// Digest of the new model.
+        model: Digest,
+    },
+    /// The server was started on a run that has records. Sent once, before any other input.
+    Resume,
+}
+
+/// What the sender of an input is told, once the records are durable.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Reply {
+    /// Nothing.
+    None,
+    /// What became of the update.
+    Update(UpdateReply),
+    /// Whether the evaluation counts.
+    Evaluation {
+        /// False if it came too late, or was not asked for.
+        counted: bool,
+    },
+}
+
+/// What follows from an input.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Decision {
+    /// To be made durable together and applied in order.
+    pub records: Vec<Record>,
+    /// To be sent after that.
+    pub reply: Reply,
+    /// When to decide on a [`Input::Tick`]: at once if anything changed. After applying the records of several
+    /// decisions, [`State::wake`] says the same.
+    pub wake: Option<Millis>,
+}
+
+/// Decides what follows from `input` at `now` with these clients `present`. The same arguments, the same decision.
+pub fn decide(
+    state: &State,
+    plan: &RunPlan,
+    now: Millis,
+    present: &BTreeSet<ClientId>,
+    input: Input<'_>,
+) -> Decision {
+    let (records, reply) = if !state.is_started() {
+        (Vec::new(), unstarted(&input))
+    } else {
+        match input {
+            Input::Tick => (tick(state, plan, now, present), Reply::None),
+            Input::Update { client, round, update } => offered(state, plan, now, client, round, update),
+            Input::Stepped { round, frame, frame_len, stages, model } => {
+                let closed = Record::RoundClosed { round, frame, frame_len, stages, model, at: now };
+                (stepped(state, plan, now, present, round, closed), Reply::None)
+            }
+            Input::Resume if state.phase == Phase::Done => (Vec::new(), Reply::None),
+            Input::Resume => {
+                let until = now.saturating_add(plan.cohort.deadline);
+                (vec![Record::Resumed { at: now, until }], Reply::None)
+            }
+            Input::Evaluation { client, version, examples, loss, correct } => {
+                let (asked, reported) = (state.asks(client, version), state.reported(client, version));
+                let client = client.clone();
+                let record = Record::EvaluationAccepted { version, client, examples, loss, correct, at: now };
+                let records = if asked && !reported { vec![record] } else { Vec::new() };
+                (records, Reply::Evaluation { counted: asked || reported })
+            }
+        }
+    };
+    let wake = if records.is_empty() { state.wake(plan, now) } else { Some(now) };
+    Decision { records, reply, wake }
+}
+
+fn unstarted(input: &Input<'_>) -> Reply {
+    match input {
+        Input::Update { .. } => Reply::Update(refused(Refusal::NotThisRound, "the run has not begun")),
+        Input::Evaluation { .. } => Reply::Evaluation { counted: false },
+        Input::Tick | Input::Stepped { .. } | Input::Resume => Reply::None,
+    }
+}
+
+fn tick(state: &State, plan: &RunPlan, now: Millis, present: &BTreeSet<ClientId>) -> Vec<Record> {
+    match &state.phase {
+        Phase::Waiting => waiting(state, plan, now, present),
+        Phase::Training(round) if closes(round, plan, now, false) => {
+            vec![Record::RoundClosing { round: round.number, at: now }]
+        }
+        Phase::Training(round) if now >= round.deadline => vec![reopening(round, plan, now, present)],
+        Phase::Evaluating { version, asked, until } => {
+            let mut owing = asked.iter().filter(|client| !state.reported(client, *version)).peekable();
+            let nobody = owing.peek().is_none();
+            let patient = now < state.evaluation_grace(plan, *until);
+            let over = nobody || now >= *until || (!patient && !owing.any(|client| present.contains(client)));
+            if over { vec![Record::RunDone { at: now }] } else { Vec::new() }
+        }
+        Phase::Training(_) | Phase::Closing(_) | Phase::Done | Phase::Failed { .. } => Vec::new(),
+    }
+}
+
+/// The close rule {min, target, grace, deadline}, for the round as it is or with one more update at `now`.
+fn closes(round: &Round, plan: &RunPlan, now: Millis, one_more: bool) -> bool {
+    let cohort = &plan.cohort;
+    let answered = round.updates.len() + usize::from(one_more);
+    let reached = round.reached(cohort.target).or((answered >= cohort.target).then_some(now));
+    answered == round.cohort.len()
+        || reached.is_some_and(|at| at.saturating_add(cohort.grace) <= now)
+        || (answered >= cohort.min && now >= round.deadline)
+}
+
+fn offered(
+    state: &State,
+    plan: &RunPlan,
+    now: Millis,
+    client: &ClientId,
+    round: u64,
+    update: Accepted,
+) -> (Vec<Record>, Reply) {
+    let open = match (&state.phase, state.verdict(client, round, update.digest)) {
+        (Phase::Training(open), None) => open,
+        (_, verdict) => {
+            let reply = verdict.unwrap_or_else(|| refused(Refusal::NotThisRound, "no round is open"));
+            return (Vec::new(), Reply::Update(reply));
+        }
+    };
+    let update = Accepted { at: now, ..update };
+    let mut records = vec![Record::UpdateAccepted { round, client: client.clone(), update }];
+    if closes(open, plan, now, true) {
+        records.push(Record::RoundClosing { round, at: now });
+    }
+    (records, Reply::Update(UpdateReply::Accepted))
+}
+
+fn stepped(
+    state: &State,
+    plan: &RunPlan,
+    now: Millis,
+    present: &BTreeSet<ClientId>,
+    round: u64,
+    closed: Record,
+) -> Vec<Record> {
+    match &state.phase {
+        Phase::Closing(open) if open.number == round => {
+            let mut records = vec![closed];
+            records.extend(after_close(state, plan, now, present, open));
+            records
+        }
+        _ => Vec::new(),
+    }
+}
+
+impl State {
+    /// What an update of this identity would meet: `None` if it is wanted. Says the same as often as it is asked, so
+    /// that a lost receipt can be asked for again.
+    pub fn verdict(&self, client: &ClientId, round: u64, digest: Digest) -> Option<UpdateReply> {
+        let settled = self.settled.get(client);
+        if settled == Some(&(round, digest)) {
+            return Some(UpdateReply::Accepted);
+        }
+        if settled.is_some_and(|&(of, _)| of == round) {
+            let why = "another update of this client was accepted in this round";
+            return Some(refused(Refusal::AlreadyAccepted, why));
+        }
+        match &self.phase {
+            Phase::Training(open) if open.number == round => {
+                let why = "this client is not in the cohort of the round, or was replaced in it";
+                (!open.cohort.contains(client)).then(|| refused(Refusal::NotSelected, why))
+            }
+            Phase::Training(open) => {
+                let message = format!("round {round} is not open; round {} is", open.number);
+                Some(UpdateReply::Refused { why: Refusal::NotThisRound, message })
+            }
+            _ => Some(refused(Refusal::NotThisRound, "no round takes updates now")),
+        }
+    }
+}
+
+fn refused(why: Refusal, message: &str) -> UpdateReply {
+    UpdateReply::Refused { why, message: message.to_owned() }
+}

@@ -1,0 +1,125 @@
+//! When a round opens, and with whom.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fl_proto::ClientId;
+
+use super::{Round, State, select};
+use crate::plan::RunPlan;
+use crate::record::{Millis, Record};
+
+/// Names of missing clients that a failure lists.
+const NAMED: usize = 20;
+
+/// While no round is open: opens one, notes that the clients needed are together, or that they fell apart.
+pub(super) fn waiting(state: &State, plan: &RunPlan, now: Millis, present: &BTreeSet<ClientId>) -> Vec<Record> {
+    let held = state.held.as_ref();
+    if held.is_none() && state.version() >= plan.rounds {
+        return vec![Record::RunDone { at: now }];
+    }
+    let number = held.map_or(state.version() + 1, |round| round.number);
+    opening(state, plan, now, present, number, held, state.gathered).into_iter().collect()
+}
+
+/// In the decision that closes `round`: the next round, if those needed are there, or the end of the run.
+pub(super) fn after_close(
+    state: &State,
+    plan: &RunPlan,
+    now: Millis,
+    present: &BTreeSet<ClientId>,
+    round: &Round,
+) -> Option<Record> {
+    let version = round.number;
+    if version < plan.rounds {
+        return opening(state, plan, now, present, version + 1, None, None);
+    }
+    let until = now.saturating_add(plan.cohort.deadline);
+    let asked = round.cohort.clone();
+    Some(if plan.evaluate { Record::EvaluationOpened { version, asked, until } } else { Record::RunDone { at: now } })
+}
+
+/// After the deadline with too few answers: another attempt with other clients, or the failure of the run.
+pub(super) fn reopening(round: &Round, plan: &RunPlan, now: Millis, present: &BTreeSet<ClientId>) -> Record {
+    if round.attempt - round.first < plan.cohort.retries {
+        return opened(plan, now, present, round.number, Some(round));
+    }
+    let missing: Vec<_> = round.missing().map(ClientId::as_str).collect();
+    let more = missing.len().saturating_sub(NAMED);
+    let why = format!(
+        "round {}: {} of {} clients answered in time, at least {} are needed; missing: {}{}",
+        round.number,
+        round.updates.len(),
+        round.cohort.len(),
+        plan.cohort.min,
+        missing[..missing.len() - more].join(", "),
+        if more > 0 { format!(" and {more} more") } else { String::new() },
+    );
+    Record::RunFailed { round: round.number, why, at: now }
+}
+
+fn opening(
+    state: &State,
+    plan: &RunPlan,
+    now: Millis,
+    present: &BTreeSet<ClientId>,
+    number: u64,
+    before: Option<&Round>,
+    gathered: Option<Millis>,
+) -> Option<Record> {
+    let kept = before.map_or(0, |round| round.updates.keys().filter(|client| !present.contains(*client)).count());
+    let together = present.len() + kept;
+    if together < plan.cohort.min {
+        return gathered.map(|_| Record::Gathered { since: None });
+    }
+    let since = gathered.unwrap_or(now);
+    if together >= expected(state, plan) || since.saturating_add(plan.cohort.grace) <= now {
+        return Some(opened(plan, now, present, number, before));
+    }
+    gathered.is_none().then_some(Record::Gathered { since: Some(now) })
+}
+
+/// How many clients are worth waiting for, for the time of grace: a full cohort. Where fewer were there when the last
+/// round opened, no more than those; and after a restart all of those, so that the cohort becomes what it would have
+/// been without it.
+fn expected(state: &State, plan: &RunPlan) -> usize {
+    match state.present {
+        0 => plan.cohort.size,
+        present if state.restarted => present,
+        present => present.min(plan.cohort.size),
+    }
+}
+
+fn opened(
+    plan: &RunPlan,
+    now: Millis,
+    present: &BTreeSet<ClientId>,
+    round: u64,
+    before: Option<&Round>,
+) -> Record {
+    let attempt = before.map_or(1, |round| round.attempt.saturating_add(1));
+    let deadline = now.saturating_add(plan.cohort.deadline);
+    let cohort = cohort(plan, present, round, attempt, before);
+    Record::RoundOpened { round, attempt, cohort, present: present.len() as u32, at: now, deadline }
+}
+
+/// Whoever has answered, then clients not asked before, then those that are missing, the connected ones first.
+fn cohort(
+    plan: &RunPlan,
+    present: &BTreeSet<ClientId>,
+    round: u64,
+    attempt: u32,
+    before: Option<&Round>,
+) -> BTreeSet<ClientId> {
+    let (none, nobody) = (BTreeMap::new(), BTreeSet::new());
+    let (kept, asked) = before.map_or((&none, &nobody), |round| (&round.updates, &round.cohort));
+    let mut cohort: BTreeSet<ClientId> = kept.keys().cloned().collect();
+    let mut fill = |pool: &mut dyn Iterator<Item = &ClientId>| {
+        let room = plan.cohort.size.saturating_sub(cohort.len());
+        cohort.extend(select(pool, room, plan.seed, round, attempt));
+    };
+    let missing = || asked.iter().filter(|client| !kept.contains_key(*client));
+    fill(&mut present.iter().filter(|client| !asked.contains(*client)));
+    fill(&mut missing().filter(|client| present.contains(*client)));
+    fill(&mut missing().filter(|client| !present.contains(*client)));
+    cohort
+}

@@ -1,0 +1,244 @@
+//! What a run is at one moment: the fold of its records.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fl_compress::{Digest, Stages};
+use fl_proto::ClientId;
+
+use super::Evaluated;
+use crate::plan::RunPlan;
+use crate::record::{Accepted, Millis};
+
+/// Where the run stands.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Phase {
+    /// No round is open; it waits for clients.
+    Waiting,
+    /// A cohort trains and submits.
+    Training(Round),
+    /// A round's updates are being aggregated.
+    Closing(Round),
+    /// The last model is being evaluated.
+    Evaluating {
+        /// Its version.
+        version: u64,
+        /// Clients asked.
+        asked: BTreeSet<ClientId>,
+        /// When waiting for them ends.
+        until: Millis,
+    },
+    /// The run is over.
+    Done,
+    /// The run gave up.
+    Failed {
+        /// The round that could not be closed.
+        round: u64,
+        /// Who was missing.
+        why: String,
+    },
+}
+
+/// An open round.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Round {
+    /// Its number, from 1: it trains from version `number - 1`.
+    pub number: u64,
+    /// 1, and one more each time that its deadline passed with too few answers.
+    pub attempt: u32,
+    /// The attempt from which retries are counted: that of the last start after a failure.
+    pub first: u32,
+    /// Clients asked; holds every client in `updates`.
+    pub cohort: BTreeSet<ClientId>,
+    /// When the first attempt opened.
+    pub opened: Millis,
+    /// When this attempt opened or was resumed: grace never counts from before.
+    pub since: Millis,
+    /// When this attempt is given up.
+    pub deadline: Millis,
+    /// What was accepted.
+    pub updates: BTreeMap<ClientId, Accepted>,
+}
+
+impl Round {
+    /// When `target` updates were in, if they are: the moment from which grace counts.
+    pub fn reached(&self, target: usize) -> Option<Millis> {
+        let nth = target.max(1) - 1;
+        if nth >= self.updates.len() {
+            return None;
+        }
+        let mut times: Vec<Millis> = self.updates.values().map(|update| update.at).collect();
+        let (_, &mut at, _) = times.select_nth_unstable(nth);
+        Some(at.max(self.since))
+    }
+
+    /// Clients asked that have not answered, in order.
+    pub fn missing(&self) -> impl Iterator<Item = &ClientId> {
+        self.cohort.iter().filter(|client| !self.updates.contains_key(*client))
+    }
+}
+
+/// A closed round, in numbers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Closed {
+    /// The round, and the version of the model that it made.
+    pub round: u64,
+    /// Attempts that it took.
+    pub attempts: u32,
+    /// Clients asked.
+    pub asked: u32,
+    /// Clients that answered.
+    pub answered: u32,
+    /// Examples of all updates.
+    pub examples: u64,
+    /// Training loss, the mean over the examples.
+    pub loss: f64,
+    /// Bytes of all updates' frames.
+    pub up: u64,
+    /// Digest of the step's frame.
+    pub frame: Digest,
+    /// Its bytes.
+    pub frame_len: u64,
+    /// Its bytes after each stage.
+    pub stages: Stages,
+    /// Digest of the new model.
+    pub model: Digest,
+    /// When the round opened.
+    pub opened: Millis,
+    /// When it closed.
+    pub closed: Millis,
+}
+
+/// One update's part in a round.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Contribution {
+    /// Whose.
+    pub client: ClientId,
+    /// Its weight.
+    pub examples: u64,
+    /// Digest of its frame.
+    pub frame: Digest,
+}
+
+/// What an interrupted phase still has to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Owed {
+    /// Aggregate these updates and say [`Input::Stepped`](super::Input::Stepped).
+    Close {
+        /// The round.
+        round: u64,
+        /// Its updates, by client name.
+        updates: Vec<Contribution>,
+    },
+}
+
+/// What a run is at one moment. Changed by [`State::apply`] and nothing else.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct State {
+    pub(super) plan: Option<Digest>,
+    pub(super) phase: Phase,
+    pub(super) model: Option<Digest>,
+    /// While waiting: since when the fewest clients needed are together.
+    pub(super) gathered: Option<Millis>,
+    /// While waiting: the round that failed and is to be tried again.
+    pub(super) held: Option<Round>,
+    /// Clients that were connected when the last round opened.
+    pub(super) present: usize,
+    /// Whether the server was started again since then.
+    pub(super) restarted: bool,
+    /// Cohort of the last closed round.
+    pub(super) last: BTreeSet<ClientId>,
+    pub(super) closed: Vec<Closed>,
+    /// Each client's last accepted update: answers a question that comes again.
+    pub(super) settled: BTreeMap<ClientId, (u64, Digest)>,
+    pub(super) evaluations: BTreeMap<u64, BTreeMap<ClientId, Evaluated>>,
+}
+
+impl Default for Phase {
+    fn default() -> Self {
+        Self::Waiting
+    }
+}
+
+impl State {
+    /// A run before its first record.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Where the run stands.
+    pub fn phase(&self) -> &Phase {
+        &self.phase
+    }
+
+    /// The open round, while training or closing.
+    pub fn round(&self) -> Option<&Round> {
+        match &self.phase {
+            Phase::Training(round) | Phase::Closing(round) => Some(round),
+            _ => None,
+        }
+    }
+
+    /// Whether `Started` was applied.
+    pub fn is_started(&self) -> bool {
+        self.plan.is_some()
+    }
+
+    /// Whether the run is over, well or not.
+    pub fn is_over(&self) -> bool {
+        matches!(self.phase, Phase::Done | Phase::Failed { .. })
+    }
+
+    /// Identity of the plan that the run began with.
+    pub fn plan(&self) -> Option<Digest> {
+        self.plan
+    }
+
+    /// The newest model version: the number of rounds closed.
+    pub fn version(&self) -> u64 {
+        self.closed.len() as u64
+    }
+
+    /// Digest of the newest model; that of no bytes before `Started`.
+    pub fn model(&self) -> Digest {
+        self.model.unwrap_or_else(|| Digest::of(&[]))
+    }
+
+    /// The rounds closed so far: the one at index `i` is round `i + 1`.
+    pub fn rounds(&self) -> &[Closed] {
+        &self.closed
+    }
+
+    /// What an interrupted phase still has to do.
+    pub fn owed(&self) -> Option<Owed> {
+        let Phase::Closing(round) = &self.phase else { return None };
+        let part = |(client, update): (&ClientId, &Accepted)| Contribution {
+            client: client.clone(),
+            examples: update.examples,
+            frame: update.digest,
+        };
+        Some(Owed::Close { round: round.number, updates: round.updates.iter().map(part).collect() })
+    }
+
+    /// The next moment after `now` at which a [`Input::Tick`](super::Input::Tick) does something, if nothing else
+    /// happens before.
+    pub fn wake(&self, plan: &RunPlan, now: Millis) -> Option<Millis> {
+        let cohort = &plan.cohort;
+        match &self.phase {
+            Phase::Waiting => self.gathered.map(|since| since.saturating_add(cohort.grace)),
+            Phase::Training(round) => {
+                let grace = round.reached(cohort.target).map(|at| at.saturating_add(cohort.grace));
+                Some(grace.map_or(round.deadline, |at| at.min(round.deadline)))
+            }
+            Phase::Evaluating { until, .. } => {
+                let grace = self.evaluation_grace(plan, *until);
+                Some(if grace > now { grace } else { *until })
+            }
+            Phase::Closing(_) | Phase::Done | Phase::Failed { .. } => None,
+        }
+    }
+
+    /// Until when clients that are gone are waited for in the evaluation that ends at `until`.
+    pub(super) fn evaluation_grace(&self, plan: &RunPlan, until: Millis) -> Millis {
+        until.saturating_sub(plan.cohort.deadline).saturating_add(plan.cohort.grace).min(until)
+    }
+}

@@ -1,0 +1,50 @@
+//! The state of the run as one client sees it.
+
+use std::time::Duration;
+
+use fl_proto::{ClientId, RoundState};
+
+use super::{Phase, State};
+use crate::plan::RunPlan;
+use crate::record::Millis;
+
+impl State {
+    /// What `client` is told at `now`.
+    pub fn view(&self, plan: &RunPlan, client: &ClientId, now: Millis) -> RoundState {
+        use fl_proto::Phase as Seen;
+        let left = |until: Millis| Some(Duration::from_millis(until.saturating_sub(now).max(1)));
+        let version = self.version();
+        let held = self.held.as_ref().map_or(version, |round| round.number);
+        let (round, phase, left, message) = match &self.phase {
+            Phase::Waiting => {
+                (held, Seen::Waiting, None, format!("waiting for {} clients to be connected", plan.cohort.min))
+            }
+            Phase::Training(round) => {
+                let done = format!("{} of {} clients have answered", round.updates.len(), round.cohort.len());
+                (round.number, Seen::Training, left(round.deadline), done)
+            }
+            Phase::Closing(round) => {
+                (round.number, Seen::Closing, None, format!("averaging {} updates", round.updates.len()))
+            }
+            Phase::Evaluating { version, until, .. } => {
+                (*version, Seen::Evaluating, left(*until), "evaluating the last model".to_owned())
+            }
+            Phase::Done => (version, Seen::Done, None, format!("done after {version} rounds")),
+            Phase::Failed { round, why } => {
+                (*round, Seen::Failed, None, format!("{why}; starting the server again tries again"))
+            }
+        };
+        let open = self.round();
+        RoundState {
+            round,
+            phase,
+            selected: open.is_some_and(|open| open.cohort.contains(client)),
+            accepted: open.and_then(|open| open.updates.get(client)).map(|update| update.digest),
+            version,
+            model: self.model(),
+            evaluate: plan.evaluate && version > 0 && self.asks(client, version) && !self.reported(client, version),
+            left,
+            message,
+        }
+    }
+}

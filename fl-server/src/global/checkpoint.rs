@@ -1,0 +1,97 @@
+//! The global model and all that is remembered with it, as bytes: what a restart begins from.
+//!
+//! Magic, major and minor version, layout fingerprint, seed, version, values, the strategy's part and the encoder's
+//! part with their lengths, CRC-32C of everything before it. Little-endian.
+
+use std::sync::Arc;
+
+use fl_compress::{Digest, Encoder, Layout};
+
+use super::{Global, GlobalError};
+use crate::plan::RunPlan;
+
+const MAGIC: &[u8; 4] = b"FLGC";
+const MAJOR: u8 = 1;
+const MINOR: u8 = 0;
+/// Bytes before the values.
+const HEAD: usize = 4 + 2 + 8 + 8 + 8;
+
+impl Global {
+    /// The bytes of a checkpoint. Needs as much memory again as model and residual.
+    pub fn save(&self) -> Vec<u8> {
+        let values = self.model.len() + self.encoder.residual().map_or(0, <[f32]>::len);
+        let mut out = Vec::with_capacity(4 * values + 4_096);
+        out.extend_from_slice(MAGIC);
+        out.extend_from_slice(&[MAJOR, MINOR]);
+        out.extend_from_slice(&self.layout.fingerprint().to_le_bytes());
+        out.extend_from_slice(&self.seed.to_le_bytes());
+        out.extend_from_slice(&self.version.to_le_bytes());
+        self.model.iter().for_each(|value| out.extend_from_slice(&value.to_le_bytes()));
+        part(&mut out, |out| self.strategy.save(out));
+        part(&mut out, |out| self.encoder.save(None, out));
+        let crc = crc32c::crc32c(&out);
+        out.extend_from_slice(&crc.to_le_bytes());
+        out
+    }
+
+    /// Reads what [`Global::save`] wrote.
+    ///
+    /// # Errors
+    /// `Start`, saying what is wrong: cut short, damaged, of a newer version, of another model or run.
+    pub fn load(layout: Arc<Layout>, plan: &RunPlan, bytes: &[u8]) -> Result<Self, GlobalError> {
+        Self::read(layout, plan, bytes).map_err(|why| GlobalError::Start(format!("checkpoint: {why}")))
+    }
+
+    fn read(layout: Arc<Layout>, plan: &RunPlan, bytes: &[u8]) -> Result<Self, String> {
+        let (body, crc) = bytes.split_last_chunk::<4>().ok_or("it is cut short")?;
+        let (head, rest) = body.split_at_checked(HEAD).ok_or("it is cut short")?;
+        let (magic, head) = head.split_at(MAGIC.len());
+        let (version, head) = head.split_at(2);
+        if magic != MAGIC {
+            return Err("it is none".to_owned());
+        }
+        if version[0] != MAJOR || version[1] > MINOR {
+            return Err(format!("format {}.{}, this program reads {MAJOR}.{MINOR}", version[0], version[1]));
+        }
+        if crc32c::crc32c(body) != u32::from_le_bytes(*crc) {
+            return Err("its checksum is wrong".to_owned());
+        }
+        let mut numbers = head.as_chunks().0.iter().map(|number| u64::from_le_bytes(*number));
+        let mut number = || numbers.next().ok_or("it is cut short");
+        let (fingerprint, seed, version) = (number()?, number()?, number()?);
+        if fingerprint != layout.fingerprint() || seed != plan.seed {
+            return Err("it is of another model or run".to_owned());
+        }
+        let (values, rest) = rest.split_at_checked(4 * layout.len()).ok_or("it is cut short")?;
+        let (strategy, rest) = taken(rest)?;
+        let (encoder, rest) = taken(rest)?;
+        if !rest.is_empty() {
+            return Err("it has bytes left over".to_owned());
+        }
+        let model: Vec<f32> = values.as_chunks().0.iter().map(|value| f32::from_le_bytes(*value)).collect();
+        let mut global = Self::initial(Arc::clone(&layout), model, plan).map_err(|e| e.to_string())?;
+        global.strategy.load(strategy)?;
+        let (encoder, pending) = Encoder::load(layout, &plan.downlink, encoder).map_err(|e| e.to_string())?;
+        if pending.is_some() {
+            return Err("a frame is pending in it".to_owned());
+        }
+        (global.encoder, global.version) = (encoder, version);
+        debug_assert_eq!(global.digest, Digest::of_f32(&global.model));
+        Ok(global)
+    }
+}
+
+/// Appends a part after its length.
+fn part(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+    let at = out.len();
+    out.extend_from_slice(&[0; 8]);
+    write(out);
+    let len = (out.len() - at - 8) as u64;
+    out[at..at + 8].copy_from_slice(&len.to_le_bytes());
+}
+
+fn taken(bytes: &[u8]) -> Result<(&[u8], &[u8]), &'static str> {
+    let (len, rest) = bytes.split_first_chunk::<8>().ok_or("it is cut short")?;
+    let len = usize::try_from(u64::from_le_bytes(*len)).map_err(|_| "a length is absurd")?;
+    rest.split_at_checked(len).ok_or("it is cut short")
+}

@@ -1,0 +1,72 @@
+//! Doing closed rounds again: how the model comes back after a restart, and how a run is checked.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+
+use fl_compress::Digest;
+use fl_proto::ClientId;
+
+use super::{Global, GlobalError};
+use crate::engine::Contribution;
+use crate::record::Record;
+
+/// A closed round: what went in, and what came out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Replayed {
+    /// The round.
+    pub round: u64,
+    /// Its updates, by client name.
+    pub updates: Vec<Contribution>,
+    /// Digest of the step's frame.
+    pub frame: Digest,
+    /// Digest of the model that it made.
+    pub model: Digest,
+}
+
+/// The closed rounds after version `after`, in order, from the records of a run. Holds only one open round besides.
+///
+/// # Errors
+/// Those of the records.
+pub fn replayed<E>(
+    records: impl IntoIterator<Item = Result<Record, E>>,
+    after: u64,
+) -> Result<Vec<Replayed>, E> {
+    let mut open: BTreeMap<ClientId, Contribution> = BTreeMap::new();
+    let mut rounds = Vec::new();
+    for record in records {
+        match record? {
+            Record::UpdateAccepted { client, update, .. } => {
+                let part = Contribution { client: client.clone(), examples: update.examples, frame: update.digest };
+                open.insert(client, part);
+            }
+            Record::RoundClosed { round, frame, model, .. } => {
+                let updates = std::mem::take(&mut open).into_values().collect();
+                if round > after {
+                    rounds.push(Replayed { round, updates, frame, model });
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(rounds)
+}
+
+impl Global {
+    /// Closes a round again and compares with what was recorded.
+    ///
+    /// # Errors
+    /// As [`Global::close`], and `Differs`.
+    pub fn replay<E: Display>(
+        &mut self,
+        round: &Replayed,
+        read: impl FnMut(&Digest) -> Result<Vec<u8>, E>,
+    ) -> Result<(), GlobalError> {
+        let stepped = self.close(round.round, &round.updates, read)?;
+        let same = |what, found, recorded| {
+            let round = round.round;
+            if found == recorded { Ok(()) } else { Err(GlobalError::Differs { round, what, found, recorded }) }
+        };
+        same("frame", stepped.digest, round.frame)?;
+        same("model", stepped.model, round.model)
+    }
+}

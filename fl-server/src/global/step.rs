@@ -1,0 +1,181 @@
+//! Closing a round: average, strategy, encoder, and the decoded frame applied to the model.
+
+use std::fmt::Display;
+use std::sync::Arc;
+
+use fl_compress::{Digest, Encoder, Frame, FrameHeader, FrameKind, Layout, Stages, Verdict};
+use fl_proto::ClientId;
+
+use super::aggregate::average;
+use super::strategy::{Strategy, strategy};
+use crate::engine::Contribution;
+use crate::plan::RunPlan;
+
+/// The model cannot be computed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum GlobalError {
+    /// Rounds close in order.
+    #[error("round {round} cannot follow version {version}")]
+    Order {
+        /// The round asked for.
+        round: u64,
+        /// The version that is there.
+        version: u64,
+    },
+    /// A round without examples has no average.
+    #[error("round {round} has no update")]
+    Empty {
+        /// The round.
+        round: u64,
+    },
+    /// An accepted update cannot be read or decoded.
+    #[error("the update of {client} in round {round}: {why}")]
+    Frame {
+        /// The round.
+        round: u64,
+        /// Whose.
+        client: ClientId,
+        /// What is wrong.
+        why: String,
+    },
+    /// The step cannot be encoded, or the model would not be finite.
+    #[error("the step of round {round}: {why}")]
+    Step {
+        /// The round.
+        round: u64,
+        /// What is wrong.
+        why: String,
+    },
+    /// The initial model or a checkpoint does not fit.
+    #[error("{0}")]
+    Start(String),
+    /// Doing a closed round again gave something else than was recorded.
+    #[error("round {round} done again gives {what} {found}, recorded is {recorded}")]
+    Differs {
+        /// The round.
+        round: u64,
+        /// `frame` or `model`.
+        what: &'static str,
+        /// Digest found.
+        found: Digest,
+        /// Digest recorded.
+        recorded: Digest,
+    },
+}
+
+/// What closing a round gave.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Stepped {
+    /// The frame of the step, for every client.
+    pub frame: Vec<u8>,
+    /// Its digest.
+    pub digest: Digest,
+    /// Its bytes after each stage.
+    pub stages: Stages,
+    /// Digest of the new model.
+    pub model: Digest,
+}
+
+/// The global model, and what the server remembers between rounds.
+#[derive(Debug)]
+pub struct Global {
+    pub(super) layout: Arc<Layout>,
+    /// Shapes: `[layout.len()]`.
+    pub(super) model: Vec<f32>,
+    pub(super) version: u64,
+    pub(super) digest: Digest,
+    /// The encoder of steps: holds the server's residual.
+    pub(super) encoder: Encoder,
+    pub(super) strategy: Box<dyn Strategy>,
+    pub(super) seed: u64,
+}
+
+impl Global {
+    /// Version 0. Shapes: `model: [layout.len()]`.
+    ///
+    /// # Errors
+    /// `Start` if `model` has another length or a value that is not finite, or the plan's downlink does not fit.
+    pub fn initial(layout: Arc<Layout>, model: Vec<f32>, plan: &RunPlan) -> Result<Self, GlobalError> {
+        if model.len() != layout.len() {
+            let why = format!("the model has {} values, its layout {}", model.len(), layout.len());
+            return Err(GlobalError::Start(why));
+        }
+        if !model.iter().all(|value| value.is_finite()) {
+            return Err(GlobalError::Start("the initial model holds a value that is not finite".to_owned()));
+        }
+        let encoder = Encoder::new(Arc::clone(&layout), &plan.downlink);
+        let encoder = encoder.map_err(|e| GlobalError::Start(format!("compression.downlink: {e}")))?;
+        let digest = Digest::of_f32(&model);
+        Ok(Self { layout, model, version: 0, digest, encoder, strategy: strategy(&plan.strategy), seed: plan.seed })
+    }
+
+    /// The model's tensors.
+    pub fn layout(&self) -> &Arc<Layout> {
+        &self.layout
+    }
+
+    /// The values. Shapes: `[layout.len()]`.
+    pub fn model(&self) -> &[f32] {
+        &self.model
+    }
+
+    /// The rounds that made it.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Digest of the values.
+    pub fn digest(&self) -> Digest {
+        self.digest
+    }
+
+    /// The whole model as one exact frame, for clients that hold none or too old a one.
+    ///
+    /// # Errors
+    /// `Start`: cannot happen, a model is finite and of its layout.
+    pub fn snapshot(&self) -> Result<Vec<u8>, GlobalError> {
+        let frame = fl_compress::snapshot(&self.layout, &self.model, self.version);
+        frame.map_err(|e| GlobalError::Start(e.to_string()))
+    }
+
+    /// Makes the next version of the model from the round's updates; `read` gives the bytes of a frame. The step that
+    /// clients get and the step applied here are the same decoded frame. Depends on nothing but the earlier rounds
+    /// and the set of updates.
+    ///
+    /// # Errors
+    /// `Order`, `Empty`, `Frame`, `Step`. After `Step` the model is unusable and is to be restored; otherwise nothing
+    /// has changed.
+    pub fn close<E: Display>(
+        &mut self,
+        round: u64,
+        updates: &[Contribution],
+        read: impl FnMut(&Digest) -> Result<Vec<u8>, E>,
+    ) -> Result<Stepped, GlobalError> {
+        if round != self.version + 1 {
+            return Err(GlobalError::Order { round, version: self.version });
+        }
+        let mut step = average(&self.layout, round, updates, read)?;
+        self.strategy.step(round, &mut step);
+        let failed = |e: fl_compress::Error| GlobalError::Step { round, why: e.to_string() };
+        let header = FrameHeader { kind: FrameKind::Step, round, seed: seed(self.seed, round) };
+        let pending = self.encoder.encode(&mut step, header).map_err(failed)?;
+        // Every client applies the frame in the end, so it is never refused.
+        self.encoder.settle(&pending, Verdict::Accepted).map_err(failed)?;
+        drop(step);
+        Frame::parse(&pending.frame, &self.layout).and_then(|f| f.accumulate(1.0, &mut self.model)).map_err(failed)?;
+        if !self.model.iter().all(|value| value.is_finite()) {
+            return Err(GlobalError::Step { round, why: "the model would not be finite".to_owned() });
+        }
+        self.version = round;
+        self.digest = Digest::of_f32(&self.model);
+        Ok(Stepped { frame: pending.frame, digest: pending.digest, stages: pending.stages, model: self.digest })
+    }
+}
+
+/// The seed of a step's encoding: differs by run and round.
+fn seed(run: u64, round: u64) -> u64 {
+    let mut bytes = *b"step\0\0\0\0................";
+    bytes[8..16].copy_from_slice(&run.to_le_bytes());
+    bytes[16..].copy_from_slice(&round.to_le_bytes());
+    Digest::of(&bytes).short()
+}

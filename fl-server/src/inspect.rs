@@ -1,0 +1,197 @@
+//! Reads what a store holds of its runs. Changes nothing, and needs no server.
+
+use std::path::Path;
+
+use fl_compress::{Digest, Frame, FrameKind, Layout};
+use fl_proto::RunName;
+use serde::{Deserialize, Serialize};
+
+use crate::admin::RunStatus;
+use crate::history::History;
+use crate::ledger::{Ledger, Row};
+use crate::plan::RunPlan;
+use crate::report::{Report, Subject, state};
+use crate::store::{RunStore, Store, StoreError};
+
+/// What is asked for cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum InspectError {
+    /// The question names something that is not there.
+    #[error("{0}")]
+    NotThere(String),
+    /// What is stored is not what was stored.
+    #[error("{0}")]
+    Corrupt(String),
+    /// The store's.
+    #[error(transparent)]
+    Store(StoreError),
+}
+
+impl From<StoreError> for InspectError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Value { .. } | StoreError::Gap { .. } | StoreError::Broken { .. } => {
+                Self::Corrupt(error.to_string())
+            }
+            error => Self::Store(error),
+        }
+    }
+}
+
+/// Facts of a run that its records do not hold, kept beside them.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Facts {
+    pub(crate) task: String,
+    pub(crate) rounds: u64,
+    /// Names and shapes of the model's tensors.
+    pub(crate) layout: Vec<(String, Vec<usize>)>,
+    /// Digest of the snapshot frame of version 0.
+    pub(crate) initial: String,
+}
+
+/// Under this name the facts stand in the store.
+const FACTS: &str = "facts";
+
+impl Facts {
+    pub(crate) fn new(plan: &RunPlan, layout: &Layout, initial: Digest) -> Self {
+        let layout = layout.tensors().iter().map(|t| (t.name.clone(), t.shape.clone())).collect();
+        Self { task: plan.task.clone(), rounds: plan.rounds, layout, initial: initial.to_string() }
+    }
+
+    pub(crate) fn store(&self, run: &RunStore) -> Result<(), StoreError> {
+        let bytes = serde_json::to_vec(self).expect("strings and numbers are always JSON");
+        run.set_meta(FACTS, &bytes)
+    }
+
+    /// The facts of a run; `None` before its first start was complete.
+    pub(crate) fn load(run: &RunStore) -> Result<Option<Self>, InspectError> {
+        let Some(bytes) = run.meta(FACTS)? else { return Ok(None) };
+        let parsed = serde_json::from_slice(&bytes);
+        parsed.map(Some).map_err(|e| InspectError::Corrupt(format!("facts of run {}: {e}", run.name())))
+    }
+
+    pub(crate) fn layout(&self) -> Result<Layout, InspectError> {
+        Layout::new(self.layout.iter().cloned()).map_err(|e| InspectError::Corrupt(format!("stored layout: {e}")))
+    }
+}
+
+/// The frames whose sum is a model: one snapshot, then steps.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Parts {
+    pub(crate) run: String,
+    pub(crate) version: u64,
+    /// Digest of the model.
+    pub(crate) model: String,
+    pub(crate) layout: Vec<(String, Vec<usize>)>,
+    /// Digests of the frames, in order.
+    pub(crate) frames: Vec<String>,
+}
+
+struct Loaded {
+    facts: Facts,
+    subject: Subject,
+    history: History,
+    ledger: Ledger,
+}
+
+pub(crate) fn statuses(store: &Store) -> Result<Vec<RunStatus>, InspectError> {
+    let mut out = Vec::new();
+    for name in store.runs()? {
+        let run = store.run(&name)?;
+        let planned = Facts::load(&run)?.map_or(0, |facts| facts.rounds);
+        let history = history(&run)?;
+        let closed = history.rounds.values().filter(|round| round.closed.is_some()).count() as u64;
+        out.push(RunStatus { run: name.to_string(), state: state(&history), planned, closed });
+    }
+    Ok(out)
+}
+
+pub(crate) fn report(store: &Store, run: Option<&str>) -> Result<Report, InspectError> {
+    let loaded = load(store, run)?;
+    Ok(Report::new(&loaded.subject, &loaded.history, &loaded.ledger))
+}
+
+pub(crate) fn parts(store: &Store, run: Option<&str>, version: Option<u64>) -> Result<Parts, InspectError> {
+    let Loaded { facts, subject, history, .. } = load(store, run)?;
+    let newest = history.rounds.values().filter(|round| round.closed.is_some()).count() as u64;
+    let version = version.unwrap_or(newest);
+    if version > newest {
+        let text = format!("run {} has no version {version}; the newest is {newest}", subject.run);
+        return Err(InspectError::NotThere(text));
+    }
+    let mut frames = vec![facts.initial.clone()];
+    let mut model = history.initial.map(|model| model.to_string()).unwrap_or_default();
+    for round in 1..=version {
+        let step = history.rounds.get(&round).and_then(|round| round.closed);
+        let gap = || InspectError::Corrupt(format!("run {}: round {round} is missing", subject.run));
+        let step = step.ok_or_else(gap)?;
+        frames.push(step.frame.to_string());
+        model = step.model.to_string();
+    }
+    Ok(Parts { run: subject.run, version, model, layout: facts.layout, frames })
+}
+
+/// The model that `parts` add up to, its digest checked. Blobs are read below `data`, whoever writes there.
+pub(crate) fn assemble(data: &Path, parts: &Parts) -> Result<(Layout, Vec<f32>), InspectError> {
+    let corrupt = |text: String| InspectError::Corrupt(text);
+    let layout = Layout::new(parts.layout.iter().cloned()).map_err(|e| corrupt(format!("stored layout: {e}")))?;
+    let mut model = vec![0.0; layout.len()];
+    for name in &parts.frames {
+        let digest: Digest = name.parse().map_err(|e| corrupt(format!("{e}")))?;
+        let path = data.join("blobs").join(name);
+        let bytes = std::fs::read(&path).map_err(|e| corrupt(format!("blob {}: {e}", path.display())))?;
+        if Digest::of(&bytes) != digest {
+            return Err(corrupt(format!("blob {} is damaged: its bytes have another digest", path.display())));
+        }
+        let frame = Frame::parse(&bytes, &layout).map_err(|e| corrupt(format!("{}: {e}", path.display())))?;
+        let added = match frame.header().kind {
+            FrameKind::Snapshot => frame.decode(&mut model),
+            _ => frame.accumulate(1.0, &mut model),
+        };
+        added.map_err(|e| corrupt(format!("{}: {e}", path.display())))?;
+    }
+    let found = Digest::of_f32(&model).to_string();
+    if found != parts.model {
+        return Err(corrupt(format!("version {} has digest {found}, its record says {}", parts.version, parts.model)));
+    }
+    Ok((layout, model))
+}
+
+/// The sums of a run's records.
+pub(crate) fn history(run: &RunStore) -> Result<History, StoreError> {
+    let mut history = History::default();
+    for record in run.records() {
+        history.add(&record?);
+    }
+    Ok(history)
+}
+
+fn load(store: &Store, run: Option<&str>) -> Result<Loaded, InspectError> {
+    let name = choose(&store.runs()?, run)?;
+    let run = store.run(&name)?;
+    let facts = Facts::load(&run)?;
+    let facts = facts.ok_or_else(|| InspectError::NotThere(format!("run {name} has not begun yet")))?;
+    let mut ledger = Ledger::default();
+    for (number, row) in run.rows().enumerate() {
+        let row = Row::from_bytes(&row?);
+        let bad = || InspectError::Corrupt(format!("ledger row {number} of run {name} is not readable"));
+        ledger.add(&row.ok_or_else(bad)?);
+    }
+    let parameters = facts.layout()?.len();
+    let subject = Subject { run: name.to_string(), task: facts.task.clone(), planned: facts.rounds, parameters };
+    Ok(Loaded { facts, subject, history: history(&run)?, ledger })
+}
+
+fn choose(runs: &[RunName], asked: Option<&str>) -> Result<RunName, InspectError> {
+    let known = || runs.iter().map(RunName::as_str).collect::<Vec<_>>().join(", ");
+    match (asked, runs) {
+        (Some(asked), runs) => runs
+            .iter()
+            .find(|run| run.as_str() == asked)
+            .cloned()
+            .ok_or_else(|| InspectError::NotThere(format!("there is no run `{asked}`; there is: {}", known()))),
+        (None, [only]) => Ok(only.clone()),
+        (None, []) => Err(InspectError::NotThere("there is no run yet".to_owned())),
+        (None, _) => Err(InspectError::NotThere(format!("name one of the runs: {}", known()))),
+    }
+}

@@ -1,0 +1,199 @@
+//! The bytes of a record: version, kind, fields in the order of their declaration, CRC-32C of all before it.
+//!
+//! Integers and floats are little-endian; a text is its length (u16) and UTF-8; an option is a byte 0 or 1 and then
+//! the value; a set of clients is a count (u32) and their names, rising. Version 1 is frozen: a change is version 2,
+//! read beside it.
+
+use std::collections::BTreeSet;
+
+use fl_compress::Stages;
+use fl_proto::ClientId;
+
+use super::cursor::Cursor;
+use super::{Accepted, Record};
+
+const VERSION: u8 = 1;
+/// Longest text kept in a record, in bytes; a longer one is cut.
+const MAX_TEXT: usize = 4_096;
+
+/// Bytes that are not a record.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RecordError {
+    /// They end too early.
+    #[error("truncated at byte {offset}: {what} is missing")]
+    Truncated {
+        /// The field.
+        what: &'static str,
+        /// Where.
+        offset: usize,
+    },
+    /// They are not what was written.
+    #[error("corrupt at byte {offset}: {what}")]
+    Corrupt {
+        /// The field or rule.
+        what: &'static str,
+        /// Where.
+        offset: usize,
+    },
+    /// They were written by a newer program.
+    #[error("record version {theirs}; this program reads up to {VERSION}: update it")]
+    Newer {
+        /// The version found.
+        theirs: u8,
+    },
+}
+
+impl Record {
+    /// The bytes that are stored.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut out = Out(vec![VERSION]);
+        match self {
+            Self::Started { plan, model, at } => out.u8(1).raw(&plan.0).raw(&model.0).u64(*at),
+            Self::Gathered { since } => match since {
+                None => out.u8(2).u8(0),
+                Some(at) => out.u8(2).u8(1).u64(*at),
+            },
+            Self::RoundOpened { round, attempt, cohort, present, at, deadline } => {
+                out.u8(3).u64(*round).u32(*attempt).clients(cohort).u32(*present).u64(*at).u64(*deadline)
+            }
+            Self::UpdateAccepted { round, client, update } => out.u8(4).u64(*round).client(client).accepted(update),
+            Self::RoundClosing { round, at } => out.u8(5).u64(*round).u64(*at),
+            Self::RoundClosed { round, frame, frame_len, stages, model, at } => {
+                out.u8(6).u64(*round).raw(&frame.0).u64(*frame_len).stages(stages).raw(&model.0).u64(*at)
+            }
+            Self::EvaluationAccepted { version, client, examples, loss, correct, at } => {
+                out.u8(7).u64(*version).client(client).u64(*examples).f64(*loss).u64(*correct).u64(*at)
+            }
+            Self::EvaluationOpened { version, asked, until } => out.u8(8).u64(*version).clients(asked).u64(*until),
+            Self::RunDone { at } => out.u8(9).u64(*at),
+            Self::RunFailed { round, why, at } => out.u8(10).u64(*round).text(why).u64(*at),
+            Self::Resumed { at, until } => out.u8(11).u64(*at).u64(*until),
+        };
+        let crc = crc32c::crc32c(&out.0);
+        out.u32(crc);
+        out.0
+    }
+
+    /// Reads what [`Record::to_bytes`] wrote.
+    ///
+    /// # Errors
+    /// `Truncated`, `Corrupt`, `Newer`.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, RecordError> {
+        let (&theirs, _) = bytes.split_first().ok_or(RecordError::Truncated { what: "version", offset: 0 })?;
+        if theirs > VERSION {
+            return Err(RecordError::Newer { theirs });
+        }
+        let short = RecordError::Truncated { what: "checksum", offset: bytes.len() };
+        let (body, crc) = bytes.split_last_chunk::<4>().ok_or(short)?;
+        if crc32c::crc32c(body) != u32::from_le_bytes(*crc) {
+            return Err(RecordError::Corrupt { what: "checksum", offset: body.len() });
+        }
+        let mut from = Cursor::new(body);
+        if from.u8("version")? != VERSION {
+            return Err(from.corrupt("version"));
+        }
+        let record = fields(&mut from)?;
+        from.finish()?;
+        Ok(record)
+    }
+}
+
+fn fields(from: &mut Cursor<'_>) -> Result<Record, RecordError> {
+    Ok(match from.u8("kind")? {
+        1 => Record::Started { plan: from.digest("plan")?, model: from.digest("model")?, at: from.u64("at")? },
+        2 => match from.u8("since")? {
+            0 => Record::Gathered { since: None },
+            1 => Record::Gathered { since: Some(from.u64("since")?) },
+            _ => return Err(from.corrupt("since")),
+        },
+        3 => Record::RoundOpened {
+            round: from.u64("round")?,
+            attempt: from.u32("attempt")?,
+            cohort: from.clients()?,
+            present: from.u32("present")?,
+            at: from.u64("at")?,
+            deadline: from.u64("deadline")?,
+        },
+        4 => Record::UpdateAccepted { round: from.u64("round")?, client: from.client()?, update: from.accepted()? },
+        5 => Record::RoundClosing { round: from.u64("round")?, at: from.u64("at")? },
+        6 => Record::RoundClosed {
+            round: from.u64("round")?,
+            frame: from.digest("frame")?,
+            frame_len: from.u64("frame_len")?,
+            stages: from.stages()?,
+            model: from.digest("model")?,
+            at: from.u64("at")?,
+        },
+        7 => Record::EvaluationAccepted {
+            version: from.u64("version")?,
+            client: from.client()?,
+            examples: from.u64("examples")?,
+            loss: from.f64("loss")?,
+            correct: from.u64("correct")?,
+            at: from.u64("at")?,
+        },
+        8 => Record::EvaluationOpened {
+            version: from.u64("version")?,
+            asked: from.clients()?,
+            until: from.u64("until")?,
+        },
+        9 => Record::RunDone { at: from.u64("at")? },
+        10 => Record::RunFailed {
+            round: from.u64("round")?,
+            why: from.text("why")?.to_owned(),
+            at: from.u64("at")?,
+        },
+        11 => Record::Resumed { at: from.u64("at")?, until: from.u64("until")? },
+        _ => return Err(from.corrupt("kind")),
+    })
+}
+
+/// Appends fields to a vector.
+struct Out(Vec<u8>);
+
+impl Out {
+    fn raw(&mut self, bytes: &[u8]) -> &mut Self {
+        self.0.extend_from_slice(bytes);
+        self
+    }
+
+    fn u8(&mut self, value: u8) -> &mut Self {
+        self.raw(&[value])
+    }
+
+    fn u32(&mut self, value: u32) -> &mut Self {
+        self.raw(&value.to_le_bytes())
+    }
+
+    fn u64(&mut self, value: u64) -> &mut Self {
+        self.raw(&value.to_le_bytes())
+    }
+
+    fn f64(&mut self, value: f64) -> &mut Self {
+        self.raw(&value.to_le_bytes())
+    }
+
+    fn text(&mut self, text: &str) -> &mut Self {
+        let text = &text[..text.floor_char_boundary(MAX_TEXT)];
+        self.raw(&(text.len() as u16).to_le_bytes()).raw(text.as_bytes())
+    }
+
+    fn client(&mut self, client: &ClientId) -> &mut Self {
+        self.text(client.as_str())
+    }
+
+    fn clients(&mut self, clients: &BTreeSet<ClientId>) -> &mut Self {
+        self.u32(clients.len() as u32);
+        clients.iter().fold(self, |out, client| out.client(client))
+    }
+
+    fn stages(&mut self, stages: &Stages) -> &mut Self {
+        let Stages { fp32, reduced, quantized, coded, framed, bound } = *stages;
+        self.u64(fp32).u64(reduced).u64(quantized).u64(coded).u64(framed).f64(bound)
+    }
+
+    fn accepted(&mut self, update: &Accepted) -> &mut Self {
+        let Accepted { digest, len, examples, loss, train_ms, encode_ms, stages, at } = update;
+        self.raw(&digest.0).u64(*len).u64(*examples).f64(*loss).u64(*train_ms).u64(*encode_ms).stages(stages).u64(*at)
+    }
+}

@@ -1,0 +1,194 @@
+//! Serves one run: puts store, model, driver, calls and admin socket together, and takes them apart again.
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use fl_compress::Digest;
+use fl_proto::{Incoming, Issued, server_builder, server_tls};
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::TcpListenerStream;
+
+use crate::admin::{Admin, Sources};
+use crate::blobs::BlobError;
+use crate::config::Tuning;
+use crate::disk::{DiskError, Fault};
+use crate::driver::{Driver, Events, Present};
+use crate::engine::{EngineError, Millis, Phase, State};
+use crate::event::Event;
+use crate::plan::RunPlan;
+use crate::service::{Limits, Service, federation};
+use crate::start::{Started, start};
+use crate::store::StoreError;
+use crate::traffic::Traffic;
+
+/// What to serve, and how.
+#[derive(Debug)]
+pub struct Serve {
+    /// Folder of the store, the blobs and the admin socket; made if missing, used by one server at a time.
+    pub data: PathBuf,
+    /// The run.
+    pub plan: RunPlan,
+    /// Certificate of the federation's authority, PEM.
+    pub authority: String,
+    /// The server's certificate and key, PEM.
+    pub own: Issued,
+    /// List of clients that are not admitted; may be missing.
+    pub revoked: PathBuf,
+    /// Memory, disk and patience.
+    pub tuning: Tuning,
+    /// A fault to inject, for tests.
+    pub fault: Option<Arc<Fault>>,
+    /// Where events go. Its reader must read: all but `UpdateReceiving` wait for room.
+    pub events: Option<mpsc::Sender<Event>>,
+    /// Whether to return once the run is over; otherwise clients that come later are still told so.
+    pub exit_when_done: bool,
+}
+
+impl Serve {
+    /// The defaults, with the facts that have none. `authority` and `own` are PEM.
+    pub fn new(data: PathBuf, plan: RunPlan, authority: String, own: Issued) -> Self {
+        let revoked = data.join("revoked");
+        let tuning = Tuning::default();
+        Self { data, plan, authority, own, revoked, tuning, fault: None, events: None, exit_when_done: true }
+    }
+}
+
+/// How serving ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ending {
+    /// The run is over.
+    Done,
+    /// The run gave up; serving it again tries again.
+    Failed {
+        /// The round.
+        round: u64,
+        /// Why.
+        why: String,
+    },
+    /// It was told to stop; serving it again continues.
+    Stopped,
+}
+
+/// Where the run stands when serving has ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcome {
+    /// How it ended.
+    pub ending: Ending,
+    /// Newest model version.
+    pub version: u64,
+    /// Its digest.
+    pub model: Digest,
+    /// Bytes read from and written to all sockets since this start.
+    pub socket: (u64, u64),
+}
+
+/// Why a run cannot be served, or no longer.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The store's.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A blob's.
+    #[error(transparent)]
+    Blob(#[from] BlobError),
+    /// The disk's.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// The records contradict each other.
+    #[error("the records of this run contradict each other: {0}")]
+    Records(#[from] EngineError),
+    /// The plan cannot be served from this folder, or its model cannot be used.
+    #[error("{0}")]
+    Plan(String),
+    /// The model cannot be computed again as recorded.
+    #[error("the model cannot be computed as recorded: {0}")]
+    Model(String),
+    /// Certificates, key or listener are not usable.
+    #[error("cannot serve: {0}")]
+    Transport(String),
+    /// A bug in this program.
+    #[error("internal failure: {0}")]
+    Internal(String),
+}
+
+impl ServeError {
+    pub(crate) fn panicked(error: tokio::task::JoinError) -> Self {
+        Self::Internal(error.to_string())
+    }
+}
+
+/// Requests that wait for the driver, at most; beyond that, calls wait.
+const QUEUE: usize = 256;
+
+/// Milliseconds since 1970.
+fn now() -> Millis {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_millis() as Millis)
+}
+
+/// Serves `options.plan` on `listener`: begins the run or continues it, until it is over or `shutdown` completes. Stops
+/// gracefully: accepts no more, ends the watch streams, gives running calls some time, and books the last bytes.
+///
+/// # Errors
+/// Whatever keeps the run from being served; clients are told to come back then, and nothing acknowledged is lost.
+pub async fn serve(
+    listener: TcpListener,
+    options: Serve,
+    shutdown: impl Future<Output = ()>,
+) -> Result<Outcome, ServeError> {
+    let Serve { data, plan, authority, own, revoked, tuning, fault, events, exit_when_done } = options;
+    let transport = |error: &dyn std::error::Error| ServeError::Transport(chain(error));
+    let listen = listener.local_addr().map_err(|e| transport(&e))?;
+    let started = {
+        let (data, plan) = (data.clone(), plan.clone());
+        tokio::task::spawn_blocking(move || start(&data, &plan, tuning, fault, now())).await
+    };
+    let Started { state, run, store, blobs, desk, history, layout } = started.map_err(ServeError::panicked)??;
+
+    let plan = Arc::new(plan);
+    let traffic = Arc::new(Traffic::new());
+    let state = Arc::new(state);
+    let (shown, seen) = watch::channel(Arc::clone(&state));
+    let (stopping, stop) = watch::channel(false);
+    let (commands, queue) = mpsc::channel(QUEUE);
+    let events = Events(events);
+    let service = Service {
+        plan: Arc::clone(&plan),
+        layout: Arc::clone(&layout),
+        state: seen.clone(),
+        stopping: stop.clone(),
+        commands: commands.clone(),
+        blobs,
+        traffic: Arc::clone(&traffic),
+        events: events.clone(),
+        clock: now,
+        revoked,
+        tuning,
+        limits: Limits::new(&layout, &tuning),
+    };
+    let driver = Driver {
+        plan: Arc::clone(&plan),
+        parameters: layout.len(),
+        state,
+        shown,
+        store: run,
+        desk,
+        traffic: Arc::clone(&traffic),
+        events,
+        clock: now,
+        present: Present::default(),
+        history,
+        wake: None,
+    };
+    let admin = Admin::bind(&data).map_err(|e| ServeError::Transport(format!("admin socket in {}: {e}", data.display())))?;
+    let sources = Sources { store, commands, run: plan.name.to_string(), listen: listen.to_string() };
+    let admin = tokio::spawn(admin.serve(sources));
+
+    let incoming = Incoming::new(listener, Arc::clone(traffic.total()));
+    let incoming = incoming.map(|accepted| accepted.inspect(|io| traffic.connected(io)));
+    let calls = server_builder(server_tls(&authority, &own)).map_err(|e| transport(&e))?.add_service(federation(service));
+    todo!()
+}

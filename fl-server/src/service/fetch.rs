@@ -1,0 +1,123 @@
+//! `Fetch`: the model, as the chain of steps after the version held or as one snapshot, whichever is fewer bytes.
+
+use std::fs::File;
+use std::io::Read;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use fl_proto::{FetchRequest, FramePart, MAX_CHAIN, ModelHeader, wire};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Status};
+use wire::model_chunk::Part;
+
+use super::peer::Peer;
+use super::{SMALL, Service, internal};
+use crate::driver::Command;
+use crate::engine::State;
+
+type Chunks = mpsc::Sender<Result<wire::ModelChunk, Status>>;
+
+/// Bytes of a frame in one message: small, since a slow client's message waits in memory.
+const PIECE: usize = 64 * 1024;
+
+pub(super) async fn fetch(
+    service: Arc<Service>,
+    request: Request<wire::FetchRequest>,
+) -> Result<ReceiverStream<Result<wire::ModelChunk, Status>>, Status> {
+    let peer = service.peer(&request)?;
+    let asked = FetchRequest::try_from(request.into_inner())?;
+    service.check_run(&asked.run)?;
+    let header = choose(&service, &asked).await?;
+    let (chunks, stream) = mpsc::channel(1);
+    tokio::spawn(async move {
+        if let Err(status) = send(&service, &peer, &header, &chunks).await {
+            let _ = chunks.try_send(Err(status));
+        }
+    });
+    Ok(ReceiverStream::new(stream))
+}
+
+/// The cheaper of chain and snapshot. A snapshot is made only of the current version.
+async fn choose(service: &Service, asked: &FetchRequest) -> Result<ModelHeader, Status> {
+    let state = service.state();
+    let version = state.version();
+    if asked.want > version {
+        let text = format!("version {} is wanted, the newest is {version}; watch the rounds again", asked.want);
+        return Err(Status::failed_precondition(text));
+    }
+    let steps = steps(&state, asked);
+    let cost = |parts: &[FramePart]| parts.iter().map(|part| part.len).sum::<u64>();
+    let whole = 4 * service.layout.len() as u64;
+    match steps {
+        Some(parts) if asked.want < version || cost(&parts) <= whole => Ok(ModelHeader::Steps(parts)),
+        None if asked.want < version => {
+            let text = format!("version {} is no longer the newest; watch the rounds again", asked.want);
+            Err(Status::failed_precondition(text))
+        }
+        steps => {
+            let snapshot = service.ask(|reply| Command::Snapshot { version, reply }).await?;
+            let Some(part) = snapshot else {
+                let text = format!("version {version} is no longer the newest; watch the rounds again");
+                return Err(Status::failed_precondition(text));
+            };
+            Ok(match steps {
+                Some(parts) if cost(&parts) <= part.len => ModelHeader::Steps(parts),
+                _ => ModelHeader::Snapshot(part),
+            })
+        }
+    }
+}
+
+/// The steps from the version held to the one wanted, if the client holds one from which a chain leads there.
+fn steps(state: &State, asked: &FetchRequest) -> Option<Vec<FramePart>> {
+    let held = asked.held.filter(|&held| held <= asked.want && asked.want - held <= MAX_CHAIN as u64)?;
+    let closed = state.rounds().get(held as usize..asked.want as usize)?;
+    Some(closed.iter().map(|c| FramePart { version: c.round, len: c.frame_len, digest: c.frame }).collect())
+}
+
+/// Sends the header and then the frames from their files, piece by piece, never a frame as a whole.
+async fn send(service: &Service, peer: &Peer, header: &ModelHeader, chunks: &Chunks) -> Result<(), Status> {
+    let bytes: u64 = header.frames().iter().map(|part| part.len).sum();
+    let downloads = &service.limits.downloads;
+    let _permit = if bytes > SMALL { Some(downloads.acquire().await.map_err(internal)?) } else { None };
+    let booked = if matches!(header, ModelHeader::Snapshot(_)) { &peer.frames.snapshot } else { &peer.frames.steps };
+    give(service, chunks, Part::Header(header.into())).await?;
+    for part in header.frames() {
+        send_frame(service, part, booked, chunks).await?;
+    }
+    Ok(())
+}
+
+async fn send_frame(service: &Service, part: &FramePart, booked: &AtomicU64, chunks: &Chunks) -> Result<(), Status> {
+    let path = service.blobs.path(&part.digest);
+    let mut file = File::open(&path).map_err(|e| internal(format!("{}: {e}", path.display())))?;
+    let mut left = part.len;
+    while left > 0 {
+        let want = left.min(PIECE as u64) as usize;
+        let read = move || {
+            let mut piece = vec![0; want];
+            file.read_exact(&mut piece).map(|()| (file, piece))
+        };
+        let (back, piece) = tokio::task::spawn_blocking(read)
+            .await
+            .map_err(internal)?
+            .map_err(|e| internal(format!("{} is shorter than recorded: {e}", path.display())))?;
+        file = back;
+        left -= want as u64;
+        booked.fetch_add(want as u64, Ordering::AcqRel);
+        give(service, chunks, Part::Data(Bytes::from(piece))).await?;
+    }
+    Ok(())
+}
+
+/// Hands one message to the connection; a client that does not read for too long is given up.
+async fn give(service: &Service, chunks: &Chunks, part: Part) -> Result<(), Status> {
+    let message = Ok(wire::ModelChunk { part: Some(part) });
+    match tokio::time::timeout(service.tuning.stall, chunks.send(message)).await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(_)) => Err(Status::cancelled("the client is gone")),
+        Err(_) => Err(Status::deadline_exceeded("the client has stopped reading; fetch again")),
+    }
+}

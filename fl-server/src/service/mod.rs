@@ -1,0 +1,157 @@
+//! The calls of `fl.v1.Federation`, one file each. They check what is said, move bytes, and ask the driver; they hold
+//! no state of the run and decide nothing.
+
+mod evaluate;
+mod fetch;
+mod join;
+mod offer;
+mod peer;
+mod submit;
+mod watch;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use fl_compress::Layout;
+use fl_proto::{MAX_MESSAGE, RunName, wire};
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status, Streaming};
+use wire::federation_server::{Federation, FederationServer};
+
+use crate::blobs::Blobs;
+use crate::config::Tuning;
+use crate::driver::{Clock, Command, Events};
+use crate::engine::State;
+use crate::plan::RunPlan;
+use crate::traffic::Traffic;
+use peer::Peer;
+
+/// What every call needs.
+#[derive(Debug)]
+pub(crate) struct Service {
+    pub(crate) plan: Arc<RunPlan>,
+    pub(crate) layout: Arc<Layout>,
+    /// The state of the run, as of the last durable record.
+    pub(crate) state: tokio::sync::watch::Receiver<Arc<State>>,
+    /// True when the server is about to stop.
+    pub(crate) stopping: tokio::sync::watch::Receiver<bool>,
+    pub(crate) commands: mpsc::Sender<Command>,
+    pub(crate) blobs: Blobs,
+    pub(crate) traffic: Arc<Traffic>,
+    pub(crate) events: Events,
+    pub(crate) clock: Clock,
+    pub(crate) revoked: PathBuf,
+    pub(crate) tuning: Tuning,
+    pub(crate) limits: Limits,
+}
+
+/// Bounds on what is in memory at once.
+#[derive(Debug)]
+pub(crate) struct Limits {
+    /// Largest frame taken.
+    max_frame: u64,
+    uploads: Semaphore,
+    downloads: Semaphore,
+    /// One permit for each frame being verified.
+    verifications: Semaphore,
+}
+
+/// A transfer up to this size does not wait for others: it is small enough to be held by all clients at once.
+const SMALL: u64 = 64 * 1024;
+
+impl Limits {
+    pub(crate) fn new(layout: &Layout, tuning: &Tuning) -> Self {
+        Self {
+            max_frame: fl_proto::max_frame(layout.len(), layout.tensors().len()),
+            uploads: Semaphore::new(tuning.transfers_at_once),
+            downloads: Semaphore::new(tuning.transfers_at_once),
+            verifications: Semaphore::new(tuning.verify_at_once),
+        }
+    }
+}
+
+/// The calls, with the limits of the protocol.
+pub(crate) fn federation(service: Service) -> FederationServer<Calls> {
+    FederationServer::new(Calls(Arc::new(service)))
+        .max_decoding_message_size(MAX_MESSAGE)
+        .max_encoding_message_size(MAX_MESSAGE)
+}
+
+impl Service {
+    /// The caller's name, if it is admitted.
+    fn peer<T>(&self, request: &Request<T>) -> Result<Peer, Status> {
+        peer::identify(request, &self.traffic, &self.revoked)
+    }
+
+    fn state(&self) -> Arc<State> {
+        Arc::clone(&self.state.borrow())
+    }
+
+    /// Refuses a message that is about another run.
+    fn check_run(&self, run: &RunName) -> Result<(), Status> {
+        if *run != self.plan.name {
+            let text = format!("this server runs `{}`, not `{run}`; join again", self.plan.name);
+            return Err(Status::failed_precondition(text));
+        }
+        Ok(())
+    }
+
+    /// Asks the driver and waits for its answer, which comes when it is durable.
+    async fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Result<T, Status> {
+        let (reply, answer) = oneshot::channel();
+        self.commands.send(command(reply)).await.map_err(|_| stopping())?;
+        answer.await.map_err(|_| stopping())
+    }
+}
+
+/// The client should come back.
+fn stopping() -> Status {
+    Status::unavailable("the server is stopping; come back")
+}
+
+/// Something on this side that the client can do nothing about.
+fn internal(error: impl std::fmt::Display) -> Status {
+    tracing::error!(%error, "call failed");
+    Status::unavailable("the server cannot answer just now; come back")
+}
+
+/// The service as the generated code wants it.
+#[derive(Debug, Clone)]
+pub(crate) struct Calls(Arc<Service>);
+
+#[tonic::async_trait]
+impl Federation for Calls {
+    type WatchStream = ReceiverStream<Result<wire::RoundState, Status>>;
+    type FetchStream = ReceiverStream<Result<wire::ModelChunk, Status>>;
+
+    async fn join(&self, request: Request<wire::JoinRequest>) -> Result<Response<wire::JoinReply>, Status> {
+        join::join(&self.0, request).map(Response::new)
+    }
+
+    async fn watch(&self, request: Request<wire::WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
+        watch::watch(Arc::clone(&self.0), request).map(Response::new)
+    }
+
+    async fn fetch(&self, request: Request<wire::FetchRequest>) -> Result<Response<Self::FetchStream>, Status> {
+        fetch::fetch(Arc::clone(&self.0), request).await.map(Response::new)
+    }
+
+    async fn offer(&self, request: Request<wire::UpdateHeader>) -> Result<Response<wire::UpdateReply>, Status> {
+        offer::offer(&self.0, request).map(|reply| Response::new(reply.into()))
+    }
+
+    async fn submit(
+        &self,
+        request: Request<Streaming<wire::UpdateChunk>>,
+    ) -> Result<Response<wire::UpdateReply>, Status> {
+        submit::submit(Arc::clone(&self.0), request).await.map(|reply| Response::new(reply.into()))
+    }
+
+    async fn evaluate(
+        &self,
+        request: Request<wire::EvaluationReport>,
+    ) -> Result<Response<wire::EvaluationReply>, Status> {
+        evaluate::evaluate(&self.0, request).await.map(Response::new)
+    }
+}

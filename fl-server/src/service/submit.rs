@@ -1,0 +1,167 @@
+//! `Submit`: an update arrives in chunks, is kept as far as it came, verified as a whole, and counted once.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use fl_compress::{Frame, FrameKind, Layout, Stages};
+use fl_proto::{ProtocolError, Refusal, UpdateHeader, UpdateReply, wire};
+use tonic::{Request, Status, Streaming};
+use wire::update_chunk::Part;
+
+use super::peer::Peer;
+use super::{SMALL, Service, internal, offer};
+use crate::blobs::{BlobError, Upload};
+use crate::driver::Command;
+use crate::engine::Accepted;
+use crate::event::Event;
+
+pub(super) async fn submit(
+    service: Arc<Service>,
+    request: Request<Streaming<wire::UpdateChunk>>,
+) -> Result<UpdateReply, Status> {
+    let peer = service.peer(&request)?;
+    // A task of its own: it goes on when the connection breaks, so that what arrived is kept.
+    let receive = receive(service, peer, request.into_inner());
+    tokio::spawn(receive).await.map_err(internal)?
+}
+
+async fn receive(
+    service: Arc<Service>,
+    peer: Peer,
+    mut stream: Streaming<wire::UpdateChunk>,
+) -> Result<UpdateReply, Status> {
+    let header = match next(&service, &mut stream).await? {
+        Some(Part::Header(header)) => UpdateHeader::try_from(header)?,
+        _ => return Err(ProtocolError::Missing("header").into()),
+    };
+    if let Some(reply) = offer::settled(&service, &peer.client, &header.id, header.len) {
+        return Ok(reply);
+    }
+    let uploads = &service.limits.uploads;
+    let _permit = if header.len > SMALL { Some(uploads.acquire().await.map_err(internal)?) } else { None };
+    let upload = {
+        let (service, client, id, len) = (Arc::clone(&service), peer.client.clone(), header.id.clone(), header.len);
+        let max = service.limits.max_frame;
+        blocking(move || service.blobs.upload(&client, id.round, id.digest, len, max)).await?.map_err(failed)?
+    };
+    if upload.received() != header.offset {
+        return Ok(UpdateReply::Wanted { offset: upload.received() });
+    }
+    let upload = fill(&service, &peer, &header, upload, &mut stream).await?;
+    if !upload.is_complete() {
+        return Ok(offer::standing(&service, &peer.client, &header.id, header.len));
+    }
+    settle(&service, &peer, header, upload).await
+}
+
+/// Appends what the stream brings, until the frame is whole or the stream ends. What arrived is kept either way.
+async fn fill(
+    service: &Service,
+    peer: &Peer,
+    header: &UpdateHeader,
+    mut upload: Upload,
+    stream: &mut Streaming<wire::UpdateChunk>,
+) -> Result<Upload, Status> {
+    while !upload.is_complete() {
+        let data = match next(service, stream).await? {
+            None => break,
+            Some(Part::Data(data)) => data,
+            Some(Part::Header(_)) => return Err(ProtocolError::invalid("header", "it was already sent").into()),
+        };
+        if data.len() as u64 > header.len - upload.received() {
+            return Err(ProtocolError::invalid("data", "more than `len` bytes").into());
+        }
+        upload = blocking(move || upload.append(&data).map(|()| upload)).await?.map_err(failed)?;
+        service.events.hint(|| Event::UpdateReceiving {
+            client: peer.client.clone(),
+            bytes: upload.received(),
+            total: header.len,
+        });
+    }
+    Ok(upload)
+}
+
+/// Verifies the whole frame, makes it durable, and has it counted. Bytes are booked here, once for each frame.
+async fn settle(
+    service: &Arc<Service>,
+    peer: &Peer,
+    header: UpdateHeader,
+    upload: Upload,
+) -> Result<UpdateReply, Status> {
+    let round = header.id.round;
+    let verified = {
+        let _permit = service.limits.verifications.acquire().await.map_err(internal)?;
+        let layout = Arc::clone(&service.layout);
+        blocking(move || keep(upload, &layout, round)).await?.map_err(failed)?
+    };
+    let reply = match verified {
+        Err(why) => UpdateReply::Refused { why: Refusal::Invalid, message: format!("the frame is not usable: {why}") },
+        Ok(()) => {
+            let update = Accepted {
+                digest: header.id.digest,
+                len: header.len,
+                examples: header.examples,
+                loss: header.loss,
+                train_ms: header.train_ms,
+                encode_ms: header.encode_ms,
+                stages: Stages { fp32: 4 * service.layout.len() as u64, ..header.stages },
+                at: (service.clock)(),
+            };
+            let client = peer.client.clone();
+            service.ask(|reply| Command::Update { client, round, update, reply }).await?
+        }
+    };
+    let booked = if reply == UpdateReply::Accepted { &peer.frames.update } else { &peer.frames.waste };
+    booked.fetch_add(header.len, Ordering::AcqRel);
+    if let UpdateReply::Refused { why, message } = &reply {
+        tracing::warn!(client = %peer.client, round, ?why, message, "update refused");
+    }
+    Ok(reply)
+}
+
+/// Makes a good upload a blob; drops a bad one and says what is wrong with it.
+fn keep(mut upload: Upload, layout: &Layout, round: u64) -> Result<Result<(), String>, BlobError> {
+    let bytes = match upload.bytes() {
+        Err(BlobError::Damaged { found, .. }) => return Ok(Err(format!("its digest is {found}, not what was said"))),
+        bytes => bytes?,
+    };
+    if let Err(why) = verify(&bytes, layout, round) {
+        upload.discard()?;
+        return Ok(Err(why));
+    }
+    drop(bytes);
+    upload.finish()?;
+    Ok(Ok(()))
+}
+
+/// Whether the frame is an update of this model for this round, and wholly decodable to finite values.
+fn verify(bytes: &[u8], layout: &Layout, round: u64) -> Result<(), String> {
+    let frame = Frame::parse(bytes, layout).map_err(|e| e.to_string())?;
+    let header = frame.header();
+    if header.kind != FrameKind::Update {
+        return Err(format!("it is a {:?}, not an update", header.kind));
+    }
+    if header.round != round {
+        return Err(format!("it answers round {}, not {round}", header.round));
+    }
+    frame.verify().map_err(|e| e.to_string())
+}
+
+/// The next part of the stream; silence for too long ends it.
+async fn next(service: &Service, stream: &mut Streaming<wire::UpdateChunk>) -> Result<Option<Part>, Status> {
+    let message = tokio::time::timeout(service.tuning.stall, stream.message()).await;
+    let message = message.map_err(|_| Status::deadline_exceeded("nothing came for too long; resume the upload"))??;
+    message.map(|chunk| chunk.part.ok_or_else(|| ProtocolError::Missing("part").into())).transpose()
+}
+
+/// What became of an upload that could not go on.
+fn failed(error: BlobError) -> Status {
+    match error {
+        BlobError::Superseded => Status::aborted("a later upload of this client took over"),
+        error => internal(error),
+    }
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Status> {
+    tokio::task::spawn_blocking(work).await.map_err(internal)
+}

@@ -1,0 +1,359 @@
+//! The records, ledger rows and small tables of the runs: the only file that knows the database.
+//!
+//! What a call has written is durable when it returns. Values are small; bytes of models are blobs. Keys are a letter
+//! for the table, the run's number and a sequence number, big-endian so that their order is the order of writing.
+//! Every value but the version carries its own version byte and CRC-32C.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use fl_compress::Digest;
+use fl_proto::RunName;
+
+use crate::disk::{Disk, DiskError};
+use crate::record::{Record, RecordError};
+
+/// Version of the tables: another major is refused, an older minor is read.
+const MAJOR: u8 = 1;
+const MINOR: u8 = 0;
+/// Memory that the database may use for what it has read.
+const CACHE: u64 = 4 << 20;
+
+const VERSION_KEY: &[u8] = b"v";
+const RUN: u8 = b'n';
+const RECORD: u8 = b'r';
+const ROW: u8 = b'l';
+const META: u8 = b'm';
+
+/// The store cannot do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Another process has it open.
+    #[error("{} is open in another process; while the server runs, ask it over its admin socket", .0.display())]
+    Busy(PathBuf),
+    /// A newer program wrote it.
+    #[error("{} has format {theirs}; this program reads {MAJOR}.{MINOR}: update it", path.display())]
+    Newer {
+        /// The folder.
+        path: PathBuf,
+        /// The format found, `major.minor`.
+        theirs: String,
+    },
+    /// The disk's.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// The database's.
+    #[error("the store at {}: {why}", path.display())]
+    Broken {
+        /// The folder.
+        path: PathBuf,
+        /// What it said.
+        why: String,
+    },
+    /// A value is not what was written.
+    #[error("{table} {number} of run {run}: {why}")]
+    Value {
+        /// `record`, `ledger row` or `entry`.
+        table: &'static str,
+        /// Its number, from 0, or its name.
+        number: String,
+        /// The run.
+        run: RunName,
+        /// What is wrong, and at which byte.
+        why: RecordError,
+    },
+    /// A record is missing between others.
+    #[error("record {number} of run {run} is missing")]
+    Gap {
+        /// The number that should come next.
+        number: u64,
+        /// The run.
+        run: RunName,
+    },
+    /// An earlier write failed: what is durable is unknown until the store is opened again.
+    #[error("the store at {} stopped after a failed write; start the server again", .0.display())]
+    Stopped(PathBuf),
+}
+
+/// The store of a data folder; clones share it.
+#[derive(Debug, Clone)]
+pub struct Store {
+    db: sled::Db,
+    path: PathBuf,
+    disk: Disk,
+    stopped: Arc<AtomicBool>,
+}
+
+impl Store {
+    /// Opens the store below `dir`, creating it if need be.
+    ///
+    /// # Errors
+    /// `Busy`, `Newer`, `Broken`; the disk's.
+    pub fn open(dir: &Path, disk: Disk) -> Result<Self, StoreError> {
+        let path = dir.join("store");
+        disk.create_dir(&path)?;
+        disk.point("open", &path)?;
+        let config = sled::Config::new().path(&path).cache_capacity(CACHE).flush_every_ms(None);
+        let db = config.open().map_err(|error| match &error {
+            sled::Error::Io(io) if io.to_string().contains("lock") => StoreError::Busy(path.clone()),
+            _ => broken(&path, &error),
+        })?;
+        let store = Self { db, path, disk, stopped: Arc::new(AtomicBool::new(false)) };
+        match store.read(VERSION_KEY)?.as_deref() {
+            Some([MAJOR, minor]) if *minor <= MINOR => {}
+            Some(bytes) => {
+                let theirs = bytes.iter().map(u8::to_string).collect::<Vec<_>>().join(".");
+                return Err(StoreError::Newer { path: store.path, theirs });
+            }
+            None => {
+                let mut batch = sled::Batch::default();
+                batch.insert(VERSION_KEY, &[MAJOR, MINOR]);
+                store.write(batch)?;
+            }
+        }
+        Ok(store)
+    }
+
+    /// The runs, by name.
+    ///
+    /// # Errors
+    /// `Broken`.
+    pub fn runs(&self) -> Result<Vec<RunName>, StoreError> {
+        let mut runs = Vec::new();
+        for entry in self.db.scan_prefix([RUN]) {
+            let (key, _) = entry.map_err(|e| broken(&self.path, &e))?;
+            let name = key.get(1..).and_then(|name| std::str::from_utf8(name).ok()).and_then(|name| name.parse().ok());
+            runs.push(name.ok_or_else(|| self.strange("a run has a strange name"))?);
+        }
+        Ok(runs)
+    }
+
+    /// One run, created if there is none of this name.
+    ///
+    /// # Errors
+    /// `Broken`; the disk's.
+    pub fn run(&self, name: &RunName) -> Result<RunStore, StoreError> {
+        let key = [&[RUN], name.as_str().as_bytes()].concat();
+        let id = match self.read(&key)? {
+            Some(bytes) => {
+                let bytes = <[u8; 4]>::try_from(&bytes[..]).map_err(|_| self.strange("a run has a strange number"))?;
+                u32::from_be_bytes(bytes)
+            }
+            None => {
+                let id = self.runs()?.len() as u32;
+                let mut batch = sled::Batch::default();
+                batch.insert(key, &id.to_be_bytes());
+                self.write(batch)?;
+                id
+            }
+        };
+        let next = |table| -> Result<Arc<AtomicU64>, StoreError> {
+            let last = self.db.scan_prefix(prefix(table, id)).next_back().transpose();
+            let last = last.map_err(|e| broken(&self.path, &e))?.map(|(key, _)| key);
+            let next = last.map_or(0, |key| sequence(&key).map_or(u64::MAX, |n| n.saturating_add(1)));
+            Ok(Arc::new(AtomicU64::new(next)))
+        };
+        let (records, rows) = (next(RECORD)?, next(ROW)?);
+        Ok(RunStore { store: self.clone(), name: name.clone(), id, records, rows })
+    }
+
+    fn read(&self, key: &[u8]) -> Result<Option<sled::IVec>, StoreError> {
+        self.db.get(key).map_err(|e| broken(&self.path, &e))
+    }
+
+    /// Writes all or nothing, durable on return.
+    fn write(&self, batch: sled::Batch) -> Result<(), StoreError> {
+        if self.stopped.load(Ordering::Relaxed) {
+            return Err(StoreError::Stopped(self.path.clone()));
+        }
+        let written = self.disk.point("write", &self.path).map_err(StoreError::from).and_then(|()| {
+            self.db.apply_batch(batch).map_err(|e| broken(&self.path, &e))?;
+            self.disk.point("fsync", &self.path)?;
+            self.db.flush().map_err(|e| broken(&self.path, &e))?;
+            Ok(self.disk.point("reply from", &self.path)?)
+        });
+        self.stopped.store(written.is_err(), Ordering::Relaxed);
+        written
+    }
+
+    fn strange(&self, why: &str) -> StoreError {
+        StoreError::Broken { path: self.path.clone(), why: why.to_owned() }
+    }
+}
+
+/// One run in the store; clones share it. Written by one caller at a time.
+#[derive(Debug, Clone)]
+pub struct RunStore {
+    store: Store,
+    name: RunName,
+    id: u32,
+    records: Arc<AtomicU64>,
+    rows: Arc<AtomicU64>,
+}
+
+impl RunStore {
+    /// The run.
+    pub fn name(&self) -> &RunName {
+        &self.name
+    }
+
+    /// Number of records.
+    pub fn len(&self) -> u64 {
+        self.records.load(Ordering::Relaxed)
+    }
+
+    /// Whether there is no record.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Appends records and ledger rows, all or none, with one flush; durable when it returns. Blocks.
+    ///
+    /// # Errors
+    /// `Stopped`, `Broken`; the disk's. After one of them every further write is refused with `Stopped`.
+    pub fn append(&self, records: &[Record], rows: &[Vec<u8>]) -> Result<(), StoreError> {
+        if records.is_empty() && rows.is_empty() {
+            return Ok(());
+        }
+        let mut batch = sled::Batch::default();
+        let (first, first_row) = (self.records.load(Ordering::Relaxed), self.rows.load(Ordering::Relaxed));
+        for (seq, record) in (first..).zip(records) {
+            batch.insert(self.key(RECORD, seq), record.to_bytes());
+        }
+        for (seq, row) in (first_row..).zip(rows) {
+            batch.insert(self.key(ROW, seq), seal(row));
+        }
+        self.store.write(batch)?;
+        self.records.store(first + records.len() as u64, Ordering::Relaxed);
+        self.rows.store(first_row + rows.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The records, in the order in which they were appended.
+    ///
+    /// # Errors
+    /// Each item: `Value` with number and byte, `Gap`, `Broken`.
+    pub fn records(&self) -> impl Iterator<Item = Result<Record, StoreError>> {
+        let run = self.clone();
+        self.values(RECORD).map(move |value| {
+            let (number, value) = value?;
+            Record::from_bytes(&value).map_err(|why| run.value("record", number.to_string(), why))
+        })
+    }
+
+    /// The ledger rows, in the order in which they were appended.
+    ///
+    /// # Errors
+    /// As [`RunStore::records`].
+    pub fn rows(&self) -> impl Iterator<Item = Result<Vec<u8>, StoreError>> {
+        let run = self.clone();
+        self.values(ROW).map(move |value| {
+            let (number, value) = value?;
+            unseal(&value).map_err(|why| run.value("ledger row", number.to_string(), why))
+        })
+    }
+
+    /// A small named value: the plan's text, the layout, the last checkpoint.
+    ///
+    /// # Errors
+    /// `Value`, `Broken`.
+    pub fn meta(&self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        let value = self.store.read(&self.meta_key(key))?;
+        let value = value.map(|value| unseal(&value)).transpose();
+        value.map_err(|why| self.value("entry", key.to_owned(), why))
+    }
+
+    /// Sets a small named value; durable when it returns. Blocks.
+    ///
+    /// # Errors
+    /// As [`RunStore::append`].
+    pub fn set_meta(&self, key: &str, value: &[u8]) -> Result<(), StoreError> {
+        let mut batch = sled::Batch::default();
+        batch.insert(self.meta_key(key), seal(value));
+        self.store.write(batch)
+    }
+
+    /// The last checkpoint of the global model: its version and the digest of its blob.
+    ///
+    /// # Errors
+    /// `Value`, `Broken`.
+    pub fn checkpoint(&self) -> Result<Option<(u64, Digest)>, StoreError> {
+        let Some(value) = self.meta("checkpoint")? else { return Ok(None) };
+        let parts = value.split_first_chunk::<8>().and_then(|(version, rest)| Some((version, rest.try_into().ok()?)));
+        let why = RecordError::Truncated { what: "checkpoint", offset: value.len() };
+        let (version, digest) = parts.ok_or_else(|| self.value("entry", "checkpoint".to_owned(), why))?;
+        Ok(Some((u64::from_le_bytes(*version), Digest(digest))))
+    }
+
+    /// Names the last checkpoint, whose blob is durable already; durable when it returns. Blocks.
+    ///
+    /// # Errors
+    /// As [`RunStore::append`].
+    pub fn set_checkpoint(&self, version: u64, blob: &Digest) -> Result<(), StoreError> {
+        self.set_meta("checkpoint", &[&version.to_le_bytes()[..], &blob.0].concat())
+    }
+
+    /// The values of a table with their numbers, which must be 0, 1, 2, ..
+    fn values(&self, table: u8) -> impl Iterator<Item = Result<(u64, sled::IVec), StoreError>> + use<> {
+        let run = self.clone();
+        self.store.db.scan_prefix(prefix(table, self.id)).zip(0..).map(move |(entry, number)| {
+            let (key, value) = entry.map_err(|e| broken(&run.store.path, &e))?;
+            if sequence(&key) != Some(number) {
+                return Err(StoreError::Gap { number, run: run.name.clone() });
+            }
+            Ok((number, value))
+        })
+    }
+
+    fn key(&self, table: u8, seq: u64) -> Vec<u8> {
+        [&prefix(table, self.id)[..], &seq.to_be_bytes()].concat()
+    }
+
+    fn meta_key(&self, key: &str) -> Vec<u8> {
+        [&prefix(META, self.id)[..], key.as_bytes()].concat()
+    }
+
+    fn value(&self, table: &'static str, number: String, why: RecordError) -> StoreError {
+        StoreError::Value { table, number, run: self.name.clone(), why }
+    }
+}
+
+fn prefix(table: u8, run: u32) -> [u8; 5] {
+    let [a, b, c, d] = run.to_be_bytes();
+    [table, a, b, c, d]
+}
+
+fn sequence(key: &[u8]) -> Option<u64> {
+    key.get(5..)?.try_into().ok().map(u64::from_be_bytes)
+}
+
+/// Version byte, bytes, CRC-32C of both.
+fn seal(bytes: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(bytes.len() + 5);
+    out.push(1);
+    out.extend_from_slice(bytes);
+    let crc = crc32c::crc32c(&out);
+    out.extend_from_slice(&crc.to_le_bytes());
+    out
+}
+
+fn unseal(bytes: &[u8]) -> Result<Vec<u8>, RecordError> {
+    let short = RecordError::Truncated { what: "checksum", offset: bytes.len() };
+    let (body, crc) = bytes.split_last_chunk::<4>().ok_or(short)?;
+    if crc32c::crc32c(body) != u32::from_le_bytes(*crc) {
+        return Err(RecordError::Corrupt { what: "checksum", offset: body.len() });
+    }
+    match body.split_first() {
+        Some((1, rest)) => Ok(rest.to_vec()),
+        Some((&theirs, _)) => Err(RecordError::Newer { theirs }),
+        None => Err(RecordError::Truncated { what: "version", offset: 0 }),
+    }
+}
+
+fn broken(path: &Path, error: &sled::Error) -> StoreError {
+    match error {
+        sled::Error::Io(io) => DiskError::new("write", path, io).into(),
+        other => StoreError::Broken { path: path.to_owned(), why: other.to_string() },
+    }
+}

@@ -1,0 +1,366 @@
+//! A federation on loopback: a real server, and clients driven by hand, call by call.
+#![allow(dead_code)]
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use fl_compress::{Digest, Encoder, Frame, FrameHeader, FrameKind, Layout, Spec};
+use fl_proto::wire::federation_client::FederationClient;
+use fl_proto::{
+    Authority, Dial, EvaluationReport, FetchRequest, Issued, JoinRequest, Joined, Meter, ModelHeader, Phase,
+    RoundState, UpdateHeader, UpdateId, UpdateReply, client_tls, dial, wire,
+};
+use fl_server::{Event, Outcome, RunPlan, Serve, ServeError, Tuning};
+use tempfile::TempDir;
+use time::{Duration, OffsetDateTime};
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+use tonic::transport::Channel;
+use tonic::{Status, Streaming};
+
+pub const NAMES: [&str; 3] = ["anna", "berta", "carl"];
+
+/// Folder, certificates and model of one federation.
+pub struct Fed {
+    pub dir: TempDir,
+    pub authority: Authority,
+    pub root: Issued,
+    pub server: Issued,
+    pub layout: Arc<Layout>,
+}
+
+/// Rounds, clients and compression of a test's run.
+#[derive(Clone)]
+pub struct Run {
+    pub rounds: u64,
+    pub clients: usize,
+    pub evaluate: bool,
+    pub compression: &'static str,
+}
+
+pub const EXACT: &str = "";
+pub const SPARSE: &str = r#"
+[compression.uplink]
+memory  = "error-feedback"
+default = { reduce = { top_k = 0.05 }, quantize = { uniform = 4 }, code = "rans" }
+[compression.downlink]
+memory  = "error-feedback"
+default = { reduce = { top_k = 0.05 }, quantize = { uniform = 4 }, code = "rans" }
+"#;
+
+impl Default for Run {
+    fn default() -> Self {
+        Self { rounds: 2, clients: 3, evaluate: false, compression: EXACT }
+    }
+}
+
+impl Fed {
+    pub fn new() -> Self {
+        Self::with_layout(Layout::new([("a.weight", vec![40, 25]), ("b.bias", vec![10])]).unwrap())
+    }
+
+    pub fn with_layout(layout: Layout) -> Self {
+        let dir = TempDir::new().unwrap();
+        let now = OffsetDateTime::now_utc();
+        let (authority, root) = Authority::create("test", now, Duration::days(10)).unwrap();
+        let server = authority.issue_server(now, Duration::days(10)).unwrap();
+        write_model(&dir.path().join("init.safetensors"), &layout);
+        Self { dir, authority, root, server, layout: Arc::new(layout) }
+    }
+
+    pub fn data(&self) -> PathBuf {
+        self.dir.path().join("data")
+    }
+
+    pub fn toml(&self, run: &Run) -> String {
+        let Run { rounds, clients, evaluate, compression } = run;
+        format!(
+            "name = \"test\"\ntask = \"toy\"\nrounds = {rounds}\nseed = 7\nmodel = \"init.safetensors\"\n\
+             evaluate = {evaluate}\n[cohort]\nmin = {clients}\ntarget = {clients}\ngrace = \"10s\"\n\
+             deadline = \"5min\"\n{compression}"
+        )
+    }
+
+    pub fn plan(&self, run: &Run) -> RunPlan {
+        RunPlan::from_toml(&self.toml(run), self.dir.path()).unwrap()
+    }
+
+    pub fn options(&self, run: &Run) -> Serve {
+        let mut serve = Serve::new(self.data(), self.plan(run), self.root.certificate.clone(), self.server.clone());
+        serve.revoked = self.dir.path().join("revoked");
+        serve
+    }
+
+    pub async fn start(&self, run: &Run) -> Server {
+        Server::start(self.options(run)).await
+    }
+
+    pub fn issue(&self, name: &str) -> Issued {
+        let now = OffsetDateTime::now_utc();
+        self.authority.issue_client(&name.parse().unwrap(), now, Duration::days(1)).unwrap()
+    }
+
+    pub async fn client(&self, name: &str, server: &Server) -> Hand {
+        let hand = Hand::dial(server, &self.root.certificate, &self.issue(name)).await.unwrap();
+        hand.joined(name).await
+    }
+
+    pub async fn clients(&self, server: &Server) -> Vec<Hand> {
+        let mut hands = Vec::new();
+        for name in NAMES {
+            hands.push(self.client(name, server).await);
+        }
+        hands
+    }
+}
+
+/// First weights that differ from each other.
+pub fn write_model(path: &Path, layout: &Layout) {
+    let values: Vec<f32> = (0..layout.len()).map(|i| (i as f32 * 0.37).sin()).collect();
+    let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+    let views = layout.tensors().iter().map(|t| {
+        let data = &bytes[4 * t.offset..4 * (t.offset + t.len)];
+        (t.name.clone(), safetensors::tensor::TensorView::new(safetensors::Dtype::F32, t.shape.clone(), data).unwrap())
+    });
+    std::fs::write(path, safetensors::serialize(views, None).unwrap()).unwrap();
+}
+
+/// A server that runs until it is told to stop.
+pub struct Server {
+    pub address: String,
+    pub events: mpsc::Receiver<Event>,
+    stop: Option<oneshot::Sender<()>>,
+    task: JoinHandle<Result<Outcome, ServeError>>,
+}
+
+impl Server {
+    pub async fn start(mut options: Serve) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let (sender, events) = mpsc::channel(100_000);
+        options.events = Some(sender);
+        let (stop, stopped) = oneshot::channel::<()>();
+        let task = tokio::spawn(fl_server::serve(listener, options, async {
+            let _ = stopped.await;
+        }));
+        Self { address, events, stop: Some(stop), task }
+    }
+
+    pub async fn stop(mut self) -> Outcome {
+        drop(self.stop.take());
+        self.end().await
+    }
+
+    /// Waits for the server to end by itself.
+    pub async fn end(self) -> Outcome {
+        self.result().await.unwrap()
+    }
+
+    pub async fn result(self) -> Result<Outcome, ServeError> {
+        let _stop = self.stop;
+        self.task.await.unwrap()
+    }
+}
+
+/// A client, call by call.
+pub struct Hand {
+    pub name: String,
+    pub calls: FederationClient<Channel>,
+    pub meter: Arc<Meter>,
+    pub run: Option<Joined>,
+    pub model: Vec<f32>,
+    pub version: Option<u64>,
+    pub encoder: Option<Encoder>,
+}
+
+impl Hand {
+    pub async fn dial(server: &Server, authority: &str, own: &Issued) -> Result<Self, tonic::transport::Error> {
+        let meter = Arc::new(Meter::default());
+        let tls = client_tls(authority, own);
+        let channel = dial(Dial { address: server.address.clone(), tls, meter: Arc::clone(&meter) }).await?;
+        let calls = FederationClient::new(channel);
+        Ok(Self { name: String::new(), calls, meter, run: None, model: Vec::new(), version: None, encoder: None })
+    }
+
+    pub async fn join(&mut self, pending: Option<UpdateId>) -> Result<Joined, Status> {
+        let request = wire::JoinRequest::from(JoinRequest { tasks: vec!["toy".into()], pending });
+        let reply = self.calls.join(request).await?.into_inner();
+        Ok(Joined::try_from(reply).unwrap())
+    }
+
+    pub async fn joined(mut self, name: &str) -> Self {
+        let run = self.join(None).await.unwrap();
+        assert_eq!(run.client.as_str(), name);
+        self.name = name.to_owned();
+        self.encoder = Some(Encoder::new(Arc::new(run.layout.clone()), &run.uplink).unwrap());
+        self.run = Some(run);
+        self
+    }
+
+    pub async fn watch(&mut self) -> Streaming<wire::RoundState> {
+        self.calls.watch(wire::WatchRequest { run: "test".into() }).await.unwrap().into_inner()
+    }
+
+    /// The header and the frames, one after another.
+    pub async fn fetch(&mut self, held: Option<u64>, want: u64) -> Result<(ModelHeader, Vec<Vec<u8>>), Status> {
+        let request = FetchRequest { run: "test".parse().unwrap(), held, want };
+        let mut stream = self.calls.fetch(wire::FetchRequest::from(request)).await?.into_inner();
+        let mut header = None;
+        let mut bytes = Vec::new();
+        while let Some(chunk) = stream.message().await? {
+            match chunk.part.unwrap() {
+                wire::model_chunk::Part::Header(part) => header = Some(ModelHeader::try_from(part).unwrap()),
+                wire::model_chunk::Part::Data(data) => bytes.extend_from_slice(&data),
+            }
+        }
+        let header = header.unwrap();
+        let mut frames = Vec::new();
+        for part in header.frames() {
+            let rest = bytes.split_off(part.len as usize);
+            assert_eq!(Digest::of(&bytes), part.digest);
+            frames.push(std::mem::replace(&mut bytes, rest));
+        }
+        assert!(bytes.is_empty());
+        Ok((header, frames))
+    }
+
+    /// Brings the model up to `want`; returns the digest that it has then.
+    pub async fn update_model(&mut self, want: u64) -> Digest {
+        let (header, frames) = self.fetch(self.version, want).await.unwrap();
+        let layout = &self.run.as_ref().unwrap().layout;
+        if matches!(header, ModelHeader::Snapshot(_)) || self.model.is_empty() {
+            self.model = vec![0.0; layout.len()];
+        }
+        for frame in &frames {
+            Frame::parse(frame, layout).unwrap().accumulate(1.0, &mut self.model).unwrap();
+        }
+        self.version = Some(want);
+        Digest::of_f32(&self.model)
+    }
+
+    /// A delta that depends on client and round, encoded.
+    pub fn encode(&mut self, round: u64) -> Vec<u8> {
+        let salt = self.name.bytes().map(u64::from).sum::<u64>() + 31 * round;
+        let n = self.run.as_ref().unwrap().layout.len();
+        let mut delta: Vec<f32> = (0..n).map(|i| ((i as u64 * 7 + salt) as f32 * 0.61).cos() * 0.1).collect();
+        let header = FrameHeader { kind: FrameKind::Update, round, seed: salt };
+        let encoder = self.encoder.as_mut().unwrap();
+        let pending = encoder.encode(&mut delta, header).unwrap();
+        encoder.settle(&pending, fl_compress::Verdict::Accepted).unwrap();
+        pending.frame
+    }
+
+    pub fn header(&self, round: u64, frame: &[u8]) -> UpdateHeader {
+        UpdateHeader {
+            id: UpdateId { run: "test".parse().unwrap(), round, digest: Digest::of(frame) },
+            len: frame.len() as u64,
+            offset: 0,
+            examples: 10 + self.name.len() as u64,
+            loss: 0.5,
+            train_ms: 3,
+            encode_ms: 1,
+            stages: Default::default(),
+        }
+    }
+
+    pub async fn offer(&mut self, header: &UpdateHeader) -> UpdateReply {
+        self.calls.offer(wire::UpdateHeader::from(header)).await.unwrap().into_inner().try_into().unwrap()
+    }
+
+    pub async fn submit(&mut self, header: &UpdateHeader, bytes: &[u8]) -> Result<UpdateReply, Status> {
+        let mut parts = vec![header_chunk(header)];
+        parts.extend(bytes.chunks(fl_proto::CHUNK).map(data_chunk));
+        self.submit_parts(parts).await
+    }
+
+    pub async fn submit_parts(&mut self, parts: Vec<wire::UpdateChunk>) -> Result<UpdateReply, Status> {
+        let reply = self.calls.submit(tokio_stream::iter(parts)).await?.into_inner();
+        Ok(UpdateReply::try_from(reply).unwrap())
+    }
+
+    /// Encodes and sends the update of one round.
+    pub async fn send(&mut self, round: u64) -> UpdateReply {
+        let frame = self.encode(round);
+        let header = self.header(round, &frame);
+        self.submit(&header, &frame).await.unwrap()
+    }
+
+    pub async fn evaluate(&mut self, version: u64) -> bool {
+        let report =
+            EvaluationReport { run: "test".parse().unwrap(), version, examples: 20, loss: 0.25, correct: 15 };
+        self.calls.evaluate(wire::EvaluationReport::from(report)).await.unwrap().into_inner().counted
+    }
+
+    /// Takes part until the run is over, as a client would; returns the final model's digest.
+    pub async fn take_part(&mut self) -> Digest {
+        let mut watch = self.watch().await;
+        while let Some(state) = watch.message().await.unwrap() {
+            let state = RoundState::try_from(state).unwrap();
+            if matches!(state.phase, Phase::Waiting | Phase::Closing) {
+                continue;
+            }
+            if self.version != Some(state.version) && self.update_model(state.version).await != state.model {
+                panic!("{} has another model of version {}", self.name, state.version);
+            }
+            if state.evaluate {
+                assert!(self.evaluate(state.version).await);
+            }
+            if state.phase == Phase::Training && state.selected && state.accepted.is_none() {
+                assert_eq!(self.send(state.round).await, UpdateReply::Accepted);
+            }
+            if state.phase == Phase::Done {
+                break;
+            }
+        }
+        Digest::of_f32(&self.model)
+    }
+
+    /// Reads the stream until a state satisfies `wanted`.
+    pub async fn until(watch: &mut Streaming<wire::RoundState>, wanted: impl Fn(&RoundState) -> bool) -> RoundState {
+        loop {
+            let state = watch.message().await.unwrap().expect("the stream went on");
+            let state = RoundState::try_from(state).unwrap();
+            if wanted(&state) {
+                return state;
+            }
+        }
+    }
+}
+
+pub fn header_chunk(header: &UpdateHeader) -> wire::UpdateChunk {
+    wire::UpdateChunk { part: Some(wire::update_chunk::Part::Header(header.into())) }
+}
+
+pub fn data_chunk(data: &[u8]) -> wire::UpdateChunk {
+    wire::UpdateChunk { part: Some(wire::update_chunk::Part::Data(data.to_vec().into())) }
+}
+
+/// Runs all clients to the end of the run; returns their final digests.
+pub async fn all_take_part(hands: &mut [Hand]) -> Vec<Digest> {
+    let mut tasks = Vec::new();
+    for hand in hands.iter_mut() {
+        tasks.push(hand.take_part());
+    }
+    join_all(tasks).await
+}
+
+/// Polls all futures on this task until each is done.
+pub async fn join_all<T>(futures: Vec<impl Future<Output = T>>) -> Vec<T> {
+    let mut futures: Vec<_> = futures.into_iter().map(Box::pin).collect();
+    let mut results: Vec<Option<T>> = futures.iter().map(|_| None).collect();
+    std::future::poll_fn(move |cx| {
+        for (future, result) in futures.iter_mut().zip(&mut results) {
+            if result.is_none() {
+                if let std::task::Poll::Ready(value) = future.as_mut().poll(cx) {
+                    *result = Some(value);
+                }
+            }
+        }
+        if results.iter().all(Option::is_some) {
+            return std::task::Poll::Ready(results.iter_mut().filter_map(Option::take).collect());
+        }
+        std::task::Poll::Pending
+    })
+    .await
+}

@@ -1,0 +1,199 @@
+//! The demo: a federation that a newcomer can watch.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use fl_client::data::{Builtin, DataSource, Shard, Split};
+use fl_server::Event;
+
+use crate::display::Display;
+use crate::federation::{self, News, Setup};
+use crate::score::{self, Score};
+use crate::workload::{TASK, Workload};
+
+/// How the demo's updates travel in both directions, unless told otherwise.
+const COMPRESSED: &str = "\
+[compression.uplink]
+memory  = \"error-feedback\"
+default = { reduce = { top_k = 0.05 }, quantize = { uniform = 4 }, code = \"rans\" }
+[[compression.uplink.rules]]
+when = { max_len = 1024 }
+use  = { reduce = \"keep\", quantize = \"half\", code = \"pack\" }
+[compression.downlink]
+memory  = \"error-feedback\"
+default = { reduce = { top_k = 0.05 }, quantize = { uniform = 4 }, code = \"rans\" }
+[[compression.downlink.rules]]
+when = { max_len = 1024 }
+use  = { reduce = \"keep\", quantize = \"half\", code = \"pack\" }
+";
+
+/// Plain federated averaging.
+const EXACT: &str = "\
+[compression.uplink]
+memory  = \"none\"
+default = { reduce = \"keep\", quantize = \"exact\", code = \"pack\" }
+[compression.downlink]
+memory  = \"none\"
+default = { reduce = \"keep\", quantize = \"exact\", code = \"pack\" }
+";
+
+/// Options of `fl-sim demo`.
+#[derive(Debug, Clone, Args)]
+pub struct Demo {
+    /// Clients of the federation
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    clients: u32,
+    /// Rounds to run
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    rounds: u64,
+    /// Learner: mlp, cnn or lenet
+    #[arg(long, default_value = "mlp")]
+    learner: String,
+    /// Folder with MNIST-like idx files (see `fl-client data get`); without it, the built-in set is drawn
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// Concentration of the Dirichlet split of `--data`: small gives each client few classes
+    #[arg(long, default_value_t = 0.5)]
+    alpha: f64,
+    /// Take at most so many training examples a client
+    #[arg(long)]
+    limit: Option<u32>,
+    /// Learning rate
+    #[arg(long, default_value_t = 0.1)]
+    learning_rate: f32,
+    /// Seed of everything random
+    #[arg(long, default_value_t = 42)]
+    seed: u64,
+    /// Send fp32 both ways instead of compressed frames
+    #[arg(long)]
+    uncompressed: bool,
+    /// Learners at work at once [default: one per core]
+    #[arg(long)]
+    at_once: Option<usize>,
+    /// Keep the federation's folder (store, blobs, clients' states) here instead of deleting it
+    #[arg(long, value_name = "DIR")]
+    keep: Option<PathBuf>,
+}
+
+impl Demo {
+    fn workload(&self) -> Workload {
+        let data = match &self.data {
+            Some(dir) => DataSource::Idx(Shard {
+                dir: dir.clone(),
+                client: 0,
+                clients: 1,
+                split: Split::Dirichlet(self.alpha),
+                seed: self.seed,
+                limit: self.limit,
+                test_limit: None,
+            }),
+            None => DataSource::Builtin(Builtin {
+                seed: self.seed,
+                train: self.limit.unwrap_or(Builtin::default().train),
+                ..Builtin::default()
+            }),
+        };
+        Workload { learner: self.learner.clone(), clients: self.clients, data }
+    }
+
+    fn run_toml(&self) -> String {
+        let Self { clients, rounds, seed, learning_rate, .. } = self;
+        let compression = if self.uncompressed { EXACT } else { COMPRESSED };
+        format!(
+            "name = \"demo\"\ntask = \"{TASK}\"\nrounds = {rounds}\nseed = {seed}\n\
+             [cohort]\nmin = {clients}\ntarget = {clients}\ndeadline = \"30min\"\n\
+             [train]\nepochs = 1\nbatch_size = 32\nlearning_rate = {learning_rate:?}\n{compression}"
+        )
+    }
+
+    /// Runs the demo; `table` prints a line per round and a summary on the standard output.
+    ///
+    /// # Errors
+    /// If the data cannot be read or the federation fails.
+    pub async fn run(&self, table: bool) -> anyhow::Result<Score> {
+        let workload = self.workload();
+        let (layout, weights) = workload.initial(self.seed)?;
+        let folder = match &self.keep {
+            Some(_) => None,
+            None => Some(tempfile::tempdir()?),
+        };
+        let dir = self.keep.clone().or_else(|| folder.as_ref().map(|f| f.path().to_owned())).unwrap_or_default();
+        let parameters = layout.len() as u64;
+        let display = Display::new(self.rounds);
+        if table {
+            let source = self.data.as_ref().map_or("the built-in set".to_owned(), |dir| dir.display().to_string());
+            println!(
+                "{} clients, {} ({parameters} parameters), {source}, mutual TLS on loopback\n\n{}",
+                self.clients,
+                self.learner,
+                score::header()
+            );
+        }
+        let setup = Setup {
+            dir,
+            run: self.run_toml(),
+            layout,
+            weights,
+            members: workload.members()?,
+            at_once: self.at_once.unwrap_or_else(cores),
+            sync: false,
+        };
+        let drawing = tokio::spawn(display.clone().draw());
+        let mut lines = Lines { parameters, table, pending: None };
+        let outcome = federation::run(setup, |news| match news {
+            News::Server(event) => {
+                if let Event::RoundOpened { round, cohort, .. } = event {
+                    display.open(*round, self.rounds, cohort);
+                }
+                lines.note(event, &display);
+            }
+            News::Client(name, event) => display.note(name, event),
+        })
+        .await;
+        drawing.abort();
+        lines.flush(&display);
+        display.clear();
+        let score = outcome?;
+        if table {
+            println!("\n{}", score.summary());
+        }
+        Ok(score)
+    }
+}
+
+/// Prints a round's line once its model has been evaluated, which is when the next round closes.
+struct Lines {
+    parameters: u64,
+    table: bool,
+    pending: Option<score::RoundLine>,
+}
+
+impl Lines {
+    fn note(&mut self, event: &Event, display: &Display) {
+        match event {
+            Event::RoundClosed(_) => {
+                self.flush(display);
+                self.pending = score::RoundLine::from_event(event);
+            }
+            Event::Evaluated(evaluated) => {
+                if let Some(line) = self.pending.as_mut().filter(|line| line.round == evaluated.version) {
+                    line.accuracy = Some(evaluated.accuracy);
+                    line.test_loss = Some(evaluated.loss);
+                }
+            }
+            Event::Alert(text) => display.println(&format!("ALERT: {text}")),
+            _ => {}
+        }
+    }
+
+    fn flush(&mut self, display: &Display) {
+        if let Some(line) = self.pending.take().filter(|_| self.table) {
+            display.println(&line.text(self.parameters));
+        }
+    }
+}
+
+/// Cores of this machine.
+pub(crate) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}

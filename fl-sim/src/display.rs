@@ -1,0 +1,140 @@
+//! The live view of a run on a terminal: one bar per round, and under it who is training and who has sent.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use fl_client::{Event, Progress, Sent};
+use fl_proto::ClientId;
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::score::bytes;
+
+/// Names that fit under the bar.
+const SHOWN: usize = 8;
+
+/// What each client is doing, fed by the clients' events and drawn a few times a second. Nothing is drawn when the
+/// error stream is not a terminal.
+#[derive(Debug, Clone)]
+pub struct Display {
+    clients: Arc<Mutex<BTreeMap<ClientId, Doing>>>,
+    bars: MultiProgress,
+    round: ProgressBar,
+    names: ProgressBar,
+}
+
+#[derive(Debug)]
+enum Doing {
+    Waiting,
+    Fetching,
+    Training(Arc<Progress>),
+    Sending(u64),
+    Sent(u64),
+    Gone,
+}
+
+impl Display {
+    /// An empty view of a run of `rounds`.
+    pub fn new(rounds: u64) -> Self {
+        let bars = MultiProgress::with_draw_target(ProgressDrawTarget::stderr_with_hz(10));
+        let style = |template: &str| ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+        let round = bars.add(ProgressBar::new(1000).with_style(style("{prefix} [{bar:32}] {percent:>3} %  {elapsed}")));
+        let names = bars.add(ProgressBar::new_spinner().with_style(style("  {wide_msg}")));
+        round.set_prefix(format!("round  -/{rounds}"));
+        Self { clients: Arc::default(), bars, round, names }
+    }
+
+    /// Begins the bar of `round`.
+    pub fn open(&self, round: u64, rounds: u64, cohort: &[ClientId]) {
+        let mut clients = self.lock();
+        cohort.iter().for_each(|name| {
+            clients.insert(name.clone(), Doing::Waiting);
+        });
+        drop(clients);
+        self.round.reset();
+        self.round.set_prefix(format!("round {round:>2}/{rounds}"));
+    }
+
+    /// Takes note of what a client says.
+    pub fn note(&self, client: &ClientId, event: &Event) {
+        let doing = match event {
+            Event::Fetching { .. } => Doing::Fetching,
+            Event::Training { progress, .. } => Doing::Training(Arc::clone(progress)),
+            Event::Sending { bytes, .. } => Doing::Sending(*bytes),
+            Event::Sent { bytes, verdict: Sent::Accepted, .. } => Doing::Sent(*bytes),
+            Event::Sent { .. } | Event::LeftRound { .. } => Doing::Waiting,
+            Event::Disconnected { .. } => Doing::Gone,
+            _ => return,
+        };
+        self.lock().insert(client.clone(), doing);
+    }
+
+    /// Prints a line above the bars.
+    pub fn println(&self, line: &str) {
+        if self.bars.is_hidden() {
+            println!("{line}");
+        } else {
+            self.bars.suspend(|| println!("{line}"));
+        }
+    }
+
+    /// Draws until dropped or aborted; to be run as a task.
+    pub async fn draw(self) {
+        let mut ticks = tokio::time::interval(Duration::from_millis(100));
+        while !self.bars.is_hidden() {
+            ticks.tick().await;
+            let (permille, text) = self.state();
+            self.round.set_position(permille);
+            self.names.set_message(text);
+        }
+    }
+
+    /// Takes the bars off the terminal.
+    pub fn clear(&self) {
+        self.round.finish_and_clear();
+        self.names.finish_and_clear();
+    }
+
+    fn state(&self) -> (u64, String) {
+        let clients = self.lock();
+        let done = clients.values().map(Doing::part).sum::<f64>() / clients.len().max(1) as f64;
+        let mut parts: Vec<String> = clients.iter().take(SHOWN).map(|(name, doing)| format!("{name} {doing}")).collect();
+        if clients.len() > SHOWN {
+            let sent = clients.values().filter(|doing| matches!(doing, Doing::Sent(_))).count();
+            parts.push(format!("… {sent} of {} sent", clients.len()));
+        }
+        ((done * 1000.0) as u64, parts.join("  "))
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<ClientId, Doing>> {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Doing {
+    /// How much of a client's round is behind it, 0 to 1. Training is nearly all of it.
+    fn part(&self) -> f64 {
+        match self {
+            Self::Waiting | Self::Fetching | Self::Gone => 0.0,
+            Self::Training(progress) => {
+                let (done, total) = progress.read();
+                0.95 * done as f64 / total.max(1) as f64
+            }
+            Self::Sending(_) => 0.95,
+            Self::Sent(_) => 1.0,
+        }
+    }
+}
+
+impl std::fmt::Display for Doing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Waiting => f.write_str("·"),
+            Self::Fetching => f.write_str("fetches"),
+            Self::Training(_) => write!(f, "trains {:.0}%", 100.0 * self.part() / 0.95),
+            Self::Sending(n) => write!(f, "sends {}", bytes(*n)),
+            Self::Sent(n) => write!(f, "sent {}", bytes(*n)),
+            Self::Gone => f.write_str("away"),
+        }
+    }
+}

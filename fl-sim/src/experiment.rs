@@ -1,0 +1,166 @@
+//! An experiment: one workload, several ways to run it, several seeds; accuracy and bytes side by side.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use anyhow::Context as _;
+use serde::{Deserialize, Serialize};
+
+use crate::federation::{self, News, Setup};
+use crate::score::{Score, bytes};
+use crate::workload::{TASK, Workload};
+
+/// An experiment file. Its folder is where relative data folders begin.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Experiment {
+    /// Seeds of the runs: first weights, cohorts, batches, stochastic rounding. Splits have a seed of their own.
+    pub seeds: Vec<u64>,
+    /// What is trained.
+    pub workload: Workload,
+    /// `run.toml` but for name, task, seed and model.
+    pub run: toml::Table,
+    /// The ways to run it.
+    pub variant: Vec<Variant>,
+}
+
+/// One way to run an experiment.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Variant {
+    /// Its name in the table, and of its runs.
+    pub name: String,
+    /// The `[compression]` table of its runs.
+    #[serde(default)]
+    pub compression: toml::Table,
+}
+
+/// One run of an experiment.
+#[derive(Debug, Clone, Serialize)]
+pub struct Trial {
+    /// The variant.
+    pub variant: String,
+    /// The seed.
+    pub seed: u64,
+    /// What it came to.
+    pub score: Score,
+}
+
+impl Experiment {
+    /// Reads an experiment. `base`: the file's folder.
+    ///
+    /// # Errors
+    /// If a key is unknown or a value is out of range; the error names it.
+    pub fn from_toml(text: &str, base: &Path) -> anyhow::Result<Self> {
+        let mut experiment: Self = toml::from_str(text)?;
+        experiment.workload.data.relative_to(base);
+        Ok(experiment)
+    }
+
+    /// The text of `run.toml` of one trial, without `model`.
+    ///
+    /// # Errors
+    /// If it cannot be written as TOML.
+    pub fn run_toml(&self, variant: &Variant, seed: u64) -> anyhow::Result<String> {
+        let mut run = self.run.clone();
+        run.insert("name".into(), format!("{}-{seed}", variant.name).into());
+        run.insert("task".into(), TASK.into());
+        run.insert("seed".into(), i64::try_from(seed).context("a seed must be below 2^63")?.into());
+        run.insert("compression".into(), variant.compression.clone().into());
+        Ok(toml::to_string(&run)?)
+    }
+
+    /// Runs one trial in `dir`.
+    ///
+    /// # Errors
+    /// As [`federation::run`].
+    pub async fn trial(
+        &self,
+        variant: &Variant,
+        seed: u64,
+        dir: &Path,
+        at_once: usize,
+        news: impl FnMut(News<'_>),
+    ) -> anyhow::Result<Trial> {
+        let (layout, weights) = self.workload.initial(seed)?;
+        let setup = Setup {
+            dir: dir.join(format!("{}-{seed}", variant.name)),
+            run: self.run_toml(variant, seed)?,
+            layout,
+            weights,
+            members: self.workload.members()?,
+            at_once,
+            sync: false,
+        };
+        let score = federation::run(setup, news).await?;
+        Ok(Trial { variant: variant.name.clone(), seed, score })
+    }
+}
+
+/// The table of an experiment: mean and sample standard deviation over seeds, ratios against fp32 averaging.
+pub fn table(trials: &[Trial]) -> String {
+    let mut names: Vec<&str> = trials.iter().map(|trial| trial.variant.as_str()).collect();
+    names.dedup();
+    let mut out = format!(
+        "{:<14}  {:>5}  {:>17}  {:>10}  {:>10}  {:>8}  {:>8}\n",
+        "variant", "seeds", "accuracy, %", "bytes up", "bytes down", "ratio", "s/round"
+    );
+    for name in names {
+        let own: Vec<&Score> = trials.iter().filter(|t| t.variant == name).map(|t| &t.score).collect();
+        let (mean, sd) = mean_sd(own.iter().filter_map(|score| score.accuracy()).map(|a| 100.0 * a));
+        let average = |f: &dyn Fn(&Score) -> f64| mean_sd(own.iter().map(|score| f(score))).0;
+        let seconds = average(&|s| mean_sd(s.rounds.iter().map(|r| r.seconds)).0);
+        let _ = writeln!(
+            out,
+            "{name:<14}  {:>5}  {:>8.2} +- {:<5.2}  {:>10}  {:>10}  {:>7.1}x  {:>8.2}",
+            own.len(),
+            mean,
+            sd,
+            bytes(average(&|s| s.server_socket.0 as f64) as u64),
+            bytes(average(&|s| s.server_socket.1 as f64) as u64),
+            average(&Score::ratio),
+            seconds,
+        );
+    }
+    out
+}
+
+/// Mean and sample standard deviation; zero where there are too few values.
+fn mean_sd(values: impl Iterator<Item = f64>) -> (f64, f64) {
+    let values: Vec<f64> = values.collect();
+    let n = values.len().max(1) as f64;
+    let mean = values.iter().sum::<f64>() / n;
+    let squares: f64 = values.iter().map(|v| (v - mean).powi(2)).sum();
+    (mean, if values.len() > 1 { (squares / (n - 1.0)).sqrt() } else { 0.0 })
+}
+
+#[cfg(test)]
+mod tests {
+    use fl_server::plan::RunPlan;
+
+    use super::*;
+
+    #[test]
+    fn every_experiment_in_configs_can_be_run() {
+        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/experiments");
+        let mut seen = 0;
+        for entry in std::fs::read_dir(&dir).unwrap() {
+            let path = entry.unwrap().path();
+            let text = std::fs::read_to_string(&path).unwrap();
+            let experiment = Experiment::from_toml(&text, &dir).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+            for variant in &experiment.variant {
+                let run = format!("model = \"m\"\n{}", experiment.run_toml(variant, 1).unwrap());
+                RunPlan::from_toml(&run, &dir).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+            }
+            seen += 1;
+        }
+        assert!(seen > 0);
+    }
+
+    #[test]
+    fn deviation_is_the_sample_deviation() {
+        let (mean, sd) = mean_sd([1.0, 2.0, 3.0].into_iter());
+        assert_eq!((mean, sd), (2.0, 1.0));
+        assert_eq!(mean_sd([5.0].into_iter()), (5.0, 0.0));
+    }
+}

@@ -1,0 +1,176 @@
+//! A whole federation in one process: a real server, real clients, mutual TLS over loopback sockets.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail};
+use fl_client::{ClientConfig, Tasks};
+use fl_compress::Layout;
+use fl_proto::{Authority, ClientId, Issued, Meter};
+use fl_server::plan::RunPlan;
+use fl_server::{Event, Serve, Tuning};
+use time::{Duration, OffsetDateTime};
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::task::JoinSet;
+
+use crate::score::{RoundLine, Score};
+
+/// How long the certificates of a simulated federation are valid.
+const VALID: Duration = Duration::days(2);
+
+/// One client of the federation.
+#[derive(Debug)]
+pub struct Member {
+    /// Its name.
+    pub name: ClientId,
+    /// What it can do.
+    pub tasks: Tasks,
+}
+
+/// What to run.
+#[derive(Debug)]
+pub struct Setup {
+    /// Folder of everything the federation keeps; made if missing.
+    pub dir: PathBuf,
+    /// The text of `run.toml`, without `model`.
+    pub run: String,
+    /// The model's layout.
+    pub layout: Arc<Layout>,
+    /// Its first weights.
+    pub weights: Vec<f32>,
+    /// The clients.
+    pub members: Vec<Member>,
+    /// Learners at work at once.
+    pub at_once: usize,
+    /// Whether clients' states survive power loss too.
+    pub sync: bool,
+}
+
+/// What happens while a federation runs.
+#[derive(Debug)]
+pub enum News<'a> {
+    /// Something on the server.
+    Server(&'a Event),
+    /// Something on a client.
+    Client(&'a ClientId, &'a fl_client::Event),
+}
+
+/// Runs the federation until its run is over.
+///
+/// # Errors
+/// If the run fails, or the server or any client gives up.
+pub async fn run(setup: Setup, mut news: impl FnMut(News<'_>)) -> anyhow::Result<Score> {
+    std::fs::create_dir_all(&setup.dir).with_context(|| format!("make {}", setup.dir.display()))?;
+    let plan = plan(&setup)?;
+    let parameters = setup.layout.len() as u64;
+    let now = OffsetDateTime::now_utc();
+    let (authority, root) = Authority::create("simulation", now, VALID)?;
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+    let address = listener.local_addr()?.to_string();
+
+    let (events, mut server_news) = mpsc::channel(1024);
+    let (stop, stopped) = oneshot::channel::<()>();
+    let total = Arc::new(Meter::default());
+    let options = Serve {
+        events: Some(events),
+        meter: Arc::clone(&total),
+        tuning: Tuning::default(),
+        ..Serve::new(setup.dir.join("server"), plan.clone(), root.certificate.clone(), authority.issue_server(now, VALID)?)
+    };
+    let mut server = tokio::spawn(fl_server::serve(listener, options, async {
+        let _ = stopped.await;
+    }));
+
+    let meter = Arc::new(Meter::default());
+    let gate = Arc::new(Semaphore::new(setup.at_once.max(1)));
+    let (tell, mut client_news) = mpsc::unbounded_channel();
+    let mut clients = JoinSet::new();
+    for member in setup.members {
+        let own = authority.issue_client(&member.name, now, VALID)?;
+        let config = client(&setup.dir, &address, &root, own, &member.name, &gate, &meter, setup.sync);
+        let (tell, name) = (tell.clone(), member.name);
+        let events = move |event| {
+            // The receiver is gone only when the federation is being taken down.
+            let _ = tell.send((name.clone(), event));
+        };
+        clients.spawn(Box::pin(fl_client::run(config, member.tasks, events, std::future::pending())));
+    }
+    drop(tell);
+
+    let mut rounds: Vec<RoundLine> = Vec::new();
+    while !(clients.is_empty() && client_news.is_closed() && client_news.is_empty()) {
+        tokio::select! {
+            Some(event) = server_news.recv() => {
+                note(&mut rounds, &event);
+                news(News::Server(&event));
+                if let Event::Failed { round, why } = event {
+                    bail!("round {round} failed: {why}");
+                }
+            }
+            Some((name, event)) = client_news.recv() => news(News::Client(&name, &event)),
+            Some(ended) = clients.join_next() => { ended??; }
+            ended = &mut server => {
+                ended?.context("the server stopped")?;
+                bail!("the server stopped before its clients");
+            }
+            else => break,
+        }
+    }
+    // The server has nobody left to serve; whether it was stopped or has ended by itself makes no difference.
+    let _ = stop.send(());
+    let outcome = server.await?.context("the server stopped")?;
+    while let Some(event) = server_news.recv().await {
+        note(&mut rounds, &event);
+        news(News::Server(&event));
+    }
+    let ledger = outcome.ledger.total();
+    Ok(Score {
+        parameters,
+        rounds,
+        server_socket: (total.read(), total.written()),
+        client_socket: (meter.written(), meter.read()),
+        ledger: (ledger.socket_up, ledger.socket_down),
+        model: outcome.model.to_string(),
+    })
+}
+
+fn plan(setup: &Setup) -> anyhow::Result<RunPlan> {
+    let model = setup.dir.join("init.safetensors");
+    fl_client::weights::write(&model, &setup.layout, &setup.weights)?;
+    let text = format!("model = \"init.safetensors\"\n{}", setup.run);
+    Ok(RunPlan::from_toml(&text, &setup.dir)?)
+}
+
+#[allow(clippy::too_many_arguments)]
+fn client(
+    dir: &Path,
+    address: &str,
+    root: &Issued,
+    own: Issued,
+    name: &ClientId,
+    gate: &Arc<Semaphore>,
+    meter: &Arc<Meter>,
+    sync: bool,
+) -> ClientConfig {
+    ClientConfig {
+        sync,
+        gate: Arc::clone(gate),
+        meter: Arc::clone(meter),
+        ..ClientConfig::new(address, &root.certificate, own, dir.join("clients").join(name.as_str()))
+    }
+}
+
+/// Enters what an event says about a round.
+fn note(rounds: &mut Vec<RoundLine>, event: &Event) {
+    match event {
+        Event::RoundClosed(_) => rounds.extend(RoundLine::from_event(event)),
+        Event::Evaluated(evaluated) => {
+            if let Some(line) = rounds.iter_mut().find(|line| line.round == evaluated.version) {
+                line.accuracy = Some(evaluated.accuracy);
+                line.test_loss = Some(evaluated.loss);
+            }
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,202 @@
+//! What a finished run came to: a line per round, totals, and what fp32 federated averaging would have sent.
+
+use std::fmt::Write as _;
+
+use fl_server::Event;
+use serde::Serialize;
+
+/// One round of a run.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RoundLine {
+    /// The round, from 1.
+    pub round: u64,
+    /// Updates that were averaged.
+    pub updates: u64,
+    /// Test accuracy of the model that the round made, 0 to 1, over the examples of the clients that evaluated it.
+    pub accuracy: Option<f64>,
+    /// Mean test loss of that model.
+    pub test_loss: Option<f64>,
+    /// Mean training loss of the updates, weighted by examples.
+    pub train_loss: f64,
+    /// Bytes on the sockets from and to the clients: frames, messages, HTTP/2 and TLS.
+    pub up: u64,
+    /// See `up`.
+    pub down: u64,
+    /// Bytes of frames alone, from and to the clients.
+    pub frames_up: u64,
+    /// See `frames_up`.
+    pub frames_down: u64,
+    /// Wall-clock seconds from the round's opening to its close.
+    pub seconds: f64,
+}
+
+/// A finished run.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Score {
+    /// Values of the model.
+    pub parameters: u64,
+    /// The rounds, in order.
+    pub rounds: Vec<RoundLine>,
+    /// Bytes read and written by the server's sockets over the whole run: handshakes, joining and leaving included.
+    pub server_socket: (u64, u64),
+    /// Bytes written and read by the clients' sockets over the whole run.
+    pub client_socket: (u64, u64),
+    /// Rows of the ledger, added up, in the same two directions.
+    pub ledger: (u64, u64),
+    /// Digest of the last model.
+    pub model: String,
+}
+
+impl Score {
+    /// Bytes of all sockets in both directions.
+    pub fn sent(&self) -> u64 {
+        self.server_socket.0 + self.server_socket.1
+    }
+
+    /// What fp32 federated averaging would have sent for the same rounds and cohorts: a model down and a model up for
+    /// every update, and the last model down once more, as here. Payload only, so that the comparison is on the side
+    /// of the other.
+    pub fn fp32_bytes(&self) -> u64 {
+        let updates: u64 = self.rounds.iter().map(|round| round.updates).sum();
+        let last = self.rounds.last().map_or(0, |round| round.updates);
+        (2 * updates + last) * 4 * self.parameters
+    }
+
+    /// How many times fewer bytes were sent than fp32 federated averaging would have.
+    pub fn ratio(&self) -> f64 {
+        self.fp32_bytes() as f64 / self.sent().max(1) as f64
+    }
+
+    /// Accuracy of the last model.
+    pub fn accuracy(&self) -> Option<f64> {
+        self.rounds.last().and_then(|round| round.accuracy)
+    }
+
+    /// Whether ledger, server and clients agree on every byte.
+    pub fn balanced(&self) -> bool {
+        self.ledger == self.server_socket && self.server_socket == self.client_socket
+    }
+
+    /// What a person wants to know at the end.
+    pub fn summary(&self) -> String {
+        let mut out = String::new();
+        let fp32 = self.fp32_bytes();
+        let (up, down) = self.server_socket;
+        let _ = writeln!(out, "sent            {:>12}   {} up, {} down, everything on the sockets", bytes(self.sent()), bytes(up), bytes(down));
+        let _ = writeln!(out, "fp32 averaging  {:>12}   the same rounds and clients, payload only", bytes(fp32));
+        let _ = writeln!(out, "ratio           {:>11.1}x", self.ratio());
+        let agree = if self.balanced() { "agree to the byte" } else { "DISAGREE" };
+        let _ = writeln!(
+            out,
+            "ledger          {:>12}   ledger, server sockets and client sockets {agree} ({} / {} / {})",
+            bytes(self.ledger.0 + self.ledger.1),
+            self.ledger.0 + self.ledger.1,
+            self.sent(),
+            self.client_socket.0 + self.client_socket.1,
+        );
+        let _ = writeln!(out, "final model     {}", self.model);
+        out
+    }
+}
+
+impl RoundLine {
+    /// The line of a round that has closed and is not evaluated yet; `None` for any other event.
+    pub fn from_event(event: &Event) -> Option<Self> {
+        let Event::RoundClosed(round) = event else { return None };
+        Some(Self {
+            round: round.round,
+            updates: round.updates as u64,
+            accuracy: None,
+            test_loss: None,
+            train_loss: round.loss,
+            up: round.flow.socket_up,
+            down: round.flow.socket_down,
+            frames_up: round.flow.frames_up(),
+            frames_down: round.flow.frames_down(),
+            seconds: round.seconds,
+        })
+    }
+
+    /// The line of a table under [`header`].
+    pub fn text(&self, parameters: u64) -> String {
+        let percent = |x: Option<f64>| x.map_or("-".into(), |x| format!("{:.2} %", 100.0 * x));
+        let number = |x: Option<f64>| x.map_or("-".into(), |x| format!("{x:.4}"));
+        let per_value = |bytes: u64| 8.0 * bytes as f64 / (self.updates.max(1) * parameters.max(1)) as f64;
+        format!(
+            "{:>5}  {:>8}  {:>9}  {:>10}  {:>10}  {:>10}  {:>6.3} / {:<6.3}  {:>7.2}",
+            self.round,
+            percent(self.accuracy),
+            number(self.test_loss),
+            format!("{:.4}", self.train_loss),
+            bytes(self.up),
+            bytes(self.down),
+            per_value(self.frames_up),
+            per_value(self.frames_down),
+            self.seconds,
+        )
+    }
+}
+
+/// The heading over [`RoundLine::text`].
+pub fn header() -> String {
+    format!(
+        "{:>5}  {:>8}  {:>9}  {:>10}  {:>10}  {:>10}  {:^15}  {:>7}",
+        "round", "accuracy", "test loss", "train loss", "bytes up", "bytes down", "bits/value u/d", "seconds"
+    )
+}
+
+/// Bytes for a person: three significant digits and a binary unit.
+pub fn bytes(n: u64) -> String {
+    let units = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let (mut value, mut unit) = (n as f64, 0);
+    while value >= 999.5 && unit + 1 < units.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    match (unit, value) {
+        (0, _) => format!("{n} B"),
+        (_, v) if v < 9.995 => format!("{v:.2} {}", units[unit]),
+        (_, v) if v < 99.95 => format!("{v:.1} {}", units[unit]),
+        (_, v) => format!("{v:.0} {}", units[unit]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_have_three_digits_and_a_unit() {
+        let cases = [(0, "0 B"), (999, "999 B"), (1000, "0.98 KiB"), (1024, "1.00 KiB"), (123_456, "121 KiB"), (5 << 20, "5.00 MiB")];
+        for (n, text) in cases {
+            assert_eq!(bytes(n), text);
+        }
+    }
+
+    #[test]
+    fn fp32_averaging_counts_both_directions_and_the_last_model() {
+        let round = |round| RoundLine {
+            round,
+            updates: 3,
+            accuracy: Some(0.5),
+            test_loss: None,
+            train_loss: 1.0,
+            up: 0,
+            down: 0,
+            frames_up: 0,
+            frames_down: 0,
+            seconds: 0.0,
+        };
+        let score = Score {
+            parameters: 10,
+            rounds: vec![round(1), round(2)],
+            server_socket: (60, 40),
+            client_socket: (60, 40),
+            ledger: (60, 40),
+            model: String::new(),
+        };
+        assert_eq!(score.fp32_bytes(), (2 * 2 * 3 + 3) * 40);
+        assert!((score.ratio() - 6.0).abs() < 1e-12);
+        assert!(score.balanced());
+    }
+}

@@ -1,0 +1,75 @@
+//! What the clients of a simulated federation train, and on what.
+
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use fl_client::Tasks;
+use fl_client::data::{Builtin, DataSource, Hapt, Shard};
+use fl_client::learners::{self, DeviceChoice};
+use fl_compress::Layout;
+use serde::{Deserialize, Serialize};
+
+use crate::federation::Member;
+
+/// The task that every simulated run names.
+pub const TASK: &str = "simulation";
+/// People in the HAPT recordings.
+const PEOPLE: u32 = 30;
+
+/// A learner and data, shared out among clients.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Workload {
+    /// Name of the built-in learner.
+    pub learner: String,
+    /// Number of clients.
+    pub clients: u32,
+    /// The data of the whole federation; which part is whose is filled in for each client.
+    pub data: DataSource,
+}
+
+impl Workload {
+    /// The clients, each with its own part of the data, loaded when the run begins.
+    ///
+    /// # Errors
+    /// If there are more clients than people whose data there is.
+    pub fn members(&self) -> anyhow::Result<Vec<Member>> {
+        (0..self.clients).map(|client| self.member(client)).collect()
+    }
+
+    fn member(&self, client: u32) -> anyhow::Result<Member> {
+        let (learner, data) = (self.learner.clone(), self.part(client)?);
+        let make = move || {
+            let data = data.load()?;
+            learners::build(&learner, DeviceChoice::Cpu, data)
+        };
+        let name = format!("client-{client:02}").parse()?;
+        Ok(Member { name, tasks: Tasks::new().with_lazy(TASK, make) })
+    }
+
+    /// Layout and first weights of the model.
+    ///
+    /// # Errors
+    /// If the data cannot be read or the learner does not suit it.
+    pub fn initial(&self, seed: u64) -> anyhow::Result<(Arc<Layout>, Vec<f32>)> {
+        let mut first = self.part(0)?;
+        if let DataSource::Builtin(builtin) = &mut first {
+            (builtin.train, builtin.test) = (1, 1);
+        }
+        let input = first.load().context("the first client's data")?.train.input();
+        learners::initial_weights_for(&self.learner, input, seed)
+    }
+
+    fn part(&self, client: u32) -> anyhow::Result<DataSource> {
+        let shard = |shard: &Shard| Shard { client, clients: self.clients, ..shard.clone() };
+        Ok(match &self.data {
+            DataSource::Builtin(builtin) => DataSource::Builtin(Builtin { client, ..builtin.clone() }),
+            DataSource::Idx(idx) => DataSource::Idx(shard(idx)),
+            DataSource::Cifar10(cifar) => DataSource::Cifar10(shard(cifar)),
+            DataSource::Hapt(hapt) => {
+                anyhow::ensure!(client < PEOPLE, "HAPT has {PEOPLE} people, so at most as many clients");
+                DataSource::Hapt(Hapt { user: client as u8 + 1, ..hapt.clone() })
+            }
+        })
+    }
+}
