@@ -10,6 +10,26 @@
 //! An [`Encoder`] carries what compression left unsent (the *residual*) from round to round; a [`Frame`] is the
 //! decoder's view of one encoded update, and needs nothing but the layout.
 //!
+//! ```
+//! use std::sync::Arc;
+//! use fl_compress::{Encoder, Frame, FrameHeader, FrameKind, Layout, Spec, Verdict};
+//!
+//! let layout = Arc::new(Layout::new([("bias", vec![3]), ("weight", vec![40, 50])])?);
+//! let mut encoder = Encoder::new(Arc::clone(&layout), &Spec::default())?;
+//! let mut delta: Vec<f32> = (0..2003).map(|i| (i as f32).sin()).collect();
+//! let pending = encoder.encode(&mut delta, FrameHeader { kind: FrameKind::Update, round: 1, seed: 42 })?;
+//!
+//! // The receiver adds the update, times the client's weight.
+//! let frame = Frame::parse(&pending.frame, &layout)?;
+//! frame.verify()?;
+//! let mut sum = vec![0.0; layout.len()];
+//! frame.accumulate(0.1, &mut sum)?;
+//!
+//! encoder.settle(&pending, Verdict::Accepted)?;
+//! assert!(pending.frame.len() < 300 && pending.stages.fp32 == 8012);
+//! # Ok::<(), fl_compress::Error>(())
+//! ```
+//!
 //! This crate never touches a socket, a clock or a source of randomness: seeds are arguments.
 
 mod code;

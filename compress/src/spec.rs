@@ -1,5 +1,6 @@
 //! What the user asks for: the `[compression.uplink]` and `[compression.downlink]` tables of a run.
 
+pub(crate) mod choice;
 mod memory;
 mod when;
 
@@ -40,7 +41,7 @@ pub struct Spec {
 
 /// Codec of one tensor: a choice for each of the three slots, by default its first.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields, default, expecting = "a table of reduce, quantize and code")]
 pub struct Method {
     /// Which values are sent: `"keep"` or `{ top_k = 0.01 }`.
     pub reduce: ReduceSpec,
@@ -159,7 +160,32 @@ mod tests {
                 "default = { reduce = { top_k = 1.5 } }",
                 "a density is above 0 and at most 1, not 1.5",
             ),
-            ("default = { reduce = 'topk' }", "`keep` or `top_k`"),
+            ("default = 3", "expected a table of reduce, quantize and code"),
+            (
+                "default = { reduce = 'topk' }",
+                r#"string "topk", expected "keep" or { top_k = density }"#,
+            ),
+            (
+                "default = { reduce = 'top_k' }",
+                r#"string "top_k", expected "keep" or { top_k = density }"#,
+            ),
+            (
+                "default = { reduce = 3 }",
+                r#"integer `3`, expected "keep" or { top_k = density }"#,
+            ),
+            (
+                "default = { reduce = { keep = 1 } }",
+                r#"table with `keep`, expected "keep" or { top_k = density }"#,
+            ),
+            (
+                "default = { reduce = { top_k = 1, k = 2 } }",
+                "table with `k`, expected",
+            ),
+            ("default = { reduce = {} }", r#"map, expected "keep" or"#),
+            (
+                "default = { quantize = 4 }",
+                r#"expected "exact", "half" or { uniform = bits }"#,
+            ),
             (
                 "default = { quantize = { uniform = 9 } }",
                 "uniform takes 1 to 8 bits, not 9",

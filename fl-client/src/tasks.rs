@@ -2,6 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
+
+use fl_compress::Layout;
 
 use crate::{Error, Learner};
 
@@ -31,7 +34,7 @@ impl Tasks {
         self
     }
 
-    /// Binds `task` to a learner that is made once, off the async threads, when a run asks for it.
+    /// Binds `task` to a learner that is made once, off the async threads, when there is first something to do for it.
     #[must_use]
     pub fn with_lazy(
         mut self,
@@ -47,14 +50,30 @@ impl Tasks {
         self.0.keys().cloned().collect()
     }
 
+    /// Layout of the learner of `task`, if it is made already.
+    ///
+    /// # Errors
+    /// `Config` if there is no such task.
+    pub(crate) fn layout(&self, task: &str) -> Result<Option<Arc<Layout>>, Error> {
+        match self.0.get(task) {
+            Some(Slot::Ready(learner)) => Ok(Some(learner.layout())),
+            Some(_) => Ok(None),
+            None => Err(self.unknown(task)),
+        }
+    }
+
+    fn unknown(&self, task: &str) -> Error {
+        let known = self.names().join(", ");
+        Error::Config(format!("the run's task is `{task}`, but this client has only: {known}"))
+    }
+
     /// The learner of `task`, made now if it was not yet. May take long: never called from an async task.
     ///
     /// # Errors
     /// `Config` if there is no such task, `Learner` if it cannot be made.
     pub(crate) fn learner(&mut self, task: &str) -> Result<&mut dyn Learner, Error> {
         if !self.0.contains_key(task) {
-            let known = self.names().join(", ");
-            return Err(Error::Config(format!("the run's task is `{task}`, but this client has only: {known}")));
+            return Err(self.unknown(task));
         }
         let slot = self.0.entry(task.to_owned()).or_insert_with(|| Slot::Spoilt("it is not bound".to_owned()));
         if matches!(slot, Slot::Make(_)) {

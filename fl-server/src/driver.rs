@@ -210,7 +210,7 @@ impl Driver {
                 break;
             }
         }
-        self.wake = self.state.wake(&self.plan);
+        self.wake = self.state.wake(&self.plan, (self.clock)());
         if !batch.records.is_empty() {
             let closed = batch.records.iter().find_map(closed);
             let sample = closed.map(|_| self.traffic.sample());
@@ -245,12 +245,12 @@ impl Driver {
     /// Makes records and ledger rows durable together.
     async fn append(&mut self, records: &[Record], rows: &[Row]) -> Result<(), ServeError> {
         let (store, records, rows) = (self.store.clone(), records.to_vec(), rows.iter().map(Row::to_bytes).collect::<Vec<_>>());
-        tokio::task::spawn_blocking(move || store.commit(&records, &rows)).await.map_err(ServeError::panicked)??;
+        tokio::task::spawn_blocking(move || store.append(&records, &rows)).await.map_err(ServeError::panicked)??;
         Ok(())
     }
 
     /// The ledger must be what the sockets carried.
-    async fn check(&self, round: u64, sample: &Sample) {
+    async fn check(&mut self, round: u64, sample: &Sample) {
         if !sample.is_balanced() {
             let text = format!("the ledger of round {round} differs from what the sockets carried: {sample:?}");
             tracing::error!(round, "{text}");
@@ -291,8 +291,8 @@ impl Driver {
     }
 
     /// A round's end is also the end of the evaluations of the model that it began with.
-    async fn round_closed(&self, round: u64, flow: Flow) {
-        self.evaluated(round - 1).await;
+    async fn round_closed(&mut self, round: u64, flow: Flow) {
+        self.evaluated(round.saturating_sub(1)).await;
         if let Some(summary) = self.history.summary(round, flow, self.parameters) {
             tracing::info!(
                 round,
@@ -309,7 +309,7 @@ impl Driver {
         }
     }
 
-    async fn evaluated(&self, version: u64) {
+    async fn evaluated(&mut self, version: u64) {
         if let Some(evaluated) = self.history.evaluated(version) {
             let Evaluated { accuracy, loss, examples, .. } = evaluated;
             tracing::info!(version, accuracy, loss, examples, "model evaluated");

@@ -1,9 +1,31 @@
-//! The server of a federation.
+//! The server of a federation: it runs rounds, aggregates what clients send, loses nothing, and can say to the byte
+//! what every round cost. It knows layouts, values and frames; what kind of model they are is the clients' business.
+//!
+//! `engine` decides, `driver` owns the state, `service` moves bytes, `store` and `blobs` keep them.
 
+mod admin;
 pub mod blobs;
+pub mod cli;
+pub mod config;
+mod desk;
 pub mod disk;
+mod driver;
 pub mod engine;
+pub mod event;
 pub mod global;
+pub mod history;
+mod inspect;
+pub mod ledger;
 pub mod plan;
 pub mod record;
+pub mod report;
+mod serve;
+mod service;
+mod start;
 pub mod store;
+mod traffic;
+
+pub use config::{ServerConfig, Tuning};
+pub use event::{Evaluated, Event, RoundSummary};
+pub use plan::RunPlan;
+pub use serve::{Ending, Outcome, Serve, ServeError, serve};

@@ -6,11 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use fl_compress::Digest;
-use fl_proto::{Incoming, Issued, server_builder, server_tls};
+use fl_proto::{Issued, server_builder, server_tls};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio_stream::StreamExt;
-use tokio_stream::wrappers::TcpListenerStream;
 
 use crate::admin::{Admin, Sources};
 use crate::blobs::BlobError;
@@ -23,7 +21,7 @@ use crate::plan::RunPlan;
 use crate::service::{Limits, Service, federation};
 use crate::start::{Started, start};
 use crate::store::StoreError;
-use crate::traffic::Traffic;
+use crate::traffic::{Incoming, Traffic};
 
 /// What to serve, and how.
 #[derive(Debug)]
@@ -183,12 +181,97 @@ pub async fn serve(
         history,
         wake: None,
     };
-    let admin = Admin::bind(&data).map_err(|e| ServeError::Transport(format!("admin socket in {}: {e}", data.display())))?;
+    let bound = Admin::bind(&data);
+    let admin = bound.map_err(|e| ServeError::Transport(format!("admin socket in {}: {e}", data.display())))?;
     let sources = Sources { store, commands, run: plan.name.to_string(), listen: listen.to_string() };
-    let admin = tokio::spawn(admin.serve(sources));
+    let admin = Task(tokio::spawn(admin.serve(sources)));
 
-    let incoming = Incoming::new(listener, Arc::clone(traffic.total()));
-    let incoming = incoming.map(|accepted| accepted.inspect(|io| traffic.connected(io)));
     let calls = server_builder(server_tls(&authority, &own)).map_err(|e| transport(&e))?.add_service(federation(service));
-    todo!()
+    let incoming = Incoming::new(listener, Arc::clone(&traffic));
+    let (drain, drained) = oneshot::channel::<()>();
+    let (finish, finished) = oneshot::channel::<()>();
+    let mut calls = Task(tokio::spawn(calls.serve_with_incoming_shutdown(incoming, ended(drained))));
+    let mut driver = Task(tokio::spawn(driver.run(queue, ended(finished))));
+    tracing::info!(%listen, run = %plan.name, "serving");
+
+    let failed = tokio::select! {
+        () = shutdown => None,
+        () = over(seen, exit_when_done) => {
+            linger(&traffic, tuning.stop_within).await;
+            None
+        }
+        state = &mut driver.0 => Some(state),
+        done = &mut calls.0 => {
+            let done = done.map_err(ServeError::panicked)?;
+            return Err(done.err().map_or_else(|| ServeError::Transport("the listener ended".into()), |e| transport(&e)));
+        }
+    };
+    stopping.send_replace(true);
+    drop(drain);
+    if tokio::time::timeout(tuning.stop_within, &mut calls.0).await.is_err() {
+        tracing::warn!("some calls did not finish in time");
+    }
+    drop(calls);
+    admin.end().await;
+    drop(finish);
+    let state = match failed {
+        Some(state) => state,
+        None => (&mut driver.0).await,
+    };
+    let state = state.map_err(ServeError::panicked)??;
+    let ending = match state.phase() {
+        Phase::Done => Ending::Done,
+        Phase::Failed { round, why } => Ending::Failed { round: *round, why: why.clone() },
+        _ => Ending::Stopped,
+    };
+    let socket = (traffic.total().read(), traffic.total().written());
+    Ok(Outcome { ending, version: state.version(), model: state.model(), socket })
+}
+
+/// A task that does not outlive its owner.
+struct Task<T>(tokio::task::JoinHandle<T>);
+
+impl<T> Task<T> {
+    /// Ends the task and waits until it has let go of everything.
+    async fn end(mut self) {
+        self.0.abort();
+        let _ = (&mut self.0).await;
+    }
+}
+
+impl<T> Drop for Task<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Completes when the other side is dropped.
+async fn ended(signal: oneshot::Receiver<()>) {
+    let _ = signal.await;
+}
+
+/// Completes when the run is over, if that is what is waited for.
+async fn over(mut seen: watch::Receiver<Arc<State>>, exit_when_done: bool) {
+    if !exit_when_done || seen.wait_for(|state| state.is_over()).await.is_err() {
+        std::future::pending().await
+    }
+}
+
+/// Gives the clients time to fetch the last model and go.
+async fn linger(traffic: &Traffic, patience: Duration) {
+    let gone = async {
+        while traffic.is_connected() {
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    let _ = tokio::time::timeout(patience, gone).await;
+}
+
+/// How often to look whether the clients are gone.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// An error and its causes in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }

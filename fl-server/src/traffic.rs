@@ -5,9 +5,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
 
-use fl_proto::{ClientId, Meter};
+use fl_proto::{Accepted, ClientId, Meter};
+use tokio::net::TcpListener;
+use tokio_stream::Stream;
+use tonic::transport::server::Connected;
 
 use crate::ledger::{Flow, Row};
 
@@ -81,6 +86,11 @@ impl Traffic {
         Arc::clone(&book.frames.entry(client.clone()).or_default().0)
     }
 
+    /// Whether any connection is open.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.book().open.iter_mut().any(|open| Arc::get_mut(&mut open.meter).is_none())
+    }
+
     /// What has passed since the last sample. Bytes may pass meanwhile: the meters are read again until the endpoint's
     /// stands still around it, a few times at most.
     pub(crate) fn sample(&self) -> Sample {
@@ -103,6 +113,31 @@ impl Traffic {
 
     fn book(&self) -> MutexGuard<'_, Book> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The connections that arrive at a listener, each of them noticed before its first byte.
+#[derive(Debug)]
+pub(crate) struct Incoming {
+    inner: fl_proto::Incoming,
+    traffic: Arc<Traffic>,
+}
+
+impl Incoming {
+    pub(crate) fn new(listener: TcpListener, traffic: Arc<Traffic>) -> Self {
+        Self { inner: fl_proto::Incoming::new(listener, Arc::clone(&traffic.total)), traffic }
+    }
+}
+
+impl Stream for Incoming {
+    type Item = std::io::Result<Accepted>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let accepted = ready!(Pin::new(&mut self.inner).poll_next(cx));
+        if let Some(Ok(io)) = &accepted {
+            self.traffic.connected(io.connect_info().meter);
+        }
+        Poll::Ready(accepted)
     }
 }
 

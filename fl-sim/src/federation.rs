@@ -8,7 +8,7 @@ use fl_client::{ClientConfig, Tasks};
 use fl_compress::Layout;
 use fl_proto::{Authority, ClientId, Issued, Meter};
 use fl_server::plan::RunPlan;
-use fl_server::{Event, Serve, Tuning};
+use fl_server::{Event, Serve};
 use time::{Duration, OffsetDateTime};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, mpsc, oneshot};
@@ -71,12 +71,11 @@ pub async fn run(setup: Setup, mut news: impl FnMut(News<'_>)) -> anyhow::Result
 
     let (events, mut server_news) = mpsc::channel(1024);
     let (stop, stopped) = oneshot::channel::<()>();
-    let total = Arc::new(Meter::default());
+    let own = authority.issue_server(now, VALID)?;
     let options = Serve {
         events: Some(events),
-        meter: Arc::clone(&total),
-        tuning: Tuning::default(),
-        ..Serve::new(setup.dir.join("server"), plan.clone(), root.certificate.clone(), authority.issue_server(now, VALID)?)
+        exit_when_done: false,
+        ..Serve::new(setup.dir.join("server"), plan, root.certificate.clone(), own)
     };
     let mut server = tokio::spawn(fl_server::serve(listener, options, async {
         let _ = stopped.await;
@@ -117,18 +116,18 @@ pub async fn run(setup: Setup, mut news: impl FnMut(News<'_>)) -> anyhow::Result
             else => break,
         }
     }
-    // The server has nobody left to serve; whether it was stopped or has ended by itself makes no difference.
+    // An error here means that the server has already ended, which its outcome tells better.
     let _ = stop.send(());
-    let outcome = server.await?.context("the server stopped")?;
     while let Some(event) = server_news.recv().await {
         note(&mut rounds, &event);
         news(News::Server(&event));
     }
+    let outcome = server.await?.context("the server stopped")?;
     let ledger = outcome.ledger.total();
     Ok(Score {
         parameters,
         rounds,
-        server_socket: (total.read(), total.written()),
+        server_socket: outcome.socket,
         client_socket: (meter.written(), meter.read()),
         ledger: (ledger.socket_up, ledger.socket_down),
         model: outcome.model.to_string(),

@@ -217,6 +217,28 @@ mod tests {
     }
 
     #[test]
+    fn a_push_is_the_division_it_stands_for() {
+        let draws = Draws::new(4, 0);
+        for freq in 1..=TOTAL as u16 {
+            let mut table = Table { freqs: [0; 256] };
+            table.freqs[0] = TOTAL as u16 - freq;
+            table.freqs[1] = freq;
+            let (push, freq) = (pushes(&table)[1], u32::from(freq));
+            let most = (u64::from(freq) << 20) - 1;
+            let random = (0..20).map(|i| draws.bits(freq as usize * 20 + i) % (most + 1));
+            for state in random
+                .chain([u64::from(FLOOR).min(most), most])
+                .map(|state| state as u32)
+            {
+                let (mut pushed, mut free) = (state, 1);
+                push.apply(&mut pushed, &mut [0; 2], &mut free);
+                assert_eq!(free, 1, "no word is due");
+                assert_eq!(pushed, ((state / freq) << PRECISION) + state % freq + (TOTAL - freq));
+            }
+        }
+    }
+
+    #[test]
     fn one_symbol_takes_no_words() {
         let symbols = vec![3; 1_000_000];
         let mut bytes = Vec::new();

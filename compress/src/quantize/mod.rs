@@ -6,15 +6,17 @@ mod uniform;
 
 pub use uniform::{Rounding, Uniform};
 
-use serde::{Deserialize, Serialize};
+use serde::de::MapAccess;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::Error;
 use crate::code::Code;
 use crate::rng::Draws;
+use crate::spec::choice::{self, Choice};
 use crate::wire::Reader;
 
 /// What was asked of the second slot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum QuantizeSpec {
     /// All 32 bits.
@@ -24,6 +26,31 @@ pub enum QuantizeSpec {
     Half,
     /// Few bits, with a scale for each block of values.
     Uniform(Uniform),
+}
+
+impl<'de> Deserialize<'de> for QuantizeSpec {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        choice::deserialize(deserializer)
+    }
+}
+
+impl Choice for QuantizeSpec {
+    const FORMS: &'static str = r#""exact", "half" or { uniform = bits }"#;
+
+    fn plain(name: &str) -> Option<Self> {
+        match name {
+            "exact" => Some(Self::Exact),
+            "half" => Some(Self::Half),
+            _ => None,
+        }
+    }
+
+    fn with_numbers<'de, A: MapAccess<'de>>(name: &str, map: &mut A) -> Result<Option<Self>, A::Error> {
+        if name != "uniform" {
+            return Ok(None);
+        }
+        map.next_value().map(|uniform| Some(Self::Uniform(uniform)))
+    }
 }
 
 /// What was done in the second slot.

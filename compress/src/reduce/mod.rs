@@ -2,12 +2,14 @@
 
 mod top_k;
 
-use serde::{Deserialize, Serialize};
+use serde::de::MapAccess;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::Error;
+use crate::spec::choice::{self, Choice};
 
 /// What was asked of the first slot.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReduceSpec {
     /// Every value.
@@ -15,6 +17,27 @@ pub enum ReduceSpec {
     Keep,
     /// The share of values that are largest in magnitude.
     TopK(Density),
+}
+
+impl<'de> Deserialize<'de> for ReduceSpec {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        choice::deserialize(deserializer)
+    }
+}
+
+impl Choice for ReduceSpec {
+    const FORMS: &'static str = r#""keep" or { top_k = density }"#;
+
+    fn plain(name: &str) -> Option<Self> {
+        (name == "keep").then_some(Self::Keep)
+    }
+
+    fn with_numbers<'de, A: MapAccess<'de>>(name: &str, map: &mut A) -> Result<Option<Self>, A::Error> {
+        if name != "top_k" {
+            return Ok(None);
+        }
+        map.next_value().map(|density| Some(Self::TopK(density)))
+    }
 }
 
 /// What was done in the first slot.

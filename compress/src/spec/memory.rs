@@ -1,11 +1,10 @@
 //! What is carried from round to round, as asked.
 
-use std::fmt;
-
-use serde::de::{Error as _, MapAccess, Visitor};
+use serde::de::MapAccess;
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::choice::{self, Choice};
 use crate::Error;
 
 const NONE: &str = "none";
@@ -98,39 +97,26 @@ impl Serialize for Memory {
 
 impl<'de> Deserialize<'de> for Memory {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct NameOrTable;
+        choice::deserialize(deserializer)
+    }
+}
 
-        impl<'de> Visitor<'de> for NameOrTable {
-            type Value = Memory;
+impl Choice for Memory {
+    const FORMS: &'static str = r#""none", "error-feedback" or { error-feedback = { decay = .. } }"#;
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(r#""none", "error-feedback" or { error-feedback = { decay = .. } }"#)
-            }
-
-            fn visit_str<E: serde::de::Error>(self, name: &str) -> Result<Memory, E> {
-                match name {
-                    NONE => Ok(Memory::None),
-                    ERROR_FEEDBACK => Ok(Memory::default()),
-                    other => Err(E::invalid_value(serde::de::Unexpected::Str(other), &self)),
-                }
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Memory, A::Error> {
-                let memory = match map.next_key::<String>()? {
-                    Some(key) if key == ERROR_FEEDBACK => {
-                        let ErrorFeedback { decay } = map.next_value()?;
-                        Memory::ErrorFeedback { decay }
-                    }
-                    Some(key) => return Err(A::Error::unknown_field(&key, &[ERROR_FEEDBACK])),
-                    None => return Err(A::Error::invalid_length(0, &self)),
-                };
-                match map.next_key::<String>()? {
-                    Some(key) => Err(A::Error::unknown_field(&key, &[ERROR_FEEDBACK])),
-                    None => Ok(memory),
-                }
-            }
+    fn plain(name: &str) -> Option<Self> {
+        match name {
+            NONE => Some(Self::None),
+            ERROR_FEEDBACK => Some(Self::default()),
+            _ => None,
         }
+    }
 
-        deserializer.deserialize_any(NameOrTable)
+    fn with_numbers<'de, A: MapAccess<'de>>(name: &str, map: &mut A) -> Result<Option<Self>, A::Error> {
+        if name != ERROR_FEEDBACK {
+            return Ok(None);
+        }
+        let ErrorFeedback { decay } = map.next_value()?;
+        Ok(Some(Self::ErrorFeedback { decay }))
     }
 }

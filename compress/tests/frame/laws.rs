@@ -182,6 +182,38 @@ fn coded_size_is_within_two_percent_of_the_bound() {
 }
 
 #[test]
+fn the_seed_decides_every_random_choice() {
+    let layout = one_tensor(2000);
+    let values: Vec<f32> = (0..2000).map(|i| (i as f32).sin()).collect();
+    let frame = |rounding, seed| {
+        let method = Method {
+            quantize: uniform(3, rounding, 64),
+            ..Method::default()
+        };
+        let mut encoder = Encoder::new(Arc::clone(&layout), &spec(Memory::None, method)).unwrap();
+        let pending = encoder
+            .encode(&mut values.clone(), FrameHeader { seed, ..UPDATE })
+            .unwrap();
+        pending.frame[34..pending.frame.len() - 4].to_vec()
+    };
+    assert_eq!(frame(Rounding::Stochastic, 1), frame(Rounding::Stochastic, 1));
+    assert_ne!(frame(Rounding::Stochastic, 1), frame(Rounding::Stochastic, 2));
+    assert_eq!(frame(Rounding::Nearest, 1), frame(Rounding::Nearest, 2));
+}
+
+#[test]
+fn a_layout_without_tensors_makes_a_frame_without_sections() {
+    let layout = Arc::new(Layout::new(Vec::<(String, Vec<usize>)>::new()).unwrap());
+    let mut encoder = Encoder::new(Arc::clone(&layout), &Spec::default()).unwrap();
+    let pending = encoder.encode(&mut [], UPDATE).unwrap();
+    assert_eq!(pending.frame.len(), 38);
+    assert_eq!(
+        Frame::parse(&pending.frame, &layout).unwrap().accumulate(1.0, &mut []),
+        Ok(())
+    );
+}
+
+#[test]
 fn a_negative_zero_survives_a_snapshot() {
     let layout = one_tensor(3);
     let frame = snapshot(&layout, &[-0.0, 0.0, 1.0], 9).unwrap();

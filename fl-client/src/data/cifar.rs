@@ -63,3 +63,35 @@ fn size(path: &Path) -> Result<u64, Error> {
         Err(error) => Err(error),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_become_labels_and_planes() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("batch.bin");
+        let mut bytes = vec![0; 2 * RECORD];
+        (bytes[0], bytes[RECORD], bytes[RECORD + 1]) = (3, 9, 255);
+        std::fs::write(&path, &bytes).unwrap();
+        let set = read_cifar10(&[&path, &path]).unwrap();
+        assert_eq!(set.labels(), [3, 9, 3, 9]);
+        bytes[RECORD] = 10;
+        std::fs::write(&path, &bytes).unwrap();
+        assert!(read_cifar10(&[&path]).unwrap_err().to_string().contains("record 1 has label 10"));
+    }
+
+    #[test]
+    fn parts_of_records_are_named_with_their_sizes() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("batch.bin");
+        for len in [0, 1, RECORD - 1, RECORD + 1, 3 * RECORD - 5] {
+            std::fs::write(&path, vec![0; len]).unwrap();
+            let error = read_cifar10(&[&path]).unwrap_err();
+            assert!(matches!(error, Error::Size { found, .. } if found == len as u64), "{len}: {error:?}");
+        }
+        std::fs::write(&path, vec![0; BATCH as usize + 1]).unwrap();
+        assert!(matches!(read_cifar10(&[&path]), Err(Error::Size { .. })));
+    }
+}

@@ -57,12 +57,13 @@ impl DataFile {
     /// Makes sure that nothing follows the `expected` bytes of `what` that were taken.
     ///
     /// # Errors
-    /// `Size` if something does, otherwise as [`DataFile::take`].
+    /// `Size` if something does, `Malformed` if a compressed file's own checksum is missing or wrong.
     pub(super) fn finish(mut self, expected: u64, what: &'static str) -> Result<(), Error> {
-        match self.take(1, what) {
-            Err(Error::Size { .. }) => Ok(()),
+        match self.reader.read(&mut [0]) {
+            Ok(0) => Ok(()),
             Ok(_) => Err(Error::Size { path: self.path, what, expected, found: expected + 1 }),
-            Err(error) => Err(error),
+            // All values are there, but not the checksum that a compressed file ends with.
+            Err(error) => Err(Error::malformed(&self.path, format!("is cut short or damaged at its end ({error})"))),
         }
     }
 }

@@ -89,3 +89,53 @@ fn header(file: &mut DataFile) -> Result<u64, Error> {
         _ => Err(Error::malformed(&file.path, format!("expected '<i2' in rows of 6, found {}", text.trim()))),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn npy(header: &str, data: &[u8]) -> Vec<u8> {
+        let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+        bytes.extend((header.len() as u16).to_le_bytes());
+        bytes.extend(header.bytes());
+        bytes.extend(data);
+        bytes
+    }
+
+    const GOOD: &str = "{'descr': '<i2', 'fortran_order': False, 'shape': (130, 6), }\n";
+
+    fn read(signals: &[u8], windows: &str) -> Result<Dataset, Error> {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("signals.i16.npy"), signals).unwrap();
+        std::fs::write(dir.path().join("windows.tsv"), windows).unwrap();
+        read_hapt(dir.path(), read_hapt_windows(dir.path())?)
+    }
+
+    #[test]
+    fn windows_are_read_channel_by_channel() {
+        let data: Vec<u8> = (0..130i16 * 6).flat_map(|i| i.to_le_bytes()).collect();
+        let set = read(&npy(GOOD, &data), "start_row\tuser\tactivity\n2\t1\t12\ttrain\n0\t7\t1\n").unwrap();
+        assert_eq!(set.labels(), [11, 0]);
+        let (mut values, mut labels) = (Vec::new(), Vec::new());
+        super::super::Examples::all(set.into()).batch(&[0], &mut values, &mut labels);
+        assert_eq!(values.len(), 768);
+        assert!((values[1] - 18.0 / 720.0).abs() < 1e-6 && (values[128] - 13.0 / 720.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn short_or_foreign_files_are_refused() {
+        let data = vec![0; 130 * 12];
+        let windows = "start_row\tuser\tactivity\n2\t1\t5\n";
+        let whole = npy(GOOD, &data);
+        for len in [0, 5, 10, 40, whole.len() - 1] {
+            assert!(matches!(read(&whole[..len], windows), Err(Error::Size { .. } )), "{len}");
+        }
+        let refused = |signals: &[u8], windows: &str| read(signals, windows).unwrap_err().to_string();
+        assert!(refused(&npy(&GOOD.replace("130", "99999999999"), &data), windows).contains("rows of 6"));
+        assert!(refused(&npy(&GOOD.replace("<i2", "<f4"), &data), windows).contains("rows of 6"));
+        assert!(refused(b"PK\x03\x04 something else", windows).contains("no npy"));
+        assert!(refused(&whole, "h\n3\t1\t5\n").contains("do not suit"));
+        assert!(refused(&whole, "h\n0\t1\t13\n").contains("line 2"));
+        assert!(refused(&whole, "h\n0\t1\n").contains("line 2"));
+    }
+}

@@ -106,7 +106,7 @@ mod tests {
     fn absurd_counts_trailing_bytes_and_other_files_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("odd");
-        let mut check = |bytes: &[u8], part: &str| {
+        let check = |bytes: &[u8], part: &str| {
             std::fs::write(&path, bytes).unwrap();
             let error = read_idx(&path).unwrap_err().to_string();
             assert!(error.contains(part), "{error}");

@@ -228,3 +228,119 @@ fn cifar_test(dir: &Path) -> Result<Dataset, Error> {
         other => other,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Deserialize)]
+    struct Client {
+        data: DataSource,
+    }
+
+    fn parse(text: &str) -> Result<DataSource, String> {
+        toml::from_str::<Client>(text).map(|client| client.data).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn every_source_is_read_from_toml() {
+        assert_eq!(parse("[data]\nbuiltin = {}").unwrap(), DataSource::Builtin(Builtin::default()));
+        let text = "[data.idx]\ndir = 'fashion'\nclient = 3\nclients = 10\nsplit = { dirichlet = 0.5 }\nlimit = 60";
+        let DataSource::Idx(shard) = parse(text).unwrap() else { panic!("idx") };
+        assert_eq!((shard.client, shard.split, shard.seed), (3, Split::Dirichlet(0.5), 42));
+        assert!(parse("[data.cifar10]\ndir = 'c'\nsplit = 'iid'").is_ok());
+        assert!(parse("[data.cifar10]\ndir = 'c'\nclients = 5\nsplit = { by-label = 2 }").is_ok());
+        let mut hapt = parse("[data.hapt]\ndir = 'h'\nuser = 30").unwrap();
+        hapt.relative_to(Path::new("/base"));
+        let DataSource::Hapt(hapt) = hapt else { panic!("hapt") };
+        assert_eq!(hapt.dir, Path::new("/base/h"));
+    }
+
+    #[test]
+    fn unknown_keys_and_numbers_out_of_range_are_refused() {
+        for (text, part) in [
+            ("[data.idx]\ndir = 'x'\nclinet = 3", "clinet"),
+            ("[data.mnist]\ndir = 'x'", "mnist"),
+            ("[data.idx]\ndir = 'x'\nclient = 3\nclients = 3", "client"),
+            ("[data.idx]\ndir = 'x'\nsplit = { dirichlet = -1.0 }", "dirichlet"),
+            ("[data.idx]\ndir = 'x'\nlimit = 0", "limit"),
+            ("[data.hapt]\ndir = 'x'\nuser = 31", "user"),
+            ("[data.builtin]\ntrain = 0", "train"),
+            ("[data.idx]\nclient = 0", "dir"),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn train_and_test_of_the_built_in_set_differ() {
+        let data = DataSource::Builtin(Builtin { train: 30, test: 10, ..Builtin::default() }).load().unwrap();
+        assert_eq!((data.train.len(), data.test.len()), (30, 10));
+        assert!(data.train.indices().iter().all(|i| !data.test.indices().contains(i)));
+    }
+
+    #[test]
+    fn a_missing_folder_says_what_to_do() {
+        let shard = parse("[data.idx]\ndir = '/nowhere/at/all'").unwrap();
+        let error = shard.load().unwrap_err().to_string();
+        assert!(error.contains("/nowhere/at/all/train-images-idx3-ubyte") && error.contains("data get"), "{error}");
+    }
+
+    /// A folder of `../shared/data` beside the workspace, if this machine has it.
+    fn real(name: &str) -> Option<PathBuf> {
+        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data").join(name);
+        if !dir.is_dir() {
+            eprintln!("skipped: {} is not on this machine", dir.display());
+            return None;
+        }
+        Some(dir)
+    }
+
+    fn toml_of(kind: &str, dir: &Path, rest: &str) -> DataSource {
+        parse(&format!("[data.{kind}]\ndir = '{}'\n{rest}", dir.display())).unwrap()
+    }
+
+    #[test]
+    fn fashion_mnist_is_shared_whole_and_held_once() {
+        let Some(dir) = real("fashion-mnist") else { return };
+        let load = |client| {
+            let rest = format!("client = {client}\nclients = 10\nsplit = {{ dirichlet = 0.5 }}");
+            toml_of("idx", &dir, &rest).load().unwrap()
+        };
+        let all: Vec<ClientData> = (0..10).map(load).collect();
+        assert_eq!(all.iter().map(|data| data.train.len()).sum::<usize>(), 60_000);
+        assert_eq!(all.iter().map(|data| data.test.len()).sum::<usize>(), 10_000);
+        let mut counts = vec![0; 10];
+        for data in &all {
+            counts.iter_mut().zip(data.train.class_counts()).for_each(|(sum, count)| *sum += count);
+        }
+        assert_eq!(counts, [6000; 10]);
+    }
+
+    #[test]
+    fn every_person_of_hapt_has_windows_to_train_and_to_test_on() {
+        let Some(dir) = real("hapt") else { return };
+        let mut held = Vec::new();
+        for user in 1..=30 {
+            let data = toml_of("hapt", &dir, &format!("user = {user}")).load().unwrap();
+            assert!(data.train.len() > 200 && data.test.len() > 50);
+            held.push(data);
+        }
+        assert_eq!(held.iter().map(|d| d.train.len() + d.test.len()).sum::<usize>(), 10_929);
+        let (mut values, mut labels) = (Vec::new(), Vec::new());
+        held[0].train.batch(&[0], &mut values, &mut labels);
+        let gravity = (0..3).map(|c| values[c * 128].powi(2)).sum::<f32>().sqrt();
+        assert!((0.8..1.2).contains(&gravity), "{gravity}");
+    }
+
+    #[test]
+    fn cifar_10_is_read_through_its_delta_filters() {
+        let Some(dir) = real("cifar10") else { return };
+        let set = read_cifar10(&[&dir.join("test_batch_first1000.bin")]).unwrap();
+        let mut counts = [0; 10];
+        set.labels().iter().for_each(|&label| counts[usize::from(label)] += 1);
+        assert_eq!(set.len(), 1000);
+        assert!(counts.iter().all(|count| (86..=112).contains(count)), "{counts:?}");
+    }
+}

@@ -7,7 +7,7 @@ use super::params::Params;
 use crate::data::Input;
 use crate::ops::Tape;
 
-/// Convolutions of 24 and 32 filters over 5 samples, each with a max-pool of 2, then 32 and the classes: 34,676
+/// Convolutions of 24 and 32 filters over 5 samples, each with a max-pool of 2, then 32 and the classes: 34,740
 /// parameters on windows of 6 channels and 128 samples with 12 activities.
 #[derive(Debug)]
 pub(super) struct Har {

@@ -15,6 +15,8 @@ mod patches;
 mod pool;
 mod scratch;
 mod sgd;
+#[cfg(test)]
+mod gradients;
 mod slices;
 mod tape;
 

@@ -59,6 +59,9 @@ fn any(rows: &[f32], width: usize, bias: f32, size: [usize; 2], out: &mut [f32],
 /// The way back for one plane: overwrites `dz` with the gradient of the values before the pool, and returns the
 /// gradient of the bias. Shapes: as [`pool`], `grad` and `dz` in place of `out` and `z`.
 pub(super) fn unpool(grad: &[f32], pick: &[u8], width: usize, size: [usize; 2], cols: usize, dz: &mut [f32]) -> f32 {
+    if size == [2, 2] {
+        return unpool_two_by_two(grad, pick, width, cols, dz);
+    }
     dz.fill(0.0);
     let mut bias = 0.0;
     for (y, (grad, pick)) in grad.chunks_exact(cols).zip(pick.chunks_exact(cols)).enumerate() {
@@ -71,5 +74,25 @@ pub(super) fn unpool(grad: &[f32], pick: &[u8], width: usize, size: [usize; 2], 
             }
         }
     }
+    bias
+}
+
+/// As [`unpool`] for windows of 2x2, writing each value once.
+fn unpool_two_by_two(grad: &[f32], pick: &[u8], width: usize, cols: usize, dz: &mut [f32]) -> f32 {
+    let mut bias = 0.0;
+    let rows = grad.chunks_exact(cols).zip(pick.chunks_exact(cols));
+    let used = grad.len() / cols * 2 * width;
+    for ((grad, pick), dz) in rows.zip(dz[..used].chunks_exact_mut(2 * width)) {
+        let (top, low) = dz.split_at_mut(width);
+        let pairs = top.as_chunks_mut::<2>().0.iter_mut().zip(low.as_chunks_mut::<2>().0);
+        for (([a, b], [c, d]), (&grad, &pick)) in pairs.zip(grad.iter().zip(pick)) {
+            let at = |n: u8| if pick == n { grad } else { 0.0 };
+            (*a, *b, *c, *d) = (at(0), at(1), at(2), at(3));
+            bias += if pick == OFF { 0.0 } else { grad };
+        }
+        top[2 * cols..].fill(0.0);
+        low[2 * cols..].fill(0.0);
+    }
+    dz[used..].fill(0.0);
     bias
 }

@@ -191,3 +191,60 @@ impl InplaceOp3 for Pull {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use candle_core::Device;
+
+    use super::*;
+
+    fn var(values: &[f32]) -> Var {
+        Var::from_tensor(&Tensor::new(values, &Device::Cpu).unwrap()).unwrap()
+    }
+
+    fn step(sgd: &mut Sgd, vars: &[Var], grads: &[&[f32]]) {
+        let grads = grads.iter().map(|grad| Tensor::new(*grad, &Device::Cpu).unwrap()).collect();
+        sgd.step(vars, grads).unwrap();
+    }
+
+    fn assert_near(var: &Var, want: &[f32]) {
+        let have = var.to_vec1::<f32>().unwrap();
+        assert!(have.iter().zip(want).all(|(a, b)| (a - b).abs() < 1e-6), "{have:?}, expected {want:?}");
+    }
+
+    /// The expected numbers are those of PyTorch:
+    /// `p = torch.tensor([1., -2.], requires_grad=True); o = torch.optim.SGD([p], lr=.1, momentum=.9, weight_decay=.01)`,
+    /// then twice `p.grad = torch.tensor([.5, 1.]); o.step()`.
+    #[test]
+    fn momentum_and_weight_decay_are_pytorchs() {
+        let vars = [var(&[1.0, -2.0])];
+        let mut sgd = Sgd::new(&vars, 0.1, 0.9, 0.0).unwrap();
+        sgd.weight_decay = 0.01;
+        step(&mut sgd, &vars, &[&[0.5, 1.0]]);
+        assert_near(&vars[0], &[0.949, -2.098]);
+        step(&mut sgd, &vars, &[&[0.5, 1.0]]);
+        assert_near(&vars[0], &[0.852151, -2.284102]);
+    }
+
+    #[test]
+    fn clipping_bounds_the_norm_over_all_tensors() {
+        let vars = [var(&[0.0]), var(&[0.0, 0.0])];
+        let mut sgd = Sgd::new(&vars, 1.0, 0.0, 0.0).unwrap();
+        sgd.clip_norm = Some(1.0);
+        step(&mut sgd, &vars, &[&[3.0], &[0.0, 4.0]]);
+        assert_near(&vars[0], &[-0.6]);
+        assert_near(&vars[1], &[0.0, -0.8]);
+        step(&mut sgd, &vars, &[&[0.3], &[0.0, 0.4]]);
+        assert_near(&vars[0], &[-0.9]);
+    }
+
+    #[test]
+    fn the_proximal_term_pulls_back_to_the_start() {
+        let vars = [var(&[1.0])];
+        let mut sgd = Sgd::new(&vars, 0.5, 0.0, 0.4).unwrap();
+        step(&mut sgd, &vars, &[&[2.0]]);
+        assert_near(&vars[0], &[0.0]);
+        step(&mut sgd, &vars, &[&[0.0]]);
+        assert_near(&vars[0], &[0.2]);
+    }
+}

@@ -12,6 +12,7 @@ impl Work {
     /// `Learner` if it fails or its result makes no sense; `NotNow` if no model is held.
     pub(crate) fn evaluate(&mut self) -> Result<Option<EvaluationReport>, Error> {
         let nothing = || Error::NotNow("no model is held".to_owned());
+        self.run()?;
         let run = self.run.as_mut().ok_or_else(nothing)?;
         let model = run.model.as_ref().ok_or_else(nothing)?;
         let learner = self.tasks.learner(&run.joined.task)?;

@@ -25,10 +25,11 @@ pub(crate) struct Work {
     tasks: Tasks,
     events: Sink,
     keep_model_every: u64,
+    joined: Option<Arc<Joined>>,
     run: Option<Run>,
 }
 
-/// What belongs to the run that the client has joined.
+/// What it takes to work for a run: made when it is first needed, so that a client that waits holds next to nothing.
 #[derive(Debug)]
 struct Run {
     joined: Arc<Joined>,
@@ -45,7 +46,7 @@ impl Work {
     /// # Errors
     /// `State` if it is in use or cannot be made.
     pub(crate) fn open(state: &Path, sync: bool, keep_model_every: u64, tasks: Tasks, events: Sink) -> Result<Self, Error> {
-        Ok(Self { state: StateDir::open(state, sync)?, tasks, events, keep_model_every, run: None })
+        Ok(Self { state: StateDir::open(state, sync)?, tasks, events, keep_model_every, joined: None, run: None })
     }
 
     /// The frame whose fate is open: of the run joined, or, before joining, of the run joined last.
@@ -59,19 +60,21 @@ impl Work {
         }
     }
 
-    /// Makes everything ready for the run, from disk where it is there, and returns the frame whose fate is open.
+    /// Turns to the run that was joined and returns the frame whose fate is open.
     ///
     /// # Errors
     /// `Config` or `Learner` if the client cannot do the task or its model is another; `State` if the state is broken.
     pub(crate) fn join(&mut self, joined: &Arc<Joined>) -> Result<Option<Outgoing>, Error> {
-        if !self.run.as_ref().is_some_and(|run| same_run(&run.joined, joined)) {
-            self.run = None;
-            let layout = self.tasks.learner(&joined.task)?.layout();
-            check_layout(&joined.layout, &layout, &joined.task)?;
-            let state = self.state.enter(&joined.run)?;
-            let (encoder, open) = state.load_memory(&layout, &joined.uplink)?;
-            let model = state.load_model(&layout).map(Model::from);
-            self.run = Some(Run { joined: Arc::clone(joined), layout, state, encoder, open, model });
+        if !self.joined.as_ref().is_some_and(|before| same_run(before, joined)) {
+            (self.joined, self.run) = (None, None);
+            if let Some(layout) = self.tasks.layout(&joined.task)? {
+                check_layout(&joined.layout, &layout, &joined.task)?;
+            }
+            self.state.enter(&joined.run)?;
+            self.joined = Some(Arc::clone(joined));
+        }
+        if self.run.is_none() && self.state.pending()?.is_some() {
+            self.run()?;
         }
         Ok(self.outgoing())
     }
@@ -83,8 +86,21 @@ impl Work {
         }
     }
 
+    /// Everything the run needs, from disk where it is there.
     fn run(&mut self) -> Result<&mut Run, Error> {
-        self.run.as_mut().ok_or_else(|| Error::NotNow("no run is joined".to_owned()))
+        let run = match self.run.take() {
+            Some(run) => run,
+            None => {
+                let joined = self.joined.clone().ok_or_else(|| Error::NotNow("no run is joined".to_owned()))?;
+                let layout = self.tasks.learner(&joined.task)?.layout();
+                check_layout(&joined.layout, &layout, &joined.task)?;
+                let state = self.state.enter(&joined.run)?;
+                let (encoder, open) = state.load_memory(&layout, &joined.uplink)?;
+                let model = state.load_model(&layout).map(Model::from);
+                Run { joined, layout, state, encoder, open, model }
+            }
+        };
+        Ok(self.run.insert(run))
     }
 }
 

@@ -19,6 +19,7 @@ impl Work {
     /// cannot be made durable; it must not be sent then.
     pub(crate) fn train(&mut self, round: u64, progress: &Arc<Progress>) -> Result<Outgoing, Error> {
         let moved_on = || Error::NotNow("the round moved on".to_owned());
+        self.run()?;
         let run = self.run.as_mut().ok_or_else(moved_on)?;
         let model = run.model.as_ref().ok_or_else(moved_on)?;
         if progress.stopped() || run.open.is_some() {

@@ -71,11 +71,17 @@ impl Failure {
 }
 
 impl<E: Into<anyhow::Error>> From<E> for Failure {
-    /// Stored data that is corrupt is told apart by its error, wherever in the chain it stands.
+    /// Corrupt data and plans that cannot be served are told apart by their error, wherever in the chain it stands.
     fn from(error: E) -> Self {
         let error = error.into();
-        let corrupt = error.chain().any(source::is_corruption);
-        Self { code: if corrupt { CORRUPT } else { 1 }, error }
+        let code = if error.chain().any(source::is_corruption) {
+            CORRUPT
+        } else if error.chain().any(source::is_usage) {
+            USAGE
+        } else {
+            1
+        };
+        Self { code, error }
     }
 }
 

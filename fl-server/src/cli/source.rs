@@ -11,6 +11,7 @@ use crate::blobs::BlobError;
 use crate::config::ServerConfig;
 use crate::disk::Disk;
 use crate::inspect::InspectError;
+use crate::serve::ServeError;
 use crate::store::{Store, StoreError};
 
 /// Stored data is not what was stored.
@@ -20,11 +21,22 @@ struct Corrupt(String);
 
 /// Whether an error says that stored data is corrupt: told apart by exit code.
 pub(super) fn is_corruption(error: &(dyn Error + 'static)) -> bool {
+    match error.downcast_ref::<ServeError>() {
+        Some(ServeError::Records(_) | ServeError::Model(_)) => return true,
+        Some(ServeError::Store(error)) => return is_corruption(error),
+        Some(ServeError::Blob(error)) => return is_corruption(error),
+        _ => {}
+    }
     let store = error.downcast_ref::<StoreError>();
     store.is_some_and(|e| matches!(e, StoreError::Value { .. } | StoreError::Gap { .. } | StoreError::Broken { .. }))
         || matches!(error.downcast_ref::<BlobError>(), Some(BlobError::Missing(_) | BlobError::Damaged { .. }))
         || matches!(error.downcast_ref::<InspectError>(), Some(InspectError::Corrupt(_)))
         || error.is::<Corrupt>()
+}
+
+/// Whether an error says that a plan cannot be served as it is.
+pub(super) fn is_usage(error: &(dyn Error + 'static)) -> bool {
+    matches!(error.downcast_ref::<ServeError>(), Some(ServeError::Plan(_)))
 }
 
 /// Text of a configuration file, and the folder that its paths are relative to.

@@ -197,3 +197,126 @@ impl Out {
         self.raw(&digest.0).u64(*len).u64(*examples).f64(*loss).u64(*train_ms).u64(*encode_ms).stages(stages).u64(*at)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use fl_compress::Digest;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn client(i: u8) -> ClientId {
+        format!("client-{i}").parse().unwrap()
+    }
+
+    fn accepted(at: u64) -> Accepted {
+        let stages = Stages { fp32: 400, reduced: 80, quantized: 30, coded: 20, framed: 100, bound: 19.5 };
+        let digest = Digest([7; 32]);
+        Accepted { digest, len: 100, examples: 60, loss: 0.5, train_ms: 7, encode_ms: 1, stages, at }
+    }
+
+    fn each(a: u64, b: u64, names: &[u8], why: String) -> Vec<Record> {
+        let cohort: BTreeSet<_> = names.iter().map(|&i| client(i)).collect();
+        let (model, frame, stages) = (Digest::of(b"m"), Digest::of(b"f"), accepted(0).stages);
+        let (one, loss) = (client(a as u8), b as f64 / 3.0);
+        vec![
+            Record::Started { plan: frame, model, at: a },
+            Record::Gathered { since: None },
+            Record::Gathered { since: Some(b) },
+            Record::RoundOpened { round: a, attempt: 2, cohort: cohort.clone(), present: 9, at: b, deadline: a },
+            Record::UpdateAccepted { round: a, client: one.clone(), update: accepted(b) },
+            Record::RoundClosing { round: a, at: b },
+            Record::RoundClosed { round: a, frame, frame_len: b, stages, model, at: b },
+            Record::EvaluationAccepted { version: a, client: one, examples: b, loss, correct: a, at: b },
+            Record::EvaluationOpened { version: a, asked: cohort, until: b },
+            Record::RunDone { at: a },
+            Record::RunFailed { round: a, why, at: b },
+            Record::Resumed { at: a, until: b },
+        ]
+    }
+
+    #[test]
+    fn version_1_stays_readable() {
+        let opened = Record::RoundOpened {
+            round: 3,
+            attempt: 1,
+            cohort: BTreeSet::from([client(1), client(2)]),
+            present: 5,
+            at: 1_000,
+            deadline: 301_000,
+        };
+        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let expected = concat!(
+            "0103",
+            "0300000000000000",
+            "01000000",
+            "02000000",
+            "0800636c69656e742d31",
+            "0800636c69656e742d32",
+            "05000000",
+            "e803000000000000",
+            "c897040000000000",
+        );
+        let bytes = opened.to_bytes();
+        assert_eq!(hex(&bytes[..bytes.len() - 4]), expected);
+        assert_eq!(hex(&Record::RunDone { at: 1 }.to_bytes()), GOLDEN_DONE);
+        let all: Vec<u8> = each(1, 2, &[3, 4], "why".to_owned()).iter().flat_map(Record::to_bytes).collect();
+        assert_eq!(Digest::of(&all).to_string(), GOLDEN_ALL);
+    }
+
+    const GOLDEN_DONE: &str = "?";
+    const GOLDEN_ALL: &str = "?";
+
+    #[test]
+    fn every_flipped_bit_and_every_cut_is_an_error() {
+        for record in each(1, 2, &[3, 4], "why".to_owned()) {
+            let bytes = record.to_bytes();
+            for cut in 0..bytes.len() {
+                assert!(Record::from_bytes(&bytes[..cut]).is_err());
+            }
+            for bit in 0..bytes.len() * 8 {
+                let mut flipped = bytes.clone();
+                flipped[bit / 8] ^= 1 << (bit % 8);
+                assert!(Record::from_bytes(&flipped).is_err(), "bit {bit} of {record:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_newer_version_is_named() {
+        let mut bytes = Record::RunDone { at: 1 }.to_bytes();
+        bytes[0] = 2;
+        assert_eq!(Record::from_bytes(&bytes), Err(RecordError::Newer { theirs: 2 }));
+    }
+
+    /// With a checksum that fits, the parser alone stands between bytes and memory.
+    fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
+        let crc = crc32c::crc32c(&bytes);
+        bytes.extend_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    #[test]
+    fn absurd_counts_and_unsorted_names_are_refused() {
+        let opened = |names: &[u8]| [&[1, 8][..], &[0; 8], names].concat();
+        let absurd = Record::from_bytes(&sealed(opened(&[255, 255, 255, 255])));
+        assert!(matches!(absurd, Err(RecordError::Truncated { what: "client", .. })), "{absurd:?}");
+        let twice = [&[2, 0, 0, 0][..], &[1, 0, b'a', 1, 0, b'a'], &[0; 8]].concat();
+        assert!(matches!(Record::from_bytes(&sealed(opened(&twice))), Err(RecordError::Corrupt { what: "clients", .. })));
+    }
+
+    proptest! {
+        #[test]
+        fn records_survive_their_bytes(a: u64, b: u64, names: Vec<u8>, why in ".{0,40}") {
+            for record in each(a, b, &names, why) {
+                prop_assert_eq!(Record::from_bytes(&record.to_bytes()), Ok(record));
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_a_record_or_an_error(bytes: Vec<u8>) {
+            let _ = Record::from_bytes(&bytes);
+            let _ = Record::from_bytes(&sealed([&[1], &bytes[..]].concat()));
+        }
+    }
+}

@@ -18,7 +18,7 @@ pub(super) fn standing(service: &Service, client: &ClientId, id: &UpdateId, len:
     if let Some(reply) = settled(service, client, id, len) {
         return reply;
     }
-    UpdateReply::Wanted { offset: service.blobs.received(client, id.round, &id.digest) }
+    UpdateReply::Wanted { offset: service.blobs.partial_len(client, id.round, &id.digest) }
 }
 
 /// What became of an update, if that is known without its bytes: the engine is asked as if it had arrived, and what

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use fl_compress::{Frame, FrameKind, Layout, Stages};
+use fl_compress::{Digest, Frame, FrameKind, Layout, Stages};
 use fl_proto::{ProtocolError, Refusal, UpdateHeader, UpdateReply, wire};
 use tonic::{Request, Status, Streaming};
 use wire::update_chunk::Part;
@@ -41,14 +41,13 @@ async fn receive(
     let _permit = if header.len > SMALL { Some(uploads.acquire().await.map_err(internal)?) } else { None };
     let upload = {
         let (service, client, id, len) = (Arc::clone(&service), peer.client.clone(), header.id.clone(), header.len);
-        let max = service.limits.max_frame;
-        blocking(move || service.blobs.upload(&client, id.round, id.digest, len, max)).await?.map_err(failed)?
+        blocking(move || service.blobs.upload(&client, id.round, &id.digest, len)).await?.map_err(failed)?
     };
-    if upload.received() != header.offset {
-        return Ok(UpdateReply::Wanted { offset: upload.received() });
+    if upload.offset() != header.offset {
+        return Ok(UpdateReply::Wanted { offset: upload.offset() });
     }
     let upload = fill(&service, &peer, &header, upload, &mut stream).await?;
-    if !upload.is_complete() {
+    if upload.offset() < header.len {
         return Ok(offer::standing(&service, &peer.client, &header.id, header.len));
     }
     settle(&service, &peer, header, upload).await
@@ -62,19 +61,19 @@ async fn fill(
     mut upload: Upload,
     stream: &mut Streaming<wire::UpdateChunk>,
 ) -> Result<Upload, Status> {
-    while !upload.is_complete() {
+    while upload.offset() < header.len {
         let data = match next(service, stream).await? {
             None => break,
             Some(Part::Data(data)) => data,
             Some(Part::Header(_)) => return Err(ProtocolError::invalid("header", "it was already sent").into()),
         };
-        if data.len() as u64 > header.len - upload.received() {
+        if data.len() as u64 > header.len - upload.offset() {
             return Err(ProtocolError::invalid("data", "more than `len` bytes").into());
         }
         upload = blocking(move || upload.append(&data).map(|()| upload)).await?.map_err(failed)?;
         service.events.hint(|| Event::UpdateReceiving {
             client: peer.client.clone(),
-            bytes: upload.received(),
+            bytes: upload.offset(),
             total: header.len,
         });
     }
@@ -91,8 +90,8 @@ async fn settle(
     let round = header.id.round;
     let verified = {
         let _permit = service.limits.verifications.acquire().await.map_err(internal)?;
-        let layout = Arc::clone(&service.layout);
-        blocking(move || keep(upload, &layout, round)).await?.map_err(failed)?
+        let (layout, digest) = (Arc::clone(&service.layout), header.id.digest);
+        blocking(move || keep(upload, &layout, round, &digest)).await?.map_err(failed)?
     };
     let reply = match verified {
         Err(why) => UpdateReply::Refused { why: Refusal::Invalid, message: format!("the frame is not usable: {why}") },
@@ -120,18 +119,17 @@ async fn settle(
 }
 
 /// Makes a good upload a blob; drops a bad one and says what is wrong with it.
-fn keep(mut upload: Upload, layout: &Layout, round: u64) -> Result<Result<(), String>, BlobError> {
-    let bytes = match upload.bytes() {
-        Err(BlobError::Damaged { found, .. }) => return Ok(Err(format!("its digest is {found}, not what was said"))),
-        bytes => bytes?,
-    };
+fn keep(upload: Upload, layout: &Layout, round: u64, digest: &Digest) -> Result<Result<(), String>, BlobError> {
+    let bytes = upload.read_whole()?;
     if let Err(why) = verify(&bytes, layout, round) {
         upload.discard()?;
         return Ok(Err(why));
     }
     drop(bytes);
-    upload.finish()?;
-    Ok(Ok(()))
+    match upload.finish(digest) {
+        Err(BlobError::Damaged { found, .. }) => Ok(Err(format!("its digest is {found}, not what was said"))),
+        kept => kept.map(|_| Ok(())),
+    }
 }
 
 /// Whether the frame is an update of this model for this round, and wholly decodable to finite values.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fl_proto::{ClientId, Phase, RoundState, wire};
+use fl_proto::{ClientId, Phase, RoundState, RunName, wire};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Status};
@@ -17,7 +17,7 @@ pub(super) fn watch(
     request: Request<wire::WatchRequest>,
 ) -> Result<ReceiverStream<Result<wire::RoundState, Status>>, Status> {
     let peer = service.peer(&request)?;
-    let run = request.into_inner().run.parse().map_err(fl_proto::ProtocolError::into)?;
+    let run: RunName = request.into_inner().run.parse()?;
     service.check_run(&run)?;
     // One message is in the channel, one is being made: a client that does not read sees the latest, not a backlog.
     let (messages, stream) = mpsc::channel(1);

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use fl_compress::{Digest, Encoder, Frame, FrameHeader, FrameKind, Layout, Spec};
+use fl_compress::{Digest, Encoder, Frame, FrameHeader, FrameKind, Layout};
 use fl_proto::wire::federation_client::FederationClient;
 use fl_proto::{
     Authority, Dial, EvaluationReport, FetchRequest, Issued, JoinRequest, Joined, Meter, ModelHeader, Phase,
@@ -229,11 +229,14 @@ impl Hand {
     pub async fn update_model(&mut self, want: u64) -> Digest {
         let (header, frames) = self.fetch(self.version, want).await.unwrap();
         let layout = &self.run.as_ref().unwrap().layout;
-        if matches!(header, ModelHeader::Snapshot(_)) || self.model.is_empty() {
-            self.model = vec![0.0; layout.len()];
-        }
+        let snapshot = matches!(header, ModelHeader::Snapshot(_));
+        self.model.resize(layout.len(), 0.0);
         for frame in &frames {
-            Frame::parse(frame, layout).unwrap().accumulate(1.0, &mut self.model).unwrap();
+            let frame = Frame::parse(frame, layout).unwrap();
+            match snapshot {
+                true => frame.decode(&mut self.model).unwrap(),
+                false => frame.accumulate(1.0, &mut self.model).unwrap(),
+            }
         }
         self.version = Some(want);
         Digest::of_f32(&self.model)

@@ -87,3 +87,22 @@ fn random_signs(values: &[f32], scale: f32, draws: Draws, first: usize, symbols:
         *symbol = u8::from(draws.unit(first + at) < 0.5 + 0.5 * (value / scale));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_kernel_agrees_with_rounding() {
+        let draws = Draws::new(6, 0);
+        for bits in 2..=8 {
+            let (middle, scale) = (middle(bits), 0.75);
+            let values: Vec<f32> = (0..5000).map(|i| (draws.unit(i) * 2.0 - 1.0) * scale).collect();
+            let mut symbols = vec![0; values.len()];
+            nearest(&values, scale, middle, &mut symbols);
+            let factor = f32::from(middle) / scale;
+            let reference = |value: &f32| ((value * factor).round_ties_even() + f32::from(middle)) as u8;
+            assert_eq!(symbols, values.iter().map(reference).collect::<Vec<u8>>());
+        }
+    }
+}

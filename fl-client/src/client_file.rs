@@ -1,0 +1,186 @@
+//! `client.toml`: the deployment facts of one device, and which learner and data stand for which task.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use fl_proto::{Issued, MAX_TASKS};
+use serde::Deserialize;
+
+use crate::data::DataSource;
+use crate::learners::{self, DeviceChoice};
+use crate::{ClientConfig, Error, Tasks};
+
+/// Largest file that is read, in bytes.
+const MAX_FILE: u64 = 1024 * 1024;
+
+/// A `client.toml` that was read with the files it names.
+#[derive(Debug, Clone)]
+pub struct ClientFile {
+    /// Everything but the learners.
+    pub config: ClientConfig,
+    /// Where learners compute.
+    pub device: DeviceChoice,
+    /// Learner and data by task.
+    pub tasks: BTreeMap<String, TaskEntry>,
+}
+
+/// One `[tasks.NAME]` table.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TaskEntry {
+    /// Name of a built-in learner.
+    pub learner: String,
+    /// Its examples.
+    pub data: DataSource,
+}
+
+/// The file as written: every key that has a default may be left out. Paths are relative to the file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Raw {
+    server: String,
+    authority: PathBuf,
+    certificate: PathBuf,
+    key: PathBuf,
+    state: PathBuf,
+    device: String,
+    sync: bool,
+    keep_model_every: u64,
+    give_up_after_s: Option<f64>,
+    tasks: BTreeMap<String, TaskEntry>,
+}
+
+impl Default for Raw {
+    fn default() -> Self {
+        Self {
+            server: "127.0.0.1:7070".to_owned(),
+            authority: "authority.pem".into(),
+            certificate: "client.pem".into(),
+            key: "client.key".into(),
+            state: "state".into(),
+            device: "auto".to_owned(),
+            sync: true,
+            keep_model_every: 10,
+            give_up_after_s: None,
+            tasks: BTreeMap::new(),
+        }
+    }
+}
+
+impl ClientFile {
+    /// Reads the file and the certificates that it names.
+    ///
+    /// # Errors
+    /// `Config` with the file, the key and what is allowed.
+    pub fn read(path: &Path) -> Result<Self, Error> {
+        let base = path.parent().unwrap_or(Path::new(""));
+        let raw = parse(&text(path)?).map_err(|why| Error::Config(format!("{}: {why}", path.display())))?;
+        let Raw { server, authority, certificate, key, state, device, sync, keep_model_every, give_up_after_s, mut tasks } =
+            raw;
+        tasks.values_mut().for_each(|task| task.data.relative_to(base));
+        let own = Issued { certificate: text(&base.join(certificate))?, key: text(&base.join(key))? };
+        let mut config = ClientConfig::new(server, text(&base.join(authority))?, own, base.join(state));
+        config.sync = sync;
+        config.keep_model_every = keep_model_every;
+        config.give_up_after = give_up_after_s.map(Duration::from_secs_f64);
+        config.exit_when_done = false;
+        let device = device.parse().map_err(|e| Error::Config(format!("{}: `device`: {e}", path.display())))?;
+        Ok(Self { config, device, tasks })
+    }
+
+    /// The learners, each made when a run first needs it.
+    pub fn learners(&self) -> Tasks {
+        self.tasks.iter().fold(Tasks::new(), |tasks, (name, entry)| {
+            let (entry, device) = (entry.clone(), self.device);
+            tasks.with_lazy(name, move || learners::build(&entry.learner, device, entry.data.load()?))
+        })
+    }
+}
+
+/// `host:port`, as `server` must be.
+///
+/// # Errors
+/// What is wrong, as the end of a sentence.
+pub(crate) fn check_address(server: &str) -> Result<(), String> {
+    let good = server.rsplit_once(':').is_some_and(|(host, port)| {
+        !host.is_empty() && !host.contains(['/', ' ']) && port.parse::<u16>().is_ok_and(|port| port > 0)
+    });
+    if good { Ok(()) } else { Err(format!("`server`: `{server}` is not host:port, such as 192.168.1.5:7070")) }
+}
+
+fn parse(text: &str) -> Result<Raw, String> {
+    let raw: Raw = toml::from_str(text).map_err(|e| e.to_string())?;
+    check_address(&raw.server)?;
+    if raw.tasks.len() > MAX_TASKS {
+        return Err(format!("`tasks`: {} are more than the {MAX_TASKS} that a client may have", raw.tasks.len()));
+    }
+    if let Some((name, entry)) = raw.tasks.iter().find(|(_, entry)| !learners::NAMES.contains(&entry.learner.as_str())) {
+        let known = learners::NAMES.join(", ");
+        return Err(format!("`tasks.{name}.learner`: there is no `{}`; there are {known}", entry.learner));
+    }
+    if raw.give_up_after_s.is_some_and(|s| !(s > 0.0 && s < 1e9)) {
+        return Err("`give_up_after_s` must be above 0 and below 1e9".to_owned());
+    }
+    raw.device.parse::<DeviceChoice>().map_err(|e| format!("`device`: {e}"))?;
+    Ok(raw)
+}
+
+fn text(path: &Path) -> Result<String, Error> {
+    let failed = |why: String| Error::Config(format!("{}: {why}", path.display()));
+    let len = fs::metadata(path).map_err(|e| failed(format!("cannot read: {e}")))?.len();
+    if len > MAX_FILE {
+        return Err(failed(format!("{len} bytes are more than the {MAX_FILE} that such a file can have")));
+    }
+    fs::read_to_string(path).map_err(|e| failed(format!("cannot read: {e}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_example_file_is_the_defaults_with_one_task() {
+        let text = include_str!("../../configs/client.toml");
+        let (example, default) = (parse(text).unwrap(), Raw::default());
+        assert_eq!(example.server, default.server);
+        assert_eq!([&example.authority, &example.certificate], [&default.authority, &default.certificate]);
+        assert_eq!([&example.key, &example.state], [&default.key, &default.state]);
+        assert_eq!((&example.device, example.sync), (&default.device, default.sync));
+        assert_eq!((example.keep_model_every, example.give_up_after_s), (10, None));
+        assert_eq!(example.tasks.len(), 1);
+        // Every key that is commented out is a key that there is.
+        let commented = text.lines().filter_map(|line| line.strip_prefix("# ")).filter(|line| line.contains(" = "));
+        for line in commented.filter(|line| line.split(' ').next().is_some_and(|key| !key.contains(['.', '`']))) {
+            let alone = format!("{line}\n");
+            assert!(parse(&alone).is_ok(), "{alone}: {:?}", parse(&alone).err());
+        }
+    }
+
+    #[test]
+    fn unknown_keys_and_values_out_of_range_are_named() {
+        for (text, named) in [
+            ("servr = 'a:1'", "servr"),
+            ("server = 'nowhere'", "`server`"),
+            ("server = 'a:99999'", "`server`"),
+            ("device = 'gpu'", "`device`"),
+            ("give_up_after_s = 0", "give_up_after_s"),
+            ("[tasks.a]\nlearner = 'mlpp'\ndata = { builtin = {} }", "mlpp"),
+            ("[tasks.a]\nlearner = 'mlp'\ndata = { builtin = { trian = 3 } }", "trian"),
+            ("[tasks.a]\nlearner = 'mlp'\ndata = { builtin = { train = 0 } }", "train"),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(error.contains(named), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_missing_certificate_is_named_with_its_path() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("client.toml");
+        fs::write(&path, "certificate = 'mine.pem'").unwrap();
+        let error = ClientFile::read(&path).unwrap_err().to_string();
+        assert!(error.contains("mine.pem"), "{error}");
+    }
+}

@@ -1,0 +1,123 @@
+//! `fl-server serve server.toml --run run.toml`: serves a run, one line a round.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Context;
+use fl_proto::Issued;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+
+use super::report::size;
+use super::{Failure, Outcome, source};
+use crate::disk::Fault;
+use crate::event::{Evaluated, Event, RoundSummary};
+use crate::plan::RunPlan;
+use crate::serve::{Ending, Serve, serve};
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The server's configuration, or the federation's folder.
+    server: PathBuf,
+    /// The run to serve.
+    #[arg(long)]
+    run: PathBuf,
+    /// Return when the run is over, instead of telling clients so until stopped.
+    #[arg(long)]
+    exit_when_done: bool,
+    /// Strikes at the N-th write: `abort@N` or `full@N`.
+    #[arg(long, hide = true)]
+    fault: Option<String>,
+}
+
+/// Events that wait for the terminal, at most.
+const EVENTS: usize = 1024;
+
+pub(super) fn run(args: &Args) -> Outcome {
+    let (_, config) = source::federation(&args.server)?;
+    let (text, base) = source::read(&args.run)?;
+    let plan = RunPlan::from_toml(&text, &base).with_context(|| args.run.display().to_string());
+    let plan = plan.map_err(Failure::usage)?;
+    let read = |path: &PathBuf| {
+        let text = std::fs::read_to_string(path);
+        text.with_context(|| format!("cannot read {}", path.display())).map_err(Failure::usage)
+    };
+    let own = Issued { certificate: read(&config.certificate)?, key: read(&config.key)? };
+    let mut options = Serve::new(config.data.clone(), plan, read(&config.authority)?, own);
+    options.revoked.clone_from(&config.revoked);
+    options.tuning = config.tuning;
+    options.exit_when_done = args.exit_when_done;
+    let fault = args.fault.as_ref().map(|text| text.parse::<Fault>().map_err(|e| Failure::usage(anyhow::anyhow!(e))));
+    options.fault = fault.transpose()?.map(Arc::new);
+
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("no runtime")?;
+    let outcome = runtime.block_on(async {
+        let listener = TcpListener::bind(config.listen).await;
+        let listener = listener.with_context(|| format!("cannot listen on {}", config.listen))?;
+        println!("serving `{}` on {}", options.plan.name, listener.local_addr()?);
+        let (events, lines) = mpsc::channel(EVENTS);
+        options.events = Some(events);
+        let printing = tokio::spawn(print(lines));
+        let outcome = serve(listener, options, stop_signal()?).await?;
+        let _ = printing.await;
+        Ok::<_, Failure>(outcome)
+    })?;
+    match outcome.ending {
+        Ending::Done => println!("done: version {}, digest {}", outcome.version, outcome.model),
+        Ending::Stopped => println!("stopped after version {}; serve again to continue", outcome.version),
+        Ending::Failed { round, why } => {
+            return Err(anyhow::anyhow!("the run failed in round {round}: {why}; serve again to try again").into());
+        }
+    }
+    Ok(())
+}
+
+/// Completes at SIGTERM or SIGINT. A second one ends the process at once.
+fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {
+    let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        tracing::info!("stopping; the run goes on when it is served again");
+        tokio::spawn(async move {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            std::process::exit(1);
+        });
+    })
+}
+
+/// One line for each thing that a person waits for.
+async fn print(mut events: mpsc::Receiver<Event>) {
+    while let Some(event) = events.recv().await {
+        if let Some(line) = line(&event) {
+            println!("{line}");
+        }
+    }
+}
+
+fn line(event: &Event) -> Option<String> {
+    Some(match event {
+        Event::RoundOpened { round, attempt, cohort } if *attempt > 1 => {
+            format!("round {round:>4}  opened again, attempt {attempt}, {} clients asked", cohort.len())
+        }
+        Event::RoundClosed(RoundSummary { round, updates, loss, seconds, flow, bits_up, bits_down }) => {
+            let (up, down) = (size(flow.socket_up), size(flow.socket_down));
+            format!(
+                "round {round:>4}  {updates} updates  loss {loss:.4}  up {up} ({bits_up:.3} bits a parameter)  \
+                 down {down} ({bits_down:.3})  {seconds:.2} s"
+            )
+        }
+        Event::Evaluated(Evaluated { version, examples, accuracy, loss }) => {
+            format!("model {version:>4}  accuracy {accuracy:.4}  loss {loss:.4}  on {examples} examples")
+        }
+        Event::Alert(text) => format!("ALERT: {text}"),
+        _ => return None,
+    })
+}

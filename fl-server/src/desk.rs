@@ -1,0 +1,219 @@
+//! The desk where the global model lies. One heavy job at a time is done on it, on the blocking pool: closing a round,
+//! making a snapshot, writing a checkpoint. The driver says what is wanted and is told what is finished.
+
+use std::sync::Arc;
+
+use fl_compress::{Digest, Stages};
+use fl_proto::FramePart;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use crate::blobs::Blobs;
+use crate::engine::Contribution;
+use crate::global::{Global, GlobalError};
+use crate::serve::ServeError;
+use crate::store::RunStore;
+
+/// What became of a job, as far as the driver must know.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Finished {
+    /// A round's step is durable.
+    Closed { round: u64, frame: Digest, frame_len: u64, stages: Stages, model: Digest },
+    /// Nothing that changes the run.
+    Other,
+}
+
+/// Asks for the frame of the whole model.
+type Wanted = (u64, oneshot::Sender<Option<FramePart>>);
+
+/// The model, the work that is wanted on it, and the work that is going on.
+#[derive(Debug)]
+pub(crate) struct Desk {
+    /// Not here while a job has it.
+    global: Option<Box<Global>>,
+    version: u64,
+    job: Option<JoinHandle<Result<Done, ServeError>>>,
+    close: Option<(u64, Vec<Contribution>)>,
+    wanted: Vec<Wanted>,
+    /// The snapshot of the current version, if one was made.
+    snapshot: Option<FramePart>,
+    checkpoint_due: bool,
+    keeper: Arc<Keeper>,
+    /// Updates since the last checkpoint.
+    used: Vec<Digest>,
+}
+
+/// Where the model's blobs go and when.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    pub(crate) blobs: Blobs,
+    pub(crate) run: RunStore,
+    /// The snapshot of version 0: the beginning of every chain, never removed.
+    pub(crate) initial: Digest,
+    pub(crate) checkpoint_every: u64,
+    pub(crate) keep_updates: bool,
+}
+
+#[derive(Debug)]
+struct Done {
+    global: Box<Global>,
+    finished: Finished,
+    snapshot: Option<FramePart>,
+}
+
+impl Desk {
+    pub(crate) fn new(global: Global, snapshot: Option<FramePart>, keeper: Keeper) -> Self {
+        let (version, keeper) = (global.version(), Arc::new(keeper));
+        Self {
+            global: Some(Box::new(global)),
+            version,
+            job: None,
+            close: None,
+            wanted: Vec::new(),
+            snapshot,
+            checkpoint_due: false,
+            keeper,
+            used: Vec::new(),
+        }
+    }
+
+    /// A round is to be closed; said any number of times.
+    pub(crate) fn want_close(&mut self, round: u64, updates: Vec<Contribution>) {
+        if self.global.is_some() && round > self.version {
+            self.close = Some((round, updates));
+        }
+    }
+
+    /// Somebody wants the frame of the whole model.
+    pub(crate) fn want_snapshot(&mut self, version: u64, reply: oneshot::Sender<Option<FramePart>>) {
+        self.wanted.push((version, reply));
+    }
+
+    /// Answers what can be answered and starts the next job, if there is one and the model is here. Every round that
+    /// was finished must be durable in the store by now.
+    pub(crate) fn start(&mut self) {
+        let Some(global) = self.global.take() else { return };
+        self.answer();
+        let keeper = Arc::clone(&self.keeper);
+        let job = if let Some((round, updates)) = self.close.take() {
+            self.used.extend(updates.iter().map(|update| update.frame));
+            tokio::task::spawn_blocking(move || close(global, &keeper, round, &updates))
+        } else if !self.wanted.is_empty() {
+            tokio::task::spawn_blocking(move || snapshot(global, &keeper))
+        } else if self.checkpoint_due {
+            self.checkpoint_due = false;
+            let used = std::mem::take(&mut self.used);
+            tokio::task::spawn_blocking(move || checkpoint(global, &keeper, &used))
+        } else {
+            self.global = Some(global);
+            return;
+        };
+        self.job = Some(job);
+    }
+
+    /// Waits for the job that is going on; for ever if there is none. May be dropped and called again.
+    ///
+    /// # Errors
+    /// Whatever made the job fail: the model is lost then and comes back by a restart.
+    pub(crate) async fn finished(&mut self) -> Result<Finished, ServeError> {
+        let Some(job) = &mut self.job else { return std::future::pending().await };
+        let done = job.await;
+        self.job = None;
+        let Done { global, finished, snapshot } = done.map_err(ServeError::panicked)??;
+        if let Finished::Closed { round, .. } = finished {
+            self.checkpoint_due |= round % self.keeper.checkpoint_every == 0;
+            self.version = round;
+            self.drop_snapshot();
+        }
+        self.snapshot = snapshot.or(self.snapshot.take());
+        self.global = Some(global);
+        Ok(finished)
+    }
+
+    /// Finishes the job that is going on, if any.
+    ///
+    /// # Errors
+    /// As [`Desk::finished`].
+    pub(crate) async fn join(&mut self) -> Result<Option<Finished>, ServeError> {
+        if self.job.is_none() {
+            return Ok(None);
+        }
+        self.finished().await.map(Some)
+    }
+
+    /// Answers who wants the snapshot that is there, or one that no longer will be.
+    fn answer(&mut self) {
+        let (version, snapshot) = (self.version, self.snapshot);
+        let waiting = std::mem::take(&mut self.wanted).into_iter().filter_map(|(wanted, reply)| {
+            if wanted == version && snapshot.is_none() {
+                return Some((wanted, reply));
+            }
+            // Whoever asked may be gone.
+            let _ = reply.send(snapshot.filter(|_| wanted == version));
+            None
+        });
+        self.wanted = waiting.collect();
+    }
+
+    /// The snapshot of an older version is of no use: whoever needs one gets the newest.
+    fn drop_snapshot(&mut self) {
+        if let Some(old) = self.snapshot.take().filter(|old| old.digest != self.keeper.initial) {
+            if let Err(error) = self.keeper.blobs.remove(&old.digest) {
+                tracing::warn!(%error, "old snapshot stays");
+            }
+        }
+    }
+}
+
+fn close(
+    mut global: Box<Global>,
+    keeper: &Keeper,
+    round: u64,
+    updates: &[Contribution],
+) -> Result<Done, ServeError> {
+    let stepped = global.close(round, updates, |digest| keeper.blobs.get(digest))?;
+    keeper.blobs.put(&stepped.frame)?;
+    let (frame, frame_len, stages, model) =
+        (stepped.digest, stepped.frame.len() as u64, stepped.stages, stepped.model);
+    let finished = Finished::Closed { round, frame, frame_len, stages, model };
+    Ok(Done { global, finished, snapshot: None })
+}
+
+fn snapshot(global: Box<Global>, keeper: &Keeper) -> Result<Done, ServeError> {
+    let part = put_snapshot(&global, &keeper.blobs)?;
+    Ok(Done { global, finished: Finished::Other, snapshot: Some(part) })
+}
+
+/// Makes the frame of the whole model durable.
+pub(crate) fn put_snapshot(global: &Global, blobs: &Blobs) -> Result<FramePart, ServeError> {
+    let frame = global.snapshot()?;
+    let digest = blobs.put(&frame)?;
+    Ok(FramePart { version: global.version(), len: frame.len() as u64, digest })
+}
+
+/// Writes a checkpoint, then removes the one before and, if they are not to be kept, the updates behind it.
+fn checkpoint(global: Box<Global>, keeper: &Keeper, used: &[Digest]) -> Result<Done, ServeError> {
+    let before = keeper.run.checkpoint()?;
+    let blob = put_checkpoint(&global, &keeper.blobs, &keeper.run)?;
+    let stale = before.map(|(_, digest)| digest).filter(|digest| *digest != blob);
+    let updates = if keeper.keep_updates { &[] } else { used };
+    for digest in stale.iter().chain(updates) {
+        keeper.blobs.remove(digest)?;
+    }
+    tracing::debug!(version = global.version(), "checkpoint written");
+    Ok(Done { global, finished: Finished::Other, snapshot: None })
+}
+
+/// Makes a checkpoint durable, then names it.
+pub(crate) fn put_checkpoint(global: &Global, blobs: &Blobs, run: &RunStore) -> Result<Digest, ServeError> {
+    let blob = blobs.put(&global.save())?;
+    run.set_checkpoint(global.version(), &blob)?;
+    Ok(blob)
+}
+
+impl From<GlobalError> for ServeError {
+    fn from(error: GlobalError) -> Self {
+        Self::Model(error.to_string())
+    }
+}
+

@@ -1,0 +1,181 @@
+//! Brings a run to where it was: begins it, or folds its records and computes its model again from the last checkpoint.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use fl_compress::{Digest, Layout};
+use fl_proto::FramePart;
+use safetensors::{Dtype, SafeTensors};
+
+use crate::blobs::Blobs;
+use crate::config::Tuning;
+use crate::desk::{Desk, Keeper, put_checkpoint, put_snapshot};
+use crate::disk::{Disk, Fault};
+use crate::engine::{Input, Millis, State, decide};
+use crate::global::{Global, replayed};
+use crate::history::History;
+use crate::inspect::Facts;
+use crate::plan::RunPlan;
+use crate::record::Record;
+use crate::serve::ServeError;
+use crate::store::{RunStore, Store};
+
+/// Everything that a server begins with.
+#[derive(Debug)]
+pub(crate) struct Started {
+    pub(crate) state: State,
+    pub(crate) store: Store,
+    pub(crate) run: RunStore,
+    pub(crate) blobs: Blobs,
+    pub(crate) desk: Desk,
+    pub(crate) history: History,
+    pub(crate) layout: Arc<Layout>,
+}
+
+/// Opens `data` and brings `plan` to where it was. Blocks.
+///
+/// # Errors
+/// `Plan` if the folder has this run with another plan, or its model cannot be used; what is stored may be unusable.
+pub(crate) fn start(
+    data: &Path,
+    plan: &RunPlan,
+    tuning: Tuning,
+    fault: Option<Arc<Fault>>,
+    now: Millis,
+) -> Result<Started, ServeError> {
+    let disk = Disk::new(fault);
+    disk.create_dir(data)?;
+    let store = Store::open(data, disk.clone())?;
+    let blobs = Blobs::open(data, disk)?;
+    let run = store.run(&plan.name)?;
+    let (mut state, mut history) = (State::new(), History::default());
+    let mut note = |state: &mut State, record: &Record| {
+        history.add(record);
+        state.apply(record)
+    };
+    for record in run.records() {
+        note(&mut state, &record?)?;
+    }
+    let (global, snapshot, facts) = if state.is_started() {
+        sweep(&store, &blobs, tuning)?;
+        let (global, facts) = restore(plan, &run, &blobs, &state)?;
+        (global, None, facts)
+    } else {
+        let (global, snapshot, facts) = begin(plan, &run, &blobs)?;
+        let first = Record::Started { plan: plan.digest(), model: global.digest(), at: now };
+        run.append(std::slice::from_ref(&first), &[])?;
+        note(&mut state, &first)?;
+        (global, Some(snapshot), facts)
+    };
+    if run.len() > 1 {
+        let decision = decide(&state, plan, now, &BTreeSet::new(), Input::Resume);
+        run.append(&decision.records, &[])?;
+        for record in &decision.records {
+            note(&mut state, record)?;
+        }
+        tracing::info!(run = %plan.name, version = state.version(), "run continued");
+    } else {
+        tracing::info!(run = %plan.name, parameters = global.layout().len(), "run begun");
+    }
+    let layout = Arc::clone(global.layout());
+    let keeper = Keeper {
+        blobs: blobs.clone(),
+        run: run.clone(),
+        initial: digest(&facts.initial)?,
+        checkpoint_every: tuning.checkpoint_every,
+        keep_updates: tuning.keep_updates,
+    };
+    let desk = Desk::new(global, snapshot, keeper);
+    Ok(Started { state, store, run, blobs, desk, history, layout })
+}
+
+/// Reads the first weights and makes them durable: as a checkpoint, and as the snapshot that every client fetches.
+fn begin(plan: &RunPlan, run: &RunStore, blobs: &Blobs) -> Result<(Global, FramePart, Facts), ServeError> {
+    let (layout, model) = first_weights(&plan.model)?;
+    let global = Global::initial(Arc::new(layout), model, plan)?;
+    let snapshot = put_snapshot(&global, blobs)?;
+    let facts = Facts::new(plan, global.layout(), snapshot.digest);
+    facts.store(run)?;
+    put_checkpoint(&global, blobs, run)?;
+    Ok((global, snapshot, facts))
+}
+
+/// Tensors and values of a safetensors file.
+fn first_weights(path: &Path) -> Result<(Layout, Vec<f32>), ServeError> {
+    let bad = |why: String| ServeError::Plan(format!("model {}: {why}", path.display()));
+    let bytes = std::fs::read(path).map_err(|e| bad(format!("{e}; make one with `fl-client init`")))?;
+    let file = SafeTensors::deserialize(&bytes).map_err(|e| bad(format!("not a safetensors file: {e}")))?;
+    let mut shapes = Vec::new();
+    for (name, tensor) in file.iter() {
+        if tensor.dtype() != Dtype::F32 {
+            return Err(bad(format!("tensor `{name}` is {:?}; only F32 can be trained", tensor.dtype())));
+        }
+        shapes.push((name.to_owned(), tensor.shape().to_vec()));
+    }
+    let layout = Layout::new(shapes).map_err(|e| bad(e.to_string()))?;
+    let mut model = Vec::with_capacity(layout.len());
+    for tensor in layout.tensors() {
+        let values = file.tensor(&tensor.name).map_err(|e| bad(e.to_string()))?;
+        model.extend(values.data().as_chunks().0.iter().map(|value| f32::from_le_bytes(*value)));
+    }
+    Ok((layout, model))
+}
+
+/// The model of the newest version: the last checkpoint, and the rounds after it closed again.
+fn restore(plan: &RunPlan, run: &RunStore, blobs: &Blobs, state: &State) -> Result<(Global, Facts), ServeError> {
+    if state.plan() != Some(plan.digest()) {
+        return Err(ServeError::Plan(format!(
+            "run `{0}` was begun with another plan; give the changed run another name, or serve it as it was (what was \
+             changed is more than a comment or the path of `model`)",
+            plan.name
+        )));
+    }
+    let broken = |what: &str| ServeError::Model(format!("run `{}` has no {what}, although it has begun", plan.name));
+    let facts = Facts::load(run).map_err(|e| ServeError::Model(e.to_string()))?.ok_or_else(|| broken("facts"))?;
+    let layout = facts.layout().map_err(|e| ServeError::Model(e.to_string()))?;
+    let (_, blob) = run.checkpoint()?.ok_or_else(|| broken("checkpoint"))?;
+    let mut global = Global::load(Arc::new(layout), plan, &blobs.get(&blob)?)?;
+    for round in replayed(run.records(), global.version())? {
+        global.replay(&round, |digest| blobs.get(digest))?;
+    }
+    if (global.version(), global.digest()) != (state.version(), state.model()) {
+        let text = format!("version {} has digest {}, recorded is {}", global.version(), global.digest(), state.model());
+        return Err(ServeError::Model(text));
+    }
+    Ok((global, facts))
+}
+
+/// Removes blobs that no run names: what a crash left behind.
+fn sweep(store: &Store, blobs: &Blobs, tuning: Tuning) -> Result<(), ServeError> {
+    let mut keep = BTreeSet::new();
+    for name in store.runs()? {
+        let run = store.run(&name)?;
+        if let Some(facts) = Facts::load(&run).map_err(|e| ServeError::Model(e.to_string()))? {
+            keep.insert(digest(&facts.initial)?);
+        }
+        let checkpoint = run.checkpoint()?;
+        keep.extend(checkpoint.map(|(_, blob)| blob));
+        let settled = checkpoint.map_or(0, |(version, _)| version);
+        for record in run.records() {
+            match record? {
+                Record::UpdateAccepted { round, update, .. } if tuning.keep_updates || round > settled => {
+                    keep.insert(update.digest);
+                }
+                Record::RoundClosed { frame, .. } => {
+                    keep.insert(frame);
+                }
+                _ => {}
+            }
+        }
+    }
+    let removed = blobs.sweep(&keep)?;
+    if removed > 0 {
+        tracing::info!(removed, "blobs that no record names are gone");
+    }
+    Ok(())
+}
+
+fn digest(text: &str) -> Result<Digest, ServeError> {
+    text.parse().map_err(|e| ServeError::Model(format!("facts: {e}")))
+}

@@ -1,0 +1,207 @@
+//! What holds under any schedule.
+
+use fl_proto::UpdateReply;
+use fl_server::engine::{Phase, select};
+use proptest::prelude::*;
+
+use crate::world::World;
+use crate::{client, plan};
+
+#[derive(Debug, Clone)]
+enum Op {
+    Connect(usize),
+    Disconnect(usize),
+    /// Client, rounds behind the open one, variant of the bytes.
+    Submit(usize, u64, u8),
+    Pass(u64),
+    /// The clock is set back.
+    Back(u64),
+    Step,
+    Crash,
+    Evaluate(usize, u64),
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        4 => (0..7usize).prop_map(Op::Connect),
+        1 => (0..7usize).prop_map(Op::Disconnect),
+        8 => (0..7usize, prop_oneof![6 => Just(0), 1 => Just(1)], prop_oneof![4 => Just(0), 1 => Just(1)])
+            .prop_map(|(i, behind, variant)| Op::Submit(i, behind, variant)),
+        2 => (0..30_000u64).prop_map(Op::Pass),
+        1 => (0..1_000u64).prop_map(Op::Back),
+        3 => Just(Op::Step),
+        1 => Just(Op::Crash),
+        1 => (0..7usize, 0..2u64).prop_map(|(i, behind)| Op::Evaluate(i, behind)),
+    ]
+}
+
+fn run(world: &mut World, op: &Op) {
+    match *op {
+        Op::Connect(i) => world.connect([i]),
+        Op::Disconnect(i) => world.disconnect([i]),
+        Op::Submit(i, behind, variant) => {
+            let round = world.round().saturating_sub(behind);
+            let first = world.submit(i, round, variant);
+            let records = world.records.len();
+            let closing = matches!(world.state.phase(), Phase::Closing(_));
+            let second = world.submit(i, round, variant);
+            if first == UpdateReply::Accepted || !closing {
+                assert_eq!(second, first, "asked twice");
+            }
+            assert_eq!(world.records.len(), records, "asked twice");
+        }
+        Op::Pass(millis) => world.pass(millis),
+        Op::Back(millis) => {
+            world.now = world.now.saturating_sub(millis);
+            world.settle();
+        }
+        Op::Step => world.step(),
+        Op::Crash => world.crash(),
+        Op::Evaluate(i, behind) => {
+            let (client, version) = (client(i), world.state.version().saturating_sub(behind));
+            let input = || fl_server::engine::Input::Evaluation {
+                client: &client,
+                version,
+                examples: 4,
+                loss: 0.5,
+                correct: 2,
+            };
+            let first = world.input(input());
+            assert_eq!(world.decide(input()).records, [], "evaluated twice");
+            drop(first);
+        }
+    }
+}
+
+/// Brings a run to its end with everyone there.
+fn finish(world: &mut World) {
+    for _ in 0..100 {
+        if matches!(world.state.phase(), Phase::Failed { .. }) {
+            world.crash();
+        }
+        world.connect(0..7);
+        let round = world.round();
+        (0..7).for_each(|i| drop(world.submit(i, round, 0)));
+        world.step();
+        world.pass(60_000);
+        if world.is_done() {
+            return;
+        }
+    }
+    panic!("it never ends: {:?}", world.state.phase());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn acknowledged_updates_are_in_exactly_one_close(ops in prop::collection::vec(op(), 0..120)) {
+        let mut world = World::new(plan(&[]));
+        for op in &ops {
+            // World::step checks that a close holds what was acknowledged, no more and no less.
+            run(&mut world, op);
+            prop_assert_eq!(&world.fold(), &world.state, "after {:?}", op);
+        }
+        finish(&mut world);
+        prop_assert_eq!(&world.fold(), &world.state);
+        let closed: u32 = world.state.rounds().iter().map(|round| round.answered).sum();
+        prop_assert_eq!(closed as usize, world.acknowledged.len());
+        for (at, round) in world.state.rounds().iter().enumerate() {
+            let (number, asked, answered) = (round.round, round.asked, round.answered);
+            prop_assert!(number == at as u64 + 1 && (2..=asked).contains(&answered) && asked <= 4);
+        }
+    }
+
+    #[test]
+    fn the_model_does_not_depend_on_arrival_or_crashes(
+        orders in prop::collection::vec(Just((0..4usize).collect::<Vec<_>>()).prop_shuffle(), 3),
+        returns in prop::collection::vec(Just((0..6usize).collect::<Vec<_>>()).prop_shuffle(), 16),
+        crashes in prop::collection::vec(any::<bool>(), 16),
+        pauses in prop::collection::vec(0..1_500u64, 16),
+    ) {
+        let mut calm = World::new(plan(&[]));
+        calm.connect(0..6);
+        // Round 1 begins with the first four; from then on all six are there.
+        while !calm.is_done() {
+            let (round, cohort) = (calm.round(), calm.cohort());
+            (0..6).filter(|&i| cohort.contains(&client(i))).for_each(|i| drop(calm.submit(i, round, 0)));
+            calm.step();
+            if matches!(calm.state.phase(), Phase::Evaluating { .. }) {
+                calm.pass(60_000);
+            }
+        }
+
+        let mut wild = World::new(plan(&[]));
+        wild.connect(0..6);
+        let mut events = crashes.iter().zip(&pauses).zip(&returns).cycle();
+        let mut disturb = |world: &mut World, wanted: usize| {
+            for ((&crash, &pause), order) in events.by_ref().take(wanted) {
+                if crash {
+                    world.crash();
+                    world.pass(pause);
+                    world.connect(order.iter().copied());
+                }
+            }
+        };
+        while !wild.is_done() {
+            let (round, cohort) = (wild.round(), wild.cohort());
+            for &at in &orders[(round - 1) as usize] {
+                disturb(&mut wild, 1);
+                let i = (0..6).find(|&i| client(i) == cohort[at]).unwrap();
+                prop_assert_eq!(wild.submit(i, round, 0), UpdateReply::Accepted);
+            }
+            disturb(&mut wild, 2);
+            wild.step();
+            if wild.round() == round {
+                prop_assert!(false, "round {} is still open", round);
+            }
+            // Someone may be slow to come back; the next round waits for all that were there.
+            wild.connect(0..6);
+            if matches!(wild.state.phase(), Phase::Evaluating { .. }) {
+                wild.pass(60_000);
+            }
+        }
+        prop_assert_eq!(wild.outcome(), calm.outcome());
+        prop_assert_eq!(wild.state.model(), calm.state.model());
+    }
+
+    #[test]
+    fn a_cohort_is_the_same_in_any_order(
+        names in Just((0..12usize).collect::<Vec<_>>()).prop_shuffle(), size in 1..12usize, seed: u64, round: u64,
+    ) {
+        let sorted: Vec<_> = (0..12).map(client).collect();
+        let shuffled: Vec<_> = names.into_iter().map(client).collect();
+        let chosen = select(shuffled.iter(), size, seed, round, 1);
+        prop_assert_eq!(&chosen, &select(sorted.iter(), size, seed, round, 1));
+        prop_assert_eq!(chosen.len(), size);
+    }
+}
+
+/// A crash between the last answer and the close, with the server alone when it closes: the next round waits.
+#[test]
+fn a_crash_while_closing_leaves_the_next_cohort_as_it_was() {
+    let mut calm = World::new(plan(&[]));
+    let mut wild = World::new(plan(&[]));
+    for world in [&mut calm, &mut wild] {
+        world.connect(0..4);
+        world.connect(4..6);
+        (0..4).for_each(|i| drop(world.submit(i, 1, 0)));
+    }
+    calm.step();
+    assert_eq!(calm.round(), 2);
+    // The first restart sees six clients; the second must wait for as many.
+    let cohort = calm.cohort();
+    let all: Vec<_> = (0..6).filter(|&i| cohort.contains(&client(i))).collect();
+    all.iter().for_each(|&i| drop(calm.submit(i, 2, 0)));
+    calm.step();
+
+    wild.step();
+    all.iter().for_each(|&i| drop(wild.submit(i, 2, 0)));
+    wild.crash();
+    wild.step();
+    assert_eq!(wild.state.phase(), &Phase::Waiting);
+    wild.connect([5, 4, 0, 1, 2]);
+    assert_eq!(wild.state.phase(), &Phase::Waiting);
+    wild.connect([3]);
+    assert_eq!((wild.round(), wild.cohort()), (3, calm.cohort()));
+}

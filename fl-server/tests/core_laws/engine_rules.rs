@@ -1,0 +1,262 @@
+//! When rounds open and close, who is asked, and what is answered.
+
+use std::collections::BTreeSet;
+
+use fl_compress::Digest;
+use fl_proto::{Refusal, UpdateReply};
+use fl_server::engine::{Decision, Input, Phase, Record, Reply, State};
+
+use crate::world::World;
+use crate::{client, plan};
+
+fn refusal(reply: UpdateReply) -> Refusal {
+    match reply {
+        UpdateReply::Refused { why, .. } => why,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A world in round 1 with a cohort of clients 0 to 3.
+fn training() -> World {
+    let mut world = World::new(plan(&[]));
+    world.connect(0..4);
+    assert_eq!(world.round(), 1);
+    world
+}
+
+#[test]
+fn a_run_waits_for_a_full_cohort_or_for_grace() {
+    let mut world = World::new(plan(&[]));
+    world.connect(0..1);
+    world.pass(1_000_000);
+    assert_eq!(world.state.phase(), &Phase::Waiting);
+    world.connect(1..2);
+    world.pass(9_999);
+    assert_eq!(world.round(), 0);
+    world.disconnect(1..2);
+    world.connect(1..2);
+    world.pass(9_999);
+    assert_eq!(world.round(), 0, "grace begins anew when they fell apart");
+    world.pass(1);
+    assert_eq!((world.round(), world.cohort().len()), (1, 2));
+    assert_eq!(training().cohort().len(), 4, "a full cohort begins at once");
+}
+
+#[test]
+fn a_round_closes_by_min_target_grace_and_deadline() {
+    // (answers, milliseconds since the last of them, closing)
+    let table = [
+        (4, 0, true),
+        (3, 0, false),
+        (3, 9_999, false),
+        (3, 10_000, true),
+        (2, 10_000, false),
+        (2, 59_999, false),
+        (2, 60_000, true),
+        (1, 59_999, false),
+    ];
+    for (answers, pass, closing) in table {
+        let mut world = training();
+        (0..answers).for_each(|i| assert_eq!(world.submit(i, 1, 0), UpdateReply::Accepted));
+        world.pass(pass);
+        assert_eq!(matches!(world.state.phase(), Phase::Closing(_)), closing, "{answers} answers, {pass} ms");
+    }
+}
+
+#[test]
+fn grace_never_outlives_the_deadline() {
+    let mut world = training();
+    world.pass(55_000);
+    (0..3).for_each(|i| drop(world.submit(i, 1, 0)));
+    assert_eq!(world.state.wake(&world.plan, world.now), Some(1_000 + 60_000));
+    world.pass(5_000);
+    assert!(matches!(world.state.phase(), Phase::Closing(_)));
+}
+
+#[test]
+fn too_few_answers_are_kept_and_others_are_asked() {
+    let mut world = training();
+    world.connect(4..6);
+    world.submit(0, 1, 0);
+    world.pass(60_000);
+    assert_eq!((world.round(), world.attempt()), (1, 2));
+    let cohort = world.cohort();
+    assert!(cohort.len() == 4 && [0, 4, 5].iter().all(|&i| cohort.contains(&client(i))), "{cohort:?}");
+    assert_eq!(world.submit(0, 1, 0), UpdateReply::Accepted, "what was accepted stays so");
+    let left_out = (1..4).find(|&i| !cohort.contains(&client(i))).unwrap();
+    assert_eq!(refusal(world.submit(left_out, 1, 0)), Refusal::NotSelected);
+    world.submit(4, 1, 0);
+    world.pass(60_000);
+    world.step();
+    assert_eq!(world.state.rounds()[0].answered, 2);
+}
+
+#[test]
+fn where_nobody_else_is_there_the_same_are_asked_again() {
+    let mut world = training();
+    let cohort = world.cohort();
+    world.disconnect(0..4);
+    world.pass(60_000);
+    assert_eq!((world.attempt(), world.cohort()), (2, cohort));
+}
+
+#[test]
+fn a_run_fails_naming_the_missing_and_goes_on_when_started_again() {
+    let mut world = training();
+    world.submit(2, 1, 0);
+    (0..3).for_each(|_| world.pass(60_000));
+    let Phase::Failed { round: 1, why } = world.state.phase().clone() else { panic!("{:?}", world.state.phase()) };
+    assert!(why.contains("1 of 4") && why.contains("client-00, client-01, client-03"), "{why}");
+    assert_eq!(refusal(world.submit(0, 1, 0)), Refusal::NotThisRound);
+    assert_eq!(world.submit(2, 1, 0), UpdateReply::Accepted);
+
+    world.crash();
+    assert_eq!(world.state.phase(), &Phase::Waiting);
+    world.connect(0..4);
+    assert_eq!((world.round(), world.attempt()), (1, 4));
+    assert_eq!(world.state.round().unwrap().updates.len(), 1, "what was acknowledged counts");
+    (0..2).for_each(|_| world.pass(60_000));
+    assert_eq!(world.attempt(), 6, "all retries are there again");
+    [0, 1, 3].into_iter().for_each(|i| drop(world.submit(i, 1, 0)));
+    world.step();
+    assert_eq!(world.round(), 2);
+}
+
+#[test]
+fn updates_are_answered_by_what_became_of_them() {
+    let mut world = training();
+    assert_eq!(refusal(world.submit(9, 1, 0)), Refusal::NotSelected);
+    assert_eq!(refusal(world.submit(0, 2, 0)), Refusal::NotThisRound);
+    assert_eq!(world.submit(0, 1, 0), UpdateReply::Accepted);
+    let records = world.records.len();
+    assert_eq!(world.submit(0, 1, 0), UpdateReply::Accepted);
+    assert_eq!(refusal(world.submit(0, 1, 1)), Refusal::AlreadyAccepted);
+    assert_eq!(world.records.len(), records, "a question asked again leaves no record");
+    let digest = world.acknowledged[&(client(0), 1)];
+    (1..4).for_each(|i| drop(world.submit(i, 1, 0)));
+    for _ in 0..2 {
+        assert_eq!(world.state.verdict(&client(0), 1, digest), Some(UpdateReply::Accepted), "also when closed");
+        let other = world.state.verdict(&client(0), 1, Digest::of(b"other")).unwrap();
+        assert_eq!(refusal(other), Refusal::AlreadyAccepted);
+        world.step();
+    }
+    assert_eq!(world.state.verdict(&client(0), 2, digest), None, "round 2 wants one");
+}
+
+#[test]
+fn the_next_round_opens_with_the_close_of_the_last() {
+    let mut world = training();
+    (0..4).for_each(|i| drop(world.submit(i, 1, 0)));
+    world.step();
+    let n = world.records.len();
+    assert!(matches!(world.records[n - 2..], [Record::RoundClosed { .. }, Record::RoundOpened { .. }]));
+    world.disconnect(3..4);
+    (0..3).for_each(|i| drop(world.submit(i, 2, 0)));
+    world.pass(10_000);
+    world.step();
+    assert_eq!(world.state.phase(), &Phase::Waiting, "the one that left is waited for");
+    world.pass(10_000);
+    assert_eq!((world.round(), world.cohort().len()), (3, 3), "but not for long");
+    (0..3).for_each(|i| drop(world.submit(i, 3, 0)));
+    world.step();
+    assert!(matches!(world.state.phase(), Phase::Evaluating { .. }));
+}
+
+#[test]
+fn the_last_model_is_evaluated_by_all_that_are_there() {
+    let mut world = training();
+    for round in 1..=3 {
+        if round == 2 {
+            assert!(world.state.view(&world.plan, &client(0), world.now).evaluate);
+        }
+        (0..4).for_each(|i| drop(world.submit(i, round, 0)));
+        world.step();
+    }
+    let report = |world: &mut World, i: usize, version| {
+        let client = client(i);
+        world.input(Input::Evaluation { client: &client, version, examples: 10, loss: i as f64, correct: 5 })
+    };
+    assert_eq!(report(&mut world, 0, 2), Reply::Evaluation { counted: false }, "too late");
+    for _ in 0..2 {
+        assert_eq!(report(&mut world, 0, 3), Reply::Evaluation { counted: true });
+    }
+    assert_eq!(report(&mut world, 8, 3), Reply::Evaluation { counted: false });
+    assert!(!world.state.view(&world.plan, &client(0), world.now).evaluate);
+    assert!(world.state.view(&world.plan, &client(1), world.now).evaluate);
+    world.crash();
+    assert!(!world.is_done(), "right after a restart nobody is there yet");
+    world.connect(1..3);
+    report(&mut world, 1, 3);
+    report(&mut world, 2, 3);
+    assert!(!world.is_done());
+    world.pass(10_000);
+    assert!(world.is_done(), "the one that is gone is waited for no longer than grace");
+    let summed = world.state.evaluations(3).unwrap();
+    assert_eq!((summed.clients, summed.examples, summed.loss, summed.accuracy()), (3, 30, 1.0, 0.5));
+    assert_eq!(world.fold(), world.state);
+}
+
+#[test]
+fn without_evaluation_the_run_ends_with_its_last_round() {
+    let mut world = World::new(plan(&[("rounds = 3", "rounds = 1"), ("evaluate = true", "evaluate = false")]));
+    world.connect(0..4);
+    (0..4).for_each(|i| drop(world.submit(i, 1, 0)));
+    world.step();
+    assert!(world.is_done());
+}
+
+#[test]
+fn a_restart_gives_an_open_round_its_time_again() {
+    let mut world = training();
+    (0..3).for_each(|i| drop(world.submit(i, 1, 0)));
+    world.now += 3_600_000;
+    world.crash();
+    assert_eq!(world.state.round().unwrap().updates.len(), 3);
+    world.connect(3..4);
+    assert_eq!(world.submit(3, 1, 0), UpdateReply::Accepted, "an hour of darkness costs nobody the round");
+}
+
+#[test]
+fn nothing_follows_before_the_run_has_started() {
+    let (state, plan, present) = (State::new(), plan(&[]), BTreeSet::from([client(0), client(1), client(2), client(3)]));
+    for input in [Input::Tick, Input::Resume] {
+        let Decision { records, wake, .. } = fl_server::engine::decide(&state, &plan, 5, &present, input);
+        assert!(records.is_empty() && wake.is_none());
+    }
+}
+
+#[test]
+fn impossible_records_are_refused_and_change_nothing() {
+    let world = training();
+    let update = world.update(9, 1, 0);
+    let cohort = BTreeSet::from([client(1)]);
+    let opened = |round, attempt| Record::RoundOpened {
+        round,
+        attempt,
+        cohort: cohort.clone(),
+        present: 1,
+        at: 0,
+        deadline: 0,
+    };
+    let (frame, stages) = (update.digest, update.stages);
+    for record in [
+        Record::Started { plan: frame, model: frame, at: 0 },
+        Record::Gathered { since: None },
+        opened(2, 1),
+        opened(1, 1),
+        opened(1, 3),
+        Record::UpdateAccepted { round: 1, client: client(9), update },
+        Record::UpdateAccepted { round: 2, client: client(1), update },
+        Record::RoundClosing { round: 1, at: 0 },
+        Record::RoundClosed { round: 1, frame, frame_len: 1, stages, model: frame, at: 0 },
+        Record::EvaluationOpened { version: 0, asked: cohort.clone(), until: 0 },
+        Record::EvaluationAccepted { version: 1, client: client(1), examples: 1, loss: 0.0, correct: 0, at: 0 },
+        Record::RunDone { at: 0 },
+        Record::RunFailed { round: 2, why: String::new(), at: 0 },
+    ] {
+        let mut state = world.state.clone();
+        let error = state.apply(&record).unwrap_err();
+        assert_eq!((&state, *error.record), (&world.state, record));
+    }
+    assert!(State::new().apply(&Record::RunDone { at: 0 }).is_err());
+}

@@ -1,0 +1,214 @@
+//! The global model: plain averaging where nothing is compressed, the same bits everywhere where it is.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use fl_compress::{Digest, Encoder, Frame, FrameHeader, FrameKind, Layout, Spec, Stages, Verdict};
+use fl_server::engine::{Accepted, Contribution, Record};
+use fl_server::global::{Global, GlobalError, replayed};
+use fl_server::plan::{RunPlan, StrategySpec};
+use proptest::prelude::*;
+
+use crate::client;
+
+fn layout() -> Arc<Layout> {
+    Arc::new(Layout::new([("bias", vec![7]), ("weight", vec![40, 7])]).unwrap())
+}
+
+/// Values in about [-1, 1), a function of the seed.
+fn values(seed: u64, len: usize) -> Vec<f32> {
+    let draw = |i: u64| fl_compress::Digest::of(&[seed.to_le_bytes(), i.to_le_bytes()].concat()).short();
+    (0..len as u64).map(|i| (draw(i) >> 40) as f32 / 8_388_608.0 - 1.0).collect()
+}
+
+fn plan(downlink: Spec) -> RunPlan {
+    RunPlan { downlink, ..crate::plan(&[]) }
+}
+
+fn compressed() -> Spec {
+    serde_json::from_str(
+        r#"{ "memory": "error-feedback",
+             "default": { "reduce": { "top_k": 0.1 }, "quantize": { "uniform": { "bits": 4, "rounding": "stochastic" } },
+                          "code": "rans" } }"#,
+    )
+    .unwrap()
+}
+
+/// Frames by digest, as blobs would keep them.
+#[derive(Default)]
+struct Frames(BTreeMap<Digest, Vec<u8>>);
+
+impl Frames {
+    fn update(&mut self, layout: &Arc<Layout>, i: usize, round: u64, delta: &[f32]) -> Contribution {
+        let mut encoder = Encoder::new(Arc::clone(layout), &Spec::exact()).unwrap();
+        let header = FrameHeader { kind: FrameKind::Update, round, seed: i as u64 };
+        let pending = encoder.encode(&mut delta.to_vec(), header).unwrap();
+        encoder.settle(&pending, Verdict::Accepted).unwrap();
+        self.0.insert(pending.digest, pending.frame);
+        Contribution { client: client(i), examples: 10 + 7 * i as u64, frame: pending.digest }
+    }
+
+    fn round(&mut self, layout: &Arc<Layout>, clients: usize, round: u64) -> Vec<Contribution> {
+        let delta = |i: usize| values(round * 1_000 + i as u64, layout.len());
+        (0..clients).map(|i| self.update(layout, i, round, &delta(i))).collect()
+    }
+
+    fn read(&self) -> impl Fn(&Digest) -> Result<Vec<u8>, String> + '_ {
+        |digest| self.0.get(digest).cloned().ok_or_else(|| "missing".to_owned())
+    }
+}
+
+#[test]
+fn uncompressed_it_is_plain_federated_averaging_bit_for_bit() {
+    let (layout, mut frames) = (layout(), Frames::default());
+    let mut model = values(1, layout.len());
+    let mut global = Global::initial(Arc::clone(&layout), model.clone(), &plan(Spec::exact())).unwrap();
+    for round in 1..=3 {
+        let updates = frames.round(&layout, 5, round);
+        let stepped = global.close(round, &updates, frames.read()).unwrap();
+
+        let total: u64 = updates.iter().map(|update| update.examples).sum();
+        let mut step = vec![0.0f32; model.len()];
+        for (i, update) in updates.iter().enumerate() {
+            let weight = (update.examples as f64 / total as f64) as f32;
+            let delta = values(round * 1_000 + i as u64, layout.len());
+            step.iter_mut().zip(&delta).for_each(|(acc, value)| *acc += weight * value);
+        }
+        model.iter_mut().zip(&step).for_each(|(value, step)| *value += step);
+
+        assert!(global.model().iter().zip(&model).all(|(a, b)| a.to_bits() == b.to_bits()), "round {round}");
+        assert_eq!((stepped.model, global.version()), (Digest::of_f32(&model), round));
+    }
+}
+
+#[test]
+fn a_client_that_applies_the_frames_holds_the_server_s_model() {
+    for downlink in [Spec::exact(), compressed()] {
+        let (layout, mut frames) = (layout(), Frames::default());
+        let mut mine = values(1, layout.len());
+        let mut global = Global::initial(Arc::clone(&layout), mine.clone(), &plan(downlink)).unwrap();
+        for round in 1..=6 {
+            let updates = frames.round(&layout, 3, round);
+            let stepped = global.close(round, &updates, frames.read()).unwrap();
+            let frame = Frame::parse(&stepped.frame, &layout).unwrap();
+            assert_eq!((frame.header().kind, frame.header().round), (FrameKind::Step, round));
+            assert_eq!(Digest::of(&stepped.frame), stepped.digest);
+            frame.accumulate(1.0, &mut mine).unwrap();
+            assert_eq!(Digest::of_f32(&mine), stepped.model);
+        }
+        let snapshot = global.snapshot().unwrap();
+        let frame = Frame::parse(&snapshot, &layout).unwrap();
+        let mut fresh = vec![0.5; layout.len()];
+        frame.decode(&mut fresh).unwrap();
+        assert_eq!((frame.header().round, Digest::of_f32(&fresh)), (6, global.digest()));
+    }
+}
+
+#[test]
+fn a_restart_from_any_checkpoint_gives_the_same_bytes() {
+    let (layout, mut frames, plan) = (layout(), Frames::default(), plan(compressed()));
+    let initial = || Global::initial(Arc::clone(&layout), values(1, layout.len()), &plan).unwrap();
+    let mut global = initial();
+    let mut checkpoints = vec![global.save()];
+    let mut records: Vec<Record> = Vec::new();
+    let stages = Stages::default();
+    for round in 1..=5 {
+        let updates = frames.round(&layout, 4, round);
+        for part in updates.iter().rev() {
+            let (digest, examples) = (part.frame, part.examples);
+            let update =
+                Accepted { digest, len: 1, examples, loss: 0.0, train_ms: 0, encode_ms: 0, stages, at: 0 };
+            records.push(Record::UpdateAccepted { round, client: part.client.clone(), update });
+        }
+        let stepped = global.close(round, &updates, frames.read()).unwrap();
+        let (frame, model) = (stepped.digest, stepped.model);
+        records.push(Record::RoundClosed { round, frame, frame_len: 1, stages, model, at: 0 });
+        checkpoints.push(global.save());
+    }
+    for (version, bytes) in (0..).zip(&checkpoints) {
+        let mut again = Global::load(Arc::clone(&layout), &plan, bytes).unwrap();
+        assert_eq!((again.version(), &again.save()), (version, bytes));
+        let rounds = replayed(records.iter().cloned().map(Ok::<_, String>), version).unwrap();
+        assert_eq!(rounds.len() as u64, 5 - version);
+        rounds.iter().for_each(|round| again.replay(round, frames.read()).unwrap());
+        assert_eq!(again.digest(), global.digest());
+        assert_eq!(again.save(), global.save(), "residual and all");
+    }
+    let mut rounds = replayed(records.into_iter().map(Ok::<_, String>), 0).unwrap();
+    rounds[0].model = Digest::of(b"other");
+    let error = initial().replay(&rounds[0], frames.read()).unwrap_err();
+    assert!(matches!(error, GlobalError::Differs { round: 1, what: "model", .. }), "{error}");
+    rounds[1].updates[0].examples += 1;
+    let mut global = initial();
+    rounds[0].model = Digest::of(b"");
+    drop(global.replay(&rounds[0], frames.read()));
+    let error = global.replay(&rounds[1], frames.read()).unwrap_err();
+    assert!(matches!(error, GlobalError::Differs { round: 2, .. }), "{error}");
+}
+
+#[test]
+fn broken_updates_name_their_client_and_change_nothing() {
+    let (layout, mut frames) = (layout(), Frames::default());
+    let mut global = Global::initial(Arc::clone(&layout), values(1, layout.len()), &plan(compressed())).unwrap();
+    let before = global.save();
+    let good = frames.round(&layout, 3, 1);
+    let mut missing = good.clone();
+    missing[1].frame = Digest::of(b"nothing");
+    let mut late = good.clone();
+    late[1] = frames.update(&layout, 1, 2, &values(3, layout.len()));
+    let cut = frames.0[&good[1].frame][..100].to_vec();
+    let mut short = good.clone();
+    short[1].frame = Digest::of(&cut);
+    frames.0.insert(short[1].frame, cut);
+    for updates in [missing, late, short] {
+        let error = global.close(1, &updates, frames.read()).unwrap_err();
+        assert!(matches!(&error, GlobalError::Frame { round: 1, client: of, .. } if *of == client(1)), "{error}");
+        assert_eq!(global.save(), before);
+    }
+    assert_eq!(global.close(1, &[], frames.read()), Err(GlobalError::Empty { round: 1 }));
+    assert_eq!(global.close(2, &good, frames.read()), Err(GlobalError::Order { round: 2, version: 0 }));
+    global.close(1, &good, frames.read()).unwrap();
+}
+
+#[test]
+fn the_server_learning_rate_scales_the_step() {
+    let (layout, mut frames) = (layout(), Frames::default());
+    let plan = RunPlan { strategy: StrategySpec::FedAvg { learning_rate: 0.5 }, ..plan(Spec::exact()) };
+    let mut global = Global::initial(Arc::clone(&layout), vec![0.0; layout.len()], &plan).unwrap();
+    let updates = vec![frames.update(&layout, 0, 1, &vec![3.0; layout.len()])];
+    global.close(1, &updates, frames.read()).unwrap();
+    assert!(global.model().iter().all(|&value| value == 1.5));
+}
+
+#[test]
+fn damaged_checkpoints_and_models_are_refused() {
+    let (layout, plan) = (layout(), plan(compressed()));
+    let bytes = Global::initial(Arc::clone(&layout), values(1, layout.len()), &plan).unwrap().save();
+    for cut in 0..bytes.len() {
+        assert!(Global::load(Arc::clone(&layout), &plan, &bytes[..cut]).is_err());
+    }
+    for at in 0..bytes.len() {
+        let mut flipped = bytes.clone();
+        flipped[at] ^= 1 << (at % 8);
+        assert!(Global::load(Arc::clone(&layout), &plan, &flipped).is_err(), "byte {at}");
+    }
+    let other = RunPlan { seed: 8, ..plan.clone() };
+    assert!(Global::load(Arc::clone(&layout), &other, &bytes).unwrap_err().to_string().contains("another model or run"));
+    assert!(Global::initial(Arc::clone(&layout), vec![0.0; 3], &plan).is_err());
+    assert!(Global::initial(Arc::clone(&layout), vec![f32::NAN; layout.len()], &plan).is_err());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    #[test]
+    fn the_order_of_the_updates_does_not_matter(order in Just((0..6usize).collect::<Vec<_>>()).prop_shuffle()) {
+        let (layout, mut frames) = (layout(), Frames::default());
+        let start = || Global::initial(Arc::clone(&layout), values(1, layout.len()), &plan(compressed())).unwrap();
+        let updates = frames.round(&layout, 6, 1);
+        let shuffled: Vec<_> = order.iter().map(|&i| updates[i].clone()).collect();
+        let (mut one, mut other) = (start(), start());
+        prop_assert_eq!(one.close(1, &updates, frames.read()), other.close(1, &shuffled, frames.read()));
+        prop_assert_eq!(one.save(), other.save());
+    }
+}

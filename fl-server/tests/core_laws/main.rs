@@ -1,0 +1,45 @@
+//! The laws of the server's core: engine, global model, store, blobs and plan.
+
+mod engine_laws;
+mod engine_rules;
+mod global;
+mod plan;
+mod storage;
+mod world;
+
+use std::path::Path;
+
+use fl_proto::ClientId;
+use fl_server::plan::RunPlan;
+
+fn client(i: usize) -> ClientId {
+    format!("client-{i:02}").parse().unwrap()
+}
+
+/// min 2, target 3, size 4, grace 10 s, deadline 60 s, 2 retries, 3 rounds.
+fn plan(changes: &[(&str, &str)]) -> RunPlan {
+    let text = r#"
+        name = "test"
+        task = "nothing"
+        rounds = 3
+        seed = 7
+        model = "init.safetensors"
+        evaluate = true
+        [cohort]
+        min = 2
+        target = 3
+        size = 4
+        grace = "10s"
+        deadline = "60s"
+        retries = 2
+        [compression.uplink]
+        memory = "none"
+        [compression.downlink]
+        memory = "none"
+    "#;
+    let text = changes.iter().fold(text.to_owned(), |text, (from, to)| {
+        assert!(text.contains(from), "{from}");
+        text.replacen(from, to, 1)
+    });
+    RunPlan::from_toml(&text, Path::new("/base")).unwrap()
+}

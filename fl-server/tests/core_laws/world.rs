@@ -1,0 +1,147 @@
+//! A run without machines: the engine, a clock, who is connected, and records in memory.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fl_compress::{Digest, Stages};
+use fl_proto::{ClientId, UpdateReply};
+use fl_server::engine::{Accepted, Closed, Decision, Input, Millis, Owed, Phase, Record, Reply, State, decide};
+use fl_server::plan::RunPlan;
+
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) plan: RunPlan,
+    pub(crate) state: State,
+    pub(crate) records: Vec<Record>,
+    pub(crate) present: BTreeSet<ClientId>,
+    pub(crate) now: Millis,
+    /// Acknowledged updates by client and round.
+    pub(crate) acknowledged: BTreeMap<(ClientId, u64), Digest>,
+}
+
+impl World {
+    pub(crate) fn new(plan: RunPlan) -> Self {
+        let (present, acknowledged) = (BTreeSet::new(), BTreeMap::new());
+        let mut world = Self { plan, state: State::new(), records: Vec::new(), present, now: 1_000, acknowledged };
+        let started = Record::Started { plan: world.plan.digest(), model: Digest::of(b"initial"), at: world.now };
+        world.commit(vec![started]);
+        world
+    }
+
+    fn commit(&mut self, records: Vec<Record>) {
+        for record in records {
+            self.state.apply(&record).unwrap();
+            self.records.push(record);
+        }
+    }
+
+    pub(crate) fn decide(&self, input: Input<'_>) -> Decision {
+        decide(&self.state, &self.plan, self.now, &self.present, input)
+    }
+
+    pub(crate) fn input(&mut self, input: Input<'_>) -> Reply {
+        let Decision { records, reply, wake } = self.decide(input);
+        assert_eq!(records.is_empty() || wake == Some(self.now), true);
+        self.commit(records);
+        self.settle();
+        reply
+    }
+
+    /// Ticks until nothing more follows.
+    pub(crate) fn settle(&mut self) {
+        for _ in 0..10 {
+            let Decision { records, wake, .. } = self.decide(Input::Tick);
+            if records.is_empty() {
+                assert!(wake.is_none_or(|at| at > self.now), "{wake:?} at {}: {:?}", self.now, self.state.phase());
+                return;
+            }
+            self.commit(records);
+        }
+        panic!("it never settles: {:?}", self.state.phase());
+    }
+
+    pub(crate) fn pass(&mut self, millis: Millis) {
+        self.now += millis;
+        self.settle();
+    }
+
+    pub(crate) fn connect(&mut self, clients: impl IntoIterator<Item = usize>) {
+        for i in clients {
+            self.present.insert(crate::client(i));
+            self.settle();
+        }
+    }
+
+    pub(crate) fn disconnect(&mut self, clients: impl IntoIterator<Item = usize>) {
+        for i in clients {
+            self.present.remove(&crate::client(i));
+            self.settle();
+        }
+    }
+
+    /// What this client sends in this round: a function of client, round and model.
+    pub(crate) fn update(&self, i: usize, round: u64, variant: u8) -> Accepted {
+        let digest = Digest::of(format!("{i} {round} {} {variant}", self.state.model()).as_bytes());
+        let (examples, loss) = (10 + i as u64, 1.0 / (i + 1) as f64);
+        Accepted { digest, len: 100, examples, loss, train_ms: 5, encode_ms: 1, stages: Stages::default(), at: 0 }
+    }
+
+    pub(crate) fn submit(&mut self, i: usize, round: u64, variant: u8) -> UpdateReply {
+        let (client, update) = (crate::client(i), self.update(i, round, variant));
+        let Reply::Update(reply) = self.input(Input::Update { client: &client, round, update }) else { panic!() };
+        if reply == UpdateReply::Accepted {
+            let before = self.acknowledged.insert((client, round), update.digest);
+            assert!(before.is_none_or(|digest| digest == update.digest), "two updates acknowledged in one round");
+        }
+        reply
+    }
+
+    /// Does what is owed: the model's digest is that of the old one and the updates.
+    pub(crate) fn step(&mut self) {
+        let Some(Owed::Close { round, updates }) = self.state.owed() else { return };
+        for part in &updates {
+            assert_eq!(self.acknowledged.get(&(part.client.clone(), round)), Some(&part.frame), "not acknowledged");
+        }
+        let known = self.acknowledged.keys().filter(|(_, of)| *of == round).count();
+        assert_eq!(updates.len(), known, "an acknowledged update is missing in the close of its round");
+        let text = format!("{} {round} {updates:?}", self.state.model());
+        let (frame, model) = (Digest::of(text.as_bytes()), Digest::of(format!("model {text}").as_bytes()));
+        self.input(Input::Stepped { round, frame, frame_len: 50, stages: Stages::default(), model });
+    }
+
+    /// Kills the server and starts it again: what is left are the records.
+    pub(crate) fn crash(&mut self) {
+        self.state = self.fold();
+        self.present.clear();
+        self.input(Input::Resume);
+    }
+
+    /// The state that the records' bytes give.
+    pub(crate) fn fold(&self) -> State {
+        let mut state = State::new();
+        for record in &self.records {
+            state.apply(&Record::from_bytes(&record.to_bytes()).unwrap()).unwrap();
+        }
+        state
+    }
+
+    pub(crate) fn round(&self) -> u64 {
+        self.state.round().map_or(0, |round| round.number)
+    }
+
+    pub(crate) fn attempt(&self) -> u32 {
+        self.state.round().map_or(0, |round| round.attempt)
+    }
+
+    pub(crate) fn cohort(&self) -> Vec<ClientId> {
+        self.state.round().map_or_else(Vec::new, |round| round.cohort.iter().cloned().collect())
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        *self.state.phase() == Phase::Done
+    }
+
+    /// Closed rounds without their times.
+    pub(crate) fn outcome(&self) -> Vec<Closed> {
+        self.state.rounds().iter().map(|round| Closed { opened: 0, closed: 0, ..round.clone() }).collect()
+    }
+}

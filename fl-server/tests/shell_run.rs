@@ -1,0 +1,176 @@
+//! Whole runs over real sockets with mutual TLS.
+
+mod shell_support;
+
+use fl_proto::{ModelHeader, Phase, UpdateReply};
+use fl_server::{Ending, Event};
+use shell_support::*;
+
+fn drain(server: &mut Server) -> Vec<Event> {
+    std::iter::from_fn(|| server.events.try_recv().ok()).collect()
+}
+
+#[tokio::test]
+async fn three_clients_train_two_rounds_and_end_with_the_servers_model() {
+    for compression in [EXACT, SPARSE] {
+        let fed = Fed::new();
+        let mut server = fed.start(&Run { evaluate: true, compression, ..Run::default() }).await;
+        let mut hands = fed.clients(&server).await;
+        let digests = all_take_part(&mut hands).await;
+        drop(hands);
+        let mut events = Vec::new();
+        while let Some(event) = server.events.recv().await {
+            events.push(event);
+        }
+        let outcome = server.end().await;
+        assert_eq!((outcome.ending, outcome.version), (Ending::Done, 2));
+        assert!(digests.iter().all(|digest| *digest == outcome.model), "{digests:?} {:?}", outcome.model);
+        let closed = events.iter().filter(|event| matches!(event, Event::RoundClosed(_))).count();
+        let accepted = events.iter().filter(|event| matches!(event, Event::UpdateAccepted { .. })).count();
+        assert_eq!((closed, accepted), (2, 6));
+        assert!(events.iter().any(|event| matches!(event, Event::Evaluated(e) if e.version == 2 && e.examples == 60)));
+        assert!(events.contains(&Event::Done));
+        assert!(!events.iter().any(|event| matches!(event, Event::Alert(_))), "{events:?}");
+    }
+}
+
+#[tokio::test]
+async fn compressed_runs_send_bits_not_floats() {
+    let fed = Fed::new();
+    let mut server = fed.start(&Run { compression: SPARSE, ..Run::default() }).await;
+    let mut hands = fed.clients(&server).await;
+    all_take_part(&mut hands).await;
+    let summary = drain(&mut server).into_iter().find_map(|event| match event {
+        Event::RoundClosed(summary) => Some(summary),
+        _ => None,
+    });
+    let summary = summary.unwrap();
+    assert!(summary.bits_up > 0.0 && summary.bits_up < 4.0, "{summary:?}");
+    assert!(summary.flow.update > 0 && summary.flow.socket_up > summary.flow.update);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_of_several_streams_is_present_once() {
+    let fed = Fed::new();
+    let server = fed.start(&Run::default()).await;
+    let mut anna = fed.client("anna", &server).await;
+    let mut streams = Vec::new();
+    for _ in 0..3 {
+        let mut watch = anna.watch().await;
+        let state = Hand::until(&mut watch, |_| true).await;
+        assert_eq!(state.phase, Phase::Waiting, "one client is not three");
+        streams.push(watch);
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_fetch_is_the_chain_or_a_snapshot_whichever_is_fewer_bytes() {
+    let fed = Fed::new();
+    let server = fed.start(&Run { rounds: 4, compression: SPARSE, ..Run::default() }).await;
+    let mut hands = fed.clients(&server).await;
+    all_take_part(&mut hands).await;
+    let late = &mut hands[0];
+    let (header, frames) = late.fetch(Some(2), 4).await.unwrap();
+    assert!(matches!(header, ModelHeader::Steps(_)));
+    assert_eq!(frames.len(), 2);
+    let (header, _) = late.fetch(None, 4).await.unwrap();
+    assert!(matches!(header, ModelHeader::Snapshot(_)));
+    let (header, frames) = late.fetch(Some(4), 4).await.unwrap();
+    assert!(matches!(header, ModelHeader::Steps(_)) && frames.is_empty());
+    assert_eq!(late.fetch(None, 5).await.unwrap_err().code(), tonic::Code::FailedPrecondition);
+    assert_eq!(late.fetch(Some(9), 3).await.unwrap_err().code(), tonic::Code::FailedPrecondition);
+    server.stop().await;
+
+    // Dense steps: two of them are more bytes than one snapshot.
+    let fed = Fed::new();
+    let server = fed.start(&Run { rounds: 2, ..Run::default() }).await;
+    let mut hands = fed.clients(&server).await;
+    all_take_part(&mut hands).await;
+    let (header, _) = hands[0].fetch(Some(0), 2).await.unwrap();
+    assert!(matches!(header, ModelHeader::Snapshot(_)));
+    let (header, _) = hands[0].fetch(Some(1), 2).await.unwrap();
+    assert!(matches!(header, ModelHeader::Steps(_)));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_graceful_stop_and_a_restart_continue_the_same_round_to_the_same_model() {
+    let undisturbed = {
+        let fed = Fed::new();
+        let server = fed.start(&Run { compression: SPARSE, ..Run::default() }).await;
+        let mut hands = fed.clients(&server).await;
+        all_take_part(&mut hands).await;
+        drop(hands);
+        server.end().await.model
+    };
+    let fed = Fed::new();
+    let run = Run { compression: SPARSE, ..Run::default() };
+    let server = fed.start(&run).await;
+    let mut hands = fed.clients(&server).await;
+    let mut watches = Vec::new();
+    for hand in &mut hands {
+        watches.push(hand.watch().await);
+    }
+    let state = Hand::until(&mut watches[0], |state| state.phase == Phase::Training).await;
+    assert_eq!(state.round, 1);
+    let frame = hands[0].encode(1);
+    let header = hands[0].header(1, &frame);
+    assert_eq!(hands[0].submit(&header, &frame).await.unwrap(), UpdateReply::Accepted);
+    let outcome = server.stop().await;
+    assert_eq!((outcome.ending, outcome.version), (Ending::Stopped, 0));
+    let ended = loop {
+        if let Err(status) = watches[1].message().await {
+            break status;
+        }
+    };
+    assert_eq!(ended.code(), tonic::Code::Unavailable);
+
+    let server = fed.start(&run).await;
+    let mut again = Vec::new();
+    for (name, before) in NAMES.iter().zip(hands) {
+        let mut hand = fed.client(name, &server).await;
+        hand.encoder = before.encoder;
+        again.push(hand);
+    }
+    // The receipt might have been lost: asked or sent again, the update is accepted and counts once.
+    assert_eq!(again[0].offer(&header).await, UpdateReply::Accepted);
+    assert_eq!(again[0].submit(&header, &frame).await.unwrap(), UpdateReply::Accepted);
+    let joined = again[0].join(Some(header.id.clone())).await.unwrap();
+    assert_eq!(joined.pending, Some(UpdateReply::Accepted));
+    let digests = all_take_part(&mut again).await;
+    drop(again);
+    let outcome = server.end().await;
+    assert_eq!((outcome.ending, outcome.model), (Ending::Done, undisturbed));
+    assert!(digests.iter().all(|digest| *digest == undisturbed));
+}
+
+#[tokio::test]
+async fn a_run_that_is_over_stays_over_and_is_told_so() {
+    let fed = Fed::new();
+    let server = fed.start(&Run { rounds: 1, ..Run::default() }).await;
+    let mut hands = fed.clients(&server).await;
+    all_take_part(&mut hands).await;
+    drop(hands);
+    let model = server.end().await.model;
+    let mut options = fed.options(&Run { rounds: 1, ..Run::default() });
+    options.exit_when_done = false;
+    let server = Server::start(options).await;
+    let mut anna = fed.client("anna", &server).await;
+    let mut watch = anna.watch().await;
+    let state = Hand::until(&mut watch, |_| true).await;
+    assert_eq!((state.phase, state.version, state.model), (Phase::Done, 1, model));
+    assert!(watch.message().await.unwrap().is_none(), "the stream ends when the run is over");
+    drop((watch, anna));
+    assert_eq!(server.stop().await.ending, Ending::Done);
+}
+
+#[tokio::test]
+async fn another_plan_under_the_same_name_is_refused_in_plain_words() {
+    let fed = Fed::new();
+    fed.start(&Run::default()).await.stop().await;
+    let server = fed.start(&Run { rounds: 9, ..Run::default() }).await;
+    let error = server.result().await.unwrap_err().to_string();
+    assert!(error.contains("begun with another plan"), "{error}");
+}
