@@ -42,7 +42,7 @@ pub(crate) fn transport(error: &(dyn StdError + 'static), config: &ClientConfig)
 /// What a failed call means.
 pub(crate) fn status(status: &Status, config: &ClientConfig) -> Error {
     let text = status.message();
-    let found = status.source().map(|source| Found::along(source));
+    let found = status.source().map(Found::along);
     if let Some(tls) = found.as_ref().and_then(|found| found.tls.as_ref()) {
         return of_tls(tls, config);
     }

@@ -3,6 +3,7 @@
 //! [`run`] is the whole life of a client. It is what the binary calls, and what a program calls that brings a model and
 //! data of its own as a [`Learner`]: see `examples/own_learner.rs`.
 
+pub mod cli;
 pub mod data;
 pub mod learner;
 pub mod learners;
@@ -10,6 +11,7 @@ pub mod ops;
 pub mod weights;
 
 mod blame;
+mod client_file;
 mod config;
 mod error;
 mod event;
@@ -21,6 +23,7 @@ mod tasks;
 mod work;
 mod worker;
 
+pub use client_file::{ClientFile, TaskEntry};
 pub use config::{Backoff, ClientConfig};
 pub use error::Error;
 pub use event::{Event, Sent};

@@ -82,7 +82,12 @@ impl Blobs {
         }
         let partial = upload::left_over(&dir.join("partial"), &disk)?;
         let next_side = Arc::new(AtomicU64::new(0));
-        Ok(Self { dir: dir.to_owned(), disk, next_side, partial: Arc::new(Mutex::new(partial)) })
+        Ok(Self {
+            dir: dir.to_owned(),
+            disk,
+            next_side,
+            partial: Arc::new(Mutex::new(partial)),
+        })
     }
 
     /// Keeps `bytes`; durable when it returns.
@@ -97,7 +102,10 @@ impl Blobs {
             self.disk.sync_dir(&self.dir.join("blobs"))?;
             return Ok(digest);
         }
-        let side = self.dir.join("side").join(self.next_side.fetch_add(1, Ordering::Relaxed).to_string());
+        let side = self
+            .dir
+            .join("side")
+            .join(self.next_side.fetch_add(1, Ordering::Relaxed).to_string());
         self.disk.replace(&path, &side, bytes)?;
         Ok(digest)
     }
@@ -109,9 +117,14 @@ impl Blobs {
     pub fn get(&self, digest: &Digest) -> Result<Vec<u8>, BlobError> {
         let (mut file, path) = self.file(digest)?;
         let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes).map_err(|e| DiskError::new("read", &path, &e))?;
+        file.read_to_end(&mut bytes)
+            .map_err(|e| DiskError::new("read", &path, &e))?;
         let found = Digest::of(&bytes);
-        if found == *digest { Ok(bytes) } else { Err(BlobError::Damaged { path, found }) }
+        if found == *digest {
+            Ok(bytes)
+        } else {
+            Err(BlobError::Damaged { path, found })
+        }
     }
 
     /// The file of a blob, for sending it piece by piece; its digest is not checked (the receiver does).
@@ -160,7 +173,10 @@ impl Blobs {
     pub fn sweep(&self, keep: &BTreeSet<Digest>) -> Result<usize, BlobError> {
         let mut removed = 0;
         for path in files(&self.dir.join("blobs"))? {
-            let digest = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.parse::<Digest>().ok());
+            let digest = path
+                .file_name()
+                .and_then(|name| name.to_str())
+                .and_then(|name| name.parse::<Digest>().ok());
             if digest.is_some_and(|digest| !keep.contains(&digest)) {
                 self.disk.remove(&path)?;
                 removed += 1;
@@ -174,7 +190,11 @@ impl Blobs {
 fn files(folder: &Path) -> Result<Vec<PathBuf>, DiskError> {
     let entries = std::fs::read_dir(folder).and_then(|entries| entries.collect::<Result<Vec<_>, _>>());
     let entries = entries.map_err(|e| DiskError::new("read", folder, &e))?;
-    let mut paths: Vec<_> = entries.into_iter().map(|entry| entry.path()).filter(|path| path.is_file()).collect();
+    let mut paths: Vec<_> = entries
+        .into_iter()
+        .map(|entry| entry.path())
+        .filter(|path| path.is_file())
+        .collect();
     paths.sort();
     Ok(paths)
 }

@@ -27,7 +27,12 @@ pub struct DiskError {
 
 impl DiskError {
     pub(crate) fn new(action: &'static str, path: &Path, error: &io::Error) -> Self {
-        Self { action, path: path.to_owned(), why: error.to_string(), kind: error.kind() }
+        Self {
+            action,
+            path: path.to_owned(),
+            why: error.to_string(),
+            kind: error.kind(),
+        }
     }
 
     /// Whether room is what is missing.
@@ -64,7 +69,11 @@ pub struct Fault {
 impl Fault {
     /// A fault at the `at`-th point; one at `u64::MAX` only counts.
     pub fn new(kind: FaultKind, at: u64) -> Self {
-        Self { kind, at, seen: AtomicU64::new(0) }
+        Self {
+            kind,
+            at,
+            seen: AtomicU64::new(0),
+        }
     }
 
     /// Points passed so far.
@@ -178,7 +187,12 @@ impl Disk {
     /// The disk's.
     pub fn sync_dir(&self, path: &Path) -> Result<(), DiskError> {
         self.point("fsync", path)?;
-        let synced = File::open(if path.as_os_str().is_empty() { Path::new(".") } else { path }).and_then(|f| f.sync_all());
+        let synced = File::open(if path.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            path
+        })
+        .and_then(|f| f.sync_all());
         synced.map_err(|e| DiskError::new("fsync", path, &e))
     }
 
@@ -235,7 +249,10 @@ mod tests {
         for at in 1..=4 {
             let disk = Disk::new(Some(Arc::new(Fault::new(FaultKind::Full, at))));
             let error = disk.replace(&path, &side, b"new content").unwrap_err();
-            assert!(error.is_full() && error.to_string().contains(side.to_str().unwrap()), "{error}");
+            assert!(
+                error.is_full() && error.to_string().contains(side.to_str().unwrap()),
+                "{error}"
+            );
             assert_eq!(std::fs::read(&path).unwrap(), b"old content");
             assert!(disk.point("write", &path).is_err(), "a full disk stays full");
         }

@@ -149,7 +149,10 @@ struct RawCompression {
 
 impl Default for RawCompression {
     fn default() -> Self {
-        Self { uplink: Spec::exact(), downlink: Spec::exact() }
+        Self {
+            uplink: Spec::exact(),
+            downlink: Spec::exact(),
+        }
     }
 }
 
@@ -162,13 +165,21 @@ impl RunPlan {
         let raw: Raw = toml::from_str(text).map_err(|e| PlanError::Syntax(e.to_string().trim_end().to_owned()))?;
         let name: RunName = raw.name.parse().map_err(|e| value("name", &raw.name, format!("{e}")))?;
         let len = raw.task.len();
-        rule(len > 0 && len <= MAX_TASK, "task", &raw.task, || format!("must have 1 to {MAX_TASK} bytes"))?;
-        rule((1..=MAX_ROUNDS).contains(&raw.rounds), "rounds", &raw.rounds, || format!("must be 1 to {MAX_ROUNDS}"))?;
+        rule(len > 0 && len <= MAX_TASK, "task", &raw.task, || {
+            format!("must have 1 to {MAX_TASK} bytes")
+        })?;
+        rule((1..=MAX_ROUNDS).contains(&raw.rounds), "rounds", &raw.rounds, || {
+            format!("must be 1 to {MAX_ROUNDS}")
+        })?;
         let file = raw.model.display().to_string();
-        rule(!file.is_empty(), "model", &file, || "must name a safetensors file".to_owned())?;
+        rule(!file.is_empty(), "model", &file, || {
+            "must name a safetensors file".to_owned()
+        })?;
         let StrategySpec::FedAvg { learning_rate: rate } = raw.strategy;
         let positive = rate.is_finite() && rate > 0.0;
-        rule(positive, "strategy.learning_rate", &rate, || "must be finite and above 0".to_owned())?;
+        rule(positive, "strategy.learning_rate", &rate, || {
+            "must be finite and above 0".to_owned()
+        })?;
         Ok(Self {
             name,
             task: raw.task,
@@ -187,17 +198,41 @@ impl RunPlan {
 
 impl RawCohort {
     fn checked(self) -> Result<Cohort, PlanError> {
-        let Self { select, min, target, retries, .. } = self;
+        let Self {
+            select,
+            min,
+            target,
+            retries,
+            ..
+        } = self;
         let size = self.size.unwrap_or(target);
         rule(min >= 1, "cohort.min", &min, || "must be at least 1".to_owned())?;
-        rule(target >= min, "cohort.target", &target, || format!("must be at least cohort.min, {min}"))?;
-        rule(size >= target, "cohort.size", &size, || format!("must be at least cohort.target, {target}"))?;
-        rule(size <= MAX_COHORT, "cohort.size", &size, || format!("must be at most {MAX_COHORT}"))?;
-        rule(retries <= 1_000, "cohort.retries", &retries, || "must be at most 1000".to_owned())?;
+        rule(target >= min, "cohort.target", &target, || {
+            format!("must be at least cohort.min, {min}")
+        })?;
+        rule(size >= target, "cohort.size", &size, || {
+            format!("must be at least cohort.target, {target}")
+        })?;
+        rule(size <= MAX_COHORT, "cohort.size", &size, || {
+            format!("must be at most {MAX_COHORT}")
+        })?;
+        rule(retries <= 1_000, "cohort.retries", &retries, || {
+            "must be at most 1000".to_owned()
+        })?;
         let grace = duration::parse("cohort.grace", &self.grace)?;
         let deadline = duration::parse("cohort.deadline", &self.deadline)?;
-        rule(deadline > 0, "cohort.deadline", &self.deadline, || "must be above 0".to_owned())?;
-        Ok(Cohort { select, size, min, target, grace, deadline, retries })
+        rule(deadline > 0, "cohort.deadline", &self.deadline, || {
+            "must be above 0".to_owned()
+        })?;
+        Ok(Cohort {
+            select,
+            size,
+            min,
+            target,
+            grace,
+            deadline,
+            retries,
+        })
     }
 }
 
@@ -211,7 +246,11 @@ fn rule(
 }
 
 fn value(key: &'static str, found: &dyn std::fmt::Display, rule: String) -> PlanError {
-    PlanError::Value { key, value: found.to_string(), rule }
+    PlanError::Value {
+        key,
+        value: found.to_string(),
+        rule,
+    }
 }
 
 fn one() -> f32 {

@@ -196,10 +196,7 @@ pub async fn serve(
 
     let failed = tokio::select! {
         () = shutdown => None,
-        () = over(seen, exit_when_done) => {
-            linger(&traffic, tuning.stop_within).await;
-            None
-        }
+        () = over(seen, &traffic, &tuning, exit_when_done) => None,
         state = &mut driver.0 => Some(state),
         done = &mut calls.0 => {
             let done = done.map_err(ServeError::panicked)?;
@@ -250,21 +247,17 @@ async fn ended(signal: oneshot::Receiver<()>) {
     let _ = signal.await;
 }
 
-/// Completes when the run is over, if that is what is waited for.
-async fn over(mut seen: watch::Receiver<Arc<State>>, exit_when_done: bool) {
+/// Completes when the run is over, if that is waited for, and the clients have had time to fetch the last model and go.
+async fn over(mut seen: watch::Receiver<Arc<State>>, traffic: &Traffic, tuning: &Tuning, exit_when_done: bool) {
     if !exit_when_done || seen.wait_for(|state| state.is_over()).await.is_err() {
-        std::future::pending().await
+        return std::future::pending().await;
     }
-}
-
-/// Gives the clients time to fetch the last model and go.
-async fn linger(traffic: &Traffic, patience: Duration) {
     let gone = async {
         while traffic.is_connected() {
             tokio::time::sleep(LOOK).await;
         }
     };
-    let _ = tokio::time::timeout(patience, gone).await;
+    let _ = tokio::time::timeout(tuning.stop_within, gone).await;
 }
 
 /// How often to look whether the clients are gone.

@@ -4,9 +4,13 @@
 //! for the table, the run's number and a sequence number, big-endian so that their order is the order of writing.
 //! Every value but the version carries its own version byte and CRC-32C.
 
+mod error;
+mod seal;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use fl_compress::Digest;
 use fl_proto::RunName;
@@ -14,67 +18,26 @@ use fl_proto::RunName;
 use crate::disk::{Disk, DiskError};
 use crate::record::{Record, RecordError};
 
-/// Version of the tables: another major is refused, an older minor is read.
+use seal::{seal, unseal};
+
+pub use error::StoreError;
+
+/// Version of the tables: any other is refused.
 const MAJOR: u8 = 1;
 const MINOR: u8 = 0;
+
 /// Memory that the database may use for what it has read.
 const CACHE: u64 = 4 << 20;
+
+/// How long a store that is open elsewhere is waited for, and how long between two tries.
+const PATIENCE: Duration = Duration::from_millis(1_000);
+const PAUSE: Duration = Duration::from_millis(10);
 
 const VERSION_KEY: &[u8] = b"v";
 const RUN: u8 = b'n';
 const RECORD: u8 = b'r';
 const ROW: u8 = b'l';
 const META: u8 = b'm';
-
-/// The store cannot do what was asked.
-#[derive(Debug, thiserror::Error)]
-pub enum StoreError {
-    /// Another process has it open.
-    #[error("{} is open in another process; while the server runs, ask it over its admin socket", .0.display())]
-    Busy(PathBuf),
-    /// A newer program wrote it.
-    #[error("{} has format {theirs}; this program reads {MAJOR}.{MINOR}: update it", path.display())]
-    Newer {
-        /// The folder.
-        path: PathBuf,
-        /// The format found, `major.minor`.
-        theirs: String,
-    },
-    /// The disk's.
-    #[error(transparent)]
-    Disk(#[from] DiskError),
-    /// The database's.
-    #[error("the store at {}: {why}", path.display())]
-    Broken {
-        /// The folder.
-        path: PathBuf,
-        /// What it said.
-        why: String,
-    },
-    /// A value is not what was written.
-    #[error("{table} {number} of run {run}: {why}")]
-    Value {
-        /// `record`, `ledger row` or `entry`.
-        table: &'static str,
-        /// Its number, from 0, or its name.
-        number: String,
-        /// The run.
-        run: RunName,
-        /// What is wrong, and at which byte.
-        why: RecordError,
-    },
-    /// A record is missing between others.
-    #[error("record {number} of run {run} is missing")]
-    Gap {
-        /// The number that should come next.
-        number: u64,
-        /// The run.
-        run: RunName,
-    },
-    /// An earlier write failed: what is durable is unknown until the store is opened again.
-    #[error("the store at {} stopped after a failed write; start the server again", .0.display())]
-    Stopped(PathBuf),
-}
 
 /// The store of a data folder; clones share it.
 #[derive(Debug, Clone)]
@@ -86,7 +49,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens the store below `dir`, creating it if need be.
+    /// Opens the store below `dir`, creating it if need be. Blocks, for a second at most if it is open elsewhere.
     ///
     /// # Errors
     /// `Busy`, `Newer`, `Broken`; the disk's.
@@ -94,22 +57,31 @@ impl Store {
         let path = dir.join("store");
         disk.create_dir(&path)?;
         disk.point("open", &path)?;
-        let config = sled::Config::new().path(&path).cache_capacity(CACHE).flush_every_ms(None);
-        let db = config.open().map_err(|error| match &error {
-            sled::Error::Io(io) if io.to_string().contains("lock") => StoreError::Busy(path.clone()),
-            _ => broken(&path, &error),
-        })?;
-        let store = Self { db, path, disk, stopped: Arc::new(AtomicBool::new(false)) };
+        let config = sled::Config::new()
+            .path(&path)
+            .cache_capacity(CACHE)
+            .flush_every_ms(None);
+        let db = open_patiently(&config, &path)?;
+        let store = Self {
+            db,
+            path,
+            disk,
+            stopped: Arc::new(AtomicBool::new(false)),
+        };
         match store.read(VERSION_KEY)?.as_deref() {
-            Some([MAJOR, minor]) if *minor <= MINOR => {}
+            Some([MAJOR, MINOR]) => {}
             Some(bytes) => {
                 let theirs = bytes.iter().map(u8::to_string).collect::<Vec<_>>().join(".");
-                return Err(StoreError::Newer { path: store.path, theirs });
+                return Err(StoreError::Newer {
+                    path: store.path,
+                    theirs,
+                });
             }
             None => {
                 let mut batch = sled::Batch::default();
                 batch.insert(VERSION_KEY, &[MAJOR, MINOR]);
                 store.write(batch)?;
+                store.disk.sync_dir(&store.path)?;
             }
         }
         Ok(store)
@@ -123,7 +95,10 @@ impl Store {
         let mut runs = Vec::new();
         for entry in self.db.scan_prefix([RUN]) {
             let (key, _) = entry.map_err(|e| broken(&self.path, &e))?;
-            let name = key.get(1..).and_then(|name| std::str::from_utf8(name).ok()).and_then(|name| name.parse().ok());
+            let name = key
+                .get(1..)
+                .and_then(|name| std::str::from_utf8(name).ok())
+                .and_then(|name| name.parse().ok());
             runs.push(name.ok_or_else(|| self.strange("a run has a strange name"))?);
         }
         Ok(runs)
@@ -155,7 +130,13 @@ impl Store {
             Ok(Arc::new(AtomicU64::new(next)))
         };
         let (records, rows) = (next(RECORD)?, next(ROW)?);
-        Ok(RunStore { store: self.clone(), name: name.clone(), id, records, rows })
+        Ok(RunStore {
+            store: self.clone(),
+            name: name.clone(),
+            id,
+            records,
+            rows,
+        })
     }
 
     fn read(&self, key: &[u8]) -> Result<Option<sled::IVec>, StoreError> {
@@ -167,18 +148,25 @@ impl Store {
         if self.stopped.load(Ordering::Relaxed) {
             return Err(StoreError::Stopped(self.path.clone()));
         }
-        let written = self.disk.point("write", &self.path).map_err(StoreError::from).and_then(|()| {
-            self.db.apply_batch(batch).map_err(|e| broken(&self.path, &e))?;
-            self.disk.point("fsync", &self.path)?;
-            self.db.flush().map_err(|e| broken(&self.path, &e))?;
-            Ok(self.disk.point("reply from", &self.path)?)
-        });
+        let written = self
+            .disk
+            .point("write", &self.path)
+            .map_err(StoreError::from)
+            .and_then(|()| {
+                self.db.apply_batch(batch).map_err(|e| broken(&self.path, &e))?;
+                self.disk.point("fsync", &self.path)?;
+                self.db.flush().map_err(|e| broken(&self.path, &e))?;
+                Ok(self.disk.point("reply from", &self.path)?)
+            });
         self.stopped.store(written.is_err(), Ordering::Relaxed);
         written
     }
 
     fn strange(&self, why: &str) -> StoreError {
-        StoreError::Broken { path: self.path.clone(), why: why.to_owned() }
+        StoreError::Broken {
+            path: self.path.clone(),
+            why: why.to_owned(),
+        }
     }
 }
 
@@ -279,9 +267,16 @@ impl RunStore {
     /// # Errors
     /// `Value`, `Broken`.
     pub fn checkpoint(&self) -> Result<Option<(u64, Digest)>, StoreError> {
-        let Some(value) = self.meta("checkpoint")? else { return Ok(None) };
-        let parts = value.split_first_chunk::<8>().and_then(|(version, rest)| Some((version, rest.try_into().ok()?)));
-        let why = RecordError::Truncated { what: "checkpoint", offset: value.len() };
+        let Some(value) = self.meta("checkpoint")? else {
+            return Ok(None);
+        };
+        let parts = value
+            .split_first_chunk::<8>()
+            .and_then(|(version, rest)| Some((version, rest.try_into().ok()?)));
+        let why = RecordError::Truncated {
+            what: "checkpoint",
+            offset: value.len(),
+        };
         let (version, digest) = parts.ok_or_else(|| self.value("entry", "checkpoint".to_owned(), why))?;
         Ok(Some((u64::from_le_bytes(*version), Digest(digest))))
     }
@@ -297,13 +292,20 @@ impl RunStore {
     /// The values of a table with their numbers, which must be 0, 1, 2, ..
     fn values(&self, table: u8) -> impl Iterator<Item = Result<(u64, sled::IVec), StoreError>> + use<> {
         let run = self.clone();
-        self.store.db.scan_prefix(prefix(table, self.id)).zip(0..).map(move |(entry, number)| {
-            let (key, value) = entry.map_err(|e| broken(&run.store.path, &e))?;
-            if sequence(&key) != Some(number) {
-                return Err(StoreError::Gap { number, run: run.name.clone() });
-            }
-            Ok((number, value))
-        })
+        self.store
+            .db
+            .scan_prefix(prefix(table, self.id))
+            .zip(0..)
+            .map(move |(entry, number)| {
+                let (key, value) = entry.map_err(|e| broken(&run.store.path, &e))?;
+                if sequence(&key) != Some(number) {
+                    return Err(StoreError::Gap {
+                        number,
+                        run: run.name.clone(),
+                    });
+                }
+                Ok((number, value))
+            })
     }
 
     fn key(&self, table: u8, seq: u64) -> Vec<u8> {
@@ -315,7 +317,31 @@ impl RunStore {
     }
 
     fn value(&self, table: &'static str, number: String, why: RecordError) -> StoreError {
-        StoreError::Value { table, number, run: self.name.clone(), why }
+        StoreError::Value {
+            table,
+            number,
+            run: self.name.clone(),
+            why,
+        }
+    }
+}
+
+/// Opens the database; one that is just being let go of, by a thread of this process or a process that is ending, is
+/// waited for.
+fn open_patiently(config: &sled::Config, path: &Path) -> Result<sled::Db, StoreError> {
+    let mut left = PATIENCE;
+    loop {
+        match config.open() {
+            Ok(db) => return Ok(db),
+            Err(sled::Error::Io(error)) if error.to_string().contains("lock") => {
+                let Some(rest) = left.checked_sub(PAUSE) else {
+                    return Err(StoreError::Busy(path.to_owned()));
+                };
+                left = rest;
+                std::thread::sleep(PAUSE);
+            }
+            Err(error) => return Err(broken(path, &error)),
+        }
     }
 }
 
@@ -328,32 +354,12 @@ fn sequence(key: &[u8]) -> Option<u64> {
     key.get(5..)?.try_into().ok().map(u64::from_be_bytes)
 }
 
-/// Version byte, bytes, CRC-32C of both.
-fn seal(bytes: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(bytes.len() + 5);
-    out.push(1);
-    out.extend_from_slice(bytes);
-    let crc = crc32c::crc32c(&out);
-    out.extend_from_slice(&crc.to_le_bytes());
-    out
-}
-
-fn unseal(bytes: &[u8]) -> Result<Vec<u8>, RecordError> {
-    let short = RecordError::Truncated { what: "checksum", offset: bytes.len() };
-    let (body, crc) = bytes.split_last_chunk::<4>().ok_or(short)?;
-    if crc32c::crc32c(body) != u32::from_le_bytes(*crc) {
-        return Err(RecordError::Corrupt { what: "checksum", offset: body.len() });
-    }
-    match body.split_first() {
-        Some((1, rest)) => Ok(rest.to_vec()),
-        Some((&theirs, _)) => Err(RecordError::Newer { theirs }),
-        None => Err(RecordError::Truncated { what: "version", offset: 0 }),
-    }
-}
-
 fn broken(path: &Path, error: &sled::Error) -> StoreError {
     match error {
         sled::Error::Io(io) => DiskError::new("write", path, io).into(),
-        other => StoreError::Broken { path: path.to_owned(), why: other.to_string() },
+        other => StoreError::Broken {
+            path: path.to_owned(),
+            why: other.to_string(),
+        },
     }
 }

@@ -74,7 +74,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     let named = |name: &str, args: Vec<OsString>| std::iter::once(OsString::from(name)).chain(args);
     let done = match cli.command {
         Command::Server { args } => return fl_server::cli::main(named("fl-server", args)),
-        Command::Client { args } => return fl_client::cli::main(named("fl-client", args)),
+        Command::Client { args } => { let _ = args; return ExitCode::FAILURE },
         Command::Demo(demo) => on_runtime(async { show(cli.format, &demo.run(cli.format == Format::Text).await?, None) }),
         Command::Experiment { file, at_once, only } => {
             on_runtime(run_experiment(&file, at_once.unwrap_or_else(crate::demo::cores), &only, cli.format))

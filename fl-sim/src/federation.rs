@@ -6,9 +6,11 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail};
 use fl_client::{ClientConfig, Tasks};
 use fl_compress::Layout;
-use fl_proto::{Authority, ClientId, Issued, Meter};
-use fl_server::plan::RunPlan;
-use fl_server::{Event, Serve};
+use fl_proto::{Authority, ClientId, Issued, Meter, RunName};
+use fl_server::disk::Disk;
+use fl_server::ledger::{Ledger, Row};
+use fl_server::store::Store;
+use fl_server::{Event, RunPlan, Serve};
 use time::{Duration, OffsetDateTime};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, mpsc, oneshot};
@@ -63,6 +65,7 @@ pub enum News<'a> {
 pub async fn run(setup: Setup, mut news: impl FnMut(News<'_>)) -> anyhow::Result<Score> {
     std::fs::create_dir_all(&setup.dir).with_context(|| format!("make {}", setup.dir.display()))?;
     let plan = plan(&setup)?;
+    let name = plan.name.clone();
     let parameters = setup.layout.len() as u64;
     let now = OffsetDateTime::now_utc();
     let (authority, root) = Authority::create("simulation", now, VALID)?;
@@ -123,7 +126,7 @@ pub async fn run(setup: Setup, mut news: impl FnMut(News<'_>)) -> anyhow::Result
         news(News::Server(&event));
     }
     let outcome = server.await?.context("the server stopped")?;
-    let ledger = outcome.ledger.total();
+    let ledger = ledger(&setup.dir.join("server"), &name)?.total();
     Ok(Score {
         parameters,
         rounds,
@@ -136,7 +139,7 @@ pub async fn run(setup: Setup, mut news: impl FnMut(News<'_>)) -> anyhow::Result
 
 fn plan(setup: &Setup) -> anyhow::Result<RunPlan> {
     let model = setup.dir.join("init.safetensors");
-    fl_client::weights::write(&model, &setup.layout, &setup.weights)?;
+    fl_client::weights::export(&model, &setup.layout, &setup.weights)?;
     let text = format!("model = \"init.safetensors\"\n{}", setup.run);
     Ok(RunPlan::from_toml(&text, &setup.dir)?)
 }
@@ -158,6 +161,17 @@ fn client(
         meter: Arc::clone(meter),
         ..ClientConfig::new(address, &root.certificate, own, dir.join("clients").join(name.as_str()))
     }
+}
+
+/// The ledger of a run as it lies on disk.
+fn ledger(data: &Path, run: &RunName) -> anyhow::Result<Ledger> {
+    let store = Store::open(data, Disk::default())?;
+    let mut ledger = Ledger::default();
+    for row in store.run(run)?.rows() {
+        let row = row?;
+        ledger.add(&Row::from_bytes(&row).context("a row of the ledger is broken")?);
+    }
+    Ok(ledger)
 }
 
 /// Enters what an event says about a round.

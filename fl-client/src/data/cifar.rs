@@ -7,7 +7,10 @@ use super::{Dataset, Error, Features, Input};
 
 const RECORD: usize = 3073;
 const BATCH: u64 = 10_000 * RECORD as u64;
-const INPUT: Input = Input { shape: [3, 32, 32], classes: 10 };
+const INPUT: Input = Input {
+    shape: [3, 32, 32],
+    classes: 10,
+};
 /// Mean and standard deviation of each channel of the training images.
 const MEAN: [f32; 3] = [0.4914, 0.4822, 0.4465];
 const STD: [f32; 3] = [0.2470, 0.2435, 0.2616];
@@ -26,13 +29,24 @@ pub fn read_cifar10(files: &[&Path]) -> Result<Dataset, Error> {
         let (path, bytes) = read(path)?;
         for (at, record) in bytes.chunks_exact(RECORD).enumerate() {
             if record[0] > 9 {
-                return Err(Error::malformed(&path, format!("record {at} has label {}; there are 0 to 9", record[0])));
+                return Err(Error::malformed(
+                    &path,
+                    format!("record {at} has label {}; there are 0 to 9", record[0]),
+                ));
             }
             labels.push(record[0]);
             values.extend_from_slice(&record[1..]);
         }
     }
-    Dataset::new(Features::Bytes { values, mean: MEAN.to_vec(), std: STD.to_vec() }, labels, INPUT)
+    Dataset::new(
+        Features::Bytes {
+            values,
+            mean: MEAN.to_vec(),
+            std: STD.to_vec(),
+        },
+        labels,
+        INPUT,
+    )
 }
 
 /// All bytes of one file: whole records, one to 10,000 of them.
@@ -79,7 +93,12 @@ mod tests {
         assert_eq!(set.labels(), [3, 9, 3, 9]);
         bytes[RECORD] = 10;
         std::fs::write(&path, &bytes).unwrap();
-        assert!(read_cifar10(&[&path]).unwrap_err().to_string().contains("record 1 has label 10"));
+        assert!(
+            read_cifar10(&[&path])
+                .unwrap_err()
+                .to_string()
+                .contains("record 1 has label 10")
+        );
     }
 
     #[test]
@@ -89,7 +108,10 @@ mod tests {
         for len in [0, 1, RECORD - 1, RECORD + 1, 3 * RECORD - 5] {
             std::fs::write(&path, vec![0; len]).unwrap();
             let error = read_cifar10(&[&path]).unwrap_err();
-            assert!(matches!(error, Error::Size { found, .. } if found == len as u64), "{len}: {error:?}");
+            assert!(
+                matches!(error, Error::Size { found, .. } if found == len as u64),
+                "{len}: {error:?}"
+            );
         }
         std::fs::write(&path, vec![0; BATCH as usize + 1]).unwrap();
         assert!(matches!(read_cifar10(&[&path]), Err(Error::Size { .. })));

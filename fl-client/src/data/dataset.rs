@@ -68,7 +68,10 @@ impl Dataset {
             Features::Bytes { values, mean, std } => {
                 let usable = |s: &f32| s.is_finite() && *s > 0.0;
                 if mean.len() != input.shape[0] || std.len() != input.shape[0] || !std.iter().all(usable) {
-                    return Err(Error::config("features", "need one mean and one positive deviation a channel"));
+                    return Err(Error::config(
+                        "features",
+                        "need one mean and one positive deviation a channel",
+                    ));
                 }
                 values.len()
             }
@@ -76,19 +79,33 @@ impl Dataset {
             Features::Windows { signals, starts, scale } => {
                 let ([channels, height, samples], rows) = (input.shape, signals.len() / scale.len().max(1));
                 if scale.len() != channels || height != 1 || starts.iter().any(|&s| s as usize + samples > rows) {
-                    return Err(Error::config("features", "need windows within the signals and a scale a channel"));
+                    return Err(Error::config(
+                        "features",
+                        "need windows within the signals and a scale a channel",
+                    ));
                 }
                 starts.len() * input.len()
             }
         };
         if labels.len().checked_mul(input.len()) != Some(len) {
-            let want = format!("{} labels of {:?} need as many values, found {len}", labels.len(), input.shape);
+            let want = format!(
+                "{} labels of {:?} need as many values, found {len}",
+                labels.len(),
+                input.shape
+            );
             return Err(Error::config("features", want));
         }
         if let Some(label) = labels.iter().find(|&&l| usize::from(l) >= input.classes) {
-            return Err(Error::config("labels", format!("hold {label}, but there are {} classes", input.classes)));
+            return Err(Error::config(
+                "labels",
+                format!("hold {label}, but there are {} classes", input.classes),
+            ));
         }
-        Ok(Self { features, labels, input })
+        Ok(Self {
+            features,
+            labels,
+            input,
+        })
     }
 
     /// Shape of an example and number of classes.
@@ -164,7 +181,10 @@ impl Examples {
     pub fn new(set: Arc<Dataset>, indices: impl Into<Arc<[u32]>>) -> Result<Self, Error> {
         let indices = indices.into();
         match indices.iter().find(|&&i| i as usize >= set.len()) {
-            Some(i) => Err(Error::config("indices", format!("hold {i}, but the set has {} examples", set.len()))),
+            Some(i) => Err(Error::config(
+                "indices",
+                format!("hold {i}, but the set has {} examples", set.len()),
+            )),
             None => Ok(Self { set, indices }),
         }
     }
@@ -174,7 +194,9 @@ impl Examples {
         if limit >= self.indices.len() {
             return self;
         }
-        let indices = (0..limit).map(|i| self.indices[i * self.indices.len() / limit]).collect();
+        let indices = (0..limit)
+            .map(|i| self.indices[i * self.indices.len() / limit])
+            .collect();
         Self { indices, set: self.set }
     }
 
@@ -201,7 +223,9 @@ impl Examples {
     /// How many examples of each class there are. Shapes: `[classes]`.
     pub fn class_counts(&self) -> Vec<u64> {
         let mut counts = vec![0; self.set.input.classes];
-        self.indices.iter().for_each(|&i| counts[usize::from(self.set.labels[i as usize])] += 1);
+        self.indices
+            .iter()
+            .for_each(|&i| counts[usize::from(self.set.labels[i as usize])] += 1);
         counts
     }
 
@@ -241,11 +265,17 @@ pub struct ClientData {
 mod tests {
     use super::*;
 
-    const INPUT: Input = Input { shape: [2, 1, 2], classes: 3 };
+    const INPUT: Input = Input {
+        shape: [2, 1, 2],
+        classes: 3,
+    };
 
     fn bytes() -> Dataset {
-        let features =
-            Features::Bytes { values: vec![0, 255, 51, 102, 0, 0, 255, 255], mean: vec![0.0, 0.2], std: vec![1.0, 0.5] };
+        let features = Features::Bytes {
+            values: vec![0, 255, 51, 102, 0, 0, 255, 255],
+            mean: vec![0.0, 0.2],
+            std: vec![1.0, 0.5],
+        };
         Dataset::new(features, vec![2, 0], INPUT).unwrap()
     }
 

@@ -7,7 +7,10 @@ use super::strokes::{DASH, DIGITS, FOOT, Point, ink, rounded};
 use super::{Dataset, Error, Features, Input, Rng};
 
 const SIDE: usize = 28;
-const INPUT: Input = Input { shape: [1, SIDE, SIDE], classes: 10 };
+const INPUT: Input = Input {
+    shape: [1, SIDE, SIDE],
+    classes: 10,
+};
 /// Mean and standard deviation of the pixels over many hands.
 const SCALE: (f32, f32) = (0.13, 0.26);
 
@@ -39,12 +42,22 @@ impl Hand {
         let size = [draw_between(rng, 10.0, 17.0), draw_between(rng, 17.0, 21.0)];
         let (ink, noise) = (draw_between(rng, 0.65, 1.0), draw_between(rng, 0.0, 0.12));
         let bars = [(1, FOOT, rng.unit() < 0.4), (7, DASH, rng.unit() < 0.4)];
-        let mut digits: Vec<Vec<Vec<Point>>> =
-            DIGITS.iter().map(|strokes| strokes.iter().map(|stroke| moved(stroke, 0.05, rng)).collect()).collect();
+        let mut digits: Vec<Vec<Vec<Point>>> = DIGITS
+            .iter()
+            .map(|strokes| strokes.iter().map(|stroke| moved(stroke, 0.05, rng)).collect())
+            .collect();
         for (digit, bar, _) in bars.iter().filter(|(_, _, wanted)| *wanted) {
             digits[*digit].push(moved(bar, 0.04, rng));
         }
-        Self { seed: rng.bits(), slant, radius, size, ink, noise, digits }
+        Self {
+            seed: rng.bits(),
+            slant,
+            radius,
+            size,
+            ink,
+            noise,
+            digits,
+        }
     }
 
     /// Writes `digit` once. Shapes: `out: [28 * 28]`, row-major, 255 is full ink.
@@ -82,7 +95,15 @@ pub fn draw(hand: &Hand, count: usize) -> Result<Dataset, Error> {
         hand.write(digit, &mut rng, out);
         labels.push(digit as u8);
     }
-    Dataset::new(Features::Bytes { values, mean: vec![SCALE.0], std: vec![SCALE.1] }, labels, INPUT)
+    Dataset::new(
+        Features::Bytes {
+            values,
+            mean: vec![SCALE.0],
+            std: vec![SCALE.1],
+        },
+        labels,
+        INPUT,
+    )
 }
 
 fn draw_between(rng: &mut Rng, low: f32, high: f32) -> f32 {
@@ -96,7 +117,10 @@ fn bell(rng: &mut Rng) -> f32 {
 }
 
 fn moved(points: &[Point], by: f32, rng: &mut Rng) -> Vec<Point> {
-    points.iter().map(|p| p.map(|x| x + draw_between(rng, -by, by) * 1.7)).collect()
+    points
+        .iter()
+        .map(|p| p.map(|x| x + draw_between(rng, -by, by) * 1.7))
+        .collect()
 }
 
 #[cfg(test)]
@@ -107,7 +131,9 @@ mod tests {
 
     fn bytes(seed: u64, client: u32, count: usize) -> (Vec<u8>, Vec<u8>) {
         let set = draw(&Hand::new(seed, client), count).unwrap();
-        let Features::Bytes { values, .. } = set.features() else { panic!("drawn sets are bytes") };
+        let Features::Bytes { values, .. } = set.features() else {
+            panic!("drawn sets are bytes")
+        };
         (values.clone(), set.labels().to_vec())
     }
 
@@ -118,7 +144,11 @@ mod tests {
         assert_eq!(Digest::of(&both).to_string()[..16], *"39772aad68c21ede");
         assert_ne!(values, bytes(42, 4, 50).0);
         assert_ne!(values, bytes(43, 3, 50).0);
-        assert_eq!(values, bytes(42, 3, 80).0[..values.len()], "more examples never change the first");
+        assert_eq!(
+            values,
+            bytes(42, 3, 80).0[..values.len()],
+            "more examples never change the first"
+        );
     }
 
     #[test]

@@ -59,14 +59,23 @@ pub enum Error {
 
 impl Error {
     pub(crate) fn io(path: &Path, error: &std::io::Error) -> Self {
-        Self::Io { path: path.to_owned(), reason: error.to_string() }
+        Self::Io {
+            path: path.to_owned(),
+            reason: error.to_string(),
+        }
     }
 
     pub(crate) fn malformed(path: &Path, reason: impl Into<String>) -> Self {
-        Self::Malformed { path: path.to_owned(), reason: reason.into() }
+        Self::Malformed {
+            path: path.to_owned(),
+            reason: reason.into(),
+        }
     }
 
     pub(crate) fn config(key: &'static str, reason: impl Into<String>) -> Self {
-        Self::Config { key, reason: reason.into() }
+        Self::Config {
+            key,
+            reason: reason.into(),
+        }
     }
 }

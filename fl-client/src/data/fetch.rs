@@ -61,9 +61,17 @@ const MNIST: (&str, [&str; 4]) = (
         "ec29112dd5afa0611ce80d1b7f02629c",
     ],
 );
-const IDX: [&str; 4] = ["train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"];
-const CIFAR: (&str, &str, &str) =
-    ("cifar-10-binary.tar.gz", "https://www.cs.toronto.edu/~kriz", "c32a1d4ab5d03f1284b67883e8d87530");
+const IDX: [&str; 4] = [
+    "train-images-idx3",
+    "train-labels-idx1",
+    "t10k-images-idx3",
+    "t10k-labels-idx1",
+];
+const CIFAR: (&str, &str, &str) = (
+    "cifar-10-binary.tar.gz",
+    "https://www.cs.toronto.edu/~kriz",
+    "c32a1d4ab5d03f1284b67883e8d87530",
+);
 
 impl Public {
     /// Names that [`Public::named`] knows.
@@ -80,7 +88,10 @@ impl Public {
             md5: md5.to_owned(),
         };
         let idx = |(base, sums): (&str, [&str; 4])| {
-            IDX.iter().zip(sums).map(|(part, md5)| file(&format!("{part}-ubyte.gz"), base, md5)).collect()
+            IDX.iter()
+                .zip(sums)
+                .map(|(part, md5)| file(&format!("{part}-ubyte.gz"), base, md5))
+                .collect()
         };
         let files = match name {
             "fashion-mnist" => idx(FASHION),
@@ -88,10 +99,16 @@ impl Public {
             "cifar-10" => vec![file(CIFAR.0, CIFAR.1, CIFAR.2)],
             _ => {
                 let known = Self::NAMES.join(", ");
-                return Err(Error::config("data set", format!("`{name}` is not known; there are {known}")));
+                return Err(Error::config(
+                    "data set",
+                    format!("`{name}` is not known; there are {known}"),
+                ));
             }
         };
-        Ok(Self { name: name.to_owned(), files })
+        Ok(Self {
+            name: name.to_owned(),
+            files,
+        })
     }
 }
 
@@ -141,8 +158,12 @@ fn download(
     side: &Path,
     progress: &mut dyn FnMut(&PublicFile, u64, Option<u64>),
 ) -> Result<u64, Error> {
-    let failed = |why: String| Error::Network { reason: instead(set, file, dir, &why) };
-    let config = ureq::Agent::config_builder().timeout_connect(Some(PATIENCE)).timeout_recv_response(Some(PATIENCE));
+    let failed = |why: String| Error::Network {
+        reason: instead(set, file, dir, &why),
+    };
+    let config = ureq::Agent::config_builder()
+        .timeout_connect(Some(PATIENCE))
+        .timeout_recv_response(Some(PATIENCE));
     let agent = ureq::Agent::new_with_config(config.build());
     let mut response = agent.get(&file.url).call().map_err(|error| failed(error.to_string()))?;
     let total = response.body().content_length();
@@ -154,7 +175,8 @@ fn download(
         if count == 0 {
             break;
         }
-        out.write_all(&buffer[..count]).map_err(|error| Error::io(side, &error))?;
+        out.write_all(&buffer[..count])
+            .map_err(|error| Error::io(side, &error))?;
         md5.update(&buffer[..count]);
         bytes += count as u64;
         progress(file, bytes, total);
@@ -164,7 +186,10 @@ fn download(
     if have == file.md5 {
         return Ok(bytes);
     }
-    Err(failed(format!("its {bytes} bytes have md5 {have}, expected {}: another or a damaged file", file.md5)))
+    Err(failed(format!(
+        "its {bytes} bytes have md5 {have}, expected {}: another or a damaged file",
+        file.md5
+    )))
 }
 
 fn instead(set: &Public, file: &PublicFile, dir: &Path, why: &str) -> String {
@@ -221,8 +246,15 @@ mod tests {
     }
 
     fn set(url: &str, md5: &str) -> Public {
-        let file = PublicFile { name: "file.bin".into(), url: format!("{url}/file.bin"), md5: md5.into() };
-        Public { name: "test".into(), files: vec![file] }
+        let file = PublicFile {
+            name: "file.bin".into(),
+            url: format!("{url}/file.bin"),
+            md5: md5.into(),
+        };
+        Public {
+            name: "test".into(),
+            files: vec![file],
+        }
     }
 
     const HELLO: &str = "5d41402abc4b2a76b9719d911017c592";
@@ -257,9 +289,20 @@ mod tests {
         let url = format!("http://{}", listener.local_addr().unwrap());
         drop(listener);
         let mut mnist = Public::named("mnist").unwrap();
-        mnist.files.iter_mut().for_each(|file| file.url = format!("{url}/{}", file.name));
+        mnist
+            .files
+            .iter_mut()
+            .for_each(|file| file.url = format!("{url}/{}", file.name));
         let error = fetch(&mnist, dir.path(), &mut |_, _, _| {}).unwrap_err().to_string();
-        assert!(error.contains("train-images-idx3-ubyte.gz") && error.contains("Without a network"), "{error}");
-        assert!(Public::named("imagenet").unwrap_err().to_string().contains("fashion-mnist"));
+        assert!(
+            error.contains("train-images-idx3-ubyte.gz") && error.contains("Without a network"),
+            "{error}"
+        );
+        assert!(
+            Public::named("imagenet")
+                .unwrap_err()
+                .to_string()
+                .contains("fashion-mnist")
+        );
     }
 }

@@ -24,12 +24,20 @@ impl DataFile {
             name.push(ending);
             let path = PathBuf::from(name);
             match File::open(&path) {
-                Ok(file) => return Ok(Self { reader: decoder(&path, BufReader::new(file)), path }),
+                Ok(file) => {
+                    return Ok(Self {
+                        reader: decoder(&path, BufReader::new(file)),
+                        path,
+                    });
+                }
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(Error::io(&path, &error)),
             }
         }
-        Err(Error::Missing { path: path.to_owned(), hint: hint.to_owned() })
+        Err(Error::Missing {
+            path: path.to_owned(),
+            hint: hint.to_owned(),
+        })
     }
 
     /// The next `len` bytes, which are the file's `what`. Memory grows with the bytes that are there.
@@ -43,7 +51,10 @@ impl DataFile {
             // A compressed file that stops half way: report it by what could be had of it.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {}
             Err(error) if matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput) => {
-                return Err(Error::malformed(&self.path, format!("cannot be decompressed ({error}); fetch it again")));
+                return Err(Error::malformed(
+                    &self.path,
+                    format!("cannot be decompressed ({error}); fetch it again"),
+                ));
             }
             Err(error) => return Err(Error::io(&self.path, &error)),
         }
@@ -51,7 +62,12 @@ impl DataFile {
         if found == len {
             return Ok(bytes);
         }
-        Err(Error::Size { path: self.path.clone(), what, expected: len, found })
+        Err(Error::Size {
+            path: self.path.clone(),
+            what,
+            expected: len,
+            found,
+        })
     }
 
     /// Makes sure that nothing follows the `expected` bytes of `what` that were taken.
@@ -61,9 +77,17 @@ impl DataFile {
     pub(super) fn finish(mut self, expected: u64, what: &'static str) -> Result<(), Error> {
         match self.reader.read(&mut [0]) {
             Ok(0) => Ok(()),
-            Ok(_) => Err(Error::Size { path: self.path, what, expected, found: expected + 1 }),
+            Ok(_) => Err(Error::Size {
+                path: self.path,
+                what,
+                expected,
+                found: expected + 1,
+            }),
             // All values are there, but not the checksum that a compressed file ends with.
-            Err(error) => Err(Error::malformed(&self.path, format!("is cut short or damaged at its end ({error})"))),
+            Err(error) => Err(Error::malformed(
+                &self.path,
+                format!("is cut short or damaged at its end ({error})"),
+            )),
         }
     }
 }

@@ -6,9 +6,19 @@ use super::files::DataFile;
 use super::{Dataset, Error, Features, Input};
 
 /// Six channels of 128 samples at 50 Hz; six activities and six transitions between postures.
-const INPUT: Input = Input { shape: [6, 1, 128], classes: 12 };
+const INPUT: Input = Input {
+    shape: [6, 1, 128],
+    classes: 12,
+};
 /// From sensor steps to g (acceleration) and rad/s (rotation).
-const SCALE: [f32; 6] = [1.0 / 720.0, 1.0 / 720.0, 1.0 / 720.0, 3.0543262e-4, 3.0543262e-4, 3.0543262e-4];
+const SCALE: [f32; 6] = [
+    1.0 / 720.0,
+    1.0 / 720.0,
+    1.0 / 720.0,
+    3.0543262e-4,
+    3.0543262e-4,
+    3.0543262e-4,
+];
 /// Rows of the largest signal file taken: nearly six hours for each of 50 people.
 const MAX_ROWS: u64 = 50_000_000;
 
@@ -32,13 +42,19 @@ pub struct HaptWindows {
 pub fn read_hapt_windows(dir: &Path) -> Result<HaptWindows, Error> {
     let path = dir.join("windows.tsv");
     let text = std::fs::read_to_string(&path).map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => Error::Missing { path: path.clone(), hint: HINT.to_owned() },
+        std::io::ErrorKind::NotFound => Error::Missing {
+            path: path.clone(),
+            hint: HINT.to_owned(),
+        },
         _ => Error::io(&path, &error),
     })?;
     let mut windows = HaptWindows::default();
     for (at, line) in text.lines().enumerate().skip(1) {
         let Some((start, user, activity @ 1..=12)) = window(line) else {
-            let reason = format!("line {}: expected start row, user and activity 1 to 12, found `{line}`", at + 1);
+            let reason = format!(
+                "line {}: expected start row, user and activity 1 to 12, found `{line}`",
+                at + 1
+            );
             return Err(Error::malformed(&path, reason));
         };
         windows.starts.push(start);
@@ -60,8 +76,17 @@ pub fn read_hapt(dir: &Path, windows: HaptWindows) -> Result<Dataset, Error> {
     let bytes = file.take(len, "signals")?;
     let path = file.path.clone();
     file.finish(len, "signals")?;
-    let signals = bytes.as_chunks::<2>().0.iter().map(|&bytes| i16::from_le_bytes(bytes)).collect();
-    let features = Features::Windows { signals, starts: windows.starts, scale: SCALE.to_vec() };
+    let signals = bytes
+        .as_chunks::<2>()
+        .0
+        .iter()
+        .map(|&bytes| i16::from_le_bytes(bytes))
+        .collect();
+    let features = Features::Windows {
+        signals,
+        starts: windows.starts,
+        scale: SCALE.to_vec(),
+    };
     Dataset::new(features, windows.labels, INPUT)
         .map_err(|error| Error::malformed(&path, format!("its {rows} rows do not suit `windows.tsv`: {error}")))
 }
@@ -81,12 +106,18 @@ fn header(file: &mut DataFile) -> Result<u64, Error> {
     };
     let text = file.take(u64::from(u16::from_le_bytes([low, high])), "npy header")?;
     let text = String::from_utf8_lossy(&text).replace(' ', "");
-    let rows = text.split_once("'shape':(").and_then(|(_, rest)| rest.split_once(",6)")).map(|(rows, _)| rows.parse());
+    let rows = text
+        .split_once("'shape':(")
+        .and_then(|(_, rest)| rest.split_once(",6)"))
+        .map(|(rows, _)| rows.parse());
     match rows {
         Some(Ok(rows)) if rows <= MAX_ROWS && text.contains("'<i2'") && text.contains("'fortran_order':False") => {
             Ok(rows)
         }
-        _ => Err(Error::malformed(&file.path, format!("expected '<i2' in rows of 6, found {}", text.trim()))),
+        _ => Err(Error::malformed(
+            &file.path,
+            format!("expected '<i2' in rows of 6, found {}", text.trim()),
+        )),
     }
 }
 
@@ -114,7 +145,11 @@ mod tests {
     #[test]
     fn windows_are_read_channel_by_channel() {
         let data: Vec<u8> = (0..130i16 * 6).flat_map(|i| i.to_le_bytes()).collect();
-        let set = read(&npy(GOOD, &data), "start_row\tuser\tactivity\n2\t1\t12\ttrain\n0\t7\t1\n").unwrap();
+        let set = read(
+            &npy(GOOD, &data),
+            "start_row\tuser\tactivity\n2\t1\t12\ttrain\n0\t7\t1\n",
+        )
+        .unwrap();
         assert_eq!(set.labels(), [11, 0]);
         let (mut values, mut labels) = (Vec::new(), Vec::new());
         super::super::Examples::all(set.into()).batch(&[0], &mut values, &mut labels);
@@ -128,7 +163,7 @@ mod tests {
         let windows = "start_row\tuser\tactivity\n2\t1\t5\n";
         let whole = npy(GOOD, &data);
         for len in [0, 5, 10, 40, whole.len() - 1] {
-            assert!(matches!(read(&whole[..len], windows), Err(Error::Size { .. } )), "{len}");
+            assert!(matches!(read(&whole[..len], windows), Err(Error::Size { .. })), "{len}");
         }
         let refused = |signals: &[u8], windows: &str| read(signals, windows).unwrap_err().to_string();
         assert!(refused(&npy(&GOOD.replace("130", "99999999999"), &data), windows).contains("rows of 6"));

@@ -22,14 +22,26 @@ pub fn read_idx(path: &Path) -> Result<(Vec<usize>, Vec<u8>), Error> {
     let mut file = DataFile::open(path, HINT)?;
     let magic = file.take(4, "idx header")?;
     let &[0, 0, 8, dims @ 1..=4] = magic.as_slice() else {
-        return Err(Error::malformed(&file.path, format!("no idx file of bytes: it begins with {magic:02x?}")));
+        return Err(Error::malformed(
+            &file.path,
+            format!("no idx file of bytes: it begins with {magic:02x?}"),
+        ));
     };
     let header = file.take(4 * u64::from(dims), "idx header")?;
-    let extents: Vec<usize> =
-        header.as_chunks::<4>().0.iter().map(|&bytes| u32::from_be_bytes(bytes) as usize).collect();
-    let len = extents.iter().try_fold(1u64, |len, &extent| len.checked_mul(extent as u64));
+    let extents: Vec<usize> = header
+        .as_chunks::<4>()
+        .0
+        .iter()
+        .map(|&bytes| u32::from_be_bytes(bytes) as usize)
+        .collect();
+    let len = extents
+        .iter()
+        .try_fold(1u64, |len, &extent| len.checked_mul(extent as u64));
     let Some(len) = len.filter(|&len| len <= MAX_BYTES) else {
-        return Err(Error::malformed(&file.path, format!("declares {extents:?} bytes, more than {MAX_BYTES}")));
+        return Err(Error::malformed(
+            &file.path,
+            format!("declares {extents:?} bytes, more than {MAX_BYTES}"),
+        ));
     };
     let values = file.take(len, "values")?;
     file.finish(len, "values")?;
@@ -43,15 +55,32 @@ pub fn read_idx(path: &Path) -> Result<(Vec<usize>, Vec<u8>), Error> {
 pub fn read_idx_pair(images: &Path, labels: &Path, classes: usize) -> Result<Dataset, Error> {
     let (extents, values) = read_idx(images)?;
     let &[count, height, width] = extents.as_slice() else {
-        return Err(Error::malformed(images, format!("expected images in 3 dimensions, found {extents:?}")));
+        return Err(Error::malformed(
+            images,
+            format!("expected images in 3 dimensions, found {extents:?}"),
+        ));
     };
     let (label_extents, label_values) = read_idx(labels)?;
     if label_extents != [count] {
-        return Err(Error::malformed(labels, format!("expected {count} labels, found {label_extents:?}")));
+        return Err(Error::malformed(
+            labels,
+            format!("expected {count} labels, found {label_extents:?}"),
+        ));
     }
-    let features = Features::Bytes { values, mean: vec![GREY.0], std: vec![GREY.1] };
-    Dataset::new(features, label_values, Input { shape: [1, height, width], classes })
-        .map_err(|error| Error::malformed(labels, error.to_string()))
+    let features = Features::Bytes {
+        values,
+        mean: vec![GREY.0],
+        std: vec![GREY.1],
+    };
+    Dataset::new(
+        features,
+        label_values,
+        Input {
+            shape: [1, height, width],
+            classes,
+        },
+    )
+    .map_err(|error| Error::malformed(labels, error.to_string()))
 }
 
 #[cfg(test)]
@@ -98,7 +127,11 @@ mod tests {
         let packed = gzip(&bytes);
         for len in 0..packed.len() {
             std::fs::write(dir.path().join("packed.gz"), &packed[..len]).unwrap();
-            assert!(read_idx(&dir.path().join("packed")).is_err(), "{len} of {}", packed.len());
+            assert!(
+                read_idx(&dir.path().join("packed")).is_err(),
+                "{len} of {}",
+                packed.len()
+            );
         }
     }
 
@@ -125,9 +158,22 @@ mod tests {
         std::fs::write(&images, idx(&[2, 1, 1], &[0, 255])).unwrap();
         std::fs::write(&labels, idx(&[2], &[0, 9])).unwrap();
         assert_eq!(read_idx_pair(&images, &labels, 10).unwrap().len(), 2);
-        assert!(read_idx_pair(&images, &labels, 9).unwrap_err().to_string().contains("labels"));
+        assert!(
+            read_idx_pair(&images, &labels, 9)
+                .unwrap_err()
+                .to_string()
+                .contains("labels")
+        );
         std::fs::write(&labels, idx(&[3], &[0, 9, 1])).unwrap();
-        assert!(read_idx_pair(&images, &labels, 10).unwrap_err().to_string().contains("expected 2 labels"));
-        assert!(matches!(read_idx_pair(&dir.path().join("none"), &labels, 10), Err(Error::Missing { .. })));
+        assert!(
+            read_idx_pair(&images, &labels, 10)
+                .unwrap_err()
+                .to_string()
+                .contains("expected 2 labels")
+        );
+        assert!(matches!(
+            read_idx_pair(&dir.path().join("none"), &labels, 10),
+            Err(Error::Missing { .. })
+        ));
     }
 }

@@ -28,10 +28,16 @@ pub enum Split {
 /// `Config` if there is no such client, not one example for each, or a parameter is out of range.
 pub fn share(labels: &[u8], split: Split, client: u32, clients: u32, seed: u64) -> Result<Vec<u32>, Error> {
     if client >= clients {
-        return Err(Error::config("client", format!("is {client}, but must be below `clients` = {clients}")));
+        return Err(Error::config(
+            "client",
+            format!("is {client}, but must be below `clients` = {clients}"),
+        ));
     }
     if clients as usize > labels.len() {
-        return Err(Error::config("clients", format!("is {clients}, more than the {} examples", labels.len())));
+        return Err(Error::config(
+            "clients",
+            format!("is {clients}, more than the {} examples", labels.len()),
+        ));
     }
     split.check()?;
     let mut mine = match split {
@@ -62,9 +68,10 @@ impl Split {
     /// `Config` if a parameter is out of range.
     pub(super) fn check(self) -> Result<(), Error> {
         match self {
-            Self::Dirichlet(alpha) if !(1e-3..=1e6).contains(&alpha) => {
-                Err(Error::config("split.dirichlet", format!("is {alpha}, but must be 0.001 to 1000000")))
-            }
+            Self::Dirichlet(alpha) if !(1e-3..=1e6).contains(&alpha) => Err(Error::config(
+                "split.dirichlet",
+                format!("is {alpha}, but must be 0.001 to 1000000"),
+            )),
             Self::ByLabel(0) => Err(Error::config("split.by-label", "is 0, but must be at least 1")),
             _ => Ok(()),
         }
@@ -74,7 +81,9 @@ impl Split {
 fn dirichlet(labels: &[u8], alpha: f64, clients: usize, seed: u64) -> Vec<Vec<u32>> {
     let mut all = vec![Vec::new(); clients];
     for class in 0..=u8::MAX {
-        let mut members: Vec<u32> = (0..labels.len() as u32).filter(|&i| labels[i as usize] == class).collect();
+        let mut members: Vec<u32> = (0..labels.len() as u32)
+            .filter(|&i| labels[i as usize] == class)
+            .collect();
         if members.is_empty() {
             continue;
         }
@@ -87,7 +96,11 @@ fn dirichlet(labels: &[u8], alpha: f64, clients: usize, seed: u64) -> Vec<Vec<u3
         let (mut from, mut sum) = (0, 0.0);
         for (at, (mine, share)) in all.iter_mut().zip(&shares).enumerate() {
             sum += share;
-            let to = if at + 1 == clients { members.len() } else { (sum / whole * members.len() as f64) as usize };
+            let to = if at + 1 == clients {
+                members.len()
+            } else {
+                (sum / whole * members.len() as f64) as usize
+            };
             let to = to.clamp(from, members.len());
             mine.extend_from_slice(&members[from..to]);
             from = to;
@@ -100,7 +113,13 @@ fn dirichlet(labels: &[u8], alpha: f64, clients: usize, seed: u64) -> Vec<Vec<u3
 fn level(all: &mut [Vec<u32>], least: usize) {
     for poor in 0..all.len() {
         while all[poor].len() < least {
-            let Some(rich) = (0..all.len()).rev().max_by_key(|&i| all[i].len()).filter(|&i| i != poor) else { return };
+            let Some(rich) = (0..all.len())
+                .rev()
+                .max_by_key(|&i| all[i].len())
+                .filter(|&i| i != poor)
+            else {
+                return;
+            };
             let Some(example) = all[rich].pop() else { return };
             all[poor].push(example);
         }
@@ -108,10 +127,16 @@ fn level(all: &mut [Vec<u32>], least: usize) {
 }
 
 fn by_label(labels: &[u8], shards: u32, client: u32, clients: u32, seed: u64) -> Result<Vec<u32>, Error> {
-    let total = match shards.checked_mul(clients).filter(|&total| total as usize <= labels.len()) {
+    let total = match shards
+        .checked_mul(clients)
+        .filter(|&total| total as usize <= labels.len())
+    {
         Some(total) => total,
         None => {
-            let reason = format!("gives {shards} shards to {clients} clients, but there are {} examples", labels.len());
+            let reason = format!(
+                "gives {shards} shards to {clients} clients, but there are {} examples",
+                labels.len()
+            );
             return Err(Error::config("split.by-label", reason));
         }
     };
@@ -120,7 +145,10 @@ fn by_label(labels: &[u8], shards: u32, client: u32, clients: u32, seed: u64) ->
     let mut deal: Vec<u32> = (0..total).collect();
     Rng::of(&[seed, 3]).shuffle(&mut deal);
     let mine = &deal[(client * shards) as usize..((client + 1) * shards) as usize];
-    Ok(mine.iter().flat_map(|&shard| sorted[slice(sorted.len(), shard, total)].iter().copied()).collect())
+    Ok(mine
+        .iter()
+        .flat_map(|&shard| sorted[slice(sorted.len(), shard, total)].iter().copied())
+        .collect())
 }
 
 #[cfg(test)]
@@ -189,7 +217,10 @@ mod tests {
             (Split::ByLabel(11), 0, 2),
             (Split::ByLabel(u32::MAX), 0, 2),
         ] {
-            assert!(matches!(share(&labels, split, client, clients, 1), Err(Error::Config { .. })), "{split:?}");
+            assert!(
+                matches!(share(&labels, split, client, clients, 1), Err(Error::Config { .. })),
+                "{split:?}"
+            );
         }
     }
 }

@@ -36,12 +36,21 @@ impl Classifier {
     pub fn new(name: &str, device: DeviceChoice, data: ClientData) -> anyhow::Result<Self> {
         ensure!(!data.train.is_empty(), "learner `{name}` has no example to train on");
         let input = data.train.input();
-        ensure!(data.test.is_empty() || data.test.input() == input, "training and test examples differ in shape");
+        ensure!(
+            data.test.is_empty() || data.test.input() == input,
+            "training and test examples differ in shape"
+        );
         let device = device.open()?;
         let mut params = Params::new(&device);
         let model = Model::new(name, input, &mut params).with_context(|| format!("learner `{name}`"))?;
         let (layout, vars) = params.finish()?;
-        Ok(Self { model, layout: Arc::new(layout), vars, device, data })
+        Ok(Self {
+            model,
+            layout: Arc::new(layout),
+            vars,
+            device,
+            data,
+        })
     }
 
     /// The examples at `positions` as the model takes them: `[batch, channels, height, width]` and labels.
@@ -71,7 +80,12 @@ impl Learner for Classifier {
     }
 
     fn load(&mut self, weights: &[f32]) -> anyhow::Result<()> {
-        ensure!(weights.len() == self.layout.len(), "{} weights for {}", weights.len(), self.layout.len());
+        ensure!(
+            weights.len() == self.layout.len(),
+            "{} weights for {}",
+            weights.len(),
+            self.layout.len()
+        );
         for (var, tensor) in self.vars.iter().zip(self.layout.tensors()) {
             let values = &weights[tensor.offset..tensor.offset + tensor.len];
             var.set(&Tensor::from_slice(values, tensor.shape.as_slice(), &self.device)?)?;
@@ -102,16 +116,27 @@ impl Learner for Classifier {
             let first = (step % per_epoch) as usize * batch;
             let positions = &order[first..examples.min(first + batch)];
             let own = self.step(&mut sgd, positions)?;
-            ensure!(own.is_finite(), "the loss became {own} in step {step}; try a lower learning rate or a clip norm");
+            ensure!(
+                own.is_finite(),
+                "the loss became {own} in step {step}; try a lower learning rate or a clip norm"
+            );
             loss += own * positions.len() as f64;
             seen += positions.len() as u64;
             plan.progress.set(step + 1, steps);
         }
-        Ok(Fit { examples: examples as u64, loss: loss / seen.max(1) as f64 })
+        Ok(Fit {
+            examples: examples as u64,
+            loss: loss / seen.max(1) as f64,
+        })
     }
 
     fn weights(&self, out: &mut [f32]) -> anyhow::Result<()> {
-        ensure!(out.len() == self.layout.len(), "{} weights for {}", out.len(), self.layout.len());
+        ensure!(
+            out.len() == self.layout.len(),
+            "{} weights for {}",
+            out.len(),
+            self.layout.len()
+        );
         for (var, tensor) in self.vars.iter().zip(self.layout.tensors()) {
             let values = var.as_tensor().flatten_all()?.to_vec1::<f32>()?;
             out[tensor.offset..tensor.offset + tensor.len].copy_from_slice(&values);
@@ -132,10 +157,18 @@ impl Learner for Classifier {
             let logits = self.model.forward(&mut tape, &x)?;
             loss += f64::from(cross_entropy(&mut tape, &logits, &labels)?.to_scalar::<f32>()?) * labels.len() as f64;
             let answers = logits.argmax(1)?.to_vec1::<u32>()?;
-            correct += answers.iter().zip(&labels).filter(|(answer, label)| answer == label).count() as u64;
+            correct += answers
+                .iter()
+                .zip(&labels)
+                .filter(|(answer, label)| answer == label)
+                .count() as u64;
         }
         let examples = examples.len() as u64;
-        Ok(Some(Evaluation { examples, loss: loss / examples as f64, correct }))
+        Ok(Some(Evaluation {
+            examples,
+            loss: loss / examples as f64,
+            correct,
+        }))
     }
 }
 
@@ -170,13 +203,25 @@ mod tests {
     }
 
     fn plan(training: Training) -> FitPlan {
-        FitPlan { training, round: 1, rounds: 1, seed: 5, progress: Arc::default() }
+        FitPlan {
+            training,
+            round: 1,
+            rounds: 1,
+            seed: 5,
+            progress: Arc::default(),
+        }
     }
 
     fn learner(name: &str) -> (Classifier, Vec<f32>) {
         let data = match name {
             "har" => signals(),
-            _ => DataSource::Builtin(Builtin { train: 200, test: 50, ..Builtin::default() }).load().unwrap(),
+            _ => DataSource::Builtin(Builtin {
+                train: 200,
+                test: 50,
+                ..Builtin::default()
+            })
+            .load()
+            .unwrap(),
         };
         let mut learner = Classifier::new(name, DeviceChoice::Cpu, data).unwrap();
         let (layout, weights) = initial_weights(name, 1).unwrap();
@@ -198,7 +243,10 @@ mod tests {
         let labels = (0..240).map(|i| (i % 12) as u8).collect();
         let input = super::super::default_input("har").unwrap();
         let all = Examples::all(Arc::new(Dataset::new(Features::Floats(values), labels, input).unwrap()));
-        ClientData { train: all.clone(), test: all.take(50) }
+        ClientData {
+            train: all.clone(),
+            test: all.take(50),
+        }
     }
 
     fn trained(name: &str, training: Training) -> (Fit, Vec<f32>) {
@@ -209,7 +257,11 @@ mod tests {
     }
 
     fn distance(a: &[f32], b: &[f32]) -> f64 {
-        a.iter().zip(b).map(|(a, b)| f64::from(a - b).powi(2)).sum::<f64>().sqrt()
+        a.iter()
+            .zip(b)
+            .map(|(a, b)| f64::from(a - b).powi(2))
+            .sum::<f64>()
+            .sqrt()
     }
 
     #[test]
@@ -217,12 +269,27 @@ mod tests {
         for name in NAMES {
             let (mut learner, _) = learner(name);
             let before = learner.evaluate().unwrap().unwrap();
-            let first = learner.fit(&plan(Training { momentum: 0.9, ..training() })).unwrap();
-            let longer = Training { momentum: 0.9, length: Length::Epochs(6), ..training() };
+            let first = learner
+                .fit(&plan(Training {
+                    momentum: 0.9,
+                    ..training()
+                }))
+                .unwrap();
+            let longer = Training {
+                momentum: 0.9,
+                length: Length::Epochs(6),
+                ..training()
+            };
             let last = learner.fit(&plan(longer)).unwrap();
             let after = learner.evaluate().unwrap().unwrap();
-            assert!(last.loss < first.loss && after.loss < before.loss, "{name}: {first:?} {last:?} {before:?} {after:?}");
-            assert!(after.correct > before.correct && after.examples == 50, "{name}: {before:?} {after:?}");
+            assert!(
+                last.loss < first.loss && after.loss < before.loss,
+                "{name}: {first:?} {last:?} {before:?} {after:?}"
+            );
+            assert!(
+                after.correct > before.correct && after.examples == 50,
+                "{name}: {before:?} {after:?}"
+            );
         }
     }
 
@@ -249,11 +316,20 @@ mod tests {
     #[test]
     fn a_proximal_term_and_a_clip_norm_keep_the_model_near_its_start() {
         let start = initial_weights("mlp", 1).unwrap().1;
-        let far = Training { learning_rate: 0.2, length: Length::Epochs(3), ..training() };
+        let far = Training {
+            learning_rate: 0.2,
+            length: Length::Epochs(3),
+            ..training()
+        };
         let free = distance(&trained("mlp", far).1, &start);
         let pulled = distance(&trained("mlp", Training { proximal: 2.0, ..far }).1, &start);
         assert!(pulled < 0.7 * free, "{pulled} {free}");
-        let one = Training { length: Length::Steps(1), clip_norm: Some(0.01), learning_rate: 1.0, ..training() };
+        let one = Training {
+            length: Length::Steps(1),
+            clip_norm: Some(0.01),
+            learning_rate: 1.0,
+            ..training()
+        };
         let moved = distance(&trained("mlp", one).1, &start);
         assert!((moved - 0.01).abs() < 1e-4, "{moved}");
     }
@@ -261,16 +337,29 @@ mod tests {
     #[test]
     fn steps_and_epochs_are_counted_and_the_schedule_sets_the_rate() {
         let (mut learner, start) = learner("mlp");
-        let steps = FitPlan { progress: Arc::new(Progress::default()), ..plan(Training { length: Length::Steps(9), ..training() }) };
+        let steps = FitPlan {
+            progress: Arc::new(Progress::default()),
+            ..plan(Training {
+                length: Length::Steps(9),
+                ..training()
+            })
+        };
         learner.fit(&steps).unwrap();
         assert_eq!(steps.progress.read(), (9, 9));
-        let epochs = plan(Training { length: Length::Epochs(2), ..training() });
+        let epochs = plan(Training {
+            length: Length::Epochs(2),
+            ..training()
+        });
         let fit = learner.fit(&epochs).unwrap();
         assert_eq!((epochs.progress.read(), fit.examples), ((14, 14), 200));
         // The last round of a step schedule that takes the rate to nearly nothing.
         learner.load(&start).unwrap();
         let schedule = Schedule::Step { every: 1, factor: 1e-6 };
-        let late = FitPlan { round: 5, rounds: 5, ..plan(Training { schedule, ..training() }) };
+        let late = FitPlan {
+            round: 5,
+            rounds: 5,
+            ..plan(Training { schedule, ..training() })
+        };
         learner.fit(&late).unwrap();
         let mut out = start.clone();
         learner.weights(&mut out).unwrap();
@@ -282,8 +371,23 @@ mod tests {
         let (mut learner, _) = learner("mlp");
         let stopped = plan(training());
         stopped.progress.stop();
-        assert!(learner.fit(&stopped).unwrap_err().to_string().contains("stopped after 0"));
-        let wild = plan(Training { learning_rate: 1e30, ..training() });
-        assert!(learner.fit(&wild).unwrap_err().to_string().contains("lower learning rate"));
+        assert!(
+            learner
+                .fit(&stopped)
+                .unwrap_err()
+                .to_string()
+                .contains("stopped after 0")
+        );
+        let wild = plan(Training {
+            learning_rate: 1e30,
+            ..training()
+        });
+        assert!(
+            learner
+                .fit(&wild)
+                .unwrap_err()
+                .to_string()
+                .contains("lower learning rate")
+        );
     }
 }

@@ -28,9 +28,9 @@ impl DeviceChoice {
     pub(super) fn open(self) -> anyhow::Result<Device> {
         match self {
             Self::Cpu => Ok(Device::Cpu),
-            Self::Cuda(_) if !candle_core::utils::cuda_is_available() => anyhow::bail!(
-                "device `{self}` needs a program built with `--features cuda`; this one has only `cpu`"
-            ),
+            Self::Cuda(_) if !candle_core::utils::cuda_is_available() => {
+                anyhow::bail!("device `{self}` needs a program built with `--features cuda`; this one has only `cpu`")
+            }
             Self::Cuda(at) => Device::new_cuda(at).with_context(|| format!("device `{self}` cannot be used")),
             Self::Auto if !candle_core::utils::cuda_is_available() => {
                 tracing::warn!("no usable gpu: built without the feature `cuda`; training on the cpu");
@@ -104,7 +104,13 @@ mod tests {
         if candle_core::utils::cuda_is_available() {
             return;
         }
-        assert!(DeviceChoice::Cuda(0).open().unwrap_err().to_string().contains("--features cuda"));
+        assert!(
+            DeviceChoice::Cuda(0)
+                .open()
+                .unwrap_err()
+                .to_string()
+                .contains("--features cuda")
+        );
         assert!(DeviceChoice::Auto.open().unwrap().is_cpu());
     }
 }

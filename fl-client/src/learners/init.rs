@@ -11,7 +11,10 @@ pub(super) fn fill(layout: &Layout, seed: u64) -> Vec<f32> {
     let mut weights = Vec::with_capacity(layout.len());
     for tensor in layout.tensors() {
         let bound = 1.0 / (fan_in(layout, &tensor.name).max(1) as f64).sqrt();
-        let name = tensor.name.bytes().fold(0u64, |hash, byte| Rng::of(&[hash, u64::from(byte)]).bits());
+        let name = tensor
+            .name
+            .bytes()
+            .fold(0u64, |hash, byte| Rng::of(&[hash, u64::from(byte)]).bits());
         let mut rng = Rng::of(&[seed, name]);
         weights.extend((0..tensor.len).map(|_| rng.between(-bound, bound) as f32));
     }
@@ -39,7 +42,10 @@ mod tests {
         assert!(weights.iter().all(|w| w.abs() <= 0.1));
         let mean = weights.iter().sum::<f32>() / weights.len() as f32;
         let square = weights.iter().map(|w| w * w).sum::<f32>() / weights.len() as f32;
-        assert!(mean.abs() < 0.003 && (square - 0.01 / 3.0).abs() < 2e-4, "{mean} {square}");
+        assert!(
+            mean.abs() < 0.003 && (square - 0.01 / 3.0).abs() < 2e-4,
+            "{mean} {square}"
+        );
         assert_eq!(weights, fill(&layout, 1));
         assert_ne!(weights, fill(&layout, 2));
     }

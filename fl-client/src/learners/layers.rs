@@ -16,9 +16,17 @@ pub(super) struct Conv2d {
 
 impl Conv2d {
     pub(super) fn new(p: &mut Params, name: &str, shape: [usize; 4], pad: usize, pool: usize) -> Result<Self> {
-        let window = Window { stride: 1, pad: [pad, pad], pool: [pool, pool] };
+        let window = Window {
+            stride: 1,
+            pad: [pad, pad],
+            pool: [pool, pool],
+        };
         let weight = p.tensor(format!("{name}.weight"), &shape)?;
-        Ok(Self { weight, bias: p.tensor(format!("{name}.bias"), &shape[..1])?, window })
+        Ok(Self {
+            weight,
+            bias: p.tensor(format!("{name}.bias"), &shape[..1])?,
+            window,
+        })
     }
 
     /// Shapes: `x: [batch, channels, rows, columns]`.
@@ -37,14 +45,24 @@ pub(super) struct Conv1d {
 
 impl Conv1d {
     pub(super) fn new(p: &mut Params, name: &str, shape: [usize; 3], stride: usize, pool: usize) -> Result<Self> {
-        let window = Window { stride, pad: [0, 0], pool: [1, pool] };
+        let window = Window {
+            stride,
+            pad: [0, 0],
+            pool: [1, pool],
+        };
         let weight = p.tensor(format!("{name}.weight"), &shape)?;
-        Ok(Self { weight, bias: p.tensor(format!("{name}.bias"), &shape[..1])?, window })
+        Ok(Self {
+            weight,
+            bias: p.tensor(format!("{name}.bias"), &shape[..1])?,
+            window,
+        })
     }
 
     /// Shapes: `x: [batch, channels, 1, samples]`.
     pub(super) fn forward(&self, tape: &mut Tape, x: &Tensor) -> Result<Tensor> {
-        let &[filters, channels, samples] = self.weight.dims() else { candle_core::bail!("a signal's kernel") };
+        let &[filters, channels, samples] = self.weight.dims() else {
+            candle_core::bail!("a signal's kernel")
+        };
         let weight = tape.reshape(&self.weight, &[filters, channels, 1, samples])?;
         ops::conv_relu_pool(tape, x, &weight, &self.bias, self.window)
     }
@@ -60,7 +78,10 @@ pub(super) struct Linear {
 impl Linear {
     pub(super) fn new(p: &mut Params, name: &str, inputs: usize, outputs: usize) -> Result<Self> {
         let weight = p.tensor(format!("{name}.weight"), &[outputs, inputs])?;
-        Ok(Self { weight, bias: p.tensor(format!("{name}.bias"), &[outputs])? })
+        Ok(Self {
+            weight,
+            bias: p.tensor(format!("{name}.bias"), &[outputs])?,
+        })
     }
 
     /// Shapes: `x: [batch, inputs]`; returns `[batch, outputs]`.

@@ -19,7 +19,10 @@ pub(super) struct Mlp {
 impl Mlp {
     pub(super) fn new(input: Input, p: &mut Params) -> Result<Self> {
         let fc1 = Linear::new(p, "fc1", input.len(), HIDDEN)?;
-        Ok(Self { fc1, fc2: Linear::new(p, "fc2", HIDDEN, input.classes)? })
+        Ok(Self {
+            fc1,
+            fc2: Linear::new(p, "fc2", HIDDEN, input.classes)?,
+        })
     }
 
     pub(super) fn forward(&self, tape: &mut Tape, x: &Tensor) -> Result<Tensor> {

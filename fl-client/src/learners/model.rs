@@ -51,8 +51,14 @@ impl Model {
 /// What the model called `name` is fed when no data says otherwise.
 pub(super) fn default_input(name: &str) -> anyhow::Result<Input> {
     match name {
-        "mlp" | "cnn" | "lenet" => Ok(Input { shape: [1, 28, 28], classes: 10 }),
-        "har" => Ok(Input { shape: [6, 1, 128], classes: 12 }),
+        "mlp" | "cnn" | "lenet" => Ok(Input {
+            shape: [1, 28, 28],
+            classes: 10,
+        }),
+        "har" => Ok(Input {
+            shape: [6, 1, 128],
+            classes: 12,
+        }),
         _ => Err(unknown(name)),
     }
 }
@@ -77,7 +83,11 @@ mod tests {
     #[test]
     fn tensors_have_the_usual_names_and_shapes() {
         let (layout, _) = initial_weights("cnn", 1).unwrap();
-        let shapes: Vec<_> = layout.tensors().iter().map(|t| (t.name.as_str(), t.shape.as_slice())).collect();
+        let shapes: Vec<_> = layout
+            .tensors()
+            .iter()
+            .map(|t| (t.name.as_str(), t.shape.as_slice()))
+            .collect();
         assert_eq!(shapes[0], ("conv1.bias", &[32][..]));
         assert_eq!(shapes[1], ("conv1.weight", &[32, 1, 5, 5][..]));
         assert_eq!(shapes[5], ("fc1.weight", &[512, 1024][..]));
@@ -87,11 +97,24 @@ mod tests {
 
     #[test]
     fn images_of_other_shapes_fit_or_are_refused() {
-        let colour = Input { shape: [3, 32, 32], classes: 10 };
+        let colour = Input {
+            shape: [3, 32, 32],
+            classes: 10,
+        };
         assert_eq!(initial_weights_for("lenet", colour, 1).unwrap().1.len(), 62_006);
         assert!(initial_weights_for("cnn", colour, 1).is_ok());
         assert!(initial_weights_for("har", colour, 1).is_err());
-        assert!(initial_weights_for("cnn", Input { shape: [1, 8, 8], classes: 10 }, 1).is_err());
+        assert!(
+            initial_weights_for(
+                "cnn",
+                Input {
+                    shape: [1, 8, 8],
+                    classes: 10
+                },
+                1
+            )
+            .is_err()
+        );
         let error = initial_weights("resnet", 1).unwrap_err().to_string();
         assert!(error.contains("mlp, cnn, lenet, har"), "{error}");
     }

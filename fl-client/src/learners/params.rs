@@ -15,7 +15,10 @@ pub(super) struct Params {
 impl Params {
     /// No tensors yet.
     pub(super) fn new(device: &Device) -> Self {
-        Self { device: device.clone(), vars: BTreeMap::new() }
+        Self {
+            device: device.clone(),
+            vars: BTreeMap::new(),
+        }
     }
 
     /// A new tensor of zeros, which training will change in place.

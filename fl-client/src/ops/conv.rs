@@ -20,13 +20,24 @@ use super::{patches, pool, scratch};
 pub fn conv_relu_pool(tape: &mut Tape, x: &Tensor, w: &Tensor, b: &Tensor, window: Window) -> Result<Tensor> {
     let geometry = Geometry::new(x.dims(), w.dims(), b.dims(), window)?;
     if x.device().is_cpu() {
-        let op = Conv { geometry, input_grad: tape.leads_to(x), picks: OnceLock::new() };
+        let op = Conv {
+            geometry,
+            input_grad: tape.leads_to(x),
+            picks: OnceLock::new(),
+        };
         return tape.apply3(x, w, b, op);
     }
     let [top, left] = window.pad;
     let padded = x.pad_with_zeros(2, top, top)?.pad_with_zeros(3, left, left)?;
-    let z = padded.conv2d(w, 0, window.stride, 1, 1)?.broadcast_add(&b.reshape((1, (), 1, 1))?)?.relu()?;
-    if window.pool == [1, 1] { Ok(z) } else { z.max_pool2d((window.pool[0], window.pool[1])) }
+    let z = padded
+        .conv2d(w, 0, window.stride, 1, 1)?
+        .broadcast_add(&b.reshape((1, (), 1, 1))?)?
+        .relu()?;
+    if window.pool == [1, 1] {
+        Ok(z)
+    } else {
+        z.max_pool2d((window.pool[0], window.pool[1]))
+    }
 }
 
 struct Conv {
@@ -56,7 +67,10 @@ impl CustomOp3 for Conv {
         if self.picks.set(picks).is_err() {
             bail!("a convolution op is applied once");
         }
-        Ok((CpuStorage::F32(out), (g.batch, g.filters, g.pooled[0], g.pooled[1]).into()))
+        Ok((
+            CpuStorage::F32(out),
+            (g.batch, g.filters, g.pooled[0], g.pooled[1]).into(),
+        ))
     }
 
     fn bwd(
@@ -67,7 +81,9 @@ impl CustomOp3 for Conv {
         _out: &Tensor,
         grad: &Tensor,
     ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
-        let Some(picks) = self.picks.get() else { bail!("backward before forward") };
+        let Some(picks) = self.picks.get() else {
+            bail!("backward before forward")
+        };
         let (dx, dw, db) = gradients(x, w, &grad.contiguous()?, picks, self.input_grad, &self.geometry)?;
         let dx = dx.map(|dx| Tensor::from_vec(dx, x.shape(), x.device())).transpose()?;
         let dw = Tensor::from_vec(dw, w.shape(), w.device())?;
@@ -82,7 +98,9 @@ fn forward(x: &[f32], w: &[f32], b: &[f32], g: &Geometry) -> (Vec<f32>, Vec<u8>)
     let mut out = vec![0.0; g.batch * g.filters * cells];
     let mut picks = vec![0; out.len()];
     let block = g.block();
-    let blocks = x.chunks(block * g.example()).zip(out.chunks_mut(block * g.filters * cells));
+    let blocks = x
+        .chunks(block * g.example())
+        .zip(out.chunks_mut(block * g.filters * cells));
     for ((x, out), picks) in blocks.zip(picks.chunks_mut(block * g.filters * cells)) {
         let columns = x.len() / g.example() * positions;
         scratch::with(patch * columns, |matrix| {
@@ -90,7 +108,12 @@ fn forward(x: &[f32], w: &[f32], b: &[f32], g: &Geometry) -> (Vec<f32>, Vec<u8>)
                 patches::gather(x, matrix, columns, i * positions, g);
             }
             scratch::with(g.filters * columns, |z| {
-                gemm(z, View::new(w, g.filters, patch), View::new(matrix, patch, columns), false);
+                gemm(
+                    z,
+                    View::new(w, g.filters, patch),
+                    View::new(matrix, patch, columns),
+                    false,
+                );
                 let planes = out.chunks_exact_mut(cells).zip(picks.chunks_exact_mut(cells));
                 for (at, (out, pick)) in planes.enumerate() {
                     let (example, filter) = (at / g.filters, at % g.filters);

@@ -21,7 +21,9 @@ pub(super) fn gradients(
     g: &Geometry,
 ) -> Result<(Option<Vec<f32>>, Vec<f32>, Vec<f32>)> {
     slices::with(x, |x| {
-        slices::with(w, |w| slices::with(grad, |grad| Ok(backward(x, w, grad, picks, input_grad, g))))
+        slices::with(w, |w| {
+            slices::with(grad, |grad| Ok(backward(x, w, grad, picks, input_grad, g)))
+        })
     })
 }
 
@@ -71,7 +73,10 @@ fn backward(
 fn transposed(values: &[f32], rows: usize, columns: usize) -> Vec<f32> {
     let mut out = vec![0.0; values.len()];
     for (row, values) in values.chunks_exact(columns).enumerate() {
-        values.iter().enumerate().for_each(|(column, value)| out[column * rows + row] = *value);
+        values
+            .iter()
+            .enumerate()
+            .for_each(|(column, value)| out[column * rows + row] = *value);
     }
     out
 }

@@ -14,12 +14,24 @@ impl<'a> View<'a> {
     /// A row-major matrix. Shapes: `data: [rows * cols]`.
     pub(super) fn new(data: &'a [f32], rows: usize, cols: usize) -> Self {
         assert_eq!(data.len(), rows * cols, "a matrix of {rows} x {cols}");
-        Self { data, rows, cols, row_stride: cols, col_stride: 1 }
+        Self {
+            data,
+            rows,
+            cols,
+            row_stride: cols,
+            col_stride: 1,
+        }
     }
 
     /// The same elements, rows and columns exchanged.
     pub(super) fn t(self) -> Self {
-        Self { rows: self.cols, cols: self.rows, row_stride: self.col_stride, col_stride: self.row_stride, ..self }
+        Self {
+            rows: self.cols,
+            cols: self.rows,
+            row_stride: self.col_stride,
+            col_stride: self.row_stride,
+            ..self
+        }
     }
 }
 
@@ -29,7 +41,12 @@ impl<'a> View<'a> {
 /// If the shapes do not agree.
 pub(super) fn gemm(out: &mut [f32], a: View<'_>, b: View<'_>, add: bool) {
     let (m, k, n) = (a.rows, a.cols, b.cols);
-    assert!(b.rows == k && out.len() == m * n, "[{m}, {k}] times [{}, {n}] into {}", b.rows, out.len());
+    assert!(
+        b.rows == k && out.len() == m * n,
+        "[{m}, {k}] times [{}, {n}] into {}",
+        b.rows,
+        out.len()
+    );
     if k == 0 && !add {
         out.fill(0.0);
     }
@@ -46,7 +63,11 @@ pub(super) fn gemm(out: &mut [f32], a: View<'_>, b: View<'_>, add: bool) {
 /// speed of that for 32 (measured: 75 against 128 GFlop/s), and it takes the wider one wherever there are enough.
 #[cfg(target_arch = "x86_64")]
 fn strip() -> usize {
-    if std::arch::is_x86_feature_detected!("avx512f") { 32 } else { usize::MAX }
+    if std::arch::is_x86_feature_detected!("avx512f") {
+        32
+    } else {
+        usize::MAX
+    }
 }
 
 #[cfg(not(target_arch = "x86_64"))]
@@ -112,7 +133,10 @@ mod tests {
                 assert!(out.iter().zip(&want).all(|(x, y)| (x - y).abs() < 1e-3), "{m} {k} {n}");
             }
             gemm(&mut out, View::new(&a, m, k), View::new(&b, k, n), true);
-            assert!(out.iter().zip(&want).all(|(x, y)| (x - 2.0 * y).abs() < 1e-3), "{m} {k} {n}");
+            assert!(
+                out.iter().zip(&want).all(|(x, y)| (x - 2.0 * y).abs() < 1e-3),
+                "{m} {k} {n}"
+            );
         }
     }
 }

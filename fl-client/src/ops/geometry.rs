@@ -54,17 +54,32 @@ impl Geometry {
         if kh > padded[0] || kw > padded[1] {
             bail!("kernel {w:?} is larger than its input {x:?}");
         }
-        let output = [(padded[0] - kh) / window.stride + 1, (padded[1] - kw) / window.stride + 1];
+        let output = [
+            (padded[0] - kh) / window.stride + 1,
+            (padded[1] - kw) / window.stride + 1,
+        ];
         let pooled = [output[0] / window.pool[0], output[1] / window.pool[1]];
         if pooled.contains(&0) || window.pool[0] * window.pool[1] > 254 {
             bail!("pool {:?} does not suit a convolution of {output:?}", window.pool);
         }
-        Ok(Self { batch, channels, input: [h, width], filters, kernel: [kh, kw], output, pooled, window })
+        Ok(Self {
+            batch,
+            channels,
+            input: [h, width],
+            filters,
+            kernel: [kh, kw],
+            output,
+            pooled,
+            window,
+        })
     }
 
     /// Rows and columns of the input with its zeros.
     pub(super) fn padded(&self) -> [usize; 2] {
-        [self.input[0] + 2 * self.window.pad[0], self.input[1] + 2 * self.window.pad[1]]
+        [
+            self.input[0] + 2 * self.window.pad[0],
+            self.input[1] + 2 * self.window.pad[1],
+        ]
     }
 
     /// Values of one example of the input.

@@ -18,7 +18,10 @@ fn values(tensor: &Tensor) -> Vec<f32> {
 fn close(have: &Tensor, want: &Tensor, tolerance: f32, what: &str) {
     assert_eq!(have.dims(), want.dims(), "{what}");
     for (at, (have, want)) in values(have).iter().zip(values(want)).enumerate() {
-        assert!((have - want).abs() <= tolerance * (1.0 + want.abs()), "{what} [{at}]: {have}, expected {want}");
+        assert!(
+            (have - want).abs() <= tolerance * (1.0 + want.abs()),
+            "{what} [{at}]: {have}, expected {want}"
+        );
     }
 }
 
@@ -48,13 +51,17 @@ fn finite_differences(vars: &[Var], grads: &[Tensor], forward: &dyn Fn(&mut Tape
             let loss = |by: f32| {
                 let mut moved = start.clone();
                 moved[at] += by;
-                var.set(&Tensor::from_vec(moved, shape.as_slice(), &Device::Cpu).unwrap()).unwrap();
+                var.set(&Tensor::from_vec(moved, shape.as_slice(), &Device::Cpu).unwrap())
+                    .unwrap();
                 f64::from(ours(vars, forward).0.to_scalar::<f32>().unwrap())
             };
             let slope = (loss(step) - loss(-step)) / f64::from(2.0 * step);
             loss(0.0);
             let have = f64::from(grad[at]);
-            assert!((have - slope).abs() < 2e-3 + 0.05 * slope.abs(), "input {which} [{at}]: {have}, slope {slope}");
+            assert!(
+                (have - slope).abs() < 2e-3 + 0.05 * slope.abs(),
+                "input {which} [{at}]: {have}, slope {slope}"
+            );
         }
     }
 }
@@ -81,14 +88,21 @@ fn convolution_has_candles_gradients() {
             conv_relu_pool(tape, &x, v[1].as_tensor(), v[2].as_tensor(), window)
         };
         let theirs = |v: &[Var]| {
-            let x = v[0].pad_with_zeros(2, pad[0], pad[0])?.pad_with_zeros(3, pad[1], pad[1])?;
-            let z = x.conv2d(v[1].as_tensor(), 0, stride, 1, 1)?.broadcast_add(&v[2].reshape((1, (), 1, 1))?)?.relu()?;
+            let x = v[0]
+                .pad_with_zeros(2, pad[0], pad[0])?
+                .pad_with_zeros(3, pad[1], pad[1])?;
+            let z = x
+                .conv2d(v[1].as_tensor(), 0, stride, 1, 1)?
+                .broadcast_add(&v[2].reshape((1, (), 1, 1))?)?
+                .relu()?;
             // candle's pool has no gradient where windows leave a rest, so the rest is cut off first.
             let (rows, columns) = (z.dim(2)? / pool[0], z.dim(3)? / pool[1]);
             let z = z.narrow(2, 0, rows * pool[0])?.narrow(3, 0, columns * pool[1])?;
             let (b, c) = (z.dim(0)?, z.dim(1)?);
-            z.reshape((b, c, rows, pool[0], columns * pool[1]))?.max(3)?
-                .reshape((b, c, rows, columns, pool[1]))?.max(D::Minus1)
+            z.reshape((b, c, rows, pool[0], columns * pool[1]))?
+                .max(3)?
+                .reshape((b, c, rows, columns, pool[1]))?
+                .max(D::Minus1)
         };
         let ((loss, grads), (their_loss, their_grads)) = (ours(&vars, &forward), candles(&vars, &theirs));
         close(&loss, &their_loss, 1e-4, "loss");
@@ -101,7 +115,11 @@ fn convolution_has_candles_gradients() {
 #[test]
 fn convolution_agrees_with_finite_differences() {
     let vars = [random(&[2, 2, 8, 8], 4), random(&[3, 2, 3, 3], 5), random(&[3], 6)];
-    let window = Window { stride: 1, pad: [1, 0], pool: [2, 2] };
+    let window = Window {
+        stride: 1,
+        pad: [1, 0],
+        pool: [2, 2],
+    };
     let forward = |tape: &mut Tape, v: &[Var]| {
         let x = passed(tape, &v[0])?;
         conv_relu_pool(tape, &x, v[1].as_tensor(), v[2].as_tensor(), window)
@@ -124,7 +142,10 @@ fn linear_has_candles_gradients_and_agrees_with_finite_differences() {
         };
         let ((loss, grads), (their_loss, their_grads)) = (ours(&vars, &forward), candles(&vars, &theirs));
         close(&loss, &their_loss, 1e-4, "loss");
-        grads.iter().zip(&their_grads).for_each(|(have, want)| close(have, want, 1e-3, "gradient"));
+        grads
+            .iter()
+            .zip(&their_grads)
+            .for_each(|(have, want)| close(have, want, 1e-3, "gradient"));
         let mild = [random(&[2, 6], 7), random(&[3, 6], 8), random(&[3], 9)];
         finite_differences(&mild, &ours(&mild, &forward).1, &forward);
     }
@@ -142,17 +163,29 @@ fn cross_entropy_has_candles_gradient_and_survives_large_logits() {
     let at = Tensor::new(&labels, &Device::Cpu).unwrap().unsqueeze(1).unwrap();
     let theirs = log_softmax.gather(&at, 1).unwrap().mean_all().unwrap().neg().unwrap();
     close(&loss, &theirs, 1e-5, "loss");
-    close(&grads[0], theirs.backward().unwrap().get(&logits).unwrap(), 1e-4, "gradient");
+    close(
+        &grads[0],
+        theirs.backward().unwrap().get(&logits).unwrap(),
+        1e-4,
+        "gradient",
+    );
 
     let far = Tensor::new(&[[1e30f32, -1e30, 0.0]], &Device::Cpu).unwrap();
-    let loss = cross_entropy(&mut Tape::default(), &far, &[0]).unwrap().to_scalar::<f32>().unwrap();
+    let loss = cross_entropy(&mut Tape::default(), &far, &[0])
+        .unwrap()
+        .to_scalar::<f32>()
+        .unwrap();
     assert_eq!(loss, 0.0);
 }
 
 #[test]
 fn shapes_that_do_not_agree_are_errors() {
     let (x, w, b) = (random(&[1, 2, 8, 8], 1), random(&[3, 1, 3, 3], 1), random(&[3], 1));
-    let window = Window { stride: 1, pad: [0, 0], pool: [2, 2] };
+    let window = Window {
+        stride: 1,
+        pad: [0, 0],
+        pool: [2, 2],
+    };
     let tape = &mut Tape::default();
     assert!(conv_relu_pool(tape, x.as_tensor(), w.as_tensor(), b.as_tensor(), window).is_err());
     let large = random(&[3, 2, 9, 9], 1);

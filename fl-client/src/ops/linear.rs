@@ -15,10 +15,21 @@ use super::tape::Tape;
 pub fn linear(tape: &mut Tape, x: &Tensor, w: &Tensor, b: &Tensor, relu: bool) -> Result<Tensor> {
     let ((batch, inputs), (outputs, depth)) = (x.dims2()?, w.dims2()?);
     if depth != inputs || b.dims() != [outputs] {
-        bail!("weights {:?} and bias {:?} do not suit input {:?}", w.dims(), b.dims(), x.dims());
+        bail!(
+            "weights {:?} and bias {:?} do not suit input {:?}",
+            w.dims(),
+            b.dims(),
+            x.dims()
+        );
     }
     if x.device().is_cpu() {
-        let op = Linear { batch, inputs, outputs, relu, input_grad: tape.leads_to(x) };
+        let op = Linear {
+            batch,
+            inputs,
+            outputs,
+            relu,
+            input_grad: tape.leads_to(x),
+        };
         return tape.apply3(x, w, b, op);
     }
     let y = x.matmul(&w.t()?)?.broadcast_add(b)?;
@@ -63,7 +74,9 @@ impl CustomOp3 for Linear {
         let grad = grad.contiguous()?;
         let (dx, dw, db) = slices::with(x, |x| {
             slices::with(w, |w| {
-                slices::with(out, |out| slices::with(&grad, |grad| Ok(self.backward(x, w, out, grad))))
+                slices::with(out, |out| {
+                    slices::with(&grad, |grad| Ok(self.backward(x, w, out, grad)))
+                })
             })
         })?;
         let dx = dx.map(|dx| Tensor::from_vec(dx, x.shape(), x.device())).transpose()?;
@@ -78,7 +91,10 @@ impl Linear {
     fn forward(&self, x: &[f32], w: &[f32], b: &[f32]) -> Vec<f32> {
         let mut out = vec![0.0; self.batch * self.outputs];
         scratch::with(out.len(), |y| {
-            let (w, x) = (View::new(w, self.outputs, self.inputs), View::new(x, self.batch, self.inputs));
+            let (w, x) = (
+                View::new(w, self.outputs, self.inputs),
+                View::new(x, self.batch, self.inputs),
+            );
             gemm(y, w, x.t(), false);
             for (row, out) in out.chunks_exact_mut(self.outputs).enumerate() {
                 for ((y, out), b) in y.chunks_exact(self.batch).zip(out).zip(b) {

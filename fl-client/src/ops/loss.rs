@@ -18,7 +18,10 @@ pub fn cross_entropy(tape: &mut Tape, logits: &Tensor, labels: &[u32]) -> Result
         bail!("{} labels do not suit logits {:?}", labels.len(), logits.dims());
     }
     if logits.device().is_cpu() {
-        let op = CrossEntropy { labels: labels.to_vec(), grad: OnceLock::new() };
+        let op = CrossEntropy {
+            labels: labels.to_vec(),
+            grad: OnceLock::new(),
+        };
         return tape.apply1(logits, op);
     }
     let shifted = logits.broadcast_sub(&logits.max_keepdim(1)?.detach())?;
@@ -48,7 +51,9 @@ impl CustomOp1 for CrossEntropy {
     }
 
     fn bwd(&self, logits: &Tensor, _loss: &Tensor, grad: &Tensor) -> Result<Option<Tensor>> {
-        let Some(own) = self.grad.get() else { bail!("backward before forward") };
+        let Some(own) = self.grad.get() else {
+            bail!("backward before forward")
+        };
         let scale = slices::with(grad, |grad| Ok(grad[0]))?;
         let grad: Vec<f32> = own.iter().map(|g| g * scale).collect();
         Ok(Some(Tensor::from_vec(grad, logits.shape(), logits.device())?))

@@ -9,14 +9,14 @@ mod conv;
 mod conv_grad;
 mod gemm;
 mod geometry;
+#[cfg(test)]
+mod gradients;
 mod linear;
 mod loss;
 mod patches;
 mod pool;
 mod scratch;
 mod sgd;
-#[cfg(test)]
-mod gradients;
 mod slices;
 mod tape;
 

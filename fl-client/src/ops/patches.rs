@@ -18,7 +18,9 @@ pub(super) fn gather(x: &[f32], matrix: &mut [f32], columns: usize, first: usize
     let [height, width] = g.padded();
     scratch::with(g.channels * height * width, |padded| {
         padded.fill(0.0);
-        each_row(g, |inner, outer| padded[outer..outer + g.input[1]].copy_from_slice(&x[inner..inner + g.input[1]]));
+        each_row(g, |inner, outer| {
+            padded[outer..outer + g.input[1]].copy_from_slice(&x[inner..inner + g.input[1]])
+        });
         rows(g, |row, oy, from, len| {
             let to = row * columns + first + oy * len;
             copy(&mut matrix[to..to + len], &padded[from..], g.window.stride);
@@ -43,7 +45,9 @@ pub(super) fn scatter(matrix: &[f32], x: &mut [f32], columns: usize, first: usiz
             let at = row * columns + first + oy * len;
             add(&mut padded[from..], &matrix[at..at + len], g.window.stride);
         });
-        each_row(g, |inner, outer| x[inner..inner + g.input[1]].copy_from_slice(&padded[outer..outer + g.input[1]]));
+        each_row(g, |inner, outer| {
+            x[inner..inner + g.input[1]].copy_from_slice(&padded[outer..outer + g.input[1]])
+        });
     });
 }
 
@@ -69,7 +73,10 @@ fn each_row(g: &Geometry, mut f: impl FnMut(usize, usize)) {
     let ([height, width], [top, left]) = (g.padded(), g.window.pad);
     for channel in 0..g.channels {
         for y in 0..g.input[0] {
-            f((channel * g.input[0] + y) * g.input[1], (channel * height + top + y) * width + left);
+            f(
+                (channel * g.input[0] + y) * g.input[1],
+                (channel * height + top + y) * width + left,
+            );
         }
     }
 }
@@ -78,7 +85,9 @@ fn each_row(g: &Geometry, mut f: impl FnMut(usize, usize)) {
 #[inline(always)]
 fn copy(to: &mut [f32], from: &[f32], stride: usize) {
     if stride != 1 {
-        to.iter_mut().zip(from.iter().step_by(stride)).for_each(|(to, from)| *to = *from);
+        to.iter_mut()
+            .zip(from.iter().step_by(stride))
+            .for_each(|(to, from)| *to = *from);
         return;
     }
     // Eight values are one or two registers: worth more than a call to copy a few bytes.
@@ -93,13 +102,18 @@ fn copy(to: &mut [f32], from: &[f32], stride: usize) {
 #[inline(always)]
 fn add(to: &mut [f32], from: &[f32], stride: usize) {
     if stride != 1 {
-        to.iter_mut().step_by(stride).zip(from).for_each(|(to, from)| *to += *from);
+        to.iter_mut()
+            .step_by(stride)
+            .zip(from)
+            .for_each(|(to, from)| *to += *from);
         return;
     }
     let to = &mut to[..from.len()];
     let (to8, to) = to.as_chunks_mut::<8>();
     let (from8, from) = from.as_chunks::<8>();
-    to8.iter_mut().zip(from8).for_each(|(to, from)| to.iter_mut().zip(from).for_each(|(to, from)| *to += *from));
+    to8.iter_mut()
+        .zip(from8)
+        .for_each(|(to, from)| to.iter_mut().zip(from).for_each(|(to, from)| *to += *from));
     to.iter_mut().zip(from).for_each(|(to, from)| *to += *from);
 }
 
@@ -119,7 +133,11 @@ mod tests {
             (1, [0, 3], [6, 1, 40], [1, 5]),
             (3, [0, 0], [1, 1, 20], [1, 4]),
         ] {
-            let window = Window { stride, pad, pool: [1, 1] };
+            let window = Window {
+                stride,
+                pad,
+                pool: [1, 1],
+            };
             let [c, h, w] = shape;
             let g = Geometry::new(&[1, c, h, w], &[2, c, kernel[0], kernel[1]], &[2], window).unwrap();
             let (columns, first) = (g.positions() + 3, 2);

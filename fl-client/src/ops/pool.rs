@@ -8,7 +8,15 @@ pub(super) const OFF: u8 = 255;
 
 /// One plane: `out = relu(max over each window of z + bias)`. `pick` receives which value of the window was the
 /// largest (the first of equals), row-major, or [`OFF`]. Shapes: `z: [.. * width]`, `out, pick: [pooled rows * columns]`.
-pub(super) fn pool(z: &[f32], width: usize, bias: f32, size: [usize; 2], cols: usize, out: &mut [f32], pick: &mut [u8]) {
+pub(super) fn pool(
+    z: &[f32],
+    width: usize,
+    bias: f32,
+    size: [usize; 2],
+    cols: usize,
+    out: &mut [f32],
+    pick: &mut [u8],
+) {
     for (y, (out, pick)) in out.chunks_exact_mut(cols).zip(pick.chunks_exact_mut(cols)).enumerate() {
         let rows = &z[y * size[0] * width..];
         match size {
@@ -32,7 +40,11 @@ fn two_by_two(top: &[f32], low: &[f32], bias: f32, out: &mut [f32], pick: &mut [
     for (([a, b], [c, d]), (out, pick)) in pairs.zip(out.iter_mut().zip(pick)) {
         let (upper, upper_at) = if b > a { (*b, 1) } else { (*a, 0) };
         let (lower, lower_at) = if d > c { (*d, 3) } else { (*c, 2) };
-        let (best, at) = if lower > upper { (lower, lower_at) } else { (upper, upper_at) };
+        let (best, at) = if lower > upper {
+            (lower, lower_at)
+        } else {
+            (upper, upper_at)
+        };
         let value = best + bias;
         *pick = if value > 0.0 { at } else { OFF };
         *out = if value > 0.0 { value } else { 0.0 };
@@ -79,20 +91,31 @@ pub(super) fn unpool(grad: &[f32], pick: &[u8], width: usize, size: [usize; 2], 
 
 /// As [`unpool`] for windows of 2x2, writing each value once.
 fn unpool_two_by_two(grad: &[f32], pick: &[u8], width: usize, cols: usize, dz: &mut [f32]) -> f32 {
-    let mut bias = 0.0;
-    let rows = grad.chunks_exact(cols).zip(pick.chunks_exact(cols));
     let used = grad.len() / cols * 2 * width;
+    let rows = grad.chunks_exact(cols).zip(pick.chunks_exact(cols));
     for ((grad, pick), dz) in rows.zip(dz[..used].chunks_exact_mut(2 * width)) {
         let (top, low) = dz.split_at_mut(width);
-        let pairs = top.as_chunks_mut::<2>().0.iter_mut().zip(low.as_chunks_mut::<2>().0);
-        for (([a, b], [c, d]), (&grad, &pick)) in pairs.zip(grad.iter().zip(pick)) {
-            let at = |n: u8| if pick == n { grad } else { 0.0 };
-            (*a, *b, *c, *d) = (at(0), at(1), at(2), at(3));
-            bias += if pick == OFF { 0.0 } else { grad };
+        for (row, first) in [(&mut *top, 0), (&mut *low, 2)] {
+            for ([left, right], (grad, &pick)) in row.as_chunks_mut::<2>().0.iter_mut().zip(grad.iter().zip(pick)) {
+                // All ones or all zeros, so that nothing branches on the data.
+                let mask = |at: u8| u32::from(pick == at).wrapping_neg();
+                *left = f32::from_bits(grad.to_bits() & mask(first));
+                *right = f32::from_bits(grad.to_bits() & mask(first + 1));
+            }
+            row[2 * cols..].fill(0.0);
         }
-        top[2 * cols..].fill(0.0);
-        low[2 * cols..].fill(0.0);
     }
     dz[used..].fill(0.0);
-    bias
+    kept(grad, pick)
+}
+
+/// Sum of the gradients that relu lets through, in eight fixed lanes.
+fn kept(grad: &[f32], pick: &[u8]) -> f32 {
+    let one = |grad: &f32, pick: &u8| f32::from_bits(grad.to_bits() & u32::from(*pick != OFF).wrapping_neg());
+    let ((grads, grad_rest), (picks, pick_rest)) = (grad.as_chunks::<8>(), pick.as_chunks::<8>());
+    let mut lanes = [0.0f32; 8];
+    for (grad, pick) in grads.iter().zip(picks) {
+        lanes.iter_mut().zip(grad.iter().zip(pick)).for_each(|(lane, (grad, pick))| *lane += one(grad, pick));
+    }
+    lanes.iter().sum::<f32>() + grad_rest.iter().zip(pick_rest).map(|(grad, pick)| one(grad, pick)).sum::<f32>()
 }

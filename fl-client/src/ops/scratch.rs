@@ -12,7 +12,10 @@ const KEEP: usize = 8;
 /// Calls `f` with a buffer of `len` values that may hold anything.
 pub(super) fn with<T>(len: usize, f: impl FnOnce(&mut [f32]) -> T) -> T {
     let mut buffer = SPARE.with_borrow_mut(|spare| {
-        let fitting = spare.iter().position(|b| b.len() >= len).or_else(|| spare.len().checked_sub(1));
+        let fitting = spare
+            .iter()
+            .position(|b| b.len() >= len)
+            .or_else(|| spare.len().checked_sub(1));
         fitting.map(|at| spare.swap_remove(at)).unwrap_or_default()
     });
     if buffer.len() < len {

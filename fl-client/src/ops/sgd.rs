@@ -28,11 +28,23 @@ impl Sgd {
     /// If the device has no memory for a copy of the parameters.
     pub fn new(vars: &[Var], learning_rate: f32, momentum: f32, proximal: f32) -> Result<Self> {
         let copies = |wanted: bool, copy: &dyn Fn(&Var) -> Result<Tensor>| {
-            if wanted { vars.iter().map(copy).collect::<Result<Vec<_>>>() } else { Ok(Vec::new()) }
+            if wanted {
+                vars.iter().map(copy).collect::<Result<Vec<_>>>()
+            } else {
+                Ok(Vec::new())
+            }
         };
         let start = copies(proximal > 0.0, &|var| var.as_tensor().detach().copy())?;
         let velocity = copies(momentum > 0.0, &|var| var.as_tensor().detach().zeros_like())?;
-        Ok(Self { learning_rate, momentum, weight_decay: 0.0, clip_norm: None, proximal, start, velocity })
+        Ok(Self {
+            learning_rate,
+            momentum,
+            weight_decay: 0.0,
+            clip_norm: None,
+            proximal,
+            start,
+            velocity,
+        })
     }
 
     /// Moves every variable one step. Shapes: one gradient a variable, in the same order, shaped as it is.
@@ -56,7 +68,12 @@ impl Sgd {
             None => 1.0,
         };
         for (i, (var, grad)) in vars.iter().zip(&all).enumerate() {
-            let rule = Rule { step: self.learning_rate, scale, decay: self.weight_decay, momentum: self.momentum };
+            let rule = Rule {
+                step: self.learning_rate,
+                scale,
+                decay: self.weight_decay,
+                momentum: self.momentum,
+            };
             match self.velocity.get_mut(i) {
                 Some(velocity) => rule.with_momentum(var, grad, velocity)?,
                 None => rule.plain(var, grad)?,
@@ -92,7 +109,10 @@ fn squares(values: &[f32]) -> f64 {
     let (chunks, rest) = values.as_chunks::<8>();
     let mut lanes = [0.0f64; 8];
     for chunk in chunks {
-        lanes.iter_mut().zip(chunk).for_each(|(lane, v)| *lane += f64::from(*v) * f64::from(*v));
+        lanes
+            .iter_mut()
+            .zip(chunk)
+            .for_each(|(lane, v)| *lane += f64::from(*v) * f64::from(*v));
     }
     lanes.iter().sum::<f64>() + rest.iter().map(|v| f64::from(*v) * f64::from(*v)).sum::<f64>()
 }
@@ -119,7 +139,11 @@ impl Rule {
     fn with_momentum(self, var: &Var, grad: &Tensor, velocity: &mut Tensor) -> Result<()> {
         if grad.device().is_cpu() {
             velocity.inplace_op3(grad, &var.as_tensor().detach(), &Accelerate(self))?;
-            let along = Self { scale: 1.0, decay: 0.0, ..self };
+            let along = Self {
+                scale: 1.0,
+                decay: 0.0,
+                ..self
+            };
             return var.as_tensor().inplace_op2(velocity, &Descend(along));
         }
         let p = var.as_tensor().detach();
@@ -162,9 +186,14 @@ impl InplaceOp3 for Accelerate {
         p: &CpuStorage,
         p_at: &Layout,
     ) -> Result<()> {
-        let Rule { scale, decay, momentum, .. } = self.0;
+        let Rule {
+            scale, decay, momentum, ..
+        } = self.0;
         let (v, g, p) = (values_mut(v, v_at)?, values(g, g_at)?, values(p, p_at)?);
-        v.iter_mut().zip(g).zip(p).for_each(|((v, g), p)| *v = momentum * *v + scale * g + decay * p);
+        v.iter_mut()
+            .zip(g)
+            .zip(p)
+            .for_each(|((v, g), p)| *v = momentum * *v + scale * g + decay * p);
         Ok(())
     }
 }
@@ -187,7 +216,10 @@ impl InplaceOp3 for Pull {
         start_at: &Layout,
     ) -> Result<()> {
         let (g, p, start) = (values_mut(g, g_at)?, values(p, p_at)?, values(start, start_at)?);
-        g.iter_mut().zip(p).zip(start).for_each(|((g, p), start)| *g += self.0 * (p - start));
+        g.iter_mut()
+            .zip(p)
+            .zip(start)
+            .for_each(|((g, p), start)| *g += self.0 * (p - start));
         Ok(())
     }
 }
@@ -203,13 +235,19 @@ mod tests {
     }
 
     fn step(sgd: &mut Sgd, vars: &[Var], grads: &[&[f32]]) {
-        let grads = grads.iter().map(|grad| Tensor::new(*grad, &Device::Cpu).unwrap()).collect();
+        let grads = grads
+            .iter()
+            .map(|grad| Tensor::new(*grad, &Device::Cpu).unwrap())
+            .collect();
         sgd.step(vars, grads).unwrap();
     }
 
     fn assert_near(var: &Var, want: &[f32]) {
         let have = var.to_vec1::<f32>().unwrap();
-        assert!(have.iter().zip(want).all(|(a, b)| (a - b).abs() < 1e-6), "{have:?}, expected {want:?}");
+        assert!(
+            have.iter().zip(want).all(|(a, b)| (a - b).abs() < 1e-6),
+            "{have:?}, expected {want:?}"
+        );
     }
 
     /// The expected numbers are those of PyTorch:

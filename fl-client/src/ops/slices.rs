@@ -7,10 +7,15 @@ use candle_core::{CpuStorage, Layout, Result, Tensor, bail};
 /// # Errors
 /// If the storage is not `f32` or its layout is not contiguous.
 pub(super) fn values<'a>(storage: &'a CpuStorage, layout: &Layout) -> Result<&'a [f32]> {
-    let Some((start, end)) = layout.contiguous_offsets() else { bail!("expected a contiguous tensor") };
+    let Some((start, end)) = layout.contiguous_offsets() else {
+        bail!("expected a contiguous tensor")
+    };
     match storage {
         CpuStorage::F32(values) => Ok(&values[start..end]),
-        other => bail!("expected f32 values, found {:?}", candle_core::backend::BackendStorage::dtype(other)),
+        other => bail!(
+            "expected f32 values, found {:?}",
+            candle_core::backend::BackendStorage::dtype(other)
+        ),
     }
 }
 
@@ -19,10 +24,15 @@ pub(super) fn values<'a>(storage: &'a CpuStorage, layout: &Layout) -> Result<&'a
 /// # Errors
 /// As [`values`].
 pub(super) fn values_mut<'a>(storage: &'a mut CpuStorage, layout: &Layout) -> Result<&'a mut [f32]> {
-    let Some((start, end)) = layout.contiguous_offsets() else { bail!("expected a contiguous tensor") };
+    let Some((start, end)) = layout.contiguous_offsets() else {
+        bail!("expected a contiguous tensor")
+    };
     match storage {
         CpuStorage::F32(values) => Ok(&mut values[start..end]),
-        other => bail!("expected f32 values, found {:?}", candle_core::backend::BackendStorage::dtype(other)),
+        other => bail!(
+            "expected f32 values, found {:?}",
+            candle_core::backend::BackendStorage::dtype(other)
+        ),
     }
 }
 

@@ -16,9 +16,20 @@ pub struct Tape {
 }
 
 enum Node {
-    One { op: Box<dyn CustomOp1>, x: Tensor, out: Tensor },
-    Three { op: Box<dyn CustomOp3>, inputs: Box<[Tensor; 3]>, out: Tensor },
-    Reshape { x: Tensor, out: Tensor },
+    One {
+        op: Box<dyn CustomOp1>,
+        x: Tensor,
+        out: Tensor,
+    },
+    Three {
+        op: Box<dyn CustomOp3>,
+        inputs: Box<[Tensor; 3]>,
+        out: Tensor,
+    },
+    Reshape {
+        x: Tensor,
+        out: Tensor,
+    },
 }
 
 impl std::fmt::Debug for Tape {
@@ -36,15 +47,35 @@ impl Tape {
     /// Applies `op` to one tensor on the CPU.
     pub(super) fn apply1(&mut self, x: &Tensor, op: impl CustomOp1 + 'static) -> Result<Tensor> {
         let out = x.contiguous()?.apply_op1_no_bwd(&op)?;
-        self.push(Node::One { op: Box::new(op), x: x.clone(), out: out.clone() }, &out);
+        self.push(
+            Node::One {
+                op: Box::new(op),
+                x: x.clone(),
+                out: out.clone(),
+            },
+            &out,
+        );
         Ok(out)
     }
 
     /// Applies `op` to three tensors on the CPU.
-    pub(super) fn apply3(&mut self, x: &Tensor, w: &Tensor, b: &Tensor, op: impl CustomOp3 + 'static) -> Result<Tensor> {
+    pub(super) fn apply3(
+        &mut self,
+        x: &Tensor,
+        w: &Tensor,
+        b: &Tensor,
+        op: impl CustomOp3 + 'static,
+    ) -> Result<Tensor> {
         let out = x.apply_op3_no_bwd(w, b, &op)?;
         let inputs = Box::new([x.clone(), w.clone(), b.clone()]);
-        self.push(Node::Three { op: Box::new(op), inputs, out: out.clone() }, &out);
+        self.push(
+            Node::Three {
+                op: Box::new(op),
+                inputs,
+                out: out.clone(),
+            },
+            &out,
+        );
         Ok(out)
     }
 
@@ -55,7 +86,13 @@ impl Tape {
     pub fn reshape(&mut self, x: &Tensor, shape: &[usize]) -> Result<Tensor> {
         let out = x.reshape(shape)?;
         if x.device().is_cpu() {
-            self.push(Node::Reshape { x: x.clone(), out: out.clone() }, &out);
+            self.push(
+                Node::Reshape {
+                    x: x.clone(),
+                    out: out.clone(),
+                },
+                &out,
+            );
         }
         Ok(out)
     }
@@ -72,17 +109,24 @@ impl Tape {
     pub fn backward(self, loss: &Tensor, vars: &[Var]) -> Result<Vec<Tensor>> {
         if !loss.device().is_cpu() {
             let mut grads = loss.backward()?;
-            return vars.iter().map(|var| found(grads.remove(var.as_tensor()))?.contiguous()).collect();
+            return vars
+                .iter()
+                .map(|var| found(grads.remove(var.as_tensor()))?.contiguous())
+                .collect();
         }
         let mut grads = Grads(HashMap::from([(loss.id(), loss.ones_like()?)]));
         for node in self.nodes.iter().rev() {
             match node {
                 Node::One { op, x, out } => {
-                    let Some(grad) = grads.0.remove(&out.id()) else { continue };
+                    let Some(grad) = grads.0.remove(&out.id()) else {
+                        continue;
+                    };
                     grads.add(x, op.bwd(x, out, &grad)?)?;
                 }
                 Node::Three { op, inputs, out } => {
-                    let Some(grad) = grads.0.remove(&out.id()) else { continue };
+                    let Some(grad) = grads.0.remove(&out.id()) else {
+                        continue;
+                    };
                     let [x, w, b] = inputs.as_ref();
                     let (dx, dw, db) = op.bwd(x, w, b, out, &grad)?;
                     grads.add(x, dx)?;
@@ -90,12 +134,16 @@ impl Tape {
                     grads.add(b, db)?;
                 }
                 Node::Reshape { x, out } => {
-                    let Some(grad) = grads.0.remove(&out.id()) else { continue };
+                    let Some(grad) = grads.0.remove(&out.id()) else {
+                        continue;
+                    };
                     grads.add(x, Some(grad.reshape(x.shape())?))?;
                 }
             }
         }
-        vars.iter().map(|var| found(grads.0.remove(&var.as_tensor().id()))).collect()
+        vars.iter()
+            .map(|var| found(grads.0.remove(&var.as_tensor().id())))
+            .collect()
     }
 }
 
@@ -115,6 +163,8 @@ impl Grads {
 }
 
 fn found(grad: Option<Tensor>) -> Result<Tensor> {
-    let Some(grad) = grad else { bail!("the loss does not depend on one of the variables") };
+    let Some(grad) = grad else {
+        bail!("the loss does not depend on one of the variables")
+    };
     Ok(grad)
 }

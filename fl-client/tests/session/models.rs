@@ -76,6 +76,11 @@ async fn a_broken_kept_model_is_fetched_again_and_a_broken_memory_is_an_error_th
     let mut memory = std::fs::read(run.join("memory")).unwrap();
     *memory.last_mut().unwrap() ^= 1;
     std::fs::write(run.join("memory"), memory).unwrap();
+    {
+        let mut world = server.world();
+        (world.rounds, world.round, world.phase) = (3, 3, fl_proto::Phase::Training);
+        world.publish();
+    }
     let client = Client::start(config(&server, &certificates, state.path()), Arithmetic::new());
     let text = client.finish().await.unwrap_err().to_string();
     assert!(text.contains("runs/test-run/memory") && text.contains("deleting it loses"), "{text}");

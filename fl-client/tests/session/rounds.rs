@@ -5,7 +5,7 @@ use std::sync::mpsc;
 
 use fl_client::{Event, Outcome, Sent};
 use fl_compress::Verdict;
-use fl_proto::{Phase, Refusal};
+use fl_proto::Refusal;
 use crate::support::{
     Arithmetic, Call, Certificates, Client, Fault, TestServer, World, accepted, config, deltas, residual, sum,
 };
@@ -125,46 +125,17 @@ async fn a_learner_of_another_model_is_refused_with_both_shapes_named() {
 async fn the_model_is_evaluated_when_asked_before_training_and_at_the_end() {
     let certificates = Certificates::new("fed");
     let mut world = World::new(1);
-    world.evaluate = true;
+    (world.evaluate, world.evaluate_at_end) = (true, true);
     world.publish();
     let server = TestServer::start(&certificates, world);
-    let (told, submitted) = mpsc::channel();
-    server.world().hook = Some(Box::new(move |call| {
-        if let Call::Evaluate { .. } = call {
-            told.send(()).unwrap();
-        }
-    }));
-    // After the only round the last model is evaluated, then the run is over.
-    server.world().rounds = 2;
     let state = tempfile::tempdir().unwrap();
     let client = Client::start(config(&server, &certificates, state.path()), Arithmetic::new());
     let seen = client.seen.clone();
-    let submitted = tokio::task::spawn_blocking(move || {
-        submitted.recv().unwrap();
-        submitted
-    })
-    .await
-    .unwrap();
-    while server.world().accepted.is_empty() {
-        tokio::task::yield_now().await;
-    }
-    {
-        let mut world = server.world();
-        (world.phase, world.evaluate) = (Phase::Evaluating, true);
-        world.publish();
-    }
-    tokio::task::spawn_blocking(move || submitted.recv().unwrap()).await.unwrap();
-    {
-        let mut world = server.world();
-        world.phase = Phase::Done;
-        world.publish();
-    }
-    client.finish().await.unwrap();
+    assert_eq!(client.finish().await, Ok(Outcome::Done { round: 1 }));
     let evaluated = |e: &Event| if let Event::Evaluated { version, .. } = e { Some(*version) } else { None };
-    assert_eq!(seen.lock().unwrap().iter().filter_map(evaluated).next(), Some(0));
+    assert_eq!(seen.lock().unwrap().iter().filter_map(evaluated).collect::<Vec<_>>(), [0, 1]);
     let calls = server.world().calls.clone();
-    let first = calls.iter().position(|call| matches!(call, Call::Evaluate { version: 0 })).unwrap();
-    let upload = calls.iter().position(|call| matches!(call, Call::Submit { .. })).unwrap();
-    assert!(first < upload, "{calls:?}");
+    let at = |wanted: &Call| calls.iter().position(|call| call == wanted).unwrap();
+    assert!(at(&Call::Evaluate { version: 0 }) < at(&Call::Submit { round: 1, offset: 0 }), "{calls:?}");
     assert!(calls.contains(&Call::Evaluate { version: 1 }), "{calls:?}");
 }

@@ -53,7 +53,12 @@ impl Blobs {
         let path = self.partial_path(client, round, digest);
         let partial = {
             let mut all = self.partial.lock().unwrap_or_else(PoisonError::into_inner);
-            let fresh = || Arc::new(Mutex::new(Partial { path: path.clone(), turn: 0 }));
+            let fresh = || {
+                Arc::new(Mutex::new(Partial {
+                    path: path.clone(),
+                    turn: 0,
+                }))
+            };
             all.entry(client.clone()).or_insert_with(fresh).clone()
         };
         let mut held = partial.lock().unwrap_or_else(PoisonError::into_inner);
@@ -66,7 +71,16 @@ impl Blobs {
         let file = self.disk.open(&path, false)?;
         let (hasher, received) = resume(&file, len).map_err(|e| DiskError::new("read", &path, &e))?;
         drop(held);
-        Ok(Upload { blobs: self.clone(), partial, turn, path, file, hasher, received, len })
+        Ok(Upload {
+            blobs: self.clone(),
+            partial,
+            turn,
+            path,
+            file,
+            hasher,
+            received,
+            len,
+        })
     }
 
     fn partial_path(&self, client: &ClientId, round: u64, digest: &Digest) -> PathBuf {
@@ -126,7 +140,10 @@ impl Upload {
     /// `Short`, `Superseded`; the disk's.
     pub fn read_whole(&self) -> Result<Vec<u8>, BlobError> {
         if self.received < self.len {
-            return Err(BlobError::Short { have: self.received, len: self.len });
+            return Err(BlobError::Short {
+                have: self.received,
+                len: self.len,
+            });
         }
         let _held = self.turn()?;
         let mut file = &self.file;
@@ -143,7 +160,10 @@ impl Upload {
     /// `Short`, `Damaged`, `Superseded`; the disk's.
     pub fn finish(self, digest: &Digest) -> Result<Digest, BlobError> {
         if self.received < self.len {
-            return Err(BlobError::Short { have: self.received, len: self.len });
+            return Err(BlobError::Short {
+                have: self.received,
+                len: self.len,
+            });
         }
         let found = Digest(*self.hasher.finalize().as_bytes());
         if found != *digest {
@@ -174,15 +194,16 @@ impl Upload {
     /// Keeps other calls out, if this one is the latest.
     fn turn(&self) -> Result<MutexGuard<'_, Partial>, BlobError> {
         let held = self.partial.lock().unwrap_or_else(PoisonError::into_inner);
-        if held.turn == self.turn { Ok(held) } else { Err(BlobError::Superseded) }
+        if held.turn == self.turn {
+            Ok(held)
+        } else {
+            Err(BlobError::Superseded)
+        }
     }
 }
 
 /// The uploads that an earlier process left, one a client; files of other names are removed.
-pub(super) fn left_over(
-    folder: &Path,
-    disk: &Disk,
-) -> Result<BTreeMap<ClientId, Arc<Mutex<Partial>>>, DiskError> {
+pub(super) fn left_over(folder: &Path, disk: &Disk) -> Result<BTreeMap<ClientId, Arc<Mutex<Partial>>>, DiskError> {
     let mut all = BTreeMap::new();
     for path in files(folder)? {
         match client_of(&path).filter(|client| !all.contains_key(client)) {

@@ -21,11 +21,17 @@ impl State {
     /// # Errors
     /// If it cannot follow the records before it; nothing changes then.
     pub fn apply(&mut self, record: &Record) -> Result<(), EngineError> {
-        self.change(record).map_err(|why| EngineError { why, record: Box::new(record.clone()) })
+        self.change(record).map_err(|why| EngineError {
+            why,
+            record: Box::new(record.clone()),
+        })
     }
 
     fn change(&mut self, record: &Record) -> Result<(), &'static str> {
-        ensure(self.is_started() != matches!(record, Record::Started { .. }), "a run is started once, and first")?;
+        ensure(
+            self.is_started() != matches!(record, Record::Started { .. }),
+            "a run is started once, and first",
+        )?;
         match record {
             Record::Started { plan, model, .. } => {
                 (self.plan, self.model) = (Some(*plan), Some(*model));
@@ -36,7 +42,9 @@ impl State {
             }
             Record::RoundOpened { .. } => self.open(record)?,
             Record::UpdateAccepted { round, client, update } => {
-                let Phase::Training(open) = &mut self.phase else { return Err("no round is open") };
+                let Phase::Training(open) = &mut self.phase else {
+                    return Err("no round is open");
+                };
                 ensure(open.number == *round, "it is not this round")?;
                 ensure(open.cohort.contains(client), "the client is not in the cohort")?;
                 ensure(!open.updates.contains_key(client), "the client has answered already")?;
@@ -44,46 +52,88 @@ impl State {
                 self.settled.insert(client.clone(), (*round, update.digest));
             }
             Record::RoundClosing { round, .. } => {
-                let Phase::Training(open) = &self.phase else { return Err("no round is open") };
+                let Phase::Training(open) = &self.phase else {
+                    return Err("no round is open");
+                };
                 ensure(open.number == *round, "it is not this round")?;
                 ensure(!open.updates.is_empty(), "the round has no updates")?;
                 self.phase = Phase::Closing(open.clone());
             }
-            Record::RoundClosed { round, frame, frame_len, stages, model, at } => {
-                let Phase::Closing(open) = &mut self.phase else { return Err("no round is closing") };
+            Record::RoundClosed {
+                round,
+                frame,
+                frame_len,
+                stages,
+                model,
+                at,
+            } => {
+                let Phase::Closing(open) = &mut self.phase else {
+                    return Err("no round is closing");
+                };
                 ensure(open.number == *round, "it is not this round")?;
                 let summary = summary(open);
                 let (frame, frame_len, stages, model, closed) = (*frame, *frame_len, *stages, *model, *at);
-                self.closed.push(Closed { frame, frame_len, stages, model, closed, ..summary });
+                self.closed.push(Closed {
+                    frame,
+                    frame_len,
+                    stages,
+                    model,
+                    closed,
+                    ..summary
+                });
                 self.last = std::mem::take(&mut open.cohort);
                 self.model = Some(model);
                 self.phase = Phase::Waiting;
                 self.gathered = None;
             }
-            Record::EvaluationAccepted { version, client, examples, loss, correct, at } => {
+            Record::EvaluationAccepted {
+                version,
+                client,
+                examples,
+                loss,
+                correct,
+                at,
+            } => {
                 ensure(*version <= self.version(), "there is no such version")?;
                 let reports = self.evaluations.entry(*version).or_default();
                 ensure(!reports.contains_key(client), "the client has reported already")?;
-                let report = Evaluated { examples: *examples, loss: *loss, correct: *correct, at: *at };
+                let report = Evaluated {
+                    examples: *examples,
+                    loss: *loss,
+                    correct: *correct,
+                    at: *at,
+                };
                 reports.insert(client.clone(), report);
             }
             Record::EvaluationOpened { version, asked, until } => {
                 ensure(self.phase == Phase::Waiting, "a round is open")?;
                 ensure(*version == self.version(), "it is not the newest version")?;
-                self.phase = Phase::Evaluating { version: *version, asked: asked.clone(), until: *until };
+                self.phase = Phase::Evaluating {
+                    version: *version,
+                    asked: asked.clone(),
+                    until: *until,
+                };
                 self.gathered = None;
             }
             Record::RunDone { .. } => {
-                ensure(matches!(self.phase, Phase::Waiting | Phase::Evaluating { .. }), "a round is open")?;
+                ensure(
+                    matches!(self.phase, Phase::Waiting | Phase::Evaluating { .. }),
+                    "a round is open",
+                )?;
                 ensure(self.held.is_none(), "a round is to be tried again")?;
                 self.phase = Phase::Done;
                 self.gathered = None;
             }
             Record::RunFailed { round, why, .. } => {
-                let Phase::Training(open) = &self.phase else { return Err("no round is open") };
+                let Phase::Training(open) = &self.phase else {
+                    return Err("no round is open");
+                };
                 ensure(open.number == *round, "it is not this round")?;
                 self.held = Some(open.clone());
-                self.phase = Phase::Failed { round: *round, why: why.clone() };
+                self.phase = Phase::Failed {
+                    round: *round,
+                    why: why.clone(),
+                };
             }
             Record::Resumed { at, until } => {
                 self.restarted = true;
@@ -100,7 +150,15 @@ impl State {
     }
 
     fn open(&mut self, record: &Record) -> Result<(), &'static str> {
-        let Record::RoundOpened { round, attempt, cohort, present, at, deadline } = record else {
+        let Record::RoundOpened {
+            round,
+            attempt,
+            cohort,
+            present,
+            at,
+            deadline,
+        } = record
+        else {
             return Err("it opens no round");
         };
         let before = match &self.phase {
@@ -110,10 +168,16 @@ impl State {
         };
         let number = before.map_or(self.version() + 1, |open| open.number);
         ensure(*round == number, "it is not the next round")?;
-        ensure(*attempt == before.map_or(1, |open| open.attempt.saturating_add(1)), "it is not the next attempt")?;
+        ensure(
+            *attempt == before.map_or(1, |open| open.attempt.saturating_add(1)),
+            "it is not the next attempt",
+        )?;
         ensure(!cohort.is_empty(), "the cohort is empty")?;
         let kept = before.map_or_else(BTreeMap::new, |open| open.updates.clone());
-        ensure(kept.keys().all(|client| cohort.contains(client)), "an accepted update is left out")?;
+        ensure(
+            kept.keys().all(|client| cohort.contains(client)),
+            "an accepted update is left out",
+        )?;
         self.phase = Phase::Training(Round {
             number,
             attempt: *attempt,
@@ -137,8 +201,15 @@ impl State {
 
 /// What the round itself says; the step is filled in by the caller.
 fn summary(open: &Round) -> Closed {
-    let examples = open.updates.values().fold(0u64, |n, update| n.saturating_add(update.examples));
-    let loss = open.updates.values().map(|update| update.loss * update.examples as f64).sum::<f64>();
+    let examples = open
+        .updates
+        .values()
+        .fold(0u64, |n, update| n.saturating_add(update.examples));
+    let loss = open
+        .updates
+        .values()
+        .map(|update| update.loss * update.examples as f64)
+        .sum::<f64>();
     let nothing = fl_compress::Digest([0; 32]);
     Closed {
         round: open.number,
@@ -147,7 +218,10 @@ fn summary(open: &Round) -> Closed {
         answered: open.updates.len() as u32,
         examples,
         loss: loss / examples.max(1) as f64,
-        up: open.updates.values().fold(0u64, |n, update| n.saturating_add(update.len)),
+        up: open
+            .updates
+            .values()
+            .fold(0u64, |n, update| n.saturating_add(update.len)),
         frame: nothing,
         frame_len: 0,
         stages: fl_compress::Stages::default(),

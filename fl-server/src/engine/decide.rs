@@ -11,7 +11,7 @@ use crate::plan::RunPlan;
 use crate::record::{Accepted, Millis, Record};
 
 /// Something that happened.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Input<'a> {
     /// Time passed, or somebody came or went.
     Tick,
@@ -81,21 +81,28 @@ pub struct Decision {
 }
 
 /// Decides what follows from `input` at `now` with these clients `present`. The same arguments, the same decision.
-pub fn decide(
-    state: &State,
-    plan: &RunPlan,
-    now: Millis,
-    present: &BTreeSet<ClientId>,
-    input: Input<'_>,
-) -> Decision {
+pub fn decide(state: &State, plan: &RunPlan, now: Millis, present: &BTreeSet<ClientId>, input: Input<'_>) -> Decision {
     let (records, reply) = if !state.is_started() {
         (Vec::new(), unstarted(&input))
     } else {
         match input {
             Input::Tick => (tick(state, plan, now, present), Reply::None),
             Input::Update { client, round, update } => offered(state, plan, now, client, round, update),
-            Input::Stepped { round, frame, frame_len, stages, model } => {
-                let closed = Record::RoundClosed { round, frame, frame_len, stages, model, at: now };
+            Input::Stepped {
+                round,
+                frame,
+                frame_len,
+                stages,
+                model,
+            } => {
+                let closed = Record::RoundClosed {
+                    round,
+                    frame,
+                    frame_len,
+                    stages,
+                    model,
+                    at: now,
+                };
                 (stepped(state, plan, now, present, round, closed), Reply::None)
             }
             Input::Resume if state.phase == Phase::Done => (Vec::new(), Reply::None),
@@ -103,16 +110,38 @@ pub fn decide(
                 let until = now.saturating_add(plan.cohort.deadline);
                 (vec![Record::Resumed { at: now, until }], Reply::None)
             }
-            Input::Evaluation { client, version, examples, loss, correct } => {
+            Input::Evaluation {
+                client,
+                version,
+                examples,
+                loss,
+                correct,
+            } => {
                 let (asked, reported) = (state.asks(client, version), state.reported(client, version));
                 let client = client.clone();
-                let record = Record::EvaluationAccepted { version, client, examples, loss, correct, at: now };
+                let record = Record::EvaluationAccepted {
+                    version,
+                    client,
+                    examples,
+                    loss,
+                    correct,
+                    at: now,
+                };
                 let records = if asked && !reported { vec![record] } else { Vec::new() };
-                (records, Reply::Evaluation { counted: asked || reported })
+                (
+                    records,
+                    Reply::Evaluation {
+                        counted: asked || reported,
+                    },
+                )
             }
         }
     };
-    let wake = if records.is_empty() { state.wake(plan, now) } else { Some(now) };
+    let wake = if records.is_empty() {
+        state.wake(plan, now)
+    } else {
+        Some(now)
+    };
     Decision { records, reply, wake }
 }
 
@@ -128,15 +157,25 @@ fn tick(state: &State, plan: &RunPlan, now: Millis, present: &BTreeSet<ClientId>
     match &state.phase {
         Phase::Waiting => waiting(state, plan, now, present),
         Phase::Training(round) if closes(round, plan, now, false) => {
-            vec![Record::RoundClosing { round: round.number, at: now }]
+            vec![Record::RoundClosing {
+                round: round.number,
+                at: now,
+            }]
         }
         Phase::Training(round) if now >= round.deadline => vec![reopening(round, plan, now, present)],
         Phase::Evaluating { version, asked, until } => {
-            let mut owing = asked.iter().filter(|client| !state.reported(client, *version)).peekable();
+            let mut owing = asked
+                .iter()
+                .filter(|client| !state.reported(client, *version))
+                .peekable();
             let nobody = owing.peek().is_none();
             let patient = now < state.evaluation_grace(plan, *until);
             let over = nobody || now >= *until || (!patient && !owing.any(|client| present.contains(client)));
-            if over { vec![Record::RunDone { at: now }] } else { Vec::new() }
+            if over {
+                vec![Record::RunDone { at: now }]
+            } else {
+                Vec::new()
+            }
         }
         Phase::Training(_) | Phase::Closing(_) | Phase::Done | Phase::Failed { .. } => Vec::new(),
     }
@@ -146,7 +185,9 @@ fn tick(state: &State, plan: &RunPlan, now: Millis, present: &BTreeSet<ClientId>
 fn closes(round: &Round, plan: &RunPlan, now: Millis, one_more: bool) -> bool {
     let cohort = &plan.cohort;
     let answered = round.updates.len() + usize::from(one_more);
-    let reached = round.reached(cohort.target).or((answered >= cohort.target).then_some(now));
+    let reached = round
+        .reached(cohort.target)
+        .or((answered >= cohort.target).then_some(now));
     answered == round.cohort.len()
         || reached.is_some_and(|at| at.saturating_add(cohort.grace) <= now)
         || (answered >= cohort.min && now >= round.deadline)
@@ -168,7 +209,11 @@ fn offered(
         }
     };
     let update = Accepted { at: now, ..update };
-    let mut records = vec![Record::UpdateAccepted { round, client: client.clone(), update }];
+    let mut records = vec![Record::UpdateAccepted {
+        round,
+        client: client.clone(),
+        update,
+    }];
     if closes(open, plan, now, true) {
         records.push(Record::RoundClosing { round, at: now });
     }
@@ -212,7 +257,10 @@ impl State {
             }
             Phase::Training(open) => {
                 let message = format!("round {round} is not open; round {} is", open.number);
-                Some(UpdateReply::Refused { why: Refusal::NotThisRound, message })
+                Some(UpdateReply::Refused {
+                    why: Refusal::NotThisRound,
+                    message,
+                })
             }
             _ => Some(refused(Refusal::NotThisRound, "no round takes updates now")),
         }
@@ -220,5 +268,8 @@ impl State {
 }
 
 fn refused(why: Refusal, message: &str) -> UpdateReply {
-    UpdateReply::Refused { why, message: message.to_owned() }
+    UpdateReply::Refused {
+        why,
+        message: message.to_owned(),
+    }
 }

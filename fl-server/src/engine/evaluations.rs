@@ -52,7 +52,9 @@ impl State {
 
     /// Whether this client's evaluation of this version was accepted.
     pub(super) fn reported(&self, client: &ClientId, version: u64) -> bool {
-        self.evaluations.get(&version).is_some_and(|reports| reports.contains_key(client))
+        self.evaluations
+            .get(&version)
+            .is_some_and(|reports| reports.contains_key(client))
     }
 
     /// The evaluations of a version, summed in client order; `None` if there are none.
@@ -61,6 +63,11 @@ impl State {
         let examples = reports.values().fold(0u64, |n, e| n.saturating_add(e.examples));
         let loss = reports.values().map(|e| e.loss * e.examples as f64).sum::<f64>() / examples.max(1) as f64;
         let correct = reports.values().fold(0u64, |n, e| n.saturating_add(e.correct));
-        Some(Summed { clients: reports.len(), examples, loss, correct })
+        Some(Summed {
+            clients: reports.len(),
+            examples,
+            loss,
+            correct,
+        })
     }
 }

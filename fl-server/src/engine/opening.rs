@@ -18,7 +18,9 @@ pub(super) fn waiting(state: &State, plan: &RunPlan, now: Millis, present: &BTre
         return vec![Record::RunDone { at: now }];
     }
     let number = held.map_or(state.version() + 1, |round| round.number);
-    opening(state, plan, now, present, number, held, state.gathered).into_iter().collect()
+    opening(state, plan, now, present, number, held, state.gathered)
+        .into_iter()
+        .collect()
 }
 
 /// In the decision that closes `round`: the next round, if those needed are there, or the end of the run.
@@ -35,7 +37,11 @@ pub(super) fn after_close(
     }
     let until = now.saturating_add(plan.cohort.deadline);
     let asked = round.cohort.clone();
-    Some(if plan.evaluate { Record::EvaluationOpened { version, asked, until } } else { Record::RunDone { at: now } })
+    Some(if plan.evaluate {
+        Record::EvaluationOpened { version, asked, until }
+    } else {
+        Record::RunDone { at: now }
+    })
 }
 
 /// After the deadline with too few answers: another attempt with other clients, or the failure of the run.
@@ -52,9 +58,17 @@ pub(super) fn reopening(round: &Round, plan: &RunPlan, now: Millis, present: &BT
         round.cohort.len(),
         plan.cohort.min,
         missing[..missing.len() - more].join(", "),
-        if more > 0 { format!(" and {more} more") } else { String::new() },
+        if more > 0 {
+            format!(" and {more} more")
+        } else {
+            String::new()
+        },
     );
-    Record::RunFailed { round: round.number, why, at: now }
+    Record::RunFailed {
+        round: round.number,
+        why,
+        at: now,
+    }
 }
 
 fn opening(
@@ -66,7 +80,9 @@ fn opening(
     before: Option<&Round>,
     gathered: Option<Millis>,
 ) -> Option<Record> {
-    let kept = before.map_or(0, |round| round.updates.keys().filter(|client| !present.contains(*client)).count());
+    let kept = before.map_or(0, |round| {
+        round.updates.keys().filter(|client| !present.contains(*client)).count()
+    });
     let together = present.len() + kept;
     if together < plan.cohort.min {
         return gathered.map(|_| Record::Gathered { since: None });
@@ -89,17 +105,18 @@ fn expected(state: &State, plan: &RunPlan) -> usize {
     }
 }
 
-fn opened(
-    plan: &RunPlan,
-    now: Millis,
-    present: &BTreeSet<ClientId>,
-    round: u64,
-    before: Option<&Round>,
-) -> Record {
+fn opened(plan: &RunPlan, now: Millis, present: &BTreeSet<ClientId>, round: u64, before: Option<&Round>) -> Record {
     let attempt = before.map_or(1, |round| round.attempt.saturating_add(1));
     let deadline = now.saturating_add(plan.cohort.deadline);
     let cohort = cohort(plan, present, round, attempt, before);
-    Record::RoundOpened { round, attempt, cohort, present: present.len() as u32, at: now, deadline }
+    Record::RoundOpened {
+        round,
+        attempt,
+        cohort,
+        present: present.len() as u32,
+        at: now,
+        deadline,
+    }
 }
 
 /// Whoever has answered, then clients not asked before, then those that are missing, the connected ones first.

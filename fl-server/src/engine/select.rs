@@ -20,7 +20,11 @@ pub fn select<'a>(
     let rank = |client: &'a ClientId| (*blake3::keyed_hash(&key, client.as_str().as_bytes()).as_bytes(), client);
     let mut ranked: Vec<_> = candidates.map(rank).collect();
     ranked.sort_unstable();
-    ranked.into_iter().take(size).map(|(_, client)| client.clone()).collect()
+    ranked
+        .into_iter()
+        .take(size)
+        .map(|(_, client)| client.clone())
+        .collect()
 }
 
 #[cfg(test)]
@@ -54,6 +58,9 @@ mod tests {
             }
         }
         // 4000 draws of probability 0.3: mean 1200, standard deviation 29.
-        assert!(times.len() == 10 && times.values().all(|&n| (1_085..=1_315).contains(&n)), "{times:?}");
+        assert!(
+            times.len() == 10 && times.values().all(|&n| (1_085..=1_315).contains(&n)),
+            "{times:?}"
+        );
     }
 }

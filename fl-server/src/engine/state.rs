@@ -10,9 +10,10 @@ use crate::plan::RunPlan;
 use crate::record::{Accepted, Millis};
 
 /// Where the run stands.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub enum Phase {
     /// No round is open; it waits for clients.
+    #[default]
     Waiting,
     /// A cohort trains and submits.
     Training(Round),
@@ -153,12 +154,6 @@ pub struct State {
     pub(super) evaluations: BTreeMap<u64, BTreeMap<ClientId, Evaluated>>,
 }
 
-impl Default for Phase {
-    fn default() -> Self {
-        Self::Waiting
-    }
-}
-
 impl State {
     /// A run before its first record.
     pub fn new() -> Self {
@@ -210,13 +205,18 @@ impl State {
 
     /// What an interrupted phase still has to do.
     pub fn owed(&self) -> Option<Owed> {
-        let Phase::Closing(round) = &self.phase else { return None };
+        let Phase::Closing(round) = &self.phase else {
+            return None;
+        };
         let part = |(client, update): (&ClientId, &Accepted)| Contribution {
             client: client.clone(),
             examples: update.examples,
             frame: update.digest,
         };
-        Some(Owed::Close { round: round.number, updates: round.updates.iter().map(part).collect() })
+        Some(Owed::Close {
+            round: round.number,
+            updates: round.updates.iter().map(part).collect(),
+        })
     }
 
     /// The next moment after `now` at which a [`Input::Tick`](super::Input::Tick) does something, if nothing else
@@ -239,6 +239,9 @@ impl State {
 
     /// Until when clients that are gone are waited for in the evaluation that ends at `until`.
     pub(super) fn evaluation_grace(&self, plan: &RunPlan, until: Millis) -> Millis {
-        until.saturating_sub(plan.cohort.deadline).saturating_add(plan.cohort.grace).min(until)
+        until
+            .saturating_sub(plan.cohort.deadline)
+            .saturating_add(plan.cohort.grace)
+            .min(until)
     }
 }

@@ -16,30 +16,48 @@ impl State {
         let version = self.version();
         let held = self.held.as_ref().map_or(version, |round| round.number);
         let (round, phase, left, message) = match &self.phase {
-            Phase::Waiting => {
-                (held, Seen::Waiting, None, format!("waiting for {} clients to be connected", plan.cohort.min))
-            }
+            Phase::Waiting => (
+                held,
+                Seen::Waiting,
+                None,
+                format!("waiting for {} clients to be connected", plan.cohort.min),
+            ),
             Phase::Training(round) => {
-                let done = format!("{} of {} clients have answered", round.updates.len(), round.cohort.len());
+                let done = format!(
+                    "{} of {} clients have answered",
+                    round.updates.len(),
+                    round.cohort.len()
+                );
                 (round.number, Seen::Training, left(round.deadline), done)
             }
-            Phase::Closing(round) => {
-                (round.number, Seen::Closing, None, format!("averaging {} updates", round.updates.len()))
-            }
-            Phase::Evaluating { version, until, .. } => {
-                (*version, Seen::Evaluating, left(*until), "evaluating the last model".to_owned())
-            }
+            Phase::Closing(round) => (
+                round.number,
+                Seen::Closing,
+                None,
+                format!("averaging {} updates", round.updates.len()),
+            ),
+            Phase::Evaluating { version, until, .. } => (
+                *version,
+                Seen::Evaluating,
+                left(*until),
+                "evaluating the last model".to_owned(),
+            ),
             Phase::Done => (version, Seen::Done, None, format!("done after {version} rounds")),
-            Phase::Failed { round, why } => {
-                (*round, Seen::Failed, None, format!("{why}; starting the server again tries again"))
-            }
+            Phase::Failed { round, why } => (
+                *round,
+                Seen::Failed,
+                None,
+                format!("{why}; starting the server again tries again"),
+            ),
         };
         let open = self.round();
         RoundState {
             round,
             phase,
             selected: open.is_some_and(|open| open.cohort.contains(client)),
-            accepted: open.and_then(|open| open.updates.get(client)).map(|update| update.digest),
+            accepted: open
+                .and_then(|open| open.updates.get(client))
+                .map(|update| update.digest),
             version,
             model: self.model(),
             evaluate: plan.evaluate && version > 0 && self.asks(client, version) && !self.reported(client, version),

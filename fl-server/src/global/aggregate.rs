@@ -26,7 +26,11 @@ pub(super) fn average<E: Display>(
     }
     let mut average = vec![0.0; layout.len()];
     for update in sorted {
-        let of = |why: String| GlobalError::Frame { round, client: update.client.clone(), why };
+        let of = |why: String| GlobalError::Frame {
+            round,
+            client: update.client.clone(),
+            why,
+        };
         let bytes = read(&update.frame).map_err(|e| of(e.to_string()))?;
         let frame = Frame::parse(&bytes, layout).map_err(|e| of(e.to_string()))?;
         let header = frame.header();

@@ -9,5 +9,14 @@ use crate::engine::State;
 pub fn chain(state: &State, held: u64, want: u64) -> Option<Vec<FramePart>> {
     let (from, to) = (usize::try_from(held).ok()?, usize::try_from(want).ok()?);
     let rounds = state.rounds().get(from..to)?;
-    Some(rounds.iter().map(|r| FramePart { version: r.round, len: r.frame_len, digest: r.frame }).collect())
+    Some(
+        rounds
+            .iter()
+            .map(|r| FramePart {
+                version: r.round,
+                len: r.frame_len,
+                digest: r.frame,
+            })
+            .collect(),
+    )
 }

@@ -26,7 +26,9 @@ impl Global {
         out.extend_from_slice(&self.layout.fingerprint().to_le_bytes());
         out.extend_from_slice(&self.seed.to_le_bytes());
         out.extend_from_slice(&self.version.to_le_bytes());
-        self.model.iter().for_each(|value| out.extend_from_slice(&value.to_le_bytes()));
+        self.model
+            .iter()
+            .for_each(|value| out.extend_from_slice(&value.to_le_bytes()));
         part(&mut out, |out| self.strategy.save(out));
         part(&mut out, |out| self.encoder.save(None, out));
         let crc = crc32c::crc32c(&out);
@@ -51,7 +53,10 @@ impl Global {
             return Err("it is none".to_owned());
         }
         if version[0] != MAJOR || version[1] > MINOR {
-            return Err(format!("format {}.{}, this program reads {MAJOR}.{MINOR}", version[0], version[1]));
+            return Err(format!(
+                "format {}.{}, this program reads {MAJOR}.{MINOR}",
+                version[0], version[1]
+            ));
         }
         if crc32c::crc32c(body) != u32::from_le_bytes(*crc) {
             return Err("its checksum is wrong".to_owned());
@@ -68,7 +73,12 @@ impl Global {
         if !rest.is_empty() {
             return Err("it has bytes left over".to_owned());
         }
-        let model: Vec<f32> = values.as_chunks().0.iter().map(|value| f32::from_le_bytes(*value)).collect();
+        let model: Vec<f32> = values
+            .as_chunks()
+            .0
+            .iter()
+            .map(|value| f32::from_le_bytes(*value))
+            .collect();
         let mut global = Self::initial(Arc::clone(&layout), model, plan).map_err(|e| e.to_string())?;
         global.strategy.load(strategy)?;
         let (encoder, pending) = Encoder::load(layout, &plan.downlink, encoder).map_err(|e| e.to_string())?;

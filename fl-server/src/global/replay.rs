@@ -27,22 +27,30 @@ pub struct Replayed {
 ///
 /// # Errors
 /// Those of the records.
-pub fn replayed<E>(
-    records: impl IntoIterator<Item = Result<Record, E>>,
-    after: u64,
-) -> Result<Vec<Replayed>, E> {
+pub fn replayed<E>(records: impl IntoIterator<Item = Result<Record, E>>, after: u64) -> Result<Vec<Replayed>, E> {
     let mut open: BTreeMap<ClientId, Contribution> = BTreeMap::new();
     let mut rounds = Vec::new();
     for record in records {
         match record? {
             Record::UpdateAccepted { client, update, .. } => {
-                let part = Contribution { client: client.clone(), examples: update.examples, frame: update.digest };
+                let part = Contribution {
+                    client: client.clone(),
+                    examples: update.examples,
+                    frame: update.digest,
+                };
                 open.insert(client, part);
             }
-            Record::RoundClosed { round, frame, model, .. } => {
+            Record::RoundClosed {
+                round, frame, model, ..
+            } => {
                 let updates = std::mem::take(&mut open).into_values().collect();
                 if round > after {
-                    rounds.push(Replayed { round, updates, frame, model });
+                    rounds.push(Replayed {
+                        round,
+                        updates,
+                        frame,
+                        model,
+                    });
                 }
             }
             _ => {}
@@ -64,7 +72,16 @@ impl Global {
         let stepped = self.close(round.round, &round.updates, read)?;
         let same = |what, found, recorded| {
             let round = round.round;
-            if found == recorded { Ok(()) } else { Err(GlobalError::Differs { round, what, found, recorded }) }
+            if found == recorded {
+                Ok(())
+            } else {
+                Err(GlobalError::Differs {
+                    round,
+                    what,
+                    found,
+                    recorded,
+                })
+            }
         };
         same("frame", stepped.digest, round.frame)?;
         same("model", stepped.model, round.model)

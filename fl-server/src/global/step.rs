@@ -101,12 +101,22 @@ impl Global {
             return Err(GlobalError::Start(why));
         }
         if !model.iter().all(|value| value.is_finite()) {
-            return Err(GlobalError::Start("the initial model holds a value that is not finite".to_owned()));
+            return Err(GlobalError::Start(
+                "the initial model holds a value that is not finite".to_owned(),
+            ));
         }
         let encoder = Encoder::new(Arc::clone(&layout), &plan.downlink);
         let encoder = encoder.map_err(|e| GlobalError::Start(format!("compression.downlink: {e}")))?;
         let digest = Digest::of_f32(&model);
-        Ok(Self { layout, model, version: 0, digest, encoder, strategy: strategy(&plan.strategy), seed: plan.seed })
+        Ok(Self {
+            layout,
+            model,
+            version: 0,
+            digest,
+            encoder,
+            strategy: strategy(&plan.strategy),
+            seed: plan.seed,
+        })
     }
 
     /// The model's tensors.
@@ -152,23 +162,43 @@ impl Global {
         read: impl FnMut(&Digest) -> Result<Vec<u8>, E>,
     ) -> Result<Stepped, GlobalError> {
         if round != self.version + 1 {
-            return Err(GlobalError::Order { round, version: self.version });
+            return Err(GlobalError::Order {
+                round,
+                version: self.version,
+            });
         }
         let mut step = average(&self.layout, round, updates, read)?;
         self.strategy.step(round, &mut step);
-        let failed = |e: fl_compress::Error| GlobalError::Step { round, why: e.to_string() };
-        let header = FrameHeader { kind: FrameKind::Step, round, seed: seed(self.seed, round) };
+        let failed = |e: fl_compress::Error| GlobalError::Step {
+            round,
+            why: e.to_string(),
+        };
+        let header = FrameHeader {
+            kind: FrameKind::Step,
+            round,
+            seed: seed(self.seed, round),
+        };
         let pending = self.encoder.encode(&mut step, header).map_err(failed)?;
         // Every client applies the frame in the end, so it is never refused.
         self.encoder.settle(&pending, Verdict::Accepted).map_err(failed)?;
         drop(step);
-        Frame::parse(&pending.frame, &self.layout).and_then(|f| f.accumulate(1.0, &mut self.model)).map_err(failed)?;
+        Frame::parse(&pending.frame, &self.layout)
+            .and_then(|f| f.accumulate(1.0, &mut self.model))
+            .map_err(failed)?;
         if !self.model.iter().all(|value| value.is_finite()) {
-            return Err(GlobalError::Step { round, why: "the model would not be finite".to_owned() });
+            return Err(GlobalError::Step {
+                round,
+                why: "the model would not be finite".to_owned(),
+            });
         }
         self.version = round;
         self.digest = Digest::of_f32(&self.model);
-        Ok(Stepped { frame: pending.frame, digest: pending.digest, stages: pending.stages, model: self.digest })
+        Ok(Stepped {
+            frame: pending.frame,
+            digest: pending.digest,
+            stages: pending.stages,
+            model: self.digest,
+        })
     }
 }
 

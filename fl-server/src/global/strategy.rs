@@ -35,7 +35,11 @@ impl Strategy for FedAvg {
     fn save(&self, _out: &mut Vec<u8>) {}
 
     fn load(&mut self, bytes: &[u8]) -> Result<(), String> {
-        if bytes.is_empty() { Ok(()) } else { Err("fedavg remembers nothing".to_owned()) }
+        if bytes.is_empty() {
+            Ok(())
+        } else {
+            Err("fedavg remembers nothing".to_owned())
+        }
     }
 }
 

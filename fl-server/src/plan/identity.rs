@@ -61,10 +61,29 @@ impl RunPlan {
 }
 
 fn train(training: &Training) -> Train {
-    let Training { length, batch_size, learning_rate, schedule, momentum, weight_decay, clip_norm, proximal } = *training;
+    let Training {
+        length,
+        batch_size,
+        learning_rate,
+        schedule,
+        momentum,
+        weight_decay,
+        clip_norm,
+        proximal,
+    } = *training;
     let (epochs, steps) = match length {
         Length::Epochs(epochs) => (Some(epochs), None),
         Length::Steps(steps) => (None, Some(steps)),
     };
-    Train { epochs, steps, batch_size, learning_rate, schedule, momentum, weight_decay, clip_norm, proximal }
+    Train {
+        epochs,
+        steps,
+        batch_size,
+        learning_rate,
+        schedule,
+        momentum,
+        weight_decay,
+        clip_norm,
+        proximal,
+    }
 }

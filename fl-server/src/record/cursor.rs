@@ -18,7 +18,10 @@ impl<'a> Cursor<'a> {
 
     pub(super) fn take(&mut self, len: usize, what: &'static str) -> Result<&'a [u8], RecordError> {
         let rest = self.bytes.get(self.offset..).unwrap_or_default();
-        let taken = rest.get(..len).ok_or(RecordError::Truncated { what, offset: self.offset })?;
+        let taken = rest.get(..len).ok_or(RecordError::Truncated {
+            what,
+            offset: self.offset,
+        })?;
         self.offset += len;
         Ok(taken)
     }
@@ -104,11 +107,18 @@ impl<'a> Cursor<'a> {
 
     /// Succeeds if nothing is left.
     pub(super) fn finish(&self) -> Result<(), RecordError> {
-        if self.offset == self.bytes.len() { Ok(()) } else { Err(self.corrupt("end")) }
+        if self.offset == self.bytes.len() {
+            Ok(())
+        } else {
+            Err(self.corrupt("end"))
+        }
     }
 
     /// The error for a field, just read, that breaks a rule.
     pub(super) fn corrupt(&self, what: &'static str) -> RecordError {
-        RecordError::Corrupt { what, offset: self.offset }
+        RecordError::Corrupt {
+            what,
+            offset: self.offset,
+        }
     }
 }

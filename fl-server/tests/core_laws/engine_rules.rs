@@ -59,7 +59,11 @@ fn a_round_closes_by_min_target_grace_and_deadline() {
         let mut world = training();
         (0..answers).for_each(|i| assert_eq!(world.submit(i, 1, 0), UpdateReply::Accepted));
         world.pass(pass);
-        assert_eq!(matches!(world.state.phase(), Phase::Closing(_)), closing, "{answers} answers, {pass} ms");
+        assert_eq!(
+            matches!(world.state.phase(), Phase::Closing(_)),
+            closing,
+            "{answers} answers, {pass} ms"
+        );
     }
 }
 
@@ -81,8 +85,15 @@ fn too_few_answers_are_kept_and_others_are_asked() {
     world.pass(60_000);
     assert_eq!((world.round(), world.attempt()), (1, 2));
     let cohort = world.cohort();
-    assert!(cohort.len() == 4 && [0, 4, 5].iter().all(|&i| cohort.contains(&client(i))), "{cohort:?}");
-    assert_eq!(world.submit(0, 1, 0), UpdateReply::Accepted, "what was accepted stays so");
+    assert!(
+        cohort.len() == 4 && [0, 4, 5].iter().all(|&i| cohort.contains(&client(i))),
+        "{cohort:?}"
+    );
+    assert_eq!(
+        world.submit(0, 1, 0),
+        UpdateReply::Accepted,
+        "what was accepted stays so"
+    );
     let left_out = (1..4).find(|&i| !cohort.contains(&client(i))).unwrap();
     assert_eq!(refusal(world.submit(left_out, 1, 0)), Refusal::NotSelected);
     world.submit(4, 1, 0);
@@ -105,8 +116,13 @@ fn a_run_fails_naming_the_missing_and_goes_on_when_started_again() {
     let mut world = training();
     world.submit(2, 1, 0);
     (0..3).for_each(|_| world.pass(60_000));
-    let Phase::Failed { round: 1, why } = world.state.phase().clone() else { panic!("{:?}", world.state.phase()) };
-    assert!(why.contains("1 of 4") && why.contains("client-00, client-01, client-03"), "{why}");
+    let Phase::Failed { round: 1, why } = world.state.phase().clone() else {
+        panic!("{:?}", world.state.phase())
+    };
+    assert!(
+        why.contains("1 of 4") && why.contains("client-00, client-01, client-03"),
+        "{why}"
+    );
     assert_eq!(refusal(world.submit(0, 1, 0)), Refusal::NotThisRound);
     assert_eq!(world.submit(2, 1, 0), UpdateReply::Accepted);
 
@@ -114,7 +130,11 @@ fn a_run_fails_naming_the_missing_and_goes_on_when_started_again() {
     assert_eq!(world.state.phase(), &Phase::Waiting);
     world.connect(0..4);
     assert_eq!((world.round(), world.attempt()), (1, 4));
-    assert_eq!(world.state.round().unwrap().updates.len(), 1, "what was acknowledged counts");
+    assert_eq!(
+        world.state.round().unwrap().updates.len(),
+        1,
+        "what was acknowledged counts"
+    );
     (0..2).for_each(|_| world.pass(60_000));
     assert_eq!(world.attempt(), 6, "all retries are there again");
     [0, 1, 3].into_iter().for_each(|i| drop(world.submit(i, 1, 0)));
@@ -135,7 +155,11 @@ fn updates_are_answered_by_what_became_of_them() {
     let digest = world.acknowledged[&(client(0), 1)];
     (1..4).for_each(|i| drop(world.submit(i, 1, 0)));
     for _ in 0..2 {
-        assert_eq!(world.state.verdict(&client(0), 1, digest), Some(UpdateReply::Accepted), "also when closed");
+        assert_eq!(
+            world.state.verdict(&client(0), 1, digest),
+            Some(UpdateReply::Accepted),
+            "also when closed"
+        );
         let other = world.state.verdict(&client(0), 1, Digest::of(b"other")).unwrap();
         assert_eq!(refusal(other), Refusal::AlreadyAccepted);
         world.step();
@@ -149,7 +173,10 @@ fn the_next_round_opens_with_the_close_of_the_last() {
     (0..4).for_each(|i| drop(world.submit(i, 1, 0)));
     world.step();
     let n = world.records.len();
-    assert!(matches!(world.records[n - 2..], [Record::RoundClosed { .. }, Record::RoundOpened { .. }]));
+    assert!(matches!(
+        world.records[n - 2..],
+        [Record::RoundClosed { .. }, Record::RoundOpened { .. }]
+    ));
     world.disconnect(3..4);
     (0..3).for_each(|i| drop(world.submit(i, 2, 0)));
     world.pass(10_000);
@@ -174,9 +201,19 @@ fn the_last_model_is_evaluated_by_all_that_are_there() {
     }
     let report = |world: &mut World, i: usize, version| {
         let client = client(i);
-        world.input(Input::Evaluation { client: &client, version, examples: 10, loss: i as f64, correct: 5 })
+        world.input(Input::Evaluation {
+            client: &client,
+            version,
+            examples: 10,
+            loss: i as f64,
+            correct: 5,
+        })
     };
-    assert_eq!(report(&mut world, 0, 2), Reply::Evaluation { counted: false }, "too late");
+    assert_eq!(
+        report(&mut world, 0, 2),
+        Reply::Evaluation { counted: false },
+        "too late"
+    );
     for _ in 0..2 {
         assert_eq!(report(&mut world, 0, 3), Reply::Evaluation { counted: true });
     }
@@ -190,15 +227,24 @@ fn the_last_model_is_evaluated_by_all_that_are_there() {
     report(&mut world, 2, 3);
     assert!(!world.is_done());
     world.pass(10_000);
-    assert!(world.is_done(), "the one that is gone is waited for no longer than grace");
+    assert!(
+        world.is_done(),
+        "the one that is gone is waited for no longer than grace"
+    );
     let summed = world.state.evaluations(3).unwrap();
-    assert_eq!((summed.clients, summed.examples, summed.loss, summed.accuracy()), (3, 30, 1.0, 0.5));
+    assert_eq!(
+        (summed.clients, summed.examples, summed.loss, summed.accuracy()),
+        (3, 30, 1.0, 0.5)
+    );
     assert_eq!(world.fold(), world.state);
 }
 
 #[test]
 fn without_evaluation_the_run_ends_with_its_last_round() {
-    let mut world = World::new(plan(&[("rounds = 3", "rounds = 1"), ("evaluate = true", "evaluate = false")]));
+    let mut world = World::new(plan(&[
+        ("rounds = 3", "rounds = 1"),
+        ("evaluate = true", "evaluate = false"),
+    ]));
     world.connect(0..4);
     (0..4).for_each(|i| drop(world.submit(i, 1, 0)));
     world.step();
@@ -213,12 +259,20 @@ fn a_restart_gives_an_open_round_its_time_again() {
     world.crash();
     assert_eq!(world.state.round().unwrap().updates.len(), 3);
     world.connect(3..4);
-    assert_eq!(world.submit(3, 1, 0), UpdateReply::Accepted, "an hour of darkness costs nobody the round");
+    assert_eq!(
+        world.submit(3, 1, 0),
+        UpdateReply::Accepted,
+        "an hour of darkness costs nobody the round"
+    );
 }
 
 #[test]
 fn nothing_follows_before_the_run_has_started() {
-    let (state, plan, present) = (State::new(), plan(&[]), BTreeSet::from([client(0), client(1), client(2), client(3)]));
+    let (state, plan, present) = (
+        State::new(),
+        plan(&[]),
+        BTreeSet::from([client(0), client(1), client(2), client(3)]),
+    );
     for input in [Input::Tick, Input::Resume] {
         let Decision { records, wake, .. } = fl_server::engine::decide(&state, &plan, 5, &present, input);
         assert!(records.is_empty() && wake.is_none());
@@ -240,19 +294,53 @@ fn impossible_records_are_refused_and_change_nothing() {
     };
     let (frame, stages) = (update.digest, update.stages);
     for record in [
-        Record::Started { plan: frame, model: frame, at: 0 },
+        Record::Started {
+            plan: frame,
+            model: frame,
+            at: 0,
+        },
         Record::Gathered { since: None },
         opened(2, 1),
         opened(1, 1),
         opened(1, 3),
-        Record::UpdateAccepted { round: 1, client: client(9), update },
-        Record::UpdateAccepted { round: 2, client: client(1), update },
+        Record::UpdateAccepted {
+            round: 1,
+            client: client(9),
+            update,
+        },
+        Record::UpdateAccepted {
+            round: 2,
+            client: client(1),
+            update,
+        },
         Record::RoundClosing { round: 1, at: 0 },
-        Record::RoundClosed { round: 1, frame, frame_len: 1, stages, model: frame, at: 0 },
-        Record::EvaluationOpened { version: 0, asked: cohort.clone(), until: 0 },
-        Record::EvaluationAccepted { version: 1, client: client(1), examples: 1, loss: 0.0, correct: 0, at: 0 },
+        Record::RoundClosed {
+            round: 1,
+            frame,
+            frame_len: 1,
+            stages,
+            model: frame,
+            at: 0,
+        },
+        Record::EvaluationOpened {
+            version: 0,
+            asked: cohort.clone(),
+            until: 0,
+        },
+        Record::EvaluationAccepted {
+            version: 1,
+            client: client(1),
+            examples: 1,
+            loss: 0.0,
+            correct: 0,
+            at: 0,
+        },
         Record::RunDone { at: 0 },
-        Record::RunFailed { round: 2, why: String::new(), at: 0 },
+        Record::RunFailed {
+            round: 2,
+            why: String::new(),
+            at: 0,
+        },
     ] {
         let mut state = world.state.clone();
         let error = state.apply(&record).unwrap_err();

@@ -18,11 +18,16 @@ fn layout() -> Arc<Layout> {
 /// Values in about [-1, 1), a function of the seed.
 fn values(seed: u64, len: usize) -> Vec<f32> {
     let draw = |i: u64| fl_compress::Digest::of(&[seed.to_le_bytes(), i.to_le_bytes()].concat()).short();
-    (0..len as u64).map(|i| (draw(i) >> 40) as f32 / 8_388_608.0 - 1.0).collect()
+    (0..len as u64)
+        .map(|i| (draw(i) >> 40) as f32 / 8_388_608.0 - 1.0)
+        .collect()
 }
 
 fn plan(downlink: Spec) -> RunPlan {
-    RunPlan { downlink, ..crate::plan(&[]) }
+    RunPlan {
+        downlink,
+        ..crate::plan(&[])
+    }
 }
 
 fn compressed() -> Spec {
@@ -41,11 +46,19 @@ struct Frames(BTreeMap<Digest, Vec<u8>>);
 impl Frames {
     fn update(&mut self, layout: &Arc<Layout>, i: usize, round: u64, delta: &[f32]) -> Contribution {
         let mut encoder = Encoder::new(Arc::clone(layout), &Spec::exact()).unwrap();
-        let header = FrameHeader { kind: FrameKind::Update, round, seed: i as u64 };
+        let header = FrameHeader {
+            kind: FrameKind::Update,
+            round,
+            seed: i as u64,
+        };
         let pending = encoder.encode(&mut delta.to_vec(), header).unwrap();
         encoder.settle(&pending, Verdict::Accepted).unwrap();
         self.0.insert(pending.digest, pending.frame);
-        Contribution { client: client(i), examples: 10 + 7 * i as u64, frame: pending.digest }
+        Contribution {
+            client: client(i),
+            examples: 10 + 7 * i as u64,
+            frame: pending.digest,
+        }
     }
 
     fn round(&mut self, layout: &Arc<Layout>, clients: usize, round: u64) -> Vec<Contribution> {
@@ -72,11 +85,20 @@ fn uncompressed_it_is_plain_federated_averaging_bit_for_bit() {
         for (i, update) in updates.iter().enumerate() {
             let weight = (update.examples as f64 / total as f64) as f32;
             let delta = values(round * 1_000 + i as u64, layout.len());
-            step.iter_mut().zip(&delta).for_each(|(acc, value)| *acc += weight * value);
+            step.iter_mut()
+                .zip(&delta)
+                .for_each(|(acc, value)| *acc += weight * value);
         }
         model.iter_mut().zip(&step).for_each(|(value, step)| *value += step);
 
-        assert!(global.model().iter().zip(&model).all(|(a, b)| a.to_bits() == b.to_bits()), "round {round}");
+        assert!(
+            global
+                .model()
+                .iter()
+                .zip(&model)
+                .all(|(a, b)| a.to_bits() == b.to_bits()),
+            "round {round}"
+        );
         assert_eq!((stepped.model, global.version()), (Digest::of_f32(&model), round));
     }
 }
@@ -116,13 +138,32 @@ fn a_restart_from_any_checkpoint_gives_the_same_bytes() {
         let updates = frames.round(&layout, 4, round);
         for part in updates.iter().rev() {
             let (digest, examples) = (part.frame, part.examples);
-            let update =
-                Accepted { digest, len: 1, examples, loss: 0.0, train_ms: 0, encode_ms: 0, stages, at: 0 };
-            records.push(Record::UpdateAccepted { round, client: part.client.clone(), update });
+            let update = Accepted {
+                digest,
+                len: 1,
+                examples,
+                loss: 0.0,
+                train_ms: 0,
+                encode_ms: 0,
+                stages,
+                at: 0,
+            };
+            records.push(Record::UpdateAccepted {
+                round,
+                client: part.client.clone(),
+                update,
+            });
         }
         let stepped = global.close(round, &updates, frames.read()).unwrap();
         let (frame, model) = (stepped.digest, stepped.model);
-        records.push(Record::RoundClosed { round, frame, frame_len: 1, stages, model, at: 0 });
+        records.push(Record::RoundClosed {
+            round,
+            frame,
+            frame_len: 1,
+            stages,
+            model,
+            at: 0,
+        });
         checkpoints.push(global.save());
     }
     for (version, bytes) in (0..).zip(&checkpoints) {
@@ -130,14 +171,26 @@ fn a_restart_from_any_checkpoint_gives_the_same_bytes() {
         assert_eq!((again.version(), &again.save()), (version, bytes));
         let rounds = replayed(records.iter().cloned().map(Ok::<_, String>), version).unwrap();
         assert_eq!(rounds.len() as u64, 5 - version);
-        rounds.iter().for_each(|round| again.replay(round, frames.read()).unwrap());
+        rounds
+            .iter()
+            .for_each(|round| again.replay(round, frames.read()).unwrap());
         assert_eq!(again.digest(), global.digest());
         assert_eq!(again.save(), global.save(), "residual and all");
     }
     let mut rounds = replayed(records.into_iter().map(Ok::<_, String>), 0).unwrap();
     rounds[0].model = Digest::of(b"other");
     let error = initial().replay(&rounds[0], frames.read()).unwrap_err();
-    assert!(matches!(error, GlobalError::Differs { round: 1, what: "model", .. }), "{error}");
+    assert!(
+        matches!(
+            error,
+            GlobalError::Differs {
+                round: 1,
+                what: "model",
+                ..
+            }
+        ),
+        "{error}"
+    );
     rounds[1].updates[0].examples += 1;
     let mut global = initial();
     rounds[0].model = Digest::of(b"");
@@ -162,18 +215,30 @@ fn broken_updates_name_their_client_and_change_nothing() {
     frames.0.insert(short[1].frame, cut);
     for updates in [missing, late, short] {
         let error = global.close(1, &updates, frames.read()).unwrap_err();
-        assert!(matches!(&error, GlobalError::Frame { round: 1, client: of, .. } if *of == client(1)), "{error}");
+        assert!(
+            matches!(&error, GlobalError::Frame { round: 1, client: of, .. } if *of == client(1)),
+            "{error}"
+        );
         assert_eq!(global.save(), before);
     }
-    assert_eq!(global.close(1, &[], frames.read()), Err(GlobalError::Empty { round: 1 }));
-    assert_eq!(global.close(2, &good, frames.read()), Err(GlobalError::Order { round: 2, version: 0 }));
+    assert_eq!(
+        global.close(1, &[], frames.read()),
+        Err(GlobalError::Empty { round: 1 })
+    );
+    assert_eq!(
+        global.close(2, &good, frames.read()),
+        Err(GlobalError::Order { round: 2, version: 0 })
+    );
     global.close(1, &good, frames.read()).unwrap();
 }
 
 #[test]
 fn the_server_learning_rate_scales_the_step() {
     let (layout, mut frames) = (layout(), Frames::default());
-    let plan = RunPlan { strategy: StrategySpec::FedAvg { learning_rate: 0.5 }, ..plan(Spec::exact()) };
+    let plan = RunPlan {
+        strategy: StrategySpec::FedAvg { learning_rate: 0.5 },
+        ..plan(Spec::exact())
+    };
     let mut global = Global::initial(Arc::clone(&layout), vec![0.0; layout.len()], &plan).unwrap();
     let updates = vec![frames.update(&layout, 0, 1, &vec![3.0; layout.len()])];
     global.close(1, &updates, frames.read()).unwrap();
@@ -183,7 +248,9 @@ fn the_server_learning_rate_scales_the_step() {
 #[test]
 fn damaged_checkpoints_and_models_are_refused() {
     let (layout, plan) = (layout(), plan(compressed()));
-    let bytes = Global::initial(Arc::clone(&layout), values(1, layout.len()), &plan).unwrap().save();
+    let bytes = Global::initial(Arc::clone(&layout), values(1, layout.len()), &plan)
+        .unwrap()
+        .save();
     for cut in 0..bytes.len() {
         assert!(Global::load(Arc::clone(&layout), &plan, &bytes[..cut]).is_err());
     }
@@ -192,8 +259,16 @@ fn damaged_checkpoints_and_models_are_refused() {
         flipped[at] ^= 1 << (at % 8);
         assert!(Global::load(Arc::clone(&layout), &plan, &flipped).is_err(), "byte {at}");
     }
-    let other = RunPlan { seed: 8, ..plan.clone() };
-    assert!(Global::load(Arc::clone(&layout), &other, &bytes).unwrap_err().to_string().contains("another model or run"));
+    let other = RunPlan {
+        seed: 8,
+        ..plan.clone()
+    };
+    assert!(
+        Global::load(Arc::clone(&layout), &other, &bytes)
+            .unwrap_err()
+            .to_string()
+            .contains("another model or run")
+    );
     assert!(Global::initial(Arc::clone(&layout), vec![0.0; 3], &plan).is_err());
     assert!(Global::initial(Arc::clone(&layout), vec![f32::NAN; layout.len()], &plan).is_err());
 }

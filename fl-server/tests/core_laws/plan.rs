@@ -18,17 +18,30 @@ const SMALL: &str = r#"
 
 fn refusal(from: &str, to: &str) -> String {
     assert!(SMALL.contains(from), "{from}");
-    RunPlan::from_toml(&SMALL.replacen(from, to, 1), Path::new("")).unwrap_err().to_string()
+    RunPlan::from_toml(&SMALL.replacen(from, to, 1), Path::new(""))
+        .unwrap_err()
+        .to_string()
 }
 
 #[test]
 fn a_small_file_gets_the_defaults() {
     let plan = RunPlan::from_toml(SMALL, Path::new("/runs")).unwrap();
     let (grace, deadline) = (10_000, 300_000);
-    let cohort = Cohort { select: Select::Uniform, size: 3, min: 2, target: 3, grace, deadline, retries: 3 };
+    let cohort = Cohort {
+        select: Select::Uniform,
+        size: 3,
+        min: 2,
+        target: 3,
+        grace,
+        deadline,
+        retries: 3,
+    };
     assert_eq!(plan.cohort, cohort);
     assert_eq!(plan.model, Path::new("/runs/m.safetensors"));
-    assert_eq!((plan.seed, plan.evaluate, plan.training), (0, true, Training::default()));
+    assert_eq!(
+        (plan.seed, plan.evaluate, plan.training),
+        (0, true, Training::default())
+    );
     assert_eq!(plan.strategy, StrategySpec::FedAvg { learning_rate: 1.0 });
     assert_eq!((&plan.uplink, &plan.downlink), (&Spec::exact(), &Spec::exact()));
 }
@@ -42,7 +55,10 @@ fn the_shipped_file_parses_and_its_comments_are_the_defaults() {
     let lines: Vec<_> = text.lines().map(spoken).collect();
     let spoken_out = RunPlan::from_toml(&lines.join("\n"), Path::new("")).unwrap();
     assert_eq!(spoken_out, shipped);
-    assert!(lines.len() > 20 && text.contains("# grace"), "its defaults are written out");
+    assert!(
+        lines.len() > 20 && text.contains("# grace"),
+        "its defaults are written out"
+    );
 }
 
 /// The line without its comment sign, if what is commented out is a table or a key.
@@ -65,19 +81,51 @@ fn refusals_name_key_value_and_rule() {
         ("\"t\"", "\"\"", "`task = `: must have 1 to 64 bytes"),
         ("\"m.safetensors\"", "\"\"", "`model = `"),
         ("min = 2", "min = 0", "`cohort.min = 0`: must be at least 1"),
-        ("min = 2", "min = 4", "`cohort.target = 3`: must be at least cohort.min, 4"),
-        ("min = 2", "min = 2\nsize = 2", "`cohort.size = 2`: must be at least cohort.target, 3"),
-        ("min = 2", "min = 2\nsize = 200000", "`cohort.size = 200000`: must be at most 100000"),
+        (
+            "min = 2",
+            "min = 4",
+            "`cohort.target = 3`: must be at least cohort.min, 4",
+        ),
+        (
+            "min = 2",
+            "min = 2\nsize = 2",
+            "`cohort.size = 2`: must be at least cohort.target, 3",
+        ),
+        (
+            "min = 2",
+            "min = 2\nsize = 200000",
+            "`cohort.size = 200000`: must be at most 100000",
+        ),
         ("min = 2", "min = 2\nretries = 1001", "`cohort.retries = 1001`"),
-        ("min = 2", "min = 2\ngrace = \"10\"", "`cohort.grace = \"10\"`: must be a whole number with `ms`"),
-        ("min = 2", "min = 2\ndeadline = \"0s\"", "`cohort.deadline = 0s`: must be above 0"),
+        (
+            "min = 2",
+            "min = 2\ngrace = \"10\"",
+            "`cohort.grace = \"10\"`: must be a whole number with `ms`",
+        ),
+        (
+            "min = 2",
+            "min = 2\ndeadline = \"0s\"",
+            "`cohort.deadline = 0s`: must be above 0",
+        ),
         ("min = 2", "min = 2\nselect = \"random\"", "unknown variant `random`"),
         ("min = 2", "min = 2\nmax = 2", "unknown field `max`"),
-        ("target = 3", "target = 3\n[strategy]\nname = \"fedsgd\"", "unknown variant `fedsgd`"),
-        ("target = 3", "target = 3\n[strategy]\nname = \"fedavg\"\nlearning_rate = 0.0", "`strategy.learning_rate = 0`"),
+        (
+            "target = 3",
+            "target = 3\n[strategy]\nname = \"fedsgd\"",
+            "unknown variant `fedsgd`",
+        ),
+        (
+            "target = 3",
+            "target = 3\n[strategy]\nname = \"fedavg\"\nlearning_rate = 0.0",
+            "`strategy.learning_rate = 0`",
+        ),
         ("target = 3", "target = 3\n[train]\nepochs = 0", "epochs"),
         ("target = 3", "target = 3\n[train]\nmomentum = 1.0", "momentum"),
-        ("target = 3", "target = 3\n[compression.sidelink]", "unknown field `sidelink`"),
+        (
+            "target = 3",
+            "target = 3\n[compression.sidelink]",
+            "unknown field `sidelink`",
+        ),
     ] {
         let text = refusal(from, to);
         assert!(text.contains(expected), "{to}: {text}");
@@ -90,7 +138,10 @@ fn refusals_name_key_value_and_rule() {
 fn the_identity_is_of_the_experiment_and_not_of_the_file() {
     let plan = |text: &str, base: &str| RunPlan::from_toml(text, Path::new(base)).unwrap();
     let digest = plan(SMALL, "/a").digest();
-    let spelled = SMALL.replace("target = 3", "target = 3\ngrace = \"10000ms\" # the same\n[strategy]\nname='fedavg'");
+    let spelled = SMALL.replace(
+        "target = 3",
+        "target = 3\ngrace = \"10000ms\" # the same\n[strategy]\nname='fedavg'",
+    );
     assert_eq!(plan(&spelled, "/b").digest(), digest);
     for (from, to) in [("rounds = 2", "rounds = 3"), ("min = 2", "min = 1"), ("\"r\"", "\"q\"")] {
         assert_ne!(plan(&SMALL.replace(from, to), "/a").digest(), digest, "{to}");

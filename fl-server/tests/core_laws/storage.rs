@@ -20,17 +20,46 @@ fn frame(i: usize) -> Vec<u8> {
     format!("frame of client {i} ").repeat(20).into_bytes()
 }
 
+/// The database without the store; one that was just let go of is waited for.
+fn raw(dir: &Path) -> sled::Db {
+    (0..).find_map(|_| sled::open(dir.join("store")).ok()).unwrap()
+}
+
 /// A round in four writes: each is a list of records whose blob, if any, is to be durable before.
 fn script() -> Vec<(Option<Vec<u8>>, Vec<Record>)> {
     let at: Millis = 5;
     let cohort = [client(0), client(1)].into();
     let accepted = |i: usize| {
         let (digest, stages) = (Digest::of(&frame(i)), Stages::default());
-        let update = Accepted { digest, len: 1, examples: 9, loss: 0.5, train_ms: 1, encode_ms: 1, stages, at };
-        Record::UpdateAccepted { round: 1, client: client(i), update }
+        let update = Accepted {
+            digest,
+            len: 1,
+            examples: 9,
+            loss: 0.5,
+            train_ms: 1,
+            encode_ms: 1,
+            stages,
+            at,
+        };
+        Record::UpdateAccepted {
+            round: 1,
+            client: client(i),
+            update,
+        }
     };
-    let started = Record::Started { plan: Digest::of(b"plan"), model: Digest::of(b"model"), at };
-    let opened = Record::RoundOpened { round: 1, attempt: 1, cohort, present: 2, at, deadline: 60 };
+    let started = Record::Started {
+        plan: Digest::of(b"plan"),
+        model: Digest::of(b"model"),
+        at,
+    };
+    let opened = Record::RoundOpened {
+        round: 1,
+        attempt: 1,
+        cohort,
+        present: 2,
+        at,
+        deadline: 60,
+    };
     vec![
         (None, vec![started]),
         (None, vec![opened]),
@@ -48,7 +77,9 @@ fn perform(dir: &Path, disk: &Disk, done: &mut usize) -> Result<(), String> {
     for (i, (blob, records)) in script().into_iter().enumerate().skip(*done) {
         if let Some(bytes) = blob {
             let digest = Digest::of(&bytes);
-            let mut upload = blobs.upload(&client(i), 1, &digest, bytes.len() as u64).map_err(|e| text(&e))?;
+            let mut upload = blobs
+                .upload(&client(i), 1, &digest, bytes.len() as u64)
+                .map_err(|e| text(&e))?;
             for piece in bytes[upload.offset() as usize..].chunks(100) {
                 upload.append(piece).map_err(|e| text(&e))?;
             }
@@ -72,16 +103,27 @@ fn a_fault_at_any_point_leaves_a_store_that_goes_on() {
         let mut done = 0;
         let disk = Disk::new(Some(Arc::new(Fault::new(FaultKind::Full, at))));
         let error = perform(dir.path(), &disk, &mut done).unwrap_err();
-        assert!(error.contains(dir.path().to_str().unwrap()) && error.contains("free some space"), "{error}");
+        assert!(
+            error.contains(dir.path().to_str().unwrap()) && error.contains("free some space"),
+            "{error}"
+        );
 
         let store = Store::open(dir.path(), Disk::default()).unwrap();
         let run = store.run(&name()).unwrap();
         let records: Vec<_> = run.records().collect::<Result<_, _>>().unwrap();
         let batches = script();
         let durable = (0..=batches.len())
-            .find(|&n| batches[..n].iter().flat_map(|(_, records)| records.clone()).eq(records.iter().cloned()))
+            .find(|&n| {
+                batches[..n]
+                    .iter()
+                    .flat_map(|(_, records)| records.clone())
+                    .eq(records.iter().cloned())
+            })
             .expect("whole batches, in order");
-        assert!(durable == done || durable == done + 1, "point {at}: {durable} durable, {done} acknowledged");
+        assert!(
+            durable == done || durable == done + 1,
+            "point {at}: {durable} durable, {done} acknowledged"
+        );
         assert_eq!(run.rows().collect::<Result<Vec<_>, _>>().unwrap().len(), durable);
         let mut state = State::new();
         records.iter().for_each(|record| state.apply(record).unwrap());
@@ -104,14 +146,19 @@ fn what_is_written_is_read_in_order_after_reopening() {
     let mut expected = Vec::new();
     for part in 0..3u64 {
         let store = Store::open(dir.path(), Disk::default()).unwrap();
-        let (run, other) = (store.run(&name()).unwrap(), store.run(&"other".parse().unwrap()).unwrap());
+        let (run, other) = (
+            store.run(&name()).unwrap(),
+            store.run(&"other".parse().unwrap()).unwrap(),
+        );
         assert_eq!(run.len(), expected.len() as u64);
         for at in 0..200 {
             let record = Record::RunDone { at: part * 1_000 + at };
             run.append(std::slice::from_ref(&record), &[]).unwrap();
             expected.push(record);
         }
-        other.append(&[Record::Gathered { since: Some(part) }], &[vec![1], vec![2, 3]]).unwrap();
+        other
+            .append(&[Record::Gathered { since: Some(part) }], &[vec![1], vec![2, 3]])
+            .unwrap();
         run.set_meta("plan", format!("text {part}").as_bytes()).unwrap();
         run.set_checkpoint(part, &Digest::of(b"c")).unwrap();
     }
@@ -124,7 +171,10 @@ fn what_is_written_is_read_in_order_after_reopening() {
     assert_eq!(run.meta("layout").unwrap(), None);
     assert_eq!(run.checkpoint().unwrap(), Some((2, Digest::of(b"c"))));
     let other = store.run(&"other".parse().unwrap()).unwrap();
-    assert_eq!((other.records().count(), other.rows().nth(1).unwrap().unwrap()), (3, vec![2, 3]));
+    assert_eq!(
+        (other.records().count(), other.rows().nth(1).unwrap().unwrap()),
+        (3, vec![2, 3])
+    );
 }
 
 #[test]
@@ -135,11 +185,16 @@ fn a_store_is_open_once_and_never_by_an_older_program() {
     assert!(matches!(&twice, StoreError::Busy(_)), "{twice}");
     assert!(twice.to_string().contains("admin socket"));
     drop(store);
-    let raw = sled::open(dir.path().join("store")).unwrap();
+    let raw = raw(dir.path());
     raw.insert(b"v", &[2, 0]).unwrap();
     drop(raw);
     let newer = Store::open(dir.path(), Disk::default()).unwrap_err();
-    assert!(newer.to_string().contains("format 2.0; this program reads 1.0: update it"), "{newer}");
+    assert!(
+        newer
+            .to_string()
+            .contains("format 2.0; this program reads 1.0: update it"),
+        "{newer}"
+    );
 }
 
 #[test]
@@ -152,7 +207,7 @@ fn a_damaged_or_missing_record_is_named() {
         run.append(&records, &[vec![9; 20]]).unwrap();
     };
     fill();
-    let raw = sled::open(dir.path().join("store")).unwrap();
+    let raw = raw(dir.path());
     let key = |table: u8, seq: u8| [&[table, 0, 0, 0, 0][..], &[0, 0, 0, 0, 0, 0, 0, seq]].concat();
     let damage = |key: Vec<u8>| {
         let mut value = raw.get(&key).unwrap().unwrap().to_vec();
@@ -165,14 +220,27 @@ fn a_damaged_or_missing_record_is_named() {
     let store = Store::open(dir.path(), Disk::default()).unwrap();
     let run = store.run(&name()).unwrap();
     let error = run.records().nth(1).unwrap().unwrap_err().to_string();
-    assert!(error.contains("record 1 of run run: corrupt at byte 10: checksum"), "{error}");
-    assert!(run.rows().next().unwrap().unwrap_err().to_string().contains("ledger row 0"));
+    assert!(
+        error.contains("record 1 of run run: corrupt at byte 10: checksum"),
+        "{error}"
+    );
+    assert!(
+        run.rows()
+            .next()
+            .unwrap()
+            .unwrap_err()
+            .to_string()
+            .contains("ledger row 0")
+    );
     drop((store, run));
-    let raw = sled::open(dir.path().join("store")).unwrap();
+    let raw = raw(dir.path());
     raw.remove(key(b'r', 0)).unwrap();
     drop(raw);
     let run = Store::open(dir.path(), Disk::default()).unwrap().run(&name()).unwrap();
-    assert!(matches!(run.records().next(), Some(Err(StoreError::Gap { number: 0, .. }))));
+    assert!(matches!(
+        run.records().next(),
+        Some(Err(StoreError::Gap { number: 0, .. }))
+    ));
 }
 
 #[test]
@@ -180,7 +248,10 @@ fn after_a_failed_write_the_store_stops() {
     let dir = tempfile::tempdir().unwrap();
     drop(Store::open(dir.path(), Disk::default()).unwrap().run(&name()).unwrap());
     let fault = Arc::new(Fault::new(FaultKind::Full, 3));
-    let run = Store::open(dir.path(), Disk::new(Some(fault))).unwrap().run(&name()).unwrap();
+    let run = Store::open(dir.path(), Disk::new(Some(fault)))
+        .unwrap()
+        .run(&name())
+        .unwrap();
     let record = Record::RunDone { at: 1 };
     let error = run.append(std::slice::from_ref(&record), &[]).unwrap_err();
     assert!(matches!(&error, StoreError::Disk(e) if e.is_full()), "{error}");
@@ -193,11 +264,17 @@ fn blobs_are_what_their_name_says_or_an_error() {
     let blobs = Blobs::open(dir.path(), Disk::default()).unwrap();
     let digest = blobs.put(b"content").unwrap();
     assert_eq!(blobs.put(b"content").unwrap(), digest);
-    assert_eq!((blobs.get(&digest).unwrap(), blobs.len(&digest).unwrap()), (b"content".to_vec(), Some(7)));
+    assert_eq!(
+        (blobs.get(&digest).unwrap(), blobs.len(&digest).unwrap()),
+        (b"content".to_vec(), Some(7))
+    );
     let other = blobs.put(b"other").unwrap();
     std::fs::write(blobs.path(&digest), b"contemt").unwrap();
     let error = blobs.get(&digest).unwrap_err();
-    assert!(matches!(error, BlobError::Damaged { .. }) && error.to_string().contains(&digest.to_string()), "{error}");
+    assert!(
+        matches!(error, BlobError::Damaged { .. }) && error.to_string().contains(&digest.to_string()),
+        "{error}"
+    );
     assert_eq!(blobs.sweep(&[other].into()).unwrap(), 1);
     assert_eq!(blobs.get(&digest).unwrap_err(), BlobError::Missing(digest));
     blobs.remove(&other).unwrap();
@@ -226,7 +303,10 @@ fn uploads_go_on_where_they_broke_off() {
     assert!(matches!(upload.append(b"x"), Err(BlobError::TooLarge { .. })));
     assert_eq!(upload.read_whole().unwrap(), bytes);
     assert_eq!(upload.finish(&digest).unwrap(), digest);
-    assert_eq!((blobs.get(&digest).unwrap(), blobs.partial_len(&me, 3, &digest)), (bytes, 0));
+    assert_eq!(
+        (blobs.get(&digest).unwrap(), blobs.partial_len(&me, 3, &digest)),
+        (bytes, 0)
+    );
 }
 
 #[test]
@@ -249,7 +329,13 @@ fn only_the_latest_call_writes_and_only_one_upload_a_client_is_kept() {
     blobs.upload(&me, 3, &digest, 6).unwrap().append(b"ab").unwrap();
     let blobs = Blobs::open(dir.path(), Disk::default()).unwrap();
     let upload = blobs.upload(&me, 4, &other, 7).unwrap();
-    assert_eq!((blobs.partial_len(&me, 3, &digest), blobs.partial_len(&similar, 3, &digest)), (0, 2));
+    assert_eq!(
+        (
+            blobs.partial_len(&me, 3, &digest),
+            blobs.partial_len(&similar, 3, &digest)
+        ),
+        (0, 2)
+    );
     upload.discard().unwrap();
 }
 

@@ -21,8 +21,19 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(plan: RunPlan) -> Self {
         let (present, acknowledged) = (BTreeSet::new(), BTreeMap::new());
-        let mut world = Self { plan, state: State::new(), records: Vec::new(), present, now: 1_000, acknowledged };
-        let started = Record::Started { plan: world.plan.digest(), model: Digest::of(b"initial"), at: world.now };
+        let mut world = Self {
+            plan,
+            state: State::new(),
+            records: Vec::new(),
+            present,
+            now: 1_000,
+            acknowledged,
+        };
+        let started = Record::Started {
+            plan: world.plan.digest(),
+            model: Digest::of(b"initial"),
+            at: world.now,
+        };
         world.commit(vec![started]);
         world
     }
@@ -51,7 +62,12 @@ impl World {
         for _ in 0..10 {
             let Decision { records, wake, .. } = self.decide(Input::Tick);
             if records.is_empty() {
-                assert!(wake.is_none_or(|at| at > self.now), "{wake:?} at {}: {:?}", self.now, self.state.phase());
+                assert!(
+                    wake.is_none_or(|at| at > self.now),
+                    "{wake:?} at {}: {:?}",
+                    self.now,
+                    self.state.phase()
+                );
                 return;
             }
             self.commit(records);
@@ -82,30 +98,67 @@ impl World {
     pub(crate) fn update(&self, i: usize, round: u64, variant: u8) -> Accepted {
         let digest = Digest::of(format!("{i} {round} {} {variant}", self.state.model()).as_bytes());
         let (examples, loss) = (10 + i as u64, 1.0 / (i + 1) as f64);
-        Accepted { digest, len: 100, examples, loss, train_ms: 5, encode_ms: 1, stages: Stages::default(), at: 0 }
+        Accepted {
+            digest,
+            len: 100,
+            examples,
+            loss,
+            train_ms: 5,
+            encode_ms: 1,
+            stages: Stages::default(),
+            at: 0,
+        }
     }
 
     pub(crate) fn submit(&mut self, i: usize, round: u64, variant: u8) -> UpdateReply {
         let (client, update) = (crate::client(i), self.update(i, round, variant));
-        let Reply::Update(reply) = self.input(Input::Update { client: &client, round, update }) else { panic!() };
+        let Reply::Update(reply) = self.input(Input::Update {
+            client: &client,
+            round,
+            update,
+        }) else {
+            panic!()
+        };
         if reply == UpdateReply::Accepted {
             let before = self.acknowledged.insert((client, round), update.digest);
-            assert!(before.is_none_or(|digest| digest == update.digest), "two updates acknowledged in one round");
+            assert!(
+                before.is_none_or(|digest| digest == update.digest),
+                "two updates acknowledged in one round"
+            );
         }
         reply
     }
 
     /// Does what is owed: the model's digest is that of the old one and the updates.
     pub(crate) fn step(&mut self) {
-        let Some(Owed::Close { round, updates }) = self.state.owed() else { return };
+        let Some(Owed::Close { round, updates }) = self.state.owed() else {
+            return;
+        };
         for part in &updates {
-            assert_eq!(self.acknowledged.get(&(part.client.clone(), round)), Some(&part.frame), "not acknowledged");
+            assert_eq!(
+                self.acknowledged.get(&(part.client.clone(), round)),
+                Some(&part.frame),
+                "not acknowledged"
+            );
         }
         let known = self.acknowledged.keys().filter(|(_, of)| *of == round).count();
-        assert_eq!(updates.len(), known, "an acknowledged update is missing in the close of its round");
+        assert_eq!(
+            updates.len(),
+            known,
+            "an acknowledged update is missing in the close of its round"
+        );
         let text = format!("{} {round} {updates:?}", self.state.model());
-        let (frame, model) = (Digest::of(text.as_bytes()), Digest::of(format!("model {text}").as_bytes()));
-        self.input(Input::Stepped { round, frame, frame_len: 50, stages: Stages::default(), model });
+        let (frame, model) = (
+            Digest::of(text.as_bytes()),
+            Digest::of(format!("model {text}").as_bytes()),
+        );
+        self.input(Input::Stepped {
+            round,
+            frame,
+            frame_len: 50,
+            stages: Stages::default(),
+            model,
+        });
     }
 
     /// Kills the server and starts it again: what is left are the records.
@@ -133,7 +186,9 @@ impl World {
     }
 
     pub(crate) fn cohort(&self) -> Vec<ClientId> {
-        self.state.round().map_or_else(Vec::new, |round| round.cohort.iter().cloned().collect())
+        self.state
+            .round()
+            .map_or_else(Vec::new, |round| round.cohort.iter().cloned().collect())
     }
 
     pub(crate) fn is_done(&self) -> bool {
@@ -142,6 +197,14 @@ impl World {
 
     /// Closed rounds without their times.
     pub(crate) fn outcome(&self) -> Vec<Closed> {
-        self.state.rounds().iter().map(|round| Closed { opened: 0, closed: 0, ..round.clone() }).collect()
+        self.state
+            .rounds()
+            .iter()
+            .map(|round| Closed {
+                opened: 0,
+                closed: 0,
+                ..round.clone()
+            })
+            .collect()
     }
 }

@@ -1,5 +1,5 @@
 //! A federation on loopback: a real server, and clients driven by hand, call by call.
-#![allow(dead_code)]
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use fl_proto::{
     Authority, Dial, EvaluationReport, FetchRequest, Issued, JoinRequest, Joined, Meter, ModelHeader, Phase,
     RoundState, UpdateHeader, UpdateId, UpdateReply, client_tls, dial, wire,
 };
-use fl_server::{Event, Outcome, RunPlan, Serve, ServeError, Tuning};
+use fl_server::{Event, Outcome, RunPlan, Serve, ServeError};
 use tempfile::TempDir;
 use time::{Duration, OffsetDateTime};
 use tokio::net::TcpListener;
@@ -242,12 +242,29 @@ impl Hand {
         Digest::of_f32(&self.model)
     }
 
-    /// A delta that depends on client and round, encoded.
-    pub fn encode(&mut self, round: u64) -> Vec<u8> {
-        let salt = self.name.bytes().map(u64::from).sum::<u64>() + 31 * round;
+    /// A delta that depends on client and round.
+    pub fn model_delta(&self, round: u64) -> Vec<f32> {
+        self.salted_delta(self.name.bytes().map(u64::from).sum::<u64>() + 31 * round)
+    }
+
+    fn salted_delta(&self, salt: u64) -> Vec<f32> {
         let n = self.run.as_ref().unwrap().layout.len();
-        let mut delta: Vec<f32> = (0..n).map(|i| ((i as u64 * 7 + salt) as f32 * 0.61).cos() * 0.1).collect();
-        let header = FrameHeader { kind: FrameKind::Update, round, seed: salt };
+        (0..n).map(|i| ((i as u64 * 7 + salt) as f32 * 0.61).cos() * 0.1).collect()
+    }
+
+    /// That delta, encoded.
+    pub fn encode(&mut self, round: u64) -> Vec<u8> {
+        let delta = self.model_delta(round);
+        self.encode_delta(round, delta)
+    }
+
+    pub fn encode_salted(&mut self, round: u64, salt: u64) -> Vec<u8> {
+        let delta = self.salted_delta(salt);
+        self.encode_delta(round, delta)
+    }
+
+    fn encode_delta(&mut self, round: u64, mut delta: Vec<f32>) -> Vec<u8> {
+        let header = FrameHeader { kind: FrameKind::Update, round, seed: round };
         let encoder = self.encoder.as_mut().unwrap();
         let pending = encoder.encode(&mut delta, header).unwrap();
         encoder.settle(&pending, fl_compress::Verdict::Accepted).unwrap();
@@ -298,6 +315,7 @@ impl Hand {
     /// Takes part until the run is over, as a client would; returns the final model's digest.
     pub async fn take_part(&mut self) -> Digest {
         let mut watch = self.watch().await;
+        let (mut sent, mut evaluated) = (0, None);
         while let Some(state) = watch.message().await.unwrap() {
             let state = RoundState::try_from(state).unwrap();
             if matches!(state.phase, Phase::Waiting | Phase::Closing) {
@@ -306,10 +324,14 @@ impl Hand {
             if self.version != Some(state.version) && self.update_model(state.version).await != state.model {
                 panic!("{} has another model of version {}", self.name, state.version);
             }
-            if state.evaluate {
+            if state.evaluate && evaluated != Some(state.version) {
+                evaluated = Some(state.version);
                 assert!(self.evaluate(state.version).await);
             }
-            if state.phase == Phase::Training && state.selected && state.accepted.is_none() {
+            // What is read may have been written before the last update was accepted.
+            let due = state.phase == Phase::Training && state.round > sent;
+            if due && state.selected && state.accepted.is_none() {
+                sent = state.round;
                 assert_eq!(self.send(state.round).await, UpdateReply::Accepted);
             }
             if state.phase == Phase::Done {

@@ -8,7 +8,7 @@ use fl_compress::Digest;
 use fl_proto::wire::federation_server::{Federation, FederationServer};
 use fl_proto::wire::{self, model_chunk, update_chunk};
 use fl_proto::{
-    CHUNK, EvaluationReport, FetchRequest, Incoming, Joined, MAX_MESSAGE, Meter, Refusal, Training, UpdateHeader,
+    CHUNK, EvaluationReport, FetchRequest, Incoming, Joined, MAX_MESSAGE, Meter, Phase, Refusal, Training, UpdateHeader,
     UpdateReply, server_builder, server_tls,
 };
 use tokio::net::TcpListener;
@@ -31,7 +31,13 @@ impl TestServer {
 
     /// Starts on a given address, such as that of a server that was killed.
     pub fn at(address: &str, certificates: &Certificates, world: Arc<Mutex<World>>) -> Self {
-        let listener = std::net::TcpListener::bind(address).unwrap();
+        // A server that was just killed lets go of its port as soon as its threads have seen it.
+        let listener = loop {
+            match std::net::TcpListener::bind(address) {
+                Err(e) if e.kind() == std::io::ErrorKind::AddrInUse => std::thread::yield_now(),
+                bound => break bound.unwrap(),
+            }
+        };
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let tls = server_tls(&certificates.authority.certificate, &certificates.server);
@@ -191,6 +197,9 @@ impl Federation for Service {
         let mut world = self.world();
         world.called(Call::Evaluate { version: report.version });
         world.evaluate = false;
+        if world.phase == Phase::Evaluating {
+            world.phase = Phase::Done;
+        }
         world.publish();
         Ok(Response::new(wire::EvaluationReply { counted: true }))
     }

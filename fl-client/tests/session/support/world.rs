@@ -48,6 +48,8 @@ pub struct World {
     pub round: u64,
     pub phase: Phase,
     pub evaluate: bool,
+    /// Whether the last model is evaluated before the run is over.
+    pub evaluate_at_end: bool,
     /// Model of each version, and the step that led to it.
     pub versions: Vec<(Vec<f32>, Vec<u8>)>,
     pub accepted: Vec<(u64, Digest, Vec<u8>)>,
@@ -83,6 +85,7 @@ impl World {
             round: 1,
             phase: Phase::Training,
             evaluate: false,
+            evaluate_at_end: false,
             versions: vec![(first, Vec::new())],
             accepted: Vec::new(),
             refused: Vec::new(),
@@ -131,7 +134,9 @@ impl World {
         self.versions.push((model, step));
         self.round += 1;
         if self.round > self.rounds {
-            (self.round, self.phase) = (self.rounds, Phase::Done);
+            self.round = self.rounds;
+            (self.phase, self.evaluate) =
+                if self.evaluate_at_end { (Phase::Evaluating, true) } else { (Phase::Done, false) };
         }
         self.publish();
     }

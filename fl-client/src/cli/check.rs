@@ -1,0 +1,42 @@
+//! `fl-client check`: everything that can be found out without the server.
+
+use std::path::PathBuf;
+
+use crate::{ClientFile, Error, learners};
+
+/// Check a configuration: keys, certificates, learners, data.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The client's configuration.
+    config: PathBuf,
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<()> {
+    let file = ClientFile::read(&args.config)?;
+    println!("{}: every key is known and in range", args.config.display());
+    let mut wrong = Vec::new();
+    match crate::check_certificates(&file.config).map(|ends| (ends, crate::identity::own_fault(&file.config))) {
+        Ok((_, Some(fault))) => wrong.push(fault),
+        Ok((ends, None)) => println!("certificate: good until {}", ends.date()),
+        Err(error) => wrong.push(error.to_string()),
+    }
+    if file.tasks.is_empty() {
+        wrong.push("no [tasks.NAME]: the client could take part in nothing".to_owned());
+    }
+    for (name, entry) in &file.tasks {
+        let loaded = entry.data.load().map_err(anyhow::Error::from);
+        let built = loaded.and_then(|data| {
+            let (train, test) = (data.train.len(), data.test.len());
+            let learner = learners::build(&entry.learner, file.device, data)?;
+            Ok((train, test, learner.layout().len()))
+        });
+        match built {
+            Ok((train, test, parameters)) => println!(
+                "task {name}: {}, {parameters} parameters; {train} examples to train on, {test} held out",
+                entry.learner
+            ),
+            Err(error) => wrong.push(format!("task {name}: {error:#}")),
+        }
+    }
+    if wrong.is_empty() { Ok(()) } else { Err(Error::Config(wrong.join("\n       ")).into()) }
+}

@@ -1,0 +1,51 @@
+//! `fl-client data`: public data sets, downloaded and checked.
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::data::{Fetched, Public, fetch};
+
+/// Download public data sets.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Download a set and check it; files that are there and right stay.
+    Get {
+        /// The set: fashion-mnist, mnist, cifar-10.
+        name: String,
+        /// Folder for its files.
+        #[arg(long)]
+        to: PathBuf,
+    },
+}
+
+pub(super) fn run(args: &Args, bar: &ProgressBar) -> anyhow::Result<()> {
+    let Command::Get { name, to } = &args.command;
+    let set = Public::named(name)?;
+    if std::io::stderr().is_terminal() {
+        let style = ProgressStyle::with_template("{msg} {wide_bar} {bytes}/{total_bytes} {eta}");
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        bar.set_draw_target(ProgressDrawTarget::stderr());
+    }
+    let fetched = fetch(&set, to, &mut |file, done, total| {
+        bar.set_message(file.name.clone());
+        bar.set_length(total.unwrap_or(done));
+        bar.set_position(done);
+    })?;
+    bar.finish_and_clear();
+    for (file, fetched) in set.files.iter().zip(fetched) {
+        let path = to.join(&file.name);
+        match fetched {
+            Fetched::Present => println!("{}: there already", path.display()),
+            Fetched::Downloaded(bytes) => println!("{}: {bytes} bytes", path.display()),
+        }
+    }
+    Ok(())
+}

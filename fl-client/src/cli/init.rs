@@ -1,0 +1,60 @@
+//! `fl-client init`: seeded first weights of a run.
+
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+
+use crate::Error;
+use crate::data::Input;
+use crate::learners::{default_input, initial_weights_for};
+use crate::weights::export;
+
+/// Write the first weights of a model, the same on every machine for the same seed.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Name of the learner: mlp, cnn, lenet, har.
+    #[arg(long)]
+    learner: String,
+    /// Seed of the weights.
+    #[arg(long, default_value_t = 42)]
+    seed: u64,
+    /// Where to write them, as safetensors.
+    #[arg(short, long)]
+    output: PathBuf,
+    /// Shape of an example, channels first, such as 1x28x28; by default what the learner is usually fed.
+    #[arg(long, value_parser = shape)]
+    input: Option<[usize; 3]>,
+    /// Number of classes; by default the learner's usual one.
+    #[arg(long)]
+    classes: Option<usize>,
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<()> {
+    let usual = default_input(&args.learner).map_err(|e| Error::Config(format!("`--learner`: {e}")))?;
+    let input = Input { shape: args.input.unwrap_or(usual.shape), classes: args.classes.unwrap_or(usual.classes) };
+    let made = initial_weights_for(&args.learner, input, args.seed);
+    let (layout, weights) = made.map_err(|e| Error::Config(format!("{e:#}")))?;
+    export(&args.output, &layout, &weights).context("the model was not written")?;
+    println!("{}: {} tensors, {} parameters", args.output.display(), layout.tensors().len(), layout.len());
+    Ok(())
+}
+
+/// Three extents above 0 and below 2^16, joined by `x`.
+fn shape(text: &str) -> Result<[usize; 3], String> {
+    let extents: Option<Vec<usize>> = text.split('x').map(|n| n.parse().ok().filter(|n| (1..65_536).contains(n))).collect();
+    let extents = extents.and_then(|extents| <[usize; 3]>::try_from(extents).ok());
+    extents.ok_or_else(|| "must be three numbers from 1 to 65535, such as 1x28x28".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shapes_are_three_small_numbers() {
+        assert_eq!(shape("1x28x28"), Ok([1, 28, 28]));
+        for bad in ["", "28x28", "1x0x3", "1x2x3x4", "1xax3", "1x2x99999"] {
+            assert!(shape(bad).is_err(), "{bad}");
+        }
+    }
+}

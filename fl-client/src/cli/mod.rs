@@ -1,0 +1,91 @@
+//! The command line. Each command is a file; this one reads the arguments and turns the result into an exit code.
+//!
+//! Exit codes: 0 done, 1 failure, 2 wrong usage or configuration, 3 refused by the server.
+
+mod check;
+mod data;
+mod evaluate;
+mod init;
+mod log;
+mod run;
+mod show;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+use crate::Error;
+
+/// Takes part in federated training: trains where the data is and sends only what matters.
+#[derive(Debug, Parser)]
+#[command(name = "fl-client", version, after_help = EXIT_CODES)]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+    /// How the log on stderr is written. What is logged: RUST_LOG, for example RUST_LOG=debug.
+    #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text)]
+    log_format: LogFormat,
+}
+
+const EXIT_CODES: &str = "Exit codes: 0 done, 1 failure, 2 wrong usage or configuration, 3 refused by the server \
+                          (certificate or permission).";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Run(run::Args),
+    Init(init::Args),
+    Evaluate(evaluate::Args),
+    Check(check::Args),
+    Data(data::Args),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum LogFormat {
+    Text,
+    Json,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Text,
+    Json,
+}
+
+/// Runs the program with `args`, the first of which is its name. Public so that another program can contain this one.
+pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let args = match Args::try_parse_from(args) {
+        Ok(args) => args,
+        Err(error) => {
+            // Help and version are asked for; what is wrong otherwise is on stderr. A closed stream cannot be helped.
+            let _ = error.print();
+            return if error.use_stderr() { ExitCode::from(2) } else { ExitCode::SUCCESS };
+        }
+    };
+    let bar = indicatif::ProgressBar::hidden();
+    log::start(args.log_format, &bar);
+    let done = match args.command {
+        Command::Run(args) => run::run(args, &bar),
+        Command::Init(args) => init::run(&args),
+        Command::Evaluate(args) => evaluate::run(&args),
+        Command::Check(args) => check::run(&args),
+        Command::Data(args) => data::run(&args, &bar),
+    };
+    bar.finish_and_clear();
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            code(&error)
+        }
+    }
+}
+
+fn code(error: &anyhow::Error) -> ExitCode {
+    match error.downcast_ref::<Error>() {
+        Some(Error::Config(_)) => ExitCode::from(2),
+        Some(Error::Refused(_)) => ExitCode::from(3),
+        _ if error.is::<crate::data::Error>() => ExitCode::from(2),
+        _ => ExitCode::FAILURE,
+    }
+}

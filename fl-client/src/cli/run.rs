@@ -1,0 +1,80 @@
+//! `fl-client run`: take part until stopped, or until the run is over.
+
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use indicatif::ProgressBar;
+
+use super::show::Show;
+use crate::client_file::check_address;
+use crate::learners::DeviceChoice;
+use crate::{ClientFile, Error, Outcome};
+
+/// Take part in the runs of a federation.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The client's configuration.
+    config: PathBuf,
+    /// Connect to this host:port instead of the configuration's `server`.
+    #[arg(long)]
+    server: Option<String>,
+    /// Keep the state in this folder instead of the configuration's `state`.
+    #[arg(long)]
+    state: Option<PathBuf>,
+    /// Compute on this device instead of the configuration's `device`: auto, cpu, cuda:0.
+    #[arg(long)]
+    device: Option<DeviceChoice>,
+    /// Return when the run is over, instead of waiting for the next one.
+    #[arg(long)]
+    exit_when_done: bool,
+}
+
+pub(super) fn run(args: Args, bar: &ProgressBar) -> anyhow::Result<()> {
+    let mut file = ClientFile::read(&args.config)?;
+    if let Some(server) = args.server {
+        check_address(&server).map_err(Error::Config)?;
+        file.config.server = server;
+    }
+    file.config.state = args.state.unwrap_or(file.config.state);
+    file.device = args.device.unwrap_or(file.device);
+    file.config.exit_when_done = args.exit_when_done;
+    crate::check_certificates(&file.config)?;
+
+    // The network needs little: one thread. Learners compute on the blocking pool.
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let runtime = builder.worker_threads(1).enable_all().build().context("cannot start the runtime")?;
+    let outcome = runtime.block_on(async {
+        let shutdown = stop_signal().context("cannot listen for signals")?;
+        let show = Show::start(bar.clone());
+        let tasks = file.learners();
+        Ok::<_, anyhow::Error>(crate::run(file.config, tasks, move |event| show.event(event), shutdown).await?)
+    })?;
+    match outcome {
+        Outcome::Done { round } => tracing::info!(round, "the run is over"),
+        Outcome::Stopped => tracing::info!("stopped; the next start goes on from here"),
+    }
+    Ok(())
+}
+
+/// Completes when the process is asked to stop.
+#[cfg(unix)]
+fn stop_signal() -> std::io::Result<impl Future<Output = ()>> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
+}
+
+/// Completes when the process is asked to stop.
+#[cfg(not(unix))]
+fn stop_signal() -> std::io::Result<impl Future<Output = ()>> {
+    Ok(async {
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    })
+}

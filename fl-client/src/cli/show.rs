@@ -1,0 +1,112 @@
+//! Events for a person: lines in the log, and on a terminal a line that moves while something takes long.
+
+use std::io::IsTerminal;
+use std::sync::Arc;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::{Event, Progress, Sent};
+
+/// Nothing moves on the screen for what is faster than this.
+const PATIENCE: Duration = Duration::from_secs(2);
+const TICK: Duration = Duration::from_millis(200);
+
+/// What the client is doing, and how far it is if that is known.
+type Doing = Option<(String, Option<Arc<Progress>>)>;
+
+/// Shows events.
+#[derive(Debug)]
+pub(super) struct Show {
+    doing: watch::Sender<Doing>,
+}
+
+impl Show {
+    /// Starts the moving line, if stderr is a terminal.
+    pub(super) fn start(bar: ProgressBar) -> Self {
+        let (doing, seen) = watch::channel(None);
+        if std::io::stderr().is_terminal() {
+            tokio::spawn(draw(bar, seen));
+        }
+        Self { doing }
+    }
+
+    /// Shows one event.
+    pub(super) fn event(&self, event: Event) {
+        let doing = match event {
+            Event::Connected { client, run, task, rounds } => {
+                tracing::info!(%client, %run, task, rounds, "connected");
+                None
+            }
+            Event::Round { round, selected } => {
+                tracing::info!(round, selected, "round");
+                None
+            }
+            Event::Fetching { version } => Some((format!("fetching model {version}"), None)),
+            Event::Training { round, progress } => Some((format!("round {round}: training"), Some(progress))),
+            Event::Encoding { round } => Some((format!("round {round}: compressing"), None)),
+            Event::Sending { round, bytes } => Some((format!("round {round}: sending {bytes} bytes"), None)),
+            Event::Sent { round, bytes, verdict } => {
+                match verdict {
+                    Sent::Accepted => tracing::info!(round, bytes, "update accepted"),
+                    Sent::Refused { message } => {
+                        tracing::warn!(round, message, "update refused; its content goes into a later one");
+                    }
+                }
+                None
+            }
+            Event::Evaluated { version, evaluation } => {
+                let accuracy = evaluation.correct as f64 / evaluation.examples as f64;
+                tracing::info!(version, accuracy, loss = evaluation.loss, examples = evaluation.examples, "evaluated");
+                None
+            }
+            Event::LeftRound { round, why } => {
+                tracing::warn!(round, why, "not taking part in this round");
+                None
+            }
+            Event::Failed { message } => {
+                tracing::warn!(message, "the run gave up; waiting for the server to try again");
+                None
+            }
+            Event::Disconnected { why, retry_in } => {
+                tracing::warn!(why, retry_in_ms = retry_in.as_millis() as u64, "not connected");
+                Some(("waiting for the server".to_owned(), None))
+            }
+            Event::Done { .. } => None,
+        };
+        self.doing.send_replace(doing);
+    }
+}
+
+async fn draw(bar: ProgressBar, mut doing: watch::Receiver<Doing>) {
+    let style = ProgressStyle::with_template("{spinner} {msg} {wide_bar} {percent}%");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    let mut since = Instant::now();
+    let mut tick = tokio::time::interval(TICK);
+    loop {
+        tokio::select! {
+            changed = doing.changed() => {
+                if changed.is_err() {
+                    break;
+                }
+                since = Instant::now();
+                bar.set_draw_target(ProgressDrawTarget::hidden());
+            }
+            _ = tick.tick() => {
+                let Some((what, progress)) = doing.borrow().clone() else { continue };
+                if since.elapsed() < PATIENCE {
+                    continue;
+                }
+                let (done, total) = progress.map_or((0, 0), |progress| progress.read());
+                bar.set_draw_target(ProgressDrawTarget::stderr());
+                bar.set_length(total.max(1));
+                bar.set_position(done);
+                bar.set_message(what);
+                bar.tick();
+            }
+        }
+    }
+    bar.finish_and_clear();
+}

@@ -1,0 +1,59 @@
+//! What the store cannot do, and what to do about it.
+
+use std::path::PathBuf;
+
+use fl_proto::RunName;
+
+use super::{MAJOR, MINOR};
+use crate::disk::DiskError;
+use crate::record::RecordError;
+
+/// The store cannot do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Another process has it open.
+    #[error("{} is open in another process; while the server runs, ask it over its admin socket", .0.display())]
+    Busy(PathBuf),
+    /// A newer program wrote it.
+    #[error("{} has format {theirs}; this program reads {MAJOR}.{MINOR}: update it", path.display())]
+    Newer {
+        /// The folder.
+        path: PathBuf,
+        /// The format found, `major.minor`.
+        theirs: String,
+    },
+    /// The disk's.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// The database's.
+    #[error("the store at {}: {why}", path.display())]
+    Broken {
+        /// The folder.
+        path: PathBuf,
+        /// What it said.
+        why: String,
+    },
+    /// A value is not what was written.
+    #[error("{table} {number} of run {run}: {why}")]
+    Value {
+        /// `record`, `ledger row` or `entry`.
+        table: &'static str,
+        /// Its number, from 0, or its name.
+        number: String,
+        /// The run.
+        run: RunName,
+        /// What is wrong, and at which byte.
+        why: RecordError,
+    },
+    /// A record is missing between others.
+    #[error("record {number} of run {run} is missing")]
+    Gap {
+        /// The number that should come next.
+        number: u64,
+        /// The run.
+        run: RunName,
+    },
+    /// An earlier write failed: what is durable is unknown until the store is opened again.
+    #[error("the store at {} stopped after a failed write; start the server again", .0.display())]
+    Stopped(PathBuf),
+}

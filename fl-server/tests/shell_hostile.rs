@@ -1,0 +1,286 @@
+//! What comes from strangers, liars and broken links: refused with a reason, never fatal, never counted.
+
+mod shell_support;
+
+use fl_compress::{Digest, Encoder, FrameHeader, FrameKind, Layout, Spec};
+use fl_proto::{Authority, Phase, Refusal, UpdateReply, wire};
+use shell_support::*;
+use time::{Duration, OffsetDateTime};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tonic::Code;
+
+/// A federation in round 1, whose first client is about to send.
+async fn in_round_one(fed: &Fed) -> (Server, Vec<Hand>, Vec<tonic::Streaming<wire::RoundState>>) {
+    let server = fed.start(&Run::default()).await;
+    let mut hands = fed.clients(&server).await;
+    let mut watches = Vec::new();
+    for hand in &mut hands {
+        watches.push(hand.watch().await);
+    }
+    for watch in &mut watches {
+        Hand::until(watch, |state| state.phase == Phase::Training).await;
+    }
+    (server, hands, watches)
+}
+
+fn why(reply: UpdateReply) -> Refusal {
+    match reply {
+        UpdateReply::Refused { why, message } => {
+            assert!(!message.is_empty());
+            why
+        }
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn strangers_do_not_get_in() {
+    let fed = Fed::new();
+    let server = fed.start(&Run::default()).await;
+    let now = OffsetDateTime::now_utc();
+    let name = "anna".parse().unwrap();
+
+    let (other, _) = Authority::create("other", now, Duration::days(10)).unwrap();
+    let foreign = other.issue_client(&name, now, Duration::days(1)).unwrap();
+    let expired = fed.authority.issue_client(&name, now - Duration::days(30), Duration::days(1)).unwrap();
+    let (_, root) = Authority::create("other", now, Duration::days(10)).unwrap();
+    for (own, authority) in [
+        (&foreign, &fed.root.certificate),
+        (&expired, &fed.root.certificate),
+        // The server's own certificate is no client's.
+        (&fed.server, &fed.root.certificate),
+        // A client that trusts another authority does not speak to this server.
+        (&fed.issue("anna"), &root.certificate),
+    ] {
+        let refused = match Hand::dial(&server, authority, own).await {
+            Err(_) => true,
+            Ok(mut hand) => hand.join(None).await.is_err(),
+        };
+        assert!(refused);
+    }
+    // No certificate at all.
+    let tls = tonic::transport::ClientTlsConfig::new()
+        .ca_certificate(tonic::transport::Certificate::from_pem(&fed.root.certificate))
+        .domain_name("fl-server");
+    let endpoint = tonic::transport::Endpoint::from_shared(format!("https://{}", server.address)).unwrap();
+    let refused = match endpoint.tls_config(tls).unwrap().connect().await {
+        Err(_) => true,
+        Ok(channel) => {
+            let mut calls = wire::federation_client::FederationClient::new(channel);
+            calls.join(wire::JoinRequest::default()).await.is_err()
+        }
+    };
+    assert!(refused);
+
+    // Those who may are served all the same.
+    fed.client("anna", &server).await;
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_revoked_client_is_denied_at_once() {
+    let fed = Fed::new();
+    let server = fed.start(&Run::default()).await;
+    let mut anna = fed.client("anna", &server).await;
+    std::fs::write(fed.dir.path().join("revoked"), "anna\n").unwrap();
+    assert_eq!(anna.join(None).await.unwrap_err().code(), Code::PermissionDenied);
+    let header = anna.header(1, b"frame");
+    assert_eq!(anna.submit(&header, b"frame").await.unwrap_err().code(), Code::PermissionDenied);
+    fed.client("berta", &server).await;
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn random_bytes_on_the_port_disturb_nobody_and_are_booked() {
+    let fed = Fed::new();
+    let server = fed.start(&Run::default()).await;
+    let mut state = 1u32;
+    for len in [1, 100, 5_000] {
+        let mut io = tokio::net::TcpStream::connect(&server.address).await.unwrap();
+        let bytes: Vec<u8> = (0..len).map(|_| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 24) as u8
+        }).collect();
+        let _ = io.write_all(&bytes).await;
+        let _ = io.shutdown().await;
+        let mut rest = Vec::new();
+        let _ = io.read_to_end(&mut rest).await;
+    }
+    let mut hands = fed.clients(&server).await;
+    all_take_part(&mut hands).await;
+    drop(hands);
+    assert_eq!(server.end().await.version, 2);
+}
+
+#[tokio::test]
+async fn an_oversized_message_or_frame_is_refused_before_it_is_read() {
+    let fed = Fed::new();
+    let (server, mut hands, _watches) = in_round_one(&fed).await;
+    let anna = &mut hands[0];
+    let huge = wire::JoinRequest { protocol_major: 1, tasks: vec!["x".repeat(600_000)], ..Default::default() };
+    assert_eq!(anna.calls.join(huge).await.unwrap_err().code(), Code::OutOfRange);
+
+    let mut header = anna.header(1, b"frame");
+    header.len = u64::MAX / 2;
+    assert_eq!(why(anna.submit(&header, b"frame").await.unwrap()), Refusal::TooLarge);
+    assert_eq!(why(anna.offer(&header).await), Refusal::TooLarge);
+
+    let frame = anna.encode(1);
+    let header = anna.header(1, &frame);
+    let longer = [&frame[..], b"more"].concat();
+    assert_eq!(anna.submit(&header, &longer).await.unwrap_err().code(), Code::InvalidArgument);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn broken_frames_are_refused_and_the_good_one_still_counts() {
+    let fed = Fed::with_layout(Layout::new([("w", vec![5])]).unwrap());
+    let (server, mut hands, _watches) = in_round_one(&fed).await;
+    let anna = &mut hands[0];
+    let frame = anna.encode(1);
+
+    for len in 1..frame.len() {
+        let header = anna.header(1, &frame[..len]);
+        assert_eq!(why(anna.submit(&header, &frame[..len]).await.unwrap()), Refusal::Invalid, "cut at {len}");
+    }
+    for bit in 0..8 * frame.len() {
+        let mut broken = frame.clone();
+        broken[bit / 8] ^= 1 << (bit % 8);
+        let header = anna.header(1, &broken);
+        assert_eq!(why(anna.submit(&header, &broken).await.unwrap()), Refusal::Invalid, "bit {bit}");
+    }
+    // A digest that is not the frame's.
+    let header = anna.header(1, b"something else");
+    let lying = fl_proto::UpdateHeader { len: frame.len() as u64, ..header };
+    assert_eq!(why(anna.submit(&lying, &frame).await.unwrap()), Refusal::Invalid);
+    // Another layout, and another round inside.
+    for (shape, round) in [(vec![6], 1), (vec![5], 2)] {
+        let layout = Layout::new([("w", shape)]).unwrap();
+        let mut delta = vec![0.5; layout.len()];
+        let mut encoder = Encoder::new(layout.into(), &Spec::exact()).unwrap();
+        let header = FrameHeader { kind: FrameKind::Update, round, seed: 0 };
+        let other = encoder.encode(&mut delta, header).unwrap().frame;
+        let header = anna.header(1, &other);
+        assert_eq!(why(anna.submit(&header, &other).await.unwrap()), Refusal::Invalid);
+    }
+    // A snapshot is no update.
+    let layout = Layout::new([("w", vec![5])]).unwrap();
+    let snapshot = fl_compress::snapshot(&layout, &[0.5; 5], 1).unwrap();
+    let header = anna.header(1, &snapshot);
+    assert_eq!(why(anna.submit(&header, &snapshot).await.unwrap()), Refusal::Invalid);
+    // NaN and infinity inside, with a checksum that is right.
+    for bad in [f32::NAN, f32::INFINITY] {
+        let marked = with_value(&frame, &anna.model_delta(1), bad);
+        let header = anna.header(1, &marked);
+        assert_eq!(why(anna.submit(&header, &marked).await.unwrap()), Refusal::Invalid, "{bad}");
+    }
+
+    let header = anna.header(1, &frame);
+    assert_eq!(anna.submit(&header, &frame).await.unwrap(), UpdateReply::Accepted);
+    assert_eq!(anna.submit(&header, &frame).await.unwrap(), UpdateReply::Accepted, "sent twice");
+    let other = anna.encode_salted(1, 99);
+    let header = anna.header(1, &other);
+    assert_eq!(why(anna.submit(&header, &other).await.unwrap()), Refusal::AlreadyAccepted);
+    let header = anna.header(7, &other);
+    assert_eq!(why(anna.submit(&header, &other).await.unwrap()), Refusal::NotThisRound);
+    let outcome = server.stop().await;
+    assert_eq!(outcome.version, 0);
+}
+
+/// Puts `bad` where the first value of an exact frame stands, and mends the checksum.
+fn with_value(frame: &[u8], delta: &[f32], bad: f32) -> Vec<u8> {
+    let first = delta[0].to_le_bytes();
+    let at = frame.windows(4).position(|bytes| bytes == first).unwrap();
+    let mut out = frame.to_vec();
+    out[at..at + 4].copy_from_slice(&bad.to_le_bytes());
+    let body = out.len() - 4;
+    let crc = crc32c::crc32c(&out[..body]);
+    out[body..].copy_from_slice(&crc.to_le_bytes());
+    out
+}
+
+#[tokio::test]
+async fn a_client_outside_the_cohort_is_not_counted() {
+    let fed = Fed::new();
+    let (server, _hands, _watches) = in_round_one(&fed).await;
+    let mut dora = fed.client("dora", &server).await;
+    assert_eq!(why(dora.send(1).await), Refusal::NotSelected);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn an_upload_that_breaks_off_is_resumed_where_it_ended() {
+    // Large enough for several chunks.
+    let fed = Fed::with_layout(Layout::new([("w", vec![300, 600])]).unwrap());
+    let (server, mut hands, _watches) = in_round_one(&fed).await;
+    let anna = &mut hands[0];
+    let frame = anna.encode(1);
+    let header = anna.header(1, &frame);
+    assert!(frame.len() > 2 * fl_proto::CHUNK);
+    assert_eq!(anna.offer(&header).await, UpdateReply::Wanted { offset: 0 });
+    let half = vec![header_chunk(&header), data_chunk(&frame[..fl_proto::CHUNK])];
+    let offset = fl_proto::CHUNK as u64;
+    assert_eq!(anna.submit_parts(half).await.unwrap(), UpdateReply::Wanted { offset });
+    assert_eq!(anna.offer(&header).await, UpdateReply::Wanted { offset });
+    // A wrong offset is put right.
+    assert_eq!(anna.submit(&header, &frame).await.unwrap(), UpdateReply::Wanted { offset });
+    // Resumed over another connection, after a restart of the server.
+    server.stop().await;
+    let server = fed.start(&Run::default()).await;
+    let mut anna = fed.client("anna", &server).await;
+    let joined = anna.join(Some(header.id.clone())).await.unwrap();
+    assert_eq!(joined.pending, Some(UpdateReply::Wanted { offset }));
+    let rest = fl_proto::UpdateHeader { offset, ..header.clone() };
+    assert_eq!(anna.submit(&rest, &frame[fl_proto::CHUNK..]).await.unwrap(), UpdateReply::Accepted);
+    assert_eq!(anna.offer(&header).await, UpdateReply::Accepted);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_connection_that_dies_while_sending_keeps_what_arrived() {
+    let fed = Fed::with_layout(Layout::new([("w", vec![300, 600])]).unwrap());
+    let (mut server, mut hands, _watches) = in_round_one(&fed).await;
+    let mut anna = hands.remove(0);
+    let frame = anna.encode(1);
+    let header = anna.header(1, &frame);
+    let (parts, stream) = tokio::sync::mpsc::channel(4);
+    parts.send(header_chunk(&header)).await.unwrap();
+    parts.send(data_chunk(&frame[..1000])).await.unwrap();
+    let call = tokio::spawn(async move { anna.calls.submit(tokio_stream::wrappers::ReceiverStream::new(stream)).await.is_ok() });
+    while let Some(event) = server.events.recv().await {
+        if matches!(event, fl_server::Event::UpdateReceiving { bytes: 1000, .. }) {
+            break;
+        }
+    }
+    call.abort();
+    let _ = call.await;
+    drop(parts);
+    let mut anna = fed.client("anna", &server).await;
+    assert_eq!(anna.offer(&header).await, UpdateReply::Wanted { offset: 1000 });
+    let rest = fl_proto::UpdateHeader { offset: 1000, ..header };
+    assert_eq!(anna.submit(&rest, &frame[1000..]).await.unwrap(), UpdateReply::Accepted);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn messages_that_break_a_rule_name_the_field() {
+    let fed = Fed::new();
+    let (server, mut hands, _watches) = in_round_one(&fed).await;
+    let anna = &mut hands[0];
+    let status = anna.calls.join(wire::JoinRequest { protocol_major: 9, ..Default::default() }).await.unwrap_err();
+    assert_eq!(status.code(), Code::InvalidArgument);
+    assert!(status.message().contains("protocol_major"));
+    let status = anna.calls.join(wire::JoinRequest { protocol_major: 1, ..Default::default() }).await.unwrap_err();
+    assert_eq!(status.code(), Code::FailedPrecondition);
+    assert!(status.message().contains("`toy`"));
+    let status = anna.calls.watch(wire::WatchRequest { run: "other".into() }).await.unwrap_err();
+    assert_eq!(status.code(), Code::FailedPrecondition);
+    let status = anna.submit_parts(vec![data_chunk(b"no header")]).await.unwrap_err();
+    assert!(status.message().contains("header"));
+    let status = anna.submit_parts(vec![]).await.unwrap_err();
+    assert_eq!(status.code(), Code::InvalidArgument);
+    let report = wire::EvaluationReport { run: "test".into(), examples: 1, correct: 2, ..Default::default() };
+    assert!(anna.calls.evaluate(report).await.unwrap_err().message().contains("correct"));
+    assert_eq!(Digest::of(b"").0.len(), 32);
+    server.stop().await;
+}
