@@ -27,7 +27,11 @@ struct Regression {
 impl Regression {
     fn new(device: u64) -> Result<Self, fl_compress::Error> {
         let layout = Arc::new(Layout::new([("linear.bias", vec![1]), ("linear.weight", vec![1, 3])])?);
-        Ok(Self { layout, weights: [0.0; 4], examples: (0..200).map(|i| reading(device, i)).collect() })
+        Ok(Self {
+            layout,
+            weights: [0.0; 4],
+            examples: (0..200).map(|i| reading(device, i)).collect(),
+        })
     }
 
     fn error(&self, (x, y): &([f32; 3], f32)) -> f32 {
@@ -61,11 +65,17 @@ impl Learner for Regression {
                 let example = self.examples[at];
                 let error = self.error(&example);
                 self.weights[0] -= rate * error;
-                self.weights[1..].iter_mut().zip(example.0).for_each(|(w, x)| *w -= rate * error * x);
+                self.weights[1..]
+                    .iter_mut()
+                    .zip(example.0)
+                    .for_each(|(w, x)| *w -= rate * error * x);
                 loss += f64::from(error * error);
             }
         }
-        Ok(Fit { examples: self.examples.len() as u64, loss: loss / self.examples.len() as f64 })
+        Ok(Fit {
+            examples: self.examples.len() as u64,
+            loss: loss / self.examples.len() as f64,
+        })
     }
 
     fn weights(&self, out: &mut [f32]) -> anyhow::Result<()> {
@@ -77,7 +87,11 @@ impl Learner for Regression {
         let errors: Vec<f32> = self.examples.iter().map(|example| self.error(example)).collect();
         let loss = errors.iter().map(|e| f64::from(e * e)).sum::<f64>() / errors.len() as f64;
         let correct = errors.iter().filter(|e| e.abs() < 0.1).count() as u64;
-        Ok(Some(Evaluation { examples: errors.len() as u64, loss, correct }))
+        Ok(Some(Evaluation {
+            examples: errors.len() as u64,
+            loss,
+            correct,
+        }))
     }
 }
 
@@ -96,8 +110,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let (Some(server), Some(folder)) = (args.next(), args.next().map(PathBuf::from)) else {
         return Err("usage: own_learner HOST:PORT FOLDER".into());
     };
-    let read = |name: &str| fs::read_to_string(folder.join(name)).map_err(|e| format!("{name} in {}: {e}", folder.display()));
-    let own = Issued { certificate: read("client.pem")?, key: read("client.key")? };
+    let read =
+        |name: &str| fs::read_to_string(folder.join(name)).map_err(|e| format!("{name} in {}: {e}", folder.display()));
+    let own = Issued {
+        certificate: read("client.pem")?,
+        key: read("client.key")?,
+    };
     let config = ClientConfig::new(server, read("authority.pem")?, own, folder.join("state"));
     let tasks = Tasks::new().with("thermometer", Box::new(Regression::new(3)?));
     let stop = async {

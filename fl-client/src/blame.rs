@@ -20,21 +20,24 @@ pub(crate) fn transport(error: &(dyn StdError + 'static), config: &ClientConfig)
         Some(ErrorKind::ConnectionRefused) => Error::Unreachable(format!(
             "nothing listens at {server}: is the server running, and is `server` its address and port?"
         )),
-        Some(ErrorKind::TimedOut) => {
-            Error::Unreachable(format!("{server} does not answer: is a firewall in between, or the address wrong?"))
-        }
+        Some(ErrorKind::TimedOut) => Error::Unreachable(format!(
+            "{server} does not answer: is a firewall in between, or the address wrong?"
+        )),
         Some(ErrorKind::NetworkUnreachable | ErrorKind::HostUnreachable) => {
             Error::Unreachable(format!("there is no route to {server}: is this device on the network?"))
         }
-        Some(ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted | ErrorKind::BrokenPipe | ErrorKind::UnexpectedEof) => {
-            hung_up(config)
-        }
+        Some(
+            ErrorKind::ConnectionReset
+            | ErrorKind::ConnectionAborted
+            | ErrorKind::BrokenPipe
+            | ErrorKind::UnexpectedEof,
+        ) => hung_up(config),
         _ if last.contains("lookup") || last.contains("resolve") => Error::Unreachable(format!(
             "the name in {server} cannot be resolved ({last}): is it spelt right, and is this device on the network?"
         )),
-        _ if last.contains("deadline") || last.contains("timed out") || last.contains("elapsed") => {
-            Error::Unreachable(format!("{server} does not answer in time: is it overloaded, or another kind of service?"))
-        }
+        _ if last.contains("deadline") || last.contains("timed out") || last.contains("elapsed") => Error::Unreachable(
+            format!("{server} does not answer in time: is it overloaded, or another kind of service?"),
+        ),
         _ => Error::Unreachable(format!("cannot connect to {server}: {last}")),
     }
 }
@@ -47,16 +50,17 @@ pub(crate) fn status(status: &Status, config: &ClientConfig) -> Error {
         return of_tls(tls, config);
     }
     match status.code() {
-        Code::Unauthenticated => {
-            Error::Refused(format!("the server does not accept this client's certificate: {text}; ask for a new one"))
-        }
-        Code::PermissionDenied => {
-            Error::Refused(format!("the server does not admit this client: {text}; ask whoever runs the server"))
-        }
+        Code::Unauthenticated => Error::Refused(format!(
+            "the server does not accept this client's certificate: {text}; ask for a new one"
+        )),
+        Code::PermissionDenied => Error::Refused(format!(
+            "the server does not admit this client: {text}; ask whoever runs the server"
+        )),
         Code::InvalidArgument => Error::Protocol(format!("the server refuses what this client says: {text}")),
-        Code::Unimplemented => {
-            Error::Protocol(format!("{} is not a server of this protocol, or an older one: {text}", config.server))
-        }
+        Code::Unimplemented => Error::Protocol(format!(
+            "{} is not a server of this protocol, or an older one: {text}",
+            config.server
+        )),
         Code::OutOfRange => Error::Protocol(format!("a message is larger than the protocol allows: {text}")),
         Code::FailedPrecondition => Error::NotNow(text.to_owned()),
         Code::Unavailable if found.is_none() => Error::Broken(format!("the server is stopping or busy: {text}")),
@@ -122,10 +126,14 @@ fn of_tls(error: &rustls::Error, config: &ClientConfig) -> Error {
             Alert::CertificateUnknown | Alert::UnsupportedCertificate | Alert::AccessDenied => {
                 format!("the server does not accept this client's certificate ({alert:?}); {renew}")
             }
-            other => return Error::Unreachable(format!("the server at {server} broke off the TLS handshake: {other:?}")),
+            other => {
+                return Error::Unreachable(format!("the server at {server} broke off the TLS handshake: {other:?}"));
+            }
         },
         rustls::Error::InvalidMessage(_) => {
-            return Error::Unreachable(format!("what answers at {server} does not speak TLS: is the port right?"));
+            return Error::Unreachable(format!(
+                "what answers at {server} does not speak TLS: is the port right?"
+            ));
         }
         other => return Error::Unreachable(format!("TLS with {server} failed: {other}")),
     };
@@ -141,7 +149,11 @@ struct Found {
 
 impl Found {
     fn along(error: &(dyn StdError + 'static)) -> Self {
-        let mut found = Self { tls: None, io: None, last: error.to_string() };
+        let mut found = Self {
+            tls: None,
+            io: None,
+            last: error.to_string(),
+        };
         let mut next = Some(error);
         while let Some(error) = next {
             found.last = error.to_string();

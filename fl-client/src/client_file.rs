@@ -8,6 +8,7 @@ use std::time::Duration;
 use fl_proto::{Issued, MAX_TASKS};
 use serde::Deserialize;
 
+use crate::config::check_address;
 use crate::data::DataSource;
 use crate::learners::{self, DeviceChoice};
 use crate::{ClientConfig, Error, Tasks};
@@ -77,10 +78,23 @@ impl ClientFile {
     pub fn read(path: &Path) -> Result<Self, Error> {
         let base = path.parent().unwrap_or(Path::new(""));
         let raw = parse(&text(path)?).map_err(|why| Error::Config(format!("{}: {why}", path.display())))?;
-        let Raw { server, authority, certificate, key, state, device, sync, keep_model_every, give_up_after_s, mut tasks } =
-            raw;
+        let Raw {
+            server,
+            authority,
+            certificate,
+            key,
+            state,
+            device,
+            sync,
+            keep_model_every,
+            give_up_after_s,
+            mut tasks,
+        } = raw;
         tasks.values_mut().for_each(|task| task.data.relative_to(base));
-        let own = Issued { certificate: text(&base.join(certificate))?, key: text(&base.join(key))? };
+        let own = Issued {
+            certificate: text(&base.join(certificate))?,
+            key: text(&base.join(key))?,
+        };
         let mut config = ClientConfig::new(server, text(&base.join(authority))?, own, base.join(state));
         config.sync = sync;
         config.keep_model_every = keep_model_every;
@@ -93,31 +107,32 @@ impl ClientFile {
     pub fn learners(&self) -> Tasks {
         self.tasks.iter().fold(Tasks::new(), |tasks, (name, entry)| {
             let (entry, device) = (entry.clone(), self.device);
-            tasks.with_lazy(name, move || learners::build(&entry.learner, device, entry.data.load()?))
+            tasks.with_lazy(name, move || {
+                learners::build(&entry.learner, device, entry.data.load()?)
+            })
         })
     }
-}
-
-/// `host:port`, as `server` must be.
-///
-/// # Errors
-/// What is wrong, as the end of a sentence.
-pub(crate) fn check_address(server: &str) -> Result<(), String> {
-    let good = server.rsplit_once(':').is_some_and(|(host, port)| {
-        !host.is_empty() && !host.contains(['/', ' ']) && port.parse::<u16>().is_ok_and(|port| port > 0)
-    });
-    if good { Ok(()) } else { Err(format!("`server`: `{server}` is not host:port, such as 192.168.1.5:7070")) }
 }
 
 fn parse(text: &str) -> Result<Raw, String> {
     let raw: Raw = toml::from_str(text).map_err(|e| e.to_string())?;
     check_address(&raw.server)?;
     if raw.tasks.len() > MAX_TASKS {
-        return Err(format!("`tasks`: {} are more than the {MAX_TASKS} that a client may have", raw.tasks.len()));
+        return Err(format!(
+            "`tasks`: {} are more than the {MAX_TASKS} that a client may have",
+            raw.tasks.len()
+        ));
     }
-    if let Some((name, entry)) = raw.tasks.iter().find(|(_, entry)| !learners::NAMES.contains(&entry.learner.as_str())) {
+    if let Some((name, entry)) = raw
+        .tasks
+        .iter()
+        .find(|(_, entry)| !learners::NAMES.contains(&entry.learner.as_str()))
+    {
         let known = learners::NAMES.join(", ");
-        return Err(format!("`tasks.{name}.learner`: there is no `{}`; there are {known}", entry.learner));
+        return Err(format!(
+            "`tasks.{name}.learner`: there is no `{}`; there are {known}",
+            entry.learner
+        ));
     }
     if raw.give_up_after_s.is_some_and(|s| !(s > 0.0 && s < 1e9)) {
         return Err("`give_up_after_s` must be above 0 and below 1e9".to_owned());
@@ -127,9 +142,13 @@ fn parse(text: &str) -> Result<Raw, String> {
 
 fn text(path: &Path) -> Result<String, Error> {
     let failed = |why: String| Error::Config(format!("{}: {why}", path.display()));
-    let len = fs::metadata(path).map_err(|e| failed(format!("cannot read: {e}")))?.len();
+    let len = fs::metadata(path)
+        .map_err(|e| failed(format!("cannot read: {e}")))?
+        .len();
     if len > MAX_FILE {
-        return Err(failed(format!("{len} bytes are more than the {MAX_FILE} that such a file can have")));
+        return Err(failed(format!(
+            "{len} bytes are more than the {MAX_FILE} that such a file can have"
+        )));
     }
     fs::read_to_string(path).map_err(|e| failed(format!("cannot read: {e}")))
 }
@@ -143,7 +162,10 @@ mod tests {
         let text = include_str!("../../configs/client.toml");
         let (example, default) = (parse(text).unwrap(), Raw::default());
         assert_eq!(example.server, default.server);
-        assert_eq!([&example.authority, &example.certificate], [&default.authority, &default.certificate]);
+        assert_eq!(
+            [&example.authority, &example.certificate],
+            [&default.authority, &default.certificate]
+        );
         assert_eq!([&example.key, &example.state], [&default.key, &default.state]);
         assert_eq!((&example.device, example.sync), (&default.device, default.sync));
         assert_eq!((example.keep_model_every, example.give_up_after_s), (10, None));
@@ -151,7 +173,9 @@ mod tests {
         // Every key that is commented out is a key that there is.
         let is_key = |key: &str| !key.is_empty() && key.chars().all(|c| c.is_ascii_lowercase() || c == '_');
         let commented = text.lines().filter_map(|line| line.strip_prefix("# "));
-        let keys: Vec<_> = commented.filter(|line| line.split_once(" = ").is_some_and(|(key, _)| is_key(key))).collect();
+        let keys: Vec<_> = commented
+            .filter(|line| line.split_once(" = ").is_some_and(|(key, _)| is_key(key)))
+            .collect();
         assert_eq!(keys.len(), 9);
         for line in keys {
             assert!(parse(line).is_ok(), "{line}: {:?}", parse(line).err());
@@ -167,8 +191,14 @@ mod tests {
             ("device = 'gpu'", "device"),
             ("give_up_after_s = 0", "give_up_after_s"),
             ("[tasks.a]\nlearner = 'mlpp'\ndata = { builtin = {} }", "mlpp"),
-            ("[tasks.a]\nlearner = 'mlp'\ndata = { builtin = { trian = 3 } }", "trian"),
-            ("[tasks.a]\nlearner = 'mlp'\ndata = { builtin = { train = 0 } }", "train"),
+            (
+                "[tasks.a]\nlearner = 'mlp'\ndata = { builtin = { trian = 3 } }",
+                "trian",
+            ),
+            (
+                "[tasks.a]\nlearner = 'mlp'\ndata = { builtin = { train = 0 } }",
+                "train",
+            ),
         ] {
             let error = parse(text).unwrap_err();
             assert!(error.contains(named), "{text}: {error}");

@@ -37,7 +37,12 @@ pub struct ClientConfig {
 
 impl ClientConfig {
     /// The defaults, with the facts that have none.
-    pub fn new(server: impl Into<String>, authority: impl Into<String>, own: Issued, state: impl Into<PathBuf>) -> Self {
+    pub fn new(
+        server: impl Into<String>,
+        authority: impl Into<String>,
+        own: Issued,
+        state: impl Into<PathBuf>,
+    ) -> Self {
         Self {
             server: server.into(),
             authority: authority.into(),
@@ -54,6 +59,23 @@ impl ClientConfig {
     }
 }
 
+/// `host:port`, as `server` must be.
+///
+/// # Errors
+/// What is wrong, as the end of a sentence.
+pub(crate) fn check_address(server: &str) -> Result<(), String> {
+    let good = server.rsplit_once(':').is_some_and(|(host, port)| {
+        !host.is_empty() && !host.contains(['/', ' ']) && port.parse::<u16>().is_ok_and(|port| port > 0)
+    });
+    if good {
+        Ok(())
+    } else {
+        Err(format!(
+            "`server`: `{server}` is not host:port, such as 192.168.1.5:7070"
+        ))
+    }
+}
+
 /// Waiting times between attempts to connect: doubled each time from `first` to `max`, each cut by up to a half so that
 /// clients that lost the same server do not come back together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,14 +88,20 @@ pub struct Backoff {
 
 impl Default for Backoff {
     fn default() -> Self {
-        Self { first: Duration::from_millis(250), max: Duration::from_secs(30) }
+        Self {
+            first: Duration::from_millis(250),
+            max: Duration::from_secs(30),
+        }
     }
 }
 
 impl Backoff {
     /// Wait before attempt `attempt` (from 0) of the client `who`. The same arguments give the same wait.
     pub(crate) fn wait(&self, who: &str, attempt: u32) -> Duration {
-        let full = self.first.saturating_mul(1u32.checked_shl(attempt.min(31)).unwrap_or(u32::MAX)).min(self.max);
+        let full = self
+            .first
+            .saturating_mul(1u32.checked_shl(attempt.min(31)).unwrap_or(u32::MAX))
+            .min(self.max);
         let draw = fl_compress::Digest::of(format!("wait {who} {attempt}").as_bytes()).short();
         full.mul_f64(0.5 + 0.5 * (draw >> 11) as f64 / (1u64 << 53) as f64)
     }
@@ -85,9 +113,14 @@ mod tests {
 
     #[test]
     fn waits_grow_to_the_longest_and_differ_between_clients() {
-        let backoff = Backoff { first: Duration::from_millis(100), max: Duration::from_secs(2) };
+        let backoff = Backoff {
+            first: Duration::from_millis(100),
+            max: Duration::from_secs(2),
+        };
         for attempt in 0..40 {
-            let full = Duration::from_millis(100).saturating_mul(1 << attempt.min(20)).min(backoff.max);
+            let full = Duration::from_millis(100)
+                .saturating_mul(1 << attempt.min(20))
+                .min(backoff.max);
             let wait = backoff.wait("a", attempt);
             assert!(wait >= full / 2 && wait <= full, "{attempt}: {wait:?}");
             assert_eq!(wait, backoff.wait("a", attempt));

@@ -49,7 +49,10 @@ impl Error {
     }
 
     pub(crate) fn state(path: &Path, why: impl Into<String>) -> Self {
-        Self::State { path: path.to_owned(), why: why.into() }
+        Self::State {
+            path: path.to_owned(),
+            why: why.into(),
+        }
     }
 
     pub(crate) fn io(path: &Path, doing: &str, error: &std::io::Error) -> Self {

@@ -20,9 +20,15 @@ pub fn check_certificates(config: &ClientConfig) -> Result<OffsetDateTime, Error
 pub(crate) fn own_fault(config: &ClientConfig) -> Option<String> {
     let ends = expiry(&config.own.certificate).ok()?;
     if ends < OffsetDateTime::now_utc() {
-        return Some(format!("this client's certificate ended on {}; ask for a new one", ends.date()));
+        return Some(format!(
+            "this client's certificate ended on {}; ask for a new one",
+            ends.date()
+        ));
     }
-    let (issuer, authority) = (name_of(&config.own.certificate, false)?, name_of(&config.authority, true)?);
+    let (issuer, authority) = (
+        name_of(&config.own.certificate, false)?,
+        name_of(&config.authority, true)?,
+    );
     (issuer != authority)
         .then(|| format!("this client's certificate is of `{issuer}`, not of `{authority}`; check `certificate`"))
 }
@@ -30,5 +36,9 @@ pub(crate) fn own_fault(config: &ClientConfig) -> Option<String> {
 fn name_of(pem: &str, subject: bool) -> Option<String> {
     let (_, pem) = parse_x509_pem(pem.as_bytes()).ok()?;
     let certificate = pem.parse_x509().ok()?;
-    Some(if subject { certificate.subject().to_string() } else { certificate.issuer().to_string() })
+    Some(if subject {
+        certificate.subject().to_string()
+    } else {
+        certificate.issuer().to_string()
+    })
 }

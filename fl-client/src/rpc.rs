@@ -1,5 +1,6 @@
 //! The calls of the protocol, in domain types and this crate's errors.
 
+use std::error::Error as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,9 +11,10 @@ use fl_proto::{
     Dial, EvaluationReport, FetchRequest, JoinRequest, Joined, MAX_MESSAGE, RunName, UpdateHeader, UpdateReply, chunks,
     client_tls, wire,
 };
-use tonic::transport::Channel;
+use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Streaming};
 
+use crate::config::check_address;
 use crate::{ClientConfig, Error, blame};
 
 /// Longest wait for the answer to a call that moves no frame.
@@ -32,12 +34,26 @@ impl Rpc {
     /// `Config`, `Refused` or `Unreachable`, with what to do.
     pub(crate) async fn connect(config: &Arc<ClientConfig>) -> Result<Self, Error> {
         let tls = client_tls(&config.authority, &config.own);
-        let dial = Dial { address: config.server.clone(), tls, meter: Arc::clone(&config.meter) };
+        check_address(&config.server).map_err(Error::Config)?;
+        Endpoint::from_static("https://server")
+            .tls_config(tls.clone())
+            .map_err(|e| {
+                let why = e.source().map_or_else(|| e.to_string(), ToString::to_string);
+                Error::Config(format!("`authority`, `certificate` or `key` cannot be used: {why}"))
+            })?;
+        let dial = Dial {
+            address: config.server.clone(),
+            tls,
+            meter: Arc::clone(&config.meter),
+        };
         let channel = fl_proto::dial(dial).await.map_err(|e| blame::transport(&e, config))?;
         let client = FederationClient::new(channel)
             .max_decoding_message_size(MAX_MESSAGE)
             .max_encoding_message_size(MAX_MESSAGE);
-        Ok(Self { client, config: Arc::clone(config) })
+        Ok(Self {
+            client,
+            config: Arc::clone(config),
+        })
     }
 
     pub(crate) async fn join(&mut self, request: JoinRequest) -> Result<Joined, Error> {

@@ -75,7 +75,10 @@ impl Tasks {
         if !self.0.contains_key(task) {
             return Err(self.unknown(task));
         }
-        let slot = self.0.entry(task.to_owned()).or_insert_with(|| Slot::Spoilt("it is not bound".to_owned()));
+        let slot = self
+            .0
+            .entry(task.to_owned())
+            .or_insert_with(|| Slot::Spoilt("it is not bound".to_owned()));
         if matches!(slot, Slot::Make(_)) {
             let taken = std::mem::replace(slot, Slot::Spoilt("it could not be made".to_owned()));
             if let Slot::Make(make) = taken {

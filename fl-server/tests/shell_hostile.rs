@@ -2,7 +2,7 @@
 
 mod shell_support;
 
-use fl_compress::{Digest, Encoder, FrameHeader, FrameKind, Layout, Spec};
+use fl_compress::{Encoder, FrameHeader, FrameKind, Layout, Spec};
 use fl_proto::{Authority, Phase, Refusal, UpdateReply, wire};
 use shell_support::*;
 use time::{Duration, OffsetDateTime};
@@ -52,7 +52,7 @@ async fn strangers_do_not_get_in() {
         // A client that trusts another authority does not speak to this server.
         (&fed.issue("anna"), &root.certificate),
     ] {
-        let refused = match Hand::dial(&server, authority, own).await {
+        let refused = match Hand::dial(&server.address, authority, own).await {
             Err(_) => true,
             Ok(mut hand) => hand.join(None).await.is_err(),
         };
@@ -281,6 +281,5 @@ async fn messages_that_break_a_rule_name_the_field() {
     assert_eq!(status.code(), Code::InvalidArgument);
     let report = wire::EvaluationReport { run: "test".into(), examples: 1, correct: 2, ..Default::default() };
     assert!(anna.calls.evaluate(report).await.unwrap_err().message().contains("correct"));
-    assert_eq!(Digest::of(b"").0.len(), 32);
     server.stop().await;
 }

@@ -38,5 +38,9 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
             Err(error) => wrong.push(format!("task {name}: {error:#}")),
         }
     }
-    if wrong.is_empty() { Ok(()) } else { Err(Error::Config(wrong.join("\n       ")).into()) }
+    if wrong.is_empty() {
+        Ok(())
+    } else {
+        Err(Error::Config(wrong.join("\n       ")).into())
+    }
 }

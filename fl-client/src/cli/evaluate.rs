@@ -40,14 +40,22 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let mut learner = learners::build(&name, args.device, data.load()?)?;
     let weights = weights::import(&args.model, &learner.layout())?;
     learner.load(&weights)?;
-    let Some(Evaluation { examples, loss, correct }) = learner.evaluate().context("evaluation")? else {
+    let Some(Evaluation {
+        examples,
+        loss,
+        correct,
+    }) = learner.evaluate().context("evaluation")?
+    else {
         bail!("there are no held-out examples to evaluate on");
     };
     let accuracy = correct as f64 / examples as f64;
     match args.format {
         Format::Text => println!("accuracy {accuracy:.4} ({correct} of {examples}), loss {loss:.4}"),
         Format::Json => {
-            println!("{}", json!({ "accuracy": accuracy, "correct": correct, "examples": examples, "loss": loss }));
+            println!(
+                "{}",
+                json!({ "accuracy": accuracy, "correct": correct, "examples": examples, "loss": loss })
+            );
         }
     }
     Ok(())
@@ -58,7 +66,10 @@ fn entry(args: &Args) -> Result<TaskEntry, Error> {
         let text = format!("learner = {}\ndata = {data}", toml::Value::from(learner.as_str()));
         return toml::from_str(&text).map_err(|e| Error::Config(format!("`--data`: {e}")));
     }
-    let path = args.config.as_ref().ok_or_else(|| Error::Config("give --learner and --data, or --config".to_owned()))?;
+    let path = args
+        .config
+        .as_ref()
+        .ok_or_else(|| Error::Config("give --learner and --data, or --config".to_owned()))?;
     let mut tasks = ClientFile::read(path)?.tasks;
     let known = tasks.keys().cloned().collect::<Vec<_>>().join(", ");
     let wanted = match &args.task {

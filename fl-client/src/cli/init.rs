@@ -31,17 +31,28 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let usual = default_input(&args.learner).map_err(|e| Error::Config(format!("`--learner`: {e}")))?;
-    let input = Input { shape: args.input.unwrap_or(usual.shape), classes: args.classes.unwrap_or(usual.classes) };
+    let input = Input {
+        shape: args.input.unwrap_or(usual.shape),
+        classes: args.classes.unwrap_or(usual.classes),
+    };
     let made = initial_weights_for(&args.learner, input, args.seed);
     let (layout, weights) = made.map_err(|e| Error::Config(format!("{e:#}")))?;
     export(&args.output, &layout, &weights).context("the model was not written")?;
-    println!("{}: {} tensors, {} parameters", args.output.display(), layout.tensors().len(), layout.len());
+    println!(
+        "{}: {} tensors, {} parameters",
+        args.output.display(),
+        layout.tensors().len(),
+        layout.len()
+    );
     Ok(())
 }
 
 /// Three extents above 0 and below 2^16, joined by `x`.
 fn shape(text: &str) -> Result<[usize; 3], String> {
-    let extents: Option<Vec<usize>> = text.split('x').map(|n| n.parse().ok().filter(|n| (1..65_536).contains(n))).collect();
+    let extents: Option<Vec<usize>> = text
+        .split('x')
+        .map(|n| n.parse().ok().filter(|n| (1..65_536).contains(n)))
+        .collect();
     let extents = extents.and_then(|extents| <[usize; 3]>::try_from(extents).ok());
     extents.ok_or_else(|| "must be three numbers from 1 to 65535, such as 1x28x28".to_owned())
 }

@@ -1,6 +1,6 @@
 //! The log on stderr, which makes way for a progress bar.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 
 use indicatif::ProgressBar;
 use tracing_subscriber::EnvFilter;
@@ -11,7 +11,11 @@ use super::LogFormat;
 /// Starts logging. A program that contains this one and logs already keeps its own log.
 pub(super) fn start(format: LogFormat, bar: &ProgressBar) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn,fl_client=info"));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_target(false).with_writer(Beside(bar.clone()));
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_target(false)
+        .with_ansi(io::stderr().is_terminal())
+        .with_writer(Beside(bar.clone()));
     // The error says that a log is installed already.
     let _ = match format {
         LogFormat::Text => builder.try_init(),

@@ -59,7 +59,11 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Err(error) => {
             // Help and version are asked for; what is wrong otherwise is on stderr. A closed stream cannot be helped.
             let _ = error.print();
-            return if error.use_stderr() { ExitCode::from(2) } else { ExitCode::SUCCESS };
+            return if error.use_stderr() {
+                ExitCode::from(2)
+            } else {
+                ExitCode::SUCCESS
+            };
         }
     };
     let bar = indicatif::ProgressBar::hidden();

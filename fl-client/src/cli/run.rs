@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use indicatif::ProgressBar;
 
 use super::show::Show;
-use crate::client_file::check_address;
+use crate::config::check_address;
 use crate::learners::DeviceChoice;
 use crate::{ClientFile, Error, Outcome};
 
@@ -42,7 +42,11 @@ pub(super) fn run(args: Args, bar: &ProgressBar) -> anyhow::Result<()> {
 
     // The network needs little: one thread. Learners compute on the blocking pool.
     let mut builder = tokio::runtime::Builder::new_multi_thread();
-    let runtime = builder.worker_threads(1).enable_all().build().context("cannot start the runtime")?;
+    let runtime = builder
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?;
     let outcome = runtime.block_on(async {
         let shutdown = stop_signal().context("cannot listen for signals")?;
         let show = Show::start(bar.clone());

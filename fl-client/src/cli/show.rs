@@ -36,7 +36,12 @@ impl Show {
     /// Shows one event.
     pub(super) fn event(&self, event: Event) {
         let doing = match event {
-            Event::Connected { client, run, task, rounds } => {
+            Event::Connected {
+                client,
+                run,
+                task,
+                rounds,
+            } => {
                 tracing::info!(%client, %run, task, rounds, "connected");
                 None
             }
@@ -59,7 +64,13 @@ impl Show {
             }
             Event::Evaluated { version, evaluation } => {
                 let accuracy = evaluation.correct as f64 / evaluation.examples as f64;
-                tracing::info!(version, accuracy, loss = evaluation.loss, examples = evaluation.examples, "evaluated");
+                tracing::info!(
+                    version,
+                    accuracy,
+                    loss = evaluation.loss,
+                    examples = evaluation.examples,
+                    "evaluated"
+                );
                 None
             }
             Event::LeftRound { round, why } => {

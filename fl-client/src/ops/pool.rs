@@ -115,7 +115,15 @@ fn kept(grad: &[f32], pick: &[u8]) -> f32 {
     let ((grads, grad_rest), (picks, pick_rest)) = (grad.as_chunks::<8>(), pick.as_chunks::<8>());
     let mut lanes = [0.0f32; 8];
     for (grad, pick) in grads.iter().zip(picks) {
-        lanes.iter_mut().zip(grad.iter().zip(pick)).for_each(|(lane, (grad, pick))| *lane += one(grad, pick));
+        lanes
+            .iter_mut()
+            .zip(grad.iter().zip(pick))
+            .for_each(|(lane, (grad, pick))| *lane += one(grad, pick));
     }
-    lanes.iter().sum::<f32>() + grad_rest.iter().zip(pick_rest).map(|(grad, pick)| one(grad, pick)).sum::<f32>()
+    lanes.iter().sum::<f32>()
+        + grad_rest
+            .iter()
+            .zip(pick_rest)
+            .map(|(grad, pick)| one(grad, pick))
+            .sum::<f32>()
 }

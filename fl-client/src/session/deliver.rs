@@ -3,11 +3,11 @@
 use fl_compress::Verdict;
 use fl_proto::UpdateReply;
 
+use crate::Error;
 use crate::event::{Event, Sent, Sink};
 use crate::rpc::Rpc;
 use crate::work::Outgoing;
 use crate::worker::Worker;
-use crate::Error;
 
 /// Sends `outgoing` and settles it. `known`: what the server has said of it already; `None` asks first.
 ///
@@ -33,17 +33,26 @@ pub(super) async fn deliver(
             UpdateReply::Accepted => break (Verdict::Accepted, Sent::Accepted),
             UpdateReply::Refused { message, .. } => break (Verdict::Refused, Sent::Refused { message }),
             UpdateReply::Wanted { offset } if offset > bytes || sent_from.is_some_and(|before| offset <= before) => {
-                return Err(Error::Broken(format!("the upload makes no headway: {bytes} bytes sent, {offset} received")));
+                return Err(Error::Broken(format!(
+                    "the upload makes no headway: {bytes} bytes sent, {offset} received"
+                )));
             }
             UpdateReply::Wanted { offset } => {
                 sent_from = Some(offset);
                 header.offset = offset;
-                events.send(Event::Sending { round, bytes: bytes - offset });
+                events.send(Event::Sending {
+                    round,
+                    bytes: bytes - offset,
+                });
                 reply = rpc.submit(&header, frame.clone()).await?;
             }
         }
     };
     worker.call(move |work| work.settle(digest, verdict)).await??;
-    events.send(Event::Sent { round, bytes, verdict: sent });
+    events.send(Event::Sent {
+        round,
+        bytes,
+        verdict: sent,
+    });
     Ok(())
 }

@@ -6,10 +6,10 @@ use fl_proto::wire::model_chunk::Part;
 use fl_proto::{Assembler, FetchRequest, Joined, ModelHeader, max_frame, wire};
 use tonic::Streaming;
 
+use crate::Error;
 use crate::event::{Event, Sink};
 use crate::rpc::Rpc;
 use crate::worker::Worker;
-use crate::Error;
 
 /// Makes the worker hold `version`, whose digest is `digest`. What was applied before this is dropped or fails stays.
 ///
@@ -49,15 +49,15 @@ pub(super) async fn bring(
     )))
 }
 
-async fn fetch(
-    rpc: &mut Rpc,
-    worker: &Worker,
-    joined: &Joined,
-    held: Option<u64>,
-    want: u64,
-) -> Result<(), Error> {
+async fn fetch(rpc: &mut Rpc, worker: &Worker, joined: &Joined, held: Option<u64>, want: u64) -> Result<(), Error> {
     let mut chunks = Chunks {
-        stream: rpc.fetch(FetchRequest { run: joined.run.clone(), held, want }).await?,
+        stream: rpc
+            .fetch(FetchRequest {
+                run: joined.run.clone(),
+                held,
+                want,
+            })
+            .await?,
         rpc: rpc.clone(),
         rest: Bytes::new(),
     };
@@ -67,7 +67,9 @@ async fn fetch(
         ModelHeader::Steps(parts) => (FrameKind::Step, parts.as_slice()),
     };
     if parts.last().is_none_or(|last| last.version != want) {
-        return Err(Error::Protocol(format!("the server sent no way to model version {want}")));
+        return Err(Error::Protocol(format!(
+            "the server sent no way to model version {want}"
+        )));
     }
     let max = max_frame(joined.layout.len(), joined.layout.tensors().len());
     for part in parts.iter().copied() {
@@ -93,7 +95,9 @@ impl Chunks {
     async fn next(&mut self) -> Result<Part, Error> {
         let message = self.stream.message().await.map_err(|status| self.rpc.blame(&status))?;
         let chunk = message.ok_or_else(|| Error::Protocol("the server ended a fetch too early".to_owned()))?;
-        chunk.part.ok_or_else(|| Error::Protocol("the server sent an empty chunk".to_owned()))
+        chunk
+            .part
+            .ok_or_else(|| Error::Protocol("the server sent an empty chunk".to_owned()))
     }
 
     async fn header(&mut self) -> Result<ModelHeader, Error> {

@@ -6,6 +6,7 @@ use fl_proto::{EvaluationReport, JoinRequest, Joined, Phase, RoundState, UpdateR
 
 use super::deliver::deliver;
 use super::fetch::bring;
+use super::memo::Memo;
 use super::newest::Newest;
 use super::training::Training;
 use crate::event::{Event, Sink};
@@ -13,37 +14,6 @@ use crate::rpc::Rpc;
 use crate::work::{Outgoing, same_run};
 use crate::worker::Worker;
 use crate::{ClientConfig, Error, Evaluation, Progress};
-
-/// What outlives a connection.
-#[derive(Debug, Default)]
-pub(super) struct Memo {
-    /// Names of the tasks that the client can do.
-    tasks: Vec<String>,
-    /// Whether the server answered since this was last cleared.
-    pub(super) heard: bool,
-    joined: Option<Arc<Joined>>,
-    training: Option<Training>,
-    /// A training was given up at a moment when it may have made a frame.
-    unsettled: bool,
-    /// Round for which nothing more is done as long as it lasts: its update is settled, or its learner failed.
-    spent: Option<u64>,
-    /// Version that was evaluated last.
-    evaluated: Option<u64>,
-    /// Round of the last `Event::Round`.
-    announced: Option<(u64, bool)>,
-}
-
-impl Memo {
-    /// Of a client that can do `tasks` and has not connected yet.
-    pub(super) fn of(tasks: Vec<String>) -> Self {
-        Self { tasks, ..Self::default() }
-    }
-
-    /// Forgets what belonged to a run that is not joined any more.
-    fn leave_run(&mut self) {
-        *self = Self { tasks: std::mem::take(&mut self.tasks), heard: self.heard, ..Self::default() };
-    }
-}
 
 /// Serves one connection and returns the last round when the run is over.
 ///
@@ -61,7 +31,10 @@ pub(super) async fn serve(
         Some(_) => None,
         None => worker.call(|work| work.pending()).await??,
     };
-    let request = JoinRequest { tasks: memo.tasks.clone(), pending: asked.clone() };
+    let request = JoinRequest {
+        tasks: memo.tasks.clone(),
+        pending: asked.clone(),
+    };
     let mut joined = rpc.join(request).await?;
     memo.heard = true;
     let known = joined.pending.take();
@@ -78,10 +51,28 @@ pub(super) async fn serve(
     };
     memo.joined = Some(Arc::clone(&joined));
     let newest = Newest::of(rpc.watch(&joined.run).await?, rpc.clone());
-    let Joined { client, run, task, rounds, .. } = joined.as_ref().clone();
-    events.send(Event::Connected { client, run, task, rounds });
+    let Joined {
+        client,
+        run,
+        task,
+        rounds,
+        ..
+    } = joined.as_ref().clone();
+    events.send(Event::Connected {
+        client,
+        run,
+        task,
+        rounds,
+    });
     let known = known.filter(|_| open.as_ref().map(|open| &open.header.id) == asked.as_ref());
-    let mut link = Link { config, worker, events, memo, rpc, joined };
+    let mut link = Link {
+        config,
+        worker,
+        events,
+        memo,
+        rpc,
+        joined,
+    };
     if let Some(open) = open {
         link.deliver(open, known).await?;
     }
@@ -121,11 +112,16 @@ impl Link<'_> {
         let seen = (state.round, state.selected);
         if state.round > 0 && self.memo.announced != Some(seen) {
             self.memo.announced = Some(seen);
-            self.events.send(Event::Round { round: state.round, selected: state.selected });
+            self.events.send(Event::Round {
+                round: state.round,
+                selected: state.selected,
+            });
         }
         match state.phase {
             Phase::Done => self.events.send(Event::Done { round: state.round }),
-            Phase::Failed => self.events.send(Event::Failed { message: state.message.clone() }),
+            Phase::Failed => self.events.send(Event::Failed {
+                message: state.message.clone(),
+            }),
             _ => {}
         }
         state.phase == Phase::Done
@@ -133,7 +129,12 @@ impl Link<'_> {
 
     /// Begins what the state asks for; what it does not ask for any more is given up.
     async fn act(&mut self, state: &RoundState, newest: &Newest) -> Result<(), Error> {
-        if self.memo.training.as_ref().is_some_and(|training| training.is_for(state)) {
+        if self
+            .memo
+            .training
+            .as_ref()
+            .is_some_and(|training| training.is_for(state))
+        {
             return Ok(());
         }
         if self.memo.training.take().is_some() {
@@ -168,7 +169,14 @@ impl Link<'_> {
             }
             self.memo.unsettled = false;
         }
-        bring(&mut self.rpc, self.worker, self.events, &self.joined, (state.version, state.model)).await?;
+        bring(
+            &mut self.rpc,
+            self.worker,
+            self.events,
+            &self.joined,
+            (state.version, state.model),
+        )
+        .await?;
         if evaluate { self.evaluate(state).await } else { Ok(()) }
     }
 
@@ -177,7 +185,10 @@ impl Link<'_> {
             return;
         }
         let progress = Arc::new(Progress::default());
-        self.events.send(Event::Training { round: state.round, progress: Arc::clone(&progress) });
+        self.events.send(Event::Training {
+            round: state.round,
+            progress: Arc::clone(&progress),
+        });
         self.memo.training = Some(Training::start(self.worker, &self.config.gate, state, progress));
     }
 
@@ -220,13 +231,28 @@ impl Link<'_> {
         });
         match evaluated.await? {
             Ok(Some(report)) => {
-                let EvaluationReport { version, examples, loss, correct, .. } = report;
-                self.rpc.evaluate(report).await?;
-                let evaluation = Evaluation { examples, loss, correct };
+                let EvaluationReport {
+                    version,
+                    examples,
+                    loss,
+                    correct,
+                    ..
+                } = report;
+                let evaluation = Evaluation {
+                    examples,
+                    loss,
+                    correct,
+                };
                 self.events.send(Event::Evaluated { version, evaluation });
+                if !self.rpc.evaluate(report).await? {
+                    tracing::debug!(version, "the evaluation came too late to count");
+                }
             }
             Ok(None) => tracing::debug!("no held-out examples to evaluate on"),
-            Err(Error::Learner(why)) => self.events.send(Event::LeftRound { round: state.round, why }),
+            Err(Error::Learner(why)) => self.events.send(Event::LeftRound {
+                round: state.round,
+                why,
+            }),
             Err(error) => return Err(error),
         }
         self.memo.evaluated = Some(state.version);

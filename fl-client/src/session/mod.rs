@@ -3,6 +3,7 @@
 mod deliver;
 mod fetch;
 mod link;
+mod memo;
 mod newest;
 mod training;
 
@@ -14,7 +15,7 @@ use crate::event::Sink;
 use crate::work::Work;
 use crate::worker::Worker;
 use crate::{ClientConfig, Error, Event, Tasks};
-use link::Memo;
+use memo::Memo;
 
 /// How a client's life ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,7 +81,10 @@ async fn live(config: Arc<ClientConfig>, worker: Worker, events: Sink, tasks: Ve
         };
         if let Some(limit) = config.give_up_after.filter(|limit| contact.elapsed() + wait > *limit) {
             let why = why.unwrap_or_else(|| "no new run began".to_owned());
-            return Err(Error::GaveUp(format!("{why} (for {} s, as `give_up_after` says)", limit.as_secs_f64())));
+            return Err(Error::GaveUp(format!(
+                "{why} (for {} s, as `give_up_after` says)",
+                limit.as_secs_f64()
+            )));
         }
         if let Some(why) = why {
             events.send(Event::Disconnected { why, retry_in: wait });

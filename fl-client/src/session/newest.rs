@@ -27,7 +27,11 @@ struct Seen {
 impl Newest {
     pub(super) fn of(stream: Streaming<wire::RoundState>, rpc: Rpc) -> Self {
         let (sender, seen) = watch::channel(Seen::default());
-        Self { seen, acted: 0, reader: tokio::spawn(read(stream, rpc, sender)) }
+        Self {
+            seen,
+            acted: 0,
+            reader: tokio::spawn(read(stream, rpc, sender)),
+        }
     }
 
     /// The newest state that was not returned yet.
@@ -37,7 +41,11 @@ impl Newest {
     pub(super) async fn next(&mut self) -> Result<RoundState, Error> {
         let acted = self.acted;
         let closed = || Error::Broken("the watch stream ended".to_owned());
-        let seen = self.seen.wait_for(|seen| seen.count > acted || seen.end.is_some()).await.map_err(|_| closed())?;
+        let seen = self
+            .seen
+            .wait_for(|seen| seen.count > acted || seen.end.is_some())
+            .await
+            .map_err(|_| closed())?;
         match &seen.state {
             Some(state) if seen.count > acted => {
                 self.acted = seen.count;
@@ -51,7 +59,10 @@ impl Newest {
     /// what was begun may still be of use after the next connection.
     pub(super) async fn supersedes(&self, old: &RoundState) {
         let mut seen = self.seen.clone();
-        let newer = seen.wait_for(|seen| seen.state.as_ref().is_some_and(|new| is_another(old, new))).await.is_ok();
+        let newer = seen
+            .wait_for(|seen| seen.state.as_ref().is_some_and(|new| is_another(old, new)))
+            .await
+            .is_ok();
         if !newer {
             std::future::pending::<()>().await;
         }

@@ -39,7 +39,12 @@ impl Training {
             // If nobody waits any more, a frame that was made is found pending at the next round.
             let _ = reply.send(result);
         });
-        Self { round, model: state.model, progress, result }
+        Self {
+            round,
+            model: state.model,
+            progress,
+            result,
+        }
     }
 
     /// Whether its update could still count.
@@ -52,7 +57,11 @@ impl Training {
 
     /// What came of it. Can be dropped and awaited again, until it has completed.
     pub(super) async fn finished(&mut self) -> Result<Outgoing, Error> {
-        let ended = |_| Err(Error::Crashed("the learner panicked; what it said stands above".to_owned()));
+        let ended = |_| {
+            Err(Error::Crashed(
+                "the learner panicked; what it said stands above".to_owned(),
+            ))
+        };
         (&mut self.result).await.unwrap_or_else(ended)
     }
 }

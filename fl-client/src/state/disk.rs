@@ -45,9 +45,14 @@ impl Disk {
     /// # Errors
     /// `State` if it is longer than `max` or cannot be read.
     pub(crate) fn read(&self, path: &Path, max: u64) -> Result<Option<Vec<u8>>, Error> {
-        let Some((bytes, len)) = self.read_front(path, max)? else { return Ok(None) };
+        let Some((bytes, len)) = self.read_front(path, max)? else {
+            return Ok(None);
+        };
         if len > max {
-            return Err(Error::state(path, format!("is {len} bytes long, more than the {max} it can have")));
+            return Err(Error::state(
+                path,
+                format!("is {len} bytes long, more than the {max} it can have"),
+            ));
         }
         Ok(Some(bytes))
     }

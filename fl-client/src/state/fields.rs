@@ -35,7 +35,11 @@ impl<'a> Fields<'a> {
             return Err("magic");
         }
         let (found, _minor) = (self.u8("version")?, self.u8("version")?);
-        if found == major { Ok(()) } else { Err("version (written by another release)") }
+        if found == major {
+            Ok(())
+        } else {
+            Err("version (written by another release)")
+        }
     }
 }
 
@@ -49,5 +53,9 @@ pub(super) fn sealed(mut body: Vec<u8>) -> Vec<u8> {
 /// What [`sealed`] sealed.
 pub(super) fn unsealed(bytes: &[u8]) -> Result<&[u8], &'static str> {
     let (body, sum) = bytes.split_last_chunk::<4>().ok_or("checksum")?;
-    if crc32c::crc32c(body) == u32::from_le_bytes(*sum) { Ok(body) } else { Err("checksum") }
+    if crc32c::crc32c(body) == u32::from_le_bytes(*sum) {
+        Ok(body)
+    } else {
+        Err("checksum")
+    }
 }

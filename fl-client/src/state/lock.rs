@@ -21,9 +21,10 @@ impl Lock {
         let file = open.map_err(|e| Error::io(path, "open the lock", &e))?;
         match file.try_lock() {
             Ok(()) => Ok(Self { _file: file }),
-            Err(TryLockError::WouldBlock) => {
-                Err(Error::state(path, "another client uses this state folder; give each client its own `state`"))
-            }
+            Err(TryLockError::WouldBlock) => Err(Error::state(
+                path,
+                "another client uses this state folder; give each client its own `state`",
+            )),
             Err(TryLockError::Error(e)) => Err(Error::io(path, "lock the state folder", &e)),
         }
     }

@@ -8,8 +8,8 @@
 use fl_compress::{Digest, Encoder, Layout, Pending, Spec};
 use std::sync::Arc;
 
-use super::fields::{Fields, sealed, unsealed};
 use super::RunState;
+use super::fields::{Fields, sealed, unsealed};
 use crate::Error;
 
 const MAGIC: &[u8; 4] = b"FLMH";
@@ -47,7 +47,12 @@ impl Head {
         if let Some(claims) = &self.pending {
             out.extend_from_slice(&claims.round.to_le_bytes());
             out.extend_from_slice(&claims.digest.0);
-            for field in [claims.examples, claims.loss.to_bits(), claims.train_ms, claims.encode_ms] {
+            for field in [
+                claims.examples,
+                claims.loss.to_bits(),
+                claims.train_ms,
+                claims.encode_ms,
+            ] {
                 out.extend_from_slice(&field.to_le_bytes());
             }
         }
@@ -89,7 +94,9 @@ impl RunState {
     /// `State` if the file is broken or cannot be read.
     pub(crate) fn head(&self) -> Result<Option<Head>, Error> {
         let path = self.path("memory");
-        let Some((bytes, len)) = self.disk.read_front(&path, (FIXED + CLAIMS + SUM) as u64)? else { return Ok(None) };
+        let Some((bytes, len)) = self.disk.read_front(&path, (FIXED + CLAIMS + SUM) as u64)? else {
+            return Ok(None);
+        };
         let (head, rest) = Head::read(&bytes).map_err(|what| self.broken(what))?;
         let head_len = (bytes.len() - rest.len()) as u64;
         if head_len.checked_add(head.body) != Some(len) {
@@ -111,7 +118,10 @@ impl RunState {
         let max = 1024 + 4 * layout.len() as u64 + fl_proto::max_frame(layout.len(), layout.tensors().len());
         let Some(head) = self.head()? else {
             let fresh = Encoder::new(Arc::clone(layout), spec);
-            return Ok((fresh.map_err(|e| Error::Config(format!("the run's compression: {e}")))?, None));
+            return Ok((
+                fresh.map_err(|e| Error::Config(format!("the run's compression: {e}")))?,
+                None,
+            ));
         };
         let bytes = self.disk.read(&self.path("memory"), max)?.unwrap_or_default();
         let (_, body) = Head::read(&bytes).map_err(|what| self.broken(what))?;
@@ -122,11 +132,15 @@ impl RunState {
             (Some(pending), Some(claims)) if pending.digest == claims.digest => Some((pending, claims)),
             _ => return Err(self.broken("head and body name different frames")),
         };
-        let Some((pending, claims)) = pending else { return Ok((encoder, None)) };
+        let Some((pending, claims)) = pending else {
+            return Ok((encoder, None));
+        };
         match self.verdict(claims.digest)? {
             None => Ok((encoder, Some((pending, claims)))),
             Some(verdict) => {
-                encoder.settle(&pending, verdict).map_err(|e| self.broken(&e.to_string()))?;
+                encoder
+                    .settle(&pending, verdict)
+                    .map_err(|e| self.broken(&e.to_string()))?;
                 Ok((encoder, None))
             }
         }
@@ -139,7 +153,11 @@ impl RunState {
     pub(crate) fn save_memory(&self, encoder: &Encoder, pending: &Pending, claims: Claims) -> Result<(), Error> {
         let mut body = Vec::new();
         encoder.save(Some(pending), &mut body);
-        let head = Head { body: body.len() as u64, pending: Some(claims) }.write();
+        let head = Head {
+            body: body.len() as u64,
+            pending: Some(claims),
+        }
+        .write();
         self.disk.replace(&self.path("memory"), &[&head, &body])
     }
 
@@ -160,7 +178,17 @@ mod tests {
 
     fn head() -> Head {
         let digest = Digest::of(b"f");
-        Head { body: 9, pending: Some(Claims { round: 3, digest, examples: 60, loss: 0.5, train_ms: 7, encode_ms: 1 }) }
+        Head {
+            body: 9,
+            pending: Some(Claims {
+                round: 3,
+                digest,
+                examples: 60,
+                loss: 0.5,
+                train_ms: 7,
+                encode_ms: 1,
+            }),
+        }
     }
 
     #[test]

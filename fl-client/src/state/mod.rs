@@ -54,7 +54,11 @@ impl StateDir {
     /// `State` if that fails or another process uses it.
     pub(crate) fn open(root: &Path, sync: bool) -> Result<Self, Error> {
         std::fs::create_dir_all(root).map_err(|e| Error::io(root, "make the state folder", &e))?;
-        Ok(Self { root: root.to_owned(), disk: Disk { sync }, _lock: Lock::take(&root.join("lock"))? })
+        Ok(Self {
+            root: root.to_owned(),
+            disk: Disk { sync },
+            _lock: Lock::take(&root.join("lock"))?,
+        })
     }
 
     /// The frame whose fate the client does not know, of the run that it joined last.
@@ -63,15 +67,26 @@ impl StateDir {
     /// `State` if a file is broken or cannot be read.
     pub(crate) fn pending(&self) -> Result<Option<UpdateId>, Error> {
         let path = self.root.join("current");
-        let Some(bytes) = self.disk.read(&path, MAX_NAME)? else { return Ok(None) };
-        let name = std::str::from_utf8(&bytes).ok().and_then(|name| name.parse::<RunName>().ok());
-        let run = name.ok_or_else(|| Error::state(&path, "does not hold the name of a run; delete it, nothing is lost"))?;
+        let Some(bytes) = self.disk.read(&path, MAX_NAME)? else {
+            return Ok(None);
+        };
+        let name = std::str::from_utf8(&bytes)
+            .ok()
+            .and_then(|name| name.parse::<RunName>().ok());
+        let run =
+            name.ok_or_else(|| Error::state(&path, "does not hold the name of a run; delete it, nothing is lost"))?;
         let state = self.run_state(&run);
-        let Some(claims) = state.head()?.and_then(|head| head.pending) else { return Ok(None) };
+        let Some(claims) = state.head()?.and_then(|head| head.pending) else {
+            return Ok(None);
+        };
         if state.verdict(claims.digest)?.is_some() {
             return Ok(None);
         }
-        Ok(Some(UpdateId { run, round: claims.round, digest: claims.digest }))
+        Ok(Some(UpdateId {
+            run,
+            round: claims.round,
+            digest: claims.digest,
+        }))
     }
 
     /// The state of `run`, which becomes the run joined last.
@@ -82,7 +97,10 @@ impl StateDir {
         let state = self.run_state(run);
         std::fs::create_dir_all(&state.folder).map_err(|e| Error::io(&state.folder, "make the run's folder", &e))?;
         let path = self.root.join("current");
-        let same = self.disk.read(&path, MAX_NAME).is_ok_and(|old| old.is_some_and(|old| old == run.as_str().as_bytes()));
+        let same = self
+            .disk
+            .read(&path, MAX_NAME)
+            .is_ok_and(|old| old.is_some_and(|old| old == run.as_str().as_bytes()));
         if !same {
             self.disk.replace(&path, &[run.as_str().as_bytes()])?;
         }
@@ -90,7 +108,10 @@ impl StateDir {
     }
 
     fn run_state(&self, run: &RunName) -> RunState {
-        RunState { folder: self.root.join("runs").join(run.as_str()), disk: self.disk }
+        RunState {
+            folder: self.root.join("runs").join(run.as_str()),
+            disk: self.disk,
+        }
     }
 }
 

@@ -6,9 +6,9 @@
 
 use fl_compress::{Digest, Layout};
 
-use super::fields::Fields;
 use super::RunState;
 use super::disk::Disk;
+use super::fields::Fields;
 use crate::Error;
 
 const MAGIC: &[u8; 4] = b"FLMD";
@@ -30,7 +30,12 @@ impl RunState {
         let path = self.path("model");
         let max = (HEAD + 4 * layout.len()) as u64;
         let read = self.disk.read(&path, max).map_err(|e| e.to_string());
-        let parsed = read.and_then(|bytes| bytes.map(|b| parse(&b, layout.len())).transpose().map_err(str::to_owned));
+        let parsed = read.and_then(|bytes| {
+            bytes
+                .map(|b| parse(&b, layout.len()))
+                .transpose()
+                .map_err(str::to_owned)
+        });
         parsed.unwrap_or_else(|why| {
             tracing::warn!(path = %path.display(), why, "kept model is unusable and will be fetched again");
             None
@@ -64,5 +69,9 @@ fn parse(bytes: &[u8], len: usize) -> Result<KeptModel, &'static str> {
     if Digest::of_f32(&values) != digest {
         return Err("digest");
     }
-    Ok(KeptModel { version, digest, values })
+    Ok(KeptModel {
+        version,
+        digest,
+        values,
+    })
 }

@@ -6,8 +6,8 @@
 
 use fl_compress::{Digest, Verdict};
 
-use super::fields::{Fields, sealed, unsealed};
 use super::RunState;
+use super::fields::{Fields, sealed, unsealed};
 use crate::Error;
 
 const MAGIC: &[u8; 4] = b"FLVD";
@@ -22,9 +22,14 @@ impl RunState {
     /// `State` if the file is broken or cannot be read.
     pub(crate) fn verdict(&self, digest: Digest) -> Result<Option<Verdict>, Error> {
         let path = self.path("verdict");
-        let Some(bytes) = self.disk.read(&path, LEN)? else { return Ok(None) };
+        let Some(bytes) = self.disk.read(&path, LEN)? else {
+            return Ok(None);
+        };
         let (of, verdict) = read(&bytes).map_err(|what| {
-            Error::state(&path, format!("broken: {what}; delete it, the client asks the server again"))
+            Error::state(
+                &path,
+                format!("broken: {what}; delete it, the client asks the server again"),
+            )
         })?;
         Ok((of == digest).then_some(verdict))
     }
@@ -61,7 +66,11 @@ fn read(bytes: &[u8]) -> Result<(Digest, Verdict), &'static str> {
         3 => Verdict::Dropped,
         _ => return Err("verdict"),
     };
-    if fields.0.is_empty() { Ok((digest, verdict)) } else { Err("length") }
+    if fields.0.is_empty() {
+        Ok((digest, verdict))
+    } else {
+        Err("length")
+    }
 }
 
 #[cfg(test)]

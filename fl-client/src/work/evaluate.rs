@@ -18,10 +18,25 @@ impl Work {
         let learner = self.tasks.learner(&run.joined.task)?;
         let failed = |e: anyhow::Error| Error::Learner(format!("evaluation: {e:#}"));
         learner.load(&model.values).map_err(failed)?;
-        let Some(Evaluation { examples, loss, correct }) = learner.evaluate().map_err(failed)? else { return Ok(None) };
+        let Some(Evaluation {
+            examples,
+            loss,
+            correct,
+        }) = learner.evaluate().map_err(failed)?
+        else {
+            return Ok(None);
+        };
         if examples == 0 || correct > examples || !loss.is_finite() {
-            return Err(Error::Learner(format!("evaluation: {correct} of {examples} right with loss {loss} cannot be")));
+            return Err(Error::Learner(format!(
+                "evaluation: {correct} of {examples} right with loss {loss} cannot be"
+            )));
         }
-        Ok(Some(EvaluationReport { run: run.joined.run.clone(), version: model.version, examples, loss, correct }))
+        Ok(Some(EvaluationReport {
+            run: run.joined.run.clone(),
+            version: model.version,
+            examples,
+            loss,
+            correct,
+        }))
     }
 }

@@ -45,8 +45,21 @@ impl Work {
     ///
     /// # Errors
     /// `State` if it is in use or cannot be made.
-    pub(crate) fn open(state: &Path, sync: bool, keep_model_every: u64, tasks: Tasks, events: Sink) -> Result<Self, Error> {
-        Ok(Self { state: StateDir::open(state, sync)?, tasks, events, keep_model_every, joined: None, run: None })
+    pub(crate) fn open(
+        state: &Path,
+        sync: bool,
+        keep_model_every: u64,
+        tasks: Tasks,
+        events: Sink,
+    ) -> Result<Self, Error> {
+        Ok(Self {
+            state: StateDir::open(state, sync)?,
+            tasks,
+            events,
+            keep_model_every,
+            joined: None,
+            run: None,
+        })
     }
 
     /// The frame whose fate is open: of the run joined, or, before joining, of the run joined last.
@@ -91,13 +104,23 @@ impl Work {
         let run = match self.run.take() {
             Some(run) => run,
             None => {
-                let joined = self.joined.clone().ok_or_else(|| Error::NotNow("no run is joined".to_owned()))?;
+                let joined = self
+                    .joined
+                    .clone()
+                    .ok_or_else(|| Error::NotNow("no run is joined".to_owned()))?;
                 let layout = self.tasks.learner(&joined.task)?.layout();
                 check_layout(&joined.layout, &layout, &joined.task)?;
                 let state = self.state.enter(&joined.run)?;
                 let (encoder, open) = state.load_memory(&layout, &joined.uplink)?;
                 let model = state.load_model(&layout).map(Model::from);
-                Run { joined, layout, state, encoder, open, model }
+                Run {
+                    joined,
+                    layout,
+                    state,
+                    encoder,
+                    open,
+                    model,
+                }
             }
         };
         Ok(self.run.insert(run))
@@ -106,7 +129,18 @@ impl Work {
 
 /// Whether what was joined before is what was joined now, but for the fate of a frame.
 pub(crate) fn same_run(before: &Joined, now: &Joined) -> bool {
-    let Joined { client, run, task, rounds, seed, layout, training, uplink, max_frame: _, pending: _ } = before;
+    let Joined {
+        client,
+        run,
+        task,
+        rounds,
+        seed,
+        layout,
+        training,
+        uplink,
+        max_frame: _,
+        pending: _,
+    } = before;
     (client, run, task, rounds, seed) == (&now.client, &now.run, &now.task, &now.rounds, &now.seed)
         && (layout, training, uplink) == (&now.layout, &now.training, &now.uplink)
 }
@@ -119,7 +153,13 @@ fn check_layout(run: &Layout, learner: &Layout, task: &str) -> Result<(), Error>
     let mut pairs = run.tensors().iter().zip(learner.tensors());
     let what = match pairs.find(|(a, b)| (&a.name, &a.shape) != (&b.name, &b.shape)) {
         Some((theirs, ours)) => format!("the run has {}, the learner {}", shape(theirs), shape(ours)),
-        None => format!("the run has {} tensors, the learner {}", run.tensors().len(), learner.tensors().len()),
+        None => format!(
+            "the run has {} tensors, the learner {}",
+            run.tensors().len(),
+            learner.tensors().len()
+        ),
     };
-    Err(Error::Learner(format!("the learner of task `{task}` is another model than the run's: {what}")))
+    Err(Error::Learner(format!(
+        "the learner of task `{task}` is another model than the run's: {what}"
+    )))
 }

@@ -17,8 +17,19 @@ pub(super) struct Model {
 }
 
 impl From<KeptModel> for Model {
-    fn from(KeptModel { version, digest, values }: KeptModel) -> Self {
-        Self { version, digest: Some(digest), values, kept: true }
+    fn from(
+        KeptModel {
+            version,
+            digest,
+            values,
+        }: KeptModel,
+    ) -> Self {
+        Self {
+            version,
+            digest: Some(digest),
+            values,
+            kept: true,
+        }
     }
 }
 
@@ -30,7 +41,9 @@ impl Work {
     pub(crate) fn holds(&mut self, version: u64, digest: Digest) -> Result<bool, Error> {
         let keep_every = self.keep_model_every;
         let run = self.run()?;
-        let Some(model) = run.model.as_mut().filter(|model| model.version == version) else { return Ok(false) };
+        let Some(model) = run.model.as_mut().filter(|model| model.version == version) else {
+            return Ok(false);
+        };
         let found = *model.digest.get_or_insert_with(|| Digest::of_f32(&model.values));
         if found != digest {
             tracing::warn!(version, %found, wanted = %digest, "model differs from the server's, dropping it");
@@ -61,7 +74,10 @@ impl Work {
     /// `Protocol` if the frame is broken or not what its header says; the model is dropped then.
     pub(crate) fn apply(&mut self, part: FramePart, kind: FrameKind, frame: Assembler) -> Result<(), Error> {
         let run = self.run()?;
-        let applied = frame.finish().map_err(|e| e.to_string()).and_then(|bytes| run.apply(part.version, kind, &bytes));
+        let applied = frame
+            .finish()
+            .map_err(|e| e.to_string())
+            .and_then(|bytes| run.apply(part.version, kind, &bytes));
         applied.map_err(|why| {
             run.model = None;
             Error::Protocol(format!("the frame of model version {}: {why}", part.version))
@@ -88,14 +104,21 @@ impl Run {
                 values
             }
         };
-        self.model = Some(Model { version, digest: None, values, kept: false });
+        self.model = Some(Model {
+            version,
+            digest: None,
+            values,
+            kept: false,
+        });
         Ok(())
     }
 
     /// Writes the model to disk if it was checked and is not there yet; it can be fetched again, so a failure is only
     /// logged.
     pub(super) fn keep_model(&mut self) {
-        let Some(model) = self.model.as_mut().filter(|model| !model.kept) else { return };
+        let Some(model) = self.model.as_mut().filter(|model| !model.kept) else {
+            return;
+        };
         let Some(digest) = model.digest else { return };
         match self.state.save_model(model.version, digest, &model.values) {
             Ok(()) => model.kept = true,

@@ -26,9 +26,13 @@ impl Work {
     /// `State` if it cannot be written; the frame stays pending then.
     pub(crate) fn settle(&mut self, digest: Digest, verdict: Verdict) -> Result<(), Error> {
         let run = self.run()?;
-        let Some((pending, _)) = run.open.as_ref().filter(|(pending, _)| pending.digest == digest) else { return Ok(()) };
+        let Some((pending, _)) = run.open.as_ref().filter(|(pending, _)| pending.digest == digest) else {
+            return Ok(());
+        };
         run.state.save_verdict(digest, verdict)?;
-        run.encoder.settle(pending, verdict).map_err(|e| Error::Crashed(format!("pending frame: {e}")))?;
+        run.encoder
+            .settle(pending, verdict)
+            .map_err(|e| Error::Crashed(format!("pending frame: {e}")))?;
         run.open = None;
         Ok(())
     }
@@ -37,7 +41,11 @@ impl Work {
 impl Run {
     pub(super) fn outgoing(&self) -> Option<Outgoing> {
         let (pending, claims) = self.open.as_ref()?;
-        let id = UpdateId { run: self.joined.run.clone(), round: claims.round, digest: pending.digest };
+        let id = UpdateId {
+            run: self.joined.run.clone(),
+            round: claims.round,
+            digest: pending.digest,
+        };
         let header = UpdateHeader {
             id,
             len: pending.frame.len() as u64,
@@ -48,6 +56,9 @@ impl Run {
             encode_ms: claims.encode_ms,
             stages: pending.stages,
         };
-        Some(Outgoing { header, frame: Bytes::copy_from_slice(&pending.frame) })
+        Some(Outgoing {
+            header,
+            frame: Bytes::copy_from_slice(&pending.frame),
+        })
     }
 }

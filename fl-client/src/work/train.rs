@@ -33,11 +33,21 @@ impl Work {
             seed: seed("fit"),
             progress: Arc::clone(progress),
         };
-        let header = FrameHeader { kind: FrameKind::Update, round, seed: seed("encode") };
+        let header = FrameHeader {
+            kind: FrameKind::Update,
+            round,
+            seed: seed("encode"),
+        };
 
         let started = Instant::now();
         let learner = self.tasks.learner(&run.joined.task)?;
-        let failed = |e: anyhow::Error| if progress.stopped() { moved_on() } else { Error::Learner(format!("{e:#}")) };
+        let failed = |e: anyhow::Error| {
+            if progress.stopped() {
+                moved_on()
+            } else {
+                Error::Learner(format!("{e:#}"))
+            }
+        };
         learner.load(&model.values).map_err(failed)?;
         let fit = checked(learner.fit(&plan).map_err(failed)?)?;
         if progress.stopped() {
@@ -45,19 +55,31 @@ impl Work {
         }
         let mut delta = vec![0.0; run.layout.len()];
         learner.weights(&mut delta).map_err(failed)?;
-        delta.iter_mut().zip(&model.values).for_each(|(after, before)| *after -= before);
+        delta
+            .iter_mut()
+            .zip(&model.values)
+            .for_each(|(after, before)| *after -= before);
         let train_ms = started.elapsed().as_millis() as u64;
 
         self.events.send(Event::Encoding { round });
         let started = Instant::now();
         let encoded = run.encoder.encode(&mut delta, header);
         let pending = encoded.map_err(|e| {
-            Error::Learner(format!("the update of round {round} cannot be encoded: {e}; a smaller learning_rate may help"))
+            Error::Learner(format!(
+                "the update of round {round} cannot be encoded: {e}; a smaller learning_rate may help"
+            ))
         })?;
         let encode_ms = started.elapsed().as_millis() as u64;
 
         let Fit { examples, loss } = fit;
-        let claims = Claims { round, digest: pending.digest, examples, loss, train_ms, encode_ms };
+        let claims = Claims {
+            round,
+            digest: pending.digest,
+            examples,
+            loss,
+            train_ms,
+            encode_ms,
+        };
         run.state.save_memory(&run.encoder, &pending, claims)?;
         run.open = Some((pending, claims));
         run.outgoing().ok_or_else(moved_on)
@@ -67,10 +89,16 @@ impl Work {
 /// What the server would refuse is refused here, where its cause is.
 fn checked(fit: Fit) -> Result<Fit, Error> {
     if fit.examples == 0 || fit.examples > MAX_EXAMPLES {
-        return Err(Error::Learner(format!("it claims {} examples; 1 to {MAX_EXAMPLES} can be", fit.examples)));
+        return Err(Error::Learner(format!(
+            "it claims {} examples; 1 to {MAX_EXAMPLES} can be",
+            fit.examples
+        )));
     }
     if !fit.loss.is_finite() {
-        return Err(Error::Learner(format!("its training loss is {}; a smaller learning_rate may help", fit.loss)));
+        return Err(Error::Learner(format!(
+            "its training loss is {}; a smaller learning_rate may help",
+            fit.loss
+        )));
     }
     Ok(fit)
 }

@@ -4,11 +4,12 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 
+use crate::support::{
+    Arithmetic, Call, Certificates, Client, Fault, TestServer, World, accepted, config, copy_state, deltas, residual,
+    sum,
+};
 use fl_client::Outcome;
 use fl_compress::Verdict;
-use crate::support::{
-    Arithmetic, Call, Certificates, Client, Fault, TestServer, World, accepted, config, copy_state, deltas, residual, sum,
-};
 
 /// Runs a client until the server sees `at`; returns a copy of the state folder as a crash at that moment leaves it.
 /// What the server does with that call is up to its faults.
@@ -24,7 +25,9 @@ async fn crash(server: &TestServer, certificates: &Certificates, at: Call) -> te
         }
     }));
     let client = Client::start(config(server, certificates, before.path()), Arithmetic::new());
-    tokio::task::spawn_blocking(move || copied.recv().unwrap()).await.unwrap();
+    tokio::task::spawn_blocking(move || copied.recv().unwrap())
+        .await
+        .unwrap();
     client.task.abort();
     let _ = client.task.await;
     server.world().hook = None;
@@ -46,11 +49,18 @@ async fn after_a_crash_between_persist_and_send_the_same_frame_is_sent() {
     server.world().faults.extend([Fault::HangAfter(0)]);
     let state = crash(&server, &certificates, Call::Submit { round: 1, offset: 0 }).await;
     server.world().calls.clear();
-    assert_eq!(goes_on(&server, &certificates, state.path()).await, 2, "round 1 is not trained again");
+    assert_eq!(
+        goes_on(&server, &certificates, state.path()).await,
+        2,
+        "round 1 is not trained again"
+    );
     let world = server.world();
     assert_eq!(world.calls[0], Call::Join { pending: Some(1) });
     assert!(world.calls.contains(&Call::Submit { round: 1, offset: 0 }));
-    assert_eq!(sum(&accepted(&world), &residual(state.path(), Verdict::Accepted)), deltas(1..=3));
+    assert_eq!(
+        sum(&accepted(&world), &residual(state.path(), Verdict::Accepted)),
+        deltas(1..=3)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -63,9 +73,19 @@ async fn after_a_crash_before_the_receipt_nothing_is_sent_twice() {
     assert_eq!(goes_on(&server, &certificates, state.path()).await, 2);
     let world = server.world();
     assert_eq!(world.calls[0], Call::Join { pending: Some(1) });
-    assert!(!world.calls.iter().any(|call| matches!(call, Call::Submit { round: 1, .. })), "{:?}", world.calls);
+    assert!(
+        !world
+            .calls
+            .iter()
+            .any(|call| matches!(call, Call::Submit { round: 1, .. })),
+        "{:?}",
+        world.calls
+    );
     assert_eq!(world.accepted.len(), 3);
-    assert_eq!(sum(&accepted(&world), &residual(state.path(), Verdict::Accepted)), deltas(1..=3));
+    assert_eq!(
+        sum(&accepted(&world), &residual(state.path(), Verdict::Accepted)),
+        deltas(1..=3)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -84,7 +104,10 @@ async fn after_a_crash_between_receipt_and_settling_the_server_is_asked_again() 
     assert_eq!(goes_on(&server, &certificates, state.path()).await, 1);
     let world = server.world();
     assert_eq!(world.calls[0], Call::Join { pending: Some(2) });
-    assert_eq!(sum(&accepted(&world), &residual(state.path(), Verdict::Accepted)), deltas(1..=3));
+    assert_eq!(
+        sum(&accepted(&world), &residual(state.path(), Verdict::Accepted)),
+        deltas(1..=3)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -97,8 +120,14 @@ async fn a_round_that_closed_while_the_client_was_dead_gives_its_frame_back() {
     server.world().advance(&nothing);
     assert_eq!(goes_on(&server, &certificates, state.path()).await, 2);
     let world = server.world();
-    assert_eq!(world.accepted.iter().map(|(round, ..)| *round).collect::<Vec<_>>(), [2, 3]);
-    assert_eq!(sum(&accepted(&world), &residual(state.path(), Verdict::Accepted)), deltas(1..=3));
+    assert_eq!(
+        world.accepted.iter().map(|(round, ..)| *round).collect::<Vec<_>>(),
+        [2, 3]
+    );
+    assert_eq!(
+        sum(&accepted(&world), &residual(state.path(), Verdict::Accepted)),
+        deltas(1..=3)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -109,9 +138,22 @@ async fn an_upload_cut_short_is_resumed_where_it_broke() {
     let state = tempfile::tempdir().unwrap();
     assert_eq!(goes_on(&server, &certificates, state.path()).await, 2);
     let world = server.world();
-    let submits: Vec<_> = world.calls.iter().filter(|call| matches!(call, Call::Submit { round: 1, .. })).collect();
-    assert_eq!(submits, [0, 10, 20].map(|offset| Call::Submit { round: 1, offset }).iter().collect::<Vec<_>>());
-    assert_eq!(sum(&accepted(&world), &residual(state.path(), Verdict::Accepted)), deltas(1..=2));
+    let submits: Vec<_> = world
+        .calls
+        .iter()
+        .filter(|call| matches!(call, Call::Submit { round: 1, .. }))
+        .collect();
+    assert_eq!(
+        submits,
+        [0, 10, 20]
+            .map(|offset| Call::Submit { round: 1, offset })
+            .iter()
+            .collect::<Vec<_>>()
+    );
+    assert_eq!(
+        sum(&accepted(&world), &residual(state.path(), Verdict::Accepted)),
+        deltas(1..=2)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -132,7 +174,9 @@ async fn a_server_killed_in_the_middle_of_an_upload_gets_the_rest_when_it_is_bac
     let learner = Arithmetic::new();
     let fits = learner.fits.clone();
     let client = Client::start(config(&server, &certificates, state.path()), learner);
-    tokio::task::spawn_blocking(move || hanging.recv().unwrap()).await.unwrap();
+    tokio::task::spawn_blocking(move || hanging.recv().unwrap())
+        .await
+        .unwrap();
     let (address, world) = (server.address().to_owned(), server.world.clone());
     server.kill();
     let server = tokio::task::spawn_blocking({
@@ -143,8 +187,15 @@ async fn a_server_killed_in_the_middle_of_an_upload_gets_the_rest_when_it_is_bac
     assert_eq!(client.finish().await, Ok(Outcome::Done { round: 2 }));
     assert_eq!(fits.load(Ordering::SeqCst), 2);
     let world = server.world();
-    assert!(world.calls.contains(&Call::Submit { round: 1, offset: 10 }), "{:?}", world.calls);
-    assert_eq!(sum(&accepted(&world), &residual(state.path(), Verdict::Accepted)), deltas(1..=2));
+    assert!(
+        world.calls.contains(&Call::Submit { round: 1, offset: 10 }),
+        "{:?}",
+        world.calls
+    );
+    assert_eq!(
+        sum(&accepted(&world), &residual(state.path(), Verdict::Accepted)),
+        deltas(1..=2)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -156,11 +207,22 @@ async fn training_goes_on_while_the_server_is_away() {
     let mut learner = Arithmetic::new();
     learner.endless = Some((1, began));
     let client = Client::start(config(&server, &certificates, state.path()), learner);
-    tokio::task::spawn_blocking(move || training.recv().unwrap()).await.unwrap();
+    tokio::task::spawn_blocking(move || training.recv().unwrap())
+        .await
+        .unwrap();
     let (address, world) = (server.address().to_owned(), server.world.clone());
     server.kill();
-    let server = tokio::task::spawn_blocking(move || TestServer::at(&address, &certificates, world)).await.unwrap();
-    while server.world().calls.iter().filter(|call| matches!(call, Call::Join { .. })).count() < 2 {
+    let server = tokio::task::spawn_blocking(move || TestServer::at(&address, &certificates, world))
+        .await
+        .unwrap();
+    while server
+        .world()
+        .calls
+        .iter()
+        .filter(|call| matches!(call, Call::Join { .. }))
+        .count()
+        < 2
+    {
         tokio::task::yield_now().await;
     }
     // Still at it: the learner only ends, and tells nobody a second time, when the round moves on.
@@ -179,10 +241,16 @@ async fn a_graceful_stop_keeps_the_model_and_the_next_start_needs_no_snapshot() 
     let mut learner = Arithmetic::new();
     learner.endless = Some((2, began));
     let client = Client::start(config(&server, &certificates, state.path()), learner);
-    tokio::task::spawn_blocking(move || training.recv().unwrap()).await.unwrap();
+    tokio::task::spawn_blocking(move || training.recv().unwrap())
+        .await
+        .unwrap();
     assert_eq!(client.stop().await, Outcome::Stopped);
     server.world().calls.clear();
     assert_eq!(goes_on(&server, &certificates, state.path()).await, 1);
-    let fetched = server.world().calls.iter().any(|call| matches!(call, Call::Fetch { .. }));
+    let fetched = server
+        .world()
+        .calls
+        .iter()
+        .any(|call| matches!(call, Call::Fetch { .. }));
     assert!(!fetched, "{:?}", server.world().calls);
 }

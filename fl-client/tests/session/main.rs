@@ -1,4 +1,5 @@
 //! The session against a scripted server at a real socket: the whole protocol, and everything that can go wrong with it.
+#![allow(clippy::unwrap_used)]
 
 mod crashes;
 mod models;

@@ -1,10 +1,16 @@
 //! Bringing the model to a version: chains, snapshots, and what does not lead to the digest announced.
 
-use fl_client::{Error, Outcome};
 use crate::support::{Arithmetic, Call, Certificates, Client, Tamper, TestServer, World, config};
+use fl_client::{Error, Outcome};
 
 fn fetches(server: &TestServer) -> Vec<Call> {
-    server.world().calls.iter().filter(|call| matches!(call, Call::Fetch { .. })).cloned().collect()
+    server
+        .world()
+        .calls
+        .iter()
+        .filter(|call| matches!(call, Call::Fetch { .. }))
+        .cloned()
+        .collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -29,7 +35,10 @@ async fn a_snapshot_that_leads_elsewhere_is_a_clear_error() {
     let state = tempfile::tempdir().unwrap();
     let client = Client::start(config(&server, &certificates, state.path()), Arithmetic::new());
     let error = client.finish().await.unwrap_err();
-    assert!(matches!(&error, Error::Protocol(text) if text.contains("version 0") && text.contains("damaged")), "{error}");
+    assert!(
+        matches!(&error, Error::Protocol(text) if text.contains("version 0") && text.contains("damaged")),
+        "{error}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -83,7 +92,10 @@ async fn a_broken_kept_model_is_fetched_again_and_a_broken_memory_is_an_error_th
     }
     let client = Client::start(config(&server, &certificates, state.path()), Arithmetic::new());
     let text = client.finish().await.unwrap_err().to_string();
-    assert!(text.contains("runs/test-run/memory") && text.contains("deleting it loses"), "{text}");
+    assert!(
+        text.contains("runs/test-run/memory") && text.contains("deleting it loses"),
+        "{text}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -95,7 +107,9 @@ async fn one_state_folder_is_for_one_client() {
     let mut learner = Arithmetic::new();
     learner.endless = Some((1, began));
     let first = Client::start(config(&server, &certificates, state.path()), learner);
-    tokio::task::spawn_blocking(move || training.recv().unwrap()).await.unwrap();
+    tokio::task::spawn_blocking(move || training.recv().unwrap())
+        .await
+        .unwrap();
     let second = Client::start(config(&server, &certificates, state.path()), Arithmetic::new());
     let text = second.finish().await.unwrap_err().to_string();
     assert!(text.contains("another client uses"), "{text}");

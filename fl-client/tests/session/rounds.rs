@@ -3,12 +3,12 @@
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 
-use fl_client::{Event, Outcome, Sent};
-use fl_compress::Verdict;
-use fl_proto::Refusal;
 use crate::support::{
     Arithmetic, Call, Certificates, Client, Fault, TestServer, World, accepted, config, deltas, residual, sum,
 };
+use fl_client::{Event, Outcome, Sent};
+use fl_compress::Verdict;
+use fl_proto::Refusal;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn updates_and_residual_are_the_deltas_and_the_model_follows_step_by_step() {
@@ -23,13 +23,40 @@ async fn updates_and_residual_are_the_deltas_and_the_model_follows_step_by_step(
 
     let world = server.world();
     assert_eq!(fits.load(Ordering::SeqCst), 5);
-    assert_eq!(sum(&accepted(&world), &residual(state.path(), Verdict::Accepted)), deltas(1..=5));
-    let fetched: Vec<_> = world.calls.iter().filter(|call| matches!(call, Call::Fetch { .. })).cloned().collect();
+    assert_eq!(
+        sum(&accepted(&world), &residual(state.path(), Verdict::Accepted)),
+        deltas(1..=5)
+    );
+    let fetched: Vec<_> = world
+        .calls
+        .iter()
+        .filter(|call| matches!(call, Call::Fetch { .. }))
+        .cloned()
+        .collect();
     let mut expected = vec![Call::Fetch { held: None, want: 0 }];
-    expected.extend((1..5).map(|want| Call::Fetch { held: Some(want - 1), want }));
+    expected.extend((1..5).map(|want| Call::Fetch {
+        held: Some(want - 1),
+        want,
+    }));
     assert_eq!(fetched, expected);
-    assert!(!world.calls.iter().any(|call| matches!(call, Call::Offer { .. })), "no question without a doubt");
-    let sent = seen.lock().unwrap().iter().filter(|e| matches!(e, Event::Sent { verdict: Sent::Accepted, .. })).count();
+    assert!(
+        !world.calls.iter().any(|call| matches!(call, Call::Offer { .. })),
+        "no question without a doubt"
+    );
+    let sent = seen
+        .lock()
+        .unwrap()
+        .iter()
+        .filter(|e| {
+            matches!(
+                e,
+                Event::Sent {
+                    verdict: Sent::Accepted,
+                    ..
+                }
+            )
+        })
+        .count();
     assert_eq!(sent, 5);
 }
 
@@ -49,15 +76,23 @@ async fn a_refused_update_goes_into_a_later_one() {
     }
     let state = tempfile::tempdir().unwrap();
     let client = Client::start(config(&server, &certificates, state.path()), Arithmetic::new());
-    tokio::task::spawn_blocking(move || refused.recv().unwrap()).await.unwrap();
+    tokio::task::spawn_blocking(move || refused.recv().unwrap())
+        .await
+        .unwrap();
     // The round closes without this client.
     let nothing = vec![0.0; crate::support::layout().len()];
     server.world().advance(&nothing);
     assert_eq!(client.finish().await, Ok(Outcome::Done { round: 3 }));
 
     let world = server.world();
-    assert_eq!(world.accepted.iter().map(|(round, ..)| *round).collect::<Vec<_>>(), [2, 3]);
-    assert_eq!(sum(&accepted(&world), &residual(state.path(), Verdict::Accepted)), deltas(1..=3));
+    assert_eq!(
+        world.accepted.iter().map(|(round, ..)| *round).collect::<Vec<_>>(),
+        [2, 3]
+    );
+    assert_eq!(
+        sum(&accepted(&world), &residual(state.path(), Verdict::Accepted)),
+        deltas(1..=3)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -69,14 +104,22 @@ async fn a_round_that_moves_on_stops_the_learner_and_nothing_of_it_is_kept() {
     let mut learner = Arithmetic::new();
     learner.endless = Some((1, began));
     let client = Client::start(config(&server, &certificates, state.path()), learner);
-    tokio::task::spawn_blocking(move || training.recv().unwrap()).await.unwrap();
+    tokio::task::spawn_blocking(move || training.recv().unwrap())
+        .await
+        .unwrap();
     let nothing = vec![0.0; crate::support::layout().len()];
     server.world().advance(&nothing);
     assert_eq!(client.finish().await, Ok(Outcome::Done { round: 3 }));
 
     let world = server.world();
-    assert_eq!(world.accepted.iter().map(|(round, ..)| *round).collect::<Vec<_>>(), [2, 3]);
-    assert_eq!(sum(&accepted(&world), &residual(state.path(), Verdict::Accepted)), deltas(2..=3));
+    assert_eq!(
+        world.accepted.iter().map(|(round, ..)| *round).collect::<Vec<_>>(),
+        [2, 3]
+    );
+    assert_eq!(
+        sum(&accepted(&world), &residual(state.path(), Verdict::Accepted)),
+        deltas(2..=3)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -88,7 +131,12 @@ async fn a_learner_that_fails_leaves_the_round_and_says_why() {
     learner.fails_in = Some(1);
     let client = Client::start(config(&server, &certificates, state.path()), learner);
     let seen = client.seen.clone();
-    let left = || seen.lock().unwrap().iter().any(|e| matches!(e, Event::LeftRound { round: 1, why } if why.contains("unplugged")));
+    let left = || {
+        seen.lock()
+            .unwrap()
+            .iter()
+            .any(|e| matches!(e, Event::LeftRound { round: 1, why } if why.contains("unplugged")))
+    };
     while !left() {
         tokio::task::yield_now().await;
     }
@@ -115,10 +163,14 @@ async fn a_learner_of_another_model_is_refused_with_both_shapes_named() {
     let server = TestServer::start(&certificates, World::new(2));
     let state = tempfile::tempdir().unwrap();
     let mut learner = Arithmetic::new();
-    learner.layout = std::sync::Arc::new(fl_compress::Layout::new([("a.weight", vec![8, 6]), ("b.bias", vec![3])]).unwrap());
+    learner.layout =
+        std::sync::Arc::new(fl_compress::Layout::new([("a.weight", vec![8, 6]), ("b.bias", vec![3])]).unwrap());
     let client = Client::start(config(&server, &certificates, state.path()), learner);
     let text = client.finish().await.unwrap_err().to_string();
-    assert!(text.contains("a.weight [8, 5]") && text.contains("a.weight [8, 6]"), "{text}");
+    assert!(
+        text.contains("a.weight [8, 5]") && text.contains("a.weight [8, 6]"),
+        "{text}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -132,10 +184,22 @@ async fn the_model_is_evaluated_when_asked_before_training_and_at_the_end() {
     let client = Client::start(config(&server, &certificates, state.path()), Arithmetic::new());
     let seen = client.seen.clone();
     assert_eq!(client.finish().await, Ok(Outcome::Done { round: 1 }));
-    let evaluated = |e: &Event| if let Event::Evaluated { version, .. } = e { Some(*version) } else { None };
-    assert_eq!(seen.lock().unwrap().iter().filter_map(evaluated).collect::<Vec<_>>(), [0, 1]);
+    let evaluated = |e: &Event| {
+        if let Event::Evaluated { version, .. } = e {
+            Some(*version)
+        } else {
+            None
+        }
+    };
+    assert_eq!(
+        seen.lock().unwrap().iter().filter_map(evaluated).collect::<Vec<_>>(),
+        [0, 1]
+    );
     let calls = server.world().calls.clone();
     let at = |wanted: &Call| calls.iter().position(|call| call == wanted).unwrap();
-    assert!(at(&Call::Evaluate { version: 0 }) < at(&Call::Submit { round: 1, offset: 0 }), "{calls:?}");
+    assert!(
+        at(&Call::Evaluate { version: 0 }) < at(&Call::Submit { round: 1, offset: 0 }),
+        "{calls:?}"
+    );
     assert!(calls.contains(&Call::Evaluate { version: 1 }), "{calls:?}");
 }

@@ -1,7 +1,7 @@
 //! Who is refused, and how it is said.
 
-use fl_client::{ClientConfig, Error};
 use crate::support::{Arithmetic, Certificates, Client, TestServer, World, config};
+use fl_client::{ClientConfig, Error};
 
 async fn refusal(config: ClientConfig) -> String {
     match Client::start(config, Arithmetic::new()).finish().await {
@@ -16,7 +16,10 @@ async fn a_server_of_another_authority_is_not_spoken_to() {
     let server = TestServer::start(&theirs, World::new(1));
     let state = tempfile::tempdir().unwrap();
     let text = refusal(config(&server, &ours, state.path())).await;
-    assert!(text.contains("another federation") && text.contains("`authority`"), "{text}");
+    assert!(
+        text.contains("another federation") && text.contains("`authority`"),
+        "{text}"
+    );
     assert!(server.world().calls.is_empty());
 }
 
@@ -28,7 +31,10 @@ async fn a_client_certificate_of_another_authority_is_refused() {
     let mut config = config(&server, &ours, state.path());
     config.own = theirs.client.clone();
     let text = refusal(config).await;
-    assert!(text.contains("certificate") && (text.contains("authority") || text.contains("check")), "{text}");
+    assert!(
+        text.contains("certificate") && (text.contains("authority") || text.contains("check")),
+        "{text}"
+    );
     assert!(server.world().calls.is_empty());
 }
 
@@ -54,7 +60,10 @@ async fn nobody_listening_is_retried_until_the_limit_and_said_so() {
     let client = Client::start(config, Arithmetic::new());
     let seen = client.seen.clone();
     let error = client.finish().await.unwrap_err();
-    assert!(matches!(&error, Error::GaveUp(text) if text.contains("nothing listens")), "{error}");
+    assert!(
+        matches!(&error, Error::GaveUp(text) if text.contains("nothing listens")),
+        "{error}"
+    );
     assert!(seen.lock().unwrap().len() > 1);
 }
 
@@ -70,8 +79,29 @@ async fn a_port_that_does_not_speak_tls_is_named_so() {
         }
     });
     let state = tempfile::tempdir().unwrap();
-    let mut config = ClientConfig::new(address, &certificates.authority.certificate, certificates.client.clone(), state.path());
+    let mut config = ClientConfig::new(
+        address,
+        &certificates.authority.certificate,
+        certificates.client.clone(),
+        state.path(),
+    );
     config.give_up_after = Some(std::time::Duration::from_millis(20));
     let error = Client::start(config, Arithmetic::new()).finish().await.unwrap_err();
     assert!(error.to_string().contains("does not speak TLS"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_or_address_that_cannot_be_used_is_a_configuration_error() {
+    let certificates = Certificates::new("fed");
+    let server = TestServer::start(&certificates, World::new(1));
+    let state = tempfile::tempdir().unwrap();
+    let good = config(&server, &certificates, state.path());
+    let mut bad_key = good.clone();
+    bad_key.own.key = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n".to_owned();
+    let mut bad_address = good;
+    bad_address.server = "no port".to_owned();
+    for (config, named) in [(bad_key, "`key`"), (bad_address, "host:port")] {
+        let error = Client::start(config, Arithmetic::new()).finish().await.unwrap_err();
+        assert!(matches!(&error, Error::Config(text) if text.contains(named)), "{error}");
+    }
 }

@@ -21,7 +21,7 @@ fn frame(i: usize) -> Vec<u8> {
 }
 
 /// The database without the store; one that was just let go of is waited for.
-fn raw(dir: &Path) -> sled::Db {
+fn database(dir: &Path) -> sled::Db {
     (0..).find_map(|_| sled::open(dir.join("store")).ok()).unwrap()
 }
 
@@ -185,7 +185,7 @@ fn a_store_is_open_once_and_never_by_an_older_program() {
     assert!(matches!(&twice, StoreError::Busy(_)), "{twice}");
     assert!(twice.to_string().contains("admin socket"));
     drop(store);
-    let raw = raw(dir.path());
+    let raw = database(dir.path());
     raw.insert(b"v", &[2, 0]).unwrap();
     drop(raw);
     let newer = Store::open(dir.path(), Disk::default()).unwrap_err();
@@ -207,7 +207,7 @@ fn a_damaged_or_missing_record_is_named() {
         run.append(&records, &[vec![9; 20]]).unwrap();
     };
     fill();
-    let raw = raw(dir.path());
+    let raw = database(dir.path());
     let key = |table: u8, seq: u8| [&[table, 0, 0, 0, 0][..], &[0, 0, 0, 0, 0, 0, 0, seq]].concat();
     let damage = |key: Vec<u8>| {
         let mut value = raw.get(&key).unwrap().unwrap().to_vec();
@@ -233,7 +233,7 @@ fn a_damaged_or_missing_record_is_named() {
             .contains("ledger row 0")
     );
     drop((store, run));
-    let raw = raw(dir.path());
+    let raw = database(dir.path());
     raw.remove(key(b'r', 0)).unwrap();
     drop(raw);
     let run = Store::open(dir.path(), Disk::default()).unwrap().run(&name()).unwrap();

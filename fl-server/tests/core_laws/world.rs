@@ -51,7 +51,7 @@ impl World {
 
     pub(crate) fn input(&mut self, input: Input<'_>) -> Reply {
         let Decision { records, reply, wake } = self.decide(input);
-        assert_eq!(records.is_empty() || wake == Some(self.now), true);
+        assert!(records.is_empty() || wake == Some(self.now));
         self.commit(records);
         self.settle();
         reply

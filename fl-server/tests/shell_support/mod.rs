@@ -102,7 +102,7 @@ impl Fed {
     }
 
     pub async fn client(&self, name: &str, server: &Server) -> Hand {
-        let hand = Hand::dial(server, &self.root.certificate, &self.issue(name)).await.unwrap();
+        let hand = Hand::dial(&server.address, &self.root.certificate, &self.issue(name)).await.unwrap();
         hand.joined(name).await
     }
 
@@ -172,15 +172,17 @@ pub struct Hand {
     pub model: Vec<f32>,
     pub version: Option<u64>,
     pub encoder: Option<Encoder>,
+    /// Bytes of the frames that were accepted.
+    pub sent: u64,
 }
 
 impl Hand {
-    pub async fn dial(server: &Server, authority: &str, own: &Issued) -> Result<Self, tonic::transport::Error> {
+    pub async fn dial(address: &str, authority: &str, own: &Issued) -> Result<Self, tonic::transport::Error> {
         let meter = Arc::new(Meter::default());
         let tls = client_tls(authority, own);
-        let channel = dial(Dial { address: server.address.clone(), tls, meter: Arc::clone(&meter) }).await?;
+        let channel = dial(Dial { address: address.to_owned(), tls, meter: Arc::clone(&meter) }).await?;
         let calls = FederationClient::new(channel);
-        Ok(Self { name: String::new(), calls, meter, run: None, model: Vec::new(), version: None, encoder: None })
+        Ok(Self { name: String::new(), calls, meter, run: None, model: Vec::new(), version: None, encoder: None, sent: 0 })
     }
 
     pub async fn join(&mut self, pending: Option<UpdateId>) -> Result<Joined, Status> {
@@ -226,8 +228,8 @@ impl Hand {
     }
 
     /// Brings the model up to `want`; returns the digest that it has then.
-    pub async fn update_model(&mut self, want: u64) -> Digest {
-        let (header, frames) = self.fetch(self.version, want).await.unwrap();
+    pub async fn try_update_model(&mut self, want: u64) -> Result<Digest, Status> {
+        let (header, frames) = self.fetch(self.version, want).await?;
         let layout = &self.run.as_ref().unwrap().layout;
         let snapshot = matches!(header, ModelHeader::Snapshot(_));
         self.model.resize(layout.len(), 0.0);
@@ -239,7 +241,7 @@ impl Hand {
             }
         }
         self.version = Some(want);
-        Digest::of_f32(&self.model)
+        Ok(Digest::of_f32(&self.model))
     }
 
     /// A delta that depends on client and round.
@@ -303,42 +305,69 @@ impl Hand {
     pub async fn send(&mut self, round: u64) -> UpdateReply {
         let frame = self.encode(round);
         let header = self.header(round, &frame);
-        self.submit(&header, &frame).await.unwrap()
+        let reply = self.submit(&header, &frame).await.unwrap();
+        if reply == UpdateReply::Accepted {
+            self.sent += header.len;
+        }
+        reply
     }
 
-    pub async fn evaluate(&mut self, version: u64) -> bool {
+    pub async fn try_evaluate(&mut self, version: u64) -> Result<bool, Status> {
         let report =
             EvaluationReport { run: "test".parse().unwrap(), version, examples: 20, loss: 0.25, correct: 15 };
-        self.calls.evaluate(wire::EvaluationReport::from(report)).await.unwrap().into_inner().counted
+        Ok(self.calls.evaluate(wire::EvaluationReport::from(report)).await?.into_inner().counted)
     }
 
     /// Takes part until the run is over, as a client would; returns the final model's digest.
     pub async fn take_part(&mut self) -> Digest {
-        let mut watch = self.watch().await;
+        self.try_part().await.unwrap()
+    }
+
+    /// Takes part as far as the server goes.
+    pub async fn try_take_part(mut self, name: &str) {
+        let run = self.join(None).await;
+        if let Ok(run) = run {
+            self.name = name.to_owned();
+            self.encoder = Some(Encoder::new(Arc::new(run.layout.clone()), &run.uplink).unwrap());
+            self.run = Some(run);
+            let _ = self.try_part().await;
+        }
+    }
+
+    async fn try_part(&mut self) -> Result<Digest, Status> {
+        let mut watch = self.calls.watch(wire::WatchRequest { run: "test".into() }).await?.into_inner();
         let (mut sent, mut evaluated) = (0, None);
-        while let Some(state) = watch.message().await.unwrap() {
+        while let Some(state) = watch.message().await? {
             let state = RoundState::try_from(state).unwrap();
             if matches!(state.phase, Phase::Waiting | Phase::Closing) {
                 continue;
             }
-            if self.version != Some(state.version) && self.update_model(state.version).await != state.model {
-                panic!("{} has another model of version {}", self.name, state.version);
+            if self.version != Some(state.version) {
+                match self.try_update_model(state.version).await {
+                    Ok(digest) => assert_eq!(digest, state.model, "version {} of {}", state.version, self.name),
+                    // The run went on meanwhile: the next message says so.
+                    Err(status) if status.code() == tonic::Code::FailedPrecondition => continue,
+                    Err(status) => return Err(status),
+                }
             }
             if state.evaluate && evaluated != Some(state.version) {
                 evaluated = Some(state.version);
-                assert!(self.evaluate(state.version).await);
+                self.try_evaluate(state.version).await?;
             }
             // What is read may have been written before the last update was accepted.
             let due = state.phase == Phase::Training && state.round > sent;
             if due && state.selected && state.accepted.is_none() {
                 sent = state.round;
-                assert_eq!(self.send(state.round).await, UpdateReply::Accepted);
+                let frame = self.encode(state.round);
+                let header = self.header(state.round, &frame);
+                assert_eq!(self.submit(&header, &frame).await?, UpdateReply::Accepted);
+                self.sent += header.len;
             }
             if state.phase == Phase::Done {
                 break;
             }
         }
-        Digest::of_f32(&self.model)
+        Ok(Digest::of_f32(&self.model))
     }
 
     /// Reads the stream until a state satisfies `wanted`.

@@ -16,13 +16,20 @@ impl Certificates {
         let (authority_key, authority) = Authority::create(federation, now, Duration::days(30)).unwrap();
         let server = authority_key.issue_server(now, Duration::days(10)).unwrap();
         let client = authority_key.issue_client(&name(), now, Duration::days(10)).unwrap();
-        Self { authority_key, authority, server, client }
+        Self {
+            authority_key,
+            authority,
+            server,
+            client,
+        }
     }
 
     /// A client certificate that ended yesterday.
     pub fn expired_client(&self) -> Issued {
         let past = OffsetDateTime::now_utc() - Duration::days(5);
-        self.authority_key.issue_client(&name(), past, Duration::days(4)).unwrap()
+        self.authority_key
+            .issue_client(&name(), past, Duration::days(4))
+            .unwrap()
     }
 }
 

@@ -8,7 +8,9 @@ use fl_compress::Layout;
 
 /// What training in `round` adds: multiples of 1/8, so that sums are exact.
 pub fn delta_of(round: u64, len: usize) -> Vec<f32> {
-    (0..len as u64).map(|i| ((i * 7 + round * 5 + i * i * round) % 23) as f32 / 8.0 - 1.0).collect()
+    (0..len as u64)
+        .map(|i| ((i * 7 + round * 5 + i * i * round) % 23) as f32 / 8.0 - 1.0)
+        .collect()
 }
 
 #[derive(Clone)]
@@ -29,7 +31,14 @@ impl Arithmetic {
     pub fn new() -> Self {
         let layout = super::layout();
         let weights = vec![0.0; layout.len()];
-        Self { layout, weights, fits: Arc::default(), endless: None, fails_in: None, panics_in: None }
+        Self {
+            layout,
+            weights,
+            fits: Arc::default(),
+            endless: None,
+            fails_in: None,
+            panics_in: None,
+        }
     }
 }
 
@@ -57,7 +66,10 @@ impl Learner for Arithmetic {
         self.weights.iter_mut().zip(delta).for_each(|(w, d)| *w += d);
         self.fits.fetch_add(1, Ordering::SeqCst);
         plan.progress.set(1, 1);
-        Ok(Fit { examples: 60, loss: 0.5 })
+        Ok(Fit {
+            examples: 60,
+            loss: 0.5,
+        })
     }
 
     fn weights(&self, out: &mut [f32]) -> anyhow::Result<()> {
@@ -66,6 +78,10 @@ impl Learner for Arithmetic {
     }
 
     fn evaluate(&mut self) -> anyhow::Result<Option<Evaluation>> {
-        Ok(Some(Evaluation { examples: 10, loss: f64::from(self.weights[0]), correct: 7 }))
+        Ok(Some(Evaluation {
+            examples: 10,
+            loss: f64::from(self.weights[0]),
+            correct: 7,
+        }))
     }
 }

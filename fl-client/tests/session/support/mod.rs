@@ -1,5 +1,5 @@
 //! A federation of one client for tests: certificates, a scripted server at a real socket, and a learner in closed form.
-#![allow(dead_code, missing_docs, unreachable_pub, clippy::unwrap_used)]
+#![allow(dead_code, unused_imports, missing_docs, unreachable_pub, clippy::unwrap_used)]
 
 mod certificates;
 mod learner;
@@ -34,9 +34,16 @@ pub fn spec() -> Spec {
 }
 
 pub fn config(server: &TestServer, certificates: &Certificates, state: &Path) -> ClientConfig {
-    let mut config =
-        ClientConfig::new(server.address(), &certificates.authority.certificate, certificates.client.clone(), state);
-    config.backoff = Backoff { first: Duration::from_millis(1), max: Duration::from_millis(20) };
+    let mut config = ClientConfig::new(
+        server.address(),
+        &certificates.authority.certificate,
+        certificates.client.clone(),
+        state,
+    );
+    config.backoff = Backoff {
+        first: Duration::from_millis(1),
+        max: Duration::from_millis(20),
+    };
     config.sync = false;
     config
 }
@@ -66,7 +73,11 @@ impl Client {
                 }
             },
         ));
-        Self { task, seen, stop: Some(stop) }
+        Self {
+            task,
+            seen,
+            stop: Some(stop),
+        }
     }
 
     pub async fn finish(self) -> Result<Outcome, Error> {
@@ -112,7 +123,12 @@ pub fn sum(a: &[f32], b: &[f32]) -> Vec<f32> {
 
 /// Copies a state folder as a crash would leave it.
 pub fn copy_state(from: &Path, to: &Path) {
-    for name in ["current", "runs/test-run/memory", "runs/test-run/verdict", "runs/test-run/model"] {
+    for name in [
+        "current",
+        "runs/test-run/memory",
+        "runs/test-run/verdict",
+        "runs/test-run/model",
+    ] {
         if from.join(name).exists() {
             std::fs::create_dir_all(to.join(name).parent().unwrap()).unwrap();
             std::fs::copy(from.join(name), to.join(name)).unwrap();

@@ -8,8 +8,8 @@ use fl_compress::Digest;
 use fl_proto::wire::federation_server::{Federation, FederationServer};
 use fl_proto::wire::{self, model_chunk, update_chunk};
 use fl_proto::{
-    CHUNK, EvaluationReport, FetchRequest, Incoming, Joined, MAX_MESSAGE, Meter, Phase, Refusal, Training, UpdateHeader,
-    UpdateReply, server_builder, server_tls,
+    CHUNK, EvaluationReport, FetchRequest, Incoming, Joined, MAX_MESSAGE, Meter, Phase, Refusal, Training,
+    UpdateHeader, UpdateReply, server_builder, server_tls,
 };
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::WatchStream;
@@ -41,7 +41,11 @@ impl TestServer {
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let tls = server_tls(&certificates.authority.certificate, &certificates.server);
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
         let service = FederationServer::new(Service(Arc::clone(&world)))
             .max_decoding_message_size(MAX_MESSAGE)
             .max_encoding_message_size(MAX_MESSAGE);
@@ -51,7 +55,11 @@ impl TestServer {
             let mut server = server_builder(tls).unwrap();
             server.add_service(service).serve_with_incoming(incoming).await.unwrap();
         });
-        Self { runtime: Some(runtime), address, world }
+        Self {
+            runtime: Some(runtime),
+            address,
+            world,
+        }
     }
 
     pub fn address(&self) -> &str {
@@ -88,13 +96,18 @@ impl Service {
 
     fn verdict(&self, round: u64, digest: Digest) -> UpdateReply {
         let world = self.world();
-        let refused = |why| UpdateReply::Refused { why, message: format!("{why:?}") };
+        let refused = |why| UpdateReply::Refused {
+            why,
+            message: format!("{why:?}"),
+        };
         if world.accepted.iter().any(|(_, accepted, _)| *accepted == digest) {
             UpdateReply::Accepted
         } else if world.refused.contains(&digest) || round != world.round {
             refused(Refusal::NotThisRound)
         } else {
-            UpdateReply::Wanted { offset: world.partial.get(&digest.0).map_or(0, |bytes| bytes.len() as u64) }
+            UpdateReply::Wanted {
+                offset: world.partial.get(&digest.0).map_or(0, |bytes| bytes.len() as u64),
+            }
         }
     }
 }
@@ -108,7 +121,9 @@ impl Federation for Service {
         let request = fl_proto::JoinRequest::try_from(request.into_inner())?;
         let pending = request.pending.as_ref().map(|id| self.verdict(id.round, id.digest));
         let mut world = self.world();
-        world.called(Call::Join { pending: request.pending.map(|id| id.round) });
+        world.called(Call::Join {
+            pending: request.pending.map(|id| id.round),
+        });
         let joined = Joined {
             client: "alpha".parse()?,
             run: RUN.parse()?,
@@ -134,10 +149,14 @@ impl Federation for Service {
         let mut world = self.world();
         world.called(Call::Fetch { held, want });
         let (header, frames) = world.fetched(held, want);
-        let header = wire::ModelChunk { part: Some(model_chunk::Part::Header((&header).into())) };
+        let header = wire::ModelChunk {
+            part: Some(model_chunk::Part::Header((&header).into())),
+        };
         // Chunks need not end where frames do.
         let chunks: Vec<_> = frames.concat().chunks(CHUNK.min(100)).map(<[u8]>::to_vec).collect();
-        let chunks = chunks.into_iter().map(|data| wire::ModelChunk { part: Some(model_chunk::Part::Data(data.into())) });
+        let chunks = chunks.into_iter().map(|data| wire::ModelChunk {
+            part: Some(model_chunk::Part::Data(data.into())),
+        });
         let all: Vec<_> = std::iter::once(header).chain(chunks).map(Ok).collect();
         Ok(Response::new(Box::pin(tokio_stream::iter(all))))
     }
@@ -151,34 +170,44 @@ impl Federation for Service {
     async fn submit(&self, request: Request<Streaming<wire::UpdateChunk>>) -> Answer<wire::UpdateReply> {
         let mut stream = request.into_inner();
         let first = stream.message().await?.and_then(|chunk| chunk.part);
-        let Some(update_chunk::Part::Header(header)) = first else { panic!("an upload begins with its header") };
+        let Some(update_chunk::Part::Header(header)) = first else {
+            panic!("an upload begins with its header")
+        };
         let header = UpdateHeader::try_from(header)?;
         let (round, digest) = (header.id.round, header.id.digest);
         let fault = {
             let mut world = self.world();
-            world.called(Call::Submit { round, offset: header.offset });
+            world.called(Call::Submit {
+                round,
+                offset: header.offset,
+            });
             world.faults.pop_front()
         };
         let mut bytes = self.world().partial.get(&digest.0).cloned().unwrap_or_default();
         assert_eq!(bytes.len() as u64, header.offset);
         if let Some(Fault::Refuse(why)) = fault {
             self.world().refused.push(digest);
-            return Ok(Response::new(UpdateReply::Refused { why, message: "refused by the test".into() }.into()));
+            return Ok(Response::new(
+                UpdateReply::Refused {
+                    why,
+                    message: "refused by the test".into(),
+                }
+                .into(),
+            ));
         }
         while let Some(chunk) = stream.message().await? {
-            let Some(update_chunk::Part::Data(data)) = chunk.part else { panic!("data follows the header") };
+            let Some(update_chunk::Part::Data(data)) = chunk.part else {
+                panic!("data follows the header")
+            };
             bytes.extend_from_slice(&data);
-            match fault {
-                Some(Fault::CutAfter(len) | Fault::HangAfter(len)) => {
-                    bytes.truncate(len);
-                    self.world().partial.insert(digest.0, bytes);
-                    if matches!(fault, Some(Fault::HangAfter(_))) {
-                        self.world().called(Call::Taken);
-                        std::future::pending::<()>().await;
-                    }
-                    return Err(Status::unavailable("the server is stopping"));
+            if let Some(Fault::CutAfter(len) | Fault::HangAfter(len)) = fault {
+                bytes.truncate(len);
+                self.world().partial.insert(digest.0, bytes);
+                if matches!(fault, Some(Fault::HangAfter(_))) {
+                    self.world().called(Call::Taken);
+                    std::future::pending::<()>().await;
                 }
-                _ => {}
+                return Err(Status::unavailable("the server is stopping"));
             }
         }
         assert_eq!(Digest::of(&bytes), digest);
@@ -195,7 +224,9 @@ impl Federation for Service {
     async fn evaluate(&self, request: Request<wire::EvaluationReport>) -> Answer<wire::EvaluationReply> {
         let report = EvaluationReport::try_from(request.into_inner())?;
         let mut world = self.world();
-        world.called(Call::Evaluate { version: report.version });
+        world.called(Call::Evaluate {
+            version: report.version,
+        });
         world.evaluate = false;
         if world.phase == Phase::Evaluating {
             world.phase = Phase::Done;

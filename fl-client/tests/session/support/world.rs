@@ -10,11 +10,23 @@ use tokio::sync::watch;
 /// A call as the server saw it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Call {
-    Join { pending: Option<u64> },
-    Fetch { held: Option<u64>, want: u64 },
-    Offer { round: u64 },
-    Submit { round: u64, offset: u64 },
-    Evaluate { version: u64 },
+    Join {
+        pending: Option<u64>,
+    },
+    Fetch {
+        held: Option<u64>,
+        want: u64,
+    },
+    Offer {
+        round: u64,
+    },
+    Submit {
+        round: u64,
+        offset: u64,
+    },
+    Evaluate {
+        version: u64,
+    },
     /// A fault has done its work; nothing more is answered.
     Taken,
 }
@@ -41,6 +53,9 @@ pub enum Tamper {
     Everything,
 }
 
+/// Sees every call before it is answered.
+pub type Hook = Box<dyn FnMut(&Call) + Send>;
+
 pub struct World {
     pub layout: Arc<Layout>,
     pub spec: Spec,
@@ -59,7 +74,7 @@ pub struct World {
     pub faults: VecDeque<Fault>,
     pub tamper: Option<Tamper>,
     /// Sees every call before it is answered.
-    pub hook: Option<Box<dyn FnMut(&Call) + Send>>,
+    pub hook: Option<Hook>,
     pub state: watch::Sender<RoundState>,
 }
 
@@ -108,7 +123,11 @@ impl World {
     /// Tells the client where the run stands.
     pub fn publish(&self) {
         let version = self.versions.len() as u64 - 1;
-        let accepted = self.accepted.iter().find(|(round, ..)| *round == self.round).map(|(_, digest, _)| *digest);
+        let accepted = self
+            .accepted
+            .iter()
+            .find(|(round, ..)| *round == self.round)
+            .map(|(_, digest, _)| *digest);
         self.state.send_replace(RoundState {
             round: self.round,
             phase: self.phase,
@@ -126,24 +145,37 @@ impl World {
     pub fn advance(&mut self, update: &[f32]) {
         let version = self.versions.len() as u64;
         let exact = serde_json::from_str(r#"{"memory":"none"}"#).unwrap();
-        let header = FrameHeader { kind: FrameKind::Step, round: version, seed: 0 };
+        let header = FrameHeader {
+            kind: FrameKind::Step,
+            round: version,
+            seed: 0,
+        };
         let mut encoder = Encoder::new(Arc::clone(&self.layout), &exact).unwrap();
         let step = encoder.encode(&mut update.to_vec(), header).unwrap().frame;
         let mut model = self.versions.last().unwrap().0.clone();
-        Frame::parse(&step, &self.layout).unwrap().accumulate(1.0, &mut model).unwrap();
+        Frame::parse(&step, &self.layout)
+            .unwrap()
+            .accumulate(1.0, &mut model)
+            .unwrap();
         self.versions.push((model, step));
         self.round += 1;
         if self.round > self.rounds {
             self.round = self.rounds;
-            (self.phase, self.evaluate) =
-                if self.evaluate_at_end { (Phase::Evaluating, true) } else { (Phase::Done, false) };
+            (self.phase, self.evaluate) = if self.evaluate_at_end {
+                (Phase::Evaluating, true)
+            } else {
+                (Phase::Done, false)
+            };
         }
         self.publish();
     }
 
     pub fn accept(&mut self, round: u64, digest: Digest, frame: Vec<u8>) {
         let mut update = vec![0.0; self.layout.len()];
-        Frame::parse(&frame, &self.layout).unwrap().accumulate(1.0, &mut update).unwrap();
+        Frame::parse(&frame, &self.layout)
+            .unwrap()
+            .accumulate(1.0, &mut update)
+            .unwrap();
         self.accepted.push((round, digest, frame));
         self.advance(&update);
     }
@@ -157,7 +189,11 @@ impl World {
         };
         let another = vec![1.0; self.layout.len()];
         let Some(held) = held.filter(|held| *held < want) else {
-            let model = if self.tamper == Some(Tamper::Everything) { &another } else { &self.versions[want as usize].0 };
+            let model = if self.tamper == Some(Tamper::Everything) {
+                &another
+            } else {
+                &self.versions[want as usize].0
+            };
             let frame = snapshot(&self.layout, model, want).unwrap();
             return (fl_proto::ModelHeader::Snapshot(part(want, &frame)), vec![frame]);
         };
@@ -166,13 +202,20 @@ impl World {
                 None => self.versions[version as usize].1.clone(),
                 Some(_) => {
                     let exact = serde_json::from_str(r#"{"memory":"none"}"#).unwrap();
-                    let header = FrameHeader { kind: FrameKind::Step, round: version, seed: 0 };
+                    let header = FrameHeader {
+                        kind: FrameKind::Step,
+                        round: version,
+                        seed: 0,
+                    };
                     let mut encoder = Encoder::new(Arc::clone(&self.layout), &exact).unwrap();
                     encoder.encode(&mut another.clone(), header).unwrap().frame
                 }
             })
             .collect();
-        let parts = (held + 1..=want).zip(&frames).map(|(version, frame)| part(version, frame)).collect();
+        let parts = (held + 1..=want)
+            .zip(&frames)
+            .map(|(version, frame)| part(version, frame))
+            .collect();
         (fl_proto::ModelHeader::Steps(parts), frames)
     }
 }

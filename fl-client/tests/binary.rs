@@ -1,0 +1,134 @@
+//! The program as a user meets it: exit codes, messages, signals.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used)]
+
+#[path = "session/support/mod.rs"]
+mod support;
+
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+use fl_proto::Phase;
+use support::{Call, Certificates, TASK, TestServer, World};
+
+fn folder(server: &str, certificates: &Certificates) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
+    write("authority.pem", &certificates.authority.certificate);
+    write("client.pem", &certificates.client.certificate);
+    write("client.key", &certificates.client.key);
+    let task = "learner = 'mlp'\ndata = { builtin = { train = 20, test = 10 } }";
+    write(
+        "client.toml",
+        &format!("server = '{server}'\nsync = false\n[tasks.{TASK}]\n{task}\n"),
+    );
+    dir
+}
+
+fn program(dir: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fl-client"));
+    command
+        .current_dir(dir)
+        .args(args)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+fn fails(mut command: Command, code: i32, named: &str) {
+    let Output { status, stderr, .. } = command.output().unwrap();
+    let text = String::from_utf8(stderr).unwrap();
+    assert_eq!(status.code(), Some(code), "{text}");
+    assert!(text.contains(named), "{text}");
+}
+
+/// A server at which clients wait.
+fn waiting(certificates: &Certificates) -> TestServer {
+    let mut world = World::new(1);
+    world.phase = Phase::Waiting;
+    world.publish();
+    TestServer::start(certificates, world)
+}
+
+fn wait_until_joined(server: &TestServer, child: &mut Child) {
+    while !server
+        .world()
+        .calls
+        .iter()
+        .any(|call| matches!(call, Call::Join { .. }))
+    {
+        assert!(child.try_wait().unwrap().is_none(), "the client ended");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_good_configuration_is_checked_with_0_and_a_bad_one_with_2_and_its_name() {
+    let certificates = Certificates::new("fed");
+    let dir = folder("127.0.0.1:7070", &certificates);
+    let Output { status, stdout, .. } = program(dir.path(), &["check", "client.toml"]).output().unwrap();
+    let text = String::from_utf8(stdout).unwrap();
+    assert!(
+        status.success() && text.contains("good until") && text.contains("20 examples"),
+        "{text}"
+    );
+
+    fails(program(dir.path(), &["run"]), 2, "Usage");
+    fails(program(dir.path(), &["run", "none.toml"]), 2, "none.toml");
+    fails(
+        program(dir.path(), &["run", "client.toml", "--server", "nowhere"]),
+        2,
+        "host:port",
+    );
+    std::fs::write(dir.path().join("client.pem"), certificates.expired_client().certificate).unwrap();
+    fails(program(dir.path(), &["check", "client.toml"]), 2, "ended on");
+}
+
+#[test]
+fn a_server_that_refuses_is_exit_code_3() {
+    let (ours, theirs) = (Certificates::new("ours"), Certificates::new("theirs"));
+    let server = waiting(&theirs);
+    let dir = folder(server.address(), &ours);
+    fails(program(dir.path(), &["run", "client.toml"]), 3, "another federation");
+}
+
+#[test]
+fn a_learner_of_another_model_is_exit_code_1_and_names_the_tensor() {
+    let certificates = Certificates::new("fed");
+    let server = TestServer::start(&certificates, World::new(1));
+    let dir = folder(server.address(), &certificates);
+    fails(
+        program(dir.path(), &["run", "client.toml", "--device", "cpu"]),
+        1,
+        "a.weight [8, 5]",
+    );
+}
+
+#[test]
+fn sigterm_stops_a_waiting_client_with_0_and_it_idles_under_30_mb() {
+    let certificates = Certificates::new("fed");
+    let server = waiting(&certificates);
+    let dir = folder(server.address(), &certificates);
+    let mut child = program(dir.path(), &["run", "client.toml"]).spawn().unwrap();
+    wait_until_joined(&server, &mut child);
+    let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+    let resident = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .unwrap()
+        .trim()
+        .to_owned();
+    let kib: u64 = resident.trim_end_matches(" kB").parse().unwrap();
+    println!("resident while waiting: {resident}");
+    assert!(kib < 30 * 1024, "{resident}");
+    assert!(
+        Command::new("kill")
+            .args(["-TERM", &child.id().to_string()])
+            .status()
+            .unwrap()
+            .success()
+    );
+    let output = child.wait_with_output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success() && text.contains("stopped"), "{text}");
+}

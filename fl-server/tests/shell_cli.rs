@@ -1,0 +1,228 @@
+//! The command line: a federation founded, served, looked at while it runs and after, and stopped.
+
+mod shell_support;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use fl_compress::Layout;
+use fl_proto::Issued;
+use shell_support::*;
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdout};
+
+const RUN: &str = "name = \"test\"\ntask = \"toy\"\nrounds = 2\nseed = 7\nmodel = \"init.safetensors\"\n\
+                   [cohort]\nmin = 3\ntarget = 3\n";
+
+fn fl_server(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_fl-server")).args(args).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+fn good(args: &[&str]) -> String {
+    let output = fl_server(args);
+    assert!(output.status.success(), "{args:?}: {}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+fn bad(code: i32, args: &[&str]) -> String {
+    let output = fl_server(args);
+    assert_eq!(output.status.code(), Some(code), "{args:?}: {}", text(&output.stderr));
+    text(&output.stderr)
+}
+
+struct Founded {
+    dir: tempfile::TempDir,
+    fed: String,
+    run: String,
+}
+
+fn founded() -> Founded {
+    let dir = tempfile::tempdir().unwrap();
+    let fed = dir.path().join("fed").display().to_string();
+    good(&["init", &fed, "--listen", "127.0.0.1:0"]);
+    let layout = Layout::new([("a.weight", vec![40, 25]), ("b.bias", vec![10])]).unwrap();
+    write_model(&dir.path().join("init.safetensors"), &layout);
+    let run = dir.path().join("run.toml");
+    std::fs::write(&run, RUN).unwrap();
+    let run = run.display().to_string();
+    Founded { dir, fed, run }
+}
+
+impl Founded {
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn issue(&self, name: &str) -> (String, Issued) {
+        let out = self.path(name);
+        good(&["issue", name, "--fed", &self.fed, "--out", out.to_str().unwrap()]);
+        let read = |file: &str| std::fs::read_to_string(out.join(file)).unwrap();
+        (read("authority.pem"), Issued { certificate: read("client.pem"), key: read("client.key") })
+    }
+
+    async fn serve(&self) -> (Child, Lines<BufReader<ChildStdout>>, String) {
+        let mut child = tokio::process::Command::new(env!("CARGO_BIN_EXE_fl-server"))
+            .args(["serve", &format!("{}/server.toml", self.fed), "--run", &self.run, "--exit-when-done"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let first = lines.next_line().await.unwrap().expect("the server says where it listens");
+        let address = first.rsplit(' ').next().unwrap().to_owned();
+        (child, lines, address)
+    }
+
+    async fn clients(&self, address: &str) -> Vec<Hand> {
+        let mut hands = Vec::new();
+        for name in NAMES {
+            let (authority, own) = self.issue(name);
+            hands.push(Hand::dial(address, &authority, &own).await.unwrap().joined(name).await);
+        }
+        hands
+    }
+}
+
+fn mode(path: &Path) -> u32 {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+#[test]
+fn init_and_issue_write_secret_keys_and_never_overwrite() {
+    let founded = founded();
+    let fed = PathBuf::from(&founded.fed);
+    for key in ["authority.key", "server.key"] {
+        assert_eq!(mode(&fed.join(key)), 0o600, "{key}");
+    }
+    let before = std::fs::read(fed.join("authority.key")).unwrap();
+    assert!(bad(1, &["init", &founded.fed]).contains("never overwritten"));
+    assert_eq!(std::fs::read(fed.join("authority.key")).unwrap(), before);
+
+    founded.issue("anna");
+    let out = founded.path("anna");
+    assert_eq!(mode(&out.join("client.key")), 0o600);
+    let toml: toml::Table = std::fs::read_to_string(out.join("client.toml")).unwrap().parse().unwrap();
+    assert_eq!(toml["key"].as_str(), Some("client.key"));
+    let out = out.to_str().unwrap();
+    assert!(bad(1, &["issue", "anna", "--fed", &founded.fed, "--out", out]).contains("never overwritten"));
+    assert!(bad(2, &["issue", "../anna", "--fed", &founded.fed, "--out", out]).contains("must be 1 to 64"));
+    assert!(bad(2, &["issue", "anna", "--fed", "/nowhere", "--out", out]).contains("fl-server init"));
+}
+
+#[test]
+fn check_says_what_is_wrong_and_where() {
+    let founded = founded();
+    assert!(good(&["check", &format!("{}/server.toml", founded.fed)]).contains("good server"));
+    assert!(good(&["check", &founded.run]).contains("good run"));
+    let broken = founded.path("broken.toml");
+    let broken = broken.to_str().unwrap();
+    for (content, words) in [
+        ("verify_at_once = 0", "`verify_at_once` is 0"),
+        ("spede = 1", "spede"),
+        (&RUN.replace("min = 3", "min = 9"), "cohort.target"),
+        (&RUN.replace("rounds = 2", "rounds = 0"), "rounds"),
+        ("= nonsense", "broken.toml"),
+    ] {
+        std::fs::write(broken, content).unwrap();
+        let error = bad(2, &["check", broken]);
+        assert!(error.contains(words), "{content}: {error}");
+    }
+    assert!(bad(2, &["check", "/nowhere.toml"]).contains("/nowhere.toml"));
+    bad(2, &["melt"]);
+    std::fs::write(&founded.run, RUN.replace("init.safetensors", "missing.safetensors")).unwrap();
+    let server = format!("{}/server.toml", founded.fed);
+    assert!(bad(2, &["serve", &server, "--run", &founded.run]).contains("missing.safetensors"));
+    assert!(bad(2, &["serve", &server, "--run", &founded.run, "--fault", "melt@3"]).contains("abort@N"));
+}
+
+#[tokio::test]
+async fn status_report_and_export_work_while_the_server_runs_and_after() {
+    let founded = founded();
+    let fed = founded.fed.as_str();
+    assert!(good(&["status", fed]).contains("not serving"));
+    assert!(bad(1, &["report", fed]).contains("no run yet"));
+
+    let (mut child, mut lines, address) = founded.serve().await;
+    assert_eq!(mode(&Path::new(fed).join("data/admin.sock")), 0o600);
+    let mut hands = founded.clients(&address).await;
+    let watch = hands[0].watch().await;
+    let status = good(&["status", fed]);
+    assert!(status.contains("serving `test`") && status.contains("test: "), "{status}");
+    let model = founded.path("model.safetensors");
+    let model = model.to_str().unwrap();
+    assert!(good(&["export", fed, "test", "-o", model]).contains("version 0"));
+    assert!(bad(1, &["export", fed, "other", "-o", model]).contains("there is no run `other`; there is: test"));
+    assert!(bad(1, &["serve", &format!("{fed}/server.toml"), "--run", &founded.run]).contains("in another process"));
+    drop(watch);
+
+    let digests = all_take_part(&mut hands).await;
+    let live = good(&["report", fed]);
+    assert!(live.contains("equal to the byte") && live.contains("fp32 federated averaging"), "{live}");
+    drop(hands);
+    let mut output = Vec::new();
+    while let Some(line) = lines.next_line().await.unwrap() {
+        output.push(line);
+    }
+    assert!(child.wait().await.unwrap().success());
+    assert!(output.iter().any(|line| line.starts_with("round    2  3 updates")), "{output:?}");
+    assert!(output.last().unwrap().contains(&digests[0].to_string()));
+
+    assert!(good(&["status", fed]).contains("test: done; 2 of 2 rounds closed"));
+    let report: serde_json::Value = serde_json::from_str(&good(&["report", fed, "--format", "json"])).unwrap();
+    assert_eq!(report["balanced"], true);
+    assert_eq!(report["rounds"].as_array().unwrap().len(), 2);
+    assert_eq!(report["model"], digests[0].to_string());
+    let file = founded.path("report.txt");
+    good(&["report", fed, "-o", file.to_str().unwrap()]);
+    assert!(std::fs::read_to_string(file).unwrap().contains("anna"));
+    good(&["export", fed, "-o", model]);
+    let bytes = std::fs::read(model).unwrap();
+    let tensors = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+    let values: Vec<f32> = ["a.weight", "b.bias"]
+        .iter()
+        .flat_map(|name| tensors.tensor(name).unwrap().data().to_vec())
+        .collect::<Vec<u8>>()
+        .chunks_exact(4)
+        .map(|b| f32::from_le_bytes(b.try_into().unwrap()))
+        .collect();
+    assert_eq!(fl_compress::Digest::of_f32(&values), digests[0]);
+    assert!(good(&["export", fed, "-o", model, "--version", "1"]).contains("version 1"));
+    assert!(bad(1, &["export", fed, "-o", model, "--version", "3"]).contains("the newest is 2"));
+
+    // A damaged blob is found by its digest.
+    let blobs = Path::new(fed).join("data/blobs");
+    for blob in std::fs::read_dir(blobs).unwrap() {
+        let path = blob.unwrap().path();
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[10] ^= 1;
+        std::fs::write(&path, bytes).unwrap();
+    }
+    assert!(bad(4, &["export", fed, "-o", model]).contains("damaged"));
+    assert!(bad(4, &["serve", &format!("{fed}/server.toml"), "--run", &founded.run]).contains("damaged"));
+}
+
+#[tokio::test]
+async fn sigterm_stops_gracefully_and_the_run_continues() {
+    let founded = founded();
+    let (mut child, mut lines, address) = founded.serve().await;
+    let hands = founded.clients(&address).await;
+    let pid = child.id().unwrap().to_string();
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    let mut last = String::new();
+    while let Some(line) = lines.next_line().await.unwrap() {
+        last = line;
+    }
+    assert!(child.wait().await.unwrap().success());
+    assert!(last.contains("serve again to continue"), "{last}");
+    assert!(!Path::new(&founded.fed).join("data/admin.sock").exists());
+    drop(hands);
+    assert!(good(&["status", &founded.fed]).contains("test: waiting"));
+    let (child, _lines, _) = founded.serve().await;
+    drop(child);
+}
