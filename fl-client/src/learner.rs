@@ -77,6 +77,13 @@ pub trait Learner: Send {
     /// Names and shapes of the model's tensors.
     fn layout(&self) -> Arc<Layout>;
 
+    /// First weights of a run with this `seed`, if the learner can make them: a new client whose weights are the
+    /// server's to the bit then downloads no model. Returns `[layout.len()]`; the same on every machine.
+    fn initial(&self, seed: u64) -> Option<Vec<f32>> {
+        let _ = seed;
+        None
+    }
+
     /// Replaces the model's weights. Shapes: `weights: [layout.len()]`.
     ///
     /// # Errors

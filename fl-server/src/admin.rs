@@ -38,7 +38,10 @@ pub(crate) enum Answer {
     Report(Box<Report>),
     Model(Parts),
     /// The question cannot be answered; whether what is stored is to blame.
-    Failed { why: String, corrupt: bool },
+    Failed {
+        why: String,
+        corrupt: bool,
+    },
 }
 
 /// Where a federation stands.
@@ -78,7 +81,10 @@ pub(crate) fn answer(store: &Store, ask: &Ask) -> Answer {
         Ask::Report { run } => inspect::report(store, run.as_deref()).map(|report| Answer::Report(Box::new(report))),
         Ask::Model { run, version } => inspect::parts(store, run.as_deref(), *version).map(Answer::Model),
     };
-    answered.unwrap_or_else(|error| Answer::Failed { why: error.to_string(), corrupt: error.is_corruption() })
+    answered.unwrap_or_else(|error| Answer::Failed {
+        why: error.to_string(),
+        corrupt: error.is_corruption(),
+    })
 }
 
 /// Longest question.
@@ -125,7 +131,9 @@ impl Admin {
     pub(crate) async fn serve(self, sources: Sources) {
         let at_once = Arc::new(tokio::sync::Semaphore::new(AT_ONCE));
         loop {
-            let Ok(permit) = Arc::clone(&at_once).acquire_owned().await else { return };
+            let Ok(permit) = Arc::clone(&at_once).acquire_owned().await else {
+                return;
+            };
             match self.listener.accept().await {
                 Ok((stream, _)) => {
                     let sources = sources.clone();
@@ -155,10 +163,15 @@ impl Drop for Admin {
 async fn converse(mut stream: UnixStream, sources: &Sources) -> std::io::Result<()> {
     let mut line = String::new();
     let (read, mut write) = stream.split();
-    tokio::io::BufReader::new(read.take(MAX_ASK)).read_line(&mut line).await?;
+    tokio::io::BufReader::new(read.take(MAX_ASK))
+        .read_line(&mut line)
+        .await?;
     let answer = match serde_json::from_str::<Ask>(&line) {
         Ok(ask) => live(sources, ask).await,
-        Err(error) => Answer::Failed { why: format!("not a question that this server knows: {error}"), corrupt: false },
+        Err(error) => Answer::Failed {
+            why: format!("not a question that this server knows: {error}"),
+            corrupt: false,
+        },
     };
     let mut line = serde_json::to_vec(&answer)?;
     line.push(b'\n');
@@ -170,7 +183,10 @@ async fn converse(mut stream: UnixStream, sources: &Sources) -> std::io::Result<
 async fn live(sources: &Sources, ask: Ask) -> Answer {
     let store = sources.store.clone();
     let answered = tokio::task::spawn_blocking(move || answer(&store, &ask)).await;
-    let failed = |_| Answer::Failed { why: "the server is stopping".into(), corrupt: false };
+    let failed = |_| Answer::Failed {
+        why: "the server is stopping".into(),
+        corrupt: false,
+    };
     let mut answer = answered.unwrap_or_else(failed);
     if let Answer::Status(status) = &mut answer {
         let (reply, present) = oneshot::channel();
@@ -190,7 +206,9 @@ async fn live(sources: &Sources, ask: Ask) -> Answer {
 /// # Errors
 /// If it does not answer.
 pub(crate) fn ask_server(data: &Path, ask: &Ask) -> anyhow::Result<Option<Answer>> {
-    let Ok(mut stream) = Blocking::connect(path(data)) else { return Ok(None) };
+    let Ok(mut stream) = Blocking::connect(path(data)) else {
+        return Ok(None);
+    };
     stream.set_read_timeout(Some(PATIENCE))?;
     let mut line = serde_json::to_vec(ask)?;
     line.push(b'\n');

@@ -156,7 +156,11 @@ fn within(key: &'static str, value: u64, range: std::ops::RangeInclusive<u64>) -
         _ => "it must be 1 to 10000",
     };
     if !range.contains(&value) {
-        return Err(ConfigError::Value { key, value: value.to_string(), rule });
+        return Err(ConfigError::Value {
+            key,
+            value: value.to_string(),
+            rule,
+        });
     }
     Ok(value)
 }
@@ -172,7 +176,11 @@ fn seconds(key: &'static str, text: &str) -> Result<Duration, ConfigError> {
         "h" => Some(3_600_000),
         _ => None,
     };
-    let millis = number.parse::<u64>().ok().zip(factor).and_then(|(n, factor)| n.checked_mul(factor));
+    let millis = number
+        .parse::<u64>()
+        .ok()
+        .zip(factor)
+        .and_then(|(n, factor)| n.checked_mul(factor));
     match millis {
         Some(millis @ 1..=86_400_000) => Ok(Duration::from_millis(millis)),
         _ => Err(ConfigError::Value {
@@ -203,10 +211,11 @@ mod tests {
     fn the_commented_file_lists_every_key_at_its_default() {
         let text = include_str!("../../configs/server.toml");
         let plain = ServerConfig::from_toml(text, Path::new("x")).unwrap();
-        let bare: String = text.lines().filter_map(|line| line.strip_prefix('#')).filter(|l| l.contains(" = ")).fold(
-            String::new(),
-            |all, line| all + line.trim() + "\n",
-        );
+        let bare: String = text
+            .lines()
+            .filter_map(|line| line.strip_prefix('#'))
+            .filter(|l| l.contains(" = "))
+            .fold(String::new(), |all, line| all + line.trim() + "\n");
         let listed = ServerConfig::from_toml(&bare, Path::new("x")).unwrap();
         assert_eq!(plain, ServerConfig::from_toml("", Path::new("x")).unwrap());
         assert_eq!(listed, plain);

@@ -18,7 +18,13 @@ use crate::store::RunStore;
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Finished {
     /// A round's step is durable.
-    Closed { round: u64, frame: Digest, frame_len: u64, stages: Stages, model: Digest },
+    Closed {
+        round: u64,
+        frame: Digest,
+        frame_len: u64,
+        stages: Stages,
+        model: Digest,
+    },
     /// Nothing that changes the run.
     Other,
 }
@@ -116,10 +122,16 @@ impl Desk {
     /// # Errors
     /// Whatever made the job fail: the model is lost then and comes back by a restart.
     pub(crate) async fn finished(&mut self) -> Result<Finished, ServeError> {
-        let Some(job) = &mut self.job else { return std::future::pending().await };
+        let Some(job) = &mut self.job else {
+            return std::future::pending().await;
+        };
         let done = job.await;
         self.job = None;
-        let Done { global, finished, snapshot } = done.map_err(ServeError::panicked)??;
+        let Done {
+            global,
+            finished,
+            snapshot,
+        } = done.map_err(ServeError::panicked)??;
         if let Finished::Closed { round, .. } = finished {
             self.checkpoint_due |= round % self.keeper.checkpoint_every == 0;
             self.version = round;
@@ -144,51 +156,69 @@ impl Desk {
     /// Answers who wants the snapshot that is there, or one that no longer will be.
     fn answer(&mut self) {
         let (version, snapshot) = (self.version, self.snapshot);
-        let waiting = std::mem::take(&mut self.wanted).into_iter().filter_map(|(wanted, reply)| {
-            if wanted == version && snapshot.is_none() {
-                return Some((wanted, reply));
-            }
-            // Whoever asked may be gone.
-            let _ = reply.send(snapshot.filter(|_| wanted == version));
-            None
-        });
+        let waiting = std::mem::take(&mut self.wanted)
+            .into_iter()
+            .filter_map(|(wanted, reply)| {
+                if wanted == version && snapshot.is_none() {
+                    return Some((wanted, reply));
+                }
+                // Whoever asked may be gone.
+                let _ = reply.send(snapshot.filter(|_| wanted == version));
+                None
+            });
         self.wanted = waiting.collect();
     }
 
     /// The snapshot of an older version is of no use: whoever needs one gets the newest.
     fn drop_snapshot(&mut self) {
-        if let Some(old) = self.snapshot.take().filter(|old| old.digest != self.keeper.initial) {
-            if let Err(error) = self.keeper.blobs.remove(&old.digest) {
-                tracing::warn!(%error, "old snapshot stays");
-            }
+        let old = self.snapshot.take().filter(|old| old.digest != self.keeper.initial);
+        if let Some(Err(error)) = old.map(|old| self.keeper.blobs.remove(&old.digest)) {
+            tracing::warn!(%error, "old snapshot stays");
         }
     }
 }
 
-fn close(
-    mut global: Box<Global>,
-    keeper: &Keeper,
-    round: u64,
-    updates: &[Contribution],
-) -> Result<Done, ServeError> {
+fn close(mut global: Box<Global>, keeper: &Keeper, round: u64, updates: &[Contribution]) -> Result<Done, ServeError> {
     let stepped = global.close(round, updates, |digest| keeper.blobs.get(digest))?;
     keeper.blobs.put(&stepped.frame)?;
-    let (frame, frame_len, stages, model) =
-        (stepped.digest, stepped.frame.len() as u64, stepped.stages, stepped.model);
-    let finished = Finished::Closed { round, frame, frame_len, stages, model };
-    Ok(Done { global, finished, snapshot: None })
+    let (frame, frame_len, stages, model) = (
+        stepped.digest,
+        stepped.frame.len() as u64,
+        stepped.stages,
+        stepped.model,
+    );
+    let finished = Finished::Closed {
+        round,
+        frame,
+        frame_len,
+        stages,
+        model,
+    };
+    Ok(Done {
+        global,
+        finished,
+        snapshot: None,
+    })
 }
 
 fn snapshot(global: Box<Global>, keeper: &Keeper) -> Result<Done, ServeError> {
     let part = put_snapshot(&global, &keeper.blobs)?;
-    Ok(Done { global, finished: Finished::Other, snapshot: Some(part) })
+    Ok(Done {
+        global,
+        finished: Finished::Other,
+        snapshot: Some(part),
+    })
 }
 
 /// Makes the frame of the whole model durable.
 pub(crate) fn put_snapshot(global: &Global, blobs: &Blobs) -> Result<FramePart, ServeError> {
     let frame = global.snapshot()?;
     let digest = blobs.put(&frame)?;
-    Ok(FramePart { version: global.version(), len: frame.len() as u64, digest })
+    Ok(FramePart {
+        version: global.version(),
+        len: frame.len() as u64,
+        digest,
+    })
 }
 
 /// Writes a checkpoint, then removes the one before and, if they are not to be kept, the updates behind it.
@@ -201,7 +231,11 @@ fn checkpoint(global: Box<Global>, keeper: &Keeper, used: &[Digest]) -> Result<D
         keeper.blobs.remove(digest)?;
     }
     tracing::debug!(version = global.version(), "checkpoint written");
-    Ok(Done { global, finished: Finished::Other, snapshot: None })
+    Ok(Done {
+        global,
+        finished: Finished::Other,
+        snapshot: None,
+    })
 }
 
 /// Makes a checkpoint durable, then names it.
@@ -216,4 +250,3 @@ impl From<GlobalError> for ServeError {
         Self::Model(error.to_string())
     }
 }
-

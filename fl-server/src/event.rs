@@ -8,6 +8,8 @@ use crate::ledger::Flow;
 /// Something happened. Events are for people: nothing that matters depends on their being read.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
+    /// Clients can come.
+    Ready,
     /// A round began, or began again with other clients.
     RoundOpened {
         /// The round.

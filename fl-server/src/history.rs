@@ -144,13 +144,32 @@ impl History {
                 sums.cohort = cohort.len();
             }
             Record::UpdateAccepted { round, client, update } => self.add_update(*round, client, update),
-            Record::RoundClosed { round, frame, frame_len, stages, model, at } => {
+            Record::RoundClosed {
+                round,
+                frame,
+                frame_len,
+                stages,
+                model,
+                at,
+            } => {
                 let mut downlink = Sizes::default();
                 downlink.add(stages);
-                let step = Step { frame: *frame, len: *frame_len, downlink, model: *model, at: *at };
+                let step = Step {
+                    frame: *frame,
+                    len: *frame_len,
+                    downlink,
+                    model: *model,
+                    at: *at,
+                };
                 self.rounds.entry(*round).or_default().closed = Some(step);
             }
-            Record::EvaluationAccepted { version, examples, loss, correct, .. } => {
+            Record::EvaluationAccepted {
+                version,
+                examples,
+                loss,
+                correct,
+                ..
+            } => {
                 let sums = self.evaluations.entry(*version).or_default();
                 sums.clients += 1;
                 sums.examples = sums.examples.saturating_add(*examples);
@@ -158,7 +177,12 @@ impl History {
                 sums.correct = sums.correct.saturating_add(*correct);
             }
             Record::RunDone { .. } => self.end = Some(End::Done),
-            Record::RunFailed { round, why, .. } => self.end = Some(End::Failed { round: *round, why: why.clone() }),
+            Record::RunFailed { round, why, .. } => {
+                self.end = Some(End::Failed {
+                    round: *round,
+                    why: why.clone(),
+                })
+            }
             Record::Resumed { .. } => {
                 if matches!(self.end, Some(End::Failed { .. })) {
                     self.end = None;
@@ -186,7 +210,12 @@ impl History {
         let sums = self.evaluations.get(&version).filter(|sums| sums.examples > 0)?;
         let examples = sums.examples as f64;
         let (accuracy, loss) = (sums.correct as f64 / examples, sums.loss / examples);
-        Some(Evaluated { version, examples: sums.examples, accuracy, loss })
+        Some(Evaluated {
+            version,
+            examples: sums.examples,
+            accuracy,
+            loss,
+        })
     }
 
     /// What a closed round did; `flow` is what the ledger has of it, `parameters` the size of the model.
@@ -196,7 +225,11 @@ impl History {
         Some(RoundSummary {
             round,
             updates: sums.updates,
-            loss: if sums.examples > 0 { sums.loss / sums.examples as f64 } else { 0.0 },
+            loss: if sums.examples > 0 {
+                sums.loss / sums.examples as f64
+            } else {
+                0.0
+            },
             seconds: step.at.saturating_sub(sums.opened) as f64 / 1000.0,
             flow,
             bits_up: bits(sums.uplink.framed, sums.updates, parameters),

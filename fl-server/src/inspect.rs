@@ -54,8 +54,17 @@ const FACTS: &str = "facts";
 
 impl Facts {
     pub(crate) fn new(plan: &RunPlan, layout: &Layout, initial: Digest) -> Self {
-        let layout = layout.tensors().iter().map(|t| (t.name.clone(), t.shape.clone())).collect();
-        Self { task: plan.task.clone(), rounds: plan.rounds, layout, initial: initial.to_string() }
+        let layout = layout
+            .tensors()
+            .iter()
+            .map(|t| (t.name.clone(), t.shape.clone()))
+            .collect();
+        Self {
+            task: plan.task.clone(),
+            rounds: plan.rounds,
+            layout,
+            initial: initial.to_string(),
+        }
     }
 
     pub(crate) fn store(&self, run: &RunStore) -> Result<(), StoreError> {
@@ -67,7 +76,9 @@ impl Facts {
     pub(crate) fn load(run: &RunStore) -> Result<Option<Self>, InspectError> {
         let Some(bytes) = run.meta(FACTS)? else { return Ok(None) };
         let parsed = serde_json::from_slice(&bytes);
-        parsed.map(Some).map_err(|e| InspectError::Corrupt(format!("facts of run {}: {e}", run.name())))
+        parsed
+            .map(Some)
+            .map_err(|e| InspectError::Corrupt(format!("facts of run {}: {e}", run.name())))
     }
 
     pub(crate) fn layout(&self) -> Result<Layout, InspectError> {
@@ -101,7 +112,12 @@ pub(crate) fn statuses(store: &Store) -> Result<Vec<RunStatus>, InspectError> {
         let planned = Facts::load(&run)?.map_or(0, |facts| facts.rounds);
         let history = history(&run)?;
         let closed = history.rounds.values().filter(|round| round.closed.is_some()).count() as u64;
-        out.push(RunStatus { run: name.to_string(), state: state(&history), planned, closed });
+        out.push(RunStatus {
+            run: name.to_string(),
+            state: state(&history),
+            planned,
+            closed,
+        });
     }
     Ok(out)
 }
@@ -112,7 +128,12 @@ pub(crate) fn report(store: &Store, run: Option<&str>) -> Result<Report, Inspect
 }
 
 pub(crate) fn parts(store: &Store, run: Option<&str>, version: Option<u64>) -> Result<Parts, InspectError> {
-    let Loaded { facts, subject, history, .. } = load(store, run)?;
+    let Loaded {
+        facts,
+        subject,
+        history,
+        ..
+    } = load(store, run)?;
     let newest = history.rounds.values().filter(|round| round.closed.is_some()).count() as u64;
     let version = version.unwrap_or(newest);
     if version > newest {
@@ -128,7 +149,13 @@ pub(crate) fn parts(store: &Store, run: Option<&str>, version: Option<u64>) -> R
         frames.push(step.frame.to_string());
         model = step.model.to_string();
     }
-    Ok(Parts { run: subject.run, version, model, layout: facts.layout, frames })
+    Ok(Parts {
+        run: subject.run,
+        version,
+        model,
+        layout: facts.layout,
+        frames,
+    })
 }
 
 /// The model that `parts` add up to, its digest checked. Blobs are read below `data`, whoever writes there.
@@ -141,7 +168,10 @@ pub(crate) fn assemble(data: &Path, parts: &Parts) -> Result<(Layout, Vec<f32>),
         let path = data.join("blobs").join(name);
         let bytes = std::fs::read(&path).map_err(|e| corrupt(format!("blob {}: {e}", path.display())))?;
         if Digest::of(&bytes) != digest {
-            return Err(corrupt(format!("blob {} is damaged: its bytes have another digest", path.display())));
+            return Err(corrupt(format!(
+                "blob {} is damaged: its bytes have another digest",
+                path.display()
+            )));
         }
         let frame = Frame::parse(&bytes, &layout).map_err(|e| corrupt(format!("{}: {e}", path.display())))?;
         let added = match frame.header().kind {
@@ -152,7 +182,10 @@ pub(crate) fn assemble(data: &Path, parts: &Parts) -> Result<(Layout, Vec<f32>),
     }
     let found = Digest::of_f32(&model).to_string();
     if found != parts.model {
-        return Err(corrupt(format!("version {} has digest {found}, its record says {}", parts.version, parts.model)));
+        return Err(corrupt(format!(
+            "version {} has digest {found}, its record says {}",
+            parts.version, parts.model
+        )));
     }
     Ok((layout, model))
 }
@@ -178,8 +211,18 @@ fn load(store: &Store, run: Option<&str>) -> Result<Loaded, InspectError> {
         ledger.add(&row.ok_or_else(bad)?);
     }
     let parameters = facts.layout()?.len();
-    let subject = Subject { run: name.to_string(), task: facts.task.clone(), planned: facts.rounds, parameters };
-    Ok(Loaded { facts, subject, history: history(&run)?, ledger })
+    let subject = Subject {
+        run: name.to_string(),
+        task: facts.task.clone(),
+        planned: facts.rounds,
+        parameters,
+    };
+    Ok(Loaded {
+        facts,
+        subject,
+        history: history(&run)?,
+        ledger,
+    })
 }
 
 fn choose(runs: &[RunName], asked: Option<&str>) -> Result<RunName, InspectError> {

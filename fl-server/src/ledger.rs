@@ -52,11 +52,25 @@ impl Flow {
     }
 
     fn fields(&self) -> [u64; FIELDS] {
-        [self.update, self.waste, self.steps, self.snapshot, self.socket_up, self.socket_down]
+        [
+            self.update,
+            self.waste,
+            self.steps,
+            self.snapshot,
+            self.socket_up,
+            self.socket_down,
+        ]
     }
 
     fn fields_mut(&mut self) -> [&mut u64; FIELDS] {
-        let Self { update, waste, steps, snapshot, socket_up, socket_down } = self;
+        let Self {
+            update,
+            waste,
+            steps,
+            snapshot,
+            socket_up,
+            socket_down,
+        } = self;
         [update, waste, steps, snapshot, socket_up, socket_down]
     }
 }
@@ -130,7 +144,11 @@ impl Row {
                     *field = next()?;
                 }
                 let name = std::str::from_utf8(rest).ok()?;
-                let client = if name.is_empty() { None } else { Some(name.parse().ok()?) };
+                let client = if name.is_empty() {
+                    None
+                } else {
+                    Some(name.parse().ok()?)
+                };
                 Some(Self::Client { round, client, flow })
             }
             METER => {
@@ -173,7 +191,11 @@ impl Ledger {
 
     /// Bytes of all clients in one round.
     pub fn round(&self, round: u64) -> Flow {
-        sum(self.rows.range((round, None)..).take_while(|((r, _), _)| *r == round).map(|(_, flow)| flow))
+        sum(self
+            .rows
+            .range((round, None)..)
+            .take_while(|((r, _), _)| *r == round)
+            .map(|(_, flow)| flow))
     }
 
     /// Bytes of each client in all rounds.
@@ -192,7 +214,9 @@ impl Ledger {
 
     /// What the meter counted, up and down.
     pub fn metered(&self) -> (u64, u64) {
-        self.meter.values().fold((0, 0), |(up, down), (u, d)| (up.saturating_add(*u), down.saturating_add(*d)))
+        self.meter.values().fold((0, 0), |(up, down), (u, d)| {
+            (up.saturating_add(*u), down.saturating_add(*d))
+        })
     }
 
     /// Whether the rows are what the meter counted, to the byte.
@@ -213,16 +237,43 @@ mod tests {
     use super::*;
 
     fn flow(k: u64) -> Flow {
-        Flow { update: k, waste: 2 * k, steps: 3 * k, snapshot: 4 * k, socket_up: 5 * k, socket_down: 9 * k }
+        Flow {
+            update: k,
+            waste: 2 * k,
+            steps: 3 * k,
+            snapshot: 4 * k,
+            socket_up: 5 * k,
+            socket_down: 9 * k,
+        }
     }
 
     fn rows() -> Vec<Row> {
         vec![
-            Row::Client { round: 1, client: Some("a".parse().unwrap()), flow: flow(1) },
-            Row::Client { round: 1, client: None, flow: flow(10) },
-            Row::Client { round: 2, client: Some("a".parse().unwrap()), flow: flow(100) },
-            Row::Meter { round: 1, read: 55, written: 99 },
-            Row::Meter { round: 2, read: 500, written: 900 },
+            Row::Client {
+                round: 1,
+                client: Some("a".parse().unwrap()),
+                flow: flow(1),
+            },
+            Row::Client {
+                round: 1,
+                client: None,
+                flow: flow(10),
+            },
+            Row::Client {
+                round: 2,
+                client: Some("a".parse().unwrap()),
+                flow: flow(100),
+            },
+            Row::Meter {
+                round: 1,
+                read: 55,
+                written: 99,
+            },
+            Row::Meter {
+                round: 2,
+                read: 500,
+                written: 900,
+            },
         ]
     }
 
@@ -231,8 +282,18 @@ mod tests {
         for row in rows() {
             assert_eq!(Row::from_bytes(&row.to_bytes()), Some(row));
         }
-        let bytes = Row::Meter { round: 1, read: 2, written: 3 }.to_bytes();
-        assert_eq!(bytes, [1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]);
+        let bytes = Row::Meter {
+            round: 1,
+            read: 2,
+            written: 3,
+        }
+        .to_bytes();
+        assert_eq!(
+            bytes,
+            [
+                1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0
+            ]
+        );
     }
 
     #[test]
@@ -261,7 +322,11 @@ mod tests {
         assert_eq!(ledger.clients()[&Some("a".parse().unwrap())], flow(101));
         assert_eq!(ledger.total(), flow(111));
         assert!(ledger.is_balanced());
-        ledger.add(&Row::Meter { round: 2, read: 1, written: 0 });
+        ledger.add(&Row::Meter {
+            round: 2,
+            read: 1,
+            written: 0,
+        });
         assert!(!ledger.is_balanced());
     }
 }

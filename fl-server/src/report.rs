@@ -118,8 +118,16 @@ pub struct Baseline {
 impl Report {
     /// Adds up a run.
     pub fn new(subject: &Subject, history: &History, ledger: &Ledger) -> Self {
-        let rounds = history.rounds.keys().map(|&round| line(subject, history, ledger, round)).collect::<Vec<_>>();
-        let newest = history.rounds.iter().rev().find_map(|(round, sums)| sums.closed.map(|step| (*round, step.model)));
+        let rounds = history
+            .rounds
+            .keys()
+            .map(|&round| line(subject, history, ledger, round))
+            .collect::<Vec<_>>();
+        let newest = history
+            .rounds
+            .iter()
+            .rev()
+            .find_map(|(round, sums)| sums.closed.map(|step| (*round, step.model)));
         let (version, model) = match newest {
             Some((round, model)) => (round, model.to_string()),
             None => (0, history.initial.map(|model| model.to_string()).unwrap_or_default()),
@@ -163,7 +171,11 @@ fn line(subject: &Subject, history: &History, ledger: &Ledger, round: u64) -> Ro
         attempts: sums.attempts,
         cohort: sums.cohort,
         updates: sums.updates,
-        loss: if sums.examples > 0 { sums.loss / sums.examples as f64 } else { 0.0 },
+        loss: if sums.examples > 0 {
+            sums.loss / sums.examples as f64
+        } else {
+            0.0
+        },
         evaluation: history.evaluated(round),
         seconds: summary.map_or(0.0, |summary| summary.seconds),
         bits_up: crate::event::bits(sums.uplink.framed, sums.updates, subject.parameters),
@@ -181,7 +193,11 @@ fn clients(history: &History, ledger: &Ledger) -> Vec<ClientLine> {
         flows.entry(Some(client.clone())).or_default();
     }
     let line = |(client, flow): (Option<fl_proto::ClientId>, Flow)| {
-        let sums = client.as_ref().and_then(|client| history.clients.get(client)).copied().unwrap_or_default();
+        let sums = client
+            .as_ref()
+            .and_then(|client| history.clients.get(client))
+            .copied()
+            .unwrap_or_default();
         ClientLine {
             client: client.map_or_else(|| "-".to_owned(), |client| client.to_string()),
             updates: sums.updates,
@@ -199,7 +215,13 @@ fn baseline(parameters: usize, rounds: &[RoundLine], total: &Flow) -> Baseline {
     let model = 4 * parameters as u64;
     let up = rounds.iter().map(|round| round.updates as u64 * model).sum::<u64>();
     let down = rounds.iter().map(|round| round.cohort as u64 * model).sum::<u64>();
-    let ratio = |sent: u64| if sent > 0 { (up + down) as f64 / sent as f64 } else { 0.0 };
+    let ratio = |sent: u64| {
+        if sent > 0 {
+            (up + down) as f64 / sent as f64
+        } else {
+            0.0
+        }
+    };
     Baseline {
         up,
         down,

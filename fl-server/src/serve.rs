@@ -51,7 +51,17 @@ impl Serve {
     pub fn new(data: PathBuf, plan: RunPlan, authority: String, own: Issued) -> Self {
         let revoked = data.join("revoked");
         let tuning = Tuning::default();
-        Self { data, plan, authority, own, revoked, tuning, fault: None, events: None, exit_when_done: true }
+        Self {
+            data,
+            plan,
+            authority,
+            own,
+            revoked,
+            tuning,
+            fault: None,
+            events: None,
+            exit_when_done: true,
+        }
     }
 }
 
@@ -114,6 +124,7 @@ pub enum ServeError {
 }
 
 impl ServeError {
+    #[expect(clippy::needless_pass_by_value, reason = "made for map_err")]
     pub(crate) fn panicked(error: tokio::task::JoinError) -> Self {
         Self::Internal(error.to_string())
     }
@@ -124,7 +135,9 @@ const QUEUE: usize = 256;
 
 /// Milliseconds since 1970.
 fn now() -> Millis {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_millis() as Millis)
+    SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .map_or(0, |since| since.as_millis() as Millis)
 }
 
 /// Serves `options.plan` on `listener`: begins the run or continues it, until it is over or `shutdown` completes. Stops
@@ -137,14 +150,34 @@ pub async fn serve(
     options: Serve,
     shutdown: impl Future<Output = ()>,
 ) -> Result<Outcome, ServeError> {
-    let Serve { data, plan, authority, own, revoked, tuning, fault, events, exit_when_done } = options;
+    let Serve {
+        data,
+        plan,
+        authority,
+        own,
+        revoked,
+        tuning,
+        fault,
+        events,
+        exit_when_done,
+    } = options;
     let transport = |error: &dyn std::error::Error| ServeError::Transport(chain(error));
     let listen = listener.local_addr().map_err(|e| transport(&e))?;
     let started = {
         let (data, plan) = (data.clone(), plan.clone());
         tokio::task::spawn_blocking(move || start(&data, &plan, tuning, fault, now())).await
     };
-    let Started { state, run, store, blobs, desk, history, layout } = started.map_err(ServeError::panicked)??;
+    let Started {
+        state,
+        run,
+        store,
+        blobs,
+        desk,
+        history,
+        layout,
+    } = started.map_err(ServeError::panicked)??;
+    let unknown = || ServeError::Internal("the run has begun, but nothing says from which model".to_owned());
+    let initial = history.initial.ok_or_else(unknown)?;
 
     let plan = Arc::new(plan);
     let traffic = Arc::new(Traffic::new());
@@ -156,6 +189,7 @@ pub async fn serve(
     let service = Service {
         plan: Arc::clone(&plan),
         layout: Arc::clone(&layout),
+        initial,
         state: seen.clone(),
         stopping: stop.clone(),
         commands: commands.clone(),
@@ -175,7 +209,7 @@ pub async fn serve(
         store: run,
         desk,
         traffic: Arc::clone(&traffic),
-        events,
+        events: events.clone(),
         clock: now,
         present: Present::default(),
         history,
@@ -183,16 +217,26 @@ pub async fn serve(
     };
     let bound = Admin::bind(&data);
     let admin = bound.map_err(|e| ServeError::Transport(format!("admin socket in {}: {e}", data.display())))?;
-    let sources = Sources { store, commands, run: plan.name.to_string(), listen: listen.to_string() };
+    let sources = Sources {
+        store,
+        commands,
+        run: plan.name.to_string(),
+        listen: listen.to_string(),
+    };
     let admin = Task(tokio::spawn(admin.serve(sources)));
 
-    let calls = server_builder(server_tls(&authority, &own)).map_err(|e| transport(&e))?.add_service(federation(service));
+    let calls = server_builder(server_tls(&authority, &own))
+        .map_err(|e| transport(&e))?
+        .add_service(federation(service));
     let incoming = Incoming::new(listener, Arc::clone(&traffic));
     let (drain, drained) = oneshot::channel::<()>();
     let (finish, finished) = oneshot::channel::<()>();
-    let mut calls = Task(tokio::spawn(calls.serve_with_incoming_shutdown(incoming, ended(drained))));
+    let mut calls = Task(tokio::spawn(
+        calls.serve_with_incoming_shutdown(incoming, ended(drained)),
+    ));
     let mut driver = Task(tokio::spawn(driver.run(queue, ended(finished))));
     tracing::info!(%listen, run = %plan.name, "serving");
+    events.tell(Event::Ready).await;
 
     let failed = tokio::select! {
         () = shutdown => None,
@@ -218,11 +262,19 @@ pub async fn serve(
     let state = state.map_err(ServeError::panicked)??;
     let ending = match state.phase() {
         Phase::Done => Ending::Done,
-        Phase::Failed { round, why } => Ending::Failed { round: *round, why: why.clone() },
+        Phase::Failed { round, why } => Ending::Failed {
+            round: *round,
+            why: why.clone(),
+        },
         _ => Ending::Stopped,
     };
     let socket = (traffic.total().read(), traffic.total().written());
-    Ok(Outcome { ending, version: state.version(), model: state.model(), socket })
+    Ok(Outcome {
+        ending,
+        version: state.version(),
+        model: state.model(),
+        socket,
+    })
 }
 
 /// A task that does not outlive its owner.

@@ -63,7 +63,11 @@ pub(crate) fn start(
         (global, None, facts)
     } else {
         let (global, snapshot, facts) = begin(plan, &run, &blobs)?;
-        let first = Record::Started { plan: plan.digest(), model: global.digest(), at: now };
+        let first = Record::Started {
+            plan: plan.digest(),
+            model: global.digest(),
+            at: now,
+        };
         run.append(std::slice::from_ref(&first), &[])?;
         note(&mut state, &first)?;
         (global, Some(snapshot), facts)
@@ -87,7 +91,15 @@ pub(crate) fn start(
         keep_updates: tuning.keep_updates,
     };
     let desk = Desk::new(global, snapshot, keeper);
-    Ok(Started { state, store, run, blobs, desk, history, layout })
+    Ok(Started {
+        state,
+        store,
+        run,
+        blobs,
+        desk,
+        history,
+        layout,
+    })
 }
 
 /// Reads the first weights and makes them durable: as a checkpoint, and as the snapshot that every client fetches.
@@ -109,7 +121,10 @@ fn first_weights(path: &Path) -> Result<(Layout, Vec<f32>), ServeError> {
     let mut shapes = Vec::new();
     for (name, tensor) in file.iter() {
         if tensor.dtype() != Dtype::F32 {
-            return Err(bad(format!("tensor `{name}` is {:?}; only F32 can be trained", tensor.dtype())));
+            return Err(bad(format!(
+                "tensor `{name}` is {:?}; only F32 can be trained",
+                tensor.dtype()
+            )));
         }
         shapes.push((name.to_owned(), tensor.shape().to_vec()));
     }
@@ -117,7 +132,14 @@ fn first_weights(path: &Path) -> Result<(Layout, Vec<f32>), ServeError> {
     let mut model = Vec::with_capacity(layout.len());
     for tensor in layout.tensors() {
         let values = file.tensor(&tensor.name).map_err(|e| bad(e.to_string()))?;
-        model.extend(values.data().as_chunks().0.iter().map(|value| f32::from_le_bytes(*value)));
+        model.extend(
+            values
+                .data()
+                .as_chunks()
+                .0
+                .iter()
+                .map(|value| f32::from_le_bytes(*value)),
+        );
     }
     Ok((layout, model))
 }
@@ -132,7 +154,9 @@ fn restore(plan: &RunPlan, run: &RunStore, blobs: &Blobs, state: &State) -> Resu
         )));
     }
     let broken = |what: &str| ServeError::Model(format!("run `{}` has no {what}, although it has begun", plan.name));
-    let facts = Facts::load(run).map_err(|e| ServeError::Model(e.to_string()))?.ok_or_else(|| broken("facts"))?;
+    let facts = Facts::load(run)
+        .map_err(|e| ServeError::Model(e.to_string()))?
+        .ok_or_else(|| broken("facts"))?;
     let layout = facts.layout().map_err(|e| ServeError::Model(e.to_string()))?;
     let (_, blob) = run.checkpoint()?.ok_or_else(|| broken("checkpoint"))?;
     let mut global = Global::load(Arc::new(layout), plan, &blobs.get(&blob)?)?;
@@ -140,7 +164,12 @@ fn restore(plan: &RunPlan, run: &RunStore, blobs: &Blobs, state: &State) -> Resu
         global.replay(&round, |digest| blobs.get(digest))?;
     }
     if (global.version(), global.digest()) != (state.version(), state.model()) {
-        let text = format!("version {} has digest {}, recorded is {}", global.version(), global.digest(), state.model());
+        let text = format!(
+            "version {} has digest {}, recorded is {}",
+            global.version(),
+            global.digest(),
+            state.model()
+        );
         return Err(ServeError::Model(text));
     }
     Ok((global, facts))

@@ -4,8 +4,8 @@
 //! counters only, and is never held while waiting for anything.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
@@ -63,7 +63,10 @@ pub(crate) struct Sample {
 
 impl Traffic {
     pub(crate) fn new() -> Self {
-        Self { total: Arc::default(), book: Mutex::default() }
+        Self {
+            total: Arc::default(),
+            book: Mutex::default(),
+        }
     }
 
     /// The meter of the whole endpoint.
@@ -73,7 +76,11 @@ impl Traffic {
 
     /// Takes notice of a new connection, before its first byte.
     pub(crate) fn connected(&self, meter: Arc<Meter>) {
-        self.book().open.push(Connection { meter, client: None, sampled: (0, 0) });
+        self.book().open.push(Connection {
+            meter,
+            client: None,
+            sampled: (0, 0),
+        });
     }
 
     /// Says whose connection this is, and returns the client's frame counters.
@@ -88,7 +95,10 @@ impl Traffic {
 
     /// Whether any connection is open.
     pub(crate) fn is_connected(&self) -> bool {
-        self.book().open.iter_mut().any(|open| Arc::get_mut(&mut open.meter).is_none())
+        self.book()
+            .open
+            .iter_mut()
+            .any(|open| Arc::get_mut(&mut open.meter).is_none())
     }
 
     /// What has passed since the last sample. Bytes may pass meanwhile: the meters are read again until the endpoint's
@@ -98,7 +108,10 @@ impl Traffic {
         let mut readings = book.readings();
         let mut total = reading(&self.total);
         for _ in 0..ATTEMPTS {
-            let passed = readings.iter().zip(&book.open).fold((0, 0), |sum, ((now, _), c)| add(sum, less(*now, c.sampled)));
+            let passed = readings
+                .iter()
+                .zip(&book.open)
+                .fold((0, 0), |sum, ((now, _), c)| add(sum, less(*now, c.sampled)));
             if passed == less(total, book.metered) {
                 break;
             }
@@ -108,7 +121,10 @@ impl Traffic {
         }
         let meter = less(total, book.metered);
         book.metered = total;
-        Sample { flows: book.settle(&readings), meter }
+        Sample {
+            flows: book.settle(&readings),
+            meter,
+        }
     }
 
     fn book(&self) -> MutexGuard<'_, Book> {
@@ -125,7 +141,10 @@ pub(crate) struct Incoming {
 
 impl Incoming {
     pub(crate) fn new(listener: TcpListener, traffic: Arc<Traffic>) -> Self {
-        Self { inner: fl_proto::Incoming::new(listener, Arc::clone(&traffic.total)), traffic }
+        Self {
+            inner: fl_proto::Incoming::new(listener, Arc::clone(&traffic.total)),
+            traffic,
+        }
     }
 }
 
@@ -159,7 +178,9 @@ impl Book {
         let mut out = BTreeMap::<_, Flow>::new();
         let mut readings = readings.iter();
         self.open.retain_mut(|connection| {
-            let Some((now, gone)) = readings.next() else { return true };
+            let Some((now, gone)) = readings.next() else {
+                return true;
+            };
             let (up, down) = less(*now, connection.sampled);
             let flow = out.entry(connection.client.clone()).or_default();
             flow.socket_up += up;
@@ -202,7 +223,9 @@ fn add(a: (u64, u64), b: (u64, u64)) -> (u64, u64) {
 }
 
 fn sockets(flows: &BTreeMap<Option<ClientId>, Flow>) -> (u64, u64) {
-    flows.values().fold((0, 0), |(up, down), flow| (up + flow.socket_up, down + flow.socket_down))
+    flows.values().fold((0, 0), |(up, down), flow| {
+        (up + flow.socket_up, down + flow.socket_down)
+    })
 }
 
 impl Sample {
@@ -220,9 +243,17 @@ impl Sample {
 
     /// The sample as rows of `round`.
     pub(crate) fn rows(&self, round: u64) -> Vec<Row> {
-        let row = |(client, flow): (&Option<ClientId>, &Flow)| Row::Client { round, client: client.clone(), flow: *flow };
+        let row = |(client, flow): (&Option<ClientId>, &Flow)| Row::Client {
+            round,
+            client: client.clone(),
+            flow: *flow,
+        };
         let (read, written) = self.meter;
-        self.flows.iter().map(row).chain([Row::Meter { round, read, written }]).collect()
+        self.flows
+            .iter()
+            .map(row)
+            .chain([Row::Meter { round, read, written }])
+            .collect()
     }
 }
 
@@ -268,7 +299,10 @@ mod tests {
         let meter = Arc::new(Meter::within(Arc::clone(traffic.total())));
         traffic.connected(Arc::clone(&meter));
         assert!(traffic.sample().flows.is_empty());
-        traffic.identified(&meter, &"a".parse().unwrap()).steps.fetch_add(5, Ordering::AcqRel);
+        traffic
+            .identified(&meter, &"a".parse().unwrap())
+            .steps
+            .fetch_add(5, Ordering::AcqRel);
         let sample = traffic.sample();
         assert_eq!(sample.flows[&Some("a".parse().unwrap())].steps, 5);
         assert!(sample.is_balanced());
@@ -277,7 +311,13 @@ mod tests {
 
     #[test]
     fn a_sample_that_does_not_balance_says_so() {
-        let flows = BTreeMap::from([(None, Flow { socket_up: 3, ..Flow::default() })]);
+        let flows = BTreeMap::from([(
+            None,
+            Flow {
+                socket_up: 3,
+                ..Flow::default()
+            },
+        )]);
         assert!(!Sample { flows, meter: (4, 0) }.is_balanced());
     }
 }

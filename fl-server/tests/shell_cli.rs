@@ -1,5 +1,7 @@
 //! The command line: a federation founded, served, looked at while it runs and after, and stopped.
 
+#![allow(clippy::unwrap_used)]
+
 mod shell_support;
 
 use std::path::{Path, PathBuf};
@@ -15,7 +17,10 @@ const RUN: &str = "name = \"test\"\ntask = \"toy\"\nrounds = 2\nseed = 7\nmodel 
                    [cohort]\nmin = 3\ntarget = 3\n";
 
 fn fl_server(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_fl-server")).args(args).output().unwrap()
+    Command::new(env!("CARGO_BIN_EXE_fl-server"))
+        .args(args)
+        .output()
+        .unwrap()
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -61,19 +66,35 @@ impl Founded {
         let out = self.path(name);
         good(&["issue", name, "--fed", &self.fed, "--out", out.to_str().unwrap()]);
         let read = |file: &str| std::fs::read_to_string(out.join(file)).unwrap();
-        (read("authority.pem"), Issued { certificate: read("client.pem"), key: read("client.key") })
+        (
+            read("authority.pem"),
+            Issued {
+                certificate: read("client.pem"),
+                key: read("client.key"),
+            },
+        )
     }
 
     async fn serve(&self) -> (Child, Lines<BufReader<ChildStdout>>, String) {
         let mut child = tokio::process::Command::new(env!("CARGO_BIN_EXE_fl-server"))
-            .args(["serve", &format!("{}/server.toml", self.fed), "--run", &self.run, "--exit-when-done"])
+            .args([
+                "serve",
+                &format!("{}/server.toml", self.fed),
+                "--run",
+                &self.run,
+                "--exit-when-done",
+            ])
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let first = lines.next_line().await.unwrap().expect("the server says where it listens");
+        let first = lines
+            .next_line()
+            .await
+            .unwrap()
+            .expect("the server says where it listens");
         let address = first.rsplit(' ').next().unwrap().to_owned();
         (child, lines, address)
     }
@@ -107,7 +128,10 @@ fn init_and_issue_write_secret_keys_and_never_overwrite() {
     founded.issue("anna");
     let out = founded.path("anna");
     assert_eq!(mode(&out.join("client.key")), 0o600);
-    let toml: toml::Table = std::fs::read_to_string(out.join("client.toml")).unwrap().parse().unwrap();
+    let toml: toml::Table = std::fs::read_to_string(out.join("client.toml"))
+        .unwrap()
+        .parse()
+        .unwrap();
     assert_eq!(toml["key"].as_str(), Some("client.key"));
     let out = out.to_str().unwrap();
     assert!(bad(1, &["issue", "anna", "--fed", &founded.fed, "--out", out]).contains("never overwritten"));
@@ -153,7 +177,10 @@ async fn status_report_and_export_work_while_the_server_runs_and_after() {
     let mut hands = founded.clients(&address).await;
     let watch = hands[0].watch().await;
     let status = good(&["status", fed]);
-    assert!(status.contains("serving `test`") && status.contains("test: "), "{status}");
+    assert!(
+        status.contains("serving `test`") && status.contains("test: "),
+        "{status}"
+    );
     let model = founded.path("model.safetensors");
     let model = model.to_str().unwrap();
     assert!(good(&["export", fed, "test", "-o", model]).contains("version 0"));
@@ -163,14 +190,20 @@ async fn status_report_and_export_work_while_the_server_runs_and_after() {
 
     let digests = all_take_part(&mut hands).await;
     let live = good(&["report", fed]);
-    assert!(live.contains("equal to the byte") && live.contains("fp32 federated averaging"), "{live}");
+    assert!(
+        live.contains("equal to the byte") && live.contains("fp32 federated averaging"),
+        "{live}"
+    );
     drop(hands);
     let mut output = Vec::new();
     while let Some(line) = lines.next_line().await.unwrap() {
         output.push(line);
     }
     assert!(child.wait().await.unwrap().success());
-    assert!(output.iter().any(|line| line.starts_with("round    2  3 updates")), "{output:?}");
+    assert!(
+        output.iter().any(|line| line.starts_with("round    2  3 updates")),
+        "{output:?}"
+    );
     assert!(output.last().unwrap().contains(&digests[0].to_string()));
 
     assert!(good(&["status", fed]).contains("test: done; 2 of 2 rounds closed"));

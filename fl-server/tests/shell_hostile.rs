@@ -1,5 +1,7 @@
 //! What comes from strangers, liars and broken links: refused with a reason, never fatal, never counted.
 
+#![allow(clippy::unwrap_used)]
+
 mod shell_support;
 
 use fl_compress::{Encoder, FrameHeader, FrameKind, Layout, Spec};
@@ -42,7 +44,10 @@ async fn strangers_do_not_get_in() {
 
     let (other, _) = Authority::create("other", now, Duration::days(10)).unwrap();
     let foreign = other.issue_client(&name, now, Duration::days(1)).unwrap();
-    let expired = fed.authority.issue_client(&name, now - Duration::days(30), Duration::days(1)).unwrap();
+    let expired = fed
+        .authority
+        .issue_client(&name, now - Duration::days(30), Duration::days(1))
+        .unwrap();
     let (_, root) = Authority::create("other", now, Duration::days(10)).unwrap();
     for (own, authority) in [
         (&foreign, &fed.root.certificate),
@@ -85,7 +90,10 @@ async fn a_revoked_client_is_denied_at_once() {
     std::fs::write(fed.dir.path().join("revoked"), "anna\n").unwrap();
     assert_eq!(anna.join(None).await.unwrap_err().code(), Code::PermissionDenied);
     let header = anna.header(1, b"frame");
-    assert_eq!(anna.submit(&header, b"frame").await.unwrap_err().code(), Code::PermissionDenied);
+    assert_eq!(
+        anna.submit(&header, b"frame").await.unwrap_err().code(),
+        Code::PermissionDenied
+    );
     fed.client("berta", &server).await;
     server.stop().await;
 }
@@ -97,10 +105,12 @@ async fn random_bytes_on_the_port_disturb_nobody_and_are_booked() {
     let mut state = 1u32;
     for len in [1, 100, 5_000] {
         let mut io = tokio::net::TcpStream::connect(&server.address).await.unwrap();
-        let bytes: Vec<u8> = (0..len).map(|_| {
-            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            (state >> 24) as u8
-        }).collect();
+        let bytes: Vec<u8> = (0..len)
+            .map(|_| {
+                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                (state >> 24) as u8
+            })
+            .collect();
         let _ = io.write_all(&bytes).await;
         let _ = io.shutdown().await;
         let mut rest = Vec::new();
@@ -117,7 +127,11 @@ async fn an_oversized_message_or_frame_is_refused_before_it_is_read() {
     let fed = Fed::new();
     let (server, mut hands, _watches) = in_round_one(&fed).await;
     let anna = &mut hands[0];
-    let huge = wire::JoinRequest { protocol_major: 1, tasks: vec!["x".repeat(600_000)], ..Default::default() };
+    let huge = wire::JoinRequest {
+        protocol_major: 1,
+        tasks: vec!["x".repeat(600_000)],
+        ..Default::default()
+    };
     assert_eq!(anna.calls.join(huge).await.unwrap_err().code(), Code::OutOfRange);
 
     let mut header = anna.header(1, b"frame");
@@ -128,7 +142,10 @@ async fn an_oversized_message_or_frame_is_refused_before_it_is_read() {
     let frame = anna.encode(1);
     let header = anna.header(1, &frame);
     let longer = [&frame[..], b"more"].concat();
-    assert_eq!(anna.submit(&header, &longer).await.unwrap_err().code(), Code::InvalidArgument);
+    assert_eq!(
+        anna.submit(&header, &longer).await.unwrap_err().code(),
+        Code::InvalidArgument
+    );
     server.stop().await;
 }
 
@@ -141,24 +158,39 @@ async fn broken_frames_are_refused_and_the_good_one_still_counts() {
 
     for len in 1..frame.len() {
         let header = anna.header(1, &frame[..len]);
-        assert_eq!(why(anna.submit(&header, &frame[..len]).await.unwrap()), Refusal::Invalid, "cut at {len}");
+        assert_eq!(
+            why(anna.submit(&header, &frame[..len]).await.unwrap()),
+            Refusal::Invalid,
+            "cut at {len}"
+        );
     }
     for bit in 0..8 * frame.len() {
         let mut broken = frame.clone();
         broken[bit / 8] ^= 1 << (bit % 8);
         let header = anna.header(1, &broken);
-        assert_eq!(why(anna.submit(&header, &broken).await.unwrap()), Refusal::Invalid, "bit {bit}");
+        assert_eq!(
+            why(anna.submit(&header, &broken).await.unwrap()),
+            Refusal::Invalid,
+            "bit {bit}"
+        );
     }
     // A digest that is not the frame's.
     let header = anna.header(1, b"something else");
-    let lying = fl_proto::UpdateHeader { len: frame.len() as u64, ..header };
+    let lying = fl_proto::UpdateHeader {
+        len: frame.len() as u64,
+        ..header
+    };
     assert_eq!(why(anna.submit(&lying, &frame).await.unwrap()), Refusal::Invalid);
     // Another layout, and another round inside.
     for (shape, round) in [(vec![6], 1), (vec![5], 2)] {
         let layout = Layout::new([("w", shape)]).unwrap();
         let mut delta = vec![0.5; layout.len()];
         let mut encoder = Encoder::new(layout.into(), &Spec::exact()).unwrap();
-        let header = FrameHeader { kind: FrameKind::Update, round, seed: 0 };
+        let header = FrameHeader {
+            kind: FrameKind::Update,
+            round,
+            seed: 0,
+        };
         let other = encoder.encode(&mut delta, header).unwrap().frame;
         let header = anna.header(1, &other);
         assert_eq!(why(anna.submit(&header, &other).await.unwrap()), Refusal::Invalid);
@@ -172,15 +204,26 @@ async fn broken_frames_are_refused_and_the_good_one_still_counts() {
     for bad in [f32::NAN, f32::INFINITY] {
         let marked = with_value(&frame, &anna.model_delta(1), bad);
         let header = anna.header(1, &marked);
-        assert_eq!(why(anna.submit(&header, &marked).await.unwrap()), Refusal::Invalid, "{bad}");
+        assert_eq!(
+            why(anna.submit(&header, &marked).await.unwrap()),
+            Refusal::Invalid,
+            "{bad}"
+        );
     }
 
     let header = anna.header(1, &frame);
     assert_eq!(anna.submit(&header, &frame).await.unwrap(), UpdateReply::Accepted);
-    assert_eq!(anna.submit(&header, &frame).await.unwrap(), UpdateReply::Accepted, "sent twice");
+    assert_eq!(
+        anna.submit(&header, &frame).await.unwrap(),
+        UpdateReply::Accepted,
+        "sent twice"
+    );
     let other = anna.encode_salted(1, 99);
     let header = anna.header(1, &other);
-    assert_eq!(why(anna.submit(&header, &other).await.unwrap()), Refusal::AlreadyAccepted);
+    assert_eq!(
+        why(anna.submit(&header, &other).await.unwrap()),
+        Refusal::AlreadyAccepted
+    );
     let header = anna.header(7, &other);
     assert_eq!(why(anna.submit(&header, &other).await.unwrap()), Refusal::NotThisRound);
     let outcome = server.stop().await;
@@ -223,15 +266,24 @@ async fn an_upload_that_breaks_off_is_resumed_where_it_ended() {
     assert_eq!(anna.submit_parts(half).await.unwrap(), UpdateReply::Wanted { offset });
     assert_eq!(anna.offer(&header).await, UpdateReply::Wanted { offset });
     // A wrong offset is put right.
-    assert_eq!(anna.submit(&header, &frame).await.unwrap(), UpdateReply::Wanted { offset });
+    assert_eq!(
+        anna.submit(&header, &frame).await.unwrap(),
+        UpdateReply::Wanted { offset }
+    );
     // Resumed over another connection, after a restart of the server.
     server.stop().await;
     let server = fed.start(&Run::default()).await;
     let mut anna = fed.client("anna", &server).await;
     let joined = anna.join(Some(header.id.clone())).await.unwrap();
     assert_eq!(joined.pending, Some(UpdateReply::Wanted { offset }));
-    let rest = fl_proto::UpdateHeader { offset, ..header.clone() };
-    assert_eq!(anna.submit(&rest, &frame[fl_proto::CHUNK..]).await.unwrap(), UpdateReply::Accepted);
+    let rest = fl_proto::UpdateHeader {
+        offset,
+        ..header.clone()
+    };
+    assert_eq!(
+        anna.submit(&rest, &frame[fl_proto::CHUNK..]).await.unwrap(),
+        UpdateReply::Accepted
+    );
     assert_eq!(anna.offer(&header).await, UpdateReply::Accepted);
     server.stop().await;
 }
@@ -246,7 +298,12 @@ async fn a_connection_that_dies_while_sending_keeps_what_arrived() {
     let (parts, stream) = tokio::sync::mpsc::channel(4);
     parts.send(header_chunk(&header)).await.unwrap();
     parts.send(data_chunk(&frame[..1000])).await.unwrap();
-    let call = tokio::spawn(async move { anna.calls.submit(tokio_stream::wrappers::ReceiverStream::new(stream)).await.is_ok() });
+    let call = tokio::spawn(async move {
+        anna.calls
+            .submit(tokio_stream::wrappers::ReceiverStream::new(stream))
+            .await
+            .is_ok()
+    });
     while let Some(event) = server.events.recv().await {
         if matches!(event, fl_server::Event::UpdateReceiving { bytes: 1000, .. }) {
             break;
@@ -267,19 +324,49 @@ async fn messages_that_break_a_rule_name_the_field() {
     let fed = Fed::new();
     let (server, mut hands, _watches) = in_round_one(&fed).await;
     let anna = &mut hands[0];
-    let status = anna.calls.join(wire::JoinRequest { protocol_major: 9, ..Default::default() }).await.unwrap_err();
+    let status = anna
+        .calls
+        .join(wire::JoinRequest {
+            protocol_major: 9,
+            ..Default::default()
+        })
+        .await
+        .unwrap_err();
     assert_eq!(status.code(), Code::InvalidArgument);
     assert!(status.message().contains("protocol_major"));
-    let status = anna.calls.join(wire::JoinRequest { protocol_major: 1, ..Default::default() }).await.unwrap_err();
+    let status = anna
+        .calls
+        .join(wire::JoinRequest {
+            protocol_major: 1,
+            ..Default::default()
+        })
+        .await
+        .unwrap_err();
     assert_eq!(status.code(), Code::FailedPrecondition);
     assert!(status.message().contains("`toy`"));
-    let status = anna.calls.watch(wire::WatchRequest { run: "other".into() }).await.unwrap_err();
+    let status = anna
+        .calls
+        .watch(wire::WatchRequest { run: "other".into() })
+        .await
+        .unwrap_err();
     assert_eq!(status.code(), Code::FailedPrecondition);
     let status = anna.submit_parts(vec![data_chunk(b"no header")]).await.unwrap_err();
     assert!(status.message().contains("header"));
     let status = anna.submit_parts(vec![]).await.unwrap_err();
     assert_eq!(status.code(), Code::InvalidArgument);
-    let report = wire::EvaluationReport { run: "test".into(), examples: 1, correct: 2, ..Default::default() };
-    assert!(anna.calls.evaluate(report).await.unwrap_err().message().contains("correct"));
+    let report = wire::EvaluationReport {
+        run: "test".into(),
+        examples: 1,
+        correct: 2,
+        ..Default::default()
+    };
+    assert!(
+        anna.calls
+            .evaluate(report)
+            .await
+            .unwrap_err()
+            .message()
+            .contains("correct")
+    );
     server.stop().await;
 }

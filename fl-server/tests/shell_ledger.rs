@@ -1,5 +1,7 @@
 //! What the ledger says is what the sockets carried, on both sides; and what a full disk does to a server.
 
+#![allow(clippy::unwrap_used)]
+
 mod shell_support;
 
 use std::sync::Arc;
@@ -10,6 +12,9 @@ use fl_server::ledger::{Ledger, Row};
 use fl_server::store::Store;
 use fl_server::{Ending, Event};
 use shell_support::*;
+
+/// Bytes of TLS 1.3's closing alert.
+const CLOSE_NOTIFY: u64 = 24;
 
 fn ledger(fed: &Fed) -> Ledger {
     let store = Store::open(&fed.data(), Default::default()).unwrap();
@@ -24,10 +29,20 @@ fn ledger(fed: &Fed) -> Ledger {
 #[tokio::test]
 async fn the_ledger_is_the_meter_and_the_clients_own_meters_to_the_byte() {
     let fed = Fed::new();
-    let server = fed.start(&Run { rounds: 3, evaluate: true, compression: SPARSE, ..Run::default() }).await;
+    let server = fed
+        .start(&Run {
+            rounds: 3,
+            evaluate: true,
+            compression: SPARSE,
+            ..Run::default()
+        })
+        .await;
     let mut hands = fed.clients(&server).await;
     all_take_part(&mut hands).await;
-    let meters: Vec<_> = hands.iter().map(|hand| (hand.name.clone(), Arc::clone(&hand.meter))).collect();
+    let meters: Vec<_> = hands
+        .iter()
+        .map(|hand| (hand.name.clone(), Arc::clone(&hand.meter)))
+        .collect();
     let frames: u64 = hands.iter().map(|hand| hand.sent).sum();
     drop(hands);
     let outcome = server.end().await;
@@ -43,7 +58,10 @@ async fn the_ledger_is_the_meter_and_the_clients_own_meters_to_the_byte() {
     assert_eq!(clients.len(), 3, "every byte has an owner: {clients:?}");
     for (name, meter) in meters {
         let flow = clients[&Some(name.parse().unwrap())];
-        assert_eq!((flow.socket_up, flow.socket_down), (meter.written(), meter.read()), "{name}");
+        assert_eq!(flow.socket_up, meter.written(), "{name}");
+        // A client that goes first does not read the server's farewell, one TLS alert.
+        let unread = flow.socket_down - meter.read();
+        assert!(unread == 0 || unread == CLOSE_NOTIFY, "{name}: {unread}");
     }
     assert!((1..=3).all(|round| ledger.meter.contains_key(&round)));
 }
@@ -62,7 +80,10 @@ async fn refused_frames_are_waste_and_a_restart_goes_on_booking() {
     let mut broken = frame.clone();
     broken[20] ^= 1;
     let header = hands[0].header(1, &broken);
-    assert!(matches!(hands[0].submit(&header, &broken).await.unwrap(), UpdateReply::Refused { .. }));
+    assert!(matches!(
+        hands[0].submit(&header, &broken).await.unwrap(),
+        UpdateReply::Refused { .. }
+    ));
     let header = hands[0].header(1, &frame);
     assert_eq!(hands[0].submit(&header, &frame).await.unwrap(), UpdateReply::Accepted);
     drop((watches, hands));
@@ -93,8 +114,8 @@ async fn a_full_disk_stops_the_server_names_the_path_and_loses_nothing() {
         (server.end().await.model, counter.seen())
     };
     let (model, points) = undisturbed;
-    // Every tenth point: each costs a run.
-    for at in (1..points).step_by(10) {
+    // Some points only: each costs a run.
+    for at in (1..points).step_by(points as usize / 12) {
         let fed = Fed::new();
         let mut options = fed.options(&Run::default());
         options.fault = Some(Arc::new(Fault::new(FaultKind::Full, at)));
@@ -103,14 +124,18 @@ async fn a_full_disk_stops_the_server_names_the_path_and_loses_nothing() {
         let attempts = NAMES.map(|name| {
             let (own, root, address) = (fed.issue(name), fed.root.certificate.clone(), address.clone());
             async move {
-                let Ok(mut hand) = Hand::dial(&address, &root, &own).await else { return };
+                let Ok(mut hand) = Hand::dial(&address, &root, &own).await else {
+                    return;
+                };
                 if hand.join(None).await.is_ok() {
                     hand.try_take_part(name).await;
                 }
             }
         });
         let all = join_all(attempts.into_iter().collect());
-        let (result, _) = tokio::join!(server.result(), all);
+        let both = async { tokio::join!(server.result(), all).0 };
+        let result = tokio::time::timeout(std::time::Duration::from_secs(30), both).await;
+        let result = result.unwrap_or_else(|_| panic!("point {at}: the server went on"));
         let error = match result {
             // The point was not reached: the order of writes differs from run to run.
             Ok(outcome) => {
@@ -122,11 +147,17 @@ async fn a_full_disk_stops_the_server_names_the_path_and_loses_nothing() {
         let names_path = error.contains(fed.dir.path().to_str().unwrap());
         assert!(names_path && error.contains("free some space"), "point {at}: {error}");
 
-        let server = fed.start(&Run::default()).await;
+        // The last write may have been the run's last: then clients are told that it is over.
+        let mut options = fed.options(&Run::default());
+        options.exit_when_done = false;
+        let mut server = Server::start(options).await;
+        if server.events.recv().await != Some(Event::Ready) {
+            panic!("point {at}: {error}; then {:?}", server.result().await);
+        }
         let mut hands = fed.clients(&server).await;
         all_take_part(&mut hands).await;
         drop(hands);
-        let outcome = server.end().await;
+        let outcome = server.stop().await;
         assert_eq!((outcome.ending, outcome.model), (Ending::Done, model), "point {at}");
     }
 }
@@ -134,7 +165,12 @@ async fn a_full_disk_stops_the_server_names_the_path_and_loses_nothing() {
 #[tokio::test]
 async fn no_alert_is_raised_while_the_books_balance() {
     let fed = Fed::new();
-    let mut server = fed.start(&Run { rounds: 5, ..Run::default() }).await;
+    let mut server = fed
+        .start(&Run {
+            rounds: 5,
+            ..Run::default()
+        })
+        .await;
     let mut hands = fed.clients(&server).await;
     all_take_part(&mut hands).await;
     drop(hands);

@@ -1,5 +1,7 @@
 //! Whole runs over real sockets with mutual TLS.
 
+#![allow(clippy::unwrap_used)]
+
 mod shell_support;
 
 use fl_proto::{ModelHeader, Phase, UpdateReply};
@@ -14,7 +16,13 @@ fn drain(server: &mut Server) -> Vec<Event> {
 async fn three_clients_train_two_rounds_and_end_with_the_servers_model() {
     for compression in [EXACT, SPARSE] {
         let fed = Fed::new();
-        let mut server = fed.start(&Run { evaluate: true, compression, ..Run::default() }).await;
+        let mut server = fed
+            .start(&Run {
+                evaluate: true,
+                compression,
+                ..Run::default()
+            })
+            .await;
         let mut hands = fed.clients(&server).await;
         let digests = all_take_part(&mut hands).await;
         drop(hands);
@@ -24,20 +32,42 @@ async fn three_clients_train_two_rounds_and_end_with_the_servers_model() {
         }
         let outcome = server.end().await;
         assert_eq!((outcome.ending, outcome.version), (Ending::Done, 2));
-        assert!(digests.iter().all(|digest| *digest == outcome.model), "{digests:?} {:?}", outcome.model);
-        let closed = events.iter().filter(|event| matches!(event, Event::RoundClosed(_))).count();
-        let accepted = events.iter().filter(|event| matches!(event, Event::UpdateAccepted { .. })).count();
+        assert!(
+            digests.iter().all(|digest| *digest == outcome.model),
+            "{digests:?} {:?}",
+            outcome.model
+        );
+        let closed = events
+            .iter()
+            .filter(|event| matches!(event, Event::RoundClosed(_)))
+            .count();
+        let accepted = events
+            .iter()
+            .filter(|event| matches!(event, Event::UpdateAccepted { .. }))
+            .count();
         assert_eq!((closed, accepted), (2, 6));
-        assert!(events.iter().any(|event| matches!(event, Event::Evaluated(e) if e.version == 2 && e.examples == 60)));
+        assert!(
+            events
+                .iter()
+                .any(|event| matches!(event, Event::Evaluated(e) if e.version == 2 && e.examples == 60))
+        );
         assert!(events.contains(&Event::Done));
-        assert!(!events.iter().any(|event| matches!(event, Event::Alert(_))), "{events:?}");
+        assert!(
+            !events.iter().any(|event| matches!(event, Event::Alert(_))),
+            "{events:?}"
+        );
     }
 }
 
 #[tokio::test]
 async fn compressed_runs_send_bits_not_floats() {
     let fed = Fed::new();
-    let mut server = fed.start(&Run { compression: SPARSE, ..Run::default() }).await;
+    let mut server = fed
+        .start(&Run {
+            compression: SPARSE,
+            ..Run::default()
+        })
+        .await;
     let mut hands = fed.clients(&server).await;
     all_take_part(&mut hands).await;
     let summary = drain(&mut server).into_iter().find_map(|event| match event {
@@ -68,7 +98,13 @@ async fn a_client_of_several_streams_is_present_once() {
 #[tokio::test]
 async fn a_fetch_is_the_chain_or_a_snapshot_whichever_is_fewer_bytes() {
     let fed = Fed::new();
-    let server = fed.start(&Run { rounds: 4, compression: SPARSE, ..Run::default() }).await;
+    let server = fed
+        .start(&Run {
+            rounds: 4,
+            compression: SPARSE,
+            ..Run::default()
+        })
+        .await;
     let mut hands = fed.clients(&server).await;
     all_take_part(&mut hands).await;
     let late = &mut hands[0];
@@ -79,13 +115,24 @@ async fn a_fetch_is_the_chain_or_a_snapshot_whichever_is_fewer_bytes() {
     assert!(matches!(header, ModelHeader::Snapshot(_)));
     let (header, frames) = late.fetch(Some(4), 4).await.unwrap();
     assert!(matches!(header, ModelHeader::Steps(_)) && frames.is_empty());
-    assert_eq!(late.fetch(None, 5).await.unwrap_err().code(), tonic::Code::FailedPrecondition);
-    assert_eq!(late.fetch(Some(9), 3).await.unwrap_err().code(), tonic::Code::FailedPrecondition);
+    assert_eq!(
+        late.fetch(None, 5).await.unwrap_err().code(),
+        tonic::Code::FailedPrecondition
+    );
+    assert_eq!(
+        late.fetch(Some(9), 3).await.unwrap_err().code(),
+        tonic::Code::FailedPrecondition
+    );
     server.stop().await;
 
     // Dense steps: two of them are more bytes than one snapshot.
     let fed = Fed::new();
-    let server = fed.start(&Run { rounds: 2, ..Run::default() }).await;
+    let server = fed
+        .start(&Run {
+            rounds: 2,
+            ..Run::default()
+        })
+        .await;
     let mut hands = fed.clients(&server).await;
     all_take_part(&mut hands).await;
     let (header, _) = hands[0].fetch(Some(0), 2).await.unwrap();
@@ -99,14 +146,22 @@ async fn a_fetch_is_the_chain_or_a_snapshot_whichever_is_fewer_bytes() {
 async fn a_graceful_stop_and_a_restart_continue_the_same_round_to_the_same_model() {
     let undisturbed = {
         let fed = Fed::new();
-        let server = fed.start(&Run { compression: SPARSE, ..Run::default() }).await;
+        let server = fed
+            .start(&Run {
+                compression: SPARSE,
+                ..Run::default()
+            })
+            .await;
         let mut hands = fed.clients(&server).await;
         all_take_part(&mut hands).await;
         drop(hands);
         server.end().await.model
     };
     let fed = Fed::new();
-    let run = Run { compression: SPARSE, ..Run::default() };
+    let run = Run {
+        compression: SPARSE,
+        ..Run::default()
+    };
     let server = fed.start(&run).await;
     let mut hands = fed.clients(&server).await;
     let mut watches = Vec::new();
@@ -149,19 +204,30 @@ async fn a_graceful_stop_and_a_restart_continue_the_same_round_to_the_same_model
 #[tokio::test]
 async fn a_run_that_is_over_stays_over_and_is_told_so() {
     let fed = Fed::new();
-    let server = fed.start(&Run { rounds: 1, ..Run::default() }).await;
+    let server = fed
+        .start(&Run {
+            rounds: 1,
+            ..Run::default()
+        })
+        .await;
     let mut hands = fed.clients(&server).await;
     all_take_part(&mut hands).await;
     drop(hands);
     let model = server.end().await.model;
-    let mut options = fed.options(&Run { rounds: 1, ..Run::default() });
+    let mut options = fed.options(&Run {
+        rounds: 1,
+        ..Run::default()
+    });
     options.exit_when_done = false;
     let server = Server::start(options).await;
     let mut anna = fed.client("anna", &server).await;
     let mut watch = anna.watch().await;
     let state = Hand::until(&mut watch, |_| true).await;
     assert_eq!((state.phase, state.version, state.model), (Phase::Done, 1, model));
-    assert!(watch.message().await.unwrap().is_none(), "the stream ends when the run is over");
+    assert!(
+        watch.message().await.unwrap().is_none(),
+        "the stream ends when the run is over"
+    );
     drop((watch, anna));
     assert_eq!(server.stop().await.ending, Ending::Done);
 }
@@ -170,7 +236,12 @@ async fn a_run_that_is_over_stays_over_and_is_told_so() {
 async fn another_plan_under_the_same_name_is_refused_in_plain_words() {
     let fed = Fed::new();
     fed.start(&Run::default()).await.stop().await;
-    let server = fed.start(&Run { rounds: 9, ..Run::default() }).await;
+    let server = fed
+        .start(&Run {
+            rounds: 9,
+            ..Run::default()
+        })
+        .await;
     let error = server.result().await.unwrap_err().to_string();
     assert!(error.contains("begun with another plan"), "{error}");
 }

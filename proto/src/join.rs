@@ -1,7 +1,8 @@
 //! Joining a run: what a client brings, and everything it needs to take part.
 
-use fl_compress::{Layout, Spec};
+use fl_compress::{Digest, Layout, Spec};
 
+use crate::update::digest;
 use crate::{
     ClientId, Length, MAX_TASKS, PROTOCOL_MAJOR, PROTOCOL_MINOR, ProtocolError, RunName, Schedule, Training, UpdateId,
     UpdateReply, wire,
@@ -73,6 +74,8 @@ pub struct Joined {
     pub max_frame: u64,
     /// What became of the pending frame.
     pub pending: Option<UpdateReply>,
+    /// Digest of model version 0.
+    pub initial: Digest,
 }
 
 impl Joined {
@@ -96,6 +99,7 @@ impl Joined {
             uplink: serde_json::to_string(&self.uplink).map_err(|e| ProtocolError::invalid("uplink", e.to_string()))?,
             max_frame: self.max_frame,
             pending: self.pending.clone().map(Into::into),
+            initial: self.initial.0.to_vec().into(),
         })
     }
 }
@@ -127,6 +131,7 @@ impl TryFrom<wire::JoinReply> for Joined {
             uplink: serde_json::from_str(&reply.uplink).map_err(|e| ProtocolError::invalid("uplink", e.to_string()))?,
             max_frame: reply.max_frame,
             pending: reply.pending.map(UpdateReply::try_from).transpose()?,
+            initial: digest("initial", &reply.initial)?,
         })
     }
 }
@@ -207,6 +212,7 @@ mod tests {
             uplink: Spec::default(),
             max_frame: 1 << 20,
             pending: Some(UpdateReply::Wanted { offset: 3 }),
+            initial: Digest::of(b"first"),
         }
     }
 

@@ -79,6 +79,10 @@ impl Learner for Classifier {
         self.layout.clone()
     }
 
+    fn initial(&self, seed: u64) -> Option<Vec<f32>> {
+        Some(super::init::fill(&self.layout, seed))
+    }
+
     fn load(&mut self, weights: &[f32]) -> anyhow::Result<()> {
         ensure!(
             weights.len() == self.layout.len(),

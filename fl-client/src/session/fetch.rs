@@ -22,6 +22,7 @@ pub(super) async fn bring(
     joined: &Joined,
     (version, digest): (u64, Digest),
 ) -> Result<(), Error> {
+    worker.call(|work| work.begin()).await??;
     if worker.call(move |work| work.holds(version, digest)).await?? {
         return Ok(());
     }

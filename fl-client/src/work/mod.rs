@@ -138,11 +138,12 @@ pub(crate) fn same_run(before: &Joined, now: &Joined) -> bool {
         layout,
         training,
         uplink,
+        initial,
         max_frame: _,
         pending: _,
     } = before;
     (client, run, task, rounds, seed) == (&now.client, &now.run, &now.task, &now.rounds, &now.seed)
-        && (layout, training, uplink) == (&now.layout, &now.training, &now.uplink)
+        && (layout, training, uplink, initial) == (&now.layout, &now.training, &now.uplink, &now.initial)
 }
 
 fn check_layout(run: &Layout, learner: &Layout, task: &str) -> Result<(), Error> {

@@ -56,6 +56,22 @@ impl Work {
         Ok(true)
     }
 
+    /// Makes model version 0 from the run's seed, if no model is held and the learner's is the server's to the bit.
+    ///
+    /// # Errors
+    /// `Config` or `Learner` if there is no learner; `NotNow` if no run is joined.
+    pub(crate) fn begin(&mut self) -> Result<(), Error> {
+        if self.run()?.model.is_some() {
+            return Ok(());
+        }
+        let Self { run: Some(run), tasks, .. } = self else { return Ok(()) };
+        let values = tasks.learner(&run.joined.task)?.initial(run.joined.seed);
+        if let Some(values) = values.filter(|values| Digest::of_f32(values) == run.joined.initial) {
+            run.model = Some(Model { version: 0, digest: Some(run.joined.initial), values, kept: false });
+        }
+        Ok(())
+    }
+
     /// Version of the model held.
     pub(crate) fn held(&self) -> Option<u64> {
         self.run.as_ref()?.model.as_ref().map(|model| model.version)

@@ -42,6 +42,21 @@ async fn a_snapshot_that_leads_elsewhere_is_a_clear_error() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn first_weights_are_made_and_not_fetched_if_they_are_the_servers_to_the_bit() {
+    let certificates = Certificates::new("fed");
+    for (change, expected) in [(0.0, vec![]), (0.25, vec![Call::Fetch { held: None, want: 0 }])] {
+        let world = World::new(1);
+        let mut learner = Arithmetic::new();
+        learner.first = Some(world.versions[0].0.iter().map(|w| w + change).collect());
+        let server = TestServer::start(&certificates, world);
+        let state = tempfile::tempdir().unwrap();
+        let client = Client::start(config(&server, &certificates, state.path()), learner);
+        assert_eq!(client.finish().await, Ok(Outcome::Done { round: 1 }));
+        assert_eq!(fetches(&server), expected);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_was_away_catches_up_by_the_steps_it_missed() {
     let certificates = Certificates::new("fed");
     let server = TestServer::start(&certificates, World::new(1));

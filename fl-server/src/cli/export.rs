@@ -27,14 +27,23 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Outcome {
     let (_, config) = source::federation(&args.fed)?;
-    let ask = Ask::Model { run: args.run.clone(), version: args.version };
+    let ask = Ask::Model {
+        run: args.run.clone(),
+        version: args.version,
+    };
     let Answer::Model(parts) = source::ask(&config, &ask)? else {
         return Err(source::unexpected().into());
     };
     let (layout, model) = inspect::assemble(&config.data, &parts)?;
     let bytes = safetensors(&layout, &model).context("the model cannot be written as safetensors")?;
     super::report::replace(&args.output, &bytes)?;
-    println!("{}: run `{}`, version {}, digest {}", args.output.display(), parts.run, parts.version, parts.model);
+    println!(
+        "{}: run `{}`, version {}, digest {}",
+        args.output.display(),
+        parts.run,
+        parts.version,
+        parts.model
+    );
     Ok(())
 }
 
@@ -44,7 +53,10 @@ fn safetensors(layout: &Layout, model: &[f32]) -> anyhow::Result<Vec<u8>> {
     let mut views = Vec::new();
     for tensor in layout.tensors() {
         let data = &bytes[4 * tensor.offset..4 * (tensor.offset + tensor.len)];
-        views.push((tensor.name.as_str(), TensorView::new(Dtype::F32, tensor.shape.clone(), data)?));
+        views.push((
+            tensor.name.as_str(),
+            TensorView::new(Dtype::F32, tensor.shape.clone(), data)?,
+        ));
     }
     Ok(safetensors::serialize(views, None)?)
 }

@@ -30,7 +30,13 @@ const SERVER_DAYS: i64 = 3650;
 const TEMPLATE: &str = include_str!("../../../configs/server.toml");
 
 pub(super) fn run(args: &Args) -> Outcome {
-    let folder_name = || args.dir.file_name().and_then(|name| name.to_str()).unwrap_or("federation").to_owned();
+    let folder_name = || {
+        args.dir
+            .file_name()
+            .and_then(|name| name.to_str())
+            .unwrap_or("federation")
+            .to_owned()
+    };
     let name = args.name.clone().unwrap_or_else(folder_name);
     let config = match args.listen {
         None => TEMPLATE.to_owned(),
@@ -70,14 +76,21 @@ pub(super) fn write_new(dir: &Path, files: &[(&str, &str, u32)]) -> Outcome {
     for (name, _, _) in files {
         let path = dir.join(name);
         if path.symlink_metadata().is_ok() {
-            let text = format!("{} exists already and is never overwritten; choose another folder", path.display());
+            let text = format!(
+                "{} exists already and is never overwritten; choose another folder",
+                path.display()
+            );
             return Err(anyhow::anyhow!(text).into());
         }
     }
     std::fs::create_dir_all(dir).with_context(|| format!("cannot make folder {}", dir.display()))?;
     for (name, content, mode) in files {
         let path = dir.join(name);
-        let open = std::fs::OpenOptions::new().write(true).create_new(true).mode(*mode).open(&path);
+        let open = std::fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(*mode)
+            .open(&path);
         open.and_then(|mut file| file.write_all(content.as_bytes()).and_then(|()| file.sync_all()))
             .with_context(|| format!("cannot write {}", path.display()))?;
     }

@@ -32,16 +32,26 @@ pub(super) fn run(args: &Args) -> Outcome {
     let name: ClientId = args.name.parse().map_err(Failure::usage)?;
     let (folder, config) = source::federation(&args.fed)?;
     let read = |path: PathBuf| {
-        std::fs::read_to_string(&path)
-            .with_context(|| format!("cannot read {}; was `fl-server init` run in this folder?", path.display()))
+        std::fs::read_to_string(&path).with_context(|| {
+            format!(
+                "cannot read {}; was `fl-server init` run in this folder?",
+                path.display()
+            )
+        })
     };
     let certificate = read(config.authority.clone())?;
     let key = read(config.authority.with_extension("key"))?;
-    let authority = Authority::from_pem(&Issued { certificate: certificate.clone(), key })
-        .with_context(|| format!("the authority in {} is not usable", folder.display()))?;
+    let authority = Authority::from_pem(&Issued {
+        certificate: certificate.clone(),
+        key,
+    })
+    .with_context(|| format!("the authority in {} is not usable", folder.display()))?;
     let days = Duration::days(args.days.into());
     let issued = authority.issue_client(&name, OffsetDateTime::now_utc(), days)?;
-    let server = args.server.clone().unwrap_or_else(|| reachable(config.listen).to_string());
+    let server = args
+        .server
+        .clone()
+        .unwrap_or_else(|| reachable(config.listen).to_string());
     let toml = TEMPLATE.replace("SERVER", &server).replace("CLIENT", name.as_str());
     let files = [
         ("authority.pem", certificate.as_str(), PUBLIC),
@@ -82,8 +92,9 @@ key         = "client.key"
 # Where to train: "auto", "cpu" or "cuda:0".
 #device = "auto"
 
-# One table for each task that this client has a model and data for; the server's run.toml names the task.
-#[tasks.fashion-mlp]
+# One table for each task that this client has a model and data for; the server's run.toml names the task. Learners:
+# mlp, cnn, lenet, har. configs/client.toml lists every key and every kind of data.
+#[tasks.mlp]
 #learner = "mlp"
-#data    = "fashion-mnist/"
+#data = { idx = { dir = "data/fashion-mnist", client = 0, clients = 10 } }
 "##;

@@ -66,7 +66,10 @@ const CORRUPT: u8 = 4;
 
 impl Failure {
     fn usage(error: impl Into<anyhow::Error>) -> Self {
-        Self { code: USAGE, error: error.into() }
+        Self {
+            code: USAGE,
+            error: error.into(),
+        }
     }
 }
 
@@ -91,7 +94,11 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         Ok(cli) => cli,
         Err(error) => {
             let _ = error.print();
-            return if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS };
+            return if error.use_stderr() {
+                ExitCode::from(USAGE)
+            } else {
+                ExitCode::SUCCESS
+            };
         }
     };
     start_logging(cli.log_format);
@@ -117,7 +124,9 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
 fn start_logging(format: LogFormat) {
     use tracing_subscriber::EnvFilter;
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
     let _ = match format {
         LogFormat::Text => builder.with_target(false).try_init(),
         LogFormat::Json => builder.json().try_init(),

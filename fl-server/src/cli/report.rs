@@ -53,14 +53,28 @@ pub(super) fn replace(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
         std::fs::write(&side, bytes)?;
         std::fs::rename(&side, path)
     };
-    write().inspect_err(|_| drop(std::fs::remove_file(&side))).with_context(|| format!("cannot write {}", path.display()))
+    write()
+        .inspect_err(|_| drop(std::fs::remove_file(&side)))
+        .with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// The report for a person.
 fn text(report: &Report) -> String {
     let mut out = String::new();
-    let Report { run, task, state, planned, parameters, version, model, .. } = report;
-    let _ = writeln!(out, "run {run} (task {task}): {state}; {planned} rounds planned, {parameters} parameters");
+    let Report {
+        run,
+        task,
+        state,
+        planned,
+        parameters,
+        version,
+        model,
+        ..
+    } = report;
+    let _ = writeln!(
+        out,
+        "run {run} (task {task}): {state}; {planned} rounds planned, {parameters} parameters"
+    );
     let _ = writeln!(out, "model version {version}, digest {model}\n");
     let _ = writeln!(
         out,
@@ -88,7 +102,11 @@ fn text(report: &Report) -> String {
         base.socket_ratio
     );
     let (up, down) = report.meter;
-    let verdict = if report.balanced { "equal to the byte" } else { "NOT EQUAL: bytes are unaccounted for" };
+    let verdict = if report.balanced {
+        "equal to the byte"
+    } else {
+        "NOT EQUAL: bytes are unaccounted for"
+    };
     let _ = writeln!(
         out,
         "ledger: {} up, {} down; sockets: {up} up, {down} down; {verdict}\n",
@@ -104,7 +122,9 @@ fn text(report: &Report) -> String {
 }
 
 fn round(out: &mut String, line: &RoundLine) {
-    let accuracy = line.evaluation.map_or_else(|| "-".to_owned(), |seen| format!("{:.4}", seen.accuracy));
+    let accuracy = line
+        .evaluation
+        .map_or_else(|| "-".to_owned(), |seen| format!("{:.4}", seen.accuracy));
     let _ = writeln!(
         out,
         "{:>5}{} {:>4}/{:<3} {:>8}  {:>7.4}  {:>10}  {:>11}  {:>10}  {:>11}  {:>7.3}  {:>9.3}  {:>7.2}",

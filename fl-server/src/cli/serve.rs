@@ -41,24 +41,34 @@ pub(super) fn run(args: &Args) -> Outcome {
     let plan = plan.map_err(Failure::usage)?;
     let read = |path: &PathBuf| {
         let text = std::fs::read_to_string(path);
-        text.with_context(|| format!("cannot read {}", path.display())).map_err(Failure::usage)
+        text.with_context(|| format!("cannot read {}", path.display()))
+            .map_err(Failure::usage)
     };
-    let own = Issued { certificate: read(&config.certificate)?, key: read(&config.key)? };
+    let own = Issued {
+        certificate: read(&config.certificate)?,
+        key: read(&config.key)?,
+    };
     let mut options = Serve::new(config.data.clone(), plan, read(&config.authority)?, own);
     options.revoked.clone_from(&config.revoked);
     options.tuning = config.tuning;
     options.exit_when_done = args.exit_when_done;
-    let fault = args.fault.as_ref().map(|text| text.parse::<Fault>().map_err(|e| Failure::usage(anyhow::anyhow!(e))));
+    let fault = args
+        .fault
+        .as_ref()
+        .map(|text| text.parse::<Fault>().map_err(|e| Failure::usage(anyhow::anyhow!(e))));
     options.fault = fault.transpose()?.map(Arc::new);
 
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("no runtime")?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("no runtime")?;
     let outcome = runtime.block_on(async {
         let listener = TcpListener::bind(config.listen).await;
         let listener = listener.with_context(|| format!("cannot listen on {}", config.listen))?;
-        println!("serving `{}` on {}", options.plan.name, listener.local_addr()?);
+        let ready = format!("serving `{}` on {}", options.plan.name, listener.local_addr()?);
         let (events, lines) = mpsc::channel(EVENTS);
         options.events = Some(events);
-        let printing = tokio::spawn(print(lines));
+        let printing = tokio::spawn(print(ready, lines));
         let outcome = serve(listener, options, stop_signal()?).await?;
         let _ = printing.await;
         Ok::<_, Failure>(outcome)
@@ -94,10 +104,11 @@ fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {
 }
 
 /// One line for each thing that a person waits for.
-async fn print(mut events: mpsc::Receiver<Event>) {
+async fn print(ready: String, mut events: mpsc::Receiver<Event>) {
     while let Some(event) = events.recv().await {
-        if let Some(line) = line(&event) {
-            println!("{line}");
+        match event {
+            Event::Ready => println!("{ready}"),
+            event => line(&event).into_iter().for_each(|line| println!("{line}")),
         }
     }
 }
@@ -105,16 +116,32 @@ async fn print(mut events: mpsc::Receiver<Event>) {
 fn line(event: &Event) -> Option<String> {
     Some(match event {
         Event::RoundOpened { round, attempt, cohort } if *attempt > 1 => {
-            format!("round {round:>4}  opened again, attempt {attempt}, {} clients asked", cohort.len())
+            format!(
+                "round {round:>4}  opened again, attempt {attempt}, {} clients asked",
+                cohort.len()
+            )
         }
-        Event::RoundClosed(RoundSummary { round, updates, loss, seconds, flow, bits_up, bits_down }) => {
+        Event::RoundClosed(RoundSummary {
+            round,
+            updates,
+            loss,
+            seconds,
+            flow,
+            bits_up,
+            bits_down,
+        }) => {
             let (up, down) = (size(flow.socket_up), size(flow.socket_down));
             format!(
                 "round {round:>4}  {updates} updates  loss {loss:.4}  up {up} ({bits_up:.3} bits a parameter)  \
                  down {down} ({bits_down:.3})  {seconds:.2} s"
             )
         }
-        Event::Evaluated(Evaluated { version, examples, accuracy, loss }) => {
+        Event::Evaluated(Evaluated {
+            version,
+            examples,
+            accuracy,
+            loss,
+        }) => {
             format!("model {version:>4}  accuracy {accuracy:.4}  loss {loss:.4}  on {examples} examples")
         }
         Event::Alert(text) => format!("ALERT: {text}"),

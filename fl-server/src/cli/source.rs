@@ -28,9 +28,15 @@ pub(super) fn is_corruption(error: &(dyn Error + 'static)) -> bool {
         _ => {}
     }
     let store = error.downcast_ref::<StoreError>();
-    store.is_some_and(|e| matches!(e, StoreError::Value { .. } | StoreError::Gap { .. } | StoreError::Broken { .. }))
-        || matches!(error.downcast_ref::<BlobError>(), Some(BlobError::Missing(_) | BlobError::Damaged { .. }))
-        || matches!(error.downcast_ref::<InspectError>(), Some(InspectError::Corrupt(_)))
+    store.is_some_and(|e| {
+        matches!(
+            e,
+            StoreError::Value { .. } | StoreError::Gap { .. } | StoreError::Broken { .. }
+        )
+    }) || matches!(
+        error.downcast_ref::<BlobError>(),
+        Some(BlobError::Missing(_) | BlobError::Damaged { .. })
+    ) || matches!(error.downcast_ref::<InspectError>(), Some(InspectError::Corrupt(_)))
         || error.is::<Corrupt>()
 }
 
@@ -48,9 +54,16 @@ pub(super) fn read(file: &Path) -> Result<(String, PathBuf), Failure> {
 
 /// Folder and configuration of a federation, given as its folder or its server.toml.
 pub(super) fn federation(path: &Path) -> Result<(PathBuf, ServerConfig), Failure> {
-    let file = if path.is_dir() { path.join("server.toml") } else { path.to_owned() };
+    let file = if path.is_dir() {
+        path.join("server.toml")
+    } else {
+        path.to_owned()
+    };
     if !file.exists() {
-        let text = format!("{} is not there; found a federation with `fl-server init DIR`", file.display());
+        let text = format!(
+            "{} is not there; found a federation with `fl-server init DIR`",
+            file.display()
+        );
         return Err(Failure::usage(anyhow::anyhow!(text)));
     }
     let (text, base) = read(&file)?;
@@ -64,7 +77,10 @@ pub(super) fn ask(config: &ServerConfig, ask: &Ask) -> Result<Answer, Failure> {
     let answer = match live {
         Some(answer) => answer,
         None if !config.data.join("store").exists() => match ask {
-            Ask::Status => Answer::Status(admin::Status { serving: None, runs: Vec::new() }),
+            Ask::Status => Answer::Status(admin::Status {
+                serving: None,
+                runs: Vec::new(),
+            }),
             _ => return Err(anyhow::anyhow!("{} holds no run yet", config.data.display()).into()),
         },
         None => {

@@ -25,7 +25,12 @@ pub(super) fn run(args: &Args) -> Outcome {
     let Status { serving, runs } = status;
     match &serving {
         Some(live) => {
-            println!("serving `{}` on {}; {} clients connected", live.run, live.listen, live.present.len());
+            println!(
+                "serving `{}` on {}; {} clients connected",
+                live.run,
+                live.listen,
+                live.present.len()
+            );
             for client in &live.present {
                 println!("  {client}");
             }
@@ -36,13 +41,15 @@ pub(super) fn run(args: &Args) -> Outcome {
         println!("no run yet");
     }
     for run in &runs {
-        println!("{}: {}; {} of {} rounds closed", run.run, run.state, run.closed, run.planned);
+        println!(
+            "{}: {}; {} of {} rounds closed",
+            run.run, run.state, run.closed, run.planned
+        );
     }
     for path in [&config.authority, &config.certificate] {
-        if let Some(end) = std::fs::read_to_string(path).ok().and_then(|pem| expiry(&pem).ok()) {
-            if end - OffsetDateTime::now_utc() < SOON {
-                println!("warning: {} ends on {}; issue a new one", path.display(), end.date());
-            }
+        let end = std::fs::read_to_string(path).ok().and_then(|pem| expiry(&pem).ok());
+        if let Some(end) = end.filter(|end| *end - OffsetDateTime::now_utc() < SOON) {
+            println!("warning: {} ends on {}; issue a new one", path.display(), end.date());
         }
     }
     Ok(())

@@ -13,6 +13,12 @@ pub(super) async fn evaluate(
     let peer = service.peer(&request)?;
     let report = EvaluationReport::try_from(request.into_inner())?;
     service.check_run(&report.run)?;
-    let counted = service.ask(|reply| Command::Evaluation { client: peer.client, report, reply }).await?;
+    let counted = service
+        .ask(|reply| Command::Evaluation {
+            client: peer.client,
+            report,
+            reply,
+        })
+        .await?;
     Ok(wire::EvaluationReply { counted })
 }

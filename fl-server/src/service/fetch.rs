@@ -44,7 +44,10 @@ async fn choose(service: &Service, asked: &FetchRequest) -> Result<ModelHeader, 
     let state = service.state();
     let version = state.version();
     if asked.want > version {
-        let text = format!("version {} is wanted, the newest is {version}; watch the rounds again", asked.want);
+        let text = format!(
+            "version {} is wanted, the newest is {version}; watch the rounds again",
+            asked.want
+        );
         return Err(Status::failed_precondition(text));
     }
     let steps = steps(&state, asked);
@@ -72,17 +75,36 @@ async fn choose(service: &Service, asked: &FetchRequest) -> Result<ModelHeader, 
 
 /// The steps from the version held to the one wanted, if the client holds one from which a chain leads there.
 fn steps(state: &State, asked: &FetchRequest) -> Option<Vec<FramePart>> {
-    let held = asked.held.filter(|&held| held <= asked.want && asked.want - held <= MAX_CHAIN as u64)?;
+    let held = asked
+        .held
+        .filter(|&held| held <= asked.want && asked.want - held <= MAX_CHAIN as u64)?;
     let closed = state.rounds().get(held as usize..asked.want as usize)?;
-    Some(closed.iter().map(|c| FramePart { version: c.round, len: c.frame_len, digest: c.frame }).collect())
+    Some(
+        closed
+            .iter()
+            .map(|c| FramePart {
+                version: c.round,
+                len: c.frame_len,
+                digest: c.frame,
+            })
+            .collect(),
+    )
 }
 
 /// Sends the header and then the frames from their files, piece by piece, never a frame as a whole.
 async fn send(service: &Service, peer: &Peer, header: &ModelHeader, chunks: &Chunks) -> Result<(), Status> {
     let bytes: u64 = header.frames().iter().map(|part| part.len).sum();
     let downloads = &service.limits.downloads;
-    let _permit = if bytes > SMALL { Some(downloads.acquire().await.map_err(internal)?) } else { None };
-    let booked = if matches!(header, ModelHeader::Snapshot(_)) { &peer.frames.snapshot } else { &peer.frames.steps };
+    let _permit = if bytes > SMALL {
+        Some(downloads.acquire().await.map_err(internal)?)
+    } else {
+        None
+    };
+    let booked = if matches!(header, ModelHeader::Snapshot(_)) {
+        &peer.frames.snapshot
+    } else {
+        &peer.frames.steps
+    };
     give(service, chunks, Part::Header(header.into())).await?;
     for part in header.frames() {
         send_frame(service, part, booked, chunks).await?;

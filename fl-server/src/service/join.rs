@@ -10,7 +10,10 @@ pub(super) fn join(service: &Service, request: Request<wire::JoinRequest>) -> Re
     let asked = JoinRequest::try_from(request.into_inner())?;
     let plan = &service.plan;
     if !asked.tasks.contains(&plan.task) {
-        let text = format!("this run needs task `{}`; bind it in client.toml (there: {:?})", plan.task, asked.tasks);
+        let text = format!(
+            "this run needs task `{}`; bind it in client.toml (there: {:?})",
+            plan.task, asked.tasks
+        );
         return Err(Status::failed_precondition(text));
     }
     let pending = asked.pending.map(|id| offer::standing(service, &peer.client, &id, 1));
@@ -26,6 +29,7 @@ pub(super) fn join(service: &Service, request: Request<wire::JoinRequest>) -> Re
         uplink: plan.uplink.clone(),
         max_frame: service.limits.max_frame,
         pending,
+        initial: service.initial,
     };
     Ok(joined.to_wire()?)
 }

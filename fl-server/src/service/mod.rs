@@ -12,7 +12,7 @@ mod watch;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use fl_compress::Layout;
+use fl_compress::{Digest, Layout};
 use fl_proto::{MAX_MESSAGE, RunName, wire};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
@@ -32,6 +32,8 @@ use peer::Peer;
 pub(crate) struct Service {
     pub(crate) plan: Arc<RunPlan>,
     pub(crate) layout: Arc<Layout>,
+    /// Digest of model version 0.
+    pub(crate) initial: Digest,
     /// The state of the run, as of the last durable record.
     pub(crate) state: tokio::sync::watch::Receiver<Arc<State>>,
     /// True when the server is about to stop.
@@ -145,7 +147,9 @@ impl Federation for Calls {
         &self,
         request: Request<Streaming<wire::UpdateChunk>>,
     ) -> Result<Response<wire::UpdateReply>, Status> {
-        submit::submit(Arc::clone(&self.0), request).await.map(|reply| Response::new(reply.into()))
+        submit::submit(Arc::clone(&self.0), request)
+            .await
+            .map(|reply| Response::new(reply.into()))
     }
 
     async fn evaluate(

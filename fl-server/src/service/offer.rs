@@ -18,7 +18,9 @@ pub(super) fn standing(service: &Service, client: &ClientId, id: &UpdateId, len:
     if let Some(reply) = settled(service, client, id, len) {
         return reply;
     }
-    UpdateReply::Wanted { offset: service.blobs.partial_len(client, id.round, &id.digest) }
+    UpdateReply::Wanted {
+        offset: service.blobs.partial_len(client, id.round, &id.digest),
+    }
 }
 
 /// What became of an update, if that is known without its bytes: the engine is asked as if it had arrived, and what
@@ -26,12 +28,18 @@ pub(super) fn standing(service: &Service, client: &ClientId, id: &UpdateId, len:
 pub(super) fn settled(service: &Service, client: &ClientId, id: &UpdateId, len: u64) -> Option<UpdateReply> {
     if id.run != service.plan.name {
         let message = format!("the update is of run `{}`, this is run `{}`", id.run, service.plan.name);
-        return Some(UpdateReply::Refused { why: Refusal::NotThisRound, message });
+        return Some(UpdateReply::Refused {
+            why: Refusal::NotThisRound,
+            message,
+        });
     }
     let max = service.limits.max_frame;
     if len > max {
         let message = format!("the frame has {len} bytes, above the {max} that this model can need");
-        return Some(UpdateReply::Refused { why: Refusal::TooLarge, message });
+        return Some(UpdateReply::Refused {
+            why: Refusal::TooLarge,
+            message,
+        });
     }
     let now = (service.clock)();
     let update = Accepted {
@@ -44,7 +52,11 @@ pub(super) fn settled(service: &Service, client: &ClientId, id: &UpdateId, len: 
         stages: Stages::default(),
         at: now,
     };
-    let input = Input::Update { client, round: id.round, update };
+    let input = Input::Update {
+        client,
+        round: id.round,
+        update,
+    };
     let decision = decide(&service.state(), &service.plan, now, &Default::default(), input);
     match decision.reply {
         Reply::Update(UpdateReply::Accepted) if decision.records.is_empty() => Some(UpdateReply::Accepted),

@@ -45,11 +45,15 @@ pub(crate) fn admit(revoked: &Path, client: &ClientId) -> Result<(), Status> {
         Err(error) if error.kind() == std::io::ErrorKind::IsADirectory => revoked.join(client.as_str()).exists(),
         Err(error) => {
             tracing::error!(path = %revoked.display(), %error, "list of revoked clients cannot be read");
-            return Err(Status::unavailable("the server cannot read its list of revoked clients"));
+            return Err(Status::unavailable(
+                "the server cannot read its list of revoked clients",
+            ));
         }
     };
     if is_revoked {
-        return Err(Status::permission_denied(format!("client `{client}` is revoked; ask who runs the federation")));
+        return Err(Status::permission_denied(format!(
+            "client `{client}` is revoked; ask who runs the federation"
+        )));
     }
     Ok(())
 }
@@ -81,6 +85,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("revoked");
         std::fs::write(&path, [0xff, 0xfe]).unwrap();
-        assert_eq!(admit(&path, &"a".parse().unwrap()).unwrap_err().code(), Code::Unavailable);
+        assert_eq!(
+            admit(&path, &"a".parse().unwrap()).unwrap_err().code(),
+            Code::Unavailable
+        );
     }
 }

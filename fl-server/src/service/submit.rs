@@ -38,13 +38,24 @@ async fn receive(
         return Ok(reply);
     }
     let uploads = &service.limits.uploads;
-    let _permit = if header.len > SMALL { Some(uploads.acquire().await.map_err(internal)?) } else { None };
+    let _permit = if header.len > SMALL {
+        Some(uploads.acquire().await.map_err(internal)?)
+    } else {
+        None
+    };
     let upload = {
-        let (service, client, id, len) = (Arc::clone(&service), peer.client.clone(), header.id.clone(), header.len);
-        blocking(move || service.blobs.upload(&client, id.round, &id.digest, len)).await?.map_err(failed)?
+        let (blobs, client, id, len) = (
+            service.blobs.clone(),
+            peer.client.clone(),
+            header.id.clone(),
+            header.len,
+        );
+        on_disk(&service, move || blobs.upload(&client, id.round, &id.digest, len)).await?
     };
     if upload.offset() != header.offset {
-        return Ok(UpdateReply::Wanted { offset: upload.offset() });
+        return Ok(UpdateReply::Wanted {
+            offset: upload.offset(),
+        });
     }
     let upload = fill(&service, &peer, &header, upload, &mut stream).await?;
     if upload.offset() < header.len {
@@ -70,7 +81,7 @@ async fn fill(
         if data.len() as u64 > header.len - upload.offset() {
             return Err(ProtocolError::invalid("data", "more than `len` bytes").into());
         }
-        upload = blocking(move || upload.append(&data).map(|()| upload)).await?.map_err(failed)?;
+        upload = on_disk(service, move || upload.append(&data).map(|()| upload)).await?;
         service.events.hint(|| Event::UpdateReceiving {
             client: peer.client.clone(),
             bytes: upload.offset(),
@@ -91,10 +102,13 @@ async fn settle(
     let verified = {
         let _permit = service.limits.verifications.acquire().await.map_err(internal)?;
         let (layout, digest) = (Arc::clone(&service.layout), header.id.digest);
-        blocking(move || keep(upload, &layout, round, &digest)).await?.map_err(failed)?
+        on_disk(service, move || keep(upload, &layout, round, &digest)).await?
     };
     let reply = match verified {
-        Err(why) => UpdateReply::Refused { why: Refusal::Invalid, message: format!("the frame is not usable: {why}") },
+        Err(why) => UpdateReply::Refused {
+            why: Refusal::Invalid,
+            message: format!("the frame is not usable: {why}"),
+        },
         Ok(()) => {
             let update = Accepted {
                 digest: header.id.digest,
@@ -103,14 +117,28 @@ async fn settle(
                 loss: header.loss,
                 train_ms: header.train_ms,
                 encode_ms: header.encode_ms,
-                stages: Stages { fp32: 4 * service.layout.len() as u64, ..header.stages },
+                stages: Stages {
+                    fp32: 4 * service.layout.len() as u64,
+                    ..header.stages
+                },
                 at: (service.clock)(),
             };
             let client = peer.client.clone();
-            service.ask(|reply| Command::Update { client, round, update, reply }).await?
+            service
+                .ask(|reply| Command::Update {
+                    client,
+                    round,
+                    update,
+                    reply,
+                })
+                .await?
         }
     };
-    let booked = if reply == UpdateReply::Accepted { &peer.frames.update } else { &peer.frames.waste };
+    let booked = if reply == UpdateReply::Accepted {
+        &peer.frames.update
+    } else {
+        &peer.frames.waste
+    };
     booked.fetch_add(header.len, Ordering::AcqRel);
     if let UpdateReply::Refused { why, message } = &reply {
         tracing::warn!(client = %peer.client, round, ?why, message, "update refused");
@@ -149,17 +177,29 @@ fn verify(bytes: &[u8], layout: &Layout, round: u64) -> Result<(), String> {
 async fn next(service: &Service, stream: &mut Streaming<wire::UpdateChunk>) -> Result<Option<Part>, Status> {
     let message = tokio::time::timeout(service.tuning.stall, stream.message()).await;
     let message = message.map_err(|_| Status::deadline_exceeded("nothing came for too long; resume the upload"))??;
-    message.map(|chunk| chunk.part.ok_or_else(|| ProtocolError::Missing("part").into())).transpose()
+    message
+        .map(|chunk| chunk.part.ok_or_else(|| ProtocolError::Missing("part").into()))
+        .transpose()
 }
 
-/// What became of an upload that could not go on.
-fn failed(error: BlobError) -> Status {
+/// What becomes of a call whose upload could not go on. A disk that fails stops the server: it says which path.
+async fn failed(service: &Service, error: BlobError) -> Status {
+    if let BlobError::Disk(error) = &error {
+        let _ = service.commands.send(Command::Broken(error.clone())).await;
+    }
     match error {
         BlobError::Superseded => Status::aborted("a later upload of this client took over"),
         error => internal(error),
     }
 }
 
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Status> {
-    tokio::task::spawn_blocking(work).await.map_err(internal)
+/// Does something with an upload on the blocking pool.
+async fn on_disk<T: Send + 'static>(
+    service: &Service,
+    work: impl FnOnce() -> Result<T, BlobError> + Send + 'static,
+) -> Result<T, Status> {
+    match tokio::task::spawn_blocking(work).await.map_err(internal)? {
+        Ok(done) => Ok(done),
+        Err(error) => Err(failed(service, error).await),
+    }
 }

@@ -70,6 +70,9 @@ async fn tell(service: &Service, client: &ClientId, messages: &Messages) -> Resu
 
 /// Whether there is something new to say; time running is nothing new.
 fn differs(last: &RoundState, now: &RoundState) -> bool {
-    let still = |state: &RoundState| RoundState { left: None, ..state.clone() };
+    let still = |state: &RoundState| RoundState {
+        left: None,
+        ..state.clone()
+    };
     still(last) != still(now)
 }

@@ -51,7 +51,12 @@ default = { reduce = { top_k = 0.05 }, quantize = { uniform = 4 }, code = "rans"
 
 impl Default for Run {
     fn default() -> Self {
-        Self { rounds: 2, clients: 3, evaluate: false, compression: EXACT }
+        Self {
+            rounds: 2,
+            clients: 3,
+            evaluate: false,
+            compression: EXACT,
+        }
     }
 }
 
@@ -66,7 +71,13 @@ impl Fed {
         let (authority, root) = Authority::create("test", now, Duration::days(10)).unwrap();
         let server = authority.issue_server(now, Duration::days(10)).unwrap();
         write_model(&dir.path().join("init.safetensors"), &layout);
-        Self { dir, authority, root, server, layout: Arc::new(layout) }
+        Self {
+            dir,
+            authority,
+            root,
+            server,
+            layout: Arc::new(layout),
+        }
     }
 
     pub fn data(&self) -> PathBuf {
@@ -74,7 +85,12 @@ impl Fed {
     }
 
     pub fn toml(&self, run: &Run) -> String {
-        let Run { rounds, clients, evaluate, compression } = run;
+        let Run {
+            rounds,
+            clients,
+            evaluate,
+            compression,
+        } = run;
         format!(
             "name = \"test\"\ntask = \"toy\"\nrounds = {rounds}\nseed = 7\nmodel = \"init.safetensors\"\n\
              evaluate = {evaluate}\n[cohort]\nmin = {clients}\ntarget = {clients}\ngrace = \"10s\"\n\
@@ -87,7 +103,12 @@ impl Fed {
     }
 
     pub fn options(&self, run: &Run) -> Serve {
-        let mut serve = Serve::new(self.data(), self.plan(run), self.root.certificate.clone(), self.server.clone());
+        let mut serve = Serve::new(
+            self.data(),
+            self.plan(run),
+            self.root.certificate.clone(),
+            self.server.clone(),
+        );
         serve.revoked = self.dir.path().join("revoked");
         serve
     }
@@ -98,11 +119,15 @@ impl Fed {
 
     pub fn issue(&self, name: &str) -> Issued {
         let now = OffsetDateTime::now_utc();
-        self.authority.issue_client(&name.parse().unwrap(), now, Duration::days(1)).unwrap()
+        self.authority
+            .issue_client(&name.parse().unwrap(), now, Duration::days(1))
+            .unwrap()
     }
 
     pub async fn client(&self, name: &str, server: &Server) -> Hand {
-        let hand = Hand::dial(&server.address, &self.root.certificate, &self.issue(name)).await.unwrap();
+        let hand = Hand::dial(&server.address, &self.root.certificate, &self.issue(name))
+            .await
+            .unwrap();
         hand.joined(name).await
     }
 
@@ -121,7 +146,10 @@ pub fn write_model(path: &Path, layout: &Layout) {
     let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
     let views = layout.tensors().iter().map(|t| {
         let data = &bytes[4 * t.offset..4 * (t.offset + t.len)];
-        (t.name.clone(), safetensors::tensor::TensorView::new(safetensors::Dtype::F32, t.shape.clone(), data).unwrap())
+        (
+            t.name.clone(),
+            safetensors::tensor::TensorView::new(safetensors::Dtype::F32, t.shape.clone(), data).unwrap(),
+        )
     });
     std::fs::write(path, safetensors::serialize(views, None).unwrap()).unwrap();
 }
@@ -144,7 +172,12 @@ impl Server {
         let task = tokio::spawn(fl_server::serve(listener, options, async {
             let _ = stopped.await;
         }));
-        Self { address, events, stop: Some(stop), task }
+        Self {
+            address,
+            events,
+            stop: Some(stop),
+            task,
+        }
     }
 
     pub async fn stop(mut self) -> Outcome {
@@ -180,13 +213,30 @@ impl Hand {
     pub async fn dial(address: &str, authority: &str, own: &Issued) -> Result<Self, tonic::transport::Error> {
         let meter = Arc::new(Meter::default());
         let tls = client_tls(authority, own);
-        let channel = dial(Dial { address: address.to_owned(), tls, meter: Arc::clone(&meter) }).await?;
+        let channel = dial(Dial {
+            address: address.to_owned(),
+            tls,
+            meter: Arc::clone(&meter),
+        })
+        .await?;
         let calls = FederationClient::new(channel);
-        Ok(Self { name: String::new(), calls, meter, run: None, model: Vec::new(), version: None, encoder: None, sent: 0 })
+        Ok(Self {
+            name: String::new(),
+            calls,
+            meter,
+            run: None,
+            model: Vec::new(),
+            version: None,
+            encoder: None,
+            sent: 0,
+        })
     }
 
     pub async fn join(&mut self, pending: Option<UpdateId>) -> Result<Joined, Status> {
-        let request = wire::JoinRequest::from(JoinRequest { tasks: vec!["toy".into()], pending });
+        let request = wire::JoinRequest::from(JoinRequest {
+            tasks: vec!["toy".into()],
+            pending,
+        });
         let reply = self.calls.join(request).await?.into_inner();
         Ok(Joined::try_from(reply).unwrap())
     }
@@ -201,12 +251,20 @@ impl Hand {
     }
 
     pub async fn watch(&mut self) -> Streaming<wire::RoundState> {
-        self.calls.watch(wire::WatchRequest { run: "test".into() }).await.unwrap().into_inner()
+        self.calls
+            .watch(wire::WatchRequest { run: "test".into() })
+            .await
+            .unwrap()
+            .into_inner()
     }
 
     /// The header and the frames, one after another.
     pub async fn fetch(&mut self, held: Option<u64>, want: u64) -> Result<(ModelHeader, Vec<Vec<u8>>), Status> {
-        let request = FetchRequest { run: "test".parse().unwrap(), held, want };
+        let request = FetchRequest {
+            run: "test".parse().unwrap(),
+            held,
+            want,
+        };
         let mut stream = self.calls.fetch(wire::FetchRequest::from(request)).await?.into_inner();
         let mut header = None;
         let mut bytes = Vec::new();
@@ -251,7 +309,9 @@ impl Hand {
 
     fn salted_delta(&self, salt: u64) -> Vec<f32> {
         let n = self.run.as_ref().unwrap().layout.len();
-        (0..n).map(|i| ((i as u64 * 7 + salt) as f32 * 0.61).cos() * 0.1).collect()
+        (0..n)
+            .map(|i| ((i as u64 * 7 + salt) as f32 * 0.61).cos() * 0.1)
+            .collect()
     }
 
     /// That delta, encoded.
@@ -266,7 +326,11 @@ impl Hand {
     }
 
     fn encode_delta(&mut self, round: u64, mut delta: Vec<f32>) -> Vec<u8> {
-        let header = FrameHeader { kind: FrameKind::Update, round, seed: round };
+        let header = FrameHeader {
+            kind: FrameKind::Update,
+            round,
+            seed: round,
+        };
         let encoder = self.encoder.as_mut().unwrap();
         let pending = encoder.encode(&mut delta, header).unwrap();
         encoder.settle(&pending, fl_compress::Verdict::Accepted).unwrap();
@@ -275,7 +339,11 @@ impl Hand {
 
     pub fn header(&self, round: u64, frame: &[u8]) -> UpdateHeader {
         UpdateHeader {
-            id: UpdateId { run: "test".parse().unwrap(), round, digest: Digest::of(frame) },
+            id: UpdateId {
+                run: "test".parse().unwrap(),
+                round,
+                digest: Digest::of(frame),
+            },
             len: frame.len() as u64,
             offset: 0,
             examples: 10 + self.name.len() as u64,
@@ -287,7 +355,13 @@ impl Hand {
     }
 
     pub async fn offer(&mut self, header: &UpdateHeader) -> UpdateReply {
-        self.calls.offer(wire::UpdateHeader::from(header)).await.unwrap().into_inner().try_into().unwrap()
+        self.calls
+            .offer(wire::UpdateHeader::from(header))
+            .await
+            .unwrap()
+            .into_inner()
+            .try_into()
+            .unwrap()
     }
 
     pub async fn submit(&mut self, header: &UpdateHeader, bytes: &[u8]) -> Result<UpdateReply, Status> {
@@ -313,9 +387,19 @@ impl Hand {
     }
 
     pub async fn try_evaluate(&mut self, version: u64) -> Result<bool, Status> {
-        let report =
-            EvaluationReport { run: "test".parse().unwrap(), version, examples: 20, loss: 0.25, correct: 15 };
-        Ok(self.calls.evaluate(wire::EvaluationReport::from(report)).await?.into_inner().counted)
+        let report = EvaluationReport {
+            run: "test".parse().unwrap(),
+            version,
+            examples: 20,
+            loss: 0.25,
+            correct: 15,
+        };
+        Ok(self
+            .calls
+            .evaluate(wire::EvaluationReport::from(report))
+            .await?
+            .into_inner()
+            .counted)
     }
 
     /// Takes part until the run is over, as a client would; returns the final model's digest.
@@ -335,7 +419,11 @@ impl Hand {
     }
 
     async fn try_part(&mut self) -> Result<Digest, Status> {
-        let mut watch = self.calls.watch(wire::WatchRequest { run: "test".into() }).await?.into_inner();
+        let mut watch = self
+            .calls
+            .watch(wire::WatchRequest { run: "test".into() })
+            .await?
+            .into_inner();
         let (mut sent, mut evaluated) = (0, None);
         while let Some(state) = watch.message().await? {
             let state = RoundState::try_from(state).unwrap();
@@ -360,7 +448,16 @@ impl Hand {
                 sent = state.round;
                 let frame = self.encode(state.round);
                 let header = self.header(state.round, &frame);
-                assert_eq!(self.submit(&header, &frame).await?, UpdateReply::Accepted);
+                let mut reply = self.submit(&header, &frame).await?;
+                if let UpdateReply::Wanted { offset } = reply {
+                    // An earlier upload of the same frame broke off: it is resumed.
+                    let rest = UpdateHeader {
+                        offset,
+                        ..header.clone()
+                    };
+                    reply = self.submit(&rest, &frame[offset as usize..]).await?;
+                }
+                assert_eq!(reply, UpdateReply::Accepted);
                 self.sent += header.len;
             }
             if state.phase == Phase::Done {
@@ -383,11 +480,15 @@ impl Hand {
 }
 
 pub fn header_chunk(header: &UpdateHeader) -> wire::UpdateChunk {
-    wire::UpdateChunk { part: Some(wire::update_chunk::Part::Header(header.into())) }
+    wire::UpdateChunk {
+        part: Some(wire::update_chunk::Part::Header(header.into())),
+    }
 }
 
 pub fn data_chunk(data: &[u8]) -> wire::UpdateChunk {
-    wire::UpdateChunk { part: Some(wire::update_chunk::Part::Data(data.to_vec().into())) }
+    wire::UpdateChunk {
+        part: Some(wire::update_chunk::Part::Data(data.to_vec().into())),
+    }
 }
 
 /// Runs all clients to the end of the run; returns their final digests.
@@ -405,10 +506,11 @@ pub async fn join_all<T>(futures: Vec<impl Future<Output = T>>) -> Vec<T> {
     let mut results: Vec<Option<T>> = futures.iter().map(|_| None).collect();
     std::future::poll_fn(move |cx| {
         for (future, result) in futures.iter_mut().zip(&mut results) {
-            if result.is_none() {
-                if let std::task::Poll::Ready(value) = future.as_mut().poll(cx) {
-                    *result = Some(value);
-                }
+            if result.is_some() {
+                continue;
+            }
+            if let std::task::Poll::Ready(value) = future.as_mut().poll(cx) {
+                *result = Some(value);
             }
         }
         if results.iter().all(Option::is_some) {

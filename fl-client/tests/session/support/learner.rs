@@ -17,6 +17,8 @@ pub fn delta_of(round: u64, len: usize) -> Vec<f32> {
 pub struct Arithmetic {
     pub layout: Arc<Layout>,
     weights: Vec<f32>,
+    /// First weights that it can make.
+    pub first: Option<Vec<f32>>,
     /// Trainings completed.
     pub fits: Arc<AtomicU64>,
     /// In this round training says that it began, and goes on until it is told to stop.
@@ -34,6 +36,7 @@ impl Arithmetic {
         Self {
             layout,
             weights,
+            first: None,
             fits: Arc::default(),
             endless: None,
             fails_in: None,
@@ -45,6 +48,10 @@ impl Arithmetic {
 impl Learner for Arithmetic {
     fn layout(&self) -> Arc<Layout> {
         Arc::clone(&self.layout)
+    }
+
+    fn initial(&self, _: u64) -> Option<Vec<f32>> {
+        self.first.clone()
     }
 
     fn load(&mut self, weights: &[f32]) -> anyhow::Result<()> {

@@ -135,6 +135,7 @@ impl Federation for Service {
             uplink: world.spec.clone(),
             max_frame: 1 << 20,
             pending,
+            initial: Digest::of_f32(&world.versions[0].0),
         };
         Ok(Response::new(joined.to_wire()?))
     }

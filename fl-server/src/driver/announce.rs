@@ -1,0 +1,114 @@
+//! Tells displays and the log what has become durable, and compares the books at every round's end.
+
+use tokio::sync::mpsc;
+
+use super::Driver;
+use crate::event::{Evaluated, Event};
+use crate::ledger::Flow;
+use crate::record::Record;
+use crate::traffic::Sample;
+
+/// Where events go, if anyone wants them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Events(pub(crate) Option<mpsc::Sender<Event>>);
+
+impl Events {
+    /// Tells what may as well be missed.
+    pub(crate) fn hint(&self, event: impl FnOnce() -> Event) {
+        if let Some(channel) = &self.0 {
+            let _ = channel.try_send(event());
+        }
+    }
+
+    /// Tells what should not be missed; waits while the channel is full.
+    pub(crate) async fn tell(&self, event: Event) {
+        if let Some(channel) = &self.0 {
+            let _ = channel.send(event).await;
+        }
+    }
+}
+
+impl Driver {
+    /// The ledger must be what the sockets carried.
+    pub(super) async fn check(&mut self, round: u64, sample: &Sample) {
+        if !sample.is_balanced() {
+            let text = format!("the ledger of round {round} differs from what the sockets carried: {sample:?}");
+            tracing::error!(round, "{text}");
+            self.events.tell(Event::Alert(text)).await;
+        }
+    }
+
+    /// Tells what is durable now.
+    pub(super) async fn announce(&mut self, records: &[Record], booked: Option<(u64, Sample)>) {
+        for record in records {
+            self.history.add(record);
+            match record {
+                Record::RoundOpened {
+                    round, attempt, cohort, ..
+                } => {
+                    let (round, attempt, cohort) = (*round, *attempt, cohort.iter().cloned().collect());
+                    self.events.tell(Event::RoundOpened { round, attempt, cohort }).await;
+                }
+                Record::UpdateAccepted { client, update, .. } => {
+                    let event = Event::UpdateAccepted {
+                        client: client.clone(),
+                        bytes: update.len,
+                    };
+                    self.events.tell(event).await;
+                }
+                Record::RoundClosed { round, .. } => {
+                    if let Some((_, sample)) = booked.as_ref().filter(|(booked, _)| booked == round) {
+                        self.check(*round, sample).await;
+                        self.round_closed(*round, sample.total()).await;
+                    }
+                }
+                Record::RunDone { .. } => {
+                    self.evaluated(self.state.version()).await;
+                    self.events.tell(Event::Done).await;
+                }
+                Record::RunFailed { round, why, .. } => {
+                    tracing::error!(round, why, "run failed");
+                    self.events
+                        .tell(Event::Failed {
+                            round: *round,
+                            why: why.clone(),
+                        })
+                        .await;
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// A round's end is also the end of the evaluations of the model that it began with.
+    async fn round_closed(&mut self, round: u64, flow: Flow) {
+        self.evaluated(round.saturating_sub(1)).await;
+        if let Some(summary) = self.history.summary(round, flow, self.parameters) {
+            tracing::info!(
+                round,
+                updates = summary.updates,
+                loss = summary.loss,
+                seconds = summary.seconds,
+                bytes_up = flow.socket_up,
+                bytes_down = flow.socket_down,
+                bits_up = summary.bits_up,
+                bits_down = summary.bits_down,
+                "round closed"
+            );
+            self.events.tell(Event::RoundClosed(summary)).await;
+        }
+    }
+
+    async fn evaluated(&mut self, version: u64) {
+        if let Some(evaluated) = self.history.evaluated(version) {
+            let Evaluated {
+                accuracy,
+                loss,
+                examples,
+                ..
+            } = evaluated;
+            tracing::info!(version, accuracy, loss, examples, "model evaluated");
+            self.events.tell(Event::Evaluated(evaluated)).await;
+        }
+    }
+}
