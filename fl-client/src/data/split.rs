@@ -14,7 +14,8 @@ pub enum Split {
     /// Every client draws from all classes alike.
     #[default]
     Iid,
-    /// Each class is shared by a draw from the Dirichlet distribution of this concentration (Hsu et al. 2019):
+    /// Each class is shared by a draw from the Dirichlet distribution of this concentration (Hsu et al. 2019), among
+    /// those who have less than their equal part of the whole:
     /// 0.1 gives most clients few classes, 100 is close to iid. 0.001 to 1,000,000.
     Dirichlet(f64),
     /// The examples are sorted by label and cut into shards, and every client gets this many (McMahan et al. 2017).
@@ -78,8 +79,12 @@ impl Split {
     }
 }
 
+/// Class by class, each shared by one draw from the Dirichlet distribution. A client that has its equal part of the
+/// whole set already gets none of the classes that follow (Yurochkin et al. 2019; Li et al. 2022), so that clients
+/// differ in their classes much more than in their numbers.
 fn dirichlet(labels: &[u8], alpha: f64, clients: usize, seed: u64) -> Vec<Vec<u32>> {
-    let mut all = vec![Vec::new(); clients];
+    let equal = labels.len().div_ceil(clients);
+    let mut all: Vec<Vec<u32>> = vec![Vec::new(); clients];
     for class in 0..=u8::MAX {
         let mut members: Vec<u32> = (0..labels.len() as u32)
             .filter(|&i| labels[i as usize] == class)
@@ -89,19 +94,19 @@ fn dirichlet(labels: &[u8], alpha: f64, clients: usize, seed: u64) -> Vec<Vec<u3
         }
         let mut rng = Rng::of(&[seed, 2, u64::from(class)]);
         rng.shuffle(&mut members);
-        let draws: Vec<f64> = (0..clients).map(|_| rng.ln_gamma_draw(alpha)).collect();
+        let mut draws: Vec<f64> = (0..clients).map(|_| rng.ln_gamma_draw(alpha)).collect();
+        if all.iter().any(|mine| mine.len() < equal) {
+            let full = draws.iter_mut().zip(&all).filter(|(_, mine)| mine.len() >= equal);
+            full.for_each(|(draw, _)| *draw = f64::NEG_INFINITY);
+        }
         let top = draws.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let shares: Vec<f64> = draws.iter().map(|draw| (draw - top).exp()).collect();
         let whole: f64 = shares.iter().sum();
         let (mut from, mut sum) = (0, 0.0);
-        for (at, (mine, share)) in all.iter_mut().zip(&shares).enumerate() {
+        for (mine, share) in all.iter_mut().zip(&shares) {
             sum += share;
-            let to = if at + 1 == clients {
-                members.len()
-            } else {
-                (sum / whole * members.len() as f64) as usize
-            };
-            let to = to.clamp(from, members.len());
+            // The shares are added up in the order of `whole`, so that the last one ends exactly at the end.
+            let to = ((sum / whole * members.len() as f64) as usize).clamp(from, members.len());
             mine.extend_from_slice(&members[from..to]);
             from = to;
         }
@@ -194,6 +199,16 @@ mod tests {
         assert!(largest(Split::Dirichlet(1000.0)) < 0.12);
         assert!(largest(Split::ByLabel(2)) >= 0.5);
         assert!(largest(Split::Iid) < 0.14);
+    }
+
+    #[test]
+    fn dirichlet_clients_differ_in_classes_more_than_in_numbers() {
+        let labels: Vec<u8> = (0..10_000).map(|i| (i % 10) as u8).collect();
+        for seed in 0..20 {
+            let sizes = (0..10).map(|c| share(&labels, Split::Dirichlet(0.5), c, 10, seed).unwrap().len());
+            let largest = sizes.max().unwrap();
+            assert!(largest < 2_000, "{largest}");
+        }
     }
 
     #[test]
