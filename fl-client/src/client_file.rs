@@ -103,12 +103,12 @@ impl ClientFile {
         Ok(Self { config, device, tasks })
     }
 
-    /// The learners, each made when a run first needs it.
+    /// The learners, each made when a run first needs it. Each keeps its own examples and nothing else of their files.
     pub fn learners(&self) -> Tasks {
         self.tasks.iter().fold(Tasks::new(), |tasks, (name, entry)| {
             let (entry, device) = (entry.clone(), self.device);
             tasks.with_lazy(name, move || {
-                learners::build(&entry.learner, device, entry.data.load()?)
+                learners::build(&entry.learner, device, entry.data.load()?.compact())
             })
         })
     }

@@ -9,7 +9,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::demo::Demo;
 use crate::experiment::{self, Experiment};
-use crate::load::Load;
+use crate::load::{Load, LoadClients};
 use crate::score::bytes;
 
 /// A whole federation in one process: the demo, experiments, and a load generator.
@@ -48,6 +48,9 @@ enum Command {
     },
     /// Measures rounds without training
     Load(Load),
+    /// The clients of `load`, started by it
+    #[command(hide = true)]
+    LoadClients(LoadClients),
     /// The same as the program `fl-server`
     #[command(disable_help_flag = true)]
     Server {
@@ -74,22 +77,23 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     let named = |name: &str, args: Vec<OsString>| std::iter::once(OsString::from(name)).chain(args);
     let done = match cli.command {
         Command::Server { args } => return fl_server::cli::main(named("fl-server", args)),
-        Command::Client { args } => { let _ = args; return ExitCode::FAILURE },
+        Command::Client { args } => return fl_client::cli::main(named("fl-client", args)),
         Command::Demo(demo) => on_runtime(async { show(cli.format, &demo.run(cli.format == Format::Text).await?, None) }),
         Command::Experiment { file, at_once, only } => {
             on_runtime(run_experiment(&file, at_once.unwrap_or_else(crate::demo::cores), &only, cli.format))
         }
+        Command::LoadClients(clients) => on_runtime(clients.run()),
         Command::Load(load) => on_runtime(async {
             let measured = load.run().await?;
             let (fastest, slowest) = (measured.seconds.first(), measured.seconds.last());
             let text = format!(
-                "{} clients, {} values: median {:.1} ms a round ({:.1} to {:.1}), {} of memory at most, ratio {:.1}x",
+                "{} clients, {} values: median {:.1} ms a round ({:.1} to {:.1}), server memory {} at most, ratio {:.1}x",
                 measured.clients,
                 measured.values,
                 1e3 * measured.median,
                 1e3 * fastest.unwrap_or(&0.0),
                 1e3 * slowest.unwrap_or(&0.0),
-                bytes(measured.peak_rss),
+                bytes(measured.server_peak),
                 measured.score.ratio(),
             );
             show(cli.format, &measured, Some(text))

@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 use crate::score::{RoundLine, Score};
 
 /// How long the certificates of a simulated federation are valid.
-const VALID: Duration = Duration::days(2);
+pub(crate) const VALID: Duration = Duration::days(2);
 
 /// One client of the federation.
 #[derive(Debug)]
@@ -64,9 +64,9 @@ pub enum News<'a> {
 /// If the run fails, or the server or any client gives up.
 pub async fn run(setup: Setup, mut news: impl FnMut(News<'_>)) -> anyhow::Result<Score> {
     std::fs::create_dir_all(&setup.dir).with_context(|| format!("make {}", setup.dir.display()))?;
-    let plan = plan(&setup)?;
+    let plan = plan(&setup.dir, &setup.run, &setup.layout, &setup.weights)?;
     let name = plan.name.clone();
-    let parameters = setup.layout.len() as u64;
+    let (parameters, clients) = (setup.layout.len() as u64, setup.members.len() as u64);
     let now = OffsetDateTime::now_utc();
     let (authority, root) = Authority::create("simulation", now, VALID)?;
     let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
@@ -87,7 +87,7 @@ pub async fn run(setup: Setup, mut news: impl FnMut(News<'_>)) -> anyhow::Result
     let meter = Arc::new(Meter::default());
     let gate = Arc::new(Semaphore::new(setup.at_once.max(1)));
     let (tell, mut client_news) = mpsc::unbounded_channel();
-    let mut clients = JoinSet::new();
+    let mut running = JoinSet::new();
     for member in setup.members {
         let own = authority.issue_client(&member.name, now, VALID)?;
         let config = client(&setup.dir, &address, &root, own, &member.name, &gate, &meter, setup.sync);
@@ -96,12 +96,12 @@ pub async fn run(setup: Setup, mut news: impl FnMut(News<'_>)) -> anyhow::Result
             // The receiver is gone only when the federation is being taken down.
             let _ = tell.send((name.clone(), event));
         };
-        clients.spawn(Box::pin(fl_client::run(config, member.tasks, events, std::future::pending())));
+        running.spawn(Box::pin(fl_client::run(config, member.tasks, events, std::future::pending())));
     }
     drop(tell);
 
     let mut rounds: Vec<RoundLine> = Vec::new();
-    while !(clients.is_empty() && client_news.is_closed() && client_news.is_empty()) {
+    while !(running.is_empty() && client_news.is_closed() && client_news.is_empty()) {
         tokio::select! {
             Some(event) = server_news.recv() => {
                 note(&mut rounds, &event);
@@ -111,7 +111,7 @@ pub async fn run(setup: Setup, mut news: impl FnMut(News<'_>)) -> anyhow::Result
                 }
             }
             Some((name, event)) = client_news.recv() => news(News::Client(&name, &event)),
-            Some(ended) = clients.join_next() => { ended??; }
+            Some(ended) = running.join_next() => { ended??; }
             ended = &mut server => {
                 ended?.context("the server stopped")?;
                 bail!("the server stopped before its clients");
@@ -129,6 +129,7 @@ pub async fn run(setup: Setup, mut news: impl FnMut(News<'_>)) -> anyhow::Result
     let ledger = ledger(&setup.dir.join("server"), &name)?.total();
     Ok(Score {
         parameters,
+        clients,
         rounds,
         server_socket: outcome.socket,
         client_socket: (meter.written(), meter.read()),
@@ -137,11 +138,10 @@ pub async fn run(setup: Setup, mut news: impl FnMut(News<'_>)) -> anyhow::Result
     })
 }
 
-fn plan(setup: &Setup) -> anyhow::Result<RunPlan> {
-    let model = setup.dir.join("init.safetensors");
-    fl_client::weights::export(&model, &setup.layout, &setup.weights)?;
-    let text = format!("model = \"init.safetensors\"\n{}", setup.run);
-    Ok(RunPlan::from_toml(&text, &setup.dir)?)
+/// The plan of a run whose first model is written to `dir`. `run`: the text of `run.toml` without `model`.
+pub(crate) fn plan(dir: &Path, run: &str, layout: &Layout, weights: &[f32]) -> anyhow::Result<RunPlan> {
+    fl_client::weights::export(&dir.join("init.safetensors"), layout, weights)?;
+    Ok(RunPlan::from_toml(&format!("model = \"init.safetensors\"\n{run}"), dir)?)
 }
 
 #[allow(clippy::too_many_arguments)]
@@ -164,7 +164,7 @@ fn client(
 }
 
 /// The ledger of a run as it lies on disk.
-fn ledger(data: &Path, run: &RunName) -> anyhow::Result<Ledger> {
+pub(crate) fn ledger(data: &Path, run: &RunName) -> anyhow::Result<Ledger> {
     let store = Store::open(data, Disk::default())?;
     let mut ledger = Ledger::default();
     for row in store.run(run)?.rows() {
@@ -175,7 +175,7 @@ fn ledger(data: &Path, run: &RunName) -> anyhow::Result<Ledger> {
 }
 
 /// Enters what an event says about a round.
-fn note(rounds: &mut Vec<RoundLine>, event: &Event) {
+pub(crate) fn note(rounds: &mut Vec<RoundLine>, event: &Event) {
     match event {
         Event::RoundClosed(_) => rounds.extend(RoundLine::from_event(event)),
         Event::Evaluated(evaluated) => {

@@ -1,10 +1,23 @@
-//! The load generator: rounds without training, to measure everything else.
+//! The load generator: rounds without training, to measure everything else. The server runs in this process and the
+//! clients in another, so that this process's memory is the server's.
 
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+
+use anyhow::{Context as _, ensure};
 use clap::Args;
-use fl_client::Tasks;
+use fl_client::{ClientConfig, Tasks};
+use fl_proto::{Authority, ClientId, Issued, Meter};
+use fl_server::{Ending, Serve};
 use serde::Serialize;
+use time::OffsetDateTime;
+use tokio::net::TcpListener;
+use tokio::process::Command;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinSet;
 
-use crate::federation::{self, Member, Setup};
+use crate::federation::{VALID, ledger, note, plan};
 use crate::ready::{self, Ready};
 use crate::score::Score;
 use crate::workload::TASK;
@@ -38,6 +51,22 @@ pub struct Load {
     sync: bool,
 }
 
+/// The clients of a load run, in a process of their own.
+#[derive(Debug, Args)]
+pub struct LoadClients {
+    /// Folder of certificates and states
+    dir: PathBuf,
+    /// The server
+    address: String,
+    /// Clients
+    clients: u32,
+    /// Values of the model
+    values: usize,
+    /// See [`Load::sync`]
+    #[arg(long)]
+    sync: bool,
+}
+
 /// What a load run measured.
 #[derive(Debug, Clone, Serialize)]
 pub struct Measured {
@@ -49,8 +78,8 @@ pub struct Measured {
     pub seconds: Vec<f64>,
     /// Their median.
     pub median: f64,
-    /// Largest resident memory of this process so far, server and clients together, in bytes; 0 where unknown.
-    pub peak_rss: u64,
+    /// Largest resident memory of the server while it served, in bytes; 0 where the system does not tell.
+    pub server_peak: u64,
     /// The run.
     pub score: Score,
 }
@@ -76,35 +105,115 @@ impl Load {
     /// Runs the load.
     ///
     /// # Errors
-    /// If the federation fails.
+    /// If server or clients fail.
     pub async fn run(&self) -> anyhow::Result<Measured> {
-        let dir = tempfile::tempdir()?;
-        let values = self.values;
-        let member = |client: u32| {
-            let make = move || Ok(Box::new(Ready::new(values, u64::from(client))?) as Box<dyn fl_client::Learner>);
-            let name = format!("client-{client:03}").parse()?;
-            Ok(Member { name, tasks: Tasks::new().with_lazy(TASK, make) })
+        let folder = tempfile::tempdir()?;
+        let dir = folder.path();
+        let plan = plan(dir, &self.run_toml(), &ready::layout(self.values)?, &vec![0.0; self.values])?;
+        let name = plan.name.clone();
+        let now = OffsetDateTime::now_utc();
+        let (authority, root) = Authority::create("load", now, VALID)?;
+        std::fs::write(dir.join("authority.pem"), &root.certificate)?;
+        for client in 0..self.clients {
+            let client = client_name(client)?;
+            let own = authority.issue_client(&client, now, VALID)?;
+            std::fs::write(dir.join(format!("{client}.pem")), own.certificate)?;
+            std::fs::write(dir.join(format!("{client}.key")), own.key)?;
+        }
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+        let mut command = Command::new(std::env::current_exe().context("find this program")?);
+        command.arg("load-clients").arg(dir).arg(listener.local_addr()?.to_string());
+        command.arg(self.clients.to_string()).arg(self.values.to_string()).args(self.sync.then_some("--sync"));
+        let clients = command.stdout(Stdio::piped()).kill_on_drop(true).spawn()?.wait_with_output();
+
+        forget_peak();
+        let (events, mut news) = mpsc::channel(1024);
+        let options = Serve {
+            events: Some(events),
+            ..Serve::new(dir.join("server"), plan, root.certificate, authority.issue_server(now, VALID)?)
         };
-        let setup = Setup {
-            dir: dir.path().to_owned(),
-            run: self.run_toml(),
-            layout: std::sync::Arc::new(ready::layout(values)?),
-            weights: vec![0.0; values],
-            members: (0..self.clients).map(member).collect::<anyhow::Result<_>>()?,
-            at_once: crate::demo::cores(),
-            sync: self.sync,
+        let mut rounds = Vec::new();
+        let reading = async {
+            while let Some(event) = news.recv().await {
+                note(&mut rounds, &event);
+            }
         };
-        let score = federation::run(setup, |_| {}).await?;
+        let serving = Box::pin(fl_server::serve(listener, options, std::future::pending()));
+        let (outcome, clients, ()) = tokio::join!(serving, clients, reading);
+        let (outcome, clients, server_peak) = (outcome?, clients?, peak());
+        ensure!(outcome.ending == Ending::Done, "the run ended as {:?}", outcome.ending);
+        ensure!(clients.status.success(), "the clients failed: {}", clients.status);
+        let client_socket = serde_json::from_slice(&clients.stdout).context("what the clients counted")?;
+
+        let ledger = ledger(&dir.join("server"), &name)?.total();
+        let score = Score {
+            parameters: self.values as u64,
+            clients: u64::from(self.clients),
+            rounds,
+            server_socket: outcome.socket,
+            client_socket,
+            ledger: (ledger.socket_up, ledger.socket_down),
+            model: outcome.model.to_string(),
+        };
         let mut seconds: Vec<f64> = score.rounds.iter().skip(1).map(|round| round.seconds).collect();
         seconds.sort_by(f64::total_cmp);
         let median = seconds.get(seconds.len() / 2).copied().unwrap_or_default();
-        Ok(Measured { clients: self.clients, values, seconds, median, peak_rss: peak_rss(), score })
+        Ok(Measured { clients: self.clients, values: self.values, seconds, median, server_peak, score })
     }
 }
 
+impl LoadClients {
+    /// Runs the clients until the run is over and prints what their sockets carried, `[written, read]`.
+    ///
+    /// # Errors
+    /// If a client gives up.
+    pub async fn run(&self) -> anyhow::Result<()> {
+        let meter = Arc::new(Meter::default());
+        let gate = Arc::new(Semaphore::new(crate::demo::cores()));
+        let authority = read(&self.dir, "authority.pem")?;
+        let mut running = JoinSet::new();
+        for client in 0..self.clients {
+            let name = client_name(client)?;
+            let own = Issued {
+                certificate: read(&self.dir, &format!("{name}.pem"))?,
+                key: read(&self.dir, &format!("{name}.key"))?,
+            };
+            let values = self.values;
+            let make = move || Ok(Box::new(Ready::new(values, u64::from(client))?) as Box<dyn fl_client::Learner>);
+            let config = ClientConfig {
+                sync: self.sync,
+                gate: Arc::clone(&gate),
+                meter: Arc::clone(&meter),
+                ..ClientConfig::new(&self.address, &authority, own, self.dir.join("clients").join(name.as_str()))
+            };
+            let tasks = Tasks::new().with_lazy(TASK, make);
+            running.spawn(Box::pin(fl_client::run(config, tasks, |_| {}, std::future::pending())));
+        }
+        while let Some(ended) = running.join_next().await {
+            ended??;
+        }
+        println!("{}", serde_json::to_string(&(meter.written(), meter.read()))?);
+        Ok(())
+    }
+}
+
+fn client_name(client: u32) -> anyhow::Result<ClientId> {
+    Ok(format!("client-{client:03}").parse()?)
+}
+
+fn read(dir: &Path, name: &str) -> anyhow::Result<String> {
+    let path = dir.join(name);
+    std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))
+}
+
 /// `VmHWM` of this process in bytes; 0 where the system does not tell.
-fn peak_rss() -> u64 {
+fn peak() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) * 1024
+}
+
+/// Begins a new peak, where the system can (Linux, proc(5)): what was done before serving is not counted.
+fn forget_peak() {
+    let _ = std::fs::write("/proc/self/clear_refs", "5");
 }

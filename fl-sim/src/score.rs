@@ -30,11 +30,16 @@ pub struct RoundLine {
     pub seconds: f64,
 }
 
+/// Most bytes that a server writes to close a connection: a few small HTTP/2 frames and an alert, each a TLS record.
+const MAX_CLOSING: u64 = 256;
+
 /// A finished run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Score {
     /// Values of the model.
     pub parameters: u64,
+    /// Clients of the federation.
+    pub clients: u64,
     /// The rounds, in order.
     pub rounds: Vec<RoundLine>,
     /// Bytes read and written by the server's sockets over the whole run: handshakes, joining and leaving included.
@@ -72,9 +77,18 @@ impl Score {
         self.rounds.last().and_then(|round| round.accuracy)
     }
 
-    /// Whether ledger, server and clients agree on every byte.
+    /// Bytes that the server wrote and no client read: its last HTTP/2 frames and the alert by which TLS closes a
+    /// connection, sent to clients that had closed it already.
+    pub fn unread(&self) -> u64 {
+        self.server_socket.1.saturating_sub(self.client_socket.1)
+    }
+
+    /// Whether the ledger is what the server's sockets carried, and that is what the clients' sockets carried but for
+    /// what closes a connection.
     pub fn balanced(&self) -> bool {
-        self.ledger == self.server_socket && self.server_socket == self.client_socket
+        let sent = self.client_socket.0 == self.server_socket.0;
+        let read = self.client_socket.1 + self.unread() == self.server_socket.1;
+        self.ledger == self.server_socket && sent && read && self.unread() <= self.clients * MAX_CLOSING
     }
 
     /// What a person wants to know at the end.
@@ -85,14 +99,16 @@ impl Score {
         let _ = writeln!(out, "sent            {:>12}   {} up, {} down, everything on the sockets", bytes(self.sent()), bytes(up), bytes(down));
         let _ = writeln!(out, "fp32 averaging  {:>12}   the same rounds and clients, payload only", bytes(fp32));
         let _ = writeln!(out, "ratio           {:>11.1}x", self.ratio());
-        let agree = if self.balanced() { "agree to the byte" } else { "DISAGREE" };
+        let ledger = self.ledger.0 + self.ledger.1;
+        let equal = if ledger == self.sent() { "=" } else { "IS NOT" };
+        let _ = writeln!(out, "ledger          {ledger:>12} B {equal} {} B on the server's sockets", self.sent());
+        let read = self.client_socket.0 + self.client_socket.1;
+        let equal = if self.balanced() { "=" } else { "IS NOT" };
+        let unread = self.unread();
         let _ = writeln!(
             out,
-            "ledger          {:>12}   ledger, server sockets and client sockets {agree} ({} / {} / {})",
-            bytes(self.ledger.0 + self.ledger.1),
-            self.ledger.0 + self.ledger.1,
-            self.sent(),
-            self.client_socket.0 + self.client_socket.1,
+            "clients         {read:>12} B + {unread} B of closing messages left unread {equal} {} B",
+            self.sent()
         );
         let _ = writeln!(out, "final model     {}", self.model);
         out
@@ -189,6 +205,7 @@ mod tests {
         };
         let score = Score {
             parameters: 10,
+            clients: 3,
             rounds: vec![round(1), round(2)],
             server_socket: (60, 40),
             client_socket: (60, 40),

@@ -16,7 +16,7 @@ pub(super) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Download a set and check it; files that are there and right stay.
+    /// Download a set, check it and unpack what the reader wants; files that are there and right stay.
     Get {
         /// The set: fashion-mnist, mnist, cifar-10.
         name: String,
@@ -43,8 +43,12 @@ pub(super) fn run(args: &Args, bar: &ProgressBar) -> anyhow::Result<()> {
     for (file, fetched) in set.files.iter().zip(fetched) {
         let path = to.join(&file.name);
         match fetched {
+            Fetched::Present if !path.exists() => println!("{}: not needed, what it holds is there", path.display()),
             Fetched::Present => println!("{}: there already", path.display()),
             Fetched::Downloaded(bytes) => println!("{}: {bytes} bytes", path.display()),
+        }
+        for member in &file.holds {
+            println!("{}: {} bytes", to.join(member.name()).display(), member.bytes);
         }
     }
     Ok(())

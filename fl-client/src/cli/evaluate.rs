@@ -37,7 +37,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let TaskEntry { learner: name, data } = entry(args)?;
-    let mut learner = learners::build(&name, args.device, data.load()?)?;
+    let mut learner = learners::build(&name, args.device, data.load()?.compact())?;
     let weights = weights::import(&args.model, &learner.layout())?;
     learner.load(&weights)?;
     let Some(Evaluation {

@@ -1,5 +1,6 @@
 //! Examples in memory: one compact copy of a set, and views of it that clients train on.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::{Error, Rng};
@@ -133,6 +134,50 @@ impl Dataset {
         &self.features
     }
 
+    /// A set of its own of the examples at `indices`, in that order. Of windows that overlap the samples are held once.
+    ///
+    /// # Panics
+    /// If an index is not below [`Dataset::len`].
+    fn only(&self, indices: &[u32]) -> Self {
+        let len = self.input.len();
+        let range = |&index: &u32| index as usize * len..(index as usize + 1) * len;
+        let features = match &self.features {
+            Features::Bytes { values, mean, std } => Features::Bytes {
+                values: gathered(values, len * indices.len(), indices.iter().map(range)),
+                mean: mean.clone(),
+                std: std.clone(),
+            },
+            Features::Floats(values) => {
+                Features::Floats(gathered(values, len * indices.len(), indices.iter().map(range)))
+            }
+            Features::Windows { signals, starts, scale } => {
+                let (channels, samples) = (scale.len(), self.input.shape[2]);
+                let own: Vec<u32> = indices.iter().map(|&index| starts[index as usize]).collect();
+                let stretches = stretches(&own, samples);
+                let ranges = || stretches.iter().map(|(from, to)| from * channels..to * channels);
+                // Where each stretch begins among those that are kept.
+                let firsts: Vec<usize> = stretches
+                    .iter()
+                    .scan(0, |sum, (from, to)| Some(std::mem::replace(sum, *sum + (to - from))))
+                    .collect();
+                let moved = |&start: &u32| {
+                    let at = stretches.partition_point(|(from, _)| *from <= start as usize) - 1;
+                    (firsts[at] + start as usize - stretches[at].0) as u32
+                };
+                Features::Windows {
+                    signals: gathered(signals, ranges().map(|range| range.len()).sum(), ranges()),
+                    starts: own.iter().map(moved).collect(),
+                    scale: scale.clone(),
+                }
+            }
+        };
+        Self {
+            features,
+            labels: indices.iter().map(|&index| self.labels[index as usize]).collect(),
+            input: self.input,
+        }
+    }
+
     /// Appends the values of example `index`, as a model sees them, to `out`. Shapes: adds `[input.len()]`.
     ///
     /// # Panics
@@ -158,6 +203,27 @@ impl Dataset {
             }
         }
     }
+}
+
+/// The values of `ranges`, which are `len` in all, one after another.
+fn gathered<T: Copy>(values: &[T], len: usize, ranges: impl Iterator<Item = Range<usize>>) -> Vec<T> {
+    let mut out = Vec::with_capacity(len);
+    ranges.for_each(|range| out.extend_from_slice(&values[range]));
+    out
+}
+
+/// The samples that windows of `samples` from `starts` cover: disjoint stretches from first to past the last, in order.
+fn stretches(starts: &[u32], samples: usize) -> Vec<(usize, usize)> {
+    let mut starts: Vec<usize> = starts.iter().map(|&start| start as usize).collect();
+    starts.sort_unstable();
+    let mut stretches: Vec<(usize, usize)> = Vec::new();
+    for start in starts {
+        match stretches.last_mut().filter(|(_, to)| start <= *to) {
+            Some((_, to)) => *to = start + samples,
+            None => stretches.push((start, start + samples)),
+        }
+    }
+    stretches
 }
 
 /// Some examples of a set that several clients may share. Cheap to clone.
@@ -198,6 +264,16 @@ impl Examples {
             .map(|i| self.indices[i * self.indices.len() / limit])
             .collect();
         Self { indices, set: self.set }
+    }
+
+    /// The same examples in the same order in a set of their own, so that the rest of the set need not stay in memory.
+    /// For a process of one client; clients that share a set are better off without.
+    #[must_use]
+    pub fn compact(self) -> Self {
+        if self.indices.len() >= self.set.len() {
+            return self;
+        }
+        Self::all(Arc::new(self.set.only(&self.indices)))
     }
 
     /// Number of examples.
@@ -261,6 +337,17 @@ pub struct ClientData {
     pub test: Examples,
 }
 
+impl ClientData {
+    /// The same examples, each part in a set of its own: see [`Examples::compact`].
+    #[must_use]
+    pub fn compact(self) -> Self {
+        Self {
+            train: self.train.compact(),
+            test: self.test.compact(),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -288,6 +375,51 @@ mod tests {
         for (have, want) in values.iter().zip([0.0, 1.0, 0.0, 0.4]) {
             assert!((have - want).abs() < 1e-6, "{values:?}");
         }
+    }
+
+    /// What a model sees of all `examples`.
+    fn seen(examples: &Examples) -> (Vec<f32>, Vec<u32>) {
+        let positions: Vec<u32> = (0..examples.len() as u32).collect();
+        let (mut values, mut labels) = (Vec::new(), Vec::new());
+        examples.batch(&positions, &mut values, &mut labels);
+        (values, labels)
+    }
+
+    #[test]
+    fn a_compact_set_is_the_same_to_a_model_and_holds_no_other_example() {
+        let mut rng = Rng::new(3);
+        let (input, count) = (Input { shape: [2, 1, 4], classes: 3 }, 40u32);
+        let bytes = Features::Bytes {
+            values: (0..count * 8).map(|_| rng.below(256) as u8).collect(),
+            mean: vec![0.1, 0.2],
+            std: vec![0.3, 0.4],
+        };
+        let floats = Features::Floats((0..count * 8).map(|_| rng.unit() as f32).collect());
+        let windows = Features::Windows {
+            signals: (0..400).map(|_| rng.below(1000) as i16).collect(),
+            starts: (0..count).map(|_| rng.below(197) as u32).collect(),
+            scale: vec![0.5, 0.25],
+        };
+        for features in [bytes, floats, windows] {
+            let labels = (0..count).map(|i| (i % 3) as u8).collect();
+            let set = Arc::new(Dataset::new(features, labels, input).unwrap());
+            for own in [vec![], vec![39], vec![7, 3, 3, 38], (0..39).rev().collect()] {
+                let own = Examples::new(set.clone(), own).unwrap();
+                let compact = own.clone().compact();
+                assert_eq!(seen(&compact), seen(&own));
+                assert_eq!(compact.set.len(), own.len());
+                // What is kept is a sound set.
+                let Dataset { features, labels, input } = compact.set.as_ref().clone();
+                assert!(Dataset::new(features, labels, input).is_ok());
+            }
+            let all = Examples::all(set.clone());
+            assert!(Arc::ptr_eq(&all.compact().set, &set), "there is nothing to drop");
+        }
+    }
+
+    #[test]
+    fn overlapping_windows_are_kept_once() {
+        assert_eq!(stretches(&[10, 0, 2, 14, 30, 10], 4), [(0, 6), (10, 18), (30, 34)]);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::time::Duration;
 use md5::{Digest as _, Md5};
 
 use super::Error;
+use super::unpack::{Member, unpack, unpacked};
 
 /// Largest file that is fetched, in bytes.
 const MAX_BYTES: u64 = 512 << 20;
@@ -23,6 +24,8 @@ pub struct PublicFile {
     pub url: String,
     /// MD5 of its bytes as its authors publish it, 32 hexadecimal digits.
     pub md5: String,
+    /// What it holds, if it is a tar.gz whose files the reader wants beside it; empty if it is used as it is.
+    pub holds: Vec<Member>,
 }
 
 /// A data set that can be fetched by name.
@@ -72,6 +75,16 @@ const CIFAR: (&str, &str, &str) = (
     "https://www.cs.toronto.edu/~kriz",
     "c32a1d4ab5d03f1284b67883e8d87530",
 );
+/// What [`CIFAR`] holds: 10,000 records of 3,073 bytes each.
+const CIFAR_HOLDS: [&str; 6] = [
+    "cifar-10-batches-bin/data_batch_1.bin",
+    "cifar-10-batches-bin/data_batch_2.bin",
+    "cifar-10-batches-bin/data_batch_3.bin",
+    "cifar-10-batches-bin/data_batch_4.bin",
+    "cifar-10-batches-bin/data_batch_5.bin",
+    "cifar-10-batches-bin/test_batch.bin",
+];
+const CIFAR_BYTES: u64 = 30_730_000;
 
 impl Public {
     /// Names that [`Public::named`] knows.
@@ -86,6 +99,11 @@ impl Public {
             name: name.to_owned(),
             url: format!("{base}/{name}"),
             md5: md5.to_owned(),
+            holds: Vec::new(),
+        };
+        let cifar = || PublicFile {
+            holds: CIFAR_HOLDS.map(|path| Member::new(path, CIFAR_BYTES)).into(),
+            ..file(CIFAR.0, CIFAR.1, CIFAR.2)
         };
         let idx = |(base, sums): (&str, [&str; 4])| {
             IDX.iter()
@@ -96,7 +114,7 @@ impl Public {
         let files = match name {
             "fashion-mnist" => idx(FASHION),
             "mnist" => idx(MNIST),
-            "cifar-10" => vec![file(CIFAR.0, CIFAR.1, CIFAR.2)],
+            "cifar-10" => vec![cifar()],
             _ => {
                 let known = Self::NAMES.join(", ");
                 return Err(Error::config(
@@ -112,13 +130,14 @@ impl Public {
     }
 }
 
-/// Puts every file of `set` into `dir`. A file that is there with the right digest is left alone; any other is
+/// Puts every file of `set` into `dir`, and what an archive holds beside it. A file that is there with the right digest
+/// is left alone, and so is an archive that is not there but whose files all are, each of its length; any other is
 /// written aside and takes its name only once its digest is right. `progress` hears the file, the bytes so far and
 /// the bytes in all where the server says.
 ///
 /// # Errors
-/// `Network` if a file cannot be had or is another than expected; it says what to put where instead. `Io` if the folder cannot be
-/// written.
+/// `Network` if a file cannot be had or is another than expected; it says what to put where instead. `Io` if the folder
+/// cannot be written. `Malformed` if an archive does not hold what it should; it leaves nothing behind then.
 pub fn fetch(
     set: &Public,
     dir: &Path,
@@ -135,7 +154,14 @@ fn one(
     progress: &mut dyn FnMut(&PublicFile, u64, Option<u64>),
 ) -> Result<Fetched, Error> {
     let path = dir.join(&file.name);
+    let whole = unpacked(&file.holds, dir);
+    if !file.holds.is_empty() && whole && !path.exists() {
+        return Ok(Fetched::Present);
+    }
     if File::open(&path).and_then(digest).is_ok_and(|md5| md5 == file.md5) {
+        if !whole {
+            unpack(&path, &file.holds, dir)?;
+        }
         return Ok(Fetched::Present);
     }
     let side = dir.join(format!("{}.part", file.name));
@@ -148,7 +174,11 @@ fn one(
         // The side file may not exist; then there is nothing to remove.
         drop(fs::remove_file(&side));
     }
-    done
+    let done = done?;
+    if !file.holds.is_empty() {
+        unpack(&path, &file.holds, dir)?;
+    }
+    Ok(done)
 }
 
 fn download(
@@ -194,9 +224,14 @@ fn download(
 
 fn instead(set: &Public, file: &PublicFile, dir: &Path, why: &str) -> String {
     let names: Vec<&str> = set.files.iter().map(|file| file.name.as_str()).collect();
+    let held: Vec<&str> = file.holds.iter().map(Member::name).collect();
+    let or_held = match held.is_empty() {
+        true => String::new(),
+        false => format!(" and run this again, or copy the files that it holds: {}", held.join(", ")),
+    };
     format!(
-        "cannot fetch {}: {why}. Without a network, copy {} into {} from a machine that has {}; files with the right \
-         md5 are used as they are",
+        "cannot fetch {}: {why}. Without a network, copy {} into {} from a machine that has {}{or_held}; files with \
+         the right md5 are used as they are",
         file.url,
         names.join(", "),
         dir.display(),
@@ -222,10 +257,12 @@ fn hex(bytes: &[u8]) -> String {
 mod tests {
     use std::net::TcpListener;
 
+    use super::super::unpack::packed;
     use super::*;
 
     /// Serves `body` over HTTP to each of `times` connections; returns the address.
-    fn serve(body: &'static [u8], announced: usize, times: usize) -> String {
+    fn serve(body: impl Into<Vec<u8>>, announced: usize, times: usize) -> String {
+        let body = body.into();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         std::thread::spawn(move || {
@@ -239,7 +276,7 @@ mod tests {
                 }
                 let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {announced}\r\nconnection: close\r\n\r\n");
                 stream.write_all(head.as_bytes()).unwrap();
-                stream.write_all(body).unwrap();
+                stream.write_all(&body).unwrap();
             }
         });
         format!("http://{address}")
@@ -250,6 +287,7 @@ mod tests {
             name: "file.bin".into(),
             url: format!("{url}/file.bin"),
             md5: md5.into(),
+            holds: Vec::new(),
         };
         Public {
             name: "test".into(),
@@ -280,6 +318,69 @@ mod tests {
             assert!(error.contains("copy file.bin into"), "{error}");
             assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
         }
+    }
+
+    /// An archive of two files of three bytes each, and a stranger.
+    fn archive(urls: &str, md5: String) -> Public {
+        let mut set = set(urls, &md5);
+        set.files[0].holds = vec![Member::new("inside/one.bin", 3), Member::new("inside/two.bin", 3)];
+        set
+    }
+
+    fn md5_of(bytes: &[u8]) -> String {
+        hex(&Md5::digest(bytes))
+    }
+
+    fn names(dir: &Path) -> Vec<String> {
+        let entries = fs::read_dir(dir).unwrap();
+        let mut names: Vec<_> = entries
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn an_archive_is_unpacked_beside_itself_once_its_digest_is_right() {
+        let dir = tempfile::tempdir().unwrap();
+        let body = packed(&[("inside/two.bin", b"two"), ("inside/readme", b"hi"), ("inside/one.bin", b"one")]);
+        let (len, md5) = (body.len(), md5_of(&body));
+        let set = archive(&serve(body, len, 1), md5);
+        let get = || fetch(&set, dir.path(), &mut |_, _, _| {});
+        assert_eq!(get().unwrap(), [Fetched::Downloaded(len as u64)]);
+        assert_eq!(names(dir.path()), ["file.bin", "one.bin", "two.bin"]);
+        assert_eq!(fs::read(dir.path().join("one.bin")).unwrap(), b"one");
+        // The server answers once: what is missing now comes out of the archive.
+        fs::remove_file(dir.path().join("two.bin")).unwrap();
+        assert_eq!(get().unwrap(), [Fetched::Present]);
+        assert_eq!(fs::read(dir.path().join("two.bin")).unwrap(), b"two");
+        // And the files do without it.
+        fs::remove_file(dir.path().join("file.bin")).unwrap();
+        assert_eq!(get().unwrap(), [Fetched::Present]);
+        assert_eq!(names(dir.path()), ["one.bin", "two.bin"]);
+    }
+
+    #[test]
+    fn of_a_wrong_or_short_archive_nothing_is_unpacked() {
+        let good = packed(&[("inside/one.bin", b"one"), ("inside/two.bin", b"two")]);
+        let wrong = packed(&[("inside/one.bin", b"one"), ("inside/two.bin", b"owt")]);
+        for body in [wrong, good[..good.len() / 2].to_vec()] {
+            let dir = tempfile::tempdir().unwrap();
+            let set = archive(&serve(body.clone(), good.len(), 1), md5_of(&good));
+            let error = fetch(&set, dir.path(), &mut |_, _, _| {}).unwrap_err();
+            assert!(matches!(&error, Error::Network { reason } if reason.contains("one.bin, two.bin")), "{error}");
+            assert!(names(dir.path()).is_empty());
+        }
+    }
+
+    #[test]
+    fn the_hint_for_cifar_10_names_the_files_that_its_reader_opens() {
+        let set = Public::named("cifar-10").unwrap();
+        let hint = instead(&set, &set.files[0], Path::new("/some/where"), "no network");
+        for name in ["cifar-10-binary.tar.gz", "data_batch_1.bin", "data_batch_5.bin", "test_batch.bin"] {
+            assert!(hint.contains(name), "{hint}");
+        }
+        assert!(hint.contains("/some/where"), "{hint}");
     }
 
     #[test]

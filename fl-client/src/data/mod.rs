@@ -16,6 +16,7 @@ mod shared;
 mod source;
 mod split;
 mod strokes;
+mod unpack;
 
 pub use cifar::read_cifar10;
 pub use dataset::{ClientData, Dataset, Examples, Features, Input};
@@ -27,3 +28,4 @@ pub use idx::{read_idx, read_idx_pair};
 pub use rng::Rng;
 pub use source::{Builtin, DataSource, Hapt, Shard};
 pub use split::{Split, share, slice};
+pub use unpack::Member;
