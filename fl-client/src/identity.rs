@@ -25,20 +25,18 @@ pub(crate) fn own_fault(config: &ClientConfig) -> Option<String> {
             ends.date()
         ));
     }
-    let (issuer, authority) = (
-        name_of(&config.own.certificate, false)?,
-        name_of(&config.authority, true)?,
-    );
-    (issuer != authority)
-        .then(|| format!("this client's certificate is of `{issuer}`, not of `{authority}`; check `certificate`"))
-}
-
-fn name_of(pem: &str, subject: bool) -> Option<String> {
-    let (_, pem) = parse_x509_pem(pem.as_bytes()).ok()?;
-    let certificate = pem.parse_x509().ok()?;
-    Some(if subject {
-        certificate.subject().to_string()
-    } else {
-        certificate.issuer().to_string()
+    let (_, own) = parse_x509_pem(config.own.certificate.as_bytes()).ok()?;
+    let (_, authority) = parse_x509_pem(config.authority.as_bytes()).ok()?;
+    let (own, authority) = (own.parse_x509().ok()?, authority.parse_x509().ok()?);
+    let (issuer, name) = (own.issuer().to_string(), authority.subject().to_string());
+    if issuer != name {
+        return Some(format!(
+            "this client's certificate is of `{issuer}`, not of `{name}`; check `certificate`"
+        ));
+    }
+    // Federations may have one name; what tells them apart is the authority's key.
+    let foreign = own.verify_signature(Some(authority.public_key())).is_err();
+    foreign.then(|| {
+        format!("this client's certificate is of another authority that is also called `{name}`; check `certificate`")
     })
 }

@@ -5,8 +5,10 @@
 #[path = "session/support/mod.rs"]
 mod support;
 
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+use std::time::Instant;
 
 use fl_proto::Phase;
 use support::{Call, Certificates, TASK, TestServer, World};
@@ -131,4 +133,26 @@ fn sigterm_stops_a_waiting_client_with_0_and_it_idles_under_30_mb() {
     let output = child.wait_with_output().unwrap();
     let text = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.success() && text.contains("stopped"), "{text}");
+}
+
+#[test]
+fn a_client_says_when_it_is_connected_and_ready() {
+    let certificates = Certificates::new("fed");
+    let server = waiting(&certificates);
+    let dir = folder(server.address(), &certificates);
+    let mut took = Vec::new();
+    for _ in 0..5 {
+        let started = Instant::now();
+        let mut child = program(dir.path(), &["run", "client.toml"]).spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        assert!(lines.any(|line| line.unwrap().contains("connected and ready")));
+        took.push(started.elapsed());
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    took.sort();
+    println!(
+        "process start to connected and ready: median {:.0?}, worst {:.0?} of 5",
+        took[2], took[4]
+    );
 }

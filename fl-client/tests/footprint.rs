@@ -59,7 +59,9 @@ fn a_client_of_a_tenth_of_fashion_mnist_does_not_keep_the_other_nine() {
     let learner = build(source.load().unwrap());
     let whole = resident() - before;
     drop(learner);
-    println!("a trained client with its own examples: {compact:.1} MiB more than before; with the whole set: {whole:.1}");
+    println!(
+        "a trained client with its own examples: {compact:.1} MiB more than before; with the whole set: {whole:.1}"
+    );
     // Its own tenth of both sets is 5 MiB of the 52; the rest is the learner's.
     assert!(compact < 25.0 && compact + 30.0 < whole, "{compact:.1} {whole:.1}");
 }

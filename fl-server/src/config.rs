@@ -48,7 +48,7 @@ impl Default for Tuning {
             keep_updates: true,
             checkpoint_every: 10,
             verify_at_once: 4,
-            transfers_at_once: 16,
+            transfers_at_once: 8,
             stall: Duration::from_secs(30),
             stop_within: Duration::from_secs(5),
         }

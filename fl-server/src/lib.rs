@@ -4,6 +4,7 @@
 //! `engine` decides, `driver` owns the state, `service` moves bytes, `store` and `blobs` keep them.
 
 mod admin;
+mod arenas;
 pub mod blobs;
 pub mod cli;
 pub mod config;
@@ -25,6 +26,7 @@ mod start;
 pub mod store;
 mod traffic;
 
+pub use arenas::limit_arenas;
 pub use config::{ServerConfig, Tuning};
 pub use event::{Evaluated, Event, RoundSummary};
 pub use plan::RunPlan;

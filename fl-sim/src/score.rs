@@ -30,7 +30,7 @@ pub struct RoundLine {
     pub seconds: f64,
 }
 
-/// Most bytes that a server writes to close a connection: a few small HTTP/2 frames and an alert, each a TLS record.
+/// Most bytes that one side writes to close a connection: a few small HTTP/2 frames and an alert, each a TLS record.
 const MAX_CLOSING: u64 = 256;
 
 /// A finished run.
@@ -77,18 +77,21 @@ impl Score {
         self.rounds.last().and_then(|round| round.accuracy)
     }
 
-    /// Bytes that the server wrote and no client read: its last HTTP/2 frames and the alert by which TLS closes a
-    /// connection, sent to clients that had closed it already.
-    pub fn unread(&self) -> u64 {
-        self.server_socket.1.saturating_sub(self.client_socket.1)
+    /// Bytes that one side wrote and the other never read, up and down: the last HTTP/2 frames and the alert by which TLS
+    /// closes a connection, sent to a side that had closed it already.
+    pub fn unread(&self) -> (u64, u64) {
+        let up = self.client_socket.0.saturating_sub(self.server_socket.0);
+        let down = self.server_socket.1.saturating_sub(self.client_socket.1);
+        (up, down)
     }
 
     /// Whether the ledger is what the server's sockets carried, and that is what the clients' sockets carried but for
     /// what closes a connection.
     pub fn balanced(&self) -> bool {
-        let sent = self.client_socket.0 == self.server_socket.0;
-        let read = self.client_socket.1 + self.unread() == self.server_socket.1;
-        self.ledger == self.server_socket && sent && read && self.unread() <= self.clients * MAX_CLOSING
+        let (up, down) = self.unread();
+        let carried = (self.client_socket.0 - up, self.client_socket.1 + down);
+        let closing = up.max(down) <= self.clients * MAX_CLOSING;
+        self.ledger == self.server_socket && carried == self.server_socket && closing
     }
 
     /// What a person wants to know at the end.
@@ -102,12 +105,12 @@ impl Score {
         let ledger = self.ledger.0 + self.ledger.1;
         let equal = if ledger == self.sent() { "=" } else { "IS NOT" };
         let _ = writeln!(out, "ledger          {ledger:>12} B {equal} {} B on the server's sockets", self.sent());
-        let read = self.client_socket.0 + self.client_socket.1;
+        let clients = self.client_socket.0 + self.client_socket.1;
         let equal = if self.balanced() { "=" } else { "IS NOT" };
-        let unread = self.unread();
+        let (up, down) = self.unread();
         let _ = writeln!(
             out,
-            "clients         {read:>12} B + {unread} B of closing messages left unread {equal} {} B",
+            "clients         {clients:>12} B, {up} B up and {down} B down of closing messages unread, {equal} {} B",
             self.sent()
         );
         let _ = writeln!(out, "final model     {}", self.model);

@@ -20,7 +20,8 @@ async fn six_people_train_a_model_of_what_they_do() {
     let run = format!(
         "name = \"hapt\"\ntask = \"{TASK}\"\nrounds = {ROUNDS}\nseed = 7\n\
          [cohort]\nmin = {PEOPLE}\ntarget = {PEOPLE}\n\
-         [train]\nepochs = 2\nbatch_size = 16\nlearning_rate = 0.05\nmomentum = 0.9\n{COMPRESSED}"
+         [train]\nepochs = 4\nbatch_size = 16\nlearning_rate = 0.05\nmomentum = 0.5\n{}",
+        COMPRESSED.replace("uniform = 2", "uniform = 4")
     );
     let score = train(&workload, 7, &run, 2).await;
     assert!(score.balanced(), "{}", score.summary());
@@ -28,5 +29,5 @@ async fn six_people_train_a_model_of_what_they_do() {
     let accuracies: Vec<_> = score.rounds.iter().map(|round| round.accuracy.unwrap()).collect();
     println!("{learner}: accuracy {accuracies:.3?}, {:.1} times fewer bytes than fp32", score.ratio());
     // The most frequent of the 12 activities makes up less than a fifth of the windows.
-    assert!(score.accuracy().unwrap() > 0.4, "{accuracies:?}");
+    assert!(score.accuracy().unwrap() > 0.5, "{accuracies:?}");
 }

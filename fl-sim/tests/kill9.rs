@@ -119,6 +119,7 @@ impl Stage {
             lines += 1;
             if lines > next.lines {
                 self.running[next.victim].take().expect("it has just said something").kill();
+                println!("killed {} in round {}, after: {text}", next.victim, closed + 1);
                 let again = self.start(next.victim);
                 self.running[next.victim] = Some(again);
                 (lines, killed) = (0, killed + 1);

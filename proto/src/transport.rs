@@ -13,9 +13,11 @@ use tonic::transport::{Channel, ClientTlsConfig, Endpoint, Server, ServerTlsConf
 use crate::meter::Accepted;
 use crate::{CONNECT_TIMEOUT, KEEP_ALIVE_EVERY, KEEP_ALIVE_TIMEOUT, Meter, Metered, PeerInfo};
 
-/// Bytes in flight of one stream, and of one connection: enough for a fast link, and a bound on what an idle server
-/// holds for a client that does not read.
-const STREAM_WINDOW: u32 = 1024 * 1024;
+/// Bytes that a client lets be in flight to it: enough for a fast link.
+const CLIENT_WINDOW: u32 = 1024 * 1024;
+/// Bytes that the server lets be in flight from each client. A hundred clients whose uploads wait for their turn hold
+/// this much of its memory each; one client on a link of 50 ms can send 20 Mbit/s.
+const SERVER_WINDOW: u32 = 128 * 1024;
 /// Calls that one client may have open at once: watch, fetch, submit, and room.
 const MAX_STREAMS: u32 = 16;
 
@@ -39,8 +41,8 @@ pub async fn dial(dial: Dial) -> Result<Channel, tonic::transport::Error> {
     let endpoint = Endpoint::from_shared(format!("https://{}", dial.address))?
         .tls_config(dial.tls)?
         .connect_timeout(CONNECT_TIMEOUT)
-        .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(STREAM_WINDOW)
+        .initial_stream_window_size(CLIENT_WINDOW)
+        .initial_connection_window_size(CLIENT_WINDOW)
         .http2_keep_alive_interval(KEEP_ALIVE_EVERY)
         .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
         .keep_alive_while_idle(true);
@@ -63,8 +65,8 @@ pub async fn dial(dial: Dial) -> Result<Channel, tonic::transport::Error> {
 pub fn server_builder(tls: ServerTlsConfig) -> Result<Server, tonic::transport::Error> {
     Ok(Server::builder()
         .tls_config(tls)?
-        .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(STREAM_WINDOW)
+        .initial_stream_window_size(SERVER_WINDOW)
+        .initial_connection_window_size(SERVER_WINDOW)
         .max_concurrent_streams(MAX_STREAMS)
         .http2_keepalive_interval(Some(KEEP_ALIVE_EVERY))
         .http2_keepalive_timeout(Some(KEEP_ALIVE_TIMEOUT)))

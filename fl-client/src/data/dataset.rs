@@ -388,7 +388,13 @@ mod tests {
     #[test]
     fn a_compact_set_is_the_same_to_a_model_and_holds_no_other_example() {
         let mut rng = Rng::new(3);
-        let (input, count) = (Input { shape: [2, 1, 4], classes: 3 }, 40u32);
+        let (input, count) = (
+            Input {
+                shape: [2, 1, 4],
+                classes: 3,
+            },
+            40u32,
+        );
         let bytes = Features::Bytes {
             values: (0..count * 8).map(|_| rng.below(256) as u8).collect(),
             mean: vec![0.1, 0.2],
@@ -409,7 +415,11 @@ mod tests {
                 assert_eq!(seen(&compact), seen(&own));
                 assert_eq!(compact.set.len(), own.len());
                 // What is kept is a sound set.
-                let Dataset { features, labels, input } = compact.set.as_ref().clone();
+                let Dataset {
+                    features,
+                    labels,
+                    input,
+                } = compact.set.as_ref().clone();
                 assert!(Dataset::new(features, labels, input).is_ok());
             }
             let all = Examples::all(set.clone());

@@ -227,7 +227,10 @@ fn instead(set: &Public, file: &PublicFile, dir: &Path, why: &str) -> String {
     let held: Vec<&str> = file.holds.iter().map(Member::name).collect();
     let or_held = match held.is_empty() {
         true => String::new(),
-        false => format!(" and run this again, or copy the files that it holds: {}", held.join(", ")),
+        false => format!(
+            " and run this again, or copy the files that it holds: {}",
+            held.join(", ")
+        ),
     };
     format!(
         "cannot fetch {}: {why}. Without a network, copy {} into {} from a machine that has {}{or_held}; files with \
@@ -343,7 +346,11 @@ mod tests {
     #[test]
     fn an_archive_is_unpacked_beside_itself_once_its_digest_is_right() {
         let dir = tempfile::tempdir().unwrap();
-        let body = packed(&[("inside/two.bin", b"two"), ("inside/readme", b"hi"), ("inside/one.bin", b"one")]);
+        let body = packed(&[
+            ("inside/two.bin", b"two"),
+            ("inside/readme", b"hi"),
+            ("inside/one.bin", b"one"),
+        ]);
         let (len, md5) = (body.len(), md5_of(&body));
         let set = archive(&serve(body, len, 1), md5);
         let get = || fetch(&set, dir.path(), &mut |_, _, _| {});
@@ -368,7 +375,10 @@ mod tests {
             let dir = tempfile::tempdir().unwrap();
             let set = archive(&serve(body.clone(), good.len(), 1), md5_of(&good));
             let error = fetch(&set, dir.path(), &mut |_, _, _| {}).unwrap_err();
-            assert!(matches!(&error, Error::Network { reason } if reason.contains("one.bin, two.bin")), "{error}");
+            assert!(
+                matches!(&error, Error::Network { reason } if reason.contains("one.bin, two.bin")),
+                "{error}"
+            );
             assert!(names(dir.path()).is_empty());
         }
     }
@@ -377,7 +387,12 @@ mod tests {
     fn the_hint_for_cifar_10_names_the_files_that_its_reader_opens() {
         let set = Public::named("cifar-10").unwrap();
         let hint = instead(&set, &set.files[0], Path::new("/some/where"), "no network");
-        for name in ["cifar-10-binary.tar.gz", "data_batch_1.bin", "data_batch_5.bin", "test_batch.bin"] {
+        for name in [
+            "cifar-10-binary.tar.gz",
+            "data_batch_1.bin",
+            "data_batch_5.bin",
+            "test_batch.bin",
+        ] {
             assert!(hint.contains(name), "{hint}");
         }
         assert!(hint.contains("/some/where"), "{hint}");

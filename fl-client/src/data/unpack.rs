@@ -24,7 +24,10 @@ pub struct Member {
 impl Member {
     /// The file at `path` inside the archive, `bytes` long.
     pub fn new(path: impl Into<String>, bytes: u64) -> Self {
-        Self { path: path.into(), bytes }
+        Self {
+            path: path.into(),
+            bytes,
+        }
     }
 
     /// Its name in the target folder.
@@ -135,7 +138,13 @@ mod tests {
 
     #[test]
     fn names_that_lead_elsewhere_write_nothing_anywhere() {
-        for name in ["../one.bin", "inside/../../one.bin", "/tmp/inside/one.bin", "one.bin", "inside/one.bin/"] {
+        for name in [
+            "../one.bin",
+            "inside/../../one.bin",
+            "/tmp/inside/one.bin",
+            "one.bin",
+            "inside/one.bin/",
+        ] {
             let (outcome, outside, inside) = unpack_bytes(&packed(&[(name, b"one"), ("inside/two.bin", b"two")]));
             let error = outcome.unwrap_err().to_string();
             assert!(error.contains("inside/one.bin"), "{error}");

@@ -7,6 +7,10 @@ use crate::data::Rng;
 /// Uniform within `1 / sqrt(fan in)` for weights and biases alike, as PyTorch does for convolutions and linear layers
 /// (He et al. 2015 with `a = sqrt(5)`). A tensor's values depend on `seed` and its name only.
 /// Returns `[layout.len()]`.
+///
+/// Server and clients make these weights each for themselves and compare digests, so every machine must get the same
+/// bits: nothing here but integers and `+ - * /`, square root and conversions of IEEE 754, which round exactly. No
+/// `ln`, `cos`, `powf` or `mul_add`, and so no normal draws.
 pub(super) fn fill(layout: &Layout, seed: u64) -> Vec<f32> {
     let mut weights = Vec::with_capacity(layout.len());
     for tensor in layout.tensors() {
@@ -33,7 +37,18 @@ fn fan_in(layout: &Layout, name: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use fl_compress::Digest;
+
+    use super::super::{NAMES, initial_weights};
     use super::*;
+
+    #[test]
+    fn first_weights_are_these_bits_on_every_machine() {
+        let golden = [("mlp", ""), ("cnn", ""), ("lenet", ""), ("har", "")];
+        assert_eq!(golden.map(|(name, _)| name).as_slice(), NAMES);
+        let found = golden.map(|(name, _)| (name, Digest::of_f32(&initial_weights(name, 42).unwrap().1).to_string()));
+        assert_eq!(found.each_ref().map(|(name, digest)| (*name, digest.as_str())), golden);
+    }
 
     #[test]
     fn weights_lie_within_their_bound_and_depend_on_the_seed() {

@@ -34,6 +34,23 @@ impl Disk {
         }
     }
 
+    /// Moves a folder to where none is yet, which may be in another folder.
+    ///
+    /// # Errors
+    /// `State` with what the system said; the folder is where it was then.
+    pub(crate) fn move_folder(&self, from: &Path, to: &Path) -> Result<(), Error> {
+        let (Some(left), Some(entered)) = (from.parent(), to.parent()) else {
+            return Err(Error::state(from, "cannot be moved"));
+        };
+        std::fs::create_dir_all(entered).map_err(|e| Error::io(entered, "make the folder", &e))?;
+        std::fs::rename(from, to).map_err(|e| Error::io(from, "move", &e))?;
+        for folder in [entered, left].into_iter().filter(|_| self.sync) {
+            let synced = File::open(folder).and_then(|folder| folder.sync_all());
+            synced.map_err(|e| Error::io(folder, "write", &e))?;
+        }
+        Ok(())
+    }
+
     fn write(&self, path: &Path, parts: &[&[u8]]) -> std::io::Result<()> {
         let mut file = File::create(path)?;
         parts.iter().try_for_each(|part| file.write_all(part))?;

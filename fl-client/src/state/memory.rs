@@ -1,9 +1,13 @@
-//! `memory`: a short head that says what is pending, readable without knowing the model, then the encoder's own bytes.
+//! `memory`: a short head that says whose it is and what is pending, readable without knowing the model, then the
+//! encoder's own bytes.
 //!
 //! ```text
-//! "FLMH" | major u8 | minor u8 | body length u64 | pending u8 | [round u64 | digest 32 | examples u64 | loss f64 |
-//! train_ms u64 | encode_ms u64] | CRC-32C of the head u32 | body (sealed by the encoder)
+//! "FLMH" | major u8 | minor u8 | digest of the run's model version 0, 32 | body length u64 | pending u8 | [round u64 |
+//! digest 32 | examples u64 | loss f64 | train_ms u64 | encode_ms u64] | CRC-32C of the head u32 | body (sealed by the
+//! encoder)
 //! ```
+//!
+//! Major version 1 had no digest of version 0: whose it is cannot be told any more.
 
 use fl_compress::{Digest, Encoder, Layout, Pending, Spec};
 use std::sync::Arc;
@@ -13,9 +17,10 @@ use super::fields::{Fields, sealed, unsealed};
 use crate::Error;
 
 const MAGIC: &[u8; 4] = b"FLMH";
-const MAJOR: u8 = 1;
+const MAJOR: u8 = 2;
 const MINOR: u8 = 0;
-const FIXED: usize = 4 + 1 + 1 + 8 + 1;
+const INITIAL: usize = 32;
+const FIXED: usize = 4 + 1 + 1 + INITIAL + 8 + 1;
 const CLAIMS: usize = 8 + 32 + 8 + 8 + 8 + 8;
 const SUM: usize = 4;
 
@@ -33,6 +38,8 @@ pub(crate) struct Claims {
 /// The head of the file.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Head {
+    /// Digest of model version 0 of the run that the memory belongs to, if it is known.
+    pub(crate) initial: Option<Digest>,
     pub(crate) body: u64,
     pub(crate) pending: Option<Claims>,
 }
@@ -41,7 +48,13 @@ impl Head {
     fn write(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(FIXED + CLAIMS + SUM);
         out.extend_from_slice(MAGIC);
-        out.extend_from_slice(&[MAJOR, MINOR]);
+        match self.initial {
+            Some(initial) => {
+                out.extend_from_slice(&[MAJOR, MINOR]);
+                out.extend_from_slice(&initial.0);
+            }
+            None => out.extend_from_slice(&[1, 0]),
+        }
         out.extend_from_slice(&self.body.to_le_bytes());
         out.push(u8::from(self.pending.is_some()));
         if let Some(claims) = &self.pending {
@@ -61,15 +74,23 @@ impl Head {
 
     /// Reads the head from the front of `bytes` and returns what follows it.
     fn read(bytes: &[u8]) -> Result<(Self, &[u8]), &'static str> {
-        let has_pending = match bytes.get(FIXED - 1).ok_or("head")? {
+        let major = *bytes.get(MAGIC.len()).ok_or("head")?;
+        let fixed = if major == 1 { FIXED - INITIAL } else { FIXED };
+        let has_pending = match bytes.get(fixed - 1).ok_or("head")? {
             0 => false,
             1 => true,
             _ => return Err("pending flag"),
         };
-        let len = FIXED + SUM + if has_pending { CLAIMS } else { 0 };
+        let len = fixed + SUM + if has_pending { CLAIMS } else { 0 };
         let (head, rest) = bytes.split_at_checked(len).ok_or("head")?;
         let mut fields = Fields(unsealed(head)?);
-        fields.magic(MAGIC, MAJOR)?;
+        let initial = if major == 1 {
+            fields.magic(MAGIC, 1)?;
+            None
+        } else {
+            fields.magic(MAGIC, MAJOR)?;
+            Some(fields.digest("initial")?)
+        };
         let body = fields.u64("body length")?;
         fields.u8("pending flag")?;
         let mut pending = None;
@@ -83,7 +104,7 @@ impl Head {
                 encode_ms: fields.u64("encode_ms")?,
             });
         }
-        Ok((Self { body, pending }, rest))
+        Ok((Self { initial, body, pending }, rest))
     }
 }
 
@@ -146,14 +167,22 @@ impl RunState {
         }
     }
 
-    /// Makes the encoder's memory and its pending frame durable.
+    /// Makes the encoder's memory and its pending frame durable, as those of the run whose model version 0 has the
+    /// digest `initial`.
     ///
     /// # Errors
     /// `State` if it cannot be written; the old memory is still there then.
-    pub(crate) fn save_memory(&self, encoder: &Encoder, pending: &Pending, claims: Claims) -> Result<(), Error> {
+    pub(crate) fn save_memory(
+        &self,
+        initial: Digest,
+        encoder: &Encoder,
+        pending: &Pending,
+        claims: Claims,
+    ) -> Result<(), Error> {
         let mut body = Vec::new();
         encoder.save(Some(pending), &mut body);
         let head = Head {
+            initial: Some(initial),
             body: body.len() as u64,
             pending: Some(claims),
         }
@@ -179,6 +208,7 @@ mod tests {
     fn head() -> Head {
         let digest = Digest::of(b"f");
         Head {
+            initial: Some(Digest([0xab; 32])),
             body: 9,
             pending: Some(Claims {
                 round: 3,
@@ -193,11 +223,45 @@ mod tests {
 
     #[test]
     fn heads_survive_the_disk() {
-        for head in [head(), Head { body: 4, pending: None }] {
+        let settled = Head {
+            pending: None,
+            ..head()
+        };
+        for head in [head(), settled] {
             let mut bytes = head.write();
             bytes.extend_from_slice(b"body");
             assert_eq!(Head::read(&bytes).unwrap(), (head, &b"body"[..]));
         }
+    }
+
+    #[test]
+    fn heads_are_these_bytes_in_each_version() {
+        let settled = Head {
+            pending: None,
+            ..head()
+        };
+        let bytes = [
+            b"FLMH\x02\x00".as_slice(),
+            &[0xab; 32],
+            b"\x09\0\0\0\0\0\0\0\0",
+            &sum(&settled),
+        ]
+        .concat();
+        assert_eq!(settled.write(), bytes);
+        // Version 1: nothing says which model it belongs to.
+        let old = Head {
+            initial: None,
+            ..settled
+        };
+        let bytes = [b"FLMH\x01\x00\x09\0\0\0\0\0\0\0\0".as_slice(), &sum(&old)].concat();
+        assert_eq!(Head::read(&bytes), Ok((old, &b""[..])));
+        let mut newer = head().write();
+        newer[4] = 3;
+        assert!(Head::read(&newer).is_err());
+    }
+
+    fn sum(head: &Head) -> [u8; 4] {
+        *head.write().last_chunk().unwrap()
     }
 
     #[test]

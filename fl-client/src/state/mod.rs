@@ -6,12 +6,14 @@
 //! state/runs/NAME/memory    residual and pending frame, as they were when the frame was made
 //! state/runs/NAME/verdict   what became of that frame; absent as long as nobody knows
 //! state/runs/NAME/model     a model version, to be fetched again if it is missing or broken
+//! state/aside/NAME-DIGEST/  the same three of another run of that name, which began from another model
 //! ```
 //!
 //! `memory` is written before the first byte of its frame is sent, and not again before the next frame: what happens to
 //! the frame in between is 43 bytes of `verdict`. So a crash at any point leaves a memory and a question that the server
 //! can answer.
 
+mod aside;
 mod disk;
 mod fields;
 mod lock;
@@ -21,6 +23,7 @@ mod verdict;
 
 use std::path::{Path, PathBuf};
 
+use fl_compress::Digest;
 use fl_proto::{RunName, UpdateId};
 
 use crate::Error;
@@ -89,12 +92,14 @@ impl StateDir {
         }))
     }
 
-    /// The state of `run`, which becomes the run joined last.
+    /// The state of `run`, whose model version 0 has the digest `initial`; it becomes the run joined last. What
+    /// another run of the same name left is set aside.
     ///
     /// # Errors
-    /// `State` if its folder cannot be made.
-    pub(crate) fn enter(&self, run: &RunName) -> Result<RunState, Error> {
+    /// `State` if its folder cannot be made or moved, or its memory is broken.
+    pub(crate) fn enter(&self, run: &RunName, initial: Digest) -> Result<RunState, Error> {
         let state = self.run_state(run);
+        self.settle_owner(&state, run, initial)?;
         std::fs::create_dir_all(&state.folder).map_err(|e| Error::io(&state.folder, "make the run's folder", &e))?;
         let path = self.root.join("current");
         let same = self

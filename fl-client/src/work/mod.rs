@@ -83,7 +83,7 @@ impl Work {
             if let Some(layout) = self.tasks.layout(&joined.task)? {
                 check_layout(&joined.layout, &layout, &joined.task)?;
             }
-            self.state.enter(&joined.run)?;
+            self.state.enter(&joined.run, joined.initial)?;
             self.joined = Some(Arc::clone(joined));
         }
         if self.run.is_none() && self.state.pending()?.is_some() {
@@ -110,7 +110,7 @@ impl Work {
                     .ok_or_else(|| Error::NotNow("no run is joined".to_owned()))?;
                 let layout = self.tasks.learner(&joined.task)?.layout();
                 check_layout(&joined.layout, &layout, &joined.task)?;
-                let state = self.state.enter(&joined.run)?;
+                let state = self.state.enter(&joined.run, joined.initial)?;
                 let (encoder, open) = state.load_memory(&layout, &joined.uplink)?;
                 let model = state.load_model(&layout).map(Model::from);
                 Run {

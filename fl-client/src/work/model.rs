@@ -64,10 +64,20 @@ impl Work {
         if self.run()?.model.is_some() {
             return Ok(());
         }
-        let Self { run: Some(run), tasks, .. } = self else { return Ok(()) };
+        let Self {
+            run: Some(run), tasks, ..
+        } = self
+        else {
+            return Ok(());
+        };
         let values = tasks.learner(&run.joined.task)?.initial(run.joined.seed);
         if let Some(values) = values.filter(|values| Digest::of_f32(values) == run.joined.initial) {
-            run.model = Some(Model { version: 0, digest: Some(run.joined.initial), values, kept: false });
+            run.model = Some(Model {
+                version: 0,
+                digest: Some(run.joined.initial),
+                values,
+                kept: false,
+            });
         }
         Ok(())
     }

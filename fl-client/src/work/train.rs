@@ -80,7 +80,8 @@ impl Work {
             train_ms,
             encode_ms,
         };
-        run.state.save_memory(&run.encoder, &pending, claims)?;
+        run.state
+            .save_memory(run.joined.initial, &run.encoder, &pending, claims)?;
         run.open = Some((pending, claims));
         run.outgoing().ok_or_else(moved_on)
     }

@@ -13,7 +13,7 @@ use fl_compress::Verdict;
 
 /// Runs a client until the server sees `at`; returns a copy of the state folder as a crash at that moment leaves it.
 /// What the server does with that call is up to its faults.
-async fn crash(server: &TestServer, certificates: &Certificates, at: Call) -> tempfile::TempDir {
+pub(crate) async fn crash(server: &TestServer, certificates: &Certificates, at: Call) -> tempfile::TempDir {
     let (before, after) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (told, copied) = mpsc::channel();
     let (from, to): (PathBuf, PathBuf) = (before.path().into(), after.path().into());
@@ -34,7 +34,7 @@ async fn crash(server: &TestServer, certificates: &Certificates, at: Call) -> te
     after
 }
 
-async fn goes_on(server: &TestServer, certificates: &Certificates, state: &std::path::Path) -> u64 {
+pub(crate) async fn goes_on(server: &TestServer, certificates: &Certificates, state: &std::path::Path) -> u64 {
     let learner = Arithmetic::new();
     let fits = learner.fits.clone();
     let client = Client::start(config(server, certificates, state), learner);

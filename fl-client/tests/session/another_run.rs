@@ -1,0 +1,102 @@
+//! Another run of the same name: nothing of the earlier one gets into it, and nothing of the earlier one is lost.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, mpsc};
+
+use crate::crashes::{crash, goes_on};
+use crate::support::{
+    Arithmetic, Call, Certificates, Client, Fault, TestServer, World, accepted, config, deltas, residual, sum,
+};
+use fl_client::Outcome;
+use fl_compress::{Digest, Verdict};
+
+/// A run of the name that every test's run has, which begins from another model.
+fn another(rounds: u64) -> World {
+    let mut world = World::new(rounds);
+    world.versions[0].0.iter_mut().for_each(|value| *value += 1.0);
+    world.publish();
+    world
+}
+
+fn aside(state: &Path, world: &World) -> std::path::PathBuf {
+    let initial = Digest::of_f32(&world.versions[0].0);
+    state.join("aside").join(format!("test-run-{initial}"))
+}
+
+/// What was sent and what is left is what was learned in these rounds, and nothing else.
+fn is_all_of(world: &World, state: &Path, rounds: std::ops::RangeInclusive<u64>) {
+    assert_eq!(
+        sum(&accepted(world), &residual(state, Verdict::Accepted)),
+        deltas(rounds)
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pending_frame_and_residual_of_another_run_are_set_aside_and_come_back_with_it() {
+    let certificates = Certificates::new("fed");
+    let first = TestServer::start(&certificates, World::new(3));
+    first.world().faults.extend([Fault::HangAfter(0)]);
+    let state = crash(&first, &certificates, Call::Submit { round: 1, offset: 0 }).await;
+    let second = TestServer::start(&certificates, another(3));
+
+    assert_eq!(goes_on(&second, &certificates, state.path()).await, 3);
+    {
+        let world = second.world();
+        assert_eq!(
+            world.calls[0],
+            Call::Join { pending: Some(1) },
+            "the client cannot know before"
+        );
+        assert!(
+            !world.calls.iter().any(|call| matches!(call, Call::Offer { .. })),
+            "{:?}",
+            world.calls
+        );
+        is_all_of(&world, state.path(), 1..=3);
+        assert!(aside(state.path(), &first.world()).join("memory").is_file());
+    }
+
+    first.world().calls.clear();
+    assert_eq!(
+        goes_on(&first, &certificates, state.path()).await,
+        2,
+        "round 1 is not trained again"
+    );
+    let world = first.world();
+    assert!(
+        world.calls.contains(&Call::Submit { round: 1, offset: 0 }),
+        "{:?}",
+        world.calls
+    );
+    is_all_of(&world, state.path(), 1..=3);
+    assert!(!aside(state.path(), &world).exists());
+    assert!(aside(state.path(), &second.world()).join("memory").is_file());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_comes_back_with_another_run_of_the_name_gets_nothing_of_the_first() {
+    let certificates = Certificates::new("fed");
+    let mut server = TestServer::start(&certificates, World::new(5));
+    let (told, hanging) = mpsc::channel();
+    server.world().hook = Some(Box::new(move |call| {
+        if matches!(call, Call::Submit { round: 2, .. }) {
+            let _ = told.send(());
+        }
+    }));
+    let state = tempfile::tempdir().unwrap();
+    let client = Client::start(config(&server, &certificates, state.path()), Arithmetic::new());
+    tokio::task::spawn_blocking(move || hanging.recv().unwrap())
+        .await
+        .unwrap();
+    let (address, before) = (server.address().to_owned(), server.world.clone());
+    server.kill();
+    let world = Arc::new(Mutex::new(another(3)));
+    let server = tokio::task::spawn_blocking(move || TestServer::at(&address, &certificates, world))
+        .await
+        .unwrap();
+    assert_eq!(client.finish().await, Ok(Outcome::Done { round: 3 }));
+    let world = server.world();
+    assert_eq!(world.accepted.len(), 3);
+    is_all_of(&world, state.path(), 1..=3);
+    assert!(aside(state.path(), &before.lock().unwrap()).join("memory").is_file());
+}
