@@ -145,7 +145,7 @@ fn a_client_says_when_it_is_connected_and_ready() {
         let started = Instant::now();
         let mut child = program(dir.path(), &["run", "client.toml"]).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        assert!(lines.any(|line| line.unwrap().contains("connected and ready")));
+        assert!(lines.any(|line| line.unwrap().contains("INFO connected")));
         took.push(started.elapsed());
         child.kill().unwrap();
         child.wait().unwrap();

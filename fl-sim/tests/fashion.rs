@@ -1,5 +1,6 @@
 //! Fashion-MNIST, unevenly shared out, compressed in both directions: the model learns, every byte is accounted for, few
 //! bytes are sent, and neither chance nor the order of arrival changes a bit of the model.
+#![allow(clippy::unwrap_used)]
 
 mod support;
 
@@ -24,9 +25,18 @@ fn workload() -> Workload {
             limit: Some(1000),
             test_limit: Some(250),
         }),
-        None => DataSource::Builtin(Builtin { seed: SEED, client: 0, train: 1000, test: 250 }),
+        None => DataSource::Builtin(Builtin {
+            seed: SEED,
+            client: 0,
+            train: 1000,
+            test: 250,
+        }),
     };
-    Workload { learner: "mlp".into(), clients: CLIENTS, data }
+    Workload {
+        learner: "mlp".into(),
+        clients: CLIENTS,
+        data,
+    }
 }
 
 fn run(compression: &str) -> String {
@@ -38,7 +48,11 @@ fn run(compression: &str) -> String {
 }
 
 fn accuracies(score: &Score) -> Vec<f64> {
-    score.rounds.iter().map(|round| round.accuracy.expect("every model is evaluated")).collect()
+    score
+        .rounds
+        .iter()
+        .map(|round| round.accuracy.expect("every model is evaluated"))
+        .collect()
 }
 
 /// What holds for every run: all took part in every round, every byte is accounted for, and the model learned.
@@ -47,7 +61,10 @@ fn is_sound(score: &Score) {
     assert_eq!(score.rounds.len() as u64, ROUNDS);
     assert!(score.rounds.iter().all(|round| round.updates == u64::from(CLIENTS)));
     let accuracies = accuracies(score);
-    println!("accuracy {accuracies:.3?}, {:.1} times fewer bytes than fp32", score.ratio());
+    println!(
+        "accuracy {accuracies:.3?}, {:.1} times fewer bytes than fp32",
+        score.ratio()
+    );
     let (first, last) = (accuracies[0], accuracies[accuracies.len() - 1]);
     assert!(last > 0.55, "ten classes, so chance is 0.1: {accuracies:?}");
     assert!(last > first + 0.05, "it does not rise: {accuracies:?}");
@@ -61,12 +78,20 @@ async fn compressed_both_ways_it_learns_from_few_bytes_and_gives_the_same_model_
     assert!(score.ratio() > 5.0, "{}", score.summary());
     for round in &score.rounds {
         let dense = 4 * score.parameters * round.updates;
-        assert!(round.frames_up * 25 < dense, "round {}: {} of {dense} bytes", round.round, round.frames_up);
+        assert!(
+            round.frames_up * 25 < dense,
+            "round {}: {} of {dense} bytes",
+            round.round,
+            round.frames_up
+        );
     }
     let again = train(&workload, SEED, &run, 2).await;
     assert_eq!(again.model, score.model, "the same run, twice");
     let in_turn = train(&workload, SEED, &run, 1).await;
-    assert_eq!(in_turn.model, score.model, "one learner at a time, so that updates come in another order");
+    assert_eq!(
+        in_turn.model, score.model,
+        "one learner at a time, so that updates come in another order"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -74,6 +99,9 @@ async fn uncompressed_every_value_travels_and_every_byte_is_accounted_for() {
     let score = train(&workload(), SEED, &run(EXACT), 2).await;
     is_sound(&score);
     for round in &score.rounds {
-        assert!(round.frames_up >= 4 * score.parameters * round.updates, "fp32 is 4 bytes a value");
+        assert!(
+            round.frames_up >= 4 * score.parameters * round.updates,
+            "fp32 is 4 bytes a value"
+        );
     }
 }

@@ -1,5 +1,6 @@
 //! HAPT: six people's phones, one client a person, the convolutional learner made for them. What nobody shares still
 //! makes a model that recognises what all of them do.
+#![allow(clippy::unwrap_used)]
 
 mod support;
 
@@ -13,10 +14,27 @@ const ROUNDS: u64 = 3;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn six_people_train_a_model_of_what_they_do() {
     let (learner, data) = match real_data("hapt", "the built-in set and `mlp`") {
-        Some(dir) => ("har", DataSource::Hapt(Hapt { dir, user: 1, limit: None })),
-        None => ("mlp", DataSource::Builtin(Builtin { train: 300, ..Builtin::default() })),
+        Some(dir) => (
+            "har",
+            DataSource::Hapt(Hapt {
+                dir,
+                user: 1,
+                limit: None,
+            }),
+        ),
+        None => (
+            "mlp",
+            DataSource::Builtin(Builtin {
+                train: 300,
+                ..Builtin::default()
+            }),
+        ),
     };
-    let workload = Workload { learner: learner.into(), clients: PEOPLE, data };
+    let workload = Workload {
+        learner: learner.into(),
+        clients: PEOPLE,
+        data,
+    };
     let run = format!(
         "name = \"hapt\"\ntask = \"{TASK}\"\nrounds = {ROUNDS}\nseed = 7\n\
          [cohort]\nmin = {PEOPLE}\ntarget = {PEOPLE}\n\
@@ -27,7 +45,10 @@ async fn six_people_train_a_model_of_what_they_do() {
     assert!(score.balanced(), "{}", score.summary());
     assert!(score.rounds.iter().all(|round| round.updates == u64::from(PEOPLE)));
     let accuracies: Vec<_> = score.rounds.iter().map(|round| round.accuracy.unwrap()).collect();
-    println!("{learner}: accuracy {accuracies:.3?}, {:.1} times fewer bytes than fp32", score.ratio());
+    println!(
+        "{learner}: accuracy {accuracies:.3?}, {:.1} times fewer bytes than fp32",
+        score.ratio()
+    );
     // The most frequent of the 12 activities makes up less than a fifth of the windows.
     assert!(score.accuracy().unwrap() > 0.5, "{accuracies:?}");
 }

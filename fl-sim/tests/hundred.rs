@@ -1,4 +1,5 @@
 //! A hundred clients at once, each with a connection and a state of its own: nobody is lost and nothing is unaccounted for.
+#![allow(clippy::unwrap_used)]
 
 mod support;
 
@@ -16,7 +17,10 @@ const VALUES: usize = 10_000;
 fn member(client: u64) -> Member {
     let make = move || Ok(Box::new(Ready::new(VALUES, client)?) as Box<dyn Learner>);
     let name = format!("client-{client:03}").parse().unwrap();
-    Member { name, tasks: Tasks::new().with_lazy(TASK, make) }
+    Member {
+        name,
+        tasks: Tasks::new().with_lazy(TASK, make),
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -43,7 +47,10 @@ async fn a_hundred_clients_are_all_counted_once_in_every_round() {
     });
     let score = score.await.unwrap();
     assert!(score.balanced(), "{}", score.summary());
-    assert_eq!(score.rounds.iter().map(|round| round.updates).collect::<Vec<_>>(), [CLIENTS; 2]);
+    assert_eq!(
+        score.rounds.iter().map(|round| round.updates).collect::<Vec<_>>(),
+        [CLIENTS; 2]
+    );
     assert_eq!(accepted.len() as u64, CLIENTS);
     assert!(accepted.values().all(|&updates| updates == 2), "{accepted:?}");
 }

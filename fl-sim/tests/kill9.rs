@@ -4,6 +4,7 @@
 //!
 //! A moment is never a time: it is the n-th line that the victim logs after a round has closed, and every HTTP/2 frame
 //! is a line. So kills fall while clients connect, fetch, train, send, and wait for a receipt that is lost.
+#![allow(clippy::unwrap_used)]
 
 mod support;
 
@@ -20,7 +21,12 @@ const KILLS: usize = 10;
 /// One more than kills: the last kill falls before the last round is over.
 const ROUNDS: usize = KILLS + 1;
 const SEED: u64 = 11;
-const DATA: Builtin = Builtin { seed: SEED, client: 0, train: 60, test: 20 };
+const DATA: Builtin = Builtin {
+    seed: SEED,
+    client: 0,
+    train: 60,
+    test: 20,
+};
 /// Every frame that travels is a line.
 const LOG: &str = "info,h2=debug";
 /// A kill falls at most so many lines after its round began.
@@ -78,11 +84,23 @@ impl Stage {
         let fed = Fed::found();
         fed.plan(&run_toml(), "mlp", SEED);
         for client in 1..=CLIENTS {
-            let data = format!("{{ builtin = {{ seed = {SEED}, client = {}, train = 60, test = 20 }} }}", client - 1);
-            fed.issue(&name(client), &format!("[tasks.{TASK}]\nlearner = \"mlp\"\ndata = {data}"));
+            let data = format!(
+                "{{ builtin = {{ seed = {SEED}, client = {}, train = 60, test = 20 }} }}",
+                client - 1
+            );
+            fed.issue(
+                &name(client),
+                &format!("[tasks.{TASK}]\nlearner = \"mlp\"\ndata = {data}"),
+            );
         }
         let (sender, lines) = channel();
-        let mut stage = Self { fed, lines, sender, running: Vec::new(), lives: vec![(0, 0); CLIENTS + 1] };
+        let mut stage = Self {
+            fed,
+            lines,
+            sender,
+            running: Vec::new(),
+            lives: vec![(0, 0); CLIENTS + 1],
+        };
         for who in SERVER..=CLIENTS {
             let process = stage.start(who);
             stage.running.push(Some(process));
@@ -91,7 +109,11 @@ impl Stage {
     }
 
     fn start(&mut self, who: usize) -> Process {
-        let mut command = if who == SERVER { self.fed.serve(&[]) } else { self.fed.client(&name(who)) };
+        let mut command = if who == SERVER {
+            self.fed.serve(&[])
+        } else {
+            self.fed.client(&name(who))
+        };
         command.env("RUST_LOG", LOG);
         self.lives[who] = (self.lives[who].0 + 1, 0);
         Process::start(command, who, self.lives[who].0, &self.sender)
@@ -113,12 +135,18 @@ impl Stage {
             if line.who == SERVER {
                 closed = closed.max(closed_round(&text).unwrap_or(0));
             }
-            let Some(next) = kills.get(killed).filter(|next| line.who == next.victim && closed >= next.round) else {
+            let Some(next) = kills
+                .get(killed)
+                .filter(|next| line.who == next.victim && closed >= next.round)
+            else {
                 continue;
             };
             lines += 1;
             if lines > next.lines {
-                self.running[next.victim].take().expect("it has just said something").kill();
+                self.running[next.victim]
+                    .take()
+                    .expect("it has just said something")
+                    .kill();
                 println!("killed {} in round {}, after: {text}", next.victim, closed + 1);
                 let again = self.start(next.victim);
                 self.running[next.victim] = Some(again);
@@ -157,7 +185,11 @@ fn closed_round(line: &str) -> Option<usize> {
 fn kills(seed: u64) -> Vec<Kill> {
     let mut dice = Dice(seed);
     let mut kill = |round: usize| Kill {
-        victim: if round % 2 == 0 { SERVER } else { 1 + dice.below(CLIENTS as u64) as usize },
+        victim: if round % 2 == 0 {
+            SERVER
+        } else {
+            1 + dice.below(CLIENTS as u64) as usize
+        },
         round,
         lines: dice.below(REACH),
     };
@@ -165,8 +197,11 @@ fn kills(seed: u64) -> Vec<Kill> {
 }
 
 fn survives(seed: u64) {
-    let workload =
-        Workload { learner: "mlp".into(), clients: CLIENTS as u32, data: DataSource::Builtin(DATA) };
+    let workload = Workload {
+        learner: "mlp".into(),
+        clients: CLIENTS as u32,
+        data: DataSource::Builtin(DATA),
+    };
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let undisturbed = runtime.block_on(train(&workload, SEED, &run_toml(), 1));
     let mut stage = Stage::set();
@@ -181,11 +216,21 @@ fn survives(seed: u64) {
     assert!(report.balanced, "ledger {:?}, sockets {:?}", report.total, report.meter);
     assert_eq!(report.rounds.len(), ROUNDS);
     for round in &report.rounds {
-        assert_eq!((round.updates, round.cohort, round.attempts), (CLIENTS, CLIENTS, 1), "round {}", round.round);
+        assert_eq!(
+            (round.updates, round.cohort, round.attempts),
+            (CLIENTS, CLIENTS, 1),
+            "round {}",
+            round.round
+        );
     }
     for client in report.clients.iter().filter(|client| client.client != "-") {
         assert_eq!(client.updates, ROUNDS, "{}", client.client);
-        assert_eq!(client.examples, (ROUNDS as u64) * u64::from(DATA.train), "{}", client.client);
+        assert_eq!(
+            client.examples,
+            (ROUNDS as u64) * u64::from(DATA.train),
+            "{}",
+            client.client
+        );
     }
 }
 

@@ -1,7 +1,9 @@
-//! The server dies at a persistence point, or its disk is full from there on: at every write, fsync, rename, removal and
-//! commit of a run in turn. Started again, it continues, and the model is that of an undisturbed run.
+//! The server dies at a persistence point, or its disk is full from there on: at the writes, fsyncs, renames, removals and
+//! commits of a run in turn. Started again, it continues, and the model is that of an undisturbed run.
 //!
-//! The server is a process that ends as SIGKILL would end it; its clients live on in this one.
+//! The server is a process that ends as SIGKILL would end it; its clients live on in this one. Points are
+//! taken some apart here; the ignored tests take every one.
+#![allow(clippy::unwrap_used)]
 
 mod support;
 
@@ -37,7 +39,10 @@ struct Drift {
 
 impl Drift {
     fn make() -> anyhow::Result<Box<dyn Learner>> {
-        Ok(Box::new(Self { layout: Arc::new(ready::layout(VALUES)?), weights: vec![0.0; VALUES] }))
+        Ok(Box::new(Self {
+            layout: Arc::new(ready::layout(VALUES)?),
+            weights: vec![0.0; VALUES],
+        }))
     }
 }
 
@@ -55,7 +60,10 @@ impl Learner for Drift {
         for (i, weight) in self.weights.iter_mut().enumerate() {
             *weight += ((plan.seed % 1009) as f32 + i as f32 * 0.7).sin() * 0.01;
         }
-        Ok(Fit { examples: 10 + plan.seed % 5, loss: 0.5 })
+        Ok(Fit {
+            examples: 10 + plan.seed % 5,
+            loss: 0.5,
+        })
     }
 
     fn weights(&self, out: &mut [f32]) -> anyhow::Result<()> {
@@ -65,7 +73,11 @@ impl Learner for Drift {
     }
 
     fn evaluate(&mut self) -> anyhow::Result<Option<Evaluation>> {
-        Ok(Some(Evaluation { examples: 10, loss: 0.5, correct: 5 }))
+        Ok(Some(Evaluation {
+            examples: 10,
+            loss: 0.5,
+            correct: 5,
+        }))
     }
 }
 
@@ -104,18 +116,32 @@ impl Stage {
         std::fs::write(fed.path("fed/server.toml"), server).unwrap();
         (1..=CLIENTS).for_each(|client| fed.issue(&name(client), ""));
         let (sender, lines) = channel();
-        Self { fed, runtime: Runtime::new().unwrap(), lines, sender, life: 0 }
+        Self {
+            fed,
+            runtime: Runtime::new().unwrap(),
+            lines,
+            sender,
+            life: 0,
+        }
     }
 
     /// Forgets all that was before, and starts the clients.
     fn begin(&mut self) {
         let state = |client: usize| self.fed.path(&name(client)).join("state");
         let folders: Vec<PathBuf> = (1..=CLIENTS).map(state).chain([self.fed.path("fed/data")]).collect();
-        folders.iter().filter(|dir| dir.exists()).for_each(|dir| std::fs::remove_dir_all(dir).unwrap());
+        folders
+            .iter()
+            .filter(|dir| dir.exists())
+            .for_each(|dir| std::fs::remove_dir_all(dir).unwrap());
         for who in 1..=CLIENTS {
-            let mut config = ClientFile::read(&self.fed.path(&name(who)).join("client.toml")).unwrap().config;
+            let mut config = ClientFile::read(&self.fed.path(&name(who)).join("client.toml"))
+                .unwrap()
+                .config;
             config.exit_when_done = true;
-            config.backoff = Backoff { first: Duration::from_millis(5), max: Duration::from_millis(20) };
+            config.backoff = Backoff {
+                first: Duration::from_millis(5),
+                max: Duration::from_millis(20),
+            };
             let sender = self.sender.clone();
             let tasks = Tasks::new().with_lazy(TASK, Drift::make);
             self.runtime.spawn(async move {
@@ -128,10 +154,14 @@ impl Stage {
     }
 
     /// One life of the server, for `waiting` clients: until it ends by itself, or they are through and it is stopped.
-    fn live(&mut self, fault: Option<String>, mut waiting: usize) -> End {
-        let faulty = fault.as_ref().map_or(vec![], |fault| vec!["--fault", fault]);
+    fn live(&mut self, fault: Option<&str>, mut waiting: usize) -> End {
+        let faulty = fault.map_or(vec![], |fault| vec!["--fault", fault]);
         let over = ["--exit-when-done"];
-        let more = if waiting == 0 { [&over, faulty.as_slice()].concat() } else { faulty };
+        let more = if waiting == 0 {
+            [&over, faulty.as_slice()].concat()
+        } else {
+            faulty
+        };
         self.life += 1;
         let mut server = Process::start(self.fed.serve(&more), SERVER, self.life, &self.sender);
         let (mut said, mut streams) = (String::new(), 2);
@@ -155,7 +185,7 @@ impl Stage {
     }
 
     /// The whole run with a fault in the server's first life. Returns how that life ended, and the model.
-    fn run(&mut self, fault: Option<String>) -> (End, String) {
+    fn run(&mut self, fault: Option<&str>) -> (End, String) {
         self.begin();
         let first = self.live(fault, CLIENTS);
         if !first.status.success() {
@@ -164,7 +194,13 @@ impl Stage {
         }
         let report = self.fed.report();
         assert_eq!((report.state.as_str(), report.version), ("done", ROUNDS));
-        assert!(report.rounds.iter().all(|round| (round.updates, round.attempts) == (CLIENTS, 1)), "{report:?}");
+        assert!(
+            report
+                .rounds
+                .iter()
+                .all(|round| (round.updates, round.attempts) == (CLIENTS, 1)),
+            "{report:?}"
+        );
         (first, report.model)
     }
 
@@ -177,7 +213,7 @@ impl Stage {
         let mut struck = 0;
         for at in (1..).step_by(stride) {
             let fault = format!("{kind}@{at}");
-            let (end, found) = self.run(Some(fault.clone()));
+            let (end, found) = self.run(Some(&fault));
             assert_eq!(found, model, "after {fault} the server said\n{}", end.said);
             if end.status.success() {
                 break;
@@ -206,13 +242,19 @@ fn filled(end: &End) {
 }
 
 #[test]
-fn a_server_killed_at_any_persistence_point_makes_the_same_model() {
-    Stage::set().sweep("abort", 1, aborted);
+fn a_server_killed_at_persistence_points_makes_the_same_model() {
+    Stage::set().sweep("abort", 2, aborted);
 }
 
 #[test]
 fn a_full_disk_is_named_and_costs_nothing_once_there_is_room() {
-    Stage::set().sweep("full", 5, filled);
+    Stage::set().sweep("full", 7, filled);
+}
+
+#[test]
+#[ignore = "long: every point of a run"]
+fn a_server_killed_at_any_persistence_point_makes_the_same_model() {
+    Stage::set().sweep("abort", 1, aborted);
 }
 
 #[test]

@@ -323,9 +323,9 @@ mod tests {
         }
     }
 
-    /// An archive of two files of three bytes each, and a stranger.
-    fn archive(urls: &str, md5: String) -> Public {
-        let mut set = set(urls, &md5);
+    /// A set of one archive, of which two files of three bytes each are wanted.
+    fn archive(url: &str, md5: &str) -> Public {
+        let mut set = set(url, md5);
         set.files[0].holds = vec![Member::new("inside/one.bin", 3), Member::new("inside/two.bin", 3)];
         set
     }
@@ -352,7 +352,7 @@ mod tests {
             ("inside/one.bin", b"one"),
         ]);
         let (len, md5) = (body.len(), md5_of(&body));
-        let set = archive(&serve(body, len, 1), md5);
+        let set = archive(&serve(body, len, 1), &md5);
         let get = || fetch(&set, dir.path(), &mut |_, _, _| {});
         assert_eq!(get().unwrap(), [Fetched::Downloaded(len as u64)]);
         assert_eq!(names(dir.path()), ["file.bin", "one.bin", "two.bin"]);
@@ -373,7 +373,7 @@ mod tests {
         let wrong = packed(&[("inside/one.bin", b"one"), ("inside/two.bin", b"owt")]);
         for body in [wrong, good[..good.len() / 2].to_vec()] {
             let dir = tempfile::tempdir().unwrap();
-            let set = archive(&serve(body.clone(), good.len(), 1), md5_of(&good));
+            let set = archive(&serve(body.clone(), good.len(), 1), &md5_of(&good));
             let error = fetch(&set, dir.path(), &mut |_, _, _| {}).unwrap_err();
             assert!(
                 matches!(&error, Error::Network { reason } if reason.contains("one.bin, two.bin")),

@@ -51,7 +51,16 @@ impl Fed {
     /// Writes `run.toml` beside its first weights, which `client init` makes.
     pub fn plan(&self, run: &str, learner: &str, seed: u64) {
         let seed = seed.to_string();
-        done(self.sim(&["client", "init", "--learner", learner, "--seed", &seed, "-o", "init.safetensors"]));
+        done(self.sim(&[
+            "client",
+            "init",
+            "--learner",
+            learner,
+            "--seed",
+            &seed,
+            "-o",
+            "init.safetensors",
+        ]));
         std::fs::write(self.path("run.toml"), format!("model = \"init.safetensors\"\n{run}")).unwrap();
     }
 

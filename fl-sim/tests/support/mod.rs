@@ -31,7 +31,9 @@ pub const EXACT: &str = "";
 
 /// A folder of `../shared/data` beside the workspace. Where it is missing, says on stderr that `instead` is used.
 pub fn real_data(name: &str, instead: &str) -> Option<PathBuf> {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data").join(name);
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../shared/data")
+        .join(name);
     if dir.is_dir() {
         return Some(dir);
     }

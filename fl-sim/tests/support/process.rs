@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -16,10 +16,25 @@ pub fn sim<S: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = S>) -> Comm
     command
 }
 
-/// Runs a command to its end.
+/// Runs a command to its end, which must come before patience is lost.
 pub fn output(mut command: Command) -> (ExitStatus, String, String) {
-    let Output { status, stdout, stderr } = command.output().unwrap();
-    (status, String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    let (id, (sender, ended)) = (child.id(), channel());
+    std::thread::spawn(move || sender.send(child.wait_with_output()));
+    let Ok(output) = ended.recv_timeout(PATIENCE) else {
+        let _ = Command::new("kill").args(["-KILL", &id.to_string()]).status();
+        panic!("{command:?} does not end");
+    };
+    let Output { status, stdout, stderr } = output.unwrap();
+    (
+        status,
+        String::from_utf8(stdout).unwrap(),
+        String::from_utf8(stderr).unwrap(),
+    )
 }
 
 /// Runs a command that must succeed; returns its stdout.
@@ -61,7 +76,10 @@ pub struct Process {
 impl Process {
     /// Starts `command` and sends every line it writes.
     pub fn start(mut command: Command, who: usize, life: u32, lines: &Sender<Line>) -> Self {
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let (stdout, stderr) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
         let read = |stream: Box<dyn Read + Send>| {
@@ -88,7 +106,9 @@ impl Process {
 
     /// SIGTERM.
     pub fn terminate(&self) {
-        let sent = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status();
+        let sent = Command::new("kill")
+            .args(["-TERM", &self.child.id().to_string()])
+            .status();
         assert!(sent.unwrap().success());
     }
 
