@@ -180,6 +180,13 @@ impl Desk {
 
 fn close(mut global: Box<Global>, keeper: &Keeper, round: u64, updates: &[Contribution]) -> Result<Done, ServeError> {
     let stepped = global.close(round, updates, |digest| keeper.blobs.get(digest))?;
+    if let Some(why) = &stepped.unused {
+        tracing::error!(
+            round,
+            why,
+            "the average was not used, the step is zero: the model would leave the range of f32"
+        );
+    }
     keeper.blobs.put(&stepped.frame)?;
     let (frame, frame_len, stages, model) = (
         stepped.digest,

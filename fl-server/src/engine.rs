@@ -10,6 +10,7 @@
 mod apply;
 mod decide;
 mod evaluations;
+mod log;
 mod opening;
 mod select;
 mod state;
@@ -19,5 +20,6 @@ pub use crate::record::{Accepted, Millis, Record};
 pub use apply::EngineError;
 pub use decide::{Decision, Input, Reply, decide};
 pub use evaluations::{Evaluated, Summed};
+pub use log::Log;
 pub use select::select;
 pub use state::{Closed, Contribution, Owed, Phase, Round, State};

@@ -236,6 +236,18 @@ impl RawCohort {
     }
 }
 
+impl RunPlan {
+    /// Largest magnitude of a value in an update: `f32::MAX / (4 * rounds * max(1, learning rate))`.
+    ///
+    /// An average is no larger than the largest of its updates, so the steps of all rounds together stay within a quarter
+    /// of the range of `f32`. With 50 rounds this is 1.7e36.
+    pub fn largest_value(&self) -> f32 {
+        let StrategySpec::FedAvg { learning_rate } = self.strategy;
+        let steps = 4.0 * self.rounds as f64 * f64::from(learning_rate.max(1.0));
+        (f64::from(f32::MAX) / steps) as f32
+    }
+}
+
 fn rule(
     holds: bool,
     key: &'static str,

@@ -107,7 +107,7 @@ pub struct ClientLine {
 pub struct Baseline {
     /// Four bytes a value for each update.
     pub up: u64,
-    /// Four bytes a value for each client asked.
+    /// Four bytes a value for each client asked, and for each that evaluated the last model.
     pub down: u64,
     /// Its bytes over the bytes of all frames sent.
     pub frames_ratio: f64,
@@ -141,7 +141,7 @@ impl Report {
             parameters: subject.parameters,
             version,
             model,
-            fedavg_fp32: baseline(subject.parameters, &rounds, &total),
+            fedavg_fp32: baseline(subject.parameters, &rounds, last_evaluation(history), &total),
             rounds,
             clients: clients(history, ledger),
             total,
@@ -210,11 +210,19 @@ fn clients(history: &History, ledger: &Ledger) -> Vec<ClientLine> {
     flows.into_iter().map(line).collect()
 }
 
-/// Federated averaging in 32 bits: every client asked gets the model, every update is one.
-fn baseline(parameters: usize, rounds: &[RoundLine], total: &Flow) -> Baseline {
+/// Clients that fetched the newest model only to evaluate it: while a round is open, whoever evaluates trains as well.
+fn last_evaluation(history: &History) -> usize {
+    let newest = history.rounds.last_key_value().map_or(0, |(round, _)| *round);
+    history.evaluations.get(&newest).map_or(0, |sums| sums.clients)
+}
+
+/// Federated averaging in 32 bits: every client asked gets the model, every update is one, and every client that
+/// evaluates the last model gets that too.
+fn baseline(parameters: usize, rounds: &[RoundLine], evaluated: usize, total: &Flow) -> Baseline {
     let model = 4 * parameters as u64;
     let up = rounds.iter().map(|round| round.updates as u64 * model).sum::<u64>();
-    let down = rounds.iter().map(|round| round.cohort as u64 * model).sum::<u64>();
+    let asked = rounds.iter().map(|round| round.cohort as u64).sum::<u64>();
+    let down = (asked + evaluated as u64) * model;
     let ratio = |sent: u64| {
         if sent > 0 {
             (up + down) as f64 / sent as f64
@@ -227,5 +235,79 @@ fn baseline(parameters: usize, rounds: &[RoundLine], total: &Flow) -> Baseline {
         down,
         frames_ratio: ratio(total.frames_up() + total.frames_down()),
         socket_ratio: ratio(total.socket_up + total.socket_down),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use fl_compress::{Digest, Stages};
+
+    use super::*;
+    use crate::record::{Accepted, Record};
+
+    fn baseline_of(records: &[Record]) -> (u64, u64) {
+        let mut history = History::default();
+        records.iter().for_each(|record| history.add(record));
+        let subject = Subject {
+            run: "r".into(),
+            task: "t".into(),
+            planned: 2,
+            parameters: 100,
+        };
+        let report = Report::new(&subject, &history, &Ledger::default());
+        (report.fedavg_fp32.up, report.fedavg_fp32.down)
+    }
+
+    #[test]
+    fn the_baseline_counts_the_last_models_evaluation_and_no_other() {
+        let (digest, stages, at) = (Digest::of(b""), Stages::default(), 0);
+        let clients: BTreeSet<_> = ["a", "b", "c"].map(|name| name.parse().unwrap()).into();
+        let mut records = Vec::new();
+        let evaluated = |version, client: &fl_proto::ClientId| Record::EvaluationAccepted {
+            version,
+            client: client.clone(),
+            examples: 1,
+            loss: 0.0,
+            correct: 0,
+            at,
+        };
+        for round in 1..=2 {
+            records.push(Record::RoundOpened {
+                round,
+                attempt: 1,
+                cohort: clients.clone(),
+                present: 3,
+                at,
+                deadline: 1,
+            });
+            records.extend(clients.iter().map(|client| evaluated(round - 1, client)));
+            for client in clients.iter().take(2) {
+                let update = Accepted {
+                    digest,
+                    len: 1,
+                    examples: 1,
+                    loss: 0.0,
+                    train_ms: 0,
+                    encode_ms: 0,
+                    stages,
+                    at,
+                };
+                let client = client.clone();
+                records.push(Record::UpdateAccepted { round, client, update });
+            }
+            records.push(Record::RoundClosed {
+                round,
+                frame: digest,
+                frame_len: 1,
+                stages,
+                model: digest,
+                at,
+            });
+        }
+        assert_eq!(baseline_of(&records), (4 * 400, 6 * 400));
+        records.extend(clients.iter().take(2).map(|client| evaluated(2, client)));
+        assert_eq!(baseline_of(&records), (4 * 400, 8 * 400));
     }
 }

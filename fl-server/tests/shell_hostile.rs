@@ -230,6 +230,49 @@ async fn broken_frames_are_refused_and_the_good_one_still_counts() {
     assert_eq!(outcome.version, 0);
 }
 
+#[tokio::test]
+async fn updates_that_could_add_up_beyond_f32_are_refused_and_the_largest_accepted_ones_close() {
+    let fed = Fed::with_layout(Layout::new([("w", vec![5])]).unwrap());
+    let (server, mut hands, mut watches) = in_round_one(&fed).await;
+    let bound = fed.plan(&Run::default()).largest_value();
+    assert_eq!(bound, f32::MAX / 8.0, "a quarter of the range for two rounds");
+    let frame = |round, value: f32| {
+        let mut encoder = Encoder::new(std::sync::Arc::clone(&fed.layout), &Spec::exact()).unwrap();
+        let header = FrameHeader {
+            kind: FrameKind::Update,
+            round,
+            seed: 0,
+        };
+        encoder.encode(&mut [0.0, 0.1, value, 0.0, 0.0], header).unwrap().frame
+    };
+    for value in [f32::MAX, -bound.next_up()] {
+        let frame = frame(1, value);
+        let header = hands[0].header(1, &frame);
+        let UpdateReply::Refused { why, message } = hands[0].submit(&header, &frame).await.unwrap() else {
+            panic!("{value:e} is not refused")
+        };
+        assert!(why == Refusal::Invalid && message.contains("magnitude"), "{message}");
+    }
+    for round in 1..=2 {
+        if round > 1 {
+            Hand::until(&mut watches[0], |state| {
+                state.phase == Phase::Training && state.round == round
+            })
+            .await;
+        }
+        let frame = frame(round, bound);
+        for hand in &mut hands {
+            let header = hand.header(round, &frame);
+            assert_eq!(hand.submit(&header, &frame).await.unwrap(), UpdateReply::Accepted);
+        }
+    }
+    Hand::until(&mut watches[0], |state| state.phase == Phase::Done).await;
+    hands[0].try_update_model(2).await.unwrap();
+    assert!(hands[0].model[2] > 1.9 * bound && hands[0].model[2].is_finite());
+    drop((hands, watches));
+    assert_eq!(server.end().await.version, 2);
+}
+
 /// Puts `bad` where the first value of an exact frame stands, and mends the checksum.
 fn with_value(frame: &[u8], delta: &[f32], bad: f32) -> Vec<u8> {
     let first = delta[0].to_le_bytes();

@@ -78,10 +78,15 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     let done = match cli.command {
         Command::Server { args } => return fl_server::cli::main(named("fl-server", args)),
         Command::Client { args } => return fl_client::cli::main(named("fl-client", args)),
-        Command::Demo(demo) => on_runtime(async { show(cli.format, &demo.run(cli.format == Format::Text).await?, None) }),
-        Command::Experiment { file, at_once, only } => {
-            on_runtime(run_experiment(&file, at_once.unwrap_or_else(crate::demo::cores), &only, cli.format))
+        Command::Demo(demo) => {
+            on_runtime(async { show(cli.format, &demo.run(cli.format == Format::Text).await?, None) })
         }
+        Command::Experiment { file, at_once, only } => on_runtime(run_experiment(
+            &file,
+            at_once.unwrap_or_else(crate::demo::cores),
+            &only,
+            cli.format,
+        )),
         Command::LoadClients(clients) => on_runtime(clients.run()),
         Command::Load(load) => on_runtime(async {
             let measured = load.run().await?;
@@ -110,7 +115,10 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
 
 fn on_runtime(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "error".into());
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .try_init();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(Box::pin(work))
 }
@@ -136,7 +144,12 @@ async fn run_experiment(file: &Path, at_once: usize, only: &[String], format: Fo
             let trial = experiment.trial(variant, seed, dir.path(), at_once, |_| {}).await?;
             let score = &trial.score;
             let accuracy = score.accuracy().map_or("-".into(), |a| format!("{:.2} %", 100.0 * a));
-            eprintln!("{} seed {seed}: {accuracy}, {}, {:.1}x", variant.name, bytes(score.sent()), score.ratio());
+            eprintln!(
+                "{} seed {seed}: {accuracy}, {}, {:.1}x",
+                variant.name,
+                bytes(score.sent()),
+                score.ratio()
+            );
             trials.push(trial);
         }
     }

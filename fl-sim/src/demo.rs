@@ -93,11 +93,21 @@ impl Demo {
                 ..Builtin::default()
             }),
         };
-        Workload { learner: self.learner.clone(), clients: self.clients, data }
+        Workload {
+            learner: self.learner.clone(),
+            clients: self.clients,
+            data,
+        }
     }
 
     fn run_toml(&self) -> String {
-        let Self { clients, rounds, seed, learning_rate, .. } = self;
+        let Self {
+            clients,
+            rounds,
+            seed,
+            learning_rate,
+            ..
+        } = self;
         let compression = if self.uncompressed { EXACT } else { COMPRESSED };
         format!(
             "name = \"demo\"\ntask = \"{TASK}\"\nrounds = {rounds}\nseed = {seed}\n\
@@ -117,11 +127,18 @@ impl Demo {
             Some(_) => None,
             None => Some(tempfile::tempdir()?),
         };
-        let dir = self.keep.clone().or_else(|| folder.as_ref().map(|f| f.path().to_owned())).unwrap_or_default();
+        let dir = self
+            .keep
+            .clone()
+            .or_else(|| folder.as_ref().map(|f| f.path().to_owned()))
+            .unwrap_or_default();
         let parameters = layout.len() as u64;
         let display = Display::new(self.rounds);
         if table {
-            let source = self.data.as_ref().map_or("the built-in set".to_owned(), |dir| dir.display().to_string());
+            let source = self
+                .data
+                .as_ref()
+                .map_or("the built-in set".to_owned(), |dir| dir.display().to_string());
             println!(
                 "{} clients, {} ({parameters} parameters), {source}, mutual TLS on loopback\n\n{}",
                 self.clients,
@@ -139,7 +156,11 @@ impl Demo {
             sync: false,
         };
         let drawing = tokio::spawn(display.clone().draw());
-        let mut lines = Lines { parameters, table, pending: None };
+        let mut lines = Lines {
+            parameters,
+            table,
+            pending: None,
+        };
         let outcome = federation::run(setup, |news| match news {
             News::Server(event) => {
                 if let Event::RoundOpened { round, cohort, .. } = event {

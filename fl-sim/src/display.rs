@@ -37,11 +37,17 @@ impl Display {
     /// An empty view of a run of `rounds`.
     pub fn new(rounds: u64) -> Self {
         let bars = MultiProgress::with_draw_target(ProgressDrawTarget::stderr_with_hz(10));
-        let style = |template: &str| ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+        let style =
+            |template: &str| ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
         let round = bars.add(ProgressBar::new(1000).with_style(style("{prefix} [{bar:32}] {percent:>3} %  {elapsed}")));
         let names = bars.add(ProgressBar::new_spinner().with_style(style("  {wide_msg}")));
         round.set_prefix(format!("round  -/{rounds}"));
-        Self { clients: Arc::default(), bars, round, names }
+        Self {
+            clients: Arc::default(),
+            bars,
+            round,
+            names,
+        }
     }
 
     /// Begins the bar of `round`.
@@ -61,7 +67,11 @@ impl Display {
             Event::Fetching { .. } => Doing::Fetching,
             Event::Training { progress, .. } => Doing::Training(Arc::clone(progress)),
             Event::Sending { bytes, .. } => Doing::Sending(*bytes),
-            Event::Sent { bytes, verdict: Sent::Accepted, .. } => Doing::Sent(*bytes),
+            Event::Sent {
+                bytes,
+                verdict: Sent::Accepted,
+                ..
+            } => Doing::Sent(*bytes),
             Event::Sent { .. } | Event::LeftRound { .. } => Doing::Waiting,
             Event::Disconnected { .. } => Doing::Gone,
             _ => return,
@@ -98,7 +108,11 @@ impl Display {
     fn state(&self) -> (u64, String) {
         let clients = self.lock();
         let done = clients.values().map(Doing::part).sum::<f64>() / clients.len().max(1) as f64;
-        let mut parts: Vec<String> = clients.iter().take(SHOWN).map(|(name, doing)| format!("{name} {doing}")).collect();
+        let mut parts: Vec<String> = clients
+            .iter()
+            .take(SHOWN)
+            .map(|(name, doing)| format!("{name} {doing}"))
+            .collect();
         if clients.len() > SHOWN {
             let sent = clients.values().filter(|doing| matches!(doing, Doing::Sent(_))).count();
             parts.push(format!("… {sent} of {} sent", clients.len()));

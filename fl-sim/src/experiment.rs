@@ -65,7 +65,10 @@ impl Experiment {
         let mut run = self.run.clone();
         run.insert("name".into(), format!("{}-{seed}", variant.name).into());
         run.insert("task".into(), TASK.into());
-        run.insert("seed".into(), i64::try_from(seed).context("a seed must be below 2^63")?.into());
+        run.insert(
+            "seed".into(),
+            i64::try_from(seed).context("a seed must be below 2^63")?.into(),
+        );
         run.insert("compression".into(), variant.compression.clone().into());
         Ok(toml::to_string(&run)?)
     }
@@ -93,7 +96,11 @@ impl Experiment {
             sync: false,
         };
         let score = federation::run(setup, news).await?;
-        Ok(Trial { variant: variant.name.clone(), seed, score })
+        Ok(Trial {
+            variant: variant.name.clone(),
+            seed,
+            score,
+        })
     }
 }
 
@@ -131,7 +138,14 @@ fn mean_sd(values: impl Iterator<Item = f64>) -> (f64, f64) {
     let n = values.len().max(1) as f64;
     let mean = values.iter().sum::<f64>() / n;
     let squares: f64 = values.iter().map(|v| (v - mean).powi(2)).sum();
-    (mean, if values.len() > 1 { (squares / (n - 1.0)).sqrt() } else { 0.0 })
+    (
+        mean,
+        if values.len() > 1 {
+            (squares / (n - 1.0)).sqrt()
+        } else {
+            0.0
+        },
+    )
 }
 
 #[cfg(test)]

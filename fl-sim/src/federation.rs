@@ -90,13 +90,27 @@ pub async fn run(setup: Setup, mut news: impl FnMut(News<'_>)) -> anyhow::Result
     let mut running = JoinSet::new();
     for member in setup.members {
         let own = authority.issue_client(&member.name, now, VALID)?;
-        let config = client(&setup.dir, &address, &root, own, &member.name, &gate, &meter, setup.sync);
+        let config = client(
+            &setup.dir,
+            &address,
+            &root,
+            own,
+            &member.name,
+            &gate,
+            &meter,
+            setup.sync,
+        );
         let (tell, name) = (tell.clone(), member.name);
         let events = move |event| {
             // The receiver is gone only when the federation is being taken down.
             let _ = tell.send((name.clone(), event));
         };
-        running.spawn(Box::pin(fl_client::run(config, member.tasks, events, std::future::pending())));
+        running.spawn(Box::pin(fl_client::run(
+            config,
+            member.tasks,
+            events,
+            std::future::pending(),
+        )));
     }
     drop(tell);
 
@@ -141,7 +155,10 @@ pub async fn run(setup: Setup, mut news: impl FnMut(News<'_>)) -> anyhow::Result
 /// The plan of a run whose first model is written to `dir`. `run`: the text of `run.toml` without `model`.
 pub(crate) fn plan(dir: &Path, run: &str, layout: &Layout, weights: &[f32]) -> anyhow::Result<RunPlan> {
     fl_client::weights::export(&dir.join("init.safetensors"), layout, weights)?;
-    Ok(RunPlan::from_toml(&format!("model = \"init.safetensors\"\n{run}"), dir)?)
+    Ok(RunPlan::from_toml(
+        &format!("model = \"init.safetensors\"\n{run}"),
+        dir,
+    )?)
 }
 
 #[allow(clippy::too_many_arguments)]

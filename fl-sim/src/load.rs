@@ -109,7 +109,12 @@ impl Load {
     pub async fn run(&self) -> anyhow::Result<Measured> {
         let folder = tempfile::tempdir()?;
         let dir = folder.path();
-        let plan = plan(dir, &self.run_toml(), &ready::layout(self.values)?, &vec![0.0; self.values])?;
+        let plan = plan(
+            dir,
+            &self.run_toml(),
+            &ready::layout(self.values)?,
+            &vec![0.0; self.values],
+        )?;
         let name = plan.name.clone();
         let now = OffsetDateTime::now_utc();
         let (authority, root) = Authority::create("load", now, VALID)?;
@@ -122,15 +127,30 @@ impl Load {
         }
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let mut command = Command::new(std::env::current_exe().context("find this program")?);
-        command.arg("load-clients").arg(dir).arg(listener.local_addr()?.to_string());
-        command.arg(self.clients.to_string()).arg(self.values.to_string()).args(self.sync.then_some("--sync"));
-        let clients = command.stdout(Stdio::piped()).kill_on_drop(true).spawn()?.wait_with_output();
+        command
+            .arg("load-clients")
+            .arg(dir)
+            .arg(listener.local_addr()?.to_string());
+        command
+            .arg(self.clients.to_string())
+            .arg(self.values.to_string())
+            .args(self.sync.then_some("--sync"));
+        let clients = command
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()?
+            .wait_with_output();
 
         forget_peak();
         let (events, mut news) = mpsc::channel(1024);
         let options = Serve {
             events: Some(events),
-            ..Serve::new(dir.join("server"), plan, root.certificate, authority.issue_server(now, VALID)?)
+            ..Serve::new(
+                dir.join("server"),
+                plan,
+                root.certificate,
+                authority.issue_server(now, VALID)?,
+            )
         };
         let mut rounds = Vec::new();
         let reading = async {
@@ -158,7 +178,14 @@ impl Load {
         let mut seconds: Vec<f64> = score.rounds.iter().skip(1).map(|round| round.seconds).collect();
         seconds.sort_by(f64::total_cmp);
         let median = seconds.get(seconds.len() / 2).copied().unwrap_or_default();
-        Ok(Measured { clients: self.clients, values: self.values, seconds, median, server_peak, score })
+        Ok(Measured {
+            clients: self.clients,
+            values: self.values,
+            seconds,
+            median,
+            server_peak,
+            score,
+        })
     }
 }
 
@@ -184,7 +211,12 @@ impl LoadClients {
                 sync: self.sync,
                 gate: Arc::clone(&gate),
                 meter: Arc::clone(&meter),
-                ..ClientConfig::new(&self.address, &authority, own, self.dir.join("clients").join(name.as_str()))
+                ..ClientConfig::new(
+                    &self.address,
+                    &authority,
+                    own,
+                    self.dir.join("clients").join(name.as_str()),
+                )
             };
             let tasks = Tasks::new().with_lazy(TASK, make);
             running.spawn(Box::pin(fl_client::run(config, tasks, |_| {}, std::future::pending())));
@@ -210,7 +242,9 @@ fn read(dir: &Path, name: &str) -> anyhow::Result<String> {
 fn peak() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) * 1024
+    line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok())
+        .unwrap_or(0)
+        * 1024
 }
 
 /// Begins a new peak, where the system can (Linux, proc(5)): what was done before serving is not counted.

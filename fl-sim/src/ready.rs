@@ -22,7 +22,11 @@ impl Ready {
     pub fn new(values: usize, seed: u64) -> anyhow::Result<Self> {
         let layout = Arc::new(layout(values)?);
         let delta = (0..values as u64).map(|i| heavy_tailed(seed, i)).collect();
-        Ok(Self { layout, weights: vec![0.0; values], delta })
+        Ok(Self {
+            layout,
+            weights: vec![0.0; values],
+            delta,
+        })
     }
 }
 
@@ -34,7 +38,11 @@ pub fn layout(values: usize) -> anyhow::Result<Layout> {
     let bias = (values / 1000).clamp(1, 512).min(values);
     let rest = values - bias;
     let halves = [rest / 2, rest - rest / 2];
-    let weights = halves.into_iter().enumerate().filter(|(_, n)| *n > 0).map(|(i, n)| (format!("fc{i}.weight"), vec![n]));
+    let weights = halves
+        .into_iter()
+        .enumerate()
+        .filter(|(_, n)| *n > 0)
+        .map(|(i, n)| (format!("fc{i}.weight"), vec![n]));
     Ok(Layout::new(weights.chain([("fc.bias".to_owned(), vec![bias])]))?)
 }
 
@@ -44,7 +52,12 @@ impl Learner for Ready {
     }
 
     fn load(&mut self, weights: &[f32]) -> anyhow::Result<()> {
-        ensure!(weights.len() == self.weights.len(), "{} weights for {} values", weights.len(), self.weights.len());
+        ensure!(
+            weights.len() == self.weights.len(),
+            "{} weights for {} values",
+            weights.len(),
+            self.weights.len()
+        );
         self.weights.copy_from_slice(weights);
         Ok(())
     }
@@ -52,11 +65,19 @@ impl Learner for Ready {
     fn fit(&mut self, _: &FitPlan) -> anyhow::Result<Fit> {
         self.weights.iter_mut().zip(&self.delta).for_each(|(w, d)| *w += d);
         self.delta.rotate_left(1);
-        Ok(Fit { examples: 100, loss: 0.0 })
+        Ok(Fit {
+            examples: 100,
+            loss: 0.0,
+        })
     }
 
     fn weights(&self, out: &mut [f32]) -> anyhow::Result<()> {
-        ensure!(out.len() == self.weights.len(), "{} places for {} values", out.len(), self.weights.len());
+        ensure!(
+            out.len() == self.weights.len(),
+            "{} places for {} values",
+            out.len(),
+            self.weights.len()
+        );
         out.copy_from_slice(&self.weights);
         Ok(())
     }

@@ -99,12 +99,26 @@ impl Score {
         let mut out = String::new();
         let fp32 = self.fp32_bytes();
         let (up, down) = self.server_socket;
-        let _ = writeln!(out, "sent            {:>12}   {} up, {} down, everything on the sockets", bytes(self.sent()), bytes(up), bytes(down));
-        let _ = writeln!(out, "fp32 averaging  {:>12}   the same rounds and clients, payload only", bytes(fp32));
+        let _ = writeln!(
+            out,
+            "sent            {:>12}   {} up, {} down, everything on the sockets",
+            bytes(self.sent()),
+            bytes(up),
+            bytes(down)
+        );
+        let _ = writeln!(
+            out,
+            "fp32 averaging  {:>12}   the same rounds and clients, payload only",
+            bytes(fp32)
+        );
         let _ = writeln!(out, "ratio           {:>11.1}x", self.ratio());
         let ledger = self.ledger.0 + self.ledger.1;
         let equal = if ledger == self.sent() { "=" } else { "IS NOT" };
-        let _ = writeln!(out, "ledger          {ledger:>12} B {equal} {} B on the server's sockets", self.sent());
+        let _ = writeln!(
+            out,
+            "ledger          {ledger:>12} B {equal} {} B on the server's sockets",
+            self.sent()
+        );
         let clients = self.client_socket.0 + self.client_socket.1;
         let equal = if self.balanced() { "=" } else { "IS NOT" };
         let (up, down) = self.unread();
@@ -186,7 +200,14 @@ mod tests {
 
     #[test]
     fn bytes_have_three_digits_and_a_unit() {
-        let cases = [(0, "0 B"), (999, "999 B"), (1000, "0.98 KiB"), (1024, "1.00 KiB"), (123_456, "121 KiB"), (5 << 20, "5.00 MiB")];
+        let cases = [
+            (0, "0 B"),
+            (999, "999 B"),
+            (1000, "0.98 KiB"),
+            (1024, "1.00 KiB"),
+            (123_456, "121 KiB"),
+            (5 << 20, "5.00 MiB"),
+        ];
         for (n, text) in cases {
             assert_eq!(bytes(n), text);
         }

@@ -44,7 +44,10 @@ impl Workload {
             learners::build(&learner, DeviceChoice::Cpu, data)
         };
         let name = format!("client-{client:02}").parse()?;
-        Ok(Member { name, tasks: Tasks::new().with_lazy(TASK, make) })
+        Ok(Member {
+            name,
+            tasks: Tasks::new().with_lazy(TASK, make),
+        })
     }
 
     /// Layout and first weights of the model.
@@ -61,14 +64,24 @@ impl Workload {
     }
 
     fn part(&self, client: u32) -> anyhow::Result<DataSource> {
-        let shard = |shard: &Shard| Shard { client, clients: self.clients, ..shard.clone() };
+        let shard = |shard: &Shard| Shard {
+            client,
+            clients: self.clients,
+            ..shard.clone()
+        };
         Ok(match &self.data {
-            DataSource::Builtin(builtin) => DataSource::Builtin(Builtin { client, ..builtin.clone() }),
+            DataSource::Builtin(builtin) => DataSource::Builtin(Builtin {
+                client,
+                ..builtin.clone()
+            }),
             DataSource::Idx(idx) => DataSource::Idx(shard(idx)),
             DataSource::Cifar10(cifar) => DataSource::Cifar10(shard(cifar)),
             DataSource::Hapt(hapt) => {
                 anyhow::ensure!(client < PEOPLE, "HAPT has {PEOPLE} people, so at most as many clients");
-                DataSource::Hapt(Hapt { user: client as u8 + 1, ..hapt.clone() })
+                DataSource::Hapt(Hapt {
+                    user: client as u8 + 1,
+                    ..hapt.clone()
+                })
             }
         })
     }

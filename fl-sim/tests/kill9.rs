@@ -185,7 +185,7 @@ fn closed_round(line: &str) -> Option<usize> {
 fn kills(seed: u64) -> Vec<Kill> {
     let mut dice = Dice(seed);
     let mut kill = |round: usize| Kill {
-        victim: if round % 2 == 0 {
+        victim: if round.is_multiple_of(2) {
             SERVER
         } else {
             1 + dice.below(CLIENTS as u64) as usize

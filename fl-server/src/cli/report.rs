@@ -95,7 +95,9 @@ fn text(report: &Report) -> String {
     let base = &report.fedavg_fp32;
     let _ = writeln!(
         out,
-        "fp32 federated averaging for the same cohorts and rounds: {} up, {} down: {:.1} x all frames, {:.1} x everything on the sockets",
+        "fp32 federated averaging for the same cohorts and rounds (a model down to each client asked, one up for each \
+         update, one down to each client that evaluated the last): {} up, {} down: {:.1} x all frames, {:.1} x \
+         everything on the sockets",
         size(base.up),
         size(base.down),
         base.frames_ratio,

@@ -1,6 +1,7 @@
 //! The only change of a [`State`]: one record.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::{Closed, Evaluated, Phase, Round, State};
 use crate::record::Record;
@@ -49,7 +50,6 @@ impl State {
                 ensure(open.cohort.contains(client), "the client is not in the cohort")?;
                 ensure(!open.updates.contains_key(client), "the client has answered already")?;
                 open.updates.insert(client.clone(), *update);
-                self.settled.insert(client.clone(), (*round, update.digest));
             }
             Record::RoundClosing { round, .. } => {
                 let Phase::Training(open) = &self.phase else {
@@ -82,9 +82,12 @@ impl State {
                     ..summary
                 });
                 self.last = std::mem::take(&mut open.cohort);
+                let updates = std::mem::take(&mut open.updates).into_iter();
+                Arc::make_mut(&mut self.settled).extend(updates.map(|(who, update)| (who, (*round, update.digest))));
                 self.model = Some(model);
                 self.phase = Phase::Waiting;
                 self.gathered = None;
+                self.sum_up_evaluations();
             }
             Record::EvaluationAccepted {
                 version,
@@ -95,6 +98,10 @@ impl State {
                 at,
             } => {
                 ensure(*version <= self.version(), "there is no such version")?;
+                ensure(
+                    *version >= self.evaluated.len() as u64,
+                    "its evaluations are summed up already",
+                )?;
                 let reports = self.evaluations.entry(*version).or_default();
                 ensure(!reports.contains_key(client), "the client has reported already")?;
                 let report = Evaluated {

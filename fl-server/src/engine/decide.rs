@@ -63,7 +63,7 @@ pub enum Reply {
     Update(UpdateReply),
     /// Whether the evaluation counts.
     Evaluation {
-        /// False if it came too late, or was not asked for.
+        /// False if it was not asked for, or came too late; sent again it is true until two more rounds have closed.
         counted: bool,
     },
 }
@@ -242,11 +242,11 @@ impl State {
     /// What an update of this identity would meet: `None` if it is wanted. Says the same as often as it is asked, so
     /// that a lost receipt can be asked for again.
     pub fn verdict(&self, client: &ClientId, round: u64, digest: Digest) -> Option<UpdateReply> {
-        let settled = self.settled.get(client);
-        if settled == Some(&(round, digest)) {
+        let settled = self.accepted(client);
+        if settled == Some((round, digest)) {
             return Some(UpdateReply::Accepted);
         }
-        if settled.is_some_and(|&(of, _)| of == round) {
+        if settled.is_some_and(|(of, _)| of == round) {
             let why = "another update of this client was accepted in this round";
             return Some(refused(Refusal::AlreadyAccepted, why));
         }

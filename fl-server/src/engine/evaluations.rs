@@ -59,6 +59,20 @@ impl State {
 
     /// The evaluations of a version, summed in client order; `None` if there are none.
     pub fn evaluations(&self, version: u64) -> Option<Summed> {
+        let summed = usize::try_from(version).ok().and_then(|at| self.evaluated.get(at));
+        summed.map_or_else(|| self.sum(version), |summed| *summed)
+    }
+
+    /// Forgets who reported what of the versions before the last but one: nobody is asked for them again.
+    pub(super) fn sum_up_evaluations(&mut self) {
+        let settled = self.version().saturating_sub(1);
+        for version in self.evaluated.len() as u64..settled {
+            self.evaluated.push(self.sum(version));
+            self.evaluations.remove(&version);
+        }
+    }
+
+    fn sum(&self, version: u64) -> Option<Summed> {
         let reports = self.evaluations.get(&version).filter(|reports| !reports.is_empty())?;
         let examples = reports.values().fold(0u64, |n, e| n.saturating_add(e.examples));
         let loss = reports.values().map(|e| e.loss * e.examples as f64).sum::<f64>() / examples.max(1) as f64;

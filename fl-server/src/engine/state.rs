@@ -1,11 +1,12 @@
 //! What a run is at one moment: the fold of its records.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use fl_compress::{Digest, Stages};
 use fl_proto::ClientId;
 
-use super::Evaluated;
+use super::{Evaluated, Log, Summed};
 use crate::plan::RunPlan;
 use crate::record::{Accepted, Millis};
 
@@ -133,6 +134,9 @@ pub enum Owed {
 }
 
 /// What a run is at one moment. Changed by [`State::apply`] and nothing else.
+///
+/// It is copied at every change that somebody still looks at, so a copy is O(cohort): what grows with the rounds or with
+/// all clients ever seen is shared between copies.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct State {
     pub(super) plan: Option<Digest>,
@@ -148,10 +152,13 @@ pub struct State {
     pub(super) restarted: bool,
     /// Cohort of the last closed round.
     pub(super) last: BTreeSet<ClientId>,
-    pub(super) closed: Vec<Closed>,
-    /// Each client's last accepted update: answers a question that comes again.
-    pub(super) settled: BTreeMap<ClientId, (u64, Digest)>,
+    pub(super) closed: Log<Closed>,
+    /// Each client's last accepted update in a closed round: answers a question that comes again.
+    pub(super) settled: Arc<BTreeMap<ClientId, (u64, Digest)>>,
+    /// By client, of the newest version and the one before: who has reported is asked no more.
     pub(super) evaluations: BTreeMap<u64, BTreeMap<ClientId, Evaluated>>,
+    /// Of all older versions, from 0: they change no more.
+    pub(super) evaluated: Log<Option<Summed>>,
 }
 
 impl State {
@@ -199,8 +206,15 @@ impl State {
     }
 
     /// The rounds closed so far: the one at index `i` is round `i + 1`.
-    pub fn rounds(&self) -> &[Closed] {
+    pub fn rounds(&self) -> &Log<Closed> {
         &self.closed
+    }
+
+    /// The round and the digest of this client's last accepted update.
+    pub(super) fn accepted(&self, client: &ClientId) -> Option<(u64, Digest)> {
+        let open = self.round().or(self.held.as_ref());
+        let open = open.and_then(|open| open.updates.get(client).map(|update| (open.number, update.digest)));
+        open.or_else(|| self.settled.get(client).copied())
     }
 
     /// What an interrupted phase still has to do.
@@ -243,5 +257,92 @@ impl State {
             .saturating_sub(plan.cohort.deadline)
             .saturating_add(plan.cohort.grace)
             .min(until)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fl_compress::Stages;
+
+    use super::*;
+    use crate::record::Record;
+
+    fn client(i: u64) -> ClientId {
+        format!("client-{i}").parse().unwrap()
+    }
+
+    /// Rounds of one client each, and never the same.
+    fn records(rounds: u64) -> Vec<Record> {
+        let (digest, stages, at) = (Digest::of(b"x"), Stages::default(), 0);
+        let mut records = vec![Record::Started {
+            plan: digest,
+            model: digest,
+            at,
+        }];
+        for round in 1..=rounds {
+            let client = client(round);
+            let update = Accepted {
+                digest,
+                len: 1,
+                examples: 1,
+                loss: 0.0,
+                train_ms: 0,
+                encode_ms: 0,
+                stages,
+                at,
+            };
+            let (cohort, present, deadline) = (BTreeSet::from([client.clone()]), 1, 0);
+            records.extend([
+                Record::RoundOpened {
+                    round,
+                    attempt: 1,
+                    cohort,
+                    present,
+                    at,
+                    deadline,
+                },
+                Record::EvaluationAccepted {
+                    version: round - 1,
+                    client: client.clone(),
+                    examples: 1,
+                    loss: 0.0,
+                    correct: 0,
+                    at,
+                },
+                Record::UpdateAccepted { round, client, update },
+                Record::RoundClosing { round, at },
+                Record::RoundClosed {
+                    round,
+                    frame: digest,
+                    frame_len: 1,
+                    stages,
+                    model: digest,
+                    at,
+                },
+            ]);
+        }
+        records
+    }
+
+    #[test]
+    fn a_change_of_a_copy_touches_only_what_the_cohort_makes() {
+        let records = records(201);
+        let (before, [update, closing, closed]) = records.split_last_chunk().unwrap();
+        let mut old = State::new();
+        before.iter().for_each(|record| old.apply(record).unwrap());
+        assert_eq!((old.version(), old.settled.len()), (200, 200));
+        assert!(old.evaluations.len() <= 2, "evaluations by client are of two versions");
+        let mut new = old.clone();
+        new.apply(update).unwrap();
+        new.apply(closing).unwrap();
+        assert!(
+            Arc::ptr_eq(&old.settled, &new.settled),
+            "an update copies nothing of the clients of other rounds"
+        );
+        let found = Some((201, Digest::of(b"x")));
+        assert_eq!(new.accepted(&client(201)), found);
+        new.apply(closed).unwrap();
+        assert_eq!(new.accepted(&client(201)), found, "also when closed");
+        assert_eq!((old.settled.len(), new.settled.len()), (200, 201));
     }
 }

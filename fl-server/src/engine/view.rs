@@ -23,12 +23,13 @@ impl State {
                 format!("waiting for {} clients to be connected", plan.cohort.min),
             ),
             Phase::Training(round) => {
-                let done = format!(
-                    "{} of {} clients have answered",
-                    round.updates.len(),
-                    round.cohort.len()
-                );
-                (round.number, Seen::Training, left(round.deadline), done)
+                // Nothing here that changes when others answer: every client would be told of each of them.
+                let asked = format!("{} clients are asked", round.cohort.len());
+                let asked = match round.attempt {
+                    1 => asked,
+                    attempt => format!("{asked}, attempt {attempt}"),
+                };
+                (round.number, Seen::Training, left(round.deadline), asked)
             }
             Phase::Closing(round) => (
                 round.number,

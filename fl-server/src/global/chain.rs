@@ -8,10 +8,9 @@ use crate::engine::State;
 /// way. Empty if nothing is missing.
 pub fn chain(state: &State, held: u64, want: u64) -> Option<Vec<FramePart>> {
     let (from, to) = (usize::try_from(held).ok()?, usize::try_from(want).ok()?);
-    let rounds = state.rounds().get(from..to)?;
+    let rounds = state.rounds().range(from, to)?;
     Some(
         rounds
-            .iter()
             .map(|r| FramePart {
                 version: r.round,
                 len: r.frame_len,

@@ -3,13 +3,13 @@
 use std::fmt::Display;
 use std::sync::Arc;
 
-use fl_compress::{Digest, Encoder, Frame, FrameHeader, FrameKind, Layout, Stages, Verdict};
+use fl_compress::{Digest, Encoder, Frame, FrameHeader, FrameKind, Layout, Pending, Spec, Stages, Verdict};
 use fl_proto::ClientId;
 
 use super::aggregate::average;
 use super::strategy::{Strategy, strategy};
 use crate::engine::Contribution;
-use crate::plan::RunPlan;
+use crate::plan::{RunPlan, StrategySpec};
 
 /// The model cannot be computed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -38,7 +38,7 @@ pub enum GlobalError {
         /// What is wrong.
         why: String,
     },
-    /// The step cannot be encoded, or the model would not be finite.
+    /// The step cannot be encoded: cannot happen, a step that does not fit is replaced by one of zeros.
     #[error("the step of round {round}: {why}")]
     Step {
         /// The round.
@@ -74,6 +74,8 @@ pub struct Stepped {
     pub stages: Stages,
     /// Digest of the new model.
     pub model: Digest,
+    /// Why the round's average was not used, if it was not: the step is zero then.
+    pub unused: Option<String>,
 }
 
 /// The global model, and what the server remembers between rounds.
@@ -88,6 +90,8 @@ pub struct Global {
     pub(super) encoder: Encoder,
     pub(super) strategy: Box<dyn Strategy>,
     pub(super) seed: u64,
+    /// What encoder and strategy are made from.
+    specs: (Spec, StrategySpec),
 }
 
 impl Global {
@@ -116,6 +120,7 @@ impl Global {
             encoder,
             strategy: strategy(&plan.strategy),
             seed: plan.seed,
+            specs: (plan.downlink.clone(), plan.strategy),
         })
     }
 
@@ -152,9 +157,12 @@ impl Global {
     /// clients get and the step applied here are the same decoded frame. Depends on nothing but the earlier rounds
     /// and the set of updates.
     ///
+    /// A step that would leave a value of model or residual that is not finite is not made, since the round would fail
+    /// again at every restart: the step is zero then, and what encoder and strategy remember is forgotten. Updates within
+    /// [`RunPlan::largest_value`] come to that only by way of a residual that grows without end.
+    ///
     /// # Errors
-    /// `Order`, `Empty`, `Frame`, `Step`. After `Step` the model is unusable and is to be restored; otherwise nothing
-    /// has changed.
+    /// `Order`, `Empty`, `Frame`; nothing has changed then. `Step` cannot happen.
     pub fn close<E: Display>(
         &mut self,
         round: u64,
@@ -169,28 +177,20 @@ impl Global {
         }
         let mut step = average(&self.layout, round, updates, read)?;
         self.strategy.step(round, &mut step);
-        let failed = |e: fl_compress::Error| GlobalError::Step {
-            round,
-            why: e.to_string(),
+        let (pending, unused) = match self.advance(round, &mut step) {
+            Ok(pending) => (pending, None),
+            Err(why) => {
+                let failed = |e: fl_compress::Error| GlobalError::Step {
+                    round,
+                    why: e.to_string(),
+                };
+                self.encoder = Encoder::new(Arc::clone(&self.layout), &self.specs.0).map_err(failed)?;
+                self.strategy = strategy(&self.specs.1);
+                step.fill(0.0);
+                let pending = self.advance(round, &mut step).map_err(failed)?;
+                (pending, Some(why.to_string()))
+            }
         };
-        let header = FrameHeader {
-            kind: FrameKind::Step,
-            round,
-            seed: seed(self.seed, round),
-        };
-        let pending = self.encoder.encode(&mut step, header).map_err(failed)?;
-        // Every client applies the frame in the end, so it is never refused.
-        self.encoder.settle(&pending, Verdict::Accepted).map_err(failed)?;
-        drop(step);
-        Frame::parse(&pending.frame, &self.layout)
-            .and_then(|f| f.accumulate(1.0, &mut self.model))
-            .map_err(failed)?;
-        if !self.model.iter().all(|value| value.is_finite()) {
-            return Err(GlobalError::Step {
-                round,
-                why: "the model would not be finite".to_owned(),
-            });
-        }
         self.version = round;
         self.digest = Digest::of_f32(&self.model);
         Ok(Stepped {
@@ -198,7 +198,37 @@ impl Global {
             digest: pending.digest,
             stages: pending.stages,
             model: self.digest,
+            unused,
         })
+    }
+
+    /// Encodes the step and applies the decoded frame to the model. Shapes: `step: [layout.len()]`; overwritten as
+    /// scratch.
+    ///
+    /// # Errors
+    /// `NotFinite` if a value of step, residual or new model is not; then the model is as it was, and the encoder is
+    /// unusable.
+    fn advance(&mut self, round: u64, step: &mut Vec<f32>) -> Result<Pending, fl_compress::Error> {
+        let header = FrameHeader {
+            kind: FrameKind::Step,
+            round,
+            seed: seed(self.seed, round),
+        };
+        let pending = self.encoder.encode(step, header)?;
+        // Every client applies the frame in the end, so it is never refused.
+        self.encoder.settle(&pending, Verdict::Accepted)?;
+        step.copy_from_slice(&self.model);
+        Frame::parse(&pending.frame, &self.layout)?.accumulate(1.0, step)?;
+        for (values, what) in [
+            (Some(step.as_slice()), "model"),
+            (self.encoder.residual(), "server residual"),
+        ] {
+            if !values.unwrap_or_default().iter().all(|value| value.is_finite()) {
+                return Err(fl_compress::Error::NotFinite(format!("value of the {what}")));
+            }
+        }
+        std::mem::swap(&mut self.model, step);
+        Ok(pending)
     }
 }
 

@@ -78,10 +78,9 @@ fn steps(state: &State, asked: &FetchRequest) -> Option<Vec<FramePart>> {
     let held = asked
         .held
         .filter(|&held| held <= asked.want && asked.want - held <= MAX_CHAIN as u64)?;
-    let closed = state.rounds().get(held as usize..asked.want as usize)?;
+    let closed = state.rounds().range(held as usize, asked.want as usize)?;
     Some(
         closed
-            .iter()
             .map(|c| FramePart {
                 version: c.round,
                 len: c.frame_len,

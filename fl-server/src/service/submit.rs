@@ -102,7 +102,8 @@ async fn settle(
     let verified = {
         let _permit = service.limits.verifications.acquire().await.map_err(internal)?;
         let (layout, digest) = (Arc::clone(&service.layout), header.id.digest);
-        on_disk(service, move || keep(upload, &layout, round, &digest)).await?
+        let largest = service.plan.largest_value();
+        on_disk(service, move || keep(upload, &layout, round, largest, &digest)).await?
     };
     let reply = match verified {
         Err(why) => UpdateReply::Refused {
@@ -147,9 +148,15 @@ async fn settle(
 }
 
 /// Makes a good upload a blob; drops a bad one and says what is wrong with it.
-fn keep(upload: Upload, layout: &Layout, round: u64, digest: &Digest) -> Result<Result<(), String>, BlobError> {
+fn keep(
+    upload: Upload,
+    layout: &Layout,
+    round: u64,
+    largest: f32,
+    digest: &Digest,
+) -> Result<Result<(), String>, BlobError> {
     let bytes = upload.read_whole()?;
-    if let Err(why) = verify(&bytes, layout, round) {
+    if let Err(why) = verify(&bytes, layout, round, largest) {
         upload.discard()?;
         return Ok(Err(why));
     }
@@ -160,8 +167,8 @@ fn keep(upload: Upload, layout: &Layout, round: u64, digest: &Digest) -> Result<
     }
 }
 
-/// Whether the frame is an update of this model for this round, and wholly decodable to finite values.
-fn verify(bytes: &[u8], layout: &Layout, round: u64) -> Result<(), String> {
+/// Whether the frame is an update of this model for this round, and wholly decodable to values of at most `largest`.
+fn verify(bytes: &[u8], layout: &Layout, round: u64, largest: f32) -> Result<(), String> {
     let frame = Frame::parse(bytes, layout).map_err(|e| e.to_string())?;
     let header = frame.header();
     if header.kind != FrameKind::Update {
@@ -170,7 +177,16 @@ fn verify(bytes: &[u8], layout: &Layout, round: u64) -> Result<(), String> {
     if header.round != round {
         return Err(format!("it answers round {}, not {round}", header.round));
     }
-    frame.verify().map_err(|e| e.to_string())
+    // Zeroed by the system where it is touched: a sparse update does not take the memory of a model.
+    let mut values = vec![0.0; layout.len()];
+    frame.accumulate(1.0, &mut values).map_err(|e| e.to_string())?;
+    let found = values.iter().fold(0.0f32, |found, value| found.max(value.abs()));
+    if found > largest {
+        return Err(format!(
+            "it holds a value of magnitude {found:e}; above {largest:e} the updates of all rounds could add up beyond f32"
+        ));
+    }
+    Ok(())
 }
 
 /// The next part of the stream; silence for too long ends it.

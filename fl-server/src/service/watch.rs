@@ -1,14 +1,17 @@
 //! `Watch`: the run as one client sees it, whenever that changes. While a client watches, it is present.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use fl_proto::{ClientId, Phase, RoundState, RunName, wire};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
+use tokio::time::MissedTickBehavior;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Status};
 
 use super::{Service, peer, stopping};
 use crate::driver::Command;
+use crate::engine::State;
 
 type Messages = mpsc::Sender<Result<wire::RoundState, Status>>;
 
@@ -32,38 +35,59 @@ async fn attend(service: Arc<Service>, client: ClientId, messages: Messages) {
         return;
     }
     tracing::debug!(%client, "watching");
-    if let Err(status) = tell(&service, &client, &messages).await {
+    let view = |state: &State| state.view(&service.plan, &client, (service.clock)());
+    let admit = || peer::admit(&service.revoked, &client);
+    let (state, stop) = (service.state.clone(), service.stopping.clone());
+    if let Err(status) = tell(state, stop, view, admit, &messages).await {
         let _ = messages.try_send(Err(status));
     }
     tracing::debug!(%client, "no longer watching");
     let _ = service.commands.send(Command::Left(client)).await;
 }
 
-async fn tell(service: &Service, client: &ClientId, messages: &Messages) -> Result<(), Status> {
-    let mut state = service.state.clone();
-    let mut stop = service.stopping.clone();
-    let mut last: Option<RoundState> = None;
+/// How often to look whether a client that is told nothing is still admitted.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Sends the view of the state when it is another than the last one sent, until the run is over, the client is gone or
+/// the server stops. `admit` is asked before each message and every [`LOOK`] besides, whatever happens meanwhile; not at
+/// each change of the state, since there are as many of those as updates, for each client that watches.
+///
+/// # Errors
+/// What `admit` says; `UNAVAILABLE` when the server stops.
+async fn tell(
+    mut state: watch::Receiver<Arc<State>>,
+    mut stop: watch::Receiver<bool>,
+    view: impl Fn(&State) -> RoundState,
+    admit: impl Fn() -> Result<(), Status>,
+    messages: &Messages,
+) -> Result<(), Status> {
+    let mut look = tokio::time::interval(LOOK);
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let (mut last, mut due): (Option<RoundState>, Option<RoundState>) = (None, None);
+    let mut over = false;
     loop {
-        let view = {
-            let state = state.borrow_and_update();
-            state.view(&service.plan, client, (service.clock)())
-        };
-        let over = matches!(view.phase, Phase::Done | Phase::Failed);
-        if last.as_ref().is_none_or(|last| differs(last, &view)) {
-            peer::admit(&service.revoked, client)?;
-            last = Some(view.clone());
-            tokio::select! {
-                sent = messages.send(Ok(view.into())) => if sent.is_err() { return Ok(()) },
-                _ = stop.wait_for(|stop| *stop) => return Err(stopping()),
-            }
-        }
-        if over {
-            return Ok(());
+        // What is due but not taken yet is replaced: a client that does not read sees the latest.
+        if !over {
+            let now = view(&state.borrow_and_update());
+            over = matches!(now.phase, Phase::Done | Phase::Failed);
+            due = Some(now).filter(|now| last.as_ref().is_none_or(|last| differs(last, now)));
         }
         tokio::select! {
-            changed = state.changed() => changed.map_err(|_| stopping())?,
+            permit = messages.reserve(), if due.is_some() => {
+                let Ok(permit) = permit else { return Ok(()) };
+                admit()?;
+                if let Some(view) = due.take() {
+                    permit.send(Ok(view.clone().into()));
+                    last = Some(view);
+                }
+                if over {
+                    return Ok(());
+                }
+            }
+            changed = state.changed(), if !over => changed.map_err(|_| stopping())?,
             _ = stop.wait_for(|stop| *stop) => return Err(stopping()),
             () = messages.closed() => return Ok(()),
+            _ = look.tick() => admit()?,
         }
     }
 }
@@ -75,4 +99,164 @@ fn differs(last: &RoundState, now: &RoundState) -> bool {
         ..state.clone()
     };
     still(last) != still(now)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use fl_compress::{Digest, Stages};
+    use tokio::task::JoinHandle;
+
+    use super::*;
+    use crate::plan::RunPlan;
+    use crate::record::{Accepted, Record};
+
+    fn client(name: &str) -> ClientId {
+        name.parse().unwrap()
+    }
+
+    fn accepted(name: &str) -> Record {
+        let update = Accepted {
+            digest: Digest::of(name.as_bytes()),
+            len: 1,
+            examples: 1,
+            loss: 0.0,
+            train_ms: 0,
+            encode_ms: 0,
+            stages: Stages::default(),
+            at: 0,
+        };
+        Record::UpdateAccepted {
+            round: 1,
+            client: client(name),
+            update,
+        }
+    }
+
+    fn opened(attempt: u32) -> Record {
+        Record::RoundOpened {
+            round: 1,
+            attempt,
+            cohort: ["anna", "berta", "carl"].map(client).into(),
+            present: 3,
+            at: 0,
+            deadline: 1_000,
+        }
+    }
+
+    /// What anna is sent while she watches round 1, and what ends it.
+    struct Watched {
+        shown: watch::Sender<Arc<State>>,
+        revoked: Arc<AtomicBool>,
+        messages: mpsc::Receiver<Result<wire::RoundState, Status>>,
+        ended: JoinHandle<Result<(), Status>>,
+        _stop: watch::Sender<bool>,
+    }
+
+    impl Watched {
+        fn new() -> Self {
+            let text = "name = \"t\"\ntask = \"t\"\nrounds = 3\nmodel = \"m\"\n[cohort]\nmin = 3\ntarget = 3";
+            let plan = RunPlan::from_toml(text, Path::new("")).unwrap();
+            let (digest, mut state) = (Digest::of(b""), State::new());
+            let started = Record::Started {
+                plan: digest,
+                model: digest,
+                at: 0,
+            };
+            [started, opened(1)]
+                .iter()
+                .for_each(|record| state.apply(record).unwrap());
+            let (shown, seen) = watch::channel(Arc::new(state));
+            let (stop, stopping) = watch::channel(false);
+            let (sender, messages) = mpsc::channel(1);
+            let revoked = Arc::new(AtomicBool::new(false));
+            let denied = Arc::clone(&revoked);
+            let ended = tokio::spawn(async move {
+                let view = |state: &State| state.view(&plan, &client("anna"), 5);
+                let admit = || match denied.load(Ordering::Relaxed) {
+                    true => Err(Status::permission_denied("revoked")),
+                    false => Ok(()),
+                };
+                tell(seen, stopping, view, admit, &sender).await
+            });
+            Self {
+                shown,
+                revoked,
+                messages,
+                ended,
+                _stop: stop,
+            }
+        }
+
+        fn apply(&self, record: &Record) {
+            self.shown
+                .send_modify(|state| Arc::make_mut(state).apply(record).unwrap());
+        }
+
+        async fn next(&mut self) -> RoundState {
+            RoundState::try_from(self.messages.recv().await.unwrap().unwrap()).unwrap()
+        }
+
+        async fn is_silent(&mut self) -> bool {
+            tokio::time::timeout(Duration::from_secs(60), self.messages.recv())
+                .await
+                .is_err()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_others_do_is_not_told() {
+        let mut watched = Watched::new();
+        assert!(watched.next().await.selected && watched.is_silent().await);
+        watched.apply(&accepted("berta"));
+        assert!(watched.is_silent().await);
+        watched.apply(&accepted("anna"));
+        assert_eq!(watched.next().await.accepted, Some(Digest::of(b"anna")));
+        watched.apply(&accepted("carl"));
+        assert!(watched.is_silent().await);
+        watched.apply(&opened(2));
+        assert!(
+            watched.next().await.left.is_some(),
+            "another attempt has another deadline"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn revocation_ends_a_watch_in_which_nothing_happens() {
+        for read in [true, false] {
+            let mut watched = Watched::new();
+            if read {
+                watched.next().await;
+            }
+            tokio::time::sleep(Duration::from_secs(3_600)).await;
+            assert!(!watched.ended.is_finished());
+            watched.revoked.store(true, Ordering::Relaxed);
+            let ended = tokio::time::timeout(2 * LOOK, watched.ended).await.unwrap();
+            assert_eq!(ended.unwrap().unwrap_err().code(), tonic::Code::PermissionDenied);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_told_to_a_client_after_its_revocation() {
+        let mut watched = Watched::new();
+        watched.next().await;
+        watched.revoked.store(true, Ordering::Relaxed);
+        watched.apply(&accepted("anna"));
+        let ended = (&mut watched.ended).await.unwrap();
+        assert_eq!(ended.unwrap_err().code(), tonic::Code::PermissionDenied);
+        assert!(watched.messages.recv().await.is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_does_not_read_gets_the_latest() {
+        let mut watched = Watched::new();
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        watched.apply(&accepted("anna"));
+        watched.apply(&Record::RoundClosing { round: 1, at: 0 });
+        assert_eq!(watched.next().await.phase, Phase::Training);
+        assert_eq!(watched.next().await.phase, Phase::Closing);
+        assert!(watched.is_silent().await);
+    }
 }

@@ -99,7 +99,7 @@ fn too_few_answers_are_kept_and_others_are_asked() {
     world.submit(4, 1, 0);
     world.pass(60_000);
     world.step();
-    assert_eq!(world.state.rounds()[0].answered, 2);
+    assert_eq!(world.state.rounds().get(0).unwrap().answered, 2);
 }
 
 #[test]
@@ -236,6 +236,62 @@ fn the_last_model_is_evaluated_by_all_that_are_there() {
         (summed.clients, summed.examples, summed.loss, summed.accuracy()),
         (3, 30, 1.0, 0.5)
     );
+    assert_eq!(world.fold(), world.state);
+}
+
+#[test]
+fn evaluations_of_old_versions_are_sums_that_nothing_changes() {
+    let mut world = World::new(plan(&[("rounds = 3", "rounds = 9")]));
+    world.connect(0..4);
+    let report = |world: &mut World, i: usize, version| {
+        let client = client(i);
+        let reply = world.input(Input::Evaluation {
+            client: &client,
+            version,
+            examples: 10,
+            loss: i as f64,
+            correct: 5,
+        });
+        reply == Reply::Evaluation { counted: true }
+    };
+    for round in 1..=4 {
+        for i in 0..2 {
+            assert!(report(&mut world, i, round - 1) && report(&mut world, i, round - 1));
+        }
+        (0..4).for_each(|i| drop(world.submit(i, round, 0)));
+        world.step();
+        assert_eq!(world.fold(), world.state);
+    }
+    let records = world.records.len();
+    assert!(report(&mut world, 0, 3), "its receipt may have been lost");
+    assert!(!report(&mut world, 2, 3), "too late");
+    for version in 0..3 {
+        assert!(
+            !report(&mut world, 0, version),
+            "version {version}: nobody remembers who reported"
+        );
+        let late = Record::EvaluationAccepted {
+            version,
+            client: client(2),
+            examples: 1,
+            loss: 0.0,
+            correct: 0,
+            at: 0,
+        };
+        let before = world.state.clone();
+        assert!(world.state.apply(&late).is_err());
+        assert_eq!(world.state, before);
+    }
+    assert_eq!(world.records.len(), records);
+    for version in 0..4 {
+        let summed = world.state.evaluations(version).unwrap();
+        assert_eq!(
+            (summed.clients, summed.examples, summed.loss),
+            (2, 20, 0.5),
+            "version {version}"
+        );
+    }
+    assert_eq!(world.state.evaluations(4), None);
     assert_eq!(world.fold(), world.state);
 }
 

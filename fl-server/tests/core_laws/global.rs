@@ -246,6 +246,63 @@ fn the_server_learning_rate_scales_the_step() {
 }
 
 #[test]
+fn no_update_can_make_a_round_fail_to_close() {
+    let one_bit = r#"{ "memory": "error-feedback",
+        "default": { "quantize": { "uniform": { "bits": 1, "rounding": "stochastic" } } } }"#;
+    let one_bit: Spec = serde_json::from_str(one_bit).unwrap();
+    for downlink in [Spec::exact(), compressed(), one_bit] {
+        let (layout, mut frames, plan) = (layout(), Frames::default(), plan(downlink));
+        let mut mine = values(1, layout.len());
+        let mut global = Global::initial(Arc::clone(&layout), mine.clone(), &plan).unwrap();
+        let mut unused = Vec::new();
+        for round in 1..=12 {
+            let sign = |i: usize| if i.is_multiple_of(3) { -1.0 } else { 1.0 };
+            let delta: Vec<f32> = match round {
+                1..=8 => (0..layout.len()).map(|i| sign(i) * f32::MAX).collect(),
+                _ => values(round, layout.len()),
+            };
+            let updates = vec![frames.update(&layout, 0, round, &delta)];
+            let mut again = Global::load(Arc::clone(&layout), &plan, &global.save()).unwrap();
+            let stepped = global.close(round, &updates, frames.read()).unwrap();
+            assert_eq!(
+                again.close(round, &updates, frames.read()).unwrap(),
+                stepped,
+                "after a restart"
+            );
+            let frame = Frame::parse(&stepped.frame, &layout).unwrap();
+            frame.accumulate(1.0, &mut mine).unwrap();
+            assert_eq!(Digest::of_f32(&mine), stepped.model);
+            assert!(global.model().iter().all(|value| value.is_finite()));
+            unused.extend(stepped.unused.map(|_| round));
+        }
+        assert!(
+            !unused.is_empty() && unused.iter().all(|&round| round <= 9),
+            "{unused:?}"
+        );
+    }
+}
+
+#[test]
+fn updates_within_the_bound_are_used_in_every_round() {
+    let (layout, mut frames) = (layout(), Frames::default());
+    for learning_rate in [0.5, 1.0, 100.0] {
+        let plan = RunPlan {
+            strategy: StrategySpec::FedAvg { learning_rate },
+            rounds: 40,
+            ..plan(Spec::exact())
+        };
+        let mut global = Global::initial(Arc::clone(&layout), values(1, layout.len()), &plan).unwrap();
+        for round in 1..=plan.rounds {
+            let delta = vec![plan.largest_value(); layout.len()];
+            let updates = (0..3)
+                .map(|i| frames.update(&layout, i, round, &delta))
+                .collect::<Vec<_>>();
+            assert_eq!(global.close(round, &updates, frames.read()).unwrap().unused, None);
+        }
+    }
+}
+
+#[test]
 fn damaged_checkpoints_and_models_are_refused() {
     let (layout, plan) = (layout(), plan(compressed()));
     let bytes = Global::initial(Arc::clone(&layout), values(1, layout.len()), &plan)
