@@ -1,7 +1,7 @@
 //! One durable event. A run is the fold of its records, in order; nothing else about it needs to be remembered.
 //!
 //! Records hold facts, never consequences that a later version of the rules might see otherwise. Their bytes are in
-//! [`bytes`](self::bytes), and docs/rounds.md lists what each one changes.
+//! `record/bytes.rs`, and docs/rounds.md lists what each one changes.
 
 mod bytes;
 mod cursor;

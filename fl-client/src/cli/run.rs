@@ -39,6 +39,13 @@ pub(super) fn run(args: Args, bar: &ProgressBar) -> anyhow::Result<()> {
     file.device = args.device.unwrap_or(file.device);
     file.config.exit_when_done = args.exit_when_done;
     crate::check_certificates(&file.config)?;
+    if file.tasks.is_empty() {
+        let path = args.config.display();
+        let why = format!(
+            "{path} has no [tasks.NAME] table: bind a task to a learner and data (configs/client.toml shows how)"
+        );
+        return Err(Error::Config(why).into());
+    }
 
     // The network needs little: one thread. Learners compute on the blocking pool.
     let mut builder = tokio::runtime::Builder::new_multi_thread();

@@ -17,7 +17,7 @@ const HINT: &str = "give the folder that holds it (`fl-client data get fashion-m
 ///
 /// # Errors
 /// `Missing`, `Io`; `Malformed` if it is no idx file of bytes in 1 to 4 dimensions or declares more than
-/// [`MAX_BYTES`]; `Size` if it is shorter or longer than its header says.
+/// `MAX_BYTES`; `Size` if it is shorter or longer than its header says.
 pub fn read_idx(path: &Path) -> Result<(Vec<usize>, Vec<u8>), Error> {
     let mut file = DataFile::open(path, HINT)?;
     let magic = file.take(4, "idx header")?;

@@ -1,6 +1,6 @@
 //! The built-in models, each trained by the same local SGD.
 //!
-//! A model is a struct of layers with a `forward`; adding one means a file for it, a variant of [`Model`](model::Model)
+//! A model is a struct of layers with a `forward`; adding one means a file for it, a variant of `model::Model`
 //! and a name in [`NAMES`]. Nothing here knows rounds, compression or the network.
 
 mod classifier;

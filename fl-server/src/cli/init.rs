@@ -59,7 +59,10 @@ pub(super) fn run(args: &Args) -> Outcome {
     println!("founded federation `{name}` in {dir}");
     println!("  authority.key signs every certificate: keep it safe, and off the server if you can");
     println!("next: fl-server issue NAME --fed {dir} --out NAME/");
-    println!("      fl-server serve {dir}/server.toml --run run.toml");
+    println!(
+        "      fl-server serve {} --run run.toml",
+        args.dir.join("server.toml").display()
+    );
     Ok(())
 }
 

@@ -62,8 +62,12 @@ pub(super) fn run(args: &Args) -> Outcome {
     write_new(&args.out, &files)?;
     let out = args.out.display();
     println!("issued `{name}`, valid for {} days, in {out}", args.days);
-    println!("next: bring {out} to the client, bind a task in {out}/client.toml, and there");
-    println!("      fl-client run {out}/client.toml");
+    let config = args.out.join("client.toml");
+    println!(
+        "next: bring {out} to the client, bind a task in {}, and there",
+        config.display()
+    );
+    println!("      fl-client run {}", config.display());
     Ok(())
 }
 
