@@ -139,12 +139,12 @@ impl Demo {
                 .data
                 .as_ref()
                 .map_or("the built-in set".to_owned(), |dir| dir.display().to_string());
-            println!(
+            display.println(&format!(
                 "{} clients, {} ({parameters} parameters), {source}, mutual TLS on loopback\n\n{}",
                 self.clients,
                 self.learner,
                 score::header()
-            );
+            ));
         }
         let setup = Setup {
             dir,

@@ -94,7 +94,9 @@ impl Display {
         while !self.bars.is_hidden() {
             ticks.tick().await;
             let (permille, text) = self.state();
+            // A position alone is not always drawn soon after a reset.
             self.round.set_position(permille);
+            self.round.tick();
             self.names.set_message(text);
         }
     }
