@@ -15,6 +15,12 @@ const MAX_BYTES: u64 = 32 << 30;
 /// # Errors
 /// If the lengths differ or the file cannot be written.
 pub fn export(path: &Path, layout: &Layout, weights: &[f32]) -> anyhow::Result<()> {
+    let special = std::fs::metadata(path).is_ok_and(|found| !found.is_file());
+    ensure!(
+        !special,
+        "{} is not a regular file and will not be replaced",
+        path.display()
+    );
     let bytes = to_bytes(layout, weights)?;
     let folder = path
         .parent()

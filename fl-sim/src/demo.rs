@@ -168,7 +168,12 @@ impl Demo {
                 }
                 lines.note(event, &display);
             }
-            News::Client(name, event) => display.note(name, event),
+            News::Client(name, event) => {
+                if let fl_client::Event::LeftRound { round, why } = event {
+                    display.println(&format!("{name} left round {round}: {why}"));
+                }
+                display.note(name, event);
+            }
         })
         .await;
         drawing.abort();

@@ -3,6 +3,7 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use futures_core::Stream;
@@ -32,11 +33,12 @@ pub struct Dial {
     pub meter: Arc<Meter>,
 }
 
-/// Connects to the server. The channel reconnects by itself when it is used after a break; every connection counts
-/// into the same meter.
+/// Connects to the server: one connection. When it breaks, the channel's calls fail and the caller dials again, because
+/// what was learned by joining holds for the connection only: behind the same address there may be another server by
+/// then, or another run.
 ///
 /// # Errors
-/// Whatever keeps the first connection from being made; its `source` chain says what.
+/// Whatever keeps the connection from being made; its `source` chain says what.
 pub async fn dial(dial: Dial) -> Result<Channel, tonic::transport::Error> {
     let endpoint = Endpoint::from_shared(format!("https://{}", dial.address))?
         .tls_config(dial.tls)?
@@ -46,10 +48,13 @@ pub async fn dial(dial: Dial) -> Result<Channel, tonic::transport::Error> {
         .http2_keep_alive_interval(KEEP_ALIVE_EVERY)
         .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
         .keep_alive_while_idle(true);
-    let (address, meter) = (dial.address, dial.meter);
+    let (address, meter, made) = (dial.address, dial.meter, Arc::new(AtomicBool::new(false)));
     let connect = tower::service_fn(move |_: Uri| {
-        let (address, meter) = (address.clone(), Arc::clone(&meter));
+        let (address, meter, made) = (address.clone(), Arc::clone(&meter), Arc::clone(&made));
         async move {
+            if made.swap(true, Ordering::AcqRel) {
+                return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the connection broke"));
+            }
             let io = TcpStream::connect(address).await?;
             io.set_nodelay(true)?;
             Ok::<_, io::Error>(TokioIo::new(Metered::new(io, meter)))
