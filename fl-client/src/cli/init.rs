@@ -24,16 +24,16 @@ pub(super) struct Args {
     /// Shape of an example, channels first, such as 1x28x28; by default what the learner is usually fed.
     #[arg(long, value_parser = shape)]
     input: Option<[usize; 3]>,
-    /// Number of classes; by default the learner's usual one.
-    #[arg(long)]
-    classes: Option<usize>,
+    /// Number of classes, 1 to 256; by default the learner's usual one.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=256))]
+    classes: Option<u16>,
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let usual = default_input(&args.learner).map_err(|e| Error::Config(format!("`--learner`: {e}")))?;
     let input = Input {
         shape: args.input.unwrap_or(usual.shape),
-        classes: args.classes.unwrap_or(usual.classes),
+        classes: args.classes.map_or(usual.classes, usize::from),
     };
     let made = initial_weights_for(&args.learner, input, args.seed);
     let (layout, weights) = made.map_err(|e| Error::Config(format!("{e:#}")))?;

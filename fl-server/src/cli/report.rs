@@ -1,9 +1,10 @@
 //! `fl-server report FED [RUN]`: what every round cost, for a person or as JSON.
 
 use std::fmt::Write as _;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use clap::ValueEnum;
 
 use super::{Outcome, source};
@@ -40,7 +41,11 @@ pub(super) fn run(args: &Args) -> Outcome {
         Format::Json => serde_json::to_string_pretty(&report).context("report cannot be written as JSON")? + "\n",
     };
     match &args.output {
-        None => print!("{text}"),
+        None => match std::io::stdout().write_all(text.as_bytes()) {
+            // Whoever reads has seen enough, such as `head`.
+            Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => {}
+            written => written.context("cannot write to the standard output")?,
+        },
         Some(path) => replace(path, text.as_bytes())?,
     }
     Ok(())
@@ -48,6 +53,12 @@ pub(super) fn run(args: &Args) -> Outcome {
 
 /// Writes a file beside `path` and renames it, so that `path` is never half-written.
 pub(super) fn replace(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    let special = std::fs::metadata(path).is_ok_and(|found| !found.is_file());
+    ensure!(
+        !special,
+        "{} is not a regular file and will not be replaced",
+        path.display()
+    );
     let side = path.with_extension(format!("tmp-{}", std::process::id()));
     let write = || -> std::io::Result<()> {
         std::fs::write(&side, bytes)?;
