@@ -119,7 +119,11 @@ fn on_runtime(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .try_init();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    // Enough to keep a disk busy with writes that wait for it; more threads would only hold memory.
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .max_blocking_threads(64)
+        .enable_all()
+        .build()?;
     runtime.block_on(Box::pin(work))
 }
 

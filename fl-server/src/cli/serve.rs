@@ -58,7 +58,9 @@ pub(super) fn run(args: &Args) -> Outcome {
         .map(|text| text.parse::<Fault>().map_err(|e| Failure::usage(anyhow::anyhow!(e))));
     options.fault = fault.transpose()?.map(Arc::new);
 
+    // Enough to keep a disk busy with writes that wait for it; more threads would only hold memory.
     let runtime = tokio::runtime::Builder::new_multi_thread()
+        .max_blocking_threads(64)
         .enable_all()
         .build()
         .context("no runtime")?;
