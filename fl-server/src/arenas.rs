@@ -1,8 +1,7 @@
 //! Keeps the C library's allocator from setting memory aside for every thread.
 //!
 //! glibc gives each busy thread an arena of its own and seldom returns what was freed in one. A server whose large
-//! buffers come and go on many threads then holds several times what it uses (measured with 10 clients of 1e6 values:
-//! 64 MiB with the default, 39 MiB with two arenas, and the same time a round).
+//! buffers come and go on many threads then holds more than it uses; `fl-sim load` prints how much.
 
 /// Limits this process to two arenas, where the allocator has such a thing. To be called before threads are started.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
