@@ -90,6 +90,16 @@ fn a_good_configuration_is_checked_with_0_and_a_bad_one_with_2_and_its_name() {
 }
 
 #[test]
+fn first_weights_are_bounded_and_never_replace_what_is_not_a_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let init = |rest: &[&str]| program(dir.path(), &[&["init", "--learner", "mlp"], rest].concat());
+    fails(init(&["--classes", "4000000000", "-o", "x"]), 2, "--classes");
+    std::fs::create_dir(dir.path().join("special")).unwrap();
+    fails(init(&["-o", "special"]), 1, "not a regular file");
+    assert!(dir.path().join("special").is_dir());
+}
+
+#[test]
 fn a_server_that_refuses_is_exit_code_3() {
     let (ours, theirs) = (Certificates::new("ours"), Certificates::new("theirs"));
     let server = waiting(&theirs);
