@@ -7,7 +7,7 @@ pub(crate) use header::OVERHEAD;
 pub use header::{FrameHeader, FrameKind};
 
 use header::{MAGIC, MAJOR};
-use sinks::{Add, Nothing, Set};
+use sinks::{Add, Largest, Set};
 
 use crate::recipe::Recipe;
 use crate::seal::unseal;
@@ -75,14 +75,17 @@ impl<'a> Frame<'a> {
             })
     }
 
-    /// Decodes everything into nothing: `Ok` means that [`Frame::accumulate`] cannot fail and adds only finite values.
+    /// Decodes everything and keeps nothing but the largest magnitude: `Ok` means that [`Frame::accumulate`] cannot fail
+    /// and adds no value beyond that. Needs the memory of a block of values, whatever the model.
     ///
     /// # Errors
     /// `Corrupt`, `Truncated`, `NotFinite`.
-    pub fn verify(&self) -> Result<(), Error> {
+    pub fn verify(&self) -> Result<f32, Error> {
+        let mut largest = Largest::default();
         self.sections
             .iter()
-            .try_for_each(|section| section.decode(&mut Nothing))
+            .try_for_each(|section| section.decode(&mut largest))?;
+        Ok(largest.value())
     }
 
     /// Adds `weight` times the decoded update to `acc`. Shapes: `acc: [layout.len()]`.

@@ -163,8 +163,10 @@ impl<'a> Section<'a> {
         };
         let mut values = values.open()?;
         let mut indices = indices.as_ref().map(IndexPlane::open).transpose()?;
-        let (mut buffer, mut places) = ([0.0; BLOCK], [0; BLOCK]);
         let count = self.recipe.count(self.len);
+        // Not on the stack: a server decodes on many threads, and each would keep the pages.
+        let mut buffer = vec![0.0; BLOCK.min(count)];
+        let mut places = vec![0; indices.as_ref().map_or(0, |_| BLOCK.min(count))];
         for start in (0..count).step_by(BLOCK) {
             let block = &mut buffer[..BLOCK.min(count - start)];
             values.read(block)?;

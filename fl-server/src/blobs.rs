@@ -115,13 +115,21 @@ impl Blobs {
     /// # Errors
     /// `Missing`, `Damaged`; the disk's.
     pub fn get(&self, digest: &Digest) -> Result<Vec<u8>, BlobError> {
-        let (mut file, path) = self.file(digest)?;
         let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes)
-            .map_err(|e| DiskError::new("read", &path, &e))?;
-        let found = Digest::of(&bytes);
+        self.read(digest, &mut bytes).map(|()| bytes)
+    }
+
+    /// Replaces `bytes` by those of a blob, their digest checked: as [`Blobs::get`], for reading many.
+    ///
+    /// # Errors
+    /// `Missing`, `Damaged`; the disk's. What is in `bytes` then is of no use.
+    pub fn read(&self, digest: &Digest, bytes: &mut Vec<u8>) -> Result<(), BlobError> {
+        let (mut file, path) = self.file(digest)?;
+        bytes.clear();
+        file.read_to_end(bytes).map_err(|e| DiskError::new("read", &path, &e))?;
+        let found = Digest::of(bytes);
         if found == *digest {
-            Ok(bytes)
+            Ok(())
         } else {
             Err(BlobError::Damaged { path, found })
         }

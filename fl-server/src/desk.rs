@@ -179,7 +179,7 @@ impl Desk {
 }
 
 fn close(mut global: Box<Global>, keeper: &Keeper, round: u64, updates: &[Contribution]) -> Result<Done, ServeError> {
-    let stepped = global.close(round, updates, |digest| keeper.blobs.get(digest))?;
+    let stepped = global.close(round, updates, |digest, bytes| keeper.blobs.read(digest, bytes))?;
     if let Some(why) = &stepped.unused {
         tracing::error!(
             round,

@@ -4,7 +4,7 @@
 //! `engine` decides, `driver` owns the state, `service` moves bytes, `store` and `blobs` keep them.
 
 mod admin;
-mod arenas;
+mod allocator;
 pub mod blobs;
 pub mod cli;
 pub mod config;
@@ -26,7 +26,7 @@ mod start;
 pub mod store;
 mod traffic;
 
-pub use arenas::limit_arenas;
+pub use allocator::settle_allocator;
 pub use config::{ServerConfig, Tuning};
 pub use event::{Evaluated, Event, RoundSummary};
 pub use plan::RunPlan;

@@ -3,6 +3,6 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    fl_server::limit_arenas();
+    fl_server::settle_allocator();
     fl_server::cli::main(std::env::args_os())
 }

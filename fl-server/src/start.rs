@@ -161,7 +161,7 @@ fn restore(plan: &RunPlan, run: &RunStore, blobs: &Blobs, state: &State) -> Resu
     let (_, blob) = run.checkpoint()?.ok_or_else(|| broken("checkpoint"))?;
     let mut global = Global::load(Arc::new(layout), plan, &blobs.get(&blob)?)?;
     for round in replayed(run.records(), global.version())? {
-        global.replay(&round, |digest| blobs.get(digest))?;
+        global.replay(&round, |digest, bytes| blobs.read(digest, bytes))?;
     }
     if (global.version(), global.digest()) != (state.version(), state.model()) {
         let text = format!(

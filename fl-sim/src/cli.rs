@@ -76,7 +76,10 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     };
     let named = |name: &str, args: Vec<OsString>| std::iter::once(OsString::from(name)).chain(args);
     let done = match cli.command {
-        Command::Server { args } => return fl_server::cli::main(named("fl-server", args)),
+        Command::Server { args } => {
+            fl_server::settle_allocator();
+            return fl_server::cli::main(named("fl-server", args));
+        }
         Command::Client { args } => return fl_client::cli::main(named("fl-client", args)),
         Command::Demo(demo) => {
             on_runtime(async { show(cli.format, &demo.run(cli.format == Format::Text).await?, None) })
@@ -88,21 +91,24 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
             cli.format,
         )),
         Command::LoadClients(clients) => on_runtime(clients.run()),
-        Command::Load(load) => on_runtime(async {
-            let measured = load.run().await?;
-            let (fastest, slowest) = (measured.seconds.first(), measured.seconds.last());
-            let text = format!(
-                "{} clients, {} values: median {:.1} ms a round ({:.1} to {:.1}), server memory {} at most, ratio {:.1}x",
-                measured.clients,
-                measured.values,
-                1e3 * measured.median,
-                1e3 * fastest.unwrap_or(&0.0),
-                1e3 * slowest.unwrap_or(&0.0),
-                bytes(measured.server_peak),
-                measured.score.ratio(),
-            );
-            show(cli.format, &measured, Some(text))
-        }),
+        Command::Load(load) => {
+            fl_server::settle_allocator();
+            on_runtime(async {
+                let measured = load.run().await?;
+                let (fastest, slowest) = (measured.seconds.first(), measured.seconds.last());
+                let text = format!(
+                    "{} clients, {} values: median {:.1} ms a round ({:.1} to {:.1}), server memory {} at most, ratio {:.1}x",
+                    measured.clients,
+                    measured.values,
+                    1e3 * measured.median,
+                    1e3 * fastest.unwrap_or(&0.0),
+                    1e3 * slowest.unwrap_or(&0.0),
+                    bytes(measured.server_peak),
+                    measured.score.ratio(),
+                );
+                show(cli.format, &measured, Some(text))
+            })
+        }
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -5,6 +5,7 @@
 //! Nothing here knows about rounds, learners or storage.
 
 mod chunk;
+mod codec;
 mod error;
 mod evaluation;
 mod join;

@@ -2,13 +2,25 @@
 
 use crate::section::Sink;
 
-/// Takes nothing: decoding for the sake of its errors.
-pub(super) struct Nothing;
+/// Keeps only the largest magnitude, as its bits: those of positive floats are ordered as the floats are.
+#[derive(Default)]
+pub(super) struct Largest(u32);
 
-impl Sink for Nothing {
-    fn dense(&mut self, _: usize, _: &[f32]) {}
+impl Largest {
+    pub(super) fn value(&self) -> f32 {
+        f32::from_bits(self.0)
+    }
+}
 
-    fn sparse(&mut self, _: &[u32], _: &[f32]) {}
+impl Sink for Largest {
+    fn dense(&mut self, _: usize, values: &[f32]) {
+        let magnitudes = values.iter().map(|value| value.to_bits() & !(1 << 31));
+        self.0 = magnitudes.fold(self.0, u32::max);
+    }
+
+    fn sparse(&mut self, _: &[u32], values: &[f32]) {
+        self.dense(0, values);
+    }
 }
 
 /// Adds `weight` times the values.

@@ -107,7 +107,10 @@ fn rans_planes_have_these_bytes() {
         };
         let pending = encode(&layout, method, &values);
         check("v1-rans", &pending.frame, golden);
-        assert_eq!(Frame::parse(&bytes(golden), &layout).unwrap().verify(), Ok(()));
+        assert_eq!(
+            Frame::parse(&bytes(golden), &layout).unwrap().verify().map(drop),
+            Ok(())
+        );
     }
 }
 

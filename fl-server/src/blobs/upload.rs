@@ -94,8 +94,10 @@ fn resume(mut file: &File, len: u64) -> io::Result<(blake3::Hasher, u64)> {
     if file.metadata()?.len() > len {
         file.set_len(0)?;
     }
+    let held = file.metadata()?.len();
+    // Not on the stack: this runs on many threads, and each would keep the pages.
+    let mut piece = vec![0; held.min(64 * 1024) as usize];
     let mut received = 0;
-    let mut piece = [0; 16 * 1024];
     loop {
         match file.read(&mut piece)? {
             0 => return Ok((hasher, received)),

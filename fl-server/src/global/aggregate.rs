@@ -16,7 +16,7 @@ pub(super) fn average<E: Display>(
     layout: &Layout,
     round: u64,
     updates: &[Contribution],
-    mut read: impl FnMut(&Digest) -> Result<Vec<u8>, E>,
+    mut read: impl FnMut(&Digest, &mut Vec<u8>) -> Result<(), E>,
 ) -> Result<Vec<f32>, GlobalError> {
     let mut sorted: Vec<_> = updates.iter().collect();
     sorted.sort_by(|a, b| a.client.cmp(&b.client));
@@ -24,14 +24,14 @@ pub(super) fn average<E: Display>(
     if total <= 0.0 {
         return Err(GlobalError::Empty { round });
     }
-    let mut average = vec![0.0; layout.len()];
+    let (mut average, mut bytes) = (vec![0.0; layout.len()], Vec::new());
     for update in sorted {
         let of = |why: String| GlobalError::Frame {
             round,
             client: update.client.clone(),
             why,
         };
-        let bytes = read(&update.frame).map_err(|e| of(e.to_string()))?;
+        read(&update.frame, &mut bytes).map_err(|e| of(e.to_string()))?;
         let frame = Frame::parse(&bytes, layout).map_err(|e| of(e.to_string()))?;
         let header = frame.header();
         if header.kind != FrameKind::Update || header.round != round {

@@ -67,7 +67,7 @@ impl Global {
     pub fn replay<E: Display>(
         &mut self,
         round: &Replayed,
-        read: impl FnMut(&Digest) -> Result<Vec<u8>, E>,
+        read: impl FnMut(&Digest, &mut Vec<u8>) -> Result<(), E>,
     ) -> Result<(), GlobalError> {
         let stepped = self.close(round.round, &round.updates, read)?;
         let same = |what, found, recorded| {

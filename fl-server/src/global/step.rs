@@ -153,7 +153,7 @@ impl Global {
         frame.map_err(|e| GlobalError::Start(e.to_string()))
     }
 
-    /// Makes the next version of the model from the round's updates; `read` gives the bytes of a frame. The step that
+    /// Makes the next version of the model from the round's updates; `read` replaces a buffer by the bytes of a frame. The step that
     /// clients get and the step applied here are the same decoded frame. Depends on nothing but the earlier rounds
     /// and the set of updates.
     ///
@@ -167,7 +167,7 @@ impl Global {
         &mut self,
         round: u64,
         updates: &[Contribution],
-        read: impl FnMut(&Digest) -> Result<Vec<u8>, E>,
+        read: impl FnMut(&Digest, &mut Vec<u8>) -> Result<(), E>,
     ) -> Result<Stepped, GlobalError> {
         if round != self.version + 1 {
             return Err(GlobalError::Order {

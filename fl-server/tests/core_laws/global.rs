@@ -66,8 +66,11 @@ impl Frames {
         (0..clients).map(|i| self.update(layout, i, round, &delta(i))).collect()
     }
 
-    fn read(&self) -> impl Fn(&Digest) -> Result<Vec<u8>, String> + '_ {
-        |digest| self.0.get(digest).cloned().ok_or_else(|| "missing".to_owned())
+    fn read(&self) -> impl Fn(&Digest, &mut Vec<u8>) -> Result<(), String> + '_ {
+        |digest, bytes| {
+            bytes.clone_from(self.0.get(digest).ok_or_else(|| "missing".to_owned())?);
+            Ok(())
+        }
     }
 }
 
