@@ -29,11 +29,9 @@ pub(crate) enum InspectError {
 
 impl From<StoreError> for InspectError {
     fn from(error: StoreError) -> Self {
-        match error {
-            StoreError::Value { .. } | StoreError::Gap { .. } | StoreError::Broken { .. } => {
-                Self::Corrupt(error.to_string())
-            }
-            error => Self::Store(error),
+        match error.is_corruption() {
+            true => Self::Corrupt(error.to_string()),
+            false => Self::Store(error),
         }
     }
 }

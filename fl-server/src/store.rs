@@ -5,11 +5,12 @@
 //! Every value but the version carries its own version byte and CRC-32C.
 
 mod error;
+mod head;
 mod seal;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use fl_compress::Digest;
@@ -18,6 +19,7 @@ use fl_proto::RunName;
 use crate::disk::{Disk, DiskError};
 use crate::record::{Record, RecordError};
 
+use head::Head;
 use seal::{seal, unseal};
 
 pub use error::StoreError;
@@ -34,6 +36,8 @@ const PATIENCE: Duration = Duration::from_millis(1_000);
 const PAUSE: Duration = Duration::from_millis(10);
 
 const VERSION_KEY: &[u8] = b"v";
+/// The number of the last commit.
+const COMMITS_KEY: &[u8] = b"c";
 const RUN: u8 = b'n';
 const RECORD: u8 = b'r';
 const ROW: u8 = b'l';
@@ -46,13 +50,14 @@ pub struct Store {
     path: PathBuf,
     disk: Disk,
     stopped: Arc<AtomicBool>,
+    head: Arc<Mutex<Head>>,
 }
 
 impl Store {
     /// Opens the store below `dir`, creating it if need be. Blocks, for a second at most if it is open elsewhere.
     ///
     /// # Errors
-    /// `Busy`, `Newer`, `Broken`; the disk's.
+    /// `Busy`, `Newer`, `Broken`, `Lost`; the disk's.
     pub fn open(dir: &Path, disk: Disk) -> Result<Self, StoreError> {
         let path = dir.join("store");
         disk.create_dir(&path)?;
@@ -62,29 +67,54 @@ impl Store {
             .cache_capacity(CACHE)
             .flush_every_ms(None);
         let db = open_patiently(&config, &path)?;
+        let head = Head::open(dir, &disk)?;
         let store = Self {
             db,
             path,
             disk,
             stopped: Arc::new(AtomicBool::new(false)),
+            head: Arc::new(Mutex::new(head)),
         };
-        match store.read(VERSION_KEY)?.as_deref() {
-            Some([MAJOR, MINOR]) => {}
-            Some(bytes) => {
-                let theirs = bytes.iter().map(u8::to_string).collect::<Vec<_>>().join(".");
-                return Err(StoreError::Newer {
-                    path: store.path,
-                    theirs,
-                });
-            }
-            None => {
-                let mut batch = sled::Batch::default();
-                batch.insert(VERSION_KEY, &[MAJOR, MINOR]);
-                store.write(batch)?;
-                store.disk.sync_dir(&store.path)?;
-            }
+        let version = store.read(VERSION_KEY)?;
+        if let Some(bytes) = version.as_deref().filter(|bytes| *bytes != [MAJOR, MINOR]) {
+            let theirs = bytes.iter().map(u8::to_string).collect::<Vec<_>>().join(".");
+            return Err(StoreError::Newer {
+                path: store.path,
+                theirs,
+            });
+        }
+        store.check_head()?;
+        if version.is_none() {
+            let mut batch = sled::Batch::default();
+            batch.insert(VERSION_KEY, &[MAJOR, MINOR]);
+            store.write(batch)?;
+            store.disk.sync_dir(&store.path)?;
         }
         Ok(store)
+    }
+
+    /// Compares the number of the last commit with what the head file says, and takes over the higher.
+    fn check_head(&self) -> Result<(), StoreError> {
+        let commits = match self.read(COMMITS_KEY)? {
+            None => 0,
+            Some(bytes) => {
+                let bytes = <[u8; 8]>::try_from(&bytes[..]);
+                u64::from_be_bytes(bytes.map_err(|_| self.strange("the number of its last commit is strange"))?)
+            }
+        };
+        let mut head = self.head.lock().unwrap_or_else(PoisonError::into_inner);
+        if commits < head.commits() {
+            return Err(StoreError::Lost {
+                path: self.path.clone(),
+                commits,
+                acknowledged: head.commits(),
+                head: head.path().to_owned(),
+            });
+        }
+        if commits > head.commits() {
+            head.note(commits, &self.disk)?;
+        }
+        Ok(())
     }
 
     /// The runs, by name.
@@ -144,7 +174,10 @@ impl Store {
     }
 
     /// Writes all or nothing, durable on return.
-    fn write(&self, batch: sled::Batch) -> Result<(), StoreError> {
+    fn write(&self, mut batch: sled::Batch) -> Result<(), StoreError> {
+        let mut head = self.head.lock().unwrap_or_else(PoisonError::into_inner);
+        let commits = head.commits() + 1;
+        batch.insert(COMMITS_KEY, &commits.to_be_bytes());
         if self.stopped.load(Ordering::Relaxed) {
             return Err(StoreError::Stopped(self.path.clone()));
         }
@@ -156,6 +189,7 @@ impl Store {
                 self.db.apply_batch(batch).map_err(|e| broken(&self.path, &e))?;
                 self.disk.point("fsync", &self.path)?;
                 self.db.flush().map_err(|e| broken(&self.path, &e))?;
+                head.note(commits, &self.disk)?;
                 Ok(self.disk.point("reply from", &self.path)?)
             });
         self.stopped.store(written.is_err(), Ordering::Relaxed);

@@ -28,15 +28,12 @@ pub(super) fn is_corruption(error: &(dyn Error + 'static)) -> bool {
         _ => {}
     }
     let store = error.downcast_ref::<StoreError>();
-    store.is_some_and(|e| {
-        matches!(
-            e,
-            StoreError::Value { .. } | StoreError::Gap { .. } | StoreError::Broken { .. }
+    store.is_some_and(StoreError::is_corruption)
+        || matches!(
+            error.downcast_ref::<BlobError>(),
+            Some(BlobError::Missing(_) | BlobError::Damaged { .. })
         )
-    }) || matches!(
-        error.downcast_ref::<BlobError>(),
-        Some(BlobError::Missing(_) | BlobError::Damaged { .. })
-    ) || matches!(error.downcast_ref::<InspectError>(), Some(InspectError::Corrupt(_)))
+        || matches!(error.downcast_ref::<InspectError>(), Some(InspectError::Corrupt(_)))
         || error.is::<Corrupt>()
 }
 

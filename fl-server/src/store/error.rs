@@ -22,6 +22,23 @@ pub enum StoreError {
         /// The format found, `major.minor`.
         theirs: String,
     },
+    /// Commits that were durable are gone.
+    #[error(
+        "the store at {} has only {commits} of its {acknowledged} commits: the disk has damaged or lost some of it. Restore the \
+         data folder from a backup, or remove {} to go on without them",
+        path.display(),
+        head.display()
+    )]
+    Lost {
+        /// The folder.
+        path: PathBuf,
+        /// Commits found.
+        commits: u64,
+        /// Commits that were durable.
+        acknowledged: u64,
+        /// The file that says so.
+        head: PathBuf,
+    },
     /// The disk's.
     #[error(transparent)]
     Disk(#[from] DiskError),
@@ -56,4 +73,14 @@ pub enum StoreError {
     /// An earlier write failed: what is durable is unknown until the store is opened again.
     #[error("the store at {} stopped after a failed write; start the server again", .0.display())]
     Stopped(PathBuf),
+}
+
+impl StoreError {
+    /// Whether what is stored is not what was stored.
+    pub fn is_corruption(&self) -> bool {
+        matches!(
+            self,
+            Self::Value { .. } | Self::Gap { .. } | Self::Broken { .. } | Self::Lost { .. }
+        )
+    }
 }

@@ -243,6 +243,109 @@ fn a_damaged_or_missing_record_is_named() {
     ));
 }
 
+/// A store of some commits, each of one record that says its number.
+fn numbered(dir: &Path, numbers: std::ops::Range<u64>) {
+    let run = Store::open(dir, Disk::default()).unwrap().run(&name()).unwrap();
+    for at in numbers {
+        run.append(&[Record::RunDone { at }], &[]).unwrap();
+    }
+}
+
+/// How many of these records are there.
+fn count(dir: &Path) -> Result<u64, StoreError> {
+    let run = Store::open(dir, Disk::default())?.run(&name())?;
+    let records = run.records().collect::<Result<Vec<_>, _>>()?;
+    let expected: Vec<_> = (0..run.len()).map(|at| Record::RunDone { at }).collect();
+    assert_eq!(records, expected);
+    Ok(run.len())
+}
+
+/// Copies the files of the store, which has no folders of its own but sled's.
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
+        match entry.path().is_dir() {
+            true => copy(&entry.path(), &to.join(entry.file_name())),
+            false => drop(std::fs::copy(entry.path(), to.join(entry.file_name())).unwrap()),
+        }
+    }
+}
+
+#[test]
+fn a_store_that_lost_commits_is_an_error_and_the_way_on_is_said() {
+    let (dir, old) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (store, head) = (dir.path().join("store"), dir.path().join("head"));
+    numbered(dir.path(), 0..5);
+    copy(&store, old.path());
+    numbered(dir.path(), 5..9);
+    assert_eq!(count(dir.path()).unwrap(), 9);
+    std::fs::remove_dir_all(&store).unwrap();
+    for gone in [true, false] {
+        if !gone {
+            std::fs::remove_dir_all(&store).unwrap();
+            copy(old.path(), &store);
+        }
+        let error = count(dir.path()).unwrap_err();
+        assert!(
+            matches!(&error, StoreError::Lost { .. }) && error.is_corruption(),
+            "{error}"
+        );
+        let text = error.to_string();
+        assert!(
+            text.contains("of its 11 commits") && text.contains(head.to_str().unwrap()),
+            "{text}"
+        );
+    }
+    std::fs::remove_file(&head).unwrap();
+    assert_eq!(count(dir.path()).unwrap(), 5);
+    numbered(dir.path(), 5..6);
+    assert_eq!(count(dir.path()).unwrap(), 6);
+}
+
+#[test]
+fn a_head_that_cannot_be_read_stops_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    numbered(dir.path(), 0..3);
+    let head = dir.path().join("head");
+    let good = std::fs::read(&head).unwrap();
+    for bit in 0..8 * good.len() {
+        let mut bad = good.clone();
+        bad[bit / 8] ^= 1 << (bit % 8);
+        std::fs::write(&head, &bad).unwrap();
+        assert_eq!(count(dir.path()).unwrap(), 3);
+        assert_eq!(std::fs::read(&head).unwrap(), good, "bit {bit}: it is written again");
+    }
+    for len in 0..good.len() {
+        std::fs::write(&head, &good[..len]).unwrap();
+        assert_eq!(count(dir.path()).unwrap(), 3);
+    }
+}
+
+#[test]
+fn a_byte_flipped_in_the_log_is_an_error_or_harmless() {
+    let dir = tempfile::tempdir().unwrap();
+    numbered(dir.path(), 0..12);
+    let log = dir.path().join("store").join("db");
+    let good = std::fs::read(&log).unwrap();
+    let used = good.iter().rposition(|&byte| byte != 0).unwrap();
+    let mut caught = 0;
+    for at in (0..used).step_by(used / 60) {
+        let again = tempfile::tempdir().unwrap();
+        copy(dir.path(), again.path());
+        let mut bad = good.clone();
+        bad[at] ^= 1;
+        std::fs::write(again.path().join("store").join("db"), &bad).unwrap();
+        match count(again.path()) {
+            Ok(count) => assert_eq!(count, 12, "byte {at} of the log"),
+            Err(error) => {
+                assert!(error.is_corruption(), "byte {at}: {error}");
+                caught += 1;
+            }
+        }
+    }
+    assert!(caught > 5, "{caught}");
+}
+
 #[test]
 fn after_a_failed_write_the_store_stops() {
     let dir = tempfile::tempdir().unwrap();
