@@ -45,13 +45,15 @@ pub(crate) struct Facts {
     pub(crate) layout: Vec<(String, Vec<usize>)>,
     /// Digest of the snapshot frame of version 0.
     pub(crate) initial: String,
+    /// Drawn when the run was begun, as hexadecimal: tells it from others of its name.
+    pub(crate) instance: String,
 }
 
 /// Under this name the facts stand in the store.
 const FACTS: &str = "facts";
 
 impl Facts {
-    pub(crate) fn new(plan: &RunPlan, layout: &Layout, initial: Digest) -> Self {
+    pub(crate) fn new(plan: &RunPlan, layout: &Layout, initial: Digest, instance: Digest) -> Self {
         let layout = layout
             .tensors()
             .iter()
@@ -62,6 +64,7 @@ impl Facts {
             rounds: plan.rounds,
             layout,
             initial: initial.to_string(),
+            instance: instance.to_string(),
         }
     }
 

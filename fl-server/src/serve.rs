@@ -38,6 +38,8 @@ pub struct Serve {
     pub revoked: PathBuf,
     /// Memory, disk and patience.
     pub tuning: Tuning,
+    /// What tells the run from others of its name if it begins now, see `JoinReply.instance`; `None` draws it.
+    pub instance: Option<Digest>,
     /// A fault to inject, for tests.
     pub fault: Option<Arc<Fault>>,
     /// Where events go. Its reader must read: all but `UpdateReceiving` wait for room.
@@ -58,6 +60,7 @@ impl Serve {
             own,
             revoked,
             tuning,
+            instance: None,
             fault: None,
             events: None,
             exit_when_done: true,
@@ -133,6 +136,13 @@ impl ServeError {
 /// Requests that wait for the driver, at most; beyond that, calls wait.
 const QUEUE: usize = 256;
 
+/// 32 random bytes.
+fn draw() -> Result<Digest, ServeError> {
+    let mut bytes = [0; 32];
+    getrandom::fill(&mut bytes).map_err(|e| ServeError::Internal(format!("the system gives no random bytes: {e}")))?;
+    Ok(Digest(bytes))
+}
+
 /// Milliseconds since 1970.
 fn now() -> Millis {
     SystemTime::now()
@@ -157,15 +167,17 @@ pub async fn serve(
         own,
         revoked,
         tuning,
+        instance,
         fault,
         events,
         exit_when_done,
     } = options;
     let transport = |error: &dyn std::error::Error| ServeError::Transport(chain(error));
     let listen = listener.local_addr().map_err(|e| transport(&e))?;
+    let instance = instance.map_or_else(draw, Ok)?;
     let started = {
         let (data, plan) = (data.clone(), plan.clone());
-        tokio::task::spawn_blocking(move || start(&data, &plan, tuning, fault, now())).await
+        tokio::task::spawn_blocking(move || start(&data, &plan, tuning, fault, instance, now())).await
     };
     let Started {
         state,
@@ -175,6 +187,7 @@ pub async fn serve(
         desk,
         history,
         layout,
+        instance,
     } = started.map_err(ServeError::panicked)??;
     let unknown = || ServeError::Internal("the run has begun, but nothing says from which model".to_owned());
     let initial = history.initial.ok_or_else(unknown)?;
@@ -190,6 +203,7 @@ pub async fn serve(
         plan: Arc::clone(&plan),
         layout: Arc::clone(&layout),
         initial,
+        instance,
         state: seen.clone(),
         stopping: stop.clone(),
         commands: commands.clone(),

@@ -31,9 +31,11 @@ pub(crate) struct Started {
     pub(crate) desk: Desk,
     pub(crate) history: History,
     pub(crate) layout: Arc<Layout>,
+    pub(crate) instance: Digest,
 }
 
-/// Opens `data` and brings `plan` to where it was. Blocks.
+/// Opens `data` and brings `plan` to where it was. `instance`: what tells the run from others of its name if it begins
+/// now. Blocks.
 ///
 /// # Errors
 /// `Plan` if the folder has this run with another plan, or its model cannot be used; what is stored may be unusable.
@@ -42,6 +44,7 @@ pub(crate) fn start(
     plan: &RunPlan,
     tuning: Tuning,
     fault: Option<Arc<Fault>>,
+    instance: Digest,
     now: Millis,
 ) -> Result<Started, ServeError> {
     let disk = Disk::new(fault);
@@ -62,7 +65,7 @@ pub(crate) fn start(
         let (global, facts) = restore(plan, &run, &blobs, &state)?;
         (global, None, facts)
     } else {
-        let (global, snapshot, facts) = begin(plan, &run, &blobs)?;
+        let (global, snapshot, facts) = begin(plan, &run, &blobs, instance)?;
         let first = Record::Started {
             plan: plan.digest(),
             model: global.digest(),
@@ -99,15 +102,21 @@ pub(crate) fn start(
         desk,
         history,
         layout,
+        instance: digest(&facts.instance)?,
     })
 }
 
 /// Reads the first weights and makes them durable: as a checkpoint, and as the snapshot that every client fetches.
-fn begin(plan: &RunPlan, run: &RunStore, blobs: &Blobs) -> Result<(Global, FramePart, Facts), ServeError> {
+fn begin(
+    plan: &RunPlan,
+    run: &RunStore,
+    blobs: &Blobs,
+    instance: Digest,
+) -> Result<(Global, FramePart, Facts), ServeError> {
     let (layout, model) = first_weights(&plan.model)?;
     let global = Global::initial(Arc::new(layout), model, plan)?;
     let snapshot = put_snapshot(&global, blobs)?;
-    let facts = Facts::new(plan, global.layout(), snapshot.digest);
+    let facts = Facts::new(plan, global.layout(), snapshot.digest, instance);
     facts.store(run)?;
     put_checkpoint(&global, blobs, run)?;
     Ok((global, snapshot, facts))

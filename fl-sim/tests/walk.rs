@@ -124,6 +124,29 @@ fn a_federation_of_processes_is_set_up_watched_and_its_model_taken_home() {
 }
 
 #[test]
+fn a_run_begun_anew_gets_nothing_of_what_clients_kept_of_the_one_before() {
+    let fed = Fed::found();
+    fed.issue("anna", &digits(0));
+    fed.issue("berta", &digits(1));
+    fed.plan(&run_toml(), "mlp", 1);
+    let run = || {
+        let (sender, lines) = channel();
+        let mut server = Process::start(fed.serve(&["--exit-when-done"]), SERVER, 1, &sender);
+        wait_for(&lines, SERVER, "serving `walk` on");
+        let mut clients = ["anna", "berta"].map(|name| Process::start(fed.client(name), 1, 1, &sender));
+        let said = wait_for(&lines, SERVER, "done: version 3, digest ");
+        assert!(clients.iter_mut().all(|client| client.end().success()) && server.end().success());
+        said
+    };
+    let first = run();
+    std::fs::remove_dir_all(fed.path("fed/data")).unwrap();
+    assert_eq!(run(), first);
+    for name in ["anna", "berta"] {
+        assert_eq!(fed.path(name).join("state/aside").read_dir().unwrap().count(), 1);
+    }
+}
+
+#[test]
 fn an_issued_configuration_is_right_when_its_examples_are_uncommented() {
     let fed = Fed::found();
     fed.issue("anna", "");

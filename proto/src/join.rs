@@ -76,6 +76,8 @@ pub struct Joined {
     pub pending: Option<UpdateReply>,
     /// Digest of model version 0.
     pub initial: Digest,
+    /// Tells runs of the same name apart: drawn when the run was begun.
+    pub instance: Digest,
 }
 
 impl Joined {
@@ -100,6 +102,7 @@ impl Joined {
             max_frame: self.max_frame,
             pending: self.pending.clone().map(Into::into),
             initial: self.initial.0.to_vec().into(),
+            instance: self.instance.0.to_vec().into(),
         })
     }
 }
@@ -132,6 +135,7 @@ impl TryFrom<wire::JoinReply> for Joined {
             max_frame: reply.max_frame,
             pending: reply.pending.map(UpdateReply::try_from).transpose()?,
             initial: digest("initial", &reply.initial)?,
+            instance: digest("instance", &reply.instance)?,
         })
     }
 }
@@ -213,6 +217,7 @@ mod tests {
             max_frame: 1 << 20,
             pending: Some(UpdateReply::Wanted { offset: 3 }),
             initial: Digest::of(b"first"),
+            instance: Digest::of(b"drawn"),
         }
     }
 

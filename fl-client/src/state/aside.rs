@@ -1,6 +1,6 @@
 //! Two runs may have one name: a server was set up anew, or a client moved to another server. What one left unsent means
-//! nothing to the other's model, so it is set aside, and it comes back if its own run does. Told apart by the digest of
-//! model version 0.
+//! nothing to the other's model, so it is set aside, and it comes back if its own run does. Told apart by the instance,
+//! which the server draws when it begins a run.
 
 use std::path::PathBuf;
 
@@ -11,31 +11,31 @@ use super::{RunState, StateDir};
 use crate::Error;
 
 impl StateDir {
-    /// Makes what is under the name of `run` that of the run whose model version 0 has the digest `initial`, or nothing.
+    /// Makes what is under the name of `run` that of the run of this instance, or nothing.
     ///
     /// # Errors
     /// `State` if the memory there is broken or a folder cannot be moved.
-    pub(super) fn settle_owner(&self, state: &RunState, run: &RunName, initial: Digest) -> Result<(), Error> {
+    pub(super) fn settle_owner(&self, state: &RunState, run: &RunName, instance: Digest) -> Result<(), Error> {
         let head = state.head()?;
-        if head.is_some_and(|head| head.initial == Some(initial)) {
+        if head.is_some_and(|head| head.instance == Some(instance)) {
             return Ok(());
         }
         if let Some(head) = head {
-            let aside = self.aside(run, head.initial);
+            let aside = self.aside(run, head.instance);
             remove(&aside)?;
             self.disk.move_folder(&state.folder, &aside)?;
             tracing::warn!(
                 %run,
-                was = head.initial.map_or_else(|| "unknown".to_owned(), |initial| initial.to_string()),
-                now = %initial,
+                was = head.instance.map_or_else(|| "unknown".to_owned(), |instance| instance.to_string()),
+                now = %instance,
                 pending_round = head.pending.map(|claims| claims.round),
                 aside = %aside.display(),
-                "the server's run has this name but began from another model: what compression left unsent for the \
-                 earlier run, and an update it may not have received, are set aside and not sent; delete that folder if \
-                 the earlier run will not come back",
+                "the server's run has this name but was begun anew: what compression left unsent for the earlier run, and \
+                 an update it may not have received, are set aside and not sent; delete that folder if the earlier run \
+                 will not come back",
             );
         }
-        let own = self.aside(run, Some(initial));
+        let own = self.aside(run, Some(instance));
         if own.is_dir() {
             // What is there has no memory: a model, which can be fetched again.
             remove(&state.folder)?;
@@ -45,8 +45,8 @@ impl StateDir {
         Ok(())
     }
 
-    fn aside(&self, run: &RunName, initial: Option<Digest>) -> PathBuf {
-        let of = initial.map_or_else(|| "unknown".to_owned(), |initial| initial.to_string());
+    fn aside(&self, run: &RunName, instance: Option<Digest>) -> PathBuf {
+        let of = instance.map_or_else(|| "unknown".to_owned(), |instance| instance.to_string());
         self.root.join("aside").join(format!("{run}-{of}"))
     }
 }

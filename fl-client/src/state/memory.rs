@@ -19,8 +19,8 @@ use crate::Error;
 const MAGIC: &[u8; 4] = b"FLMH";
 const MAJOR: u8 = 2;
 const MINOR: u8 = 0;
-const INITIAL: usize = 32;
-const FIXED: usize = 4 + 1 + 1 + INITIAL + 8 + 1;
+const INSTANCE: usize = 32;
+const FIXED: usize = 4 + 1 + 1 + INSTANCE + 8 + 1;
 const CLAIMS: usize = 8 + 32 + 8 + 8 + 8 + 8;
 const SUM: usize = 4;
 
@@ -38,8 +38,8 @@ pub(crate) struct Claims {
 /// The head of the file.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Head {
-    /// Digest of model version 0 of the run that the memory belongs to, if it is known.
-    pub(crate) initial: Option<Digest>,
+    /// The instance of the run that the memory belongs to, if it is known.
+    pub(crate) instance: Option<Digest>,
     pub(crate) body: u64,
     pub(crate) pending: Option<Claims>,
 }
@@ -48,10 +48,10 @@ impl Head {
     fn write(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(FIXED + CLAIMS + SUM);
         out.extend_from_slice(MAGIC);
-        match self.initial {
-            Some(initial) => {
+        match self.instance {
+            Some(instance) => {
                 out.extend_from_slice(&[MAJOR, MINOR]);
-                out.extend_from_slice(&initial.0);
+                out.extend_from_slice(&instance.0);
             }
             None => out.extend_from_slice(&[1, 0]),
         }
@@ -75,7 +75,7 @@ impl Head {
     /// Reads the head from the front of `bytes` and returns what follows it.
     fn read(bytes: &[u8]) -> Result<(Self, &[u8]), &'static str> {
         let major = *bytes.get(MAGIC.len()).ok_or("head")?;
-        let fixed = if major == 1 { FIXED - INITIAL } else { FIXED };
+        let fixed = if major == 1 { FIXED - INSTANCE } else { FIXED };
         let has_pending = match bytes.get(fixed - 1).ok_or("head")? {
             0 => false,
             1 => true,
@@ -84,12 +84,12 @@ impl Head {
         let len = fixed + SUM + if has_pending { CLAIMS } else { 0 };
         let (head, rest) = bytes.split_at_checked(len).ok_or("head")?;
         let mut fields = Fields(unsealed(head)?);
-        let initial = if major == 1 {
+        let instance = if major == 1 {
             fields.magic(MAGIC, 1)?;
             None
         } else {
             fields.magic(MAGIC, MAJOR)?;
-            Some(fields.digest("initial")?)
+            Some(fields.digest("instance")?)
         };
         let body = fields.u64("body length")?;
         fields.u8("pending flag")?;
@@ -104,7 +104,14 @@ impl Head {
                 encode_ms: fields.u64("encode_ms")?,
             });
         }
-        Ok((Self { initial, body, pending }, rest))
+        Ok((
+            Self {
+                instance,
+                body,
+                pending,
+            },
+            rest,
+        ))
     }
 }
 
@@ -167,14 +174,13 @@ impl RunState {
         }
     }
 
-    /// Makes the encoder's memory and its pending frame durable, as those of the run whose model version 0 has the
-    /// digest `initial`.
+    /// Makes the encoder's memory and its pending frame durable, as those of the run of this instance.
     ///
     /// # Errors
     /// `State` if it cannot be written; the old memory is still there then.
     pub(crate) fn save_memory(
         &self,
-        initial: Digest,
+        instance: Digest,
         encoder: &Encoder,
         pending: &Pending,
         claims: Claims,
@@ -182,7 +188,7 @@ impl RunState {
         let mut body = Vec::new();
         encoder.save(Some(pending), &mut body);
         let head = Head {
-            initial: Some(initial),
+            instance: Some(instance),
             body: body.len() as u64,
             pending: Some(claims),
         }
@@ -208,7 +214,7 @@ mod tests {
     fn head() -> Head {
         let digest = Digest::of(b"f");
         Head {
-            initial: Some(Digest([0xab; 32])),
+            instance: Some(Digest([0xab; 32])),
             body: 9,
             pending: Some(Claims {
                 round: 3,
@@ -250,7 +256,7 @@ mod tests {
         assert_eq!(settled.write(), bytes);
         // Version 1: nothing says which model it belongs to.
         let old = Head {
-            initial: None,
+            instance: None,
             ..settled
         };
         let bytes = [b"FLMH\x01\x00\x09\0\0\0\0\0\0\0\0".as_slice(), &sum(&old)].concat();

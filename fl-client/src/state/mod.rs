@@ -6,7 +6,7 @@
 //! state/runs/NAME/memory    residual and pending frame, as they were when the frame was made
 //! state/runs/NAME/verdict   what became of that frame; absent as long as nobody knows
 //! state/runs/NAME/model     a model version, to be fetched again if it is missing or broken
-//! state/aside/NAME-DIGEST/  the same three of another run of that name, which began from another model
+//! state/aside/NAME-INSTANCE/  the same three of another run of that name
 //! ```
 //!
 //! `memory` is written before the first byte of its frame is sent, and not again before the next frame: what happens to
@@ -92,14 +92,14 @@ impl StateDir {
         }))
     }
 
-    /// The state of `run`, whose model version 0 has the digest `initial`; it becomes the run joined last. What
-    /// another run of the same name left is set aside.
+    /// The state of `run`, the one of this instance; it becomes the run joined last. What another run of the same name
+    /// left is set aside.
     ///
     /// # Errors
     /// `State` if its folder cannot be made or moved, or its memory is broken.
-    pub(crate) fn enter(&self, run: &RunName, initial: Digest) -> Result<RunState, Error> {
+    pub(crate) fn enter(&self, run: &RunName, instance: Digest) -> Result<RunState, Error> {
         let state = self.run_state(run);
-        self.settle_owner(&state, run, initial)?;
+        self.settle_owner(&state, run, instance)?;
         std::fs::create_dir_all(&state.folder).map_err(|e| Error::io(&state.folder, "make the run's folder", &e))?;
         let path = self.root.join("current");
         let same = self

@@ -83,7 +83,7 @@ impl Work {
             if let Some(layout) = self.tasks.layout(&joined.task)? {
                 check_layout(&joined.layout, &layout, &joined.task)?;
             }
-            self.state.enter(&joined.run, joined.initial)?;
+            self.state.enter(&joined.run, joined.instance)?;
             self.joined = Some(Arc::clone(joined));
         }
         if self.run.is_none() && self.state.pending()?.is_some() {
@@ -110,7 +110,7 @@ impl Work {
                     .ok_or_else(|| Error::NotNow("no run is joined".to_owned()))?;
                 let layout = self.tasks.learner(&joined.task)?.layout();
                 check_layout(&joined.layout, &layout, &joined.task)?;
-                let state = self.state.enter(&joined.run, joined.initial)?;
+                let state = self.state.enter(&joined.run, joined.instance)?;
                 let (encoder, open) = state.load_memory(&layout, &joined.uplink)?;
                 let model = state.load_model(&layout).map(Model::from);
                 Run {
@@ -139,11 +139,13 @@ pub(crate) fn same_run(before: &Joined, now: &Joined) -> bool {
         training,
         uplink,
         initial,
+        instance,
         max_frame: _,
         pending: _,
     } = before;
     (client, run, task, rounds, seed) == (&now.client, &now.run, &now.task, &now.rounds, &now.seed)
-        && (layout, training, uplink, initial) == (&now.layout, &now.training, &now.uplink, &now.initial)
+        && (layout, training, uplink) == (&now.layout, &now.training, &now.uplink)
+        && (initial, instance) == (&now.initial, &now.instance)
 }
 
 fn check_layout(run: &Layout, learner: &Layout, task: &str) -> Result<(), Error> {

@@ -81,7 +81,7 @@ impl Work {
             encode_ms,
         };
         run.state
-            .save_memory(run.joined.initial, &run.encoder, &pending, claims)?;
+            .save_memory(run.joined.instance, &run.encoder, &pending, claims)?;
         run.open = Some((pending, claims));
         run.outgoing().ok_or_else(moved_on)
     }

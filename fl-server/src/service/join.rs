@@ -30,6 +30,7 @@ pub(super) fn join(service: &Service, request: Request<wire::JoinRequest>) -> Re
         max_frame: service.limits.max_frame,
         pending,
         initial: service.initial,
+        instance: service.instance,
     };
     Ok(joined.to_wire()?)
 }

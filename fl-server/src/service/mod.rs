@@ -34,6 +34,8 @@ pub(crate) struct Service {
     pub(crate) layout: Arc<Layout>,
     /// Digest of model version 0.
     pub(crate) initial: Digest,
+    /// Tells this run from others of its name.
+    pub(crate) instance: Digest,
     /// The state of the run, as of the last durable record.
     pub(crate) state: tokio::sync::watch::Receiver<Arc<State>>,
     /// True when the server is about to stop.

@@ -136,6 +136,7 @@ impl Federation for Service {
             max_frame: 1 << 20,
             pending,
             initial: Digest::of_f32(&world.versions[0].0),
+            instance: world.instance,
         };
         Ok(Response::new(joined.to_wire()?))
     }

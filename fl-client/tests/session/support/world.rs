@@ -58,6 +58,7 @@ pub type Hook = Box<dyn FnMut(&Call) + Send>;
 
 pub struct World {
     pub layout: Arc<Layout>,
+    pub instance: Digest,
     pub spec: Spec,
     pub rounds: u64,
     pub round: u64,
@@ -95,6 +96,7 @@ impl World {
         };
         Self {
             layout,
+            instance: Digest::of(b"one"),
             spec: super::spec(),
             rounds,
             round: 1,
