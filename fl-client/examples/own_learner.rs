@@ -9,10 +9,10 @@
 
 use std::error::Error;
 use std::fs;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 
-use fl_client::{ClientConfig, Evaluation, Fit, FitPlan, Learner, Tasks};
+use fl_client::{ClientConfig, Evaluation, Fit, FitPlan, Learner, Outcome, Tasks};
 use fl_compress::Layout;
 use fl_proto::{Issued, Length};
 
@@ -104,12 +104,8 @@ fn reading(device: u64, i: u64) -> ([f32; 3], f32) {
     (x, 0.5 * x[0] - 0.25 * x[1] + x[2] + 0.1)
 }
 
-#[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), Box<dyn Error>> {
-    let mut args = std::env::args().skip(1);
-    let (Some(server), Some(folder)) = (args.next(), args.next().map(PathBuf::from)) else {
-        return Err("usage: own_learner HOST:PORT FOLDER".into());
-    };
+/// Takes part in the rounds of the run at `server` until it is over. `folder`: what `fl-server issue` made.
+pub async fn take_part(server: &str, folder: &Path, device: u64) -> Result<Outcome, Box<dyn Error>> {
     let read =
         |name: &str| fs::read_to_string(folder.join(name)).map_err(|e| format!("{name} in {}: {e}", folder.display()));
     let own = Issued {
@@ -117,12 +113,20 @@ async fn main() -> Result<(), Box<dyn Error>> {
         key: read("client.key")?,
     };
     let config = ClientConfig::new(server, read("authority.pem")?, own, folder.join("state"));
-    let tasks = Tasks::new().with("thermometer", Box::new(Regression::new(3)?));
+    let tasks = Tasks::new().with("thermometer", Box::new(Regression::new(device)?));
     let stop = async {
         // Without a way to hear of Ctrl-C the program simply runs on.
         let _ = tokio::signal::ctrl_c().await;
     };
-    let outcome = fl_client::run(config, tasks, |event| println!("{event:?}"), stop).await?;
-    println!("{outcome:?}");
+    Ok(fl_client::run(config, tasks, |event| println!("{event:?}"), stop).await?)
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let mut args = std::env::args().skip(1);
+    let (Some(server), Some(folder)) = (args.next(), args.next()) else {
+        return Err("usage: own_learner HOST:PORT FOLDER".into());
+    };
+    println!("{:?}", take_part(&server, Path::new(&folder), 3).await?);
     Ok(())
 }

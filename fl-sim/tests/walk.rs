@@ -6,11 +6,11 @@
 mod support;
 
 use std::process::Command;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::channel;
 
 use support::COMPRESSED;
 use support::fed::Fed;
-use support::process::{Line, PATIENCE, Process, done, fails};
+use support::process::{Process, done, fails, wait_for};
 
 const ROUNDS: u64 = 3;
 const SERVER: usize = 0;
@@ -27,21 +27,6 @@ fn digits(client: u32) -> String {
     format!(
         "[tasks.digits]\nlearner = \"mlp\"\ndata = {{ builtin = {{ client = {client}, train = 300, test = 100 }} }}"
     )
-}
-
-/// Waits until `who` says a line with `part` in it.
-fn wait_for(lines: &Receiver<Line>, who: usize, part: &str) -> String {
-    let mut said = String::new();
-    loop {
-        let line = lines
-            .recv_timeout(PATIENCE)
-            .unwrap_or_else(|_| panic!("no `{part}` in\n{said}"));
-        match line.text {
-            Some(text) if line.who == who && text.contains(part) => return text,
-            Some(text) => said.extend([&text, "\n"]),
-            None => said.push_str("(a stream ends)\n"),
-        }
-    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -64,6 +64,21 @@ pub struct Line {
     pub life: u32,
     /// The line; `None` when a stream has ended.
     pub text: Option<String>,
+}
+
+/// Waits until `who` says a line with `part` in it.
+pub fn wait_for(lines: &Receiver<Line>, who: usize, part: &str) -> String {
+    let mut said = String::new();
+    loop {
+        let line = lines
+            .recv_timeout(PATIENCE)
+            .unwrap_or_else(|_| panic!("no `{part}` in\n{said}"));
+        match line.text {
+            Some(text) if line.who == who && text.contains(part) => return text,
+            Some(text) => said.extend([&text, "\n"]),
+            None => said.push_str("(a stream ends)\n"),
+        }
+    }
 }
 
 /// A running child. Dropping it kills it, so that a failing test leaves nothing behind.
