@@ -17,7 +17,7 @@ impl StateDir {
     /// `State` if the memory there is broken or a folder cannot be moved.
     pub(super) fn settle_owner(&self, state: &RunState, run: &RunName, instance: Digest) -> Result<(), Error> {
         let head = state.head()?;
-        if head.is_some_and(|head| head.instance == Some(instance)) {
+        if head.is_some_and(|head| head.instance == instance) {
             return Ok(());
         }
         if let Some(head) = head {
@@ -26,7 +26,7 @@ impl StateDir {
             self.disk.move_folder(&state.folder, &aside)?;
             tracing::warn!(
                 %run,
-                was = head.instance.map_or_else(|| "unknown".to_owned(), |instance| instance.to_string()),
+                was = %head.instance,
                 now = %instance,
                 pending_round = head.pending.map(|claims| claims.round),
                 aside = %aside.display(),
@@ -35,7 +35,7 @@ impl StateDir {
                  will not come back",
             );
         }
-        let own = self.aside(run, Some(instance));
+        let own = self.aside(run, instance);
         if own.is_dir() {
             // What is there has no memory: a model, which can be fetched again.
             remove(&state.folder)?;
@@ -45,9 +45,8 @@ impl StateDir {
         Ok(())
     }
 
-    fn aside(&self, run: &RunName, instance: Option<Digest>) -> PathBuf {
-        let of = instance.map_or_else(|| "unknown".to_owned(), |instance| instance.to_string());
-        self.root.join("aside").join(format!("{run}-{of}"))
+    fn aside(&self, run: &RunName, instance: Digest) -> PathBuf {
+        self.root.join("aside").join(format!("{run}-{instance}"))
     }
 }
 

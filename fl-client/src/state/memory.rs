@@ -17,10 +17,9 @@ use super::fields::{Fields, sealed, unsealed};
 use crate::Error;
 
 const MAGIC: &[u8; 4] = b"FLMH";
-const MAJOR: u8 = 2;
+const MAJOR: u8 = 1;
 const MINOR: u8 = 0;
-const INSTANCE: usize = 32;
-const FIXED: usize = 4 + 1 + 1 + INSTANCE + 8 + 1;
+const FIXED: usize = 4 + 1 + 1 + 32 + 8 + 1;
 const CLAIMS: usize = 8 + 32 + 8 + 8 + 8 + 8;
 const SUM: usize = 4;
 
@@ -38,8 +37,8 @@ pub(crate) struct Claims {
 /// The head of the file.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Head {
-    /// The instance of the run that the memory belongs to, if it is known.
-    pub(crate) instance: Option<Digest>,
+    /// The instance of the run that the memory belongs to.
+    pub(crate) instance: Digest,
     pub(crate) body: u64,
     pub(crate) pending: Option<Claims>,
 }
@@ -48,13 +47,8 @@ impl Head {
     fn write(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(FIXED + CLAIMS + SUM);
         out.extend_from_slice(MAGIC);
-        match self.instance {
-            Some(instance) => {
-                out.extend_from_slice(&[MAJOR, MINOR]);
-                out.extend_from_slice(&instance.0);
-            }
-            None => out.extend_from_slice(&[1, 0]),
-        }
+        out.extend_from_slice(&[MAJOR, MINOR]);
+        out.extend_from_slice(&self.instance.0);
         out.extend_from_slice(&self.body.to_le_bytes());
         out.push(u8::from(self.pending.is_some()));
         if let Some(claims) = &self.pending {
@@ -74,23 +68,16 @@ impl Head {
 
     /// Reads the head from the front of `bytes` and returns what follows it.
     fn read(bytes: &[u8]) -> Result<(Self, &[u8]), &'static str> {
-        let major = *bytes.get(MAGIC.len()).ok_or("head")?;
-        let fixed = if major == 1 { FIXED - INSTANCE } else { FIXED };
-        let has_pending = match bytes.get(fixed - 1).ok_or("head")? {
+        let has_pending = match bytes.get(FIXED - 1).ok_or("head")? {
             0 => false,
             1 => true,
             _ => return Err("pending flag"),
         };
-        let len = fixed + SUM + if has_pending { CLAIMS } else { 0 };
+        let len = FIXED + SUM + if has_pending { CLAIMS } else { 0 };
         let (head, rest) = bytes.split_at_checked(len).ok_or("head")?;
         let mut fields = Fields(unsealed(head)?);
-        let instance = if major == 1 {
-            fields.magic(MAGIC, 1)?;
-            None
-        } else {
-            fields.magic(MAGIC, MAJOR)?;
-            Some(fields.digest("instance")?)
-        };
+        fields.magic(MAGIC, MAJOR)?;
+        let instance = fields.digest("instance")?;
         let body = fields.u64("body length")?;
         fields.u8("pending flag")?;
         let mut pending = None;
@@ -188,7 +175,7 @@ impl RunState {
         let mut body = Vec::new();
         encoder.save(Some(pending), &mut body);
         let head = Head {
-            instance: Some(instance),
+            instance,
             body: body.len() as u64,
             pending: Some(claims),
         }
@@ -214,7 +201,7 @@ mod tests {
     fn head() -> Head {
         let digest = Digest::of(b"f");
         Head {
-            instance: Some(Digest([0xab; 32])),
+            instance: Digest([0xab; 32]),
             body: 9,
             pending: Some(Claims {
                 round: 3,
@@ -241,29 +228,24 @@ mod tests {
     }
 
     #[test]
-    fn heads_are_these_bytes_in_each_version() {
+    fn heads_are_these_bytes() {
         let settled = Head {
             pending: None,
             ..head()
         };
         let bytes = [
-            b"FLMH\x02\x00".as_slice(),
+            b"FLMH\x01\x00".as_slice(),
             &[0xab; 32],
             b"\x09\0\0\0\0\0\0\0\0",
             &sum(&settled),
         ]
         .concat();
         assert_eq!(settled.write(), bytes);
-        // Version 1: nothing says which model it belongs to.
-        let old = Head {
-            instance: None,
-            ..settled
-        };
-        let bytes = [b"FLMH\x01\x00\x09\0\0\0\0\0\0\0\0".as_slice(), &sum(&old)].concat();
-        assert_eq!(Head::read(&bytes), Ok((old, &b""[..])));
-        let mut newer = head().write();
-        newer[4] = 3;
-        assert!(Head::read(&newer).is_err());
+        let mut newer = bytes;
+        newer[4] = 2;
+        let body = newer.len() - SUM;
+        let newer = sealed(newer[..body].to_vec());
+        assert_eq!(Head::read(&newer), Err("version (written by another release)"));
     }
 
     fn sum(head: &Head) -> [u8; 4] {
