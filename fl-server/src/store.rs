@@ -9,8 +9,8 @@ mod head;
 mod seal;
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fl_compress::Digest;
@@ -49,8 +49,15 @@ pub struct Store {
     db: sled::Db,
     path: PathBuf,
     disk: Disk,
-    stopped: Arc<AtomicBool>,
-    head: Arc<Mutex<Head>>,
+    writing: Arc<Mutex<Writing>>,
+}
+
+/// What one write leaves to the next.
+#[derive(Debug)]
+struct Writing {
+    head: Head,
+    /// Why an earlier write failed, if one has.
+    failed: Option<String>,
 }
 
 impl Store {
@@ -67,13 +74,15 @@ impl Store {
             .cache_capacity(CACHE)
             .flush_every_ms(None);
         let db = open_patiently(&config, &path)?;
-        let head = Head::open(dir, &disk)?;
+        let writing = Writing {
+            head: Head::open(dir, &disk)?,
+            failed: None,
+        };
         let store = Self {
             db,
             path,
             disk,
-            stopped: Arc::new(AtomicBool::new(false)),
-            head: Arc::new(Mutex::new(head)),
+            writing: Arc::new(Mutex::new(writing)),
         };
         let version = store.read(VERSION_KEY)?;
         if let Some(bytes) = version.as_deref().filter(|bytes| *bytes != [MAJOR, MINOR]) {
@@ -102,7 +111,7 @@ impl Store {
                 u64::from_be_bytes(bytes.map_err(|_| self.strange("the number of its last commit is strange"))?)
             }
         };
-        let mut head = self.head.lock().unwrap_or_else(PoisonError::into_inner);
+        let head = &mut self.writing().head;
         if commits < head.commits() {
             return Err(StoreError::Lost {
                 path: self.path.clone(),
@@ -175,12 +184,15 @@ impl Store {
 
     /// Writes all or nothing, durable on return.
     fn write(&self, mut batch: sled::Batch) -> Result<(), StoreError> {
-        let mut head = self.head.lock().unwrap_or_else(PoisonError::into_inner);
-        let commits = head.commits() + 1;
-        batch.insert(COMMITS_KEY, &commits.to_be_bytes());
-        if self.stopped.load(Ordering::Relaxed) {
-            return Err(StoreError::Stopped(self.path.clone()));
+        let mut writing = self.writing();
+        if let Some(why) = &writing.failed {
+            return Err(StoreError::Stopped {
+                path: self.path.clone(),
+                why: why.clone(),
+            });
         }
+        let commits = writing.head.commits() + 1;
+        batch.insert(COMMITS_KEY, &commits.to_be_bytes());
         let written = self
             .disk
             .point("write", &self.path)
@@ -189,11 +201,15 @@ impl Store {
                 self.db.apply_batch(batch).map_err(|e| broken(&self.path, &e))?;
                 self.disk.point("fsync", &self.path)?;
                 self.db.flush().map_err(|e| broken(&self.path, &e))?;
-                head.note(commits, &self.disk)?;
+                writing.head.note(commits, &self.disk)?;
                 Ok(self.disk.point("reply from", &self.path)?)
             });
-        self.stopped.store(written.is_err(), Ordering::Relaxed);
+        writing.failed = written.as_ref().err().map(ToString::to_string);
         written
+    }
+
+    fn writing(&self) -> MutexGuard<'_, Writing> {
+        self.writing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn strange(&self, why: &str) -> StoreError {

@@ -71,8 +71,13 @@ pub enum StoreError {
         run: RunName,
     },
     /// An earlier write failed: what is durable is unknown until the store is opened again.
-    #[error("the store at {} stopped after a failed write; start the server again", .0.display())]
-    Stopped(PathBuf),
+    #[error("the store at {} has stopped: {why}", path.display())]
+    Stopped {
+        /// The folder.
+        path: PathBuf,
+        /// What the failed write said.
+        why: String,
+    },
 }
 
 impl StoreError {

@@ -358,7 +358,9 @@ fn after_a_failed_write_the_store_stops() {
     let record = Record::RunDone { at: 1 };
     let error = run.append(std::slice::from_ref(&record), &[]).unwrap_err();
     assert!(matches!(&error, StoreError::Disk(e) if e.is_full()), "{error}");
-    assert!(matches!(run.append(&[record], &[]), Err(StoreError::Stopped(_))));
+    let again = run.append(&[record], &[]).unwrap_err();
+    assert!(matches!(&again, StoreError::Stopped { .. }), "{again}");
+    assert!(again.to_string().contains(&error.to_string()), "{again}");
 }
 
 #[test]
