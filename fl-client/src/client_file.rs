@@ -77,7 +77,14 @@ impl ClientFile {
     /// `Config` with the file, the key and what is allowed.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let base = path.parent().unwrap_or(Path::new(""));
-        let raw = parse(&text(path)?).map_err(|why| Error::Config(format!("{}: {why}", path.display())))?;
+        let written = text(path)?;
+        if written.trim().is_empty() {
+            let path = path.display();
+            let why =
+                format!("{path} is empty; `fl-server issue` writes a client.toml, and configs/ has one to begin with");
+            return Err(Error::Config(why));
+        }
+        let raw = parse(&written).map_err(|why| Error::Config(format!("{}: {why}", path.display())))?;
         let Raw {
             server,
             authority,

@@ -90,6 +90,70 @@ fn a_good_configuration_is_checked_with_0_and_a_bad_one_with_2_and_its_name() {
 }
 
 #[test]
+fn an_output_that_nobody_reads_is_no_failure_and_a_full_one_is() {
+    let certificates = Certificates::new("fed");
+    let dir = folder("127.0.0.1:7070", &certificates);
+    let init = ["init", "--learner", "mlp", "-o", "model.safetensors"];
+    let evaluate = ["evaluate", "--config", "client.toml", "model.safetensors"];
+    let commands: [&[&str]; 5] = [
+        &["--help"],
+        &init,
+        &["check", "client.toml"],
+        &evaluate,
+        &[&evaluate[..], &["--format", "json"]].concat(),
+    ];
+    for args in commands {
+        let unread = program(dir.path(), args)
+            .stdout(std::io::pipe().unwrap().1)
+            .output()
+            .unwrap();
+        let said = String::from_utf8(unread.stderr).unwrap();
+        assert_eq!(unread.status.code(), Some(0), "{args:?}: {said}");
+        assert!(!said.contains("error:"), "{args:?}: {said}");
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let full = program(dir.path(), args).stdout(full).output().unwrap();
+        let said = String::from_utf8(full.stderr).unwrap();
+        assert_eq!(full.status.code(), Some(1), "{args:?}: {said}");
+        assert!(
+            said.contains("error: cannot write to standard output: "),
+            "{args:?}: {said}"
+        );
+    }
+}
+
+#[test]
+fn what_is_no_client_toml_is_refused_with_what_is_wrong() {
+    let certificates = Certificates::new("fed");
+    let dir = folder("127.0.0.1:7070", &certificates);
+    for (content, named) in [
+        ("", "odd.toml is empty"),
+        ("# nothing", "[tasks.NAME]"),
+        ("rounds = 3", "unknown field `rounds`"),
+        ("= nonsense", "odd.toml"),
+    ] {
+        std::fs::write(dir.path().join("odd.toml"), content).unwrap();
+        fails(program(dir.path(), &["check", "odd.toml"]), 2, named);
+        fails(program(dir.path(), &["run", "odd.toml"]), 2, named);
+    }
+}
+
+#[test]
+fn a_client_goes_on_when_nobody_reads_its_log() {
+    let certificates = Certificates::new("fed");
+    let server = waiting(&certificates);
+    let dir = folder(server.address(), &certificates);
+    let unread = std::io::pipe().unwrap().1;
+    let mut child = program(dir.path(), &["run", "client.toml"])
+        .stderr(unread)
+        .spawn()
+        .unwrap();
+    wait_until_joined(&server, &mut child);
+    let id = child.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
 fn first_weights_are_bounded_and_never_replace_what_is_not_a_file() {
     let dir = tempfile::tempdir().unwrap();
     let init = |rest: &[&str]| program(dir.path(), &[&["init", "--learner", "mlp"], rest].concat());

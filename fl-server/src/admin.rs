@@ -14,6 +14,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::driver::Command;
+use crate::event::Waiting;
 use crate::inspect::{self, InspectError, Parts};
 use crate::report::Report;
 use crate::store::Store;
@@ -57,7 +58,10 @@ pub(crate) struct Status {
 pub(crate) struct Live {
     pub(crate) run: String,
     pub(crate) listen: String,
+    /// Names of the clients that are connected.
     pub(crate) present: Vec<String>,
+    /// Whom the run waits for, if no round is open.
+    pub(crate) waiting: Option<Waiting>,
 }
 
 /// One run in a line.
@@ -191,11 +195,12 @@ async fn live(sources: &Sources, ask: Ask) -> Answer {
     if let Answer::Status(status) = &mut answer {
         let (reply, present) = oneshot::channel();
         let _ = sources.commands.send(Command::Present { reply }).await;
-        let present = present.await.unwrap_or_default();
+        let (present, waiting) = present.await.unwrap_or_default();
         status.serving = Some(Live {
             run: sources.run.clone(),
             listen: sources.listen.clone(),
             present: present.iter().map(ToString::to_string).collect(),
+            waiting,
         });
     }
     answer

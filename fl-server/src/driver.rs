@@ -18,6 +18,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::desk::{Desk, Finished};
 use crate::disk::DiskError;
 use crate::engine::{Accepted, Decision, Input, Millis, Owed, Record, Reply, State, decide};
+use crate::event::Waiting;
 use crate::history::History;
 use crate::ledger::Row;
 use crate::plan::RunPlan;
@@ -58,8 +59,10 @@ pub(crate) enum Command {
     },
     /// The disk failed outside of the store: the server must stop before it promises more.
     Broken(DiskError),
-    /// The clients that are watching.
-    Present { reply: oneshot::Sender<Vec<ClientId>> },
+    /// The clients that are watching, and whom the run waits for.
+    Present {
+        reply: oneshot::Sender<(Vec<ClientId>, Option<Waiting>)>,
+    },
 }
 
 /// Requests decided with one flush, at most.
@@ -81,6 +84,8 @@ pub(crate) struct Driver {
     /// For displays only.
     pub(crate) history: History,
     pub(crate) wake: Option<Millis>,
+    /// What displays were told last.
+    pub(crate) waiting: Option<Waiting>,
 }
 
 /// What is decided but not durable yet.
@@ -154,7 +159,8 @@ impl Driver {
                 Command::Snapshot { version, reply } => self.desk.want_snapshot(version, reply),
                 Command::Broken(error) => return Err(error.into()),
                 Command::Present { reply } => {
-                    let _ = reply.send(self.present.names.iter().cloned().collect());
+                    let names = self.present.names.iter().cloned().collect();
+                    let _ = reply.send((names, self.waiting()));
                 }
                 Command::Update {
                     client,
@@ -257,6 +263,7 @@ impl Driver {
             self.shown.send_replace(Arc::clone(&self.state));
             self.announce(&batch.records, closed.zip(sample)).await;
         }
+        self.announce_waiting().await;
         for answer in batch.answers {
             // A client that is gone asks again when it is back.
             match answer {

@@ -1,5 +1,7 @@
 //! What a run tells a display while it goes on.
 
+use std::fmt;
+
 use fl_proto::ClientId;
 use serde::{Deserialize, Serialize};
 
@@ -10,6 +12,8 @@ use crate::ledger::Flow;
 pub enum Event {
     /// Clients can come.
     Ready,
+    /// No round is open: the run waits for clients. Told whenever it changes.
+    Waiting(Waiting),
     /// A round began, or began again with other clients.
     RoundOpened {
         /// The round.
@@ -50,6 +54,34 @@ pub enum Event {
     },
     /// Something that a person should look at.
     Alert(String),
+}
+
+/// Whom a run waits for while no round is open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Waiting {
+    /// Clients that are connected.
+    pub present: usize,
+    /// Clients without which no round opens.
+    pub min: usize,
+    /// Whether they are enough: the round opens when a full cohort is there, or the grace is over.
+    pub enough: bool,
+}
+
+impl fmt::Display for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { present, min, enough } = self;
+        if *enough {
+            return write!(
+                f,
+                "waiting for the grace to end, or more clients: {present} of min {min} present"
+            );
+        }
+        match min.saturating_sub(*present) {
+            1 => f.write_str("waiting for 1 more client")?,
+            more => write!(f, "waiting for {more} more clients")?,
+        }
+        write!(f, ": {present} of min {min} present")
+    }
 }
 
 /// What one round did and cost.

@@ -28,6 +28,6 @@ mod traffic;
 
 pub use allocator::settle_allocator;
 pub use config::{ServerConfig, Tuning};
-pub use event::{Evaluated, Event, RoundSummary};
+pub use event::{Evaluated, Event, RoundSummary, Waiting};
 pub use plan::RunPlan;
 pub use serve::{Ending, Outcome, Serve, ServeError, serve};

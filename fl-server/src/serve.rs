@@ -228,6 +228,7 @@ pub async fn serve(
         present: Present::default(),
         history,
         wake: None,
+        waiting: None,
     };
     let bound = Admin::bind(&data);
     let admin = bound.map_err(|e| ServeError::Transport(format!("admin socket in {}: {e}", data.display())))?;
@@ -248,9 +249,9 @@ pub async fn serve(
     let mut calls = Task(tokio::spawn(
         calls.serve_with_incoming_shutdown(incoming, ended(drained)),
     ));
-    let mut driver = Task(tokio::spawn(driver.run(queue, ended(finished))));
     tracing::info!(%listen, run = %plan.name, "serving");
     events.tell(Event::Ready).await;
+    let mut driver = Task(tokio::spawn(driver.run(queue, ended(finished))));
 
     let failed = tokio::select! {
         () = shutdown => None,

@@ -159,10 +159,132 @@ fn check_says_what_is_wrong_and_where() {
     }
     assert!(bad(2, &["check", "/nowhere.toml"]).contains("/nowhere.toml"));
     bad(2, &["melt"]);
+    for (content, words) in [
+        ("", "broken.toml is empty"),
+        (" \n", "broken.toml is empty"),
+        ("# nothing", "neither a run.toml nor a server.toml: it has no key"),
+        ("rounds = 3", "a run.toml needs `name`, `task`"),
+        ("[tasks.toy]", "fl-client check"),
+    ] {
+        std::fs::write(broken, content).unwrap();
+        let error = bad(2, &["check", broken]);
+        assert!(error.contains(words), "{content}: {error}");
+    }
+    // A server.toml may have every key commented out; a run.toml may not, and neither may be empty.
+    let (server, run) = (founded.path("server.toml"), founded.path("run.toml"));
+    std::fs::write(&server, include_str!("../../configs/server.toml")).unwrap();
+    assert!(good(&["check", server.to_str().unwrap()]).contains("good server"));
+    std::fs::write(&run, "# nothing").unwrap();
+    assert!(bad(2, &["check", &founded.run]).contains("a run.toml needs `name`"));
+    let fed = Path::new(&founded.fed).join("server.toml");
+    let config = std::fs::read(&fed).unwrap();
+    std::fs::write(&fed, "").unwrap();
+    assert!(bad(2, &["status", &founded.fed]).contains("server.toml is empty"));
+    std::fs::write(&fed, config).unwrap();
     std::fs::write(&founded.run, RUN.replace("init.safetensors", "missing.safetensors")).unwrap();
     let server = format!("{}/server.toml", founded.fed);
     assert!(bad(2, &["serve", &server, "--run", &founded.run]).contains("missing.safetensors"));
     assert!(bad(2, &["serve", &server, "--run", &founded.run, "--fault", "melt@3"]).contains("abort@N"));
+}
+
+#[tokio::test]
+async fn first_weights_that_are_not_finite_are_bad_input_and_can_be_mended() {
+    let founded = founded();
+    let model = founded.path("init.safetensors");
+    let sound = std::fs::read(&model).unwrap();
+    let server = format!("{}/server.toml", founded.fed);
+    for value in [f32::NAN, f32::INFINITY] {
+        let mut bytes = sound.clone();
+        let end = bytes.len();
+        bytes[end - 4..].copy_from_slice(&value.to_le_bytes());
+        std::fs::write(&model, bytes).unwrap();
+        for args in [&["check", &founded.run][..], &["serve", &server, "--run", &founded.run]] {
+            let error = bad(2, args);
+            assert!(
+                error.contains("init.safetensors: tensor `b.bias` holds a value that is not finite"),
+                "{error}"
+            );
+        }
+    }
+    std::fs::write(&model, sound).unwrap();
+    assert!(good(&["check", &founded.run]).contains("has 1010 parameters"));
+    let (_child, _lines, _) = founded.serve().await;
+}
+
+/// The program with its standard output on `stdout`, or on a pipe that nobody reads.
+fn written_to(args: &[&str], stdout: Option<&str>) -> Output {
+    let stdout: Stdio = match stdout {
+        Some(path) => std::fs::OpenOptions::new().write(true).open(path).unwrap().into(),
+        None => std::io::pipe().unwrap().1.into(),
+    };
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fl-server"));
+    command.args(args).stdout(stdout).output().unwrap()
+}
+
+#[test]
+fn an_output_that_nobody_reads_is_no_failure_and_a_full_one_is() {
+    let founded = founded();
+    let new = founded.path("new").display().to_string();
+    let out = founded.path("anna").display().to_string();
+    let commands: [&[&str]; 6] = [
+        &["--help"],
+        &["init", &new],
+        &["issue", "anna", "--fed", &founded.fed, "--out", &out],
+        &["check", &founded.run],
+        &["status", &founded.fed],
+        &["status", &founded.fed, "--format", "json"],
+    ];
+    for args in commands {
+        let unread = written_to(args, None);
+        assert_eq!(unread.status.code(), Some(0), "{args:?}: {}", text(&unread.stderr));
+        assert_eq!(text(&unread.stderr), "", "{args:?}");
+        for dir in [&new, &out] {
+            let _ = std::fs::remove_dir_all(dir);
+        }
+        let full = written_to(args, Some("/dev/full"));
+        let said = text(&full.stderr);
+        assert_eq!(full.status.code(), Some(1), "{args:?}: {said}");
+        assert!(
+            said.starts_with("fl-server: cannot write to standard output: "),
+            "{said}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_run_goes_on_when_nobody_reads_what_it_says() {
+    let founded = founded();
+    let (mut child, lines, address) = founded.serve().await;
+    drop((lines, child.stderr.take()));
+    let mut hands = founded.clients(&address).await;
+    all_take_part(&mut hands).await;
+    drop(hands);
+    assert!(child.wait().await.unwrap().success());
+    assert!(good(&["status", &founded.fed]).contains("test: done; 2 of 2 rounds closed"));
+}
+
+#[tokio::test]
+async fn a_run_that_waits_says_for_how_many_clients() {
+    let founded = founded();
+    let (_child, mut lines, address) = founded.serve().await;
+    let line = lines.next_line().await.unwrap().unwrap();
+    assert_eq!(line, "waiting for 3 more clients: 0 of min 3 present");
+    let (authority, own) = founded.issue("anna");
+    let mut hand = Hand::dial(&address, &authority, &own)
+        .await
+        .unwrap()
+        .joined("anna")
+        .await;
+    let _watch = hand.watch().await;
+    let line = lines.next_line().await.unwrap().unwrap();
+    assert_eq!(line, "waiting for 2 more clients: 1 of min 3 present");
+    let status: serde_json::Value = serde_json::from_str(&good(&["status", &founded.fed, "--format", "json"])).unwrap();
+    assert_eq!(
+        status["serving"]["waiting"],
+        serde_json::json!({ "present": 1, "min": 3, "enough": false })
+    );
+    assert_eq!(status["serving"]["present"], serde_json::json!(["anna"]));
+    assert_eq!(status["runs"][0]["run"], "test");
 }
 
 #[tokio::test]

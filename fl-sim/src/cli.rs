@@ -1,20 +1,25 @@
 //! The command line of `fl-sim`.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::{Parser, Subcommand, ValueEnum};
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::demo::Demo;
 use crate::experiment::{self, Experiment};
 use crate::load::{Load, LoadClients};
+use crate::out;
 use crate::score::bytes;
 
 /// A whole federation in one process: the demo, experiments, and a load generator.
 ///
-/// Exit codes: 0 done, 1 failed, 2 wrong usage.
+/// Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 130 and 143 stopped by SIGINT and SIGTERM; the commands
+/// `server` and `client` have their own.
 #[derive(Debug, Parser)]
 #[command(name = "fl-sim", version)]
 struct Cli {
@@ -70,8 +75,13 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(error) => {
-            let _ = error.print();
-            return ExitCode::from(error.exit_code() as u8);
+            // Help and the version are results; what is wrong otherwise is on stderr.
+            let printed = error.print();
+            return if error.use_stderr() {
+                ExitCode::from(USAGE)
+            } else {
+                ended(out::judged(printed))
+            };
         }
     };
     let named = |name: &str, args: Vec<OsString>| std::iter::once(OsString::from(name)).chain(args);
@@ -82,19 +92,22 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         }
         Command::Client { args } => return fl_client::cli::main(named("fl-client", args)),
         Command::Demo(demo) => {
-            on_runtime(async { show(cli.format, &demo.run(cli.format == Format::Text).await?, None) })
+            let run = async |dir: &Path| show(cli.format, &demo.run(dir, cli.format == Format::Text).await?, None);
+            match demo.kept() {
+                Ok(Some(dir)) => on_runtime(run(dir)),
+                Ok(None) => in_folder(run),
+                Err(error) => Err(error.into()),
+            }
         }
-        Command::Experiment { file, at_once, only } => on_runtime(run_experiment(
-            &file,
-            at_once.unwrap_or_else(crate::demo::cores),
-            &only,
-            cli.format,
-        )),
+        Command::Experiment { file, at_once, only } => {
+            let at_once = at_once.unwrap_or_else(crate::demo::cores);
+            in_folder(async |dir: &Path| run_experiment(&file, dir, at_once, &only, cli.format).await)
+        }
         Command::LoadClients(clients) => on_runtime(clients.run()),
         Command::Load(load) => {
             fl_server::settle_allocator();
-            on_runtime(async {
-                let measured = load.run().await?;
+            in_folder(async |dir: &Path| {
+                let measured = load.run(dir).await?;
                 let (fastest, slowest) = (measured.seconds.first(), measured.seconds.last());
                 let text = format!(
                     "{} clients, {} values: median {:.1} ms a round ({:.1} to {:.1}), server memory {} at most, ratio {:.1}x",
@@ -110,19 +123,92 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
             })
         }
     };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("fl-sim: {error:#}");
-            ExitCode::FAILURE
-        }
+    ended(done)
+}
+
+/// Exit code of wrong usage or configuration.
+const USAGE: u8 = 2;
+
+fn ended(done: anyhow::Result<()>) -> ExitCode {
+    let Err(error) = done else {
+        return ExitCode::SUCCESS;
+    };
+    out::note(format_args!("fl-sim: {error:#}"));
+    if let Some(stopped) = error.downcast_ref::<Stopped>() {
+        return ExitCode::from(stopped.code());
+    }
+    let usage = error.chain().any(|cause| {
+        matches!(cause.downcast_ref(), Some(fl_client::Error::Config(_)))
+            || cause.is::<fl_client::data::Error>()
+            || cause.is::<fl_server::plan::PlanError>()
+    });
+    if usage {
+        ExitCode::from(USAGE)
+    } else {
+        ExitCode::FAILURE
     }
 }
 
+/// A signal ended the work before it was done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stopped {
+    Interrupt,
+    Terminate,
+}
+
+impl Stopped {
+    /// What a shell says of a program that a signal ended: 128 and the signal's number.
+    fn code(self) -> u8 {
+        match self {
+            Self::Interrupt => 130,
+            Self::Terminate => 143,
+        }
+    }
+
+    /// Completes when the process is told to stop.
+    async fn told() -> anyhow::Result<Self> {
+        let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
+        let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
+        Ok(tokio::select! {
+            _ = interrupt.recv() => Self::Interrupt,
+            _ = terminate.recv() => Self::Terminate,
+        })
+    }
+}
+
+impl fmt::Display for Stopped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Interrupt => "stopped by SIGINT",
+            Self::Terminate => "stopped by SIGTERM",
+        })
+    }
+}
+
+impl std::error::Error for Stopped {}
+
+/// Does `work` in a folder of its own, which is removed when it ends, whether by itself or by a signal.
+fn in_folder(work: impl AsyncFnOnce(&Path) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    let folder = tempfile::tempdir().context("cannot make a folder for the federation")?;
+    // Nothing writes there any more when the runtime has ended.
+    let done = on_runtime(work(folder.path()));
+    let path = folder.path().to_owned();
+    let removed = folder
+        .close()
+        .with_context(|| format!("cannot remove {}", path.display()));
+    done.and(removed)
+}
+
+/// How long what a signal interrupts may take to end.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Does `work`, or as much of it as is done when a signal stops it.
 fn on_runtime(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "error".into());
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter)
+        // It would tell of a stderr that is closed with `eprintln!`, which panics then.
+        .log_internal_errors(false)
         .with_writer(std::io::stderr)
         .try_init();
     // Enough to keep a disk busy with writes that wait for it; more threads would only hold memory.
@@ -130,36 +216,57 @@ fn on_runtime(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<
         .max_blocking_threads(64)
         .enable_all()
         .build()?;
-    runtime.block_on(Box::pin(work))
+    let done = runtime.block_on(async {
+        tokio::select! {
+            done = Box::pin(work) => done,
+            stopped = Stopped::told() => Err(stopped?.into()),
+        }
+    });
+    runtime.shutdown_timeout(PATIENCE);
+    done
 }
 
 fn show(format: Format, value: &impl serde::Serialize, text: Option<String>) -> anyhow::Result<()> {
     match (format, text) {
-        (Format::Json, _) => println!("{}", serde_json::to_string_pretty(value)?),
-        (Format::Text, Some(text)) => println!("{text}"),
-        (Format::Text, None) => {}
+        (Format::Json, _) => out::line(format_args!("{}", serde_json::to_string_pretty(value)?)),
+        (Format::Text, Some(text)) => out::line(format_args!("{text}")),
+        (Format::Text, None) => Ok(()),
     }
-    Ok(())
 }
 
-async fn run_experiment(file: &Path, at_once: usize, only: &[String], format: Format) -> anyhow::Result<()> {
-    let text = std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
+/// Runs an experiment in the empty folder `dir`.
+async fn run_experiment(
+    file: &Path,
+    dir: &Path,
+    at_once: usize,
+    only: &[String],
+    format: Format,
+) -> anyhow::Result<()> {
+    let wrong = |why: String| fl_client::Error::Config(format!("{}: {why}", file.display()));
+    let text = std::fs::read_to_string(file).map_err(|e| wrong(format!("cannot read: {e}")))?;
     let base = file.parent().unwrap_or(Path::new("."));
-    let experiment = Experiment::from_toml(&text, base).with_context(|| file.display().to_string())?;
-    let dir = tempfile::tempdir()?;
+    let experiment = Experiment::from_toml(&text, base).map_err(|e| wrong(format!("{e:#}")))?;
+    let names: Vec<&str> = experiment.variant.iter().map(|variant| variant.name.as_str()).collect();
+    if let Some(name) = only.iter().find(|name| !names.contains(&name.as_str())) {
+        return Err(wrong(format!(
+            "`--only {name}`: there is no such variant; there are {}",
+            names.join(", ")
+        ))
+        .into());
+    }
     let mut trials = Vec::new();
     let wanted = |name: &String| only.is_empty() || only.contains(name);
     for variant in experiment.variant.iter().filter(|variant| wanted(&variant.name)) {
         for &seed in &experiment.seeds {
-            let trial = experiment.trial(variant, seed, dir.path(), at_once, |_| {}).await?;
+            let trial = experiment.trial(variant, seed, dir, at_once, |_| {}).await?;
             let score = &trial.score;
             let accuracy = score.accuracy().map_or("-".into(), |a| format!("{:.2} %", 100.0 * a));
-            eprintln!(
+            out::note(format_args!(
                 "{} seed {seed}: {accuracy}, {}, {:.1}x",
                 variant.name,
                 bytes(score.sent()),
                 score.ratio()
-            );
+            ));
             trials.push(trial);
         }
     }

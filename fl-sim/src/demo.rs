@@ -1,13 +1,15 @@
 //! The demo: a federation that a newcomer can watch.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
+use fl_client::Error;
 use fl_client::data::{Builtin, DataSource, Shard, Split};
 use fl_server::Event;
 
 use crate::display::Display;
 use crate::federation::{self, News, Setup};
+use crate::out;
 use crate::score::{self, Score};
 use crate::workload::{TASK, Workload};
 
@@ -70,7 +72,7 @@ pub struct Demo {
     /// Learners at work at once [default: one per core]
     #[arg(long)]
     at_once: Option<usize>,
-    /// Keep the federation's folder (store, blobs, clients' states) here instead of deleting it
+    /// Keep the federation's folder (store, blobs, clients' states) here instead of deleting it; a new or empty folder
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
 }
@@ -116,22 +118,31 @@ impl Demo {
         )
     }
 
-    /// Runs the demo; `table` prints a line per round and a summary on the standard output.
+    /// The folder that is to be kept, if one is.
+    ///
+    /// # Errors
+    /// `Config` if there is something in it: the ledger of a run before would be counted with that of this one.
+    pub fn kept(&self) -> Result<Option<&Path>, Error> {
+        let Some(dir) = self.keep.as_deref() else {
+            return Ok(None);
+        };
+        let wrong = |why: &str| Error::Config(format!("`--keep {}`: {why}", dir.display()));
+        match std::fs::read_dir(dir).map(|mut entries| entries.next().is_none()) {
+            Ok(true) => Ok(Some(dir)),
+            Ok(false) => Err(wrong("the folder is not empty; choose a new one")),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Some(dir)),
+            Err(error) => Err(wrong(&error.to_string())),
+        }
+    }
+
+    /// Runs the demo in `dir`, an empty folder that is made if it is missing; `table` prints a line per round and a
+    /// summary on the standard output.
     ///
     /// # Errors
     /// If the data cannot be read or the federation fails.
-    pub async fn run(&self, table: bool) -> anyhow::Result<Score> {
+    pub async fn run(&self, dir: &Path, table: bool) -> anyhow::Result<Score> {
         let workload = self.workload();
         let (layout, weights) = workload.initial(self.seed)?;
-        let folder = match &self.keep {
-            Some(_) => None,
-            None => Some(tempfile::tempdir()?),
-        };
-        let dir = self
-            .keep
-            .clone()
-            .or_else(|| folder.as_ref().map(|f| f.path().to_owned()))
-            .unwrap_or_default();
         let parameters = layout.len() as u64;
         let display = Display::new(self.rounds);
         if table {
@@ -147,7 +158,7 @@ impl Demo {
             ));
         }
         let setup = Setup {
-            dir,
+            dir: dir.to_owned(),
             run: self.run_toml(),
             layout,
             weights,
@@ -170,7 +181,7 @@ impl Demo {
             }
             News::Client(name, event) => {
                 if let fl_client::Event::LeftRound { round, why } = event {
-                    display.println(&format!("{name} left round {round}: {why}"));
+                    display.eprintln(&format!("{name} left round {round}: {why}"));
                 }
                 display.note(name, event);
             }
@@ -181,7 +192,7 @@ impl Demo {
         display.clear();
         let score = outcome?;
         if table {
-            println!("\n{}", score.summary());
+            out::line(format_args!("\n{}", score.summary()))?;
         }
         Ok(score)
     }
@@ -207,7 +218,7 @@ impl Lines {
                     line.test_loss = Some(evaluated.loss);
                 }
             }
-            Event::Alert(text) => display.println(&format!("ALERT: {text}")),
+            Event::Alert(text) => display.eprintln(&format!("ALERT: {text}")),
             _ => {}
         }
     }

@@ -8,6 +8,7 @@ use fl_client::{Event, Progress, Sent};
 use fl_proto::ClientId;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::out;
 use crate::score::bytes;
 
 /// Names that fit under the bar.
@@ -79,12 +80,21 @@ impl Display {
         self.lock().insert(client.clone(), doing);
     }
 
-    /// Prints a line above the bars.
+    /// Prints a line above the bars. The run goes on if it cannot be written.
     pub fn println(&self, line: &str) {
+        self.above(|| drop(out::line(format_args!("{line}"))));
+    }
+
+    /// The same on the standard error.
+    pub fn eprintln(&self, line: &str) {
+        self.above(|| out::note(format_args!("{line}")));
+    }
+
+    fn above(&self, print: impl FnOnce()) {
         if self.bars.is_hidden() {
-            println!("{line}");
+            print();
         } else {
-            self.bars.suspend(|| println!("{line}"));
+            self.bars.suspend(print);
         }
     }
 

@@ -18,6 +18,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 
 use crate::federation::{VALID, ledger, note, plan};
+use crate::out;
 use crate::ready::{self, Ready};
 use crate::score::Score;
 use crate::workload::TASK;
@@ -102,13 +103,11 @@ impl Load {
         )
     }
 
-    /// Runs the load.
+    /// Runs the load in the empty folder `dir`.
     ///
     /// # Errors
     /// If server or clients fail.
-    pub async fn run(&self) -> anyhow::Result<Measured> {
-        let folder = tempfile::tempdir()?;
-        let dir = folder.path();
+    pub async fn run(&self, dir: &Path) -> anyhow::Result<Measured> {
         let plan = plan(
             dir,
             &self.run_toml(),
@@ -224,8 +223,8 @@ impl LoadClients {
         while let Some(ended) = running.join_next().await {
             ended??;
         }
-        println!("{}", serde_json::to_string(&(meter.written(), meter.read()))?);
-        Ok(())
+        let counted = serde_json::to_string(&(meter.written(), meter.read()))?;
+        out::line(format_args!("{counted}"))
     }
 }
 

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use fl_client::Tasks;
 use fl_client::data::{Builtin, DataSource, Hapt, Shard};
 use fl_client::learners::{self, DeviceChoice};
+use fl_client::{Error, Tasks};
 use fl_compress::Layout;
 use serde::{Deserialize, Serialize};
 
@@ -60,7 +60,8 @@ impl Workload {
             (builtin.train, builtin.test) = (1, 1);
         }
         let input = first.load().context("the first client's data")?.train.input();
-        learners::initial_weights_for(&self.learner, input, seed)
+        let made = learners::initial_weights_for(&self.learner, input, seed);
+        Ok(made.map_err(|e| Error::Config(format!("{e:#}")))?)
     }
 
     fn part(&self, client: u32) -> anyhow::Result<DataSource> {

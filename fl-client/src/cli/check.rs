@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::out;
 use crate::{ClientFile, Error, learners};
 
 /// Check a configuration: keys, certificates, learners, data.
@@ -13,11 +14,14 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let file = ClientFile::read(&args.config)?;
-    println!("{}: every key is known and in range", args.config.display());
+    out::line(format_args!(
+        "{}: every key is known and in range",
+        args.config.display()
+    ))?;
     let mut wrong = Vec::new();
     match crate::check_certificates(&file.config).map(|ends| (ends, crate::identity::own_fault(&file.config))) {
         Ok((_, Some(fault))) => wrong.push(fault),
-        Ok((ends, None)) => println!("certificate: good until {}", ends.date()),
+        Ok((ends, None)) => out::line(format_args!("certificate: good until {}", ends.date()))?,
         Err(error) => wrong.push(error.to_string()),
     }
     if file.tasks.is_empty() {
@@ -31,10 +35,10 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
             Ok((train, test, learner.layout().len()))
         });
         match built {
-            Ok((train, test, parameters)) => println!(
+            Ok((train, test, parameters)) => out::line(format_args!(
                 "task {name}: {}, {parameters} parameters; {train} examples to train on, {test} held out",
                 entry.learner
-            ),
+            ))?,
             Err(error) => wrong.push(format!("task {name}: {error:#}")),
         }
     }

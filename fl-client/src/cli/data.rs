@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use super::out;
 use crate::data::{Fetched, Public, fetch};
 
 /// Download public data sets.
@@ -43,12 +44,15 @@ pub(super) fn run(args: &Args, bar: &ProgressBar) -> anyhow::Result<()> {
     for (file, fetched) in set.files.iter().zip(fetched) {
         let path = to.join(&file.name);
         match fetched {
-            Fetched::Present if !path.exists() => println!("{}: not needed, what it holds is there", path.display()),
-            Fetched::Present => println!("{}: there already", path.display()),
-            Fetched::Downloaded(bytes) => println!("{}: {bytes} bytes", path.display()),
+            Fetched::Present if !path.exists() => {
+                out::line(format_args!("{}: not needed, what it holds is there", path.display()))?;
+            }
+            Fetched::Present => out::line(format_args!("{}: there already", path.display()))?,
+            Fetched::Downloaded(bytes) => out::line(format_args!("{}: {bytes} bytes", path.display()))?,
         }
         for member in &file.holds {
-            println!("{}: {} bytes", to.join(member.name()).display(), member.bytes);
+            let path = to.join(member.name());
+            out::line(format_args!("{}: {} bytes", path.display(), member.bytes))?;
         }
     }
     Ok(())

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context as _, bail};
 use serde_json::json;
 
-use super::Format;
+use super::{Format, out};
 use crate::client_file::TaskEntry;
 use crate::learners::{self, DeviceChoice};
 use crate::{ClientFile, Error, Evaluation, weights};
@@ -50,15 +50,14 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     };
     let accuracy = correct as f64 / examples as f64;
     match args.format {
-        Format::Text => println!("accuracy {accuracy:.4} ({correct} of {examples}), loss {loss:.4}"),
+        Format::Text => out::line(format_args!(
+            "accuracy {accuracy:.4} ({correct} of {examples}), loss {loss:.4}"
+        )),
         Format::Json => {
-            println!(
-                "{}",
-                json!({ "accuracy": accuracy, "correct": correct, "examples": examples, "loss": loss })
-            );
+            let result = json!({ "accuracy": accuracy, "correct": correct, "examples": examples, "loss": loss });
+            out::line(format_args!("{result}"))
         }
     }
-    Ok(())
 }
 
 fn entry(args: &Args) -> Result<TaskEntry, Error> {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 
+use super::out;
 use crate::Error;
 use crate::data::Input;
 use crate::learners::{default_input, initial_weights_for};
@@ -38,13 +39,12 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let made = initial_weights_for(&args.learner, input, args.seed);
     let (layout, weights) = made.map_err(|e| Error::Config(format!("{e:#}")))?;
     export(&args.output, &layout, &weights).context("the model was not written")?;
-    println!(
+    out::line(format_args!(
         "{}: {} tensors, {} parameters",
         args.output.display(),
         layout.tensors().len(),
         layout.len()
-    );
-    Ok(())
+    ))
 }
 
 /// Three extents above 0 and below 2^16, joined by `x`.

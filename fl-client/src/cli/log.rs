@@ -15,6 +15,8 @@ pub(super) fn start(format: LogFormat, bar: &ProgressBar) {
         .with_env_filter(filter)
         .with_target(false)
         .with_ansi(io::stderr().is_terminal())
+        // It would tell of a stderr that is closed with `eprintln!`, which panics then.
+        .log_internal_errors(false)
         .with_writer(Beside(bar.clone()));
     // The error says that a log is installed already.
     let _ = match format {

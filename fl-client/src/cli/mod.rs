@@ -7,10 +7,12 @@ mod data;
 mod evaluate;
 mod init;
 mod log;
+mod out;
 mod run;
 mod show;
 
 use std::ffi::OsString;
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
@@ -57,12 +59,12 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args = match Args::try_parse_from(args) {
         Ok(args) => args,
         Err(error) => {
-            // Help and version are asked for; what is wrong otherwise is on stderr. A closed stream cannot be helped.
-            let _ = error.print();
+            // Help and version are results; what is wrong otherwise is on stderr.
+            let printed = error.print();
             return if error.use_stderr() {
                 ExitCode::from(2)
             } else {
-                ExitCode::SUCCESS
+                ended(out::judged(printed))
             };
         }
     };
@@ -76,10 +78,15 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Data(args) => data::run(&args, &bar),
     };
     bar.finish_and_clear();
+    ended(done)
+}
+
+fn ended(done: anyhow::Result<()>) -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error:#}");
+            // A closed stderr cannot be helped; the exit code still tells.
+            let _ = writeln!(std::io::stderr(), "error: {error:#}");
             code(&error)
         }
     }

@@ -1,49 +1,184 @@
 //! `fl-server check FILE`: reads a server.toml or run.toml as `serve` would, and says what is wrong with it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 
-use super::{Failure, Outcome, source};
+use super::{Failure, Outcome, model, out, source};
 use crate::config::ServerConfig;
 use crate::plan::RunPlan;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// A server.toml or a run.toml; told apart by their keys.
+    /// A server.toml or a run.toml; told apart by their keys, or where there is none by the file's name.
     file: PathBuf,
 }
+
+/// What a file is meant to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Run,
+    Server,
+}
+
+/// Keys of a run.toml.
+const RUN: [&str; 10] = [
+    "name",
+    "task",
+    "rounds",
+    "seed",
+    "model",
+    "evaluate",
+    "cohort",
+    "train",
+    "strategy",
+    "compression",
+];
+/// Those without which it is none.
+const NEEDED: [&str; 5] = ["name", "task", "rounds", "model", "cohort"];
+/// The same in words.
+const NEEDS: &str = "a run.toml needs `name`, `task`, `rounds`, `model`, and [cohort] with `min` and `target`";
+/// Keys of a server.toml. A client.toml has some of them too.
+const SERVER: [&str; 12] = [
+    "listen",
+    "data",
+    "authority",
+    "certificate",
+    "key",
+    "revoked",
+    "keep_updates",
+    "checkpoint_every",
+    "verify_at_once",
+    "transfers_at_once",
+    "stall",
+    "stop_within",
+];
+/// Keys that only a client.toml has.
+const CLIENT: [&str; 4] = ["server", "state", "device", "tasks"];
 
 pub(super) fn run(args: &Args) -> Outcome {
     let (text, base) = source::read(&args.file)?;
     let name = args.file.display();
     let table: toml::Table = text
         .parse()
-        .map_err(|e: toml::de::Error| Failure::usage(anyhow::anyhow!("{name}: {e}")))?;
-    // Only a run has rounds or tables; a server.toml is a flat list of facts.
-    let is_run =
-        table.contains_key("rounds") || table.contains_key("task") || table.values().any(toml::Value::is_table);
-    if is_run {
-        let plan = RunPlan::from_toml(&text, &base)
-            .with_context(|| name.to_string())
-            .map_err(Failure::usage)?;
-        println!(
-            "{name}: a good run: `{}`, task `{}`, {} rounds",
-            plan.name, plan.task, plan.rounds
-        );
-        if !plan.model.exists() {
-            println!("  note: its model {} is not there yet", plan.model.display());
+        .map_err(|e: toml::de::Error| Failure::usage(anyhow!("{name}: {e}")))?;
+    match kind(&table, &args.file).map_err(|why| Failure::usage(anyhow!("{name}: {why}")))? {
+        Kind::Run => {
+            let whole = NEEDED.iter().all(|key| table.contains_key(*key));
+            let plan = RunPlan::from_toml(&text, &base)
+                .with_context(|| {
+                    if whole {
+                        name.to_string()
+                    } else {
+                        format!("{name}: {NEEDS}")
+                    }
+                })
+                .map_err(Failure::usage)?;
+            let model = plan.model.exists().then(|| model::layout_of(&plan.model)).transpose();
+            let model = model.with_context(|| name.to_string()).map_err(Failure::usage)?;
+            out::line(format_args!(
+                "{name}: a good run: `{}`, task `{}`, {} rounds",
+                plan.name, plan.task, plan.rounds
+            ))?;
+            let path = plan.model.display();
+            match model {
+                Some(layout) => out::line(format_args!("  its model {path} has {} parameters", layout.len()))?,
+                None => out::line(format_args!("  note: its model {path} is not there yet"))?,
+            }
         }
-    } else {
-        let config = ServerConfig::from_toml(&text, &base)
-            .with_context(|| name.to_string())
-            .map_err(Failure::usage)?;
-        println!("{name}: a good server configuration: listens on {}", config.listen);
-        for path in [&config.authority, &config.certificate, &config.key] {
-            if !path.exists() {
-                println!("  note: {} is not there yet", path.display());
+        Kind::Server => {
+            let config = ServerConfig::from_toml(&text, &base)
+                .with_context(|| name.to_string())
+                .map_err(Failure::usage)?;
+            let listen = config.listen;
+            out::line(format_args!("{name}: a good server configuration: listens on {listen}"))?;
+            for path in [&config.authority, &config.certificate, &config.key] {
+                if !path.exists() {
+                    out::line(format_args!("  note: {} is not there yet", path.display()))?;
+                }
             }
         }
     }
     Ok(())
+}
+
+/// What a file is, by its keys. Where no key tells, as in a server.toml in which all are commented out, by its name.
+fn kind(table: &toml::Table, file: &Path) -> Result<Kind, String> {
+    let any = |keys: &[&str]| keys.iter().any(|key| table.contains_key(*key));
+    if any(&CLIENT) {
+        return Err("this is a client.toml: check it with `fl-client check`".to_owned());
+    }
+    if any(&RUN) {
+        return Ok(Kind::Run);
+    }
+    if any(&SERVER) {
+        return Ok(Kind::Server);
+    }
+    match file.file_name().and_then(|name| name.to_str()) {
+        Some("run.toml") => Ok(Kind::Run),
+        Some("server.toml") => Ok(Kind::Server),
+        _ => {
+            let found: Vec<String> = table.keys().map(|key| format!("`{key}`")).collect();
+            let found = if found.is_empty() {
+                "it has no key".to_owned()
+            } else {
+                format!("neither has {}", found.join(", "))
+            };
+            Err(format!(
+                "neither a run.toml nor a server.toml: {found}; {NEEDS}; a server.toml has `listen`, `data` and others \
+                 (`fl-server init` writes one that explains them all)"
+            ))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind_of(text: &str, file: &str) -> Result<Kind, String> {
+        kind(&text.parse().unwrap(), Path::new(file))
+    }
+
+    #[test]
+    fn a_key_tells_what_a_file_is_and_its_name_only_where_no_key_does() {
+        for (text, file, is) in [
+            ("rounds = 3", "x.toml", Kind::Run),
+            ("[cohort]", "server.toml", Kind::Run),
+            ("stall = '3s'", "run.toml", Kind::Server),
+            ("# nothing", "fed/server.toml", Kind::Server),
+            ("# nothing", "run.toml", Kind::Run),
+            ("spede = 3", "server.toml", Kind::Server),
+        ] {
+            assert_eq!(kind_of(text, file), Ok(is), "{text} in {file}");
+        }
+        assert!(kind_of("# nothing", "x.toml").unwrap_err().contains("it has no key"));
+        assert!(kind_of("spede = 3", "x.toml").unwrap_err().contains("`spede`"));
+        assert!(kind_of("[tasks.a]", "x.toml").unwrap_err().contains("fl-client check"));
+    }
+
+    #[test]
+    fn the_keys_are_those_that_the_files_may_have() {
+        let sorted = |keys: &[&str]| {
+            let mut keys: Vec<String> = keys.iter().map(|key| (*key).to_owned()).collect();
+            keys.sort();
+            keys
+        };
+        // "unknown field `zzz`, expected one of `listen`, `data`, .."
+        let expected = |error: String| {
+            let named: Vec<&str> = error
+                .split('`')
+                .skip(1)
+                .step_by(2)
+                .skip_while(|name| *name != "zzz")
+                .collect();
+            sorted(&named[1..])
+        };
+        let base = Path::new("");
+        let server = ServerConfig::from_toml("zzz = 1", base).unwrap_err().to_string();
+        assert_eq!(expected(server), sorted(&SERVER));
+        let run = RunPlan::from_toml("zzz = 1", base).unwrap_err().to_string();
+        assert_eq!(expected(run), sorted(&RUN));
+        assert!(NEEDED.iter().all(|key| RUN.contains(key) && NEEDS.contains(key)));
+    }
 }

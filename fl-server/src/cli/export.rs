@@ -7,7 +7,7 @@ use fl_compress::Layout;
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 
-use super::{Outcome, source};
+use super::{Outcome, out, source};
 use crate::admin::{Answer, Ask};
 use crate::inspect;
 
@@ -37,13 +37,13 @@ pub(super) fn run(args: &Args) -> Outcome {
     let (layout, model) = inspect::assemble(&config.data, &parts)?;
     let bytes = safetensors(&layout, &model).context("the model cannot be written as safetensors")?;
     super::report::replace(&args.output, &bytes)?;
-    println!(
+    out::line(format_args!(
         "{}: run `{}`, version {}, digest {}",
         args.output.display(),
         parts.run,
         parts.version,
         parts.model
-    );
+    ))?;
     Ok(())
 }
 

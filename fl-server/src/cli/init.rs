@@ -7,7 +7,7 @@ use anyhow::Context;
 use fl_proto::Authority;
 use time::{Duration, OffsetDateTime};
 
-use super::{Failure, Outcome};
+use super::{Failure, Outcome, out};
 use crate::config::ServerConfig;
 
 #[derive(Debug, clap::Args)]
@@ -56,13 +56,14 @@ pub(super) fn run(args: &Args) -> Outcome {
     ];
     write_new(&args.dir, &files)?;
     let dir = args.dir.display();
-    println!("founded federation `{name}` in {dir}");
-    println!("  authority.key signs every certificate: keep it safe, and off the server if you can");
-    println!("next: fl-server issue NAME --fed {dir} --out NAME/");
-    println!(
-        "      fl-server serve {} --run run.toml",
-        args.dir.join("server.toml").display()
-    );
+    let server = args.dir.join("server.toml");
+    out::text(format_args!(
+        "founded federation `{name}` in {dir}\n  \
+         authority.key signs every certificate: keep it safe, and off the server if you can\n\
+         next: fl-server issue NAME --fed {dir} --out NAME/\n      \
+         fl-server serve {} --run run.toml\n",
+        server.display()
+    ))?;
     Ok(())
 }
 

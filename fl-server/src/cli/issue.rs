@@ -8,7 +8,7 @@ use fl_proto::{Authority, ClientId, Issued};
 use time::{Duration, OffsetDateTime};
 
 use super::init::{PUBLIC, SECRET, write_new};
-use super::{Failure, Outcome, source};
+use super::{Failure, Outcome, out, source};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -60,14 +60,14 @@ pub(super) fn run(args: &Args) -> Outcome {
         ("client.toml", &toml, PUBLIC),
     ];
     write_new(&args.out, &files)?;
-    let out = args.out.display();
-    println!("issued `{name}`, valid for {} days, in {out}", args.days);
+    let dir = args.out.display();
+    out::line(format_args!("issued `{name}`, valid for {} days, in {dir}", args.days))?;
     let config = args.out.join("client.toml");
-    println!(
-        "next: bring {out} to the client, bind a task in {}, and there",
+    out::line(format_args!(
+        "next: bring {dir} to the client, bind a task in {}, and there",
         config.display()
-    );
-    println!("      fl-client run {}", config.display());
+    ))?;
+    out::line(format_args!("      fl-client run {}", config.display()))?;
     Ok(())
 }
 

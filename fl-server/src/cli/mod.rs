@@ -4,12 +4,15 @@ mod check;
 mod export;
 mod init;
 mod issue;
+mod model;
+mod out;
 mod report;
 mod serve;
 mod source;
 mod status;
 
 use std::ffi::OsString;
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
@@ -28,6 +31,13 @@ struct Cli {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum LogFormat {
+    Text,
+    Json,
+}
+
+/// How a result is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
     Text,
     Json,
 }
@@ -93,11 +103,12 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(error) => {
-            let _ = error.print();
+            // Help and the version are results, and are written as such.
+            let printed = error.print();
             return if error.use_stderr() {
                 ExitCode::from(USAGE)
             } else {
-                ExitCode::SUCCESS
+                ended(out::judged(printed).map_err(Failure::from))
             };
         }
     };
@@ -111,10 +122,15 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         Command::Export(args) => export::run(&args),
         Command::Check(args) => check::run(&args),
     };
+    ended(outcome)
+}
+
+fn ended(outcome: Outcome) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("fl-server: {:#}", failure.error);
+            // A closed stderr cannot be helped; the exit code still tells.
+            let _ = writeln!(std::io::stderr(), "fl-server: {:#}", failure.error);
             ExitCode::from(failure.code)
         }
     }
@@ -128,6 +144,8 @@ fn start_logging(format: LogFormat) {
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(std::io::stderr().is_terminal())
+        // It would tell of a stderr that is closed with `eprintln!`, which panics then.
+        .log_internal_errors(false)
         .with_writer(std::io::stderr);
     let _ = match format {
         LogFormat::Text => builder.with_target(false).try_init(),

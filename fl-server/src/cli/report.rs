@@ -1,13 +1,11 @@
 //! `fl-server report FED [RUN]`: what every round cost, for a person or as JSON.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
-use clap::ValueEnum;
 
-use super::{Outcome, source};
+use super::{Format, Outcome, out, source};
 use crate::admin::{Answer, Ask};
 use crate::report::{ClientLine, Report, RoundLine};
 
@@ -25,12 +23,6 @@ pub(super) struct Args {
     output: Option<PathBuf>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
-    Text,
-    Json,
-}
-
 pub(super) fn run(args: &Args) -> Outcome {
     let (_, config) = source::federation(&args.fed)?;
     let Answer::Report(report) = source::ask(&config, &Ask::Report { run: args.run.clone() })? else {
@@ -41,11 +33,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         Format::Json => serde_json::to_string_pretty(&report).context("report cannot be written as JSON")? + "\n",
     };
     match &args.output {
-        None => match std::io::stdout().write_all(text.as_bytes()) {
-            // Whoever reads has seen enough, such as `head`.
-            Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => {}
-            written => written.context("cannot write to the standard output")?,
-        },
+        None => out::text(format_args!("{text}"))?,
         Some(path) => replace(path, text.as_bytes())?,
     }
     Ok(())

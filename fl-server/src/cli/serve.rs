@@ -1,20 +1,22 @@
 //! `fl-server serve server.toml --run run.toml`: serves a run, one line a round.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use fl_proto::Issued;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
 
 use super::report::size;
-use super::{Failure, Outcome, source};
+use super::{Failure, Outcome, out, source};
 use crate::disk::Fault;
-use crate::event::{Evaluated, Event, RoundSummary};
+use crate::event::{Evaluated, Event, RoundSummary, Waiting};
 use crate::plan::RunPlan;
-use crate::serve::{Ending, Serve, serve};
+use crate::serve::{Ending, Serve, ServeError, serve};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -57,6 +59,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         .as_ref()
         .map(|text| text.parse::<Fault>().map_err(|e| Failure::usage(anyhow::anyhow!(e))));
     options.fault = fault.transpose()?.map(Arc::new);
+    let model = options.plan.model.clone();
 
     // Enough to keep a disk busy with writes that wait for it; more threads would only hold memory.
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -70,14 +73,21 @@ pub(super) fn run(args: &Args) -> Outcome {
         let ready = format!("serving `{}` on {}", options.plan.name, listener.local_addr()?);
         let (events, lines) = mpsc::channel(EVENTS);
         options.events = Some(events);
-        let printing = tokio::spawn(print(ready, lines));
-        let outcome = serve(listener, options, stop_signal()?).await?;
+        let printing = tokio::spawn(print(ready, lines, say()));
+        let outcome = serve(listener, options, stop_signal()?).await;
+        let outcome = outcome.map_err(|error| blame(error, &model))?;
         let _ = printing.await;
         Ok::<_, Failure>(outcome)
     })?;
     match outcome.ending {
-        Ending::Done => println!("done: version {}, digest {}", outcome.version, outcome.model),
-        Ending::Stopped => println!("stopped after version {}; serve again to continue", outcome.version),
+        Ending::Done => out::line(format_args!(
+            "done: version {}, digest {}",
+            outcome.version, outcome.model
+        ))?,
+        Ending::Stopped => out::line(format_args!(
+            "stopped after version {}; serve again to continue",
+            outcome.version
+        ))?,
         Ending::Failed { round, why } => {
             return Err(anyhow::anyhow!("the run failed in round {round}: {why}; serve again to try again").into());
         }
@@ -105,12 +115,59 @@ fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {
     })
 }
 
+/// First weights that cannot be used are the user's to mend, not what was stored.
+fn blame(error: ServeError, model: &Path) -> Failure {
+    if matches!(error, ServeError::Model(_))
+        && let Err(unusable) = super::model::layout_of(model)
+    {
+        return Failure::usage(unusable);
+    }
+    error.into()
+}
+
+/// Writes to the standard output. The run goes on without it: the first line that cannot be written is warned about.
+fn say() -> impl FnMut(&str) {
+    let mut failed = false;
+    move |line| {
+        if let Err(error) = out::line(format_args!("{line}")) {
+            if !failed {
+                tracing::warn!("{error:#}; the run goes on");
+            }
+            failed = true;
+        }
+    }
+}
+
+/// Clients that come and go do not fill the screen: of what a run waits for, one line in so long a time.
+const BREATH: Duration = Duration::from_secs(1);
+
 /// One line for each thing that a person waits for.
-async fn print(ready: String, mut events: mpsc::Receiver<Event>) {
-    while let Some(event) = events.recv().await {
-        match event {
-            Event::Ready => println!("{ready}"),
-            event => line(&event).into_iter().for_each(|line| println!("{line}")),
+async fn print(ready: String, mut events: mpsc::Receiver<Event>, mut say: impl FnMut(&str)) {
+    let mut waiting: Option<(Instant, Waiting)> = None;
+    loop {
+        let due = async {
+            match waiting {
+                Some((due, _)) => sleep_until(due).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            event = events.recv() => match event {
+                None => break,
+                Some(Event::Ready) => say(&ready),
+                Some(Event::Waiting(now)) => {
+                    let due = waiting.map_or_else(|| Instant::now() + BREATH, |(due, _)| due);
+                    waiting = Some((due, now));
+                }
+                Some(event) => {
+                    if matches!(event, Event::RoundOpened { .. } | Event::Done | Event::Failed { .. }) {
+                        waiting = None;
+                    }
+                    line(&event).into_iter().for_each(|line| say(&line));
+                }
+            },
+            () = due => waiting.take().into_iter().for_each(|(_, now)| say(&now.to_string())),
         }
     }
 }
@@ -149,4 +206,61 @@ fn line(event: &Event) -> Option<String> {
         Event::Alert(text) => format!("ALERT: {text}"),
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn waiting(present: usize) -> Event {
+        let (min, enough) = (3, present >= 3);
+        Event::Waiting(Waiting { present, min, enough })
+    }
+
+    fn opened() -> Event {
+        Event::RoundOpened {
+            round: 1,
+            attempt: 1,
+            cohort: Vec::new(),
+        }
+    }
+
+    /// What is printed when these events come, each batch after a while.
+    async fn printed(batches: impl IntoIterator<Item = Vec<Event>>) -> Vec<String> {
+        let (events, queue) = mpsc::channel(EVENTS);
+        let (lines, mut said) = mpsc::unbounded_channel();
+        let printing = tokio::spawn(print("ready".into(), queue, move |line: &str| {
+            let _ = lines.send(line.to_owned());
+        }));
+        for batch in batches {
+            for event in batch {
+                events.send(event).await.unwrap();
+            }
+            tokio::time::sleep(2 * BREATH).await;
+        }
+        drop(events);
+        printing.await.unwrap();
+        std::iter::from_fn(|| said.try_recv().ok()).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whom_a_run_waits_for_is_said_when_it_waits_long() {
+        let lines = printed([
+            vec![Event::Ready, waiting(0), waiting(1)],
+            vec![waiting(2)],
+            vec![opened()],
+        ]);
+        let expected = [
+            "ready",
+            "waiting for 2 more clients: 1 of min 3 present",
+            "waiting for 1 more client: 2 of min 3 present",
+        ];
+        assert_eq!(lines.await, expected);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_round_that_opens_at_once_is_not_waited_for() {
+        let lines = printed([vec![Event::Ready, waiting(0), waiting(3), opened()]]);
+        assert_eq!(lines.await, ["ready"]);
+    }
 }

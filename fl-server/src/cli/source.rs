@@ -42,11 +42,19 @@ pub(super) fn is_usage(error: &(dyn Error + 'static)) -> bool {
     matches!(error.downcast_ref::<ServeError>(), Some(ServeError::Plan(_)))
 }
 
-/// Text of a configuration file, and the folder that its paths are relative to.
+/// Text of a configuration file, which is not empty, and the folder that its paths are relative to.
 pub(super) fn read(file: &Path) -> Result<(String, PathBuf), Failure> {
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()));
+    let text = text.map_err(Failure::usage)?;
+    if text.trim().is_empty() {
+        let why = format!(
+            "{} is empty; configs/ has a server.toml and a run.toml to begin with",
+            file.display()
+        );
+        return Err(Failure::usage(anyhow::anyhow!(why)));
+    }
     let base = file.parent().unwrap_or(Path::new("")).to_owned();
-    Ok((text.map_err(Failure::usage)?, base))
+    Ok((text, base))
 }
 
 /// Folder and configuration of a federation, given as its folder or its server.toml.

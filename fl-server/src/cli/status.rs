@@ -1,56 +1,168 @@
 //! `fl-server status FED`: where the runs of a federation stand, and which certificates end soon.
 
+use std::fmt::Write as _;
 use std::path::PathBuf;
 
+use anyhow::Context;
 use fl_proto::expiry;
+use serde::Serialize;
 use time::{Duration, OffsetDateTime};
 
-use super::{Outcome, source};
-use crate::admin::{Answer, Ask, Status};
+use super::{Format, Outcome, out, source};
+use crate::admin::{Answer, Ask, Live, RunStatus, Status};
+use crate::config::ServerConfig;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The federation's folder, or its server.toml.
     fed: PathBuf,
+    /// How to write it.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
 }
 
 /// A certificate that ends sooner than this is warned about.
 const SOON: Duration = Duration::days(30);
 
+/// What `status` says; its keys are described in docs/operations.md.
+#[derive(Debug, Serialize)]
+struct Standing {
+    serving: Option<Live>,
+    runs: Vec<RunStatus>,
+    certificates: Vec<Certificate>,
+}
+
+/// A certificate of the server, as far as it can be read.
+#[derive(Debug, Serialize)]
+struct Certificate {
+    file: PathBuf,
+    /// `2036-11-18`.
+    ends: String,
+    /// Whether to issue a new one now.
+    ends_soon: bool,
+}
+
 pub(super) fn run(args: &Args) -> Outcome {
     let (_, config) = source::federation(&args.fed)?;
-    let Answer::Status(status) = source::ask(&config, &Ask::Status)? else {
+    let Answer::Status(Status { serving, runs }) = source::ask(&config, &Ask::Status)? else {
         return Err(source::unexpected().into());
     };
-    let Status { serving, runs } = status;
-    match &serving {
+    let standing = Standing {
+        serving,
+        runs,
+        certificates: certificates(&config, OffsetDateTime::now_utc()),
+    };
+    let text = match args.format {
+        Format::Text => text(&standing),
+        Format::Json => serde_json::to_string_pretty(&standing).context("status cannot be written as JSON")? + "\n",
+    };
+    out::text(format_args!("{text}"))?;
+    Ok(())
+}
+
+fn certificates(config: &ServerConfig, now: OffsetDateTime) -> Vec<Certificate> {
+    let read = |file: &PathBuf| {
+        let end = expiry(&std::fs::read_to_string(file).ok()?).ok()?;
+        Some(Certificate {
+            file: file.clone(),
+            ends: end.date().to_string(),
+            ends_soon: end - now < SOON,
+        })
+    };
+    [&config.authority, &config.certificate]
+        .into_iter()
+        .filter_map(read)
+        .collect()
+}
+
+/// The same for a person.
+fn text(standing: &Standing) -> String {
+    let mut out = String::new();
+    match &standing.serving {
         Some(live) => {
-            println!(
-                "serving `{}` on {}; {} clients connected",
-                live.run,
-                live.listen,
-                live.present.len()
-            );
+            let clients = match live.present.len() {
+                1 => "1 client".to_owned(),
+                n => format!("{n} clients"),
+            };
+            let _ = writeln!(out, "serving `{}` on {}; {clients} connected", live.run, live.listen);
             for client in &live.present {
-                println!("  {client}");
+                let _ = writeln!(out, "  {client}");
+            }
+            if let Some(waiting) = &live.waiting {
+                let _ = writeln!(out, "{waiting}");
             }
         }
-        None => println!("not serving"),
+        None => out.push_str("not serving\n"),
     }
-    if runs.is_empty() {
-        println!("no run yet");
+    if standing.runs.is_empty() {
+        out.push_str("no run yet\n");
     }
-    for run in &runs {
-        println!(
+    for run in &standing.runs {
+        let _ = writeln!(
+            out,
             "{}: {}; {} of {} rounds closed",
             run.run, run.state, run.closed, run.planned
         );
     }
-    for path in [&config.authority, &config.certificate] {
-        let end = std::fs::read_to_string(path).ok().and_then(|pem| expiry(&pem).ok());
-        if let Some(end) = end.filter(|end| *end - OffsetDateTime::now_utc() < SOON) {
-            println!("warning: {} ends on {}; issue a new one", path.display(), end.date());
+    for certificate in standing.certificates.iter().filter(|one| one.ends_soon) {
+        let (file, ends) = (certificate.file.display(), &certificate.ends);
+        let _ = writeln!(out, "warning: {file} ends on {ends}; issue a new one");
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::Waiting;
+
+    fn standing() -> Standing {
+        Standing {
+            serving: Some(Live {
+                run: "digits".into(),
+                listen: "127.0.0.1:7070".into(),
+                present: vec!["anna".into()],
+                waiting: Some(Waiting {
+                    present: 1,
+                    min: 3,
+                    enough: false,
+                }),
+            }),
+            runs: vec![RunStatus {
+                run: "digits".into(),
+                state: "waiting".into(),
+                planned: 10,
+                closed: 0,
+            }],
+            certificates: vec![Certificate {
+                file: "fed/server.pem".into(),
+                ends: "2027-01-02".into(),
+                ends_soon: true,
+            }],
         }
     }
-    Ok(())
+
+    #[test]
+    fn a_person_reads_who_is_waited_for_and_what_ends_soon() {
+        let expected = "serving `digits` on 127.0.0.1:7070; 1 client connected\n  anna\n\
+                        waiting for 2 more clients: 1 of min 3 present\n\
+                        digits: waiting; 0 of 10 rounds closed\n\
+                        warning: fed/server.pem ends on 2027-01-02; issue a new one\n";
+        assert_eq!(text(&standing()), expected);
+    }
+
+    #[test]
+    fn programs_read_the_documented_keys() {
+        let expected = serde_json::json!({
+            "serving": {
+                "run": "digits",
+                "listen": "127.0.0.1:7070",
+                "present": ["anna"],
+                "waiting": { "present": 1, "min": 3, "enough": false },
+            },
+            "runs": [{ "run": "digits", "state": "waiting", "planned": 10, "closed": 0 }],
+            "certificates": [{ "file": "fed/server.pem", "ends": "2027-01-02", "ends_soon": true }],
+        });
+        assert_eq!(serde_json::to_value(standing()).unwrap(), expected);
+    }
 }

@@ -3,7 +3,8 @@
 use tokio::sync::mpsc;
 
 use super::Driver;
-use crate::event::{Evaluated, Event};
+use crate::engine::Phase;
+use crate::event::{Evaluated, Event, Waiting};
 use crate::ledger::Flow;
 use crate::record::Record;
 use crate::traffic::Sample;
@@ -78,6 +79,27 @@ impl Driver {
                 _ => {}
             }
         }
+    }
+
+    /// Tells whom the run waits for, if that has changed.
+    pub(super) async fn announce_waiting(&mut self) {
+        let waiting = self.waiting();
+        if waiting != self.waiting {
+            self.waiting = waiting;
+            if let Some(waiting) = waiting {
+                self.events.tell(Event::Waiting(waiting)).await;
+            }
+        }
+    }
+
+    /// Whom the run waits for, if no round is open.
+    pub(super) fn waiting(&self) -> Option<Waiting> {
+        matches!(self.state.phase(), Phase::Waiting).then(|| Waiting {
+            present: self.present.names.len(),
+            min: self.plan.cohort.min,
+            // While waiting, the engine wakes for nothing but the end of the grace that the fewest needed began.
+            enough: self.state.wake(&self.plan, (self.clock)()).is_some(),
+        })
     }
 
     /// A round's end is also the end of the evaluations of the model that it began with.

@@ -121,9 +121,12 @@ impl Process {
 
     /// SIGTERM.
     pub fn terminate(&self) {
-        let sent = Command::new("kill")
-            .args(["-TERM", &self.child.id().to_string()])
-            .status();
+        self.signal("-TERM");
+    }
+
+    /// Sends a signal, named as `kill` wants it.
+    pub fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args([name, &self.child.id().to_string()]).status();
         assert!(sent.unwrap().success());
     }
 

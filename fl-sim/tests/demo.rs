@@ -1,0 +1,92 @@
+//! `fl-sim demo` as a process: whose output nobody reads, that is stopped, that is told to keep its folder where there is
+//! one already; and `fl-sim experiment` told of what there is not.
+#![cfg(unix)]
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::channel;
+
+use support::process::{PATIENCE, Process, done, fails, sim};
+
+/// A demo that takes a moment a round.
+fn demo(rounds: &str, more: &[&str]) -> Command {
+    let args = ["demo", "--clients", "2", "--limit", "20", "--rounds", rounds];
+    sim(args.iter().chain(more))
+}
+
+fn is_empty(dir: &Path) -> bool {
+    std::fs::read_dir(dir).unwrap().next().is_none()
+}
+
+#[test]
+fn a_demo_that_is_stopped_says_by_what_and_leaves_nothing_behind() {
+    for (name, code, said) in [("-TERM", 143, "SIGTERM"), ("-INT", 130, "SIGINT")] {
+        let temporary = tempfile::tempdir().unwrap();
+        let mut command = demo("100000", &[]);
+        command.env("TMPDIR", temporary.path());
+        let (sender, lines) = channel();
+        let mut process = Process::start(command, 0, 1, &sender);
+        drop(sender);
+        // The line of the first round: everything is at work.
+        let mut text = lines.recv_timeout(PATIENCE).unwrap().text;
+        while !text.is_some_and(|text| text.trim_start().starts_with("1 ")) {
+            text = lines.recv_timeout(PATIENCE).unwrap().text;
+        }
+        assert!(!is_empty(temporary.path()));
+        process.signal(name);
+        let status = process.end();
+        let rest: Vec<String> = lines.iter().filter_map(|line| line.text).collect();
+        assert_eq!(status.code(), Some(code), "{rest:?}");
+        assert!(
+            rest.iter().any(|line| line == &format!("fl-sim: stopped by {said}")),
+            "{rest:?}"
+        );
+        assert!(is_empty(temporary.path()), "{rest:?}");
+    }
+}
+
+#[test]
+fn a_demo_goes_on_when_nobody_reads_it_and_fails_if_its_result_cannot_be_written() {
+    let with = |stdout: Stdio| demo("1", &[]).stdout(stdout).output().unwrap();
+    let unread = with(std::io::pipe().unwrap().1.into());
+    let said = String::from_utf8(unread.stderr).unwrap();
+    assert_eq!((unread.status.code(), said.as_str()), (Some(0), ""));
+    let full = with(
+        std::fs::OpenOptions::new()
+            .write(true)
+            .open("/dev/full")
+            .unwrap()
+            .into(),
+    );
+    let said = String::from_utf8(full.stderr).unwrap();
+    assert_eq!(full.status.code(), Some(1), "{said}");
+    assert!(said.starts_with("fl-sim: cannot write to standard output: "), "{said}");
+}
+
+#[test]
+fn a_folder_that_holds_something_is_not_kept_in() {
+    let dir = tempfile::tempdir().unwrap();
+    let kept = dir.path().join("kept");
+    let keep = || demo("1", &["--keep", kept.to_str().unwrap()]);
+    let said = done(keep());
+    assert!(!is_empty(&kept) && !said.contains("IS NOT"), "{said}");
+    fails(keep(), 2, &["--keep", "the folder is not empty; choose a new one"]);
+}
+
+#[test]
+fn what_an_experiment_has_not_is_wrong_usage() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/experiments/fashion-mlp.toml");
+    let file = file.to_str().unwrap();
+    fails(sim(["experiment", "none.toml"]), 2, &["none.toml: cannot read"]);
+    fails(
+        sim(["experiment", file, "--only", "none"]),
+        2,
+        &["`--only none`: there is no such variant; there are "],
+    );
+    fails(sim(["demo", "--learner", "none"]), 2, &["none"]);
+    fails(sim(["demo", "--data", "/none"]), 2, &["/none"]);
+    fails(sim(["demo", "--learning-rate", "0"]), 2, &["learning_rate"]);
+}
