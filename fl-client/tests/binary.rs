@@ -122,6 +122,16 @@ fn an_output_that_nobody_reads_is_no_failure_and_a_full_one_is() {
 }
 
 #[test]
+fn a_model_that_cannot_be_evaluated_is_exit_code_2_and_named() {
+    let certificates = Certificates::new("fed");
+    let dir = folder("127.0.0.1:7070", &certificates);
+    std::fs::write(dir.path().join("odd.safetensors"), "odd").unwrap();
+    let evaluate = |model| program(dir.path(), &["evaluate", "--config", "client.toml", model]);
+    fails(evaluate("none.safetensors"), 2, "none.safetensors");
+    fails(evaluate("odd.safetensors"), 2, "odd.safetensors");
+}
+
+#[test]
 fn what_is_no_client_toml_is_refused_with_what_is_wrong() {
     let certificates = Certificates::new("fed");
     let dir = folder("127.0.0.1:7070", &certificates);

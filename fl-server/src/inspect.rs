@@ -108,7 +108,7 @@ struct Loaded {
 
 pub(crate) fn statuses(store: &Store) -> Result<Vec<RunStatus>, InspectError> {
     let mut out = Vec::new();
-    for name in store.runs()? {
+    for name in begun(store)? {
         let run = store.run(&name)?;
         let planned = Facts::load(&run)?.map_or(0, |facts| facts.rounds);
         let history = history(&run)?;
@@ -201,7 +201,7 @@ pub(crate) fn history(run: &RunStore) -> Result<History, StoreError> {
 }
 
 fn load(store: &Store, run: Option<&str>) -> Result<Loaded, InspectError> {
-    let name = choose(&store.runs()?, run)?;
+    let name = choose(&begun(store)?, run)?;
     let run = store.run(&name)?;
     let facts = Facts::load(&run)?;
     let facts = facts.ok_or_else(|| InspectError::NotThere(format!("run {name} has not begun yet")))?;
@@ -224,6 +224,18 @@ fn load(store: &Store, run: Option<&str>) -> Result<Loaded, InspectError> {
         history: history(&run)?,
         ledger,
     })
+}
+
+/// The runs that have begun: one whose first weights were refused has left no more than its name.
+fn begun(store: &Store) -> Result<Vec<RunName>, InspectError> {
+    let mut out = Vec::new();
+    for name in store.runs()? {
+        let run = store.run(&name)?;
+        if !run.is_empty() || Facts::load(&run)?.is_some() {
+            out.push(name);
+        }
+    }
+    Ok(out)
 }
 
 fn choose(runs: &[RunName], asked: Option<&str>) -> Result<RunName, InspectError> {

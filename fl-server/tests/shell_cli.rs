@@ -206,6 +206,7 @@ async fn first_weights_that_are_not_finite_are_bad_input_and_can_be_mended() {
             );
         }
     }
+    assert!(good(&["status", &founded.fed]).contains("no run yet"));
     std::fs::write(&model, sound).unwrap();
     assert!(good(&["check", &founded.run]).contains("has 1010 parameters"));
     let (_child, _lines, _) = founded.serve().await;

@@ -138,8 +138,9 @@ fn ended(done: anyhow::Result<()>) -> ExitCode {
         return ExitCode::from(stopped.code());
     }
     let usage = error.chain().any(|cause| {
+        let data: Option<&fl_client::data::Error> = cause.downcast_ref();
         matches!(cause.downcast_ref(), Some(fl_client::Error::Config(_)))
-            || cause.is::<fl_client::data::Error>()
+            || data.is_some_and(fl_client::data::Error::is_input)
             || cause.is::<fl_server::plan::PlanError>()
     });
     if usage {

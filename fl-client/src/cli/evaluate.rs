@@ -38,7 +38,8 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let TaskEntry { learner: name, data } = entry(args)?;
     let mut learner = learners::build(&name, args.device, data.load()?.compact())?;
-    let weights = weights::import(&args.model, &learner.layout())?;
+    let weights = weights::import(&args.model, &learner.layout());
+    let weights = weights.map_err(|e| Error::Config(format!("{e:#}")))?;
     learner.load(&weights)?;
     let Some(Evaluation {
         examples,

@@ -96,7 +96,9 @@ fn code(error: &anyhow::Error) -> ExitCode {
     match error.downcast_ref::<Error>() {
         Some(Error::Config(_)) => ExitCode::from(2),
         Some(Error::Refused(_)) => ExitCode::from(3),
-        _ if error.is::<crate::data::Error>() => ExitCode::from(2),
-        _ => ExitCode::FAILURE,
+        _ => match error.downcast_ref::<crate::data::Error>() {
+            Some(error) if error.is_input() => ExitCode::from(2),
+            _ => ExitCode::FAILURE,
+        },
     }
 }

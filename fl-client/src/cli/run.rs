@@ -67,7 +67,7 @@ pub(super) fn run(args: Args, bar: &ProgressBar) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Completes when the process is asked to stop.
+/// Completes when the process is asked to stop. Asked again, it ends at once, as a kill would end it.
 #[cfg(unix)]
 fn stop_signal() -> std::io::Result<impl Future<Output = ()>> {
     use tokio::signal::unix::{SignalKind, signal};
@@ -77,6 +77,14 @@ fn stop_signal() -> std::io::Result<impl Future<Output = ()>> {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
+        tracing::info!("stopping; a second signal ends at once");
+        tokio::spawn(async move {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            std::process::exit(1);
+        });
     })
 }
 

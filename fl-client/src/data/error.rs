@@ -58,6 +58,13 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether the configuration or the files are wrong; otherwise disk or network failed.
+    pub fn is_input(&self) -> bool {
+        !matches!(self, Self::Io { .. } | Self::Network { .. })
+    }
+}
+
+impl Error {
     pub(crate) fn io(path: &Path, error: &std::io::Error) -> Self {
         Self::Io {
             path: path.to_owned(),
