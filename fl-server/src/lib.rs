@@ -25,6 +25,7 @@ mod service;
 mod start;
 pub mod store;
 mod traffic;
+mod weights;
 
 pub use allocator::settle_allocator;
 pub use config::{ServerConfig, Tuning};

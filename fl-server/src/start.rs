@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use fl_compress::{Digest, Layout};
 use fl_proto::FramePart;
-use safetensors::{Dtype, SafeTensors};
 
 use crate::blobs::Blobs;
 use crate::config::Tuning;
@@ -20,6 +19,7 @@ use crate::plan::RunPlan;
 use crate::record::Record;
 use crate::serve::ServeError;
 use crate::store::{RunStore, Store};
+use crate::weights;
 
 /// Everything that a server begins with.
 #[derive(Debug)]
@@ -113,44 +113,13 @@ fn begin(
     blobs: &Blobs,
     instance: Digest,
 ) -> Result<(Global, FramePart, Facts), ServeError> {
-    let (layout, model) = first_weights(&plan.model)?;
-    let global = Global::initial(Arc::new(layout), model, plan)?;
+    let (layout, model) = weights::read(&plan.model).map_err(ServeError::Plan)?;
+    let global = Global::initial(Arc::new(layout), model, plan).map_err(|e| ServeError::Plan(e.to_string()))?;
     let snapshot = put_snapshot(&global, blobs)?;
     let facts = Facts::new(plan, global.layout(), snapshot.digest, instance);
     facts.store(run)?;
     put_checkpoint(&global, blobs, run)?;
     Ok((global, snapshot, facts))
-}
-
-/// Tensors and values of a safetensors file.
-fn first_weights(path: &Path) -> Result<(Layout, Vec<f32>), ServeError> {
-    let bad = |why: String| ServeError::Plan(format!("model {}: {why}", path.display()));
-    let bytes = std::fs::read(path).map_err(|e| bad(format!("{e}; make one with `fl-client init`")))?;
-    let file = SafeTensors::deserialize(&bytes).map_err(|e| bad(format!("not a safetensors file: {e}")))?;
-    let mut shapes = Vec::new();
-    for (name, tensor) in file.iter() {
-        if tensor.dtype() != Dtype::F32 {
-            return Err(bad(format!(
-                "tensor `{name}` is {:?}; only F32 can be trained",
-                tensor.dtype()
-            )));
-        }
-        shapes.push((name.to_owned(), tensor.shape().to_vec()));
-    }
-    let layout = Layout::new(shapes).map_err(|e| bad(e.to_string()))?;
-    let mut model = Vec::with_capacity(layout.len());
-    for tensor in layout.tensors() {
-        let values = file.tensor(&tensor.name).map_err(|e| bad(e.to_string()))?;
-        model.extend(
-            values
-                .data()
-                .as_chunks()
-                .0
-                .iter()
-                .map(|value| f32::from_le_bytes(*value)),
-        );
-    }
-    Ok((layout, model))
 }
 
 /// The model of the newest version: the last checkpoint, and the rounds after it closed again.

@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
 
-use super::{Failure, Outcome, model, out, source};
+use super::{Failure, Outcome, out, source};
 use crate::config::ServerConfig;
 use crate::plan::RunPlan;
+use crate::weights;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -74,15 +75,15 @@ pub(super) fn run(args: &Args) -> Outcome {
                     }
                 })
                 .map_err(Failure::usage)?;
-            let model = plan.model.exists().then(|| model::layout_of(&plan.model)).transpose();
-            let model = model.with_context(|| name.to_string()).map_err(Failure::usage)?;
+            let model = plan.model.exists().then(|| weights::read(&plan.model)).transpose();
+            let model = model.map_err(|why| Failure::usage(anyhow!("{name}: {why}")))?;
             out::line(format_args!(
                 "{name}: a good run: `{}`, task `{}`, {} rounds",
                 plan.name, plan.task, plan.rounds
             ))?;
             let path = plan.model.display();
             match model {
-                Some(layout) => out::line(format_args!("  its model {path} has {} parameters", layout.len()))?,
+                Some((layout, _)) => out::line(format_args!("  its model {path} has {} parameters", layout.len()))?,
                 None => out::line(format_args!("  note: its model {path} is not there yet"))?,
             }
         }

@@ -3,13 +3,10 @@
 use std::path::PathBuf;
 
 use anyhow::Context;
-use fl_compress::Layout;
-use safetensors::Dtype;
-use safetensors::tensor::TensorView;
 
 use super::{Outcome, out, source};
 use crate::admin::{Answer, Ask};
-use crate::inspect;
+use crate::{inspect, weights};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -35,7 +32,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         return Err(source::unexpected().into());
     };
     let (layout, model) = inspect::assemble(&config.data, &parts)?;
-    let bytes = safetensors(&layout, &model).context("the model cannot be written as safetensors")?;
+    let bytes = weights::to_bytes(&layout, &model).context("the model cannot be written as safetensors")?;
     super::report::replace(&args.output, &bytes)?;
     out::line(format_args!(
         "{}: run `{}`, version {}, digest {}",
@@ -45,18 +42,4 @@ pub(super) fn run(args: &Args) -> Outcome {
         parts.model
     ))?;
     Ok(())
-}
-
-/// A model as the bytes of a safetensors file. Shapes: `model: [layout.len()]`.
-fn safetensors(layout: &Layout, model: &[f32]) -> anyhow::Result<Vec<u8>> {
-    let bytes: Vec<u8> = model.iter().flat_map(|value| value.to_le_bytes()).collect();
-    let mut views = Vec::new();
-    for tensor in layout.tensors() {
-        let data = &bytes[4 * tensor.offset..4 * (tensor.offset + tensor.len)];
-        views.push((
-            tensor.name.as_str(),
-            TensorView::new(Dtype::F32, tensor.shape.clone(), data)?,
-        ));
-    }
-    Ok(safetensors::serialize(views, None)?)
 }

@@ -4,7 +4,6 @@ mod check;
 mod export;
 mod init;
 mod issue;
-mod model;
 mod out;
 mod report;
 mod serve;

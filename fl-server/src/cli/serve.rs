@@ -1,6 +1,6 @@
 //! `fl-server serve server.toml --run run.toml`: serves a run, one line a round.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use super::{Failure, Outcome, out, source};
 use crate::disk::Fault;
 use crate::event::{Evaluated, Event, RoundSummary, Waiting};
 use crate::plan::RunPlan;
-use crate::serve::{Ending, Serve, ServeError, serve};
+use crate::serve::{Ending, Serve, serve};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -59,7 +59,6 @@ pub(super) fn run(args: &Args) -> Outcome {
         .as_ref()
         .map(|text| text.parse::<Fault>().map_err(|e| Failure::usage(anyhow::anyhow!(e))));
     options.fault = fault.transpose()?.map(Arc::new);
-    let model = options.plan.model.clone();
 
     // Enough to keep a disk busy with writes that wait for it; more threads would only hold memory.
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -74,8 +73,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         let (events, lines) = mpsc::channel(EVENTS);
         options.events = Some(events);
         let printing = tokio::spawn(print(ready, lines, say()));
-        let outcome = serve(listener, options, stop_signal()?).await;
-        let outcome = outcome.map_err(|error| blame(error, &model))?;
+        let outcome = serve(listener, options, stop_signal()?).await?;
         let _ = printing.await;
         Ok::<_, Failure>(outcome)
     })?;
@@ -113,16 +111,6 @@ fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {
             std::process::exit(1);
         });
     })
-}
-
-/// First weights that cannot be used are the user's to mend, not what was stored.
-fn blame(error: ServeError, model: &Path) -> Failure {
-    if matches!(error, ServeError::Model(_))
-        && let Err(unusable) = super::model::layout_of(model)
-    {
-        return Failure::usage(unusable);
-    }
-    error.into()
 }
 
 /// Writes to the standard output. The run goes on without it: the first line that cannot be written is warned about.
