@@ -4,11 +4,9 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, mpsc};
 
 use crate::crashes::{crash, goes_on};
-use crate::support::{
-    Arithmetic, Call, Certificates, Client, Fault, TestServer, World, accepted, config, deltas, residual, sum,
-};
+use crate::support::{Arithmetic, Call, Certificates, Client, Fault, TestServer, World, config, heard, is_all_of};
 use fl_client::Outcome;
-use fl_compress::{Digest, Verdict};
+use fl_compress::Digest;
 
 /// A run of the name that every test's run has, begun anew from the same model.
 fn another(rounds: u64) -> World {
@@ -19,14 +17,6 @@ fn another(rounds: u64) -> World {
 
 fn aside(state: &Path, world: &World) -> std::path::PathBuf {
     state.join("aside").join(format!("test-run-{}", world.instance))
-}
-
-/// What was sent and what is left is what was learned in these rounds, and nothing else.
-fn is_all_of(world: &World, state: &Path, rounds: std::ops::RangeInclusive<u64>) {
-    assert_eq!(
-        sum(&accepted(world), &residual(state, Verdict::Accepted)),
-        deltas(rounds)
-    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -83,9 +73,7 @@ async fn a_server_that_comes_back_with_another_run_of_the_name_gets_nothing_of_t
     }));
     let state = tempfile::tempdir().unwrap();
     let client = Client::start(config(&server, &certificates, state.path()), Arithmetic::new());
-    tokio::task::spawn_blocking(move || hanging.recv().unwrap())
-        .await
-        .unwrap();
+    heard(hanging).await;
     let (address, before) = (server.address().to_owned(), server.world.clone());
     server.kill();
     let world = Arc::new(Mutex::new(another(3)));

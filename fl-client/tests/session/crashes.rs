@@ -5,11 +5,9 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 
 use crate::support::{
-    Arithmetic, Call, Certificates, Client, Fault, TestServer, World, accepted, config, copy_state, deltas, residual,
-    sum,
+    Arithmetic, Call, Certificates, Client, Fault, TestServer, World, config, copy_state, heard, is_all_of, rounds_of,
 };
 use fl_client::Outcome;
-use fl_compress::Verdict;
 
 /// Runs a client until the server sees `at`; returns a copy of the state folder as a crash at that moment leaves it.
 /// What the server does with that call is up to its faults.
@@ -25,9 +23,7 @@ pub(crate) async fn crash(server: &TestServer, certificates: &Certificates, at: 
         }
     }));
     let client = Client::start(config(server, certificates, before.path()), Arithmetic::new());
-    tokio::task::spawn_blocking(move || copied.recv().unwrap())
-        .await
-        .unwrap();
+    heard(copied).await;
     client.task.abort();
     let _ = client.task.await;
     server.world().hook = None;
@@ -57,10 +53,7 @@ async fn after_a_crash_between_persist_and_send_the_same_frame_is_sent() {
     let world = server.world();
     assert_eq!(world.calls[0], Call::Join { pending: Some(1) });
     assert!(world.calls.contains(&Call::Submit { round: 1, offset: 0 }));
-    assert_eq!(
-        sum(&accepted(&world), &residual(state.path(), Verdict::Accepted)),
-        deltas(1..=3)
-    );
+    is_all_of(&world, state.path(), 1..=3);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -82,10 +75,7 @@ async fn after_a_crash_before_the_receipt_nothing_is_sent_twice() {
         world.calls
     );
     assert_eq!(world.accepted.len(), 3);
-    assert_eq!(
-        sum(&accepted(&world), &residual(state.path(), Verdict::Accepted)),
-        deltas(1..=3)
-    );
+    is_all_of(&world, state.path(), 1..=3);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -104,10 +94,7 @@ async fn after_a_crash_between_receipt_and_settling_the_server_is_asked_again() 
     assert_eq!(goes_on(&server, &certificates, state.path()).await, 1);
     let world = server.world();
     assert_eq!(world.calls[0], Call::Join { pending: Some(2) });
-    assert_eq!(
-        sum(&accepted(&world), &residual(state.path(), Verdict::Accepted)),
-        deltas(1..=3)
-    );
+    is_all_of(&world, state.path(), 1..=3);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -120,14 +107,8 @@ async fn a_round_that_closed_while_the_client_was_dead_gives_its_frame_back() {
     server.world().advance(&nothing);
     assert_eq!(goes_on(&server, &certificates, state.path()).await, 2);
     let world = server.world();
-    assert_eq!(
-        world.accepted.iter().map(|(round, ..)| *round).collect::<Vec<_>>(),
-        [2, 3]
-    );
-    assert_eq!(
-        sum(&accepted(&world), &residual(state.path(), Verdict::Accepted)),
-        deltas(1..=3)
-    );
+    assert_eq!(rounds_of(&world), [2, 3]);
+    is_all_of(&world, state.path(), 1..=3);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -150,10 +131,7 @@ async fn an_upload_cut_short_is_resumed_where_it_broke() {
             .iter()
             .collect::<Vec<_>>()
     );
-    assert_eq!(
-        sum(&accepted(&world), &residual(state.path(), Verdict::Accepted)),
-        deltas(1..=2)
-    );
+    is_all_of(&world, state.path(), 1..=2);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -174,9 +152,7 @@ async fn a_server_killed_in_the_middle_of_an_upload_gets_the_rest_when_it_is_bac
     let learner = Arithmetic::new();
     let fits = learner.fits.clone();
     let client = Client::start(config(&server, &certificates, state.path()), learner);
-    tokio::task::spawn_blocking(move || hanging.recv().unwrap())
-        .await
-        .unwrap();
+    heard(hanging).await;
     let (address, world) = (server.address().to_owned(), server.world.clone());
     server.kill();
     let server = tokio::task::spawn_blocking({
@@ -192,10 +168,7 @@ async fn a_server_killed_in_the_middle_of_an_upload_gets_the_rest_when_it_is_bac
         "{:?}",
         world.calls
     );
-    assert_eq!(
-        sum(&accepted(&world), &residual(state.path(), Verdict::Accepted)),
-        deltas(1..=2)
-    );
+    is_all_of(&world, state.path(), 1..=2);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -207,9 +180,7 @@ async fn training_goes_on_while_the_server_is_away() {
     let mut learner = Arithmetic::new();
     learner.endless = Some((1, began));
     let client = Client::start(config(&server, &certificates, state.path()), learner);
-    tokio::task::spawn_blocking(move || training.recv().unwrap())
-        .await
-        .unwrap();
+    heard(training).await;
     let (address, world) = (server.address().to_owned(), server.world.clone());
     server.kill();
     let server = tokio::task::spawn_blocking(move || TestServer::at(&address, &certificates, world))
@@ -241,9 +212,7 @@ async fn a_graceful_stop_keeps_the_model_and_the_next_start_needs_no_snapshot() 
     let mut learner = Arithmetic::new();
     learner.endless = Some((2, began));
     let client = Client::start(config(&server, &certificates, state.path()), learner);
-    tokio::task::spawn_blocking(move || training.recv().unwrap())
-        .await
-        .unwrap();
+    heard(training).await;
     assert_eq!(client.stop().await, Outcome::Stopped);
     server.world().calls.clear();
     assert_eq!(goes_on(&server, &certificates, state.path()).await, 1);

@@ -1,6 +1,6 @@
 //! Bringing the model to a version: chains, snapshots, and what does not lead to the digest announced.
 
-use crate::support::{Arithmetic, Call, Certificates, Client, Tamper, TestServer, World, config};
+use crate::support::{Arithmetic, Call, Certificates, Client, Tamper, TestServer, World, config, heard};
 use fl_client::{Error, Outcome};
 
 fn fetches(server: &TestServer) -> Vec<Call> {
@@ -122,9 +122,7 @@ async fn one_state_folder_is_for_one_client() {
     let mut learner = Arithmetic::new();
     learner.endless = Some((1, began));
     let first = Client::start(config(&server, &certificates, state.path()), learner);
-    tokio::task::spawn_blocking(move || training.recv().unwrap())
-        .await
-        .unwrap();
+    heard(training).await;
     let second = Client::start(config(&server, &certificates, state.path()), Arithmetic::new());
     let text = second.finish().await.unwrap_err().to_string();
     assert!(text.contains("another client uses"), "{text}");

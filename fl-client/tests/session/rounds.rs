@@ -4,10 +4,10 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 
 use crate::support::{
-    Arithmetic, Call, Certificates, Client, Fault, TestServer, World, accepted, config, deltas, residual, sum,
+    Arithmetic, Call, Certificates, Client, Fault, TestServer, World, config, heard, is_all_of, rounds_of,
 };
 use fl_client::{Event, Outcome, Sent};
-use fl_compress::Verdict;
+
 use fl_proto::Refusal;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -23,10 +23,7 @@ async fn updates_and_residual_are_the_deltas_and_the_model_follows_step_by_step(
 
     let world = server.world();
     assert_eq!(fits.load(Ordering::SeqCst), 5);
-    assert_eq!(
-        sum(&accepted(&world), &residual(state.path(), Verdict::Accepted)),
-        deltas(1..=5)
-    );
+    is_all_of(&world, state.path(), 1..=5);
     let fetched: Vec<_> = world
         .calls
         .iter()
@@ -76,23 +73,15 @@ async fn a_refused_update_goes_into_a_later_one() {
     }
     let state = tempfile::tempdir().unwrap();
     let client = Client::start(config(&server, &certificates, state.path()), Arithmetic::new());
-    tokio::task::spawn_blocking(move || refused.recv().unwrap())
-        .await
-        .unwrap();
+    heard(refused).await;
     // The round closes without this client.
     let nothing = vec![0.0; crate::support::layout().len()];
     server.world().advance(&nothing);
     assert_eq!(client.finish().await, Ok(Outcome::Done { round: 3 }));
 
     let world = server.world();
-    assert_eq!(
-        world.accepted.iter().map(|(round, ..)| *round).collect::<Vec<_>>(),
-        [2, 3]
-    );
-    assert_eq!(
-        sum(&accepted(&world), &residual(state.path(), Verdict::Accepted)),
-        deltas(1..=3)
-    );
+    assert_eq!(rounds_of(&world), [2, 3]);
+    is_all_of(&world, state.path(), 1..=3);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -104,22 +93,14 @@ async fn a_round_that_moves_on_stops_the_learner_and_nothing_of_it_is_kept() {
     let mut learner = Arithmetic::new();
     learner.endless = Some((1, began));
     let client = Client::start(config(&server, &certificates, state.path()), learner);
-    tokio::task::spawn_blocking(move || training.recv().unwrap())
-        .await
-        .unwrap();
+    heard(training).await;
     let nothing = vec![0.0; crate::support::layout().len()];
     server.world().advance(&nothing);
     assert_eq!(client.finish().await, Ok(Outcome::Done { round: 3 }));
 
     let world = server.world();
-    assert_eq!(
-        world.accepted.iter().map(|(round, ..)| *round).collect::<Vec<_>>(),
-        [2, 3]
-    );
-    assert_eq!(
-        sum(&accepted(&world), &residual(state.path(), Verdict::Accepted)),
-        deltas(2..=3)
-    );
+    assert_eq!(rounds_of(&world), [2, 3]);
+    is_all_of(&world, state.path(), 2..=3);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

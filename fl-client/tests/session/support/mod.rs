@@ -135,3 +135,22 @@ pub fn copy_state(from: &Path, to: &Path) {
         }
     }
 }
+
+/// What was sent and what is left is what was learned in these rounds, and nothing else.
+pub fn is_all_of(world: &World, state: &Path, rounds: std::ops::RangeInclusive<u64>) {
+    assert_eq!(
+        sum(&accepted(world), &residual(state, Verdict::Accepted)),
+        deltas(rounds)
+    );
+}
+
+/// The rounds whose updates were accepted.
+pub fn rounds_of(world: &World) -> Vec<u64> {
+    world.accepted.iter().map(|(round, ..)| *round).collect()
+}
+
+/// Waits for a message of another thread.
+pub async fn heard(messages: std::sync::mpsc::Receiver<()>) {
+    let heard = tokio::task::spawn_blocking(move || messages.recv());
+    heard.await.unwrap().unwrap();
+}
