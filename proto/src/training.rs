@@ -32,8 +32,8 @@ pub enum Schedule {
 }
 
 /// Local SGD as the run asks for it. Every field is checked: a `Training` cannot be out of range.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
-#[serde(try_from = "Raw")]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Raw", into = "Raw")]
 pub struct Training {
     /// Epochs or steps.
     pub length: Length,
@@ -54,7 +54,7 @@ pub struct Training {
 }
 
 /// The `[train]` table as written: `epochs` or `steps`, and every other key with its default.
-#[derive(Deserialize)]
+#[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Raw {
     epochs: Option<u32>,
@@ -70,7 +70,16 @@ struct Raw {
 
 impl Default for Raw {
     fn default() -> Self {
+        let mut raw = Self::from(Training::default());
+        raw.epochs = None;
+        raw
+    }
+}
+
+impl From<Training> for Raw {
+    fn from(training: Training) -> Self {
         let Training {
+            length,
             batch_size,
             learning_rate,
             schedule,
@@ -78,9 +87,11 @@ impl Default for Raw {
             weight_decay,
             clip_norm,
             proximal,
-            ..
-        } = Training::default();
-        let (epochs, steps) = (None, None);
+        } = training;
+        let (epochs, steps) = match length {
+            Length::Epochs(epochs) => (Some(epochs), None),
+            Length::Steps(steps) => (None, Some(steps)),
+        };
         Self {
             epochs,
             steps,

@@ -1,7 +1,7 @@
 //! The identity of an experiment: everything in the plan that can change its outcome, in one spelling.
 
 use fl_compress::{Digest, Spec};
-use fl_proto::{Length, Schedule, Training};
+use fl_proto::Training;
 use serde::Serialize;
 
 use super::{Cohort, RunPlan, StrategySpec};
@@ -16,23 +16,10 @@ struct Identity<'a> {
     seed: u64,
     evaluate: bool,
     cohort: &'a Cohort,
-    train: Train,
+    train: Training,
     strategy: &'a StrategySpec,
     uplink: &'a Spec,
     downlink: &'a Spec,
-}
-
-#[derive(Serialize)]
-struct Train {
-    epochs: Option<u32>,
-    steps: Option<u32>,
-    batch_size: u32,
-    learning_rate: f32,
-    schedule: Schedule,
-    momentum: f32,
-    weight_decay: f32,
-    clip_norm: Option<f32>,
-    proximal: f32,
 }
 
 impl RunPlan {
@@ -46,7 +33,7 @@ impl RunPlan {
             seed: self.seed,
             evaluate: self.evaluate,
             cohort: &self.cohort,
-            train: train(&self.training),
+            train: self.training,
             strategy: &self.strategy,
             uplink: &self.uplink,
             downlink: &self.downlink,
@@ -57,33 +44,5 @@ impl RunPlan {
     /// Digest of [`RunPlan::to_bytes`]: two files with the same digest ask for the same experiment.
     pub fn digest(&self) -> Digest {
         Digest::of(&self.to_bytes())
-    }
-}
-
-fn train(training: &Training) -> Train {
-    let Training {
-        length,
-        batch_size,
-        learning_rate,
-        schedule,
-        momentum,
-        weight_decay,
-        clip_norm,
-        proximal,
-    } = *training;
-    let (epochs, steps) = match length {
-        Length::Epochs(epochs) => (Some(epochs), None),
-        Length::Steps(steps) => (None, Some(steps)),
-    };
-    Train {
-        epochs,
-        steps,
-        batch_size,
-        learning_rate,
-        schedule,
-        momentum,
-        weight_decay,
-        clip_norm,
-        proximal,
     }
 }
