@@ -61,8 +61,9 @@ pub(crate) fn start(
         note(&mut state, &record?)?;
     }
     let (global, snapshot, facts) = if state.is_started() {
-        sweep(&store, &blobs, tuning)?;
         let (global, facts) = restore(plan, &run, &blobs, &state)?;
+        // Only now: what a damaged store does not name may be all that is left.
+        sweep(&store, &blobs, tuning)?;
         (global, None, facts)
     } else {
         let (global, snapshot, facts) = begin(plan, &run, &blobs, instance)?;

@@ -112,18 +112,35 @@ impl Store {
             }
         };
         let head = &mut self.writing().head;
-        if commits < head.commits() {
-            return Err(StoreError::Lost {
-                path: self.path.clone(),
-                commits,
-                acknowledged: head.commits(),
-                head: head.path().to_owned(),
-            });
+        match head.commits() {
+            Some(acknowledged) if commits < acknowledged => {
+                return Err(StoreError::Lost {
+                    path: self.path.clone(),
+                    commits,
+                    acknowledged,
+                    head: head.path().to_owned(),
+                });
+            }
+            // After the first commit, the file may still be empty.
+            None if commits > 1 && !head.is_new() => return Err(StoreError::Head(head.path().to_owned())),
+            None if commits > 1 => {
+                let head = head.path().display();
+                tracing::warn!(
+                    commits,
+                    "{head} is missing: whether the store has lost commits cannot be told"
+                );
+            }
+            _ => {}
         }
-        if commits > head.commits() {
+        if head.commits() != Some(commits) {
             head.note(commits, &self.disk)?;
         }
         Ok(())
+    }
+
+    /// Whether `dir` has a store, or had one.
+    pub fn is_at(dir: &Path) -> bool {
+        dir.join("store").exists() || dir.join("head").exists()
     }
 
     /// The runs, by name.
@@ -191,7 +208,7 @@ impl Store {
                 why: why.clone(),
             });
         }
-        let commits = writing.head.commits() + 1;
+        let commits = writing.head.commits().unwrap_or(0) + 1;
         batch.insert(COMMITS_KEY, &commits.to_be_bytes());
         let written = self
             .disk

@@ -360,7 +360,46 @@ async fn status_report_and_export_work_while_the_server_runs_and_after() {
         std::fs::write(&path, bytes).unwrap();
     }
     assert!(bad(4, &["export", fed, "-o", model]).contains("damaged"));
-    assert!(bad(4, &["serve", &format!("{fed}/server.toml"), "--run", &founded.run]).contains("damaged"));
+    // What no record names is removed only once everything that they do name was found to be good.
+    let orphan = Path::new(fed).join("data/blobs").join("0".repeat(64));
+    std::fs::write(&orphan, "all that is left").unwrap();
+    let serve = ["serve", &format!("{fed}/server.toml"), "--run", &founded.run];
+    assert!(bad(4, &serve).contains("damaged"));
+    assert!(orphan.exists());
+
+    // A store that is gone is not one that never was.
+    std::fs::remove_dir_all(Path::new(fed).join("data/store")).unwrap();
+    for args in [
+        &["status", fed][..],
+        &["report", fed],
+        &["export", fed, "-o", model],
+        &serve,
+    ] {
+        assert!(bad(4, args).contains("has only 0 of its"), "{args:?}");
+    }
+}
+
+#[test]
+fn certificates_that_do_not_go_together_are_found_before_anything_is_begun() {
+    let founded = founded();
+    let server = format!("{}/server.toml", founded.fed);
+    let key = Path::new(&founded.fed).join("server.key");
+    let (other, right) = (
+        Path::new(&founded.fed).join("authority.key"),
+        std::fs::read(&key).unwrap(),
+    );
+    for wrong in [std::fs::read(other).unwrap(), b"no key".to_vec(), Vec::new()] {
+        std::fs::write(&key, wrong).unwrap();
+        for args in [
+            &["check", server.as_str()][..],
+            &["serve", &server, "--run", &founded.run],
+        ] {
+            assert!(bad(2, args).contains("server.key"), "{args:?}");
+        }
+    }
+    assert!(!Path::new(&founded.fed).join("data/store").exists());
+    std::fs::write(&key, right).unwrap();
+    assert!(good(&["check", &server]).contains("a good server configuration"));
 }
 
 #[tokio::test]

@@ -91,9 +91,13 @@ pub(super) fn run(args: &Args) -> Outcome {
             let config = ServerConfig::from_toml(&text, &base)
                 .with_context(|| name.to_string())
                 .map_err(Failure::usage)?;
+            let files = [&config.authority, &config.certificate, &config.key];
+            if files.iter().all(|file| file.exists()) {
+                source::certificates(&config)?;
+            }
             let listen = config.listen;
             out::line(format_args!("{name}: a good server configuration: listens on {listen}"))?;
-            for path in [&config.authority, &config.certificate, &config.key] {
+            for path in files {
                 if !path.exists() {
                     out::line(format_args!("  note: {} is not there yet", path.display()))?;
                 }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use fl_proto::Issued;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
@@ -41,16 +40,8 @@ pub(super) fn run(args: &Args) -> Outcome {
     let (text, base) = source::read(&args.run)?;
     let plan = RunPlan::from_toml(&text, &base).with_context(|| args.run.display().to_string());
     let plan = plan.map_err(Failure::usage)?;
-    let read = |path: &PathBuf| {
-        let text = std::fs::read_to_string(path);
-        text.with_context(|| format!("cannot read {}", path.display()))
-            .map_err(Failure::usage)
-    };
-    let own = Issued {
-        certificate: read(&config.certificate)?,
-        key: read(&config.key)?,
-    };
-    let mut options = Serve::new(config.data.clone(), plan, read(&config.authority)?, own);
+    let (authority, own) = source::certificates(&config)?;
+    let mut options = Serve::new(config.data.clone(), plan, authority, own);
     options.revoked.clone_from(&config.revoked);
     options.tuning = config.tuning;
     options.exit_when_done = args.exit_when_done;

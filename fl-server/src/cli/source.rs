@@ -1,9 +1,12 @@
 //! Where the commands get what they need: a federation's folder, and answers from the running server or its store.
 
 use std::error::Error;
+use std::fs::File;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use fl_proto::{Issued, server_builder, server_tls};
 
 use super::Failure;
 use crate::admin::{self, Answer, Ask};
@@ -44,7 +47,7 @@ pub(super) fn is_usage(error: &(dyn Error + 'static)) -> bool {
 
 /// Text of a configuration file, which is not empty, and the folder that its paths are relative to.
 pub(super) fn read(file: &Path) -> Result<(String, PathBuf), Failure> {
-    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()));
+    let text = text(file).with_context(|| format!("cannot read {}", file.display()));
     let text = text.map_err(Failure::usage)?;
     if text.trim().is_empty() {
         let why = format!(
@@ -55,6 +58,43 @@ pub(super) fn read(file: &Path) -> Result<(String, PathBuf), Failure> {
     }
     let base = file.parent().unwrap_or(Path::new("")).to_owned();
     Ok((text, base))
+}
+
+/// Bytes that a configuration may have.
+const MAX_BYTES: u64 = 1 << 20;
+
+fn text(file: &Path) -> anyhow::Result<String> {
+    anyhow::ensure!(file.is_file(), "it is not a file");
+    let mut text = String::new();
+    File::open(file)?.take(MAX_BYTES + 1).read_to_string(&mut text)?;
+    anyhow::ensure!(
+        text.len() as u64 <= MAX_BYTES,
+        "it is larger than a configuration can be"
+    );
+    Ok(text)
+}
+
+/// The certificates that a server shows and asks for, PEM: the authority's, and its own with the key.
+///
+/// # Errors
+/// If a file cannot be read or they cannot be used together; the text names them.
+pub(super) fn certificates(config: &ServerConfig) -> Result<(String, Issued), Failure> {
+    let read = |path: &PathBuf| {
+        let text = text(path).with_context(|| format!("cannot read {}", path.display()));
+        text.map_err(Failure::usage)
+    };
+    let authority = read(&config.authority)?;
+    let own = Issued {
+        certificate: read(&config.certificate)?,
+        key: read(&config.key)?,
+    };
+    server_builder(server_tls(&authority, &own))
+        .with_context(|| {
+            let (certificate, key) = (config.certificate.display(), config.key.display());
+            format!("{certificate}, {key} and {} cannot be used", config.authority.display())
+        })
+        .map_err(Failure::usage)?;
+    Ok((authority, own))
 }
 
 /// Folder and configuration of a federation, given as its folder or its server.toml.
@@ -81,7 +121,7 @@ pub(super) fn ask(config: &ServerConfig, ask: &Ask) -> Result<Answer, Failure> {
     let live = admin::ask_server(&config.data, ask).context("the server does not answer on its admin socket")?;
     let answer = match live {
         Some(answer) => answer,
-        None if !config.data.join("store").exists() => match ask {
+        None if !Store::is_at(&config.data) => match ask {
             Ask::Status => Answer::Status(admin::Status {
                 serving: None,
                 runs: Vec::new(),

@@ -25,7 +25,8 @@ pub enum StoreError {
     /// Commits that were durable are gone.
     #[error(
         "the store at {} has only {commits} of its {acknowledged} commits: the disk has damaged or lost some of it. Restore the \
-         data folder from a backup, or remove {} to go on without them",
+         data folder from a backup. With none, keep a copy of it and remove {}: if what the store still says of the run can be \
+         computed from what else is there, it goes on from there",
         path.display(),
         head.display()
     )]
@@ -39,11 +40,18 @@ pub enum StoreError {
         /// The file that says so.
         head: PathBuf,
     },
+    /// How many commits there were cannot be read.
+    #[error(
+        "{} is not what was written: the disk has damaged it, and perhaps the store beside it. Restore the data folder from \
+         a backup, or remove this file if you trust the store",
+        .0.display()
+    )]
+    Head(PathBuf),
     /// The disk's.
     #[error(transparent)]
     Disk(#[from] DiskError),
     /// The database's.
-    #[error("the store at {}: {why}", path.display())]
+    #[error("the store at {} is damaged: {why}. Restore the data folder from a backup", path.display())]
     Broken {
         /// The folder.
         path: PathBuf,
@@ -85,7 +93,7 @@ impl StoreError {
     pub fn is_corruption(&self) -> bool {
         matches!(
             self,
-            Self::Value { .. } | Self::Gap { .. } | Self::Broken { .. } | Self::Lost { .. }
+            Self::Value { .. } | Self::Gap { .. } | Self::Broken { .. } | Self::Lost { .. } | Self::Head(_)
         )
     }
 }

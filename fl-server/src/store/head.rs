@@ -11,34 +11,46 @@ use std::path::{Path, PathBuf};
 use crate::disk::{Disk, DiskError};
 
 /// Eight bytes of number, four of CRC-32C.
-const LEN: usize = 12;
+const SLOT: usize = 12;
+/// Written in turn, so that a write that is torn leaves the number before.
+const SLOTS: usize = 2;
 
 /// The file and what it says.
 #[derive(Debug)]
 pub(super) struct Head {
     file: File,
     path: PathBuf,
-    /// Commits that are durable. What cannot be read counts as none: the check is weaker then, never false.
-    commits: u64,
+    commits: Option<u64>,
+    is_new: bool,
 }
 
 impl Head {
     /// Opens `dir/head`, creating it if need be.
     pub(super) fn open(dir: &Path, disk: &Disk) -> Result<Self, DiskError> {
         let path = dir.join("head");
-        let mut file = disk.open(&path, false)?;
-        let mut bytes = [0; LEN];
-        let commits = match file.read_exact(&mut bytes) {
-            Ok(()) => read(bytes),
-            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => None,
-            Err(error) => return Err(DiskError::new("read", &path, &error)),
-        };
-        let commits = commits.unwrap_or(0);
-        Ok(Self { file, path, commits })
+        let is_new = !path.exists();
+        let file = disk.open(&path, false)?;
+        let mut bytes = Vec::new();
+        let read = (&file).take((SLOT * SLOTS) as u64).read_to_end(&mut bytes);
+        read.map_err(|e| DiskError::new("read", &path, &e))?;
+        let slots = bytes.as_chunks::<SLOT>().0.iter();
+        let commits = slots.filter_map(number).max();
+        Ok(Self {
+            file,
+            path,
+            commits,
+            is_new,
+        })
     }
 
-    pub(super) fn commits(&self) -> u64 {
+    /// Commits that were durable when this was written; `None` if nothing readable is there.
+    pub(super) fn commits(&self) -> Option<u64> {
         self.commits
+    }
+
+    /// Whether there was no such file.
+    pub(super) fn is_new(&self) -> bool {
+        self.is_new
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -50,15 +62,16 @@ impl Head {
     pub(super) fn note(&mut self, commits: u64, disk: &Disk) -> Result<(), DiskError> {
         let number = commits.to_le_bytes();
         let bytes = [&number[..], &crc32c::crc32c(&number).to_le_bytes()].concat();
-        let start = self.file.seek(SeekFrom::Start(0));
-        start.map_err(|e| DiskError::new("write", &self.path, &e))?;
+        let slot = SLOT as u64 * (commits % SLOTS as u64);
+        let at = self.file.seek(SeekFrom::Start(slot));
+        at.map_err(|e| DiskError::new("write", &self.path, &e))?;
         disk.write(&self.file, &self.path, &bytes)?;
-        self.commits = commits;
+        self.commits = Some(commits);
         Ok(())
     }
 }
 
-fn read(bytes: [u8; LEN]) -> Option<u64> {
-    let (number, crc) = bytes.split_first_chunk::<8>()?;
+fn number(slot: &[u8; SLOT]) -> Option<u64> {
+    let (number, crc) = slot.split_first_chunk::<8>()?;
     (crc == crc32c::crc32c(number).to_le_bytes()).then(|| u64::from_le_bytes(*number))
 }

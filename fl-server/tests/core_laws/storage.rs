@@ -303,7 +303,7 @@ fn a_store_that_lost_commits_is_an_error_and_the_way_on_is_said() {
 }
 
 #[test]
-fn a_head_that_cannot_be_read_stops_nothing() {
+fn a_head_is_damaged_or_harmless_and_a_torn_write_is_harmless() {
     let dir = tempfile::tempdir().unwrap();
     numbered(dir.path(), 0..3);
     let head = dir.path().join("head");
@@ -312,13 +312,19 @@ fn a_head_that_cannot_be_read_stops_nothing() {
         let mut bad = good.clone();
         bad[bit / 8] ^= 1 << (bit % 8);
         std::fs::write(&head, &bad).unwrap();
-        assert_eq!(count(dir.path()).unwrap(), 3);
-        assert_eq!(std::fs::read(&head).unwrap(), good, "bit {bit}: it is written again");
+        assert_eq!(count(dir.path()).unwrap(), 3, "bit {bit}: the other number is there");
     }
-    for len in 0..good.len() {
-        std::fs::write(&head, &good[..len]).unwrap();
-        assert_eq!(count(dir.path()).unwrap(), 3);
+    for bad in [Vec::new(), good[..11].to_vec(), vec![7; good.len()]] {
+        std::fs::write(&head, &bad).unwrap();
+        let error = count(dir.path()).unwrap_err();
+        assert!(
+            matches!(&error, StoreError::Head(path) if *path == head) && error.is_corruption(),
+            "{error}"
+        );
+        assert_eq!(std::fs::read(&head).unwrap(), bad, "it is left as it is");
     }
+    std::fs::remove_file(&head).unwrap();
+    assert_eq!(count(dir.path()).unwrap(), 3);
 }
 
 #[test]
