@@ -165,18 +165,22 @@ impl Stage {
         self.life += 1;
         let mut server = Process::start(self.fed.serve(&more), SERVER, self.life, &self.sender);
         let (mut said, mut streams) = (String::new(), 2);
+        // Before it serves, a signal would kill it, and clients may be through before it does.
+        let (mut serves, mut told) = (false, waiting == 0);
         while streams > 0 {
             let line = self.lines.recv_timeout(PATIENCE).expect("something happens");
             match (line.who, line.text) {
-                (SERVER, Some(text)) => said.extend([&text, "\n"]),
+                (SERVER, Some(text)) => {
+                    serves |= text.starts_with("serving `");
+                    said.extend([&text, "\n"]);
+                }
                 (SERVER, None) => streams -= 1,
                 (_, Some(error)) => panic!("{error}\nafter the server said\n{said}"),
-                (_, None) => {
-                    waiting -= 1;
-                    if waiting == 0 {
-                        server.terminate();
-                    }
-                }
+                (_, None) => waiting -= 1,
+            }
+            if serves && waiting == 0 && !told {
+                server.terminate();
+                told = true;
             }
         }
         let status = server.end();
