@@ -28,6 +28,12 @@ pub(crate) fn own_fault(config: &ClientConfig) -> Option<String> {
     let (_, own) = parse_x509_pem(config.own.certificate.as_bytes()).ok()?;
     let (_, authority) = parse_x509_pem(config.authority.as_bytes()).ok()?;
     let (own, authority) = (own.parse_x509().ok()?, authority.parse_x509().ok()?);
+    let uses = own.extended_key_usage().ok()?;
+    if own.is_ca() || uses.is_some_and(|uses| !uses.value.client_auth && !uses.value.any) {
+        return Some(
+            "this is not a client's certificate; `certificate` is the client.pem that `fl-server issue` made".into(),
+        );
+    }
     let (issuer, name) = (own.issuer().to_string(), authority.subject().to_string());
     if issuer != name {
         return Some(format!(

@@ -50,6 +50,20 @@ async fn an_expired_client_certificate_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_certificate_of_the_server_or_the_authority_is_no_client_s() {
+    let certificates = Certificates::new("fed");
+    let server = TestServer::start(&certificates, World::new(1));
+    for own in [&certificates.server, &certificates.authority] {
+        let state = tempfile::tempdir().unwrap();
+        let mut config = config(&server, &certificates, state.path());
+        config.own = own.clone();
+        let text = refusal(config).await;
+        assert!(text.contains("not a client's certificate"), "{text}");
+    }
+    assert!(server.world().calls.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_listening_is_retried_until_the_limit_and_said_so() {
     let certificates = Certificates::new("fed");
     let mut server = TestServer::start(&certificates, World::new(1));
