@@ -37,6 +37,23 @@ pub struct Accepted {
     pub at: Millis,
 }
 
+#[cfg(test)]
+impl Accepted {
+    /// The smallest update whose frame has this digest.
+    pub(crate) fn sample(digest: Digest) -> Self {
+        Self {
+            digest,
+            len: 1,
+            examples: 1,
+            loss: 0.0,
+            train_ms: 0,
+            encode_ms: 0,
+            stages: Stages::default(),
+            at: 0,
+        }
+    }
+}
+
 /// Everything that changes a [`State`](crate::engine::State).
 #[derive(Debug, Clone, PartialEq)]
 pub enum Record {

@@ -284,16 +284,7 @@ mod tests {
             });
             records.extend(clients.iter().map(|client| evaluated(round - 1, client)));
             for client in clients.iter().take(2) {
-                let update = Accepted {
-                    digest,
-                    len: 1,
-                    examples: 1,
-                    loss: 0.0,
-                    train_ms: 0,
-                    encode_ms: 0,
-                    stages,
-                    at,
-                };
+                let update = Accepted::sample(digest);
                 let client = client.clone();
                 records.push(Record::UpdateAccepted { round, client, update });
             }

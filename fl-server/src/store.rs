@@ -64,7 +64,7 @@ impl Store {
     /// Opens the store below `dir`, creating it if need be. Blocks, for a second at most if it is open elsewhere.
     ///
     /// # Errors
-    /// `Busy`, `Newer`, `Broken`, `Lost`; the disk's.
+    /// `Busy`, `Newer`, `Broken`, `Lost`, `Head`; the disk's.
     pub fn open(dir: &Path, disk: Disk) -> Result<Self, StoreError> {
         let path = dir.join("store");
         disk.create_dir(&path)?;

@@ -67,7 +67,7 @@ fn is_sound(score: &Score) {
     );
     let (first, last) = (accuracies[0], accuracies[accuracies.len() - 1]);
     assert!(last > 0.55, "ten classes, so chance is 0.1: {accuracies:?}");
-    assert!(last > first + 0.03, "it does not rise: {accuracies:?}");
+    assert!(last > first + 0.05, "it does not rise: {accuracies:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

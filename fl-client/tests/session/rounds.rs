@@ -7,7 +7,6 @@ use crate::support::{
     Arithmetic, Call, Certificates, Client, Fault, TestServer, World, config, heard, is_all_of, rounds_of,
 };
 use fl_client::{Event, Outcome, Sent};
-
 use fl_proto::Refusal;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

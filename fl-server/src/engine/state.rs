@@ -281,16 +281,7 @@ mod tests {
         }];
         for round in 1..=rounds {
             let client = client(round);
-            let update = Accepted {
-                digest,
-                len: 1,
-                examples: 1,
-                loss: 0.0,
-                train_ms: 0,
-                encode_ms: 0,
-                stages,
-                at,
-            };
+            let update = Accepted::sample(digest);
             let (cohort, present, deadline) = (BTreeSet::from([client.clone()]), 1, 0);
             records.extend([
                 Record::RoundOpened {

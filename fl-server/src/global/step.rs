@@ -153,9 +153,9 @@ impl Global {
         frame.map_err(|e| GlobalError::Start(e.to_string()))
     }
 
-    /// Makes the next version of the model from the round's updates; `read` replaces a buffer by the bytes of a frame. The step that
-    /// clients get and the step applied here are the same decoded frame. Depends on nothing but the earlier rounds
-    /// and the set of updates.
+    /// Makes the next version of the model from the round's updates; `read` replaces a buffer by the bytes of a frame. The
+    /// step that clients get and the step applied here are the same decoded frame. Depends on nothing but the earlier
+    /// rounds and the set of updates.
     ///
     /// A step that would leave a value of model or residual that is not finite is not made, since the round would fail
     /// again at every restart: the step is zero then, and what encoder and strategy remember is forgotten. Updates within

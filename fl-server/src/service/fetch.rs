@@ -16,6 +16,7 @@ use super::peer::Peer;
 use super::{SMALL, Service, internal};
 use crate::driver::Command;
 use crate::engine::State;
+use crate::global::chain;
 
 type Chunks = mpsc::Sender<Result<wire::ModelChunk, Status>>;
 
@@ -78,16 +79,7 @@ fn steps(state: &State, asked: &FetchRequest) -> Option<Vec<FramePart>> {
     let held = asked
         .held
         .filter(|&held| held <= asked.want && asked.want - held <= MAX_CHAIN as u64)?;
-    let closed = state.rounds().range(held as usize, asked.want as usize)?;
-    Some(
-        closed
-            .map(|c| FramePart {
-                version: c.round,
-                len: c.frame_len,
-                digest: c.frame,
-            })
-            .collect(),
-    )
+    chain(state, held, asked.want)
 }
 
 /// Sends the header and then the frames from their files, piece by piece, never a frame as a whole.

@@ -106,7 +106,7 @@ mod tests {
     use std::path::Path;
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    use fl_compress::{Digest, Stages};
+    use fl_compress::Digest;
     use tokio::task::JoinHandle;
 
     use super::*;
@@ -118,16 +118,7 @@ mod tests {
     }
 
     fn accepted(name: &str) -> Record {
-        let update = Accepted {
-            digest: Digest::of(name.as_bytes()),
-            len: 1,
-            examples: 1,
-            loss: 0.0,
-            train_ms: 0,
-            encode_ms: 0,
-            stages: Stages::default(),
-            at: 0,
-        };
+        let update = Accepted::sample(Digest::of(name.as_bytes()));
         Record::UpdateAccepted {
             round: 1,
             client: client(name),

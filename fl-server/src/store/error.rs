@@ -24,9 +24,9 @@ pub enum StoreError {
     },
     /// Commits that were durable are gone.
     #[error(
-        "the store at {} has only {commits} of its {acknowledged} commits: the disk has damaged or lost some of it. Restore the \
-         data folder from a backup. With none, keep a copy of it and remove {}: if what the store still says of the run can be \
-         computed from what else is there, it goes on from there",
+        "the store at {} has only {commits} of its {acknowledged} commits: the disk has damaged or lost some of it. Restore \
+         the data folder from a backup. With none, keep a copy of it and remove {}: if what the store still says of the run \
+         can be computed from what else is there, it goes on from there",
         path.display(),
         head.display()
     )]
