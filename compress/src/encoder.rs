@@ -180,6 +180,7 @@ fn encode_all(layout: &Layout, methods: &[Method], values: &[f32], header: Frame
         let values = &values[tensor.offset..tensor.offset + tensor.len];
         stages.add(&section::encode(
             values,
+            tensor.matrix(),
             method,
             Draws::new(header.seed, at),
             &mut frame,

@@ -10,6 +10,7 @@ use header::{MAGIC, MAJOR};
 use sinks::{Add, Largest, Set};
 
 use crate::recipe::Recipe;
+use crate::rng::Draws;
 use crate::seal::unseal;
 use crate::section::{PlaneBytes, Section};
 use crate::{Error, Layout, Tensor};
@@ -23,7 +24,7 @@ pub struct Frame<'a> {
 }
 
 /// One tensor of a frame, and what its bytes are for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SectionInfo<'a> {
     /// The tensor.
     pub tensor: &'a Tensor,
@@ -42,8 +43,8 @@ impl<'a> Frame<'a> {
         let mut reader = unseal(bytes, MAGIC, MAJOR)?;
         let header = FrameHeader::read(&mut reader, layout)?;
         let mut sections = Vec::with_capacity(layout.tensors().len());
-        for tensor in layout.tensors() {
-            let section = Section::read(&mut reader, tensor.len)?;
+        for (at, tensor) in layout.tensors().iter().enumerate() {
+            let section = Section::read(&mut reader, tensor.matrix(), Draws::new(header.seed, at))?;
             if header.kind == FrameKind::Snapshot && !section.recipe().is_lossless() {
                 return Err(reader.corrupt("snapshot that is not exact"));
             }

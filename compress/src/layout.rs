@@ -26,6 +26,36 @@ pub struct Tensor {
     pub len: usize,
 }
 
+/// A tensor as a matrix: its first dimension by all others; a vector is one row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub(crate) rows: usize,
+    pub(crate) cols: usize,
+}
+
+impl Shape {
+    /// One row of `len` values.
+    pub(crate) fn row(len: usize) -> Self {
+        Self { rows: 1, cols: len }
+    }
+
+    pub(crate) fn len(self) -> usize {
+        self.rows * self.cols
+    }
+}
+
+impl Tensor {
+    pub(crate) fn matrix(&self) -> Shape {
+        match self.shape.as_slice() {
+            [rows, _, ..] => Shape {
+                rows: *rows,
+                cols: self.len / rows,
+            },
+            _ => Shape::row(self.len),
+        }
+    }
+}
+
 /// Names, shapes and offsets of a model's tensors, sorted by name, without gaps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {

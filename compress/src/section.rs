@@ -3,6 +3,7 @@
 use crate::Error;
 use crate::code::{Code, IndexPlane, encode_indices, support_bound};
 use crate::encoder::Stages;
+use crate::layout::Shape;
 use crate::quantize::{QuantizeSpec, ValuePlane};
 use crate::recipe::Recipe;
 use crate::reduce::Reduce;
@@ -14,27 +15,28 @@ use crate::wire::{Reader, Writer};
 const BLOCK: usize = 4096;
 
 /// Appends the section of `values`, which are finite and not empty.
-pub(crate) fn encode(values: &[f32], method: &Method, draws: Draws, out: &mut Vec<u8>) -> Stages {
+pub(crate) fn encode(values: &[f32], shape: Shape, method: &Method, draws: Draws, out: &mut Vec<u8>) -> Stages {
     let start = out.len();
-    let stages = encode_as(values, method, draws, out);
+    let stages = encode_as(values, shape, method, draws, out);
     let exact = 1 + values.len() * 4;
     if out.len() - start <= exact {
         return stages;
     }
     out.truncate(start);
-    encode_as(values, &Method::default(), draws, out)
+    encode_as(values, shape, &Method::default(), draws, out)
 }
 
-fn encode_as(values: &[f32], method: &Method, draws: Draws, out: &mut Vec<u8>) -> Stages {
+fn encode_as(values: &[f32], shape: Shape, method: &Method, draws: Draws, out: &mut Vec<u8>) -> Stages {
     let start = out.len();
     let support = support(values, method);
     let gathered: Option<Vec<f32>> = support
         .as_ref()
         .map(|support| support.iter().map(|&index| values[index as usize]).collect());
     let kept = gathered.as_deref().unwrap_or(values);
-    let reduce = support.as_ref().map_or(Reduce::Keep, |support| Reduce::TopK {
+    let reduce = support.as_ref().map_or(Reduce::Keep, |support| Reduce::Support {
         k: support.len() as u32,
     });
+    let kept_shape = if support.is_some() { Shape::row(kept.len()) } else { shape };
     Recipe {
         reduce,
         quantize: method.quantize.recipe(),
@@ -56,7 +58,7 @@ fn encode_as(values: &[f32], method: &Method, draws: Draws, out: &mut Vec<u8>) -
         if let Some(support) = &support {
             encode_indices(support, method.code, out);
         }
-        let size = method.quantize.encode(kept, method.code, draws, out);
+        let size = method.quantize.encode(kept, kept_shape, method.code, draws, out);
         stages.quantized += size.plain;
         stages.bound += size.bound;
     }
@@ -87,7 +89,7 @@ pub(crate) trait Sink {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Section<'a> {
     recipe: Recipe,
-    len: usize,
+    count: usize,
     bytes: PlaneBytes,
     planes: Option<(Option<IndexPlane<'a>>, ValuePlane<'a>)>,
 }
@@ -114,35 +116,40 @@ impl PlaneBytes {
 
 impl<'a> Section<'a> {
     /// Takes the section of a tensor of `len` values from the front of `reader`.
-    pub(crate) fn read(reader: &mut Reader<'a>, len: usize) -> Result<Self, Error> {
-        let start = reader.offset();
-        let recipe = Recipe::read(reader, len)?;
+    pub(crate) fn read(reader: &mut Reader<'a>, shape: Shape, draws: Draws) -> Result<Self, Error> {
+        let (start, len) = (reader.offset(), shape.len());
+        let recipe = Recipe::read(reader, shape)?;
         let mut bytes = PlaneBytes {
             recipe: reader.offset() - start,
             ..PlaneBytes::default()
         };
-        let count = recipe.count(len);
+        let sent = match recipe.reduce {
+            Reduce::Keep => shape,
+            Reduce::Support { k } => Shape::row(k as usize),
+            _ => return Err(reader.corrupt("reduce")),
+        };
+        let count = sent.len();
         if count == 0 {
             return Ok(Self {
                 recipe,
-                len,
+                count,
                 bytes,
                 planes: None,
             });
         }
         let start = reader.offset();
         let indices = match recipe.reduce {
-            Reduce::Keep => None,
-            Reduce::TopK { .. } => Some(IndexPlane::read(reader, count, len)?),
+            Reduce::Support { .. } => Some(IndexPlane::read(reader, count, len)?),
+            _ => None,
         };
         bytes.indices = reader.offset() - start;
         let start = reader.offset();
-        let values = ValuePlane::read(reader, count, recipe.quantize, recipe.code)?;
+        let values = ValuePlane::read(reader, sent, recipe.quantize, recipe.code, draws)?;
         bytes.scales = values.scale_bytes();
         bytes.values = reader.offset() - start - bytes.scales;
         Ok(Self {
             recipe,
-            len,
+            count,
             bytes,
             planes: Some((indices, values)),
         })
@@ -163,7 +170,7 @@ impl<'a> Section<'a> {
         };
         let mut values = values.open()?;
         let mut indices = indices.as_ref().map(IndexPlane::open).transpose()?;
-        let count = self.recipe.count(self.len);
+        let count = self.count;
         // Not on the stack: a server decodes on many threads, and each would keep the pages.
         let mut buffer = vec![0.0; BLOCK.min(count)];
         let mut places = vec![0; indices.as_ref().map_or(0, |_| BLOCK.min(count))];

@@ -29,6 +29,12 @@ pub enum Code {
     Pack,
     /// By their frequencies, each plane on its own, where that is shorter.
     Rans,
+    /// By Rice codes around the most frequent symbol.
+    Rice,
+    /// By prefix codes of their frequencies.
+    Huffman,
+    /// By adaptive binary arithmetic coding that learns from neighbours, rows and columns.
+    Context,
 }
 
 /// Appends a plane of symbols below `1 << width`; returns the bytes it could not go below: its order-0 entropy, or its

@@ -18,7 +18,7 @@ pub(crate) fn encode_words<const W: usize>(
             words.for_each(|word| out.extend_from_slice(&word));
             bytes as f64
         }
-        Code::Rans => (0..W)
+        _ => (0..W)
             .map(|place| {
                 let plane: Vec<u8> = words.clone().map(|word| word[place]).collect();
                 encode_symbols(&plane, 8, code, out)
@@ -42,7 +42,7 @@ impl<'a, const W: usize> WordPlane<'a, W> {
                 let bytes = count.checked_mul(W).ok_or_else(|| reader.corrupt("values"))?;
                 Ok(Self::Whole(reader.take(bytes, "values")?.as_chunks().0))
             }
-            Code::Rans => {
+            _ => {
                 let first = SymbolPlane::read(reader, count, 8, code)?;
                 let mut planes = [first; W];
                 for plane in &mut planes[1..] {

@@ -13,7 +13,7 @@ pub(super) fn encode(values: &[f32], code: Code, out: &mut Vec<u8>) -> Size {
             Writer(out).f32s(values);
             plain as f64
         }
-        Code::Rans => encode_words(values.iter().map(|value| value.to_le_bytes()), code, out),
+        _ => encode_words(values.iter().map(|value| value.to_le_bytes()), code, out),
     };
     Size { plain, bound }
 }

@@ -11,9 +11,10 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::Error;
 use crate::code::Code;
+use crate::layout::Shape;
 use crate::rng::Draws;
 use crate::spec::choice::{self, Choice};
-use crate::wire::Reader;
+use crate::wire::{Reader, Writer};
 
 /// What was asked of the second slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
@@ -68,6 +69,83 @@ pub enum Quantize {
         /// Values to a scale, a power of two from 16 to 65536.
         block: u32,
     },
+    /// The upper half of an IEEE binary32: relative error at most 2^-9.
+    Bf16,
+    /// Multiples of one step, those of magnitude one replaced by their mean; a wide zero.
+    DeadZone,
+    /// A power of two with a sign: relative error at most 1/2.
+    Natural,
+    /// Few bits a value after a random rotation, which the frame's seed gives.
+    Rotated {
+        /// Width of a symbol, 1 to 4.
+        bits: u32,
+    },
+    /// Minus a scale, zero, or plus that scale.
+    Ternary,
+    /// Minus or plus one magnitude; or, if `split`, one magnitude for each sign.
+    Sign {
+        /// Whether the signs have magnitudes of their own.
+        split: bool,
+    },
+}
+
+impl Quantize {
+    /// Three bits of a recipe's tag.
+    pub(crate) fn tag(&self) -> u8 {
+        match self {
+            Self::Exact => 0,
+            Self::Half => 1,
+            Self::Uniform { .. } => 2,
+            Self::Bf16 => 3,
+            Self::DeadZone => 4,
+            Self::Natural => 5,
+            Self::Rotated { .. } => 6,
+            Self::Ternary | Self::Sign { .. } => 7,
+        }
+    }
+
+    pub(crate) fn write(&self, out: &mut Writer<'_>) {
+        match *self {
+            Self::Uniform { bits, block } => out.u8((bits - 1) as u8 | ((block.ilog2() - 4) as u8) << 3),
+            Self::Rotated { bits } => out.u8((bits - 1) as u8),
+            Self::Ternary => out.u8(0),
+            Self::Sign { split } => out.u8(1 + u8::from(split)),
+            Self::Exact | Self::Half | Self::Bf16 | Self::DeadZone | Self::Natural => {}
+        }
+    }
+
+    /// Reads the numbers that follow `tag`.
+    pub(crate) fn read(tag: u8, reader: &mut Reader<'_>) -> Result<Self, Error> {
+        Ok(match tag {
+            0 => Self::Exact,
+            1 => Self::Half,
+            2 => {
+                let byte = u32::from(reader.u8("bits and block")?);
+                if byte >> 3 > 12 {
+                    return Err(reader.corrupt("bits and block"));
+                }
+                Self::Uniform {
+                    bits: byte % 8 + 1,
+                    block: 16 << (byte >> 3),
+                }
+            }
+            3 => Self::Bf16,
+            4 => Self::DeadZone,
+            5 => Self::Natural,
+            6 => match reader.u8("bits")? {
+                bits @ 0..4 => Self::Rotated {
+                    bits: u32::from(bits) + 1,
+                },
+                _ => return Err(reader.corrupt("bits")),
+            },
+            _ => match reader.u8("quantize")? {
+                0 => Self::Ternary,
+                1 => Self::Sign { split: false },
+                2 => Self::Sign { split: true },
+                _ => return Err(reader.corrupt("quantize")),
+            },
+        })
+    }
 }
 
 /// Size of one tensor's quantised values.
@@ -80,8 +158,8 @@ pub(crate) struct Size {
 }
 
 impl QuantizeSpec {
-    pub(crate) fn recipe(self) -> Quantize {
-        match self {
+    pub(crate) fn recipe(&self) -> Quantize {
+        match *self {
             Self::Exact => Quantize::Exact,
             Self::Half => Quantize::Half,
             Self::Uniform(uniform) => Quantize::Uniform {
@@ -92,8 +170,9 @@ impl QuantizeSpec {
     }
 
     /// Appends the planes of `values`, which are finite.
-    pub(crate) fn encode(self, values: &[f32], code: Code, draws: Draws, out: &mut Vec<u8>) -> Size {
-        match self {
+    /// `shape` is that of `values`, for coders that look at neighbours.
+    pub(crate) fn encode(&self, values: &[f32], _shape: Shape, code: Code, draws: Draws, out: &mut Vec<u8>) -> Size {
+        match *self {
             Self::Exact => exact::encode(values, code, out),
             Self::Half => half::encode(values, code, out),
             Self::Uniform(uniform) => uniform.encode(values, code, draws, out),
@@ -110,14 +189,22 @@ pub(crate) enum ValuePlane<'a> {
 }
 
 impl<'a> ValuePlane<'a> {
-    /// Takes the planes of `count` values from the front of `reader`.
-    pub(crate) fn read(reader: &mut Reader<'a>, count: usize, quantize: Quantize, code: Code) -> Result<Self, Error> {
+    /// Takes the planes of values of `shape` from the front of `reader`.
+    pub(crate) fn read(
+        reader: &mut Reader<'a>,
+        shape: Shape,
+        quantize: Quantize,
+        code: Code,
+        _draws: Draws,
+    ) -> Result<Self, Error> {
+        let count = shape.len();
         Ok(match quantize {
             Quantize::Exact => Self::Exact(exact::Plane::read(reader, count, code)?),
             Quantize::Half => Self::Half(half::Plane::read(reader, count, code)?),
             Quantize::Uniform { bits, block } => {
                 Self::Uniform(uniform::Plane::read(reader, count, bits, block as usize, code)?)
             }
+            _ => return Err(reader.corrupt("quantize")),
         })
     }
 

@@ -1,12 +1,16 @@
 //! First slot: which values are sent.
 
+mod count_sketch;
+mod projection;
 mod top_k;
 
 use serde::de::MapAccess;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::Error;
+use crate::layout::Shape;
 use crate::spec::choice::{self, Choice};
+use crate::wire::{Reader, Writer};
 
 /// What was asked of the first slot.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
@@ -41,15 +45,119 @@ impl Choice for ReduceSpec {
 }
 
 /// What was done in the first slot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Reduce {
     /// Every value: no indices.
     Keep,
-    /// The `k` values largest in magnitude, the lowest index first among equals; all others are zero.
-    TopK {
+    /// The values at `k` indices, which are sent too; all others are zero.
+    Support {
         /// Number of values kept.
         k: u32,
     },
+    /// The values at `k` random places, which the frame's seed gives; all others are zero.
+    RandomK {
+        /// Number of values kept.
+        k: u32,
+    },
+    /// The product of two factors, and a sparse remainder.
+    LowRank {
+        /// Columns of each factor.
+        rank: u32,
+        /// Values of the remainder.
+        k: u32,
+    },
+    /// A table of `rows` signed sums of the values, hashed by the frame's seed. A value is the median of its estimates if
+    /// that reaches `threshold` in magnitude, else zero.
+    CountSketch {
+        /// Independent hashes, odd.
+        rows: u32,
+        /// Counters of each.
+        cols: u32,
+        /// Least magnitude decoded.
+        threshold: f32,
+    },
+    /// Random signed sums of each block of values.
+    Projection {
+        /// Sums for each block.
+        k: u32,
+    },
+}
+
+impl Reduce {
+    /// Two bits of a recipe's tag.
+    pub(crate) fn tag(&self) -> u8 {
+        match self {
+            Self::Keep => 0,
+            Self::Support { .. } => 1,
+            Self::LowRank { .. } => 2,
+            Self::RandomK { .. } | Self::CountSketch { .. } | Self::Projection { .. } => 3,
+        }
+    }
+
+    pub(crate) fn write(&self, out: &mut Writer<'_>) {
+        match *self {
+            Self::Keep => {}
+            Self::Support { k } => out.varint(k.into()),
+            Self::LowRank { rank, k } => {
+                out.varint(rank.into());
+                out.varint(k.into());
+            }
+            Self::RandomK { k } => {
+                out.u8(0);
+                out.varint(k.into());
+            }
+            Self::CountSketch { rows, cols, threshold } => {
+                out.u8(1);
+                out.u8(rows as u8);
+                out.varint(cols.into());
+                out.u32(threshold.to_bits());
+            }
+            Self::Projection { k } => {
+                out.u8(2);
+                out.varint(k.into());
+            }
+        }
+    }
+
+    /// Reads the numbers that follow `tag`, for a tensor of `shape`.
+    pub(crate) fn read(tag: u8, reader: &mut Reader<'_>, shape: Shape) -> Result<Self, Error> {
+        let upto = |reader: &mut Reader<'_>, most: usize, what: &str| {
+            let number = reader.varint(what)?;
+            let number = u32::try_from(number).ok().filter(|&number| number as usize <= most);
+            number.ok_or_else(|| reader.corrupt(what))
+        };
+        Ok(match tag {
+            0 => Self::Keep,
+            1 => Self::Support {
+                k: upto(reader, shape.len(), "k")?,
+            },
+            2 => Self::LowRank {
+                rank: upto(reader, shape.rows.min(shape.cols), "rank")?,
+                k: upto(reader, shape.len(), "k")?,
+            },
+            _ => match reader.u8("reduce")? {
+                0 => Self::RandomK {
+                    k: upto(reader, shape.len(), "k")?,
+                },
+                1 => {
+                    let rows = u32::from(reader.u8("rows of the sketch")?);
+                    if rows % 2 == 0 || rows > count_sketch::MAX_ROWS {
+                        return Err(reader.corrupt("rows of the sketch"));
+                    }
+                    let cols = upto(reader, shape.len() / rows as usize, "columns of the sketch")?;
+                    let threshold = f32::from_bits(reader.u32("threshold")?);
+                    if cols == 0 || !(threshold.is_finite() && threshold.is_sign_positive()) {
+                        return Err(reader.corrupt("threshold"));
+                    }
+                    Self::CountSketch { rows, cols, threshold }
+                }
+                2 => Self::Projection {
+                    k: upto(reader, projection::BLOCK, "k")?,
+                },
+                _ => return Err(reader.corrupt("reduce")),
+            },
+        })
+    }
 }
 
 impl ReduceSpec {
