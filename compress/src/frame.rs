@@ -2,32 +2,37 @@
 
 mod header;
 mod sinks;
+mod units;
 
-pub(crate) use header::OVERHEAD;
 pub use header::{FrameHeader, FrameKind};
+pub(crate) use header::{Extras, MINOR_AT, OVERHEAD};
+pub(crate) use sinks::{Add, Set};
+pub(crate) use units::{Unit, units};
 
 use header::{MAGIC, MAJOR};
-use sinks::{Add, Largest, Set};
+use sinks::Largest;
 
 use crate::recipe::Recipe;
 use crate::rng::Draws;
 use crate::seal::unseal;
-use crate::section::{PlaneBytes, Section};
-use crate::{Error, Layout, Tensor};
+use crate::section::{PlaneBytes, Section, Sink};
+use crate::{Digest, Error, Layout, Tensor, threads};
 
 /// A frame whose header, checksum and section table have been checked against a layout.
 #[derive(Debug)]
 pub struct Frame<'a> {
+    bytes: &'a [u8],
     header: FrameHeader,
+    extras: Extras,
     layout: &'a Layout,
-    sections: Vec<Section<'a>>,
+    sections: Vec<(Unit, Section<'a>)>,
 }
 
-/// One tensor of a frame, and what its bytes are for.
-#[derive(Debug, Clone, Copy, PartialEq)]
+/// One section of a frame, and what its bytes are for.
+#[derive(Debug, Clone, PartialEq)]
 pub struct SectionInfo<'a> {
-    /// The tensor.
-    pub tensor: &'a Tensor,
+    /// Its tensor; or small tensors, encoded as one.
+    pub tensors: Vec<&'a Tensor>,
     /// How it was encoded.
     pub recipe: Recipe,
     /// Bytes of the recipe and of each plane.
@@ -41,21 +46,38 @@ impl<'a> Frame<'a> {
     /// `Truncated`, `Corrupt`; `Mismatch` for another version or layout.
     pub fn parse(bytes: &'a [u8], layout: &'a Layout) -> Result<Self, Error> {
         let mut reader = unseal(bytes, MAGIC, MAJOR)?;
-        let header = FrameHeader::read(&mut reader, layout)?;
-        let mut sections = Vec::with_capacity(layout.tensors().len());
-        for (at, tensor) in layout.tensors().iter().enumerate() {
-            let section = Section::read(&mut reader, tensor.matrix(), Draws::new(header.seed, at))?;
+        let (header, extras, count) = FrameHeader::read(&mut reader, layout)?;
+        let units = units(layout, extras.below as usize);
+        if count != units.len() {
+            return Err(reader.corrupt("number of sections"));
+        }
+        let mut sections = Vec::with_capacity(count);
+        for (at, unit) in units.into_iter().enumerate() {
+            let section = Section::read(&mut reader, unit.shape, Draws::new(header.seed, at))?;
             if header.kind == FrameKind::Snapshot && !section.recipe().is_lossless() {
                 return Err(reader.corrupt("snapshot that is not exact"));
             }
-            sections.push(section);
+            sections.push((unit, section));
         }
         reader.finish("bytes after the last section")?;
         Ok(Self {
+            bytes,
             header,
+            extras,
             layout,
             sections,
         })
+    }
+
+    /// Short digest of the frame whose values are to be added to this one's, if it was encoded as a difference from that
+    /// (see [`crate::Memory::Cafe`]).
+    pub fn predictor(&self) -> Option<u64> {
+        self.extras.predictor
+    }
+
+    /// Short digest of the frame, by which another may name it as its predictor.
+    pub fn id(&self) -> u64 {
+        Digest::of(self.bytes).short()
     }
 
     /// The fixed part.
@@ -63,17 +85,13 @@ impl<'a> Frame<'a> {
         self.header
     }
 
-    /// The sections in the order of the layout.
+    /// The sections: that of small tensors, if there is one, then those of the other tensors in the order of the layout.
     pub fn sections(&self) -> impl ExactSizeIterator<Item = SectionInfo<'_>> {
-        self.layout
-            .tensors()
-            .iter()
-            .zip(&self.sections)
-            .map(|(tensor, section)| SectionInfo {
-                tensor,
-                recipe: section.recipe(),
-                bytes: section.bytes(),
-            })
+        self.sections.iter().map(|(unit, section)| SectionInfo {
+            tensors: unit.tensors.iter().map(|&at| &self.layout.tensors()[at]).collect(),
+            recipe: section.recipe(),
+            bytes: section.bytes(),
+        })
     }
 
     /// Decodes everything and keeps nothing but the largest magnitude: `Ok` means that [`Frame::accumulate`] cannot fail
@@ -85,7 +103,7 @@ impl<'a> Frame<'a> {
         let mut largest = Largest::default();
         self.sections
             .iter()
-            .try_for_each(|section| section.decode(&mut largest))?;
+            .try_for_each(|(_, section)| section.decode(&mut largest))?;
         Ok(largest.value())
     }
 
@@ -94,7 +112,33 @@ impl<'a> Frame<'a> {
     /// # Errors
     /// As [`Frame::verify`]; then `acc` is unspecified. `Usage` if `acc` has another length.
     pub fn accumulate(&self, weight: f32, acc: &mut [f32]) -> Result<(), Error> {
-        self.for_each_part(acc, |section, acc| section.decode(&mut Add { weight, acc }))
+        self.accumulate_on(1, weight, acc)
+    }
+
+    /// As [`Frame::accumulate`], on up to `threads` threads, with the same result.
+    ///
+    /// # Errors
+    /// As [`Frame::accumulate`].
+    pub fn accumulate_on(&self, threads: usize, weight: f32, acc: &mut [f32]) -> Result<(), Error> {
+        self.check_len(acc)?;
+        for (unit, section) in self.sections.iter().filter(|(unit, _)| unit.range().is_none()) {
+            section.decode(&mut unit.spread(&mut Add { weight, acc }))?;
+        }
+        let (mut jobs, mut rest, mut at) = (Vec::new(), acc, 0);
+        for (unit, section) in &self.sections {
+            let Some(range) = unit.range() else { continue };
+            let (part, after) = std::mem::take(&mut rest)[range.start - at..].split_at_mut(range.len());
+            (rest, at) = (after, range.end);
+            jobs.push((section, part));
+        }
+        let done = threads::map(jobs, threads, |(section, acc)| section.decode(&mut Add { weight, acc }));
+        done.into_iter().collect()
+    }
+
+    /// Hands the decoded values to `sink`.
+    pub(crate) fn decode_into(&self, sink: &mut impl Sink) -> Result<(), Error> {
+        let mut sections = self.sections.iter();
+        sections.try_for_each(|(unit, section)| section.decode(&mut unit.spread(sink)))
     }
 
     /// Overwrites `out` with the decoded values: those of a snapshot bit for bit, the sign of a zero included.
@@ -103,33 +147,27 @@ impl<'a> Frame<'a> {
     /// # Errors
     /// As [`Frame::verify`]; then `out` is unspecified. `Usage` if `out` has another length.
     pub fn decode(&self, out: &mut [f32]) -> Result<(), Error> {
-        self.for_each_part(out, |section, out| {
-            if !section.recipe().is_lossless() {
-                out.fill(0.0);
+        self.check_len(out)?;
+        if self.sections.iter().any(|(_, section)| !section.recipe().is_lossless()) {
+            out.fill(0.0);
+        }
+        for (unit, section) in &self.sections {
+            match unit.range() {
+                Some(range) => section.decode(&mut Set(&mut out[range]))?,
+                None => section.decode(&mut unit.spread(&mut Set(out)))?,
             }
-            section.decode(&mut Set(out))
-        })
+        }
+        Ok(())
     }
 
-    fn for_each_part(
-        &self,
-        values: &mut [f32],
-        mut each: impl FnMut(&Section<'a>, &mut [f32]) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        if values.len() != self.layout.len() {
-            return Err(Error::Usage(format!(
-                "{} values for a layout of {}",
-                values.len(),
-                self.layout.len()
-            )));
+    fn check_len(&self, values: &[f32]) -> Result<(), Error> {
+        if values.len() == self.layout.len() {
+            return Ok(());
         }
-        let parts = self
-            .layout
-            .tensors()
-            .iter()
-            .map(|tensor| tensor.offset..tensor.offset + tensor.len);
-        parts
-            .zip(&self.sections)
-            .try_for_each(|(part, section)| each(section, &mut values[part]))
+        Err(Error::Usage(format!(
+            "{} values for a layout of {}",
+            values.len(),
+            self.layout.len()
+        )))
     }
 }

@@ -43,11 +43,13 @@ mod quantize;
 mod recipe;
 mod reduce;
 mod rng;
+mod rules;
 mod seal;
 mod section;
 mod snapshot;
 mod spec;
 mod state;
+mod threads;
 mod wire;
 
 pub use code::Code;
@@ -58,7 +60,10 @@ pub use frame::{Frame, FrameHeader, FrameKind, SectionInfo};
 pub use layout::{Layout, MAX_DIMS, MAX_NAME, MAX_TENSORS, MAX_VALUES, Tensor};
 pub use quantize::{Quantize, QuantizeSpec, Rounding, Uniform};
 pub use recipe::Recipe;
-pub use reduce::{Density, Reduce, ReduceSpec};
+pub use reduce::{
+    CountSketch, Density, LowRank, Projection, RandomK, Reduce, ReduceSpec, Threshold, TopK,
+};
+pub use rules::{DensitySpec, RankSpec};
 pub use section::PlaneBytes;
 pub use snapshot::snapshot;
-pub use spec::{Decay, Memory, Method, Rule, Spec, When};
+pub use spec::{Budget, CodeSpec, Decay, Dgc, Memory, Method, Rule, Small, Spec, When};

@@ -12,6 +12,11 @@ impl Draws {
         Self(mix(mix(seed ^ GOLDEN).wrapping_add(tensor as u64)))
     }
 
+    /// Draws of the part `at` of the tensor, which are other than the tensor's own unless it is the first.
+    pub(crate) fn part(self, at: u64) -> Self {
+        if at == 0 { self } else { Self(mix(self.0 ^ at.wrapping_mul(GOLDEN))) }
+    }
+
     /// 64 uniform bits at `index`.
     pub(crate) fn bits(self, index: usize) -> u64 {
         mix(self.0.wrapping_add((index as u64).wrapping_mul(GOLDEN)))

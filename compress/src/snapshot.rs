@@ -1,6 +1,6 @@
 //! A whole model in one frame.
 
-use crate::frame::OVERHEAD;
+use crate::frame::{Extras, OVERHEAD};
 use crate::recipe::Recipe;
 use crate::seal::seal;
 use crate::section::all_finite;
@@ -29,7 +29,7 @@ pub fn snapshot(layout: &Layout, values: &[f32], version: u64) -> Result<Vec<u8>
         round: version,
         seed: 0,
     }
-    .write(layout, &mut frame);
+    .write(layout, layout.tensors().len(), Extras::default(), &mut frame);
     for tensor in layout.tensors() {
         let mut writer = Writer(&mut frame);
         Recipe::EXACT.write(&mut writer);

@@ -1,16 +1,20 @@
 //! What the user asks for: the `[compression.uplink]` and `[compression.downlink]` tables of a run.
 
+mod budget;
 pub(crate) mod choice;
+mod code;
 mod memory;
+pub(crate) mod short;
 mod when;
 
-pub use memory::{Decay, Memory};
+pub use budget::Budget;
+pub use code::CodeSpec;
+pub use memory::{Decay, Dgc, Memory};
 pub use when::When;
 
 use serde::{Deserialize, Serialize};
 
 use crate::Tensor;
-use crate::code::Code;
 use crate::quantize::{QuantizeSpec, Rounding, Uniform};
 use crate::reduce::{Density, ReduceSpec};
 
@@ -18,11 +22,13 @@ use crate::reduce::{Density, ReduceSpec};
 ///
 /// ```
 /// let spec: fl_compress::Spec = toml::from_str(r#"
-///     memory  = "error-feedback"            # or "none", or { error-feedback = { decay = 0.95 } }
-///     default = { reduce = { top_k = 0.01 }, quantize = { uniform = 4 }, code = "rans" }
+///     memory  = "auto"                      # or "none", "error-feedback", "cafe", "ef21", "dgc", or one with numbers
+///     budget  = "0.25 bits"                 # for each value; or "200KiB" for a frame
+///     default = { quantize = "dead_zone", code = "context" }
+///     small   = { below = 1024, use = { quantize = { uniform = 8 }, code = "context" } }
 ///     [[rules]]                             # the first rule that holds for a tensor replaces the default
-///     when = { max_len = 1024 }             # also min_len, min_dims, max_dims, name = "*.bias"
-///     use  = { reduce = "keep", quantize = "half", code = "pack" }
+///     when = { name = "*.embedding" }       # also min_len, max_len, min_dims, max_dims
+///     use  = { reduce = { top_k = 0.01 }, quantize = { uniform = 4 }, code = "rans" }
 /// "#)?;
 /// assert_eq!(spec.rules.len(), 1);
 /// # Ok::<(), toml::de::Error>(())
@@ -32,23 +38,40 @@ use crate::reduce::{Density, ReduceSpec};
 pub struct Spec {
     /// What is carried from round to round.
     pub memory: Memory,
-    /// Codec of tensors for which no rule holds.
+    /// Most bytes of a frame. The step of each dead zone and the density of each top-k follow from it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub budget: Option<Budget>,
+    /// Codec of tensors for which nothing else holds.
     pub default: Method,
+    /// Small tensors, encoded together as if they were one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub small: Option<Small>,
     /// Exceptions; the first that holds for a tensor is taken.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<Rule>,
 }
 
 /// Codec of one tensor: a choice for each of the three slots, by default its first.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, expecting = "a table of reduce, quantize and code")]
 pub struct Method {
-    /// Which values are sent: `"keep"` or `{ top_k = 0.01 }`.
+    /// Which values are sent.
     pub reduce: ReduceSpec,
-    /// With what precision: `"exact"`, `"half"`, `{ uniform = 4 }` or `{ uniform = { bits = 4, .. } }`.
+    /// With what precision.
     pub quantize: QuantizeSpec,
-    /// How they become bytes: `"pack"` or `"rans"`.
-    pub code: Code,
+    /// How they become bytes.
+    pub code: CodeSpec,
+}
+
+/// Codec of all tensors with few values, which are encoded as one: a section each would cost more than their values.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Small {
+    /// Tensors with fewer values than this are small; no rule is looked at for them.
+    pub below: u32,
+    /// The codec.
+    #[serde(rename = "use")]
+    pub method: Method,
 }
 
 /// A codec for the tensors that fulfil a condition.
@@ -67,7 +90,9 @@ impl Spec {
     pub fn exact() -> Self {
         Self {
             memory: Memory::None,
+            budget: None,
             default: Method::default(),
+            small: None,
             rules: Vec::new(),
         }
     }
@@ -82,29 +107,26 @@ impl Spec {
 }
 
 impl Default for Spec {
-    /// The largest twentieth of each tensor in 4 bits with error feedback; small vectors whole, in 16 bits.
+    /// A quarter of a bit for each value: dead zone and context coder, small tensors in 8 bits.
     fn default() -> Self {
-        let density = Density::new(0.05).expect("0.05 is in (0, 1]");
-        let uniform = Uniform::new(4, Rounding::Nearest, 1024).expect("4 bits and 1024 values are in range");
+        let eight = Uniform::new(8, Rounding::Nearest, 64).expect("8 bits and 64 values are in range");
         Self {
-            memory: Memory::default(),
+            memory: Memory::Auto,
+            budget: Some(Budget::Bits(0.25)),
             default: Method {
-                reduce: ReduceSpec::TopK(density),
-                quantize: QuantizeSpec::Uniform(uniform),
-                code: Code::Rans,
+                reduce: ReduceSpec::Keep,
+                quantize: QuantizeSpec::Uniform(eight),
+                code: CodeSpec::Context,
             },
-            rules: vec![Rule {
-                when: When {
-                    max_len: Some(1024),
-                    max_dims: Some(1),
-                    ..When::default()
-                },
+            small: Some(Small {
+                below: 1024,
                 method: Method {
-                    reduce: ReduceSpec::Keep,
-                    quantize: QuantizeSpec::Half,
-                    code: Code::Pack,
+                    quantize: QuantizeSpec::Uniform(eight),
+                    code: CodeSpec::Context,
+                    ..Method::default()
                 },
-            }],
+            }),
+            rules: Vec::new(),
         }
     }
 }

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::encoder::{Encoder, Pending, Stages};
+use crate::encoder::{Encoder, Pending, Stages, UnitState};
+use crate::rules::Tracked;
 use crate::seal::{seal, unseal};
 use crate::section::all_finite;
 use crate::wire::{Reader, Writer};
@@ -10,26 +11,37 @@ use crate::{Digest, Error, Frame, Layout, Spec};
 
 const MAGIC: &[u8; 4] = b"FLCS";
 const MAJOR: u8 = 1;
-const MINOR: u8 = 0;
-const HAS_RESIDUAL: u8 = 1;
+const HAS_MEMORY: u8 = 1;
 const HAS_PENDING: u8 = 2;
+const HAS_LEARNED: u8 = 4;
+const MEMORIES: [&str; 3] = ["error-feedback", "ef21", "dgc"];
 
 impl Encoder {
-    /// Appends memory and pending frame to `out`: magic, version, layout fingerprint, residual, frame, checksum.
-    /// `pending` is the frame that this encoder has pending; any other is left out. Without it, nothing is pending for who
-    /// loads the state, as after [`crate::Verdict::Dropped`].
+    /// Appends memory and pending frame to `out`: magic, version, layout fingerprint, vectors of the memory, what rules
+    /// and low rank have learned, frame, checksum. `pending` is the frame that this encoder has pending; any other is left
+    /// out. Without it, nothing is pending for who loads the state, as after [`crate::Verdict::Dropped`].
     pub fn save(&self, pending: Option<&Pending>, out: &mut Vec<u8>) {
         let start = out.len();
         let pending = pending.filter(|pending| self.is_pending(pending));
-        let residual = self.residual();
+        let (kind, vectors) = self.carried().vectors();
+        let learned = self.units().iter().any(UnitState::has_learned);
+        let flag = |flag, set: bool| if set { flag } else { 0 };
         let mut writer = Writer(out);
         writer.bytes(MAGIC);
         writer.u8(MAJOR);
-        writer.u8(MINOR);
-        writer.u8(residual.map_or(0, |_| HAS_RESIDUAL) | pending.map_or(0, |_| HAS_PENDING));
-        writer.u8(0);
+        writer.u8(u8::from(kind != 0 || learned));
+        writer.u8(
+            flag(HAS_MEMORY, !vectors.is_empty())
+                | flag(HAS_PENDING, pending.is_some())
+                | flag(HAS_LEARNED, learned),
+        );
+        writer.u8(kind);
         writer.u64(self.layout().fingerprint());
-        writer.f32s(residual.unwrap_or_default());
+        vectors.into_iter().for_each(|vector| writer.f32s(vector));
+        if learned {
+            writer.varint(self.units().len() as u64);
+            self.units().iter().for_each(|unit| unit.write(&mut writer));
+        }
         if let Some(Pending { frame, stages, .. }) = pending {
             let counts = [
                 stages.fp32,
@@ -45,32 +57,45 @@ impl Encoder {
         seal(start, out);
     }
 
-    /// Reads what [`Encoder::save`] wrote. A residual stays under another spec, unless that keeps no memory.
+    /// Reads what [`Encoder::save`] wrote. What is kept stays under another spec, unless that keeps no memory.
     ///
     /// # Errors
-    /// `Truncated`, `Corrupt`, `NotFinite`; `Mismatch` for another layout or version; `Usage` as [`Encoder::new`].
+    /// `Truncated`, `Corrupt`, `NotFinite`; `Mismatch` for another layout, version or kind of memory; `Usage` as
+    /// [`Encoder::new`].
     pub fn load(layout: Arc<Layout>, spec: &Spec, bytes: &[u8]) -> Result<(Self, Option<Pending>), Error> {
         let mut reader = unseal(bytes, MAGIC, MAJOR)?;
         let flags = reader.u8("flags")?;
-        if flags > HAS_RESIDUAL | HAS_PENDING || reader.u8("reserved byte")? != 0 {
+        let kind = reader.u8("kind of memory")?;
+        let Some(name) = MEMORIES.get(usize::from(kind)) else {
+            return Err(reader.corrupt("kind of memory"));
+        };
+        if flags > HAS_MEMORY | HAS_PENDING | HAS_LEARNED {
             return Err(reader.corrupt("flags"));
         }
         if reader.u64("layout fingerprint")? != layout.fingerprint() {
             return Err(Error::Mismatch("the state is for another layout".to_owned()));
         }
         let mut encoder = Self::new(layout, spec)?;
-        if flags & HAS_RESIDUAL != 0 {
-            let bytes = reader.take(encoder.layout().len() * 4, "residual")?;
-            if let Some(values) = encoder.residual_mut() {
-                let words = bytes.as_chunks().0;
-                values
-                    .iter_mut()
-                    .zip(words)
-                    .for_each(|(value, word)| *value = f32::from_le_bytes(*word));
-                if !all_finite(values) {
-                    return Err(Error::NotFinite("residual".to_owned()));
+        if flags & HAS_MEMORY != 0 {
+            let (wanted, vectors) = encoder.carried().vectors();
+            if !vectors.is_empty() && wanted != kind {
+                let asked = MEMORIES[usize::from(wanted)];
+                return Err(Error::Mismatch(format!(
+                    "the state holds the memory of {name}, and the spec asks for {asked}: begin with a new state"
+                )));
+            }
+            let count = 1 + usize::from(kind == 2);
+            let len = encoder.layout().len() * 4;
+            let mut kept = encoder.carried_mut().vectors_mut().into_iter();
+            for _ in 0..count {
+                let bytes = reader.take(len, "memory")?;
+                if let Some(vector) = kept.next() {
+                    read_f32s(bytes, vector)?;
                 }
             }
+        }
+        if flags & HAS_LEARNED != 0 {
+            read_learned(&mut reader, encoder.units_mut())?;
         }
         let pending = match flags & HAS_PENDING {
             0 => None,
@@ -80,6 +105,54 @@ impl Encoder {
         encoder.restore_pending(pending.as_ref());
         Ok((encoder, pending))
     }
+}
+
+fn read_f32s(bytes: &[u8], values: &mut [f32]) -> Result<(), Error> {
+    let words = bytes.as_chunks().0;
+    values
+        .iter_mut()
+        .zip(words)
+        .for_each(|(value, word)| *value = f32::from_le_bytes(*word));
+    if all_finite(values) {
+        return Ok(());
+    }
+    Err(Error::NotFinite("memory".to_owned()))
+}
+
+impl UnitState {
+    fn has_learned(&self) -> bool {
+        self.tracked != Tracked::default() || self.warm.is_some()
+    }
+
+    fn write(&self, writer: &mut Writer<'_>) {
+        self.tracked.write(writer);
+        let warm = self.warm.as_deref().unwrap_or_default();
+        writer.varint(warm.len() as u64);
+        writer.f32s(warm);
+    }
+}
+
+/// What was learned under a spec with other units is of no use, and left out.
+fn read_learned(reader: &mut Reader<'_>, units: &mut [UnitState]) -> Result<(), Error> {
+    let count = reader.varint("number of units")?;
+    let fits = count == units.len() as u64;
+    for at in 0..count {
+        let tracked = Tracked::read(reader)?;
+        let len = reader.varint("length of a factor")?;
+        let len = usize::try_from(len).ok().filter(|&len| len <= u32::MAX as usize);
+        let len = len.ok_or_else(|| reader.corrupt("length of a factor"))?;
+        let bytes = reader.take(len * 4, "factor")?;
+        let unit = units.get_mut(at as usize).filter(|_| fits);
+        let Some(unit) = unit else { continue };
+        unit.tracked = tracked;
+        unit.warm = None;
+        if len > 0 && len % unit.unit.shape.cols == 0 && len <= unit.unit.shape.len() {
+            let mut warm = vec![0.0; len];
+            read_f32s(bytes, &mut warm)?;
+            unit.warm = Some(warm);
+        }
+    }
+    Ok(())
 }
 
 fn read_pending(reader: &mut Reader<'_>, layout: &Layout) -> Result<Pending, Error> {

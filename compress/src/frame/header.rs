@@ -6,9 +6,12 @@ use crate::{Error, Layout};
 
 pub(super) const MAGIC: &[u8; 4] = b"FLCF";
 pub(super) const MAJOR: u8 = 1;
-const MINOR: u8 = 0;
-/// Bytes of a frame beside its sections.
+/// Bytes of a frame beside its sections, without what a flag announces.
 pub(crate) const OVERHEAD: usize = 34 + CHECKSUM_BYTES;
+/// Place of the minor version.
+pub(crate) const MINOR_AT: usize = 5;
+const MERGES: u8 = 1;
+const HAS_PREDICTOR: u8 = 2;
 
 /// What a frame's values mean to the model it is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,34 +35,53 @@ pub struct FrameHeader {
     pub seed: u64,
 }
 
+/// What a frame may say beside the fixed part.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Extras {
+    /// Tensors with fewer values share the first section; 0: none do.
+    pub(crate) below: u32,
+    /// Short digest of the frame whose values are to be added.
+    pub(crate) predictor: Option<u64>,
+}
+
 impl FrameHeader {
     /// Appends all that comes before the first section.
-    pub(crate) fn write(&self, layout: &Layout, out: &mut Vec<u8>) {
+    pub(crate) fn write(&self, layout: &Layout, sections: usize, extras: Extras, out: &mut Vec<u8>) {
+        let merges = if extras.below > 0 { MERGES } else { 0 };
+        let flags = merges | extras.predictor.map_or(0, |_| HAS_PREDICTOR);
         let mut out = Writer(out);
         out.bytes(MAGIC);
         out.u8(MAJOR);
-        out.u8(MINOR);
+        out.u8(u8::from(flags != 0));
         out.u8(match self.kind {
             FrameKind::Update => 0,
             FrameKind::Step => 1,
             FrameKind::Snapshot => 2,
         });
-        out.u8(0);
+        out.u8(flags);
         out.u64(layout.fingerprint());
         out.u64(self.round);
         out.u64(self.seed);
-        out.u16(layout.tensors().len() as u16);
+        out.u16(sections as u16);
+        if extras.below > 0 {
+            out.varint(extras.below.into());
+        }
+        if let Some(predictor) = extras.predictor {
+            out.u64(predictor);
+        }
     }
 
-    pub(super) fn read(reader: &mut Reader<'_>, layout: &Layout) -> Result<Self, Error> {
+    /// Reads all that comes before the first section, and the number of sections.
+    pub(super) fn read(reader: &mut Reader<'_>, layout: &Layout) -> Result<(Self, Extras, usize), Error> {
         let kind = match reader.u8("kind")? {
             0 => FrameKind::Update,
             1 => FrameKind::Step,
             2 => FrameKind::Snapshot,
             _ => return Err(reader.corrupt("kind")),
         };
-        if reader.u8("reserved byte")? != 0 {
-            return Err(reader.corrupt("reserved byte"));
+        let flags = reader.u8("flags")?;
+        if flags > MERGES | HAS_PREDICTOR || (flags != 0 && kind == FrameKind::Snapshot) {
+            return Err(reader.corrupt("flags"));
         }
         if reader.u64("layout fingerprint")? != layout.fingerprint() {
             return Err(Error::Mismatch("the frame is for another layout".to_owned()));
@@ -69,9 +91,16 @@ impl FrameHeader {
             round: reader.u64("round")?,
             seed: reader.u64("seed")?,
         };
-        if usize::from(reader.u16("number of sections")?) != layout.tensors().len() {
-            return Err(reader.corrupt("number of sections"));
+        let sections = usize::from(reader.u16("number of sections")?);
+        let mut extras = Extras::default();
+        if flags & MERGES != 0 {
+            let below = reader.varint("limit of small tensors")?;
+            let below = u32::try_from(below).ok().filter(|&below| below > 0);
+            extras.below = below.ok_or_else(|| reader.corrupt("limit of small tensors"))?;
         }
-        Ok(header)
+        if flags & HAS_PREDICTOR != 0 {
+            extras.predictor = Some(reader.u64("predictor")?);
+        }
+        Ok((header, extras, sections))
     }
 }

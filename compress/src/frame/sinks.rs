@@ -24,9 +24,9 @@ impl Sink for Largest {
 }
 
 /// Adds `weight` times the values.
-pub(super) struct Add<'a> {
-    pub(super) weight: f32,
-    pub(super) acc: &'a mut [f32],
+pub(crate) struct Add<'a> {
+    pub(crate) weight: f32,
+    pub(crate) acc: &'a mut [f32],
 }
 
 impl Sink for Add<'_> {
@@ -45,7 +45,7 @@ impl Sink for Add<'_> {
 }
 
 /// Overwrites with the values.
-pub(super) struct Set<'a>(pub(super) &'a mut [f32]);
+pub(crate) struct Set<'a>(pub(crate) &'a mut [f32]);
 
 impl Sink for Set<'_> {
     fn dense(&mut self, start: usize, values: &[f32]) {

@@ -1,26 +1,43 @@
 //! First slot: which values are sent.
 
-mod count_sketch;
-mod projection;
-mod top_k;
+pub(crate) mod count_sketch;
+pub(crate) mod low_rank;
+pub(crate) mod projection;
+pub(crate) mod random_k;
+mod spec;
+pub(crate) mod threshold;
+pub(crate) mod top_k;
 
 use serde::de::MapAccess;
 use serde::{Deserialize, Deserializer, Serialize};
 
+pub use spec::{CountSketch, LowRank, Projection, RandomK, Threshold, TopK};
+
 use crate::Error;
 use crate::layout::Shape;
+use crate::rules::{Chosen, Selected, Tracked};
 use crate::spec::choice::{self, Choice};
 use crate::wire::{Reader, Writer};
 
 /// What was asked of the first slot.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReduceSpec {
     /// Every value.
     #[default]
     Keep,
-    /// The share of values that are largest in magnitude.
-    TopK(Density),
+    /// The values largest in magnitude.
+    TopK(TopK),
+    /// Values at random places.
+    RandomK(RandomK),
+    /// The values that reach a magnitude.
+    Threshold(Threshold),
+    /// Two factors of a matrix, and perhaps the largest values of what they leave.
+    LowRank(LowRank),
+    /// Signed sums under several hashes.
+    CountSketch(CountSketch),
+    /// Random signed sums of blocks.
+    Projection(Projection),
 }
 
 impl<'de> Deserialize<'de> for ReduceSpec {
@@ -30,17 +47,109 @@ impl<'de> Deserialize<'de> for ReduceSpec {
 }
 
 impl Choice for ReduceSpec {
-    const FORMS: &'static str = r#""keep" or { top_k = density }"#;
+    const FORMS: &'static str =
+        r#""keep" or one of { top_k, random_k, threshold, low_rank, count_sketch, projection = .. }"#;
 
     fn plain(name: &str) -> Option<Self> {
         (name == "keep").then_some(Self::Keep)
     }
 
     fn with_numbers<'de, A: MapAccess<'de>>(name: &str, map: &mut A) -> Result<Option<Self>, A::Error> {
-        if name != "top_k" {
-            return Ok(None);
-        }
-        map.next_value().map(|density| Some(Self::TopK(density)))
+        Ok(Some(match name {
+            "top_k" => Self::TopK(map.next_value()?),
+            "random_k" => Self::RandomK(map.next_value()?),
+            "threshold" => Self::Threshold(map.next_value()?),
+            "low_rank" => Self::LowRank(map.next_value()?),
+            "count_sketch" => Self::CountSketch(map.next_value()?),
+            "projection" => Self::Projection(map.next_value()?),
+            _ => return Ok(None),
+        }))
+    }
+}
+
+/// What is to be sent of one tensor: what was asked, its numbers chosen.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Selection {
+    /// Every value.
+    All,
+    /// The `k` largest.
+    Largest(usize),
+    /// A share of each chunk, the largest.
+    LargestOfChunks { density: Density, chunk: usize },
+    /// Those that reach `threshold`, and at least the `least` largest.
+    Reaching { threshold: f32, least: usize },
+    /// About the `k` largest.
+    Sampled(usize),
+    /// `k` at random, each times `scale`.
+    Random { k: usize, scale: f32 },
+    /// Factors of `rank` columns and the `k` largest values of what they leave.
+    LowRank { rank: usize, k: usize },
+    /// A table of `rows` by `cols`, of whose estimates the `k` largest are decoded.
+    Sketch { rows: usize, cols: usize, k: usize },
+    /// `k` sums of each whole block.
+    Projected { k: usize },
+}
+
+impl ReduceSpec {
+    /// Chooses the numbers for a tensor of `shape`, and the magnitude at which its values are cut off. `unbiased`: no
+    /// memory will make good for what is not sent.
+    pub(crate) fn select(
+        &self,
+        values: &[f32],
+        shape: Shape,
+        round: u64,
+        unbiased: bool,
+        tracked: &mut Tracked,
+    ) -> (Selection, Option<f32>) {
+        let len = values.len();
+        let selection = match self {
+            Self::Keep => Selection::All,
+            Self::TopK(TopK { density, chunk }) => {
+                let Selected { chosen, clip } = density.choose(values, round, tracked);
+                let selection = match (chosen, chunk) {
+                    (Chosen::Count(k), Some(chunk)) => Selection::LargestOfChunks {
+                        density: Density::of(k, len),
+                        chunk: *chunk as usize,
+                    },
+                    (Chosen::Count(k), None) => Selection::Largest(k),
+                    (Chosen::Reaching { threshold, least }, _) => Selection::Reaching { threshold, least },
+                };
+                return (selection, clip);
+            }
+            Self::RandomK(RandomK { density }) => {
+                let k = density.count(len);
+                let scale = if unbiased { len as f32 / k as f32 } else { 1.0 };
+                Selection::Random { k, scale }
+            }
+            Self::Threshold(Threshold::Fixed(threshold)) => Selection::Reaching {
+                threshold: *threshold,
+                least: 0,
+            },
+            Self::Threshold(Threshold::Sampled(density)) => Selection::Sampled(density.count(len)),
+            Self::LowRank(LowRank { rank, remainder }) => {
+                let rank = (rank.at(round) as usize).min(shape.rows).min(shape.cols);
+                if !low_rank::pays(shape, rank) {
+                    return (Selection::All, None);
+                }
+                let k = remainder.map_or(0, |density| density.count(len));
+                Selection::LowRank { rank, k }
+            }
+            Self::CountSketch(CountSketch { rows, density, top }) => {
+                let cols = density.count(len) / *rows as usize;
+                match cols {
+                    0 => Selection::All,
+                    _ => Selection::Sketch {
+                        rows: *rows as usize,
+                        cols,
+                        k: top.count(len),
+                    },
+                }
+            }
+            Self::Projection(Projection { density }) => Selection::Projected {
+                k: density.count(projection::BLOCK),
+            },
+        };
+        (selection, None)
     }
 }
 
@@ -160,16 +269,6 @@ impl Reduce {
     }
 }
 
-impl ReduceSpec {
-    /// Ascending indices of the values to send; `None` for all.
-    pub(crate) fn support(self, values: &[f32]) -> Option<Vec<u32>> {
-        match self {
-            Self::Keep => None,
-            Self::TopK(density) => Some(top_k::top_k(values, density.count(values.len()))),
-        }
-    }
-}
-
 /// Share of values kept, in (0, 1].
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Serialize, Deserialize)]
 #[serde(try_from = "f64", into = "f64")]
@@ -185,6 +284,11 @@ impl Density {
             return Ok(Self(share));
         }
         Err(Error::Usage(format!("a density is above 0 and at most 1, not {share}")))
+    }
+
+    /// The density of `count` of `len` values.
+    pub(crate) fn of(count: usize, len: usize) -> Self {
+        Self((count as f64 / len.max(1) as f64).clamp(f64::MIN_POSITIVE, 1.0))
     }
 
     /// `ceil(share * len)`, at least one; a product that is whole but for rounding is not rounded up.

@@ -7,17 +7,102 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::choice::{self, Choice};
 use crate::Error;
 
-const NONE: &str = "none";
+const FORMS: [(&str, Memory); 6] = [
+    ("none", Memory::None),
+    ("auto", Memory::Auto),
+    (ERROR_FEEDBACK, Memory::ErrorFeedback { decay: Decay(1.0) }),
+    ("cafe", Memory::Cafe),
+    ("ef21", Memory::Ef21),
+    (DGC, Memory::Dgc(Dgc { momentum: 0.9, clip: None })),
+];
 const ERROR_FEEDBACK: &str = "error-feedback";
+const DGC: &str = "dgc";
 
-/// What the encoder remembers: `"none"`, `"error-feedback"` or `{ error-feedback = { decay = 0.95 } }`.
-#[derive(Debug, Clone, Copy, PartialEq)]
+/// What is carried from one update to the next, or compared with. `docs/compressors.md` has the equations.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Memory {
     /// Nothing: what is not sent is lost.
     None,
-    /// What was not sent, added to the next update.
+    /// [`Memory::ErrorFeedback`] where every client takes part in every round, else [`Memory::Cafe`]. An encoder that is
+    /// not told takes error feedback.
+    #[default]
+    Auto,
+    /// What was not sent, added to the next update (EF14).
     ErrorFeedback {
         /// Share of the residual that returns.
+        decay: Decay,
+    },
+    /// Nothing: what is sent is the difference from the last broadcast step, which both sides have (CAFe).
+    Cafe,
+    /// The sum of all that was sent; what is sent is the difference from it. The receiver keeps the same sum (EF21).
+    Ef21,
+    /// Momentum, and the sum of momenta not yet sent (Deep Gradient Compression).
+    Dgc(Dgc),
+}
+
+/// Numbers of Deep Gradient Compression.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, try_from = "RawDgc")]
+pub struct Dgc {
+    /// Share of the momentum that remains, in [0, 1).
+    momentum: f64,
+    /// Largest Euclidean norm of an update; a longer one is made that long.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    clip: Option<f64>,
+}
+
+impl Dgc {
+    /// Share of the momentum that remains.
+    pub fn momentum(&self) -> f64 {
+        self.momentum
+    }
+
+    /// Largest Euclidean norm of an update.
+    pub fn clip(&self) -> Option<f64> {
+        self.clip
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawDgc {
+    #[serde(default = "nine_tenths")]
+    momentum: f64,
+    clip: Option<f64>,
+}
+
+fn nine_tenths() -> f64 {
+    0.9
+}
+
+impl TryFrom<RawDgc> for Dgc {
+    type Error = Error;
+
+    fn try_from(RawDgc { momentum, clip }: RawDgc) -> Result<Self, Error> {
+        if !(0.0..1.0).contains(&momentum) {
+            return Err(Error::Usage(format!("a momentum is at least 0 and below 1, not {momentum}")));
+        }
+        if let Some(clip) = clip.filter(|&clip| !(clip > 0.0 && clip.is_finite())) {
+            return Err(Error::Usage(format!("a norm to clip at is above 0, not {clip}")));
+        }
+        Ok(Self { momentum, clip })
+    }
+}
+
+impl Memory {
+    /// What [`Memory::Auto`] stands for; all else is itself.
+    pub fn resolved(self, everyone_takes_part: bool) -> Self {
+        match self {
+            Self::Auto if everyone_takes_part => Self::ErrorFeedback {
+                decay: Decay::default(),
+            },
+            Self::Auto => Self::Cafe,
+            _ => self,
+        }
+    }
+}
+
+/// Share of the residual that returns.
         decay: Decay,
     },
 }
@@ -83,15 +168,16 @@ struct ErrorFeedback {
 
 impl Serialize for Memory {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match *self {
-            Self::None => serializer.serialize_str(NONE),
-            Self::ErrorFeedback { decay } if decay == Decay::default() => serializer.serialize_str(ERROR_FEEDBACK),
-            Self::ErrorFeedback { decay } => {
-                let mut map = serializer.serialize_map(Some(1))?;
-                map.serialize_entry(ERROR_FEEDBACK, &ErrorFeedback { decay })?;
-                map.end()
-            }
+        if let Some((name, _)) = FORMS.iter().find(|(_, memory)| memory == self) {
+            return serializer.serialize_str(name);
         }
+        let mut map = serializer.serialize_map(Some(1))?;
+        match *self {
+            Self::ErrorFeedback { decay } => map.serialize_entry(ERROR_FEEDBACK, &ErrorFeedback { decay })?,
+            Self::Dgc(dgc) => map.serialize_entry(DGC, &dgc)?,
+            Self::None | Self::Auto | Self::Cafe | Self::Ef21 => {}
+        }
+        map.end()
     }
 }
 
@@ -102,21 +188,20 @@ impl<'de> Deserialize<'de> for Memory {
 }
 
 impl Choice for Memory {
-    const FORMS: &'static str = r#""none", "error-feedback" or { error-feedback = { decay = .. } }"#;
+    const FORMS: &'static str = r#""auto", "none", "error-feedback", "cafe", "ef21", "dgc", { error-feedback = { decay = .. } } or { dgc = { momentum = .., clip = .. } }"#;
 
     fn plain(name: &str) -> Option<Self> {
-        match name {
-            NONE => Some(Self::None),
-            ERROR_FEEDBACK => Some(Self::default()),
-            _ => None,
-        }
+        FORMS.iter().find(|(form, _)| *form == name).map(|(_, memory)| *memory)
     }
 
     fn with_numbers<'de, A: MapAccess<'de>>(name: &str, map: &mut A) -> Result<Option<Self>, A::Error> {
-        if name != ERROR_FEEDBACK {
-            return Ok(None);
-        }
-        let ErrorFeedback { decay } = map.next_value()?;
-        Ok(Some(Self::ErrorFeedback { decay }))
+        Ok(match name {
+            ERROR_FEEDBACK => {
+                let ErrorFeedback { decay } = map.next_value()?;
+                Some(Self::ErrorFeedback { decay })
+            }
+            DGC => Some(Self::Dgc(map.next_value()?)),
+            _ => None,
+        })
     }
 }

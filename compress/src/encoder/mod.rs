@@ -1,0 +1,266 @@
+//! The sending side: what is asked, what was left unsent, and the frame that is on its way.
+
+use std::sync::Arc;
+
+use crate::frame::{Extras, MINOR_AT, OVERHEAD, Unit, units};
+use crate::memory::Carried;
+use crate::reduce::Selection;
+use crate::rng::Draws;
+use crate::rules::Tracked;
+use crate::seal::seal;
+use crate::section::{Encoded, Input, encode};
+use crate::spec::Method;
+use crate::{Digest, Error, Frame, FrameHeader, Layout, Memory, Spec, threads};
+
+/// What became of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Taken by the receiver: what it decoded is no longer owed.
+    Accepted,
+    /// Not taken (late, lost, round closed): its content is added back to the residual. Without memory it is lost.
+    Refused,
+    /// Not taken and not wanted later: its content is forgotten. The residual keeps what the frame did not carry.
+    Dropped,
+}
+
+/// Bytes of one update after each stage.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Stages {
+    /// Four bytes a value.
+    pub fp32: u64,
+    /// After reduce: four bytes a kept value and four an index.
+    pub reduced: u64,
+    /// After quantize, packed at its plain width, scales included; four bytes an index.
+    pub quantized: u64,
+    /// After entropy coding: the sum of the sections.
+    pub coded: u64,
+    /// The whole frame.
+    pub framed: u64,
+    /// Bytes that coding could not go below: order-0 entropy of each entropy-coded plane, the logarithm of the number of
+    /// supports of the same size for indices, the size itself of planes that are packed as asked.
+    pub bound: f64,
+}
+
+impl Stages {
+    fn add(&mut self, section: &Self) {
+        self.fp32 += section.fp32;
+        self.reduced += section.reduced;
+        self.quantized += section.quantized;
+        self.coded += section.coded;
+        self.bound += section.bound;
+    }
+}
+
+/// A frame that was encoded and whose fate is not known yet.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Pending {
+    /// Fixed part of the frame.
+    pub header: FrameHeader,
+    /// The encoded update.
+    pub frame: Vec<u8>,
+    /// Digest of `frame`.
+    pub digest: Digest,
+    /// Bytes after each stage.
+    pub stages: Stages,
+}
+
+/// Encodes updates of one layout, one after another, and remembers what compression left unsent.
+#[derive(Debug)]
+pub struct Encoder {
+    layout: Arc<Layout>,
+    below: u32,
+    units: Vec<UnitState>,
+    /// No memory makes good for what is not sent.
+    unbiased: bool,
+    carried: Carried,
+    pending: Option<Digest>,
+    threads: usize,
+}
+
+/// What is asked for one section of every frame, and what was learned of it.
+#[derive(Debug)]
+pub(crate) struct UnitState {
+    pub(crate) unit: Unit,
+    pub(crate) method: Method,
+    pub(crate) tracked: Tracked,
+    /// The second factor of the last time.
+    pub(crate) warm: Option<Vec<f32>>,
+}
+
+impl Encoder {
+    /// An encoder with empty memory, which works on one thread.
+    ///
+    /// # Errors
+    /// `Usage` if the spec cannot be met by the layout.
+    pub fn new(layout: Arc<Layout>, spec: &Spec) -> Result<Self, Error> {
+        let below = spec.small.as_ref().map_or(0, |small| small.below);
+        let method = |unit: &Unit| match (&spec.small, unit.tensors.as_slice()) {
+            (Some(small), [at, ..]) if layout.tensors()[*at].len < below as usize => small.method.clone(),
+            (_, [at, ..]) => spec.method(&layout.tensors()[*at]).clone(),
+            (_, []) => spec.default.clone(),
+        };
+        let units = units(&layout, below as usize).into_iter().map(|unit| UnitState {
+            method: method(&unit),
+            unit,
+            tracked: Tracked::default(),
+            warm: None,
+        });
+        let units: Vec<UnitState> = units.collect();
+        let merges = units.first().is_some_and(|first| first.unit.tensors.len() > 1);
+        Ok(Self {
+            below: if merges { below } else { 0 },
+            units,
+            unbiased: spec.memory == Memory::None,
+            carried: Carried::new(spec.memory, layout.len()),
+            pending: None,
+            threads: 1,
+            layout,
+        })
+    }
+
+    /// Lets encoding use up to `threads` threads. The frames are the same on any number.
+    pub fn set_threads(&mut self, threads: usize) {
+        self.threads = threads.max(1);
+    }
+
+    /// Encodes `delta` plus the residual; the residual becomes what the frame does not carry. Deterministic in
+    /// (spec, memory, delta, header). Shapes: `delta: [layout.len()]`; overwritten as scratch.
+    ///
+    /// # Errors
+    /// `NotFinite` if `delta` (or its sum with the residual) holds NaN or infinity; `Usage` if another frame is pending,
+    /// `delta` has another length or a snapshot is asked for. The memory does not change then.
+    pub fn encode(&mut self, delta: &mut [f32], header: FrameHeader) -> Result<Pending, Error> {
+        self.encode_against(None, delta, header)
+    }
+
+    /// As [`Encoder::encode`], but encodes the difference from what `predictor` decodes to, if it is given. Who decodes
+    /// the frame must add the values of the predictor, which it names (see [`Frame::predictor`]).
+    ///
+    /// # Errors
+    /// As [`Encoder::encode`], and those of [`Frame::verify`] for the predictor.
+    pub fn encode_against(
+        &mut self,
+        predictor: Option<&Frame<'_>>,
+        delta: &mut [f32],
+        header: FrameHeader,
+    ) -> Result<Pending, Error> {
+        if self.pending.is_some() {
+            return Err(Error::Usage("a frame is pending: settle it first".to_owned()));
+        }
+        if delta.len() != self.layout.len() {
+            return Err(Error::Usage(format!(
+                "{} values for a layout of {}",
+                delta.len(),
+                self.layout.len()
+            )));
+        }
+        if header.kind == crate::FrameKind::Snapshot {
+            return Err(Error::Usage("a snapshot is not an update".to_owned()));
+        }
+        self.carried.absorb(delta, predictor, self.threads)?;
+        let extras = Extras {
+            below: self.below,
+            predictor: predictor.map(Frame::id),
+        };
+        let (frame, stages) = self.frame(delta, header, extras)?;
+        self.carried.encoded(&Frame::parse(&frame, &self.layout)?, self.threads)?;
+        let digest = Digest::of(&frame);
+        self.pending = Some(digest);
+        Ok(Pending {
+            header,
+            frame,
+            digest,
+            stages,
+        })
+    }
+
+    fn frame(&mut self, delta: &[f32], header: FrameHeader, extras: Extras) -> Result<(Vec<u8>, Stages), Error> {
+        let values = self.carried.input(delta);
+        let (unbiased, threads) = (self.unbiased, self.threads);
+        let inner = threads.div_ceil(self.units.len().max(1));
+        let jobs: Vec<_> = self.units.iter_mut().enumerate().collect();
+        let sections = threads::map(jobs, threads, |(at, state)| {
+            let gathered;
+            let values = match state.unit.only(values) {
+                Some(values) => values,
+                None => {
+                    gathered = state.unit.gathered(values);
+                    &gathered
+                }
+            };
+            let shape = state.unit.shape;
+            let Method { reduce, quantize, code } = &state.method;
+            let (selection, clip) = reduce.select(values, shape, header.round, unbiased, &mut state.tracked);
+            let input = Input {
+                values,
+                shape,
+                selection,
+                clip,
+                quantize: quantize.clone(),
+                code: *code,
+                draws: Draws::new(header.seed, at),
+                unbiased,
+                threads: inner,
+            };
+            encode(&input, &mut state.warm)
+        });
+        let sections = sections.into_iter().collect::<Result<Vec<Encoded>, Error>>()?;
+        let mut frame = Vec::with_capacity(OVERHEAD + sections.iter().map(|section| section.bytes.len()).sum::<usize>());
+        header.write(&self.layout, sections.len(), extras, &mut frame);
+        let mut stages = Stages::default();
+        for section in &sections {
+            frame[MINOR_AT] = frame[MINOR_AT].max(section.minor);
+            frame.extend_from_slice(&section.bytes);
+            stages.add(&section.stages);
+        }
+        seal(0, &mut frame);
+        stages.framed = frame.len() as u64;
+        Ok((frame, stages))
+    }
+
+    /// Tells the memory what became of the pending frame.
+    ///
+    /// # Errors
+    /// `Usage` if `pending` is not the frame that this encoder has pending.
+    pub fn settle(&mut self, pending: &Pending, verdict: Verdict) -> Result<(), Error> {
+        if !self.is_pending(pending) {
+            return Err(Error::Usage(format!("frame {} is not pending", pending.digest)));
+        }
+        self.carried.settled(&Frame::parse(&pending.frame, &self.layout)?, verdict)?;
+        self.pending = None;
+        Ok(())
+    }
+
+    /// Residual by value index: what compression has left unsent; `None` if the spec keeps no such memory.
+    pub fn residual(&self) -> Option<&[f32]> {
+        self.carried.residual()
+    }
+
+    pub(crate) fn carried(&self) -> &Carried {
+        &self.carried
+    }
+
+    pub(crate) fn carried_mut(&mut self) -> &mut Carried {
+        &mut self.carried
+    }
+
+    pub(crate) fn units(&self) -> &[UnitState] {
+        &self.units
+    }
+
+    pub(crate) fn units_mut(&mut self) -> &mut [UnitState] {
+        &mut self.units
+    }
+
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    pub(crate) fn is_pending(&self, pending: &Pending) -> bool {
+        self.pending == Some(pending.digest)
+    }
+
+    pub(crate) fn restore_pending(&mut self, pending: Option<&Pending>) {
+        self.pending = pending.map(|pending| pending.digest);
+    }
+}

@@ -1,0 +1,116 @@
+//! What the sections of a frame stand for: small tensors together first, then each other tensor.
+
+use crate::Layout;
+use crate::layout::Shape;
+use crate::section::Sink;
+
+/// What one section holds: a tensor, or all small tensors as if they were one row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Unit {
+    pub(crate) shape: Shape,
+    /// Its tensors, by their place in the layout.
+    pub(crate) tensors: Vec<usize>,
+    /// Where the values of each are in the model: offset and number.
+    spans: Vec<(usize, usize)>,
+}
+
+/// The units of a frame that merges the tensors of fewer than `below` values.
+pub(crate) fn units(layout: &Layout, below: usize) -> Vec<Unit> {
+    let tensors = || layout.tensors().iter().enumerate();
+    let unit = |shape, tensors: Vec<usize>| {
+        let span = |&at: &usize| (layout.tensors()[at].offset, layout.tensors()[at].len);
+        Unit {
+            shape,
+            spans: tensors.iter().map(span).collect(),
+            tensors,
+        }
+    };
+    let small: Vec<usize> = tensors().filter(|(_, tensor)| tensor.len < below).map(|(at, _)| at).collect();
+    let merged = small.iter().map(|&at| layout.tensors()[at].len).sum();
+    let merged = (merged > 0).then(|| unit(Shape::row(merged), small));
+    let others = tensors().filter(|(_, tensor)| tensor.len >= below);
+    let others = others.map(|(at, tensor)| unit(tensor.matrix(), vec![at]));
+    merged.into_iter().chain(others).collect()
+}
+
+impl Unit {
+    /// The values of a unit that is one tensor.
+    pub(crate) fn only<'v>(&self, model: &'v [f32]) -> Option<&'v [f32]> {
+        match self.spans.as_slice() {
+            [(offset, len)] => Some(&model[*offset..offset + len]),
+            _ => None,
+        }
+    }
+
+    /// The unit's values one after the other.
+    pub(crate) fn gathered(&self, model: &[f32]) -> Vec<f32> {
+        let spans = self.spans.iter();
+        spans.flat_map(|&(offset, len)| &model[offset..offset + len]).copied().collect()
+    }
+
+    /// Whether the unit is one tensor, and where its values are in the model.
+    pub(crate) fn range(&self) -> Option<std::ops::Range<usize>> {
+        match self.spans.as_slice() {
+            [(offset, len)] => Some(*offset..offset + len),
+            _ => None,
+        }
+    }
+
+    /// A sink for the unit's values that hands them to `inner` by their places in the model.
+    pub(crate) fn spread<'u, S: Sink>(&'u self, inner: &'u mut S) -> Spread<'u, S> {
+        Spread {
+            spans: &self.spans,
+            inner,
+        }
+    }
+}
+
+/// Puts the values of small tensors back where they belong.
+pub(crate) struct Spread<'u, S> {
+    spans: &'u [(usize, usize)],
+    inner: &'u mut S,
+}
+
+impl<S: Sink> Sink for Spread<'_, S> {
+    fn dense(&mut self, start: usize, values: &[f32]) {
+        let mut first = 0;
+        for &(offset, len) in self.spans {
+            let (from, to) = (start.max(first), (start + values.len()).min(first + len));
+            if from < to {
+                self.inner.dense(offset + from - first, &values[from - start..to - start]);
+            }
+            first += len;
+        }
+    }
+
+    fn sparse(&mut self, indices: &[u32], values: &[f32]) {
+        for (&index, value) in indices.iter().zip(values) {
+            self.dense(index as usize, std::slice::from_ref(value));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::Set;
+
+    #[test]
+    fn small_tensors_come_first_as_one_row() {
+        let layout = Layout::new([("a", vec![3]), ("b", vec![2, 5]), ("c", vec![2])]).unwrap();
+        let units = units(&layout, 10);
+        assert_eq!(units.iter().map(|unit| unit.tensors.clone()).collect::<Vec<_>>(), [vec![0, 2], vec![1]]);
+        let model: Vec<f32> = (0..15).map(|value| value as f32).collect();
+        assert_eq!(units[0].gathered(&model), [0.0, 1.0, 2.0, 13.0, 14.0]);
+        assert_eq!(units[1].only(&model), Some(&model[3..13]));
+        let mut out = vec![0.0; 15];
+        let mut set = Set(&mut out);
+        units[0].spread(&mut set).dense(1, &[1.5, 2.5, 3.5]);
+        units[0].spread(&mut set).sparse(&[0, 4], &[9.0, 8.0]);
+        let mut expected = [0.0; 15];
+        (expected[0], expected[1], expected[2], expected[13], expected[14]) = (9.0, 1.5, 2.5, 3.5, 8.0);
+        assert_eq!(out, expected);
+        assert_eq!(super::units(&layout, 0).len(), 3);
+        assert_eq!(super::units(&layout, 100).len(), 1);
+    }
+}

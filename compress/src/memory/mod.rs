@@ -1,0 +1,126 @@
+//! What an encoder carries from one update to the next, and what it compares with.
+//!
+//! | memory | encoded | kept |
+//! |---|---|---|
+//! | none | `delta` | nothing |
+//! | error feedback (EF14) | `delta + decay * residual` | the residual: what the frame does not carry |
+//! | CAFe (arXiv 2512.22623) | `delta - predictor` | nothing: the predictor is the last broadcast step, which both sides have |
+//! | EF21 (Richtarik et al. 2021, algorithm 2) | `delta - shadow` | the shadow: the sum of all frames that were taken, as the receiver has it |
+//! | DGC (Lin et al. 2018) | the sum of momenta | that sum, and the momentum |
+//!
+//! All are two-phase: what a frame changes is known for good only when it is known whether the frame was taken.
+
+mod momentum;
+mod residual;
+
+pub(crate) use momentum::Momentum;
+
+use crate::encoder::Verdict;
+use crate::section::all_finite;
+use crate::{Error, Frame, Memory};
+
+/// The vectors of one kind of memory.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Carried {
+    Nothing,
+    Residual { values: Vec<f32>, decay: f32 },
+    Shadow(Vec<f32>),
+    Momentum(Momentum),
+}
+
+impl Carried {
+    /// Empty memory for `len` values.
+    pub(crate) fn new(memory: Memory, len: usize) -> Self {
+        match memory.resolved(true) {
+            Memory::None | Memory::Cafe | Memory::Auto => Self::Nothing,
+            Memory::ErrorFeedback { decay } => Self::Residual {
+                values: vec![0.0; len],
+                decay: decay.get() as f32,
+            },
+            Memory::Ef21 => Self::Shadow(vec![0.0; len]),
+            Memory::Dgc(numbers) => Self::Momentum(Momentum::new(len, numbers)),
+        }
+    }
+
+    /// Takes `delta` in; then [`Carried::input`] is what is to be encoded.
+    ///
+    /// # Errors
+    /// `NotFinite`; then the memory is as it was, and `delta` unspecified.
+    pub(crate) fn absorb(
+        &mut self,
+        delta: &mut [f32],
+        predictor: Option<&Frame<'_>>,
+        threads: usize,
+    ) -> Result<(), Error> {
+        if let Some(predictor) = predictor {
+            predictor.accumulate(-1.0, delta)?;
+        }
+        match self {
+            Self::Residual { values, decay } => return residual::absorb(values, delta, *decay, threads),
+            Self::Momentum(momentum) => return momentum.absorb(delta),
+            Self::Shadow(shadow) => delta.iter_mut().zip(shadow).for_each(|(delta, shadow)| *delta -= *shadow),
+            Self::Nothing => {}
+        }
+        if all_finite(delta) { Ok(()) } else { Err(not_finite()) }
+    }
+
+    /// What is to be encoded, after `delta` was taken in.
+    pub(crate) fn input<'v>(&'v self, delta: &'v [f32]) -> &'v [f32] {
+        match self {
+            Self::Residual { values, .. } => values,
+            Self::Momentum(momentum) => &momentum.unsent,
+            Self::Shadow(_) | Self::Nothing => delta,
+        }
+    }
+
+    /// `frame` was encoded from the input.
+    pub(crate) fn encoded(&mut self, frame: &Frame<'_>, threads: usize) -> Result<(), Error> {
+        match self {
+            Self::Residual { values, .. } => frame.accumulate_on(threads, -1.0, values),
+            _ => Ok(()),
+        }
+    }
+
+    /// It is known what became of `frame`.
+    pub(crate) fn settled(&mut self, frame: &Frame<'_>, verdict: Verdict) -> Result<(), Error> {
+        match (self, verdict) {
+            (Self::Residual { values, .. }, Verdict::Refused) => frame.accumulate(1.0, values),
+            (Self::Shadow(shadow), Verdict::Accepted) => frame.accumulate(1.0, shadow),
+            (Self::Momentum(momentum), Verdict::Accepted | Verdict::Dropped) => momentum.sent(frame),
+            _ => Ok(()),
+        }
+    }
+
+    /// What was left unsent, if that is kept.
+    pub(crate) fn residual(&self) -> Option<&[f32]> {
+        match self {
+            Self::Residual { values, .. } => Some(values),
+            Self::Momentum(momentum) => Some(&momentum.unsent),
+            Self::Shadow(_) | Self::Nothing => None,
+        }
+    }
+
+    /// Number by which a state file knows the kind of memory, and its vectors.
+    pub(crate) fn vectors(&self) -> (u8, Vec<&[f32]>) {
+        match self {
+            Self::Nothing => (0, Vec::new()),
+            Self::Residual { values, .. } => (0, vec![values]),
+            Self::Shadow(shadow) => (1, vec![shadow]),
+            Self::Momentum(momentum) => (2, vec![&momentum.unsent, &momentum.velocity]),
+        }
+    }
+
+    /// The vectors, to be filled from a state file.
+    pub(crate) fn vectors_mut(&mut self) -> Vec<&mut Vec<f32>> {
+        match self {
+            Self::Nothing => Vec::new(),
+            Self::Residual { values, .. } => vec![values],
+            Self::Shadow(shadow) => vec![shadow],
+            Self::Momentum(momentum) => vec![&mut momentum.unsent, &mut momentum.velocity],
+        }
+    }
+}
+
+fn not_finite() -> Error {
+    Error::NotFinite("value of the update".to_owned())
+}

@@ -1,0 +1,79 @@
+//! Momentum correction, clipping and factor masking of Deep Gradient Compression (Lin et al. 2018, section 3).
+//!
+//! `velocity = momentum * velocity + delta`, `unsent = unsent + velocity`, what is sent is `C(unsent)`. Of what was taken,
+//! the sent part leaves `unsent`, and `velocity` is zero at the places sent, so that no stale momentum returns there. The
+//! delta is first made no longer than `clip`. The warm-up of the density is a schedule (see `docs/compressors.md`).
+
+use super::not_finite;
+use crate::section::{Sink, all_finite};
+use crate::spec::Dgc;
+use crate::{Error, Frame};
+
+/// The two vectors of Deep Gradient Compression.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Momentum {
+    pub(crate) numbers: Dgc,
+    pub(crate) velocity: Vec<f32>,
+    pub(crate) unsent: Vec<f32>,
+}
+
+impl Momentum {
+    pub(super) fn new(len: usize, numbers: Dgc) -> Self {
+        Self {
+            numbers,
+            velocity: vec![0.0; len],
+            unsent: vec![0.0; len],
+        }
+    }
+
+    /// Takes `delta` into both vectors.
+    ///
+    /// # Errors
+    /// `NotFinite` if a value is, or might become so; then nothing changes.
+    pub(super) fn absorb(&mut self, delta: &[f32]) -> Result<(), Error> {
+        let factor = match self.numbers.clip() {
+            Some(clip) => {
+                let squares: f64 = delta.iter().map(|&value| f64::from(value) * f64::from(value)).sum();
+                (clip / squares.sqrt()).min(1.0)
+            }
+            None => 1.0,
+        };
+        let largest = |values: &[f32]| values.iter().fold(0.0f32, |most, value| most.max(value.abs()));
+        let most = f64::from(largest(&self.velocity)) + f64::from(largest(delta)) + f64::from(largest(&self.unsent));
+        if !all_finite(delta) || most >= f64::from(f32::MAX) {
+            return Err(not_finite());
+        }
+        let (momentum, factor) = (self.numbers.momentum() as f32, factor as f32);
+        let vectors = self.velocity.iter_mut().zip(&mut self.unsent);
+        for ((velocity, unsent), delta) in vectors.zip(delta) {
+            *velocity = momentum * *velocity + factor * delta;
+            *unsent += *velocity;
+        }
+        Ok(())
+    }
+
+    /// Takes out what `frame` carries.
+    pub(super) fn sent(&mut self, frame: &Frame<'_>) -> Result<(), Error> {
+        frame.accumulate(-1.0, &mut self.unsent)?;
+        frame.decode_into(&mut Mask(&mut self.velocity))
+    }
+}
+
+/// Sets to zero what is not zero in the frame.
+struct Mask<'a>(&'a mut [f32]);
+
+impl Sink for Mask<'_> {
+    fn dense(&mut self, start: usize, values: &[f32]) {
+        for (velocity, &value) in self.0[start..start + values.len()].iter_mut().zip(values) {
+            *velocity = if value == 0.0 { *velocity } else { 0.0 };
+        }
+    }
+
+    fn sparse(&mut self, indices: &[u32], values: &[f32]) {
+        for (&index, &value) in indices.iter().zip(values) {
+            if value != 0.0 {
+                self.0[index as usize] = 0.0;
+            }
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! A section's bytes to values, block by block.
+
+use super::{BLOCK, Part, PlaneBytes, all_finite, parts};
+use crate::Error;
+use crate::code::{IndexPlane, Indices};
+use crate::layout::Shape;
+use crate::quantize::{ValuePlane, Values};
+use crate::recipe::Recipe;
+use crate::reduce::{Reduce, count_sketch, low_rank, projection, random_k};
+use crate::rng::Draws;
+use crate::wire::Reader;
+
+/// Where decoded values go.
+pub(crate) trait Sink {
+    /// Takes the values at `start..start + values.len()`.
+    fn dense(&mut self, start: usize, values: &[f32]);
+
+    /// Takes the values at `indices`, each of which comes once; both slices have one length.
+    fn sparse(&mut self, indices: &[u32], values: &[f32]);
+}
+
+/// One tensor of a frame, its planes found but not decoded.
+#[derive(Debug, Clone)]
+pub(crate) struct Section<'a> {
+    recipe: Recipe,
+    shape: Shape,
+    draws: Draws,
+    bytes: PlaneBytes,
+    planes: Vec<(Option<IndexPlane<'a>>, ValuePlane<'a>)>,
+    offset: usize,
+}
+
+impl<'a> Section<'a> {
+    /// Takes the section of a tensor of `shape` from the front of `reader`.
+    pub(crate) fn read(reader: &mut Reader<'a>, shape: Shape, draws: Draws) -> Result<Self, Error> {
+        let offset = reader.offset();
+        let recipe = Recipe::read(reader, shape)?;
+        let mut bytes = PlaneBytes {
+            recipe: reader.offset() - offset,
+            ..PlaneBytes::default()
+        };
+        let mut planes = Vec::new();
+        for (at, Part { indexed, shape: sent }) in parts(recipe.reduce, shape).into_iter().enumerate() {
+            let start = reader.offset();
+            let indices = match indexed {
+                true => Some(IndexPlane::read(reader, sent.len(), shape, recipe.code)?),
+                false => None,
+            };
+            bytes.indices += reader.offset() - start;
+            let start = reader.offset();
+            let draws = draws.part(at as u64);
+            let values = ValuePlane::read(reader, sent, recipe.quantize, recipe.code, draws)?;
+            bytes.scales += values.scale_bytes();
+            bytes.values += reader.offset() - start - values.scale_bytes();
+            planes.push((indices, values));
+        }
+        Ok(Self {
+            recipe,
+            shape,
+            draws,
+            bytes,
+            planes,
+            offset,
+        })
+    }
+
+    pub(crate) fn recipe(&self) -> Recipe {
+        self.recipe
+    }
+
+    pub(crate) fn bytes(&self) -> PlaneBytes {
+        self.bytes
+    }
+
+    /// Decodes block by block into `sink`, each value finite.
+    pub(crate) fn decode(&self, sink: &mut impl Sink) -> Result<(), Error> {
+        let len = self.shape.len();
+        match (self.recipe.reduce, self.planes.as_slice()) {
+            (_, []) => Ok(()),
+            (Reduce::Keep, [(_, values)]) => blocks(values, len, |start, block| {
+                sink.dense(start, block);
+                Ok(())
+            }),
+            (Reduce::RandomK { k }, [(_, values)]) => {
+                let places = random_k::Places::new(self.draws, len);
+                let mut indices = vec![0; BLOCK.min(k as usize)];
+                blocks(values, k as usize, |start, block| {
+                    let indices = &mut indices[..block.len()];
+                    places.fill(start, indices);
+                    sink.sparse(indices, block);
+                    Ok(())
+                })
+            }
+            (Reduce::Support { k }, [(Some(indices), values)]) => {
+                let mut sparse = Sparse::open(indices, values, k as usize)?;
+                while sparse.next_block()? {
+                    sink.sparse(sparse.indices(), sparse.values());
+                }
+                sparse.finish()
+            }
+            (Reduce::LowRank { rank, k }, planes) => self.low_rank(rank as usize, k as usize, planes, sink),
+            (Reduce::CountSketch { rows, cols, threshold }, [(_, values)]) => {
+                let table = whole(values, rows as usize * cols as usize)?;
+                let estimates = count_sketch::Estimates::new(&table, rows as usize, cols as usize, self.draws);
+                dense_blocks(len, sink, |start, block| {
+                    estimates.fill(start, block);
+                    let keep = |value: &mut f32| *value = if value.abs() >= threshold { *value } else { 0.0 };
+                    block.iter_mut().for_each(keep);
+                    Ok(())
+                })
+            }
+            (Reduce::Projection { k }, [(_, values)]) => {
+                let mut open = values.open()?;
+                let mut sums = vec![0.0; k as usize];
+                let mut out = vec![0.0; projection::BLOCK.min(len)];
+                for (at, start) in (0..len).step_by(projection::BLOCK).enumerate() {
+                    let block = &mut out[..projection::BLOCK.min(len - start)];
+                    let sums = &mut sums[..projection::sums(block.len(), k as usize)];
+                    open.read(sums)?;
+                    check(sums)?;
+                    projection::unproject(sums, at, self.draws, block);
+                    check(block)?;
+                    sink.dense(start, block);
+                }
+                open.finish()
+            }
+            _ => Err(self.corrupt("planes")),
+        }
+    }
+
+    /// Row by row, so that the remainder is added before anything reaches the sink.
+    fn low_rank(
+        &self,
+        rank: usize,
+        k: usize,
+        planes: &[(Option<IndexPlane<'a>>, ValuePlane<'a>)],
+        sink: &mut impl Sink,
+    ) -> Result<(), Error> {
+        let Shape { rows, cols } = self.shape;
+        let (factors, remainder) = planes.split_at(if rank == 0 { 0 } else { 2 });
+        let (p, q) = match factors {
+            [(_, p), (_, q)] => (whole(p, rows * rank)?, whole(q, rank * cols)?),
+            _ => (Vec::new(), Vec::new()),
+        };
+        let mut remainder = match remainder {
+            [(Some(indices), values)] => Some(Sparse::open(indices, values, k)?),
+            _ => None,
+        };
+        dense_blocks(rows * cols, sink, |start, block| {
+            low_rank::product(&p, &q, rank, cols, start, block);
+            match &mut remainder {
+                Some(remainder) => remainder.add_to(start, block),
+                None => Ok(()),
+            }
+        })?;
+        remainder.map_or(Ok(()), |remainder| remainder.finish())
+    }
+
+    fn corrupt(&self, what: &str) -> Error {
+        Error::Corrupt {
+            what: what.to_owned(),
+            offset: self.offset,
+        }
+    }
+}
+
+fn check(values: &[f32]) -> Result<(), Error> {
+    if all_finite(values) {
+        return Ok(());
+    }
+    Err(Error::NotFinite("decoded value".to_owned()))
+}
+
+/// Hands the `count` values of a plane to `take`, a block at a time, with the number of those before.
+fn blocks(
+    plane: &ValuePlane<'_>,
+    count: usize,
+    mut take: impl FnMut(usize, &[f32]) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let mut values = plane.open()?;
+    // Not on the stack: a server decodes on many threads, and each would keep the pages.
+    let mut buffer = vec![0.0; BLOCK.min(count)];
+    for start in (0..count).step_by(BLOCK) {
+        let block = &mut buffer[..BLOCK.min(count - start)];
+        values.read(block)?;
+        check(block)?;
+        take(start, block)?;
+    }
+    values.finish()
+}
+
+/// All values of a plane.
+fn whole(plane: &ValuePlane<'_>, count: usize) -> Result<Vec<f32>, Error> {
+    let mut all = Vec::with_capacity(count);
+    blocks(plane, count, |_, block| {
+        all.extend_from_slice(block);
+        Ok(())
+    })?;
+    Ok(all)
+}
+
+/// Fills `len` values block by block, and hands them on.
+fn dense_blocks(
+    len: usize,
+    sink: &mut impl Sink,
+    mut fill: impl FnMut(usize, &mut [f32]) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let mut buffer = vec![0.0; BLOCK.min(len)];
+    for start in (0..len).step_by(BLOCK) {
+        let block = &mut buffer[..BLOCK.min(len - start)];
+        fill(start, block)?;
+        check(block)?;
+        sink.dense(start, block);
+    }
+    Ok(())
+}
+
+/// Indices and values from the front of their planes, a block of both at a time.
+struct Sparse<'a> {
+    indices: Indices<'a>,
+    values: Values<'a>,
+    left: usize,
+    block: (Vec<u32>, Vec<f32>),
+    /// Taken of the block.
+    taken: usize,
+}
+
+impl<'a> Sparse<'a> {
+    fn open(indices: &IndexPlane<'a>, values: &ValuePlane<'a>, count: usize) -> Result<Self, Error> {
+        Ok(Self {
+            indices: indices.open()?,
+            values: values.open()?,
+            left: count,
+            block: (Vec::new(), Vec::new()),
+            taken: 0,
+        })
+    }
+
+    /// Reads the next block; whether there was one.
+    fn next_block(&mut self) -> Result<bool, Error> {
+        let count = BLOCK.min(self.left);
+        self.block.0.resize(count, 0);
+        self.block.1.resize(count, 0.0);
+        (self.left, self.taken) = (self.left - count, 0);
+        self.values.read(&mut self.block.1)?;
+        check(&self.block.1)?;
+        self.indices.read(&mut self.block.0)?;
+        Ok(count > 0)
+    }
+
+    fn indices(&self) -> &[u32] {
+        &self.block.0
+    }
+
+    fn values(&self) -> &[f32] {
+        &self.block.1
+    }
+
+    /// Adds those at `start..start + out.len()`, all before having been taken.
+    fn add_to(&mut self, start: usize, out: &mut [f32]) -> Result<(), Error> {
+        loop {
+            if self.taken == self.block.0.len() && !self.next_block()? {
+                return Ok(());
+            }
+            while let Some(&index) = self.block.0.get(self.taken) {
+                let Some(out) = (index as usize).checked_sub(start).and_then(|at| out.get_mut(at)) else {
+                    return Ok(());
+                };
+                *out += self.block.1[self.taken];
+                self.taken += 1;
+            }
+        }
+    }
+
+    fn finish(&self) -> Result<(), Error> {
+        self.indices.finish()?;
+        self.values.finish()
+    }
+}

@@ -1,0 +1,253 @@
+//! Values to a section's bytes.
+
+use std::borrow::Cow;
+
+use super::decode::Section;
+use crate::Error;
+use crate::code::{Code, encode_indices, support_bound};
+use crate::encoder::Stages;
+use crate::frame::Set;
+use crate::layout::Shape;
+use crate::quantize::QuantizeSpec;
+use crate::recipe::Recipe;
+use crate::reduce::{Reduce, Selection, count_sketch, low_rank, projection, random_k, threshold, top_k};
+use crate::rng::Draws;
+use crate::spec::CodeSpec;
+use crate::wire::{Reader, Writer};
+
+/// One tensor, and how it is to be encoded.
+#[derive(Debug, Clone)]
+pub(crate) struct Input<'a> {
+    /// Finite, not empty.
+    pub(crate) values: &'a [f32],
+    pub(crate) shape: Shape,
+    pub(crate) selection: Selection,
+    /// Magnitude at which values that are sent one by one are cut off.
+    pub(crate) clip: Option<f32>,
+    pub(crate) quantize: QuantizeSpec,
+    pub(crate) code: CodeSpec,
+    pub(crate) draws: Draws,
+    /// No memory will make good for what is not sent.
+    pub(crate) unbiased: bool,
+    /// Threads that may work on it.
+    pub(crate) threads: usize,
+}
+
+/// The section of a tensor.
+#[derive(Debug, Default)]
+pub(crate) struct Encoded {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) stages: Stages,
+    /// The minor version of the format that is needed to read it.
+    pub(crate) minor: u8,
+}
+
+/// Encodes a tensor, as it is if that is shorter. `warm` is the second factor of the last time, and becomes that of this.
+pub(crate) fn encode(input: &Input<'_>, warm: &mut Option<Vec<f32>>) -> Result<Encoded, Error> {
+    let exact = Input {
+        selection: Selection::All,
+        clip: None,
+        quantize: QuantizeSpec::Exact,
+        code: CodeSpec::Pack,
+        ..input.clone()
+    };
+    let reduced = reduce(input, warm)?;
+    let mut best: Option<Encoded> = None;
+    for &code in input.code.candidates() {
+        let coded = write(input, &reduced, code);
+        if best.as_ref().is_none_or(|best| coded.bytes.len() < best.bytes.len()) {
+            best = Some(coded);
+        }
+    }
+    match best {
+        Some(best) if best.bytes.len() <= 1 + input.values.len() * 4 => Ok(best),
+        _ => Ok(write(&exact, &Reduced::all(&exact), Code::Pack)),
+    }
+}
+
+/// What the first slot leaves, to be quantised and coded.
+struct Reduced<'a> {
+    reduce: Reduce,
+    parts: Vec<Part<'a>>,
+}
+
+struct Part<'a> {
+    support: Option<Vec<u32>>,
+    values: Cow<'a, [f32]>,
+    shape: Shape,
+}
+
+impl<'a> Reduced<'a> {
+    fn all(input: &Input<'a>) -> Self {
+        let whole = Part {
+            support: None,
+            values: Cow::Borrowed(input.values),
+            shape: input.shape,
+        };
+        Self {
+            reduce: Reduce::Keep,
+            parts: vec![whole],
+        }
+    }
+
+    fn support(values: &[f32], support: Vec<u32>) -> Self {
+        Self {
+            reduce: Reduce::Support {
+                k: support.len() as u32,
+            },
+            parts: vec![Part::at(values, support)],
+        }
+    }
+
+    fn plain(reduce: Reduce, values: Vec<f32>, shape: Shape) -> Self {
+        let part = Part {
+            support: None,
+            values: Cow::Owned(values),
+            shape,
+        };
+        Self {
+            reduce,
+            parts: vec![part],
+        }
+    }
+}
+
+impl Part<'_> {
+    fn at(values: &[f32], support: Vec<u32>) -> Self {
+        let kept: Vec<f32> = support.iter().map(|&index| values[index as usize]).collect();
+        Self {
+            shape: Shape::row(kept.len()),
+            support: Some(support),
+            values: Cow::Owned(kept),
+        }
+    }
+}
+
+fn reduce<'a>(input: &Input<'a>, warm: &mut Option<Vec<f32>>) -> Result<Reduced<'a>, Error> {
+    let &Input {
+        values, shape, draws, ..
+    } = input;
+    // A tensor of zeros is an empty support, whatever was asked, unless it was to be sent as fp32 FedAvg sends it.
+    let plain = input.quantize == QuantizeSpec::Exact && input.code == CodeSpec::Pack;
+    if !plain && values.iter().all(|value| value.to_bits() == 0) {
+        return Ok(Reduced::support(values, Vec::new()));
+    }
+    let mut reduced = match input.selection {
+        Selection::All => Reduced::all(input),
+        Selection::Largest(k) => Reduced::support(values, top_k::top_k(values, k, input.threads)),
+        Selection::LargestOfChunks { density, chunk } => {
+            let support = top_k::top_k_of_chunks(values, chunk, |len| density.count(len));
+            Reduced::support(values, support)
+        }
+        Selection::Reaching { threshold, least } => {
+            let support = threshold::reaching(values, threshold);
+            let support = if support.len() < least {
+                top_k::top_k(values, least, input.threads)
+            } else {
+                support
+            };
+            Reduced::support(values, support)
+        }
+        Selection::Sampled(k) => Reduced::support(values, threshold::sampled(values, k)),
+        Selection::Random { k, scale } => {
+            let places = random_k::Places::new(draws, values.len());
+            let mut indices = vec![0; k];
+            places.fill(0, &mut indices);
+            let sent = indices.iter().map(|&index| values[index as usize] * scale).collect();
+            Reduced::plain(Reduce::RandomK { k: k as u32 }, sent, Shape::row(k))
+        }
+        Selection::Sketch { rows, cols, k } => {
+            let table = count_sketch::table(values, rows, cols, draws);
+            let threshold = count_sketch::Estimates::new(&table, rows, cols, draws).threshold(values.len(), k);
+            let reduce = Reduce::CountSketch {
+                rows: rows as u32,
+                cols: cols as u32,
+                threshold,
+            };
+            Reduced::plain(reduce, table, Shape { rows, cols })
+        }
+        Selection::Projected { k } => {
+            let mut sums = projection::project(values, k, draws);
+            if !input.unbiased {
+                projection::shrink(values.len(), k, &mut sums);
+            }
+            let shape = Shape::row(sums.len());
+            Reduced::plain(Reduce::Projection { k: k as u32 }, sums, shape)
+        }
+        Selection::LowRank { rank, k } => factors(input, rank, k, warm)?,
+    };
+    if let Some(clip) = input.clip {
+        for part in reduced.parts.iter_mut().filter(|part| part.support.is_some()) {
+            let cut = |value: &mut f32| *value = value.clamp(-clip, clip);
+            part.values.to_mut().iter_mut().for_each(cut);
+        }
+    }
+    Ok(reduced)
+}
+
+/// Both factors, and the largest values of what their decoded product leaves.
+fn factors<'a>(input: &Input<'_>, rank: usize, k: usize, warm: &mut Option<Vec<f32>>) -> Result<Reduced<'a>, Error> {
+    let &Input { values, shape, .. } = input;
+    let low_rank::Factors { p, q } = low_rank::factors(values, shape, rank, warm.as_deref(), input.draws);
+    *warm = Some(q.clone());
+    let part = |values, rows, cols| Part {
+        support: None,
+        values: Cow::Owned(values),
+        shape: Shape { rows, cols },
+    };
+    let mut reduced = Reduced {
+        reduce: Reduce::LowRank {
+            rank: rank as u32,
+            k: 0,
+        },
+        parts: vec![part(p, shape.rows, rank), part(q, rank, shape.cols)],
+    };
+    if k > 0 {
+        let sent = write(input, &reduced, Code::Pack);
+        let mut left = vec![0.0; values.len()];
+        let mut reader = Reader::new(&sent.bytes);
+        Section::read(&mut reader, shape, input.draws)?.decode(&mut Set(&mut left))?;
+        left.iter_mut().zip(values).for_each(|(left, value)| *left = value - *left);
+        let support = top_k::top_k(&left, k, input.threads);
+        reduced.reduce = Reduce::LowRank {
+            rank: rank as u32,
+            k: support.len() as u32,
+        };
+        reduced.parts.push(Part::at(&left, support));
+    }
+    Ok(reduced)
+}
+
+fn write(input: &Input<'_>, reduced: &Reduced<'_>, code: Code) -> Encoded {
+    let recipe = Recipe {
+        reduce: reduced.reduce,
+        quantize: input.quantize.recipe(),
+        code,
+    };
+    let mut out = Vec::new();
+    recipe.write(&mut Writer(&mut out));
+    let mut stages = Stages {
+        fp32: input.values.len() as u64 * 4,
+        ..Stages::default()
+    };
+    let parts = reduced.parts.iter().filter(|part| !part.values.is_empty());
+    for (at, part) in parts.enumerate() {
+        if let Some(support) = &part.support {
+            stages.reduced += support.len() as u64 * 4;
+            stages.quantized += support.len() as u64 * 4;
+            stages.bound += support_bound(input.values.len(), support.len()) / 8.0;
+            encode_indices(support, input.shape, code, &mut out);
+        }
+        stages.reduced += part.values.len() as u64 * 4;
+        let draws = input.draws.part(at as u64);
+        let size = input.quantize.encode(&part.values, part.shape, code, draws, &mut out);
+        stages.quantized += size.plain;
+        stages.bound += size.bound;
+    }
+    stages.coded = out.len() as u64;
+    Encoded {
+        minor: recipe.minor(),
+        bytes: out,
+        stages,
+    }
+}
