@@ -1,7 +1,13 @@
 //! First slot: which values are sent.
 
+#[allow(dead_code)]
 mod count_sketch;
+#[allow(dead_code)]
+mod keyed;
+#[allow(dead_code)]
 mod projection;
+#[allow(dead_code)]
+mod random_k;
 mod top_k;
 
 use serde::de::MapAccess;
