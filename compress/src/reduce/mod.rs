@@ -5,9 +5,14 @@ mod count_sketch;
 #[allow(dead_code)]
 mod keyed;
 #[allow(dead_code)]
+mod low_rank;
+#[allow(dead_code)]
 mod projection;
 #[allow(dead_code)]
 mod random_k;
+#[allow(dead_code)]
+mod threshold;
+#[allow(dead_code)]
 mod top_k;
 
 use serde::de::MapAccess;

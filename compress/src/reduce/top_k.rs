@@ -21,7 +21,7 @@ pub(super) fn top_k(values: &[f32], k: usize) -> Vec<u32> {
     select(reaching(1, values, values.len()), k)
 }
 
-fn magnitude(value: f32) -> u32 {
+pub(super) fn magnitude(value: f32) -> u32 {
     value.to_bits() & 0x7fff_ffff
 }
 
@@ -30,7 +30,7 @@ fn key(index: usize, value: f32) -> u64 {
     u64::from(magnitude(value)) << 32 | u64::from(u32::MAX - index as u32)
 }
 
-fn index(key: u64) -> u32 {
+pub(super) fn index(key: u64) -> u32 {
     u32::MAX - key as u32
 }
 
@@ -48,7 +48,7 @@ fn sampled_threshold(values: &[f32], k: usize) -> u32 {
 
 /// Keys, by ascending index, of the values whose magnitude reaches `threshold`; given up soon after `most`.
 #[inline(never)]
-fn reaching(threshold: u32, values: &[f32], most: usize) -> Vec<u64> {
+pub(super) fn reaching(threshold: u32, values: &[f32], most: usize) -> Vec<u64> {
     let mut out = Vec::with_capacity(most.min(values.len()));
     let mut keys = [0; GROUP];
     for (start, group) in (0..).step_by(GROUP).zip(values.chunks(GROUP)) {
@@ -122,6 +122,44 @@ mod tests {
             for k in [1, 100, len / 100, len / 8, len / 2, len] {
                 assert_eq!(top_k(&values, k), reference(&values, k));
             }
+        }
+    }
+
+    #[test]
+    #[ignore = "a measurement"]
+    fn speed() {
+        let draws = Draws::new(9, 0);
+        let len = 10_000_000;
+        let values: Vec<f32> = (0..len)
+            .map(|i| (1.0 - draws.unit(i)).ln() * if draws.bits(i) & 1 == 0 { 1e-3 } else { -1e-3 })
+            .collect();
+        let mut copy = vec![0.0f32; len];
+        let time = |what: &str, f: &mut dyn FnMut()| {
+            let mut best = f64::MAX;
+            for _ in 0..15 {
+                let start = std::time::Instant::now();
+                f();
+                best = best.min(start.elapsed().as_secs_f64());
+            }
+            eprintln!("{what}: {:.2} ms", best * 1e3);
+        };
+        time("copy", &mut || copy.copy_from_slice(std::hint::black_box(&values)));
+        let k = len / 100;
+        time("any", &mut || {
+            let t = sampled_threshold(&values, k);
+            std::hint::black_box(values.chunks(GROUP).filter(|g| any_reaches(t, g)).count());
+        });
+        time("sampled", &mut || {
+            std::hint::black_box(sampled_threshold(&values, k));
+        });
+        time("reaching", &mut || {
+            std::hint::black_box(reaching(sampled_threshold(&values, k), &values, 2 * k + SAMPLE));
+        });
+        for share in [0.001, 0.01, 0.05, 0.1] {
+            let k = (len as f64 * share) as usize;
+            time(&format!("top_k {share}"), &mut || {
+                std::hint::black_box(top_k(&values, k));
+            });
         }
     }
 }
