@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Tensor;
 use crate::quantize::{QuantizeSpec, Rounding, Uniform};
-use crate::reduce::{Density, ReduceSpec};
+use crate::reduce::ReduceSpec;
 
 /// Codec for one direction of a run. A part that is left out is that of [`Spec::exact`].
 ///
@@ -145,12 +145,29 @@ mod tests {
         for text in [
             "",
             "memory = 'none'",
+            "memory = 'auto'",
             "memory = 'error-feedback'",
             "memory = { error-feedback = { decay = 0.95 } }",
+            "memory = 'cafe'",
+            "memory = 'ef21'",
+            "memory = 'dgc'",
+            "memory = { dgc = { momentum = 0.5, clip = 3.0 } }",
+            "budget = '200KiB'",
+            "budget = '0.1 bits'",
             "default = {}",
             "default = { reduce = { top_k = 1 }, quantize = 'half', code = 'rans' }",
+            "default = { reduce = { top_k = { density = 0.1, chunk = 4096 } }, code = 'auto' }",
+            "default = { reduce = { random_k = 0.1 }, code = 'rice' }",
+            "default = { reduce = { threshold = 0.001 }, code = 'huffman' }",
+            "default = { reduce = { threshold = { sampled = 0.01 } } }",
+            "default = { reduce = { low_rank = 4 }, code = 'context' }",
+            "default = { reduce = { low_rank = { rank = 4, remainder = 0.001 } } }",
+            "default = { reduce = { count_sketch = 0.1 } }",
+            "default = { reduce = { count_sketch = { density = 0.1, rows = 3, top = 0.5 } } }",
+            "default = { reduce = { projection = 0.1 } }",
             "default = { quantize = { uniform = 8 } }",
             "default = { quantize = { uniform = { bits = 1, rounding = 'stochastic', block = 64 } } }",
+            "small = { below = 1024, use = { quantize = 'half' } }",
             "rules = [{ when = { min_len = 2, max_len = 9, min_dims = 1, max_dims = 2, name = '*.bias' }, use = {} }]",
         ] {
             let spec: Spec = toml::from_str(text).unwrap_or_else(|error| panic!("{text}: {error}"));
@@ -185,29 +202,26 @@ mod tests {
             ("default = 3", "expected a table of reduce, quantize and code"),
             (
                 "default = { reduce = 'topk' }",
-                r#"string "topk", expected "keep" or { top_k = density }"#,
+                r#"string "topk", expected "keep" or one of { top_k,"#,
             ),
             (
                 "default = { reduce = 'top_k' }",
-                r#"string "top_k", expected "keep" or { top_k = density }"#,
+                r#"string "top_k", expected "keep" or one of { top_k,"#,
             ),
             (
                 "default = { reduce = 3 }",
-                r#"integer `3`, expected "keep" or { top_k = density }"#,
+                r#"integer `3`, expected "keep" or one of { top_k,"#,
             ),
             (
                 "default = { reduce = { keep = 1 } }",
-                r#"table with `keep`, expected "keep" or { top_k = density }"#,
+                r#"table with `keep`, expected "keep" or one of { top_k,"#,
             ),
             (
                 "default = { reduce = { top_k = 1, k = 2 } }",
                 "table with `k`, expected",
             ),
             ("default = { reduce = {} }", r#"map, expected "keep" or"#),
-            (
-                "default = { quantize = 4 }",
-                r#"expected "exact", "half" or { uniform = bits }"#,
-            ),
+            ("default = { quantize = 4 }", r#"expected "exact", "half""#),
             (
                 "default = { quantize = { uniform = 9 } }",
                 "uniform takes 1 to 8 bits, not 9",
@@ -225,10 +239,10 @@ mod tests {
                 "default = { quantize = { uniform = { bits = 4, size = 1 } } }",
                 "unknown field `size`",
             ),
-            ("default = { code = 'zip' }", "`pack` or `rans`"),
+            ("default = { code = 'zip' }", "expected one of `pack`, `rans`, `rice`"),
             (
                 "memory = 'momentum'",
-                "\"none\", \"error-feedback\" or { error-feedback",
+                r#"expected "auto", "none", "error-feedback", "cafe""#,
             ),
             (
                 "memory = { error-feedback = { decay = 0 } }",
@@ -240,6 +254,18 @@ mod tests {
                 "unknown field `max_size`",
             ),
             ("rules = [{ use = {} }]", "missing field `when`"),
+            ("memory = { dgc = { momentum = 1.0 } }", "a momentum is at least 0 and below 1"),
+            ("memory = { dgc = { clip = 0.0 } }", "a norm to clip at is above 0"),
+            ("budget = '200 apples'", r#"not "200 apples""#),
+            ("budget = 200", "expected a string"),
+            ("default = { reduce = { threshold = 0 } }", "a threshold is a magnitude above 0"),
+            ("default = { reduce = { low_rank = 0 } }", "a rank is 1 to 1024, not 0"),
+            ("default = { reduce = { low_rank = 1.5 } }", "a rank is 1 to 1024, not 1.5"),
+            (
+                "default = { reduce = { count_sketch = { density = 0.1, rows = 4 } } }",
+                "an odd number of rows",
+            ),
+            ("small = { use = {} }", "missing field `below`"),
         ] {
             let refusal = refusal(text);
             assert!(refusal.contains(expected), "{text}\n{refusal}");

@@ -14,7 +14,7 @@ mod words;
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use gaps::{IndexPlane, encode_indices, support_bound};
+pub(crate) use gaps::{IndexPlane, Indices, encode_indices, support_bound};
 pub(crate) use words::{WordPlane, Words, encode_words};
 
 use crate::Error;

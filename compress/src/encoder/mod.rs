@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use crate::frame::{Extras, MINOR_AT, OVERHEAD, Unit, units};
 use crate::memory::Carried;
-use crate::reduce::Selection;
 use crate::rng::Draws;
 use crate::rules::Tracked;
 use crate::seal::seal;

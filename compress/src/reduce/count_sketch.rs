@@ -1,4 +1,291 @@
-//! Signed sums under several hashes (Charikar, Chen and Farach-Colton 2002).
+//! A table of signed sums, from which the largest values can be read back (Charikar, Chen and Farach-Colton 2002, section
+//! 3; as in FetchSGD, Rothchild et al. 2020, algorithm 1).
+//!
+//! ```text
+//! table[r][h_r(i)] += s_r(i) * v[i]            h_r(i) in 0..cols, s_r(i) = +-1, from the frame's seed
+//! estimate[i] = median over r of s_r(i) * table[r][h_r(i)]
+//! ```
+//!
+//! Linear in the values. One row is unbiased with `omega = (n - 1) / cols`. The median of an odd number of rows is off by
+//! more than `2 |v| / sqrt(cols)` (Euclidean norm) with a probability that falls exponentially with their number, so it
+//! tells few large values from many small ones. Neither is contractive: only estimates that reach a threshold are
+//! decoded.
+//!
+//! Hashes: with `x = Draws::new(key.bits(r), r).bits(i)`, the column is `x * cols >> 64` and the sign is minus if x is odd.
+
+use super::keyed::{Purpose, keyed};
+use crate::rng::Draws;
 
 /// Most rows of a sketch.
 pub(super) const MAX_ROWS: u32 = 15;
+/// Estimates made at a time.
+const BLOCK: usize = 256;
+const SIGN: u32 = 1 << 31;
+
+/// The hashes of one row.
+#[derive(Debug, Clone, Copy)]
+struct Hash {
+    draws: Draws,
+    cols: u64,
+}
+
+impl Hash {
+    fn new(draws: Draws, row: usize, cols: usize) -> Self {
+        Self {
+            draws: Draws::new(keyed(draws, Purpose::Sketch).bits(row), row),
+            cols: cols as u64,
+        }
+    }
+
+    /// Column and sign bit of value `i`.
+    #[inline(always)]
+    fn at(self, i: usize) -> (usize, u32) {
+        let bits = self.draws.bits(i);
+        let col = (u128::from(bits) * u128::from(self.cols)) >> 64;
+        (col as usize, (bits as u32) << 31)
+    }
+}
+
+/// The sketch of `values`: `[rows, cols]`, row-major. Sums are made in f64, by ascending index; what is beyond the range of
+/// f32 is cut to it.
+pub(crate) fn table(values: &[f32], rows: u32, cols: usize, draws: Draws) -> Vec<f32> {
+    let mut table = Vec::with_capacity(rows as usize * cols);
+    for row in 0..rows as usize {
+        let hash = Hash::new(draws, row, cols);
+        table.extend(sums(values, cols, |i| hash.at(i)));
+    }
+    table
+}
+
+#[inline(never)]
+fn sums(values: &[f32], cols: usize, hash: impl Fn(usize) -> (usize, u32)) -> impl Iterator<Item = f32> {
+    let mut sums = vec![0.0; cols];
+    for (i, &value) in values.iter().enumerate() {
+        let (col, sign) = hash(i);
+        sums[col] += f64::from(flip(value, sign));
+    }
+    sums.into_iter()
+        .map(|sum: f64| sum.clamp(f32::MIN.into(), f32::MAX.into()) as f32)
+}
+
+#[inline(always)]
+fn flip(value: f32, sign: u32) -> f32 {
+    f32::from_bits(value.to_bits() ^ sign)
+}
+
+/// The estimates of a sketched vector, in any portions.
+#[derive(Debug, Clone)]
+pub(crate) struct Estimates<'a> {
+    /// `[rows, cols]`, row-major, finite.
+    table: &'a [f32],
+    cols: usize,
+    hashes: Vec<Hash>,
+}
+
+impl<'a> Estimates<'a> {
+    /// Of the sketch `table`, made with the same `cols` and `draws`. Shapes: `table: [rows, cols]`, finite, rows odd and at
+    /// most [`MAX_ROWS`].
+    pub(crate) fn new(table: &'a [f32], rows: u32, cols: usize, draws: Draws) -> Self {
+        debug_assert!(rows % 2 == 1 && table.len() == rows as usize * cols);
+        let hashes = (0..rows as usize).map(|row| Hash::new(draws, row, cols)).collect();
+        Self { table, cols, hashes }
+    }
+
+    /// Estimates of values `start..start + out.len()`.
+    pub(crate) fn fill(&self, start: usize, out: &mut [f32]) {
+        let mut rows = vec![[0.0; BLOCK]; self.hashes.len()];
+        for (at, out) in out.chunks_mut(BLOCK).enumerate() {
+            let start = start + at * BLOCK;
+            for ((estimates, row), hash) in rows.iter_mut().zip(self.table.chunks(self.cols)).zip(&self.hashes) {
+                look_up(row, start, |i| hash.at(i), &mut estimates[..out.len()]);
+            }
+            medians(&mut rows);
+            out.copy_from_slice(&rows[rows.len() / 2][..out.len()]);
+        }
+    }
+
+    /// The factor, 0 to 1, by which the `k` largest estimates come nearest to `values`. With it the error is never larger
+    /// than the values: without it a crowded table makes the residual of error feedback grow without bound.
+    pub(crate) fn contraction(&self, values: &[f32], k: usize) -> f32 {
+        let threshold = self.threshold(values.len(), k);
+        let mut estimates = [0.0; BLOCK];
+        let (mut product, mut square) = (0.0, 0.0);
+        for (at, values) in values.chunks(BLOCK).enumerate() {
+            let estimates = &mut estimates[..values.len()];
+            self.fill(at * BLOCK, estimates);
+            for (estimate, value) in estimates.iter().zip(values).filter(|(e, _)| e.abs() >= threshold) {
+                product += f64::from(*estimate) * f64::from(*value);
+                square += f64::from(*estimate) * f64::from(*estimate);
+            }
+        }
+        if square > 0.0 { (product / square).clamp(0.0, 1.0) as f32 } else { 0.0 }
+    }
+
+    /// The magnitude that the `k` largest of `n` estimates reach, above zero. More than `k` do if some are equal; fewer if
+    /// there are not so many that are not zero.
+    ///
+    /// Encoders take it from the table as the receiver will decode it.
+    pub(crate) fn threshold(&self, n: usize, k: usize) -> f32 {
+        let mut estimates = vec![0.0; n];
+        self.fill(0, &mut estimates);
+        let mut magnitudes: Vec<u32> = estimates.iter().map(|value| value.to_bits() & !SIGN).collect();
+        if magnitudes.is_empty() {
+            return f32::MAX;
+        }
+        let rank = k.clamp(1, n) - 1;
+        let (_, &mut magnitude, _) = magnitudes.select_nth_unstable_by(rank, |a, b| b.cmp(a));
+        f32::from_bits(magnitude.max(1))
+    }
+}
+
+#[inline(never)]
+fn look_up(row: &[f32], start: usize, hash: impl Fn(usize) -> (usize, u32), out: &mut [f32]) {
+    for (i, out) in (start..).zip(out) {
+        let (col, sign) = hash(i);
+        *out = flip(row[col], sign);
+    }
+}
+
+/// Leaves in the middle one of `rows`, an odd number, the median of each column; a zero is positive.
+#[inline(never)]
+fn medians(rows: &mut [[f32; BLOCK]]) {
+    let middle = rows.len() / 2;
+    for low in 0..=middle {
+        let (smallest, rest) = rows[low..].split_at_mut(1);
+        for other in rest {
+            for (a, b) in smallest[0].iter_mut().zip(other) {
+                // Not min and max, which leave open which of two zeros they take.
+                let swap = *b < *a;
+                (*a, *b) = if swap { (*b, *a) } else { (*a, *b) };
+            }
+        }
+    }
+    rows[middle].iter_mut().for_each(|value| *value += 0.0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const N: usize = 3000;
+
+    fn estimates(table: &[f32], rows: u32, draws: Draws, n: usize) -> Vec<f32> {
+        let mut out = vec![0.0; n];
+        let estimates = Estimates::new(table, rows, table.len() / rows as usize, draws);
+        for (at, part) in out.chunks_mut(300).enumerate() {
+            estimates.fill(at * 300, part);
+        }
+        out
+    }
+
+    #[test]
+    fn a_worked_example() {
+        let x = [10.0, 0.0, 0.0, -7.0, 0.0, 1.0, 0.0, 0.0];
+        let even = |x: usize| if x.is_multiple_of(2) { 0 } else { SIGN };
+        let hash = |r: usize| {
+            let (a, b, c, d) = ([3, 7, 12][r], [5, 2, 9][r], [11, 4, 6][r], [1, 8, 3][r]);
+            move |i: usize| ((a * i + b) % 31 % 5, even((c * i + d) % 31))
+        };
+        let table: Vec<Vec<f32>> = (0..3).map(|r| sums(&x, 5, hash(r)).collect()).collect();
+        assert_eq!(table[0], [-11.0, 0.0, 0.0, 0.0, 7.0]);
+        assert_eq!(table[1], [0.0, 1.0, 10.0, -7.0, 0.0]);
+        assert_eq!(table[2], [0.0, 0.0, 1.0, 0.0, -3.0]);
+        let mut rows = [[0.0; BLOCK]; 3];
+        for r in 0..3 {
+            look_up(&table[r], 0, hash(r), &mut rows[r][..8]);
+        }
+        medians(&mut rows);
+        assert_eq!(rows[1][..8], x);
+    }
+
+    #[test]
+    fn medians_agree_with_sorting() {
+        let draws = Draws::new(5, 5);
+        for count in (1..=MAX_ROWS as usize).step_by(2) {
+            let mut rows: Vec<[f32; BLOCK]> = (0..count)
+                .map(|r| std::array::from_fn(|i| (draws.unit(r * BLOCK + i) * 9.0).round() - 4.0))
+                .collect();
+            let expected: Vec<f32> = (0..BLOCK)
+                .map(|i| {
+                    let mut column: Vec<f32> = rows.iter().map(|row| row[i]).collect();
+                    column.sort_by(f32::total_cmp);
+                    column[count / 2]
+                })
+                .collect();
+            medians(&mut rows);
+            assert_eq!(rows[count / 2].as_slice(), expected);
+        }
+    }
+
+    #[test]
+    fn sketches_add_up() {
+        let draws = Draws::new(1, 2);
+        let x: Vec<f32> = (0..N).map(|i| (draws.bits(i) % 200) as f32 - 100.0).collect();
+        let y: Vec<f32> = (0..N).map(|i| (draws.bits(i + N) % 200) as f32 - 100.0).collect();
+        let sum: Vec<f32> = x.iter().zip(&y).map(|(x, y)| x + y).collect();
+        let of = |values: &[f32]| table(values, 5, 97, draws);
+        let added: Vec<f32> = of(&x).iter().zip(of(&y)).map(|(x, y)| x + y).collect();
+        assert_eq!(of(&sum), added);
+    }
+
+    #[test]
+    fn few_large_values_come_back_exactly() {
+        let mut recovered = 0;
+        for seed in 0..50 {
+            let draws = Draws::new(seed, 0);
+            let mut values = vec![0.0; N];
+            (0..10).for_each(|i| {
+                values[draws.bits(i) as usize % N] = (i as f32 + 3.0) * if i % 2 == 0 { -1.0 } else { 1.0 }
+            });
+            let table = table(&values, 7, 400, draws);
+            let out = estimates(&table, 7, draws, N);
+            let nonzero = values.iter().filter(|&&v| v != 0.0).count();
+            let threshold = Estimates::new(&table, 7, 400, draws).threshold(N, nonzero);
+            let kept: Vec<f32> = out
+                .iter()
+                .map(|&v| if v.abs() >= threshold { v } else { 0.0 })
+                .collect();
+            recovered += u32::from(kept == values);
+        }
+        assert!(recovered >= 45, "{recovered}");
+    }
+
+    #[test]
+    fn one_row_has_no_bias_and_an_error_of_omega() {
+        const DRAWS: u64 = 4000;
+        let values: Vec<f32> = (0..40).map(|i| (i as f32 - 11.3) / 7.0).collect();
+        let energy: f64 = values.iter().map(|&v| f64::from(v).powi(2)).sum();
+        let (cols, mut error) = (8, 0.0);
+        let mut mean = [0.0; 40];
+        for seed in 0..DRAWS {
+            let draws = Draws::new(seed, 3);
+            let out = estimates(&table(&values, 1, cols, draws), 1, draws, 40);
+            for ((mean, value), out) in mean.iter_mut().zip(&values).zip(out) {
+                *mean += f64::from(out) / DRAWS as f64;
+                error += f64::from(out - value).powi(2) / DRAWS as f64;
+            }
+        }
+        for (mean, &value) in mean.iter().zip(&values) {
+            let deviation = ((energy - f64::from(value).powi(2)) / cols as f64).sqrt();
+            assert!((mean - f64::from(value)).abs() <= 5.0 * deviation / (DRAWS as f64).sqrt());
+        }
+        let omega = 39.0 / cols as f64;
+        assert!((error / (omega * energy) - 1.0).abs() < 0.05);
+    }
+
+    #[test]
+    fn edges() {
+        let draws = Draws::new(1, 1);
+        assert_eq!(table(&[], 3, 4, draws), [0.0; 12]);
+        let zeros = [0.0; 9];
+        let sketch = table(&zeros, 3, 2, draws);
+        assert!(estimates(&sketch, 3, draws, 9).iter().all(|value| value.to_bits() == 0));
+        assert!(Estimates::new(&sketch, 3, 2, draws).threshold(9, 4) > 0.0);
+        assert!(
+            table(&[f32::MAX; 50], 1, 1, draws)
+                .iter()
+                .all(|value| value.is_finite())
+        );
+        assert_eq!(table(&[1.5], 1, 1, draws)[0].abs(), 1.5);
+    }
+}

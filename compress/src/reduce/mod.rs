@@ -1,6 +1,7 @@
 //! First slot: which values are sent.
 
 pub(crate) mod count_sketch;
+mod keyed;
 pub(crate) mod low_rank;
 pub(crate) mod projection;
 pub(crate) mod random_k;
@@ -85,7 +86,7 @@ pub(crate) enum Selection {
     /// Factors of `rank` columns and the `k` largest values of what they leave.
     LowRank { rank: usize, k: usize },
     /// A table of `rows` by `cols`, of whose estimates the `k` largest are decoded.
-    Sketch { rows: usize, cols: usize, k: usize },
+    Sketch { rows: u32, cols: usize, k: usize },
     /// `k` sums of each whole block.
     Projected { k: usize },
 }
@@ -139,7 +140,7 @@ impl ReduceSpec {
                 match cols {
                     0 => Selection::All,
                     _ => Selection::Sketch {
-                        rows: *rows as usize,
+                        rows: *rows,
                         cols,
                         k: top.count(len),
                     },

@@ -28,7 +28,7 @@ pub struct TopK {
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct TopKTable {
+pub(crate) struct TopKTable {
     density: DensitySpec,
     #[serde(skip_serializing_if = "Option::is_none")]
     chunk: Option<u32>,
@@ -78,7 +78,7 @@ pub struct RandomK {
 /// A table of a density alone.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct DensityTable {
+pub(crate) struct DensityTable {
     density: Density,
 }
 
@@ -134,7 +134,7 @@ pub enum Threshold {
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ThresholdTable {
+pub(crate) struct ThresholdTable {
     sampled: Density,
 }
 
@@ -175,7 +175,7 @@ pub struct LowRank {
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct LowRankTable {
+pub(crate) struct LowRankTable {
     rank: RankSpec,
     #[serde(skip_serializing_if = "Option::is_none")]
     remainder: Option<Density>,
@@ -223,7 +223,7 @@ pub struct CountSketch {
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct CountSketchTable {
+pub(crate) struct CountSketchTable {
     density: Density,
     rows: Option<u32>,
     top: Option<Density>,

@@ -10,7 +10,7 @@ const SAMPLE: usize = 8 * 1024;
 const GROUP: usize = 16;
 
 /// Ascending indices of the `min(k, non-zeros)` values largest in magnitude, the lowest index first among equals.
-pub(super) fn top_k(values: &[f32], k: usize) -> Vec<u32> {
+pub(crate) fn top_k(values: &[f32], k: usize) -> Vec<u32> {
     if values.len() >= 4 * SAMPLE {
         let most = 2 * k + SAMPLE;
         let candidates = reaching(sampled_threshold(values, k), values, most);
@@ -21,7 +21,7 @@ pub(super) fn top_k(values: &[f32], k: usize) -> Vec<u32> {
     select(reaching(1, values, values.len()), k)
 }
 
-fn magnitude(value: f32) -> u32 {
+pub(super) fn magnitude(value: f32) -> u32 {
     value.to_bits() & 0x7fff_ffff
 }
 
@@ -30,7 +30,7 @@ fn key(index: usize, value: f32) -> u64 {
     u64::from(magnitude(value)) << 32 | u64::from(u32::MAX - index as u32)
 }
 
-fn index(key: u64) -> u32 {
+pub(super) fn index(key: u64) -> u32 {
     u32::MAX - key as u32
 }
 
@@ -48,7 +48,7 @@ fn sampled_threshold(values: &[f32], k: usize) -> u32 {
 
 /// Keys, by ascending index, of the values whose magnitude reaches `threshold`; given up soon after `most`.
 #[inline(never)]
-fn reaching(threshold: u32, values: &[f32], most: usize) -> Vec<u64> {
+pub(super) fn reaching(threshold: u32, values: &[f32], most: usize) -> Vec<u64> {
     let mut out = Vec::with_capacity(most.min(values.len()));
     let mut keys = [0; GROUP];
     for (start, group) in (0..).step_by(GROUP).zip(values.chunks(GROUP)) {
@@ -124,4 +124,49 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    #[ignore = "a measurement"]
+    fn speed() {
+        let draws = Draws::new(9, 0);
+        let len = 10_000_000;
+        let values: Vec<f32> = (0..len)
+            .map(|i| (1.0 - draws.unit(i)).ln() * if draws.bits(i) & 1 == 0 { 1e-3 } else { -1e-3 })
+            .collect();
+        let mut copy = vec![0.0f32; len];
+        let time = |what: &str, f: &mut dyn FnMut()| {
+            let mut best = f64::MAX;
+            for _ in 0..15 {
+                let start = std::time::Instant::now();
+                f();
+                best = best.min(start.elapsed().as_secs_f64());
+            }
+            eprintln!("{what}: {:.2} ms", best * 1e3);
+        };
+        time("copy", &mut || copy.copy_from_slice(std::hint::black_box(&values)));
+        let k = len / 100;
+        time("any", &mut || {
+            let t = sampled_threshold(&values, k);
+            std::hint::black_box(values.chunks(GROUP).filter(|g| any_reaches(t, g)).count());
+        });
+        time("sampled", &mut || {
+            std::hint::black_box(sampled_threshold(&values, k));
+        });
+        time("reaching", &mut || {
+            std::hint::black_box(reaching(sampled_threshold(&values, k), &values, 2 * k + SAMPLE));
+        });
+        for share in [0.001, 0.01, 0.05, 0.1] {
+            let k = (len as f64 * share) as usize;
+            time(&format!("top_k {share}"), &mut || {
+                std::hint::black_box(top_k(&values, k));
+            });
+        }
+    }
+}
+pub(crate) fn top_k_of_chunks(values: &[f32], chunk: usize, k_of: impl Fn(usize) -> usize) -> Vec<u32> {
+    let mut out = Vec::new();
+    for (at, part) in values.chunks(chunk).enumerate() {
+        out.extend(top_k(part, k_of(part.len())).into_iter().map(|i| i + (at * chunk) as u32));
+    }
+    out
 }

@@ -43,7 +43,7 @@ impl<'a> Section<'a> {
         for (at, Part { indexed, shape: sent }) in parts(recipe.reduce, shape).into_iter().enumerate() {
             let start = reader.offset();
             let indices = match indexed {
-                true => Some(IndexPlane::read(reader, sent.len(), shape, recipe.code)?),
+                true => Some(IndexPlane::read(reader, sent.len(), shape.len())?),
                 false => None,
             };
             bytes.indices += reader.offset() - start;
@@ -101,7 +101,7 @@ impl<'a> Section<'a> {
             (Reduce::LowRank { rank, k }, planes) => self.low_rank(rank as usize, k as usize, planes, sink),
             (Reduce::CountSketch { rows, cols, threshold }, [(_, values)]) => {
                 let table = whole(values, rows as usize * cols as usize)?;
-                let estimates = count_sketch::Estimates::new(&table, rows as usize, cols as usize, self.draws);
+                let estimates = count_sketch::Estimates::new(&table, rows, cols as usize, self.draws);
                 dense_blocks(len, sink, |start, block| {
                     estimates.fill(start, block);
                     let keep = |value: &mut f32| *value = if value.abs() >= threshold { *value } else { 0.0 };
@@ -111,11 +111,11 @@ impl<'a> Section<'a> {
             }
             (Reduce::Projection { k }, [(_, values)]) => {
                 let mut open = values.open()?;
-                let mut sums = vec![0.0; k as usize];
+                let mut sums = vec![0.0; projection::block_sums(projection::BLOCK.min(len), k as usize)];
                 let mut out = vec![0.0; projection::BLOCK.min(len)];
                 for (at, start) in (0..len).step_by(projection::BLOCK).enumerate() {
                     let block = &mut out[..projection::BLOCK.min(len - start)];
-                    let sums = &mut sums[..projection::sums(block.len(), k as usize)];
+                    let sums = &mut sums[..projection::block_sums(block.len(), k as usize)];
                     open.read(sums)?;
                     check(sums)?;
                     projection::unproject(sums, at, self.draws, block);
@@ -147,7 +147,7 @@ impl<'a> Section<'a> {
             _ => None,
         };
         dense_blocks(rows * cols, sink, |start, block| {
-            low_rank::product(&p, &q, rank, cols, start, block);
+            low_rank::multiply(&p, &q, rank, cols, start, block);
             match &mut remainder {
                 Some(remainder) => remainder.add_to(start, block),
                 None => Ok(()),

@@ -2,13 +2,11 @@
 
 use std::borrow::Cow;
 
-use super::decode::Section;
 use crate::Error;
 use crate::code::{Code, encode_indices, support_bound};
 use crate::encoder::Stages;
-use crate::frame::Set;
 use crate::layout::Shape;
-use crate::quantize::QuantizeSpec;
+use crate::quantize::{QuantizeSpec, ValuePlane};
 use crate::recipe::Recipe;
 use crate::reduce::{Reduce, Selection, count_sketch, low_rank, projection, random_k, threshold, top_k};
 use crate::rng::Draws;
@@ -125,30 +123,32 @@ impl Part<'_> {
 
 fn reduce<'a>(input: &Input<'a>, warm: &mut Option<Vec<f32>>) -> Result<Reduced<'a>, Error> {
     let &Input {
-        values, shape, draws, ..
+        values, draws, ..
     } = input;
     // A tensor of zeros is an empty support, whatever was asked, unless it was to be sent as fp32 FedAvg sends it.
-    let plain = input.quantize == QuantizeSpec::Exact && input.code == CodeSpec::Pack;
+    let plain = input.selection == Selection::All
+        && input.quantize == QuantizeSpec::Exact
+        && input.code == CodeSpec::Pack;
     if !plain && values.iter().all(|value| value.to_bits() == 0) {
         return Ok(Reduced::support(values, Vec::new()));
     }
     let mut reduced = match input.selection {
         Selection::All => Reduced::all(input),
-        Selection::Largest(k) => Reduced::support(values, top_k::top_k(values, k, input.threads)),
+        Selection::Largest(k) => Reduced::support(values, top_k::top_k(values, k)),
         Selection::LargestOfChunks { density, chunk } => {
             let support = top_k::top_k_of_chunks(values, chunk, |len| density.count(len));
             Reduced::support(values, support)
         }
         Selection::Reaching { threshold, least } => {
-            let support = threshold::reaching(values, threshold);
+            let support = threshold::fixed(values, threshold);
             let support = if support.len() < least {
-                top_k::top_k(values, least, input.threads)
+                top_k::top_k(values, least)
             } else {
                 support
             };
             Reduced::support(values, support)
         }
-        Selection::Sampled(k) => Reduced::support(values, threshold::sampled(values, k)),
+        Selection::Sampled(k) => Reduced::support(values, threshold::sampled(values, k, draws)),
         Selection::Random { k, scale } => {
             let places = random_k::Places::new(draws, values.len());
             let mut indices = vec![0; k];
@@ -157,19 +157,25 @@ fn reduce<'a>(input: &Input<'a>, warm: &mut Option<Vec<f32>>) -> Result<Reduced<
             Reduced::plain(Reduce::RandomK { k: k as u32 }, sent, Shape::row(k))
         }
         Selection::Sketch { rows, cols, k } => {
-            let table = count_sketch::table(values, rows, cols, draws);
-            let threshold = count_sketch::Estimates::new(&table, rows, cols, draws).threshold(values.len(), k);
-            let reduce = Reduce::CountSketch {
-                rows: rows as u32,
-                cols: cols as u32,
-                threshold,
+            let mut table = count_sketch::table(values, rows, cols, draws);
+            if !input.unbiased {
+                let estimates = count_sketch::Estimates::new(&table, rows, cols, draws);
+                let scale = estimates.contraction(values, k);
+                table.iter_mut().for_each(|sum| *sum *= scale);
+            }
+            let shape = Shape {
+                rows: rows as usize,
+                cols,
             };
-            Reduced::plain(reduce, table, Shape { rows, cols })
+            let received = received(input, &table, shape, 0)?;
+            let threshold = count_sketch::Estimates::new(&received, rows, cols, draws).threshold(values.len(), k);
+            let cols = cols as u32;
+            Reduced::plain(Reduce::CountSketch { rows, cols, threshold }, table, shape)
         }
         Selection::Projected { k } => {
             let mut sums = projection::project(values, k, draws);
             if !input.unbiased {
-                projection::shrink(values.len(), k, &mut sums);
+                projection::shrink_all(values.len(), k, &mut sums);
             }
             let shape = Shape::row(sums.len());
             Reduced::plain(Reduce::Projection { k: k as u32 }, sums, shape)
@@ -183,6 +189,16 @@ fn reduce<'a>(input: &Input<'a>, warm: &mut Option<Vec<f32>>) -> Result<Reduced<
         }
     }
     Ok(reduced)
+}
+
+/// What the receiver will decode of part `at`, whose values are `values`.
+fn received(input: &Input<'_>, values: &[f32], shape: Shape, at: u64) -> Result<Vec<f32>, Error> {
+    let (code, draws) = (Code::Pack, input.draws.part(at));
+    let (mut bytes, mut out) = (Vec::new(), vec![0.0; values.len()]);
+    input.quantize.encode(values, shape, code, draws, &mut bytes);
+    let plane = ValuePlane::read(&mut Reader::new(&bytes), shape, input.quantize.recipe(), code, draws)?;
+    plane.open()?.read(&mut out)?;
+    Ok(out)
 }
 
 /// Both factors, and the largest values of what their decoded product leaves.
@@ -203,12 +219,13 @@ fn factors<'a>(input: &Input<'_>, rank: usize, k: usize, warm: &mut Option<Vec<f
         parts: vec![part(p, shape.rows, rank), part(q, rank, shape.cols)],
     };
     if k > 0 {
-        let sent = write(input, &reduced, Code::Pack);
+        let [p, q] = [&reduced.parts[0], &reduced.parts[1]];
+        let p = received(input, &p.values, p.shape, 0)?;
+        let q = received(input, &q.values, q.shape, 1)?;
         let mut left = vec![0.0; values.len()];
-        let mut reader = Reader::new(&sent.bytes);
-        Section::read(&mut reader, shape, input.draws)?.decode(&mut Set(&mut left))?;
+        low_rank::multiply(&p, &q, rank, shape.cols, 0, &mut left);
         left.iter_mut().zip(values).for_each(|(left, value)| *left = value - *left);
-        let support = top_k::top_k(&left, k, input.threads);
+        let support = top_k::top_k(&left, k);
         reduced.reduce = Reduce::LowRank {
             rank: rank as u32,
             k: support.len() as u32,
@@ -236,7 +253,7 @@ fn write(input: &Input<'_>, reduced: &Reduced<'_>, code: Code) -> Encoded {
             stages.reduced += support.len() as u64 * 4;
             stages.quantized += support.len() as u64 * 4;
             stages.bound += support_bound(input.values.len(), support.len()) / 8.0;
-            encode_indices(support, input.shape, code, &mut out);
+            encode_indices(support, code, &mut out);
         }
         stages.reduced += part.values.len() as u64 * 4;
         let draws = input.draws.part(at as u64);

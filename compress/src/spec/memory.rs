@@ -102,19 +102,6 @@ impl Memory {
     }
 }
 
-/// Share of the residual that returns.
-        decay: Decay,
-    },
-}
-
-impl Default for Memory {
-    fn default() -> Self {
-        Self::ErrorFeedback {
-            decay: Decay::default(),
-        }
-    }
-}
-
 /// Share of the residual that returns in the next update, in (0, 1]; by default all of it.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Serialize, Deserialize)]
 #[serde(try_from = "f64", into = "f64")]

@@ -12,7 +12,7 @@ fn layout() -> Arc<Layout> {
     Arc::new(Layout::new([("bias", vec![5]), ("weight", vec![40, 30])]).unwrap())
 }
 
-fn frame(method: Method) -> Vec<u8> {
+fn frame(method: &Method) -> Vec<u8> {
     let values: Vec<f32> = (0..1205)
         .map(|i| ((i * 7919 % 1009) as f32 - 504.0).powi(3) / 1e6)
         .collect();
@@ -23,7 +23,7 @@ fn frame(method: Method) -> Vec<u8> {
 fn with_section(len: usize, section: &[u8]) -> Vec<u8> {
     let empty = encode(
         &one_tensor(len),
-        Method {
+        &Method {
             reduce: top_k(0.5),
             ..Method::default()
         },
@@ -41,7 +41,7 @@ fn verify(frame: &[u8], layout: &Layout) -> Result<(), Error> {
 fn every_truncation_and_extension_is_refused() {
     let layout = layout();
     for method in every_method() {
-        let frame = frame(method);
+        let frame = frame(&method);
         for len in 0..frame.len() {
             assert!(Frame::parse(&frame[..len], &layout).is_err(), "{method:?} {len}");
         }
@@ -58,7 +58,7 @@ fn every_truncation_and_extension_is_refused() {
 fn every_flipped_bit_is_refused() {
     let layout = layout();
     for method in every_method().into_iter().step_by(3) {
-        let mut frame = frame(method);
+        let mut frame = frame(&method);
         for bit in 0..frame.len() * 8 {
             frame[bit / 8] ^= 1 << (bit % 8);
             assert!(Frame::parse(&frame, &layout).is_err(), "{method:?} {bit}");
@@ -71,7 +71,7 @@ fn every_flipped_bit_is_refused() {
 fn truncation_behind_a_right_checksum_is_refused() {
     let layout = layout();
     for method in every_method() {
-        let frame = frame(method);
+        let frame = frame(&method);
         for len in 4..frame.len() {
             assert!(
                 verify(&reseal(frame[..len].to_vec()), &layout).is_err(),
@@ -83,7 +83,7 @@ fn truncation_behind_a_right_checksum_is_refused() {
 
 #[test]
 fn other_layouts_and_versions_do_not_match() {
-    let frame = frame(Method::default());
+    let frame = frame(&Method::default());
     for other in [("bias", vec![5]), ("weight", vec![1200]), ("weight", vec![30, 40])] {
         let other = Layout::new([other, ("more", vec![1])]).unwrap();
         assert!(matches!(Frame::parse(&frame, &other), Err(Error::Mismatch(_))));
@@ -191,7 +191,7 @@ fn absurd_counts_are_refused_before_anything_is_allocated() {
 #[test]
 fn a_snapshot_must_be_exact() {
     let layout = layout();
-    let mut frame = frame(Method {
+    let mut frame = frame(&Method {
         quantize: QuantizeSpec::Half,
         ..Method::default()
     });
@@ -210,7 +210,7 @@ proptest! {
         method in select(every_method()),
         changes in prop::collection::vec((any::<Index>(), any::<u8>()), 1..4),
     ) {
-        let (layout, mut frame) = (layout(), frame(method));
+        let (layout, mut frame) = (layout(), frame(&method));
         let body = 34..frame.len() - 4;
         for (at, byte) in changes {
             frame[body.start + at.index(body.len())] = byte;

@@ -37,7 +37,7 @@ fn small() -> Spec {
     let quarter = Method {
         reduce: top_k(0.25),
         quantize: uniform(4, Rounding::Nearest, 1024),
-        code: Code::Pack,
+        code: CodeSpec::Pack,
     };
     let rule = Rule {
         when: When {
@@ -50,6 +50,7 @@ fn small() -> Spec {
         memory: Memory::default(),
         default: quarter,
         rules: vec![rule],
+        ..Spec::exact()
     }
 }
 
@@ -103,9 +104,9 @@ fn rans_planes_have_these_bytes() {
         let method = Method {
             reduce,
             quantize: uniform(4, Rounding::Stochastic, 256),
-            code: Code::Rans,
+            code: CodeSpec::Rans,
         };
-        let pending = encode(&layout, method, &values);
+        let pending = encode(&layout, &method, &values);
         check("v1-rans", &pending.frame, golden);
         assert_eq!(
             Frame::parse(&bytes(golden), &layout).unwrap().verify().map(drop),

@@ -31,7 +31,7 @@ proptest! {
     #[test]
     fn the_residual_is_the_input_less_what_is_decoded(method in select(every_method()), values in values()) {
         let layout = one_tensor(values.len());
-        let mut encoder = Encoder::new(Arc::clone(&layout), &spec(Memory::default(), method)).unwrap();
+        let mut encoder = Encoder::new(Arc::clone(&layout), &spec(Memory::default(), method.clone())).unwrap();
         let pending = encoder.encode(&mut values.clone(), UPDATE).unwrap();
         let decoded = decode(&layout, &pending.frame);
         let expected: Vec<f32> = values.iter().zip(&decoded).map(|(value, decoded)| value + 0.0 - decoded).collect();
@@ -41,7 +41,7 @@ proptest! {
     #[test]
     fn sizes_add_up_and_never_pass_the_exact_size(method in select(every_method()), values in values()) {
         let layout = one_tensor(values.len());
-        let Pending { frame, stages, digest, .. } = encode(&layout, method, &values);
+        let Pending { frame, stages, digest, .. } = encode(&layout, &method, &values);
         prop_assert_eq!(stages.fp32, values.len() as u64 * 4);
         prop_assert_eq!(stages.framed, frame.len() as u64);
         prop_assert!(stages.coded <= stages.fp32 + 64);
@@ -59,9 +59,9 @@ proptest! {
     }
 
     #[test]
-    fn exact_values_come_back_bit_for_bit(code in select(vec![Code::Pack, Code::Rans]), values in values()) {
+    fn exact_values_come_back_bit_for_bit(code in select(vec![CodeSpec::Pack, CodeSpec::Rans]), values in values()) {
         let layout = one_tensor(values.len());
-        let pending = encode(&layout, Method { code, ..Method::default() }, &values);
+        let pending = encode(&layout, &Method { code, ..Method::default() }, &values);
         let mut out = vec![f32::NAN; values.len()];
         Frame::parse(&pending.frame, &layout).unwrap().decode(&mut out).unwrap();
         prop_assert_eq!(bits(&out), bits(&values));
@@ -70,7 +70,7 @@ proptest! {
     #[test]
     fn decoding_is_accumulating_onto_zeros(method in select(every_method()), values in values()) {
         let layout = one_tensor(values.len());
-        let pending = encode(&layout, method, &values);
+        let pending = encode(&layout, &method, &values);
         let mut out = vec![f32::NAN; values.len()];
         Frame::parse(&pending.frame, &layout).unwrap().decode(&mut out).unwrap();
         prop_assert_eq!(out, decode(&layout, &pending.frame));
@@ -80,7 +80,7 @@ proptest! {
     fn top_k_keeps_the_largest(density in 0.001..=1.0f64, values in values()) {
         let method = Method { reduce: top_k(density), ..Method::default() };
         let layout = one_tensor(values.len());
-        let out = decode(&layout, &encode(&layout, method, &values).frame);
+        let out = decode(&layout, &encode(&layout, &method, &values).frame);
         let nonzero = values.iter().filter(|&&value| value != 0.0).count();
         let k = ((density * values.len() as f64).ceil() as usize).max(1);
         let kept = out.iter().filter(|&&value| value != 0.0).count();
@@ -93,27 +93,27 @@ proptest! {
             prop_assert!(squares(dropped()) <= share * squares(values.iter().copied()) * (1.0 + 1e-6));
         }
         prop_assert!(kept >= k.min(nonzero));
-        prop_assert_eq!(&decode(&layout, &encode(&layout, method, &out).frame), &out, "idempotent");
+        prop_assert_eq!(&decode(&layout, &encode(&layout, &method, &out).frame), &out, "idempotent");
         let negative: Vec<f32> = values.iter().map(|value| -value).collect();
         let mirrored: Vec<f32> = out.iter().map(|value| 0.0 - value).collect();
-        prop_assert_eq!(decode(&layout, &encode(&layout, method, &negative).frame), mirrored);
+        prop_assert_eq!(decode(&layout, &encode(&layout, &method, &negative).frame), mirrored);
     }
 
     #[test]
     fn half_is_idempotent_and_scales_by_powers_of_two(values in prop::collection::vec(-1.0..1.0f32, 1..300)) {
         let method = Method { quantize: QuantizeSpec::Half, ..Method::default() };
         let layout = one_tensor(values.len());
-        let out = decode(&layout, &encode(&layout, method, &values).frame);
-        prop_assert_eq!(&decode(&layout, &encode(&layout, method, &out).frame), &out);
+        let out = decode(&layout, &encode(&layout, &method, &values).frame);
+        prop_assert_eq!(&decode(&layout, &encode(&layout, &method, &out).frame), &out);
         let scaled: Vec<f32> = values.iter().map(|value| value * 1024.0).collect();
         let expected: Vec<f32> = out.iter().map(|value| value * 1024.0).collect();
-        prop_assert_eq!(decode(&layout, &encode(&layout, method, &scaled).frame), expected);
+        prop_assert_eq!(decode(&layout, &encode(&layout, &method, &scaled).frame), expected);
     }
 
     #[test]
     fn weights_scale_what_is_added(method in select(every_method()), values in values(), weight in -4..=4i8) {
         let layout = one_tensor(values.len());
-        let frame = encode(&layout, method, &values).frame;
+        let frame = encode(&layout, &method, &values).frame;
         let mut acc = vec![0.0; values.len()];
         Frame::parse(&frame, &layout).unwrap().accumulate(f32::from(weight), &mut acc).unwrap();
         let expected: Vec<f32> = decode(&layout, &frame).iter().map(|value| value * f32::from(weight)).collect();
@@ -127,7 +127,7 @@ fn lengths_around_every_block_work_with_every_method() {
         let layout = one_tensor(len);
         let values: Vec<f32> = (0..len).map(|i| ((i * 7919 % 1009) as f32 - 504.0) / 64.0).collect();
         for method in every_method() {
-            let pending = encode(&layout, method, &values);
+            let pending = encode(&layout, &method, &values);
             assert_eq!(
                 Frame::parse(&pending.frame, &layout).unwrap().verify().map(drop),
                 Ok(()),
@@ -141,8 +141,8 @@ fn lengths_around_every_block_work_with_every_method() {
 fn zeros_take_at_most_32_bytes_unless_sent_as_fp32() {
     let layout = one_tensor(100_000);
     for method in every_method() {
-        if method.quantize != QuantizeSpec::Exact || method.code != Code::Pack || method.reduce != ReduceSpec::Keep {
-            let pending = encode(&layout, method, &vec![0.0; 100_000]);
+        if method.quantize != QuantizeSpec::Exact || method.code != CodeSpec::Pack || method.reduce != ReduceSpec::Keep {
+            let pending = encode(&layout, &method, &vec![0.0; 100_000]);
             assert!(pending.stages.coded <= 32, "{method:?}");
             assert_eq!(decode(&layout, &pending.frame), vec![0.0; 100_000]);
         }
@@ -167,10 +167,10 @@ fn coded_size_is_within_two_percent_of_the_bound() {
         ] {
             let stages = encode(
                 &layout,
-                Method {
-                    reduce,
-                    quantize,
-                    code: Code::Rans,
+                &Method {
+                    reduce: reduce.clone(),
+                    quantize: quantize.clone(),
+                    code: CodeSpec::Rans,
                 },
                 &values,
             )
@@ -193,7 +193,7 @@ fn the_seed_decides_every_random_choice() {
             quantize: uniform(3, rounding, 64),
             ..Method::default()
         };
-        let mut encoder = Encoder::new(Arc::clone(&layout), &spec(Memory::None, method)).unwrap();
+        let mut encoder = Encoder::new(Arc::clone(&layout), &spec(Memory::None, method.clone())).unwrap();
         let pending = encoder
             .encode(&mut values.clone(), FrameHeader { seed, ..UPDATE })
             .unwrap();
@@ -252,7 +252,7 @@ fn wrong_lengths_and_kinds_are_usage_errors() {
         snapshot(&layout, &[f32::INFINITY; 3], 1),
         Err(Error::NotFinite(_))
     ));
-    let frame = encode(&layout, Method::default(), &[1.0; 3]).frame;
+    let frame = encode(&layout, &Method::default(), &[1.0; 3]).frame;
     let frame = Frame::parse(&frame, &layout).unwrap();
     assert!(matches!(frame.accumulate(1.0, &mut [0.0; 2]), Err(Error::Usage(_))));
     assert!(matches!(frame.decode(&mut [0.0; 4]), Err(Error::Usage(_))));

@@ -11,8 +11,8 @@ mod state;
 use std::sync::Arc;
 
 use fl_compress::{
-    Code, Density, Encoder, Frame, FrameHeader, FrameKind, Layout, Memory, Method, Pending, QuantizeSpec, ReduceSpec,
-    Rounding, Spec, Uniform,
+    CodeSpec, CountSketch, Density, Encoder, Frame, FrameHeader, FrameKind, Layout, LowRank, Memory, Method, Pending, Projection,
+    QuantizeSpec, RandomK, RankSpec, ReduceSpec, Rounding, Spec, Threshold, TopK, Uniform,
 };
 
 const UPDATE: FrameHeader = FrameHeader {
@@ -29,12 +29,12 @@ fn spec(memory: Memory, default: Method) -> Spec {
     Spec {
         memory,
         default,
-        rules: Vec::new(),
+        ..Spec::exact()
     }
 }
 
 fn top_k(density: f64) -> ReduceSpec {
-    ReduceSpec::TopK(Density::new(density).unwrap())
+    ReduceSpec::TopK(Density::new(density).unwrap().into())
 }
 
 fn uniform(bits: u32, rounding: Rounding, block: u32) -> QuantizeSpec {
@@ -48,17 +48,56 @@ fn every_method() -> Vec<Method> {
         quantizers.push(uniform(bits, Rounding::Nearest, 1024));
         quantizers.push(uniform(bits, Rounding::Stochastic, 16));
     }
+    let density = Density::new(0.3).unwrap();
+    let mut chunked = TopK::from(density);
+    chunked.chunk = Some(64);
+    let reductions = [
+        ReduceSpec::Keep,
+        top_k(0.01),
+        top_k(0.3),
+        top_k(1.0),
+        ReduceSpec::TopK(chunked),
+        ReduceSpec::RandomK(RandomK { density }),
+        ReduceSpec::Threshold(Threshold::Fixed(0.5)),
+        ReduceSpec::Threshold(Threshold::Sampled(density)),
+        ReduceSpec::LowRank(LowRank {
+            rank: RankSpec::Fixed(2),
+            remainder: None,
+        }),
+        ReduceSpec::LowRank(LowRank {
+            rank: RankSpec::Fixed(1),
+            remainder: Some(Density::new(0.05).unwrap()),
+        }),
+        ReduceSpec::CountSketch(CountSketch {
+            rows: 3,
+            density,
+            top: density,
+        }),
+        ReduceSpec::Projection(Projection { density }),
+    ];
+    let codes = [
+        CodeSpec::Pack,
+        CodeSpec::Rans,
+        CodeSpec::Rice,
+        CodeSpec::Huffman,
+        CodeSpec::Context,
+        CodeSpec::Auto,
+    ];
     let mut methods = Vec::new();
-    for reduce in [ReduceSpec::Keep, top_k(0.01), top_k(0.3), top_k(1.0)] {
-        for &quantize in &quantizers {
-            methods.extend([Code::Pack, Code::Rans].map(|code| Method { reduce, quantize, code }));
+    for reduce in reductions {
+        for quantize in &quantizers {
+            methods.extend(codes.map(|code| Method {
+                reduce: reduce.clone(),
+                quantize: quantize.clone(),
+                code,
+            }));
         }
     }
     methods
 }
 
-fn encode(layout: &Arc<Layout>, method: Method, values: &[f32]) -> Pending {
-    let mut encoder = Encoder::new(Arc::clone(layout), &spec(Memory::None, method)).unwrap();
+fn encode(layout: &Arc<Layout>, method: &Method, values: &[f32]) -> Pending {
+    let mut encoder = Encoder::new(Arc::clone(layout), &spec(Memory::None, method.clone())).unwrap();
     encoder.encode(&mut values.to_vec(), UPDATE).unwrap()
 }
 

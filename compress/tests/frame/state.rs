@@ -10,7 +10,7 @@ fn method() -> Method {
     Method {
         reduce: top_k(0.1),
         quantize: uniform(4, Rounding::Nearest, 16),
-        code: Code::Rans,
+        code: CodeSpec::Rans,
     }
 }
 

@@ -1,0 +1,366 @@
+//! A matrix as the product of two thin ones (PowerSGD, Vogels, Karimireddy and Jaggi 2019, algorithm 1).
+//!
+//! ```text
+//! P = orth(M Q')        Q = M^T P        M' = P Q^T        M: [rows, cols], P: [rows, rank], Q: [cols, rank]
+//! ```
+//!
+//! One step of subspace iteration from `Q'`, the Q of the frame before (a warm start) or Gaussians. Whatever `Q'` is, M' is
+//! the projection of M on the columns of P: `|M - M'|^2 = |M|^2 - |P^T M|^2`, not below what the best matrix of that rank
+//! leaves, and equal to it once warm starts have converged. `delta` is the share `|P^T M|^2 / |M|^2`: `rank / min(rows, cols)`
+//! if all singular values are equal, and near one if few stand out.
+//!
+//! Q is stored transposed, `[rank, cols]`, so that every row of M' is a sum of `rank` rows of it.
+
+use std::f64::consts::TAU;
+
+use super::keyed::{Purpose, keyed};
+use crate::layout::Shape;
+use crate::rng::Draws;
+
+/// A column shorter than this share of the longest is of rounding errors alone.
+const DEPENDENT: f64 = 1e-12;
+const LANES: usize = 8;
+
+/// Two factors of a matrix.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Factors {
+    /// Left factor: `[rows, rank]`, row-major, columns orthonormal or zero.
+    pub(crate) p: Vec<f32>,
+    /// Right factor, transposed: `[rank, cols]`, row-major, finite. The warm start of the next frame.
+    pub(crate) q: Vec<f32>,
+}
+
+/// Whether the factors hold fewer numbers than the matrix.
+pub(crate) fn pays(shape: Shape, rank: usize) -> bool {
+    rank > 0 && rank.saturating_mul(shape.rows + shape.cols) < shape.len()
+}
+
+/// The factors of `values`, from one iteration. Shapes: `values: [rows, cols]`, finite; `rank` is at most the lesser of the
+/// two; `warm: [any rank, cols]`, the `q` of last time, of which the largest rows are taken, and Gaussians for the others.
+pub(crate) fn factors(values: &[f32], shape: Shape, rank: usize, warm: Option<&[f32]>, draws: Draws) -> Factors {
+    let rank = rank.min(shape.rows).min(shape.cols);
+    if rank == 0 {
+        return Factors {
+            p: Vec::new(),
+            q: Vec::new(),
+        };
+    }
+    let start = start(shape.cols, rank, warm.unwrap_or_default(), draws);
+    let mut columns = times(values, shape, &start);
+    orthonormalise(&mut columns, shape.rows);
+    let p: Vec<f32> = (0..shape.rows)
+        .flat_map(|i| columns.chunks(shape.rows).map(move |column| column[i] as f32))
+        .collect();
+    let q = transposed_times(values, shape, &p, rank);
+    Factors { p, q }
+}
+
+/// Values `start..start + out.len()` of a row of the product: `out[j] = sum over r of p[r] * q[r][start + j]`, in f32, r
+/// ascending. Shapes: `p_row: [rank]`, `q: [rank, cols]`; `start + out.len()` is at most `cols`.
+#[inline(never)]
+fn row_product(p_row: &[f32], q: &[f32], cols: usize, start: usize, out: &mut [f32]) {
+    out.fill(0.0);
+    for (&p, q) in p_row.iter().zip(q.chunks_exact(cols)) {
+        for (out, q) in out.iter_mut().zip(&q[start..]) {
+            *out += p * q;
+        }
+    }
+}
+
+/// Rows to start from, `[rank, cols]`, each of length one so that M shows which of them it nearly annihilates.
+fn start(cols: usize, rank: usize, warm: &[f32], draws: Draws) -> Vec<f64> {
+    let mut rows: Vec<(f64, &[f32])> = warm.chunks_exact(cols).map(|row| (norm_f32(row), row)).collect();
+    rows.retain(|(norm, _)| norm.is_finite() && *norm > 0.0);
+    rows.sort_by(|(a, _), (b, _)| b.total_cmp(a));
+    rows.truncate(rank);
+    let mut out: Vec<f64> = rows
+        .iter()
+        .flat_map(|(norm, row)| row.iter().map(move |&value| f64::from(value) / norm))
+        .collect();
+    let draws = keyed(draws, Purpose::LowRank);
+    for row in rows.len()..rank {
+        let draws = Draws::new(draws.bits(row), row);
+        let gaussians: Vec<f64> = (0..cols).map(|j| gaussian(draws, j)).collect();
+        let norm = norm(&gaussians).max(f64::MIN_POSITIVE);
+        out.extend(gaussians.iter().map(|value| value / norm));
+    }
+    out
+}
+
+/// By Box and Muller 1958; only an encoder may use these logarithms and cosines.
+fn gaussian(draws: Draws, index: usize) -> f64 {
+    let unit = |at| ((draws.bits(at) >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
+    (-2.0 * unit(2 * index).ln()).sqrt() * (TAU * unit(2 * index + 1)).cos()
+}
+
+/// `M q^T` by columns: `[rank, rows]`. Shapes: `q: [rank, cols]`.
+fn times(values: &[f32], shape: Shape, q: &[f64]) -> Vec<f64> {
+    let mut out = vec![0.0; q.len() / shape.cols * shape.rows];
+    for (i, row) in values.chunks_exact(shape.cols).enumerate() {
+        for (out, q) in out.chunks_exact_mut(shape.rows).zip(q.chunks_exact(shape.cols)) {
+            out[i] = product(row, q);
+        }
+    }
+    out
+}
+
+#[inline(never)]
+fn product(a: &[f32], b: &[f64]) -> f64 {
+    let (heads, tails) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
+    let (head, tail) = (heads.remainder(), tails.remainder());
+    let rest: f64 = head.iter().zip(tail).map(|(&a, b)| f64::from(a) * b).sum();
+    let mut sums = [0.0; LANES];
+    for (a, b) in heads.zip(tails) {
+        for ((sum, &a), b) in sums.iter_mut().zip(a).zip(b) {
+            *sum += f64::from(a) * b;
+        }
+    }
+    sums.iter().sum::<f64>() + rest
+}
+
+/// Modified Gram-Schmidt, each column twice; a column that depends on those before it becomes zero. Shapes: `columns:
+/// [rank, rows]`.
+fn orthonormalise(columns: &mut [f64], rows: usize) {
+    let longest = columns.chunks(rows).map(norm).fold(0.0, f64::max);
+    for at in 0..columns.len() / rows {
+        let (before, rest) = columns.split_at_mut(at * rows);
+        let column = &mut rest[..rows];
+        for other in before.chunks(rows).chain(before.chunks(rows)) {
+            let along: f64 = column.iter().zip(other).map(|(a, b)| a * b).sum();
+            column.iter_mut().zip(other).for_each(|(a, b)| *a -= along * b);
+        }
+        let norm = norm(column);
+        let factor = if norm > longest * DEPENDENT { 1.0 / norm } else { 0.0 };
+        column.iter_mut().for_each(|value| *value *= factor);
+    }
+}
+
+/// `p^T M`: `[rank, cols]`, cut to the range of f32.
+#[inline(never)]
+fn transposed_times(values: &[f32], shape: Shape, p: &[f32], rank: usize) -> Vec<f32> {
+    let mut sums = vec![0.0; rank * shape.cols];
+    for (row, p) in values.chunks_exact(shape.cols).zip(p.chunks_exact(rank)) {
+        for (sums, &p) in sums.chunks_exact_mut(shape.cols).zip(p) {
+            for (sum, &value) in sums.iter_mut().zip(row) {
+                *sum += f64::from(p) * f64::from(value);
+            }
+        }
+    }
+    sums.into_iter()
+        .map(|sum: f64| sum.clamp(f32::MIN.into(), f32::MAX.into()) as f32)
+        .collect()
+}
+
+fn norm(values: &[f64]) -> f64 {
+    values.iter().map(|value| value * value).sum::<f64>().sqrt()
+}
+
+fn norm_f32(values: &[f32]) -> f64 {
+    values
+        .iter()
+        .map(|&value| f64::from(value) * f64::from(value))
+        .sum::<f64>()
+        .sqrt()
+}
+
+/// The values at `start..start + out.len()` of the product of two factors. Shapes: `p: [rows, rank]`, `q: [rank, cols]`.
+pub(crate) fn multiply(p: &[f32], q: &[f32], rank: usize, cols: usize, start: usize, mut out: &mut [f32]) {
+    let mut at = start;
+    while !out.is_empty() {
+        let (row, col) = (at / cols, at % cols);
+        let (part, rest) = out.split_at_mut(out.len().min(cols - col));
+        row_product(&p[row * rank..][..rank], q, cols, col, part);
+        (out, at) = (rest, at + part.len());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn draws() -> Draws {
+        Draws::new(6, 1)
+    }
+
+    fn product_of(factors: &Factors, shape: Shape) -> Vec<f32> {
+        let mut out = vec![0.0; shape.len()];
+        let rank = factors.q.len() / shape.cols;
+        for (row, p) in out.chunks_mut(shape.cols).zip(factors.p.chunks(rank)) {
+            for (at, part) in row.chunks_mut(5).enumerate() {
+                row_product(p, &factors.q, shape.cols, at * 5, part);
+            }
+        }
+        out
+    }
+
+    fn energy(values: &[f32]) -> f64 {
+        norm_f32(values).powi(2)
+    }
+
+    fn error(values: &[f32], factors: &Factors, shape: Shape) -> f64 {
+        let product = product_of(factors, shape);
+        energy(&values.iter().zip(product).map(|(a, b)| a - b).collect::<Vec<_>>())
+    }
+
+    /// Entries of uniform noise, columns and rows of very different sizes.
+    fn matrix(shape: Shape) -> Vec<f32> {
+        (0..shape.len())
+            .map(|at| {
+                let (i, j) = (at / shape.cols, at % shape.cols);
+                let noise = Draws::new(5, 5).unit(at) - 0.5;
+                noise / (1 + i % 7) as f32 + 3.0 / ((1 + i) * (1 + j)) as f32 + ((i * j) as f32).cos() / 9.0
+            })
+            .collect()
+    }
+
+    /// Squares of the singular values, descending: one-sided Jacobi on the columns.
+    fn spectrum(values: &[f32], shape: Shape) -> Vec<f64> {
+        let mut columns: Vec<Vec<f64>> = (0..shape.cols)
+            .map(|j| (0..shape.rows).map(|i| f64::from(values[i * shape.cols + j])).collect())
+            .collect();
+        let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+        for _ in 0..30 {
+            for a in 0..shape.cols {
+                for b in a + 1..shape.cols {
+                    let (x, y) = (columns[a].clone(), columns[b].clone());
+                    let (xx, yy, xy) = (dot(&x, &x), dot(&y, &y), dot(&x, &y));
+                    let angle = 0.5 * (2.0 * xy).atan2(xx - yy);
+                    let (sin, cos) = angle.sin_cos();
+                    for i in 0..shape.rows {
+                        columns[a][i] = cos * x[i] + sin * y[i];
+                        columns[b][i] = cos * y[i] - sin * x[i];
+                    }
+                }
+            }
+        }
+        let mut squares: Vec<f64> = columns.iter().map(|column| dot(column, column)).collect();
+        squares.sort_by(|a, b| b.total_cmp(a));
+        squares
+    }
+
+    #[test]
+    fn a_worked_example() {
+        let values = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
+        let shape = Shape { rows: 3, cols: 2 };
+        let first = factors(&values, shape, 1, Some(&[1.0, 0.0]), draws());
+        let near = |a: &[f32], b: &[f32]| a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-5) && a.len() == b.len();
+        assert!(near(&first.p, &[0.169_031, 0.507_093, 0.845_154]));
+        assert!(near(&first.q, &[5.916_080, 7.437_357]));
+        assert!(near(
+            &product_of(&first, shape),
+            &[1.0, 1.257_143, 3.0, 3.771_429, 5.0, 6.285_714]
+        ));
+        let relative = |factors: &Factors| error(&values, factors, shape) / 91.0;
+        assert!((relative(&first) - 0.007_535_3).abs() < 1e-6);
+        let second = factors(&values, shape, 1, Some(&first.q), draws());
+        assert!((relative(&second) - 0.002_906_69).abs() < 1e-7);
+        let best = spectrum(&values, shape)[1] / 91.0;
+        assert!((best - 0.002_906_65).abs() < 1e-7);
+    }
+
+    #[test]
+    fn the_product_is_a_projection() {
+        for (rows, cols) in [(1, 9), (9, 1), (12, 30), (40, 17), (33, 33)] {
+            let shape = Shape { rows, cols };
+            let values = matrix(shape);
+            let squares = spectrum(&values, shape);
+            for rank in [1, 2, 4, rows.min(cols)] {
+                let rank = rank.min(rows).min(cols);
+                let factors = factors(&values, shape, rank, None, draws());
+                assert_eq!((factors.p.len(), factors.q.len()), (rows * rank, rank * cols));
+                for (a, b) in (0..rank).flat_map(|a| (0..rank).map(move |b| (a, b))) {
+                    let dot: f64 = (0..rows)
+                        .map(|i| f64::from(factors.p[i * rank + a]) * f64::from(factors.p[i * rank + b]))
+                        .sum();
+                    assert!((dot - f64::from(u8::from(a == b))).abs() < 1e-5, "{dot}");
+                }
+                let product = product_of(&factors, shape);
+                for (r, j) in (0..rank).flat_map(|r| (0..cols).map(move |j| (r, j))) {
+                    let along: f64 = (0..rows)
+                        .map(|i| {
+                            f64::from(factors.p[i * rank + r]) * f64::from(values[i * cols + j] - product[i * cols + j])
+                        })
+                        .sum();
+                    assert!(along.abs() < 1e-5 * energy(&values).sqrt(), "{along}");
+                }
+                let error = error(&values, &factors, shape);
+                let slack = 1e-6 * energy(&values);
+                assert!((error - (energy(&values) - energy(&factors.q))).abs() < slack);
+                assert!(error > squares[rank.min(squares.len())..].iter().sum::<f64>() - slack);
+            }
+        }
+    }
+
+    #[test]
+    fn a_matrix_of_low_rank_is_exact_and_columns_to_spare_are_zero() {
+        let shape = Shape { rows: 20, cols: 14 };
+        let values: Vec<f32> = (0..shape.len())
+            .map(|at| (at / 14 % 5) as f32 * (at % 14) as f32 - 2.0 * (at / 14 % 3) as f32)
+            .collect();
+        for rank in [2, 3, 6] {
+            let factors = factors(&values, shape, rank, None, draws());
+            assert!(error(&values, &factors, shape) < 1e-10 * energy(&values));
+            let zeros = (0..rank).filter(|r| (0..20).all(|i| factors.p[i * rank + r] == 0.0));
+            assert_eq!(zeros.count(), rank - 2);
+            assert!(factors.p.iter().chain(&factors.q).all(|value| value.is_finite()));
+        }
+    }
+
+    #[test]
+    fn warm_starts_go_down_to_the_best() {
+        let shape = Shape { rows: 24, cols: 31 };
+        let values = matrix(shape);
+        let best: f64 = spectrum(&values, shape)[3..].iter().sum();
+        let mut factors_ = factors(&values, shape, 3, None, draws());
+        let mut before = error(&values, &factors_, shape);
+        for _ in 0..200 {
+            factors_ = factors(&values, shape, 3, Some(&factors_.q), draws());
+            let now = error(&values, &factors_, shape);
+            assert!(now <= before * (1.0 + 1e-6));
+            before = now;
+        }
+        assert!(before < best * 1.001, "{before} {best}");
+    }
+
+    #[test]
+    fn a_start_of_another_rank_keeps_the_largest_rows() {
+        let warm = [0.0, 0.0, 0.0, 3.0, 0.0, 4.0, 0.0, -9.0, 0.0, 1.0, 0.0, 0.0];
+        let fewer = start(3, 2, &warm, draws());
+        assert_eq!(fewer, [0.0, -1.0, 0.0, 0.6, 0.0, 0.8]);
+        let more = start(3, 5, &warm, draws());
+        assert_eq!(more[..9], [0.0, -1.0, 0.0, 0.6, 0.0, 0.8, 1.0, 0.0, 0.0]);
+        assert!(
+            more[9..].iter().all(|&value| value != 0.0),
+            "a dead row gets a new chance"
+        );
+        assert_eq!(start(3, 5, &[], draws())[9..], more[9..]);
+    }
+
+    #[test]
+    fn gaussians_have_no_mean_and_unit_variance() {
+        let values: Vec<f64> = (0..20_000).map(|i| gaussian(draws(), i)).collect();
+        let mean = values.iter().sum::<f64>() / 2e4;
+        let fourth = values.iter().map(|v| v.powi(4)).sum::<f64>() / 2e4;
+        assert!(mean.abs() < 0.04 && (norm(&values).powi(2) / 2e4 - 1.0).abs() < 0.05 && (fourth - 3.0).abs() < 0.3);
+    }
+
+    #[test]
+    fn edges() {
+        let shape = Shape { rows: 4, cols: 3 };
+        assert_eq!(
+            product_of(&factors(&[0.0; 12], shape, 2, None, draws()), shape),
+            [0.0; 12]
+        );
+        for scale in [1e-45, 1e-38, 1e38, f32::MAX] {
+            let values: [f32; 12] = std::array::from_fn(|at| if at % 2 == 0 { scale } else { -scale });
+            let factors = factors(&values, shape, 2, None, draws());
+            assert!(
+                factors.p.iter().chain(&factors.q).all(|value| value.is_finite()),
+                "{scale:e}"
+            );
+        }
+        assert_eq!(factors(&[], Shape::row(0), 1, None, draws()).p, []);
+        assert!(pays(Shape { rows: 10, cols: 10 }, 4) && !pays(Shape { rows: 10, cols: 10 }, 5));
+        assert!(!pays(Shape::row(9), 1) && !pays(Shape { rows: 10, cols: 10 }, 0));
+    }
+}

@@ -1,0 +1,140 @@
+//! Values by a threshold on their magnitude, instead of by rank.
+//!
+//! A fixed threshold keeps `|v| >= t` (Strom 2015, section 3; AdaComp and the dead zone build on it): every unsent value
+//! is below `t`, but nothing is sent, and no `delta` above zero holds, if all are.
+//!
+//! A sampled threshold approximates top-k without an exact selection (Deep Gradient Compression, Lin et al. 2018, section
+//! 3.1 and appendix; refined as in GRACE, Xu et al. 2021): the threshold that the wanted share of a sample of 1 % reaches,
+//! then at most 10 times 1.3 or 0.7 times that until 0.7 to 1.3 of the wanted `k` pass. With `k'` values kept, `delta = k' / n`
+//! as for top-k, of which it is the exact selection of `k'` values.
+
+use super::keyed::{Purpose, keyed};
+use super::top_k::{index, magnitude, reaching};
+use crate::rng::Draws;
+
+/// One value of this many is sampled.
+const STRIDE: usize = 100;
+const LEAST_SAMPLE: usize = 4096;
+const ROUNDS: usize = 10;
+
+/// Ascending indices of the values that are at least `threshold` in magnitude and not zero.
+pub(crate) fn fixed(values: &[f32], threshold: f32) -> Vec<u32> {
+    reaching(order(threshold), values, values.len())
+        .into_iter()
+        .map(index)
+        .collect()
+}
+
+/// Ascending indices of about `k` values of the largest magnitudes: of all that reach a threshold, not one of them zero.
+/// At least one if any is not zero.
+pub(crate) fn sampled(values: &[f32], k: usize, draws: Draws) -> Vec<u32> {
+    let wanted = k.max(1) as f64;
+    let mut threshold = f32::from_bits(estimate(values, k, draws));
+    let mut best = (f64::INFINITY, threshold);
+    for round in 0..=ROUNDS {
+        let share = count(order(threshold), values) as f64 / wanted;
+        let off = share.max(1.0 / share);
+        if off < best.0 {
+            best = (off, threshold);
+        }
+        if round == ROUNDS || (0.7..=1.3).contains(&share) {
+            break;
+        }
+        threshold *= if share > 1.0 { 1.3 } else { 0.7 };
+    }
+    fixed(values, best.1)
+}
+
+/// Bits of the magnitude that `threshold` asks for: above zero.
+fn order(threshold: f32) -> u32 {
+    // What is not a number is reached by nothing.
+    let bits = threshold.max(0.0).to_bits();
+    if threshold.is_nan() {
+        i32::MAX as u32
+    } else {
+        bits.max(1)
+    }
+}
+
+/// Bits of the magnitude that the wanted share of a sample reaches.
+fn estimate(values: &[f32], k: usize, draws: Draws) -> u32 {
+    let draws = keyed(draws, Purpose::Sample);
+    let len = values.len();
+    let size = (len / STRIDE).max(LEAST_SAMPLE);
+    let mut sample: Vec<u32> = if size >= len {
+        values.iter().map(|&value| magnitude(value)).collect()
+    } else {
+        let stride = len / size;
+        (0..size)
+            .map(|i| magnitude(values[i * stride + draws.bits(i) as usize % stride]))
+            .collect()
+    };
+    if sample.is_empty() {
+        return 1;
+    }
+    let rank = (k as f64 * sample.len() as f64 / len as f64).round() as usize;
+    let rank = rank.clamp(1, sample.len()) - 1;
+    let (_, &mut magnitude, _) = sample.select_nth_unstable_by(rank, |a, b| b.cmp(a));
+    magnitude.max(1)
+}
+
+/// Values whose magnitude reaches `threshold`.
+#[inline(never)]
+fn count(threshold: u32, values: &[f32]) -> usize {
+    let below = threshold as i32 - 1;
+    // Short runs, so that a lane of 32 bits can count them.
+    let run = |run: &[f32]| -> u32 { run.iter().map(|&v| u32::from(magnitude(v) as i32 > below)).sum() };
+    values.chunks(1024).map(|values| run(values) as usize).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::top_k::top_k;
+    use super::*;
+
+    fn laplace(len: usize) -> Vec<f32> {
+        let draws = Draws::new(4, 4);
+        (0..len)
+            .map(|i| (1.0 - draws.unit(i)).ln() * if draws.bits(i) & 1 == 0 { 1.0 } else { -1.0 })
+            .collect()
+    }
+
+    #[test]
+    fn fixed_keeps_what_reaches_it_but_no_zero() {
+        let values = [0.9, -0.5, 0.3, -0.1, 0.05, 0.0, -0.02, 0.6];
+        assert_eq!(fixed(&values, 0.5), [0, 1, 7]);
+        assert_eq!(fixed(&values, 0.0), [0, 1, 2, 3, 4, 6, 7]);
+        assert_eq!(fixed(&values, -1.0), fixed(&values, 0.0));
+        assert_eq!(fixed(&values, 1.0), []);
+        assert_eq!(fixed(&values, f32::INFINITY), []);
+        assert_eq!(fixed(&values, f32::NAN), []);
+        assert_eq!(fixed(&[], 0.0), []);
+    }
+
+    #[test]
+    fn sampled_keeps_about_k_and_exactly_those() {
+        for len in [1, 2, 1000, 50_000, 600_000] {
+            let values = laplace(len);
+            for k in [1, len / 1000, len / 100, len / 10, len / 2, len] {
+                let kept = sampled(&values, k, Draws::new(1, 1));
+                let share = kept.len() as f64 / k.max(1) as f64;
+                assert!((0.7..=1.3).contains(&share) || k < 20, "{k} of {len}: {share}");
+                assert_eq!(kept, top_k(&values, kept.len()), "the largest");
+                assert!(!kept.is_empty());
+            }
+        }
+    }
+
+    #[test]
+    fn sampled_ends_on_awkward_values() {
+        let draws = Draws::new(2, 2);
+        assert_eq!(sampled(&[], 3, draws), []);
+        assert_eq!(sampled(&[0.0; 9000], 3, draws), []);
+        assert_eq!(sampled(&[1.0; 9000], 3, draws).len(), 9000, "equals are not told apart");
+        let mut spike = vec![0.0; 9000];
+        spike[8999] = -1e38;
+        assert_eq!(sampled(&spike, 30, draws), [8999]);
+        let steep: Vec<f32> = (0..9000).map(|i| if i == 77 { f32::MAX } else { 1e-45 }).collect();
+        assert!(!sampled(&steep, 1, draws).is_empty());
+    }
+}
