@@ -10,6 +10,8 @@ mod low_rank;
 mod projection;
 #[allow(dead_code)]
 mod random_k;
+#[cfg(test)]
+mod speed;
 #[allow(dead_code)]
 mod threshold;
 #[allow(dead_code)]
