@@ -19,7 +19,7 @@ const ROUNDS: usize = 10;
 
 /// Ascending indices of the values that are at least `threshold` in magnitude and not zero.
 pub(crate) fn fixed(values: &[f32], threshold: f32) -> Vec<u32> {
-    reaching(order(threshold), values, values.len())
+    reaching(order(threshold), 0, values, values.len())
         .into_iter()
         .map(index)
         .collect()

@@ -8,17 +8,83 @@ use crate::rng::Draws;
 const SAMPLE: usize = 8 * 1024;
 /// Values tested at a time; a group without a candidate costs no more than the test.
 const GROUP: usize = 16;
+/// Values gathered at a time, in cache.
+const BLOCK: usize = 1024;
+/// Buckets of the histogram that narrows a selection.
+const BUCKETS: usize = 1024;
+/// A quarter to a half less, of the bits of a magnitude.
+const QUARTER: u32 = 1 << 22;
 
 /// Ascending indices of the `min(k, non-zeros)` values largest in magnitude, the lowest index first among equals.
 pub(crate) fn top_k(values: &[f32], k: usize) -> Vec<u32> {
+    top_k_on(1, values, k)
+}
+
+/// The same on `threads` threads, with the same result.
+pub(crate) fn top_k_on(threads: usize, values: &[f32], k: usize) -> Vec<u32> {
     if values.len() >= 4 * SAMPLE {
         let most = 2 * k + SAMPLE;
-        let candidates = reaching(sampled_threshold(values, k), values, most);
+        let candidates = gather(threads, sampled_threshold(values, k), values, most);
         if candidates.len() >= k && candidates.len() <= most {
-            return select(candidates, k);
+            return select(&candidates, k);
         }
     }
-    select(reaching(1, values, values.len()), k)
+    select(&gather(threads, 1, values, values.len()), k)
+}
+
+/// Ascending indices of the largest values of each chunk of `chunk` (the last perhaps short), of which chunk `c` keeps
+/// `min(k_of(c), non-zeros)`, the lowest index first among equals: `delta` is at least the least `k_of(c) / chunk`.
+pub(crate) fn top_k_of_chunks(values: &[f32], chunk: usize, k_of: impl Fn(usize) -> usize) -> Vec<u32> {
+    let mut out = Vec::new();
+    let mut guess = 1;
+    for (at, values) in values.chunks(chunk).enumerate() {
+        let (first, k) = (at * chunk, k_of(at).min(values.len()));
+        if k == 0 {
+            continue;
+        }
+        if values.len() < BUCKETS || k * 16 > values.len() {
+            largest_of_few(first, values, k, &mut out);
+            continue;
+        }
+        // The chunk before tells about where the threshold lies; a wrong guess costs time only.
+        let mut candidates = reaching(guess, first, values, values.len());
+        if candidates.len() < k {
+            candidates = reaching(1, first, values, values.len());
+        }
+        let kept = select(&candidates, k);
+        let least = kept
+            .iter()
+            .map(|&index| magnitude(values[index as usize - first]))
+            .min();
+        guess = least.map_or(1, |least| least.saturating_sub(QUARTER).max(1));
+        out.extend_from_slice(&kept);
+    }
+    out
+}
+
+fn largest_of_few(first: usize, values: &[f32], k: usize, out: &mut Vec<u32>) {
+    let mut magnitudes: Vec<u32> = values.iter().map(|&value| magnitude(value)).collect();
+    let (above, &mut kth, _) = magnitudes.select_nth_unstable_by(k - 1, |a, b| b.cmp(a));
+    let above = above.iter().filter(|&&magnitude| magnitude > kth).count();
+    push_largest(first, values, kth, k - above, out);
+}
+
+/// Appends the indices of the values above `kth` in magnitude and of the first `equals` that are equal to it, none of
+/// them zero.
+#[inline(never)]
+fn push_largest(start: usize, values: &[f32], kth: u32, mut equals: usize, out: &mut Vec<u32>) {
+    for (start, group) in (start..).step_by(GROUP).zip(values.chunks(GROUP)) {
+        let mut mask = mask(kth.max(1), group);
+        while mask != 0 {
+            let at = mask.trailing_zeros() as usize;
+            let equal = magnitude(group[at]) == kth;
+            if !equal || equals > 0 {
+                out.push((start + at) as u32);
+                equals -= usize::from(equal);
+            }
+            mask &= mask - 1;
+        }
+    }
 }
 
 pub(super) fn magnitude(value: f32) -> u32 {
@@ -46,26 +112,79 @@ fn sampled_threshold(values: &[f32], k: usize) -> u32 {
     (*threshold).max(1)
 }
 
-/// Keys, by ascending index, of the values whose magnitude reaches `threshold`; given up soon after `most`.
+/// [`reaching`] on several threads, each with a range of the values.
+fn gather(threads: usize, threshold: u32, values: &[f32], most: usize) -> Vec<u64> {
+    if threads <= 1 || values.len() < 4 * SAMPLE {
+        return reaching(threshold, 0, values, most);
+    }
+    let range = values.len().div_ceil(threads);
+    let (mine, others) = values.split_at(range);
+    let parts: Vec<Vec<u64>> = std::thread::scope(|scope| {
+        let handles: Vec<_> = (range..)
+            .step_by(range)
+            .zip(others.chunks(range))
+            .map(|(first, values)| scope.spawn(move || reaching(threshold, first, values, most)))
+            .collect();
+        let mine = reaching(threshold, 0, mine, most);
+        let others = handles
+            .into_iter()
+            .map(|handle| handle.join().expect("gathering does not panic"));
+        std::iter::once(mine).chain(others).collect()
+    });
+    parts.concat()
+}
+
+/// Keys, by ascending index from `first`, of the values whose magnitude reaches `threshold`; given up soon after `most`.
 #[inline(never)]
-pub(super) fn reaching(threshold: u32, values: &[f32], most: usize) -> Vec<u64> {
-    let mut out = Vec::with_capacity(most.min(values.len()));
-    let mut keys = [0; GROUP];
-    for (start, group) in (0..).step_by(GROUP).zip(values.chunks(GROUP)) {
-        if !any_reaches(threshold, group) {
-            continue;
-        }
+pub(super) fn reaching(threshold: u32, first: usize, values: &[f32], most: usize) -> Vec<u64> {
+    let mut out = Vec::with_capacity(most.min(values.len()) + BLOCK);
+    let (mut hits, mut keys) = ([0; BLOCK / GROUP], [0; BLOCK + 2]);
+    for (start, block) in (first..).step_by(BLOCK).zip(values.chunks(BLOCK)) {
+        // Two passes over a block in cache, so that no branch must be guessed in the first, and few in the second.
         let mut count = 0;
-        for (at, &value) in group.iter().enumerate() {
-            keys[count] = key(start + at, value);
-            count += usize::from(magnitude(value) >= threshold);
+        for (at, group) in block.chunks(GROUP).enumerate() {
+            hits[count % hits.len()] = at * GROUP;
+            count += usize::from(any_reaches(threshold, group));
         }
-        out.extend_from_slice(&keys[..count]);
+        let mut found = 0;
+        if count * 10 > hits.len() * 9 {
+            for (at, &value) in block.iter().enumerate() {
+                keys[found] = key(start + at, value);
+                found += usize::from(magnitude(value) >= threshold);
+            }
+            count = 0;
+        }
+        for &hit in &hits[..count] {
+            let group = &block[hit..block.len().min(hit + GROUP)];
+            let key_of = |mask: u32| {
+                let at = mask.trailing_zeros() as usize % GROUP;
+                key(start + hit + at, group.get(at).copied().unwrap_or(0.0))
+            };
+            let mut mask = mask(threshold, group);
+            keys[found] = key_of(mask);
+            mask &= mask - 1;
+            keys[found + 1] = key_of(mask);
+            found += 1 + usize::from(mask != 0);
+            mask &= mask.wrapping_sub(1);
+            while mask != 0 {
+                keys[found] = key_of(mask);
+                found += 1;
+                mask &= mask - 1;
+            }
+        }
+        out.extend_from_slice(&keys[..found]);
         if out.len() > most {
             break;
         }
     }
     out
+}
+
+#[inline(always)]
+fn mask(threshold: u32, group: &[f32]) -> u32 {
+    let below = threshold as i32 - 1;
+    let bits = group.iter().enumerate();
+    bits.fold(0, |mask, (at, &v)| mask | u32::from(magnitude(v) as i32 > below) << at)
 }
 
 /// Signed, because a baseline x86-64 compares only signed lanes.
@@ -78,12 +197,39 @@ fn any_reaches(threshold: u32, group: &[f32]) -> bool {
 }
 
 /// Ascending indices of the `k` largest of `keys`, or of all if there are fewer.
-fn select(keys: Vec<u64>, k: usize) -> Vec<u32> {
-    if keys.len() <= k {
-        return keys.into_iter().map(index).collect();
+#[inline(never)]
+fn select(keys: &[u64], k: usize) -> Vec<u32> {
+    if keys.len() <= k || k == 0 {
+        return keys[..keys.len().min(k)].iter().copied().map(index).collect();
     }
-    let (_, &mut smallest, _) = keys.clone().select_nth_unstable_by(k - 1, |a, b| b.cmp(a));
-    keys.into_iter().filter(|&key| key >= smallest).map(index).collect()
+    let smallest = kth_largest(keys, k);
+    let (mut out, mut kept) = (vec![0; k + 1], 0);
+    for &key in keys {
+        out[kept] = index(key);
+        kept += usize::from(key >= smallest);
+    }
+    out.truncate(k);
+    out
+}
+
+/// The `k`-th largest of `keys`, which differ: a histogram says which few to look among.
+fn kth_largest(keys: &[u64], mut k: usize) -> u64 {
+    let (low, high) = keys
+        .iter()
+        .fold((u64::MAX, 0), |(low, high), &key| (low.min(key), high.max(key)));
+    let shift = (u64::BITS - (high - low).leading_zeros()).saturating_sub(BUCKETS.ilog2());
+    let bucket_of = |key: u64| ((key - low) >> shift) as usize % BUCKETS;
+    let mut counts = [0; BUCKETS];
+    keys.iter().for_each(|&key| counts[bucket_of(key)] += 1);
+    let mut bucket = BUCKETS - 1;
+    while bucket > 0 && counts[bucket] < k {
+        k -= counts[bucket];
+        bucket -= 1;
+    }
+    let mut few = Vec::with_capacity(counts[bucket]);
+    few.extend(keys.iter().copied().filter(|&key| bucket_of(key) == bucket));
+    let (_, &mut kth, _) = few.select_nth_unstable_by(k - 1, |a, b| b.cmp(a));
+    kth
 }
 
 #[cfg(test)]
@@ -120,53 +266,53 @@ mod tests {
         let spiky: Vec<f32> = (0..len).map(|i| if i % 9973 == 0 { i as f32 } else { 0.0 }).collect();
         for values in [heavy, coarse, flat, spiky] {
             for k in [1, 100, len / 100, len / 8, len / 2, len] {
-                assert_eq!(top_k(&values, k), reference(&values, k));
+                let expected = reference(&values, k);
+                assert_eq!(top_k(&values, k), expected);
+                assert_eq!(top_k_on(3, &values, k), expected);
+                assert_eq!(top_k_of_chunks(&values, len + 1, |_| k), expected);
             }
         }
     }
 
     #[test]
-    #[ignore = "a measurement"]
-    fn speed() {
-        let draws = Draws::new(9, 0);
-        let len = 10_000_000;
-        let values: Vec<f32> = (0..len)
-            .map(|i| (1.0 - draws.unit(i)).ln() * if draws.bits(i) & 1 == 0 { 1e-3 } else { -1e-3 })
-            .collect();
-        let mut copy = vec![0.0f32; len];
-        let time = |what: &str, f: &mut dyn FnMut()| {
-            let mut best = f64::MAX;
-            for _ in 0..15 {
-                let start = std::time::Instant::now();
-                f();
-                best = best.min(start.elapsed().as_secs_f64());
-            }
-            eprintln!("{what}: {:.2} ms", best * 1e3);
-        };
-        time("copy", &mut || copy.copy_from_slice(std::hint::black_box(&values)));
-        let k = len / 100;
-        time("any", &mut || {
-            let t = sampled_threshold(&values, k);
-            std::hint::black_box(values.chunks(GROUP).filter(|g| any_reaches(t, g)).count());
-        });
-        time("sampled", &mut || {
-            std::hint::black_box(sampled_threshold(&values, k));
-        });
-        time("reaching", &mut || {
-            std::hint::black_box(reaching(sampled_threshold(&values, k), &values, 2 * k + SAMPLE));
-        });
-        for share in [0.001, 0.01, 0.05, 0.1] {
-            let k = (len as f64 * share) as usize;
-            time(&format!("top_k {share}"), &mut || {
-                std::hint::black_box(top_k(&values, k));
-            });
+    fn chunks_keep_their_own_largest() {
+        let values = [3.0, -1.0, 1.0, 0.0, 9.0, 8.0, 0.0, 0.0, 0.5, -0.5];
+        assert_eq!(top_k_of_chunks(&values, 4, |_| 2), [0, 1, 4, 5, 8, 9]);
+        assert_eq!(top_k_of_chunks(&values, 4, |chunk| chunk), [4, 8, 9]);
+        assert_eq!(top_k_of_chunks(&values, 3, |_| 9), [0, 1, 2, 4, 5, 8, 9]);
+        assert_eq!(top_k_of_chunks(&[], 3, |_| 9), []);
+        let draws = Draws::new(1, 0);
+        let coarse: Vec<f32> = (0..10_000).map(|i| (draws.unit(i) * 9.0).round() - 4.0).collect();
+        for chunk in [1, 7, 16, 64, 300, 1500, 4096] {
+            let parts = coarse.chunks(chunk).enumerate();
+            let expected: Vec<u32> = parts
+                .flat_map(|(at, part)| {
+                    reference(part, 1 + at % 20)
+                        .into_iter()
+                        .map(move |i| i + (at * chunk) as u32)
+                })
+                .collect();
+            assert_eq!(top_k_of_chunks(&coarse, chunk, |at| 1 + at % 20), expected);
         }
     }
-}
-pub(crate) fn top_k_of_chunks(values: &[f32], chunk: usize, k_of: impl Fn(usize) -> usize) -> Vec<u32> {
-    let mut out = Vec::new();
-    for (at, part) in values.chunks(chunk).enumerate() {
-        out.extend(top_k(part, k_of(part.len())).into_iter().map(|i| i + (at * chunk) as u32));
+
+    #[test]
+    fn what_is_left_out_is_not_larger_and_the_error_is_its_energy() {
+        let draws = Draws::new(3, 3);
+        let values: Vec<f32> = (0..777).map(|i| draws.unit(i) - 0.5).collect();
+        let energy = |values: &[f32]| values.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>();
+        for k in [1, 8, 100, 776] {
+            let kept = top_k(&values, k);
+            let (mut sent, mut left) = (vec![0.0; 777], values.clone());
+            for &at in &kept {
+                sent[at as usize] = std::mem::take(&mut left[at as usize]);
+            }
+            let least = kept.iter().map(|&at| magnitude(values[at as usize])).min();
+            assert!(left.iter().all(|&value| Some(magnitude(value)) <= least));
+            assert!(energy(&left) <= (1.0 - k as f64 / 777.0) * energy(&values));
+            assert_eq!(top_k(&sent, k), kept, "idempotent");
+            let scaled: Vec<f32> = values.iter().map(|value| value * -8.0).collect();
+            assert_eq!(top_k(&scaled, k), kept);
+        }
     }
-    out
 }

@@ -134,15 +134,16 @@ fn reduce<'a>(input: &Input<'a>, warm: &mut Option<Vec<f32>>) -> Result<Reduced<
     }
     let mut reduced = match input.selection {
         Selection::All => Reduced::all(input),
-        Selection::Largest(k) => Reduced::support(values, top_k::top_k(values, k)),
+        Selection::Largest(k) => Reduced::support(values, top_k::top_k_on(input.threads, values, k)),
         Selection::LargestOfChunks { density, chunk } => {
-            let support = top_k::top_k_of_chunks(values, chunk, |len| density.count(len));
+            let len_of = |at: usize| chunk.min(values.len() - at * chunk);
+            let support = top_k::top_k_of_chunks(values, chunk, |at| density.count(len_of(at)));
             Reduced::support(values, support)
         }
         Selection::Reaching { threshold, least } => {
             let support = threshold::fixed(values, threshold);
             let support = if support.len() < least {
-                top_k::top_k(values, least)
+                top_k::top_k_on(input.threads, values, least)
             } else {
                 support
             };
@@ -225,7 +226,7 @@ fn factors<'a>(input: &Input<'_>, rank: usize, k: usize, warm: &mut Option<Vec<f
         let mut left = vec![0.0; values.len()];
         low_rank::multiply(&p, &q, rank, shape.cols, 0, &mut left);
         left.iter_mut().zip(values).for_each(|(left, value)| *left = value - *left);
-        let support = top_k::top_k(&left, k);
+        let support = top_k::top_k_on(input.threads, &left, k);
         reduced.reduce = Reduce::LowRank {
             rank: rank as u32,
             k: support.len() as u32,
