@@ -36,11 +36,7 @@ fn encode_as(values: &[f32], shape: Shape, method: &Method, draws: Draws, out: &
     let reduce = support.as_ref().map_or(Reduce::Keep, |support| Reduce::Support {
         k: support.len() as u32,
     });
-    let kept_shape = if support.is_some() {
-        Shape::row(kept.len())
-    } else {
-        shape
-    };
+    let kept_shape = if support.is_some() { Shape::row(kept.len()) } else { shape };
     Recipe {
         reduce,
         quantize: method.quantize.recipe(),

@@ -1,17 +1,18 @@
-//! A table of signed sums, from which the largest values can be read back (Charikar, Chen and Farach-Colton 2002, section
-//! 3; as in FetchSGD, Rothchild et al. 2020, algorithm 1).
+//! A table of signed sums, from which the largest values can be read back (Charikar, Chen and Farach-Colton 2002,
+//! section 3; as in FetchSGD, Rothchild et al. 2020, algorithm 1).
 //!
 //! ```text
 //! table[r][h_r(i)] += s_r(i) * v[i]            h_r(i) in 0..cols, s_r(i) = +-1, from the frame's seed
 //! estimate[i] = median over r of s_r(i) * table[r][h_r(i)]
 //! ```
 //!
-//! Linear in the values. One row is unbiased with `omega = (n - 1) / cols`. The median of an odd number of rows is off by
-//! more than `2 |v| / sqrt(cols)` (Euclidean norm) with a probability that falls exponentially with their number, so it
-//! tells few large values from many small ones. Neither is contractive: only estimates that reach a threshold are
+//! Linear in the values. One row is unbiased with `omega = (n - 1) / cols`. The median of an odd number of rows is off
+//! by more than `2 |v| / sqrt(cols)` (Euclidean norm) with a probability that falls exponentially with their number, so
+//! it tells few large values from many small ones. Neither is contractive: only estimates that reach a threshold are
 //! decoded.
 //!
-//! Hashes: with `x = Draws::new(key.bits(r), r).bits(i)`, the column is `x * cols >> 64` and the sign is minus if x is odd.
+//! Hashes: with `x = Draws::new(key.bits(r), r).bits(i)`, the column is `x * cols >> 64` and the sign is minus if x is
+//! odd.
 
 use super::keyed::{Purpose, keyed};
 use crate::rng::Draws;
@@ -46,8 +47,8 @@ impl Hash {
     }
 }
 
-/// The sketch of `values`: `[rows, cols]`, row-major. Sums are made in f64, by ascending index; what is beyond the range of
-/// f32 is cut to it.
+/// The sketch of `values`: `[rows, cols]`, row-major, `cols` not zero. Sums are made in f64, by ascending index; what is beyond the
+/// range of f32 is cut to it.
 pub(super) fn table(values: &[f32], rows: u32, cols: usize, draws: Draws) -> Vec<f32> {
     let mut table = Vec::with_capacity(rows as usize * cols);
     for row in 0..rows as usize {
@@ -83,8 +84,8 @@ pub(super) struct Estimates<'a> {
 }
 
 impl<'a> Estimates<'a> {
-    /// Of the sketch `table`, made with the same `cols` and `draws`. Shapes: `table: [rows, cols]`, finite, rows odd and at
-    /// most [`MAX_ROWS`].
+    /// Of the sketch `table`, made with the same `cols` and `draws`. Shapes: `table: [rows, cols]`, finite, rows odd
+    /// and at most [`MAX_ROWS`].
     pub(super) fn new(table: &'a [f32], rows: u32, cols: usize, draws: Draws) -> Self {
         debug_assert!(rows % 2 == 1 && table.len() == rows as usize * cols);
         let hashes = (0..rows as usize).map(|row| Hash::new(draws, row, cols)).collect();
@@ -104,8 +105,8 @@ impl<'a> Estimates<'a> {
         }
     }
 
-    /// The magnitude that the `k` largest of `n` estimates reach, above zero. More than `k` do if some are equal; fewer if
-    /// there are not so many that are not zero.
+    /// The magnitude that the `k` largest of `n` estimates reach, above zero. More than `k` do if some are equal; fewer
+    /// if there are not so many that are not zero.
     ///
     /// Encoders take it from the table as the receiver will decode it.
     pub(super) fn threshold(&self, n: usize, k: usize) -> f32 {

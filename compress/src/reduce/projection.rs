@@ -4,12 +4,13 @@
 //! y = S x / sqrt(k)        x' = S^T y / sqrt(k)        S: [k, n] of +-1 from the frame's seed
 //! ```
 //!
-//! for each block of 4096 values with `k` sums; a short last block of `n` has `ceil(k n / 4096)`. Unbiased with `omega =
-//! (n - 1) / k`. It is not contractive; error feedback wants `y` times [`shrink`] `= 1 / (1 + omega)`, which makes it so with
-//! `delta = 1 / (1 + omega)`, and is invisible to the decoder. Both directions cost `k` operations a value.
+//! for each block of 4096 values with `k` sums; a short last block of `n` has `ceil(k n / 4096)`. Unbiased with `omega
+//! = (n - 1) / k`. It is not contractive; error feedback wants `y` times [`shrink`] `= 1 / (1 + omega)`, which makes it
+//! so with `delta = 1 / (1 + omega)`, and is invisible to the decoder. Both directions cost `k` operations a value.
 //!
-//! Signs: with `d = Draws::new(key.bits(block), block)` and `w = d.bits(64 j + 8 g + u)`, bits of the eight words `u` of sum j
-//! and group g belong to values `512 g ..`: of value `512 g + 16 s + l`, bit `31 - s` of the l-th half word, low halves first.
+//! Signs: with `d = Draws::new(key.bits(block), block)` and `w = d.bits(64 j + 8 g + u)`, bits of the eight words `u`
+//! of sum j and group g belong to values `512 g ..`: of value `512 g + 16 s + l`, bit `31 - s` of the l-th half word,
+//! low halves first.
 
 use super::keyed::{Purpose, keyed};
 use crate::rng::Draws;
@@ -70,8 +71,8 @@ pub(super) fn project(values: &[f32], k: usize, draws: Draws) -> Vec<f32> {
     out
 }
 
-/// The values of block `index` from its sums. Shapes: `sums: [block_sums(out.len(), k)]`, `out: [4096]`, or the length of the
-/// last block. Not finite where the sums of finite numbers are not.
+/// The values of block `index` from its sums. Shapes: `sums: [block_sums(out.len(), k)]`, `out: [4096]`, or the length
+/// of the last block. Not finite where the sums of finite numbers are not.
 pub(super) fn unproject(sums: &[f32], index: usize, draws: Draws, out: &mut [f32]) {
     let signs = Signs::new(draws, index);
     let scale = 1.0 / (sums.len() as f32).sqrt();
