@@ -47,8 +47,8 @@ impl Hash {
     }
 }
 
-/// The sketch of `values`: `[rows, cols]`, row-major, `cols` not zero. Sums are made in f64, by ascending index; what is beyond the
-/// range of f32 is cut to it.
+/// The sketch of `values`: `[rows, cols]`, row-major, `cols` not zero. Sums are made in f64, by ascending
+/// index; what is beyond the range of f32 is cut to it.
 pub(super) fn table(values: &[f32], rows: u32, cols: usize, draws: Draws) -> Vec<f32> {
     let mut table = Vec::with_capacity(rows as usize * cols);
     for row in 0..rows as usize {
