@@ -1,12 +1,15 @@
 //! Random places that both sides draw from the frame's seed, so that no index is sent (random-k; Stich, Cordonnier and
 //! Jaggi 2018, section 2; Konečný et al. 2016, "random mask").
 //!
-//! The places are the first `k` of a keyed pseudorandom permutation of `0..n`: a Feistel network over the smallest domain
-//! of an even number of bits that holds `n`, walked until it is back below `n` (Black and Rogaway 2002, "cycle walking").
-//! Place `j` is computed by itself and nothing is stored.
+//! The places are the first `k` of a keyed pseudorandom permutation of `0..n`: a Feistel network over the smallest
+//! domain of an even number of bits that holds `n`, walked until it is back below `n` (Black and Rogaway 2002, "cycle
+//! walking"). Place `j` is computed by itself and nothing is stored.
 //!
-//! With `k` of `n` values kept: times `n / k` it is unbiased with `omega = n / k - 1`; unscaled, as error feedback wants
-//! it, contractive with `delta = k / n`, both exact and in expectation over seeds.
+//! The network: halves of `h` bits, `h = max(1, ceil(ceil(log2 n) / 2))`, the left one higher; in round r of `max(6, 24
+//! / h)`, `(left, right) = (right, left ^ (Draws::new(key.bits(r), r).bits(right) mod 2^h))`.
+//!
+//! With `k` of `n` values kept: times `n / k` it is unbiased with `omega = n / k - 1`; unscaled, as error feedback
+//! wants it, contractive with `delta = k / n`, both exact and in expectation over seeds.
 
 use super::keyed::{Purpose, keyed};
 use crate::rng::Draws;

@@ -147,6 +147,7 @@ pub(super) fn reaching(threshold: u32, first: usize, values: &[f32], most: usize
             count += usize::from(any_reaches(threshold, group));
         }
         let mut found = 0;
+        // Where nearly every group has some, no guess at all is best.
         if count * 10 > hits.len() * 9 {
             for (at, &value) in block.iter().enumerate() {
                 keys[found] = key(start + at, value);
