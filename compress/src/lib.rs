@@ -43,6 +43,8 @@ mod quantize;
 mod recipe;
 mod reduce;
 mod rng;
+#[allow(dead_code)]
+mod rules;
 mod seal;
 mod section;
 mod snapshot;
@@ -59,6 +61,7 @@ pub use layout::{Layout, MAX_DIMS, MAX_NAME, MAX_TENSORS, MAX_VALUES, Tensor};
 pub use quantize::{Quantize, QuantizeSpec, Rounding, Uniform};
 pub use recipe::Recipe;
 pub use reduce::{Density, Reduce, ReduceSpec};
+pub use rules::{Course, DensitySpec, EntropyRule, FisherRule, MAX_RANK, RankSpec, Schedule};
 pub use section::PlaneBytes;
 pub use snapshot::snapshot;
 pub use spec::{Decay, Memory, Method, Rule, Spec, When};
