@@ -3,7 +3,7 @@
 //! Since `F` is the square of the value itself, each form is a threshold on `|v|`.
 //!
 //! - *scaled* (ours): `T = kappa (alpha EMA(mean F) + (1 - alpha) mean F)`, `kappa = ln^2(1 / density) / 2`, with which
-//!   Laplace-distributed values are kept at that density; heavier tails are kept sparser.
+//!   Laplace-distributed values are kept at that density, Gaussian ones at a lower one.
 //! - *percentile*: the same values as [`super::EntropyRule`]'s.
 //! - *literal*: as printed in the paper: `T = alpha EMA + (1 - alpha) mean F`, the average fed with the mean `F` of what was
 //!   *kept*. That is above the threshold, so it drives the threshold up: on Laplace draws to a density of 11 % at alpha

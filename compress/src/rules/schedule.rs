@@ -1,7 +1,5 @@
 //! A number by round: warm-up densities (DGC), ranks that fall.
 
-use serde::{Deserialize, Serialize};
-
 use super::table::Table;
 use crate::Error;
 
@@ -17,8 +15,7 @@ pub struct Schedule {
 }
 
 /// How a schedule goes from one point to the next.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Course {
     /// The earlier value until the later point.
     #[default]
