@@ -63,7 +63,7 @@ pub use recipe::Recipe;
 pub use reduce::{
     CountSketch, Density, LowRank, Projection, RandomK, Reduce, ReduceSpec, Threshold, TopK,
 };
-pub use rules::{DensitySpec, RankSpec};
+pub use rules::{Course, DensitySpec, EntropyRule, FisherRule, MAX_RANK, RankSpec, Schedule};
 pub use section::PlaneBytes;
 pub use snapshot::snapshot;
 pub use spec::{Budget, CodeSpec, Decay, Dgc, Memory, Method, Rule, Small, Spec, When};

@@ -1,0 +1,385 @@
+//! Density by entropy (AGC-Entropy): a peaked tensor is sent sparser than a flat one.
+//!
+//! - *effective* (ours): `q_i = v_i^2 / sum v^2`, `H = -sum q ln q`; `exp(H)` is the number of values that matter. Keeps
+//!   `k = clamp(ceil(density n exp(mean H - anchor)), least n, most n)`, the anchor being the mean `H` of the warm-up.
+//! - *percentile*: the magnitudes that reach their `q`-th percentile.
+//! - *literal*: as printed in the paper, with softmax of `|v| / max |v|` for `q` and a threshold on `|v|` that is an entropy.
+//!   It never selects (see [`Literal`]); it is here to be measured.
+
+use super::Chosen;
+use super::magnitude::{largest, percentile, reaching};
+use super::table::{self, Table};
+use super::tracked::{Kind, Tracked};
+use crate::{Density, Error};
+
+pub(super) const NAME: &str = "entropy";
+const FORMS: [&str; 3] = ["effective", "percentile", "literal"];
+
+const ALPHA: f64 = 0.9;
+const BETA: f64 = 0.9;
+const EPS: f64 = 1e-8;
+const DENSITY: f64 = 0.01;
+const Q: f64 = 97.0;
+const WARM_UP: u32 = 3;
+
+/// The rule `{ by = "entropy", .. }`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct EntropyRule {
+    form: Form,
+    clip: Option<f64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Form {
+    Effective(Effective),
+    Percentile { q: f64, least: Density },
+    Literal(Literal),
+}
+
+/// `least <= density <= most`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Effective {
+    density: Density,
+    least: Density,
+    most: Density,
+    beta: f64,
+    warm_up: u32,
+}
+
+/// Threshold `T = alpha * EMA(H) + (1 - alpha) * H` on `|v|`, the average being that before this round.
+///
+/// Since `a = |v| / max |v|` is in [0, 1], the softmax is nearly flat: `ln n - 0.1234 <= H <= ln n` whatever the values.
+/// Updates are below `ln n`, so nothing reaches `T` and the `least` largest are sent: plain top-k.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Literal {
+    alpha: f64,
+    beta: f64,
+    eps: f64,
+    least: Density,
+}
+
+impl Default for EntropyRule {
+    /// The effective form at a density of 1 %, between 0.1 % and 10 %.
+    fn default() -> Self {
+        Self::read(&mut Table::default()).expect("the defaults are in range")
+    }
+}
+
+impl EntropyRule {
+    pub(super) fn choose(&self, values: &[f32], tracked: &mut Tracked) -> Chosen {
+        match &self.form {
+            Form::Effective(form) => form.choose(values, tracked),
+            Form::Percentile { q, least } => by_percentile(values, *q, *least),
+            Form::Literal(form) => form.choose(values, tracked),
+        }
+    }
+
+    pub(super) fn clip(&self) -> Option<f32> {
+        self.clip.map(|clip| clip as f32)
+    }
+
+    pub(super) fn remembers(&self) -> bool {
+        !matches!(self.form, Form::Percentile { .. })
+    }
+
+    pub(super) fn read(table: &mut Table) -> Result<Self, Error> {
+        let form = match table.form(&FORMS)? {
+            0 => Form::Effective(Effective::read(table)?),
+            1 => Form::Percentile {
+                q: table.number("q", Q, 0.0..=100.0)?,
+                least: table.density("least", table::LEAST)?,
+            },
+            _ => Form::Literal(Literal {
+                alpha: table.number("alpha", ALPHA, 0.0..=1.0)?,
+                beta: table.number("beta", BETA, 0.0..=1.0)?,
+                eps: table.number("eps", EPS, 0.0..=1.0)?,
+                least: table.density("least", table::LEAST)?,
+            }),
+        };
+        let clip = table.clip()?;
+        Ok(Self { form, clip })
+    }
+
+    pub(super) fn table(&self) -> Table {
+        let table = match &self.form {
+            Form::Effective(form) => form.table(),
+            Form::Percentile { q, least } => {
+                Table::by(NAME)
+                    .in_form(FORMS[1])
+                    .with("q", *q, Q)
+                    .with("least", (*least).into(), table::LEAST)
+            }
+            Form::Literal(form) => Table::by(NAME)
+                .in_form(FORMS[2])
+                .with("alpha", form.alpha, ALPHA)
+                .with("beta", form.beta, BETA)
+                .with("eps", form.eps, EPS)
+                .with("least", form.least.into(), table::LEAST),
+        };
+        table.with_clip(self.clip)
+    }
+}
+
+/// All magnitudes that reach the `q`-th percentile; also a form of the Fisher rule.
+pub(super) fn by_percentile(values: &[f32], q: f64, least: Density) -> Chosen {
+    if largest(values) == 0.0 {
+        return Chosen::Count(0);
+    }
+    Chosen::Reaching {
+        threshold: percentile(values, q),
+        least: least.count(values.len()),
+    }
+}
+
+impl Effective {
+    fn choose(&self, values: &[f32], tracked: &mut Tracked) -> Chosen {
+        let Some(now) = energy_entropy(values) else {
+            return Chosen::Count(0);
+        };
+        tracked.claim(Kind::EffectiveEntropy);
+        tracked.observe(now, self.beta, self.warm_up);
+        let wanted = f64::from(self.density) * values.len() as f64 * (tracked.mean - tracked.anchor).exp();
+        // A count that is whole but for the rounding of logarithms is not rounded up.
+        let k = (wanted * (1.0 - 1e-9)).ceil() as usize;
+        Chosen::Count(k.clamp(self.least.count(values.len()), self.most.count(values.len())))
+    }
+
+    fn read(table: &mut Table) -> Result<Self, Error> {
+        let density = table.density("density", DENSITY)?;
+        let form = Self {
+            density,
+            least: table.density("least", table::tenth(density))?,
+            most: table.density("most", ten_times(density))?,
+            beta: table.number("beta", BETA, 0.0..=1.0)?,
+            warm_up: table.rounds("warm_up", WARM_UP)?,
+        };
+        if form.least > density || density > form.most {
+            let [least, density, most] = [form.least, density, form.most].map(f64::from);
+            return Err(Error::Usage(format!(
+                "`least` <= `density` <= `most`, not {least}, {density}, {most}"
+            )));
+        }
+        Ok(form)
+    }
+
+    fn table(&self) -> Table {
+        Table::by(NAME)
+            .with("density", self.density.into(), DENSITY)
+            .with("least", self.least.into(), table::tenth(self.density))
+            .with("most", self.most.into(), ten_times(self.density))
+            .with("beta", self.beta, BETA)
+            .with("warm_up", self.warm_up.into(), WARM_UP.into())
+    }
+}
+
+fn ten_times(density: Density) -> f64 {
+    (f64::from(density) * 10.0).min(1.0)
+}
+
+impl Literal {
+    fn choose(&self, values: &[f32], tracked: &mut Tracked) -> Chosen {
+        let Some(now) = softmax_entropy(values, self.eps) else {
+            return Chosen::Count(0);
+        };
+        tracked.claim(Kind::LiteralEntropy);
+        let before = tracked.mean_or(now);
+        let threshold = self.alpha * before + (1.0 - self.alpha) * now;
+        tracked.follow(now, before, self.beta);
+        Chosen::Reaching {
+            threshold: reaching(threshold),
+            least: self.least.count(values.len()),
+        }
+    }
+}
+
+/// Entropy of the shares of the sum of squares, in nats; `None` if all values are zero. One logarithm a value.
+#[inline(never)]
+fn energy_entropy(values: &[f32]) -> Option<f64> {
+    let (mut sum, mut weighted) = (0.0, 0.0);
+    for &value in values {
+        let square = f64::from(value) * f64::from(value);
+        sum += square;
+        weighted += if square > 0.0 { square * square.ln() } else { 0.0 };
+    }
+    (sum > 0.0).then(|| (sum.ln() - weighted / sum).max(0.0))
+}
+
+/// `-sum p ln(p + eps)` with `p = softmax(|v| / (max |v| + eps))`; `None` if all values are zero. Two exponentials and a
+/// logarithm a value: this form is for comparison, not for speed.
+#[inline(never)]
+fn softmax_entropy(values: &[f32], eps: f64) -> Option<f64> {
+    let most = f64::from(largest(values));
+    if most == 0.0 {
+        return None;
+    }
+    let weight = |value: f32| (f64::from(value.abs()) / (most + eps)).exp();
+    let total: f64 = values.iter().map(|&value| weight(value)).sum();
+    let entropy = values
+        .iter()
+        .map(|&value| weight(value) / total)
+        .map(|p| -p * (p + eps).ln());
+    Some(entropy.sum())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::DensitySpec;
+    use super::super::samples::{G8, gaussian, kept, laplace, spec, student};
+    use super::*;
+
+    fn near(a: f64, b: f64) -> bool {
+        (a - b).abs() < 1e-5
+    }
+
+    /// A rule that saw one round with that statistic.
+    fn seen(kind: Kind, mean: f64) -> Tracked {
+        let mut tracked = Tracked::default();
+        tracked.claim(kind);
+        tracked.follow(mean, mean, 0.0);
+        tracked
+    }
+
+    #[test]
+    fn the_worked_example() {
+        let weights = G8.map(|value| (f64::from(value.abs()) / (0.9 + 1e-8)).exp());
+        let total: f64 = weights.iter().sum();
+        let expected = [
+            0.226492, 0.145222, 0.116285, 0.093114, 0.088082, 0.083322, 0.085194, 0.162289,
+        ];
+        assert!(weights.iter().zip(expected).all(|(weight, p)| near(weight / total, p)));
+        assert!(near(softmax_entropy(&G8, 1e-8).unwrap(), 2.013786));
+
+        let literal = spec("{ by = 'entropy', form = 'literal', least = 0.25 }");
+        let mut tracked = seen(Kind::LiteralEntropy, 2.0);
+        let selected = literal.choose(&G8, 1, &mut tracked);
+        let Chosen::Reaching { threshold, least: 2 } = selected.chosen else {
+            panic!("{selected:?}");
+        };
+        // The average of before this round is in the threshold; this round's entropy is in the average after.
+        assert!(near(threshold.into(), 2.001379) && near(tracked.mean, 2.001379));
+        assert_eq!(kept(&G8, selected), [0.9, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.6]);
+
+        let percentile = spec("{ by = 'entropy', form = 'percentile', q = 75 }").choose(&G8, 1, &mut tracked);
+        assert_eq!(kept(&G8, percentile), [0.9, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.6]);
+
+        let entropy = energy_entropy(&G8).unwrap();
+        assert!(near(entropy, 1.186213) && near(entropy.exp(), 3.274657), "{entropy}");
+    }
+
+    #[test]
+    fn the_literal_average_is_updated_after_it_was_used() {
+        let literal = spec("{ by = 'entropy', form = 'literal', alpha = 0.8, beta = 0.6, eps = 0 }");
+        let (flat, peak) = ([1.0; 8], [1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
+        let (first, second) = (
+            softmax_entropy(&flat, 0.0).unwrap(),
+            softmax_entropy(&peak, 0.0).unwrap(),
+        );
+        let mut tracked = Tracked::default();
+        let mut threshold = |values: &[f32]| match literal.choose(values, 0, &mut tracked).chosen {
+            Chosen::Reaching { threshold, .. } => (f64::from(threshold), tracked.mean),
+            Chosen::Count(_) => panic!(),
+        };
+        let (at, mean) = threshold(&flat);
+        assert!(near(at, first) && near(mean, first) && near(first, 8f64.ln()));
+        let (at, mean) = threshold(&peak);
+        assert!(near(at, 0.8 * first + 0.2 * second) && near(mean, 0.6 * first + 0.4 * second));
+    }
+
+    /// The reason why the literal form is top-k in disguise.
+    fn is_degenerate(values: &[f32]) -> bool {
+        let most = (values.len() as f64).ln() - 0.1234;
+        let entropy = softmax_entropy(values, 0.0).unwrap();
+        let literal = spec("{ by = 'entropy', form = 'literal', least = 0.03 }");
+        let chosen = literal.choose(values, 0, &mut Tracked::default()).chosen;
+        let Chosen::Reaching { threshold, .. } = chosen else {
+            return false;
+        };
+        let none = f64::from(largest(values)) >= most || values.iter().all(|value| value.abs() < threshold);
+        entropy >= most && entropy <= (values.len() as f64).ln() + 1e-9 && none
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(200))]
+
+        #[test]
+        fn the_literal_entropy_hardly_depends_on_the_values(
+            values in prop::collection::vec(prop_oneof![any::<f32>(), -1f32..1.0, Just(0.0), Just(1.0)], 1..400)
+        ) {
+            let values: Vec<f32> = values.into_iter().filter(|value| value.is_finite()).collect();
+            prop_assume!(largest(&values) > 0.0);
+            prop_assert!(is_degenerate(&values));
+        }
+    }
+
+    #[test]
+    fn the_literal_form_keeps_exactly_the_least() {
+        // The worst there is: a third ones, the others zero.
+        let worst: Vec<f32> = (0..1000).map(|i| f32::from(u8::from(i < 339))).collect();
+        let deficit = 1000f64.ln() - softmax_entropy(&worst, 0.0).unwrap();
+        assert!((deficit - 0.1233).abs() < 1e-4, "{deficit}");
+        for values in [gaussian(20_000, 1), laplace(20_000, 2), student(20_000, 3)] {
+            let scale = 5.0 / largest(&values);
+            let values: Vec<f32> = values.iter().map(|value| value * scale).collect();
+            assert!(is_degenerate(&values));
+            let literal = spec("{ by = 'entropy', form = 'literal', least = 0.03 }");
+            let sent = kept(&values, literal.choose(&values, 0, &mut Tracked::default()));
+            assert_eq!(sent.iter().filter(|&&value| value != 0.0).count(), 600);
+        }
+    }
+
+    #[test]
+    fn effective_numbers_are_those_of_the_distribution() {
+        for (values, share) in [(gaussian(100_000, 1), 0.482), (laplace(100_000, 2), 0.316)] {
+            let effective = energy_entropy(&values).unwrap().exp() / values.len() as f64;
+            assert!((effective - share).abs() < 0.005, "{effective} {share}");
+        }
+        for (len, ones) in [(1, 1), (10, 1), (1000, 333)] {
+            let values: Vec<f32> = (0..len).map(|i| if i < ones { -3e-30 } else { 0.0 }).collect();
+            let entropy = energy_entropy(&values).unwrap();
+            assert!(
+                (entropy - (ones as f64).ln()).abs() < 1e-9 && entropy >= 0.0,
+                "{entropy}"
+            );
+        }
+    }
+
+    /// `matter` equal values, the others zero.
+    fn flat(matter: usize) -> Vec<f32> {
+        (0..10_000).map(|i| if i < matter { -0.5 } else { 0.0 }).collect()
+    }
+
+    fn counts(rule: &DensitySpec, rounds: &[usize]) -> Vec<usize> {
+        let mut tracked = Tracked::default();
+        let count = |&matter: &usize| match rule.choose(&flat(matter), 0, &mut tracked).chosen {
+            Chosen::Count(k) => k,
+            Chosen::Reaching { .. } => panic!(),
+        };
+        rounds.iter().map(count).collect()
+    }
+
+    #[test]
+    fn the_effective_count_follows_the_effective_number() {
+        let rule = spec("{ by = 'entropy', density = 0.02, beta = 0, warm_up = 2 }");
+        let rounds = [400, 900, 600, 1200, 300, 150, 9000, 1, 603];
+        // Anchor: the geometric mean of 400 and 900, as entropies are logarithms. Bounds: 20 and 2000.
+        assert_eq!(counts(&rule, &rounds), [200, 200, 200, 400, 100, 50, 2000, 20, 201]);
+        let slow = spec("{ by = 'entropy', density = 0.02, beta = 0.5, warm_up = 1 }");
+        assert_eq!(counts(&slow, &[100, 400, 400, 100]), [200, 400, 566, 337]);
+        assert_eq!(
+            counts(&DensitySpec::Entropy(EntropyRule::default()), &[7000; 9]),
+            [100; 9]
+        );
+    }
+
+    #[test]
+    fn scale_does_not_matter_to_the_effective_form() {
+        let values = laplace(5000, 4);
+        for scale in [1e-25, 1e25] {
+            let scaled: Vec<f32> = values.iter().map(|value| value * scale).collect();
+            let (a, b) = (energy_entropy(&values).unwrap(), energy_entropy(&scaled).unwrap());
+            assert!((a - b).abs() < 1e-6, "{a} {b}");
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! A number by round: warm-up densities (DGC), ranks that fall.
+
+use super::table::Table;
+use crate::Error;
+
+pub(super) const NAME: &str = "schedule";
+
+/// A positive number that depends on the round alone: before the first point that point's value, from the last on the
+/// last's, between two of them by [`Course`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct Schedule {
+    /// At least one, rounds ascending, values finite and above 0.
+    points: Vec<(u64, f64)>,
+    course: Course,
+}
+
+/// How a schedule goes from one point to the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Course {
+    /// The earlier value until the later point.
+    #[default]
+    Steps,
+    /// By equal differences.
+    Linear,
+    /// By equal ratios.
+    Exponential,
+}
+
+const COURSES: [(&str, Course); 3] = [
+    ("steps", Course::Steps),
+    ("linear", Course::Linear),
+    ("exponential", Course::Exponential),
+];
+
+impl Schedule {
+    /// A schedule through `points` of round and value.
+    ///
+    /// # Errors
+    /// `Usage` if there is no point, rounds do not ascend or a value is not finite and above 0.
+    pub fn new(points: Vec<(u64, f64)>, course: Course) -> Result<Self, Error> {
+        let refuse = |what: String| Err(Error::Usage(what));
+        if points.is_empty() {
+            return refuse("a schedule has points [[round, value], ..]".to_owned());
+        }
+        if let Some(pair) = points.windows(2).find(|pair| pair[0].0 >= pair[1].0) {
+            return refuse(format!(
+                "rounds of a schedule ascend: {} follows {}",
+                pair[1].0, pair[0].0
+            ));
+        }
+        if let Some((_, value)) = points.iter().find(|(_, value)| !(*value > 0.0 && value.is_finite())) {
+            return refuse(format!("values of a schedule are above 0, not {value}"));
+        }
+        Ok(Self { points, course })
+    }
+
+    /// The value at `round`.
+    pub fn at(&self, round: u64) -> f64 {
+        let after = self.points.partition_point(|&(start, _)| start <= round);
+        let (start, from) = self.points[after.saturating_sub(1)];
+        let Some(&(end, to)) = self.points.get(after).filter(|_| after > 0) else {
+            return from;
+        };
+        let gone = (round - start) as f64 / (end - start) as f64;
+        match self.course {
+            Course::Steps => from,
+            Course::Linear => from + gone * (to - from),
+            Course::Exponential => from * (to / from).powf(gone),
+        }
+    }
+
+    pub(super) fn values(&self) -> impl Iterator<Item = f64> {
+        self.points.iter().map(|&(_, value)| value)
+    }
+
+    pub(super) fn read(table: &mut Table) -> Result<Self, Error> {
+        let course = match table.word("shape") {
+            None => Course::default(),
+            Some(word) => match COURSES.into_iter().find(|(name, _)| *name == word) {
+                Some((_, course)) => course,
+                None => {
+                    let expected = r#"expected "steps", "linear" or "exponential""#;
+                    return Err(Error::Usage(format!("shape {word:?}, {expected}")));
+                }
+            },
+        };
+        Self::new(table.points(), course)
+    }
+
+    pub(super) fn table(&self) -> Table {
+        let shape = COURSES
+            .into_iter()
+            .find(|(_, course)| *course == self.course && *course != Course::default());
+        Table::by(NAME).with_points(&self.points, shape.map(|(name, _)| name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(course: Course, rounds: &[u64]) -> Vec<f64> {
+        let schedule = Schedule::new(vec![(2, 8.0), (6, 4.0), (8, 1.0)], course).unwrap();
+        rounds.iter().map(|&round| schedule.at(round)).collect()
+    }
+
+    #[test]
+    fn at_between_and_past_the_points() {
+        let rounds = [0, 2, 4, 5, 6, 7, 8, u64::MAX];
+        assert_eq!(at(Course::Steps, &rounds), [8.0, 8.0, 8.0, 8.0, 4.0, 4.0, 1.0, 1.0]);
+        assert_eq!(at(Course::Linear, &rounds), [8.0, 8.0, 6.0, 5.0, 4.0, 2.5, 1.0, 1.0]);
+        let exponential = at(Course::Exponential, &rounds);
+        let expected = [8.0, 8.0, 32f64.sqrt(), 8.0 / 2f64.powf(0.75), 4.0, 2.0, 1.0, 1.0];
+        assert!(exponential.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-12));
+        let one = Schedule::new(vec![(5, 0.5)], Course::Exponential).unwrap();
+        assert_eq!([0, 5, 9].map(|round| one.at(round)), [0.5; 3]);
+    }
+
+    #[test]
+    fn the_warm_up_of_dgc_is_exponential() {
+        let dgc = Schedule::new(vec![(0, 0.25), (4, 0.001)], Course::Exponential).unwrap();
+        for (round, density) in [(0, 0.25), (1, 0.0625), (2, 0.0156), (3, 0.004), (4, 0.001), (99, 0.001)] {
+            assert!((dgc.at(round) / density - 1.0).abs() < 0.02, "{}", dgc.at(round));
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for points in [
+            vec![],
+            vec![(1, 0.0)],
+            vec![(1, f64::NAN)],
+            vec![(1, f64::INFINITY)],
+            vec![(1, 1.0), (1, 2.0)],
+            vec![(2, 1.0), (1, 2.0)],
+        ] {
+            assert!(matches!(Schedule::new(points, Course::Steps), Err(Error::Usage(_))));
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! The table that stands where a number would be, `{ by = "..", .. }`: parsed, taken apart, and written again.
+//!
+//! A rule takes its parameters out of the table; whatever is left is not its own and is refused by name.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::RangeInclusive;
+
+use serde::de::{self, MapAccess, Visitor};
+use serde::ser::SerializeMap;
+use serde::{Deserializer, Serialize, Serializer};
+
+use crate::{Density, Error};
+
+/// Default of the least density where no density is asked for.
+pub(super) const LEAST: f64 = 0.001;
+
+/// Default of the least density where one is asked for.
+pub(super) fn tenth(density: Density) -> f64 {
+    f64::from(density) / 10.0
+}
+
+const WORDS: usize = 3;
+const POINTS: usize = WORDS;
+const KEYS: &[&str] = &[
+    "by", "form", "shape", "points", "density", "least", "most", "q", "alpha", "beta", "eps", "clip", "warm_up",
+];
+
+/// Parameters by name, in the order of [`KEYS`] when written.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Table {
+    words: BTreeMap<&'static str, String>,
+    points: Vec<(u64, f64)>,
+    numbers: BTreeMap<&'static str, f64>,
+    /// The form that was taken out.
+    form: Option<&'static str>,
+}
+
+impl Table {
+    /// A table to be written.
+    pub(super) fn by(by: &str) -> Self {
+        let words = BTreeMap::from([("by", by.to_owned())]);
+        Self {
+            words,
+            ..Self::default()
+        }
+    }
+
+    /// Adds a form that is not the default.
+    pub(super) fn in_form(mut self, form: &str) -> Self {
+        self.words.insert("form", form.to_owned());
+        self
+    }
+
+    /// Adds the points of a schedule and its shape, if that is not the default.
+    pub(super) fn with_points(mut self, points: &[(u64, f64)], shape: Option<&str>) -> Self {
+        self.points = points.to_vec();
+        self.words.extend(shape.map(|shape| ("shape", shape.to_owned())));
+        self
+    }
+
+    /// Adds a number, unless it is the default.
+    pub(super) fn with(mut self, key: &'static str, number: f64, default: f64) -> Self {
+        if number != default {
+            self.numbers.insert(key, number);
+        }
+        self
+    }
+
+    pub(super) fn with_clip(mut self, clip: Option<f64>) -> Self {
+        self.numbers.extend(clip.map(|clip| ("clip", clip)));
+        self
+    }
+
+    /// Takes a word out.
+    pub(super) fn word(&mut self, key: &str) -> Option<String> {
+        self.words.remove(key)
+    }
+
+    /// Takes the points out.
+    pub(super) fn points(&mut self) -> Vec<(u64, f64)> {
+        std::mem::take(&mut self.points)
+    }
+
+    /// Takes the form out: which of `forms` is asked for, by default the first.
+    pub(super) fn form(&mut self, forms: &[&'static str; 3]) -> Result<usize, Error> {
+        let asked = self.word("form");
+        let at = match &asked {
+            None => Some(0),
+            Some(form) => forms.iter().position(|name| name == form),
+        };
+        self.form = at.map(|at| forms[at]);
+        at.ok_or_else(|| {
+            let (form, [first, second, third]) = (asked.unwrap_or_default(), forms);
+            Error::Usage(format!("form {form:?}, expected {first:?}, {second:?} or {third:?}"))
+        })
+    }
+
+    /// Takes a number out.
+    pub(super) fn number(&mut self, key: &str, default: f64, range: RangeInclusive<f64>) -> Result<f64, Error> {
+        let number = self.numbers.remove(key).unwrap_or(default);
+        if range.contains(&number) {
+            return Ok(number);
+        }
+        let (least, most) = range.into_inner();
+        Err(Error::Usage(format!("`{key}` is from {least} to {most}, not {number}")))
+    }
+
+    /// Takes a density out.
+    pub(super) fn density(&mut self, key: &str, default: f64) -> Result<Density, Error> {
+        let density = Density::new(self.numbers.remove(key).unwrap_or(default));
+        density.map_err(|error| Error::Usage(format!("`{key}`: {error}")))
+    }
+
+    /// Takes a number of rounds out.
+    pub(super) fn rounds(&mut self, key: &str, default: u32) -> Result<u32, Error> {
+        let rounds = self.numbers.remove(key).unwrap_or(default.into());
+        if rounds.fract() == 0.0 && (1.0..=f64::from(u32::MAX)).contains(&rounds) {
+            return Ok(rounds as u32);
+        }
+        Err(Error::Usage(format!(
+            "`{key}` is a whole number of rounds from 1, not {rounds}"
+        )))
+    }
+
+    /// Takes the clip out: a magnitude that an `f32` can hold.
+    pub(super) fn clip(&mut self) -> Result<Option<f64>, Error> {
+        let clip = self.numbers.remove("clip");
+        match clip {
+            Some(clip) if !(clip as f32 > 0.0 && (clip as f32).is_finite()) => {
+                Err(Error::Usage(format!("`clip` is above 0, not {clip}")))
+            }
+            _ => Ok(clip),
+        }
+    }
+
+    /// Refuses what the rule `by` has not taken out.
+    fn finish(self, by: &str) -> Result<(), Error> {
+        let points = (!self.points.is_empty()).then_some("points");
+        let mut left = self.words.keys().chain(self.numbers.keys()).copied().chain(points);
+        let Some(key) = left.next() else {
+            return Ok(());
+        };
+        let form = self.form.map_or_else(String::new, |form| format!(", form = {form:?}"));
+        Err(Error::Usage(format!(
+            "`{key}` is no parameter of {{ by = {by:?}{form} }}"
+        )))
+    }
+}
+
+impl Serialize for Table {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        for (at, &key) in KEYS.iter().enumerate() {
+            if at == POINTS && !self.points.is_empty() {
+                map.serialize_entry(key, &self.points)?;
+            }
+            if let Some(word) = self.words.get(key) {
+                map.serialize_entry(key, word)?;
+            }
+            if let Some(number) = self.numbers.get(key) {
+                map.serialize_entry(key, number)?;
+            }
+        }
+        map.end()
+    }
+}
+
+/// A number, or a rule in its place.
+pub(super) trait NumberOrRule: Sized {
+    /// All forms, as in TOML.
+    const FORMS: &'static str;
+
+    /// The number itself.
+    fn number(number: f64) -> Result<Self, Error>;
+
+    /// The rule called `by`, its parameters taken out of `table`; `None` if there is no such rule.
+    fn rule(by: &str, table: &mut Table) -> Result<Option<Self>, Error>;
+}
+
+pub(super) fn deserialize<'de, T: NumberOrRule, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
+    deserializer.deserialize_any(Either(PhantomData))
+}
+
+struct Either<T>(PhantomData<T>);
+
+impl<'de, T: NumberOrRule> Visitor<'de> for Either<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(T::FORMS)
+    }
+
+    fn visit_f64<E: de::Error>(self, number: f64) -> Result<T, E> {
+        T::number(number).map_err(E::custom)
+    }
+
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<T, E> {
+        self.visit_f64(number as f64)
+    }
+
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<T, E> {
+        self.visit_f64(number as f64)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<T, A::Error> {
+        let mut table = Table::default();
+        while let Some(key) = map.next_key::<String>()? {
+            let at = KEYS.iter().position(|known| *known == key);
+            match at.ok_or_else(|| de::Error::unknown_field(&key, KEYS))? {
+                POINTS => table.points = map.next_value()?,
+                at if at < WORDS => drop(table.words.insert(KEYS[at], map.next_value()?)),
+                at => drop(table.numbers.insert(KEYS[at], map.next_value()?)),
+            }
+        }
+        let refuse = |what: &str| de::Error::custom(format!("{what}, expected {}", T::FORMS));
+        let by = table.word("by").ok_or_else(|| refuse("missing `by`"))?;
+        let rule = T::rule(&by, &mut table).map_err(de::Error::custom)?;
+        let rule = rule.ok_or_else(|| refuse(&format!("no rule by {by:?}")))?;
+        table.finish(&by).map_err(de::Error::custom)?;
+        Ok(rule)
+    }
+}

@@ -1,0 +1,153 @@
+//! What a rule remembers of one tensor: a running mean of one statistic, and what it was after the warm-up.
+
+use crate::Error;
+use crate::wire::{Reader, Writer};
+
+/// Whose memory it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Kind {
+    #[default]
+    None,
+    EffectiveEntropy,
+    LiteralEntropy,
+    ScaledFisher,
+    LiteralFisher,
+}
+
+const KINDS: [Kind; 5] = [
+    Kind::None,
+    Kind::EffectiveEntropy,
+    Kind::LiteralEntropy,
+    Kind::ScaledFisher,
+    Kind::LiteralFisher,
+];
+
+/// What a rule remembers of one tensor.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(crate) struct Tracked {
+    kind: Kind,
+    /// Rounds seen, those of zeros left out.
+    pub(super) rounds: u32,
+    /// Exponential moving average of the statistic; its plain mean during the warm-up.
+    pub(super) mean: f64,
+    /// `mean` at the end of the warm-up.
+    pub(super) anchor: f64,
+}
+
+impl Tracked {
+    /// Bytes that [`Tracked::write`] appends.
+    pub(crate) const BYTES: usize = 24;
+
+    /// Forgets what is not of `kind`.
+    pub(super) fn claim(&mut self, kind: Kind) {
+        if self.kind != kind {
+            *self = Self {
+                kind,
+                ..Self::default()
+            };
+        }
+    }
+
+    /// The average before this round; `now` if there is none yet.
+    pub(super) fn mean_or(&self, now: f64) -> f64 {
+        if self.rounds == 0 { now } else { self.mean }
+    }
+
+    /// `mean <- beta * mean + (1 - beta) * now`; during the first `warm_up` rounds the plain mean, which the anchor follows.
+    /// Written so that a mean equal to `now` stays so to the last bit.
+    pub(super) fn observe(&mut self, now: f64, beta: f64, warm_up: u32) {
+        self.rounds = self.rounds.saturating_add(1);
+        if self.rounds <= warm_up {
+            self.mean += (now - self.mean) / f64::from(self.rounds);
+            self.anchor = self.mean;
+        } else {
+            self.mean += (1.0 - beta) * (now - self.mean);
+        }
+    }
+
+    /// `mean <- beta * before + (1 - beta) * now`, without a warm-up.
+    pub(super) fn follow(&mut self, now: f64, before: f64, beta: f64) {
+        self.rounds = self.rounds.saturating_add(1);
+        self.mean = before + (1.0 - beta) * (now - before);
+    }
+
+    /// Appends 24 bytes: rounds u32, kind u32, mean f64, anchor f64.
+    pub(crate) fn write(&self, out: &mut Writer<'_>) {
+        out.u32(self.rounds);
+        out.u32(self.kind as u32);
+        out.u64(self.mean.to_bits());
+        out.u64(self.anchor.to_bits());
+    }
+
+    /// Reads what [`Tracked::write`] wrote.
+    ///
+    /// # Errors
+    /// `Truncated`; `Corrupt` for an unknown kind; `NotFinite`.
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, Error> {
+        let rounds = reader.u32("rounds of a rule")?;
+        let kind = reader.u32("kind of a rule")? as usize;
+        let kind = *KINDS.get(kind).ok_or_else(|| reader.corrupt("kind of a rule"))?;
+        let mut number = |what: &str| {
+            let number = f64::from_bits(reader.u64(what)?);
+            if number.is_finite() {
+                Ok(number)
+            } else {
+                Err(Error::NotFinite(what.to_owned()))
+            }
+        };
+        Ok(Self {
+            kind,
+            rounds,
+            mean: number("mean of a rule")?,
+            anchor: number("anchor of a rule")?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warm_up_is_a_plain_mean_and_then_it_fades() {
+        let mut tracked = Tracked::default();
+        for (now, mean, anchor) in [(3.0, 3.0, 3.0), (5.0, 4.0, 4.0), (8.0, 6.0, 4.0), (6.0, 6.0, 4.0)] {
+            tracked.observe(now, 0.5, 2);
+            assert_eq!((tracked.mean, tracked.anchor), (mean, anchor));
+        }
+        let mut still = Tracked::default();
+        (0..50).for_each(|_| still.observe(0.1, 0.9, 3));
+        assert_eq!((still.mean, still.anchor), (0.1, 0.1));
+    }
+
+    #[test]
+    fn bytes_round_trip_and_damage_is_refused() {
+        for kind in KINDS {
+            assert_eq!(KINDS[kind as usize], kind);
+            let tracked = Tracked {
+                kind,
+                rounds: 7,
+                mean: -0.25,
+                anchor: 1e300,
+            };
+            let mut bytes = Vec::new();
+            tracked.write(&mut Writer(&mut bytes));
+            assert_eq!(bytes.len(), Tracked::BYTES);
+            assert_eq!(Tracked::read(&mut Reader::new(&bytes)), Ok(tracked));
+            for len in 0..bytes.len() {
+                let read = Tracked::read(&mut Reader::new(&bytes[..len]));
+                assert!(matches!(read, Err(Error::Truncated { .. })));
+            }
+        }
+        let read = |kind: u32, mean: f64| {
+            let mut bytes = vec![0; 4];
+            bytes.extend(kind.to_le_bytes());
+            bytes.extend(mean.to_le_bytes());
+            bytes.extend([0; 8]);
+            Tracked::read(&mut Reader::new(&bytes))
+        };
+        assert!(matches!(read(KINDS.len() as u32, 0.0), Err(Error::Corrupt { .. })));
+        assert!(matches!(read(256, 0.0), Err(Error::Corrupt { .. })));
+        assert_eq!(read(1, f64::NAN), Err(Error::NotFinite("mean of a rule".into())));
+    }
+}
