@@ -58,7 +58,7 @@ pub use encoder::{Encoder, Pending, Stages, Verdict};
 pub use error::Error;
 pub use frame::{Frame, FrameHeader, FrameKind, SectionInfo};
 pub use layout::{Layout, MAX_DIMS, MAX_NAME, MAX_TENSORS, MAX_VALUES, Tensor};
-pub use quantize::{Quantize, QuantizeSpec, Rounding, Uniform};
+pub use quantize::{DeadZone, Norm, Quantize, QuantizeSpec, Rotated, Rounding, Scale, Sign, Step, Ternary, Uniform};
 pub use recipe::Recipe;
 pub use reduce::{
     CountSketch, Density, LowRank, Projection, RandomK, Reduce, ReduceSpec, Threshold, TopK,

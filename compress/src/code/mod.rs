@@ -5,6 +5,7 @@
 
 mod bits;
 mod gaps;
+mod levels;
 mod pack;
 mod rans;
 mod rice;
@@ -15,6 +16,7 @@ mod words;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use gaps::{IndexPlane, Indices, encode_indices, support_bound};
+pub(crate) use levels::{LevelPlane, Levels, encode_levels};
 pub(crate) use words::{WordPlane, Words, encode_words};
 
 use crate::Error;

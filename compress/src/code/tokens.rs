@@ -8,7 +8,7 @@ use super::{Code, SymbolPlane, Symbols, encode_symbols};
 use crate::Error;
 use crate::wire::Reader;
 
-const WIDTH: u32 = 7;
+pub(super) const WIDTH: u32 = 7;
 /// Gaps below this are their own token.
 const DIRECT: u32 = 16;
 /// Tokens held at a time while decoding.
@@ -26,7 +26,7 @@ pub(super) fn encode(gaps: &[u32], out: &mut Vec<u8>) {
     bits.finish();
 }
 
-fn token(gap: u32) -> u8 {
+pub(super) fn token(gap: u32) -> u8 {
     if gap < DIRECT {
         return gap as u8;
     }
@@ -35,12 +35,12 @@ fn token(gap: u32) -> u8 {
 }
 
 /// Number of bits that follow a token.
-fn extra_bits(token: u8) -> u32 {
+pub(super) fn extra_bits(token: u8) -> u32 {
     u32::from(token).checked_sub(DIRECT).map_or(0, |above| above / 4 + 2)
 }
 
 /// The gap without its lowest bits.
-fn token_base(token: u8) -> u32 {
+pub(super) fn token_base(token: u8) -> u32 {
     u32::from(token)
         .checked_sub(DIRECT)
         .map_or(u32::from(token), |above| (4 + above % 4) << (above / 4 + 2))

@@ -1,58 +1,30 @@
 //! Second slot: with what precision the values are sent.
 
+mod bf16;
+mod dead_zone;
 mod exact;
 mod half;
+#[cfg(test)]
+mod laws;
+mod natural;
+mod rotated;
+mod sign;
+mod spec;
+mod ternary;
 mod uniform;
 
-pub use uniform::{Rounding, Uniform};
-
-use serde::de::MapAccess;
-use serde::{Deserialize, Deserializer, Serialize};
+pub use dead_zone::{DeadZone, Step};
+pub use rotated::{Rotated, Scale};
+pub use sign::Sign;
+pub use spec::QuantizeSpec;
+pub use ternary::Ternary;
+pub use uniform::{Norm, Rounding, Uniform};
 
 use crate::Error;
 use crate::code::Code;
 use crate::layout::Shape;
 use crate::rng::Draws;
-use crate::spec::choice::{self, Choice};
 use crate::wire::{Reader, Writer};
-
-/// What was asked of the second slot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum QuantizeSpec {
-    /// All 32 bits.
-    #[default]
-    Exact,
-    /// 16 bits.
-    Half,
-    /// Few bits, with a scale for each block of values.
-    Uniform(Uniform),
-}
-
-impl<'de> Deserialize<'de> for QuantizeSpec {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        choice::deserialize(deserializer)
-    }
-}
-
-impl Choice for QuantizeSpec {
-    const FORMS: &'static str = r#""exact", "half" or { uniform = bits }"#;
-
-    fn plain(name: &str) -> Option<Self> {
-        match name {
-            "exact" => Some(Self::Exact),
-            "half" => Some(Self::Half),
-            _ => None,
-        }
-    }
-
-    fn with_numbers<'de, A: MapAccess<'de>>(name: &str, map: &mut A) -> Result<Option<Self>, A::Error> {
-        if name != "uniform" {
-            return Ok(None);
-        }
-        map.next_value().map(|uniform| Some(Self::Uniform(uniform)))
-    }
-}
 
 /// What was done in the second slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,7 +41,7 @@ pub enum Quantize {
         /// Values to a scale, a power of two from 16 to 65536.
         block: u32,
     },
-    /// The upper half of an IEEE binary32: relative error at most 2^-9.
+    /// The upper half of an IEEE binary32: relative error at most 2^-8.
     Bf16,
     /// Multiples of one step, those of magnitude one replaced by their mean; a wide zero.
     DeadZone,
@@ -158,24 +130,19 @@ pub(crate) struct Size {
 }
 
 impl QuantizeSpec {
-    pub(crate) fn recipe(&self) -> Quantize {
-        match *self {
-            Self::Exact => Quantize::Exact,
-            Self::Half => Quantize::Half,
-            Self::Uniform(uniform) => Quantize::Uniform {
-                bits: uniform.bits(),
-                block: uniform.block(),
-            },
-        }
-    }
-
     /// Appends the planes of `values`, which are finite.
     /// `shape` is that of `values`, for coders that look at neighbours.
-    pub(crate) fn encode(&self, values: &[f32], _shape: Shape, code: Code, draws: Draws, out: &mut Vec<u8>) -> Size {
+    pub(crate) fn encode(&self, values: &[f32], shape: Shape, code: Code, draws: Draws, out: &mut Vec<u8>) -> Size {
         match *self {
             Self::Exact => exact::encode(values, code, out),
             Self::Half => half::encode(values, code, out),
+            Self::Bf16 => bf16::encode(values, code, out),
             Self::Uniform(uniform) => uniform.encode(values, code, draws, out),
+            Self::DeadZone(dead_zone) => dead_zone.encode(values, shape, code, draws, out),
+            Self::Natural => natural::encode(values, code, draws, out),
+            Self::Rotated(rotated) => rotated.encode(values, code, draws, out),
+            Self::Ternary(ternary) => ternary.encode(values, code, draws, out),
+            Self::Sign(sign) => sign::encode(sign, values, code, out),
         }
     }
 }
@@ -185,7 +152,13 @@ impl QuantizeSpec {
 pub(crate) enum ValuePlane<'a> {
     Exact(exact::Plane<'a>),
     Half(half::Plane<'a>),
+    Bf16(bf16::Plane<'a>),
     Uniform(uniform::Plane<'a>),
+    DeadZone(dead_zone::Plane<'a>),
+    Natural(natural::Plane<'a>),
+    Rotated(rotated::Plane<'a>),
+    Ternary(ternary::Plane<'a>),
+    Sign(sign::Plane<'a>),
 }
 
 impl<'a> ValuePlane<'a> {
@@ -195,25 +168,35 @@ impl<'a> ValuePlane<'a> {
         shape: Shape,
         quantize: Quantize,
         code: Code,
-        _draws: Draws,
+        draws: Draws,
     ) -> Result<Self, Error> {
         let count = shape.len();
         Ok(match quantize {
             Quantize::Exact => Self::Exact(exact::Plane::read(reader, count, code)?),
             Quantize::Half => Self::Half(half::Plane::read(reader, count, code)?),
+            Quantize::Bf16 => Self::Bf16(bf16::Plane::read(reader, count, code)?),
             Quantize::Uniform { bits, block } => {
                 Self::Uniform(uniform::Plane::read(reader, count, bits, block as usize, code)?)
             }
-            _ => return Err(reader.corrupt("quantize")),
+            Quantize::DeadZone => Self::DeadZone(dead_zone::Plane::read(reader, shape, code)?),
+            Quantize::Natural => Self::Natural(natural::Plane::read(reader, count, code)?),
+            Quantize::Rotated { bits } => Self::Rotated(rotated::Plane::read(reader, count, bits, code, draws)?),
+            Quantize::Ternary => Self::Ternary(ternary::Plane::read(reader, count, code)?),
+            Quantize::Sign { split } => Self::Sign(sign::Plane::read(reader, count, split, code)?),
         })
     }
 
     /// Bytes that are scales rather than values.
     pub(crate) fn scale_bytes(&self) -> usize {
         match self {
-            Self::Exact(_) => 0,
+            Self::Exact(_) | Self::Bf16(_) => 0,
             Self::Half(_) => 1,
+            Self::Natural(_) => 2,
+            Self::Ternary(_) => 4,
+            Self::DeadZone(_) => 8,
+            Self::Sign(plane) => plane.scale_bytes(),
             Self::Uniform(plane) => plane.scale_bytes(),
+            Self::Rotated(plane) => plane.scale_bytes(),
         }
     }
 
@@ -221,7 +204,13 @@ impl<'a> ValuePlane<'a> {
         Ok(match self {
             Self::Exact(plane) => Values::Exact(plane.open()?),
             Self::Half(plane) => Values::Half(plane.open()?),
+            Self::Bf16(plane) => Values::Bf16(plane.open()?),
             Self::Uniform(plane) => Values::Uniform(Box::new(plane.open()?)),
+            Self::DeadZone(plane) => Values::DeadZone(Box::new(plane.open()?)),
+            Self::Natural(plane) => Values::Natural(Box::new(plane.open()?)),
+            Self::Rotated(plane) => Values::Rotated(Box::new(plane.open()?)),
+            Self::Ternary(plane) => Values::Ternary(plane.open()?),
+            Self::Sign(plane) => Values::Sign(plane.open()?),
         })
     }
 }
@@ -231,7 +220,13 @@ impl<'a> ValuePlane<'a> {
 pub(crate) enum Values<'a> {
     Exact(exact::Values<'a>),
     Half(half::Values<'a>),
+    Bf16(bf16::Values<'a>),
     Uniform(Box<uniform::Values<'a>>),
+    DeadZone(Box<dead_zone::Values<'a>>),
+    Natural(Box<natural::Values<'a>>),
+    Rotated(Box<rotated::Values<'a>>),
+    Ternary(ternary::Values<'a>),
+    Sign(sign::Values<'a>),
 }
 
 impl Values<'_> {
@@ -240,7 +235,13 @@ impl Values<'_> {
         match self {
             Self::Exact(values) => values.read(out),
             Self::Half(values) => values.read(out),
+            Self::Bf16(values) => values.read(out),
             Self::Uniform(values) => return values.read(out),
+            Self::DeadZone(values) => return values.read(out),
+            Self::Natural(values) => values.read(out),
+            Self::Rotated(values) => values.read(out),
+            Self::Ternary(values) => return values.read(out),
+            Self::Sign(values) => values.read(out),
         }
         Ok(())
     }
@@ -250,9 +251,44 @@ impl Values<'_> {
         match self {
             Self::Exact(values) => values.finish(),
             Self::Half(values) => values.finish(),
+            Self::Bf16(values) => values.finish(),
             Self::Uniform(values) => values.finish(),
+            Self::DeadZone(values) => values.finish(),
+            Self::Natural(values) => values.finish(),
+            Self::Rotated(values) => values.finish(),
+            Self::Ternary(values) => values.finish(),
+            Self::Sign(values) => values.finish(),
         }
     }
+}
+
+/// A scale as binary32: finite, and its sign plus.
+fn read_scale(reader: &mut Reader<'_>, what: &str) -> Result<f32, Error> {
+    let scale = f32::from_bits(reader.u32(what)?);
+    if !scale.is_finite() {
+        return Err(Error::NotFinite(what.to_owned()));
+    }
+    if scale.is_sign_negative() {
+        return Err(reader.corrupt(what));
+    }
+    Ok(scale)
+}
+
+/// The root of the mean square of `values`, summed in `f64` in a fixed order.
+fn root_mean_square(values: &[f32]) -> f64 {
+    (sum_of_squares(values) / values.len().max(1) as f64).sqrt()
+}
+
+#[inline(never)]
+fn sum_of_squares(values: &[f32]) -> f64 {
+    let mut sums = [0.0f64; 8];
+    let (groups, rest) = values.as_chunks::<8>();
+    for group in groups {
+        for (sum, &value) in sums.iter_mut().zip(group) {
+            *sum += f64::from(value) * f64::from(value);
+        }
+    }
+    sums.iter().sum::<f64>() + rest.iter().map(|&value| f64::from(value).powi(2)).sum::<f64>()
 }
 
 /// Largest magnitude among `values`, which are not NaN.

@@ -7,7 +7,9 @@
 //! that no value is clipped; for one bit and nearest rounding it is the mean magnitude, which makes the error least.
 //!
 //! Stochastic rounding takes the upper of the two nearest levels with the probability that makes the expectation the
-//! value itself (QSGD, Alistarh et al. 2017, with the maximum norm).
+//! value itself (QSGD, Alistarh et al. 2017, section 3.1, of which the maximum norm is the practical variant). With the
+//! Euclidean norm, as in the theory, the scale is that norm of the block, rounded up: most values then become zero.
+//! `E[(C(v) - v)^2] = (c/m)^2 f (1 - f)`, f the fraction of `m |v| / c`; omega = `min(n/m^2, sqrt(n)/m)` with that norm.
 
 mod decode;
 mod encode;
@@ -35,12 +37,31 @@ pub enum Rounding {
     Stochastic,
 }
 
+/// Which norm of a block is its scale.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Norm {
+    /// The largest magnitude: least error.
+    #[default]
+    Max,
+    /// The Euclidean norm: few values are not zero.
+    L2,
+}
+
+impl Norm {
+    fn is_max(&self) -> bool {
+        *self == Self::Max
+    }
+}
+
 /// Uniform quantisation, as asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Uniform {
     bits: u32,
     rounding: Rounding,
     block: u32,
+    #[serde(skip_serializing_if = "Norm::is_max")]
+    norm: Norm,
 }
 
 impl Uniform {
@@ -57,7 +78,25 @@ impl Uniform {
                 "a block is a power of two from 16 to 65536, not {block}"
             )));
         }
-        Ok(Self { bits, rounding, block })
+        Ok(Self {
+            bits,
+            rounding,
+            block,
+            norm: Norm::Max,
+        })
+    }
+
+    /// The same with another norm.
+    ///
+    /// # Errors
+    /// `Usage` for the Euclidean norm with one bit and nearest rounding, whose scale is the mean magnitude.
+    pub fn with_norm(self, norm: Norm) -> Result<Self, Error> {
+        if norm == Norm::L2 && self.bits == 1 && self.rounding == Rounding::Nearest {
+            return Err(Error::Usage(
+                "the scale of one bit and nearest rounding is the mean magnitude, not a norm".to_owned(),
+            ));
+        }
+        Ok(Self { norm, ..self })
     }
 
     /// Bits a value.
@@ -95,6 +134,8 @@ impl<'de> Deserialize<'de> for Uniform {
             rounding: Rounding,
             #[serde(default = "default_block")]
             block: u32,
+            #[serde(default)]
+            norm: Norm,
         }
 
         fn default_block() -> u32 {
@@ -121,7 +162,9 @@ impl<'de> Deserialize<'de> for Uniform {
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Uniform, A::Error> {
                 let raw = Raw::deserialize(MapAccessDeserializer::new(map))?;
-                Uniform::new(raw.bits, raw.rounding, raw.block).map_err(serde::de::Error::custom)
+                Uniform::new(raw.bits, raw.rounding, raw.block)
+                    .and_then(|uniform| uniform.with_norm(raw.norm))
+                    .map_err(serde::de::Error::custom)
             }
         }
 
@@ -131,6 +174,7 @@ impl<'de> Deserialize<'de> for Uniform {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{QuantizeSpec, laws};
     use super::*;
     use crate::code::Code;
     use crate::rng::Draws;
@@ -201,6 +245,46 @@ mod tests {
                     "{bits} bits: {mean} for {value}"
                 );
             }
+        }
+    }
+
+    #[test]
+    fn the_euclidean_norm_has_no_bias_and_the_error_of_the_formula() {
+        for bits in [1, 2, 3, 4] {
+            let uniform = Uniform::new(bits, Rounding::Stochastic, 16).unwrap();
+            let uniform = QuantizeSpec::Uniform(uniform.with_norm(Norm::L2).unwrap());
+            // Norm 5, which a bfloat16 holds.
+            let values = [3.0, -4.0, 0.0, 0.0];
+            let levels = if bits == 1 { 1.0 } else { f64::from(middle(bits)) };
+            laws::unbiased(uniform, &values, |i| {
+                let place = f64::from(values[i]) / 5.0 * levels;
+                match bits {
+                    1 => 25.0 - f64::from(values[i]).powi(2),
+                    _ => (place - place.floor()) * (place.ceil() - place) * (5.0 / levels).powi(2),
+                }
+            });
+            laws::sizes(uniform);
+        }
+    }
+
+    #[test]
+    fn levels_are_beside_the_value_and_a_block_of_zeros_is_zeros() {
+        let values = laws::heavy(1000, 3);
+        for norm in [Norm::Max, Norm::L2] {
+            let uniform = Uniform::new(4, Rounding::Stochastic, 64)
+                .unwrap()
+                .with_norm(norm)
+                .unwrap();
+            let out = decode(uniform, &values, Code::Rans, 4);
+            for (values, out) in values.chunks(64).zip(out.chunks(64)) {
+                let scale = match norm {
+                    Norm::Max => super::super::largest(values),
+                    Norm::L2 => laws::dot(values, values).sqrt() as f32,
+                };
+                let step = scale * 1.01 / f32::from(middle(4));
+                assert!(values.iter().zip(out).all(|(value, out)| (value - out).abs() <= step));
+            }
+            assert_eq!(decode(uniform, &[0.0; 65], Code::Pack, 1), [0.0; 65]);
         }
     }
 

@@ -2,8 +2,8 @@
 
 use ::half::bf16;
 
-use super::super::{Size, largest};
-use super::{Rounding, Uniform, middle};
+use super::super::{Size, largest, sum_of_squares};
+use super::{Norm, Rounding, Uniform, middle};
 use crate::code::{Code, encode_symbols, encode_words};
 use crate::rng::Draws;
 
@@ -49,7 +49,12 @@ impl Uniform {
             let sum: f64 = values.iter().map(|value| f64::from(value.abs())).sum();
             return bf16::from_f64(sum / values.len() as f64).min(bf16::MAX);
         }
-        let up = (largest.to_bits() + 0xffff) >> 16;
+        let norm = match self.norm {
+            Norm::Max => largest,
+            // Infinity becomes the largest bfloat16, which is a norm as good.
+            Norm::L2 => sum_of_squares(values).sqrt() as f32,
+        };
+        let up = (norm.to_bits() + 0xffff) >> 16;
         bf16::from_bits(up as u16).min(bf16::MAX)
     }
 }

@@ -1,0 +1,104 @@
+//! The upper half of a binary32, rounded to the nearest, ties to even.
+//!
+//! `C(v) = sign * m * 2^e` with eight significant bits: relative error at most 2^-8 down to the smallest normal number,
+//! so the contraction is `delta >= 1 - 2^-16`. Magnitudes that would round to infinity become the largest finite one.
+
+use super::Size;
+use crate::Error;
+use crate::code::{Code, WordPlane, Words, encode_words};
+use crate::wire::Reader;
+
+/// Values handled at a time.
+const BLOCK: usize = 1024;
+/// The bits of the largest finite value.
+const LARGEST: u32 = 0x7f7f;
+
+pub(super) fn encode(values: &[f32], code: Code, out: &mut Vec<u8>) -> Size {
+    let mut words = vec![0; values.len()];
+    round(values, &mut words);
+    Size {
+        plain: values.len() as u64 * 2,
+        bound: encode_words(words.iter().map(|word| word.to_le_bytes()), code, out),
+    }
+}
+
+#[inline(never)]
+fn round(values: &[f32], words: &mut [u16]) {
+    for (word, value) in words.iter_mut().zip(values) {
+        let bits = value.to_bits();
+        let magnitude = bits & 0x7fff_ffff;
+        let rounded = (magnitude + 0x7fff + (magnitude >> 16 & 1)) >> 16;
+        *word = (rounded.min(LARGEST) | bits >> 16 & 0x8000) as u16;
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Plane<'a>(WordPlane<'a, 2>);
+
+impl<'a> Plane<'a> {
+    pub(super) fn read(reader: &mut Reader<'a>, count: usize, code: Code) -> Result<Self, Error> {
+        WordPlane::read(reader, count, code).map(Self)
+    }
+
+    pub(super) fn open(&self) -> Result<Values<'a>, Error> {
+        self.0.open().map(Values)
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Values<'a>(Words<'a, 2>);
+
+impl Values<'_> {
+    pub(super) fn read(&mut self, out: &mut [f32]) {
+        let mut words = [[0; 2]; BLOCK];
+        for part in out.chunks_mut(BLOCK) {
+            let words = self.0.next(&mut words[..part.len()]);
+            for (value, &[low, high]) in part.iter_mut().zip(words) {
+                *value = f32::from_le_bytes([0, 0, low, high]);
+            }
+        }
+    }
+
+    pub(super) fn finish(&self) -> Result<(), Error> {
+        self.0.finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::QuantizeSpec;
+    use super::super::laws::{corruption, heavy, round_trip, sizes};
+    use super::*;
+
+    #[test]
+    fn rounding_is_that_of_the_half_crate() {
+        let draws = crate::rng::Draws::new(1, 0);
+        let values: Vec<f32> = (0..100_000)
+            .map(|i| f32::from_bits(draws.bits(i) as u32))
+            .filter(|value| value.is_finite())
+            .collect();
+        let mut words = vec![0; values.len()];
+        round(&values, &mut words);
+        for (value, word) in values.iter().zip(words) {
+            let reference = ::half::bf16::from_f32(*value);
+            if reference.is_finite() {
+                assert_eq!(word, reference.to_bits(), "{value:e}");
+            }
+        }
+    }
+
+    #[test]
+    fn errors_are_small_and_every_value_is_finite() {
+        let mut values = heavy(3000, 1);
+        values.extend([f32::MAX, -f32::MAX, f32::MIN_POSITIVE, 0.0, -0.0, 1e-45]);
+        for code in [Code::Pack, Code::Rans] {
+            let out = round_trip(QuantizeSpec::Bf16, &values, code, 0);
+            for (value, out) in values.iter().zip(out) {
+                let close = (value.abs() / 256.0).max(f32::MIN_POSITIVE / 256.0);
+                assert!(out.is_finite() && ((value - out).abs() <= close || value.abs() == f32::MAX));
+            }
+        }
+        sizes(QuantizeSpec::Bf16);
+        corruption(QuantizeSpec::Bf16);
+    }
+}

@@ -1,0 +1,188 @@
+//! Values to levels.
+
+use super::super::{Size, largest, root_mean_square};
+use super::{DeadZone, Step};
+use crate::code::{Code, encode_levels};
+use crate::layout::Shape;
+use crate::rng::Draws;
+use crate::wire::Writer;
+
+/// Values handled at a time, so that sums of single precision stay short.
+const BLOCK: usize = 4096;
+const LANES: usize = 8;
+/// Largest level: its zig-zag number and the conversion from a float are both safe.
+const HIGHEST: f64 = (1 << 30) as f64;
+
+impl DeadZone {
+    /// Appends the planes of `values`, which are finite.
+    pub(in super::super) fn encode(
+        self,
+        values: &[f32],
+        shape: Shape,
+        code: Code,
+        draws: Draws,
+        out: &mut Vec<u8>,
+    ) -> Size {
+        let mut levels = vec![0; values.len()];
+        let (mut step, mut mean) = (1.0, 1.0);
+        if let Some(asked) = self.absolute_step(values) {
+            (step, mean) = (asked, asked);
+            let limit = (f64::from(f32::MAX) / f64::from(step)).floor().min(HIGHEST) as f32;
+            match self.threshold {
+                Some(threshold) => mean = step * nearest(values, step, threshold as f32, limit, &mut levels),
+                None => stochastic(values, step, limit, draws, &mut levels),
+            }
+        }
+        Writer(out).f32s(&[step, mean.min(f32::MAX)]);
+        let width = width(&levels);
+        Size {
+            plain: 8 + (values.len() as u64 * width).div_ceil(8),
+            bound: 8.0 + encode_levels(&levels, shape, code, out),
+        }
+    }
+
+    /// A positive normal float, or `None` if there is none.
+    fn absolute_step(self, values: &[f32]) -> Option<f32> {
+        let step = match (self.step, self.threshold) {
+            (Step::Absolute(step), _) => step,
+            (Step::Relative(step), None) => (step * root_mean_square(values)) as f32,
+            (Step::Relative(step), Some(threshold)) => {
+                // A little less than the widest with which the largest value is not zero.
+                let widest = f64::from(largest(values)) / threshold * (1.0 - 1e-6);
+                (step * root_mean_square(values)).min(widest) as f32
+            }
+        };
+        (step.is_normal() && step > 0.0).then_some(step)
+    }
+}
+
+/// Fills `levels`; returns the mean magnitude of level one in steps, from 0.5 to 2.
+fn nearest(values: &[f32], step: f32, threshold: f32, limit: f32, levels: &mut [i32]) -> f32 {
+    let (mut sum, mut count) = (0.0, 0u64);
+    for (values, levels) in values.chunks(BLOCK).zip(levels.chunks_mut(BLOCK)) {
+        let (more, ones) = nearest_block(values, step, 1.0 - threshold, limit, levels);
+        sum += more;
+        count += ones;
+    }
+    if count == 0 {
+        return 1.0;
+    }
+    ((sum / count as f64) as f32).clamp(0.5, 2.0)
+}
+
+#[inline(never)]
+fn nearest_block(values: &[f32], step: f32, offset: f32, limit: f32, levels: &mut [i32]) -> (f64, u64) {
+    let (mut sums, mut counts) = ([0.0f32; LANES], [0i32; LANES]);
+    let whole = values.len() / LANES * LANES;
+    let (values, rest) = values.split_at(whole);
+    let (levels, rest_levels) = levels.split_at_mut(whole);
+    let groups = values
+        .as_chunks::<LANES>()
+        .0
+        .iter()
+        .zip(levels.as_chunks_mut::<LANES>().0);
+    for (values, levels) in groups {
+        for lane in 0..LANES {
+            let (ratio, level) = level(values[lane], step, offset, limit);
+            levels[lane] = signed(level, values[lane]);
+            sums[lane] += if level == 1 { ratio } else { 0.0 };
+            counts[lane] += i32::from(level == 1);
+        }
+    }
+    for (lane, (level_out, &value)) in rest_levels.iter_mut().zip(rest).enumerate() {
+        let (ratio, level) = level(value, step, offset, limit);
+        *level_out = signed(level, value);
+        sums[lane] += if level == 1 { ratio } else { 0.0 };
+        counts[lane] += i32::from(level == 1);
+    }
+    let sum = sums.iter().map(|&sum| f64::from(sum)).sum();
+    (sum, counts.iter().map(|&count| u64::from(count as u32)).sum())
+}
+
+/// The magnitude in steps, and its level.
+#[inline(always)]
+fn level(value: f32, step: f32, offset: f32, limit: f32) -> (f32, i32) {
+    let ratio = value.abs() / step;
+    (ratio, (ratio + offset).min(limit) as i32)
+}
+
+#[inline(always)]
+fn signed(level: i32, value: f32) -> i32 {
+    let minus = value.to_bits() as i32 >> 31;
+    (level ^ minus) - minus
+}
+
+#[inline(never)]
+fn stochastic(values: &[f32], step: f32, limit: f32, draws: Draws, levels: &mut [i32]) {
+    for (at, (level, &value)) in levels.iter_mut().zip(values).enumerate() {
+        let ratio = (value.abs() / step).min(limit);
+        let below = ratio as i32;
+        let up = draws.unit(at) < ratio - below as f32;
+        *level = signed(below + i32::from(up), value);
+    }
+}
+
+/// Bits of the narrowest symbol that holds every level.
+fn width(levels: &[i32]) -> u64 {
+    let any = levels.iter().fold(0, |any, level| any | level.unsigned_abs());
+    u64::from(33 - any.leading_zeros()) * u64::from(any > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::laws::heavy;
+    use super::*;
+
+    #[test]
+    fn the_kernel_agrees_with_the_formula() {
+        let values = heavy(10_007, 1);
+        for (step, threshold) in [(1e-4f32, 0.5f32), (1e-3, 0.66), (4e-3, 1.0)] {
+            let mut levels = vec![0; values.len()];
+            let mean = nearest(&values, step, threshold, 1e9, &mut levels);
+            let reference = |value: f32| {
+                let level = (value.abs() / step + (1.0 - threshold)).floor() as i32;
+                if value < 0.0 { -level } else { level }
+            };
+            assert!(
+                values
+                    .iter()
+                    .zip(&levels)
+                    .all(|(&value, &level)| reference(value) == level)
+            );
+            let ones = values.iter().zip(&levels).filter(|&(_, level)| level.abs() == 1);
+            let (sum, count) = ones.fold((0.0, 0.0), |(sum, count), (value, _)| {
+                (sum + f64::from(value.abs()), count + 1.0)
+            });
+            assert!((sum / count / f64::from(step) - f64::from(mean)).abs() < 1e-5);
+        }
+    }
+
+    #[test]
+    #[ignore = "a measurement"]
+    fn speed() {
+        let values = heavy(10_000_000, 1);
+        let rms = root_mean_square(&values) as f32;
+        let mut levels = vec![0; values.len()];
+        let draws = Draws::new(0, 0);
+        for _ in 0..3 {
+            let start = std::time::Instant::now();
+            nearest(&values, 2.0 * rms, 0.66, 1e9, &mut levels);
+            println!("nearest {:?}", start.elapsed());
+            let start = std::time::Instant::now();
+            stochastic(&values, 2.0 * rms, 1e9, draws, &mut levels);
+            println!("stochastic {:?}", start.elapsed());
+            let (start, mut bytes) = (std::time::Instant::now(), Vec::new());
+            let shape = Shape::row(values.len());
+            DeadZone::default().encode(&values, shape, Code::Rans, draws, &mut bytes);
+            println!("whole encode {:?} {} bytes", start.elapsed(), bytes.len());
+            let start = std::time::Instant::now();
+            let mut reader = crate::wire::Reader::new(&bytes);
+            let plane = super::super::Plane::read(&mut reader, shape, Code::Rans).unwrap();
+            let (mut open, mut out) = (plane.open().unwrap(), vec![0.0; 4096]);
+            for start in (0..values.len()).step_by(4096) {
+                open.read(&mut out[..4096.min(values.len() - start)]).unwrap();
+            }
+            println!("whole decode {:?}", start.elapsed());
+        }
+    }
+}

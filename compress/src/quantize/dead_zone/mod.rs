@@ -1,0 +1,263 @@
+//! Multiples of one step, with a wide zero: one number sets both sparsity and precision.
+//!
+//! Nearest: `q = sign(v) * floor(|v| / step + 1 - theta)`, theta from 0.5 (rounding) to 1 (truncation). A value decodes to
+//! `q * step`, but for `|q| = 1` to the sign times the mean magnitude of that class, which is where most of the kept mass
+//! lies (Sullivan 1996; as in video coding). `||C(v) - v||_inf <= step`; a contraction if any magnitude reaches
+//! `theta * step`, so a relative step is never so wide that none does.
+//!
+//! Stochastic: `q = sign(v) * (floor(|v| / step) + Bernoulli(frac(|v| / step)))`, decoded to `q * step`: QSGD (Alistarh et
+//! al. 2017, equation 3.1) whose step is given instead of its levels. Unbiased, and with `f = frac(|v| / step)`
+//! `E[(C(v) - v)^2] = step^2 f (1 - f)`; omega is at most `step ||v||_1 / ||v||^2`.
+//!
+//! The planes are the step and the mean as binary32, both positive, and a level plane.
+
+mod decode;
+mod encode;
+#[allow(dead_code, reason = "for the rate controller")]
+mod model;
+
+pub(super) use decode::{Plane, Values};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::Rounding;
+use crate::Error;
+
+const DEFAULT_STEP: f64 = 2.0;
+const DEFAULT_THRESHOLD: f64 = 0.66;
+
+/// The distance between two levels.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Step {
+    /// In units of the root mean square of the tensor's values.
+    Relative(f64),
+    /// As it is.
+    Absolute(f32),
+}
+
+impl Serialize for Step {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match *self {
+            Self::Relative(step) => serializer.serialize_f64(step),
+            Self::Absolute(_) => Err(serde::ser::Error::custom(
+                "a step that was set by a budget has no TOML form",
+            )),
+        }
+    }
+}
+
+/// Dead-zone quantisation, as asked.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct DeadZone {
+    step: Step,
+    rounding: Rounding,
+    /// Of nearest rounding only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    threshold: Option<f64>,
+}
+
+impl DeadZone {
+    /// Levels are `step` root mean squares apart; what is below `threshold` steps becomes zero.
+    ///
+    /// # Errors
+    /// `Usage` unless the step is from 0.001 to 1000 and the threshold from 0.5 to 1.
+    pub fn nearest(step: f64, threshold: f64) -> Result<Self, Error> {
+        if !(0.5..=1.0).contains(&threshold) {
+            return Err(Error::Usage(format!("a threshold is from 0.5 to 1, not {threshold}")));
+        }
+        Ok(Self {
+            step: relative(step)?,
+            rounding: Rounding::Nearest,
+            threshold: Some(threshold),
+        })
+    }
+
+    /// Levels are `step` root mean squares apart; a value takes one of the two beside it, without bias.
+    ///
+    /// # Errors
+    /// `Usage` unless the step is from 0.001 to 1000.
+    pub fn stochastic(step: f64) -> Result<Self, Error> {
+        Ok(Self {
+            step: relative(step)?,
+            rounding: Rounding::Stochastic,
+            threshold: None,
+        })
+    }
+
+    /// The distance between two levels.
+    pub fn step(&self) -> Step {
+        self.step
+    }
+
+    /// How values are rounded.
+    pub fn rounding(&self) -> Rounding {
+        self.rounding
+    }
+
+    /// Below how many steps a value becomes zero when rounded to the nearest level.
+    pub fn threshold(&self) -> Option<f64> {
+        self.threshold
+    }
+
+    /// The same with a step of its own: a tensor for which that is not a positive normal float is sent as zeros.
+    #[allow(dead_code, reason = "for the rate controller")]
+    pub(crate) fn with_step(self, step: f32) -> Self {
+        Self {
+            step: Step::Absolute(step),
+            ..self
+        }
+    }
+}
+
+impl Default for DeadZone {
+    /// Two root mean squares, 0.66.
+    fn default() -> Self {
+        Self {
+            step: Step::Relative(DEFAULT_STEP),
+            rounding: Rounding::Nearest,
+            threshold: Some(DEFAULT_THRESHOLD),
+        }
+    }
+}
+
+fn relative(step: f64) -> Result<Step, Error> {
+    if (0.001..=1000.0).contains(&step) {
+        Ok(Step::Relative(step))
+    } else {
+        Err(Error::Usage(format!("a step is from 0.001 to 1000, not {step}")))
+    }
+}
+
+impl<'de> Deserialize<'de> for DeadZone {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields, expecting = "{ step = .., threshold = .., rounding = .. }")]
+        struct Raw {
+            #[serde(default = "default_step")]
+            step: f64,
+            threshold: Option<f64>,
+            #[serde(default)]
+            rounding: Rounding,
+        }
+
+        fn default_step() -> f64 {
+            DEFAULT_STEP
+        }
+
+        let raw = Raw::deserialize(deserializer)?;
+        match (raw.rounding, raw.threshold) {
+            (Rounding::Nearest, threshold) => Self::nearest(raw.step, threshold.unwrap_or(DEFAULT_THRESHOLD)),
+            (Rounding::Stochastic, None) => Self::stochastic(raw.step),
+            (Rounding::Stochastic, Some(_)) => {
+                return Err(serde::de::Error::custom("a threshold goes with nearest rounding"));
+            }
+        }
+        .map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::laws::{corruption, gaussian, heavy, round_trip, sizes, squared_error, unbiased};
+    use super::super::{QuantizeSpec, root_mean_square};
+    use super::*;
+    use crate::code::Code;
+
+    const G8: [f32; 8] = [0.9, -0.5, 0.3, -0.1, 0.05, 0.0, -0.02, 0.6];
+
+    fn nearest(step: f32, threshold: f64) -> QuantizeSpec {
+        QuantizeSpec::DeadZone(DeadZone::nearest(1.0, threshold).unwrap().with_step(step))
+    }
+
+    fn stochastic(step: f32) -> QuantizeSpec {
+        QuantizeSpec::DeadZone(DeadZone::stochastic(1.0).unwrap().with_step(step))
+    }
+
+    #[test]
+    fn the_worked_example() {
+        // Levels [2, -1, 1, 0, 0, 0, 0, 1]; the mean of the class of one is (.5 + .3 + .6) / 3.
+        let out = round_trip(nearest(0.4, 0.6), &G8, Code::Pack, 0);
+        let mean = out[7];
+        assert!((mean - 1.4 / 3.0).abs() < 1e-6);
+        assert_eq!(out, [0.8, -mean, mean, 0.0, 0.0, 0.0, 0.0, mean]);
+    }
+
+    #[test]
+    fn small_values_are_zero_and_errors_bounded() {
+        let values = heavy(5000, 7);
+        for (relative, threshold) in [(0.1, 0.5), (0.5, 0.66), (2.0, 0.66), (2.0, 1.0), (8.0, 0.8)] {
+            let step = (relative * root_mean_square(&values)) as f32;
+            let out = round_trip(nearest(step, threshold), &values, Code::Rans, 0);
+            for (value, out) in values.iter().zip(&out) {
+                if f64::from(value.abs()) < threshold * f64::from(step) * 0.9999 {
+                    assert_eq!(*out, 0.0);
+                }
+                assert!((value - out).abs() <= step * 1.0001 && value * out >= 0.0);
+            }
+            let whole = squared_error(&values, &vec![0.0; values.len()]);
+            assert!(squared_error(&values, &out) < whole, "a contraction");
+        }
+    }
+
+    #[test]
+    fn a_relative_step_never_sends_nothing() {
+        let spec = QuantizeSpec::DeadZone(DeadZone::default());
+        assert_eq!(round_trip(spec, &[3.0], Code::Pack, 0), [3.0]);
+        assert_eq!(round_trip(spec, &[-0.5; 40], Code::Rans, 0), [-0.5; 40]);
+        for len in 1..50 {
+            let values = gaussian(len, len as u64);
+            assert!(round_trip(spec, &values, Code::Rans, 0).iter().any(|&out| out != 0.0));
+        }
+    }
+
+    #[test]
+    fn a_larger_step_takes_fewer_bytes() {
+        let values = heavy(20_000, 3);
+        let mut last = usize::MAX;
+        for step in [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4] {
+            let (mut bytes, spec) = (Vec::new(), DeadZone::nearest(step, 0.66).unwrap());
+            let shape = crate::layout::Shape::row(values.len());
+            spec.encode(&values, shape, Code::Rans, crate::rng::Draws::new(0, 0), &mut bytes);
+            assert!(bytes.len() < last);
+            last = bytes.len();
+        }
+    }
+
+    #[test]
+    fn chance_has_no_bias_and_the_error_of_the_formula() {
+        for step in [0.07f32, 0.4, 2.0] {
+            unbiased(stochastic(step), &G8, |i| {
+                let fraction = (f64::from(G8[i].abs()) / f64::from(step)).fract();
+                f64::from(step).powi(2) * fraction * (1.0 - fraction)
+            });
+        }
+        // QSGD of [3, -4, 0, 0] with 4 levels: the norm is 5, so the step 1.25; variance .625.
+        let values = [3.0, -4.0, 0.0, 0.0];
+        let total = |i: usize| [0.24, 0.16, 0.0, 0.0][i] * 1.5625;
+        assert!(((0..4).map(total).sum::<f64>() - 0.625).abs() < 1e-12);
+        unbiased(stochastic(1.25), &values, total);
+        for seed in 1..50 {
+            let out = round_trip(stochastic(1.25), &values, Code::Pack, seed);
+            assert!([2.5, 3.75].contains(&out[0]) && [-3.75, -5.0].contains(&out[1]) && out[2] == 0.0);
+        }
+    }
+
+    #[test]
+    fn extremes_stay_finite_and_damage_is_noticed() {
+        for spec in [
+            QuantizeSpec::DeadZone(DeadZone::default()),
+            QuantizeSpec::DeadZone(DeadZone::stochastic(0.5).unwrap()),
+            nearest(f32::MAX, 0.5),
+            nearest(f32::MAX / 1.7, 0.5),
+            nearest(f32::MIN_POSITIVE, 0.66),
+            nearest(1e-45, 0.66),
+            nearest(f32::NAN, 0.66),
+            stochastic(f32::MAX / 3.0),
+            stochastic(1e-30),
+        ] {
+            sizes(spec);
+        }
+        corruption(QuantizeSpec::DeadZone(DeadZone::default()));
+        corruption(QuantizeSpec::DeadZone(DeadZone::stochastic(0.01).unwrap()));
+    }
+}

@@ -1,0 +1,210 @@
+//! Natural compression (Horvath et al. 2019, definition 1): a magnitude in `[2^e, 2^(e+1))` becomes one of the two
+//! powers of two, the upper one with probability `(|v| - 2^e) / 2^e`, so that the expectation is the value.
+//!
+//! `E[(C(v) - v)^2] = (|v| - 2^e) (2^(e+1) - |v|)`, at most `v^2 / 8`: omega = 1/8. From 2^127 on there is no upper power;
+//! such magnitudes become 2^127.
+//!
+//! The planes are the exponent E of the highest level as a signed 16-bit integer, a symbol plane of width 8, and one of
+//! width 1. Symbol `s` of the first stands for `2^(E - s)`, and 255 for zero; the second is 1 for minus. Magnitudes below
+//! the 255th level become that level or zero, again without bias.
+
+use super::{Size, largest};
+use crate::Error;
+use crate::code::{Code, SymbolPlane, Symbols, encode_symbols};
+use crate::rng::Draws;
+use crate::wire::{Reader, Writer};
+
+/// Values handled at a time.
+const BLOCK: usize = 1024;
+/// Exponents of the smallest subnormal and of the largest power of two.
+const LOWEST: i32 = -149;
+const HIGHEST: i32 = 127;
+/// The symbol of zero; one more than that of the lowest level.
+const ZERO: u8 = 255;
+
+/// Appends the planes of `values`, which are finite.
+pub(super) fn encode(values: &[f32], code: Code, draws: Draws, out: &mut Vec<u8>) -> Size {
+    let top = floor_exponent(largest(values).to_bits()).map_or(0, |exponent| (exponent + 1).min(HIGHEST));
+    let (mut symbols, mut signs) = (vec![ZERO; values.len()], vec![0; values.len()]);
+    for (at, ((value, symbol), sign)) in values.iter().zip(&mut symbols).zip(&mut signs).enumerate() {
+        let (bits, magnitude) = (draws.bits(at), value.to_bits() & 0x7fff_ffff);
+        // The mantissa is the probability of the carry.
+        let exponent = ((magnitude + (bits >> 41) as u32) >> 23) as i32 - 127;
+        let depth = top - exponent.min(HIGHEST);
+        *symbol = if magnitude >> 23 != 0 && depth < i32::from(ZERO) {
+            depth as u8
+        } else {
+            far_below(*value, top, bits)
+        };
+        *sign = u8::from(*symbol != ZERO && value.is_sign_negative());
+    }
+    Writer(out).u16(top as i16 as u16);
+    let count = values.len() as u64;
+    Size {
+        plain: 2 + count + count.div_ceil(8),
+        bound: 2.0 + encode_symbols(&symbols, 8, code, out) + encode_symbols(&signs, 1, code, out),
+    }
+}
+
+/// The exponent of the power of two at or below a magnitude, given by its bits; `None` for zero.
+fn floor_exponent(bits: u32) -> Option<i32> {
+    match bits >> 23 {
+        0 => bits.checked_ilog2().map(|high| high as i32 + LOWEST),
+        biased => Some(biased as i32 - 127),
+    }
+}
+
+/// The symbol of a subnormal value, or of one that may be below the lowest level.
+#[cold]
+fn far_below(value: f32, top: i32, bits: u64) -> u8 {
+    let (magnitude, unit) = (f64::from(value.abs()), (bits >> 11) as f64 / (1u64 << 53) as f64);
+    let power = |exponent: i32| f64::from_bits(((exponent + 1023) as u64) << 52);
+    let Some(exponent) = floor_exponent(value.abs().to_bits()) else {
+        return ZERO;
+    };
+    let lowest = top - i32::from(ZERO) + 1;
+    if exponent < lowest {
+        return if unit < magnitude / power(lowest) {
+            ZERO - 1
+        } else {
+            ZERO
+        };
+    }
+    let up = unit < magnitude / power(exponent) - 1.0;
+    (top - exponent - i32::from(up)) as u8
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Plane<'a> {
+    top: i32,
+    symbols: SymbolPlane<'a>,
+    signs: SymbolPlane<'a>,
+}
+
+impl<'a> Plane<'a> {
+    pub(super) fn read(reader: &mut Reader<'a>, count: usize, code: Code) -> Result<Self, Error> {
+        let top = i32::from(reader.u16("natural exponent")? as i16);
+        if !(LOWEST..=HIGHEST).contains(&top) {
+            return Err(reader.corrupt("natural exponent"));
+        }
+        Ok(Self {
+            top,
+            symbols: SymbolPlane::read(reader, count, 8, code)?,
+            signs: SymbolPlane::read(reader, count, 1, code)?,
+        })
+    }
+
+    pub(super) fn open(&self) -> Result<Values<'a>, Error> {
+        Ok(Values {
+            levels: levels(self.top),
+            symbols: self.symbols.open()?,
+            signs: self.signs.open()?,
+        })
+    }
+}
+
+/// The bits of what each symbol stands for; powers below the smallest subnormal are zero.
+fn levels(top: i32) -> [u32; 256] {
+    std::array::from_fn(|symbol| match top - symbol as i32 {
+        _ if symbol == usize::from(ZERO) => 0,
+        exponent @ -126.. => ((exponent + 127) as u32) << 23,
+        exponent @ LOWEST.. => 1 << (exponent - LOWEST),
+        _ => 0,
+    })
+}
+
+#[derive(Debug)]
+pub(crate) struct Values<'a> {
+    levels: [u32; 256],
+    symbols: Symbols<'a>,
+    signs: Symbols<'a>,
+}
+
+impl Values<'_> {
+    pub(super) fn read(&mut self, out: &mut [f32]) {
+        let (mut symbols, mut signs) = ([0; BLOCK], [0; BLOCK]);
+        for part in out.chunks_mut(BLOCK) {
+            let (symbols, signs) = (&mut symbols[..part.len()], &mut signs[..part.len()]);
+            self.symbols.read(symbols);
+            self.signs.read(signs);
+            for ((value, &symbol), &sign) in part.iter_mut().zip(&*symbols).zip(&*signs) {
+                *value = f32::from_bits(self.levels[usize::from(symbol)] | u32::from(sign) << 31);
+            }
+        }
+    }
+
+    pub(super) fn finish(&self) -> Result<(), Error> {
+        self.symbols.finish()?;
+        self.signs.finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::QuantizeSpec;
+    use super::super::laws::{corruption, heavy, round_trip, sizes, unbiased};
+    use super::*;
+
+    /// Powers of two around `value`.
+    fn neighbours(value: f64) -> (f64, f64) {
+        let low = value.log2().floor().exp2();
+        (low, if low == value { low } else { low * 2.0 })
+    }
+
+    #[test]
+    fn the_expectation_is_the_value_and_the_error_is_known() {
+        let small = f32::MIN_POSITIVE;
+        for values in [
+            [0.9f32, -0.5, 0.3, -0.1, 0.05, 0.0, -0.02, 0.6],
+            [
+                small * 1.3,
+                -small * 0.9,
+                small * 0.51,
+                1e-45,
+                -4e-45,
+                7e-45,
+                0.0,
+                small,
+            ],
+        ] {
+            let error = |value: f32| {
+                let value = f64::from(value.abs());
+                let (low, high) = neighbours(value.max(1e-300));
+                if value == 0.0 {
+                    0.0
+                } else {
+                    (value - low) * (high - value)
+                }
+            };
+            unbiased(QuantizeSpec::Natural, &values, |i| error(values[i]));
+        }
+    }
+
+    #[test]
+    fn levels_are_the_two_powers_beside_the_value() {
+        let values = heavy(4000, 2);
+        for code in [Code::Pack, Code::Rans] {
+            let out = round_trip(QuantizeSpec::Natural, &values, code, 3);
+            for (value, out) in values.iter().zip(out) {
+                let (low, high) = neighbours(f64::from(value.abs()));
+                let level = f64::from(out.abs());
+                assert!((level == low || level == high) && out.is_sign_negative() == value.is_sign_negative());
+            }
+        }
+    }
+
+    #[test]
+    fn values_far_apart_lose_only_what_255_levels_cannot_hold() {
+        let values = [f32::MAX, -1e38, 1e-45, -1e-40, 0.0];
+        let out = round_trip(QuantizeSpec::Natural, &values, Code::Pack, 1);
+        let top = 2f32.powi(127);
+        assert_eq!(out[0], top);
+        assert!(out[1] <= -top / 4.0 && out[2] >= 0.0 && out[2] <= 2e-38 && out[3] <= 0.0 && out[4] == 0.0);
+        // The lowest level is 2^-127: one subnormal of 2^-128 takes it half of the time.
+        let half = [f32::MAX, 2f32.powi(-128)];
+        let kept = (0..1000).filter(|&seed| round_trip(QuantizeSpec::Natural, &half, Code::Pack, seed)[1] > 0.0);
+        assert!((400..600).contains(&kept.count()));
+        sizes(QuantizeSpec::Natural);
+        corruption(QuantizeSpec::Natural);
+    }
+}

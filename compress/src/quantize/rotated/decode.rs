@@ -1,0 +1,115 @@
+//! Scales and levels to values, a piece at a time.
+
+use super::{LONGEST, Signs, hadamard, levels, piece, pieces};
+use crate::Error;
+use crate::code::{Code, SymbolPlane, Symbols, WordPlane, Words};
+use crate::rng::Draws;
+use crate::wire::Reader;
+
+/// Symbols handled at a time.
+const PORTION: usize = 1024;
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Plane<'a> {
+    count: usize,
+    bits: u32,
+    signs: Signs,
+    scales: WordPlane<'a, 4>,
+    scale_bytes: usize,
+    symbols: SymbolPlane<'a>,
+}
+
+impl<'a> Plane<'a> {
+    /// Range: `bits` is that of a recipe.
+    pub(in super::super) fn read(
+        reader: &mut Reader<'a>,
+        count: usize,
+        bits: u32,
+        code: Code,
+        draws: Draws,
+    ) -> Result<Self, Error> {
+        let offset = reader.offset();
+        let scales = WordPlane::read(reader, pieces(count), code)?;
+        let scale_bytes = reader.offset() - offset;
+        Ok(Self {
+            count,
+            bits,
+            signs: Signs::new(draws),
+            scales,
+            scale_bytes,
+            symbols: SymbolPlane::read(reader, count, bits, code)?,
+        })
+    }
+
+    pub(in super::super) fn scale_bytes(&self) -> usize {
+        self.scale_bytes
+    }
+
+    pub(in super::super) fn open(&self) -> Result<Values<'a>, Error> {
+        Ok(Values {
+            levels: levels(self.bits),
+            signs: self.signs,
+            scales: self.scales.open()?,
+            symbols: self.symbols.open()?,
+            start: 0,
+            count: self.count,
+            piece: Vec::new(),
+            next: 0,
+        })
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Values<'a> {
+    levels: [f32; 16],
+    signs: Signs,
+    scales: Words<'a, 4>,
+    symbols: Symbols<'a>,
+    /// Place of the first value that is not decoded.
+    start: usize,
+    count: usize,
+    /// The piece before it, of which the values from `next` are not read.
+    piece: Vec<f32>,
+    next: usize,
+}
+
+impl Values<'_> {
+    pub(in super::super) fn read(&mut self, mut out: &mut [f32]) {
+        while !out.is_empty() {
+            if self.next == self.piece.len() {
+                self.next_piece();
+            }
+            let held = &self.piece[self.next..];
+            let (part, rest) = out.split_at_mut(out.len().min(held.len()));
+            part.copy_from_slice(&held[..part.len()]);
+            self.next += part.len();
+            out = rest;
+        }
+    }
+
+    fn next_piece(&mut self) {
+        if self.piece.is_empty() {
+            self.piece.reserve_exact(self.count.min(LONGEST));
+        }
+        self.piece.resize(piece(self.count - self.start), 0.0);
+        self.next = 0;
+        let scale = f32::from_le_bytes(self.scales.next(&mut [[0; 4]])[0]);
+        let mut symbols = [0; PORTION];
+        for part in self.piece.chunks_mut(PORTION) {
+            let symbols = &mut symbols[..part.len()];
+            self.symbols.read(symbols);
+            for (value, &symbol) in part.iter_mut().zip(&*symbols) {
+                *value = self.levels[usize::from(symbol & 15)];
+            }
+        }
+        hadamard::transform(&mut self.piece);
+        self.signs.apply(self.start, &mut self.piece);
+        self.piece.iter_mut().for_each(|value| *value *= scale);
+        self.start += self.piece.len();
+    }
+
+    pub(in super::super) fn finish(&self) -> Result<(), Error> {
+        self.scales.finish()?;
+        self.symbols.finish()
+    }
+}

@@ -1,0 +1,157 @@
+//! One bit a value: minus or plus one magnitude, or one magnitude for each sign. Zero counts as plus.
+//!
+//! Shared (EF-signSGD, Karimireddy et al. 2019, algorithm 1): `C(v) = ||v||_1 / n * sign(v)`. Split (1-bit SGD, Seide et
+//! al. 2014): the mean of each class, which makes the error least. Both are projections, `<v, C(v)> = ||C(v)||^2`, with
+//! `delta = ||v||_1^2 / (n ||v||^2)` at least; biased, so meant for error feedback.
+//!
+//! The planes are the magnitude (or that of minus, then that of plus) as binary32, and a symbol plane of width 1 in which
+//! 1 is plus. A class without members has magnitude zero.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Size, read_scale};
+use crate::Error;
+use crate::code::{Code, SymbolPlane, Symbols, encode_symbols};
+use crate::wire::{Reader, Writer};
+
+/// Values handled at a time.
+const BLOCK: usize = 1024;
+
+/// Whether both signs have one magnitude.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Sign {
+    /// The mean magnitude of all values.
+    #[default]
+    Shared,
+    /// The mean magnitude of each sign's values.
+    Split,
+}
+
+/// Appends the planes of `values`, which are finite and not empty.
+pub(super) fn encode(sign: Sign, values: &[f32], code: Code, out: &mut Vec<u8>) -> Size {
+    let mut symbols = vec![0; values.len()];
+    let [minus, plus] = classify(values, &mut symbols);
+    let pluses = symbols.iter().map(|&symbol| usize::from(symbol)).sum::<usize>();
+    let mean = |sum: f64, count: usize| (sum / count.max(1) as f64) as f32;
+    let mut writer = Writer(out);
+    let scales = match sign {
+        Sign::Shared => {
+            writer.f32s(&[mean(minus + plus, values.len())]);
+            4
+        }
+        Sign::Split => {
+            writer.f32s(&[mean(minus, values.len() - pluses), mean(plus, pluses)]);
+            8
+        }
+    };
+    Size {
+        plain: scales + (values.len() as u64).div_ceil(8),
+        bound: scales as f64 + encode_symbols(&symbols, 1, code, out),
+    }
+}
+
+/// Symbols, and the sums of the magnitudes below zero and of the others.
+#[inline(never)]
+fn classify(values: &[f32], symbols: &mut [u8]) -> [f64; 2] {
+    let (mut net, mut gross) = ([0.0f64; 4], [0.0f64; 4]);
+    for (values, symbols) in values.chunks(4).zip(symbols.chunks_mut(4)) {
+        for (((value, symbol), net), gross) in values.iter().zip(symbols).zip(&mut net).zip(&mut gross) {
+            *symbol = u8::from(*value >= 0.0);
+            *net += f64::from(*value);
+            *gross += f64::from(value.abs());
+        }
+    }
+    let (net, gross) = (net.iter().sum::<f64>(), gross.iter().sum::<f64>());
+    [(gross - net).max(0.0) / 2.0, (gross + net).max(0.0) / 2.0]
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Plane<'a> {
+    /// What symbols 0 and 1 stand for.
+    levels: [f32; 2],
+    scale_bytes: usize,
+    symbols: SymbolPlane<'a>,
+}
+
+impl<'a> Plane<'a> {
+    pub(super) fn read(reader: &mut Reader<'a>, count: usize, split: bool, code: Code) -> Result<Self, Error> {
+        let minus = read_scale(reader, "sign scale")?;
+        let plus = if split {
+            read_scale(reader, "sign scale")?
+        } else {
+            minus
+        };
+        Ok(Self {
+            levels: [-minus, plus],
+            scale_bytes: if split { 8 } else { 4 },
+            symbols: SymbolPlane::read(reader, count, 1, code)?,
+        })
+    }
+
+    pub(super) fn scale_bytes(&self) -> usize {
+        self.scale_bytes
+    }
+
+    pub(super) fn open(&self) -> Result<Values<'a>, Error> {
+        Ok(Values {
+            levels: self.levels,
+            symbols: self.symbols.open()?,
+        })
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Values<'a> {
+    levels: [f32; 2],
+    symbols: Symbols<'a>,
+}
+
+impl Values<'_> {
+    pub(super) fn read(&mut self, out: &mut [f32]) {
+        let (mut symbols, [minus, plus]) = ([0; BLOCK], self.levels);
+        for part in out.chunks_mut(BLOCK) {
+            let symbols = &mut symbols[..part.len()];
+            self.symbols.read(symbols);
+            for (value, &symbol) in part.iter_mut().zip(&*symbols) {
+                *value = if symbol == 0 { minus } else { plus };
+            }
+        }
+    }
+
+    pub(super) fn finish(&self) -> Result<(), Error> {
+        self.symbols.finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::QuantizeSpec;
+    use super::super::laws::{corruption, dot, heavy, round_trip, sizes};
+    use super::*;
+
+    #[test]
+    fn signs_take_the_mean_magnitudes() {
+        let values = [3.0, -1.0, 2.0, 0.0];
+        let decode = |sign| round_trip(QuantizeSpec::Sign(sign), &values, Code::Pack, 0);
+        assert_eq!(decode(Sign::Shared), [1.5, -1.5, 1.5, 1.5]);
+        let third = (5.0f64 / 3.0) as f32;
+        assert_eq!(decode(Sign::Split), [third, -1.0, third, third]);
+        assert_eq!(
+            round_trip(QuantizeSpec::Sign(Sign::Split), &[2.0, 4.0], Code::Pack, 0),
+            [3.0, 3.0]
+        );
+    }
+
+    #[test]
+    fn both_are_projections() {
+        let values = heavy(5000, 4);
+        for sign in [Sign::Shared, Sign::Split] {
+            let out = round_trip(QuantizeSpec::Sign(sign), &values, Code::Rans, 0);
+            let (cross, norm) = (dot(&values, &out), dot(&out, &out));
+            assert!((cross - norm).abs() < 1e-5 * norm, "{cross} {norm}");
+            sizes(QuantizeSpec::Sign(sign));
+            corruption(QuantizeSpec::Sign(sign));
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! Minus a scale, zero, or plus that scale.
+//!
+//! Nearest (STC, Sattler et al. 2019, algorithm 1, after top-k has chosen the non-zeros): each of the k non-zeros becomes
+//! `sign * mu`, `mu` their mean magnitude. A projection: `<v, C(v)> = k mu^2 = ||C(v)||^2`, `delta = k mu^2 / ||v||^2`.
+//!
+//! Stochastic (TernGrad, Wen et al. 2017, equations 1 to 3 and 11): `sign * s` with probability `|v| / s`, else zero, where
+//! `s` is the largest magnitude. Unbiased, with `E[(C(v) - v)^2] = |v| (s - |v|)`: omega = `s ||v||_1 / ||v||^2 - 1`. A clip
+//! at c standard deviations (about zero, which the paper's Gaussian model makes the same) makes `s` and the variance
+//! smaller, and large values biased.
+//!
+//! The planes are the scale as binary32, and a symbol plane of width 2 in which 0 is minus, 1 zero and 2 plus.
+
+use serde::{Deserialize, Deserializer, Serialize};
+
+use super::{Rounding, Size, largest, read_scale, root_mean_square};
+use crate::Error;
+use crate::code::{Code, SymbolPlane, Symbols, encode_symbols};
+use crate::rng::Draws;
+use crate::wire::{Reader, Writer};
+
+/// Values handled at a time.
+const BLOCK: usize = 1024;
+
+/// Ternary values, as asked.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+pub struct Ternary {
+    rounding: Rounding,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    clip: Option<f64>,
+}
+
+impl Ternary {
+    /// Every non-zero to the mean magnitude of the non-zeros.
+    pub fn nearest() -> Self {
+        Self::default()
+    }
+
+    /// Zero or the largest magnitude, by chance; magnitudes are first cut to `clip` standard deviations.
+    ///
+    /// # Errors
+    /// `Usage` unless `clip` is above 0 and finite.
+    pub fn stochastic(clip: Option<f64>) -> Result<Self, Error> {
+        match clip {
+            Some(clip) if !(clip > 0.0 && clip.is_finite()) => {
+                Err(Error::Usage(format!("a clip is above 0 and finite, not {clip}")))
+            }
+            _ => Ok(Self {
+                rounding: Rounding::Stochastic,
+                clip,
+            }),
+        }
+    }
+
+    /// Appends the planes of `values`, which are finite and not empty.
+    pub(super) fn encode(self, values: &[f32], code: Code, draws: Draws, out: &mut Vec<u8>) -> Size {
+        let mut symbols = vec![1; values.len()];
+        let scale = match self.rounding {
+            Rounding::Nearest => {
+                let (sum, count) = signs(values, &mut symbols);
+                (sum / count.max(1) as f64) as f32
+            }
+            Rounding::Stochastic => {
+                let scale = self.scale(values);
+                if scale > 0.0 {
+                    chances(values, scale, draws, &mut symbols);
+                }
+                scale
+            }
+        };
+        Writer(out).f32s(&[scale]);
+        Size {
+            plain: 4 + (values.len() as u64 * 2).div_ceil(8),
+            bound: 4.0 + encode_symbols(&symbols, 2, code, out),
+        }
+    }
+
+    fn scale(self, values: &[f32]) -> f32 {
+        let largest = largest(values);
+        let Some(clip) = self.clip else {
+            return largest;
+        };
+        largest.min((clip * root_mean_square(values)) as f32)
+    }
+}
+
+/// Symbols of the signs; the sum of the magnitudes, and the number of values that are not zero.
+#[inline(never)]
+fn signs(values: &[f32], symbols: &mut [u8]) -> (f64, usize) {
+    let (mut sums, mut zeros) = ([0.0f64; 4], [0usize; 4]);
+    for (values, symbols) in values.chunks(4).zip(symbols.chunks_mut(4)) {
+        for (((value, symbol), sum), zeros) in values.iter().zip(symbols).zip(&mut sums).zip(&mut zeros) {
+            *symbol = 1 + u8::from(*value > 0.0) - u8::from(*value < 0.0);
+            *sum += f64::from(value.abs());
+            *zeros += usize::from(*value == 0.0);
+        }
+    }
+    (sums.iter().sum(), values.len() - zeros.iter().sum::<usize>())
+}
+
+#[inline(never)]
+fn chances(values: &[f32], scale: f32, draws: Draws, symbols: &mut [u8]) {
+    for (at, (symbol, value)) in symbols.iter_mut().zip(values).enumerate() {
+        let kept = u8::from(draws.unit(at) < value.abs() / scale);
+        *symbol = if *value < 0.0 { 1 - kept } else { 1 + kept };
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Plane<'a> {
+    scale: f32,
+    offset: usize,
+    symbols: SymbolPlane<'a>,
+}
+
+impl<'a> Plane<'a> {
+    pub(super) fn read(reader: &mut Reader<'a>, count: usize, code: Code) -> Result<Self, Error> {
+        let scale = read_scale(reader, "ternary scale")?;
+        Ok(Self {
+            scale,
+            offset: reader.offset(),
+            symbols: SymbolPlane::read(reader, count, 2, code)?,
+        })
+    }
+
+    pub(super) fn open(&self) -> Result<Values<'a>, Error> {
+        Ok(Values {
+            scale: self.scale,
+            offset: self.offset,
+            symbols: self.symbols.open()?,
+        })
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Values<'a> {
+    scale: f32,
+    offset: usize,
+    symbols: Symbols<'a>,
+}
+
+impl Values<'_> {
+    pub(super) fn read(&mut self, out: &mut [f32]) -> Result<(), Error> {
+        let mut symbols = [0; BLOCK];
+        for part in out.chunks_mut(BLOCK) {
+            let symbols = &mut symbols[..part.len()];
+            self.symbols.read(symbols);
+            if symbols.iter().fold(0, |most, &symbol| most.max(symbol)) > 2 {
+                return Err(Error::Corrupt {
+                    what: "symbol without a level".to_owned(),
+                    offset: self.offset,
+                });
+            }
+            for (value, &symbol) in part.iter_mut().zip(&*symbols) {
+                *value = (f32::from(symbol) - 1.0) * self.scale;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn finish(&self) -> Result<(), Error> {
+        self.symbols.finish()
+    }
+}
+
+impl<'de> Deserialize<'de> for Ternary {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields, expecting = "{ rounding = .., clip = .. }")]
+        struct Raw {
+            #[serde(default)]
+            rounding: Rounding,
+            clip: Option<f64>,
+        }
+
+        let raw = Raw::deserialize(deserializer)?;
+        match (raw.rounding, raw.clip) {
+            (Rounding::Nearest, None) => Ok(Self::nearest()),
+            (Rounding::Nearest, Some(_)) => Err(serde::de::Error::custom("a clip goes with stochastic rounding")),
+            (Rounding::Stochastic, clip) => Self::stochastic(clip).map_err(serde::de::Error::custom),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::QuantizeSpec;
+    use super::super::laws::{corruption, dot, heavy, round_trip, sizes, unbiased};
+    use super::*;
+
+    const NEAREST: QuantizeSpec = QuantizeSpec::Ternary(Ternary {
+        rounding: Rounding::Nearest,
+        clip: None,
+    });
+
+    fn stochastic(clip: Option<f64>) -> QuantizeSpec {
+        QuantizeSpec::Ternary(Ternary::stochastic(clip).unwrap())
+    }
+
+    #[test]
+    fn sparse_ternary_compression_of_the_worked_example() {
+        // After top-2 of [.5, -.1, .3, -.9, .05, 0, .2, -.4].
+        let kept = [0.5, 0.0, 0.0, -0.9];
+        let out = round_trip(NEAREST, &kept, Code::Pack, 0);
+        assert_eq!(out, [0.7, 0.0, 0.0, -0.7]);
+        let norm: f64 = [0.5f64, 0.1, 0.3, 0.9, 0.05, 0.2, 0.4].iter().map(|v| v * v).sum();
+        assert!(((norm - 2.0 * 0.49) / norm - 0.280_734).abs() < 1e-6);
+    }
+
+    #[test]
+    fn the_nearest_is_a_projection_onto_two_magnitudes() {
+        let mut values = heavy(3000, 8);
+        values.iter_mut().step_by(3).for_each(|value| *value = 0.0);
+        let out = round_trip(NEAREST, &values, Code::Rans, 0);
+        let (cross, norm) = (dot(&values, &out), dot(&out, &out));
+        assert!((cross - norm).abs() < 1e-5 * norm);
+        assert!(out.iter().all(|value| *value == 0.0 || value.abs() == out[1].abs()));
+    }
+
+    #[test]
+    fn chance_has_no_bias_and_the_error_of_the_formula() {
+        let values = [0.9, -0.5, 0.3, -0.1, 0.05, 0.0, -0.02, 0.6];
+        let error = |i: usize| f64::from(values[i]).abs() * (f64::from(0.9f32) - f64::from(values[i]).abs());
+        unbiased(stochastic(None), &values, error);
+    }
+
+    #[test]
+    fn a_clip_bounds_the_scale() {
+        let mut values = vec![0.1; 999];
+        values.push(100.0);
+        let out = round_trip(stochastic(Some(2.5)), &values, Code::Pack, 2);
+        let rms = root_mean_square(&values);
+        assert!((f64::from(out[999]) - 2.5 * rms).abs() < 1e-4 * rms);
+        assert_eq!(round_trip(stochastic(Some(2.5)), &[3.0], Code::Pack, 0), [3.0]);
+        assert_eq!(round_trip(stochastic(None), &[0.0, 0.0], Code::Pack, 0), [0.0, 0.0]);
+    }
+
+    #[test]
+    fn the_fourth_symbol_is_corrupt_and_so_is_a_bad_scale() {
+        let read = |bytes: &[u8]| {
+            let plane = Plane::read(&mut Reader::new(bytes), 1, Code::Pack)?;
+            plane.open()?.read(&mut [0.0])
+        };
+        assert_eq!(read(&[0, 0, 128, 63, 2]), Ok(()));
+        assert!(matches!(read(&[0, 0, 128, 63, 3]), Err(Error::Corrupt { .. })));
+        assert!(matches!(read(&[0, 0, 128, 191, 2]), Err(Error::Corrupt { .. })));
+        assert!(matches!(read(&[0, 0, 128, 127, 2]), Err(Error::NotFinite(_))));
+        for spec in [NEAREST, stochastic(None), stochastic(Some(2.5))] {
+            sizes(spec);
+            corruption(spec);
+        }
+    }
+}
