@@ -4,6 +4,7 @@
 //! written by entropy coding only where that is shorter than its plain width, so it never grows by more than a byte.
 
 mod bits;
+mod context;
 mod gaps;
 mod pack;
 mod rans;
