@@ -32,6 +32,7 @@
 //!
 //! This crate never touches a socket, a clock or a source of randomness: seeds are arguments.
 
+mod budget;
 mod code;
 mod digest;
 mod encoder;
@@ -58,7 +59,9 @@ pub use encoder::{Encoder, Pending, Stages, Verdict};
 pub use error::Error;
 pub use frame::{Frame, FrameHeader, FrameKind, SectionInfo};
 pub use layout::{Layout, MAX_DIMS, MAX_NAME, MAX_TENSORS, MAX_VALUES, Tensor};
-pub use quantize::{DeadZone, Norm, Quantize, QuantizeSpec, Rotated, Rounding, Scale, Sign, Step, Ternary, Uniform};
+pub use quantize::{
+    DeadZone, Norm, Quantize, QuantizeSpec, Rotated, Rounding, Scale, Sign, Step, Ternary, Uniform,
+};
 pub use recipe::Recipe;
 pub use reduce::{
     CountSketch, Density, LowRank, Projection, RandomK, Reduce, ReduceSpec, Threshold, TopK,

@@ -15,7 +15,7 @@ pub use when::When;
 use serde::{Deserialize, Serialize};
 
 use crate::Tensor;
-use crate::quantize::{QuantizeSpec, Rounding, Uniform};
+use crate::quantize::{DeadZone, QuantizeSpec, Rounding, Uniform};
 use crate::reduce::ReduceSpec;
 
 /// Codec for one direction of a run. A part that is left out is that of [`Spec::exact`].
@@ -115,7 +115,7 @@ impl Default for Spec {
             budget: Some(Budget::Bits(0.25)),
             default: Method {
                 reduce: ReduceSpec::Keep,
-                quantize: QuantizeSpec::Uniform(eight),
+                quantize: QuantizeSpec::DeadZone(DeadZone::default()),
                 code: CodeSpec::Context,
             },
             small: Some(Small {

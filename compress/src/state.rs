@@ -24,7 +24,7 @@ impl Encoder {
         let start = out.len();
         let pending = pending.filter(|pending| self.is_pending(pending));
         let (kind, vectors) = self.carried().vectors();
-        let learned = self.units().iter().any(UnitState::has_learned);
+        let learned = self.ratio != 1.0 || self.units().iter().any(UnitState::has_learned);
         let flag = |flag, set: bool| if set { flag } else { 0 };
         let mut writer = Writer(out);
         writer.bytes(MAGIC);
@@ -39,6 +39,7 @@ impl Encoder {
         writer.u64(self.layout().fingerprint());
         vectors.into_iter().for_each(|vector| writer.f32s(vector));
         if learned {
+            writer.u64(self.ratio.to_bits());
             writer.varint(self.units().len() as u64);
             self.units().iter().for_each(|unit| unit.write(&mut writer));
         }
@@ -95,6 +96,11 @@ impl Encoder {
             }
         }
         if flags & HAS_LEARNED != 0 {
+            let ratio = f64::from_bits(reader.u64("ratio of a budget")?);
+            if !(0.01..=100.0).contains(&ratio) {
+                return Err(reader.corrupt("ratio of a budget"));
+            }
+            encoder.ratio = ratio;
             read_learned(&mut reader, encoder.units_mut())?;
         }
         let pending = match flags & HAS_PENDING {

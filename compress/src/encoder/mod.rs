@@ -1,15 +1,17 @@
 //! The sending side: what is asked, what was left unsent, and the frame that is on its way.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
+use crate::budget::{self, Job};
 use crate::frame::{Extras, MINOR_AT, OVERHEAD, Unit, units};
 use crate::memory::Carried;
 use crate::rng::Draws;
 use crate::rules::Tracked;
-use crate::seal::seal;
-use crate::section::{Encoded, Input, encode};
+use crate::seal::{CHECKSUM_BYTES, seal};
+use crate::section::Input;
 use crate::spec::Method;
-use crate::{Digest, Error, Frame, FrameHeader, Layout, Memory, Spec, threads};
+use crate::{Budget, Digest, Error, Frame, FrameHeader, Layout, Memory, Spec, threads};
 
 /// What became of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,6 +74,9 @@ pub struct Encoder {
     /// No memory makes good for what is not sent.
     unbiased: bool,
     carried: Carried,
+    budget: Option<Budget>,
+    /// What coding took per bit foretold, the last time.
+    pub(crate) ratio: f64,
     pending: Option<Digest>,
     threads: usize,
 }
@@ -105,12 +110,17 @@ impl Encoder {
             warm: None,
         });
         let units: Vec<UnitState> = units.collect();
+        if let Some(most) = spec.budget {
+            budget::check(most.bytes(layout.len()), &units)?;
+        }
         let merges = units.first().is_some_and(|first| first.unit.tensors.len() > 1);
         Ok(Self {
             below: if merges { below } else { 0 },
             units,
             unbiased: spec.memory == Memory::None,
             carried: Carried::new(spec.memory, layout.len()),
+            budget: spec.budget,
+            ratio: 1.0,
             pending: None,
             threads: 1,
             layout,
@@ -161,7 +171,8 @@ impl Encoder {
             below: self.below,
             predictor: predictor.map(Frame::id),
         };
-        let (frame, stages) = self.frame(delta, header, extras)?;
+        let made = self.frame(delta, header, extras);
+        let (frame, stages) = made.inspect_err(|_| self.carried.undo(delta))?;
         self.carried.encoded(&Frame::parse(&frame, &self.layout)?, self.threads)?;
         let digest = Digest::of(&frame);
         self.pending = Some(digest);
@@ -174,19 +185,16 @@ impl Encoder {
     }
 
     fn frame(&mut self, delta: &[f32], header: FrameHeader, extras: Extras) -> Result<(Vec<u8>, Stages), Error> {
-        let values = self.carried.input(delta);
+        let model = self.carried.input(delta);
         let (unbiased, threads) = (self.unbiased, self.threads);
         let inner = threads.div_ceil(self.units.len().max(1));
-        let jobs: Vec<_> = self.units.iter_mut().enumerate().collect();
-        let sections = threads::map(jobs, threads, |(at, state)| {
-            let gathered;
-            let values = match state.unit.only(values) {
-                Some(values) => values,
-                None => {
-                    gathered = state.unit.gathered(values);
-                    &gathered
-                }
-            };
+        let values = |state: &UnitState| match state.unit.only(model) {
+            Some(values) => Cow::Borrowed(values),
+            None => Cow::Owned(state.unit.gathered(model)),
+        };
+        let values: Vec<Cow<'_, [f32]>> = self.units.iter().map(values).collect();
+        let units: Vec<_> = self.units.iter_mut().zip(&values).enumerate().collect();
+        let jobs: Vec<Job<'_>> = threads::map(units, threads, |(at, (state, values))| {
             let shape = state.unit.shape;
             let Method { reduce, quantize, code } = &state.method;
             let (selection, clip) = reduce.select(values, shape, header.round, unbiased, &mut state.tracked);
@@ -195,17 +203,23 @@ impl Encoder {
                 shape,
                 selection,
                 clip,
-                quantize: quantize.clone(),
+                quantize: *quantize,
                 code: *code,
                 draws: Draws::new(header.seed, at),
                 unbiased,
                 threads: inner,
             };
-            encode(&input, &mut state.warm)
+            (input, &mut state.warm)
         });
-        let sections = sections.into_iter().collect::<Result<Vec<Encoded>, Error>>()?;
-        let mut frame = Vec::with_capacity(OVERHEAD + sections.iter().map(|section| section.bytes.len()).sum::<usize>());
-        header.write(&self.layout, sections.len(), extras, &mut frame);
+        let mut frame = Vec::with_capacity(OVERHEAD);
+        header.write(&self.layout, jobs.len(), extras, &mut frame);
+        let sections = match self.budget {
+            None => budget::encode_all(jobs, threads)?,
+            Some(most) => {
+                let room = most.bytes(self.layout.len()).saturating_sub((frame.len() + CHECKSUM_BYTES) as u64);
+                budget::encode_within(room, jobs, &mut self.ratio, threads)?
+            }
+        };
         let mut stages = Stages::default();
         for section in &sections {
             frame[MINOR_AT] = frame[MINOR_AT].max(section.minor);

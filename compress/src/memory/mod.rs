@@ -64,6 +64,15 @@ impl Carried {
         if all_finite(delta) { Ok(()) } else { Err(not_finite()) }
     }
 
+    /// Takes back what [`Carried::absorb`] did, `delta` being as that left it.
+    pub(crate) fn undo(&mut self, delta: &[f32]) {
+        match self {
+            Self::Residual { values, .. } => values.copy_from_slice(delta),
+            Self::Momentum(momentum) => momentum.undo(delta),
+            Self::Shadow(_) | Self::Nothing => {}
+        }
+    }
+
     /// What is to be encoded, after `delta` was taken in.
     pub(crate) fn input<'v>(&'v self, delta: &'v [f32]) -> &'v [f32] {
         match self {

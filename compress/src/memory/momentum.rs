@@ -26,11 +26,11 @@ impl Momentum {
         }
     }
 
-    /// Takes `delta` into both vectors.
+    /// Takes `delta` into both vectors, and leaves the velocity that was in it.
     ///
     /// # Errors
     /// `NotFinite` if a value is, or might become so; then nothing changes.
-    pub(super) fn absorb(&mut self, delta: &[f32]) -> Result<(), Error> {
+    pub(super) fn absorb(&mut self, delta: &mut [f32]) -> Result<(), Error> {
         let factor = match self.numbers.clip() {
             Some(clip) => {
                 let squares: f64 = delta.iter().map(|&value| f64::from(value) * f64::from(value)).sum();
@@ -46,10 +46,21 @@ impl Momentum {
         let (momentum, factor) = (self.numbers.momentum() as f32, factor as f32);
         let vectors = self.velocity.iter_mut().zip(&mut self.unsent);
         for ((velocity, unsent), delta) in vectors.zip(delta) {
-            *velocity = momentum * *velocity + factor * delta;
+            let before = *velocity;
+            *velocity = momentum * before + factor * *delta;
             *unsent += *velocity;
+            *delta = before;
         }
         Ok(())
+    }
+
+    /// Takes a delta out again, given the velocity that was; the sum but for rounding.
+    pub(super) fn undo(&mut self, before: &[f32]) {
+        let vectors = self.velocity.iter_mut().zip(&mut self.unsent);
+        for ((velocity, unsent), before) in vectors.zip(before) {
+            *unsent -= *velocity;
+            *velocity = *before;
+        }
     }
 
     /// Takes out what `frame` carries.

@@ -13,6 +13,7 @@ mod spec;
 mod ternary;
 mod uniform;
 
+pub(crate) use dead_zone::Histogram;
 pub use dead_zone::{DeadZone, Step};
 pub use rotated::{Rotated, Scale};
 pub use sign::Sign;

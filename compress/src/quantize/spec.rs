@@ -32,6 +32,19 @@ pub enum QuantizeSpec {
 }
 
 impl QuantizeSpec {
+    /// Bits a value at its plain width, scales included; of a dead zone about what its levels take.
+    pub(crate) fn bits(&self) -> f64 {
+        match self {
+            Self::Exact => 32.0,
+            Self::Half | Self::Bf16 => 16.0,
+            Self::Uniform(uniform) => f64::from(uniform.bits()) + 16.0 / f64::from(uniform.block()),
+            Self::DeadZone(_) => 3.0,
+            Self::Natural => 9.0,
+            Self::Rotated(rotated) => f64::from(rotated.bits()),
+            Self::Ternary(_) | Self::Sign(_) => 1.0,
+        }
+    }
+
     pub(crate) fn recipe(&self) -> Quantize {
         match *self {
             Self::Exact => Quantize::Exact,

@@ -119,7 +119,7 @@ mod tests {
                 let kept = sampled(&values, k, Draws::new(1, 1));
                 let share = kept.len() as f64 / k.max(1) as f64;
                 assert!((0.7..=1.3).contains(&share) || k < 20, "{k} of {len}: {share}");
-                assert_eq!(kept, top_k(&values, kept.len()), "the largest");
+                assert_eq!(kept, top_k(1, &values, kept.len()), "the largest");
                 assert!(!kept.is_empty());
             }
         }

@@ -15,13 +15,9 @@ const BUCKETS: usize = 1024;
 /// A quarter to a half less, of the bits of a magnitude.
 const QUARTER: u32 = 1 << 22;
 
-/// Ascending indices of the `min(k, non-zeros)` values largest in magnitude, the lowest index first among equals.
-pub(crate) fn top_k(values: &[f32], k: usize) -> Vec<u32> {
-    top_k_on(1, values, k)
-}
-
-/// The same on `threads` threads, with the same result.
-pub(crate) fn top_k_on(threads: usize, values: &[f32], k: usize) -> Vec<u32> {
+/// Ascending indices of the `min(k, non-zeros)` values largest in magnitude, the lowest index first among equals. The same
+/// on any number of threads.
+pub(crate) fn top_k(threads: usize, values: &[f32], k: usize) -> Vec<u32> {
     if values.len() >= 4 * SAMPLE {
         let most = 2 * k + SAMPLE;
         let candidates = gather(threads, sampled_threshold(values, k), values, most);
@@ -250,9 +246,9 @@ mod tests {
 
     #[test]
     fn ties_go_to_the_lowest_index_and_zeros_are_never_kept() {
-        assert_eq!(top_k(&[1.0, -2.0, 2.0, -2.0, 0.5], 2), [1, 2]);
-        assert_eq!(top_k(&[0.0, -0.0, 3.0, 0.0], 3), [2]);
-        assert_eq!(top_k(&[0.0; 9], 3), []);
+        assert_eq!(top_k(1, &[1.0, -2.0, 2.0, -2.0, 0.5], 2), [1, 2]);
+        assert_eq!(top_k(1, &[0.0, -0.0, 3.0, 0.0], 3), [2]);
+        assert_eq!(top_k(1, &[0.0; 9], 3), []);
     }
 
     #[test]
@@ -268,8 +264,8 @@ mod tests {
         for values in [heavy, coarse, flat, spiky] {
             for k in [1, 100, len / 100, len / 8, len / 2, len] {
                 let expected = reference(&values, k);
-                assert_eq!(top_k(&values, k), expected);
-                assert_eq!(top_k_on(3, &values, k), expected);
+                assert_eq!(top_k(1, &values, k), expected);
+                assert_eq!(top_k(3, &values, k), expected);
                 assert_eq!(top_k_of_chunks(&values, len + 1, |_| k), expected);
             }
         }
@@ -303,7 +299,7 @@ mod tests {
         let values: Vec<f32> = (0..777).map(|i| draws.unit(i) - 0.5).collect();
         let energy = |values: &[f32]| values.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>();
         for k in [1, 8, 100, 776] {
-            let kept = top_k(&values, k);
+            let kept = top_k(1, &values, k);
             let (mut sent, mut left) = (vec![0.0; 777], values.clone());
             for &at in &kept {
                 sent[at as usize] = std::mem::take(&mut left[at as usize]);
@@ -311,9 +307,9 @@ mod tests {
             let least = kept.iter().map(|&at| magnitude(values[at as usize])).min();
             assert!(left.iter().all(|&value| Some(magnitude(value)) <= least));
             assert!(energy(&left) <= (1.0 - k as f64 / 777.0) * energy(&values));
-            assert_eq!(top_k(&sent, k), kept, "idempotent");
+            assert_eq!(top_k(1, &sent, k), kept, "idempotent");
             let scaled: Vec<f32> = values.iter().map(|value| value * -8.0).collect();
-            assert_eq!(top_k(&scaled, k), kept);
+            assert_eq!(top_k(1, &scaled, k), kept);
         }
     }
 }

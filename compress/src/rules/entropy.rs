@@ -78,10 +78,6 @@ impl EntropyRule {
         self.clip.map(|clip| clip as f32)
     }
 
-    pub(super) fn remembers(&self) -> bool {
-        !matches!(self.form, Form::Percentile { .. })
-    }
-
     pub(super) fn read(table: &mut Table) -> Result<Self, Error> {
         let form = match table.form(&FORMS)? {
             0 => Form::Effective(Effective::read(table)?),

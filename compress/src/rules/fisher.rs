@@ -83,10 +83,6 @@ impl FisherRule {
         self.clip.map(|clip| clip as f32)
     }
 
-    pub(super) fn remembers(&self) -> bool {
-        !matches!(self.form, Form::Percentile { .. })
-    }
-
     pub(super) fn read(table: &mut Table) -> Result<Self, Error> {
         let form = match table.form(&FORMS)? {
             0 => Form::Scaled {

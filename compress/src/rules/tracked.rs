@@ -35,9 +35,6 @@ pub(crate) struct Tracked {
 }
 
 impl Tracked {
-    /// Bytes that [`Tracked::write`] appends.
-    pub(crate) const BYTES: usize = 24;
-
     /// Forgets what is not of `kind`.
     pub(super) fn claim(&mut self, kind: Kind) {
         if self.kind != kind {
@@ -132,7 +129,7 @@ mod tests {
             };
             let mut bytes = Vec::new();
             tracked.write(&mut Writer(&mut bytes));
-            assert_eq!(bytes.len(), Tracked::BYTES);
+            assert_eq!(bytes.len(), 24);
             assert_eq!(Tracked::read(&mut Reader::new(&bytes)), Ok(tracked));
             for len in 0..bytes.len() {
                 let read = Tracked::read(&mut Reader::new(&bytes[..len]));

@@ -43,7 +43,7 @@ impl<'a> Section<'a> {
         for (at, Part { indexed, shape: sent }) in parts(recipe.reduce, shape).into_iter().enumerate() {
             let start = reader.offset();
             let indices = match indexed {
-                true => Some(IndexPlane::read(reader, sent.len(), shape.len())?),
+                true => Some(IndexPlane::read(reader, sent.len(), shape, recipe.code)?),
                 false => None,
             };
             bytes.indices += reader.offset() - start;

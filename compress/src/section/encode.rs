@@ -134,7 +134,7 @@ fn reduce<'a>(input: &Input<'a>, warm: &mut Option<Vec<f32>>) -> Result<Reduced<
     }
     let mut reduced = match input.selection {
         Selection::All => Reduced::all(input),
-        Selection::Largest(k) => Reduced::support(values, top_k::top_k_on(input.threads, values, k)),
+        Selection::Largest(k) => Reduced::support(values, top_k::top_k(input.threads, values, k)),
         Selection::LargestOfChunks { density, chunk } => {
             let len_of = |at: usize| chunk.min(values.len() - at * chunk);
             let support = top_k::top_k_of_chunks(values, chunk, |at| density.count(len_of(at)));
@@ -143,7 +143,7 @@ fn reduce<'a>(input: &Input<'a>, warm: &mut Option<Vec<f32>>) -> Result<Reduced<
         Selection::Reaching { threshold, least } => {
             let support = threshold::fixed(values, threshold);
             let support = if support.len() < least {
-                top_k::top_k_on(input.threads, values, least)
+                top_k::top_k(input.threads, values, least)
             } else {
                 support
             };
@@ -226,7 +226,7 @@ fn factors<'a>(input: &Input<'_>, rank: usize, k: usize, warm: &mut Option<Vec<f
         let mut left = vec![0.0; values.len()];
         low_rank::multiply(&p, &q, rank, shape.cols, 0, &mut left);
         left.iter_mut().zip(values).for_each(|(left, value)| *left = value - *left);
-        let support = top_k::top_k_on(input.threads, &left, k);
+        let support = top_k::top_k(input.threads, &left, k);
         reduced.reduce = Reduce::LowRank {
             rank: rank as u32,
             k: support.len() as u32,
@@ -254,7 +254,7 @@ fn write(input: &Input<'_>, reduced: &Reduced<'_>, code: Code) -> Encoded {
             stages.reduced += support.len() as u64 * 4;
             stages.quantized += support.len() as u64 * 4;
             stages.bound += support_bound(input.values.len(), support.len()) / 8.0;
-            encode_indices(support, code, &mut out);
+            encode_indices(support, input.shape, code, &mut out);
         }
         stages.reduced += part.values.len() as u64 * 4;
         let draws = input.draws.part(at as u64);

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test says that it failed by panicking")]
 
+mod budget;
 mod corruption;
 mod golden;
 mod laws;

@@ -13,10 +13,10 @@
 
 mod decode;
 mod encode;
-#[allow(dead_code, reason = "for the rate controller")]
 mod model;
 
 pub(super) use decode::{Plane, Values};
+pub(crate) use model::Histogram;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -100,7 +100,6 @@ impl DeadZone {
     }
 
     /// The same with a step of its own: a tensor for which that is not a positive normal float is sent as zeros.
-    #[allow(dead_code, reason = "for the rate controller")]
     pub(crate) fn with_step(self, step: f32) -> Self {
         Self {
             step: Step::Absolute(step),

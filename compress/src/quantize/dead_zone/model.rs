@@ -16,6 +16,8 @@ const LANES: usize = 4;
 const SUM_BITS: u32 = 40;
 /// Values between emptying the words: their sums and counts cannot overflow.
 const BLOCK: usize = 1 << 22;
+/// Levels counted one by one.
+const LEVELS: f64 = 4096.0;
 /// A bin that covers more classes is taken as a whole.
 const MANY: f64 = 16.0;
 
@@ -67,6 +69,25 @@ impl Histogram {
         }
     }
 
+    /// The largest magnitude, at most a bin too much; 0 if no value is other than zero.
+    pub(crate) fn largest(&self) -> f64 {
+        self.bins.last().map_or(0.0, |bin| bin.high)
+    }
+
+    /// How many magnitudes reach `threshold`, and the sum of the squares of the others.
+    pub(crate) fn reaching(&self, threshold: f64) -> (f64, f64) {
+        let (mut count, mut below) = (0.0, 0.0);
+        for bin in &self.bins {
+            let edge = threshold.clamp(bin.low, bin.high);
+            let under = bin.between(bin.low, edge);
+            let square = under.mean * under.mean + (under.high - under.low).powi(2) / 12.0;
+            let lower = under.plus + under.minus;
+            count += bin.plus + bin.minus - lower;
+            below += lower * square;
+        }
+        (count, below)
+    }
+
     /// Order-0 entropy in bits of the levels of nearest rounding with `step` and threshold `theta`, and the squared error.
     /// Time: one pass over the bins.
     pub(crate) fn estimate(&self, step: f64, theta: f64) -> (f64, f64) {
@@ -101,6 +122,38 @@ impl Histogram {
         }
         sums.close();
         (sums.bits, sums.error)
+    }
+
+    /// The same for stochastic rounding, in expectation.
+    pub(crate) fn estimate_stochastic(&self, step: f64) -> (f64, f64) {
+        let (mut plus, mut minus) = (vec![self.zeros], vec![0.0]);
+        let (mut bits, mut error) = (0.0, 0.0);
+        for bin in &self.bins {
+            let place = bin.mean / step;
+            let (level, above) = (place.floor(), place.fract());
+            error += (bin.plus + bin.minus) * step * step * above * (1.0 - above);
+            if level >= LEVELS {
+                bits += (bin.plus + bin.minus) * self.len.log2();
+                continue;
+            }
+            let at = level as usize;
+            let room = plus.len().max(at + 2);
+            plus.resize(room, 0.0);
+            minus.resize(room, 0.0);
+            for (counts, count) in [(&mut plus, bin.plus), (&mut minus, bin.minus)] {
+                counts[at] += count * (1.0 - above);
+                counts[at + 1] += count * above;
+            }
+        }
+        let zeros = plus[0] + minus[0];
+        let others = plus[1..].iter().chain(&minus[1..]);
+        bits += cost(zeros, self.len) + others.map(|&count| cost(count, self.len)).sum::<f64>();
+        (bits, error)
+    }
+
+    /// Sum of magnitudes.
+    pub(crate) fn sum(&self) -> f64 {
+        self.bins.iter().map(|bin| (bin.plus + bin.minus) * bin.mean).sum()
     }
 }
 

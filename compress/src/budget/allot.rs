@@ -1,0 +1,88 @@
+//! Which turn of each knob gives the least error for the bits there are.
+
+use super::curve::{Curve, Point};
+
+/// Halvings of the range of the multiplier, and of the common factor.
+const HALVINGS: usize = 32;
+
+/// Curves that may be settled before their time.
+const JUMPS: usize = 8;
+/// A share of the target that is near enough not to settle any.
+const NEARLY: f64 = 0.9;
+
+/// The turns whose bits together are `target`, or as near as the curves go without passing it, and their sum of bits.
+pub(super) fn allot(curves: &[Curve], target: f64) -> (Vec<f64>, f64) {
+    let chosen = by_multiplier(curves, target);
+    // Points are far apart: a common factor, 1 or less, goes between them. What sends nothing stays so, since its first
+    // values would cost most, unless all send nothing.
+    let is_silent = |(curve, point): (&Curve, &Point)| point.knob >= curve.coarsest();
+    let all_silent = curves.iter().zip(&chosen).all(is_silent);
+    let at = |log: f64| -> Vec<Point> {
+        let turn = |pair: (&Curve, &Point)| match is_silent(pair) && !all_silent {
+            true => *pair.1,
+            false => pair.0.at(pair.1.knob * log.exp2()),
+        };
+        curves.iter().zip(&chosen).map(turn).collect()
+    };
+    let (mut fits, mut passes) = (0.0, -16.0);
+    let mut best = at(fits);
+    for _ in 0..HALVINGS {
+        let middle = (fits + passes) / 2.0;
+        let points = at(middle);
+        if sum(&points) <= target {
+            (fits, best) = (middle, points);
+        } else {
+            passes = middle;
+        }
+    }
+    let foretold = sum(&best);
+    (best.iter().map(|point| point.knob).collect(), foretold)
+}
+
+/// The points of least `error + lambda * bits`, for the least multiplier whose bits do not pass `target`.
+///
+/// A curve may jump from few bits to more than there are left. Then that one stays where it is, and the multiplier goes on
+/// for the others.
+fn by_multiplier(curves: &[Curve], target: f64) -> Vec<Point> {
+    let mut settled: Vec<Option<Point>> = vec![None; curves.len()];
+    let (mut points, mut jump) = bisect(curves, &settled, target);
+    for _ in 1..JUMPS {
+        let Some(at) = jump.filter(|_| sum(&points) < NEARLY * target) else { break };
+        settled[at] = Some(points[at]);
+        (points, jump) = bisect(curves, &settled, target);
+    }
+    points
+}
+
+/// The points at the least multiplier whose bits do not pass `target`, and which of the curves not settled jumps furthest
+/// at the next one.
+fn bisect(curves: &[Curve], settled: &[Option<Point>], target: f64) -> (Vec<Point>, Option<usize>) {
+    let choose = |lambda: f64| -> Vec<Point> {
+        let cost = |point: &Point| point.error + lambda * point.bits;
+        let least = |curve: &Curve| curve.points.iter().copied().min_by(|a, b| cost(a).total_cmp(&cost(b)));
+        let of = |(curve, settled): (&Curve, &Option<Point>)| settled.or_else(|| least(curve));
+        curves.iter().zip(settled).filter_map(of).collect()
+    };
+    let most = curves.iter().flat_map(|curve| curve.points.first());
+    let most = most.fold(f64::MIN_POSITIVE, |most, point| most.max(point.error)).log2() + 1.0;
+    // Beyond the first, nothing is sent; below the second, all that can be.
+    let (mut fits, mut passes) = (most, most - 120.0);
+    let (mut best, mut next) = (choose(fits.exp2()), choose(passes.exp2()));
+    for _ in 0..HALVINGS {
+        let middle = (fits + passes) / 2.0;
+        let points = choose(middle.exp2());
+        if sum(&points) <= target {
+            (fits, best) = (middle, points);
+        } else {
+            (passes, next) = (middle, points);
+        }
+    }
+    let jump = |at: &usize| next[*at].bits - best[*at].bits;
+    let furthest = (0..best.len()).max_by(|a, b| jump(a).total_cmp(&jump(b)));
+    let furthest = furthest.filter(|at| jump(at) > 0.0);
+    (best, furthest)
+}
+
+fn sum(points: &[Point]) -> f64 {
+    points.iter().map(|point| point.bits).sum()
+}

@@ -1,0 +1,146 @@
+//! A frame that takes no more bytes than it may, and little less.
+//!
+//! Each unit with a knob (the step of its dead zone, or the density of its top-k) has a rate-distortion curve, read off a
+//! histogram of its magnitudes ([`curve`]). One Lagrange multiplier for the frame chooses a point on each, the one of least
+//! `error + lambda * bits` (Shoham and Gersho 1988), and a common factor of all knobs makes the sum of the bits what it is
+//! to be. Nothing is coded for that.
+//!
+//! Coders do better than the entropy that the curves tell, or a little worse. So the frame is coded, and what it took per
+//! bit foretold corrects the next try; the quotient is remembered from frame to frame, and then one try is often enough.
+
+mod allot;
+mod curve;
+
+use curve::Curve;
+
+use crate::encoder::UnitState;
+use crate::quantize::QuantizeSpec;
+use crate::reduce::{ReduceSpec, TopK};
+use crate::section::{Encoded, Input, encode};
+use crate::spec::Method;
+use crate::{Error, threads};
+
+/// Tries at most; the best that fits is taken.
+const TRIES: usize = 10;
+/// A try that uses this share of the budget is good enough.
+const ENOUGH: f64 = 0.985;
+/// What a try aims at.
+const AIM: f64 = 0.9925;
+
+/// Most bytes of a section beside its values, and of a frame beside its sections.
+const SECTION: u64 = 16;
+const FRAME: u64 = 64;
+
+/// One unit to be encoded, and the second factor of its last time.
+pub(crate) type Job<'a> = (Input<'a>, &'a mut Option<Vec<f32>>);
+
+/// Refuses a budget that the units might not keep whatever their values.
+///
+/// # Errors
+/// `Usage` if `bytes` may not do.
+pub(crate) fn check(bytes: u64, units: &[UnitState]) -> Result<(), Error> {
+    let least = |state: &UnitState| {
+        let Method { reduce, quantize, .. } = &state.method;
+        let len = state.unit.shape.len() as f64;
+        let most = match reduce {
+            ReduceSpec::TopK(TopK { chunk: None, .. }) => 0.0,
+            ReduceSpec::Keep if matches!(quantize, QuantizeSpec::DeadZone(_)) => 0.0,
+            ReduceSpec::Keep => len * quantize.bits() / 8.0,
+            _ => len * 4.0,
+        };
+        most.min(len * 4.0) as u64 + SECTION
+    };
+    let most: u64 = units.iter().map(least).sum::<u64>() + FRAME;
+    if most <= bytes {
+        return Ok(());
+    }
+    Err(Error::Usage(format!(
+        "a budget of {bytes} bytes a frame may not do: up to {most} go to headers and to tensors whose codec has no step or \
+         density to choose"
+    )))
+}
+
+/// Encodes each job as it is.
+pub(crate) fn encode_all(jobs: Vec<Job<'_>>, threads: usize) -> Result<Vec<Encoded>, Error> {
+    threads::map(jobs, threads, |(input, warm)| encode(&input, warm)).into_iter().collect()
+}
+
+/// Encodes the jobs so that their sections take no more than `room` bytes. `ratio` is what coding took per bit foretold,
+/// and becomes that of this time.
+///
+/// # Errors
+/// `Usage` if it cannot be done.
+pub(crate) fn encode_within(
+    room: u64,
+    jobs: Vec<Job<'_>>,
+    ratio: &mut f64,
+    threads: usize,
+) -> Result<Vec<Encoded>, Error> {
+    let places: Vec<bool> = jobs.iter().map(|(input, _)| Curve::has_knob(input)).collect();
+    let (mut free, mut fixed) = (Vec::new(), Vec::new());
+    for (job, &is_free) in jobs.into_iter().zip(&places) {
+        if is_free { free.push(job.0) } else { fixed.push(job) }
+    }
+    let fixed = encode_all(fixed, threads)?;
+    let taken: u64 = fixed.iter().map(|section| section.bytes.len() as u64).sum();
+    let Some(left) = room.checked_sub(taken) else {
+        return Err(Error::Usage(format!(
+            "the budget leaves {room} bytes for values, and tensors whose codec has no step or density to choose take {taken}"
+        )));
+    };
+    let fitted = fit(left, &free, ratio, threads)?;
+    let (mut fitted, mut fixed) = (fitted.into_iter(), fixed.into_iter());
+    let of = |is_free| if is_free { fitted.next() } else { fixed.next() };
+    Ok(places.into_iter().filter_map(of).collect())
+}
+
+fn fit(left: u64, inputs: &[Input<'_>], ratio: &mut f64, threads: usize) -> Result<Vec<Encoded>, Error> {
+    if inputs.is_empty() {
+        return Ok(Vec::new());
+    }
+    let curves = threads::map(inputs.iter().collect(), threads, Curve::new);
+    let bits = left as f64 * 8.0;
+    let mut best: Option<(u64, Vec<Encoded>)> = None;
+    let mut before = None;
+    for _ in 0..TRIES {
+        let (knobs, foretold) = allot::allot(&curves, bits * AIM / *ratio);
+        if before.as_ref() == Some(&knobs) {
+            break;
+        }
+        let sections = encode_with(&curves, inputs, &knobs, threads)?;
+        before = Some(knobs);
+        let bytes: u64 = sections.iter().map(|section| section.bytes.len() as u64).sum();
+        *ratio = (bytes as f64 * 8.0 / foretold.max(1.0)).clamp(0.05, 20.0);
+        if bytes <= left && best.as_ref().is_none_or(|(most, _)| bytes > *most) {
+            best = Some((bytes, sections));
+        }
+        if best.as_ref().is_some_and(|(most, _)| *most as f64 >= ENOUGH * left as f64) {
+            break;
+        }
+    }
+    if let Some((_, sections)) = best {
+        return Ok(sections);
+    }
+    let nothing: Vec<f64> = curves.iter().map(Curve::coarsest).collect();
+    let sections = encode_with(&curves, inputs, &nothing, threads)?;
+    let bytes: u64 = sections.iter().map(|section| section.bytes.len() as u64).sum();
+    if bytes <= left {
+        return Ok(sections);
+    }
+    Err(Error::Usage(format!(
+        "the budget leaves {left} bytes for values, and sections without any take {bytes}"
+    )))
+}
+
+fn encode_with(
+    curves: &[Curve],
+    inputs: &[Input<'_>],
+    knobs: &[f64],
+    threads: usize,
+) -> Result<Vec<Encoded>, Error> {
+    let jobs: Vec<_> = curves.iter().zip(inputs).zip(knobs).collect();
+    let encoded = threads::map(jobs, threads, |((curve, input), &knob)| {
+        encode(&curve.turned(input, knob), &mut None)
+    });
+    encoded.into_iter().collect()
+}
