@@ -280,12 +280,37 @@ mod tests {
             .map(|i| {
                 if draws.unit(i) < density {
                     let magnitude = 1 - draws.unit(len + i).max(1e-6).ln() as i32;
-                    magnitude * if draws.bits(2 * len + i).is_multiple_of(2) { 1 } else { -1 }
+                    magnitude
+                        * if draws.bits(2 * len + i).is_multiple_of(2) {
+                            1
+                        } else {
+                            -1
+                        }
                 } else {
                     0
                 }
             })
             .collect()
+    }
+
+    #[test]
+    #[ignore = "a measurement"]
+    fn speed() {
+        let levels = sparse(10_000_000, 0.03);
+        for _ in 0..2 {
+            let start = std::time::Instant::now();
+            let (places, kept) = gather(&levels);
+            println!("gather {:?}", start.elapsed());
+            let start = std::time::Instant::now();
+            encode_indices(&places, Code::Rans, &mut Vec::new());
+            println!("indices {:?}", start.elapsed());
+            let start = std::time::Instant::now();
+            encode_kept(&kept, Code::Rans, &mut Vec::new());
+            println!("kept {:?}", start.elapsed());
+            let start = std::time::Instant::now();
+            entropy(levels.len(), &kept);
+            println!("entropy {:?}", start.elapsed());
+        }
     }
 
     #[test]
