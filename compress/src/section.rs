@@ -56,7 +56,7 @@ fn encode_as(values: &[f32], shape: Shape, method: &Method, draws: Draws, out: &
     stages.reduced += kept.len() as u64 * 4;
     if !kept.is_empty() {
         if let Some(support) = &support {
-            encode_indices(support, method.code, out);
+            encode_indices(support, shape, method.code, out);
         }
         let size = method.quantize.encode(kept, kept_shape, method.code, draws, out);
         stages.quantized += size.plain;
@@ -115,9 +115,9 @@ impl PlaneBytes {
 }
 
 impl<'a> Section<'a> {
-    /// Takes the section of a tensor of `len` values from the front of `reader`.
+    /// Takes the section of a tensor of this shape from the front of `reader`.
     pub(crate) fn read(reader: &mut Reader<'a>, shape: Shape, draws: Draws) -> Result<Self, Error> {
-        let (start, len) = (reader.offset(), shape.len());
+        let start = reader.offset();
         let recipe = Recipe::read(reader, shape)?;
         let mut bytes = PlaneBytes {
             recipe: reader.offset() - start,
@@ -139,7 +139,7 @@ impl<'a> Section<'a> {
         }
         let start = reader.offset();
         let indices = match recipe.reduce {
-            Reduce::Support { .. } => Some(IndexPlane::read(reader, count, len)?),
+            Reduce::Support { .. } => Some(IndexPlane::read(reader, count, shape, recipe.code)?),
             _ => None,
         };
         bytes.indices = reader.offset() - start;

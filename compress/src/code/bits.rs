@@ -33,7 +33,7 @@ impl<'a> BitWriter<'a> {
 }
 
 /// Takes bits from the front of some bytes; past the end it reads zeros, which [`BitReader::finish`] reports.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct BitReader<'a> {
     bytes: &'a [u8],
     next: usize,
@@ -87,7 +87,15 @@ impl<'a> BitReader<'a> {
         })
     }
 
-    fn skip(&mut self, count: u32) {
+    /// The next `count` bits, of those held.
+    #[inline(always)]
+    pub(super) fn peek(&self, count: u32) -> u32 {
+        (self.held & ((1 << count) - 1)) as u32
+    }
+
+    /// Leaves out `count` bits, of those held.
+    #[inline(always)]
+    pub(super) fn skip(&mut self, count: u32) {
         self.held >>= count;
         self.count -= count;
         self.used += u64::from(count);
@@ -95,7 +103,7 @@ impl<'a> BitReader<'a> {
 
     /// Holds at least 56 bits afterwards.
     #[inline]
-    fn fill(&mut self) {
+    pub(super) fn fill(&mut self) {
         if let Some(word) = self.bytes.get(self.next..).and_then(|rest| rest.first_chunk()) {
             self.held |= u64::from_le_bytes(*word) << self.count;
             self.next += ((63 - self.count) >> 3) as usize;

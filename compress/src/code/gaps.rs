@@ -1,13 +1,16 @@
 //! The support of a sparse tensor: ascending indices as gaps, lossless, by whichever coder is shorter.
 //!
-//! The plane is a varint `bytes * 2 + coder` and as many bytes, of coder 0 ([`super::rice`]) or 1 ([`super::tokens`]).
+//! The plane is a varint `bytes * 2 + coder` and as many bytes, of coder 0 ([`super::rice`]) or 1, which the code of the
+//! recipe names: [`super::tokens`], or under [`Code::Context`] flags in the shape of the tensor.
 
+use super::context::{SupportDecoder, encode_support};
 use super::{Code, rice, tokens};
 use crate::Error;
+use crate::layout::Shape;
 use crate::wire::{Reader, Writer};
 
-/// Appends the plane of ascending `indices`, which are not empty.
-pub(crate) fn encode_indices(indices: &[u32], code: Code, out: &mut Vec<u8>) {
+/// Appends the plane of ascending `indices` below `shape.len()`, which are not empty.
+pub(crate) fn encode_indices(indices: &[u32], shape: Shape, code: Code, out: &mut Vec<u8>) {
     let previous = std::iter::once(0).chain(indices.iter().map(|&index| index + 1));
     let gaps: Vec<u32> = indices
         .iter()
@@ -17,12 +20,14 @@ pub(crate) fn encode_indices(indices: &[u32], code: Code, out: &mut Vec<u8>) {
     let mut best = Vec::new();
     rice::encode(&gaps, &mut best);
     let mut coder = 0;
-    if code == Code::Rans {
-        let mut other = Vec::new();
-        tokens::encode(&gaps, &mut other);
-        if other.len() < best.len() {
-            (best, coder) = (other, 1);
-        }
+    let mut other = Vec::new();
+    match code {
+        Code::Pack | Code::Rice => {}
+        Code::Rans | Code::Huffman => tokens::encode(&gaps, code, &mut other),
+        Code::Context => encode_support(indices, shape, &mut other),
+    }
+    if !other.is_empty() && other.len() < best.len() {
+        (best, coder) = (other, 1);
     }
     let mut writer = Writer(out);
     writer.varint(best.len() as u64 * 2 + coder);
@@ -45,41 +50,58 @@ pub(crate) fn support_bound(len: usize, kept: usize) -> f64 {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct IndexPlane<'a> {
     body: &'a [u8],
-    in_tokens: bool,
+    coder: Coder,
     offset: usize,
     kept: usize,
-    len: usize,
+    shape: Shape,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Coder {
+    Rice,
+    Tokens(Code),
+    Flags,
 }
 
 impl<'a> IndexPlane<'a> {
-    /// Takes the plane of `kept` indices below `len` from the front of `reader`.
-    pub(crate) fn read(reader: &mut Reader<'a>, kept: usize, len: usize) -> Result<Self, Error> {
+    /// Takes the plane of `kept` indices below `shape.len()` from the front of `reader`.
+    pub(crate) fn read(reader: &mut Reader<'a>, kept: usize, shape: Shape, code: Code) -> Result<Self, Error> {
         let head = reader.varint("index plane")?;
+        let coder = match (head % 2, code) {
+            (0, _) => Coder::Rice,
+            // Before there were more codes, tokens could stand beside packed values.
+            (_, Code::Pack | Code::Rans) => Coder::Tokens(Code::Rans),
+            (_, Code::Huffman) => Coder::Tokens(Code::Huffman),
+            (_, Code::Context) => Coder::Flags,
+            (_, Code::Rice) => return Err(reader.corrupt("index plane")),
+        };
         let offset = reader.offset();
         let bytes = usize::try_from(head / 2).map_err(|_| reader.corrupt("index plane"))?;
         Ok(Self {
             body: reader.take(bytes, "index plane")?,
-            in_tokens: head % 2 == 1,
+            coder,
             offset,
             kept,
-            len,
+            shape,
         })
     }
 
     pub(crate) fn open(&self) -> Result<Indices<'a>, Error> {
-        let gaps = if self.in_tokens {
-            let corrupt = |_| Error::Corrupt {
-                what: "gap tokens".to_owned(),
-                offset: self.offset,
-            };
-            Gaps::Tokens(tokens::Decoder::new(self.body, self.kept).map_err(corrupt)?)
-        } else {
-            Gaps::Rice(rice::Decoder::new(self.body))
+        let corrupt = |_| Error::Corrupt {
+            what: "gap tokens".to_owned(),
+            offset: self.offset,
+        };
+        let places = match self.coder {
+            Coder::Rice => Places::Rice(rice::Decoder::new(self.body)),
+            Coder::Tokens(code) => {
+                Places::Tokens(tokens::Decoder::new(self.body, self.kept, code).map_err(corrupt)?)
+            }
+            Coder::Flags => Places::Flags(SupportDecoder::new(self.body, self.shape)),
         };
         Ok(Indices {
-            gaps,
+            places,
             next: 0,
-            len: self.len as u64,
+            len: self.shape.len() as u64,
             offset: self.offset,
         })
     }
@@ -88,32 +110,34 @@ impl<'a> IndexPlane<'a> {
 /// Takes indices from the front of a plane.
 #[derive(Debug)]
 pub(crate) struct Indices<'a> {
-    gaps: Gaps<'a>,
+    places: Places<'a>,
     next: u64,
     len: u64,
     offset: usize,
 }
 
 #[derive(Debug)]
-enum Gaps<'a> {
+enum Places<'a> {
     Rice(rice::Decoder<'a>),
     Tokens(tokens::Decoder<'a>),
+    Flags(SupportDecoder<'a>),
 }
 
 impl Indices<'_> {
     /// Fills `out` with the next indices: ascending, each below the length of the tensor.
     pub(crate) fn read(&mut self, out: &mut [u32]) -> Result<(), Error> {
-        match &mut self.gaps {
-            Gaps::Rice(gaps) => gaps.read(out),
-            Gaps::Tokens(gaps) => gaps.read(out),
+        match &mut self.places {
+            Places::Rice(gaps) => gaps.read(out),
+            Places::Tokens(gaps) => gaps.read(out),
+            Places::Flags(indices) => {
+                let whole = indices.read(out);
+                return whole.then_some(()).ok_or_else(|| self.corrupt("index past the tensor"));
+            }
         }
         for index in out {
             let place = self.next + u64::from(*index);
             if place >= self.len {
-                return Err(Error::Corrupt {
-                    what: "index past the tensor".to_owned(),
-                    offset: self.offset,
-                });
+                return Err(self.corrupt("index past the tensor"));
             }
             *index = place as u32;
             self.next = place + 1;
@@ -123,17 +147,18 @@ impl Indices<'_> {
 
     /// Succeeds if the plane held exactly the indices that were read.
     pub(crate) fn finish(&self) -> Result<(), Error> {
-        let whole = match &self.gaps {
-            Gaps::Rice(gaps) => gaps.finish(),
-            Gaps::Tokens(gaps) => gaps.finish(),
+        let whole = match &self.places {
+            Places::Rice(gaps) => gaps.finish(),
+            Places::Tokens(gaps) => gaps.finish(),
+            Places::Flags(indices) => indices.finish(),
         };
-        if whole {
-            Ok(())
-        } else {
-            Err(Error::Corrupt {
-                what: "index plane".to_owned(),
-                offset: self.offset,
-            })
+        if whole { Ok(()) } else { Err(self.corrupt("index plane")) }
+    }
+
+    fn corrupt(&self, what: &str) -> Error {
+        Error::Corrupt {
+            what: what.to_owned(),
+            offset: self.offset,
         }
     }
 }
@@ -143,47 +168,72 @@ mod tests {
     use super::*;
     use crate::rng::Draws;
 
-    fn round_trip(indices: &[u32], len: usize, code: Code) -> usize {
+    const CODES: [Code; 5] = [Code::Pack, Code::Rans, Code::Rice, Code::Huffman, Code::Context];
+
+    fn decode(bytes: &[u8], kept: usize, shape: Shape, code: Code) -> Result<Vec<u32>, Error> {
+        let mut reader = Reader::new(bytes);
+        let mut open = IndexPlane::read(&mut reader, kept, shape, code)?.open()?;
+        reader.finish("end")?;
+        let mut out = vec![0; kept];
+        out.chunks_mut(1500).try_for_each(|part| open.read(part))?;
+        open.finish().map(|()| out)
+    }
+
+    fn round_trip(indices: &[u32], shape: Shape, code: Code) -> usize {
         let mut bytes = Vec::new();
-        encode_indices(indices, code, &mut bytes);
-        let mut reader = Reader::new(&bytes);
-        let plane = IndexPlane::read(&mut reader, indices.len(), len).unwrap();
-        assert_eq!(reader.finish("end"), Ok(()));
-        let mut open = plane.open().unwrap();
-        let mut out = vec![0; indices.len()];
-        out.chunks_mut(1500).for_each(|part| open.read(part).unwrap());
-        assert_eq!(out, indices);
-        assert_eq!(open.finish(), Ok(()));
+        encode_indices(indices, shape, code, &mut bytes);
+        assert_eq!(decode(&bytes, indices.len(), shape, code).as_deref(), Ok(indices));
         bytes.len()
     }
 
+    fn random(len: usize, density: f32) -> Vec<u32> {
+        let draws = Draws::new(5, 0);
+        (0..len).filter(|&i| draws.unit(i) < density).map(|i| i as u32).collect()
+    }
+
     #[test]
-    fn supports_round_trip_by_both_coders() {
-        for code in [Code::Pack, Code::Rans] {
-            round_trip(&[0], 1, code);
-            round_trip(&[u32::MAX - 1], u32::MAX as usize, code);
-            round_trip(&(0..5000).collect::<Vec<_>>(), 5000, code);
-            let draws = Draws::new(5, 0);
-            let sparse: Vec<u32> = (0..400_000)
-                .filter(|&i| draws.unit(i) < 0.02)
-                .map(|i| i as u32)
-                .collect();
-            let bytes = round_trip(&sparse, 400_000, code);
-            assert!(
-                (bytes as f64) < support_bound(400_000, sparse.len()) / 8.0 * 1.02,
-                "{bytes}"
-            );
+    fn supports_round_trip_by_every_coder() {
+        for code in CODES {
+            round_trip(&[0], Shape::row(1), code);
+            round_trip(&[u32::MAX - 1], Shape::row(u32::MAX as usize), Code::Pack);
+            round_trip(&(0..5000).collect::<Vec<_>>(), Shape { rows: 50, cols: 100 }, code);
+            round_trip(&[6, 7, 8, 20], Shape { rows: 7, cols: 3 }, code);
+            let sparse = random(400_000, 0.02);
+            for shape in [Shape::row(400_000), Shape { rows: 625, cols: 640 }] {
+                let bytes = round_trip(&sparse, shape, code);
+                let bound = support_bound(400_000, sparse.len()) / 8.0;
+                assert!((bytes as f64) < bound * 1.02, "{code:?}: {bytes} of {bound}");
+            }
         }
+    }
+
+    #[test]
+    fn random_supports_are_within_half_a_percent_of_the_bound() {
+        let indices = random(1_000_000, 0.01);
+        let bytes = round_trip(&indices, Shape::row(1_000_000), Code::Context) as f64;
+        assert!(bytes < support_bound(1_000_000, indices.len()) / 8.0 * 1.005, "{bytes}");
     }
 
     #[test]
     fn an_index_past_the_tensor_is_refused() {
         let mut bytes = Vec::new();
-        encode_indices(&[3, 9], Code::Pack, &mut bytes);
-        let mut open = IndexPlane::read(&mut Reader::new(&bytes), 2, 9)
-            .unwrap()
-            .open()
-            .unwrap();
-        assert!(matches!(open.read(&mut [0; 2]), Err(Error::Corrupt { .. })));
+        encode_indices(&[3, 9], Shape::row(10), Code::Pack, &mut bytes);
+        assert!(matches!(decode(&bytes, 2, Shape::row(9), Code::Pack), Err(Error::Corrupt { .. })));
+    }
+
+    #[test]
+    fn changed_bytes_never_panic_nor_leave_the_tensor() {
+        let (indices, shape) = (random(20_000, 0.01), Shape { rows: 100, cols: 200 });
+        for code in CODES {
+            let mut bytes = Vec::new();
+            encode_indices(&indices, shape, code, &mut bytes);
+            for bit in 0..bytes.len() * 8 {
+                bytes[bit / 8] ^= 1 << (bit % 8);
+                if let Ok(out) = decode(&bytes, indices.len(), shape, code) {
+                    assert!(out.is_sorted_by(|a, b| a < b) && out.iter().all(|&index| index < 20_000));
+                }
+                bytes[bit / 8] ^= 1 << (bit % 8);
+            }
+        }
     }
 }

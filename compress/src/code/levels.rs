@@ -1,15 +1,16 @@
-//! Signed levels, most of them zero: which places are not zero, then what they hold.
+//! Signed levels, most of them zero.
 //!
-//! The plane is a varint k, the number of levels that are not zero. If k is neither 0 nor all, their places follow as an
-//! index plane; if k is not 0, a symbol plane of tokens and the bits behind them: a varint, their length in bytes, and as
-//! many bytes. The token is that of [`super::tokens`] for the level's zig-zag number without zero: 0 for -1, 1 for 1, 2
-//! for -2, and so on.
+//! Under [`Code::Context`] the plane is a varint, the length in bytes of what [`super::context`] makes of the matrix of
+//! levels, and as many bytes. Under any other code it says which places are not zero, then what they hold: a varint k, the
+//! number of levels that are not zero; if k is neither 0 nor all, their places as an index plane; if k is not 0, a symbol
+//! plane of tokens and the bits behind them: a varint, their length in bytes, and as many bytes. The token is that of
+//! [`super::tokens`] for the level's zig-zag number without zero: 0 for -1, 1 for 1, 2 for -2, and so on.
 
 use super::bits::{BitReader, BitWriter};
+use super::gaps::Indices;
 use super::tokens::{self, WIDTH};
-use super::{Code, IndexPlane, SymbolPlane, Symbols, encode_indices, encode_symbols};
+use super::{Code, IndexPlane, SymbolPlane, Symbols, context, encode_indices, encode_symbols};
 use crate::Error;
-use crate::code::gaps::Indices;
 use crate::layout::Shape;
 use crate::wire::{Reader, Writer};
 
@@ -20,17 +21,23 @@ const PORTION: usize = 1024;
 /// Magnitudes counted by table; larger ones are few.
 const COUNTED: usize = 128;
 
-/// Appends the plane of `levels`, whose magnitudes are below 2^31; returns their order-0 entropy in bytes.
-/// `shape` is that of `levels`, for coders that look at neighbours.
+/// Appends the plane of `levels`, whose magnitudes are below 2^31; returns their order-0 entropy in bytes, which only
+/// [`Code::Context`] can go below. Shapes: `levels: [shape.len()]`, row-major.
 pub(crate) fn encode_levels(levels: &[i32], shape: Shape, code: Code, out: &mut Vec<u8>) -> f64 {
-    debug_assert_eq!(levels.len(), shape.len());
     let (places, kept) = gather(levels);
-    Writer(out).varint(kept.len() as u64);
-    if !kept.is_empty() {
-        if kept.len() < levels.len() {
-            encode_indices(&places, code, out);
+    if code == Code::Context {
+        let mut coded = Vec::new();
+        context::encode_levels(levels, shape, &mut coded);
+        Writer(out).varint(coded.len() as u64);
+        out.append(&mut coded);
+    } else {
+        Writer(out).varint(kept.len() as u64);
+        if !kept.is_empty() && kept.len() < levels.len() {
+            encode_indices(&places, shape, code, out);
         }
-        encode_kept(&kept, code, out);
+        if !kept.is_empty() {
+            encode_kept(&kept, code, out);
+        }
     }
     entropy(levels.len(), &kept) / 8.0
 }
@@ -103,139 +110,193 @@ fn entropy(len: usize, kept: &[i32]) -> f64 {
 /// Levels, not decoded yet.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LevelPlane<'a> {
-    kept: usize,
-    places: Option<IndexPlane<'a>>,
-    values: Option<(SymbolPlane<'a>, &'a [u8])>,
+    body: Body<'a>,
     offset: usize,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Body<'a> {
+    Context(&'a [u8], Shape),
+    Zeros,
+    Kept {
+        count: usize,
+        places: Option<IndexPlane<'a>>,
+        tokens: SymbolPlane<'a>,
+        bits: &'a [u8],
+    },
 }
 
 impl<'a> LevelPlane<'a> {
     /// Takes the plane of levels of `shape` from the front of `reader`.
     pub(crate) fn read(reader: &mut Reader<'a>, shape: Shape, code: Code) -> Result<Self, Error> {
-        let len = shape.len();
-        let kept = reader.varint("number of levels")?;
-        let kept = usize::try_from(kept).ok().filter(|&kept| kept <= len);
-        let kept = kept.ok_or_else(|| reader.corrupt("number of levels"))?;
-        let places = if kept > 0 && kept < len {
-            Some(IndexPlane::read(reader, kept, len)?)
-        } else {
-            None
+        let offset = reader.offset();
+        let body = match code {
+            Code::Context => Body::Context(read_bytes(reader)?, shape),
+            _ => Body::read_kept(reader, shape, code)?,
         };
-        let values = if kept > 0 {
-            let tokens = SymbolPlane::read(reader, kept, WIDTH, code)?;
-            let bytes = reader.varint("level bits")?;
-            let bytes = usize::try_from(bytes).map_err(|_| reader.corrupt("level bits"))?;
-            Some((tokens, reader.take(bytes, "level bits")?))
-        } else {
-            None
-        };
-        Ok(Self {
-            kept,
-            places,
-            values,
-            offset: reader.offset(),
-        })
+        Ok(Self { body, offset })
     }
 
     pub(crate) fn open(&self) -> Result<Levels<'a>, Error> {
-        let kept = match self.values {
-            Some((tokens, bits)) => Some(Kept {
-                tokens: tokens.open()?,
-                bits: BitReader::new(bits),
-            }),
-            None => None,
+        let source = match self.body {
+            Body::Context(bytes, shape) => Source::Context(Box::new(context::LevelsDecoder::new(bytes, shape))),
+            Body::Zeros => Source::Zeros,
+            Body::Kept {
+                count,
+                places,
+                tokens,
+                bits,
+            } => {
+                let kept = Kept {
+                    tokens: tokens.open()?,
+                    bits: BitReader::new(bits),
+                };
+                match places {
+                    None => Source::All(kept),
+                    Some(places) => Source::Some(Sparse {
+                        kept,
+                        left: count,
+                        places: places.open()?,
+                        start: 0,
+                        held_places: vec![0; PORTION.min(count)],
+                        held_levels: vec![0; PORTION.min(count)],
+                        next: 0,
+                        end: 0,
+                    }),
+                }
+            }
         };
-        let places = self.places.as_ref().map(IndexPlane::open).transpose()?;
-        let room = if places.is_some() { PORTION.min(self.kept) } else { 0 };
         Ok(Levels {
-            kept,
-            left: self.kept,
-            places,
-            at: 0,
-            next: 0,
-            held_places: vec![0; room],
-            held_levels: vec![0; room],
-            start: 0,
+            source,
             offset: self.offset,
         })
     }
+}
+
+impl<'a> Body<'a> {
+    fn read_kept(reader: &mut Reader<'a>, shape: Shape, code: Code) -> Result<Self, Error> {
+        let count = reader.varint("number of levels")?;
+        let count = usize::try_from(count).ok().filter(|&count| count <= shape.len());
+        let count = count.ok_or_else(|| reader.corrupt("number of levels"))?;
+        if count == 0 {
+            return Ok(Self::Zeros);
+        }
+        let places = if count < shape.len() {
+            Some(IndexPlane::read(reader, count, shape, code)?)
+        } else {
+            None
+        };
+        Ok(Self::Kept {
+            count,
+            places,
+            tokens: SymbolPlane::read(reader, count, WIDTH, code)?,
+            bits: read_bytes(reader)?,
+        })
+    }
+}
+
+fn read_bytes<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], Error> {
+    let bytes = reader.varint("length of levels")?;
+    let bytes = usize::try_from(bytes).map_err(|_| reader.corrupt("length of levels"))?;
+    reader.take(bytes, "levels")
 }
 
 /// Takes levels from the front of a plane.
 #[derive(Debug)]
 pub(crate) struct Levels<'a> {
-    kept: Option<Kept<'a>>,
-    /// Levels that are not zero and not decoded yet.
-    left: usize,
-    places: Option<Indices<'a>>,
-    /// Place of the next level that is read.
-    start: usize,
-    /// Decoded ahead: `held_places[next..at]` and their levels.
-    held_places: Vec<u32>,
-    held_levels: Vec<i32>,
-    next: usize,
-    at: usize,
+    source: Source<'a>,
     offset: usize,
 }
 
 #[derive(Debug)]
-struct Kept<'a> {
-    tokens: Symbols<'a>,
-    bits: BitReader<'a>,
+enum Source<'a> {
+    Context(Box<context::LevelsDecoder<'a>>),
+    Zeros,
+    All(Kept<'a>),
+    Some(Sparse<'a>),
 }
 
 impl Levels<'_> {
     /// Fills `out` with the next levels; in all no more than were read for.
     pub(crate) fn read(&mut self, out: &mut [i32]) -> Result<(), Error> {
-        let Some(kept) = &mut self.kept else {
-            out.fill(0);
-            return Ok(());
-        };
-        let Some(places) = &mut self.places else {
-            self.left -= out.len();
-            kept.read(out);
-            return Ok(());
-        };
-        out.fill(0);
-        let end = self.start + out.len();
-        loop {
-            while let Some(&place) = self.held_places[..self.at].get(self.next) {
-                if place as usize >= end {
-                    self.start = end;
-                    return Ok(());
-                }
-                out[place as usize - self.start] = self.held_levels[self.next];
-                self.next += 1;
-            }
-            if self.left == 0 {
-                self.start = end;
-                return Ok(());
-            }
-            self.at = self.left.min(PORTION);
-            self.next = 0;
-            self.left -= self.at;
-            places.read(&mut self.held_places[..self.at])?;
-            kept.read(&mut self.held_levels[..self.at]);
+        match &mut self.source {
+            Source::Context(levels) => levels.read(out),
+            Source::Zeros => out.fill(0),
+            Source::All(kept) => kept.read(out),
+            Source::Some(levels) => return levels.read(out),
         }
+        Ok(())
     }
 
     /// Succeeds if the plane held exactly the levels that were read.
     pub(crate) fn finish(&self) -> Result<(), Error> {
-        if let Some(places) = &self.places {
-            places.finish()?;
-        }
-        let Some(kept) = &self.kept else {
-            return Ok(());
+        let whole = match &self.source {
+            Source::Context(levels) => levels.finish(),
+            Source::Zeros => true,
+            Source::All(kept) => kept.finish()?,
+            Source::Some(levels) => levels.finish()?,
         };
-        kept.tokens.finish()?;
-        if self.left == 0 && self.next == self.at && kept.bits.finish() {
-            return Ok(());
-        }
-        Err(Error::Corrupt {
-            what: "level bits".to_owned(),
+        whole.then_some(()).ok_or_else(|| Error::Corrupt {
+            what: "levels".to_owned(),
             offset: self.offset,
         })
     }
+}
+
+/// Levels at some places, zeros elsewhere.
+#[derive(Debug)]
+struct Sparse<'a> {
+    kept: Kept<'a>,
+    /// Levels that are not zero and not decoded yet.
+    left: usize,
+    places: Indices<'a>,
+    /// Place of the next level that is read.
+    start: usize,
+    /// Decoded ahead: `held_places[next..end]` and their levels.
+    held_places: Vec<u32>,
+    held_levels: Vec<i32>,
+    next: usize,
+    end: usize,
+}
+
+impl Sparse<'_> {
+    fn read(&mut self, out: &mut [i32]) -> Result<(), Error> {
+        out.fill(0);
+        let start = self.start;
+        self.start += out.len();
+        loop {
+            for (&place, &level) in self.held_places[self.next..self.end]
+                .iter()
+                .zip(&self.held_levels[self.next..])
+            {
+                let Some(out) = out.get_mut(place as usize - start) else {
+                    return Ok(());
+                };
+                *out = level;
+                self.next += 1;
+            }
+            if self.left == 0 {
+                return Ok(());
+            }
+            self.end = self.left.min(PORTION);
+            self.next = 0;
+            self.left -= self.end;
+            self.places.read(&mut self.held_places[..self.end])?;
+            self.kept.read(&mut self.held_levels[..self.end]);
+        }
+    }
+
+    fn finish(&self) -> Result<bool, Error> {
+        self.places.finish()?;
+        Ok(self.left == 0 && self.next == self.end && self.kept.finish()?)
+    }
+}
+
+/// The levels that are not zero.
+#[derive(Debug)]
+struct Kept<'a> {
+    tokens: Symbols<'a>,
+    bits: BitReader<'a>,
 }
 
 impl Kept<'_> {
@@ -250,6 +311,11 @@ impl Kept<'_> {
             }
         }
     }
+
+    fn finish(&self) -> Result<bool, Error> {
+        self.tokens.finish()?;
+        Ok(self.bits.finish())
+    }
 }
 
 #[cfg(test)]
@@ -257,7 +323,7 @@ mod tests {
     use super::*;
     use crate::rng::Draws;
 
-    const CODES: [Code; 3] = [Code::Pack, Code::Rans, Code::Context];
+    const CODES: [Code; 5] = [Code::Pack, Code::Rans, Code::Rice, Code::Huffman, Code::Context];
 
     fn round_trip(levels: &[i32], code: Code) -> (usize, f64) {
         let (mut bytes, shape) = (Vec::new(), Shape::row(levels.len()));
@@ -302,7 +368,7 @@ mod tests {
             let (places, kept) = gather(&levels);
             println!("gather {:?}", start.elapsed());
             let start = std::time::Instant::now();
-            encode_indices(&places, Code::Rans, &mut Vec::new());
+            encode_indices(&places, Shape::row(levels.len()), Code::Rans, &mut Vec::new());
             println!("indices {:?}", start.elapsed());
             let start = std::time::Instant::now();
             encode_kept(&kept, Code::Rans, &mut Vec::new());

@@ -1,10 +1,12 @@
 //! Rice codes of gaps, with a parameter for each block: near the bound on random supports, and it follows a density
-//! that changes along the tensor.
+//! that changes along the tensor. [`symbols`] folds planes of symbols into such gaps.
 //!
 //! A block is 5 bits `p`, then for each gap `gap >> p` ones, a zero, and the lowest `p` bits. [`ESCAPE`] ones stand for
 //! a gap written whole in 32 bits, so that no gap takes more than 80.
 
 use super::bits::{BitReader, BitWriter};
+
+pub(super) mod symbols;
 
 const BLOCK: usize = 256;
 const ESCAPE: u32 = 48;
@@ -12,26 +14,28 @@ const ESCAPE: u32 = 48;
 /// Appends `gaps`.
 pub(super) fn encode(gaps: &[u32], out: &mut Vec<u8>) {
     let mut bits = BitWriter::new(out);
-    for block in gaps.chunks(BLOCK) {
-        let p = parameter(block);
-        bits.put(p, 5);
-        for &gap in block {
-            let quotient = gap >> p;
-            if quotient >= ESCAPE {
-                bits.put((1 << (ESCAPE / 2)) - 1, ESCAPE / 2);
-                bits.put((1 << (ESCAPE / 2)) - 1, ESCAPE / 2);
-                bits.put(gap, 32);
-                continue;
-            }
-            if quotient >= 24 {
-                bits.put((1 << 24) - 1, 24);
-            }
-            let ones = quotient % 24;
-            bits.put((1 << ones) - 1, ones + 1);
-            bits.put(gap & ((1 << p) - 1), p);
-        }
-    }
+    gaps.chunks(BLOCK).for_each(|block| encode_block(block, &mut bits));
     bits.finish();
+}
+
+fn encode_block(block: &[u32], bits: &mut BitWriter<'_>) {
+    let p = parameter(block);
+    bits.put(p, 5);
+    for &gap in block {
+        let quotient = gap >> p;
+        if quotient >= ESCAPE {
+            bits.put((1 << (ESCAPE / 2)) - 1, ESCAPE / 2);
+            bits.put((1 << (ESCAPE / 2)) - 1, ESCAPE / 2);
+            bits.put(gap, 32);
+            continue;
+        }
+        if quotient >= 24 {
+            bits.put((1 << 24) - 1, 24);
+        }
+        let ones = quotient % 24;
+        bits.put((1 << ones) - 1, ones + 1);
+        bits.put(gap & ((1 << p) - 1), p);
+    }
 }
 
 /// The parameter that makes `block` shortest, lowest first.

@@ -14,10 +14,10 @@ const DIRECT: u32 = 16;
 /// Tokens held at a time while decoding.
 const PORTION: usize = 1024;
 
-/// Appends `gaps`.
-pub(super) fn encode(gaps: &[u32], out: &mut Vec<u8>) {
+/// Appends `gaps`, their tokens under `code`.
+pub(super) fn encode(gaps: &[u32], code: Code, out: &mut Vec<u8>) {
     let tokens: Vec<u8> = gaps.iter().map(|&gap| token(gap)).collect();
-    encode_symbols(&tokens, WIDTH, Code::Rans, out);
+    encode_symbols(&tokens, WIDTH, code, out);
     let mut bits = BitWriter::new(out);
     for (&gap, &token) in gaps.iter().zip(&tokens) {
         let count = extra_bits(token);
@@ -54,10 +54,10 @@ pub(super) struct Decoder<'a> {
 }
 
 impl<'a> Decoder<'a> {
-    /// Opens `bytes`, which hold `count` gaps.
-    pub(super) fn new(bytes: &'a [u8], count: usize) -> Result<Self, Error> {
+    /// Opens `bytes`, which hold `count` gaps, their tokens under `code`.
+    pub(super) fn new(bytes: &'a [u8], count: usize, code: Code) -> Result<Self, Error> {
         let mut reader = Reader::new(bytes);
-        let tokens = SymbolPlane::read(&mut reader, count, WIDTH, Code::Rans)?.open()?;
+        let tokens = SymbolPlane::read(&mut reader, count, WIDTH, code)?.open()?;
         Ok(Self {
             tokens,
             bits: BitReader::new(&bytes[reader.offset()..]),

@@ -1,0 +1,69 @@
+//! The learnt probability of a decision.
+
+/// Observations after which a probability adapts no slower: the weight of the newest one is then 1/1024.
+const MOST: u32 = 1022;
+/// Observations up to which a context also teaches its parent.
+const YOUNG: u32 = 8;
+/// Observations that a guess stands for.
+const GUESSED: u32 = 8;
+/// Most observations that a new context takes over from its parent.
+const INHERITED: u32 = 3;
+
+/// `65536 / (n + 1.5)`, the weight of the observation after `n` others.
+const WEIGHTS: [u16; MOST as usize + 1] = {
+    let mut weights = [0; MOST as usize + 1];
+    let mut n = 0;
+    while n < weights.len() {
+        weights[n] = (131_072 / (2 * n + 3)) as u16;
+        n += 1;
+    }
+    weights
+};
+
+/// Probability that a decision is a one, in 22 bits, above the number of observations in 10.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Chance(u32);
+
+impl Chance {
+    /// Nothing is known.
+    pub(super) const NEW: Self = Self(1 << 31);
+
+    /// Begins at odds of `2^(halves / 2)` to one, as if seen [`GUESSED`] times. Range: -32 to 32.
+    pub(super) const fn of_odds(halves: i32) -> Self {
+        let size = halves.unsigned_abs();
+        let power = (if size % 2 == 0 { 32_768 } else { 46_341 }) << (size / 2);
+        let sum = power + 32_768;
+        let one: u64 = if halves < 0 { 32_768 } else { power };
+        Self((((one << 22) / sum) as u32) << 10 | GUESSED)
+    }
+
+    /// Probability of a one in 16 bits, never zero.
+    #[inline(always)]
+    pub(super) fn ones(self) -> u32 {
+        self.0 >> 16 | 1
+    }
+
+    /// Learns from one decision.
+    #[inline(always)]
+    pub(super) fn learn(&mut self, one: bool) {
+        let count = self.0 & 1023;
+        let weight = i64::from(WEIGHTS[(count.min(MOST)) as usize]);
+        let chance = i64::from(self.0 >> 10);
+        let target = if one { (1 << 22) - 1 } else { 0 };
+        let moved = chance + (((target - chance) * weight) >> 16);
+        self.0 = (moved as u32) << 10 | (count + u32::from(count < MOST));
+    }
+
+    #[inline(always)]
+    pub(super) fn is_young(self) -> bool {
+        self.0 & 1023 < YOUNG
+    }
+
+    /// Begins where `parent` is, if nothing is known yet.
+    #[inline]
+    pub(super) fn inherit(&mut self, parent: Self) {
+        if self.0 & 1023 == 0 {
+            self.0 = parent.0 & !1023 | (parent.0 & 1023).min(INHERITED);
+        }
+    }
+}

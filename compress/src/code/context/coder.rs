@@ -1,0 +1,185 @@
+//! Binary range coding (Martin 1979): an interval of 32 bits is split at each decision in proportion to its probability,
+//! and its common leading bytes are written.
+
+use super::chance::Chance;
+
+/// The interval is never smaller than this before a decision.
+const FLOOR: u32 = 1 << 24;
+/// What is coded after the last decision.
+const CHECK: u32 = 0xa5;
+
+/// Codes decisions: an encoder writes those it is given, a decoder ignores them and returns those that were written.
+/// With one walk for both, they cannot disagree on a context.
+pub(super) trait Binary {
+    /// One decision of this probability.
+    fn split(&mut self, ones: u32, one: bool) -> bool;
+
+    /// `count` bits, each as likely zero as one. Range: `count <= 8`, `bits < 1 << count`.
+    fn plain(&mut self, bits: u32, count: u32) -> u32;
+
+    /// One decision, from which `chance` learns.
+    #[inline(always)]
+    fn code(&mut self, chance: &mut Chance, one: bool) -> bool {
+        let one = self.split(chance.ones(), one);
+        chance.learn(one);
+        one
+    }
+
+    /// One decision in a context that begins where its parent is, and teaches it while young.
+    #[inline(always)]
+    fn code_in(&mut self, chance: &mut Chance, parent: &mut Chance, one: bool) -> bool {
+        if chance.is_young() {
+            chance.inherit(*parent);
+            let one = self.code(chance, one);
+            parent.learn(one);
+            return one;
+        }
+        self.code(chance, one)
+    }
+}
+
+/// Appends coded decisions to a vector.
+#[derive(Debug)]
+pub(super) struct Encoder<'a> {
+    out: &'a mut Vec<u8>,
+    low: u32,
+    range: u32,
+}
+
+impl<'a> Encoder<'a> {
+    pub(super) fn new(out: &'a mut Vec<u8>) -> Self {
+        Self {
+            out,
+            low: 0,
+            range: u32::MAX,
+        }
+    }
+
+    /// Ends the stream: the check, and the one byte that names a place in the interval.
+    pub(super) fn finish(mut self) {
+        self.plain(CHECK, 8);
+        self.raise(FLOOR - 1);
+        self.out.push((self.low >> 24) as u8);
+    }
+
+    #[inline(always)]
+    fn raise(&mut self, by: u32) {
+        let (low, carry) = self.low.overflowing_add(by);
+        self.low = low;
+        if carry {
+            carry_into(self.out);
+        }
+    }
+
+    #[inline(always)]
+    fn fill(&mut self) {
+        while self.range < FLOOR {
+            self.out.push((self.low >> 24) as u8);
+            self.low <<= 8;
+            self.range <<= 8;
+        }
+    }
+}
+
+/// Adds one to the number written so far. The first byte never overflows: what is coded is a fraction below one.
+#[cold]
+fn carry_into(bytes: &mut [u8]) {
+    for byte in bytes.iter_mut().rev() {
+        *byte = byte.wrapping_add(1);
+        if *byte != 0 {
+            break;
+        }
+    }
+}
+
+impl Binary for Encoder<'_> {
+    #[inline(always)]
+    fn split(&mut self, ones: u32, one: bool) -> bool {
+        let upper = (self.range >> 16) * ones;
+        let lower = self.range - upper;
+        if one {
+            self.raise(lower);
+            self.range = upper;
+        } else {
+            self.range = lower;
+        }
+        self.fill();
+        one
+    }
+
+    fn plain(&mut self, bits: u32, count: u32) -> u32 {
+        self.range >>= count;
+        self.raise(bits * self.range);
+        self.fill();
+        bits
+    }
+}
+
+/// Takes decisions from the front of coded bytes; past their end it makes some up, which [`Decoder::ends`] reports.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Decoder<'a> {
+    bytes: &'a [u8],
+    /// Bytes taken, those past the end among them.
+    next: usize,
+    /// Place of the coded number in the interval.
+    place: u32,
+    range: u32,
+}
+
+impl<'a> Decoder<'a> {
+    pub(super) fn new(bytes: &'a [u8]) -> Self {
+        let mut new = Self {
+            bytes,
+            next: 0,
+            place: 0,
+            range: u32::MAX,
+        };
+        (0..4).for_each(|_| new.byte());
+        new
+    }
+
+    /// Whether coding ended here: the check is next, and the bytes are as many as an encoder writes.
+    pub(super) fn ends(mut self) -> bool {
+        self.plain(0, 8) == CHECK && self.next == self.bytes.len() + 3
+    }
+
+    #[inline(always)]
+    fn byte(&mut self) {
+        let byte = self.bytes.get(self.next).copied().unwrap_or_default();
+        self.place = self.place << 8 | u32::from(byte);
+        self.next += 1;
+    }
+
+    #[inline(always)]
+    fn fill(&mut self) {
+        while self.range < FLOOR {
+            self.byte();
+            self.range <<= 8;
+        }
+    }
+}
+
+impl Binary for Decoder<'_> {
+    #[inline(always)]
+    fn split(&mut self, ones: u32, _: bool) -> bool {
+        let upper = (self.range >> 16) * ones;
+        let lower = self.range - upper;
+        let one = self.place >= lower;
+        if one {
+            self.place -= lower;
+            self.range = upper;
+        } else {
+            self.range = lower;
+        }
+        self.fill();
+        one
+    }
+
+    fn plain(&mut self, _: u32, count: u32) -> u32 {
+        self.range >>= count;
+        let bits = (self.place / self.range).min((1 << count) - 1);
+        self.place -= bits * self.range;
+        self.fill();
+        bits
+    }
+}

@@ -1,0 +1,135 @@
+//! Which values of a matrix are not zero: a flag for each group of eight values of a row, and a flag for each value of a
+//! group that is not all zeros.
+//!
+//! The context of a flag is the number of values expected there, a count of the column times a factor of the row. Those
+//! are only contexts: what probability each stands for is learnt.
+
+use super::chance::Chance;
+use super::coder::Binary;
+use super::columns::{Columns, GROUP};
+use super::row::{Row, Rows, log};
+use crate::layout::Shape;
+
+/// Half octaves of the values expected in a group, from 2^-9.
+const GROUPS: usize = 28;
+/// Half octaves of the values expected at a place, from 2^-10.
+const PLACES: usize = 26;
+/// Half octaves of a count against the mean of those left in its group.
+const SHARES: usize = 8;
+
+/// Says which values are not zero, group by group in row-major order.
+#[derive(Debug)]
+pub(super) struct Flags {
+    shape: Shape,
+    /// Column of the next group.
+    col: usize,
+    /// Count of the group being coded.
+    count: u32,
+    columns: Columns,
+    row: Row,
+    rows: Rows,
+    groups: [[Chance; GROUPS]; 3],
+    first: [[[Chance; SHARES]; GROUP + 1]; 3],
+    any_first: [[Chance; GROUP + 1]; 3],
+    later: [[Chance; PLACES]; 2],
+}
+
+impl Flags {
+    pub(super) fn new(shape: Shape) -> Self {
+        let columns = Columns::new(shape);
+        let rows = Rows::default();
+        let row = Row::new(&columns, &rows);
+        Self {
+            shape,
+            col: 0,
+            count: 0,
+            columns,
+            row,
+            rows,
+            groups: [std::array::from_fn(|half| Chance::of_odds(half as i32 - 18)); 3],
+            first: [[[Chance::NEW; SHARES]; GROUP + 1]; 3],
+            any_first: [[Chance::NEW; GROUP + 1]; 3],
+            later: [std::array::from_fn(|half| Chance::of_odds(half as i32 - 20)); 2],
+        }
+    }
+
+    /// Column of the next group.
+    pub(super) fn col(&self) -> usize {
+        self.col
+    }
+
+    /// Values in the next group.
+    #[inline(always)]
+    pub(super) fn width(&self) -> usize {
+        GROUP.min(self.shape.cols - self.col)
+    }
+
+    /// Eight times the logarithm of the number of values expected at a column of this group.
+    #[inline(always)]
+    pub(super) fn expected(&self, col: usize) -> i32 {
+        log(u64::from(self.columns.count(col))) + self.row.factor
+    }
+
+    /// Codes the flags of the next group, value j in bit j.
+    #[inline(always)]
+    pub(super) fn code(&mut self, coder: &mut impl Binary, mask: u32) -> u32 {
+        let width = self.width();
+        let count = self.columns.group(self.col / GROUP, width);
+        self.count = count;
+        let expected = log(u64::from(count)) + self.row.factor;
+        let context = ((expected + 72) >> 2).clamp(0, GROUPS as i32 - 1) as usize;
+        let chance = &mut self.groups[self.row.before.min(2) as usize][context];
+        if coder.code(chance, mask != 0) {
+            self.places(coder, mask, width, count, expected)
+        } else {
+            0
+        }
+    }
+
+    #[inline(never)]
+    fn places(&mut self, coder: &mut impl Binary, mask: u32, width: usize, count: u32, expected: i32) -> u32 {
+        let crowd = usize::from(expected >= -16) + usize::from(expected >= 0);
+        let (first, any_first) = (&mut self.first[crowd], &mut self.any_first[crowd]);
+        let (mut at, mut rest) = (0, count);
+        // The last place of a group that is not all zeros needs no flag if all others are.
+        while at + 1 < width {
+            let left = width - at;
+            let own = self.columns.count(self.col + at);
+            let share = log(u64::from(own) * left as u64) - log(u64::from(rest));
+            let context = (((share + 2) >> 2) + 4).clamp(0, SHARES as i32 - 1) as usize;
+            if coder.code_in(&mut first[left][context], &mut any_first[left], mask >> at & 1 != 0) {
+                break;
+            }
+            rest -= own;
+            at += 1;
+        }
+        let mut kept = 1 << at;
+        for at in at + 1..width {
+            let context = ((self.expected(self.col + at) + 80) >> 2).clamp(0, PLACES as i32 - 1) as usize;
+            let chance = &mut self.later[(kept >> (at - 1) & 1) as usize][context];
+            kept |= u32::from(coder.code(chance, mask >> at & 1 != 0)) << at;
+        }
+        kept
+    }
+
+    /// Counts a value of the group that is not zero; its magnitude is one or more.
+    #[inline(always)]
+    pub(super) fn add(&mut self, col: usize, magnitude: u32) {
+        self.columns.add(col, magnitude);
+    }
+
+    /// Goes on to the next group after one of `kept` values that are not zero; returns whether a row ended.
+    #[inline(always)]
+    pub(super) fn end_group(&mut self, kept: u32) -> bool {
+        self.row.end_group(self.count, kept);
+        self.col += self.width();
+        let row_ends = self.col == self.shape.cols;
+        if row_ends {
+            self.col = 0;
+            self.columns.end_row();
+            self.rows.end_row(&self.row);
+            self.row = Row::new(&self.columns, &self.rows);
+        }
+        row_ends
+    }
+}

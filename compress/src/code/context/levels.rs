@@ -1,0 +1,273 @@
+//! A matrix of levels, mostly zeros: flags, then for each value that is not zero its sign and magnitude.
+
+use super::chance::Chance;
+use super::coder::{Binary, Decoder, Encoder};
+use super::columns::GROUP;
+use super::flags::Flags;
+use super::signs::Signs;
+use crate::layout::Shape;
+
+/// Magnitudes up to this one are coded in unary.
+const UNARY: usize = 15;
+/// Bits that the largest magnitude has above its leading one, once the unary part is off.
+const LONGEST: usize = 30;
+/// Octaves of the values expected at a place, from 2^-6.
+const PLACES: usize = 8;
+
+/// Appends `levels`. Shapes: `levels: [shape.len()]`, row-major. Range: all but `i32::MIN`.
+#[inline(never)]
+pub(crate) fn encode_levels(levels: &[i32], shape: Shape, out: &mut Vec<u8>) {
+    let mut model = Model::new(shape);
+    let mut coder = Encoder::new(out);
+    for row in levels.chunks(shape.cols.max(1)) {
+        for group in row.chunks(GROUP) {
+            let mut buffer = [0; GROUP];
+            buffer[..group.len()].copy_from_slice(group);
+            let any = buffer.iter().fold(0, |any, level| any | level);
+            let mask = if any == 0 { 0 } else { mask(&buffer) };
+            model.code(&mut coder, mask, &mut buffer);
+        }
+    }
+    coder.finish();
+}
+
+fn mask(levels: &[i32; GROUP]) -> u32 {
+    levels
+        .iter()
+        .enumerate()
+        .fold(0, |mask, (at, &level)| mask | u32::from(level != 0) << at)
+}
+
+/// Takes levels from the front of coded bytes; past their end it makes some up, which [`LevelsDecoder::finish`] reports.
+#[derive(Debug)]
+pub(crate) struct LevelsDecoder<'a> {
+    coder: Decoder<'a>,
+    model: Box<Model>,
+    group: [i32; GROUP],
+    /// Levels of `group` not yet taken: those at `at..end`.
+    at: usize,
+    end: usize,
+}
+
+impl<'a> LevelsDecoder<'a> {
+    /// Opens `bytes`, which hold `shape.len()` levels.
+    pub(crate) fn new(bytes: &'a [u8], shape: Shape) -> Self {
+        Self {
+            coder: Decoder::new(bytes),
+            model: Box::new(Model::new(shape)),
+            group: [0; GROUP],
+            at: 0,
+            end: 0,
+        }
+    }
+
+    /// Fills `out` with the next levels; in all no more than were opened for.
+    #[inline(never)]
+    pub(crate) fn read(&mut self, mut out: &mut [i32]) {
+        let mut coder = self.coder;
+        while !out.is_empty() {
+            if self.at == self.end {
+                self.at = 0;
+                self.end = self.model.flags.width();
+                self.group = [0; GROUP];
+                self.model.code(&mut coder, 0, &mut self.group);
+            }
+            let taken = out.len().min(self.end - self.at);
+            let (now, rest) = out.split_at_mut(taken);
+            now.copy_from_slice(&self.group[self.at..self.at + taken]);
+            self.at += taken;
+            out = rest;
+        }
+        self.coder = coder;
+    }
+
+    /// Whether coding ended here, all bytes used, and every level was one that is coded.
+    pub(crate) fn finish(&self) -> bool {
+        self.at == self.end && !self.model.too_large && self.coder.ends()
+    }
+}
+
+#[derive(Debug)]
+struct Model {
+    flags: Flags,
+    signs: Signs,
+    more: [[Chance; PLACES]; UNARY],
+    any_more: [Chance; UNARY],
+    longer: [Chance; LONGEST],
+    too_large: bool,
+}
+
+impl Model {
+    fn new(shape: Shape) -> Self {
+        Self {
+            flags: Flags::new(shape),
+            signs: Signs::new(shape),
+            more: [[Chance::NEW; PLACES]; UNARY],
+            any_more: [Chance::NEW; UNARY],
+            longer: [Chance::NEW; LONGEST],
+            too_large: false,
+        }
+    }
+
+    /// Codes the next group, whose values that are not zero are in `mask`.
+    #[inline(always)]
+    fn code(&mut self, coder: &mut impl Binary, mask: u32, levels: &mut [i32; GROUP]) {
+        let mask = self.flags.code(coder, mask);
+        let mut left = mask;
+        while left != 0 {
+            let at = left.trailing_zeros() as usize % GROUP;
+            left &= left - 1;
+            levels[at] = self.level(coder, at, levels[at]);
+        }
+        if self.flags.end_group(mask.count_ones()) {
+            self.signs.end_row();
+        }
+    }
+
+    #[inline(never)]
+    fn level(&mut self, coder: &mut impl Binary, at: usize, level: i32) -> i32 {
+        let col = self.flags.col() + at;
+        let negative = self.signs.code(coder, col, level < 0);
+        let place = ((self.flags.expected(col) + 48) >> 3).clamp(0, PLACES as i32 - 1) as usize;
+        let magnitude = self.magnitude(coder, place, level.unsigned_abs());
+        self.flags.add(col, magnitude);
+        let magnitude = i32::try_from(magnitude).unwrap_or_else(|_| {
+            self.too_large = true;
+            i32::MAX
+        });
+        if negative { -magnitude } else { magnitude }
+    }
+
+    #[inline(always)]
+    fn magnitude(&mut self, coder: &mut impl Binary, place: usize, magnitude: u32) -> u32 {
+        for (below, (more, any)) in self.more.iter_mut().zip(&mut self.any_more).enumerate() {
+            let below = below as u32 + 1;
+            if !coder.code_in(&mut more[place], any, magnitude > below) {
+                return below;
+            }
+        }
+        self.large(coder, magnitude)
+    }
+
+    /// Exponential Golomb code of what is above the unary part.
+    #[cold]
+    fn large(&mut self, coder: &mut impl Binary, magnitude: u32) -> u32 {
+        let above = magnitude.wrapping_sub(UNARY as u32);
+        let length = above.checked_ilog2().unwrap_or_default() as usize;
+        let mut bits = 0;
+        while bits < LONGEST && coder.code(&mut self.longer[bits], length > bits) {
+            bits += 1;
+        }
+        let mut value = 1;
+        for shift in (0..bits as u32).rev() {
+            value = value << 1 | coder.plain(above >> shift & 1, 1);
+        }
+        UNARY as u32 + value
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Draws;
+
+    fn decode(bytes: &[u8], shape: Shape, portion: usize) -> Option<Vec<i32>> {
+        let mut decoder = LevelsDecoder::new(bytes, shape);
+        let mut out = vec![0; shape.len()];
+        out.chunks_mut(portion).for_each(|part| decoder.read(part));
+        decoder.finish().then_some(out)
+    }
+
+    fn encoded(levels: &[i32], shape: Shape) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        encode_levels(levels, shape, &mut bytes);
+        bytes
+    }
+
+    /// Order-0 entropy in bits.
+    fn entropy(levels: &[i32]) -> f64 {
+        let mut counts = std::collections::BTreeMap::new();
+        levels.iter().for_each(|&level| *counts.entry(level).or_insert(0u64) += 1);
+        let total = levels.len() as f64;
+        counts.values().map(|&count| count as f64 * (total / count as f64).log2()).sum()
+    }
+
+    fn gauss(draws: Draws, i: usize) -> f64 {
+        let (u, v) = (f64::from(draws.unit(2 * i)) + 1e-8, f64::from(draws.unit(2 * i + 1)));
+        (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
+    }
+
+    fn laplace(len: usize, step: f64, draws: Draws) -> Vec<i32> {
+        (0..len)
+            .map(|i| {
+                let u = f64::from(draws.unit(i)) - 0.5;
+                let x = -(1.0 - 2.0 * u.abs() + 1e-9).ln() * u.signum();
+                quantize(x / step)
+            })
+            .collect()
+    }
+
+    fn quantize(x: f64) -> i32 {
+        (x.abs() + 0.34).floor() as i32 * x.signum() as i32
+    }
+
+    /// Rows and columns of log-normal energy, signs that lean by column.
+    fn matrix(shape: Shape, step: f64, lean: f64) -> Vec<i32> {
+        let (a, b, g, s) = (Draws::new(1, 0), Draws::new(2, 0), Draws::new(3, 0), Draws::new(4, 0));
+        (0..shape.len())
+            .map(|i| {
+                let (row, col) = (i / shape.cols, i % shape.cols);
+                let x = (gauss(a, row) + gauss(b, col)).exp() * gauss(g, i);
+                let x = if f64::from(s.unit(i)) < lean { x.abs() * if b.bits(col) & 1 == 0 { 1.0 } else { -1.0 } } else { x };
+                quantize(x / step)
+            })
+            .collect()
+    }
+
+    fn report(name: &str, levels: &[i32], shape: Shape) {
+        let (mut encode, mut decode, mut bytes, mut out) = (f64::MAX, f64::MAX, Vec::new(), None);
+        for _ in 0..5 {
+            let start = std::time::Instant::now();
+            bytes = encoded(levels, shape);
+            encode = encode.min(start.elapsed().as_secs_f64());
+            let start = std::time::Instant::now();
+            out = super::tests::decode(&bytes, shape, 4096);
+            decode = decode.min(start.elapsed().as_secs_f64());
+        }
+        assert!(out.as_deref() == Some(levels));
+        let n = levels.len() as f64;
+        let nz = levels.iter().filter(|&&l| l != 0).count() as f64;
+        let support: Vec<u32> = (0..levels.len()).filter(|&i| levels[i] != 0).map(|i| i as u32).collect();
+        let mut sb = Vec::new();
+        super::super::support::encode(&support, shape, &mut sb);
+        let p = nz / n;
+        let h = -(p * p.log2() + (1.0 - p) * (1.0 - p).log2()) / p;
+        let start = std::time::Instant::now();
+        let mut dec = super::super::support::Decoder::new(&sb, shape);
+        let mut back = vec![0; support.len()];
+        assert!(back.chunks_mut(1000).all(|part| dec.read(part)));
+        assert!(dec.finish() && back == support);
+        let sdec = start.elapsed().as_secs_f64();
+        println!(
+            "{name:24} {}x{} nz {:.4} order0 {:.4} coded {:.4} b/v ratio {:.4}  enc {:.0} dec {:.0} Mv/s | support {:.3} of {:.3} b/idx dec {:.0}",
+            shape.rows, shape.cols, p, entropy(levels) / n, bytes.len() as f64 * 8.0 / n,
+            bytes.len() as f64 * 8.0 / entropy(levels), n / encode / 1e6, n / decode / 1e6, sb.len() as f64 * 8.0 / nz, h, n / sdec / 1e6
+        );
+    }
+
+    #[test]
+    #[ignore = "prints figures"]
+    fn figures() {
+        for (rows, cols) in [(1, 100_000), (316, 317), (1, 1_000_000), (1000, 1000), (1000, 10_000), (1, 10_000_000)] {
+            let shape = Shape { rows, cols };
+            report("laplace", &laplace(shape.len(), 5.0, Draws::new(9, 0)), shape);
+        }
+        for step in [40.0, 14.0, 4.0] {
+            for (rows, cols) in [(256, 128), (1000, 1000), (1000,4000)] {
+                let shape = Shape { rows, cols };
+                report(&format!("matrix {step}"), &matrix(shape, step, 0.0), shape);
+                report(&format!("matrix {step} lean"), &matrix(shape, step, 0.8), shape);
+            }
+        }
+    }
+}

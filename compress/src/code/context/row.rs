@@ -1,0 +1,95 @@
+//! What is known of the row being coded, and the logarithms in which it is put together with the columns.
+
+use super::columns::{Columns, ONE};
+use super::spread::Spread;
+
+/// Values after which what is known of the row is halved.
+const WINDOW: u64 = 64 << ONE;
+/// Most values that a row is taken to have held before its first one.
+const MOST: u64 = 32;
+/// Rows after which what is known of all rows is halved.
+const ROWS: u64 = 1024;
+
+/// Eight times the binary logarithm, its mantissa taken as it is; zero stands for one.
+#[inline(always)]
+pub(super) fn log(value: u64) -> i32 {
+    let exponent = (value | 1).ilog2();
+    let mantissa = (value << (63 - exponent)) >> 60 & 7;
+    (exponent << 3) as i32 | mantissa as i32
+}
+
+/// How the row compares with what its columns promise.
+#[derive(Debug)]
+pub(super) struct Row {
+    scale: u64,
+    log_scale: i32,
+    expected: u64,
+    kept: u64,
+    log_kept: i32,
+    /// Eight times the logarithm of what a column's count is multiplied by.
+    pub(super) factor: i32,
+    /// Values that are not zero in the group before.
+    pub(super) before: u32,
+    total: u64,
+}
+
+/// How unequal rows are.
+#[derive(Debug, Default)]
+pub(super) struct Rows {
+    spread: Spread,
+    count: u64,
+}
+
+impl Rows {
+    pub(super) fn end_row(&mut self, row: &Row) {
+        self.count += 1;
+        self.spread.sum += row.total;
+        self.spread.steps += row.total;
+        self.spread.squares += row.total * row.total;
+        if self.count == ROWS {
+            self.count /= 2;
+            self.spread.sum /= 2;
+            self.spread.steps /= 2;
+            self.spread.squares /= 2;
+        }
+    }
+
+    fn prior(&self) -> u64 {
+        if self.count == 0 { 1 } else { self.spread.prior(self.count).clamp(1, MOST) }
+    }
+}
+
+impl Row {
+    pub(super) fn new(columns: &Columns, rows: &Rows) -> Self {
+        let prior = rows.prior() << ONE;
+        let scale = columns.scale();
+        let log_scale = log(scale) - 8 * ONE as i32;
+        Self {
+            scale,
+            log_scale,
+            expected: prior,
+            kept: prior,
+            log_kept: log(prior),
+            factor: log_scale,
+            before: 0,
+            total: 0,
+        }
+    }
+
+    /// Ends a group whose columns counted `group`, and of which `kept` values are not zero.
+    #[inline(always)]
+    pub(super) fn end_group(&mut self, group: u32, kept: u32) {
+        self.before = kept;
+        self.expected += u64::from(group) * self.scale;
+        if kept > 0 {
+            self.total += u64::from(kept);
+            self.kept += u64::from(kept) << ONE;
+            if self.kept > WINDOW {
+                self.kept /= 2;
+                self.expected /= 2;
+            }
+            self.log_kept = log(self.kept);
+        }
+        self.factor = self.log_scale + self.log_kept - log(self.expected);
+    }
+}

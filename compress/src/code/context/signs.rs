@@ -1,0 +1,76 @@
+//! Signs of a matrix, from those of the same column and of the same row.
+
+use super::chance::Chance;
+use super::coder::Binary;
+use crate::layout::Shape;
+
+/// A balance of signs goes no further than this.
+const MOST: i8 = 12;
+
+/// Codes signs.
+#[derive(Debug)]
+pub(super) struct Signs {
+    /// Positive less negative values of each column; one row has none.
+    columns: Vec<i8>,
+    /// Positive less negative values of the row.
+    row: i8,
+    /// Values of the row that had the sign of their column, less those that had not.
+    agreed: i8,
+    chances: [[[Chance; 3]; 3]; 6],
+    any: [Chance; 6],
+}
+
+impl Signs {
+    pub(super) fn new(shape: Shape) -> Self {
+        Self {
+            columns: vec![0; if shape.rows > 1 { shape.cols } else { 0 }],
+            row: 0,
+            agreed: 0,
+            chances: [[[Chance::NEW; 3]; 3]; 6],
+            any: [Chance::NEW; 6],
+        }
+    }
+
+    /// Codes whether a value is negative: as whether it has not the sign of its column.
+    #[inline(always)]
+    pub(super) fn code(&mut self, coder: &mut impl Binary, col: usize, negative: bool) -> bool {
+        let balance = self.columns.get(col).copied().unwrap_or_default();
+        let flip = balance < 0;
+        let sure = match balance.unsigned_abs() {
+            0 => 0,
+            1 => 1,
+            2 => 2,
+            3..=4 => 3,
+            5..=7 => 4,
+            _ => 5,
+        };
+        let row = lean(if flip { -self.row } else { self.row });
+        let chance = &mut self.chances[sure][row][lean(self.agreed)];
+        let against = coder.code_in(chance, &mut self.any[sure], negative != flip);
+        let negative = against != flip;
+        if sure > 0 {
+            step(&mut self.agreed, against);
+        }
+        step(&mut self.row, negative);
+        if let Some(balance) = self.columns.get_mut(col) {
+            step(balance, negative);
+        }
+        negative
+    }
+
+    pub(super) fn end_row(&mut self) {
+        (self.row, self.agreed) = (0, 0);
+    }
+}
+
+fn lean(balance: i8) -> usize {
+    match balance {
+        ..-1 => 0,
+        -1..=1 => 1,
+        _ => 2,
+    }
+}
+
+fn step(balance: &mut i8, down: bool) {
+    *balance = (*balance + if down { -1 } else { 1 }).clamp(-MOST, MOST);
+}

@@ -1,0 +1,91 @@
+//! A support: the flags of a matrix up to its last value that is not zero.
+
+use super::coder::{Decoder as Decisions, Encoder};
+use super::columns::GROUP;
+use super::flags::Flags;
+use crate::layout::Shape;
+
+/// Appends ascending `indices` below `shape.len()`.
+#[inline(never)]
+pub(in super::super) fn encode(indices: &[u32], shape: Shape, out: &mut Vec<u8>) {
+    let mut flags = Flags::new(shape);
+    let mut coder = Encoder::new(out);
+    let (mut start, mut left) = (0u64, indices);
+    while !left.is_empty() {
+        let width = flags.width();
+        let end = start + width as u64;
+        let mut mask = 0;
+        while let Some((&index, rest)) = left.split_first().filter(|&(&index, _)| u64::from(index) < end) {
+            mask |= 1 << (u64::from(index) - start);
+            left = rest;
+        }
+        flags.code(&mut coder, mask);
+        end_group(&mut flags, mask);
+        start = end;
+    }
+    coder.finish();
+}
+
+fn end_group(flags: &mut Flags, mask: u32) {
+    let (col, mut left) = (flags.col(), mask);
+    while left != 0 {
+        flags.add(col + left.trailing_zeros() as usize, 1);
+        left &= left - 1;
+    }
+    flags.end_group(mask.count_ones());
+}
+
+/// Takes indices from the front of coded bytes; past their end it makes some up, which [`Decoder::finish`] reports.
+#[derive(Debug)]
+pub(in super::super) struct Decoder<'a> {
+    coder: Decisions<'a>,
+    flags: Box<Flags>,
+    /// Place of the group being taken, and of the next one.
+    start: u64,
+    next: u64,
+    len: u64,
+    /// Values of the group not yet taken.
+    mask: u32,
+}
+
+impl<'a> Decoder<'a> {
+    /// Opens `bytes`, which hold indices below `shape.len()`.
+    pub(in super::super) fn new(bytes: &'a [u8], shape: Shape) -> Self {
+        Self {
+            coder: Decisions::new(bytes),
+            flags: Box::new(Flags::new(shape)),
+            start: 0,
+            next: 0,
+            len: shape.len() as u64,
+            mask: 0,
+        }
+    }
+
+    /// Fills `out` with the next indices, ascending; returns whether there were as many.
+    #[inline(never)]
+    pub(in super::super) fn read(&mut self, out: &mut [u32]) -> bool {
+        let mut coder = self.coder;
+        for index in out {
+            while self.mask == 0 {
+                if self.next >= self.len {
+                    return false;
+                }
+                self.start = self.next;
+                self.next += self.flags.width() as u64;
+                self.mask = self.flags.code(&mut coder, 0);
+                end_group(&mut self.flags, self.mask);
+            }
+            *index = (self.start + u64::from(self.mask.trailing_zeros())) as u32;
+            self.mask &= self.mask - 1;
+        }
+        self.coder = coder;
+        true
+    }
+
+    /// Whether coding ended here, all bytes and indices used.
+    pub(in super::super) fn finish(&self) -> bool {
+        self.mask == 0 && self.coder.ends()
+    }
+}
+
+const _: () = assert!(GROUP <= 32);

@@ -1,0 +1,98 @@
+//! A plane of symbols: each is the path to a leaf of a binary tree, in contexts of how far the two symbols before it were
+//! from the most frequent one.
+
+use super::chance::Chance;
+use super::coder::{Binary, Decoder as Decisions, Encoder};
+
+/// Distances told apart, of the symbol before and of the one before that.
+const NEAR: usize = 4;
+const FAR: usize = 3;
+
+/// Appends `symbols`, each below `1 << width`; `center` is the most frequent one.
+#[inline(never)]
+pub(in super::super) fn encode(symbols: &[u8], width: u32, center: u8, out: &mut Vec<u8>) {
+    out.push(center);
+    let mut model = Model::new(width, center);
+    let mut coder = Encoder::new(out);
+    for &symbol in symbols {
+        model.code(&mut coder, symbol);
+    }
+    coder.finish();
+}
+
+/// Takes symbols from the front of coded bytes; past their end it makes some up, which [`Decoder::finish`] reports.
+#[derive(Debug)]
+pub(in super::super) struct Decoder<'a> {
+    coder: Decisions<'a>,
+    model: Model,
+}
+
+impl<'a> Decoder<'a> {
+    /// Opens `bytes`, symbols below `1 << width`; returns nothing if the first byte is no such symbol.
+    pub(in super::super) fn new(bytes: &'a [u8], width: u32) -> Option<Self> {
+        let (&center, bytes) = bytes.split_first()?;
+        (u32::from(center) < 1 << width).then(|| Self {
+            coder: Decisions::new(bytes),
+            model: Model::new(width, center),
+        })
+    }
+
+    /// Fills `out` with the next symbols.
+    #[inline(never)]
+    pub(in super::super) fn read(&mut self, out: &mut [u8]) {
+        let mut coder = self.coder;
+        for symbol in out {
+            *symbol = self.model.code(&mut coder, 0);
+        }
+        self.coder = coder;
+    }
+
+    /// Whether coding ended here and all bytes were used.
+    pub(in super::super) fn finish(&self) -> bool {
+        self.coder.ends()
+    }
+}
+
+#[derive(Debug)]
+struct Model {
+    width: u32,
+    center: u8,
+    near: usize,
+    far: usize,
+    /// By context, then by node: the root is 1, the children of n are 2n and 2n + 1.
+    nodes: Vec<Chance>,
+    any: Vec<Chance>,
+}
+
+impl Model {
+    fn new(width: u32, center: u8) -> Self {
+        Self {
+            width,
+            center,
+            near: 0,
+            far: 0,
+            nodes: vec![Chance::NEW; NEAR * FAR << width],
+            any: vec![Chance::NEW; 1 << width],
+        }
+    }
+
+    #[inline(always)]
+    fn code(&mut self, coder: &mut impl Binary, symbol: u8) -> u8 {
+        let start = (self.near * FAR + self.far) << self.width;
+        let nodes = &mut self.nodes[start..start + (1 << self.width)];
+        let mut node = 1;
+        for shift in (0..self.width).rev() {
+            let one = coder.code_in(&mut nodes[node], &mut self.any[node], symbol >> shift & 1 != 0);
+            node = node << 1 | usize::from(one);
+        }
+        let symbol = (node - (1 << self.width)) as u8;
+        self.far = self.near.min(FAR - 1);
+        self.near = match symbol.abs_diff(self.center) {
+            0 => 0,
+            1 => 1,
+            2..=3 => 2,
+            _ => 3,
+        };
+        symbol
+    }
+}
