@@ -152,8 +152,8 @@ impl<'a> LevelPlane<'a> {
                     bits: BitReader::new(bits),
                 };
                 match places {
-                    None => Source::All(kept),
-                    Some(places) => Source::Some(Sparse {
+                    None => Source::All(Box::new(kept)),
+                    Some(places) => Source::Some(Box::new(Sparse {
                         kept,
                         left: count,
                         places: places.open()?,
@@ -162,7 +162,7 @@ impl<'a> LevelPlane<'a> {
                         held_levels: vec![0; PORTION.min(count)],
                         next: 0,
                         end: 0,
-                    }),
+                    })),
                 }
             }
         };
@@ -212,8 +212,8 @@ pub(crate) struct Levels<'a> {
 enum Source<'a> {
     Context(Box<context::LevelsDecoder<'a>>),
     Zeros,
-    All(Kept<'a>),
-    Some(Sparse<'a>),
+    All(Box<Kept<'a>>),
+    Some(Box<Sparse<'a>>),
 }
 
 impl Levels<'_> {
