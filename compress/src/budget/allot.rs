@@ -10,33 +10,49 @@ const JUMPS: usize = 8;
 /// A share of the target that is near enough not to settle any.
 const NEARLY: f64 = 0.9;
 
-/// The turns whose bits together are `target`, or as near as the curves go without passing it, and their sum of bits.
-pub(super) fn allot(curves: &[Curve], target: f64) -> (Vec<f64>, f64) {
-    let chosen = by_multiplier(curves, target);
-    // Points are far apart: a common factor, 1 or less, goes between them. What sends nothing stays so, since its first
-    // values would cost most, unless all send nothing.
-    let is_silent = |(curve, point): (&Curve, &Point)| point.knob >= curve.coarsest();
-    let all_silent = curves.iter().zip(&chosen).all(is_silent);
-    let at = |log: f64| -> Vec<Point> {
-        let turn = |pair: (&Curve, &Point)| match is_silent(pair) && !all_silent {
-            true => *pair.1,
-            false => pair.0.at(pair.1.knob * log.exp2()),
-        };
-        curves.iter().zip(&chosen).map(turn).collect()
-    };
-    let (mut fits, mut passes) = (0.0, -16.0);
-    let mut best = at(fits);
-    for _ in 0..HALVINGS {
-        let middle = (fits + passes) / 2.0;
-        let points = at(middle);
-        if sum(&points) <= target {
-            (fits, best) = (middle, points);
-        } else {
-            passes = middle;
+/// A point on each curve, and which of the knobs are turned by a common factor to go between points.
+#[derive(Debug)]
+pub(super) struct Allotment {
+    points: Vec<Point>,
+    /// What sends nothing stays so, since its first values would cost most; unless all send nothing.
+    turns: Vec<bool>,
+}
+
+impl Allotment {
+    /// The points of one multiplier, whose bits together do not pass `target`.
+    pub(super) fn new(curves: &[Curve], target: f64) -> Self {
+        let points = by_multiplier(curves, target);
+        let sends = |(curve, point): (&Curve, &Point)| point.knob < curve.coarsest();
+        let mut turns: Vec<bool> = curves.iter().zip(&points).map(sends).collect();
+        if !turns.contains(&true) {
+            turns.fill(true);
         }
+        Self { points, turns }
     }
-    let foretold = sum(&best);
-    (best.iter().map(|point| point.knob).collect(), foretold)
+
+    /// The turns whose bits together are `target`, or as near as the curves go without passing it, and their sum of bits.
+    pub(super) fn turned(&self, curves: &[Curve], target: f64) -> (Vec<f64>, f64) {
+        let at = |log: f64| -> Vec<Point> {
+            let knobs = curves.iter().zip(&self.points).zip(&self.turns);
+            let turn = |((curve, point), turns): ((&Curve, &Point), &bool)| match turns {
+                true => curve.at(point.knob * log.exp2()),
+                false => *point,
+            };
+            knobs.map(turn).collect()
+        };
+        let (mut fits, mut passes) = (8.0, -16.0);
+        let mut best = at(fits);
+        for _ in 0..HALVINGS {
+            let middle = (fits + passes) / 2.0;
+            let points = at(middle);
+            if sum(&points) <= target {
+                (fits, best) = (middle, points);
+            } else {
+                passes = middle;
+            }
+        }
+        (best.iter().map(|point| point.knob).collect(), sum(&best))
+    }
 }
 
 /// The points of least `error + lambda * bits`, for the least multiplier whose bits do not pass `target`.

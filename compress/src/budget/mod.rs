@@ -11,6 +11,7 @@
 mod allot;
 mod curve;
 
+use allot::Allotment;
 use curve::Curve;
 
 use crate::encoder::UnitState;
@@ -18,7 +19,7 @@ use crate::quantize::QuantizeSpec;
 use crate::reduce::{ReduceSpec, TopK};
 use crate::section::{Encoded, Input, encode};
 use crate::spec::Method;
-use crate::{Error, threads};
+use crate::{Budget, Error, threads};
 
 /// Tries at most; the best that fits is taken.
 const TRIES: usize = 10;
@@ -34,11 +35,11 @@ const FRAME: u64 = 64;
 /// One unit to be encoded, and the second factor of its last time.
 pub(crate) type Job<'a> = (Input<'a>, &'a mut Option<Vec<f32>>);
 
-/// Refuses a budget that the units might not keep whatever their values.
+/// Most bytes of a frame. A budget in bits for each value is at least what headers and tensors without a knob may take.
 ///
 /// # Errors
-/// `Usage` if `bytes` may not do.
-pub(crate) fn check(bytes: u64, units: &[UnitState]) -> Result<(), Error> {
+/// `Usage` if a budget in bytes is less than that.
+pub(crate) fn most(budget: Budget, len: usize, units: &[UnitState]) -> Result<u64, Error> {
     let least = |state: &UnitState| {
         let Method { reduce, quantize, .. } = &state.method;
         let len = state.unit.shape.len() as f64;
@@ -50,14 +51,16 @@ pub(crate) fn check(bytes: u64, units: &[UnitState]) -> Result<(), Error> {
         };
         most.min(len * 4.0) as u64 + SECTION
     };
-    let most: u64 = units.iter().map(least).sum::<u64>() + FRAME;
-    if most <= bytes {
-        return Ok(());
+    let least: u64 = units.iter().map(least).sum::<u64>() + FRAME;
+    let bytes = budget.bytes(len);
+    match budget {
+        Budget::Bits(_) => Ok(bytes.max(least)),
+        Budget::Bytes(_) if least <= bytes => Ok(bytes),
+        Budget::Bytes(_) => Err(Error::Usage(format!(
+            "a budget of {budget} a frame may not do: up to {least} bytes go to headers and to tensors whose codec has no \
+             step or density to choose"
+        ))),
     }
-    Err(Error::Usage(format!(
-        "a budget of {bytes} bytes a frame may not do: up to {most} go to headers and to tensors whose codec has no step or \
-         density to choose"
-    )))
 }
 
 /// Encodes each job as it is.
@@ -99,11 +102,13 @@ fn fit(left: u64, inputs: &[Input<'_>], ratio: &mut f64, threads: usize) -> Resu
         return Ok(Vec::new());
     }
     let curves = threads::map(inputs.iter().collect(), threads, Curve::new);
-    let bits = left as f64 * 8.0;
+    let goal = left as f64 * AIM;
+    let mut aim = Aim::new(goal * 8.0 / *ratio, goal);
+    let allotment = Allotment::new(&curves, aim.target());
     let mut best: Option<(u64, Vec<Encoded>)> = None;
     let mut before = None;
     for _ in 0..TRIES {
-        let (knobs, foretold) = allot::allot(&curves, bits * AIM / *ratio);
+        let (knobs, foretold) = allotment.turned(&curves, aim.target());
         if before.as_ref() == Some(&knobs) {
             break;
         }
@@ -111,6 +116,7 @@ fn fit(left: u64, inputs: &[Input<'_>], ratio: &mut f64, threads: usize) -> Resu
         before = Some(knobs);
         let bytes: u64 = sections.iter().map(|section| section.bytes.len() as u64).sum();
         *ratio = (bytes as f64 * 8.0 / foretold.max(1.0)).clamp(0.05, 20.0);
+        aim.missed(bytes as f64, bytes <= left);
         if bytes <= left && best.as_ref().is_none_or(|(most, _)| bytes > *most) {
             best = Some((bytes, sections));
         }
@@ -130,6 +136,53 @@ fn fit(left: u64, inputs: &[Input<'_>], ratio: &mut f64, threads: usize) -> Resu
     Err(Error::Usage(format!(
         "the budget leaves {left} bytes for values, and sections without any take {bytes}"
     )))
+}
+
+/// What to ask the curves for, so that coding gives `goal` bytes: by the secant through the last two tries, within what is
+/// known to be too little and too much. All in logarithms.
+#[derive(Debug)]
+struct Aim {
+    goal: f64,
+    next: f64,
+    last: Option<(f64, f64)>,
+    fits: f64,
+    passes: f64,
+}
+
+impl Aim {
+    fn new(first: f64, goal: f64) -> Self {
+        Self {
+            goal: goal.max(1.0).ln(),
+            next: first.max(1.0).ln(),
+            last: None,
+            fits: f64::NEG_INFINITY,
+            passes: f64::INFINITY,
+        }
+    }
+
+    fn target(&self) -> f64 {
+        self.next.exp()
+    }
+
+    /// The last target gave so many bytes.
+    fn missed(&mut self, bytes: f64, fits: bool) {
+        let (asked, given) = (self.next, bytes.max(1.0).ln());
+        if fits {
+            self.fits = self.fits.max(asked);
+        } else {
+            self.passes = self.passes.min(asked);
+        }
+        let slope = match self.last {
+            Some((before, gave)) if (asked - before).abs() > 1e-9 => ((given - gave) / (asked - before)).clamp(0.1, 4.0),
+            _ => 1.0,
+        };
+        self.last = Some((asked, given));
+        self.next = asked + (self.goal - given) / slope;
+        if self.next <= self.fits || self.next >= self.passes {
+            let middle = (self.fits + self.passes) / 2.0;
+            self.next = if middle.is_finite() { middle } else { self.next };
+        }
+    }
 }
 
 fn encode_with(

@@ -12,6 +12,7 @@ mod flags;
 mod levels;
 mod row;
 mod signs;
+mod spread;
 mod support;
 mod symbols;
 

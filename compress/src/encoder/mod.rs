@@ -11,7 +11,7 @@ use crate::rules::Tracked;
 use crate::seal::{CHECKSUM_BYTES, seal};
 use crate::section::Input;
 use crate::spec::Method;
-use crate::{Budget, Digest, Error, Frame, FrameHeader, Layout, Memory, Spec, threads};
+use crate::{Digest, Error, Frame, FrameHeader, Layout, Memory, Spec, threads};
 
 /// What became of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,7 +74,8 @@ pub struct Encoder {
     /// No memory makes good for what is not sent.
     unbiased: bool,
     carried: Carried,
-    budget: Option<Budget>,
+    /// Most bytes of a frame.
+    most: Option<u64>,
     /// What coding took per bit foretold, the last time.
     pub(crate) ratio: f64,
     pending: Option<Digest>,
@@ -110,16 +111,15 @@ impl Encoder {
             warm: None,
         });
         let units: Vec<UnitState> = units.collect();
-        if let Some(most) = spec.budget {
-            budget::check(most.bytes(layout.len()), &units)?;
-        }
+        let most = |most| budget::most(most, layout.len(), &units);
+        let most = spec.budget.map(most).transpose()?;
         let merges = units.first().is_some_and(|first| first.unit.tensors.len() > 1);
         Ok(Self {
             below: if merges { below } else { 0 },
             units,
             unbiased: spec.memory == Memory::None,
             carried: Carried::new(spec.memory, layout.len()),
-            budget: spec.budget,
+            most,
             ratio: 1.0,
             pending: None,
             threads: 1,
@@ -213,10 +213,10 @@ impl Encoder {
         });
         let mut frame = Vec::with_capacity(OVERHEAD);
         header.write(&self.layout, jobs.len(), extras, &mut frame);
-        let sections = match self.budget {
+        let sections = match self.most {
             None => budget::encode_all(jobs, threads)?,
             Some(most) => {
-                let room = most.bytes(self.layout.len()).saturating_sub((frame.len() + CHECKSUM_BYTES) as u64);
+                let room = most.saturating_sub((frame.len() + CHECKSUM_BYTES) as u64);
                 budget::encode_within(room, jobs, &mut self.ratio, threads)?
             }
         };

@@ -140,7 +140,7 @@ pub(super) fn sizes(spec: QuantizeSpec) {
 /// Truncations are refused; flipped bits give an error or values.
 pub(super) fn corruption(spec: QuantizeSpec) {
     let (len, draws) = (120, Draws::new(1, 0));
-    for code in [Code::Pack, Code::Rans, Code::Context] {
+    for code in [Code::Pack, Code::Rans, Code::Rice, Code::Huffman, Code::Context] {
         let bytes = encode(spec, &heavy(len, 6), code, draws);
         for cut in 0..bytes.len() {
             assert!(

@@ -30,7 +30,10 @@ fn update(layout: &Layout, round: u64) -> Vec<f32> {
     tensors
         .flat_map(|(at, tensor)| {
             let scale = [1e-3, 2e-3, 1e-4, 1e-2, 5e-4][at];
-            (0..tensor.len).map(move |i| unit((tensor.offset + i) as u64).powi(1 + 2 * (at as i32 % 2)) * scale)
+            (0..tensor.len).map(move |i| {
+                let unit = unit((tensor.offset + i) as u64);
+                unit.powi(3) / (0.55 - unit.abs()) * scale
+            })
         })
         .collect()
 }
@@ -57,6 +60,10 @@ fn budgets_are_kept_and_used() {
             ),
         ] {
             for budget in ["0.05 bits", "0.25 bits", "1 bits", "3 bits", "1500 B", "20 KiB"] {
+                // All values in 4 bits take less than that.
+                if default.contains("top_k") && budget == "3 bits" {
+                    continue;
+                }
                 for memory in ["none", "error-feedback"] {
                     let spec = spec(&format!("memory = '{memory}'\nbudget = '{budget}'\ndefault = {default}\n{SMALL}"));
                     let most = spec.budget.unwrap().bytes(layout.len());
@@ -104,7 +111,7 @@ fn budgets_that_cannot_be_kept_are_refused_at_once() {
     for (budget, text) in [
         ("20 B", "default = { quantize = 'dead_zone' }"),
         ("1000 B", "default = { quantize = 'half' }"),
-        ("0.1 bits", "default = { quantize = 'exact' }"),
+        ("100 KiB", "default = { quantize = 'exact' }"),
     ] {
         let spec = spec(&format!("budget = '{budget}'\n{text}"));
         let refusal = Encoder::new(layout(), &spec).unwrap_err().to_string();

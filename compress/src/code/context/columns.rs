@@ -1,11 +1,12 @@
 //! What is known of a matrix's columns: how much each held in the rows so far.
 
+use super::spread::Spread;
 use crate::layout::Shape;
 
 /// Columns coded behind one flag.
 pub(super) const GROUP: usize = 8;
-/// What each column is taken to have held before the first row: half a value of magnitude one.
-pub(super) const PRIOR: u32 = 1;
+/// Most that a column is taken to have held before the first row.
+const MOST: u64 = 4000;
 /// Rows after which all counts are halved.
 const WINDOW: u32 = 1024;
 /// A probability of one, where they are added up.
@@ -19,7 +20,9 @@ pub(super) struct Columns {
     counts: Vec<u16>,
     /// Their sums by group.
     groups: Vec<u32>,
-    mass: u64,
+    spread: Spread,
+    /// What each column is taken to have held before the first row: the more, the more alike columns are.
+    prior: u32,
     rows: u32,
     kept: u64,
     cols: u64,
@@ -31,7 +34,8 @@ impl Columns {
         Self {
             counts: vec![0; cols],
             groups: vec![0; cols.div_ceil(GROUP)],
-            mass: 0,
+            spread: Spread::default(),
+            prior: 1,
             rows: 0,
             kept: 0,
             cols: shape.cols as u64,
@@ -40,13 +44,13 @@ impl Columns {
 
     #[inline(always)]
     pub(super) fn count(&self, col: usize) -> u32 {
-        self.counts.get(col).map_or(PRIOR, |&count| u32::from(count) + PRIOR)
+        self.counts.get(col).map_or(0, |&count| u32::from(count)) + self.prior
     }
 
     /// The sum of the counts of a group of `width` columns.
     #[inline(always)]
     pub(super) fn group(&self, group: usize, width: usize) -> u32 {
-        self.groups.get(group).copied().unwrap_or_default() + PRIOR * width as u32
+        self.groups.get(group).copied().unwrap_or_default() + self.prior * width as u32
     }
 
     /// Counts a value that is not zero, of this magnitude.
@@ -54,26 +58,37 @@ impl Columns {
     pub(super) fn add(&mut self, col: usize, magnitude: u32) {
         let more = 2 * magnitude.min(3);
         if let (Some(count), Some(group)) = (self.counts.get_mut(col), self.groups.get_mut(col / GROUP)) {
+            self.spread.sum += u64::from(more);
+            self.spread.squares += u64::from(more * (2 * u32::from(*count) + more));
+            self.spread.steps += u64::from(more * more);
             *count += more as u16;
             *group += more;
-            self.mass += u64::from(more);
             self.kept += 1;
         }
     }
 
     /// Ends a row.
     pub(super) fn end_row(&mut self) {
-        self.rows += 1;
-        if self.rows < WINDOW {
+        if self.counts.is_empty() {
             return;
         }
+        self.rows += 1;
+        if self.rows == WINDOW {
+            self.halve();
+        }
+        self.prior = self.spread.prior(self.cols).clamp(1, MOST) as u32;
+    }
+
+    fn halve(&mut self) {
         self.rows /= 2;
         self.kept /= 2;
-        self.mass = 0;
+        (self.spread.sum, self.spread.squares) = (0, 0);
+        self.spread.steps /= 4;
         for (group, counts) in self.groups.iter_mut().zip(self.counts.chunks_mut(GROUP)) {
             counts.iter_mut().for_each(|count| *count /= 2);
             *group = counts.iter().map(|&count| u32::from(count)).sum();
-            self.mass += u64::from(*group);
+            self.spread.sum += u64::from(*group);
+            self.spread.squares += counts.iter().map(|&count| u64::from(count).pow(2)).sum::<u64>();
         }
     }
 
@@ -82,7 +97,7 @@ impl Columns {
         if self.rows == 0 {
             return 1 << (ONE - FIRST);
         }
-        let counted = self.mass + self.cols * u64::from(PRIOR);
+        let counted = self.spread.sum + self.cols * u64::from(self.prior);
         (((self.kept + 1) << ONE) / (u64::from(self.rows) * counted)).max(1)
     }
 }

@@ -7,7 +7,7 @@
 use super::chance::Chance;
 use super::coder::Binary;
 use super::columns::{Columns, GROUP};
-use super::row::{Row, log};
+use super::row::{Row, Rows, log};
 use crate::layout::Shape;
 
 /// Half octaves of the values expected in a group, from 2^-9.
@@ -27,30 +27,29 @@ pub(super) struct Flags {
     count: u32,
     columns: Columns,
     row: Row,
+    rows: Rows,
     groups: [[Chance; GROUPS]; 3],
-    any_group: Chance,
     first: [[[Chance; SHARES]; GROUP + 1]; 3],
     any_first: [[Chance; GROUP + 1]; 3],
     later: [[Chance; PLACES]; 2],
-    any_later: Chance,
 }
 
 impl Flags {
     pub(super) fn new(shape: Shape) -> Self {
         let columns = Columns::new(shape);
-        let row = Row::new(&columns);
+        let rows = Rows::default();
+        let row = Row::new(&columns, &rows);
         Self {
             shape,
             col: 0,
             count: 0,
             columns,
             row,
-            groups: [[Chance::NEW; GROUPS]; 3],
-            any_group: Chance::NEW,
+            rows,
+            groups: [std::array::from_fn(|half| Chance::of_odds(half as i32 - 18)); 3],
             first: [[[Chance::NEW; SHARES]; GROUP + 1]; 3],
             any_first: [[Chance::NEW; GROUP + 1]; 3],
-            later: [[Chance::NEW; PLACES]; 2],
-            any_later: Chance::NEW,
+            later: [std::array::from_fn(|half| Chance::of_odds(half as i32 - 20)); 2],
         }
     }
 
@@ -80,7 +79,7 @@ impl Flags {
         let expected = log(u64::from(count)) + self.row.factor;
         let context = ((expected + 72) >> 2).clamp(0, GROUPS as i32 - 1) as usize;
         let chance = &mut self.groups[self.row.before.min(2) as usize][context];
-        if coder.code_in(chance, &mut self.any_group, mask != 0) {
+        if coder.code(chance, mask != 0) {
             self.places(coder, mask, width, count, expected)
         } else {
             0
@@ -108,7 +107,7 @@ impl Flags {
         for at in at + 1..width {
             let context = ((self.expected(self.col + at) + 80) >> 2).clamp(0, PLACES as i32 - 1) as usize;
             let chance = &mut self.later[(kept >> (at - 1) & 1) as usize][context];
-            kept |= u32::from(coder.code_in(chance, &mut self.any_later, mask >> at & 1 != 0)) << at;
+            kept |= u32::from(coder.code(chance, mask >> at & 1 != 0)) << at;
         }
         kept
     }
@@ -128,7 +127,8 @@ impl Flags {
         if row_ends {
             self.col = 0;
             self.columns.end_row();
-            self.row = Row::new(&self.columns);
+            self.rows.end_row(&self.row);
+            self.row = Row::new(&self.columns, &self.rows);
         }
         row_ends
     }

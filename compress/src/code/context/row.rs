@@ -1,9 +1,14 @@
 //! What is known of the row being coded, and the logarithms in which it is put together with the columns.
 
 use super::columns::{Columns, ONE};
+use super::spread::Spread;
 
 /// Values after which what is known of the row is halved.
 const WINDOW: u64 = 64 << ONE;
+/// Most values that a row is taken to have held before its first one.
+const MOST: u64 = 32;
+/// Rows after which what is known of all rows is halved.
+const ROWS: u64 = 1024;
 
 /// Eight times the binary logarithm, its mantissa taken as it is; zero stands for one.
 #[inline(always)]
@@ -25,20 +30,49 @@ pub(super) struct Row {
     pub(super) factor: i32,
     /// Values that are not zero in the group before.
     pub(super) before: u32,
+    total: u64,
+}
+
+/// How unequal rows are.
+#[derive(Debug, Default)]
+pub(super) struct Rows {
+    spread: Spread,
+    count: u64,
+}
+
+impl Rows {
+    pub(super) fn end_row(&mut self, row: &Row) {
+        self.count += 1;
+        self.spread.sum += row.total;
+        self.spread.steps += row.total;
+        self.spread.squares += row.total * row.total;
+        if self.count == ROWS {
+            self.count /= 2;
+            self.spread.sum /= 2;
+            self.spread.steps /= 2;
+            self.spread.squares /= 2;
+        }
+    }
+
+    fn prior(&self) -> u64 {
+        if self.count == 0 { 1 } else { self.spread.prior(self.count).clamp(1, MOST) }
+    }
 }
 
 impl Row {
-    pub(super) fn new(columns: &Columns) -> Self {
+    pub(super) fn new(columns: &Columns, rows: &Rows) -> Self {
+        let prior = rows.prior() << ONE;
         let scale = columns.scale();
         let log_scale = log(scale) - 8 * ONE as i32;
         Self {
             scale,
             log_scale,
-            expected: 1 << ONE,
-            kept: 1 << ONE,
-            log_kept: 8 * ONE as i32,
+            expected: prior,
+            kept: prior,
+            log_kept: log(prior),
             factor: log_scale,
             before: 0,
+            total: 0,
         }
     }
 
@@ -48,6 +82,7 @@ impl Row {
         self.before = kept;
         self.expected += u64::from(group) * self.scale;
         if kept > 0 {
+            self.total += u64::from(kept);
             self.kept += u64::from(kept) << ONE;
             if self.kept > WINDOW {
                 self.kept /= 2;

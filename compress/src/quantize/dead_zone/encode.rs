@@ -58,11 +58,12 @@ impl DeadZone {
 
 /// Fills `levels`; returns the mean magnitude of level one in steps, from 0.5 to 2.
 fn nearest(values: &[f32], step: f32, threshold: f32, limit: f32, levels: &mut [i32]) -> f32 {
-    let (mut sum, mut count) = (0.0, 0u64);
+    let (mut sum, mut count, mut ones) = (0.0, 0u64, [0.0; BLOCK]);
     for (values, levels) in values.chunks(BLOCK).zip(levels.chunks_mut(BLOCK)) {
-        let (more, ones) = nearest_block(values, step, 1.0 - threshold, limit, levels);
-        sum += more;
-        count += ones;
+        let ones = &mut ones[..values.len()];
+        nearest_block(values, step, 1.0 - threshold, limit, levels, ones);
+        sum += sum_lanes(ones);
+        count += count_positive(ones);
     }
     if count == 0 {
         return 1.0;
@@ -70,46 +71,41 @@ fn nearest(values: &[f32], step: f32, threshold: f32, limit: f32, levels: &mut [
     ((sum / count as f64) as f32).clamp(0.5, 2.0)
 }
 
+/// Fills `levels`, and `ones` with the magnitudes of level one in steps, the others being zero.
 #[inline(never)]
-fn nearest_block(values: &[f32], step: f32, offset: f32, limit: f32, levels: &mut [i32]) -> (f64, u64) {
-    let (mut sums, mut counts) = ([0.0f32; LANES], [0i32; LANES]);
-    let whole = values.len() / LANES * LANES;
-    let (values, rest) = values.split_at(whole);
-    let (levels, rest_levels) = levels.split_at_mut(whole);
-    let groups = values
-        .as_chunks::<LANES>()
-        .0
-        .iter()
-        .zip(levels.as_chunks_mut::<LANES>().0);
-    for (values, levels) in groups {
-        for lane in 0..LANES {
-            let (ratio, level) = level(values[lane], step, offset, limit);
-            levels[lane] = signed(level, values[lane]);
-            sums[lane] += if level == 1 { ratio } else { 0.0 };
-            counts[lane] += i32::from(level == 1);
-        }
+fn nearest_block(values: &[f32], step: f32, offset: f32, limit: f32, levels: &mut [i32], ones: &mut [f32]) {
+    for ((level, one), &value) in levels.iter_mut().zip(ones).zip(values) {
+        let ratio = value.abs() / step;
+        let magnitude = (ratio + offset).min(limit) as i32;
+        *one = if magnitude == 1 { ratio } else { 0.0 };
+        *level = signed(magnitude, value);
     }
-    for (lane, (level_out, &value)) in rest_levels.iter_mut().zip(rest).enumerate() {
-        let (ratio, level) = level(value, step, offset, limit);
-        *level_out = signed(level, value);
-        sums[lane] += if level == 1 { ratio } else { 0.0 };
-        counts[lane] += i32::from(level == 1);
-    }
-    let sum = sums.iter().map(|&sum| f64::from(sum)).sum();
-    (sum, counts.iter().map(|&count| u64::from(count as u32)).sum())
 }
 
-/// The magnitude in steps, and its level.
-#[inline(always)]
-fn level(value: f32, step: f32, offset: f32, limit: f32) -> (f32, i32) {
-    let ratio = value.abs() / step;
-    (ratio, (ratio + offset).min(limit) as i32)
+#[inline(never)]
+fn sum_lanes(values: &[f32]) -> f64 {
+    let mut sums = [0.0f32; LANES];
+    let (groups, rest) = values.as_chunks::<LANES>();
+    for group in groups {
+        sums.iter_mut().zip(group).for_each(|(sum, value)| *sum += value);
+    }
+    sums.iter().chain(rest).map(|&value| f64::from(value)).sum()
+}
+
+#[inline(never)]
+fn count_positive(values: &[f32]) -> u64 {
+    u64::from(
+        values
+            .iter()
+            .map(|value| u32::from(value.to_bits() != 0))
+            .fold(0, u32::wrapping_add),
+    )
 }
 
 #[inline(always)]
 fn signed(level: i32, value: f32) -> i32 {
     let minus = value.to_bits() as i32 >> 31;
-    (level ^ minus) - minus
+    (level ^ minus).wrapping_sub(minus)
 }
 
 #[inline(never)]
@@ -118,7 +114,7 @@ fn stochastic(values: &[f32], step: f32, limit: f32, draws: Draws, levels: &mut 
         let ratio = (value.abs() / step).min(limit);
         let below = ratio as i32;
         let up = draws.unit(at) < ratio - below as f32;
-        *level = signed(below + i32::from(up), value);
+        *level = signed(below.wrapping_add(i32::from(up)), value);
     }
 }
 
@@ -165,6 +161,12 @@ mod tests {
         let mut levels = vec![0; values.len()];
         let draws = Draws::new(0, 0);
         for _ in 0..3 {
+            let start = std::time::Instant::now();
+            std::hint::black_box((largest(&values), root_mean_square(&values)));
+            println!("norms {:?}", start.elapsed());
+            let start = std::time::Instant::now();
+            encode_levels(&levels, Shape::row(values.len()), Code::Rans, &mut Vec::new());
+            println!("levels {:?}", start.elapsed());
             let start = std::time::Instant::now();
             nearest(&values, 2.0 * rms, 0.66, 1e9, &mut levels);
             println!("nearest {:?}", start.elapsed());

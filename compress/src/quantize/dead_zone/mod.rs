@@ -161,6 +161,9 @@ mod tests {
     use super::super::{QuantizeSpec, root_mean_square};
     use super::*;
     use crate::code::Code;
+    use crate::layout::Shape;
+    use crate::rng::Draws;
+    use crate::wire::Reader;
 
     const G8: [f32; 8] = [0.9, -0.5, 0.3, -0.1, 0.05, 0.0, -0.02, 0.6];
 
@@ -199,6 +202,26 @@ mod tests {
     }
 
     #[test]
+    fn a_matrix_decodes_as_a_row_does_under_every_code() {
+        let (values, draws) = (heavy(7 * 301, 2), Draws::new(0, 0));
+        let decode = |shape: Shape, code| {
+            let (mut bytes, mut out) = (Vec::new(), vec![0.0; values.len()]);
+            DeadZone::default().encode(&values, shape, code, draws, &mut bytes);
+            let mut open = Plane::read(&mut Reader::new(&bytes), shape, code)
+                .unwrap()
+                .open()
+                .unwrap();
+            out.chunks_mut(500).for_each(|part| open.read(part).unwrap());
+            open.finish().unwrap();
+            out
+        };
+        let row = decode(Shape::row(values.len()), Code::Pack);
+        for code in [Code::Pack, Code::Rans, Code::Rice, Code::Huffman, Code::Context] {
+            assert_eq!(decode(Shape { rows: 7, cols: 301 }, code), row);
+        }
+    }
+
+    #[test]
     fn a_relative_step_never_sends_nothing() {
         let spec = QuantizeSpec::DeadZone(DeadZone::default());
         assert_eq!(round_trip(spec, &[3.0], Code::Pack, 0), [3.0]);
@@ -215,8 +238,8 @@ mod tests {
         let mut last = usize::MAX;
         for step in [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4] {
             let (mut bytes, spec) = (Vec::new(), DeadZone::nearest(step, 0.66).unwrap());
-            let shape = crate::layout::Shape::row(values.len());
-            spec.encode(&values, shape, Code::Rans, crate::rng::Draws::new(0, 0), &mut bytes);
+            let shape = Shape::row(values.len());
+            spec.encode(&values, shape, Code::Rans, Draws::new(0, 0), &mut bytes);
             assert!(bytes.len() < last);
             last = bytes.len();
         }

@@ -5,6 +5,8 @@ use super::{LONGEST, Rotated, Scale, Signs, hadamard, levels, piece, pieces};
 use crate::code::{Code, encode_symbols, encode_words};
 use crate::rng::Draws;
 
+const LANES: usize = 8;
+
 impl Rotated {
     /// Appends the planes of `values`, which are finite.
     pub(in super::super) fn encode(self, values: &[f32], code: Code, draws: Draws, out: &mut Vec<u8>) -> Size {
@@ -64,15 +66,40 @@ fn rotate(values: &[f32], start: usize, signs: Signs, y: &mut [f32]) -> f32 {
 }
 
 /// Symbols of the levels nearest to `y * factor`; the upper one in the middle between two.
-#[inline(never)]
 fn nearest(y: &[f32], factor: f32, levels: &[f32], symbols: &mut [u8]) {
-    symbols.fill(0);
-    for pair in levels.windows(2) {
-        let middle = (pair[0] + pair[1]) / 2.0;
-        for (symbol, y) in symbols.iter_mut().zip(y) {
-            *symbol += u8::from(y * factor >= middle);
-        }
+    let middle = |at: usize| (levels[at] + levels[at + 1]) / 2.0;
+    match levels.len() {
+        2 => passed::<1>(y, factor, &std::array::from_fn(middle), symbols),
+        4 => passed::<3>(y, factor, &std::array::from_fn(middle), symbols),
+        8 => passed::<7>(y, factor, &std::array::from_fn(middle), symbols),
+        _ => passed::<15>(y, factor, &std::array::from_fn(middle), symbols),
     }
+}
+
+/// How many of `middles` each of `y * factor` reaches.
+#[inline(never)]
+fn passed<const N: usize>(y: &[f32], factor: f32, middles: &[f32; N], symbols: &mut [u8]) {
+    let count = |y: f32| {
+        middles
+            .iter()
+            .map(|&middle| i32::from(y * factor >= middle))
+            .sum::<i32>() as u8
+    };
+    let (groups, rest) = y.as_chunks::<LANES>();
+    let (symbol_groups, symbol_rest) = symbols.as_chunks_mut::<LANES>();
+    for (y, symbols) in groups.iter().zip(symbol_groups) {
+        let mut counts = [0i32; LANES];
+        for &middle in middles {
+            for lane in 0..LANES {
+                counts[lane] += i32::from(y[lane] * factor >= middle);
+            }
+        }
+        *symbols = counts.map(|count| count as u8);
+    }
+    symbol_rest
+        .iter_mut()
+        .zip(rest)
+        .for_each(|(symbol, &y)| *symbol = count(y));
 }
 
 /// `<c, y>` and `||c||^2`, summed in a fixed order.
