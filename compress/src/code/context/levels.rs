@@ -258,9 +258,9 @@ mod tests {
     #[test]
     #[ignore = "prints figures"]
     fn figures() {
-        for (rows, cols) in [(1, 100_000), (316, 317), (1, 1_000_000), (1000, 1000), (1000, 10_000), (1, 10_000_000)] {
+        for (rows, cols) in [(1, 100_000), (316, 317), (1000, 100)] {
             let shape = Shape { rows, cols };
-            report("laplace", &laplace(shape.len(), 5.0, Draws::new(9, 0)), shape);
+            report("laplace", &laplace(shape.len(), 5.3, Draws::new(9, 0)), shape);
         }
         for step in [40.0, 14.0, 4.0] {
             for (rows, cols) in [(256, 128), (1000, 1000), (1000,4000)] {
