@@ -106,7 +106,7 @@ proptest! {
     #[test]
     fn nothing_is_lost_whatever_the_verdicts(
         density in 0.01..0.5f64,
-        code in select(vec![Code::Pack, Code::Rans]),
+        code in select(vec![Code::Pack, Code::Rans, Code::Rice, Code::Huffman, Code::Context]),
         rounds in prop::collection::vec(
             (prop::collection::vec(-50..50i8, 40), select(vec![Verdict::Accepted, Verdict::Refused, Verdict::Dropped])),
             1..12,

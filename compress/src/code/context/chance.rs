@@ -3,11 +3,11 @@
 /// Observations after which a probability adapts no slower: the weight of the newest one is then 1/1024.
 const MOST: u32 = 1022;
 /// Observations up to which a context also teaches its parent.
-const YOUNG: u32 = 8;
+const YOUNG: u32 = 16;
 /// Observations that a guess stands for.
 const GUESSED: u32 = 8;
 /// Most observations that a new context takes over from its parent.
-const INHERITED: u32 = 3;
+const INHERITED: u32 = 8;
 
 /// `65536 / (n + 1.5)`, the weight of the observation after `n` others.
 const WEIGHTS: [u16; MOST as usize + 1] = {
@@ -28,9 +28,10 @@ impl Chance {
     /// Nothing is known.
     pub(super) const NEW: Self = Self(1 << 31);
 
-    /// Begins at odds of `2^(halves / 2)` to `others`, as if seen [`GUESSED`] times. Range: `halves` -32 to 32.
+    /// Begins at odds of `2^(halves / 2)` to `others`, as if seen [`GUESSED`] times. Ranges: `halves` -32 to 32,
+    /// `others` 1 to 8.
     pub(super) fn guess(halves: i32, others: u64) -> Self {
-        let power = |halves: u32| (if halves % 2 == 0 { 32_768u64 } else { 46_341 }) << (halves / 2);
+        let power = |halves: u32| (if halves.is_multiple_of(2) { 32_768u64 } else { 46_341 }) << (halves / 2);
         let (one, zero) = if halves < 0 {
             (power(0), others * power(halves.unsigned_abs()))
         } else {

@@ -39,7 +39,7 @@ impl Flags {
         let rows = Rows::default();
         let row = Row::new(&columns, &rows);
         let first = std::array::from_fn(|left: usize| {
-            std::array::from_fn(|half| Chance::guess(half as i32 - 4, (left as u64).saturating_sub(1)))
+            std::array::from_fn(|half| Chance::guess(half as i32 - 4, left.max(2) as u64 - 1))
         });
         Self {
             shape,
