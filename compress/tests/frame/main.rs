@@ -51,7 +51,13 @@ fn every_method() -> Vec<Method> {
     let mut methods = Vec::new();
     for reduce in [ReduceSpec::Keep, top_k(0.01), top_k(0.3), top_k(1.0)] {
         for &quantize in &quantizers {
-            methods.extend([Code::Pack, Code::Rans, Code::Rice, Code::Huffman, Code::Context].map(|code| Method { reduce, quantize, code }));
+            methods.extend(
+                [Code::Pack, Code::Rans, Code::Rice, Code::Huffman, Code::Context].map(|code| Method {
+                    reduce,
+                    quantize,
+                    code,
+                }),
+            );
         }
     }
     methods
