@@ -18,7 +18,11 @@ const RUN: usize = 16;
 /// `symbols`, which are not empty.
 pub(super) fn encode(symbols: &[u8], counts: &[u64; 256], limit: usize, out: &mut Vec<u8>) -> bool {
     let lengths = lengths(counts);
-    let bits: u64 = counts.iter().zip(&lengths).map(|(&count, &length)| count * u64::from(length)).sum();
+    let bits: u64 = counts
+        .iter()
+        .zip(&lengths)
+        .map(|(&count, &length)| count * u64::from(length))
+        .sum();
     if bits / 8 >= limit as u64 {
         return false;
     }
@@ -40,7 +44,12 @@ pub(super) fn encode(symbols: &[u8], counts: &[u64; 256], limit: usize, out: &mu
 /// all codes are used if the coins come to n - 1. From the smallest value up, coins are paired into packages of the next
 /// value, and the cheapest 2n - 2 of the largest value are bought.
 fn lengths(counts: &[u64; 256]) -> [u8; 256] {
-    let mut coins: Vec<(u64, usize)> = counts.iter().copied().zip(0..).filter(|&(count, _)| count > 0).collect();
+    let mut coins: Vec<(u64, usize)> = counts
+        .iter()
+        .copied()
+        .zip(0..)
+        .filter(|&(count, _)| count > 0)
+        .collect();
     coins.sort_unstable();
     let wanted = 2 * coins.len() - 2;
     // Only how many of the cheapest coins of each value are bought is needed, so a package need not list its own.
@@ -56,7 +65,9 @@ fn lengths(counts: &[u64; 256]) -> [u8; 256] {
     let mut taken = wanted;
     for level in levels.iter().rev() {
         let packages = level[..taken].iter().filter(|&&(_, package)| package).count();
-        coins[..taken - packages].iter().for_each(|&(_, symbol)| lengths[symbol] += 1);
+        coins[..taken - packages]
+            .iter()
+            .for_each(|&(_, symbol)| lengths[symbol] += 1);
         taken = packages * 2;
     }
     lengths
@@ -65,7 +76,11 @@ fn lengths(counts: &[u64; 256]) -> [u8; 256] {
 fn write_lengths(counts: &[u64; 256], lengths: &[u8; 256], out: &mut BitWriter<'_>) {
     let (mut symbol, mut used) = (0, 0);
     while used < TOTAL {
-        let absent = counts[symbol..].iter().take(RUN).take_while(|&&count| count == 0).count();
+        let absent = counts[symbol..]
+            .iter()
+            .take(RUN)
+            .take_while(|&&count| count == 0)
+            .count();
         let length = u32::from(lengths[symbol]);
         if absent > 0 {
             out.put((absent as u32 - 1) << 4, 8);
@@ -113,7 +128,10 @@ fn codes(lengths: &[u8; 256]) -> [(u16, u8); 256] {
     for length in 1..=LONGEST as u8 {
         for (symbol, _) in (0..256).zip(lengths).filter(|&(_, &own)| own == length) {
             let shift = 16 - u32::from(length);
-            codes[symbol] = (((next >> (LONGEST - u32::from(length))) as u16).reverse_bits() >> shift, length);
+            codes[symbol] = (
+                ((next >> (LONGEST - u32::from(length))) as u16).reverse_bits() >> shift,
+                length,
+            );
             next += TOTAL >> length;
         }
     }
@@ -217,10 +235,18 @@ mod tests {
         (counts[0], counts[1]) = (1, 1);
         (2..40).for_each(|i| counts[i] = counts[i - 1] + counts[i - 2]);
         let lengths = lengths(&counts);
-        let used: u32 = lengths.iter().filter(|&&length| length > 0).map(|&length| TOTAL >> length).sum();
+        let used: u32 = lengths
+            .iter()
+            .filter(|&&length| length > 0)
+            .map(|&length| TOTAL >> length)
+            .sum();
         assert_eq!(used, TOTAL);
         assert!(lengths.iter().all(|&length| u32::from(length) <= LONGEST));
-        let bits: u64 = counts.iter().zip(&lengths).map(|(&count, &length)| count * u64::from(length)).sum();
+        let bits: u64 = counts
+            .iter()
+            .zip(&lengths)
+            .map(|(&count, &length)| count * u64::from(length))
+            .sum();
         assert!(bits as f64 <= entropy(&counts) * 1.05);
         // No limit binds: the lengths of Huffman's own example by hand.
         let mut counts = [0u64; 256];
@@ -230,17 +256,33 @@ mod tests {
 
     #[test]
     fn bad_lengths_are_refused() {
-        let nibbles = |nibbles: &[u8]| nibbles.chunks(2).map(|pair| pair[0] | pair.get(1).unwrap_or(&0) << 4).collect::<Vec<_>>();
+        let nibbles = |nibbles: &[u8]| {
+            nibbles
+                .chunks(2)
+                .map(|pair| pair[0] | pair.get(1).unwrap_or(&0) << 4)
+                .collect::<Vec<_>>()
+        };
         assert!(Decoder::new(&nibbles(&[1, 1]), 1).is_some());
         assert!(Decoder::new(&nibbles(&[0, 2, 13]), 2).is_some());
-        for bad in [&[2, 1, 1][..], &[1, 13], &[14], &[15, 15], &[0, 15, 1, 1], &[1, 2], &[0, 3, 13], &[]] {
+        for bad in [
+            &[2, 1, 1][..],
+            &[1, 13],
+            &[14],
+            &[15, 15],
+            &[0, 15, 1, 1],
+            &[1, 2],
+            &[0, 3, 13],
+            &[],
+        ] {
             assert!(Decoder::new(&nibbles(bad), 2).is_none(), "{bad:?}");
         }
     }
 
     #[test]
     fn missing_and_extra_bytes_are_noticed() {
-        let symbols: Vec<u8> = (0..1000).map(|i| Draws::new(4, 0).bits(i).trailing_zeros().min(15) as u8).collect();
+        let symbols: Vec<u8> = (0..1000)
+            .map(|i| Draws::new(4, 0).bits(i).trailing_zeros().min(15) as u8)
+            .collect();
         let mut bytes = Vec::new();
         encode(&symbols, &histogram(&symbols), usize::MAX, &mut bytes);
         let ends_well = |bytes: &[u8]| {

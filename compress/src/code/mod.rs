@@ -63,14 +63,7 @@ pub(crate) fn encode_symbols(symbols: &[u8], width: u32, code: Code, out: &mut V
 }
 
 /// Appends symbols under a code other than pack if that takes fewer than `limit` bytes; returns whether it did.
-fn encode_coded(
-    symbols: &[u8],
-    width: u32,
-    code: Code,
-    counts: &[u64; 256],
-    limit: usize,
-    out: &mut Vec<u8>,
-) -> bool {
+fn encode_coded(symbols: &[u8], width: u32, code: Code, counts: &[u64; 256], limit: usize, out: &mut Vec<u8>) -> bool {
     let center = (0..=255)
         .rev()
         .max_by_key(|&symbol: &u8| counts[usize::from(symbol)])
@@ -207,7 +200,9 @@ mod tests {
     fn peaked(count: usize, width: u32, seed: u64) -> Vec<u8> {
         let (draws, middle) = (Draws::new(seed, 0), 1i32 << (width - 1));
         let far = |i| draws.bits(i).trailing_zeros() as i32 * if draws.bits(i) >> 63 == 0 { 1 } else { -1 };
-        (0..count).map(|i| (middle + far(i)).clamp(0, 2 * middle - 1) as u8).collect()
+        (0..count)
+            .map(|i| (middle + far(i)).clamp(0, 2 * middle - 1) as u8)
+            .collect()
     }
 
     #[test]
@@ -231,10 +226,19 @@ mod tests {
     #[test]
     fn coded_values_are_near_their_entropy() {
         let symbols = peaked(100_000, 4, 2);
-        for (code, most) in [(Code::Rans, 1.002), (Code::Huffman, 1.05), (Code::Rice, 1.10), (Code::Context, 1.01)] {
+        for (code, most) in [
+            (Code::Rans, 1.002),
+            (Code::Huffman, 1.05),
+            (Code::Rice, 1.10),
+            (Code::Context, 1.01),
+        ] {
             let mut bytes = Vec::new();
             let bound = encode_symbols(&symbols, 4, code, &mut bytes);
-            assert!((bytes.len() as f64) < bound * most + 64.0, "{code:?}: {} of {bound}", bytes.len());
+            assert!(
+                (bytes.len() as f64) < bound * most + 64.0,
+                "{code:?}: {} of {bound}",
+                bytes.len()
+            );
         }
     }
 
@@ -245,7 +249,10 @@ mod tests {
             let mut bytes = Vec::new();
             encode_symbols(&symbols, 5, code, &mut bytes);
             for cut in 0..bytes.len() {
-                assert!(decode(&bytes[..cut], 400, 5, code, 64).is_err(), "{code:?} cut at {cut}");
+                assert!(
+                    decode(&bytes[..cut], 400, 5, code, 64).is_err(),
+                    "{code:?} cut at {cut}"
+                );
             }
             for bit in 0..bytes.len() * 8 {
                 bytes[bit / 8] ^= 1 << (bit % 8);

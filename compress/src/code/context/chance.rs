@@ -3,11 +3,11 @@
 /// Observations after which a probability adapts no slower: the weight of the newest one is then 1/1024.
 const MOST: u32 = 1022;
 /// Observations up to which a context also teaches its parent.
-const YOUNG: u32 = 8;
+const YOUNG: u32 = 16;
 /// Observations that a guess stands for.
 const GUESSED: u32 = 8;
 /// Most observations that a new context takes over from its parent.
-const INHERITED: u32 = 3;
+const INHERITED: u32 = 8;
 
 /// `65536 / (n + 1.5)`, the weight of the observation after `n` others.
 const WEIGHTS: [u16; MOST as usize + 1] = {
@@ -28,13 +28,16 @@ impl Chance {
     /// Nothing is known.
     pub(super) const NEW: Self = Self(1 << 31);
 
-    /// Begins at odds of `2^(halves / 2)` to one, as if seen [`GUESSED`] times. Range: -32 to 32.
-    pub(super) const fn of_odds(halves: i32) -> Self {
-        let size = halves.unsigned_abs();
-        let power = (if size % 2 == 0 { 32_768 } else { 46_341 }) << (size / 2);
-        let sum = power + 32_768;
-        let one: u64 = if halves < 0 { 32_768 } else { power };
-        Self((((one << 22) / sum) as u32) << 10 | GUESSED)
+    /// Begins at odds of `2^(halves / 2)` to `others`, as if seen [`GUESSED`] times. Ranges: `halves` -32 to 32,
+    /// `others` 1 to 8.
+    pub(super) fn guess(halves: i32, others: u64) -> Self {
+        let power = |halves: u32| (if halves.is_multiple_of(2) { 32_768u64 } else { 46_341 }) << (halves / 2);
+        let (one, zero) = if halves < 0 {
+            (power(0), others * power(halves.unsigned_abs()))
+        } else {
+            (power(halves.unsigned_abs()), others * power(0))
+        };
+        Self((((one << 22) / (one + zero)) as u32) << 10 | GUESSED)
     }
 
     /// Probability of a one in 16 bits, never zero.

@@ -183,3 +183,32 @@ impl Binary for Decoder<'_> {
         bits
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Draws;
+
+    #[test]
+    fn decisions_of_any_probability_are_kept_and_the_end_is_known() {
+        let draws = Draws::new(8, 0);
+        for most in [1, 2, 300, 65_535] {
+            // Ones are coded high in the interval, so that long runs of them carry through many bytes.
+            let decision = |i: usize| (1 + draws.bits(i) as u32 % most, draws.bits(i) >> 63 != 0);
+            let mut bytes = vec![7];
+            let mut encoder = Encoder::new(&mut bytes);
+            for (ones, one) in (0..3000).map(decision) {
+                encoder.split(ones, one);
+                encoder.plain(ones % 32, 5);
+            }
+            encoder.finish();
+            assert_eq!(bytes[0], 7, "a carry past the first byte");
+            let mut decoder = Decoder::new(&bytes[1..]);
+            for (ones, one) in (0..3000).map(decision) {
+                assert_eq!(decoder.split(ones, false), one);
+                assert_eq!(decoder.plain(0, 5), ones % 32);
+            }
+            assert!(decoder.ends());
+        }
+    }
+}

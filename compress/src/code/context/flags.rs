@@ -30,7 +30,6 @@ pub(super) struct Flags {
     rows: Rows,
     groups: [[Chance; GROUPS]; 3],
     first: [[[Chance; SHARES]; GROUP + 1]; 3],
-    any_first: [[Chance; GROUP + 1]; 3],
     later: [[Chance; PLACES]; 2],
 }
 
@@ -39,6 +38,9 @@ impl Flags {
         let columns = Columns::new(shape);
         let rows = Rows::default();
         let row = Row::new(&columns, &rows);
+        let first = std::array::from_fn(|left: usize| {
+            std::array::from_fn(|half| Chance::guess(half as i32 - 4, left.max(2) as u64 - 1))
+        });
         Self {
             shape,
             col: 0,
@@ -46,10 +48,9 @@ impl Flags {
             columns,
             row,
             rows,
-            groups: [std::array::from_fn(|half| Chance::of_odds(half as i32 - 18)); 3],
-            first: [[[Chance::NEW; SHARES]; GROUP + 1]; 3],
-            any_first: [[Chance::NEW; GROUP + 1]; 3],
-            later: [std::array::from_fn(|half| Chance::of_odds(half as i32 - 20)); 2],
+            groups: [std::array::from_fn(|half| Chance::guess(half as i32 - 18, 1)); 3],
+            first: [first; 3],
+            later: [std::array::from_fn(|half| Chance::guess(half as i32 - 20, 1)); 2],
         }
     }
 
@@ -89,7 +90,7 @@ impl Flags {
     #[inline(never)]
     fn places(&mut self, coder: &mut impl Binary, mask: u32, width: usize, count: u32, expected: i32) -> u32 {
         let crowd = usize::from(expected >= -16) + usize::from(expected >= 0);
-        let (first, any_first) = (&mut self.first[crowd], &mut self.any_first[crowd]);
+        let first = &mut self.first[crowd];
         let (mut at, mut rest) = (0, count);
         // The last place of a group that is not all zeros needs no flag if all others are.
         while at + 1 < width {
@@ -97,7 +98,7 @@ impl Flags {
             let own = self.columns.count(self.col + at);
             let share = log(u64::from(own) * left as u64) - log(u64::from(rest));
             let context = (((share + 2) >> 2) + 4).clamp(0, SHARES as i32 - 1) as usize;
-            if coder.code_in(&mut first[left][context], &mut any_first[left], mask >> at & 1 != 0) {
+            if coder.code(&mut first[left][context], mask >> at & 1 != 0) {
                 break;
             }
             rest -= own;

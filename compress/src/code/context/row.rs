@@ -55,7 +55,11 @@ impl Rows {
     }
 
     fn prior(&self) -> u64 {
-        if self.count == 0 { 1 } else { self.spread.prior(self.count).clamp(1, MOST) }
+        if self.count == 0 {
+            1
+        } else {
+            self.spread.prior(self.count).clamp(1, MOST)
+        }
     }
 }
 

@@ -18,11 +18,11 @@ impl Spread {
     /// The k of `places` counts, in units of a count.
     pub(super) fn prior(&self, places: u64) -> u64 {
         // In sixteenths.
-        let unit = if self.sum == 0 { 32 } else { (self.steps << 4) / self.sum };
-        let assumed = unit * unit >> 7;
-        let chance = (((self.sum << 8) / places) * self.sum) >> 8;
+        let unit = (self.steps << 4).checked_div(self.sum).unwrap_or(32);
+        let assumed = (unit * unit) >> 7;
+        let chance = (u128::from(self.sum).pow(2) / u128::from(places)) as u64;
         let pairs = self.squares.saturating_sub(self.steps);
-        let excess = (pairs + assumed * 5 / 3).saturating_sub(chance);
-        (unit * (chance + assumed)) / (excess.max(1) << 4)
+        let excess = (pairs + assumed * 5 / 3).saturating_sub(chance).max(1);
+        (unit.saturating_mul(chance + assumed) >> 4) / excess
     }
 }

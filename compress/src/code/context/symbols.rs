@@ -71,7 +71,7 @@ impl Model {
             center,
             near: 0,
             far: 0,
-            nodes: vec![Chance::NEW; NEAR * FAR << width],
+            nodes: vec![Chance::NEW; (NEAR * FAR) << width],
             any: vec![Chance::NEW; 1 << width],
         }
     }

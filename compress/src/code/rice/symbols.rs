@@ -10,12 +10,17 @@ pub(in super::super) fn encode(symbols: &[u8], width: u32, center: u8, out: &mut
     out.push(center);
     let unfolded = unfolded(center, width);
     let mut folded = [0; 256];
-    (0..).zip(&unfolded[..1 << width]).for_each(|(place, &symbol)| folded[usize::from(symbol)] = place);
+    (0..)
+        .zip(&unfolded[..1 << width])
+        .for_each(|(place, &symbol)| folded[usize::from(symbol)] = place);
     let mut bits = BitWriter::new(out);
     let mut buffer = [0; BLOCK];
     for block in symbols.chunks(BLOCK) {
         let buffer = &mut buffer[..block.len()];
-        buffer.iter_mut().zip(block).for_each(|(place, &symbol)| *place = folded[usize::from(symbol)]);
+        buffer
+            .iter_mut()
+            .zip(block)
+            .for_each(|(place, &symbol)| *place = folded[usize::from(symbol)]);
         encode_block(buffer, &mut bits);
     }
     bits.finish();
@@ -27,7 +32,10 @@ fn unfolded(center: u8, width: u32) -> [u8; 256] {
     let center = u32::from(center);
     let near = (0..1u32 << width).flat_map(|far| [center.checked_sub(far), Some(center + far).filter(|_| far > 0)]);
     let inside = near.flatten().filter(|&symbol| symbol < 1 << width);
-    symbols.iter_mut().zip(inside).for_each(|(place, symbol)| *place = symbol as u8);
+    symbols
+        .iter_mut()
+        .zip(inside)
+        .for_each(|(place, symbol)| *place = symbol as u8);
     symbols
 }
 
@@ -35,7 +43,7 @@ fn unfolded(center: u8, width: u32) -> [u8; 256] {
 #[derive(Debug)]
 pub(in super::super) struct Decoder<'a> {
     gaps: Gaps<'a>,
-    unfolded: [u8; 256],
+    unfolded: Box<[u8; 256]>,
     /// Largest folded symbol taken, and that of the alphabet.
     largest: u32,
     limit: u32,
@@ -47,7 +55,7 @@ impl<'a> Decoder<'a> {
         let (&center, bytes) = bytes.split_first()?;
         (u32::from(center) < 1 << width).then(|| Self {
             gaps: Gaps::new(bytes),
-            unfolded: unfolded(center, width),
+            unfolded: Box::new(unfolded(center, width)),
             largest: 0,
             limit: (1 << width) - 1,
         })

@@ -1,0 +1,267 @@
+use super::*;
+use crate::rng::Draws;
+
+fn decode(bytes: &[u8], shape: Shape, portion: usize) -> Option<Vec<i32>> {
+    let mut decoder = LevelsDecoder::new(bytes, shape);
+    let mut out = vec![0; shape.len()];
+    out.chunks_mut(portion).for_each(|part| decoder.read(part));
+    decoder.finish().then_some(out)
+}
+
+fn encoded(levels: &[i32], shape: Shape) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode_levels(levels, shape, &mut bytes);
+    bytes
+}
+
+/// Order-0 entropy in bits.
+fn entropy(levels: &[i32]) -> f64 {
+    let mut counts = std::collections::BTreeMap::new();
+    levels
+        .iter()
+        .for_each(|&level| *counts.entry(level).or_insert(0u64) += 1);
+    let total = levels.len() as f64;
+    counts
+        .values()
+        .map(|&count| count as f64 * (total / count as f64).log2())
+        .sum()
+}
+
+fn gauss(draws: Draws, i: usize) -> f64 {
+    let (u, v) = (f64::from(draws.unit(2 * i)) + 1e-8, f64::from(draws.unit(2 * i + 1)));
+    (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
+}
+
+fn laplace(len: usize, step: f64, draws: Draws) -> Vec<i32> {
+    (0..len)
+        .map(|i| {
+            let u = f64::from(draws.unit(i)) - 0.5;
+            let x = -(1.0 - 2.0 * u.abs() + 1e-9).ln() * u.signum();
+            quantize(x / step)
+        })
+        .collect()
+}
+
+fn quantize(x: f64) -> i32 {
+    (x.abs() + 0.34).floor() as i32 * x.signum() as i32
+}
+
+/// Rows and columns of log-normal energy, signs that lean by column.
+fn matrix(shape: Shape, step: f64, lean: f64) -> Vec<i32> {
+    let (a, b, g, s) = (Draws::new(1, 0), Draws::new(2, 0), Draws::new(3, 0), Draws::new(4, 0));
+    (0..shape.len())
+        .map(|i| {
+            let (row, col) = (i / shape.cols, i % shape.cols);
+            let x = (gauss(a, row) + gauss(b, col)).exp() * gauss(g, i);
+            let x = if f64::from(s.unit(i)) < lean {
+                x.abs() * if b.bits(col) & 1 == 0 { 1.0 } else { -1.0 }
+            } else {
+                x
+            };
+            quantize(x / step)
+        })
+        .collect()
+}
+
+fn size(levels: &[i32], shape: Shape) -> f64 {
+    encoded(levels, shape).len() as f64 * 8.0
+}
+
+#[test]
+fn levels_round_trip_in_any_portions() {
+    let draws = Draws::new(6, 0);
+    for (rows, cols) in [
+        (1, 1),
+        (1, 2),
+        (1, 7),
+        (1, 1000),
+        (9, 1),
+        (3, 3),
+        (40, 8),
+        (41, 17),
+        (2500, 3),
+    ] {
+        let shape = Shape { rows, cols };
+        for shift in [60, 33, 0] {
+            // Of every magnitude, in rows from all zeros to none.
+            let levels: Vec<i32> = (0..shape.len())
+                .map(|i| {
+                    let magnitude = (draws.bits(i) >> 33 >> (draws.bits(i) % 31).max(shift % 32)) as i32;
+                    let sign = if draws.bits(i) >> 32 & 1 == 0 { 1 } else { -1 };
+                    if draws.unit(i / cols + 7) < draws.unit(i) {
+                        0
+                    } else {
+                        magnitude * sign
+                    }
+                })
+                .collect();
+            let bytes = encoded(&levels, shape);
+            for portion in [1, 3, 8, 1000, 4096] {
+                assert!(
+                    decode(&bytes, shape, portion).as_ref() == Some(&levels),
+                    "{shape:?} by {portion}"
+                );
+            }
+        }
+    }
+    let largest = [i32::MAX, -i32::MAX, 0, 15, 16, -17, i32::MAX, 1, -1];
+    for shape in [Shape::row(9), Shape { rows: 3, cols: 3 }, Shape { rows: 9, cols: 1 }] {
+        assert_eq!(
+            decode(&encoded(&largest, shape), shape, 2).as_deref(),
+            Some(&largest[..])
+        );
+    }
+}
+
+/// The bytes of minor version 1: they never change.
+#[test]
+fn bytes_are_golden() {
+    let shape = Shape { rows: 4, cols: 5 };
+    let levels = [0, 0, 0, 0, 0, 3, 0, 0, -1, 0, 40, 0, 0, -1, 1, 2, 0, 0, 0, 0];
+    assert_eq!(encoded(&levels, shape), [221, 44, 9, 237, 187, 96, 153, 133, 58]);
+
+    let shape = Shape { rows: 1100, cols: 70 };
+    let (rows, cols, draws) = (Draws::new(1, 0), Draws::new(2, 0), Draws::new(3, 0));
+    let levels: Vec<i32> = (0..shape.len())
+        .map(|i| {
+            let (row, col) = (rows.bits(i / shape.cols) % 16, cols.bits(i % shape.cols));
+            let magnitude = (draws.bits(i) % 64 * row * (col % 16) / 500) as i32;
+            if draws.bits(i) >> 60 < col >> 60 {
+                -magnitude
+            } else {
+                magnitude
+            }
+        })
+        .collect();
+    let bytes = encoded(&levels, shape);
+    assert_eq!(crate::Digest::of(&bytes).short(), 0x13cf_eaf7_8ef8_ed8f);
+}
+
+#[test]
+fn zeros_take_next_to_nothing() {
+    assert!(encoded(&[0; 100_000], Shape::row(100_000)).len() < 8);
+    assert_eq!(encoded(&[0], Shape::row(1)).len(), 2);
+}
+
+#[test]
+fn levels_without_structure_are_near_their_entropy() {
+    for shape in [
+        Shape::row(100_000),
+        Shape { rows: 316, cols: 317 },
+        Shape { rows: 1000, cols: 100 },
+    ] {
+        let levels = laplace(shape.len(), 5.3, Draws::new(9, 0));
+        let over = size(&levels, shape) / entropy(&levels);
+        assert!(over < 1.01, "{shape:?}: {over}");
+    }
+    for shape in [Shape::row(1_000_000), Shape { rows: 1000, cols: 1000 }] {
+        let levels = laplace(shape.len(), 5.3, Draws::new(9, 0));
+        let over = size(&levels, shape) / entropy(&levels);
+        assert!(over < 1.003, "{shape:?}: {over}");
+    }
+}
+
+#[test]
+fn rows_and_columns_of_unlike_energy_are_far_below_the_entropy() {
+    let shape = Shape { rows: 256, cols: 128 };
+    let levels = matrix(shape, 14.0, 0.8);
+    let part = size(&levels, shape) / entropy(&levels);
+    assert!(part < 0.7, "{part}");
+    let support: Vec<u32> = (0..)
+        .zip(&matrix(shape, 40.0, 0.0))
+        .filter(|&(_, &level)| level != 0)
+        .map(|(index, _)| index)
+        .collect();
+    let mut bytes = Vec::new();
+    super::super::support::encode(&support, shape, &mut bytes);
+    let bits = bytes.len() as f64 * 8.0 / support.len() as f64;
+    assert!(bits < 6.0, "{bits} at {} of {}", support.len(), shape.len());
+}
+
+#[test]
+fn changed_bytes_never_panic_and_cuts_are_noticed() {
+    let shape = Shape { rows: 50, cols: 30 };
+    let mut bytes = encoded(&matrix(shape, 4.0, 0.5), shape);
+    for cut in 0..bytes.len() {
+        assert!(decode(&bytes[..cut], shape, 64).is_none(), "cut at {cut}");
+    }
+    let more = [bytes.as_slice(), &[0]].concat();
+    assert!(decode(&more, shape, 64).is_none());
+    for bit in 0..bytes.len() * 8 {
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        decode(&bytes, shape, 64);
+        bytes[bit / 8] ^= 1 << (bit % 8);
+    }
+    for byte in [0x00, 0x55, 0xff] {
+        decode(&[byte; 5000], shape, 64);
+    }
+}
+
+/// Carries run through whole bytes, and a stream of unlikely decisions stays exact.
+#[test]
+fn unlikely_decisions_are_kept() {
+    let shape = Shape { rows: 64, cols: 500 };
+    let levels: Vec<i32> = (0..shape.len())
+        .map(|i| i32::from(i % 4999 == 4998) * i as i32)
+        .collect();
+    assert!(decode(&encoded(&levels, shape), shape, 4096) == Some(levels));
+}
+
+fn report(name: &str, levels: &[i32], shape: Shape) {
+    let (mut encode, mut decode, mut bytes, mut out) = (f64::MAX, f64::MAX, Vec::new(), None);
+    for _ in 0..5 {
+        let start = std::time::Instant::now();
+        bytes = encoded(levels, shape);
+        encode = encode.min(start.elapsed().as_secs_f64());
+        let start = std::time::Instant::now();
+        out = super::tests::decode(&bytes, shape, 4096);
+        decode = decode.min(start.elapsed().as_secs_f64());
+    }
+    assert!(out.as_deref() == Some(levels));
+    let n = levels.len() as f64;
+    let nz = levels.iter().filter(|&&l| l != 0).count() as f64;
+    let support: Vec<u32> = (0..levels.len())
+        .filter(|&i| levels[i] != 0)
+        .map(|i| i as u32)
+        .collect();
+    let mut sb = Vec::new();
+    super::super::support::encode(&support, shape, &mut sb);
+    let p = nz / n;
+    let h = -(p * p.log2() + (1.0 - p) * (1.0 - p).log2()) / p;
+    let start = std::time::Instant::now();
+    let mut dec = super::super::support::Decoder::new(&sb, shape);
+    let mut back = vec![0; support.len()];
+    assert!(back.chunks_mut(1000).all(|part| dec.read(part)));
+    assert!(dec.finish() && back == support);
+    let sdec = start.elapsed().as_secs_f64();
+    println!(
+        "{name:24} {}x{} nz {:.4} order0 {:.4} coded {:.4} b/v ratio {:.4}  enc {:.0} dec {:.0} Mv/s | support {:.3} of {:.3} b/idx dec {:.0}",
+        shape.rows,
+        shape.cols,
+        p,
+        entropy(levels) / n,
+        bytes.len() as f64 * 8.0 / n,
+        bytes.len() as f64 * 8.0 / entropy(levels),
+        n / encode / 1e6,
+        n / decode / 1e6,
+        sb.len() as f64 * 8.0 / nz,
+        h,
+        n / sdec / 1e6
+    );
+}
+
+#[test]
+#[ignore = "prints figures"]
+fn figures() {
+    for (rows, cols) in [(1, 100_000), (316, 317), (1, 1_000_000), (1000, 1000), (1, 10_000_000)] {
+        let shape = Shape { rows, cols };
+        report("laplace", &laplace(shape.len(), 5.3, Draws::new(9, 0)), shape);
+    }
+    for step in [40.0, 14.0, 4.0] {
+        for (rows, cols) in [(256, 128), (1000, 1000), (1000, 4000)] {
+            let shape = Shape { rows, cols };
+            report(&format!("matrix {step}"), &matrix(shape, step, 0.0), shape);
+            report(&format!("matrix {step} lean"), &matrix(shape, step, 0.8), shape);
+        }
+    }
+}
