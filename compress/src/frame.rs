@@ -4,8 +4,8 @@ mod header;
 mod sinks;
 mod units;
 
-pub use header::{FrameHeader, FrameKind};
 pub(crate) use header::{Extras, MINOR_AT, OVERHEAD};
+pub use header::{FrameHeader, FrameKind};
 pub(crate) use sinks::{Add, Set};
 pub(crate) use units::{Unit, units};
 

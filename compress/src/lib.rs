@@ -59,13 +59,9 @@ pub use encoder::{Encoder, Pending, Stages, Verdict};
 pub use error::Error;
 pub use frame::{Frame, FrameHeader, FrameKind, SectionInfo};
 pub use layout::{Layout, MAX_DIMS, MAX_NAME, MAX_TENSORS, MAX_VALUES, Tensor};
-pub use quantize::{
-    DeadZone, Norm, Quantize, QuantizeSpec, Rotated, Rounding, Scale, Sign, Step, Ternary, Uniform,
-};
+pub use quantize::{DeadZone, Norm, Quantize, QuantizeSpec, Rotated, Rounding, Scale, Sign, Step, Ternary, Uniform};
 pub use recipe::Recipe;
-pub use reduce::{
-    CountSketch, Density, LowRank, Projection, RandomK, Reduce, ReduceSpec, Threshold, TopK,
-};
+pub use reduce::{CountSketch, Density, LowRank, Projection, RandomK, Reduce, ReduceSpec, Threshold, TopK};
 pub use rules::{Course, DensitySpec, EntropyRule, FisherRule, MAX_RANK, RankSpec, Schedule};
 pub use section::PlaneBytes;
 pub use snapshot::snapshot;

@@ -2,9 +2,9 @@
 
 use crate::Error;
 use crate::code::Code;
+use crate::layout::Shape;
 use crate::quantize::Quantize;
 use crate::reduce::Reduce;
-use crate::layout::Shape;
 use crate::wire::{Reader, Writer};
 
 /// How one tensor was encoded.
@@ -34,7 +34,10 @@ impl Recipe {
     /// The minor version of the format that brought this recipe.
     pub(crate) fn minor(&self) -> u8 {
         let first = matches!(self.reduce, Reduce::Keep | Reduce::Support { .. })
-            && matches!(self.quantize, Quantize::Exact | Quantize::Half | Quantize::Uniform { .. })
+            && matches!(
+                self.quantize,
+                Quantize::Exact | Quantize::Half | Quantize::Uniform { .. }
+            )
             && matches!(self.code, Code::Pack | Code::Rans);
         u8::from(!first)
     }

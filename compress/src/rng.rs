@@ -14,7 +14,11 @@ impl Draws {
 
     /// Draws of the part `at` of the tensor, which are other than the tensor's own unless it is the first.
     pub(crate) fn part(self, at: u64) -> Self {
-        if at == 0 { self } else { Self(mix(self.0 ^ at.wrapping_mul(GOLDEN))) }
+        if at == 0 {
+            self
+        } else {
+            Self(mix(self.0 ^ at.wrapping_mul(GOLDEN)))
+        }
     }
 
     /// 64 uniform bits at `index`.

@@ -254,13 +254,22 @@ mod tests {
                 "unknown field `max_size`",
             ),
             ("rules = [{ use = {} }]", "missing field `when`"),
-            ("memory = { dgc = { momentum = 1.0 } }", "a momentum is at least 0 and below 1"),
+            (
+                "memory = { dgc = { momentum = 1.0 } }",
+                "a momentum is at least 0 and below 1",
+            ),
             ("memory = { dgc = { clip = 0.0 } }", "a norm to clip at is above 0"),
             ("budget = '200 apples'", r#"not "200 apples""#),
             ("budget = 200", "expected a string"),
-            ("default = { reduce = { threshold = 0 } }", "a threshold is a magnitude above 0"),
+            (
+                "default = { reduce = { threshold = 0 } }",
+                "a threshold is a magnitude above 0",
+            ),
             ("default = { reduce = { low_rank = 0 } }", "a rank is 1 to 1024, not 0"),
-            ("default = { reduce = { low_rank = 1.5 } }", "a rank is 1 to 1024, not 1.5"),
+            (
+                "default = { reduce = { low_rank = 1.5 } }",
+                "a rank is 1 to 1024, not 1.5",
+            ),
             (
                 "default = { reduce = { count_sketch = { density = 0.1, rows = 4 } } }",
                 "an odd number of rows",

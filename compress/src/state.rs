@@ -30,11 +30,9 @@ impl Encoder {
         writer.bytes(MAGIC);
         writer.u8(MAJOR);
         writer.u8(u8::from(kind != 0 || learned));
-        writer.u8(
-            flag(HAS_MEMORY, !vectors.is_empty())
-                | flag(HAS_PENDING, pending.is_some())
-                | flag(HAS_LEARNED, learned),
-        );
+        writer.u8(flag(HAS_MEMORY, !vectors.is_empty())
+            | flag(HAS_PENDING, pending.is_some())
+            | flag(HAS_LEARNED, learned));
         writer.u8(kind);
         writer.u64(self.layout().fingerprint());
         vectors.into_iter().for_each(|vector| writer.f32s(vector));

@@ -63,7 +63,9 @@ fn by_multiplier(curves: &[Curve], target: f64) -> Vec<Point> {
     let mut settled: Vec<Option<Point>> = vec![None; curves.len()];
     let (mut points, mut jump) = bisect(curves, &settled, target);
     for _ in 1..JUMPS {
-        let Some(at) = jump.filter(|_| sum(&points) < NEARLY * target) else { break };
+        let Some(at) = jump.filter(|_| sum(&points) < NEARLY * target) else {
+            break;
+        };
         settled[at] = Some(points[at]);
         (points, jump) = bisect(curves, &settled, target);
     }

@@ -73,7 +73,8 @@ impl Curve {
         };
         let coarsest = curve.coarsest();
         let above = (coarsest / curve.histogram.largest().max(f64::from(f32::MIN_POSITIVE))).log2();
-        let knobs = (0..=PER_OCTAVE * (OCTAVES + above as usize)).map(|at| coarsest * (-(at as f64) / PER_OCTAVE as f64).exp2());
+        let knobs = (0..=PER_OCTAVE * (OCTAVES + above as usize))
+            .map(|at| coarsest * (-(at as f64) / PER_OCTAVE as f64).exp2());
         curve.points = knobs.map(|knob| curve.at(knob)).collect();
         curve
     }

@@ -65,7 +65,9 @@ pub(crate) fn most(budget: Budget, len: usize, units: &[UnitState]) -> Result<u6
 
 /// Encodes each job as it is.
 pub(crate) fn encode_all(jobs: Vec<Job<'_>>, threads: usize) -> Result<Vec<Encoded>, Error> {
-    threads::map(jobs, threads, |(input, warm)| encode(&input, warm)).into_iter().collect()
+    threads::map(jobs, threads, |(input, warm)| encode(&input, warm))
+        .into_iter()
+        .collect()
 }
 
 /// Encodes the jobs so that their sections take no more than `room` bytes. `ratio` is what coding took per bit foretold,
@@ -120,7 +122,10 @@ fn fit(left: u64, inputs: &[Input<'_>], ratio: &mut f64, threads: usize) -> Resu
         if bytes <= left && best.as_ref().is_none_or(|(most, _)| bytes > *most) {
             best = Some((bytes, sections));
         }
-        if best.as_ref().is_some_and(|(most, _)| *most as f64 >= ENOUGH * left as f64) {
+        if best
+            .as_ref()
+            .is_some_and(|(most, _)| *most as f64 >= ENOUGH * left as f64)
+        {
             break;
         }
     }
@@ -173,7 +178,9 @@ impl Aim {
             self.passes = self.passes.min(asked);
         }
         let slope = match self.last {
-            Some((before, gave)) if (asked - before).abs() > 1e-9 => ((given - gave) / (asked - before)).clamp(0.1, 4.0),
+            Some((before, gave)) if (asked - before).abs() > 1e-9 => {
+                ((given - gave) / (asked - before)).clamp(0.1, 4.0)
+            }
             _ => 1.0,
         };
         self.last = Some((asked, given));
@@ -185,12 +192,7 @@ impl Aim {
     }
 }
 
-fn encode_with(
-    curves: &[Curve],
-    inputs: &[Input<'_>],
-    knobs: &[f64],
-    threads: usize,
-) -> Result<Vec<Encoded>, Error> {
+fn encode_with(curves: &[Curve], inputs: &[Input<'_>], knobs: &[f64], threads: usize) -> Result<Vec<Encoded>, Error> {
     let jobs: Vec<_> = curves.iter().zip(inputs).zip(knobs).collect();
     let encoded = threads::map(jobs, threads, |((curve, input), &knob)| {
         encode(&curve.turned(input, knob), &mut None)

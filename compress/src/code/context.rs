@@ -9,16 +9,13 @@ mod chance;
 mod coder;
 mod columns;
 mod flags;
-#[allow(dead_code, reason = "the quantiser of levels is its only user")]
 mod levels;
 mod row;
-#[allow(dead_code, reason = "the quantiser of levels is its only user")]
 mod signs;
 mod spread;
 mod support;
 mod symbols;
 
-#[allow(unused_imports, reason = "the quantiser of levels is its only user")]
 pub(crate) use levels::{LevelsDecoder, encode_levels};
 pub(super) use support::{Decoder as SupportDecoder, encode as encode_support};
 pub(super) use symbols::{Decoder as SymbolsDecoder, encode as encode_symbols};

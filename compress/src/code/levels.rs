@@ -1,9 +1,9 @@
 //! Signed levels, most of them zero, as one plane: under context coding a stream of their own, which is a varint, its length
 //! in bytes, and as many bytes ([`super::context`]); else [`super::sparse`].
 
+use super::Code;
 use super::context::{self, LevelsDecoder};
 use super::sparse::{self, SparseLevels, SparsePlane};
-use super::Code;
 use crate::Error;
 use crate::layout::Shape;
 use crate::wire::{Reader, Writer};
@@ -38,7 +38,9 @@ fn entropy(levels: &[i32]) -> f64 {
     others.sort_unstable();
     let others = others.chunk_by(|a, b| a == b).map(|run| run.len() as u64);
     let counts = counts.into_iter().chain(others).filter(|&count| count > 0);
-    counts.map(|count| count as f64 * (levels.len() as f64 / count as f64).log2()).sum()
+    counts
+        .map(|count| count as f64 * (levels.len() as f64 / count as f64).log2())
+        .sum()
 }
 
 /// Levels, not decoded yet.
@@ -139,7 +141,12 @@ mod tests {
             .map(|i| {
                 if draws.unit(i) < density {
                     let magnitude = 1 - draws.unit(len + i).max(1e-6).ln() as i32;
-                    magnitude * if draws.bits(2 * len + i).is_multiple_of(2) { 1 } else { -1 }
+                    magnitude
+                        * if draws.bits(2 * len + i).is_multiple_of(2) {
+                            1
+                        } else {
+                            -1
+                        }
                 } else {
                     0
                 }

@@ -173,7 +173,8 @@ impl Encoder {
         };
         let made = self.frame(delta, header, extras);
         let (frame, stages) = made.inspect_err(|_| self.carried.undo(delta))?;
-        self.carried.encoded(&Frame::parse(&frame, &self.layout)?, self.threads)?;
+        self.carried
+            .encoded(&Frame::parse(&frame, &self.layout)?, self.threads)?;
         let digest = Digest::of(&frame);
         self.pending = Some(digest);
         Ok(Pending {
@@ -239,7 +240,8 @@ impl Encoder {
         if !self.is_pending(pending) {
             return Err(Error::Usage(format!("frame {} is not pending", pending.digest)));
         }
-        self.carried.settled(&Frame::parse(&pending.frame, &self.layout)?, verdict)?;
+        self.carried
+            .settled(&Frame::parse(&pending.frame, &self.layout)?, verdict)?;
         self.pending = None;
         Ok(())
     }

@@ -25,7 +25,10 @@ pub(crate) fn units(layout: &Layout, below: usize) -> Vec<Unit> {
             tensors,
         }
     };
-    let small: Vec<usize> = tensors().filter(|(_, tensor)| tensor.len < below).map(|(at, _)| at).collect();
+    let small: Vec<usize> = tensors()
+        .filter(|(_, tensor)| tensor.len < below)
+        .map(|(at, _)| at)
+        .collect();
     let merged = small.iter().map(|&at| layout.tensors()[at].len).sum();
     let merged = (merged > 0).then(|| unit(Shape::row(merged), small));
     let others = tensors().filter(|(_, tensor)| tensor.len >= below);
@@ -45,7 +48,10 @@ impl Unit {
     /// The unit's values one after the other.
     pub(crate) fn gathered(&self, model: &[f32]) -> Vec<f32> {
         let spans = self.spans.iter();
-        spans.flat_map(|&(offset, len)| &model[offset..offset + len]).copied().collect()
+        spans
+            .flat_map(|&(offset, len)| &model[offset..offset + len])
+            .copied()
+            .collect()
     }
 
     /// Whether the unit is one tensor, and where its values are in the model.
@@ -77,7 +83,8 @@ impl<S: Sink> Sink for Spread<'_, S> {
         for &(offset, len) in self.spans {
             let (from, to) = (start.max(first), (start + values.len()).min(first + len));
             if from < to {
-                self.inner.dense(offset + from - first, &values[from - start..to - start]);
+                self.inner
+                    .dense(offset + from - first, &values[from - start..to - start]);
             }
             first += len;
         }
@@ -99,7 +106,10 @@ mod tests {
     fn small_tensors_come_first_as_one_row() {
         let layout = Layout::new([("a", vec![3]), ("b", vec![2, 5]), ("c", vec![2])]).unwrap();
         let units = units(&layout, 10);
-        assert_eq!(units.iter().map(|unit| unit.tensors.clone()).collect::<Vec<_>>(), [vec![0, 2], vec![1]]);
+        assert_eq!(
+            units.iter().map(|unit| unit.tensors.clone()).collect::<Vec<_>>(),
+            [vec![0, 2], vec![1]]
+        );
         let model: Vec<f32> = (0..15).map(|value| value as f32).collect();
         assert_eq!(units[0].gathered(&model), [0.0, 1.0, 2.0, 13.0, 14.0]);
         assert_eq!(units[1].only(&model), Some(&model[3..13]));

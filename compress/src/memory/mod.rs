@@ -58,7 +58,10 @@ impl Carried {
         match self {
             Self::Residual { values, decay } => return residual::absorb(values, delta, *decay, threads),
             Self::Momentum(momentum) => return momentum.absorb(delta),
-            Self::Shadow(shadow) => delta.iter_mut().zip(shadow).for_each(|(delta, shadow)| *delta -= *shadow),
+            Self::Shadow(shadow) => delta
+                .iter_mut()
+                .zip(shadow)
+                .for_each(|(delta, shadow)| *delta -= *shadow),
             Self::Nothing => {}
         }
         if all_finite(delta) { Ok(()) } else { Err(not_finite()) }

@@ -118,7 +118,11 @@ impl<'a> Estimates<'a> {
                 square += f64::from(*estimate) * f64::from(*estimate);
             }
         }
-        if square > 0.0 { (product / square).clamp(0.0, 1.0) as f32 } else { 0.0 }
+        if square > 0.0 {
+            (product / square).clamp(0.0, 1.0) as f32
+        } else {
+            0.0
+        }
     }
 
     /// The magnitude that the `k` largest of `n` estimates reach, above zero. More than `k` do if some are equal; fewer if

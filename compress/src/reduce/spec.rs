@@ -147,7 +147,9 @@ impl Short for Threshold {
         if threshold > 0.0 && threshold.is_finite() {
             return Ok(Self::Fixed(threshold));
         }
-        Err(Error::Usage(format!("a threshold is a magnitude above 0, not {number}")))
+        Err(Error::Usage(format!(
+            "a threshold is a magnitude above 0, not {number}"
+        )))
     }
 
     fn from_table(ThresholdTable { sampled }: ThresholdTable) -> Result<Self, Error> {
@@ -244,7 +246,9 @@ impl Short for CountSketch {
     fn from_table(CountSketchTable { density, rows, top }: CountSketchTable) -> Result<Self, Error> {
         let rows = rows.unwrap_or(5);
         if rows % 2 == 0 || rows > count_sketch::MAX_ROWS {
-            return Err(Error::Usage(format!("a sketch has an odd number of rows, 1 to 15, not {rows}")));
+            return Err(Error::Usage(format!(
+                "a sketch has an odd number of rows, 1 to 15, not {rows}"
+            )));
         }
         let top = match top {
             Some(top) => top,

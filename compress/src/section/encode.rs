@@ -122,13 +122,10 @@ impl Part<'_> {
 }
 
 fn reduce<'a>(input: &Input<'a>, warm: &mut Option<Vec<f32>>) -> Result<Reduced<'a>, Error> {
-    let &Input {
-        values, draws, ..
-    } = input;
+    let &Input { values, draws, .. } = input;
     // A tensor of zeros is an empty support, whatever was asked, unless it was to be sent as fp32 FedAvg sends it.
-    let plain = input.selection == Selection::All
-        && input.quantize == QuantizeSpec::Exact
-        && input.code == CodeSpec::Pack;
+    let plain =
+        input.selection == Selection::All && input.quantize == QuantizeSpec::Exact && input.code == CodeSpec::Pack;
     if !plain && values.iter().all(|value| value.to_bits() == 0) {
         return Ok(Reduced::support(values, Vec::new()));
     }
@@ -225,7 +222,9 @@ fn factors<'a>(input: &Input<'_>, rank: usize, k: usize, warm: &mut Option<Vec<f
         let q = received(input, &q.values, q.shape, 1)?;
         let mut left = vec![0.0; values.len()];
         low_rank::multiply(&p, &q, rank, shape.cols, 0, &mut left);
-        left.iter_mut().zip(values).for_each(|(left, value)| *left = value - *left);
+        left.iter_mut()
+            .zip(values)
+            .for_each(|(left, value)| *left = value - *left);
         let support = top_k::top_k(input.threads, &left, k);
         reduced.reduce = Reduce::LowRank {
             rank: rank as u32,

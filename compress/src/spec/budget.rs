@@ -46,15 +46,21 @@ impl FromStr for Budget {
                 r#"a budget is "200KiB", "1.5 MB" or "0.25 bits" for each value, above zero, not "{text}""#
             ))
         };
-        let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(refusal)?;
+        let digits = text
+            .find(|c: char| !c.is_ascii_digit() && c != '.')
+            .ok_or_else(refusal)?;
         let (number, unit) = (&text[..digits], text[digits..].trim());
         let number: f64 = number.parse().map_err(|_| refusal())?;
         if unit == "bits" || unit == "bit" {
-            return (number > 0.0 && number <= 64.0).then_some(Self::Bits(number)).ok_or_else(refusal);
+            return (number > 0.0 && number <= 64.0)
+                .then_some(Self::Bits(number))
+                .ok_or_else(refusal);
         }
         let (_, size) = UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(refusal)?;
         let bytes = number * *size as f64;
-        (bytes >= 1.0 && bytes < 9e15).then_some(Self::Bytes(bytes as u64)).ok_or_else(refusal)
+        (bytes >= 1.0 && bytes < 9e15)
+            .then_some(Self::Bytes(bytes as u64))
+            .ok_or_else(refusal)
     }
 }
 
@@ -103,7 +109,9 @@ mod tests {
             assert_eq!(budget.bytes(1_000_000), bytes, "{text}");
             assert_eq!(budget.to_string().parse(), Ok(budget), "{text}");
         }
-        for text in ["", "200", "KiB", "-1 bits", "0 bits", "1e3 B", "3 apples", "0B", "nan bits", "99 bits"] {
+        for text in [
+            "", "200", "KiB", "-1 bits", "0 bits", "1e3 B", "3 apples", "0B", "nan bits", "99 bits",
+        ] {
             assert!(text.parse::<Budget>().is_err(), "{text}");
         }
     }

@@ -13,7 +13,13 @@ const FORMS: [(&str, Memory); 6] = [
     (ERROR_FEEDBACK, Memory::ErrorFeedback { decay: Decay(1.0) }),
     ("cafe", Memory::Cafe),
     ("ef21", Memory::Ef21),
-    (DGC, Memory::Dgc(Dgc { momentum: 0.9, clip: None })),
+    (
+        DGC,
+        Memory::Dgc(Dgc {
+            momentum: 0.9,
+            clip: None,
+        }),
+    ),
 ];
 const ERROR_FEEDBACK: &str = "error-feedback";
 const DGC: &str = "dgc";
@@ -80,7 +86,9 @@ impl TryFrom<RawDgc> for Dgc {
 
     fn try_from(RawDgc { momentum, clip }: RawDgc) -> Result<Self, Error> {
         if !(0.0..1.0).contains(&momentum) {
-            return Err(Error::Usage(format!("a momentum is at least 0 and below 1, not {momentum}")));
+            return Err(Error::Usage(format!(
+                "a momentum is at least 0 and below 1, not {momentum}"
+            )));
         }
         if let Some(clip) = clip.filter(|&clip| !(clip > 0.0 && clip.is_finite())) {
             return Err(Error::Usage(format!("a norm to clip at is above 0, not {clip}")));

@@ -65,7 +65,9 @@ fn budgets_are_kept_and_used() {
                     continue;
                 }
                 for memory in ["none", "error-feedback"] {
-                    let spec = spec(&format!("memory = '{memory}'\nbudget = '{budget}'\ndefault = {default}\n{SMALL}"));
+                    let spec = spec(&format!(
+                        "memory = '{memory}'\nbudget = '{budget}'\ndefault = {default}\n{SMALL}"
+                    ));
                     let most = spec.budget.unwrap().bytes(layout.len());
                     let mut encoder = Encoder::new(Arc::clone(&layout), &spec).unwrap();
                     for round in 0..3 {
@@ -103,7 +105,10 @@ fn one_multiplier_beats_equal_shares() {
         "budget = '{bytes} B'\ndefault = {{ quantize = 'dead_zone', code = 'context' }}\n{SMALL}"
     ));
     let (allotted, within) = error(&shared, &values);
-    assert!(within <= bytes && allotted < 0.9 * equal, "{allotted} in {within}, {equal} in {bytes}");
+    assert!(
+        within <= bytes && allotted < 0.9 * equal,
+        "{allotted} in {within}, {equal} in {bytes}"
+    );
 }
 
 #[test]
@@ -128,7 +133,12 @@ fn zeros_and_spikes_fit_too() {
     let mut encoder = Encoder::new(Arc::clone(&layout), &spec).unwrap();
     let mut spike = vec![0.0; layout.len()];
     spike[5000] = f32::MAX;
-    for mut delta in [vec![0.0; layout.len()], vec![1.0; layout.len()], vec![1e-42; layout.len()], spike] {
+    for mut delta in [
+        vec![0.0; layout.len()],
+        vec![1.0; layout.len()],
+        vec![1e-42; layout.len()],
+        spike,
+    ] {
         let pending = encoder.encode(&mut delta, UPDATE).unwrap();
         assert!(pending.frame.len() <= 400, "{}", pending.frame.len());
         encoder.settle(&pending, Verdict::Accepted).unwrap();

@@ -12,8 +12,8 @@ mod state;
 use std::sync::Arc;
 
 use fl_compress::{
-    CodeSpec, CountSketch, Density, Encoder, Frame, FrameHeader, FrameKind, Layout, LowRank, Memory, Method, Pending, Projection,
-    QuantizeSpec, RandomK, RankSpec, ReduceSpec, Rounding, Spec, Threshold, TopK, Uniform,
+    CodeSpec, CountSketch, Density, Encoder, Frame, FrameHeader, FrameKind, Layout, LowRank, Memory, Method, Pending,
+    Projection, QuantizeSpec, RandomK, RankSpec, ReduceSpec, Rounding, Spec, Threshold, TopK, Uniform,
 };
 
 const UPDATE: FrameHeader = FrameHeader {
