@@ -32,6 +32,7 @@
 //!
 //! This crate never touches a socket, a clock or a source of randomness: seeds are arguments.
 
+mod archive;
 mod code;
 mod digest;
 mod encoder;
@@ -48,8 +49,10 @@ mod section;
 mod snapshot;
 mod spec;
 mod state;
+pub mod weights;
 mod wire;
 
+pub use archive::Archive;
 pub use code::Code;
 pub use digest::Digest;
 pub use encoder::{Encoder, Pending, Stages, Verdict};

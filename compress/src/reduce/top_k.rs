@@ -105,7 +105,7 @@ mod tests {
     fn ties_go_to_the_lowest_index_and_zeros_are_never_kept() {
         assert_eq!(top_k(&[1.0, -2.0, 2.0, -2.0, 0.5], 2), [1, 2]);
         assert_eq!(top_k(&[0.0, -0.0, 3.0, 0.0], 3), [2]);
-        assert_eq!(top_k(&[0.0; 9], 3), []);
+        assert_eq!(top_k(&[0.0; 9], 3), Vec::<u32>::new());
     }
 
     #[test]
