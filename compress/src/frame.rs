@@ -12,7 +12,7 @@ use sinks::{Add, Largest, Set};
 use crate::recipe::Recipe;
 use crate::rng::Draws;
 use crate::seal::unseal;
-use crate::section::{PlaneBytes, Section};
+use crate::section::{PlaneBounds, PlaneBytes, Section};
 use crate::{Error, Layout, Tensor};
 
 /// A frame whose header, checksum and section table have been checked against a layout.
@@ -74,6 +74,15 @@ impl<'a> Frame<'a> {
                 recipe: section.recipe(),
                 bytes: section.bytes(),
             })
+    }
+
+    /// What the planes of each section could not go below, in the order of the layout. Reads all of them.
+    ///
+    /// # Errors
+    /// `Corrupt`. A frame that [`Frame::verify`] refuses may have bounds without a meaning.
+    pub fn bounds(&self) -> Result<Vec<PlaneBounds>, Error> {
+        let tensors = self.layout.tensors().iter().zip(&self.sections);
+        tensors.map(|(tensor, section)| section.bounds(tensor.len)).collect()
     }
 
     /// Decodes everything and keeps nothing but the largest magnitude: `Ok` means that [`Frame::accumulate`] cannot fail

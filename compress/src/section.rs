@@ -36,7 +36,11 @@ fn encode_as(values: &[f32], shape: Shape, method: &Method, draws: Draws, out: &
     let reduce = support.as_ref().map_or(Reduce::Keep, |support| Reduce::Support {
         k: support.len() as u32,
     });
-    let kept_shape = if support.is_some() { Shape::row(kept.len()) } else { shape };
+    let kept_shape = if support.is_some() {
+        Shape::row(kept.len())
+    } else {
+        shape
+    };
     Recipe {
         reduce,
         quantize: method.quantize.recipe(),
@@ -114,6 +118,25 @@ impl PlaneBytes {
     }
 }
 
+/// Bytes that the planes of one section could not go below: the order-0 entropy of what is entropy coded, for indices the
+/// logarithm of the number of supports of the same size, the size itself of what is packed as asked.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct PlaneBounds {
+    /// Of the indices.
+    pub indices: f64,
+    /// Of the scales.
+    pub scales: f64,
+    /// Of the values.
+    pub values: f64,
+}
+
+impl PlaneBounds {
+    /// The whole section.
+    pub fn total(&self) -> f64 {
+        self.indices + self.scales + self.values
+    }
+}
+
 impl<'a> Section<'a> {
     /// Takes the section of a tensor of `len` values from the front of `reader`.
     pub(crate) fn read(reader: &mut Reader<'a>, shape: Shape, draws: Draws) -> Result<Self, Error> {
@@ -161,6 +184,20 @@ impl<'a> Section<'a> {
 
     pub(crate) fn bytes(&self) -> PlaneBytes {
         self.bytes
+    }
+
+    /// Bounds of the planes of a tensor of `len` values.
+    pub(crate) fn bounds(&self, len: usize) -> Result<PlaneBounds, Error> {
+        let Some((indices, values)) = &self.planes else {
+            return Ok(PlaneBounds::default());
+        };
+        let (scales, values) = values.bounds(self.count, self.recipe.code)?;
+        let indices = indices.map_or(0.0, |_| support_bound(len, self.count) / 8.0);
+        Ok(PlaneBounds {
+            indices,
+            scales,
+            values,
+        })
     }
 
     /// Decodes block by block into `sink`, each value finite.

@@ -217,6 +217,15 @@ impl<'a> ValuePlane<'a> {
         }
     }
 
+    /// Bytes that the scales, and the values, could not go below; `count` and `code` are those it was read with.
+    pub(crate) fn bounds(&self, count: usize, code: Code) -> Result<(f64, f64), Error> {
+        Ok(match self {
+            Self::Exact(plane) => (0.0, plane.bound(count, code)?),
+            Self::Half(plane) => (1.0, plane.bound(count, code)?),
+            Self::Uniform(plane) => plane.bounds(count, code)?,
+        })
+    }
+
     pub(crate) fn open(&self) -> Result<Values<'a>, Error> {
         Ok(match self {
             Self::Exact(plane) => Values::Exact(plane.open()?),

@@ -46,6 +46,12 @@ impl<'a> Plane<'a> {
         self.scale_bytes
     }
 
+    /// Of the scales, and of the symbols.
+    pub(in super::super) fn bounds(&self, count: usize, code: Code) -> Result<(f64, f64), Error> {
+        let scales = self.scales.bound(count.div_ceil(self.block), code)?;
+        Ok((scales, self.symbols.bound(count, code)?))
+    }
+
     pub(in super::super) fn open(&self) -> Result<Values<'a>, Error> {
         Ok(Values {
             levels: levels(self.bits),
