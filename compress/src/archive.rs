@@ -18,6 +18,8 @@ pub struct Archive<'a> {
     pub layout: Layout,
     /// The encoded update, for [`crate::Frame::parse`].
     pub frame: &'a [u8],
+    /// Offset of the frame in the archive.
+    pub frame_offset: usize,
 }
 
 impl<'a> Archive<'a> {
@@ -66,9 +68,14 @@ impl<'a> Archive<'a> {
         let layout = Layout::new(tensors).map_err(|why| reader.corrupt(&why.to_string()))?;
         let what = "frame length";
         let len = usize::try_from(reader.varint(what)?).map_err(|_| reader.corrupt(what))?;
+        let frame_offset = reader.offset();
         let frame = reader.take(len, "frame")?;
         reader.finish("bytes after the frame")?;
-        Ok(Self { layout, frame })
+        Ok(Self {
+            layout,
+            frame,
+            frame_offset,
+        })
     }
 }
 
@@ -108,7 +115,8 @@ mod tests {
     fn an_archive_round_trips() {
         let (layout, bytes) = example();
         let archive = Archive::parse(&bytes).unwrap();
-        assert_eq!((archive.layout, archive.frame), (layout, &b"frame"[..]));
+        assert_eq!((&archive.layout, archive.frame), (&layout, &b"frame"[..]));
+        assert_eq!(&bytes[archive.frame_offset..][..5], b"frame");
         let none = Layout::new(Vec::<(String, _)>::new()).unwrap();
         assert_eq!(Archive::parse(&Archive::write(&none, b"")).unwrap().layout, none);
     }

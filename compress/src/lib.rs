@@ -62,6 +62,6 @@ pub use layout::{Layout, MAX_DIMS, MAX_NAME, MAX_TENSORS, MAX_VALUES, Tensor};
 pub use quantize::{Quantize, QuantizeSpec, Rounding, Uniform};
 pub use recipe::Recipe;
 pub use reduce::{Density, Reduce, ReduceSpec};
-pub use section::PlaneBytes;
+pub use section::{PlaneBounds, PlaneBytes};
 pub use snapshot::snapshot;
 pub use spec::{Decay, Memory, Method, Rule, Spec, When};

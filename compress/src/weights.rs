@@ -6,7 +6,7 @@
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
 use crate::section::all_finite;
-use crate::{Error, Layout};
+use crate::{Error, Layout, Tensor};
 
 /// A safetensors file whose header has been checked and whose values have not been read.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ impl<'a> Weights<'a> {
     /// # Errors
     /// `Mismatch`, naming the first tensor (by name) that is missing, unknown or of another shape.
     pub fn expect(&self, layout: &Layout) -> Result<(), Error> {
-        difference(&self.layout, layout).map_or(Ok(()), |why| Err(Error::Mismatch(why)))
+        expect_same(&self.layout, layout)
     }
 
     /// All values in the order of the layout. Returns `[self.layout().len()]`.
@@ -66,14 +66,30 @@ impl<'a> Weights<'a> {
                 offset: 0,
             })?;
             append(&view, &mut values);
-            let read = &values[tensor.offset..];
-            if !all_finite(read) {
-                let at = read.iter().take_while(|value| value.is_finite()).count();
-                return Err(Error::NotFinite(format!("tensor `{}`, value {at}", tensor.name)));
-            }
+            expect_finite(tensor, &values[tensor.offset..])?;
         }
         Ok(values)
     }
+}
+
+/// Succeeds if `have` holds exactly the tensors of `want`.
+///
+/// # Errors
+/// `Mismatch`, naming the first tensor (by name) that is missing, unknown or of another shape.
+pub fn expect_same(have: &Layout, want: &Layout) -> Result<(), Error> {
+    difference(have, want).map_or(Ok(()), |why| Err(Error::Mismatch(why)))
+}
+
+/// Succeeds if no value of `tensor` is NaN or infinite. Shapes: `values: [tensor.len]`.
+///
+/// # Errors
+/// `NotFinite`, naming the tensor and the index within it.
+pub fn expect_finite(tensor: &Tensor, values: &[f32]) -> Result<(), Error> {
+    if all_finite(values) {
+        return Ok(());
+    }
+    let at = values.iter().take_while(|value| value.is_finite()).count();
+    Err(Error::NotFinite(format!("tensor `{}`, value {at}", tensor.name)))
 }
 
 /// The bytes of a safetensors file of `values`, the same for the same layout and values. Shapes: `values: [layout.len()]`.
@@ -114,11 +130,11 @@ fn difference(have: &Layout, want: &Layout) -> Option<String> {
                 }
                 (have.next(), want.next());
             }
-            (Some(a), b) if b.is_none_or(|b| a.name < b.name) => {
-                return Some(format!("tensor `{}` is not expected", a.name));
+            (have, Some(b)) if have.is_none_or(|a| a.name > b.name) => {
+                return Some(format!("tensor `{}` is missing", b.name));
             }
-            (_, Some(b)) => return Some(format!("tensor `{}` is missing", b.name)),
-            (Some(a), None) => return Some(format!("tensor `{}` is not expected", a.name)),
+            (Some(a), _) => return Some(format!("tensor `{}` is not expected", a.name)),
+            (None, Some(b)) => return Some(format!("tensor `{}` is missing", b.name)),
         }
     }
 }
@@ -127,7 +143,12 @@ fn append(view: &TensorView<'_>, out: &mut Vec<f32>) {
     let data = view.data();
     match view.dtype() {
         Dtype::F16 => out.extend(data.as_chunks().0.iter().map(|b| half::f16::from_le_bytes(*b).to_f32())),
-        Dtype::BF16 => out.extend(data.as_chunks().0.iter().map(|b| half::bf16::from_le_bytes(*b).to_f32())),
+        Dtype::BF16 => out.extend(
+            data.as_chunks()
+                .0
+                .iter()
+                .map(|b| half::bf16::from_le_bytes(*b).to_f32()),
+        ),
         _ => out.extend(data.as_chunks().0.iter().map(|b| f32::from_le_bytes(*b))),
     }
 }
