@@ -128,7 +128,8 @@ fn difference(have: &Layout, want: &Layout) -> Option<String> {
                         a.name, a.shape, b.shape
                     ));
                 }
-                (have.next(), want.next());
+                have.next();
+                want.next();
             }
             (have, Some(b)) if have.is_none_or(|a| a.name > b.name) => {
                 return Some(format!("tensor `{}` is missing", b.name));

@@ -140,9 +140,9 @@ fn measure(args: &Args, spec: &Spec) -> Result<Times, Error> {
 /// Four matrices of equal size, and what is left.
 fn layout(len: usize) -> Result<Layout, Error> {
     let quarter = len / 4;
-    let cols = (1..=512).rev().find(|cols| quarter % cols == 0).unwrap_or(1);
+    let cols = (1..=512).rev().find(|&cols| quarter.is_multiple_of(cols)).unwrap_or(1);
     let layers = (0..4).map(|layer| (format!("layer{layer}"), vec![quarter / cols, cols]));
-    let rest = (len % 4 > 0).then(|| ("rest".to_owned(), vec![len % 4]));
+    let rest = (!len.is_multiple_of(4)).then(|| ("rest".to_owned(), vec![len % 4]));
     Layout::new(layers.chain(rest))
 }
 

@@ -20,9 +20,13 @@ mod table;
 mod words;
 mod write;
 
+use std::io::Write as _;
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
+
+use failure::Failure;
 
 /// Compress model updates, look into what was compressed, and compare codecs.
 ///
@@ -54,7 +58,11 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let done = match Cli::parse().command {
+    let command = match Cli::try_parse() {
+        Ok(cli) => cli.command,
+        Err(asked) => return answer(&asked),
+    };
+    let done = match command {
         Command::Encode(args) => encode::run(&args),
         Command::Decode(args) => decode::run(&args),
         Command::Diff(args) => diff::run(&args),
@@ -65,9 +73,25 @@ fn main() -> ExitCode {
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            eprintln!("fl-compress: {failure}");
-            ExitCode::from(failure.code())
-        }
+        Err(failure) => failed(&failure),
     }
+}
+
+fn failed(failure: &Failure) -> ExitCode {
+    // That nobody reads stderr is no reason to panic.
+    let _ = writeln!(std::io::stderr(), "fl-compress: {failure}");
+    ExitCode::from(failure.code())
+}
+
+/// Help and version are printed; what is wrong with the arguments is told on one line.
+fn answer(asked: &clap::Error) -> ExitCode {
+    if !asked.use_stderr() || asked.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        let _ = asked.print();
+        return ExitCode::from(asked.exit_code() as u8);
+    }
+    let text = asked.to_string();
+    let text = text.strip_prefix("error: ").unwrap_or(&text);
+    let ends = ["Usage:", "For more information"].iter().filter_map(|end| text.find(end));
+    let why = text[..ends.min().unwrap_or(text.len())].trim_end();
+    failed(&Failure::Usage(format!("{why} (--help tells what there is)")))
 }
