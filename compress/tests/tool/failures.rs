@@ -11,7 +11,10 @@ fn arguments_that_cannot_be_end_with_2() {
         ("zip", "unrecognized subcommand 'zip'"),
         ("encode new.safetensors out.flz", "--spec <S.toml>"),
         ("encode --spec spec.toml --sed 1 new.safetensors out.flz", "'--seed'"),
-        ("encode --spec spec.toml --seed x new.safetensors out.flz", "invalid value 'x' for '--seed"),
+        (
+            "encode --spec spec.toml --seed x new.safetensors out.flz",
+            "invalid value 'x' for '--seed",
+        ),
         ("inspect --format svg out.flz", "[possible values: text, json]"),
         ("compare new.safetensors", "--spec"),
         ("bench --values 0", "invalid value '0'"),

@@ -91,7 +91,9 @@ fn answer(asked: &clap::Error) -> ExitCode {
     }
     let text = asked.to_string();
     let text = text.strip_prefix("error: ").unwrap_or(&text);
-    let ends = ["Usage:", "For more information"].iter().filter_map(|end| text.find(end));
+    let ends = ["Usage:", "For more information"]
+        .iter()
+        .filter_map(|end| text.find(end));
     let why = text[..ends.min().unwrap_or(text.len())].trim_end();
     failed(&Failure::Usage(format!("{why} (--help tells what there is)")))
 }
