@@ -71,7 +71,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         None => ("default".to_owned(), Spec::default()),
         Some(path) => (path.display().to_string(), spec::read(path, None)?),
     };
-    let _busy = progress::start(format!("measuring {} values", args.values));
+    let busy = progress::start(format!("measuring {} values", args.values));
     let times = measure(args, &spec).map_err(|why| Failure::Usage(format!("spec {name}: {why}")))?;
     let len = args.values as usize;
     let [memcpy, encode, decode] = [&times.memcpy, &times.encode, &times.decode].map(|of| best_and_median(of));
@@ -93,6 +93,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         encode: speed(encode),
         decode: speed(decode),
     };
+    drop(busy);
     write::stdout(&match args.format {
         Format::Text => text(&report),
         Format::Json => write::json(&report),

@@ -40,7 +40,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let spec = spec::read(&args.spec, args.budget.as_deref())?;
-    let _busy = progress::start(format!("encoding {}", args.input.display()));
+    let busy = progress::start(format!("encoding {}", args.input.display()));
     let (layout, mut values) = read::values(&args.input)?;
     let layout = Arc::new(layout);
     let mut state = match &args.state {
@@ -64,6 +64,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         state.save(path)?;
     }
     let (frame, values) = (pending.stages.framed as f64, layout.len() as f64);
+    drop(busy);
     write::stdout(&format!(
         "{}: round {round}; {} tensors, {} parameters; frame of {} bytes, {} bits a parameter, ratio to fp32 {}\n",
         args.output.display(),

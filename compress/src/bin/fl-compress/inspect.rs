@@ -84,7 +84,7 @@ struct Bounds {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let _busy = progress::start(format!("reading {}", args.input.display()));
+    let busy = progress::start(format!("reading {}", args.input.display()));
     let bytes = read::bytes(&args.input)?;
     let archive = read::archive(&args.input, &bytes)?;
     let frame = read::frame(&args.input, &archive)?;
@@ -99,6 +99,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         bits_per_parameter: ratio(8.0 * report.frame_bytes as f64, report.parameters as f64),
         ..report
     };
+    drop(busy);
     write::stdout(&match args.format {
         Format::Text => text(&report),
         Format::Json => write::json(&report),
