@@ -1,8 +1,8 @@
 //! A section's bytes to values, block by block.
 
-use super::{BLOCK, Part, PlaneBytes, all_finite, parts};
+use super::{BLOCK, Part, PlaneBounds, PlaneBytes, all_finite, parts};
 use crate::Error;
-use crate::code::{IndexPlane, Indices};
+use crate::code::{IndexPlane, Indices, support_bound};
 use crate::layout::Shape;
 use crate::quantize::{ValuePlane, Values};
 use crate::recipe::Recipe;
@@ -70,6 +70,18 @@ impl<'a> Section<'a> {
 
     pub(crate) fn bytes(&self) -> PlaneBytes {
         self.bytes
+    }
+
+    /// What the planes could not go below.
+    pub(crate) fn bounds(&self) -> Result<PlaneBounds, Error> {
+        let mut bounds = PlaneBounds::default();
+        for ((indices, values), part) in self.planes.iter().zip(parts(self.recipe.reduce, self.shape)) {
+            let count = part.shape.len();
+            bounds.indices += indices.map_or(0.0, |_| support_bound(self.shape.len(), count) / 8.0);
+            bounds.scales += values.scale_bound(count, self.recipe.code)?;
+            bounds.values += values.bound(count, self.recipe.code)?;
+        }
+        Ok(bounds)
     }
 
     /// Decodes block by block into `sink`, each value finite.

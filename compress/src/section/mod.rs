@@ -69,6 +69,25 @@ impl PlaneBytes {
     }
 }
 
+/// Bytes that the planes of one section could not go below: the order-0 entropy of those that are entropy coded, the size
+/// of the others; of the indices the logarithm of the number of supports of the same size.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct PlaneBounds {
+    /// The indices.
+    pub indices: f64,
+    /// The scales.
+    pub scales: f64,
+    /// The values.
+    pub values: f64,
+}
+
+impl PlaneBounds {
+    /// The whole section, without its recipe.
+    pub fn total(&self) -> f64 {
+        self.indices + self.scales + self.values
+    }
+}
+
 /// Whether no value is NaN or infinite.
 pub(crate) fn all_finite(values: &[f32]) -> bool {
     const INFINITY: i32 = f32::INFINITY.to_bits() as i32;
