@@ -37,7 +37,7 @@ fn the_keys_of_inspect_are_those_documented() {
     let text = place.ok("inspect out.flz --format json");
     let expected = "
         .file .kind .round .seed .parameters .fp32_bytes .file_bytes .frame_bytes .ratio .bits_per_parameter
-        .tensors[].name .tensors[].shape[] .tensors[].parameters .tensors[].recipe .tensors[].ratio
+        .tensors[].name .tensors[].names[] .tensors[].shape[] .tensors[].parameters .tensors[].recipe .tensors[].ratio
         .tensors[].bytes.recipe .tensors[].bytes.indices .tensors[].bytes.scales .tensors[].bytes.values
         .tensors[].bytes.total
         .tensors[].bound.indices .tensors[].bound.scales .tensors[].bound.values .tensors[].bound.total
