@@ -1,4 +1,4 @@
-//! The encoder's state as a file: residual and pending frame, so that both survive a crash.
+//! The encoder's state as a file: memory, what was learned and the pending frame, so that all survive a crash.
 
 use std::sync::Arc;
 

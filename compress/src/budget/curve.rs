@@ -34,8 +34,8 @@ enum Knob {
     Step { dead_zone: DeadZone, threshold: f64 },
     /// The step of stochastic rounding.
     Chance(DeadZone),
-    /// The magnitude that a value must reach to be among the largest; those sent take some bits each, and cost some
-    /// squared error of their own.
+    /// The magnitude that a value must reach to be among the largest. Those sent take `bits` each; the error of their own
+    /// quantisation is left out.
     Reach { bits: f64, len: usize },
 }
 

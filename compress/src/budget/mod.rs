@@ -16,7 +16,7 @@ use curve::Curve;
 
 use crate::encoder::UnitState;
 use crate::quantize::QuantizeSpec;
-use crate::reduce::{ReduceSpec, TopK};
+use crate::reduce::{RandomK, ReduceSpec, TopK};
 use crate::section::{Encoded, Input, encode};
 use crate::spec::Method;
 use crate::{Budget, Error, threads};
@@ -35,32 +35,43 @@ const FRAME: u64 = 64;
 /// One unit to be encoded, and the second factor of its last time.
 pub(crate) type Job<'a> = (Input<'a>, &'a mut Option<Vec<f32>>);
 
-/// Most bytes of a frame. A budget in bits for each value is at least what headers and tensors without a knob may take.
+/// Bytes of the sections of a frame.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Room {
+    pub(crate) bytes: u64,
+    /// Whether more are an error. Otherwise what has no knob may take more, and the rest then next to nothing.
+    pub(crate) is_firm: bool,
+}
+
+/// Whether a budget can be kept, whatever the values.
 ///
 /// # Errors
-/// `Usage` if a budget in bytes is less than that.
-pub(crate) fn most(budget: Budget, len: usize, units: &[UnitState]) -> Result<u64, Error> {
-    let least = |state: &UnitState| {
-        let Method { reduce, quantize, .. } = &state.method;
-        let len = state.unit.shape.len() as f64;
-        let most = match reduce {
-            ReduceSpec::TopK(TopK { chunk: None, .. }) => 0.0,
-            ReduceSpec::Keep if matches!(quantize, QuantizeSpec::DeadZone(_)) => 0.0,
-            ReduceSpec::Keep => len * quantize.bits() / 8.0,
-            _ => len * 4.0,
-        };
-        most.min(len * 4.0) as u64 + SECTION
+/// `Usage` if it is in bytes, and less than headers and units without a knob may take.
+pub(crate) fn check(budget: Budget, units: &[UnitState]) -> Result<(), Error> {
+    let Budget::Bytes(bytes) = budget else {
+        return Ok(());
     };
-    let least: u64 = units.iter().map(least).sum::<u64>() + FRAME;
-    let bytes = budget.bytes(len);
-    match budget {
-        Budget::Bits(_) => Ok(bytes.max(least)),
-        Budget::Bytes(_) if least <= bytes => Ok(bytes),
-        Budget::Bytes(_) => Err(Error::Usage(format!(
-            "a budget of {budget} a frame may not do: up to {least} bytes go to headers and to tensors whose codec has no \
-             step or density to choose"
-        ))),
+    let most = |state: &UnitState| most_bytes(&state.method, state.unit.shape.len()) as u64 + SECTION;
+    let least: u64 = units.iter().map(most).sum::<u64>() + FRAME;
+    if least <= bytes {
+        return Ok(());
     }
+    Err(Error::Usage(format!(
+        "a budget of {budget} a frame may not do: up to {least} bytes go to headers and to tensors whose codec has no step \
+         or density to choose"
+    )))
+}
+
+/// Most bytes that the values of a unit of `len` may take if it has no knob; 0 if it has one.
+fn most_bytes(Method { reduce, quantize, .. }: &Method, len: usize) -> usize {
+    let bytes = match reduce {
+        ReduceSpec::TopK(TopK { chunk: None, density }) if density.counts() => 0,
+        ReduceSpec::Keep if matches!(quantize, QuantizeSpec::DeadZone(_)) => 0,
+        ReduceSpec::Keep => quantize.most_bytes(len),
+        ReduceSpec::RandomK(RandomK { density }) => quantize.most_bytes(density.count(len)),
+        _ => len * 4,
+    };
+    bytes.min(len * 4)
 }
 
 /// Encodes each job as it is.
@@ -70,13 +81,13 @@ pub(crate) fn encode_all(jobs: Vec<Job<'_>>, threads: usize) -> Result<Vec<Encod
         .collect()
 }
 
-/// Encodes the jobs so that their sections take no more than `room` bytes. `ratio` is what coding took per bit foretold,
-/// and becomes that of this time.
+/// Encodes the jobs so that their sections take no more than `room`. `ratio` is what coding took per bit foretold, and
+/// becomes that of this time.
 ///
 /// # Errors
-/// `Usage` if it cannot be done.
+/// `Usage` if it cannot be done and `room` is firm.
 pub(crate) fn encode_within(
-    room: u64,
+    room: Room,
     jobs: Vec<Job<'_>>,
     ratio: &mut f64,
     threads: usize,
@@ -88,10 +99,15 @@ pub(crate) fn encode_within(
     }
     let fixed = encode_all(fixed, threads)?;
     let taken: u64 = fixed.iter().map(|section| section.bytes.len() as u64).sum();
-    let Some(left) = room.checked_sub(taken) else {
+    if room.is_firm && taken > room.bytes {
         return Err(Error::Usage(format!(
-            "the budget leaves {room} bytes for values, and tensors whose codec has no step or density to choose take {taken}"
+            "the budget leaves {} bytes for values, and tensors whose codec has no step or density to choose take {taken}",
+            room.bytes
         )));
+    }
+    let left = Room {
+        bytes: room.bytes.saturating_sub(taken),
+        ..room
     };
     let fitted = fit(left, &free, ratio, threads)?;
     let (mut fitted, mut fixed) = (fitted.into_iter(), fixed.into_iter());
@@ -99,10 +115,12 @@ pub(crate) fn encode_within(
     Ok(places.into_iter().filter_map(of).collect())
 }
 
-fn fit(left: u64, inputs: &[Input<'_>], ratio: &mut f64, threads: usize) -> Result<Vec<Encoded>, Error> {
+fn fit(room: Room, inputs: &[Input<'_>], ratio: &mut f64, threads: usize) -> Result<Vec<Encoded>, Error> {
     if inputs.is_empty() {
         return Ok(Vec::new());
     }
+    let least = if room.is_firm { 0 } else { SECTION * inputs.len() as u64 };
+    let left = room.bytes.max(least);
     let curves = threads::map(inputs.iter().collect(), threads, Curve::new);
     let goal = left as f64 * AIM;
     let mut aim = Aim::new(goal * 8.0 / *ratio, goal);
@@ -135,7 +153,7 @@ fn fit(left: u64, inputs: &[Input<'_>], ratio: &mut f64, threads: usize) -> Resu
     let nothing: Vec<f64> = curves.iter().map(Curve::coarsest).collect();
     let sections = encode_with(&curves, inputs, &nothing, threads)?;
     let bytes: u64 = sections.iter().map(|section| section.bytes.len() as u64).sum();
-    if bytes <= left {
+    if bytes <= left || !room.is_firm {
         return Ok(sections);
     }
     Err(Error::Usage(format!(
