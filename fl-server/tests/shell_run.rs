@@ -14,7 +14,7 @@ fn drain(server: &mut Server) -> Vec<Event> {
 
 #[tokio::test]
 async fn three_clients_train_two_rounds_and_end_with_the_servers_model() {
-    for compression in [EXACT, SPARSE] {
+    for compression in [EXACT, SPARSE, CAFE] {
         let fed = Fed::new();
         let mut server = fed
             .start(&Run {
@@ -244,4 +244,52 @@ async fn another_plan_under_the_same_name_is_refused_in_plain_words() {
         .await;
     let error = server.result().await.unwrap_err().to_string();
     assert!(error.contains("begun with another plan"), "{error}");
+}
+
+#[tokio::test]
+async fn a_client_that_comes_late_predicts_nothing_until_it_follows_step_by_step() {
+    let fed = Fed::new();
+    let run = Run {
+        rounds: 4,
+        clients: 2,
+        compression: CAFE,
+        ..Run::default()
+    };
+    let server = fed.start(&run).await;
+    let mut anna = fed.client("anna", &server).await;
+    let mut berta = fed.client("berta", &server).await;
+    let (mut a, mut b) = (anna.watch().await, berta.watch().await);
+    let predicted = |hand: &Hand, frame: &[u8]| {
+        fl_compress::Frame::parse(frame, &fed.layout)
+            .unwrap()
+            .predictor()
+            .is_some()
+            && hand.step.is_some()
+    };
+    for round in 1..=4u64 {
+        if round == 3 {
+            // As if it had been away without its state: all that it can get is the whole model.
+            (berta.version, berta.step) = (None, None);
+        }
+        for (hand, watch) in [(&mut anna, &mut a), (&mut berta, &mut b)] {
+            let state = Hand::until(watch, |state| state.phase == Phase::Training && state.round == round).await;
+            assert_eq!(hand.try_update_model(state.version).await.unwrap(), state.model);
+            let frame = hand.encode(round);
+            let late = hand.name == "berta" && round == 3;
+            assert_eq!(
+                predicted(hand, &frame),
+                round > 1 && !late,
+                "{} in round {round}",
+                hand.name
+            );
+            let header = hand.header(round, &frame);
+            assert_eq!(hand.submit(&header, &frame).await.unwrap(), UpdateReply::Accepted);
+        }
+    }
+    let done = Hand::until(&mut a, |state| state.phase == Phase::Done).await;
+    for hand in [&mut anna, &mut berta] {
+        assert_eq!(hand.try_update_model(4).await.unwrap(), done.model);
+    }
+    drop((anna, berta, a, b));
+    assert_eq!(server.end().await.model, done.model);
 }
