@@ -122,7 +122,7 @@ impl Default for Spec {
             memory: Memory::Auto,
             budget: Some(Budget::Bits(0.25)),
             default: Method {
-                reduce: ReduceSpec::Keep,
+                reduce: ReduceSpec::Auto,
                 quantize: QuantizeSpec::DeadZone(DeadZone::default()),
                 code: CodeSpec::Context,
             },
@@ -210,25 +210,25 @@ mod tests {
             ("default = 3", "expected a table of reduce, quantize and code"),
             (
                 "default = { reduce = 'topk' }",
-                r#"string "topk", expected "keep" or one of { top_k,"#,
+                r#"string "topk", expected "keep", "auto" or one of { top_k,"#,
             ),
             (
                 "default = { reduce = 'top_k' }",
-                r#"string "top_k", expected "keep" or one of { top_k,"#,
+                r#"string "top_k", expected "keep", "auto" or one of { top_k,"#,
             ),
             (
                 "default = { reduce = 3 }",
-                r#"integer `3`, expected "keep" or one of { top_k,"#,
+                r#"integer `3`, expected "keep", "auto" or one of { top_k,"#,
             ),
             (
                 "default = { reduce = { keep = 1 } }",
-                r#"table with `keep`, expected "keep" or one of { top_k,"#,
+                r#"table with `keep`, expected "keep", "auto" or one of { top_k,"#,
             ),
             (
                 "default = { reduce = { top_k = 1, k = 2 } }",
                 "table with `k`, expected",
             ),
-            ("default = { reduce = {} }", r#"map, expected "keep" or"#),
+            ("default = { reduce = {} }", r#"map, expected "keep", "auto" or"#),
             ("default = { quantize = 4 }", r#"expected "exact", "half""#),
             (
                 "default = { quantize = { uniform = 9 } }",

@@ -36,7 +36,7 @@ impl Allotment {
             let knobs = curves.iter().zip(&self.points).zip(&self.turns);
             let turn = |((curve, point), turns): ((&Curve, &Point), &bool)| match turns {
                 true => curve.at(point.knob * log.exp2()),
-                false => *point,
+                false => curve.at(point.knob),
             };
             knobs.map(turn).collect()
         };
@@ -126,17 +126,19 @@ mod tests {
             Selection::All => QuantizeSpec::DeadZone(DeadZone::default()),
             _ => QuantizeSpec::Half,
         };
-        Curve::new(&Input {
+        let input = Input {
             values,
             shape: Shape::row(values.len()),
             selection,
+            leading: None,
             clip: None,
             quantize,
             code: CodeSpec::Rans,
             draws: Draws::new(0, 0),
             unbiased: false,
             threads: 1,
-        })
+        };
+        Curve::new(&input, 1.0)
     }
 
     fn knobs(curves: &[Curve], target: f64) -> (Vec<f64>, f64) {

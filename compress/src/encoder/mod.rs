@@ -75,8 +75,6 @@ pub struct Encoder {
     unbiased: bool,
     carried: Carried,
     budget: Option<Budget>,
-    /// Bits that coding took for each one foretold, the last time.
-    pub(crate) ratio: f64,
     pending: Option<Digest>,
     threads: usize,
 }
@@ -89,6 +87,8 @@ pub(crate) struct UnitState {
     pub(crate) tracked: Tracked,
     /// The second factor of the last time.
     pub(crate) warm: Option<Vec<f32>>,
+    /// Bits that coding took for each one foretold, the last time.
+    pub(crate) ratio: f64,
 }
 
 impl Encoder {
@@ -109,6 +109,7 @@ impl Encoder {
             unit,
             tracked: Tracked::default(),
             warm: None,
+            ratio: 1.0,
         });
         let units: Vec<UnitState> = units.collect();
         spec.budget.map_or(Ok(()), |budget| budget::check(budget, &units))?;
@@ -118,7 +119,6 @@ impl Encoder {
             unbiased: spec.memory == Memory::None,
             carried: Carried::new(spec.memory, layout.len()),
             budget: spec.budget,
-            ratio: 1.0,
             pending: None,
             threads: 1,
             layout,
@@ -202,6 +202,7 @@ impl Encoder {
                 values,
                 shape,
                 selection,
+                leading: None,
                 clip,
                 quantize: *quantize,
                 code: *code,
@@ -209,7 +210,11 @@ impl Encoder {
                 unbiased,
                 threads: inner,
             };
-            (input, &mut state.warm)
+            Job {
+                input,
+                warm: &mut state.warm,
+                ratio: &mut state.ratio,
+            }
         });
         let mut frame = Vec::with_capacity(OVERHEAD);
         header.write(&self.layout, jobs.len(), extras, &mut frame);
@@ -221,7 +226,7 @@ impl Encoder {
                     bytes: most.saturating_sub((frame.len() + CHECKSUM_BYTES) as u64),
                     is_firm: matches!(budget, Budget::Bytes(_)),
                 };
-                budget::encode_within(room, jobs, &mut self.ratio, threads)?
+                budget::encode_within(room, jobs, threads)?
             }
         };
         let mut stages = Stages::default();

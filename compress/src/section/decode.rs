@@ -6,7 +6,7 @@ use crate::code::{IndexPlane, Indices, support_bound};
 use crate::layout::Shape;
 use crate::quantize::{ValuePlane, Values};
 use crate::recipe::Recipe;
-use crate::reduce::{Reduce, count_sketch, low_rank, projection, random_k};
+use crate::reduce::{Reduce, components, count_sketch, low_rank, projection, random_k};
 use crate::rng::Draws;
 use crate::wire::Reader;
 
@@ -110,6 +110,24 @@ impl<'a> Section<'a> {
                 }
                 sparse.finish()
             }
+            (Reduce::Components { rank }, [(_, p), (_, q), (_, rest)]) => {
+                let (rank, Shape { rows, cols }) = (rank as usize, self.shape);
+                let (p, mut q) = (whole(p, rows * rank)?, whole(q, rank * cols)?);
+                components::normalise(&mut q, cols);
+                let mut product = vec![0.0; BLOCK.min(len)];
+                blocks(rest, len, |start, block| {
+                    let product = &mut product[..block.len()];
+                    low_rank::multiply(&p, &q, rank, cols, start, product);
+                    product.iter_mut().zip(block).for_each(|(sum, value)| *sum += value);
+                    check(product)?;
+                    sink.dense(start, product);
+                    Ok(())
+                })
+            }
+            (Reduce::Components { rank: 0 }, [(_, values)]) => blocks(values, len, |start, block| {
+                sink.dense(start, block);
+                Ok(())
+            }),
             (Reduce::LowRank { rank, k }, planes) => self.low_rank(rank as usize, k as usize, planes, sink),
             (Reduce::CountSketch { rows, cols, threshold }, [(_, values)]) => {
                 let table = whole(values, rows as usize * cols as usize)?;

@@ -42,6 +42,14 @@ fn parts(reduce: Reduce, shape: Shape) -> Vec<Part> {
             let rank = rank as usize;
             vec![plain(shape.rows, rank), plain(rank, shape.cols), indexed(k)]
         }
+        Reduce::Components { rank } => {
+            let rank = rank as usize;
+            vec![
+                plain(shape.rows, rank),
+                plain(rank, shape.cols),
+                plain(shape.rows, shape.cols),
+            ]
+        }
         Reduce::CountSketch { rows, cols, .. } => vec![plain(rows as usize, cols as usize)],
         Reduce::Projection { k } => vec![plain(1, projection::sums(shape.len(), k as usize))],
     };

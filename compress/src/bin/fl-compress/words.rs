@@ -35,6 +35,7 @@ fn reduce(reduce: &Reduce, len: usize) -> String {
         Reduce::LowRank { rank, k, .. } => format!("low rank {rank} and support {k} of {len}"),
         Reduce::RandomK { k, .. } => format!("random {k} of {len}"),
         Reduce::CountSketch { rows, cols, .. } => format!("count sketch {rows} x {cols}"),
+        Reduce::Components { rank } => format!("{rank} components and the rest"),
         Reduce::Projection { k, .. } => format!("projection to {k}"),
     }
 }
