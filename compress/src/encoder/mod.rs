@@ -136,7 +136,7 @@ impl Encoder {
     /// # Errors
     /// `NotFinite` if `delta` (or its sum with the residual) holds NaN or infinity; `Usage` if another frame is pending,
     /// `delta` has another length, a snapshot is asked for, or what has nothing to choose passes a budget in bytes. The
-    /// memory does not change then (that of DGC but for rounding); what rules have learned may.
+    /// memory does not change then (that of DGC but for rounding).
     pub fn encode(&mut self, delta: &mut [f32], header: FrameHeader) -> Result<Pending, Error> {
         self.encode_against(None, delta, header)
     }

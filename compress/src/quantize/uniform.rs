@@ -148,7 +148,7 @@ impl<'de> Deserialize<'de> for Uniform {
             type Value = Uniform;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a number of bits from 1 to 8, or { bits = .., rounding = .., block = .. }")
+                f.write_str("a number of bits from 1 to 8, or { bits = .., rounding = .., block = .., norm = .. }")
             }
 
             fn visit_u64<E: serde::de::Error>(self, bits: u64) -> Result<Uniform, E> {

@@ -58,7 +58,8 @@ impl FromStr for Budget {
         }
         let (_, size) = UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(refusal)?;
         let bytes = number * *size as f64;
-        (bytes >= 1.0 && bytes < 9e15)
+        (1.0..9e15)
+            .contains(&bytes)
             .then_some(Self::Bytes(bytes as u64))
             .ok_or_else(refusal)
     }

@@ -2,13 +2,16 @@
 //! `docs/compressors.md` names the test of each.
 
 #![allow(missing_docs)]
+#![allow(clippy::unwrap_used, reason = "a test says that it failed by panicking")]
 
 mod budget;
 mod contraction;
+mod document;
 mod low_rank;
 mod memory;
 mod small;
 mod sparse;
+mod threads;
 mod unbiased;
 
 use std::sync::Arc;

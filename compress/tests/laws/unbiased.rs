@@ -48,7 +48,7 @@ fn without_bias(method: &str, code: &str) -> f64 {
 fn without_memory_the_mean_is_the_value() {
     for (method, omega) in [
         ("reduce = { random_k = 0.25 }", 3.0),
-        ("reduce = { projection = 0.5 }", 63.0 / 32.0),
+        ("reduce = { projection = 0.25 }", 63.0 / 16.0),
         (
             "reduce = { count_sketch = { density = 0.25, rows = 1, top = 1 } }",
             63.0 / 16.0,
@@ -68,7 +68,7 @@ fn chance_in_one_slot_owes_nothing_to_that_in_another() {
         "reduce = { random_k = 0.25 }, quantize = { uniform = { bits = 3, rounding = 'stochastic', block = 16 } }",
         "reduce = { random_k = 0.5 }, quantize = { ternary = { rounding = 'stochastic' } }",
         "reduce = { random_k = 0.5 }, quantize = 'natural'",
-        "reduce = { projection = 0.5 }, quantize = { dead_zone = { step = 1, rounding = 'stochastic' } }",
+        "reduce = { projection = 0.25 }, quantize = { dead_zone = { step = 1, rounding = 'stochastic' } }",
     ] {
         without_bias(method, "rans");
     }

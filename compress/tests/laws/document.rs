@@ -1,0 +1,57 @@
+//! `docs/compressors.md` is true: its TOML is taken, and the tests that it names exist.
+
+use std::fs;
+use std::path::Path;
+
+use crate::*;
+
+const DOCUMENT: &str = include_str!("../../../docs/compressors.md");
+
+/// Each line of a block of TOML is a spec, or part of a method.
+#[test]
+fn every_line_of_toml_in_the_document_parses() {
+    let mut lines = 0;
+    for block in DOCUMENT
+        .split("```")
+        .skip(1)
+        .step_by(2)
+        .filter_map(|block| block.strip_prefix("toml\n"))
+    {
+        for line in block
+            .lines()
+            .filter(|line| !line.trim().is_empty() && !line.starts_with('#'))
+        {
+            let spec = toml::from_str::<Spec>(line).map(drop);
+            let method = toml::from_str::<Method>(line).map(drop);
+            assert!(spec.is_ok() || method.is_ok(), "{line}\n{spec:?}\n{method:?}");
+            lines += 1;
+        }
+    }
+    assert!(lines > 20, "{lines}");
+}
+
+/// A name in backquotes of five words or more is that of a test.
+#[test]
+fn every_test_that_the_document_names_exists() {
+    let mut sources = String::new();
+    read(Path::new(env!("CARGO_MANIFEST_DIR")), &mut sources);
+    let names = DOCUMENT.split('`').skip(1).step_by(2);
+    let is_test =
+        |name: &&str| name.split('_').count() >= 5 && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    let missing: Vec<&str> = names
+        .filter(is_test)
+        .filter(|name| !sources.contains(&format!("fn {name}(")))
+        .collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+fn read(folder: &Path, out: &mut String) {
+    for entry in fs::read_dir(folder).unwrap().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            read(&path, out);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            out.push_str(&fs::read_to_string(path).unwrap());
+        }
+    }
+}
