@@ -14,7 +14,11 @@ mod ternary;
 mod uniform;
 
 pub(crate) use dead_zone::Histogram;
+#[cfg(feature = "internals")]
+pub(crate) use dead_zone::nearest as dead_zone_levels;
 pub use dead_zone::{DeadZone, Step};
+#[cfg(feature = "internals")]
+pub(crate) use rotated::hadamard;
 pub use rotated::{Rotated, Scale};
 pub use sign::Sign;
 pub use spec::QuantizeSpec;

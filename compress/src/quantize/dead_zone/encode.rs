@@ -57,7 +57,7 @@ impl DeadZone {
 }
 
 /// Fills `levels`; returns the mean magnitude of level one in steps, from 0.5 to 2.
-fn nearest(values: &[f32], step: f32, threshold: f32, limit: f32, levels: &mut [i32]) -> f32 {
+pub(crate) fn nearest(values: &[f32], step: f32, threshold: f32, limit: f32, levels: &mut [i32]) -> f32 {
     let (mut sum, mut count, mut ones) = (0.0, 0u64, [0.0; BLOCK]);
     for (values, levels) in values.chunks(BLOCK).zip(levels.chunks_mut(BLOCK)) {
         let ones = &mut ones[..values.len()];
@@ -150,41 +150,6 @@ mod tests {
                 (sum + f64::from(value.abs()), count + 1.0)
             });
             assert!((sum / count / f64::from(step) - f64::from(mean)).abs() < 1e-5);
-        }
-    }
-
-    #[test]
-    #[ignore = "a measurement"]
-    fn speed() {
-        let values = heavy(10_000_000, 1);
-        let rms = root_mean_square(&values) as f32;
-        let mut levels = vec![0; values.len()];
-        let draws = Draws::new(0, 0);
-        for _ in 0..3 {
-            let start = std::time::Instant::now();
-            std::hint::black_box((largest(&values), root_mean_square(&values)));
-            println!("norms {:?}", start.elapsed());
-            let start = std::time::Instant::now();
-            encode_levels(&levels, Shape::row(values.len()), Code::Rans, &mut Vec::new());
-            println!("levels {:?}", start.elapsed());
-            let start = std::time::Instant::now();
-            nearest(&values, 2.0 * rms, 0.66, 1e9, &mut levels);
-            println!("nearest {:?}", start.elapsed());
-            let start = std::time::Instant::now();
-            stochastic(&values, 2.0 * rms, 1e9, draws, &mut levels);
-            println!("stochastic {:?}", start.elapsed());
-            let (start, mut bytes) = (std::time::Instant::now(), Vec::new());
-            let shape = Shape::row(values.len());
-            DeadZone::default().encode(&values, shape, Code::Rans, draws, &mut bytes);
-            println!("whole encode {:?} {} bytes", start.elapsed(), bytes.len());
-            let start = std::time::Instant::now();
-            let mut reader = crate::wire::Reader::new(&bytes);
-            let plane = super::super::Plane::read(&mut reader, shape, Code::Rans).unwrap();
-            let (mut open, mut out) = (plane.open().unwrap(), vec![0.0; 4096]);
-            for start in (0..values.len()).step_by(4096) {
-                open.read(&mut out[..4096.min(values.len() - start)]).unwrap();
-            }
-            println!("whole decode {:?}", start.elapsed());
         }
     }
 }

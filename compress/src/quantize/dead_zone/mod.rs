@@ -16,6 +16,8 @@ mod encode;
 mod model;
 
 pub(super) use decode::{Plane, Values};
+#[cfg(feature = "internals")]
+pub(crate) use encode::nearest;
 pub(crate) use model::Histogram;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
