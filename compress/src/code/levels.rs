@@ -10,6 +10,8 @@ use crate::wire::{Reader, Writer};
 
 /// Magnitudes counted by table; larger ones are few.
 const COUNTED: usize = 128;
+/// Levels tested at a time; a group of zeros costs no more than the test.
+const GROUP: usize = 16;
 
 /// Appends the plane of `levels`, whose magnitudes are below 2^31; returns their order-0 entropy in bytes.
 /// `shape` is that of `levels`, for coders that look at neighbours.
@@ -27,12 +29,19 @@ pub(crate) fn encode_levels(levels: &[i32], shape: Shape, code: Code, out: &mut 
 }
 
 /// Order-0 entropy of `levels`, in bits in all.
+#[inline(never)]
 fn entropy(levels: &[i32]) -> f64 {
     let (mut counts, mut others) = ([0u64; 2 * COUNTED], Vec::new());
-    for &level in levels {
-        match counts.get_mut(level.wrapping_add(COUNTED as i32) as usize) {
-            Some(count) => *count += 1,
-            None => others.push(level),
+    for group in levels.chunks(GROUP) {
+        if group.iter().fold(0, |any, level| any | level) == 0 {
+            counts[COUNTED] += group.len() as u64;
+            continue;
+        }
+        for &level in group {
+            match counts.get_mut(level.wrapping_add(COUNTED as i32) as usize) {
+                Some(count) => *count += 1,
+                None => others.push(level),
+            }
         }
     }
     others.sort_unstable();
