@@ -173,8 +173,9 @@ impl Encoder {
         };
         let made = self.frame(delta, header, extras);
         let (frame, stages) = made.inspect_err(|_| self.carried.undo(delta))?;
+        let quantize = |at: usize| self.units[at].method.quantize;
         self.carried
-            .encoded(&Frame::parse(&frame, &self.layout)?, self.threads)?;
+            .encoded(&Frame::parse(&frame, &self.layout)?, quantize, self.threads)?;
         let digest = Digest::of(&frame);
         self.pending = Some(digest);
         Ok(Pending {

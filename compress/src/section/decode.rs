@@ -3,8 +3,9 @@
 use super::{BLOCK, Part, PlaneBytes, all_finite, parts};
 use crate::Error;
 use crate::code::{IndexPlane, Indices};
+use crate::frame::Add;
 use crate::layout::Shape;
-use crate::quantize::{ValuePlane, Values};
+use crate::quantize::{QuantizeSpec, ValuePlane, Values};
 use crate::recipe::Recipe;
 use crate::reduce::{Reduce, count_sketch, low_rank, projection, random_k};
 use crate::rng::Draws;
@@ -125,6 +126,17 @@ impl<'a> Section<'a> {
                 open.finish()
             }
             _ => Err(self.corrupt("planes")),
+        }
+    }
+
+    /// Subtracts from `values`, which were encoded as this section and quantised by `spec`, what it decodes to.
+    pub(crate) fn subtract(&self, spec: QuantizeSpec, values: &mut [f32]) -> Result<(), Error> {
+        match (self.recipe.reduce, self.planes.as_slice()) {
+            (Reduce::Keep, [(_, plane)]) if plane.subtract(spec, values) => Ok(()),
+            _ => self.decode(&mut Add {
+                weight: -1.0,
+                acc: values,
+            }),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Values to levels.
 
 use super::super::{Size, largest, root_mean_square};
+use super::decode::decoded;
 use super::{DeadZone, Step};
 use crate::code::{Code, encode_levels};
 use crate::layout::Shape;
@@ -27,7 +28,7 @@ impl DeadZone {
         let (mut step, mut mean) = (1.0, 1.0);
         if let Some(asked) = self.absolute_step(values) {
             (step, mean) = (asked, asked);
-            let limit = (f64::from(f32::MAX) / f64::from(step)).floor().min(HIGHEST) as f32;
+            let limit = limit(step);
             match self.threshold {
                 Some(threshold) => mean = step * nearest(values, step, threshold as f32, limit, &mut levels),
                 None => stochastic(values, step, limit, draws, &mut levels),
@@ -39,6 +40,18 @@ impl DeadZone {
             plain: 8 + (values.len() as u64 * width).div_ceil(8),
             bound: 8.0 + encode_levels(&levels, shape, code, out),
         }
+    }
+
+    /// Subtracts from `values` what they decode to if they were encoded with these numbers: the same bits as by decoding.
+    /// Returns whether it could; chance would have to be drawn once more.
+    pub(in super::super) fn subtract(self, step: f32, mean: f32, values: &mut [f32]) -> bool {
+        // The numbers beside levels that are all zero, whatever the values.
+        let none = step == 1.0 && mean == 1.0;
+        match self.threshold.filter(|_| !none) {
+            Some(threshold) => subtract(values, step, mean, 1.0 - threshold as f32, limit(step)),
+            None => return false,
+        }
+        true
     }
 
     /// A positive normal float, or `None` if there is none.
@@ -54,6 +67,11 @@ impl DeadZone {
         };
         (step.is_normal() && step > 0.0).then_some(step)
     }
+}
+
+/// Largest level of a step.
+fn limit(step: f32) -> f32 {
+    (f64::from(f32::MAX) / f64::from(step)).floor().min(HIGHEST) as f32
 }
 
 /// Fills `levels`; returns the mean magnitude of level one in steps, from 0.5 to 2.
@@ -75,10 +93,24 @@ pub(crate) fn nearest(values: &[f32], step: f32, threshold: f32, limit: f32, lev
 #[inline(never)]
 fn nearest_block(values: &[f32], step: f32, offset: f32, limit: f32, levels: &mut [i32], ones: &mut [f32]) {
     for ((level, one), &value) in levels.iter_mut().zip(ones).zip(values) {
-        let ratio = value.abs() / step;
-        let magnitude = (ratio + offset).min(limit) as i32;
+        let (ratio, magnitude) = magnitude(value, step, offset, limit);
         *one = if magnitude == 1 { ratio } else { 0.0 };
         *level = signed(magnitude, value);
+    }
+}
+
+/// A value's magnitude in steps, and its level's.
+#[inline(always)]
+fn magnitude(value: f32, step: f32, offset: f32, limit: f32) -> (f32, i32) {
+    let ratio = value.abs() / step;
+    (ratio, (ratio + offset).min(limit) as i32)
+}
+
+#[inline(never)]
+fn subtract(values: &mut [f32], step: f32, mean: f32, offset: f32, limit: f32) {
+    for value in values {
+        let (_, magnitude) = magnitude(*value, step, offset, limit);
+        *value -= decoded(signed(magnitude, *value), step, mean);
     }
 }
 
