@@ -133,7 +133,8 @@ impl<'a> Frame<'a> {
         spec: impl Fn(usize) -> QuantizeSpec + Sync,
         values: &mut [f32],
     ) -> Result<(), Error> {
-        let subtract = |at, section: &Section<'_>, values: &mut [f32]| section.subtract(spec(at), values);
+        let inner = threads.div_ceil(self.sections.len().max(1));
+        let subtract = |at, section: &Section<'_>, values: &mut [f32]| section.subtract(inner, spec(at), values);
         self.on_parts(threads, values, -1.0, subtract)
     }
 

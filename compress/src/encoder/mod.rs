@@ -223,7 +223,8 @@ impl Encoder {
             }
         };
         let mut stages = Stages::default();
-        for section in &sections {
+        frame.reserve_exact(sections.iter().map(|section| section.bytes.len()).sum::<usize>() + CHECKSUM_BYTES);
+        for section in sections {
             frame[MINOR_AT] = frame[MINOR_AT].max(section.minor);
             frame.extend_from_slice(&section.bytes);
             stages.add(&section.stages);
