@@ -23,6 +23,21 @@ pub(crate) fn map<T: Send, R: Send>(items: Vec<T>, threads: usize, work: impl Fn
     done.into_iter().map(|(_, result)| result).collect()
 }
 
+/// The results of both, the second on a thread of its own if there may be two.
+pub(crate) fn both<A, B: Send>(threads: usize, one: impl FnOnce() -> A, other: impl FnOnce() -> B + Send) -> (A, B) {
+    if threads <= 1 {
+        return (one(), other());
+    }
+    std::thread::scope(|scope| {
+        let other = scope.spawn(other);
+        let one = one();
+        (
+            one,
+            other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+        )
+    })
+}
+
 #[cfg(test)]
 mod tests {
     #[test]
@@ -30,6 +45,7 @@ mod tests {
         for threads in [0, 1, 2, 7] {
             let squares = super::map((0..100u32).collect(), threads, |value| value * value);
             assert_eq!(squares, (0..100).map(|value| value * value).collect::<Vec<u32>>());
+            assert_eq!(super::both(threads, || 1, || 2), (1, 2));
         }
     }
 }

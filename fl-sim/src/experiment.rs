@@ -70,6 +70,11 @@ impl Experiment {
             i64::try_from(seed).context("a seed must be below 2^63")?.into(),
         );
         run.insert("compression".into(), variant.compression.clone().into());
+        // The server cannot know how many clients there will be; an experiment can.
+        if let Some(cohort) = run.get_mut("cohort").and_then(toml::Value::as_table_mut) {
+            let clients = i64::from(self.workload.clients).into();
+            cohort.entry("clients").or_insert(clients);
+        }
         Ok(toml::to_string(&run)?)
     }
 

@@ -10,6 +10,8 @@ use crate::wire::{Reader, Writer};
 
 /// Magnitudes counted by table; larger ones are few.
 const COUNTED: usize = 128;
+/// Levels tested at a time; a group of zeros costs no more than the test.
+const GROUP: usize = 16;
 
 /// Appends the plane of `levels`, whose magnitudes are below 2^31; returns their order-0 entropy in bytes.
 /// `shape` is that of `levels`, for coders that look at neighbours.
@@ -47,10 +49,16 @@ impl Counts {
 
     fn add(&mut self, levels: &[i32]) {
         self.total += levels.len() as u64;
-        for &level in levels {
-            match self.near.get_mut(level.wrapping_add(COUNTED as i32) as usize) {
-                Some(count) => *count += 1,
-                None => self.far.push(level),
+        for group in levels.chunks(GROUP) {
+            if group.iter().fold(0, |any, level| any | level) == 0 {
+                self.near[COUNTED] += group.len() as u64;
+                continue;
+            }
+            for &level in group {
+                match self.near.get_mut(level.wrapping_add(COUNTED as i32) as usize) {
+                    Some(count) => *count += 1,
+                    None => self.far.push(level),
+                }
             }
         }
     }

@@ -35,16 +35,31 @@ pub(super) fn token(gap: u32) -> u8 {
 }
 
 /// Number of bits that follow a token.
-pub(super) fn extra_bits(token: u8) -> u32 {
-    u32::from(token).checked_sub(DIRECT).map_or(0, |above| above / 4 + 2)
+pub(super) const fn extra_bits(token: u8) -> u32 {
+    let token = token as u32;
+    if token < DIRECT { 0 } else { (token - DIRECT) / 4 + 2 }
 }
 
 /// The gap without its lowest bits.
-pub(super) fn token_base(token: u8) -> u32 {
-    u32::from(token)
-        .checked_sub(DIRECT)
-        .map_or(u32::from(token), |above| (4 + above % 4) << (above / 4 + 2))
+pub(super) const fn token_base(token: u8) -> u32 {
+    let token = token as u32;
+    if token < DIRECT {
+        token
+    } else {
+        (4 + (token - DIRECT) % 4) << ((token - DIRECT) / 4 + 2)
+    }
 }
+
+/// Each token's gap without its lowest bits, and how many those are: no branch to be guessed.
+static GAPS: [(u32, u8); 1 << WIDTH] = {
+    let mut gaps = [(0, 0); 1 << WIDTH];
+    let mut token = 0;
+    while token < gaps.len() {
+        gaps[token] = (token_base(token as u8), extra_bits(token as u8) as u8);
+        token += 1;
+    }
+    gaps
+};
 
 /// Takes gaps from the front of coded bytes.
 #[derive(Debug)]
@@ -66,14 +81,16 @@ impl<'a> Decoder<'a> {
 
     /// Fills `out` with the next gaps; in all no more than were opened for.
     pub(super) fn read(&mut self, out: &mut [u32]) {
-        let mut tokens = [0; PORTION];
+        let (mut tokens, mut bits) = ([0; PORTION], self.bits.clone());
         for part in out.chunks_mut(PORTION) {
             let tokens = &mut tokens[..part.len()];
             self.tokens.read(tokens);
             for (gap, &token) in part.iter_mut().zip(&*tokens) {
-                *gap = token_base(token) | self.bits.take(extra_bits(token));
+                let (base, extra) = GAPS[usize::from(token) % GAPS.len()];
+                *gap = base | bits.take(u32::from(extra));
             }
         }
+        self.bits = bits;
     }
 
     /// Whether all tokens and bits were used.

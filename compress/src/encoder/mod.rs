@@ -172,8 +172,9 @@ impl Encoder {
         };
         let made = self.frame(delta, header, extras);
         let (frame, stages) = made.inspect_err(|_| self.carried.undo(delta))?;
+        let quantize = |at: usize| self.units[at].method.quantize;
         self.carried
-            .encoded(&Frame::parse(&frame, &self.layout)?, self.threads)?;
+            .encoded(&Frame::parse(&frame, &self.layout)?, quantize, self.threads)?;
         let digest = Digest::of(&frame);
         self.pending = Some(digest);
         Ok(Pending {
@@ -230,7 +231,8 @@ impl Encoder {
             }
         };
         let mut stages = Stages::default();
-        for section in &sections {
+        frame.reserve_exact(sections.iter().map(|section| section.bytes.len()).sum::<usize>() + CHECKSUM_BYTES);
+        for section in sections {
             frame[MINOR_AT] = frame[MINOR_AT].max(section.minor);
             frame.extend_from_slice(&section.bytes);
             stages.add(&section.stages);

@@ -16,6 +16,7 @@ mod residual;
 pub(crate) use momentum::Momentum;
 
 use crate::encoder::Verdict;
+use crate::quantize::QuantizeSpec;
 use crate::section::all_finite;
 use crate::{Error, Frame, Memory};
 
@@ -85,10 +86,15 @@ impl Carried {
         }
     }
 
-    /// `frame` was encoded from the input.
-    pub(crate) fn encoded(&mut self, frame: &Frame<'_>, threads: usize) -> Result<(), Error> {
+    /// `frame` was encoded from the input, its section `at` quantised by `spec(at)`.
+    pub(crate) fn encoded(
+        &mut self,
+        frame: &Frame<'_>,
+        spec: impl Fn(usize) -> QuantizeSpec + Sync,
+        threads: usize,
+    ) -> Result<(), Error> {
         match self {
-            Self::Residual { values, .. } => frame.accumulate_on(threads, -1.0, values),
+            Self::Residual { values, .. } => frame.subtract_from(threads, spec, values),
             _ => Ok(()),
         }
     }

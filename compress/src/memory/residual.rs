@@ -6,7 +6,6 @@
 
 use super::not_finite;
 use crate::Error;
-use crate::section::all_finite;
 
 /// Values handled at a time: both vectors' parts stay in the nearest cache.
 const BLOCK: usize = 4096;
@@ -21,8 +20,7 @@ pub(super) fn absorb(residual: &mut [f32], delta: &mut [f32], decay: f32, thread
     let finite = crate::threads::map(parts, threads, |(residual, delta)| {
         let blocks = residual.chunks_mut(BLOCK).zip(delta.chunks_mut(BLOCK));
         blocks.fold(true, |finite, (residual, delta)| {
-            swap_sum(residual, delta, decay);
-            finite & all_finite(residual)
+            finite & swap_sum(residual, delta, decay)
         })
     });
     if finite.into_iter().all(|finite| finite) {
@@ -32,11 +30,16 @@ pub(super) fn absorb(residual: &mut [f32], delta: &mut [f32], decay: f32, thread
     Err(not_finite())
 }
 
+/// Returns whether the sums are finite.
 #[inline(never)]
-fn swap_sum(residual: &mut [f32], delta: &mut [f32], decay: f32) {
+fn swap_sum(residual: &mut [f32], delta: &mut [f32], decay: f32) -> bool {
+    let mut any = 0;
     for (residual, delta) in residual.iter_mut().zip(delta) {
         let before = *residual;
-        *residual = *delta + decay * before;
-        *delta = before;
+        let sum = *delta + decay * before;
+        (*residual, *delta) = (sum, before);
+        // One more than the largest exponent goes into the sign.
+        any |= (sum.to_bits() & 0x7fff_ffff).wrapping_add(1 << 23);
     }
+    any >> 31 == 0
 }

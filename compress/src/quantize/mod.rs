@@ -14,7 +14,11 @@ mod ternary;
 mod uniform;
 
 pub(crate) use dead_zone::Histogram;
+#[cfg(feature = "internals")]
+pub(crate) use dead_zone::nearest as dead_zone_levels;
 pub use dead_zone::{DeadZone, Step};
+#[cfg(feature = "internals")]
+pub(crate) use rotated::hadamard;
 pub use rotated::{Rotated, Scale};
 pub use sign::Sign;
 pub use spec::QuantizeSpec;
@@ -221,6 +225,18 @@ impl<'a> ValuePlane<'a> {
             Self::Rotated(plane) => plane.bound(code),
             Self::Ternary(plane) => plane.bound(count, code),
             Self::Sign(plane) => plane.bound(count, code),
+        }
+    }
+
+    /// Subtracts from `values`, which `spec` encoded as this plane, what it decodes to, if that can be had without decoding.
+    /// Returns whether it did.
+    pub(crate) fn subtract(&self, spec: QuantizeSpec, values: &mut [f32]) -> bool {
+        match (self, spec) {
+            (Self::DeadZone(plane), QuantizeSpec::DeadZone(dead_zone)) => {
+                let (step, mean) = plane.numbers();
+                dead_zone.subtract(step, mean, values)
+            }
+            _ => false,
         }
     }
 

@@ -17,6 +17,8 @@ mod encode;
 mod hadamard;
 
 pub(super) use decode::{Plane, Values};
+#[cfg(feature = "internals")]
+pub(crate) use hadamard::transform as hadamard;
 
 use std::fmt;
 

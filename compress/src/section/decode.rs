@@ -3,11 +3,13 @@
 use super::{BLOCK, Part, PlaneBounds, PlaneBytes, all_finite, parts};
 use crate::Error;
 use crate::code::{IndexPlane, Indices, support_bound};
+use crate::frame::Add;
 use crate::layout::Shape;
-use crate::quantize::{ValuePlane, Values};
+use crate::quantize::{QuantizeSpec, ValuePlane, Values};
 use crate::recipe::Recipe;
 use crate::reduce::{Reduce, components, count_sketch, low_rank, projection, random_k};
 use crate::rng::Draws;
+use crate::threads::{self, both};
 use crate::wire::Reader;
 
 /// Where decoded values go.
@@ -158,6 +160,27 @@ impl<'a> Section<'a> {
         }
     }
 
+    /// Subtracts from `values`, which were encoded as this section and quantised by `spec`, what it decodes to. On more
+    /// than one thread it takes eight bytes for each value of a support.
+    pub(crate) fn subtract(&self, threads: usize, spec: QuantizeSpec, values: &mut [f32]) -> Result<(), Error> {
+        match (self.recipe.reduce, self.planes.as_slice()) {
+            (Reduce::Keep, [(_, plane)]) if plane.subtract(spec, values) => Ok(()),
+            (Reduce::Support { k }, [(Some(indices), plane)]) if threads > 1 && k as usize > BLOCK => {
+                let read = || {
+                    let (mut open, mut all) = (indices.open()?, vec![0; k as usize]);
+                    open.read(&mut all).and_then(|()| open.finish()).map(|()| all)
+                };
+                let (indices, decoded) = both(threads, read, || whole(plane, k as usize));
+                subtract_sparse(threads, &indices?, &decoded?, values);
+                Ok(())
+            }
+            _ => self.decode(&mut Add {
+                weight: -1.0,
+                acc: values,
+            }),
+        }
+    }
+
     /// Row by row, so that the remainder is added before anything reaches the sink.
     fn low_rank(
         &self,
@@ -192,6 +215,20 @@ impl<'a> Section<'a> {
             offset: self.offset,
         }
     }
+}
+
+/// Subtracts `decoded` at ascending `indices`, each thread in a range of `values`.
+fn subtract_sparse(threads: usize, indices: &[u32], decoded: &[f32], values: &mut [f32]) {
+    let size = values.len().div_ceil(threads);
+    let part = |(at, values): (usize, &mut [f32])| {
+        let first = at * size;
+        let place = |end: usize| indices.partition_point(|&index| (index as usize) < end);
+        let range = place(first)..place(first + values.len());
+        for (&index, &decoded) in indices[range.clone()].iter().zip(&decoded[range]) {
+            values[index as usize - first] -= decoded;
+        }
+    };
+    threads::map(values.chunks_mut(size).enumerate().collect(), threads, part);
 }
 
 fn check(values: &[f32]) -> Result<(), Error> {

@@ -13,7 +13,11 @@ use crate::reduce::components::Leading;
 use crate::reduce::{Reduce, Selection, count_sketch, low_rank, projection, random_k, threshold, top_k};
 use crate::rng::Draws;
 use crate::spec::CodeSpec;
+use crate::threads::both;
 use crate::wire::{Reader, Writer};
+
+/// Of fewer values than this, planes are made one after the other: a thread costs more.
+const FEW: usize = 1 << 14;
 
 /// One tensor, and how it is to be encoded.
 #[derive(Debug, Clone)]
@@ -93,12 +97,12 @@ impl<'a> Reduced<'a> {
         }
     }
 
-    fn support(values: &[f32], support: Vec<u32>) -> Self {
+    fn support(threads: usize, values: &[f32], support: Vec<u32>) -> Self {
         Self {
             reduce: Reduce::Support {
                 k: support.len() as u32,
             },
-            parts: vec![Part::at(values, support)],
+            parts: vec![Part::at(threads, values, support)],
         }
     }
 
@@ -116,8 +120,16 @@ impl<'a> Reduced<'a> {
 }
 
 impl Part<'_> {
-    fn at(values: &[f32], support: Vec<u32>) -> Self {
-        let kept: Vec<f32> = support.iter().map(|&index| values[index as usize]).collect();
+    fn at(threads: usize, values: &[f32], support: Vec<u32>) -> Self {
+        let at = |indices: &[u32]| -> Vec<f32> { indices.iter().map(|&index| values[index as usize]).collect() };
+        let (first, second) = support.split_at(support.len() / threads.clamp(1, 2));
+        let kept = if support.len() < FEW {
+            at(&support)
+        } else {
+            let (mut kept, second) = both(threads, || at(first), || at(second));
+            kept.extend_from_slice(&second);
+            kept
+        };
         Self {
             shape: Shape::row(kept.len()),
             support: Some(support),
@@ -132,22 +144,22 @@ fn reduce<'a>(input: &Input<'a>, warm: &mut Option<Vec<f32>>) -> Result<Reduced<
     let plain =
         input.selection == Selection::All && input.quantize == QuantizeSpec::Exact && input.code == CodeSpec::Pack;
     if !plain && values.iter().all(|value| value.to_bits() == 0) {
-        return Ok(Reduced::support(values, Vec::new()));
+        return Ok(Reduced::support(input.threads, values, Vec::new()));
     }
     // So is a tensor that a budget leaves no level.
     if matches!(input.quantize, QuantizeSpec::DeadZone(zone) if input.leading.is_none() && zone.silences(values)) {
-        return Ok(Reduced::support(values, Vec::new()));
+        return Ok(Reduced::support(input.threads, values, Vec::new()));
     }
     let mut reduced = match input.selection {
         Selection::All | Selection::Components => match &input.leading {
             Some(leading) => apart(input, leading)?,
             None => Reduced::all(input),
         },
-        Selection::Largest(k) => Reduced::support(values, top_k::top_k(input.threads, values, k)),
+        Selection::Largest(k) => Reduced::support(input.threads, values, top_k::top_k(input.threads, values, k)),
         Selection::LargestOfChunks { density, chunk } => {
             let len_of = |at: usize| chunk.min(values.len() - at * chunk);
             let support = top_k::top_k_of_chunks(values, chunk, |at| density.count(len_of(at)));
-            Reduced::support(values, support)
+            Reduced::support(input.threads, values, support)
         }
         Selection::Reaching { threshold, least } => {
             let support = threshold::fixed(values, threshold);
@@ -156,9 +168,9 @@ fn reduce<'a>(input: &Input<'a>, warm: &mut Option<Vec<f32>>) -> Result<Reduced<
             } else {
                 support
             };
-            Reduced::support(values, support)
+            Reduced::support(input.threads, values, support)
         }
-        Selection::Sampled(k) => Reduced::support(values, threshold::sampled(values, k, draws)),
+        Selection::Sampled(k) => Reduced::support(input.threads, values, threshold::sampled(values, k, draws)),
         Selection::Random { k, scale } => {
             let places = random_k::Places::new(draws, values.len());
             let mut indices = vec![0; k];
@@ -266,7 +278,7 @@ fn factors<'a>(input: &Input<'_>, rank: usize, k: usize, warm: &mut Option<Vec<f
             rank: rank as u32,
             k: support.len() as u32,
         };
-        reduced.parts.push(Part::at(&left, support));
+        reduced.parts.push(Part::at(input.threads, &left, support));
     }
     Ok(reduced)
 }
@@ -285,15 +297,22 @@ fn write(input: &Input<'_>, reduced: &Reduced<'_>, code: Code) -> Encoded {
     };
     let parts = reduced.parts.iter().filter(|part| !part.values.is_empty());
     for (at, part) in parts.enumerate() {
-        if let Some(support) = &part.support {
+        let draws = input.draws.part(at as u64);
+        let values = |out: &mut Vec<u8>| input.quantize.encode(&part.values, part.shape, code, draws, out);
+        let size = if let Some(support) = &part.support {
             stages.reduced += support.len() as u64 * 4;
             stages.quantized += support.len() as u64 * 4;
             stages.bound += support_bound(input.values.len(), support.len()) / 8.0;
-            encode_indices(support, input.shape, code, &mut out);
-        }
+            let threads = if support.len() < FEW { 1 } else { input.threads };
+            let mut plane = Vec::new();
+            let indices = || encode_indices(support, input.shape, code, &mut out);
+            let ((), size) = both(threads, indices, || values(&mut plane));
+            out.append(&mut plane);
+            size
+        } else {
+            values(&mut out)
+        };
         stages.reduced += part.values.len() as u64 * 4;
-        let draws = input.draws.part(at as u64);
-        let size = input.quantize.encode(&part.values, part.shape, code, draws, &mut out);
         stages.quantized += size.plain;
         stages.bound += size.bound;
     }

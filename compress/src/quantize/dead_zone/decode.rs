@@ -37,6 +37,11 @@ impl<'a> Plane<'a> {
         self.levels.bound(count)
     }
 
+    /// Step, and mean of level one.
+    pub(in super::super) fn numbers(&self) -> (f32, f32) {
+        (self.step, self.mean)
+    }
+
     pub(in super::super) fn open(&self) -> Result<Values<'a>, Error> {
         Ok(Values {
             step: self.step,
@@ -72,9 +77,14 @@ impl Values<'_> {
 #[inline(never)]
 fn values(levels: &[i32], step: f32, mean: f32, out: &mut [f32]) {
     for (value, &level) in out.iter_mut().zip(levels) {
-        let unit = if (level == 1) | (level == -1) { mean } else { step };
-        *value = level as f32 * unit;
+        *value = decoded(level, step, mean);
     }
+}
+
+#[inline(always)]
+pub(super) fn decoded(level: i32, step: f32, mean: f32) -> f32 {
+    let unit = if (level == 1) | (level == -1) { mean } else { step };
+    level as f32 * unit
 }
 
 #[cfg(test)]

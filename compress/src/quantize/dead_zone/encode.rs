@@ -1,6 +1,7 @@
 //! Values to levels.
 
 use super::super::{Size, largest, root_mean_square};
+use super::decode::decoded;
 use super::{DeadZone, Step};
 use crate::code::{Code, encode_levels};
 use crate::layout::Shape;
@@ -27,7 +28,7 @@ impl DeadZone {
         let (mut step, mut mean) = (1.0, 1.0);
         if let Some(asked) = self.absolute_step(values) {
             (step, mean) = (asked, asked);
-            let limit = (f64::from(f32::MAX) / f64::from(step)).floor().min(HIGHEST) as f32;
+            let limit = limit(step);
             match self.threshold {
                 Some(threshold) => mean = step * nearest(values, step, threshold as f32, limit, &mut levels),
                 None => stochastic(values, step, limit, draws, &mut levels),
@@ -54,6 +55,18 @@ impl DeadZone {
         }
     }
 
+    /// Subtracts from `values` what they decode to if they were encoded with these numbers: the same bits as by decoding.
+    /// Returns whether it could; chance would have to be drawn once more.
+    pub(in super::super) fn subtract(self, step: f32, mean: f32, values: &mut [f32]) -> bool {
+        // The numbers beside levels that are all zero, whatever the values.
+        let none = step == 1.0 && mean == 1.0;
+        match self.threshold.filter(|_| !none) {
+            Some(threshold) => subtract(values, step, mean, 1.0 - threshold as f32, limit(step)),
+            None => return false,
+        }
+        true
+    }
+
     /// A positive normal float, or `None` if there is none.
     fn absolute_step(self, values: &[f32]) -> Option<f32> {
         let step = match (self.step, self.threshold) {
@@ -69,8 +82,13 @@ impl DeadZone {
     }
 }
 
+/// Largest level of a step.
+fn limit(step: f32) -> f32 {
+    (f64::from(f32::MAX) / f64::from(step)).floor().min(HIGHEST) as f32
+}
+
 /// Fills `levels`; returns the mean magnitude of level one in steps, from 0.5 to 2.
-fn nearest(values: &[f32], step: f32, threshold: f32, limit: f32, levels: &mut [i32]) -> f32 {
+pub(crate) fn nearest(values: &[f32], step: f32, threshold: f32, limit: f32, levels: &mut [i32]) -> f32 {
     let (mut sum, mut count, mut ones) = (0.0, 0u64, [0.0; BLOCK]);
     for (values, levels) in values.chunks(BLOCK).zip(levels.chunks_mut(BLOCK)) {
         let ones = &mut ones[..values.len()];
@@ -88,10 +106,24 @@ fn nearest(values: &[f32], step: f32, threshold: f32, limit: f32, levels: &mut [
 #[inline(never)]
 fn nearest_block(values: &[f32], step: f32, offset: f32, limit: f32, levels: &mut [i32], ones: &mut [f32]) {
     for ((level, one), &value) in levels.iter_mut().zip(ones).zip(values) {
-        let ratio = value.abs() / step;
-        let magnitude = (ratio + offset).min(limit) as i32;
+        let (ratio, magnitude) = magnitude(value, step, offset, limit);
         *one = if magnitude == 1 { ratio } else { 0.0 };
         *level = signed(magnitude, value);
+    }
+}
+
+/// A value's magnitude in steps, and its level's.
+#[inline(always)]
+fn magnitude(value: f32, step: f32, offset: f32, limit: f32) -> (f32, i32) {
+    let ratio = value.abs() / step;
+    (ratio, (ratio + offset).min(limit) as i32)
+}
+
+#[inline(never)]
+fn subtract(values: &mut [f32], step: f32, mean: f32, offset: f32, limit: f32) {
+    for value in values {
+        let (_, magnitude) = magnitude(*value, step, offset, limit);
+        *value -= decoded(signed(magnitude, *value), step, mean);
     }
 }
 
@@ -163,41 +195,6 @@ mod tests {
                 (sum + f64::from(value.abs()), count + 1.0)
             });
             assert!((sum / count / f64::from(step) - f64::from(mean)).abs() < 1e-5);
-        }
-    }
-
-    #[test]
-    #[ignore = "a measurement"]
-    fn speed() {
-        let values = heavy(10_000_000, 1);
-        let rms = root_mean_square(&values) as f32;
-        let mut levels = vec![0; values.len()];
-        let draws = Draws::new(0, 0);
-        for _ in 0..3 {
-            let start = std::time::Instant::now();
-            std::hint::black_box((largest(&values), root_mean_square(&values)));
-            println!("norms {:?}", start.elapsed());
-            let start = std::time::Instant::now();
-            encode_levels(&levels, Shape::row(values.len()), Code::Rans, &mut Vec::new());
-            println!("levels {:?}", start.elapsed());
-            let start = std::time::Instant::now();
-            nearest(&values, 2.0 * rms, 0.66, 1e9, &mut levels);
-            println!("nearest {:?}", start.elapsed());
-            let start = std::time::Instant::now();
-            stochastic(&values, 2.0 * rms, 1e9, draws, &mut levels);
-            println!("stochastic {:?}", start.elapsed());
-            let (start, mut bytes) = (std::time::Instant::now(), Vec::new());
-            let shape = Shape::row(values.len());
-            DeadZone::default().encode(&values, shape, Code::Rans, draws, &mut bytes);
-            println!("whole encode {:?} {} bytes", start.elapsed(), bytes.len());
-            let start = std::time::Instant::now();
-            let mut reader = crate::wire::Reader::new(&bytes);
-            let plane = super::super::Plane::read(&mut reader, shape, Code::Rans).unwrap();
-            let (mut open, mut out) = (plane.open().unwrap(), vec![0.0; 4096]);
-            for start in (0..values.len()).step_by(4096) {
-                open.read(&mut out[..4096.min(values.len() - start)]).unwrap();
-            }
-            println!("whole decode {:?}", start.elapsed());
         }
     }
 }

@@ -345,18 +345,4 @@ mod tests {
             assert!(bits.is_finite() && error.is_finite() && bits >= 0.0 && error >= 0.0);
         }
     }
-
-    #[test]
-    #[ignore = "a measurement"]
-    fn speed() {
-        let values = heavy(10_000_000, 1);
-        for _ in 0..3 {
-            let start = std::time::Instant::now();
-            let histogram = Histogram::new(&values);
-            println!("histogram {:?}, {} bins", start.elapsed(), histogram.bins.len());
-            let start = std::time::Instant::now();
-            println!("{:?}", histogram.estimate(1e-3, 0.66));
-            println!("estimate {:?}", start.elapsed());
-        }
-    }
 }

@@ -136,25 +136,4 @@ mod tests {
             }
         }
     }
-
-    #[test]
-    #[ignore = "a measurement"]
-    fn speed() {
-        let values = gaussian(10_000_000, 1);
-        for bits in [1, 4] {
-            let (start, mut bytes) = (std::time::Instant::now(), Vec::new());
-            let draws = Draws::new(0, 0);
-            let rotated = Rotated::new(bits, Scale::Least).unwrap();
-            rotated.encode(&values, Code::Pack, draws, &mut bytes);
-            println!("encode {bits} bits: {:?}", start.elapsed());
-            let start = std::time::Instant::now();
-            let mut reader = crate::wire::Reader::new(&bytes);
-            let plane = super::super::Plane::read(&mut reader, values.len(), bits, Code::Pack, draws).unwrap();
-            let (mut open, mut out) = (plane.open().unwrap(), vec![0.0; 4096]);
-            for start in (0..values.len()).step_by(4096) {
-                open.read(&mut out[..4096.min(values.len() - start)]);
-            }
-            println!("decode {bits} bits: {:?}", start.elapsed());
-        }
-    }
 }

@@ -1,7 +1,7 @@
 //! The Walsh-Hadamard transform, in place, not normalised: `n log2 n` additions in a fixed order.
 
 /// Transforms `values`, whose number is a power of two. Applied twice it multiplies by that number.
-pub(super) fn transform(values: &mut [f32]) {
+pub(crate) fn transform(values: &mut [f32]) {
     let (groups, rest) = values.as_chunks_mut::<8>();
     if groups.is_empty() {
         return small(rest);
@@ -107,20 +107,6 @@ mod tests {
                 .map(|(value, out)| (value - out / len as f32).abs())
                 .fold(0.0, f32::max);
             assert!(worst < 4e-6, "{len}: {worst}");
-        }
-    }
-
-    #[test]
-    #[ignore = "a measurement"]
-    fn speed() {
-        let mut values = gaussian(65_536, 2);
-        for _ in 0..3 {
-            let start = std::time::Instant::now();
-            for _ in 0..100 {
-                transform(&mut values);
-                values.iter_mut().for_each(|value| *value /= 256.0);
-            }
-            println!("{:.2} ns a value", start.elapsed().as_nanos() as f64 / 6_553_600.0);
         }
     }
 }

@@ -1,0 +1,130 @@
+//! How much memory encoding and decoding take beside input, output and what an encoder carries.
+
+use std::alloc::{GlobalAlloc, Layout as Block, System};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use fl_compress::{Encoder, Frame, FrameHeader, FrameKind, Layout, Spec, Verdict};
+
+/// The system's allocator, which counts the bytes in use and the most there were.
+struct Counting;
+
+static NOW: AtomicUsize = AtomicUsize::new(0);
+static MOST: AtomicUsize = AtomicUsize::new(0);
+
+#[allow(
+    unsafe_code,
+    reason = "only an allocator sees every allocation; all is handed on to the system's"
+)]
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, block: Block) -> *mut u8 {
+        let now = NOW.fetch_add(block.size(), Relaxed) + block.size();
+        MOST.fetch_max(now, Relaxed);
+        // SAFETY: the caller's promise is passed on as it is.
+        unsafe { System.alloc(block) }
+    }
+
+    unsafe fn dealloc(&self, place: *mut u8, block: Block) {
+        NOW.fetch_sub(block.size(), Relaxed);
+        // SAFETY: as above; `place` came from `alloc`.
+        unsafe { System.dealloc(place, block) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// The most bytes that `work` had in use at a time, beside those in use before.
+fn most<R>(work: impl FnOnce() -> R) -> (usize, R) {
+    let before = NOW.load(Relaxed);
+    MOST.store(before, Relaxed);
+    let result = work();
+    (MOST.load(Relaxed) - before, result)
+}
+
+const ROWS: usize = 2000;
+const COLS: usize = 1000;
+const LEN: usize = ROWS * COLS;
+const BYTES: usize = LEN * 4;
+const HEADER: FrameHeader = FrameHeader {
+    kind: FrameKind::Update,
+    round: 1,
+    seed: 1,
+};
+
+fn update() -> Vec<f32> {
+    let mut state = 1u64;
+    let mut unit = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 40) as f32 / 16_777_216.0
+    };
+    (0..LEN).map(|_| (unit() - 0.5) / (unit() + 0.05) * 1e-3).collect()
+}
+
+/// One test, since the counts are those of the whole process.
+#[test]
+fn encoding_takes_one_buffer_at_most_and_decoding_a_block() {
+    let layout = Layout::new([("whole", vec![ROWS, COLS])]).unwrap();
+    let layout = Arc::new(layout);
+    let (update, mut acc) = (update(), vec![0.0; LEN]);
+    // Share of the update's size that encoding may take, its frame included.
+    for (share, text) in [
+        (2.01, "default = {}"),
+        (
+            0.2,
+            "default = { reduce = { top_k = 0.01 }, quantize = { uniform = 4 }, code = 'rans' }",
+        ),
+        (
+            0.2,
+            "default = { reduce = { top_k = 0.01 }, quantize = { uniform = 4 }, code = 'context' }",
+        ),
+        (1.0, "default = { quantize = { uniform = 4 }, code = 'rans' }"),
+        (1.0, "default = { quantize = { uniform = 8 }, code = 'huffman' }"),
+        (
+            1.2,
+            "default = { quantize = { dead_zone = { step = 4 } }, code = 'context' }",
+        ),
+        (
+            1.25,
+            "default = { quantize = { dead_zone = { step = 4 } }, code = 'rans' }",
+        ),
+        (
+            1.2,
+            "budget = '0.25 bits'\ndefault = { quantize = { dead_zone = { step = 4 } }, code = 'context' }",
+        ),
+    ] {
+        for memory in ["none", "error-feedback"] {
+            let spec: Spec = toml::from_str(&format!("memory = '{memory}'\n{text}")).unwrap();
+            let mut encoder = Encoder::new(Arc::clone(&layout), &spec).unwrap();
+            let mut delta = update.clone();
+            for _ in 0..2 {
+                delta.copy_from_slice(&update);
+                let (peak, pending) = most(|| encoder.encode(&mut delta, HEADER).unwrap());
+                assert!(
+                    peak as f64 <= share * BYTES as f64,
+                    "{text}, {memory}: encoding takes {peak} of {BYTES}"
+                );
+                let (peak, ()) = most(|| {
+                    let frame = Frame::parse(&pending.frame, &layout).unwrap();
+                    frame.verify().unwrap();
+                    frame.accumulate(0.5, &mut acc).unwrap();
+                });
+                assert!(peak < 1 << 20, "{text}, {memory}: decoding takes {peak}");
+                encoder.settle(&pending, Verdict::Accepted).unwrap();
+            }
+        }
+    }
+    for text in [
+        "default = { quantize = 'half' }",
+        "default = { quantize = 'bf16', code = 'rans' }",
+        "default = { quantize = { rotated = 2 } }",
+        "default = { quantize = 'ternary', code = 'rice' }",
+        "default = { reduce = { random_k = 0.1 } }",
+    ] {
+        let mut encoder = Encoder::new(Arc::clone(&layout), &toml::from_str(text).unwrap()).unwrap();
+        let pending = encoder.encode(&mut update.clone(), HEADER).unwrap();
+        let decode = || Frame::parse(&pending.frame, &layout).and_then(|frame| frame.accumulate(0.5, &mut acc));
+        let (peak, result) = most(decode);
+        assert!(result == Ok(()) && peak < 1 << 20, "{text}: decoding takes {peak}");
+    }
+}
