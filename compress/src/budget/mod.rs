@@ -199,6 +199,8 @@ struct Aim {
     last: Option<(f64, f64)>,
     fits: f64,
     passes: f64,
+    /// Least step down while nothing has fitted.
+    stride: f64,
 }
 
 impl Aim {
@@ -209,6 +211,7 @@ impl Aim {
             last: None,
             fits: f64::NEG_INFINITY,
             passes: f64::INFINITY,
+            stride: 0.01,
         }
     }
 
@@ -232,6 +235,11 @@ impl Aim {
         };
         self.last = Some((asked, given));
         self.next = asked + (self.goal - given) / slope;
+        if !fits && self.fits == f64::NEG_INFINITY {
+            // Where coding hardly answers, the secant would take steps too small.
+            self.next = self.next.min(asked - self.stride);
+            self.stride *= 2.0;
+        }
         if self.next <= self.fits || self.next >= self.passes {
             let middle = (self.fits + self.passes) / 2.0;
             self.next = if middle.is_finite() { middle } else { self.next };
