@@ -171,10 +171,14 @@ impl Encoder {
             below: self.below,
             predictor: predictor.map(Frame::id),
         };
-        let made = self.frame(delta, header, extras);
-        let (frame, stages) = made.inspect_err(|_| self.carried.undo(delta))?;
-        self.carried
-            .encoded(&Frame::parse(&frame, &self.layout)?, self.threads)?;
+        let learned = |state: &UnitState| (state.tracked, state.warm.clone());
+        let (ratio, learned) = (self.ratio, self.units.iter().map(learned).collect());
+        let made = self.frame(delta, header, extras).and_then(|(frame, stages)| {
+            let parsed = Frame::parse(&frame, &self.layout)?;
+            self.carried.encoded(&parsed, self.threads)?;
+            Ok((frame, stages))
+        });
+        let (frame, stages) = made.inspect_err(|_| self.take_back(delta, ratio, learned))?;
         let digest = Digest::of(&frame);
         self.pending = Some(digest);
         Ok(Pending {
@@ -183,6 +187,15 @@ impl Encoder {
             digest,
             stages,
         })
+    }
+
+    /// Forgets an update that could not be encoded.
+    fn take_back(&mut self, delta: &[f32], ratio: f64, learned: Vec<(Tracked, Option<Vec<f32>>)>) {
+        self.carried.undo(delta);
+        self.ratio = ratio;
+        for (state, learned) in self.units.iter_mut().zip(learned) {
+            (state.tracked, state.warm) = learned;
+        }
     }
 
     fn frame(&mut self, delta: &[f32], header: FrameHeader, extras: Extras) -> Result<(Vec<u8>, Stages), Error> {

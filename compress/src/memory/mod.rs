@@ -19,6 +19,9 @@ use crate::encoder::Verdict;
 use crate::section::all_finite;
 use crate::{Error, Frame, Memory};
 
+/// 2^64.
+const HUGE: f32 = 18_446_744_073_709_551_616.0;
+
 /// The vectors of one kind of memory.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Carried {
@@ -86,9 +89,20 @@ impl Carried {
     }
 
     /// `frame` was encoded from the input.
+    ///
+    /// # Errors
+    /// `NotFinite` if the shadow would not be finite; then [`Carried::undo`] has nothing to add.
     pub(crate) fn encoded(&mut self, frame: &Frame<'_>, threads: usize) -> Result<(), Error> {
         match self {
             Self::Residual { values, .. } => frame.accumulate_on(threads, -1.0, values),
+            Self::Shadow(shadow) => {
+                let most = shadow.iter().fold(0.0f32, |most, value| most.max(value.abs()));
+                // Less than that is lost in the rounding of what might overflow.
+                if most > HUGE && f64::from(most) + f64::from(frame.verify()?) >= f64::from(f32::MAX) {
+                    return Err(not_finite());
+                }
+                Ok(())
+            }
             _ => Ok(()),
         }
     }

@@ -16,7 +16,7 @@ pub use spec::{CountSketch, LowRank, Projection, RandomK, Threshold, TopK};
 
 use crate::Error;
 use crate::layout::Shape;
-use crate::rules::{Chosen, Selected, Tracked};
+use crate::rules::{Chosen, MAX_RANK, Selected, Tracked};
 use crate::spec::choice::{self, Choice};
 use crate::wire::{Reader, Writer};
 
@@ -147,7 +147,7 @@ impl ReduceSpec {
                 }
             }
             Self::Projection(Projection { density }) => Selection::Projected {
-                k: density.count(projection::BLOCK),
+                k: density.count(projection::BLOCK).min(projection::MOST),
             },
         };
         (selection, None)
@@ -241,10 +241,15 @@ impl Reduce {
             1 => Self::Support {
                 k: upto(reader, shape.len(), "k")?,
             },
-            2 => Self::LowRank {
-                rank: upto(reader, shape.rows.min(shape.cols), "rank")?,
-                k: upto(reader, shape.len(), "k")?,
-            },
+            2 => {
+                let rank = upto(reader, MAX_RANK as usize, "rank")?;
+                // A plane of equal symbols takes no bytes, so the work must be bounded by itself.
+                if !low_rank::pays(shape, rank as usize) {
+                    return Err(reader.corrupt("rank"));
+                }
+                let k = upto(reader, shape.len(), "k")?;
+                Self::LowRank { rank, k }
+            }
             _ => match reader.u8("reduce")? {
                 0 => Self::RandomK {
                     k: upto(reader, shape.len(), "k")?,
@@ -261,8 +266,9 @@ impl Reduce {
                     }
                     Self::CountSketch { rows, cols, threshold }
                 }
-                2 => Self::Projection {
-                    k: upto(reader, projection::BLOCK, "k")?,
+                2 => match upto(reader, projection::MOST, "k")? {
+                    0 => return Err(reader.corrupt("k")),
+                    k => Self::Projection { k },
                 },
                 _ => return Err(reader.corrupt("reduce")),
             },

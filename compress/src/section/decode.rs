@@ -137,11 +137,10 @@ impl<'a> Section<'a> {
         sink: &mut impl Sink,
     ) -> Result<(), Error> {
         let Shape { rows, cols } = self.shape;
-        let (factors, remainder) = planes.split_at(if rank == 0 { 0 } else { 2 });
-        let (p, q) = match factors {
-            [(_, p), (_, q)] => (whole(p, rows * rank)?, whole(q, rank * cols)?),
-            _ => (Vec::new(), Vec::new()),
+        let [(_, p), (_, q), remainder @ ..] = planes else {
+            return Err(self.corrupt("planes"));
         };
+        let (p, q) = (whole(p, rows * rank)?, whole(q, rank * cols)?);
         let mut remainder = match remainder {
             [(Some(indices), values)] => Some(Sparse::open(indices, values, k)?),
             _ => None,
