@@ -38,6 +38,9 @@ mod digest;
 mod encoder;
 mod error;
 mod frame;
+#[cfg(feature = "internals")]
+#[doc(hidden)]
+pub mod internals;
 mod layout;
 mod memory;
 mod quantize;

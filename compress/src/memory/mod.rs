@@ -16,7 +16,7 @@ mod residual;
 pub(crate) use momentum::Momentum;
 
 use crate::encoder::Verdict;
-use crate::section::all_finite;
+use crate::section::{Sink, all_finite};
 use crate::{Error, Frame, Memory};
 
 /// 2^64.
@@ -96,12 +96,13 @@ impl Carried {
         match self {
             Self::Residual { values, .. } => frame.accumulate_on(threads, -1.0, values),
             Self::Shadow(shadow) => {
-                let most = shadow.iter().fold(0.0f32, |most, value| most.max(value.abs()));
-                // Less than that is lost in the rounding of what might overflow.
-                if most > HUGE && f64::from(most) + f64::from(frame.verify()?) >= f64::from(f32::MAX) {
-                    return Err(not_finite());
+                // Magnitudes up to this are lost in the rounding of what might overflow.
+                if shadow.iter().all(|value| value.abs() <= HUGE) {
+                    return Ok(());
                 }
-                Ok(())
+                let mut sum = Sum { shadow, finite: true };
+                frame.decode_into(&mut sum)?;
+                if sum.finite { Ok(()) } else { Err(not_finite()) }
             }
             _ => Ok(()),
         }
@@ -143,6 +144,25 @@ impl Carried {
             Self::Residual { values, .. } => vec![values],
             Self::Shadow(shadow) => vec![shadow],
             Self::Momentum(momentum) => vec![&mut momentum.unsent, &mut momentum.velocity],
+        }
+    }
+}
+
+/// Looks at the sum of a shadow and a frame.
+struct Sum<'a> {
+    shadow: &'a [f32],
+    finite: bool,
+}
+
+impl Sink for Sum<'_> {
+    fn dense(&mut self, start: usize, values: &[f32]) {
+        let mut pairs = self.shadow[start..].iter().zip(values);
+        self.finite &= pairs.all(|(shadow, value)| (shadow + value).is_finite());
+    }
+
+    fn sparse(&mut self, indices: &[u32], values: &[f32]) {
+        for (&index, value) in indices.iter().zip(values) {
+            self.dense(index as usize, std::slice::from_ref(value));
         }
     }
 }

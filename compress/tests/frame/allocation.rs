@@ -68,7 +68,14 @@ fn memory_is_bounded_by_the_tensor() {
         let (layout, empty) = empty(rows, cols);
         // Blocks and tables of fixed size, and two vectors as long as the tensor.
         let most = 400_000 + layout.len() * 8;
-        let varints: [&[u8]; 6] = [&[1], &[100], &[0xff, 7], &[0xff, 0xff, 3], &[0xff, 0xff, 0xff, 0xff, 0x0f], HUGE];
+        let varints: [&[u8]; 6] = [
+            &[1],
+            &[100],
+            &[0xff, 7],
+            &[0xff, 0xff, 3],
+            &[0xff, 0xff, 0xff, 0xff, 0x0f],
+            HUGE,
+        ];
         for tag in 0..=255u8 {
             for first in varints {
                 for second in varints {

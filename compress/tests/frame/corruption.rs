@@ -235,9 +235,47 @@ fn absurd_counts_are_refused_before_anything_is_allocated() {
         &[3, 1, 1, 1, 0, 0, 0x80, 0xbf],
         // Levels: more than there are, and bits of 2^62 bytes.
         &[4 << 2, 0, 0, 0x80, 0x3f, 0, 0, 0x80, 0x3f, 101],
-        &[4 << 2, 0, 0, 0x80, 0x3f, 0, 0, 0x80, 0x3f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f],
+        &[
+            4 << 2,
+            0,
+            0,
+            0x80,
+            0x3f,
+            0,
+            0,
+            0x80,
+            0x3f,
+            0xff,
+            0xff,
+            0xff,
+            0xff,
+            0xff,
+            0xff,
+            0xff,
+            0xff,
+            0x7f,
+        ],
         // A level stream of 2^62 bytes, and steps of zero, minus one and infinity.
-        &[4 << 5 | 4 << 2, 0, 0, 0x80, 0x3f, 0, 0, 0x80, 0x3f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f],
+        &[
+            4 << 5 | 4 << 2,
+            0,
+            0,
+            0x80,
+            0x3f,
+            0,
+            0,
+            0x80,
+            0x3f,
+            0xff,
+            0xff,
+            0xff,
+            0xff,
+            0xff,
+            0xff,
+            0xff,
+            0xff,
+            0x7f,
+        ],
         &[4 << 2, 0, 0, 0, 0, 0, 0, 0x80, 0x3f, 0],
         &[4 << 2, 0, 0, 0x80, 0xbf, 0, 0, 0x80, 0x3f, 0],
         // A power of two beyond the range.
@@ -255,7 +293,15 @@ fn absurd_counts_are_refused_before_anything_is_allocated() {
 fn ranks_that_cost_more_than_they_save_are_refused() {
     let layout = Layout::new([("weight", vec![3000, 3000])]).unwrap();
     let empty = Arc::new(layout.clone());
-    let frame = encode(&empty, &Method { reduce: top_k(0.5), ..Method::default() }, &vec![0.0; layout.len()]).frame;
+    let frame = encode(
+        &empty,
+        &Method {
+            reduce: top_k(0.5),
+            ..Method::default()
+        },
+        &vec![0.0; layout.len()],
+    )
+    .frame;
     for rank in [&[0u8][..], &[0x81, 8], &[0xdc, 11], &[0xb8, 0x17]] {
         let section = [&[2u8][..], rank, &[0]].concat();
         let refusal = verify(&reseal([&frame[..34], &section, &[0; 4]].concat()), &layout);

@@ -24,7 +24,10 @@ fn extremes(len: usize) -> Vec<(&'static str, Vec<f32>)> {
         ("least", each(&|i| 1e-45 * sign(i))),
         ("subnormal", each(&|i| random[i] * 1e-38)),
         ("small", each(&|i| random[i] * 1e-30)),
-        ("both ends", each(&|i| if i.is_multiple_of(2) { 1e38 } else { 1e-38 } * sign(i))),
+        (
+            "both ends",
+            each(&|i| if i.is_multiple_of(2) { 1e38 } else { 1e-38 } * sign(i)),
+        ),
         ("large", each(&|i| random[i] * 1e38)),
         ("all largest", vec![f32::MAX; len]),
         ("largest of both signs", each(&|i| f32::MAX * sign(i))),
@@ -46,7 +49,11 @@ fn what_is_encoded_decodes_and_leaves_finite_values() {
                     let pending = encoder.encode(&mut values.clone(), UPDATE).unwrap();
                     let context = || format!("{name} {method:?} {memory:?} {len}");
                     let stages = pending.stages;
-                    assert!(stages.coded <= stages.fp32 + 64 * layout.tensors().len() as u64, "{}", context());
+                    assert!(
+                        stages.coded <= stages.fp32 + 64 * layout.tensors().len() as u64,
+                        "{}",
+                        context()
+                    );
                     let frame = Frame::parse(&pending.frame, &layout).unwrap();
                     assert!(frame.verify().is_ok(), "{}", context());
                     let mut left: Vec<f32> = values.iter().map(|value| value + 0.0).collect();
@@ -81,7 +88,8 @@ fn one_extreme_after_another_is_encoded_or_changes_nothing() {
                     Ok(pending) => {
                         let verdict = [Verdict::Accepted, Verdict::Refused, Verdict::Dropped][round % 3];
                         encoder.settle(&pending, verdict).unwrap();
-                        let restored = Encoder::load(Arc::clone(&layout), &spec(memory, method.clone()), &saved(&encoder));
+                        let restored =
+                            Encoder::load(Arc::clone(&layout), &spec(memory, method.clone()), &saved(&encoder));
                         assert!(restored.is_ok(), "{name} {method:?} {memory:?} {restored:?}");
                     }
                     Err(Error::NotFinite(_)) => assert_eq!(saved(&encoder), before),

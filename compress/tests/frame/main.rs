@@ -117,14 +117,17 @@ fn quantisers() -> Vec<QuantizeSpec> {
         QuantizeSpec::Sign(Sign::Split),
     ];
     for bits in 1..=4 {
-        all.extend([Scale::Least, Scale::Unbiased].map(|scale| QuantizeSpec::Rotated(Rotated::new(bits, scale).unwrap())));
+        all.extend(
+            [Scale::Least, Scale::Unbiased].map(|scale| QuantizeSpec::Rotated(Rotated::new(bits, scale).unwrap())),
+        );
     }
     for bits in 1..=8 {
         all.push(uniform(bits, Rounding::Nearest, 1024));
         all.push(uniform(bits, Rounding::Stochastic, 16));
     }
     for rounding in ["nearest", "stochastic"] {
-        let text = format!("default = {{ quantize = {{ uniform = {{ bits = 4, norm = 'l2', rounding = '{rounding}' }} }} }}");
+        let text =
+            format!("default = {{ quantize = {{ uniform = {{ bits = 4, norm = 'l2', rounding = '{rounding}' }} }} }}");
         all.push(from_toml(&text).default.quantize);
     }
     all
@@ -199,7 +202,9 @@ fn bits(values: &[f32]) -> Vec<u32> {
 fn noise(len: usize, seed: u64) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0xD1B5_4A32_D192_ED03;
     let mut next = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         ((state >> 33) as u32 as f32 / 2f32.powi(30) - 1.0).powi(3)
     };
     (0..len).map(|_| next()).collect()

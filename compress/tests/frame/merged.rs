@@ -59,7 +59,10 @@ fn frames_round_trip_under_every_spec_and_memory() {
             for round in 0..5 {
                 let header = FrameHeader { round, ..UPDATE };
                 let pending = encoder.encode(&mut noise(layout.len(), round), header).unwrap();
-                assert_eq!(threaded.encode(&mut noise(layout.len(), round), header).unwrap(), pending);
+                assert_eq!(
+                    threaded.encode(&mut noise(layout.len(), round), header).unwrap(),
+                    pending
+                );
                 let frame = Frame::parse(&pending.frame, &layout).unwrap();
                 let largest = frame.verify().unwrap();
                 let decoded = decode(&layout, &pending.frame);
@@ -91,7 +94,9 @@ fn frames_round_trip_under_every_spec_and_memory() {
 #[test]
 fn small_tensors_decode_to_their_own_places() {
     let layout = layout();
-    let spec = from_toml("default = { reduce = { top_k = 1.0 } }\nsmall = { below = 100, use = { reduce = { top_k = 1.0 }, quantize = 'bf16' } }");
+    let spec = from_toml(
+        "default = { reduce = { top_k = 1.0 } }\nsmall = { below = 100, use = { reduce = { top_k = 1.0 }, quantize = 'bf16' } }",
+    );
     let mut encoder = Encoder::new(Arc::clone(&layout), &spec).unwrap();
     let values: Vec<f32> = (0..layout.len()).map(|i| (i % 200) as f32).collect();
     let pending = encoder.encode(&mut values.clone(), UPDATE).unwrap();

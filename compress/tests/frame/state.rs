@@ -127,7 +127,11 @@ fn state_survives_at_every_point() {
             let load = |bytes: &[u8]| Encoder::load(Arc::clone(&layout), &spec, bytes).unwrap();
             let mut encoder = Encoder::new(Arc::clone(&layout), &spec).unwrap();
             for (round, verdict) in (0..).zip(verdicts) {
-                let header = FrameHeader { round, seed: round, ..UPDATE };
+                let header = FrameHeader {
+                    round,
+                    seed: round,
+                    ..UPDATE
+                };
                 let settled = save(&encoder, None);
                 let (mut loaded, none) = load(&settled);
                 assert_eq!((none, save(&loaded, None)), (None, settled));
@@ -186,7 +190,10 @@ fn another_kind_of_memory_is_refused() {
 fn damage_to_what_was_learned_is_refused_or_loads() {
     let layout = merged::layout();
     for (at, spec) in merged::specs().into_iter().enumerate() {
-        let spec = Spec { memory: memories()[at % memories().len()], ..spec };
+        let spec = Spec {
+            memory: memories()[at % memories().len()],
+            ..spec
+        };
         let mut encoder = Encoder::new(Arc::clone(&layout), &spec).unwrap();
         let pending = encoder.encode(&mut noise(layout.len(), 1), UPDATE).unwrap();
         let saved = save(&encoder, Some(&pending));

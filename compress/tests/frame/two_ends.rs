@@ -35,7 +35,11 @@ fn verdicts() -> impl Strategy<Value = Vec<Verdict>> {
 
 fn without_warm_start() -> impl Strategy<Value = Method> {
     let methods = every_method().into_iter();
-    select(methods.filter(|method| !matches!(method.reduce, ReduceSpec::LowRank(_))).collect::<Vec<_>>())
+    select(
+        methods
+            .filter(|method| !matches!(method.reduce, ReduceSpec::LowRank(_)))
+            .collect::<Vec<_>>(),
+    )
 }
 
 proptest! {
@@ -125,10 +129,34 @@ fn momentum_by_hand() {
     };
     let mut encoder = Encoder::new(Arc::clone(&layout), &spec(memory, method)).unwrap();
     let rounds = [
-        ([4.0, 1.0, 0.0], [4.0, 0.0, 0.0], Verdict::Accepted, [0.0, 1.0, 0.0], [0.0, 1.0, 0.0]),
-        ([1.0, 1.0, 0.0], [0.0, 2.5, 0.0], Verdict::Refused, [1.0, 2.5, 0.0], [1.0, 1.5, 0.0]),
-        ([0.0, 0.0, 2.0], [0.0, 3.25, 0.0], Verdict::Accepted, [1.5, 0.0, 2.0], [0.5, 0.0, 2.0]),
-        ([0.0, 0.0, 0.0], [0.0, 0.0, 3.0], Verdict::Dropped, [1.75, 0.0, 0.0], [0.25, 0.0, 0.0]),
+        (
+            [4.0, 1.0, 0.0],
+            [4.0, 0.0, 0.0],
+            Verdict::Accepted,
+            [0.0, 1.0, 0.0],
+            [0.0, 1.0, 0.0],
+        ),
+        (
+            [1.0, 1.0, 0.0],
+            [0.0, 2.5, 0.0],
+            Verdict::Refused,
+            [1.0, 2.5, 0.0],
+            [1.0, 1.5, 0.0],
+        ),
+        (
+            [0.0, 0.0, 2.0],
+            [0.0, 3.25, 0.0],
+            Verdict::Accepted,
+            [1.5, 0.0, 2.0],
+            [0.5, 0.0, 2.0],
+        ),
+        (
+            [0.0, 0.0, 0.0],
+            [0.0, 0.0, 3.0],
+            Verdict::Dropped,
+            [1.75, 0.0, 0.0],
+            [0.25, 0.0, 0.0],
+        ),
     ];
     for (mut delta, sent, verdict, unsent, velocity) in rounds {
         let pending = encoder.encode(&mut delta, UPDATE).unwrap();
@@ -168,7 +196,10 @@ fn ef21_comes_near_what_stays_the_same() {
         let target = noise(200, 8);
         for _ in 0..40 {
             let pending = encoder.encode(&mut target.clone(), UPDATE).unwrap();
-            Frame::parse(&pending.frame, &layout).unwrap().accumulate(1.0, &mut receiver).unwrap();
+            Frame::parse(&pending.frame, &layout)
+                .unwrap()
+                .accumulate(1.0, &mut receiver)
+                .unwrap();
             encoder.settle(&pending, Verdict::Accepted).unwrap();
         }
         let squares = |values: &mut dyn Iterator<Item = f32>| values.map(|value| value * value).sum::<f32>();
