@@ -15,7 +15,7 @@ use sinks::Largest;
 use crate::recipe::Recipe;
 use crate::rng::Draws;
 use crate::seal::unseal;
-use crate::section::{PlaneBytes, Section, Sink};
+use crate::section::{PlaneBounds, PlaneBytes, Section, Sink};
 use crate::{Digest, Error, Layout, Tensor, threads};
 
 /// A frame whose header, checksum and section table have been checked against a layout.
@@ -92,6 +92,14 @@ impl<'a> Frame<'a> {
             recipe: section.recipe(),
             bytes: section.bytes(),
         })
+    }
+
+    /// What the planes of each section could not go below, in the order of [`Frame::sections`]. Reads all of them.
+    ///
+    /// # Errors
+    /// `Corrupt`. A frame that [`Frame::verify`] refuses may have bounds without a meaning.
+    pub fn bounds(&self) -> Result<Vec<PlaneBounds>, Error> {
+        self.sections.iter().map(|(_, section)| section.bounds()).collect()
     }
 
     /// Decodes everything and keeps nothing but the largest magnitude: `Ok` means that [`Frame::accumulate`] cannot fail

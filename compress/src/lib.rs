@@ -32,6 +32,7 @@
 //!
 //! This crate never touches a socket, a clock or a source of randomness: seeds are arguments.
 
+mod archive;
 mod budget;
 mod code;
 mod digest;
@@ -54,8 +55,10 @@ mod snapshot;
 mod spec;
 mod state;
 mod threads;
+pub mod weights;
 mod wire;
 
+pub use archive::Archive;
 pub use code::Code;
 pub use digest::Digest;
 pub use encoder::{Encoder, Pending, Stages, Verdict};
@@ -66,6 +69,6 @@ pub use quantize::{DeadZone, Norm, Quantize, QuantizeSpec, Rotated, Rounding, Sc
 pub use recipe::Recipe;
 pub use reduce::{CountSketch, Density, LowRank, Projection, RandomK, Reduce, ReduceSpec, Threshold, TopK};
 pub use rules::{Course, DensitySpec, EntropyRule, FisherRule, MAX_RANK, RankSpec, Schedule};
-pub use section::PlaneBytes;
+pub use section::{PlaneBounds, PlaneBytes};
 pub use snapshot::snapshot;
 pub use spec::{Budget, CodeSpec, Decay, Dgc, Memory, Method, Rule, Small, Spec, When};

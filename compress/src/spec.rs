@@ -38,7 +38,8 @@ use crate::reduce::ReduceSpec;
 pub struct Spec {
     /// What is carried from round to round.
     pub memory: Memory,
-    /// Most bytes of a frame. The step of each dead zone and the density of each top-k follow from it.
+    /// Most bytes of a frame. It chooses the step of each dead zone and the `k` of each top-k of whole tensors, in place of
+    /// those asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget: Option<Budget>,
     /// Codec of tensors for which nothing else holds.
@@ -97,12 +98,19 @@ impl Spec {
         }
     }
 
-    /// The codec of `tensor`.
+    /// The codec of `tensor`: that of small tensors, of the first rule that holds, or the default.
     pub fn method(&self, tensor: &Tensor) -> &Method {
-        self.rules
-            .iter()
-            .find(|rule| rule.when.holds(tensor))
-            .map_or(&self.default, |rule| &rule.method)
+        let small = self.small.as_ref().filter(|_| self.is_small(tensor));
+        let rule = || self.rules.iter().find(|rule| rule.when.holds(tensor));
+        small
+            .map(|small| &small.method)
+            .or_else(|| rule().map(|rule| &rule.method))
+            .unwrap_or(&self.default)
+    }
+
+    pub(crate) fn is_small(&self, tensor: &Tensor) -> bool {
+        let below = self.small.as_ref().map_or(0, |small| small.below);
+        tensor.len < below as usize
     }
 }
 
@@ -114,7 +122,7 @@ impl Default for Spec {
             memory: Memory::Auto,
             budget: Some(Budget::Bits(0.25)),
             default: Method {
-                reduce: ReduceSpec::Keep,
+                reduce: ReduceSpec::Auto,
                 quantize: QuantizeSpec::DeadZone(DeadZone::default()),
                 code: CodeSpec::Context,
             },
@@ -202,25 +210,25 @@ mod tests {
             ("default = 3", "expected a table of reduce, quantize and code"),
             (
                 "default = { reduce = 'topk' }",
-                r#"string "topk", expected "keep" or one of { top_k,"#,
+                r#"string "topk", expected "keep", "auto" or one of { top_k,"#,
             ),
             (
                 "default = { reduce = 'top_k' }",
-                r#"string "top_k", expected "keep" or one of { top_k,"#,
+                r#"string "top_k", expected "keep", "auto" or one of { top_k,"#,
             ),
             (
                 "default = { reduce = 3 }",
-                r#"integer `3`, expected "keep" or one of { top_k,"#,
+                r#"integer `3`, expected "keep", "auto" or one of { top_k,"#,
             ),
             (
                 "default = { reduce = { keep = 1 } }",
-                r#"table with `keep`, expected "keep" or one of { top_k,"#,
+                r#"table with `keep`, expected "keep", "auto" or one of { top_k,"#,
             ),
             (
                 "default = { reduce = { top_k = 1, k = 2 } }",
                 "table with `k`, expected",
             ),
-            ("default = { reduce = {} }", r#"map, expected "keep" or"#),
+            ("default = { reduce = {} }", r#"map, expected "keep", "auto" or"#),
             ("default = { quantize = 4 }", r#"expected "exact", "half""#),
             (
                 "default = { quantize = { uniform = 9 } }",
@@ -294,5 +302,13 @@ mod tests {
         let layout = Layout::new([("a.bias", vec![4]), ("b", vec![2, 5]), ("c", vec![11])]).unwrap();
         let methods: Vec<&Method> = layout.tensors().iter().map(|tensor| spec.method(tensor)).collect();
         assert_eq!(methods, [&spec.rules[0].method, &spec.rules[1].method, &spec.default]);
+        let spec = Spec {
+            small: Spec::default().small,
+            ..spec
+        };
+        assert_eq!(
+            spec.method(&layout.tensors()[0]).quantize,
+            Spec::default().small.unwrap().method.quantize
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! The encoder's state as a file: residual and pending frame, so that both survive a crash.
+//! The encoder's state as a file: memory, what was learned and the pending frame, so that all survive a crash.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ impl Encoder {
         let start = out.len();
         let pending = pending.filter(|pending| self.is_pending(pending));
         let (kind, vectors) = self.carried().vectors();
-        let learned = self.ratio != 1.0 || self.units().iter().any(UnitState::has_learned);
+        let learned = self.units().iter().any(UnitState::has_learned);
         let flag = |flag, set: bool| if set { flag } else { 0 };
         let mut writer = Writer(out);
         writer.bytes(MAGIC);
@@ -37,7 +37,6 @@ impl Encoder {
         writer.u64(self.layout().fingerprint());
         vectors.into_iter().for_each(|vector| writer.f32s(vector));
         if learned {
-            writer.u64(self.ratio.to_bits());
             writer.varint(self.units().len() as u64);
             self.units().iter().for_each(|unit| unit.write(&mut writer));
         }
@@ -94,11 +93,6 @@ impl Encoder {
             }
         }
         if flags & HAS_LEARNED != 0 {
-            let ratio = f64::from_bits(reader.u64("ratio of a budget")?);
-            if !(0.01..=100.0).contains(&ratio) {
-                return Err(reader.corrupt("ratio of a budget"));
-            }
-            encoder.ratio = ratio;
             read_learned(&mut reader, encoder.units_mut())?;
         }
         let pending = match flags & HAS_PENDING {
@@ -125,10 +119,11 @@ fn read_f32s(bytes: &[u8], values: &mut [f32]) -> Result<(), Error> {
 
 impl UnitState {
     fn has_learned(&self) -> bool {
-        self.tracked != Tracked::default() || self.warm.is_some()
+        self.tracked != Tracked::default() || self.warm.is_some() || self.ratio != 1.0
     }
 
     fn write(&self, writer: &mut Writer<'_>) {
+        writer.u64(self.ratio.to_bits());
         self.tracked.write(writer);
         let warm = self.warm.as_deref().unwrap_or_default();
         writer.varint(warm.len() as u64);
@@ -141,6 +136,10 @@ fn read_learned(reader: &mut Reader<'_>, units: &mut [UnitState]) -> Result<(), 
     let count = reader.varint("number of units")?;
     let fits = count == units.len() as u64;
     for at in 0..count {
+        let ratio = f64::from_bits(reader.u64("ratio of a budget")?);
+        if !(0.01..=100.0).contains(&ratio) {
+            return Err(reader.corrupt("ratio of a budget"));
+        }
         let tracked = Tracked::read(reader)?;
         let len = reader.varint("length of a factor")?;
         let len = usize::try_from(len).ok().filter(|&len| len <= u32::MAX as usize);
@@ -148,7 +147,7 @@ fn read_learned(reader: &mut Reader<'_>, units: &mut [UnitState]) -> Result<(), 
         let bytes = reader.take(len * 4, "factor")?;
         let unit = units.get_mut(at as usize).filter(|_| fits);
         let Some(unit) = unit else { continue };
-        unit.tracked = tracked;
+        (unit.ratio, unit.tracked) = (ratio, tracked);
         unit.warm = None;
         if len > 0 && len % unit.unit.shape.cols == 0 && len <= unit.unit.shape.len() {
             let mut warm = vec![0.0; len];

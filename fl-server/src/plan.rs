@@ -2,6 +2,7 @@
 
 mod duration;
 mod identity;
+pub(crate) mod memory;
 
 use std::path::{Path, PathBuf};
 
@@ -95,9 +96,9 @@ pub struct RunPlan {
     pub training: Training,
     /// From average to step.
     pub strategy: StrategySpec,
-    /// How updates are compressed; exact where the table is missing.
+    /// How updates are compressed; exact where the table is missing. Its memory is never `Auto` or `Ef21`.
     pub uplink: Spec,
-    /// How steps are compressed; exact where the table is missing.
+    /// How steps are compressed; exact where the table is missing. Its memory is `None` or `ErrorFeedback`.
     pub downlink: Spec,
     /// Whether clients evaluate each version.
     pub evaluate: bool,
@@ -132,6 +133,7 @@ struct RawCohort {
     size: Option<usize>,
     min: usize,
     target: usize,
+    clients: Option<usize>,
     #[serde(default = "ten_seconds")]
     grace: String,
     #[serde(default = "five_minutes")]
@@ -180,6 +182,12 @@ impl RunPlan {
         rule(positive, "strategy.learning_rate", &rate, || {
             "must be finite and above 0".to_owned()
         })?;
+        let RawCompression {
+            mut uplink,
+            mut downlink,
+        } = raw.compression;
+        uplink.memory = memory::of_updates(uplink.memory, raw.cohort.everyone())?;
+        downlink.memory = memory::of_steps(downlink.memory)?;
         Ok(Self {
             name,
             task: raw.task,
@@ -189,14 +197,19 @@ impl RunPlan {
             cohort: raw.cohort.checked()?,
             training: raw.train,
             strategy: raw.strategy,
-            uplink: raw.compression.uplink,
-            downlink: raw.compression.downlink,
+            uplink,
+            downlink,
             evaluate: raw.evaluate,
         })
     }
 }
 
 impl RawCohort {
+    /// Whether each round asks every client of the federation, and waits for all of them until its deadline.
+    fn everyone(&self) -> bool {
+        self.clients.is_some_and(|clients| self.target >= clients)
+    }
+
     fn checked(self) -> Result<Cohort, PlanError> {
         let Self {
             select,
@@ -213,6 +226,11 @@ impl RawCohort {
         rule(size >= target, "cohort.size", &size, || {
             format!("must be at least cohort.target, {target}")
         })?;
+        if let Some(clients) = self.clients {
+            rule(clients >= 1, "cohort.clients", &clients, || {
+                "must be at least 1".to_owned()
+            })?;
+        }
         rule(size <= MAX_COHORT, "cohort.size", &size, || {
             format!("must be at most {MAX_COHORT}")
         })?;

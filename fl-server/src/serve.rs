@@ -18,7 +18,7 @@ use crate::driver::{Driver, Events, Present};
 use crate::engine::{EngineError, Millis, Phase, State};
 use crate::event::Event;
 use crate::plan::RunPlan;
-use crate::service::{Limits, Service, federation};
+use crate::service::{LargestOfStep, Limits, Service, federation};
 use crate::start::{Started, start};
 use crate::store::StoreError;
 use crate::traffic::{Incoming, Traffic};
@@ -214,6 +214,7 @@ pub async fn serve(
         revoked,
         tuning,
         limits: Limits::new(&layout, &tuning),
+        largest_of_step: LargestOfStep::default(),
     };
     let driver = Driver {
         plan: Arc::clone(&plan),

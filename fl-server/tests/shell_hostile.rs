@@ -413,3 +413,80 @@ async fn messages_that_break_a_rule_name_the_field() {
     );
     server.stop().await;
 }
+
+#[tokio::test]
+async fn a_frame_may_name_the_step_of_the_version_trained_from_and_no_other() {
+    let exact = "[compression.uplink]\nmemory = \"cafe\"\n";
+    for (compression, cafe) in [(exact, true), (EXACT, false)] {
+        let fed = Fed::with_layout(Layout::new([("w", vec![5])]).unwrap());
+        let run = Run {
+            rounds: 3,
+            clients: 1,
+            compression,
+            ..Run::default()
+        };
+        let bound = fed.plan(&run).largest_value();
+        let server = fed.start(&run).await;
+        let mut anna = fed.client("anna", &server).await;
+        let mut watch = anna.watch().await;
+        let header = |kind, round| FrameHeader { kind, round, seed: 0 };
+        let encode = |kind, round, values: &[f32; 5], step: Option<&[u8]>| {
+            let step = step.map(|step| fl_compress::Frame::parse(step, &fed.layout).unwrap());
+            let mut encoder = Encoder::new(std::sync::Arc::clone(&fed.layout), &Spec::exact()).unwrap();
+            let pending = encoder.encode_against(step.as_ref(), &mut values.clone(), header(kind, round));
+            pending.unwrap().frame
+        };
+        let made_up = encode(FrameKind::Step, 1, &[1.0; 5], None);
+        let update = |round, values: &[f32; 5], step: Option<&[u8]>| encode(FrameKind::Update, round, values, step);
+        let mut last: Option<Vec<u8>> = None;
+        for round in 1..=3u64 {
+            let state = Hand::until(&mut watch, |state| {
+                state.phase == Phase::Training && state.round == round
+            })
+            .await;
+            let before = last.take();
+            if round > 1 {
+                let (_, mut frames) = anna.fetch(Some(round - 2), round - 1).await.unwrap();
+                last = frames.pop();
+            }
+            let mut refused = vec![(
+                &made_up,
+                if cafe && round > 1 {
+                    "was made by step"
+                } else {
+                    "there is none"
+                },
+            )];
+            refused.extend(before.as_ref().map(|step| (step, "encoded against")));
+            if !cafe {
+                refused.extend(last.as_ref().map(|step| (step, "there is none")));
+            }
+            for (step, expected) in refused {
+                let frame = update(round, &[0.5; 5], Some(step));
+                let header = anna.header(round, &frame);
+                let UpdateReply::Refused { why, message } = anna.submit(&header, &frame).await.unwrap() else {
+                    panic!("round {round}: not refused")
+                };
+                assert!(why == Refusal::Invalid && message.contains(expected), "{message}");
+            }
+            let value = 0.75 * bound;
+            let step = last.as_deref().filter(|_| cafe);
+            if step.is_some() {
+                // What it stands for is the sum, and that is too large.
+                let frame = update(round, &[2.0 * value; 5], step);
+                let header = anna.header(round, &frame);
+                let UpdateReply::Refused { message, .. } = anna.submit(&header, &frame).await.unwrap() else {
+                    panic!("round {round}: not refused")
+                };
+                assert!(message.contains("the step that it is added to"), "{message}");
+            }
+            let frame = update(round, &[value; 5], step);
+            let header = anna.header(round, &frame);
+            assert_eq!(anna.submit(&header, &frame).await.unwrap(), UpdateReply::Accepted);
+            assert_eq!(state.version, round - 1);
+        }
+        Hand::until(&mut watch, |state| state.phase == Phase::Done).await;
+        drop((anna, watch));
+        assert_eq!(server.end().await.version, 3);
+    }
+}

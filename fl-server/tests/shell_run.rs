@@ -4,7 +4,8 @@
 
 mod shell_support;
 
-use fl_proto::{ModelHeader, Phase, UpdateReply};
+use fl_compress::{Digest, Frame};
+use fl_proto::{ModelHeader, Phase, RoundState, UpdateReply};
 use fl_server::{Ending, Event};
 use shell_support::*;
 
@@ -14,7 +15,7 @@ fn drain(server: &mut Server) -> Vec<Event> {
 
 #[tokio::test]
 async fn three_clients_train_two_rounds_and_end_with_the_servers_model() {
-    for compression in [EXACT, SPARSE] {
+    for compression in [EXACT, SPARSE, CAFE] {
         let fed = Fed::new();
         let mut server = fed
             .start(&Run {
@@ -244,4 +245,67 @@ async fn another_plan_under_the_same_name_is_refused_in_plain_words() {
         .await;
     let error = server.result().await.unwrap_err().to_string();
     assert!(error.contains("begun with another plan"), "{error}");
+}
+
+/// Two clients in four rounds; one comes late in round 3. Returns the model. `restart`: the server stops in round 4, when it
+/// has one of two updates.
+async fn predicted(restart: bool) -> Digest {
+    let fed = Fed::new();
+    let run = Run {
+        rounds: 4,
+        clients: 2,
+        compression: CAFE,
+        ..Run::default()
+    };
+    let mut server = fed.start(&run).await;
+    let mut hands = [fed.client("anna", &server).await, fed.client("berta", &server).await];
+    let mut watches = [hands[0].watch().await, hands[1].watch().await];
+    for round in 1..=4u64 {
+        if round == 3 {
+            // As if it had been away without its state: all that it can get is the whole model.
+            (hands[1].version, hands[1].step) = (None, None);
+        }
+        for at in 0..2 {
+            if (restart, round, at) == (true, 4, 1) {
+                assert_eq!(server.stop().await.version, 3);
+                server = fed.start(&run).await;
+                for (hand, watch) in hands.iter_mut().zip(&mut watches) {
+                    let again = fed.client(&hand.name, &server).await;
+                    hand.calls = again.calls;
+                    *watch = hand.watch().await;
+                }
+            }
+            let (hand, watch) = (&mut hands[at], &mut watches[at]);
+            let training = |state: &RoundState| state.phase == Phase::Training && state.round == round;
+            let state = Hand::until(watch, training).await;
+            assert_eq!(hand.try_update_model(state.version).await.unwrap(), state.model);
+            let frame = hand.encode(round);
+            let named = Frame::parse(&frame, &fed.layout).unwrap().predictor();
+            assert_eq!(
+                named.is_some(),
+                round > 1 && (round, at) != (3, 1),
+                "{} in round {round}",
+                hand.name
+            );
+            let header = hand.header(round, &frame);
+            assert_eq!(hand.submit(&header, &frame).await.unwrap(), UpdateReply::Accepted);
+        }
+    }
+    let done = Hand::until(&mut watches[0], |state| state.phase == Phase::Done).await;
+    for hand in &mut hands {
+        assert_eq!(hand.try_update_model(4).await.unwrap(), done.model);
+    }
+    drop((hands, watches));
+    assert_eq!(server.end().await.model, done.model);
+    done.model
+}
+
+#[tokio::test]
+async fn a_client_that_comes_late_predicts_nothing_until_it_follows_step_by_step() {
+    predicted(false).await;
+}
+
+#[tokio::test]
+async fn a_restart_in_a_predicted_round_leads_to_the_same_model() {
+    assert_eq!(predicted(true).await, predicted(false).await);
 }

@@ -15,6 +15,7 @@ use crate::experiment::{self, Experiment};
 use crate::load::{Load, LoadClients};
 use crate::out;
 use crate::score::bytes;
+use crate::update::Update;
 
 /// A whole federation in one process: the demo, experiments, and a load generator.
 ///
@@ -51,6 +52,8 @@ enum Command {
         #[arg(long)]
         only: Vec<String>,
     },
+    /// Trains one client once and writes its update as safetensors, to try codecs on with `fl-compress`
+    Update(Update),
     /// Measures rounds without training
     Load(Load),
     /// The clients of `load`, started by it
@@ -103,6 +106,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
             let at_once = at_once.unwrap_or_else(crate::demo::cores);
             in_folder(async |dir: &Path| run_experiment(&file, dir, at_once, &only, cli.format).await)
         }
+        Command::Update(update) => update.run().and_then(|text| show(cli.format, &text, Some(text.clone()))),
         Command::LoadClients(clients) => on_runtime(clients.run()),
         Command::Load(load) => {
             fl_server::settle_allocator();

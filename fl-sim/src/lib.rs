@@ -12,4 +12,5 @@ pub mod load;
 mod out;
 pub mod ready;
 pub mod score;
+mod update;
 pub mod workload;

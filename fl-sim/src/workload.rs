@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use fl_client::data::{Builtin, DataSource, Hapt, Shard};
 use fl_client::learners::{self, DeviceChoice};
-use fl_client::{Error, Tasks};
+use fl_client::{Error, Learner, Tasks};
 use fl_compress::Layout;
 use serde::{Deserialize, Serialize};
 
@@ -48,6 +48,14 @@ impl Workload {
             name,
             tasks: Tasks::new().with_lazy(TASK, make),
         })
+    }
+
+    /// The learner of `client`, its data loaded.
+    ///
+    /// # Errors
+    /// If the data cannot be read or the learner does not suit it.
+    pub fn learner(&self, client: u32) -> anyhow::Result<Box<dyn Learner>> {
+        learners::build(&self.learner, DeviceChoice::Cpu, self.part(client)?.load()?)
     }
 
     /// Layout and first weights of the model.

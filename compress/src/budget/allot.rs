@@ -36,7 +36,7 @@ impl Allotment {
             let knobs = curves.iter().zip(&self.points).zip(&self.turns);
             let turn = |((curve, point), turns): ((&Curve, &Point), &bool)| match turns {
                 true => curve.at(point.knob * log.exp2()),
-                false => *point,
+                false => curve.at(point.knob),
             };
             knobs.map(turn).collect()
         };
@@ -103,4 +103,100 @@ fn bisect(curves: &[Curve], settled: &[Option<Point>], target: f64) -> (Vec<Poin
 
 fn sum(points: &[Point]) -> f64 {
     points.iter().map(|point| point.bits).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::Shape;
+    use crate::quantize::{DeadZone, QuantizeSpec};
+    use crate::reduce::Selection;
+    use crate::rng::Draws;
+    use crate::section::Input;
+    use crate::spec::CodeSpec;
+
+    fn laplace(len: usize, seed: u64, scale: f32) -> Vec<f32> {
+        let draws = Draws::new(seed, 0);
+        let sign = |at: usize| if draws.bits(at) & 1 == 0 { scale } else { -scale };
+        (0..len).map(|at| (1.0 - draws.unit(at)).ln() * sign(at)).collect()
+    }
+
+    fn curve(values: &[f32], selection: Selection) -> Curve {
+        let quantize = match selection {
+            Selection::All => QuantizeSpec::DeadZone(DeadZone::default()),
+            _ => QuantizeSpec::Half,
+        };
+        let input = Input {
+            values,
+            shape: Shape::row(values.len()),
+            selection,
+            leading: None,
+            clip: None,
+            quantize,
+            code: CodeSpec::Rans,
+            draws: Draws::new(0, 0),
+            unbiased: false,
+            threads: 1,
+        };
+        Curve::new(&input, 1.0)
+    }
+
+    fn knobs(curves: &[Curve], target: f64) -> (Vec<f64>, f64) {
+        Allotment::new(curves, target).turned(curves, target)
+    }
+
+    #[test]
+    fn the_bits_are_those_asked_for() {
+        let curves = [
+            curve(&laplace(20_000, 1, 1.0), Selection::All),
+            curve(&laplace(5000, 2, 1e-3), Selection::All),
+            curve(&laplace(9000, 3, 10.0), Selection::Largest(90)),
+        ];
+        for target in [300.0, 3000.0, 30_000.0, 150_000.0] {
+            let (_, bits) = knobs(&curves, target);
+            assert!((0.98 * target..=target).contains(&bits), "{bits} of {target}");
+        }
+        assert_eq!(knobs(&curves, 0.0).1, 0.0);
+    }
+
+    /// Against every pair of points of both curves.
+    #[test]
+    fn no_other_points_give_less_error_for_the_bits() {
+        for (scale, selection) in [
+            (1.0, Selection::All),
+            (30.0, Selection::All),
+            (5.0, Selection::Largest(1)),
+        ] {
+            let curves = [
+                curve(&laplace(8000, 1, 1.0), Selection::All),
+                curve(&laplace(3000, 2, scale), selection),
+            ];
+            for target in [1000.0, 5000.0, 20_000.0] {
+                let (knobs, _) = knobs(&curves, target);
+                let error: f64 = curves
+                    .iter()
+                    .zip(&knobs)
+                    .map(|(curve, &knob)| curve.at(knob).error)
+                    .sum();
+                let pairs = curves[0]
+                    .points
+                    .iter()
+                    .flat_map(|a| curves[1].points.iter().map(move |b| (a, b)));
+                let fitting = pairs.filter(|(a, b)| a.bits + b.bits <= target);
+                let best = fitting.map(|(a, b)| a.error + b.error).fold(f64::INFINITY, f64::min);
+                assert!(error <= 1.02 * best, "{scale} {target}: {error} for {best}");
+            }
+        }
+    }
+
+    /// Equal slopes are equal steps at high rates, whatever the scale of a tensor.
+    #[test]
+    fn steps_become_equal_at_high_rates() {
+        let curves = [
+            curve(&laplace(10_000, 1, 1.0), Selection::All),
+            curve(&laplace(10_000, 2, 8.0), Selection::All),
+        ];
+        let (knobs, _) = knobs(&curves, 120_000.0);
+        assert!((knobs[0] / knobs[1]).log2().abs() < 0.3, "{knobs:?}");
+    }
 }

@@ -22,8 +22,11 @@ pub(super) struct Point {
 /// The rate-distortion curve of one unit.
 #[derive(Debug)]
 pub(super) struct Curve {
-    histogram: Histogram,
+    /// Of the values; or of what components leave, then of both their halves.
+    histograms: Vec<Histogram>,
     knob: Knob,
+    /// Bits that coding takes for each one that the histograms tell.
+    ratio: f64,
     /// From the coarsest, which sends nothing, to the finest.
     pub(super) points: Vec<Point>,
 }
@@ -34,21 +37,23 @@ enum Knob {
     Step { dead_zone: DeadZone, threshold: f64 },
     /// The step of stochastic rounding.
     Chance(DeadZone),
-    /// The magnitude that a value must reach to be among the largest; those sent take some bits each, and cost some
-    /// squared error of their own.
+    /// The magnitude that a value must reach to be among the largest. Those sent take `bits` each; the error of their own
+    /// quantisation is left out.
     Reach { bits: f64, len: usize },
 }
 
 impl Knob {
     fn of(input: &Input<'_>) -> Option<Self> {
         match (input.selection, input.quantize) {
-            (Selection::All, QuantizeSpec::DeadZone(dead_zone)) => Some(match dead_zone.rounding() {
-                Rounding::Nearest => Self::Step {
-                    dead_zone,
-                    threshold: dead_zone.threshold().unwrap_or(0.5),
-                },
-                Rounding::Stochastic => Self::Chance(dead_zone),
-            }),
+            (Selection::All | Selection::Components, QuantizeSpec::DeadZone(dead_zone)) => {
+                Some(match dead_zone.rounding() {
+                    Rounding::Nearest => Self::Step {
+                        dead_zone,
+                        threshold: dead_zone.threshold().unwrap_or(0.5),
+                    },
+                    Rounding::Stochastic => Self::Chance(dead_zone),
+                })
+            }
             (Selection::Largest(_), quantize) => Some(Self::Reach {
                 bits: quantize.bits(),
                 len: input.values.len(),
@@ -64,44 +69,89 @@ impl Curve {
         Knob::of(input).is_some()
     }
 
-    /// The curve of `input`, which has a knob.
-    pub(super) fn new(input: &Input<'_>) -> Self {
+    /// Whether a unit's knob is a step.
+    pub(super) fn has_step(input: &Input<'_>) -> bool {
+        matches!(Knob::of(input), Some(Knob::Step { .. } | Knob::Chance(_))) && input.selection == Selection::Components
+    }
+
+    /// The step that a unit has of its own, without a budget.
+    pub(super) fn own_step(&self, input: &Input<'_>) -> f64 {
+        match self.knob {
+            Knob::Step { dead_zone, .. } | Knob::Chance(dead_zone) => f64::from(dead_zone.step_for(input.values)),
+            Knob::Reach { .. } => self.coarsest(),
+        }
+    }
+
+    /// The curve of `input`, which has a knob. `ratio` is what coding took for each bit foretold, the last time.
+    pub(super) fn new(input: &Input<'_>, ratio: f64) -> Self {
+        let histograms = match &input.leading {
+            Some(leading) => vec![
+                Histogram::new(&leading.left(input.values, input.shape)),
+                Histogram::new(&leading.p),
+                Histogram::new(&leading.q),
+            ],
+            None => vec![Histogram::new(input.values)],
+        };
         let mut curve = Self {
-            histogram: Histogram::new(input.values),
+            histograms,
             knob: Knob::of(input).unwrap_or(Knob::Reach { bits: 32.0, len: 1 }),
+            ratio,
             points: Vec::new(),
         };
         let coarsest = curve.coarsest();
-        let above = (coarsest / curve.histogram.largest().max(f64::from(f32::MIN_POSITIVE))).log2();
+        let above = (coarsest / curve.largest()).log2();
         let knobs = (0..=PER_OCTAVE * (OCTAVES + above as usize))
             .map(|at| coarsest * (-(at as f64) / PER_OCTAVE as f64).exp2());
         curve.points = knobs.map(|knob| curve.at(knob)).collect();
         curve
     }
 
+    fn largest(&self) -> f64 {
+        let largest = self.histograms.iter().map(Histogram::largest);
+        largest.fold(f64::from(f32::MIN_POSITIVE), f64::max)
+    }
+
     /// The turn that sends nothing.
     pub(super) fn coarsest(&self) -> f64 {
-        let largest = self.histogram.largest().max(f64::from(f32::MIN_POSITIVE));
         match self.knob {
-            Knob::Step { threshold, .. } => largest / threshold * 1.01,
+            Knob::Step { threshold, .. } => self.largest() / threshold * 1.01,
             // Then a value is sent once in a thousand times.
-            Knob::Chance(_) => largest.max(self.histogram.sum() * 1000.0),
-            Knob::Reach { .. } => largest * 1.01,
+            Knob::Chance(_) => self
+                .histograms
+                .iter()
+                .map(Histogram::sum)
+                .fold(self.largest(), |most, sum| most.max(sum * 1000.0)),
+            Knob::Reach { .. } => self.largest() * 1.01,
         }
     }
 
     /// Bits and error at a turn.
     pub(super) fn at(&self, knob: f64) -> Point {
+        let sums = |of: &dyn Fn(&Histogram) -> (f64, f64)| {
+            let points = self.histograms.iter().map(of);
+            points.fold((0.0, 0.0), |sums, point| (sums.0 + point.0, sums.1 + point.1))
+        };
         let (bits, error) = match self.knob {
-            Knob::Step { threshold, .. } => self.histogram.estimate(knob, threshold),
-            Knob::Chance(_) => self.histogram.estimate_stochastic(knob),
-            Knob::Reach { bits, len } => {
-                let (count, below) = self.histogram.reaching(knob);
+            Knob::Step { threshold, .. } => sums(&|histogram| histogram.estimate(knob, threshold)),
+            Knob::Chance(_) => sums(&|histogram| histogram.estimate_stochastic(knob)),
+            Knob::Reach { bits, len } => sums(&|histogram| {
+                let (count, below) = histogram.reaching(knob);
                 let bits = count * bits + crate::code::support_bound(len, count.round() as usize);
                 (bits, below)
-            }
+            }),
         };
+        let bits = bits * self.ratio;
         Point { knob, bits, error }
+    }
+
+    /// Coding took `bytes` at `knob`: from now on it is taken to do as well, or as badly.
+    pub(super) fn took(&mut self, knob: f64, bytes: usize) -> f64 {
+        let foretold = self.at(knob).bits.max(1.0) / self.ratio;
+        let before = self.ratio;
+        self.ratio = (bytes as f64 * 8.0 / foretold).clamp(0.2, 5.0);
+        let correct = self.ratio / before;
+        self.points.iter_mut().for_each(|point| point.bits *= correct);
+        self.ratio
     }
 
     /// The input with its knob turned.
@@ -113,7 +163,7 @@ impl Curve {
                 turned.quantize = QuantizeSpec::DeadZone(dead_zone.with_step(step));
             }
             Knob::Reach { .. } => {
-                let (count, _) = self.histogram.reaching(knob);
+                let count: f64 = self.histograms.iter().map(|histogram| histogram.reaching(knob).0).sum();
                 turned.selection = Selection::Largest(count.round() as usize);
             }
         }

@@ -5,10 +5,12 @@
 //! `error + lambda * bits` (Shoham and Gersho 1988), and a common factor of all knobs makes the sum of the bits what it is
 //! to be. Nothing is coded for that.
 //!
-//! Coders do better than the entropy that the curves tell, or a little worse. So the frame is coded, and what it took per
-//! bit foretold corrects the next try; the quotient is remembered from frame to frame, and then one try is often enough.
+//! Coders do better than the entropy that the curves tell, or a little worse, and not for all units alike. So the frame is
+//! coded, and what each unit took per bit foretold corrects its curve; the quotients are remembered from frame to frame, and
+//! then one try is often enough.
 
 mod allot;
+mod apart;
 mod curve;
 
 use allot::Allotment;
@@ -16,7 +18,7 @@ use curve::Curve;
 
 use crate::encoder::UnitState;
 use crate::quantize::QuantizeSpec;
-use crate::reduce::{ReduceSpec, TopK};
+use crate::reduce::{RandomK, ReduceSpec, TopK};
 use crate::section::{Encoded, Input, encode};
 use crate::spec::Method;
 use crate::{Budget, Error, threads};
@@ -32,95 +34,134 @@ const AIM: f64 = 0.9925;
 const SECTION: u64 = 16;
 const FRAME: u64 = 64;
 
-/// One unit to be encoded, and the second factor of its last time.
-pub(crate) type Job<'a> = (Input<'a>, &'a mut Option<Vec<f32>>);
+/// One unit to be encoded, and what was learned of it.
+#[derive(Debug)]
+pub(crate) struct Job<'a> {
+    pub(crate) input: Input<'a>,
+    /// The second factor of the last time.
+    pub(crate) warm: &'a mut Option<Vec<f32>>,
+    /// Bits that coding took for each one foretold, the last time.
+    pub(crate) ratio: &'a mut f64,
+}
 
-/// Most bytes of a frame. A budget in bits for each value is at least what headers and tensors without a knob may take.
+/// Bytes of the sections of a frame.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Room {
+    pub(crate) bytes: u64,
+    /// Whether more are an error. Otherwise what has no knob may take more, and the rest then next to nothing.
+    pub(crate) is_firm: bool,
+}
+
+/// Whether a budget can be kept, whatever the values.
 ///
 /// # Errors
-/// `Usage` if a budget in bytes is less than that.
-pub(crate) fn most(budget: Budget, len: usize, units: &[UnitState]) -> Result<u64, Error> {
-    let least = |state: &UnitState| {
-        let Method { reduce, quantize, .. } = &state.method;
-        let len = state.unit.shape.len() as f64;
-        let most = match reduce {
-            ReduceSpec::TopK(TopK { chunk: None, .. }) => 0.0,
-            ReduceSpec::Keep if matches!(quantize, QuantizeSpec::DeadZone(_)) => 0.0,
-            ReduceSpec::Keep => len * quantize.bits() / 8.0,
-            _ => len * 4.0,
-        };
-        most.min(len * 4.0) as u64 + SECTION
+/// `Usage` if it is in bytes, and less than headers and units without a knob may take.
+pub(crate) fn check(budget: Budget, units: &[UnitState]) -> Result<(), Error> {
+    let Budget::Bytes(bytes) = budget else {
+        return Ok(());
     };
-    let least: u64 = units.iter().map(least).sum::<u64>() + FRAME;
-    let bytes = budget.bytes(len);
-    match budget {
-        Budget::Bits(_) => Ok(bytes.max(least)),
-        Budget::Bytes(_) if least <= bytes => Ok(bytes),
-        Budget::Bytes(_) => Err(Error::Usage(format!(
-            "a budget of {budget} a frame may not do: up to {least} bytes go to headers and to tensors whose codec has no \
-             step or density to choose"
-        ))),
+    let most = |state: &UnitState| most_bytes(&state.method, state.unit.shape.len()) as u64 + SECTION;
+    let least: u64 = units.iter().map(most).sum::<u64>() + FRAME;
+    if least <= bytes {
+        return Ok(());
     }
+    Err(Error::Usage(format!(
+        "a budget of {budget} a frame may not do: up to {least} bytes go to headers and to tensors whose codec has no step \
+         or density to choose"
+    )))
+}
+
+/// Most bytes that the values of a unit of `len` may take if it has no knob; 0 if it has one.
+fn most_bytes(Method { reduce, quantize, .. }: &Method, len: usize) -> usize {
+    let bytes = match reduce {
+        ReduceSpec::TopK(TopK { chunk: None, density }) if density.counts() => 0,
+        ReduceSpec::Keep | ReduceSpec::Auto if matches!(quantize, QuantizeSpec::DeadZone(_)) => 0,
+        ReduceSpec::Keep | ReduceSpec::Auto => quantize.most_bytes(len),
+        ReduceSpec::RandomK(RandomK { density }) => quantize.most_bytes(density.count(len)),
+        _ => len * 4,
+    };
+    bytes.min(len * 4)
 }
 
 /// Encodes each job as it is.
 pub(crate) fn encode_all(jobs: Vec<Job<'_>>, threads: usize) -> Result<Vec<Encoded>, Error> {
-    threads::map(jobs, threads, |(input, warm)| encode(&input, warm))
-        .into_iter()
-        .collect()
+    let work = |mut job: Job<'_>| {
+        if Curve::has_step(&job.input) {
+            let curve = Curve::new(&job.input, 1.0);
+            let step = curve.own_step(&job.input);
+            apart::choose(&mut job, &curve, step);
+        }
+        encode(&job.input, job.warm)
+    };
+    threads::map(jobs, threads, work).into_iter().collect()
 }
 
-/// Encodes the jobs so that their sections take no more than `room` bytes. `ratio` is what coding took per bit foretold,
-/// and becomes that of this time.
+/// Encodes the jobs so that their sections take no more than `room`.
 ///
 /// # Errors
-/// `Usage` if it cannot be done.
-pub(crate) fn encode_within(
-    room: u64,
-    jobs: Vec<Job<'_>>,
-    ratio: &mut f64,
-    threads: usize,
-) -> Result<Vec<Encoded>, Error> {
-    let places: Vec<bool> = jobs.iter().map(|(input, _)| Curve::has_knob(input)).collect();
+/// `Usage` if it cannot be done and `room` is firm.
+pub(crate) fn encode_within(room: Room, jobs: Vec<Job<'_>>, threads: usize) -> Result<Vec<Encoded>, Error> {
+    let places: Vec<bool> = jobs.iter().map(|job| Curve::has_knob(&job.input)).collect();
     let (mut free, mut fixed) = (Vec::new(), Vec::new());
     for (job, &is_free) in jobs.into_iter().zip(&places) {
-        if is_free { free.push(job.0) } else { fixed.push(job) }
+        if is_free { free.push(job) } else { fixed.push(job) }
     }
     let fixed = encode_all(fixed, threads)?;
     let taken: u64 = fixed.iter().map(|section| section.bytes.len() as u64).sum();
-    let Some(left) = room.checked_sub(taken) else {
+    if room.is_firm && taken > room.bytes {
         return Err(Error::Usage(format!(
-            "the budget leaves {room} bytes for values, and tensors whose codec has no step or density to choose take {taken}"
+            "the budget leaves {} bytes for values, and tensors whose codec has no step or density to choose take {taken}",
+            room.bytes
         )));
+    }
+    let left = Room {
+        bytes: room.bytes.saturating_sub(taken),
+        ..room
     };
-    let fitted = fit(left, &free, ratio, threads)?;
+    let fitted = fit(left, free, threads)?;
     let (mut fitted, mut fixed) = (fitted.into_iter(), fixed.into_iter());
     let of = |is_free| if is_free { fitted.next() } else { fixed.next() };
     Ok(places.into_iter().filter_map(of).collect())
 }
 
-fn fit(left: u64, inputs: &[Input<'_>], ratio: &mut f64, threads: usize) -> Result<Vec<Encoded>, Error> {
-    if inputs.is_empty() {
+fn fit(room: Room, mut jobs: Vec<Job<'_>>, threads: usize) -> Result<Vec<Encoded>, Error> {
+    if jobs.is_empty() {
         return Ok(Vec::new());
     }
-    let curves = threads::map(inputs.iter().collect(), threads, Curve::new);
+    let least = if room.is_firm { 0 } else { SECTION * jobs.len() as u64 };
+    let left = room.bytes.max(least);
     let goal = left as f64 * AIM;
-    let mut aim = Aim::new(goal * 8.0 / *ratio, goal);
-    let allotment = Allotment::new(&curves, aim.target());
+    let mut curves = threads::map(jobs.iter().collect(), threads, |job| Curve::new(&job.input, *job.ratio));
+    for _ in 0..2 {
+        let (steps, _) = Allotment::new(&curves, goal * 8.0).turned(&curves, goal * 8.0);
+        let work: Vec<_> = jobs.iter_mut().zip(&curves).zip(steps).collect();
+        let better = threads::map(work, threads, |((job, curve), step)| apart::choose(job, curve, step));
+        if better.iter().all(Option::is_none) {
+            break;
+        }
+        let pairs = curves.iter_mut().zip(better);
+        pairs.for_each(|(curve, better)| {
+            if let Some(better) = better {
+                *curve = better
+            }
+        });
+    }
+    let inputs: Vec<&Input<'_>> = jobs.iter().map(|job| &job.input).collect();
+    let mut allotment = Allotment::new(&curves, goal * 8.0);
+    let mut aim = Aim::new(goal * 8.0, goal);
     let mut best: Option<(u64, Vec<Encoded>)> = None;
     let mut before = None;
-    for _ in 0..TRIES {
-        let (knobs, foretold) = allotment.turned(&curves, aim.target());
+    let mut ratios: Vec<f64> = jobs.iter().map(|job| *job.ratio).collect();
+    for attempt in 0..TRIES {
+        let (knobs, _) = allotment.turned(&curves, aim.target());
         if before.as_ref() == Some(&knobs) {
             break;
         }
-        let sections = encode_with(&curves, inputs, &knobs, threads)?;
-        before = Some(knobs);
+        let sections = encode_with(&curves, &inputs, &knobs, threads)?;
         let bytes: u64 = sections.iter().map(|section| section.bytes.len() as u64).sum();
-        *ratio = (bytes as f64 * 8.0 / foretold.max(1.0)).clamp(0.05, 20.0);
-        aim.missed(bytes as f64, bytes <= left);
+        let used = bytes as f64 / left as f64;
         if bytes <= left && best.as_ref().is_none_or(|(most, _)| bytes > *most) {
-            best = Some((bytes, sections));
+            best = Some((bytes, sections.iter().map(Encoded::clone).collect()));
         }
         if best
             .as_ref()
@@ -128,14 +169,27 @@ fn fit(left: u64, inputs: &[Input<'_>], ratio: &mut f64, threads: usize) -> Resu
         {
             break;
         }
+        if attempt == 0 {
+            // What each unit took says how its bits are to be counted, and so where they are best spent.
+            let units = curves.iter_mut().zip(&knobs).zip(&sections).zip(&mut ratios);
+            units.for_each(|(((curve, &knob), section), ratio)| *ratio = curve.took(knob, section.bytes.len()));
+            if !(0.97..=1.03).contains(&used) {
+                allotment = Allotment::new(&curves, goal * 8.0);
+            }
+        } else {
+            aim.missed(bytes as f64, bytes <= left);
+        }
+        before = Some(knobs);
     }
+    jobs.iter_mut().zip(ratios).for_each(|(job, ratio)| *job.ratio = ratio);
     if let Some((_, sections)) = best {
         return Ok(sections);
     }
     let nothing: Vec<f64> = curves.iter().map(Curve::coarsest).collect();
-    let sections = encode_with(&curves, inputs, &nothing, threads)?;
+    let inputs: Vec<&Input<'_>> = jobs.iter().map(|job| &job.input).collect();
+    let sections = encode_with(&curves, &inputs, &nothing, threads)?;
     let bytes: u64 = sections.iter().map(|section| section.bytes.len() as u64).sum();
-    if bytes <= left {
+    if bytes <= left || !room.is_firm {
         return Ok(sections);
     }
     Err(Error::Usage(format!(
@@ -192,7 +246,7 @@ impl Aim {
     }
 }
 
-fn encode_with(curves: &[Curve], inputs: &[Input<'_>], knobs: &[f64], threads: usize) -> Result<Vec<Encoded>, Error> {
+fn encode_with(curves: &[Curve], inputs: &[&Input<'_>], knobs: &[f64], threads: usize) -> Result<Vec<Encoded>, Error> {
     let jobs: Vec<_> = curves.iter().zip(inputs).zip(knobs).collect();
     let encoded = threads::map(jobs, threads, |((curve, input), &knob)| {
         encode(&curve.turned(input, knob), &mut None)

@@ -23,24 +23,46 @@ pub(crate) fn encode_levels(levels: &[i32], shape: Shape, code: Code, out: &mut 
     } else {
         sparse::encode(levels, shape, code, out);
     }
-    entropy(levels) / 8.0
+    let mut counts = Counts::new();
+    counts.add(levels);
+    counts.entropy()
 }
 
-/// Order-0 entropy of `levels`, in bits in all.
-fn entropy(levels: &[i32]) -> f64 {
-    let (mut counts, mut others) = ([0u64; 2 * COUNTED], Vec::new());
-    for &level in levels {
-        match counts.get_mut(level.wrapping_add(COUNTED as i32) as usize) {
-            Some(count) => *count += 1,
-            None => others.push(level),
+/// How often each level occurs.
+struct Counts {
+    near: [u64; 2 * COUNTED],
+    /// Levels beyond the table.
+    far: Vec<i32>,
+    total: u64,
+}
+
+impl Counts {
+    fn new() -> Self {
+        Self {
+            near: [0; 2 * COUNTED],
+            far: Vec::new(),
+            total: 0,
         }
     }
-    others.sort_unstable();
-    let others = others.chunk_by(|a, b| a == b).map(|run| run.len() as u64);
-    let counts = counts.into_iter().chain(others).filter(|&count| count > 0);
-    counts
-        .map(|count| count as f64 * (levels.len() as f64 / count as f64).log2())
-        .sum()
+
+    fn add(&mut self, levels: &[i32]) {
+        self.total += levels.len() as u64;
+        for &level in levels {
+            match self.near.get_mut(level.wrapping_add(COUNTED as i32) as usize) {
+                Some(count) => *count += 1,
+                None => self.far.push(level),
+            }
+        }
+    }
+
+    /// Order-0 entropy in bytes in all.
+    fn entropy(mut self) -> f64 {
+        self.far.sort_unstable();
+        let far = self.far.chunk_by(|a, b| a == b).map(|run| run.len() as u64);
+        let counts = self.near.into_iter().chain(far).filter(|&count| count > 0);
+        let bits = counts.map(|count| count as f64 * (self.total as f64 / count as f64).log2());
+        bits.sum::<f64>() / 8.0
+    }
 }
 
 /// Levels, not decoded yet.
@@ -65,6 +87,18 @@ impl<'a> LevelPlane<'a> {
         let offset = reader.offset();
         let bytes = reader.take(len, "level stream")?;
         Ok(Self::Context { bytes, shape, offset })
+    }
+
+    /// Bytes that the plane, of `count` levels, could not go below.
+    pub(crate) fn bound(&self, count: usize) -> Result<f64, Error> {
+        let (mut levels, mut counts) = (self.open()?, Counts::new());
+        let mut block = vec![0; count.min(4096)];
+        for start in (0..count).step_by(4096) {
+            let block = &mut block[..(count - start).min(4096)];
+            levels.read(block)?;
+            counts.add(block);
+        }
+        Ok(counts.entropy())
     }
 
     pub(crate) fn open(&self) -> Result<Levels<'a>, Error> {

@@ -111,6 +111,23 @@ impl<'a> SymbolPlane<'a> {
         })
     }
 
+    /// Bytes that the plane, of `count` symbols under `code`, could not go below: what [`encode_symbols`] returned.
+    pub(crate) fn bound(&self, count: usize, code: Code) -> Result<f64, Error> {
+        if code == Code::Pack || count == 0 {
+            return Ok(self.bytes.len() as f64);
+        }
+        let mut symbols = self.open()?;
+        let mut counts = [0u64; 256];
+        let mut block = [0; 4096];
+        for start in (0..count).step_by(block.len()) {
+            let block = &mut block[..(count - start).min(4096)];
+            symbols.read(block);
+            let more = table::histogram(block);
+            counts.iter_mut().zip(more).for_each(|(count, more)| *count += more);
+        }
+        Ok(table::entropy(&counts) / 8.0)
+    }
+
     pub(crate) fn open(&self) -> Result<Symbols<'a>, Error> {
         let (bytes, width) = (self.bytes, self.width);
         let coder = match self.code {

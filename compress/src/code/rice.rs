@@ -127,6 +127,17 @@ mod tests {
         );
     }
 
+    /// Golomb's parameter for a quarter is 1: gaps 0 and 2 are `00` and `100`. Blocks choose by what is shortest: here 0.
+    #[test]
+    fn gaps_of_the_worked_example() {
+        let mut decoder = Decoder::new(&[0b1000_0001, 0]);
+        let mut out = [7; 2];
+        decoder.read(&mut out);
+        assert_eq!(out, [0, 2]);
+        assert!([0, 2].map(|gap| size(gap, 1)) == [2, 3] && [0, 2].map(|gap| size(gap, 0)) == [1, 3]);
+        assert_eq!((parameter(&out), round_trip(&out)), (0, 2));
+    }
+
     #[test]
     fn random_supports_are_within_two_percent_of_the_bound() {
         let (density, draws) = (0.01, Draws::new(3, 0));

@@ -53,6 +53,14 @@ impl<'a, const W: usize> WordPlane<'a, W> {
         }
     }
 
+    /// Bytes that the plane, of `count` words under `code`, could not go below.
+    pub(crate) fn bound(&self, count: usize, code: Code) -> Result<f64, Error> {
+        match self {
+            Self::Whole(words) => Ok((words.len() * W) as f64),
+            Self::Planes(planes) => planes.iter().map(|plane| plane.bound(count, code)).sum(),
+        }
+    }
+
     pub(crate) fn open(&self) -> Result<Words<'a, W>, Error> {
         Ok(match self {
             Self::Whole(words) => Words::Whole(words),

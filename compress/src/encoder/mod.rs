@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use crate::budget::{self, Job};
+use crate::budget::{self, Job, Room};
 use crate::frame::{Extras, MINOR_AT, OVERHEAD, Unit, units};
 use crate::memory::Carried;
 use crate::rng::Draws;
@@ -11,7 +11,7 @@ use crate::rules::Tracked;
 use crate::seal::{CHECKSUM_BYTES, seal};
 use crate::section::Input;
 use crate::spec::Method;
-use crate::{Digest, Error, Frame, FrameHeader, Layout, Memory, Spec, threads};
+use crate::{Budget, Digest, Error, Frame, FrameHeader, Layout, Memory, Spec, threads};
 
 /// What became of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,10 +74,7 @@ pub struct Encoder {
     /// No memory makes good for what is not sent.
     unbiased: bool,
     carried: Carried,
-    /// Most bytes of a frame.
-    most: Option<u64>,
-    /// What coding took per bit foretold, the last time.
-    pub(crate) ratio: f64,
+    budget: Option<Budget>,
     pending: Option<Digest>,
     threads: usize,
 }
@@ -90,6 +87,8 @@ pub(crate) struct UnitState {
     pub(crate) tracked: Tracked,
     /// The second factor of the last time.
     pub(crate) warm: Option<Vec<f32>>,
+    /// Bits that coding took for each one foretold, the last time.
+    pub(crate) ratio: f64,
 }
 
 impl Encoder {
@@ -98,29 +97,28 @@ impl Encoder {
     /// # Errors
     /// `Usage` if the spec cannot be met by the layout.
     pub fn new(layout: Arc<Layout>, spec: &Spec) -> Result<Self, Error> {
-        let below = spec.small.as_ref().map_or(0, |small| small.below);
-        let method = |unit: &Unit| match (&spec.small, unit.tensors.as_slice()) {
-            (Some(small), [at, ..]) if layout.tensors()[*at].len < below as usize => small.method.clone(),
-            (_, [at, ..]) => spec.method(&layout.tensors()[*at]).clone(),
-            (_, []) => spec.default.clone(),
+        let small = layout.tensors().iter().filter(|tensor| spec.is_small(tensor)).count();
+        // One small tensor has nothing to be encoded together with, and keeps its place in the layout.
+        let below = spec.small.as_ref().filter(|_| small > 1).map_or(0, |small| small.below);
+        let method = |unit: &Unit| {
+            let first = unit.tensors.first();
+            first.map_or(&spec.default, |&at| spec.method(&layout.tensors()[at]))
         };
         let units = units(&layout, below as usize).into_iter().map(|unit| UnitState {
-            method: method(&unit),
+            method: method(&unit).clone(),
             unit,
             tracked: Tracked::default(),
             warm: None,
+            ratio: 1.0,
         });
         let units: Vec<UnitState> = units.collect();
-        let most = |most| budget::most(most, layout.len(), &units);
-        let most = spec.budget.map(most).transpose()?;
-        let merges = units.first().is_some_and(|first| first.unit.tensors.len() > 1);
+        spec.budget.map_or(Ok(()), |budget| budget::check(budget, &units))?;
         Ok(Self {
-            below: if merges { below } else { 0 },
+            below,
             units,
             unbiased: spec.memory == Memory::None,
             carried: Carried::new(spec.memory, layout.len()),
-            most,
-            ratio: 1.0,
+            budget: spec.budget,
             pending: None,
             threads: 1,
             layout,
@@ -137,7 +135,8 @@ impl Encoder {
     ///
     /// # Errors
     /// `NotFinite` if `delta` (or its sum with the residual) holds NaN or infinity; `Usage` if another frame is pending,
-    /// `delta` has another length or a snapshot is asked for. The memory does not change then.
+    /// `delta` has another length, a snapshot is asked for, or what has nothing to choose passes a budget in bytes. The
+    /// memory does not change then (that of DGC but for rounding).
     pub fn encode(&mut self, delta: &mut [f32], header: FrameHeader) -> Result<Pending, Error> {
         self.encode_against(None, delta, header)
     }
@@ -171,14 +170,14 @@ impl Encoder {
             below: self.below,
             predictor: predictor.map(Frame::id),
         };
-        let learned = |state: &UnitState| (state.tracked, state.warm.clone());
-        let (ratio, learned) = (self.ratio, self.units.iter().map(learned).collect());
+        let learned = |state: &UnitState| (state.tracked, state.warm.clone(), state.ratio);
+        let learned = self.units.iter().map(learned).collect();
         let made = self.frame(delta, header, extras).and_then(|(frame, stages)| {
             let parsed = Frame::parse(&frame, &self.layout)?;
             self.carried.encoded(&parsed, self.threads)?;
             Ok((frame, stages))
         });
-        let (frame, stages) = made.inspect_err(|_| self.take_back(delta, ratio, learned))?;
+        let (frame, stages) = made.inspect_err(|_| self.take_back(delta, learned))?;
         let digest = Digest::of(&frame);
         self.pending = Some(digest);
         Ok(Pending {
@@ -190,11 +189,10 @@ impl Encoder {
     }
 
     /// Forgets an update that could not be encoded.
-    fn take_back(&mut self, delta: &[f32], ratio: f64, learned: Vec<(Tracked, Option<Vec<f32>>)>) {
+    fn take_back(&mut self, delta: &[f32], learned: Vec<(Tracked, Option<Vec<f32>>, f64)>) {
         self.carried.undo(delta);
-        self.ratio = ratio;
         for (state, learned) in self.units.iter_mut().zip(learned) {
-            (state.tracked, state.warm) = learned;
+            (state.tracked, state.warm, state.ratio) = learned;
         }
     }
 
@@ -216,6 +214,7 @@ impl Encoder {
                 values,
                 shape,
                 selection,
+                leading: None,
                 clip,
                 quantize: *quantize,
                 code: *code,
@@ -223,15 +222,23 @@ impl Encoder {
                 unbiased,
                 threads: inner,
             };
-            (input, &mut state.warm)
+            Job {
+                input,
+                warm: &mut state.warm,
+                ratio: &mut state.ratio,
+            }
         });
         let mut frame = Vec::with_capacity(OVERHEAD);
         header.write(&self.layout, jobs.len(), extras, &mut frame);
-        let sections = match self.most {
+        let sections = match self.budget {
             None => budget::encode_all(jobs, threads)?,
-            Some(most) => {
-                let room = most.saturating_sub((frame.len() + CHECKSUM_BYTES) as u64);
-                budget::encode_within(room, jobs, &mut self.ratio, threads)?
+            Some(budget) => {
+                let most = budget.bytes(self.layout.len());
+                let room = Room {
+                    bytes: most.saturating_sub((frame.len() + CHECKSUM_BYTES) as u64),
+                    is_firm: matches!(budget, Budget::Bytes(_)),
+                };
+                budget::encode_within(room, jobs, threads)?
             }
         };
         let mut stages = Stages::default();

@@ -9,7 +9,7 @@ mod whole;
 
 pub use planes::{index_plane, levels, section, symbols};
 pub use seeds::seeds;
-pub use whole::{frame, spec, state};
+pub use whole::{archive, frame, spec, state};
 
 use crate::Code;
 use crate::layout::Shape;
@@ -18,7 +18,7 @@ use crate::layout::Shape;
 pub type Target = fn(&[u8]);
 
 /// Every target by name.
-pub const TARGETS: [(&str, Target); 7] = [
+pub const TARGETS: [(&str, Target); 8] = [
     ("frame", frame),
     ("section", section),
     ("index_plane", index_plane),
@@ -26,6 +26,7 @@ pub const TARGETS: [(&str, Target); 7] = [
     ("levels", levels),
     ("state", state),
     ("spec", spec),
+    ("archive", archive),
 ];
 
 const CODES: [Code; 5] = [Code::Pack, Code::Rans, Code::Rice, Code::Huffman, Code::Context];

@@ -40,6 +40,10 @@ impl<'a> Plane<'a> {
         WordPlane::read(reader, count, code).map(Self)
     }
 
+    pub(super) fn bound(&self, count: usize, code: Code) -> Result<f64, Error> {
+        self.0.bound(count, code)
+    }
+
     pub(super) fn open(&self) -> Result<Values<'a>, Error> {
         self.0.open().map(Values)
     }

@@ -69,6 +69,11 @@ impl<'a> Plane<'a> {
         })
     }
 
+    /// Of the words, not of the exponent.
+    pub(super) fn bound(&self, count: usize, code: Code) -> Result<f64, Error> {
+        self.words.bound(count, code)
+    }
+
     pub(super) fn open(&self) -> Result<Values<'a>, Error> {
         Ok(Values {
             factor: self.factor,

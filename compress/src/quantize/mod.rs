@@ -201,6 +201,29 @@ impl<'a> ValuePlane<'a> {
         }
     }
 
+    /// Bytes that the scales could not go below; `count` and `code` are those it was read with.
+    pub(crate) fn scale_bound(&self, count: usize, code: Code) -> Result<f64, Error> {
+        match self {
+            Self::Uniform(plane) => plane.scale_bound(count, code),
+            _ => Ok(self.scale_bytes() as f64),
+        }
+    }
+
+    /// Bytes that the values could not go below; `count` and `code` are those it was read with.
+    pub(crate) fn bound(&self, count: usize, code: Code) -> Result<f64, Error> {
+        match self {
+            Self::Exact(plane) => plane.bound(count, code),
+            Self::Half(plane) => plane.bound(count, code),
+            Self::Bf16(plane) => plane.bound(count, code),
+            Self::Uniform(plane) => plane.bound(count, code),
+            Self::DeadZone(plane) => plane.bound(count),
+            Self::Natural(plane) => plane.bound(count, code),
+            Self::Rotated(plane) => plane.bound(code),
+            Self::Ternary(plane) => plane.bound(count, code),
+            Self::Sign(plane) => plane.bound(count, code),
+        }
+    }
+
     pub(crate) fn open(&self) -> Result<Values<'a>, Error> {
         Ok(match self {
             Self::Exact(plane) => Values::Exact(plane.open()?),

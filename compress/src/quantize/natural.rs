@@ -94,6 +94,10 @@ impl<'a> Plane<'a> {
         })
     }
 
+    pub(super) fn bound(&self, count: usize, code: Code) -> Result<f64, Error> {
+        Ok(self.symbols.bound(count, code)? + self.signs.bound(count, code)?)
+    }
+
     pub(super) fn open(&self) -> Result<Values<'a>, Error> {
         Ok(Values {
             levels: levels(self.top),

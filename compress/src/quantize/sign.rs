@@ -93,6 +93,10 @@ impl<'a> Plane<'a> {
         self.scale_bytes
     }
 
+    pub(super) fn bound(&self, count: usize, code: Code) -> Result<f64, Error> {
+        self.symbols.bound(count, code)
+    }
+
     pub(super) fn open(&self) -> Result<Values<'a>, Error> {
         Ok(Values {
             levels: self.levels,

@@ -32,7 +32,7 @@ pub enum QuantizeSpec {
 }
 
 impl QuantizeSpec {
-    /// Bits a value at its plain width, scales included; of a dead zone about what its levels take.
+    /// About how many bits one of the largest values takes when it is coded, scales included.
     pub(crate) fn bits(&self) -> f64 {
         match self {
             Self::Exact => 32.0,
@@ -42,6 +42,22 @@ impl QuantizeSpec {
             Self::Natural => 9.0,
             Self::Rotated(rotated) => f64::from(rotated.bits()),
             Self::Ternary(_) | Self::Sign(_) => 1.0,
+        }
+    }
+
+    /// Most bytes of `len` values at their plain width, scales included. A dead zone has no width of its own.
+    pub(crate) fn most_bytes(&self, len: usize) -> usize {
+        let packed = |width: u32| (len * width as usize).div_ceil(8);
+        match self {
+            Self::Exact | Self::DeadZone(_) => len * 4,
+            Self::Half => 1 + len * 2,
+            Self::Bf16 => len * 2,
+            Self::Uniform(uniform) => packed(uniform.bits()) + len.div_ceil(uniform.block() as usize) * 2,
+            Self::Natural => 2 + packed(8) + packed(1),
+            // A scale for each piece of 65536, and for each binary digit of the rest.
+            Self::Rotated(rotated) => packed(rotated.bits()) + (len / 65_536 + 16) * 4,
+            Self::Ternary(_) => 4 + packed(2),
+            Self::Sign(_) => 8 + packed(1),
         }
     }
 

@@ -122,6 +122,10 @@ impl<'a> Plane<'a> {
         })
     }
 
+    pub(super) fn bound(&self, count: usize, code: Code) -> Result<f64, Error> {
+        self.symbols.bound(count, code)
+    }
+
     pub(super) fn open(&self) -> Result<Values<'a>, Error> {
         Ok(Values {
             scale: self.scale,

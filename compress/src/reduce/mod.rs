@@ -1,5 +1,6 @@
 //! First slot: which values are sent.
 
+pub(crate) mod components;
 pub(crate) mod count_sketch;
 mod keyed;
 pub(crate) mod low_rank;
@@ -27,6 +28,8 @@ pub enum ReduceSpec {
     /// Every value.
     #[default]
     Keep,
+    /// Every value; and of a matrix with a dead zone, as many singular components apart from the rest as pay for themselves.
+    Auto,
     /// The values largest in magnitude.
     TopK(TopK),
     /// Values at random places.
@@ -49,10 +52,14 @@ impl<'de> Deserialize<'de> for ReduceSpec {
 
 impl Choice for ReduceSpec {
     const FORMS: &'static str =
-        r#""keep" or one of { top_k, random_k, threshold, low_rank, count_sketch, projection = .. }"#;
+        r#""keep", "auto" or one of { top_k, random_k, threshold, low_rank, count_sketch, projection = .. }"#;
 
     fn plain(name: &str) -> Option<Self> {
-        (name == "keep").then_some(Self::Keep)
+        match name {
+            "keep" => Some(Self::Keep),
+            "auto" => Some(Self::Auto),
+            _ => None,
+        }
     }
 
     fn with_numbers<'de, A: MapAccess<'de>>(name: &str, map: &mut A) -> Result<Option<Self>, A::Error> {
@@ -73,6 +80,8 @@ impl Choice for ReduceSpec {
 pub(crate) enum Selection {
     /// Every value.
     All,
+    /// Every value, singular components apart if they pay.
+    Components,
     /// The `k` largest.
     Largest(usize),
     /// A share of each chunk, the largest.
@@ -105,6 +114,7 @@ impl ReduceSpec {
         let len = values.len();
         let selection = match self {
             Self::Keep => Selection::All,
+            Self::Auto => Selection::Components,
             Self::TopK(TopK { density, chunk }) => {
                 let Selected { chosen, clip } = density.choose(values, round, tracked);
                 let selection = match (chosen, chunk) {
@@ -176,6 +186,11 @@ pub enum Reduce {
         /// Values of the remainder.
         k: u32,
     },
+    /// Singular components, each half with the singular value in it, and the values that they leave.
+    Components {
+        /// Number of components.
+        rank: u32,
+    },
     /// A table of `rows` signed sums of the values, hashed by the frame's seed. A value is the median of its estimates if
     /// that reaches `threshold` in magnitude, else zero.
     CountSketch {
@@ -200,7 +215,7 @@ impl Reduce {
             Self::Keep => 0,
             Self::Support { .. } => 1,
             Self::LowRank { .. } => 2,
-            Self::RandomK { .. } | Self::CountSketch { .. } | Self::Projection { .. } => 3,
+            Self::RandomK { .. } | Self::CountSketch { .. } | Self::Projection { .. } | Self::Components { .. } => 3,
         }
     }
 
@@ -226,6 +241,10 @@ impl Reduce {
                 out.u8(2);
                 out.varint(k.into());
             }
+            Self::Components { rank } => {
+                out.u8(3);
+                out.varint(rank.into());
+            }
         }
     }
 
@@ -236,20 +255,21 @@ impl Reduce {
             let number = u32::try_from(number).ok().filter(|&number| number as usize <= most);
             number.ok_or_else(|| reader.corrupt(what))
         };
+        // A plane of equal symbols takes no bytes, so the work must be bounded by itself.
+        let rank = |reader: &mut Reader<'_>| {
+            let rank = upto(reader, MAX_RANK as usize, "rank")?;
+            let pays = low_rank::pays(shape, rank as usize);
+            pays.then_some(rank).ok_or_else(|| reader.corrupt("rank"))
+        };
         Ok(match tag {
             0 => Self::Keep,
             1 => Self::Support {
                 k: upto(reader, shape.len(), "k")?,
             },
-            2 => {
-                let rank = upto(reader, MAX_RANK as usize, "rank")?;
-                // A plane of equal symbols takes no bytes, so the work must be bounded by itself.
-                if !low_rank::pays(shape, rank as usize) {
-                    return Err(reader.corrupt("rank"));
-                }
-                let k = upto(reader, shape.len(), "k")?;
-                Self::LowRank { rank, k }
-            }
+            2 => Self::LowRank {
+                rank: rank(reader)?,
+                k: upto(reader, shape.len(), "k")?,
+            },
             _ => match reader.u8("reduce")? {
                 0 => Self::RandomK {
                     k: upto(reader, shape.len(), "k")?,
@@ -270,6 +290,7 @@ impl Reduce {
                     0 => return Err(reader.corrupt("k")),
                     k => Self::Projection { k },
                 },
+                3 => Self::Components { rank: rank(reader)? },
                 _ => return Err(reader.corrupt("reduce")),
             },
         })

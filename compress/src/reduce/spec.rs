@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Density, count_sketch};
 use crate::Error;
-use crate::rules::{DensitySpec, RankSpec};
+use crate::rules::{DensitySpec, MAX_RANK, RankSpec};
 use crate::spec::short::{Short, short_forms};
 
 short_forms!(TopK, RandomK, Threshold, LowRank, CountSketch, Projection);
@@ -12,7 +12,6 @@ short_forms!(TopK, RandomK, Threshold, LowRank, CountSketch, Projection);
 fn number_of(density: &DensitySpec) -> Option<f64> {
     match density {
         DensitySpec::Fixed(density) => Some((*density).into()),
-        #[allow(unreachable_patterns)]
         _ => None,
     }
 }
@@ -193,7 +192,7 @@ impl Short for LowRank {
     type Table = LowRankTable;
 
     fn from_number(number: f64) -> Result<Self, Error> {
-        if number.fract() != 0.0 || !(1.0..=1024.0).contains(&number) {
+        if number.fract() != 0.0 || !(1.0..=f64::from(MAX_RANK)).contains(&number) {
             return Err(Error::Usage(format!("a rank is 1 to 1024, not {number}")));
         }
         Ok(Self {

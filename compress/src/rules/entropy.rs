@@ -74,6 +74,11 @@ impl EntropyRule {
         }
     }
 
+    /// Whether a number of values is chosen, rather than a magnitude.
+    pub(super) fn counts(&self) -> bool {
+        matches!(self.form, Form::Effective(_))
+    }
+
     pub(super) fn clip(&self) -> Option<f32> {
         self.clip.map(|clip| clip as f32)
     }

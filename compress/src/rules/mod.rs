@@ -76,6 +76,17 @@ impl DensitySpec {
     }
 }
 
+impl DensitySpec {
+    /// Whether what is chosen is how many values to send, rather than a magnitude to reach.
+    pub(crate) fn counts(&self) -> bool {
+        match self {
+            Self::Fixed(_) | Self::Schedule(_) => true,
+            Self::Entropy(rule) => rule.counts(),
+            Self::Fisher(_) => false,
+        }
+    }
+}
+
 fn scheduled(schedule: &Schedule, round: u64, len: usize) -> usize {
     Density::new(schedule.at(round).min(1.0)).map_or(len, |density| density.count(len))
 }

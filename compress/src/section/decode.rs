@@ -1,12 +1,12 @@
 //! A section's bytes to values, block by block.
 
-use super::{BLOCK, Part, PlaneBytes, all_finite, parts};
+use super::{BLOCK, Part, PlaneBounds, PlaneBytes, all_finite, parts};
 use crate::Error;
-use crate::code::{IndexPlane, Indices};
+use crate::code::{IndexPlane, Indices, support_bound};
 use crate::layout::Shape;
 use crate::quantize::{ValuePlane, Values};
 use crate::recipe::Recipe;
-use crate::reduce::{Reduce, count_sketch, low_rank, projection, random_k};
+use crate::reduce::{Reduce, components, count_sketch, low_rank, projection, random_k};
 use crate::rng::Draws;
 use crate::wire::Reader;
 
@@ -72,6 +72,18 @@ impl<'a> Section<'a> {
         self.bytes
     }
 
+    /// What the planes could not go below.
+    pub(crate) fn bounds(&self) -> Result<PlaneBounds, Error> {
+        let mut bounds = PlaneBounds::default();
+        for ((indices, values), part) in self.planes.iter().zip(parts(self.recipe.reduce, self.shape)) {
+            let count = part.shape.len();
+            bounds.indices += indices.map_or(0.0, |_| support_bound(self.shape.len(), count) / 8.0);
+            bounds.scales += values.scale_bound(count, self.recipe.code)?;
+            bounds.values += values.bound(count, self.recipe.code)?;
+        }
+        Ok(bounds)
+    }
+
     /// Decodes block by block into `sink`, each value finite.
     pub(crate) fn decode(&self, sink: &mut impl Sink) -> Result<(), Error> {
         let len = self.shape.len();
@@ -97,6 +109,20 @@ impl<'a> Section<'a> {
                     sink.sparse(sparse.indices(), sparse.values());
                 }
                 sparse.finish()
+            }
+            (Reduce::Components { rank }, [(_, p), (_, q), (_, rest)]) => {
+                let (rank, Shape { rows, cols }) = (rank as usize, self.shape);
+                let (p, mut q) = (whole(p, rows * rank)?, whole(q, rank * cols)?);
+                components::normalise(&mut q, cols);
+                let mut product = vec![0.0; BLOCK.min(len)];
+                blocks(rest, len, |start, block| {
+                    let product = &mut product[..block.len()];
+                    low_rank::multiply(&p, &q, rank, cols, start, product);
+                    product.iter_mut().zip(block).for_each(|(sum, value)| *sum += value);
+                    check(product)?;
+                    sink.dense(start, product);
+                    Ok(())
+                })
             }
             (Reduce::LowRank { rank, k }, planes) => self.low_rank(rank as usize, k as usize, planes, sink),
             (Reduce::CountSketch { rows, cols, threshold }, [(_, values)]) => {

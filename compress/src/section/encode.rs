@@ -1,6 +1,7 @@
 //! Values to a section's bytes.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use super::{Section, Sink, all_finite};
 use crate::Error;
@@ -9,6 +10,7 @@ use crate::encoder::Stages;
 use crate::layout::Shape;
 use crate::quantize::{QuantizeSpec, ValuePlane};
 use crate::recipe::Recipe;
+use crate::reduce::components::Leading;
 use crate::reduce::{Reduce, Selection, count_sketch, low_rank, projection, random_k, threshold, top_k};
 use crate::rng::Draws;
 use crate::spec::CodeSpec;
@@ -24,6 +26,8 @@ pub(crate) struct Input<'a> {
     pub(crate) values: &'a [f32],
     pub(crate) shape: Shape,
     pub(crate) selection: Selection,
+    /// Components that are sent apart from the values; then the quantiser is a dead zone of one step for all.
+    pub(crate) leading: Option<Arc<Leading>>,
     /// Magnitude at which values that are sent one by one are cut off.
     pub(crate) clip: Option<f32>,
     pub(crate) quantize: QuantizeSpec,
@@ -36,7 +40,7 @@ pub(crate) struct Input<'a> {
 }
 
 /// The section of a tensor.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Encoded {
     pub(crate) bytes: Vec<u8>,
     pub(crate) stages: Stages,
@@ -49,6 +53,7 @@ pub(crate) struct Encoded {
 pub(crate) fn encode(input: &Input<'_>, warm: &mut Option<Vec<f32>>) -> Result<Encoded, Error> {
     let exact = Input {
         selection: Selection::All,
+        leading: None,
         clip: None,
         quantize: QuantizeSpec::Exact,
         code: CodeSpec::Pack,
@@ -175,8 +180,15 @@ fn reduce<'a>(input: &Input<'a>, warm: &mut Option<Vec<f32>>) -> Result<Reduced<
     if !plain && values.iter().all(|value| value.to_bits() == 0) {
         return Ok(Reduced::support(values, Vec::new()));
     }
+    // So is a tensor that a budget leaves no level.
+    if matches!(input.quantize, QuantizeSpec::DeadZone(zone) if input.leading.is_none() && zone.silences(values)) {
+        return Ok(Reduced::support(values, Vec::new()));
+    }
     let mut reduced = match input.selection {
-        Selection::All => Reduced::all(input),
+        Selection::All | Selection::Components => match &input.leading {
+            Some(leading) => apart(input, leading)?,
+            None => Reduced::all(input),
+        },
         Selection::Largest(k) => Reduced::support(values, top_k::top_k(input.threads, values, k)),
         Selection::LargestOfChunks { density, chunk } => {
             let len_of = |at: usize| chunk.min(values.len() - at * chunk);
@@ -243,6 +255,30 @@ fn received(input: &Input<'_>, values: &[f32], shape: Shape, at: u64) -> Result<
     let plane = ValuePlane::read(&mut Reader::new(&bytes), shape, input.quantize.recipe(), code, draws)?;
     plane.open()?.read(&mut out)?;
     Ok(out)
+}
+
+/// Components, and what their decoded product leaves.
+fn apart<'a>(input: &Input<'_>, leading: &Leading) -> Result<Reduced<'a>, Error> {
+    let &Input { values, shape, .. } = input;
+    let rank = leading.rank;
+    let part = |values: Vec<f32>, rows, cols| Part {
+        support: None,
+        values: Cow::Owned(values),
+        shape: Shape { rows, cols },
+    };
+    let halves = [
+        part(leading.p.clone(), shape.rows, rank),
+        part(leading.q.clone(), rank, shape.cols),
+    ];
+    let p = received(input, &halves[0].values, halves[0].shape, 0)?;
+    let q = received(input, &halves[1].values, halves[1].shape, 1)?;
+    let left = Leading { rank, p, q }.left(values, shape);
+    let mut parts = Vec::from(halves);
+    parts.push(part(left, shape.rows, shape.cols));
+    Ok(Reduced {
+        reduce: Reduce::Components { rank: rank as u32 },
+        parts,
+    })
 }
 
 /// Both factors, and the largest values of what their decoded product leaves.

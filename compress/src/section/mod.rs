@@ -42,6 +42,14 @@ fn parts(reduce: Reduce, shape: Shape) -> Vec<Part> {
             let rank = rank as usize;
             vec![plain(shape.rows, rank), plain(rank, shape.cols), indexed(k)]
         }
+        Reduce::Components { rank } => {
+            let rank = rank as usize;
+            vec![
+                plain(shape.rows, rank),
+                plain(rank, shape.cols),
+                plain(shape.rows, shape.cols),
+            ]
+        }
         Reduce::CountSketch { rows, cols, .. } => vec![plain(rows as usize, cols as usize)],
         Reduce::Projection { k } => vec![plain(1, projection::sums(shape.len(), k as usize))],
     };
@@ -66,6 +74,25 @@ impl PlaneBytes {
     /// The whole section.
     pub fn total(&self) -> usize {
         self.recipe + self.indices + self.scales + self.values
+    }
+}
+
+/// Bytes that the planes of one section could not go below: the order-0 entropy of those that are entropy coded, the size
+/// of the others; of the indices the logarithm of the number of supports of the same size.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct PlaneBounds {
+    /// The indices.
+    pub indices: f64,
+    /// The scales.
+    pub scales: f64,
+    /// The values.
+    pub values: f64,
+}
+
+impl PlaneBounds {
+    /// The whole section, without its recipe.
+    pub fn total(&self) -> f64 {
+        self.indices + self.scales + self.values
     }
 }
 

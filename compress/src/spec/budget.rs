@@ -13,7 +13,7 @@ use crate::Error;
 pub enum Budget {
     /// Bytes in all.
     Bytes(u64),
-    /// Bits for each value; but at least what headers and tensors take whose codec has nothing to choose.
+    /// Bits for each value, but at least what headers and tensors take whose codec has nothing to choose.
     Bits(f64),
 }
 

@@ -191,12 +191,38 @@ fn against_a_predictor() -> (Vec<u8>, Vec<u32>) {
     (pending.frame.clone(), bits(&decode(&layout, &pending.frame)))
 }
 
+/// A component `(3, 0, 4) (0, 2, 0)^T / 2`, and what it leaves of a matrix: too small for an encoder to look for any.
+fn components() -> (Arc<Layout>, Vec<u8>, Vec<u32>) {
+    let layout = Arc::new(Layout::new([("weight", vec![3, 3])]).unwrap());
+    let rest = [0.5, 0.0, 0.0, 0.0, -0.25, 0.0, 0.0, 1.0, 0.125];
+    let values = [0.5, 3.0, 0.0, 0.0, -0.25, 0.0, 0.0, 5.0, 0.125];
+    let planes: Vec<u8> = [3.0f32, 0.0, 4.0, 0.0, 2.0, 0.0]
+        .into_iter()
+        .chain(rest)
+        .flat_map(f32::to_le_bytes)
+        .collect();
+    let mut frame = encode(
+        &layout,
+        &Method {
+            reduce: top_k(0.5),
+            ..Method::default()
+        },
+        &[0.0; 9],
+    )
+    .frame;
+    frame[5] = 1;
+    let frame = reseal([&frame[..34], &[3, 3, 1], &planes, &[0; 4]].concat());
+    (layout, frame, bits(&values))
+}
+
 fn all() -> Vec<(&'static str, (Vec<u8>, Vec<u32>))> {
     let made = FRAMES
         .iter()
         .chain(&STATES)
         .map(|golden| (golden.name, written(golden)));
-    made.chain([("predictor", against_a_predictor())]).collect()
+    let (_, frame, values) = components();
+    made.chain([("predictor", against_a_predictor()), ("components", (frame, values))])
+        .collect()
 }
 
 fn path(name: &str) -> PathBuf {
@@ -255,6 +281,12 @@ fn these_bytes_decode_to_these_values() {
         let decoded: Vec<u8> = decode(&layout, &bytes).into_iter().flat_map(f32::to_le_bytes).collect();
         assert_eq!(decoded, digits(values), "{}", golden.name);
     }
+}
+
+#[test]
+fn components_are_added_to_what_they_leave() {
+    let (layout, frame, values) = components();
+    assert_eq!(bits(&decode(&layout, &frame)), values);
 }
 
 #[test]

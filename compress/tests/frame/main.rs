@@ -83,6 +83,7 @@ fn reductions() -> Vec<ReduceSpec> {
     };
     vec![
         ReduceSpec::Keep,
+        ReduceSpec::Auto,
         top_k(0.01),
         top_k(0.3),
         top_k(1.0),

@@ -37,7 +37,7 @@ impl StateDir {
         }
         let own = self.aside(run, instance);
         if own.is_dir() {
-            // What is there has no memory: a model, which can be fetched again.
+            // What is there has no memory: a model and its step, which can be fetched again.
             remove(&state.folder)?;
             self.disk.move_folder(&own, &state.folder)?;
             tracing::info!(%run, "an earlier run is back: its state is taken up again");

@@ -6,7 +6,8 @@
 //! state/runs/NAME/memory    residual and pending frame, as they were when the frame was made
 //! state/runs/NAME/verdict   what became of that frame; absent as long as nobody knows
 //! state/runs/NAME/model     a model version, to be fetched again if it is missing or broken
-//! state/aside/NAME-INSTANCE/  the same three of another run of that name
+//! state/runs/NAME/step      the step that made the model, if updates are encoded against it; it may be missing too
+//! state/aside/NAME-INSTANCE/  the same four of another run of that name
 //! ```
 //!
 //! `memory` is written before the first byte of its frame is sent, and not again before the next frame: what happens to
@@ -19,6 +20,7 @@ mod fields;
 mod lock;
 mod memory;
 mod model;
+mod step;
 mod verdict;
 
 use std::path::{Path, PathBuf};

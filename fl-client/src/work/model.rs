@@ -1,6 +1,6 @@
 //! The model as the client holds it: brought forward frame by frame, proved by digest.
 
-use fl_compress::{Digest, Frame, FrameHeader, FrameKind};
+use fl_compress::{Digest, Frame, FrameHeader, FrameKind, Memory};
 use fl_proto::{Assembler, FramePart};
 
 use super::{Run, Work};
@@ -14,6 +14,10 @@ pub(super) struct Model {
     digest: Option<Digest>,
     pub(super) values: Vec<f32>,
     kept: bool,
+    /// The frame of the step that made it, if updates are encoded against that. None of version 0 and of a snapshot.
+    pub(super) step: Option<Vec<u8>>,
+    /// Whether the step is on disk, or was looked for there.
+    step_kept: bool,
 }
 
 impl From<KeptModel> for Model {
@@ -29,6 +33,8 @@ impl From<KeptModel> for Model {
             digest: Some(digest),
             values,
             kept: true,
+            step: None,
+            step_kept: false,
         }
     }
 }
@@ -50,6 +56,7 @@ impl Work {
             run.model = None;
             return Ok(false);
         }
+        run.keep_step();
         if keep_every > 0 && version.is_multiple_of(keep_every) {
             run.keep_model();
         }
@@ -77,6 +84,8 @@ impl Work {
                 digest: Some(run.joined.initial),
                 values,
                 kept: false,
+                step: None,
+                step_kept: false,
             });
         }
         Ok(())
@@ -103,7 +112,7 @@ impl Work {
         let applied = frame
             .finish()
             .map_err(|e| e.to_string())
-            .and_then(|bytes| run.apply(part.version, kind, &bytes));
+            .and_then(|bytes| run.apply(part.version, kind, bytes));
         applied.map_err(|why| {
             run.model = None;
             Error::Protocol(format!("the frame of model version {}: {why}", part.version))
@@ -112,8 +121,8 @@ impl Work {
 }
 
 impl Run {
-    fn apply(&mut self, version: u64, kind: FrameKind, bytes: &[u8]) -> Result<(), String> {
-        let frame = Frame::parse(bytes, &self.layout).map_err(|e| e.to_string())?;
+    fn apply(&mut self, version: u64, kind: FrameKind, bytes: Vec<u8>) -> Result<(), String> {
+        let frame = Frame::parse(&bytes, &self.layout).map_err(|e| e.to_string())?;
         let FrameHeader { kind: found, round, .. } = frame.header();
         if (found, round) != (kind, version) {
             return Err(format!("it is a {found:?} of version {round}, not a {kind:?}"));
@@ -130,13 +139,40 @@ impl Run {
                 values
             }
         };
+        let predicts = self.predicts() && kind == FrameKind::Step;
         self.model = Some(Model {
             version,
             digest: None,
             values,
             kept: false,
+            step: predicts.then_some(bytes),
+            step_kept: false,
         });
         Ok(())
+    }
+
+    /// Whether updates are encoded against the last step.
+    fn predicts(&self) -> bool {
+        self.joined.uplink.memory == Memory::Cafe
+    }
+
+    /// Writes the step that made the model to disk; or, if the model did not come by it, takes it from there. It can be
+    /// done without, so a failure is only logged.
+    fn keep_step(&mut self) {
+        let predicts = self.predicts();
+        let Some(model) = self.model.as_mut().filter(|model| predicts && !model.step_kept) else {
+            return;
+        };
+        let Some(digest) = model.digest else { return };
+        model.step_kept = true;
+        match &model.step {
+            None => model.step = self.state.load_step(&self.layout, digest),
+            Some(step) => {
+                if let Err(error) = self.state.save_step(digest, step) {
+                    tracing::warn!(%error, "step is not kept, a restart may encode the next update without it");
+                }
+            }
+        }
     }
 
     /// Writes the model to disk if it was checked and is not there yet; it can be fetched again, so a failure is only

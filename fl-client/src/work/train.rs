@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use fl_compress::{Digest, FrameHeader, FrameKind};
+use fl_compress::{Digest, Frame, FrameHeader, FrameKind};
 use fl_proto::MAX_EXAMPLES;
 
 use super::{Outgoing, Work};
@@ -63,7 +63,10 @@ impl Work {
 
         self.events.send(Event::Encoding { round });
         let started = Instant::now();
-        let encoded = run.encoder.encode(&mut delta, header);
+        let predictor = model.step.as_deref().map(|step| Frame::parse(step, &run.layout));
+        let encoded = predictor
+            .transpose()
+            .and_then(|predictor| run.encoder.encode_against(predictor.as_ref(), &mut delta, header));
         let pending = encoded.map_err(|e| {
             Error::Learner(format!(
                 "the update of round {round} cannot be encoded: {e}; a smaller learning_rate may help"

@@ -12,6 +12,15 @@ use fl_client::Outcome;
 /// Runs a client until the server sees `at`; returns a copy of the state folder as a crash at that moment leaves it.
 /// What the server does with that call is up to its faults.
 pub(crate) async fn crash(server: &TestServer, certificates: &Certificates, at: Call) -> tempfile::TempDir {
+    crash_as(server, |state| config(server, certificates, state), at).await
+}
+
+/// As [`crash`], of a client that is configured otherwise.
+pub(crate) async fn crash_as(
+    server: &TestServer,
+    config: impl Fn(&std::path::Path) -> fl_client::ClientConfig,
+    at: Call,
+) -> tempfile::TempDir {
     let (before, after) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (told, copied) = mpsc::channel();
     let (from, to): (PathBuf, PathBuf) = (before.path().into(), after.path().into());
@@ -22,7 +31,7 @@ pub(crate) async fn crash(server: &TestServer, certificates: &Certificates, at: 
             let _ = told.send(());
         }
     }));
-    let client = Client::start(config(server, certificates, before.path()), Arithmetic::new());
+    let client = Client::start(config(before.path()), Arithmetic::new());
     heard(copied).await;
     client.task.abort();
     let _ = client.task.await;

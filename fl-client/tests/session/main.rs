@@ -4,6 +4,7 @@
 mod another_run;
 mod crashes;
 mod models;
+mod predicted;
 mod rounds;
 mod support;
 mod trust;

@@ -6,7 +6,7 @@ use anyhow::{Context, anyhow};
 
 use super::{Failure, Outcome, out, source};
 use crate::config::ServerConfig;
-use crate::plan::RunPlan;
+use crate::plan::{RunPlan, memory};
 use crate::weights;
 
 #[derive(Debug, clap::Args)]
@@ -80,6 +80,11 @@ pub(super) fn run(args: &Args) -> Outcome {
             out::line(format_args!(
                 "{name}: a good run: `{}`, task `{}`, {} rounds",
                 plan.name, plan.task, plan.rounds
+            ))?;
+            out::line(format_args!(
+                "  memory of updates: {}; of steps: {}",
+                memory::name(plan.uplink.memory),
+                memory::name(plan.downlink.memory)
             ))?;
             let path = plan.model.display();
             match model {

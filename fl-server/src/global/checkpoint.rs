@@ -1,7 +1,8 @@
 //! The global model and all that is remembered with it, as bytes: what a restart begins from.
 //!
 //! Magic, major and minor version, layout fingerprint, seed, version, values, the strategy's part and the encoder's
-//! part with their lengths, CRC-32C of everything before it. Little-endian.
+//! part with their lengths, in minor version 1 the digest of the last step's frame (32 bytes), CRC-32C of everything
+//! before it. Little-endian. Minor version 1 is written only where clients encode against that step.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use crate::plan::RunPlan;
 
 const MAGIC: &[u8; 4] = b"FLGC";
 const MAJOR: u8 = 1;
-const MINOR: u8 = 0;
+const MINOR: u8 = 1;
 /// Bytes before the values.
 const HEAD: usize = 4 + 2 + 8 + 8 + 8;
 
@@ -22,7 +23,7 @@ impl Global {
         let values = self.model.len() + self.encoder.residual().map_or(0, <[f32]>::len);
         let mut out = Vec::with_capacity(4 * values + 4_096);
         out.extend_from_slice(MAGIC);
-        out.extend_from_slice(&[MAJOR, MINOR]);
+        out.extend_from_slice(&[MAJOR, u8::from(self.step.is_some())]);
         out.extend_from_slice(&self.layout.fingerprint().to_le_bytes());
         out.extend_from_slice(&self.seed.to_le_bytes());
         out.extend_from_slice(&self.version.to_le_bytes());
@@ -31,6 +32,9 @@ impl Global {
             .for_each(|value| out.extend_from_slice(&value.to_le_bytes()));
         part(&mut out, |out| self.strategy.save(out));
         part(&mut out, |out| self.encoder.save(None, out));
+        if let Some(step) = &self.step {
+            out.extend_from_slice(&step.0);
+        }
         let crc = crc32c::crc32c(&out);
         out.extend_from_slice(&crc.to_le_bytes());
         out
@@ -48,15 +52,13 @@ impl Global {
         let (body, crc) = bytes.split_last_chunk::<4>().ok_or("it is cut short")?;
         let (head, rest) = body.split_at_checked(HEAD).ok_or("it is cut short")?;
         let (magic, head) = head.split_at(MAGIC.len());
-        let (version, head) = head.split_at(2);
+        let (format, head) = head.split_at(2);
+        let (major, minor) = (format[0], format[1]);
         if magic != MAGIC {
             return Err("it is none".to_owned());
         }
-        if version[0] != MAJOR || version[1] > MINOR {
-            return Err(format!(
-                "format {}.{}, this program reads {MAJOR}.{MINOR}",
-                version[0], version[1]
-            ));
+        if major != MAJOR || minor > MINOR {
+            return Err(format!("format {major}.{minor}, this program reads {MAJOR}.{MINOR}"));
         }
         if crc32c::crc32c(body) != u32::from_le_bytes(*crc) {
             return Err("its checksum is wrong".to_owned());
@@ -70,6 +72,13 @@ impl Global {
         let (values, rest) = rest.split_at_checked(4 * layout.len()).ok_or("it is cut short")?;
         let (strategy, rest) = taken(rest)?;
         let (encoder, rest) = taken(rest)?;
+        let (step, rest) = match minor {
+            0 => (None, rest),
+            _ => {
+                let (step, rest) = rest.split_first_chunk().ok_or("it is cut short")?;
+                (Some(Digest(*step)), rest)
+            }
+        };
         if !rest.is_empty() {
             return Err("it has bytes left over".to_owned());
         }
@@ -85,7 +94,7 @@ impl Global {
         if pending.is_some() {
             return Err("a frame is pending in it".to_owned());
         }
-        (global.encoder, global.version) = (encoder, version);
+        (global.encoder, global.version, global.step) = (encoder, version, step);
         debug_assert_eq!(global.digest, Digest::of_f32(&global.model));
         Ok(global)
     }

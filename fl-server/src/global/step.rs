@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::sync::Arc;
 
-use fl_compress::{Digest, Encoder, Frame, FrameHeader, FrameKind, Layout, Pending, Spec, Stages, Verdict};
+use fl_compress::{Digest, Encoder, Frame, FrameHeader, FrameKind, Layout, Memory, Pending, Spec, Stages, Verdict};
 use fl_proto::ClientId;
 
 use super::aggregate::average;
@@ -35,6 +35,14 @@ pub enum GlobalError {
         round: u64,
         /// Whose.
         client: ClientId,
+        /// What is wrong.
+        why: String,
+    },
+    /// The step that updates were encoded against cannot be read or decoded.
+    #[error("the step before round {round}, against which updates were encoded: {why}")]
+    Predictor {
+        /// The round.
+        round: u64,
         /// What is wrong.
         why: String,
     },
@@ -90,6 +98,10 @@ pub struct Global {
     pub(super) encoder: Encoder,
     pub(super) strategy: Box<dyn Strategy>,
     pub(super) seed: u64,
+    /// Whether clients encode against the last step.
+    pub(super) predicts: bool,
+    /// Digest of the frame that made this version, if clients encode against it. None of version 0.
+    pub(super) step: Option<Digest>,
     /// What encoder and strategy are made from.
     specs: (Spec, StrategySpec),
 }
@@ -120,6 +132,8 @@ impl Global {
             encoder,
             strategy: strategy(&plan.strategy),
             seed: plan.seed,
+            predicts: plan.uplink.memory == Memory::Cafe,
+            step: None,
             specs: (plan.downlink.clone(), plan.strategy),
         })
     }
@@ -153,8 +167,8 @@ impl Global {
         frame.map_err(|e| GlobalError::Start(e.to_string()))
     }
 
-    /// Makes the next version of the model from the round's updates; `read` replaces a buffer by the bytes of a frame. The
-    /// step that clients get and the step applied here are the same decoded frame. Depends on nothing but the earlier
+    /// Makes the next version of the model from the round's updates; `read` replaces a buffer by the bytes of a frame: of
+    /// an update, or of the step before, if updates were encoded against it. The step that clients get and the step applied here are the same decoded frame. Depends on nothing but the earlier
     /// rounds and the set of updates.
     ///
     /// A step that would leave a value of model or residual that is not finite is not made, since the round would fail
@@ -162,7 +176,7 @@ impl Global {
     /// [`RunPlan::largest_value`] come to that only by way of a residual that grows without end.
     ///
     /// # Errors
-    /// `Order`, `Empty`, `Frame`; nothing has changed then. `Step` cannot happen.
+    /// `Order`, `Empty`, `Frame`, `Predictor`; nothing has changed then. `Step` cannot happen.
     pub fn close<E: Display>(
         &mut self,
         round: u64,
@@ -175,7 +189,7 @@ impl Global {
                 version: self.version,
             });
         }
-        let mut step = average(&self.layout, round, updates, read)?;
+        let mut step = average(&self.layout, round, updates, self.step.as_ref(), read)?;
         self.strategy.step(round, &mut step);
         let (pending, unused) = match self.advance(round, &mut step) {
             Ok(pending) => (pending, None),
@@ -192,6 +206,7 @@ impl Global {
             }
         };
         self.version = round;
+        self.step = self.predicts.then_some(pending.digest);
         self.digest = Digest::of_f32(&self.model);
         Ok(Stepped {
             frame: pending.frame,

@@ -6,6 +6,7 @@ mod fetch;
 mod join;
 mod offer;
 mod peer;
+mod predictor;
 mod submit;
 mod watch;
 
@@ -26,6 +27,7 @@ use crate::engine::State;
 use crate::plan::RunPlan;
 use crate::traffic::Traffic;
 use peer::Peer;
+pub(crate) use predictor::LargestOfStep;
 
 /// What every call needs.
 #[derive(Debug)]
@@ -48,6 +50,8 @@ pub(crate) struct Service {
     pub(crate) revoked: PathBuf,
     pub(crate) tuning: Tuning,
     pub(crate) limits: Limits,
+    /// Of the step that the newest model was made by.
+    pub(crate) largest_of_step: LargestOfStep,
 }
 
 /// Bounds on what is in memory at once.

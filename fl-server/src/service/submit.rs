@@ -9,7 +9,7 @@ use tonic::{Request, Status, Streaming};
 use wire::update_chunk::Part;
 
 use super::peer::Peer;
-use super::{SMALL, Service, internal, offer};
+use super::{SMALL, Service, internal, offer, predictor};
 use crate::blobs::{BlobError, Upload};
 use crate::driver::Command;
 use crate::engine::Accepted;
@@ -101,9 +101,8 @@ async fn settle(
     let round = header.id.round;
     let verified = {
         let _permit = service.limits.verifications.acquire().await.map_err(internal)?;
-        let (layout, digest) = (Arc::clone(&service.layout), header.id.digest);
-        let largest = service.plan.largest_value();
-        on_disk(service, move || keep(upload, &layout, round, largest, &digest)).await?
+        let (shared, digest) = (Arc::clone(service), header.id.digest);
+        on_disk(service, move || keep(upload, &shared, round, &digest)).await?
     };
     let reply = match verified {
         Err(why) => UpdateReply::Refused {
@@ -148,15 +147,9 @@ async fn settle(
 }
 
 /// Makes a good upload a blob; drops a bad one and says what is wrong with it.
-fn keep(
-    upload: Upload,
-    layout: &Layout,
-    round: u64,
-    largest: f32,
-    digest: &Digest,
-) -> Result<Result<(), String>, BlobError> {
+fn keep(upload: Upload, service: &Service, round: u64, digest: &Digest) -> Result<Result<(), String>, BlobError> {
     let bytes = upload.read_whole()?;
-    if let Err(why) = verify(&bytes, layout, round, largest) {
+    if let Err(why) = verify(&bytes, service, round)? {
         upload.discard()?;
         return Ok(Err(why));
     }
@@ -167,8 +160,37 @@ fn keep(
     }
 }
 
-/// Whether the frame is an update of this model for this round, and wholly decodable to values of at most `largest`.
-fn verify(bytes: &[u8], layout: &Layout, round: u64, largest: f32) -> Result<(), String> {
+/// Whether the frame is an update of this model for this round, and wholly decodable to values that are, with those of
+/// its predictor, no larger than the plan's bound.
+fn verify(bytes: &[u8], service: &Service, round: u64) -> Result<Result<(), String>, BlobError> {
+    let step = predictor::of_round(&service.state(), &service.plan, round);
+    let (found, predicted) = match decodable(bytes, &service.layout, round, step.as_ref()) {
+        Ok(found) => found,
+        Err(why) => return Ok(Err(why)),
+    };
+    let predictor = match step.filter(|_| predicted) {
+        None => 0.0,
+        Some(step) => match service.largest_of_step.get(&service.blobs, &service.layout, &step)? {
+            Ok(largest) => largest,
+            Err(why) => return Ok(Err(why)),
+        },
+    };
+    let largest = service.plan.largest_value();
+    if found + predictor <= largest {
+        return Ok(Ok(()));
+    }
+    let with = if predicted {
+        format!(", and the step that it is added to one of {predictor:e}")
+    } else {
+        String::new()
+    };
+    Ok(Err(format!(
+        "it holds a value of magnitude {found:e}{with}; above {largest:e} the updates of all rounds could add up beyond f32"
+    )))
+}
+
+/// The largest magnitude in the frame, and whether it was encoded against `step`, the only predictor that it may name.
+fn decodable(bytes: &[u8], layout: &Layout, round: u64, step: Option<&Digest>) -> Result<(f32, bool), String> {
     let frame = Frame::parse(bytes, layout).map_err(|e| e.to_string())?;
     let header = frame.header();
     if header.kind != FrameKind::Update {
@@ -177,13 +199,24 @@ fn verify(bytes: &[u8], layout: &Layout, round: u64, largest: f32) -> Result<(),
     if header.round != round {
         return Err(format!("it answers round {}, not {round}", header.round));
     }
+    let predicted = match (frame.predictor(), step) {
+        (None, _) => false,
+        (Some(named), Some(step)) if named == step.short() => true,
+        (Some(named), Some(step)) => {
+            return Err(format!(
+                "it was encoded against frame {named:016x}, and model version {} was made by step {:016x}",
+                round - 1,
+                step.short()
+            ));
+        }
+        (Some(_), None) => {
+            return Err(format!(
+                "it was encoded against another frame, and in round {round} of this run there is none to encode against"
+            ));
+        }
+    };
     let found = frame.verify().map_err(|e| e.to_string())?;
-    if found > largest {
-        return Err(format!(
-            "it holds a value of magnitude {found:e}; above {largest:e} the updates of all rounds could add up beyond f32"
-        ));
-    }
-    Ok(())
+    Ok((found, predicted))
 }
 
 /// The next part of the stream; silence for too long ends it.

@@ -11,26 +11,26 @@ use proptest::prelude::*;
 
 use crate::client;
 
-fn layout() -> Arc<Layout> {
+pub(crate) fn layout() -> Arc<Layout> {
     Arc::new(Layout::new([("bias", vec![7]), ("weight", vec![40, 7])]).unwrap())
 }
 
 /// Values in about [-1, 1), a function of the seed.
-fn values(seed: u64, len: usize) -> Vec<f32> {
+pub(crate) fn values(seed: u64, len: usize) -> Vec<f32> {
     let draw = |i: u64| fl_compress::Digest::of(&[seed.to_le_bytes(), i.to_le_bytes()].concat()).short();
     (0..len as u64)
         .map(|i| (draw(i) >> 40) as f32 / 8_388_608.0 - 1.0)
         .collect()
 }
 
-fn plan(downlink: Spec) -> RunPlan {
+pub(crate) fn plan(downlink: Spec) -> RunPlan {
     RunPlan {
         downlink,
         ..crate::plan(&[])
     }
 }
 
-fn compressed() -> Spec {
+pub(crate) fn compressed() -> Spec {
     serde_json::from_str(
         r#"{ "memory": "error-feedback",
              "default": { "reduce": { "top_k": 0.1 }, "quantize": { "uniform": { "bits": 4, "rounding": "stochastic" } },
@@ -41,17 +41,30 @@ fn compressed() -> Spec {
 
 /// Frames by digest, as blobs would keep them.
 #[derive(Default)]
-struct Frames(BTreeMap<Digest, Vec<u8>>);
+pub(crate) struct Frames(pub(crate) BTreeMap<Digest, Vec<u8>>);
 
 impl Frames {
     fn update(&mut self, layout: &Arc<Layout>, i: usize, round: u64, delta: &[f32]) -> Contribution {
+        self.update_against(None, layout, i, round, delta)
+    }
+
+    pub(crate) fn update_against(
+        &mut self,
+        step: Option<&[u8]>,
+        layout: &Arc<Layout>,
+        i: usize,
+        round: u64,
+        delta: &[f32],
+    ) -> Contribution {
+        let predictor = step.map(|step| Frame::parse(step, layout).unwrap());
         let mut encoder = Encoder::new(Arc::clone(layout), &Spec::exact()).unwrap();
         let header = FrameHeader {
             kind: FrameKind::Update,
             round,
             seed: i as u64,
         };
-        let pending = encoder.encode(&mut delta.to_vec(), header).unwrap();
+        let pending = encoder.encode_against(predictor.as_ref(), &mut delta.to_vec(), header);
+        let pending = pending.unwrap();
         encoder.settle(&pending, Verdict::Accepted).unwrap();
         self.0.insert(pending.digest, pending.frame);
         Contribution {
@@ -66,7 +79,7 @@ impl Frames {
         (0..clients).map(|i| self.update(layout, i, round, &delta(i))).collect()
     }
 
-    fn read(&self) -> impl Fn(&Digest, &mut Vec<u8>) -> Result<(), String> + '_ {
+    pub(crate) fn read(&self) -> impl Fn(&Digest, &mut Vec<u8>) -> Result<(), String> + '_ {
         |digest, bytes| {
             bytes.clone_from(self.0.get(digest).ok_or_else(|| "missing".to_owned())?);
             Ok(())

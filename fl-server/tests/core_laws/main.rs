@@ -7,6 +7,7 @@ mod engine_laws;
 mod engine_rules;
 mod global;
 mod plan;
+mod predicted;
 mod storage;
 mod world;
 

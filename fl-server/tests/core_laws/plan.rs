@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use fl_compress::Spec;
+use fl_compress::{Memory, Spec};
 use fl_proto::Training;
 use fl_server::plan::{Cohort, PlanError, RunPlan, Select, StrategySpec};
 
@@ -119,6 +119,31 @@ fn refusals_name_key_value_and_rule() {
             "target = 3\n[strategy]\nname = \"fedavg\"\nlearning_rate = 0.0",
             "`strategy.learning_rate = 0`",
         ),
+        (
+            "target = 3",
+            "target = 3\nclients = 0",
+            "`cohort.clients = 0`: must be at least 1",
+        ),
+        (
+            "target = 3",
+            "target = 3\n[compression.uplink]\nmemory = \"ef21\"",
+            "`compression.uplink.memory = ef21`: the server would have to keep a vector as long as the model for every client",
+        ),
+        (
+            "target = 3",
+            "target = 3\n[compression.downlink]\nmemory = \"cafe\"",
+            "`compression.downlink.memory = cafe`: a step is what updates are predicted by",
+        ),
+        (
+            "target = 3",
+            "target = 3\n[compression.downlink]\nmemory = \"ef21\"",
+            "`compression.downlink.memory = ef21`: ",
+        ),
+        (
+            "target = 3",
+            "target = 3\n[compression.downlink]\nmemory = { dgc = { momentum = 0.5 } }",
+            "`compression.downlink.memory = dgc`: ",
+        ),
         ("target = 3", "target = 3\n[train]\nepochs = 0", "epochs"),
         ("target = 3", "target = 3\n[train]\nmomentum = 1.0", "momentum"),
         (
@@ -146,4 +171,43 @@ fn the_identity_is_of_the_experiment_and_not_of_the_file() {
     for (from, to) in [("rounds = 2", "rounds = 3"), ("min = 2", "min = 1"), ("\"r\"", "\"q\"")] {
         assert_ne!(plan(&SMALL.replace(from, to), "/a").digest(), digest, "{to}");
     }
+}
+
+#[test]
+fn auto_is_error_feedback_where_every_client_is_waited_for_and_cafe_where_not() {
+    let plan = |clients: &str, uplink: &str| {
+        let text = format!(
+            "{}\n{clients}\n[compression.uplink]\nmemory = \"{uplink}\"\n[compression.downlink]\nmemory = \"auto\"",
+            SMALL.trim_end()
+        );
+        RunPlan::from_toml(&text, Path::new("")).unwrap()
+    };
+    let feedback = Memory::ErrorFeedback {
+        decay: Default::default(),
+    };
+    for (clients, memory) in [
+        ("", Memory::Cafe),
+        ("clients = 4", Memory::Cafe),
+        ("clients = 3", feedback),
+        ("clients = 2", feedback),
+    ] {
+        let auto = plan(clients, "auto");
+        assert_eq!(
+            (auto.uplink.memory, auto.downlink.memory),
+            (memory, feedback),
+            "{clients}"
+        );
+    }
+    // Restarts compare plans by their identity: it is that of what `auto` came to.
+    assert_eq!(plan("", "auto").digest(), plan("clients = 9", "cafe").digest());
+    assert_eq!(
+        plan("clients = 3", "auto").digest(),
+        plan("", "error-feedback").digest()
+    );
+    assert_ne!(plan("clients = 3", "auto").digest(), plan("", "auto").digest());
+    assert_eq!(plan("", "dgc").uplink.memory, toml_memory("dgc"));
+}
+
+fn toml_memory(name: &str) -> Memory {
+    toml::from_str::<Spec>(&format!("memory = \"{name}\"")).unwrap().memory
 }

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use fl_compress::{Digest, Encoder, Frame, FrameHeader, FrameKind, Layout};
+use fl_compress::{Digest, Encoder, Frame, FrameHeader, FrameKind, Layout, Memory};
 use fl_proto::wire::federation_client::FederationClient;
 use fl_proto::{
     Authority, Dial, EvaluationReport, FetchRequest, Issued, JoinRequest, Joined, Meter, ModelHeader, Phase,
@@ -46,6 +46,16 @@ memory  = "error-feedback"
 default = { reduce = { top_k = 0.05 }, quantize = { uniform = 4 }, code = "rans" }
 [compression.downlink]
 memory  = "error-feedback"
+default = { reduce = { top_k = 0.05 }, quantize = { uniform = 4 }, code = "rans" }
+"#;
+
+/// What is carried is the last step; whoever got the model otherwise carries nothing.
+pub const CAFE: &str = r#"
+[compression.uplink]
+memory  = "cafe"
+default = { reduce = { top_k = 0.05 }, quantize = { uniform = 4 }, code = "rans" }
+[compression.downlink]
+memory  = "auto"
 default = { reduce = { top_k = 0.05 }, quantize = { uniform = 4 }, code = "rans" }
 "#;
 
@@ -205,6 +215,8 @@ pub struct Hand {
     pub model: Vec<f32>,
     pub version: Option<u64>,
     pub encoder: Option<Encoder>,
+    /// The frame that made the model, if it is encoded against.
+    pub step: Option<Vec<u8>>,
     /// Bytes of the frames that were accepted.
     pub sent: u64,
 }
@@ -228,6 +240,7 @@ impl Hand {
             model: Vec::new(),
             version: None,
             encoder: None,
+            step: None,
             sent: 0,
         })
     }
@@ -299,6 +312,8 @@ impl Hand {
             }
         }
         self.version = Some(want);
+        let predicts = self.run.as_ref().unwrap().uplink.memory == Memory::Cafe;
+        self.step = frames.last().filter(|_| predicts && !snapshot).cloned();
         Ok(Digest::of_f32(&self.model))
     }
 
@@ -332,7 +347,9 @@ impl Hand {
             seed: round,
         };
         let encoder = self.encoder.as_mut().unwrap();
-        let pending = encoder.encode(&mut delta, header).unwrap();
+        let layout = &self.run.as_ref().unwrap().layout;
+        let step = self.step.as_ref().map(|step| Frame::parse(step, layout).unwrap());
+        let pending = encoder.encode_against(step.as_ref(), &mut delta, header).unwrap();
         encoder.settle(&pending, fl_compress::Verdict::Accepted).unwrap();
         pending.frame
     }

@@ -119,6 +119,7 @@ pub fn section(data: &[u8]) {
         values: &values,
         shape,
         selection,
+        leading: None,
         clip,
         quantize: *quantize,
         code: *code,

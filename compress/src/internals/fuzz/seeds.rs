@@ -7,10 +7,11 @@ use super::whole::layout;
 use crate::code::{encode_indices, encode_levels, encode_symbols};
 use crate::layout::Shape;
 use crate::rng::Draws;
-use crate::{Encoder, FrameHeader, FrameKind, Layout, Method, Spec, Verdict};
+use crate::{Archive, Encoder, FrameHeader, FrameKind, Layout, Method, Spec, Verdict};
 
-const REDUCE: [&str; 9] = [
+const REDUCE: [&str; 10] = [
     "'keep'",
+    "'auto'",
     "{ top_k = 0.2 }",
     "{ top_k = { density = 0.2, chunk = 16 } }",
     "{ random_k = 0.2 }",
@@ -66,7 +67,7 @@ fn texts() -> Vec<String> {
         ];
         format!("default = {{ reduce = {reduce}, quantize = {quantize}, code = {code} }}")
     };
-    (0..44).map(text).collect()
+    (0..55).map(text).collect()
 }
 
 pub(super) fn specs() -> Vec<Spec> {
@@ -123,6 +124,10 @@ pub fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
             if let Some([frame, state]) = second_round(&layout(choice), &parse(text), 5) {
                 if choice != 1 {
                     add("state", format!("spec-{at}-{choice}"), &[&[choice, at as u8], &state]);
+                }
+                if choice == 0 {
+                    let archive = Archive::write(&layout(choice), &frame);
+                    add("archive", format!("spec-{at}"), &[&archive]);
                 }
                 if frame.len() < 3000 {
                     add("frame", format!("spec-{at}-{choice}"), &[&[choice], &frame]);

@@ -33,6 +33,10 @@ impl<'a> Plane<'a> {
         })
     }
 
+    pub(in super::super) fn bound(&self, count: usize) -> Result<f64, Error> {
+        self.levels.bound(count)
+    }
+
     pub(in super::super) fn open(&self) -> Result<Values<'a>, Error> {
         Ok(Values {
             step: self.step,

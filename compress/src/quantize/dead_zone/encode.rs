@@ -41,6 +41,19 @@ impl DeadZone {
         }
     }
 
+    /// The step for `values`.
+    pub(crate) fn step_for(self, values: &[f32]) -> f32 {
+        self.absolute_step(values).unwrap_or(f32::MAX)
+    }
+
+    /// Whether a step of its own surely leaves nothing of `values`. A step that goes by the values never does.
+    pub(crate) fn silences(self, values: &[f32]) -> bool {
+        match (self.step, self.threshold) {
+            (Step::Absolute(step), Some(threshold)) => f64::from(largest(values)) < 0.999 * threshold * f64::from(step),
+            _ => false,
+        }
+    }
+
     /// A positive normal float, or `None` if there is none.
     fn absolute_step(self, values: &[f32]) -> Option<f32> {
         let step = match (self.step, self.threshold) {

@@ -45,6 +45,10 @@ impl<'a> Plane<'a> {
         self.scale_bytes
     }
 
+    pub(in super::super) fn bound(&self, code: Code) -> Result<f64, Error> {
+        self.symbols.bound(self.count, code)
+    }
+
     pub(in super::super) fn open(&self) -> Result<Values<'a>, Error> {
         Ok(Values {
             levels: levels(self.bits),

@@ -46,6 +46,14 @@ impl<'a> Plane<'a> {
         self.scale_bytes
     }
 
+    pub(in super::super) fn scale_bound(&self, count: usize, code: Code) -> Result<f64, Error> {
+        self.scales.bound(count.div_ceil(self.block), code)
+    }
+
+    pub(in super::super) fn bound(&self, count: usize, code: Code) -> Result<f64, Error> {
+        self.symbols.bound(count, code)
+    }
+
     pub(in super::super) fn open(&self) -> Result<Values<'a>, Error> {
         Ok(Values {
             levels: levels(self.bits),

@@ -128,6 +128,7 @@ pub fn copy_state(from: &Path, to: &Path) {
         "runs/test-run/memory",
         "runs/test-run/verdict",
         "runs/test-run/model",
+        "runs/test-run/step",
     ] {
         if from.join(name).exists() {
             std::fs::create_dir_all(to.join(name).parent().unwrap()).unwrap();

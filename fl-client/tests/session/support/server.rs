@@ -225,15 +225,21 @@ impl Federation for Service {
 
     async fn evaluate(&self, request: Request<wire::EvaluationReport>) -> Answer<wire::EvaluationReply> {
         let report = EvaluationReport::try_from(request.into_inner())?;
-        let mut world = self.world();
-        world.called(Call::Evaluate {
-            version: report.version,
-        });
-        world.evaluate = false;
-        if world.phase == Phase::Evaluating {
-            world.phase = Phase::Done;
+        let hangs = {
+            let mut world = self.world();
+            world.called(Call::Evaluate {
+                version: report.version,
+            });
+            world.evaluate = false;
+            if world.phase == Phase::Evaluating {
+                world.phase = Phase::Done;
+            }
+            world.publish();
+            world.hang_evaluating.take_if(|version| *version == report.version)
+        };
+        if hangs.is_some() {
+            std::future::pending::<()>().await;
         }
-        world.publish();
         Ok(Response::new(wire::EvaluationReply { counted: true }))
     }
 }

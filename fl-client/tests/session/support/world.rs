@@ -64,6 +64,8 @@ pub struct World {
     pub round: u64,
     pub phase: Phase,
     pub evaluate: bool,
+    /// The version whose evaluation is asked for, once, and never answered.
+    pub hang_evaluating: Option<u64>,
     /// Whether the last model is evaluated before the run is over.
     pub evaluate_at_end: bool,
     /// Model of each version, and the step that led to it.
@@ -102,6 +104,7 @@ impl World {
             round: 1,
             phase: Phase::Training,
             evaluate: false,
+            hang_evaluating: None,
             evaluate_at_end: false,
             versions: vec![(first, Vec::new())],
             accepted: Vec::new(),
@@ -160,6 +163,7 @@ impl World {
             .accumulate(1.0, &mut model)
             .unwrap();
         self.versions.push((model, step));
+        self.evaluate |= self.hang_evaluating == Some(version);
         self.round += 1;
         if self.round > self.rounds {
             self.round = self.rounds;
@@ -174,10 +178,14 @@ impl World {
 
     pub fn accept(&mut self, round: u64, digest: Digest, frame: Vec<u8>) {
         let mut update = vec![0.0; self.layout.len()];
-        Frame::parse(&frame, &self.layout)
-            .unwrap()
-            .accumulate(1.0, &mut update)
-            .unwrap();
+        let parsed = Frame::parse(&frame, &self.layout).unwrap();
+        parsed.accumulate(1.0, &mut update).unwrap();
+        if let Some(named) = parsed.predictor() {
+            let (_, step) = self.versions.last().unwrap();
+            assert_eq!(named, Digest::of(step).short(), "round {round}");
+            let step = Frame::parse(step, &self.layout).unwrap();
+            step.accumulate(1.0, &mut update).unwrap();
+        }
         self.accepted.push((round, digest, frame));
         self.advance(&update);
     }

@@ -1,0 +1,162 @@
+//! A frame and the layout it is for, in one file (`.flz`) that decodes alone.
+//!
+//! ```text
+//! "FLCZ" | version | tensors: names and shapes | frame, as it is sent | CRC-32C
+//! ```
+
+use crate::seal::{seal, unseal};
+use crate::wire::{Reader, Writer};
+use crate::{Error, Layout, MAX_DIMS, MAX_TENSORS};
+
+const MAJOR: u8 = 1;
+const MINOR: u8 = 0;
+
+/// An archive whose checksum and layout have been checked; the frame has not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Archive<'a> {
+    /// Names and shapes of the tensors.
+    pub layout: Layout,
+    /// The encoded update, for [`crate::Frame::parse`].
+    pub frame: &'a [u8],
+    /// Offset of the frame in the archive.
+    pub frame_offset: usize,
+}
+
+impl<'a> Archive<'a> {
+    /// What every archive begins with.
+    pub const MAGIC: &'static [u8; 4] = b"FLCZ";
+
+    /// The bytes of the archive of `frame`, which is of `layout`.
+    pub fn write(layout: &Layout, frame: &[u8]) -> Vec<u8> {
+        let mut out = Vec::with_capacity(frame.len() + 64 * (1 + layout.tensors().len()));
+        let mut writer = Writer(&mut out);
+        writer.bytes(Self::MAGIC);
+        writer.u8(MAJOR);
+        writer.u8(MINOR);
+        writer.varint(layout.tensors().len() as u64);
+        for tensor in layout.tensors() {
+            writer.u8(tensor.name.len() as u8);
+            writer.bytes(tensor.name.as_bytes());
+            writer.u8(tensor.shape.len() as u8);
+            tensor.shape.iter().for_each(|&extent| writer.varint(extent as u64));
+        }
+        writer.varint(frame.len() as u64);
+        writer.bytes(frame);
+        seal(0, &mut out);
+        out
+    }
+
+    /// Reads what [`Archive::write`] wrote. Allocates for names and shapes, each of them within `bytes`.
+    ///
+    /// # Errors
+    /// `Truncated`, `Corrupt`; `Mismatch` for another version.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, Error> {
+        let mut reader = unseal(bytes, Self::MAGIC, MAJOR)?;
+        let what = "number of tensors";
+        let count = reader.varint(what)?;
+        if count > MAX_TENSORS as u64 {
+            return Err(reader.corrupt(what));
+        }
+        let mut tensors: Vec<(String, Vec<usize>)> = Vec::new();
+        for _ in 0..count {
+            let tensor = read_tensor(&mut reader)?;
+            if tensors.last().is_some_and(|(last, _)| *last >= tensor.0) {
+                return Err(reader.corrupt("order of the tensors"));
+            }
+            tensors.push(tensor);
+        }
+        let layout = Layout::new(tensors).map_err(|why| reader.corrupt(&why.to_string()))?;
+        let what = "frame length";
+        let len = usize::try_from(reader.varint(what)?).map_err(|_| reader.corrupt(what))?;
+        let frame_offset = reader.offset();
+        let frame = reader.take(len, "frame")?;
+        reader.finish("bytes after the frame")?;
+        Ok(Self {
+            layout,
+            frame,
+            frame_offset,
+        })
+    }
+}
+
+fn read_tensor(reader: &mut Reader<'_>) -> Result<(String, Vec<usize>), Error> {
+    let len = usize::from(reader.u8("name length")?);
+    let name = std::str::from_utf8(reader.take(len, "name")?).map_err(|_| reader.corrupt("name"))?;
+    let dims = usize::from(reader.u8("number of dimensions")?);
+    if dims > MAX_DIMS {
+        return Err(reader.corrupt("number of dimensions"));
+    }
+    let mut shape = Vec::with_capacity(dims);
+    for _ in 0..dims {
+        let extent = reader.varint("dimension")?;
+        shape.push(usize::try_from(extent).map_err(|_| reader.corrupt("dimension"))?);
+    }
+    Ok((name.to_owned(), shape))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn example() -> (Layout, Vec<u8>) {
+        let layout = Layout::new([("bias", vec![3]), ("scalar", vec![]), ("weight", vec![4, 300])]).unwrap();
+        let bytes = Archive::write(&layout, b"frame");
+        (layout, bytes)
+    }
+
+    /// `body` with magic, version and checksum.
+    fn sealed(body: &[u8]) -> Vec<u8> {
+        let mut bytes = [Archive::MAGIC, &[MAJOR, MINOR][..], body].concat();
+        seal(0, &mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn an_archive_round_trips() {
+        let (layout, bytes) = example();
+        let archive = Archive::parse(&bytes).unwrap();
+        assert_eq!((&archive.layout, archive.frame), (&layout, &b"frame"[..]));
+        assert_eq!(&bytes[archive.frame_offset..][..5], b"frame");
+        let none = Layout::new(Vec::<(String, _)>::new()).unwrap();
+        assert_eq!(Archive::parse(&Archive::write(&none, b"")).unwrap().layout, none);
+    }
+
+    #[test]
+    fn the_bytes_are_those_of_version_1_0() {
+        let layout = Layout::new([("bias", vec![3]), ("weight", vec![4, 300])]).unwrap();
+        let expected = b"FLCZ\x01\x00\x02\x04bias\x01\x03\x06weight\x02\x04\xac\x02\x05frame";
+        let bytes = Archive::write(&layout, b"frame");
+        assert_eq!(&bytes[..bytes.len() - 4], expected);
+        assert_eq!(bytes, sealed(&expected[6..]));
+    }
+
+    #[test]
+    fn every_truncation_and_flipped_bit_is_refused() {
+        let (_, bytes) = example();
+        for len in 0..bytes.len() {
+            assert!(Archive::parse(&bytes[..len]).is_err(), "{len}");
+        }
+        for bit in 0..bytes.len() * 8 {
+            let mut bytes = bytes.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            // A newer minor version is tried; its checksum is wrong then.
+            assert!(Archive::parse(&bytes).is_err(), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn what_a_checksum_cannot_rule_out_is_refused() {
+        let refused = |body: &[u8]| Archive::parse(&sealed(body)).unwrap_err().to_string();
+        assert!(refused(&[0x80, 0x80, 4]).contains("number of tensors"));
+        assert!(refused(&[1, 0, 0, 0]).contains("1 to 255 bytes"));
+        assert!(refused(&[1, 1, 0xff, 0, 0]).contains("name"));
+        assert!(refused(&[1, 1, b'a', 9]).contains("number of dimensions"));
+        assert!(refused(&[1, 1, b'a', 1, 0, 0]).contains("shape [0]"));
+        assert!(refused(&[1, 1, b'a', 2, 0xff, 0xff, 0xff, 0xff, 15, 2, 0]).contains("past"));
+        assert!(refused(&[2, 1, b'b', 0, 1, b'a', 0, 0]).contains("order of the tensors"));
+        assert!(refused(&[2, 1, b'a', 0, 1, b'a', 0, 0]).contains("order of the tensors"));
+        assert!(refused(&[1, 1, b'a', 0, 1]).contains("truncated"));
+        assert!(refused(&[1, 1, b'a', 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f]).contains("frame"));
+        assert!(refused(&[1, 1, b'a', 0, 0, 0]).contains("bytes after the frame"));
+    }
+}

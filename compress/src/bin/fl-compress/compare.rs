@@ -1,0 +1,263 @@
+//! `compare`: several codecs on the same tensors, as a table, as keys or as a picture.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clap::ValueEnum;
+use fl_compress::{Encoder, Error, Frame, FrameHeader, FrameKind, Layout, Pending, Spec};
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::svg;
+use crate::table::{Table, grouped, or_dash, ratio};
+use crate::{progress, read, spec, write};
+
+/// Encode the same tensors by several specs: sizes, errors and speeds.
+///
+/// Each spec begins with an empty memory. Speeds are the best of a few repetitions on one thread, in 10^6 bytes of fp32 a
+/// second.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// What to compress.
+    #[arg(value_name = "IN.safetensors")]
+    input: PathBuf,
+    /// A codec; give one for each.
+    #[arg(long = "spec", required = true, value_name = "S.toml")]
+    specs: Vec<PathBuf>,
+    /// Seed of random choices.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Table for people, keys for scripts, or a picture of error against bits per parameter.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+    /// Where to [default: stdout].
+    #[arg(short, long)]
+    output: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Text,
+    Json,
+    Svg,
+}
+
+/// The keys of `--format json`: documented, and golden in the tests.
+#[derive(Debug, Serialize)]
+struct Report {
+    file: String,
+    parameters: usize,
+    fp32_bytes: u64,
+    specs: Vec<SpecReport>,
+}
+
+#[derive(Debug, Serialize)]
+struct SpecReport {
+    spec: String,
+    /// Of the frame.
+    bytes: u64,
+    ratio: Option<f64>,
+    bits_per_parameter: Option<f64>,
+    bound_bytes: f64,
+    coded_over_bound: Option<f64>,
+    relative_error: Option<f64>,
+    cosine: Option<f64>,
+    encode_mb_s: Option<f64>,
+    decode_mb_s: Option<f64>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let parsed: Result<Vec<Spec>, Failure> = args.specs.iter().map(|path| spec::read(path, None)).collect();
+    let parsed = parsed?;
+    let (layout, values) = read::values(&args.input)?;
+    let layout = Arc::new(layout);
+    let header = FrameHeader {
+        kind: FrameKind::Update,
+        round: 0,
+        seed: args.seed,
+    };
+    let mut specs = Vec::new();
+    for (path, (name, spec)) in args.specs.iter().zip(names(&args.specs).into_iter().zip(&parsed)) {
+        let _busy = progress::start(format!("encoding by {}", path.display()));
+        let trial = Trial::run(&layout, spec, &values, header);
+        let trial = trial.map_err(|why| Failure::Usage(format!("spec {}: {why}", path.display())))?;
+        specs.push(trial.report(name, &values));
+    }
+    let report = Report {
+        file: args.input.display().to_string(),
+        parameters: layout.len(),
+        fp32_bytes: 4 * layout.len() as u64,
+        specs,
+    };
+    let text = match args.format {
+        Format::Text => text(&report),
+        Format::Json => write::json(&report),
+        Format::Svg => picture(&report),
+    };
+    match &args.output {
+        None => write::stdout(&text),
+        Some(path) => write::file(path, text.as_bytes()),
+    }
+}
+
+/// The file's name without its ending, where that tells the specs apart.
+fn names(paths: &[PathBuf]) -> Vec<String> {
+    let stem = |path: &Path| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let stems: Vec<String> = paths.iter().map(|path| stem(path)).collect();
+    let alone = |name: &String| stems.iter().filter(|other| *other == name).count() == 1;
+    stems
+        .iter()
+        .zip(paths)
+        .map(|(name, path)| {
+            if alone(name) {
+                name.clone()
+            } else {
+                path.display().to_string()
+            }
+        })
+        .collect()
+}
+
+/// What one codec made of the values, and how fast.
+struct Trial {
+    pending: Pending,
+    decoded: Vec<f32>,
+    encode: Duration,
+    decode: Duration,
+}
+
+impl Trial {
+    /// Repetitions at most, and the time after which no other begins.
+    const REPETITIONS: usize = 5;
+    const ENOUGH: Duration = Duration::from_secs(2);
+
+    fn run(layout: &Arc<Layout>, spec: &Spec, values: &[f32], header: FrameHeader) -> Result<Self, Error> {
+        let began = Instant::now();
+        let mut best: Option<Self> = None;
+        for _ in 0..Self::REPETITIONS {
+            let trial = Self::once(layout, spec, values, header)?;
+            best = Some(match best {
+                None => trial,
+                Some(best) => Self {
+                    encode: best.encode.min(trial.encode),
+                    decode: best.decode.min(trial.decode),
+                    ..trial
+                },
+            });
+            if began.elapsed() > Self::ENOUGH {
+                break;
+            }
+        }
+        best.ok_or_else(|| Error::Usage("no repetition".to_owned()))
+    }
+
+    fn once(layout: &Arc<Layout>, spec: &Spec, values: &[f32], header: FrameHeader) -> Result<Self, Error> {
+        let mut encoder = Encoder::new(Arc::clone(layout), spec)?;
+        let mut delta = values.to_vec();
+        let began = Instant::now();
+        let pending = encoder.encode(&mut delta, header)?;
+        let encode = began.elapsed();
+        let mut decoded = delta;
+        let began = Instant::now();
+        Frame::parse(&pending.frame, layout)?.decode(&mut decoded)?;
+        let decode = began.elapsed();
+        Ok(Self {
+            pending,
+            decoded,
+            encode,
+            decode,
+        })
+    }
+
+    fn report(&self, spec: String, values: &[f32]) -> SpecReport {
+        let stages = self.pending.stages;
+        let [error, norm, decoded, product] = sums(values, &self.decoded);
+        let framed = stages.framed as f64;
+        let mb = stages.fp32 as f64 / 1e6;
+        SpecReport {
+            spec,
+            bytes: stages.framed,
+            ratio: ratio(stages.fp32 as f64, framed),
+            bits_per_parameter: ratio(8.0 * framed, values.len() as f64),
+            bound_bytes: stages.bound,
+            coded_over_bound: ratio(stages.coded as f64, stages.bound),
+            relative_error: ratio(error.sqrt(), norm.sqrt()),
+            cosine: ratio(product, norm.sqrt() * decoded.sqrt()),
+            encode_mb_s: ratio(mb, self.encode.as_secs_f64()),
+            decode_mb_s: ratio(mb, self.decode.as_secs_f64()),
+        }
+    }
+}
+
+/// `|x - y|^2`, `|x|^2`, `|y|^2` and `x y`. Shapes: both alike.
+fn sums(x: &[f32], y: &[f32]) -> [f64; 4] {
+    x.iter()
+        .zip(y)
+        .fold([0.0; 4], |[error, norm, decoded, product], (&x, &y)| {
+            let (x, y) = (f64::from(x), f64::from(y));
+            [
+                (x - y).mul_add(x - y, error),
+                x.mul_add(x, norm),
+                y.mul_add(y, decoded),
+                x.mul_add(y, product),
+            ]
+        })
+}
+
+fn text(report: &Report) -> String {
+    let mut table = Table::new(
+        1,
+        &[
+            "spec",
+            "bytes",
+            "ratio",
+            "bits/param",
+            "coded/bound",
+            "rel. error",
+            "cosine",
+            "encode MB/s",
+            "decode MB/s",
+        ],
+    );
+    for spec in &report.specs {
+        table.row(vec![
+            spec.spec.clone(),
+            grouped(spec.bytes),
+            or_dash(spec.ratio),
+            or_dash(spec.bits_per_parameter),
+            spec.coded_over_bound
+                .map_or_else(|| "-".to_owned(), |over| format!("{over:.3}")),
+            or_dash(spec.relative_error),
+            spec.cosine
+                .map_or_else(|| "-".to_owned(), |cosine| format!("{cosine:.5}")),
+            or_dash(spec.encode_mb_s),
+            or_dash(spec.decode_mb_s),
+        ]);
+    }
+    format!(
+        "{}: {} parameters, {} bytes as fp32\n\n{}",
+        report.file,
+        grouped(report.parameters as u64),
+        grouped(report.fp32_bytes),
+        table.render()
+    )
+}
+
+fn picture(report: &Report) -> String {
+    let points = report.specs.iter().filter_map(|spec| {
+        Some(svg::Point {
+            label: spec.spec.clone(),
+            bits: spec.bits_per_parameter?,
+            error: spec.relative_error?,
+        })
+    });
+    let points: Vec<svg::Point> = points.collect();
+    let about = format!(
+        "{}, {} parameters, {} specs",
+        report.file,
+        grouped(report.parameters as u64),
+        report.specs.len()
+    );
+    svg::draw(&about, &points)
+}

@@ -1,0 +1,106 @@
+//! Inputs: safetensors files and archives, each error with the file, the tensor and the offset.
+
+use std::path::Path;
+
+use fl_compress::weights::{self, Weights};
+use fl_compress::{Archive, Error, Frame, Layout};
+
+use crate::failure::Failure;
+
+pub(crate) fn bytes(path: &Path) -> Result<Vec<u8>, Failure> {
+    std::fs::read(path).map_err(|why| Failure::input(path, why))
+}
+
+/// Layout and values of the safetensors file at `path`.
+pub(crate) fn values(path: &Path) -> Result<(Layout, Vec<f32>), Failure> {
+    let bytes = bytes(path)?;
+    let weights = Weights::parse(&bytes).map_err(|why| Failure::input(path, why))?;
+    let values = weights.values().map_err(|why| Failure::input(path, why))?;
+    Ok((weights.layout().clone(), values))
+}
+
+/// Values of the safetensors file at `path`, which must hold the tensors of `layout`.
+pub(crate) fn values_of(path: &Path, layout: &Layout) -> Result<Vec<f32>, Failure> {
+    let bytes = bytes(path)?;
+    let weights = Weights::parse(&bytes).map_err(|why| Failure::input(path, why))?;
+    weights
+        .expect(layout)
+        .and_then(|()| weights.values())
+        .map_err(|why| Failure::input(path, why))
+}
+
+/// Succeeds if what was read from `path` holds the tensors of `want`.
+pub(crate) fn same(path: &Path, have: &Layout, want: &Layout) -> Result<(), Failure> {
+    weights::expect_same(have, want).map_err(|why| Failure::input(path, why))
+}
+
+/// Succeeds if what became of `values` with the file at `path` is finite.
+pub(crate) fn all_finite(path: &Path, layout: &Layout, values: &[f32]) -> Result<(), Failure> {
+    layout.tensors().iter().try_for_each(|tensor| {
+        let finite = weights::expect_finite(tensor, &values[tensor.offset..tensor.offset + tensor.len]);
+        finite.map_err(|why| Failure::input(path, format!("the result is {why}")))
+    })
+}
+
+pub(crate) fn is_archive(bytes: &[u8]) -> bool {
+    bytes.starts_with(Archive::MAGIC)
+}
+
+/// The archive in `bytes`, which were read from `path`.
+pub(crate) fn archive<'a>(path: &Path, bytes: &'a [u8]) -> Result<Archive<'a>, Failure> {
+    let cut = bytes.len() < Archive::MAGIC.len() && Archive::MAGIC.starts_with(bytes);
+    if !is_archive(bytes) && (!cut || bytes.is_empty()) {
+        return Err(Failure::input(path, "not an archive (.flz) of this tool"));
+    }
+    Archive::parse(bytes).map_err(|why| Failure::payload(path, &why))
+}
+
+/// The frame of `archive`, which was read from `path`.
+pub(crate) fn frame<'a>(path: &Path, archive: &'a Archive<'a>) -> Result<Frame<'a>, Failure> {
+    Frame::parse(archive.frame, &archive.layout).map_err(|why| payload(path, archive, None, why))
+}
+
+/// All values of `archive`, which was read from `path`.
+pub(crate) fn decode(path: &Path, archive: &Archive<'_>) -> Result<Vec<f32>, Failure> {
+    let frame = frame(path, archive)?;
+    let mut values = vec![0.0; archive.layout.len()];
+    frame
+        .decode(&mut values)
+        .map_err(|why| payload(path, archive, Some(&frame), why))?;
+    Ok(values)
+}
+
+/// `why`, with its offset counted from the start of the file rather than of the frame, and the tensor there.
+pub(crate) fn payload(path: &Path, archive: &Archive<'_>, frame: Option<&Frame<'_>>, why: Error) -> Failure {
+    let (Error::Corrupt { offset, .. } | Error::Truncated { offset, .. }) = &why else {
+        return Failure::payload(path, &why);
+    };
+    let tensor = frame.and_then(|frame| tensor_at(frame, archive.frame.len(), *offset));
+    let tensor = tensor.map_or(String::new(), |name| format!("tensor `{name}`: "));
+    let before = archive.frame_offset;
+    let why = match why {
+        Error::Corrupt { what, offset } => Error::Corrupt {
+            what,
+            offset: offset + before,
+        },
+        Error::Truncated { what, offset } => Error::Truncated {
+            what,
+            offset: offset + before,
+        },
+        other => other,
+    };
+    Failure::corrupt(path, format!("{tensor}{why}"))
+}
+
+/// The tensor whose section holds byte `offset` of a frame of `len` bytes.
+fn tensor_at<'f>(frame: &'f Frame<'_>, len: usize, offset: usize) -> Option<&'f str> {
+    let sections: usize = frame.sections().map(|section| section.bytes.total()).sum();
+    // Nothing but the checksum follows the sections.
+    let mut end = len.checked_sub(4 + sections)?;
+    let found = frame.sections().find(|section| {
+        end += section.bytes.total();
+        offset <= end
+    });
+    let found = found.map(|section| section.tensors);
+    found.and_then(|tensors| tensors.first().map(|tensor| tensor.name.as_str()))
+}

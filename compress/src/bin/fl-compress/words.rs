@@ -1,0 +1,56 @@
+//! Recipes and kinds in words.
+
+use fl_compress::{Code, FrameKind, Quantize, Recipe, Reduce};
+
+/// What was done to `len` values, such as `top-k 1,024 of 20,000; uniform 4 bits a value, a scale each 1,024; rans`.
+pub(crate) fn recipe(recipe: &Recipe, len: usize) -> String {
+    let code = match recipe.code {
+        Code::Pack => "pack",
+        Code::Rans => "rans",
+        Code::Rice => "rice",
+        Code::Huffman => "huffman",
+        Code::Context => "context",
+    };
+    let reduce = reduce(&recipe.reduce, len);
+    if recipe.reduce == (Reduce::Support { k: 0 }) {
+        return reduce;
+    }
+    format!("{reduce}; {}; {code}", quantize(&recipe.quantize))
+}
+
+pub(crate) fn kind(kind: FrameKind) -> &'static str {
+    match kind {
+        FrameKind::Update => "update",
+        FrameKind::Step => "step",
+        FrameKind::Snapshot => "snapshot",
+    }
+}
+
+fn reduce(reduce: &Reduce, len: usize) -> String {
+    match *reduce {
+        Reduce::Keep => "keep".to_owned(),
+        Reduce::Support { k: 0 } => "all zero".to_owned(),
+        Reduce::Support { k } => format!("support {k} of {len}"),
+        Reduce::LowRank { rank, k: 0, .. } => format!("low rank {rank}"),
+        Reduce::LowRank { rank, k, .. } => format!("low rank {rank} and support {k} of {len}"),
+        Reduce::RandomK { k, .. } => format!("random {k} of {len}"),
+        Reduce::CountSketch { rows, cols, .. } => format!("count sketch {rows} x {cols}"),
+        Reduce::Components { rank } => format!("{rank} components and the rest"),
+        Reduce::Projection { k, .. } => format!("projection to {k}"),
+    }
+}
+
+fn quantize(quantize: &Quantize) -> String {
+    match *quantize {
+        Quantize::Exact => "exact".to_owned(),
+        Quantize::Half => "half".to_owned(),
+        Quantize::Uniform { bits, block } => format!("uniform {bits} bits, scale per {block}"),
+        Quantize::Bf16 => "bf16".to_owned(),
+        Quantize::DeadZone => "dead zone".to_owned(),
+        Quantize::Natural => "natural".to_owned(),
+        Quantize::Rotated { bits, .. } => format!("rotated {bits} bits"),
+        Quantize::Ternary => "ternary".to_owned(),
+        Quantize::Sign { split: false } => "sign".to_owned(),
+        Quantize::Sign { split: true } => "sign, a magnitude each".to_owned(),
+    }
+}

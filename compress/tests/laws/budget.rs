@@ -1,0 +1,76 @@
+//! Laws of budgets beside those of their sizes.
+
+use crate::*;
+
+/// In bits a value, a budget may be passed by what has nothing to choose, but never fails.
+#[test]
+fn a_budget_in_bits_is_never_refused() {
+    for method in [
+        "quantize = { rotated = 1 }",
+        "quantize = { rotated = 4 }, code = 'rans'",
+        "quantize = 'ternary'",
+        "quantize = 'natural', code = 'huffman'",
+        "quantize = { sign = 'split' }",
+        "quantize = { uniform = { bits = 8, block = 16 } }, code = 'context'",
+        "reduce = { top_k = { density = { by = 'fisher' } } }",
+        "reduce = { top_k = { density = 0.5, chunk = 64 } }",
+        "reduce = { threshold = 1e-9 }",
+        "reduce = { low_rank = 2 }",
+        "reduce = { projection = 0.2 }",
+    ] {
+        // Sixteen pieces of a rotation.
+        let layout = layout(&[("a", &[16_383]), ("b", &[30, 40])]);
+        let spec = format!("budget = '0.01 bits'\ndefault = {{ {method} }}");
+        encoder(&layout, &spec)
+            .encode(&mut laplace(layout.len(), 2), UPDATE)
+            .unwrap_or_else(|error| panic!("{method}: {error}"));
+    }
+}
+
+/// A budget in bytes that is taken at all is kept, whatever the values.
+#[test]
+fn a_budget_in_bytes_is_refused_at_once_or_kept() {
+    for method in [
+        "quantize = { rotated = 1 }",
+        "quantize = { uniform = { bits = 2, block = 16 } }, code = 'rans'",
+        "quantize = 'ternary', code = 'huffman'",
+        "quantize = 'natural', code = 'context'",
+        "quantize = { sign = 'split' }, code = 'rice'",
+        "reduce = { random_k = 0.1 }, quantize = 'half', code = 'rans'",
+        "reduce = { top_k = { density = { by = 'entropy', form = 'literal' } } }",
+        "reduce = { top_k = { density = { by = 'entropy' } } }",
+    ] {
+        let layout = layout(&[("a", &[8191])]);
+        let spec =
+            |bytes: u64| toml::from_str::<Spec>(&format!("budget = '{bytes} B'\ndefault = {{ {method} }}")).unwrap();
+        let taken = |bytes: &u64| Encoder::new(Arc::clone(&layout), &spec(*bytes)).is_ok();
+        let least = (1..).map(|at| at * 64).find(taken).unwrap();
+        let mut encoder = Encoder::new(Arc::clone(&layout), &spec(least)).unwrap();
+        for (name, mut values) in hard(8191) {
+            let pending = encoder
+                .encode(&mut values, UPDATE)
+                .unwrap_or_else(|error| panic!("{method} {name}: {error}"));
+            assert!(
+                pending.frame.len() as u64 <= least,
+                "{method} {name}: {} of {least}",
+                pending.frame.len()
+            );
+            encoder.settle(&pending, Verdict::Accepted).unwrap();
+        }
+    }
+}
+
+/// What some tensors are certain to save is not given to others.
+#[test]
+fn tensors_without_a_choice_do_not_widen_a_budget() {
+    let layout = layout(&[("a", &[300, 100]), ("b", &[200, 100])]);
+    let spec = "budget = '0.25 bits'\ndefault = { quantize = 'dead_zone', code = 'context' }
+        [[rules]]\nwhen = { name = 'a' }\nuse = { reduce = { random_k = 0.002 }, quantize = 'half' }";
+    let pending = encoder(&layout, spec).encode(&mut laplace(50_000, 3), UPDATE).unwrap();
+    let most = 50_000.0 * 0.25 / 8.0;
+    assert!(
+        (0.97 * most..=most).contains(&(pending.frame.len() as f64)),
+        "{} of {most}",
+        pending.frame.len()
+    );
+}

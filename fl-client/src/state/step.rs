@@ -1,0 +1,102 @@
+//! `step`: the frame that made a model version, kept where updates are encoded against it, so that a restart encodes
+//! against what it would have without one. Never needed: without it an update is encoded against nothing.
+//!
+//! ```text
+//! "FLST" | major u8 | minor u8 | digest of the model that it made, 32 | the frame | CRC-32C of all before it u32
+//! ```
+//!
+//! The kept model is another file, because it is as long as the model and written every few versions; a step is short
+//! and written at each.
+
+use fl_compress::{Digest, Frame, Layout};
+use fl_proto::max_frame;
+
+use super::RunState;
+use super::disk::Disk;
+use super::fields::{Fields, sealed, unsealed};
+use crate::Error;
+
+const MAGIC: &[u8; 4] = b"FLST";
+const MAJOR: u8 = 1;
+const MINOR: u8 = 0;
+const HEAD: usize = 4 + 2 + 32;
+const SUM: usize = 4;
+
+impl RunState {
+    /// The frame of the step that made `model`, if it is the one kept and is whole.
+    pub(crate) fn load_step(&self, layout: &Layout, model: Digest) -> Option<Vec<u8>> {
+        let path = self.path("step");
+        let max = (HEAD + SUM) as u64 + max_frame(layout.len(), layout.tensors().len());
+        let read = self.disk.read(&path, max).map_err(|e| e.to_string());
+        let parsed = read.and_then(|bytes| match bytes {
+            Some(bytes) => parse(&bytes, layout, model),
+            None => Ok(None),
+        });
+        parsed.unwrap_or_else(|why| {
+            tracing::warn!(path = %path.display(), why, "kept step is unusable, the next update is encoded without it");
+            None
+        })
+    }
+
+    /// Keeps the frame of the step that made `model`. Not synced to the medium.
+    ///
+    /// # Errors
+    /// `State` if it cannot be written.
+    pub(crate) fn save_step(&self, model: Digest, frame: &[u8]) -> Result<(), Error> {
+        Disk { sync: false }.replace(&self.path("step"), &[&write(model, frame)])
+    }
+}
+
+fn write(model: Digest, frame: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(HEAD + frame.len() + SUM);
+    out.extend_from_slice(MAGIC);
+    out.extend_from_slice(&[MAJOR, MINOR]);
+    out.extend_from_slice(&model.0);
+    out.extend_from_slice(frame);
+    sealed(out)
+}
+
+/// The frame; `None` if it made another model.
+fn parse(bytes: &[u8], layout: &Layout, model: Digest) -> Result<Option<Vec<u8>>, String> {
+    let mut fields = Fields(unsealed(bytes)?);
+    fields.magic(MAGIC, MAJOR)?;
+    if fields.digest("digest")? != model {
+        return Ok(None);
+    }
+    Frame::parse(fields.0, layout).map_err(|e| e.to_string())?;
+    Ok(Some(fields.0.to_vec()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use fl_compress::{Encoder, FrameHeader, FrameKind, Spec};
+
+    use super::*;
+
+    #[test]
+    fn a_step_survives_the_disk_and_every_flipped_bit_of_it_is_noticed() {
+        let layout = Arc::new(Layout::new([("a", vec![3])]).unwrap());
+        let header = FrameHeader {
+            kind: FrameKind::Step,
+            round: 4,
+            seed: 1,
+        };
+        let mut encoder = Encoder::new(Arc::clone(&layout), &Spec::exact()).unwrap();
+        let frame = encoder.encode(&mut [1.0, 2.0, 3.0], header).unwrap().frame;
+        let model = Digest([7; 32]);
+        let bytes = write(model, &frame);
+        assert_eq!(bytes[..HEAD], [b"FLST\x01\x00".as_slice(), &[7; 32]].concat());
+        assert_eq!(parse(&bytes, &layout, model), Ok(Some(frame)));
+        assert_eq!(parse(&bytes, &layout, Digest([8; 32])), Ok(None), "of another model");
+        for len in 0..bytes.len() {
+            assert!(parse(&bytes[..len], &layout, model).is_err(), "{len}");
+        }
+        for bit in 0..bytes.len() * 8 {
+            let mut broken = bytes.clone();
+            broken[bit / 8] ^= 1 << (bit % 8);
+            assert!(parse(&broken, &layout, model).is_err(), "{bit}");
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Updates encoded against the last step: which, after what, and the same after a crash.
+
+use std::path::Path;
+
+use fl_client::Outcome;
+use fl_compress::{Digest, Frame, Memory};
+
+use crate::crashes::{crash_as, goes_on};
+use crate::support::{Arithmetic, Call, Certificates, Client, TestServer, World, config, deltas};
+
+const ROUNDS: u64 = 4;
+
+fn world() -> World {
+    let mut world = World::new(ROUNDS);
+    world.spec.memory = Memory::Cafe;
+    world
+}
+
+/// The frame that each accepted update named, by round from 1.
+fn named(world: &World) -> Vec<Option<u64>> {
+    let frames = world.accepted.iter().map(|(_, _, frame)| frame);
+    frames
+        .map(|frame| Frame::parse(frame, &world.layout).unwrap().predictor())
+        .collect()
+}
+
+/// The steps that made the versions, by version from 1.
+fn steps(world: &World) -> Vec<Option<u64>> {
+    let steps = world.versions.iter().skip(1);
+    steps.map(|(_, step)| Some(Digest::of(step).short())).collect()
+}
+
+fn frames(world: &World) -> Vec<Vec<u8>> {
+    world.accepted.iter().map(|(_, _, frame)| frame.clone()).collect()
+}
+
+/// What a client sends in a run that nothing disturbs.
+async fn undisturbed(certificates: &Certificates) -> Vec<Vec<u8>> {
+    let server = TestServer::start(certificates, world());
+    let state = tempfile::tempdir().unwrap();
+    goes_on(&server, certificates, state.path()).await;
+    frames(&server.world())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_update_is_encoded_against_the_step_that_made_its_model() {
+    let certificates = Certificates::new("fed");
+    let mut exact = world();
+    exact.spec = serde_json::from_str(r#"{"memory":"cafe"}"#).unwrap();
+    let server = TestServer::start(&certificates, exact);
+    let state = tempfile::tempdir().unwrap();
+    let client = Client::start(config(&server, &certificates, state.path()), Arithmetic::new());
+    assert_eq!(client.finish().await, Ok(Outcome::Done { round: ROUNDS }));
+    let world = server.world();
+    let mut expected = vec![None];
+    expected.extend(&steps(&world)[..ROUNDS as usize - 1]);
+    assert_eq!(named(&world), expected);
+    let learned = deltas(1..=ROUNDS);
+    let first = &world.versions[0].0;
+    let last: Vec<f32> = first.iter().zip(&learned).map(|(first, delta)| first + delta).collect();
+    assert_eq!(
+        world.versions[ROUNDS as usize].0, last,
+        "frame and predictor are what was learned"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_cafe_no_step_is_kept_and_no_frame_names_one() {
+    let certificates = Certificates::new("fed");
+    let server = TestServer::start(&certificates, World::new(3));
+    let state = tempfile::tempdir().unwrap();
+    goes_on(&server, &certificates, state.path()).await;
+    assert_eq!(named(&server.world()), [None; 3]);
+    assert!(!state.path().join("runs/test-run/step").exists());
+}
+
+/// Crashes with version 2 held, before round 3 is trained; `change`: of the state folder it leaves. Returns the server's
+/// world after the rest of the run. `keep_every`: how often the model is kept.
+async fn crashed(certificates: &Certificates, keep_every: u64, change: impl Fn(&Path)) -> World {
+    let mut disturbed = world();
+    disturbed.hang_evaluating = Some(2);
+    let server = TestServer::start(certificates, disturbed);
+    let config = |state: &Path| {
+        let mut config = config(&server, certificates, state);
+        config.keep_model_every = keep_every;
+        config
+    };
+    let state = crash_as(&server, config, Call::Evaluate { version: 2 }).await;
+    change(&state.path().join("runs/test-run"));
+    server.world().calls.clear();
+    goes_on(&server, certificates, state.path()).await;
+    std::mem::replace(&mut *server.world(), World::new(1))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_killed_between_rounds_sends_what_it_would_have_sent() {
+    let certificates = Certificates::new("fed");
+    let expected = undisturbed(&certificates).await;
+    let fetched = |world: &World| {
+        world
+            .calls
+            .iter()
+            .find(|call| matches!(call, Call::Fetch { .. }))
+            .cloned()
+    };
+    // The kept model is the one it held; an older one, which steps bring forward; none, and a snapshot comes.
+    for (keep_every, first_fetch) in [
+        (1, Call::Fetch { held: Some(2), want: 3 }),
+        (10, Call::Fetch { held: Some(0), want: 2 }),
+        (0, Call::Fetch { held: None, want: 2 }),
+    ] {
+        let world = crashed(&certificates, keep_every, |_| {}).await;
+        assert_eq!(fetched(&world), Some(first_fetch), "{keep_every}");
+        assert!(frames(&world) == expected, "{keep_every}: {:?}", named(&world));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_has_a_snapshot_and_no_step_predicts_nothing_until_the_next_step() {
+    let certificates = Certificates::new("fed");
+    let remove = |run: &Path| std::fs::remove_file(run.join("step")).unwrap();
+    let damage = |run: &Path| {
+        let mut bytes = std::fs::read(run.join("step")).unwrap();
+        *bytes.last_mut().unwrap() ^= 1;
+        std::fs::write(run.join("step"), bytes).unwrap();
+    };
+    for world in [
+        crashed(&certificates, 0, remove).await,
+        crashed(&certificates, 0, damage).await,
+    ] {
+        let steps = steps(&world);
+        assert_eq!(named(&world), [None, steps[0], None, steps[2]]);
+    }
+}

@@ -1,0 +1,121 @@
+//! A federation in which half of the clients take part in a round, and updates are encoded against the last step.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use fl_client::data::{Builtin, DataSource};
+use fl_compress::{Digest, Frame, FrameKind};
+use fl_server::disk::Disk;
+use fl_server::record::Record;
+use fl_server::store::Store;
+use fl_sim::federation::{self, Setup};
+use fl_sim::workload::{TASK, Workload};
+
+const CLIENTS: u32 = 4;
+const ROUNDS: u64 = 8;
+
+/// `auto`, which is CAFe here: two clients of four are asked. The largest tenth at 4 bits, both ways.
+const COMPRESSION: &str = r#"
+[compression.uplink]
+memory  = "auto"
+default = { reduce = { top_k = 0.1 }, quantize = { uniform = 4 }, code = "rans" }
+[compression.downlink]
+memory  = "auto"
+default = { reduce = { top_k = 0.1 }, quantize = { uniform = 4 }, code = "rans" }
+"#;
+
+/// The version and the digest of the model that a client kept when it ended; `None` if the end came before it had one.
+fn kept(state: &Path) -> Option<(u64, Digest)> {
+    let bytes = std::fs::read(state.join("runs/predicted/model")).ok()?;
+    let version = u64::from_le_bytes(bytes[6..14].try_into().unwrap());
+    Some((version, Digest(bytes[14..46].try_into().unwrap())))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_partial_participation_every_client_holds_the_server_s_model_and_predicts_from_the_same_step() {
+    let dir = tempfile::tempdir().unwrap();
+    let builtin = Builtin {
+        seed: 3,
+        client: 0,
+        train: 1000,
+        test: 20,
+    };
+    let workload = Workload {
+        learner: "mlp".to_owned(),
+        clients: CLIENTS,
+        data: DataSource::Builtin(builtin),
+    };
+    let (layout, weights) = workload.initial(7).unwrap();
+    let run = format!(
+        "name = \"predicted\"\ntask = \"{TASK}\"\nrounds = {ROUNDS}\nseed = 7\n\
+         [cohort]\nmin = 2\ntarget = 2\nclients = {CLIENTS}\n{COMPRESSION}"
+    );
+    let setup = Setup {
+        dir: dir.path().to_owned(),
+        run,
+        layout: layout.clone(),
+        weights,
+        members: workload.members().unwrap(),
+        at_once: 1,
+        sync: false,
+    };
+    let score = federation::run(setup, |_| {}).await.unwrap();
+
+    let data = dir.path().join("server");
+    let store = Store::open(&data, Disk::default()).unwrap();
+    let (mut steps, mut models, mut updates) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
+    let mut took_part = BTreeSet::new();
+    for record in store.run(&"predicted".parse().unwrap()).unwrap().records() {
+        match record.unwrap() {
+            Record::Started { model, .. } => drop(models.insert(0, model)),
+            Record::UpdateAccepted { round, client, update } => {
+                took_part.insert(client);
+                updates.push((round, update.digest));
+            }
+            Record::RoundClosed {
+                round, frame, model, ..
+            } => {
+                steps.insert(round, frame.short());
+                models.insert(round, model);
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(models[&ROUNDS].to_string(), score.model);
+    assert_eq!(updates.len() as u64, 2 * ROUNDS);
+    let mut predicted = 0;
+    for (round, digest) in updates {
+        let bytes = std::fs::read(data.join("blobs").join(digest.to_string())).unwrap();
+        let frame = Frame::parse(&bytes, &layout).unwrap();
+        assert_eq!(frame.header().kind, FrameKind::Update);
+        // A client that was not asked before may have come by a snapshot.
+        let named = frame.predictor();
+        assert!(
+            named.is_none() || named == steps.get(&(round - 1)).copied(),
+            "round {round}"
+        );
+        predicted += u64::from(named.is_some());
+    }
+    assert!(predicted >= ROUNDS - 1, "{predicted} updates were predicted");
+    assert!(
+        took_part.len() > 2,
+        "only {took_part:?} took part: none of them missed a round"
+    );
+    let mut followed = 0;
+    for client in 0..CLIENTS {
+        let state = dir.path().join(format!("clients/client-{client:02}"));
+        let Some((version, digest)) = kept(&state) else {
+            continue;
+        };
+        assert_eq!(
+            models.get(&version),
+            Some(&digest),
+            "client {client} at version {version}"
+        );
+        followed += 1;
+    }
+    assert!(followed >= 2, "{followed} clients kept a model");
+}
