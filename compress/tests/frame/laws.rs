@@ -197,7 +197,7 @@ fn coded_size_is_within_two_percent_of_the_bound() {
                 &layout,
                 &Method {
                     reduce: reduce.clone(),
-                    quantize: quantize.clone(),
+                    quantize,
                     code: CodeSpec::Rans,
                 },
                 &values,
