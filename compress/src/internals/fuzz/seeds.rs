@@ -1,6 +1,6 @@
 //! Inputs to begin with.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use super::CODES;
 use super::whole::layout;
@@ -54,8 +54,9 @@ fn parse(text: &str) -> Spec {
 }
 
 /// Each choice of each slot.
-pub(super) fn methods() -> Vec<Method> {
-    texts().iter().map(|text| parse(text).default).collect()
+pub(super) fn methods() -> &'static [Method] {
+    static METHODS: LazyLock<Vec<Method>> = LazyLock::new(|| texts().iter().map(|text| parse(text).default).collect());
+    &METHODS
 }
 
 fn texts() -> Vec<String> {
@@ -70,8 +71,9 @@ fn texts() -> Vec<String> {
     (0..55).map(text).collect()
 }
 
-pub(super) fn specs() -> Vec<Spec> {
-    SPECS.into_iter().map(parse).collect()
+pub(super) fn specs() -> &'static [Spec] {
+    static PARSED: LazyLock<Vec<Spec>> = LazyLock::new(|| SPECS.into_iter().map(parse).collect());
+    &PARSED
 }
 
 fn noise(len: usize, seed: u64) -> Vec<f32> {

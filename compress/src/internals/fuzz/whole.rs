@@ -68,11 +68,17 @@ pub fn frame(data: &[u8]) {
         return;
     };
     let verified = frame.verify();
+    let bounds = frame.bounds();
     let mut sum = vec![0.0; layout.len()];
     assert_eq!(frame.accumulate(1.0, &mut sum), verified.clone().map(drop));
     let Ok(largest) = verified else {
         return;
     };
+    assert!(bounds.is_ok_and(|bounds| {
+        bounds
+            .iter()
+            .all(|bound| bound.total().is_finite() && bound.total() >= 0.0)
+    }));
     assert!(largest.is_finite() && sum.iter().all(|value| value.abs() <= largest));
     for threads in [2, 3] {
         let mut again = vec![0.0; layout.len()];
