@@ -12,7 +12,6 @@ pub(crate) use units::{Unit, units};
 use header::{MAGIC, MAJOR};
 use sinks::Largest;
 
-use crate::quantize::QuantizeSpec;
 use crate::recipe::Recipe;
 use crate::rng::Draws;
 use crate::seal::unseal;
@@ -130,19 +129,14 @@ impl<'a> Frame<'a> {
     /// As [`Frame::accumulate`].
     pub fn accumulate_on(&self, threads: usize, weight: f32, acc: &mut [f32]) -> Result<(), Error> {
         self.check_len(acc)?;
-        let add = |_, section: &Section<'_>, acc: &mut [f32]| section.decode(&mut Add { weight, acc });
+        let add = |section: &Section<'_>, acc: &mut [f32]| section.decode(&mut Add { weight, acc });
         self.on_parts(threads, acc, weight, add)
     }
 
-    /// Subtracts the decoded update from `values`, of which it was encoded; section `at` was quantised by `spec(at)`.
-    pub(crate) fn subtract_from(
-        &self,
-        threads: usize,
-        spec: impl Fn(usize) -> QuantizeSpec + Sync,
-        values: &mut [f32],
-    ) -> Result<(), Error> {
+    /// Subtracts the decoded update from `values`.
+    pub(crate) fn subtract_from(&self, threads: usize, values: &mut [f32]) -> Result<(), Error> {
         let inner = threads.div_ceil(self.sections.len().max(1));
-        let subtract = |at, section: &Section<'_>, values: &mut [f32]| section.subtract(inner, spec(at), values);
+        let subtract = |section: &Section<'_>, values: &mut [f32]| section.subtract(inner, values);
         self.on_parts(threads, values, -1.0, subtract)
     }
 
@@ -152,19 +146,19 @@ impl<'a> Frame<'a> {
         threads: usize,
         acc: &mut [f32],
         weight: f32,
-        work: impl Fn(usize, &Section<'a>, &mut [f32]) -> Result<(), Error> + Sync,
+        work: impl Fn(&Section<'a>, &mut [f32]) -> Result<(), Error> + Sync,
     ) -> Result<(), Error> {
         for (unit, section) in self.sections.iter().filter(|(unit, _)| unit.range().is_none()) {
             section.decode(&mut unit.spread(&mut Add { weight, acc }))?;
         }
         let (mut jobs, mut rest, mut end) = (Vec::new(), acc, 0);
-        for (at, (unit, section)) in self.sections.iter().enumerate() {
+        for (unit, section) in &self.sections {
             let Some(range) = unit.range() else { continue };
             let (part, after) = std::mem::take(&mut rest)[range.start - end..].split_at_mut(range.len());
             (rest, end) = (after, range.end);
-            jobs.push((at, section, part));
+            jobs.push((section, part));
         }
-        let done = threads::map(jobs, threads, |(at, section, part)| work(at, section, part));
+        let done = threads::map(jobs, threads, |(section, part)| work(section, part));
         done.into_iter().collect()
     }
 

@@ -168,6 +168,9 @@ fn read_pending(reader: &mut Reader<'_>, layout: &Layout) -> Result<Pending, Err
         bound: f64::from_bits(count()?),
         framed: 0,
     };
+    if !(stages.bound.is_finite() && stages.bound >= 0.0) {
+        return Err(reader.corrupt("stages"));
+    }
     stages.framed = reader.u64("frame length")?;
     let len = usize::try_from(stages.framed).map_err(|_| reader.corrupt("frame length"))?;
     let bytes = reader.take(len, "pending frame")?;

@@ -45,13 +45,15 @@ enum Knob {
 impl Knob {
     fn of(input: &Input<'_>) -> Option<Self> {
         match (input.selection, input.quantize) {
-            (Selection::All | Selection::Components, QuantizeSpec::DeadZone(dead_zone)) => Some(match dead_zone.rounding() {
-                Rounding::Nearest => Self::Step {
-                    dead_zone,
-                    threshold: dead_zone.threshold().unwrap_or(0.5),
-                },
-                Rounding::Stochastic => Self::Chance(dead_zone),
-            }),
+            (Selection::All | Selection::Components, QuantizeSpec::DeadZone(dead_zone)) => {
+                Some(match dead_zone.rounding() {
+                    Rounding::Nearest => Self::Step {
+                        dead_zone,
+                        threshold: dead_zone.threshold().unwrap_or(0.5),
+                    },
+                    Rounding::Stochastic => Self::Chance(dead_zone),
+                })
+            }
             (Selection::Largest(_), quantize) => Some(Self::Reach {
                 bits: quantize.bits(),
                 len: input.values.len(),
@@ -114,7 +116,11 @@ impl Curve {
         match self.knob {
             Knob::Step { threshold, .. } => self.largest() / threshold * 1.01,
             // Then a value is sent once in a thousand times.
-            Knob::Chance(_) => self.histograms.iter().map(Histogram::sum).fold(self.largest(), |most, sum| most.max(sum * 1000.0)),
+            Knob::Chance(_) => self
+                .histograms
+                .iter()
+                .map(Histogram::sum)
+                .fold(self.largest(), |most, sum| most.max(sum * 1000.0)),
             Knob::Reach { .. } => self.largest() * 1.01,
         }
     }

@@ -140,7 +140,11 @@ fn fit(room: Room, mut jobs: Vec<Job<'_>>, threads: usize) -> Result<Vec<Encoded
             break;
         }
         let pairs = curves.iter_mut().zip(better);
-        pairs.for_each(|(curve, better)| if let Some(better) = better { *curve = better });
+        pairs.for_each(|(curve, better)| {
+            if let Some(better) = better {
+                *curve = better
+            }
+        });
     }
     let inputs: Vec<&Input<'_>> = jobs.iter().map(|job| &job.input).collect();
     let mut allotment = Allotment::new(&curves, goal * 8.0);
@@ -159,7 +163,10 @@ fn fit(room: Room, mut jobs: Vec<Job<'_>>, threads: usize) -> Result<Vec<Encoded
         if bytes <= left && best.as_ref().is_none_or(|(most, _)| bytes > *most) {
             best = Some((bytes, sections.iter().map(Encoded::clone).collect()));
         }
-        if best.as_ref().is_some_and(|(most, _)| *most as f64 >= ENOUGH * left as f64) {
+        if best
+            .as_ref()
+            .is_some_and(|(most, _)| *most as f64 >= ENOUGH * left as f64)
+        {
             break;
         }
         if attempt == 0 {

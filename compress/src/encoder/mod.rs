@@ -170,11 +170,14 @@ impl Encoder {
             below: self.below,
             predictor: predictor.map(Frame::id),
         };
-        let made = self.frame(delta, header, extras);
-        let (frame, stages) = made.inspect_err(|_| self.carried.undo(delta))?;
-        let quantize = |at: usize| self.units[at].method.quantize;
-        self.carried
-            .encoded(&Frame::parse(&frame, &self.layout)?, quantize, self.threads)?;
+        let learned = |state: &UnitState| (state.tracked, state.warm.clone(), state.ratio);
+        let learned = self.units.iter().map(learned).collect();
+        let made = self.frame(delta, header, extras).and_then(|(frame, stages)| {
+            let parsed = Frame::parse(&frame, &self.layout)?;
+            self.carried.encoded(&parsed, self.threads)?;
+            Ok((frame, stages))
+        });
+        let (frame, stages) = made.inspect_err(|_| self.take_back(delta, learned))?;
         let digest = Digest::of(&frame);
         self.pending = Some(digest);
         Ok(Pending {
@@ -183,6 +186,14 @@ impl Encoder {
             digest,
             stages,
         })
+    }
+
+    /// Forgets an update that could not be encoded.
+    fn take_back(&mut self, delta: &[f32], learned: Vec<(Tracked, Option<Vec<f32>>, f64)>) {
+        self.carried.undo(delta);
+        for (state, learned) in self.units.iter_mut().zip(learned) {
+            (state.tracked, state.warm, state.ratio) = learned;
+        }
     }
 
     fn frame(&mut self, delta: &[f32], header: FrameHeader, extras: Extras) -> Result<(Vec<u8>, Stages), Error> {

@@ -10,15 +10,34 @@ pub(crate) struct Unit {
     pub(crate) shape: Shape,
     /// Its tensors, by their place in the layout.
     pub(crate) tensors: Vec<usize>,
-    /// Where the values of each are in the model: offset and number.
-    spans: Vec<(usize, usize)>,
+    /// Where the values of each are.
+    spans: Vec<Span>,
+}
+
+/// The values of one tensor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Span {
+    /// Place of the first in the unit.
+    first: usize,
+    /// Its place in the model.
+    offset: usize,
+    len: usize,
 }
 
 /// The units of a frame that merges the tensors of fewer than `below` values.
 pub(crate) fn units(layout: &Layout, below: usize) -> Vec<Unit> {
     let tensors = || layout.tensors().iter().enumerate();
     let unit = |shape, tensors: Vec<usize>| {
-        let span = |&at: &usize| (layout.tensors()[at].offset, layout.tensors()[at].len);
+        let mut first = 0;
+        let span = |&at: &usize| {
+            let (offset, len) = (layout.tensors()[at].offset, layout.tensors()[at].len);
+            first += len;
+            Span {
+                first: first - len,
+                offset,
+                len,
+            }
+        };
         Unit {
             shape,
             spans: tensors.iter().map(span).collect(),
@@ -40,7 +59,7 @@ impl Unit {
     /// The values of a unit that is one tensor.
     pub(crate) fn only<'v>(&self, model: &'v [f32]) -> Option<&'v [f32]> {
         match self.spans.as_slice() {
-            [(offset, len)] => Some(&model[*offset..offset + len]),
+            [span] => Some(&model[span.offset..span.offset + span.len]),
             _ => None,
         }
     }
@@ -49,7 +68,7 @@ impl Unit {
     pub(crate) fn gathered(&self, model: &[f32]) -> Vec<f32> {
         let spans = self.spans.iter();
         spans
-            .flat_map(|&(offset, len)| &model[offset..offset + len])
+            .flat_map(|span| &model[span.offset..span.offset + span.len])
             .copied()
             .collect()
     }
@@ -57,7 +76,7 @@ impl Unit {
     /// Whether the unit is one tensor, and where its values are in the model.
     pub(crate) fn range(&self) -> Option<std::ops::Range<usize>> {
         match self.spans.as_slice() {
-            [(offset, len)] => Some(*offset..offset + len),
+            [span] => Some(span.offset..span.offset + span.len),
             _ => None,
         }
     }
@@ -73,20 +92,22 @@ impl Unit {
 
 /// Puts the values of small tensors back where they belong.
 pub(crate) struct Spread<'u, S> {
-    spans: &'u [(usize, usize)],
+    spans: &'u [Span],
     inner: &'u mut S,
 }
 
 impl<S: Sink> Sink for Spread<'_, S> {
     fn dense(&mut self, start: usize, values: &[f32]) {
-        let mut first = 0;
-        for &(offset, len) in self.spans {
-            let (from, to) = (start.max(first), (start + values.len()).min(first + len));
-            if from < to {
-                self.inner
-                    .dense(offset + from - first, &values[from - start..to - start]);
+        let end = start + values.len();
+        // There may be as many tensors as values.
+        let before = self.spans.partition_point(|span| span.first + span.len <= start);
+        for span in &self.spans[before..] {
+            let (from, to) = (start.max(span.first), end.min(span.first + span.len));
+            if from >= to {
+                break;
             }
-            first += len;
+            self.inner
+                .dense(span.offset + from - span.first, &values[from - start..to - start]);
         }
     }
 

@@ -16,9 +16,11 @@ mod residual;
 pub(crate) use momentum::Momentum;
 
 use crate::encoder::Verdict;
-use crate::quantize::QuantizeSpec;
-use crate::section::all_finite;
+use crate::section::{Sink, all_finite};
 use crate::{Error, Frame, Memory};
+
+/// 2^64.
+const HUGE: f32 = 18_446_744_073_709_551_616.0;
 
 /// The vectors of one kind of memory.
 #[derive(Debug, Clone, PartialEq)]
@@ -86,15 +88,22 @@ impl Carried {
         }
     }
 
-    /// `frame` was encoded from the input, its section `at` quantised by `spec(at)`.
-    pub(crate) fn encoded(
-        &mut self,
-        frame: &Frame<'_>,
-        spec: impl Fn(usize) -> QuantizeSpec + Sync,
-        threads: usize,
-    ) -> Result<(), Error> {
+    /// `frame` was encoded from the input.
+    ///
+    /// # Errors
+    /// `NotFinite` if the shadow would not be finite; then [`Carried::undo`] has nothing to add.
+    pub(crate) fn encoded(&mut self, frame: &Frame<'_>, threads: usize) -> Result<(), Error> {
         match self {
-            Self::Residual { values, .. } => frame.subtract_from(threads, spec, values),
+            Self::Residual { values, .. } => frame.subtract_from(threads, values),
+            Self::Shadow(shadow) => {
+                // Magnitudes up to this are lost in the rounding of what might overflow.
+                if shadow.iter().all(|value| value.abs() <= HUGE) {
+                    return Ok(());
+                }
+                let mut sum = Sum { shadow, finite: true };
+                frame.decode_into(&mut sum)?;
+                if sum.finite { Ok(()) } else { Err(not_finite()) }
+            }
             _ => Ok(()),
         }
     }
@@ -135,6 +144,25 @@ impl Carried {
             Self::Residual { values, .. } => vec![values],
             Self::Shadow(shadow) => vec![shadow],
             Self::Momentum(momentum) => vec![&mut momentum.unsent, &mut momentum.velocity],
+        }
+    }
+}
+
+/// Looks at the sum of a shadow and a frame.
+struct Sum<'a> {
+    shadow: &'a [f32],
+    finite: bool,
+}
+
+impl Sink for Sum<'_> {
+    fn dense(&mut self, start: usize, values: &[f32]) {
+        let mut pairs = self.shadow[start..].iter().zip(values);
+        self.finite &= pairs.all(|(shadow, value)| (shadow + value).is_finite());
+    }
+
+    fn sparse(&mut self, indices: &[u32], values: &[f32]) {
+        for (&index, value) in indices.iter().zip(values) {
+            self.dense(index as usize, std::slice::from_ref(value));
         }
     }
 }

@@ -228,18 +228,6 @@ impl<'a> ValuePlane<'a> {
         }
     }
 
-    /// Subtracts from `values`, which `spec` encoded as this plane, what it decodes to, if that can be had without decoding.
-    /// Returns whether it did.
-    pub(crate) fn subtract(&self, spec: QuantizeSpec, values: &mut [f32]) -> bool {
-        match (self, spec) {
-            (Self::DeadZone(plane), QuantizeSpec::DeadZone(dead_zone)) => {
-                let (step, mean) = plane.numbers();
-                dead_zone.subtract(step, mean, values)
-            }
-            _ => false,
-        }
-    }
-
     pub(crate) fn open(&self) -> Result<Values<'a>, Error> {
         Ok(match self {
             Self::Exact(plane) => Values::Exact(plane.open()?),

@@ -73,7 +73,11 @@ impl Components {
         let mut new_p = Vec::with_capacity(p.len());
         for row in p.chunks_exact(rank) {
             for (to, square) in squares.iter().enumerate() {
-                let sum: f64 = row.iter().enumerate().map(|(from, &value)| f64::from(value) * weight(from, to)).sum();
+                let sum: f64 = row
+                    .iter()
+                    .enumerate()
+                    .map(|(from, &value)| f64::from(value) * weight(from, to))
+                    .sum();
                 new_p.push(cut(sum * square.sqrt()));
             }
         }
@@ -82,7 +86,9 @@ impl Components {
             let mut sums = vec![0.0; shape.cols];
             for (from, row) in q.chunks_exact(shape.cols).enumerate() {
                 let weight = weight(from, to);
-                sums.iter_mut().zip(row).for_each(|(sum, &value)| *sum += weight * f64::from(value));
+                sums.iter_mut()
+                    .zip(row)
+                    .for_each(|(sum, &value)| *sum += weight * f64::from(value));
             }
             new_q.extend(sums.into_iter().map(cut));
         }
@@ -132,7 +138,9 @@ impl Leading {
         normalise(&mut q, shape.cols);
         let mut left = vec![0.0; values.len()];
         multiply(&self.p, &q, self.rank, shape.cols, 0, &mut left);
-        left.iter_mut().zip(values).for_each(|(left, value)| *left = value - *left);
+        left.iter_mut()
+            .zip(values)
+            .for_each(|(left, value)| *left = value - *left);
         left
     }
 }
@@ -143,7 +151,8 @@ pub(crate) fn normalise(q: &mut [f32], cols: usize) {
         let square: f64 = row.iter().map(|&value| f64::from(value) * f64::from(value)).sum();
         let length = square.sqrt();
         if length > 0.0 {
-            row.iter_mut().for_each(|value| *value = (f64::from(*value) / length) as f32);
+            row.iter_mut()
+                .for_each(|value| *value = (f64::from(*value) / length) as f32);
         }
     }
 }
@@ -213,7 +222,9 @@ mod tests {
             let components = (0..3).map(|k| unit(1000 * k + i) * unit(5000 + 1000 * k + j) * [9.0, 4.0, 2.0][k]);
             components.sum::<f32>() + noise * unit(10_000 + i * SHAPE.cols + j)
         };
-        (0..SHAPE.rows).flat_map(|i| (0..SHAPE.cols).map(move |j| value(i, j))).collect()
+        (0..SHAPE.rows)
+            .flat_map(|i| (0..SHAPE.cols).map(move |j| value(i, j)))
+            .collect()
     }
 
     fn product(leading: &Leading) -> Vec<f32> {
@@ -238,7 +249,10 @@ mod tests {
         assert!(components.squares[3] < 1e-6 * components.squares[0]);
         for (at, row) in leading.q.chunks(SHAPE.cols).enumerate() {
             let (p, q) = (leading.p.iter().skip(at).step_by(3), squares(row.iter().copied()));
-            assert!((squares(p.copied()) / q - 1.0).abs() < 1e-4, "both halves carry the singular value");
+            assert!(
+                (squares(p.copied()) / q - 1.0).abs() < 1e-4,
+                "both halves carry the singular value"
+            );
             assert!((components.squares[at] / q - 1.0).abs() < 1e-4);
         }
     }
@@ -260,7 +274,9 @@ mod tests {
     #[test]
     fn fewer_components_pay_as_the_step_grows() {
         let components = Components::new(&matrix(0.2), SHAPE, None, Draws::new(1, 0));
-        let counts: Vec<usize> = [0.05, 0.5, 2.0, 8.0, 1e6].map(|step| components.paying(SHAPE, step)).to_vec();
+        let counts: Vec<usize> = [0.05, 0.5, 2.0, 8.0, 1e6]
+            .map(|step| components.paying(SHAPE, step))
+            .to_vec();
         assert!(counts.windows(2).all(|pair| pair[0] >= pair[1]), "{counts:?}");
         assert!(counts[0] >= 3 && counts[4] == 0, "{counts:?}");
     }

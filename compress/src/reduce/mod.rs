@@ -17,7 +17,7 @@ pub use spec::{CountSketch, LowRank, Projection, RandomK, Threshold, TopK};
 
 use crate::Error;
 use crate::layout::Shape;
-use crate::rules::{Chosen, Selected, Tracked};
+use crate::rules::{Chosen, MAX_RANK, Selected, Tracked};
 use crate::spec::choice::{self, Choice};
 use crate::wire::{Reader, Writer};
 
@@ -157,7 +157,7 @@ impl ReduceSpec {
                 }
             }
             Self::Projection(Projection { density }) => Selection::Projected {
-                k: density.count(projection::BLOCK),
+                k: density.count(projection::BLOCK).min(projection::MOST),
             },
         };
         (selection, None)
@@ -255,13 +255,19 @@ impl Reduce {
             let number = u32::try_from(number).ok().filter(|&number| number as usize <= most);
             number.ok_or_else(|| reader.corrupt(what))
         };
+        // A plane of equal symbols takes no bytes, so the work must be bounded by itself.
+        let rank = |reader: &mut Reader<'_>| {
+            let rank = upto(reader, MAX_RANK as usize, "rank")?;
+            let pays = low_rank::pays(shape, rank as usize);
+            pays.then_some(rank).ok_or_else(|| reader.corrupt("rank"))
+        };
         Ok(match tag {
             0 => Self::Keep,
             1 => Self::Support {
                 k: upto(reader, shape.len(), "k")?,
             },
             2 => Self::LowRank {
-                rank: upto(reader, shape.rows.min(shape.cols), "rank")?,
+                rank: rank(reader)?,
                 k: upto(reader, shape.len(), "k")?,
             },
             _ => match reader.u8("reduce")? {
@@ -280,12 +286,11 @@ impl Reduce {
                     }
                     Self::CountSketch { rows, cols, threshold }
                 }
-                2 => Self::Projection {
-                    k: upto(reader, projection::BLOCK, "k")?,
+                2 => match upto(reader, projection::MOST, "k")? {
+                    0 => return Err(reader.corrupt("k")),
+                    k => Self::Projection { k },
                 },
-                3 => Self::Components {
-                    rank: upto(reader, shape.rows.min(shape.cols), "rank")?,
-                },
+                3 => Self::Components { rank: rank(reader)? },
                 _ => return Err(reader.corrupt("reduce")),
             },
         })

@@ -16,6 +16,8 @@ use crate::rng::Draws;
 
 /// Values projected at a time.
 pub(crate) const BLOCK: usize = 4096;
+/// Most sums of a block: as many operations a value.
+pub(crate) const MOST: usize = BLOCK / 4;
 /// Lanes of signs, which move up by one bit for every row of a group.
 const LANES: usize = 16;
 /// Values that the bits of one set of lanes serve.

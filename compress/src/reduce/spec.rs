@@ -101,20 +101,25 @@ impl Short for RandomK {
 /// Random signed sums of blocks: a density, the share of sums to values.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Projection {
-    /// Sums for each value.
+    /// Sums for each value; more than 0.25 counts as that.
     pub density: Density,
 }
 
 impl Short for Projection {
-    const FORMS: &'static str = "a density above 0 and at most 1";
+    const FORMS: &'static str = "a density above 0 and at most 0.25";
     type Table = DensityTable;
 
     fn from_number(number: f64) -> Result<Self, Error> {
+        if number > 0.25 {
+            return Err(Error::Usage(format!(
+                "a projection takes as many operations a value as a block has sums: its density is at most 0.25, not {number}"
+            )));
+        }
         Density::new(number).map(|density| Self { density })
     }
 
     fn from_table(DensityTable { density }: DensityTable) -> Result<Self, Error> {
-        Ok(Self { density })
+        Self::from_number(density.into())
     }
 
     fn parts(&self) -> Result<f64, DensityTable> {

@@ -5,7 +5,7 @@ use crate::Error;
 use crate::code::{IndexPlane, Indices, support_bound};
 use crate::frame::Add;
 use crate::layout::Shape;
-use crate::quantize::{QuantizeSpec, ValuePlane, Values};
+use crate::quantize::{ValuePlane, Values};
 use crate::recipe::Recipe;
 use crate::reduce::{Reduce, components, count_sketch, low_rank, projection, random_k};
 use crate::rng::Draws;
@@ -126,10 +126,6 @@ impl<'a> Section<'a> {
                     Ok(())
                 })
             }
-            (Reduce::Components { rank: 0 }, [(_, values)]) => blocks(values, len, |start, block| {
-                sink.dense(start, block);
-                Ok(())
-            }),
             (Reduce::LowRank { rank, k }, planes) => self.low_rank(rank as usize, k as usize, planes, sink),
             (Reduce::CountSketch { rows, cols, threshold }, [(_, values)]) => {
                 let table = whole(values, rows as usize * cols as usize)?;
@@ -160,11 +156,10 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Subtracts from `values`, which were encoded as this section and quantised by `spec`, what it decodes to. On more
-    /// than one thread it takes eight bytes for each value of a support.
-    pub(crate) fn subtract(&self, threads: usize, spec: QuantizeSpec, values: &mut [f32]) -> Result<(), Error> {
+    /// Subtracts from `values` what the section decodes to. On more than one thread it takes eight bytes for each value of a
+    /// support.
+    pub(crate) fn subtract(&self, threads: usize, values: &mut [f32]) -> Result<(), Error> {
         match (self.recipe.reduce, self.planes.as_slice()) {
-            (Reduce::Keep, [(_, plane)]) if plane.subtract(spec, values) => Ok(()),
             (Reduce::Support { k }, [(Some(indices), plane)]) if threads > 1 && k as usize > BLOCK => {
                 let read = || {
                     let (mut open, mut all) = (indices.open()?, vec![0; k as usize]);
@@ -190,11 +185,10 @@ impl<'a> Section<'a> {
         sink: &mut impl Sink,
     ) -> Result<(), Error> {
         let Shape { rows, cols } = self.shape;
-        let (factors, remainder) = planes.split_at(if rank == 0 { 0 } else { 2 });
-        let (p, q) = match factors {
-            [(_, p), (_, q)] => (whole(p, rows * rank)?, whole(q, rank * cols)?),
-            _ => (Vec::new(), Vec::new()),
+        let [(_, p), (_, q), remainder @ ..] = planes else {
+            return Err(self.corrupt("planes"));
         };
+        let (p, q) = (whole(p, rows * rank)?, whole(q, rank * cols)?);
         let mut remainder = match remainder {
             [(Some(indices), values)] => Some(Sparse::open(indices, values, k)?),
             _ => None,

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use super::{Section, Sink, all_finite};
 use crate::Error;
 use crate::code::{Code, encode_indices, support_bound};
 use crate::encoder::Stages;
@@ -18,6 +19,8 @@ use crate::wire::{Reader, Writer};
 
 /// Of fewer values than this, planes are made one after the other: a thread costs more.
 const FEW: usize = 1 << 14;
+/// 2^64: whatever is done with magnitudes up to this, sums of them stay far from overflow.
+const SAFE: f32 = 18_446_744_073_709_551_616.0;
 
 /// One tensor, and how it is to be encoded.
 #[derive(Debug, Clone)]
@@ -48,7 +51,8 @@ pub(crate) struct Encoded {
     pub(crate) minor: u8,
 }
 
-/// Encodes a tensor, as it is if that is shorter. `warm` is the second factor of the last time, and becomes that of this.
+/// Encodes a tensor; as it is, if that is shorter, or if otherwise a value decoded, or what it leaves of the tensor, would
+/// not be finite. `warm` is the second factor of the last time, and becomes that of this.
 pub(crate) fn encode(input: &Input<'_>, warm: &mut Option<Vec<f32>>) -> Result<Encoded, Error> {
     let exact = Input {
         selection: Selection::All,
@@ -58,17 +62,54 @@ pub(crate) fn encode(input: &Input<'_>, warm: &mut Option<Vec<f32>>) -> Result<E
         code: CodeSpec::Pack,
         ..input.clone()
     };
-    let reduced = reduce(input, warm)?;
+    let huge = input.values.iter().any(|value| value.abs() > SAFE);
     let mut best: Option<Encoded> = None;
-    for &code in input.code.candidates() {
-        let coded = write(input, &reduced, code);
-        if best.as_ref().is_none_or(|best| coded.bytes.len() < best.bytes.len()) {
-            best = Some(coded);
+    match reduce(input, warm) {
+        Ok(reduced) if huge && !reduced.is_finite() => {}
+        Err(Error::NotFinite(_)) if huge => {}
+        reduced => {
+            let reduced = reduced?;
+            for &code in input.code.candidates() {
+                let coded = write(input, &reduced, code);
+                if best.as_ref().is_none_or(|best| coded.bytes.len() < best.bytes.len()) {
+                    best = Some(coded);
+                }
+            }
         }
     }
+    let fits = |best: &Encoded| best.bytes.len() <= 1 + input.values.len() * 4;
     match best {
-        Some(best) if best.bytes.len() <= 1 + input.values.len() * 4 => Ok(best),
+        Some(best) if fits(&best) && !(huge && overflows(input, &best.bytes)) => Ok(best),
         _ => Ok(write(&exact, &Reduced::all(&exact), Code::Pack)),
+    }
+}
+
+/// Whether decoding `section` fails, or leaves what is not finite.
+fn overflows(input: &Input<'_>, section: &[u8]) -> bool {
+    let mut left = Left {
+        values: input.values,
+        finite: true,
+    };
+    let section = Section::read(&mut Reader::new(section), input.shape, input.draws);
+    section.and_then(|section| section.decode(&mut left)).is_err() || !left.finite
+}
+
+/// Looks at what is left of values when those decoded are taken off.
+struct Left<'a> {
+    values: &'a [f32],
+    finite: bool,
+}
+
+impl Sink for Left<'_> {
+    fn dense(&mut self, start: usize, values: &[f32]) {
+        let mut pairs = self.values[start..].iter().zip(values);
+        self.finite &= pairs.all(|(value, decoded)| (value - decoded).is_finite());
+    }
+
+    fn sparse(&mut self, indices: &[u32], values: &[f32]) {
+        for (&index, value) in indices.iter().zip(values) {
+            self.dense(index as usize, std::slice::from_ref(value));
+        }
     }
 }
 
@@ -95,6 +136,10 @@ impl<'a> Reduced<'a> {
             reduce: Reduce::Keep,
             parts: vec![whole],
         }
+    }
+
+    fn is_finite(&self) -> bool {
+        self.parts.iter().all(|part| all_finite(&part.values))
     }
 
     fn support(threads: usize, values: &[f32], support: Vec<u32>) -> Self {

@@ -30,7 +30,7 @@ proptest! {
 
     #[test]
     fn the_residual_is_the_input_less_what_is_decoded(method in select(every_method()), values in values()) {
-        let layout = one_tensor(values.len());
+        let layout = tensors(values.len());
         let mut encoder = Encoder::new(Arc::clone(&layout), &spec(Memory::default(), method.clone())).unwrap();
         let pending = encoder.encode(&mut values.clone(), UPDATE).unwrap();
         let decoded = decode(&layout, &pending.frame);
@@ -40,11 +40,11 @@ proptest! {
 
     #[test]
     fn sizes_add_up_and_never_pass_the_exact_size(method in select(every_method()), values in values()) {
-        let layout = one_tensor(values.len());
+        let layout = tensors(values.len());
         let Pending { frame, stages, digest, .. } = encode(&layout, &method, &values);
         prop_assert_eq!(stages.fp32, values.len() as u64 * 4);
         prop_assert_eq!(stages.framed, frame.len() as u64);
-        prop_assert!(stages.coded <= stages.fp32 + 64);
+        prop_assert!(stages.coded <= stages.fp32 + 64 * layout.tensors().len() as u64);
         prop_assert!(stages.framed - stages.coded <= 48);
         prop_assert!(stages.bound >= 0.0 && stages.bound <= stages.fp32 as f64 + 64.0);
         prop_assert_eq!(digest, Digest::of(&frame));
@@ -59,8 +59,8 @@ proptest! {
     }
 
     #[test]
-    fn exact_values_come_back_bit_for_bit(code in select(vec![CodeSpec::Pack, CodeSpec::Rans]), values in values()) {
-        let layout = one_tensor(values.len());
+    fn exact_values_come_back_bit_for_bit(code in select(CODES.to_vec()), values in values()) {
+        let layout = tensors(values.len());
         let pending = encode(&layout, &Method { code, ..Method::default() }, &values);
         let mut out = vec![f32::NAN; values.len()];
         Frame::parse(&pending.frame, &layout).unwrap().decode(&mut out).unwrap();
@@ -69,7 +69,7 @@ proptest! {
 
     #[test]
     fn decoding_is_accumulating_onto_zeros(method in select(every_method()), values in values()) {
-        let layout = one_tensor(values.len());
+        let layout = tensors(values.len());
         let pending = encode(&layout, &method, &values);
         let mut out = vec![f32::NAN; values.len()];
         Frame::parse(&pending.frame, &layout).unwrap().decode(&mut out).unwrap();
@@ -112,7 +112,7 @@ proptest! {
 
     #[test]
     fn weights_scale_what_is_added(method in select(every_method()), values in values(), weight in -4..=4i8) {
-        let layout = one_tensor(values.len());
+        let layout = tensors(values.len());
         let frame = encode(&layout, &method, &values).frame;
         let mut acc = vec![0.0; values.len()];
         Frame::parse(&frame, &layout).unwrap().accumulate(f32::from(weight), &mut acc).unwrap();
@@ -123,29 +123,56 @@ proptest! {
 
 #[test]
 fn lengths_around_every_block_work_with_every_method() {
-    for len in [1, 2, 3, 15, 16, 17, 255, 256, 257, 1023, 1024, 1025, 4095, 4096, 4097] {
-        let layout = one_tensor(len);
-        let values: Vec<f32> = (0..len).map(|i| ((i * 7919 % 1009) as f32 - 504.0) / 64.0).collect();
-        for method in every_method() {
-            let pending = encode(&layout, &method, &values);
-            assert_eq!(
-                Frame::parse(&pending.frame, &layout).unwrap().verify().map(drop),
-                Ok(()),
-                "{len} {method:?}"
-            );
+    for len in [1, 2, 3, 7, 8, 9, 15, 16, 17, 63, 65, 255, 256, 257, 1023, 1024, 1025] {
+        lengths(len, &every_method());
+    }
+    for len in [2047, 2049, 4095, 4096, 4097, 8193, 65_535, 65_537] {
+        lengths(len, &some_methods());
+    }
+}
+
+/// `len` values as one vector, and as a matrix and a vector.
+fn lengths(len: usize, methods: &[Method]) {
+    let values = noise(len, 5);
+    for layout in [one_tensor(len), tensors(len)] {
+        for method in methods {
+            let pending = encode(&layout, method, &values);
+            let verified = Frame::parse(&pending.frame, &layout).unwrap().verify();
+            assert!(verified.is_ok(), "{len} {method:?} {verified:?}");
         }
     }
 }
 
 #[test]
+fn threads_change_neither_frames_nor_what_they_decode_to() {
+    let len = 150_000;
+    let layout = Arc::new(Layout::new([("a", vec![300, 400]), ("b", vec![len - 120_000]), ("c", vec![7])]).unwrap());
+    let values = noise(len + 7, 3);
+    for method in some_methods() {
+        let outcomes = [1, 2, 3].map(|threads| {
+            let mut encoder = Encoder::new(Arc::clone(&layout), &spec(Memory::default(), method.clone())).unwrap();
+            encoder.set_threads(threads);
+            let pending = encoder.encode(&mut values.clone(), UPDATE).unwrap();
+            let mut sum = vec![0.25; layout.len()];
+            let frame = Frame::parse(&pending.frame, &layout).unwrap();
+            frame.accumulate_on(threads, 0.5, &mut sum).unwrap();
+            (pending.frame, bits(encoder.residual().unwrap()), bits(&sum))
+        });
+        assert!(outcomes[0] == outcomes[1] && outcomes[0] == outcomes[2], "{method:?}");
+    }
+}
+
+#[test]
 fn zeros_take_at_most_32_bytes_unless_sent_as_fp32() {
-    let layout = one_tensor(100_000);
-    for method in every_method() {
-        let whole = matches!(method.reduce, ReduceSpec::Keep | ReduceSpec::LowRank(_));
-        if method.quantize != QuantizeSpec::Exact || method.code != CodeSpec::Pack || !whole {
-            let pending = encode(&layout, &method, &vec![0.0; 100_000]);
-            assert!(pending.stages.coded <= 32, "{method:?}");
-            assert_eq!(decode(&layout, &pending.frame), vec![0.0; 100_000]);
+    for (layout, per_method) in [(one_tensor(20_000), every_method()), (tensors(20_000), some_methods())] {
+        let zeros = vec![0.0; layout.len()];
+        for method in per_method {
+            let whole = matches!(method.reduce, ReduceSpec::Keep | ReduceSpec::LowRank(_));
+            if method.quantize != QuantizeSpec::Exact || method.code != CodeSpec::Pack || !whole {
+                let pending = encode(&layout, &method, &zeros);
+                assert!(pending.stages.coded <= 32 * layout.tensors().len() as u64, "{method:?}");
+                assert_eq!(decode(&layout, &pending.frame), zeros);
+            }
         }
     }
 }
@@ -170,7 +197,7 @@ fn coded_size_is_within_two_percent_of_the_bound() {
                 &layout,
                 &Method {
                     reduce: reduce.clone(),
-                    quantize: quantize.clone(),
+                    quantize,
                     code: CodeSpec::Rans,
                 },
                 &values,

@@ -2,18 +2,24 @@
 
 #![allow(clippy::unwrap_used, reason = "a test says that it failed by panicking")]
 
+mod allocation;
 mod budget;
 mod corruption;
+mod extremes;
 mod golden;
+mod golden_1_1;
 mod laws;
 mod memory;
+mod merged;
 mod state;
+mod two_ends;
 
 use std::sync::Arc;
 
 use fl_compress::{
-    CodeSpec, CountSketch, Density, Encoder, Frame, FrameHeader, FrameKind, Layout, LowRank, Memory, Method, Pending,
-    Projection, QuantizeSpec, RandomK, RankSpec, ReduceSpec, Rounding, Spec, Threshold, TopK, Uniform,
+    CodeSpec, CountSketch, DeadZone, Density, DensitySpec, Encoder, Frame, FrameHeader, FrameKind, Layout, LowRank,
+    Memory, Method, Pending, Projection, QuantizeSpec, RandomK, RankSpec, ReduceSpec, Rotated, Rounding, Scale, Sign,
+    Spec, Ternary, Threshold, TopK, Uniform,
 };
 
 const UPDATE: FrameHeader = FrameHeader {
@@ -22,8 +28,25 @@ const UPDATE: FrameHeader = FrameHeader {
     seed: 42,
 };
 
+const CODES: [CodeSpec; 6] = [
+    CodeSpec::Pack,
+    CodeSpec::Rans,
+    CodeSpec::Rice,
+    CodeSpec::Huffman,
+    CodeSpec::Context,
+    CodeSpec::Auto,
+];
+
 fn one_tensor(len: usize) -> Arc<Layout> {
     Arc::new(Layout::new([("weight", vec![len])]).unwrap())
+}
+
+/// A matrix as nearly square as may be, and a vector of what is left over.
+fn tensors(len: usize) -> Arc<Layout> {
+    let rows = len.isqrt();
+    let (cols, rest) = (len / rows.max(1), len % rows.max(1));
+    let tensors = [("matrix", vec![rows, cols]), ("vector", vec![rest])];
+    Arc::new(Layout::new(tensors.into_iter().filter(|(_, shape)| !shape.contains(&0))).unwrap())
 }
 
 fn spec(memory: Memory, default: Method) -> Spec {
@@ -34,6 +57,10 @@ fn spec(memory: Memory, default: Method) -> Spec {
     }
 }
 
+fn from_toml(text: &str) -> Spec {
+    toml::from_str(text).unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
 fn top_k(density: f64) -> ReduceSpec {
     ReduceSpec::TopK(Density::new(density).unwrap().into())
 }
@@ -42,18 +69,21 @@ fn uniform(bits: u32, rounding: Rounding, block: u32) -> QuantizeSpec {
     QuantizeSpec::Uniform(Uniform::new(bits, rounding, block).unwrap())
 }
 
-/// Every choice of each slot with every choice of the others.
-fn every_method() -> Vec<Method> {
-    let mut quantizers = vec![QuantizeSpec::Exact, QuantizeSpec::Half];
-    for bits in 1..=8 {
-        quantizers.push(uniform(bits, Rounding::Nearest, 1024));
-        quantizers.push(uniform(bits, Rounding::Stochastic, 16));
-    }
-    let density = Density::new(0.3).unwrap();
-    let mut chunked = TopK::from(density);
-    chunked.chunk = Some(64);
-    let reductions = [
+fn reductions() -> Vec<ReduceSpec> {
+    let density = Density::new(0.2).unwrap();
+    let chunked = TopK {
+        density: DensitySpec::Fixed(density),
+        chunk: Some(64),
+    };
+    let low_rank = |rank, remainder: Option<f64>| {
+        ReduceSpec::LowRank(LowRank {
+            rank: RankSpec::Fixed(rank),
+            remainder: remainder.map(|share| Density::new(share).unwrap()),
+        })
+    };
+    vec![
         ReduceSpec::Keep,
+        ReduceSpec::Auto,
         top_k(0.01),
         top_k(0.3),
         top_k(1.0),
@@ -61,40 +91,89 @@ fn every_method() -> Vec<Method> {
         ReduceSpec::RandomK(RandomK { density }),
         ReduceSpec::Threshold(Threshold::Fixed(0.5)),
         ReduceSpec::Threshold(Threshold::Sampled(density)),
-        ReduceSpec::LowRank(LowRank {
-            rank: RankSpec::Fixed(2),
-            remainder: None,
-        }),
-        ReduceSpec::LowRank(LowRank {
-            rank: RankSpec::Fixed(1),
-            remainder: Some(Density::new(0.05).unwrap()),
-        }),
+        low_rank(2, None),
+        low_rank(1, Some(0.05)),
         ReduceSpec::CountSketch(CountSketch {
             rows: 3,
             density,
             top: density,
         }),
         ReduceSpec::Projection(Projection { density }),
+    ]
+}
+
+fn quantisers() -> Vec<QuantizeSpec> {
+    let mut all = vec![
+        QuantizeSpec::Exact,
+        QuantizeSpec::Half,
+        QuantizeSpec::Bf16,
+        QuantizeSpec::DeadZone(DeadZone::default()),
+        QuantizeSpec::DeadZone(DeadZone::nearest(0.01, 0.5).unwrap()),
+        QuantizeSpec::DeadZone(DeadZone::stochastic(1.5).unwrap()),
+        QuantizeSpec::Natural,
+        QuantizeSpec::Ternary(Ternary::nearest()),
+        QuantizeSpec::Ternary(Ternary::stochastic(None).unwrap()),
+        QuantizeSpec::Ternary(Ternary::stochastic(Some(2.5)).unwrap()),
+        QuantizeSpec::Sign(Sign::Shared),
+        QuantizeSpec::Sign(Sign::Split),
     ];
-    let codes = [
-        CodeSpec::Pack,
-        CodeSpec::Rans,
-        CodeSpec::Rice,
-        CodeSpec::Huffman,
-        CodeSpec::Context,
-        CodeSpec::Auto,
-    ];
+    for bits in 1..=4 {
+        all.extend(
+            [Scale::Least, Scale::Unbiased].map(|scale| QuantizeSpec::Rotated(Rotated::new(bits, scale).unwrap())),
+        );
+    }
+    for bits in 1..=8 {
+        all.push(uniform(bits, Rounding::Nearest, 1024));
+        all.push(uniform(bits, Rounding::Stochastic, 16));
+    }
+    for rounding in ["nearest", "stochastic"] {
+        let text =
+            format!("default = {{ quantize = {{ uniform = {{ bits = 4, norm = 'l2', rounding = '{rounding}' }} }} }}");
+        all.push(from_toml(&text).default.quantize);
+    }
+    all
+}
+
+/// Every reduction with every quantiser, and each of both with every code.
+fn every_method() -> Vec<Method> {
     let mut methods = Vec::new();
-    for reduce in reductions {
-        for quantize in &quantizers {
-            methods.extend(codes.map(|code| Method {
+    for (row, reduce) in reductions().into_iter().enumerate() {
+        for (col, quantize) in quantisers().into_iter().enumerate() {
+            methods.push(Method {
                 reduce: reduce.clone(),
-                quantize: quantize.clone(),
-                code,
-            }));
+                quantize,
+                code: CODES[(row + col) % CODES.len()],
+            });
         }
     }
     methods
+}
+
+/// Every choice of each slot, in few methods.
+fn some_methods() -> Vec<Method> {
+    let (reductions, quantisers) = (reductions(), quantisers());
+    let count = reductions.len().max(quantisers.len());
+    let method = |at: usize| Method {
+        reduce: reductions[at % reductions.len()].clone(),
+        quantize: quantisers[at % quantisers.len()],
+        code: CODES[(at + at / CODES.len()) % CODES.len()],
+    };
+    (0..count).map(method).collect()
+}
+
+/// Every memory.
+fn memories() -> Vec<Memory> {
+    [
+        "'none'",
+        "'error-feedback'",
+        "{ error-feedback = { decay = 0.5 } }",
+        "'cafe'",
+        "'ef21'",
+        "'dgc'",
+        "{ dgc = { momentum = 0.5, clip = 3.0 } }",
+    ]
+    .map(|memory| from_toml(&format!("memory = {memory}")).memory)
+    .to_vec()
 }
 
 fn encode(layout: &Arc<Layout>, method: &Method, values: &[f32]) -> Pending {
@@ -118,4 +197,16 @@ fn reseal(mut frame: Vec<u8>) -> Vec<u8> {
 
 fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|value| value.to_bits()).collect()
+}
+
+/// Values that look random: uniform in -1..1, cubed.
+fn noise(len: usize, seed: u64) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0xD1B5_4A32_D192_ED03;
+    let mut next = || {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        ((state >> 33) as u32 as f32 / 2f32.powi(30) - 1.0).powi(3)
+    };
+    (0..len).map(|_| next()).collect()
 }

@@ -106,7 +106,7 @@ proptest! {
     #[test]
     fn nothing_is_lost_whatever_the_verdicts(
         density in 0.01..0.5f64,
-        code in select(vec![CodeSpec::Pack, CodeSpec::Rans]),
+        code in select(CODES.to_vec()),
         rounds in prop::collection::vec(
             (prop::collection::vec(-50..50i8, 40), select(vec![Verdict::Accepted, Verdict::Refused, Verdict::Dropped])),
             1..12,
@@ -132,7 +132,7 @@ proptest! {
 
     #[test]
     fn lossy_methods_telescope_within_rounding(method in select(every_method()), seed in any::<u64>()) {
-        let layout = one_tensor(300);
+        let layout = tensors(300);
         let mut encoder = Encoder::new(Arc::clone(&layout), &spec(Memory::default(), method.clone())).unwrap();
         let (mut owed, mut sent) = (vec![0.0f32; 300], vec![0.0f32; 300]);
         for round in 0..8 {

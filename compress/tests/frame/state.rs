@@ -115,3 +115,101 @@ fn saving_appends() {
     encoder.save(Some(&pending), &mut bytes);
     assert_eq!(bytes[6..], save(&encoder, Some(&pending)));
 }
+
+/// Rounds of every spec and memory with every verdict; at each point, what is loaded goes on as what was saved.
+#[test]
+fn state_survives_at_every_point() {
+    let layout = merged::layout();
+    let verdicts = [Verdict::Accepted, Verdict::Refused, Verdict::Dropped, Verdict::Accepted];
+    for spec in merged::specs() {
+        for memory in memories() {
+            let spec = Spec { memory, ..spec.clone() };
+            let load = |bytes: &[u8]| Encoder::load(Arc::clone(&layout), &spec, bytes).unwrap();
+            let mut encoder = Encoder::new(Arc::clone(&layout), &spec).unwrap();
+            for (round, verdict) in (0..).zip(verdicts) {
+                let header = FrameHeader {
+                    round,
+                    seed: round,
+                    ..UPDATE
+                };
+                let settled = save(&encoder, None);
+                let (mut loaded, none) = load(&settled);
+                assert_eq!((none, save(&loaded, None)), (None, settled));
+                let pending = encoder.encode(&mut noise(layout.len(), round), header).unwrap();
+                assert_eq!(loaded.encode(&mut noise(layout.len(), round), header).unwrap(), pending);
+                assert_eq!(save(&loaded, Some(&pending)), save(&encoder, Some(&pending)));
+                let on_its_way = save(&encoder, Some(&pending));
+                let (mut loaded, restored) = load(&on_its_way);
+                assert_eq!(restored.as_ref(), Some(&pending));
+                assert_eq!(save(&loaded, Some(&pending)), on_its_way);
+                encoder.settle(&pending, verdict).unwrap();
+                loaded.settle(&pending, verdict).unwrap();
+                assert_eq!(save(&loaded, None), save(&encoder, None));
+            }
+        }
+    }
+}
+
+#[test]
+fn what_was_learned_is_saved() {
+    let layout = merged::layout();
+    for (at, spec) in merged::specs().into_iter().enumerate() {
+        let mut encoder = Encoder::new(Arc::clone(&layout), &spec).unwrap();
+        let pending = encoder.encode(&mut noise(layout.len(), 1), UPDATE).unwrap();
+        encoder.settle(&pending, Verdict::Accepted).unwrap();
+        let learns = save(&encoder, None)[6] & 4 != 0;
+        assert_eq!(learns, matches!(at, 1..=5), "{at}");
+    }
+}
+
+#[test]
+fn another_kind_of_memory_is_refused() {
+    let layout = one_tensor(50);
+    let kept = |memory| {
+        let mut encoder = Encoder::new(Arc::clone(&layout), &spec(memory, method())).unwrap();
+        let pending = encoder.encode(&mut noise(50, 1), UPDATE).unwrap();
+        encoder.settle(&pending, Verdict::Accepted).unwrap();
+        save(&encoder, None)
+    };
+    let (ef21, dgc) = (from_toml("memory = 'ef21'").memory, from_toml("memory = 'dgc'").memory);
+    let kinds = [Memory::default(), ef21, dgc];
+    for saved_by in kinds {
+        for loaded_by in kinds {
+            let loaded = Encoder::load(Arc::clone(&layout), &spec(loaded_by, method()), &kept(saved_by)).map(drop);
+            match saved_by == loaded_by {
+                true => assert_eq!(loaded, Ok(())),
+                false => assert!(matches!(loaded, Err(Error::Mismatch(_))), "{saved_by:?} {loaded_by:?}"),
+            }
+        }
+        let forgetful = Encoder::load(Arc::clone(&layout), &Spec::exact(), &kept(saved_by));
+        assert!(forgetful.is_ok());
+    }
+}
+
+#[test]
+fn damage_to_what_was_learned_is_refused_or_loads() {
+    let layout = merged::layout();
+    for (at, spec) in merged::specs().into_iter().enumerate() {
+        let spec = Spec {
+            memory: memories()[at % memories().len()],
+            ..spec
+        };
+        let mut encoder = Encoder::new(Arc::clone(&layout), &spec).unwrap();
+        let pending = encoder.encode(&mut noise(layout.len(), 1), UPDATE).unwrap();
+        let saved = save(&encoder, Some(&pending));
+        for len in (8..saved.len()).step_by(37) {
+            let cut = reseal(saved[..len].to_vec());
+            assert!(Encoder::load(Arc::clone(&layout), &spec, &cut).is_err(), "{len}");
+        }
+        for bit in (0..saved.len() * 8).step_by(211) {
+            let mut changed = saved.clone();
+            changed[bit / 8] ^= 1 << (bit % 8);
+            if let Ok((mut encoder, pending)) = Encoder::load(Arc::clone(&layout), &spec, &reseal(changed)) {
+                if let Some(pending) = pending {
+                    encoder.settle(&pending, Verdict::Refused).unwrap();
+                }
+                let _ = encoder.encode(&mut noise(layout.len(), 2), UPDATE);
+            }
+        }
+    }
+}

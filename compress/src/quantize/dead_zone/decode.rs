@@ -37,11 +37,6 @@ impl<'a> Plane<'a> {
         self.levels.bound(count)
     }
 
-    /// Step, and mean of level one.
-    pub(in super::super) fn numbers(&self) -> (f32, f32) {
-        (self.step, self.mean)
-    }
-
     pub(in super::super) fn open(&self) -> Result<Values<'a>, Error> {
         Ok(Values {
             step: self.step,

@@ -1,7 +1,6 @@
 //! Values to levels.
 
 use super::super::{Size, largest, root_mean_square};
-use super::decode::decoded;
 use super::{DeadZone, Step};
 use crate::code::{Code, encode_levels};
 use crate::layout::Shape;
@@ -55,18 +54,6 @@ impl DeadZone {
         }
     }
 
-    /// Subtracts from `values` what they decode to if they were encoded with these numbers: the same bits as by decoding.
-    /// Returns whether it could; chance would have to be drawn once more.
-    pub(in super::super) fn subtract(self, step: f32, mean: f32, values: &mut [f32]) -> bool {
-        // The numbers beside levels that are all zero, whatever the values.
-        let none = step == 1.0 && mean == 1.0;
-        match self.threshold.filter(|_| !none) {
-            Some(threshold) => subtract(values, step, mean, 1.0 - threshold as f32, limit(step)),
-            None => return false,
-        }
-        true
-    }
-
     /// A positive normal float, or `None` if there is none.
     fn absolute_step(self, values: &[f32]) -> Option<f32> {
         let step = match (self.step, self.threshold) {
@@ -117,14 +104,6 @@ fn nearest_block(values: &[f32], step: f32, offset: f32, limit: f32, levels: &mu
 fn magnitude(value: f32, step: f32, offset: f32, limit: f32) -> (f32, i32) {
     let ratio = value.abs() / step;
     (ratio, (ratio + offset).min(limit) as i32)
-}
-
-#[inline(never)]
-fn subtract(values: &mut [f32], step: f32, mean: f32, offset: f32, limit: f32) {
-    for value in values {
-        let (_, magnitude) = magnitude(*value, step, offset, limit);
-        *value -= decoded(signed(magnitude, *value), step, mean);
-    }
 }
 
 #[inline(never)]

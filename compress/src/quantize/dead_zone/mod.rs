@@ -160,7 +160,7 @@ impl<'de> Deserialize<'de> for DeadZone {
 #[cfg(test)]
 mod tests {
     use super::super::laws::{corruption, gaussian, heavy, round_trip, sizes, squared_error, unbiased};
-    use super::super::{QuantizeSpec, ValuePlane, root_mean_square};
+    use super::super::{QuantizeSpec, root_mean_square};
     use super::*;
     use crate::code::Code;
     use crate::layout::Shape;
@@ -231,30 +231,6 @@ mod tests {
         for len in 1..50 {
             let values = gaussian(len, len as u64);
             assert!(round_trip(spec, &values, Code::Rans, 0).iter().any(|&out| out != 0.0));
-        }
-    }
-
-    #[test]
-    fn what_is_left_needs_no_decoding() {
-        let huge: Vec<f32> = gaussian(1000, 5).iter().map(|value| value * 1e37).collect();
-        let tiny: Vec<f32> = gaussian(1000, 5).iter().map(|value| value * 1e-41).collect();
-        for values in [heavy(5000, 4), huge, tiny, vec![0.0, -0.0, 1.0, -3.0e38]] {
-            for step in [1e-40, 1e-36, 1e-5, 1e-3, 0.02, 1.0, 1e37, f32::MAX, f32::NAN] {
-                for threshold in [0.5, 0.66, 1.0] {
-                    let spec = nearest(step, threshold);
-                    let out = round_trip(spec, &values, Code::Pack, 0);
-                    let (mut bytes, shape, draws) = (Vec::new(), Shape::row(values.len()), Draws::new(0, 0));
-                    spec.encode(&values, shape, Code::Pack, draws, &mut bytes);
-                    let mut reader = Reader::new(&bytes);
-                    let plane = ValuePlane::read(&mut reader, shape, spec.recipe(), Code::Pack, draws).unwrap();
-                    let mut left = values.clone();
-                    let done = plane.subtract(spec, &mut left);
-                    assert!(done || step == 1.0 || !step.is_normal());
-                    for ((left, value), out) in left.iter().zip(&values).zip(&out).filter(|_| done) {
-                        assert_eq!(left.to_bits(), (value - out).to_bits());
-                    }
-                }
-            }
         }
     }
 

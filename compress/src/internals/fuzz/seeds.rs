@@ -1,0 +1,171 @@
+//! Inputs to begin with.
+
+use std::sync::{Arc, LazyLock};
+
+use super::CODES;
+use super::whole::layout;
+use crate::code::{encode_indices, encode_levels, encode_symbols};
+use crate::layout::Shape;
+use crate::rng::Draws;
+use crate::{Archive, Encoder, FrameHeader, FrameKind, Layout, Method, Spec, Verdict};
+
+const REDUCE: [&str; 10] = [
+    "'keep'",
+    "'auto'",
+    "{ top_k = 0.2 }",
+    "{ top_k = { density = 0.2, chunk = 16 } }",
+    "{ random_k = 0.2 }",
+    "{ threshold = { sampled = 0.2 } }",
+    "{ low_rank = 1 }",
+    "{ low_rank = { rank = 2, remainder = 0.1 } }",
+    "{ count_sketch = { density = 0.3, rows = 3, top = 0.1 } }",
+    "{ projection = 0.1 }",
+];
+const QUANTIZE: [&str; 11] = [
+    "'exact'",
+    "'half'",
+    "'bf16'",
+    "{ uniform = 4 }",
+    "{ uniform = { bits = 1, rounding = 'stochastic', block = 16 } }",
+    "'dead_zone'",
+    "{ dead_zone = { step = 0.5, rounding = 'stochastic' } }",
+    "'natural'",
+    "{ rotated = 2 }",
+    "'ternary'",
+    "{ sign = 'split' }",
+];
+const CODE: [&str; 5] = ["'pack'", "'rans'", "'rice'", "'huffman'", "'context'"];
+const SPECS: [&str; 7] = [
+    "memory = 'error-feedback'\ndefault = { reduce = { low_rank = 2 } }",
+    "memory = 'none'\nbudget = '100 B'\ndefault = { quantize = 'dead_zone', code = 'context' }\n\
+     small = { below = 10, use = { quantize = { uniform = 8 } } }",
+    "memory = 'ef21'\ndefault = { reduce = { top_k = { density = { by = 'entropy' } } }, quantize = 'half' }",
+    "memory = 'dgc'\ndefault = { reduce = { top_k = 0.1 }, quantize = { uniform = 4 }, code = 'rans' }",
+    "memory = { dgc = { momentum = 0.5, clip = 3.0 } }\n\
+     default = { reduce = { top_k = { density = { by = 'schedule', shape = 'exponential', points = [[0, 0.5], [4, 0.01]] } } } }",
+    "memory = { error-feedback = { decay = 0.5 } }\nbudget = '0.5 bits'\n\
+     default = { reduce = { top_k = { density = { by = 'fisher', form = 'percentile', q = 90.0 } } }, code = 'auto' }\n\
+     rules = [{ when = { name = '*a*', min_dims = 1, max_len = 100 }, use = { reduce = { threshold = 0.01 } } }]",
+    "memory = 'cafe'\ndefault = { reduce = { low_rank = { rank = { by = 'schedule', points = [[0, 2], [1, 1]] }, remainder = 0.1 } } }",
+];
+
+fn parse(text: &str) -> Spec {
+    toml::from_str(text).expect("a valid spec")
+}
+
+/// Each choice of each slot.
+pub(super) fn methods() -> &'static [Method] {
+    static METHODS: LazyLock<Vec<Method>> = LazyLock::new(|| texts().iter().map(|text| parse(text).default).collect());
+    &METHODS
+}
+
+fn texts() -> Vec<String> {
+    let text = |at: usize| {
+        let [reduce, quantize, code] = [
+            REDUCE[at % REDUCE.len()],
+            QUANTIZE[at % QUANTIZE.len()],
+            CODE[at % CODE.len()],
+        ];
+        format!("default = {{ reduce = {reduce}, quantize = {quantize}, code = {code} }}")
+    };
+    (0..55).map(text).collect()
+}
+
+pub(super) fn specs() -> &'static [Spec] {
+    static PARSED: LazyLock<Vec<Spec>> = LazyLock::new(|| SPECS.into_iter().map(parse).collect());
+    &PARSED
+}
+
+fn noise(len: usize, seed: u64) -> Vec<f32> {
+    let draws = Draws::new(seed, 99);
+    (0..len).map(|i| (draws.unit(i) * 2.0 - 1.0).powi(3)).collect()
+}
+
+/// Frame, and state with that frame pending, of the second round.
+fn second_round(layout: &Arc<Layout>, spec: &Spec, seed: u64) -> Option<[Vec<u8>; 2]> {
+    let mut encoder = Encoder::new(Arc::clone(layout), spec).ok()?;
+    let header = FrameHeader {
+        kind: FrameKind::Update,
+        round: 1,
+        seed,
+    };
+    let first = encoder.encode(&mut noise(layout.len(), seed), header).ok()?;
+    encoder.settle(&first, Verdict::Accepted).ok()?;
+    let second = encoder.encode(&mut noise(layout.len(), seed + 1), header).ok()?;
+    let mut state = Vec::new();
+    encoder.save(Some(&second), &mut state);
+    Some([second.frame, state])
+}
+
+/// Inputs for each target, by its name and theirs: every recipe, every code, every memory.
+pub fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
+    let mut seeds = Vec::new();
+    let mut add = |target, name: String, parts: &[&[u8]]| seeds.push((target, name, parts.concat()));
+    for (at, text) in texts().iter().enumerate() {
+        let (spec, seed) = (parse(text), at as u8 + 1);
+        for choice in [0, 2] {
+            let frames = second_round(&layout(choice), &spec, seed.into());
+            let [frame, _] = frames.expect("it encodes");
+            add("frame", format!("method-{at}-{choice}"), &[&[choice], &frame]);
+        }
+        let one = Arc::new(Layout::new([("weight", vec![12, 20])]).expect("a valid layout"));
+        let [frame, _] = second_round(&one, &spec, seed.into()).expect("it encodes");
+        let choices = [11, 19, seed, seed, seed];
+        add(
+            "section",
+            format!("method-{at}"),
+            &[&choices, &frame[34..frame.len() - 4]],
+        );
+        if at.is_multiple_of(3) {
+            add("spec", format!("method-{at}"), &[text.as_bytes()]);
+        }
+    }
+    for (at, text) in SPECS.iter().enumerate() {
+        add("spec", format!("spec-{at}"), &[text.as_bytes()]);
+        for choice in [0, 1, 2] {
+            if let Some([frame, state]) = second_round(&layout(choice), &parse(text), 5) {
+                if choice != 1 {
+                    add("state", format!("spec-{at}-{choice}"), &[&[choice, at as u8], &state]);
+                }
+                if choice == 0 {
+                    let archive = Archive::write(&layout(choice), &frame);
+                    add("archive", format!("spec-{at}"), &[&archive]);
+                }
+                if frame.len() < 3000 {
+                    add("frame", format!("spec-{at}-{choice}"), &[&[choice], &frame]);
+                }
+            }
+        }
+    }
+    planes(&mut add);
+    seeds
+}
+
+fn planes(add: &mut impl FnMut(&'static str, String, &[&[u8]])) {
+    let shape = Shape { rows: 12, cols: 20 };
+    let levels: Vec<i32> = noise(shape.len(), 3).iter().map(|value| (value * 6.0) as i32).collect();
+    let wide: Vec<i32> = noise(shape.len(), 4).iter().map(|value| (value * 2e9) as i32).collect();
+    let indices: Vec<u32> = (0..shape.len() as u32).filter(|&i| levels[i as usize] != 0).collect();
+    for (at, code) in CODES.into_iter().enumerate() {
+        let mut bytes = Vec::new();
+        encode_indices(&indices, shape, code, &mut bytes);
+        let choices = [11, 19, at as u8, 7, (indices.len() - 1) as u8, 0];
+        add("index_plane", format!("code-{at}"), &[&choices, &bytes]);
+        for (name, levels) in [("small", &levels), ("wide", &wide)] {
+            let mut bytes = Vec::new();
+            encode_levels(levels, shape, code, &mut bytes);
+            add("levels", format!("{name}-{at}"), &[&[11, 19, at as u8, 7], &bytes]);
+        }
+        for width in [1, 2, 4, 7, 8] {
+            let most = (1 << width) - 1;
+            let symbols: Vec<u8> = noise(300, width)
+                .iter()
+                .map(|v| ((v.abs() * 256.0) as u8).min(most as u8))
+                .collect();
+            let mut bytes = Vec::new();
+            encode_symbols(&symbols, width as u32, code, &mut bytes);
+            let choices = [44, 1, at as u8, width as u8 - 1, 7];
+            add("symbols", format!("code-{at}-{width}"), &[&choices, &bytes]);
+        }
+    }
+}

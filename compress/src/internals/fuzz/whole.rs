@@ -1,0 +1,176 @@
+//! Targets that take whole frames, state files and specs.
+
+use std::sync::Arc;
+
+use super::Choices;
+use crate::{Archive, Encoder, Error, Frame, FrameHeader, FrameKind, Layout, Spec, Verdict};
+
+/// Layouts that frames may be of.
+pub(super) fn layout(choice: u8) -> Arc<Layout> {
+    let tensors = match choice % 4 {
+        // That of the golden frames.
+        0 => vec![("bias", vec![3]), ("weight", vec![4, 4])],
+        1 => vec![
+            ("a", vec![40, 30]),
+            ("b", vec![5]),
+            ("c", vec![]),
+            ("d", vec![5000]),
+            ("e", vec![2, 3]),
+        ],
+        2 => vec![("weight", vec![600])],
+        _ => vec![],
+    };
+    Arc::new(Layout::new(tensors).expect("it keeps all limits"))
+}
+
+/// Makes fingerprint and checksum right, where there is room for both.
+fn resealed(bytes: &[u8], layout: &Layout) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    if let Some(fingerprint) = bytes.get_mut(8..16) {
+        fingerprint.copy_from_slice(&layout.fingerprint().to_le_bytes());
+    }
+    summed(bytes)
+}
+
+/// Makes the checksum right.
+fn summed(mut bytes: Vec<u8>) -> Vec<u8> {
+    if let Some((body, end)) = bytes.split_last_chunk_mut::<4>() {
+        *end = crc32c::crc32c(body).to_le_bytes();
+    }
+    bytes
+}
+
+/// An archive that is not refused is written again to the same bytes, and its frame is refused or decodes.
+pub fn archive(data: &[u8]) {
+    let bytes = summed(data.to_vec());
+    let Ok(archive) = Archive::parse(&bytes) else {
+        return;
+    };
+    let mut again = Archive::write(&archive.layout, archive.frame);
+    // The minor version is the reader's own.
+    again[5] = bytes[5];
+    assert_eq!(summed(again), bytes);
+    if archive.layout.len() < 100_000
+        && let Ok(frame) = Frame::parse(archive.frame, &archive.layout)
+        && let Ok(largest) = frame.verify()
+    {
+        assert!(largest.is_finite());
+    }
+}
+
+/// A frame that is not refused decodes, on any number of threads, to as many finite values as there should be; and they
+/// can be sent again.
+pub fn frame(data: &[u8]) {
+    let mut choices = Choices(data);
+    let layout = layout(choices.u8());
+    let bytes = resealed(choices.0, &layout);
+    let Ok(frame) = Frame::parse(&bytes, &layout) else {
+        return;
+    };
+    let verified = frame.verify();
+    let bounds = frame.bounds();
+    let mut sum = vec![0.0; layout.len()];
+    assert_eq!(frame.accumulate(1.0, &mut sum), verified.clone().map(drop));
+    let Ok(largest) = verified else {
+        return;
+    };
+    assert!(bounds.is_ok_and(|bounds| {
+        bounds
+            .iter()
+            .all(|bound| bound.total().is_finite() && bound.total() >= 0.0)
+    }));
+    assert!(largest.is_finite() && sum.iter().all(|value| value.abs() <= largest));
+    for threads in [2, 3] {
+        let mut again = vec![0.0; layout.len()];
+        assert_eq!(frame.accumulate_on(threads, 1.0, &mut again), Ok(()));
+        assert_eq!(bits(&again), bits(&sum));
+    }
+    let mut values = vec![f32::NAN; layout.len()];
+    assert_eq!(frame.decode(&mut values), Ok(()));
+    assert_eq!(values, sum);
+    assert_eq!(
+        frame.sections().map(|section| section.tensors.len()).sum::<usize>(),
+        layout.tensors().len()
+    );
+    let mut encoder = Encoder::new(Arc::clone(&layout), &Spec::exact()).expect("all layouts can be sent exactly");
+    let header = FrameHeader {
+        kind: FrameKind::Step,
+        ..frame.header()
+    };
+    let pending = encoder
+        .encode(&mut values.clone(), header)
+        .expect("the values are finite");
+    let mut again = vec![0.0; layout.len()];
+    let exact = Frame::parse(&pending.frame, &layout).expect("what is encoded is well formed");
+    assert_eq!(exact.decode(&mut again), Ok(()));
+    assert_eq!(bits(&again), bits(&values));
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|value| value.to_bits()).collect()
+}
+
+/// A state that loads is saved as what loads again, to the same bytes, and goes on.
+pub fn state(data: &[u8]) {
+    let mut choices = Choices(data);
+    let (layout, specs) = (layout(choices.u8()), super::seeds::specs());
+    let spec = &specs[usize::from(choices.u8()) % specs.len()];
+    let bytes = resealed(choices.0, &layout);
+    let Ok((mut encoder, pending)) = Encoder::load(Arc::clone(&layout), spec, &bytes) else {
+        return;
+    };
+    let save = |encoder: &Encoder| {
+        let mut bytes = Vec::new();
+        encoder.save(pending.as_ref(), &mut bytes);
+        bytes
+    };
+    let saved = save(&encoder);
+    let (loaded, restored) = Encoder::load(Arc::clone(&layout), spec, &saved).expect("what is saved loads");
+    assert_eq!(restored, pending);
+    assert_eq!(save(&loaded), saved);
+    if let Some(pending) = &pending {
+        encoder.settle(pending, Verdict::Refused).expect("it is pending");
+    }
+    rounds(&mut encoder, &layout);
+}
+
+/// Two rounds: frames that decode, or typed errors.
+fn rounds(encoder: &mut Encoder, layout: &Layout) {
+    for round in 0..2 {
+        let header = FrameHeader {
+            kind: FrameKind::Update,
+            round,
+            seed: round,
+        };
+        let mut delta: Vec<f32> = (0..layout.len())
+            .map(|i| ((i * 7919 % 1009) as f32 - 504.0) / 64.0)
+            .collect();
+        match encoder.encode(&mut delta, header) {
+            Ok(pending) => {
+                let frame = Frame::parse(&pending.frame, layout).expect("what is encoded is well formed");
+                frame.verify().expect("and decodes");
+                encoder.settle(&pending, Verdict::Accepted).expect("it is pending");
+            }
+            Err(error) => assert!(matches!(error, Error::NotFinite(_) | Error::Usage(_)), "{error:?}"),
+        }
+    }
+}
+
+/// A spec that parses is written as what parses to the same, and can be tried on any layout.
+pub fn spec(data: &[u8]) {
+    let Ok(spec) = str::from_utf8(data)
+        .map_err(drop)
+        .and_then(|text| toml::from_str::<Spec>(text).map_err(drop))
+    else {
+        return;
+    };
+    let written = toml::to_string(&spec).expect("a spec has a TOML form");
+    assert_eq!(toml::from_str(&written), Ok(spec.clone()), "{written}");
+    for choice in 0..4 {
+        let layout = layout(choice);
+        match Encoder::new(Arc::clone(&layout), &spec) {
+            Ok(mut encoder) => rounds(&mut encoder, &layout),
+            Err(error) => assert!(matches!(error, Error::Usage(_)), "{error:?}"),
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! What minor version 1.1 added, byte by byte: recipes, codes, merged tensors, a predictor, state.
+//!
+//! A file holds the bytes, a line `values`, and the bits of each value that they decode to, which every machine must agree on.
+
+use std::path::PathBuf;
+
+use fl_compress::*;
+
+use crate::*;
+
+/// Bytes, and the bits of the values that they decode to.
+type Made = (Vec<u8>, Vec<u32>);
+
+/// What one file is made from.
+struct Golden {
+    name: &'static str,
+    spec: &'static str,
+    tensors: &'static [(&'static str, &'static [usize])],
+}
+
+const MATRIX: &[(&str, &[usize])] = &[("weight", &[6, 8])];
+const ROW: &[(&str, &[usize])] = &[("weight", &[160])];
+const SMALL: &[(&str, &[usize])] = &[
+    ("a.bias", &[3]),
+    ("a.weight", &[4, 5]),
+    ("b.bias", &[1]),
+    ("b.scale", &[]),
+];
+
+const fn of(name: &'static str, spec: &'static str, tensors: &'static [(&'static str, &'static [usize])]) -> Golden {
+    Golden { name, spec, tensors }
+}
+
+const FRAMES: [Golden; 23] = [
+    of("bf16", "default = { quantize = 'bf16' }", MATRIX),
+    of(
+        "dead-zone-pack",
+        "default = { quantize = { dead_zone = { step = 0.7 } } }",
+        MATRIX,
+    ),
+    of(
+        "dead-zone-rans",
+        "default = { quantize = { dead_zone = { step = 1.0, rounding = 'stochastic' } }, code = 'rans' }",
+        ROW,
+    ),
+    of(
+        "dead-zone-rice",
+        "default = { quantize = { dead_zone = { step = 0.01 } }, code = 'rice' }",
+        MATRIX,
+    ),
+    of(
+        "dead-zone-huffman",
+        "default = { quantize = 'dead_zone', code = 'huffman' }",
+        ROW,
+    ),
+    of(
+        "dead-zone-context",
+        "default = { quantize = { dead_zone = { step = 0.3 } }, code = 'context' }",
+        MATRIX,
+    ),
+    of(
+        "dead-zone-context-row",
+        "default = { quantize = 'dead_zone', code = 'context' }",
+        ROW,
+    ),
+    of("natural", "default = { quantize = 'natural' }", MATRIX),
+    of("rotated-1", "default = { quantize = { rotated = 1 } }", MATRIX),
+    of(
+        "rotated-4",
+        "default = { quantize = { rotated = { bits = 4, scale = 'unbiased' } }, code = 'huffman' }",
+        ROW,
+    ),
+    of(
+        "ternary",
+        "default = { reduce = { top_k = 0.2 }, quantize = 'ternary' }",
+        MATRIX,
+    ),
+    of("sign-shared", "default = { quantize = 'sign' }", MATRIX),
+    of("sign-split", "default = { quantize = { sign = 'split' } }", MATRIX),
+    of("random-k", "default = { reduce = { random_k = 0.2 } }", MATRIX),
+    of(
+        "low-rank",
+        "default = { reduce = { low_rank = { rank = 1, remainder = 0.05 } }, quantize = 'half' }",
+        MATRIX,
+    ),
+    of(
+        "count-sketch",
+        "default = { reduce = { count_sketch = { density = 0.5, rows = 3, top = 0.1 } }, quantize = 'bf16' }",
+        MATRIX,
+    ),
+    of("projection", "default = { reduce = { projection = 0.1 } }", MATRIX),
+    of(
+        "uniform-rice",
+        "default = { quantize = { uniform = 6 }, code = 'rice' }",
+        ROW,
+    ),
+    of(
+        "uniform-huffman",
+        "default = { quantize = { uniform = 6 }, code = 'huffman' }",
+        ROW,
+    ),
+    of(
+        "uniform-context",
+        "default = { quantize = { uniform = 6 }, code = 'context' }",
+        ROW,
+    ),
+    of(
+        "top-k-huffman",
+        "default = { reduce = { top_k = 0.4 }, quantize = { uniform = 4 }, code = 'huffman' }",
+        ROW,
+    ),
+    of(
+        "top-k-context",
+        "default = { reduce = { top_k = 0.3 }, quantize = { uniform = 4 }, code = 'context' }",
+        MATRIX,
+    ),
+    of(
+        "merged",
+        "small = { below = 10, use = { reduce = { top_k = 0.5 }, quantize = 'bf16' } }",
+        SMALL,
+    ),
+];
+
+/// States after two rounds, the second frame pending.
+const STATES: [Golden; 4] = [
+    of(
+        "state-low-rank",
+        "memory = 'error-feedback'\ndefault = { reduce = { low_rank = 1 }, quantize = 'bf16' }",
+        MATRIX,
+    ),
+    of(
+        "state-entropy",
+        "memory = 'none'\nbudget = '90 B'\ndefault = { reduce = { top_k = { density = { by = 'entropy' } } }, quantize = 'half' }",
+        MATRIX,
+    ),
+    of(
+        "state-ef21",
+        "memory = 'ef21'\ndefault = { quantize = { sign = 'split' } }",
+        MATRIX,
+    ),
+    of(
+        "state-dgc",
+        "memory = 'dgc'\ndefault = { reduce = { top_k = 0.1 }, quantize = 'bf16' }",
+        MATRIX,
+    ),
+];
+
+fn layout(golden: &Golden) -> Arc<Layout> {
+    let tensors = golden.tensors.iter().map(|(name, shape)| (*name, shape.to_vec()));
+    Arc::new(Layout::new(tensors).unwrap())
+}
+
+/// Integers over 64, so that no rounding of any machine is in them: a matrix that is nearly of rank one.
+fn values(len: usize, round: u64) -> Vec<f32> {
+    let noise = |i: u64| (i * 2_654_435_761 + round * 40_503) >> 7 & 31;
+    let value = |i: u64| {
+        ((i / 8 % 6 + 1) * (i % 8 + 1)) as f32 * if i.is_multiple_of(3) { -1.0 } else { 1.0 } + noise(i) as f32 / 8.0
+            - 2.0
+    };
+    (0..len as u64)
+        .map(|i| (value(i) * value(i) * value(i)).round() / 64.0)
+        .collect()
+}
+
+/// The file's bytes, and the bits of the values.
+fn written(golden: &Golden) -> Made {
+    let (layout, spec) = (layout(golden), from_toml(golden.spec));
+    let mut encoder = Encoder::new(Arc::clone(&layout), &spec).unwrap();
+    let pending = encoder.encode(&mut values(layout.len(), 0), UPDATE).unwrap();
+    if !golden.name.starts_with("state") {
+        return (pending.frame.clone(), bits(&decode(&layout, &pending.frame)));
+    }
+    encoder.settle(&pending, Verdict::Accepted).unwrap();
+    let pending = encoder.encode(&mut values(layout.len(), 1), UPDATE).unwrap();
+    let mut state = Vec::new();
+    encoder.save(Some(&pending), &mut state);
+    (state, bits(&decode(&layout, &pending.frame)))
+}
+
+/// A frame that is a difference from that of `bf16`.
+fn against_a_predictor() -> Made {
+    let layout = layout(&FRAMES[0]);
+    let (predictor, _) = written(&FRAMES[0]);
+    let predictor = Frame::parse(&predictor, &layout).unwrap();
+    let spec = from_toml("memory = 'cafe'\ndefault = { quantize = { uniform = 2 } }");
+    let mut encoder = Encoder::new(Arc::clone(&layout), &spec).unwrap();
+    let pending = encoder
+        .encode_against(Some(&predictor), &mut values(48, 1), UPDATE)
+        .unwrap();
+    assert_eq!(
+        Frame::parse(&pending.frame, &layout).unwrap().predictor(),
+        Some(predictor.id())
+    );
+    (pending.frame.clone(), bits(&decode(&layout, &pending.frame)))
+}
+
+/// A component `(3, 0, 4) (0, 2, 0)^T / 2`, and what it leaves of a matrix: too small for an encoder to look for any.
+fn components() -> (Arc<Layout>, Vec<u8>, Vec<u32>) {
+    let layout = Arc::new(Layout::new([("weight", vec![3, 3])]).unwrap());
+    let rest = [0.5, 0.0, 0.0, 0.0, -0.25, 0.0, 0.0, 1.0, 0.125];
+    let values = [0.5, 3.0, 0.0, 0.0, -0.25, 0.0, 0.0, 5.0, 0.125];
+    let planes: Vec<u8> = [3.0f32, 0.0, 4.0, 0.0, 2.0, 0.0]
+        .into_iter()
+        .chain(rest)
+        .flat_map(f32::to_le_bytes)
+        .collect();
+    let mut frame = encode(
+        &layout,
+        &Method {
+            reduce: top_k(0.5),
+            ..Method::default()
+        },
+        &[0.0; 9],
+    )
+    .frame;
+    frame[5] = 1;
+    let frame = reseal([&frame[..34], &[3, 3, 1], &planes, &[0; 4]].concat());
+    (layout, frame, bits(&values))
+}
+
+fn all() -> Vec<(&'static str, Made)> {
+    let made = FRAMES
+        .iter()
+        .chain(&STATES)
+        .map(|golden| (golden.name, written(golden)));
+    let (_, frame, values) = components();
+    made.chain([("predictor", against_a_predictor()), ("components", (frame, values))])
+        .collect()
+}
+
+fn path(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/v1.1-{name}.hex"))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    digits
+        .as_bytes()
+        .chunks(96)
+        .map(|line| format!("{}\n", str::from_utf8(line).unwrap()))
+        .collect()
+}
+
+fn text((bytes, values): &Made) -> String {
+    let values: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+    format!("{}values\n{}", hex(bytes), hex(&values))
+}
+
+/// The bytes of one part of a file.
+fn digits(text: &str) -> Vec<u8> {
+    let digits: Vec<u8> = text.bytes().filter(u8::is_ascii_hexdigit).collect();
+    digits
+        .chunks(2)
+        .map(|pair| u8::from_str_radix(str::from_utf8(pair).unwrap(), 16).unwrap())
+        .collect()
+}
+
+#[test]
+fn encoders_write_these_bytes() {
+    for (name, made) in all() {
+        assert_eq!(std::fs::read_to_string(path(name)).unwrap(), text(&made), "{name}");
+        let minor = if name == "state-entropy" || name == "predictor" {
+            1
+        } else {
+            made.0[5]
+        };
+        assert_eq!((made.0[4], minor), (1, 1), "{name}");
+    }
+}
+
+#[test]
+fn these_bytes_decode_to_these_values() {
+    for golden in FRAMES.iter().chain(&STATES).chain([&of("predictor", "", MATRIX)]) {
+        let file = std::fs::read_to_string(path(golden.name)).unwrap();
+        let (bytes, values) = file.split_once("values").unwrap();
+        let (mut bytes, layout) = (digits(bytes), layout(golden));
+        if golden.name.starts_with("state") {
+            let (encoder, pending) = Encoder::load(Arc::clone(&layout), &from_toml(golden.spec), &bytes).unwrap();
+            let mut again = Vec::new();
+            encoder.save(pending.as_ref(), &mut again);
+            assert_eq!(again, bytes, "{}", golden.name);
+            bytes = pending.unwrap().frame;
+        }
+        let decoded: Vec<u8> = decode(&layout, &bytes).into_iter().flat_map(f32::to_le_bytes).collect();
+        assert_eq!(decoded, digits(values), "{}", golden.name);
+    }
+}
+
+#[test]
+fn components_are_added_to_what_they_leave() {
+    let (layout, frame, values) = components();
+    assert_eq!(bits(&decode(&layout, &frame)), values);
+}
+
+#[test]
+fn each_frame_is_of_the_recipe_that_was_asked_for() {
+    for golden in &FRAMES {
+        let (layout, method) = (layout(golden), from_toml(golden.spec).default);
+        let (bytes, _) = written(golden);
+        let frame = Frame::parse(&bytes, &layout).unwrap();
+        let recipe = frame.sections().next().unwrap().recipe;
+        assert!(!recipe.is_lossless(), "{}", golden.name);
+        assert_eq!(
+            format!("{:?}", recipe.code),
+            format!("{:?}", method.code),
+            "{}",
+            golden.name
+        );
+    }
+}
+
+/// Writes the files that there are not yet; what is there is never touched.
+#[test]
+#[ignore = "writes into the source tree; run it after adding to the lists above"]
+fn write_new_files() {
+    for (name, made) in all().into_iter().filter(|(name, _)| !path(name).exists()) {
+        std::fs::write(path(name), text(&made)).unwrap();
+    }
+}
