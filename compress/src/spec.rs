@@ -18,7 +18,8 @@ use crate::Tensor;
 use crate::quantize::{DeadZone, QuantizeSpec, Rounding, Uniform};
 use crate::reduce::ReduceSpec;
 
-/// Codec for one direction of a run. A part that is left out is that of [`Spec::exact`].
+/// Codec for one direction of a run. Without the key `default`, what is left out is that of [`Spec::default`]; with it, that
+/// of [`Spec::exact`].
 ///
 /// ```
 /// let spec: fl_compress::Spec = toml::from_str(r#"
@@ -34,7 +35,7 @@ use crate::reduce::ReduceSpec;
 /// # Ok::<(), toml::de::Error>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default = "Spec::exact")]
+#[serde(from = "Raw")]
 pub struct Spec {
     /// What is carried from round to round.
     pub memory: Memory,
@@ -50,6 +51,35 @@ pub struct Spec {
     /// Exceptions; the first that holds for a tensor is taken.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<Rule>,
+}
+
+/// A spec as it is written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename = "Spec")]
+struct Raw {
+    memory: Option<Memory>,
+    budget: Option<Budget>,
+    default: Option<Method>,
+    small: Option<Small>,
+    #[serde(default)]
+    rules: Vec<Rule>,
+}
+
+impl From<Raw> for Spec {
+    fn from(raw: Raw) -> Self {
+        let rest = if raw.default.is_some() {
+            Self::exact()
+        } else {
+            Self::default()
+        };
+        Self {
+            memory: raw.memory.unwrap_or(rest.memory),
+            budget: raw.budget.or(rest.budget),
+            default: raw.default.unwrap_or(rest.default),
+            small: raw.small.or(rest.small),
+            rules: raw.rules,
+        }
+    }
 }
 
 /// Codec of one tensor: a choice for each of the three slots, by default its first.
@@ -187,7 +217,13 @@ mod tests {
         }
         let spec = Spec::default();
         assert_eq!(toml::from_str::<Spec>(&toml::to_string(&spec).unwrap()), Ok(spec));
-        assert_eq!(toml::from_str::<Spec>(""), Ok(Spec::exact()));
+        assert_eq!(toml::from_str::<Spec>(""), Ok(Spec::default()));
+        assert_eq!(toml::from_str::<Spec>("default = {}"), Ok(Spec::exact()));
+        let tenth: Spec = toml::from_str("budget = '0.1 bits'").unwrap();
+        assert_eq!(
+            (tenth.budget, tenth.default),
+            (Some(Budget::Bits(0.1)), Spec::default().default)
+        );
         let faded: Spec = toml::from_str("memory = { error-feedback = { decay = 0.95 } }").unwrap();
         assert!(
             toml::to_string(&faded).unwrap().contains("decay = 0.95\n"),

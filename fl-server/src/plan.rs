@@ -142,20 +142,11 @@ struct RawCohort {
     retries: u32,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct RawCompression {
     uplink: Spec,
     downlink: Spec,
-}
-
-impl Default for RawCompression {
-    fn default() -> Self {
-        Self {
-            uplink: Spec::exact(),
-            downlink: Spec::exact(),
-        }
-    }
 }
 
 impl RunPlan {

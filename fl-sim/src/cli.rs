@@ -106,7 +106,9 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
             let at_once = at_once.unwrap_or_else(crate::demo::cores);
             in_folder(async |dir: &Path| run_experiment(&file, dir, at_once, &only, cli.format).await)
         }
-        Command::Update(update) => update.run().and_then(|text| show(cli.format, &text, Some(text.clone()))),
+        Command::Update(update) => update
+            .run()
+            .and_then(|text| show(cli.format, &text, Some(text.clone()))),
         Command::LoadClients(clients) => on_runtime(clients.run()),
         Command::Load(load) => {
             fl_server::settle_allocator();

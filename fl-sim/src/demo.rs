@@ -13,22 +13,6 @@ use crate::out;
 use crate::score::{self, Score};
 use crate::workload::{TASK, Workload};
 
-/// How the demo's updates travel in both directions, unless told otherwise.
-const COMPRESSED: &str = "\
-[compression.uplink]
-memory  = \"error-feedback\"
-default = { reduce = { top_k = 0.05 }, quantize = { uniform = 4 }, code = \"rans\" }
-[[compression.uplink.rules]]
-when = { max_len = 1024 }
-use  = { reduce = \"keep\", quantize = \"half\", code = \"pack\" }
-[compression.downlink]
-memory  = \"error-feedback\"
-default = { reduce = { top_k = 0.05 }, quantize = { uniform = 4 }, code = \"rans\" }
-[[compression.downlink.rules]]
-when = { max_len = 1024 }
-use  = { reduce = \"keep\", quantize = \"half\", code = \"pack\" }
-";
-
 /// Plain federated averaging.
 const EXACT: &str = "\
 [compression.uplink]
@@ -110,7 +94,7 @@ impl Demo {
             learning_rate,
             ..
         } = self;
-        let compression = if self.uncompressed { EXACT } else { COMPRESSED };
+        let compression = if self.uncompressed { EXACT } else { "" };
         format!(
             "name = \"demo\"\ntask = \"{TASK}\"\nrounds = {rounds}\nseed = {seed}\n\
              [cohort]\nmin = {clients}\ntarget = {clients}\ndeadline = \"30min\"\n\

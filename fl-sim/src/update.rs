@@ -37,7 +37,11 @@ impl Update {
         let text = std::fs::read_to_string(&self.file).with_context(|| self.file.display().to_string())?;
         let base = self.file.parent().unwrap_or(Path::new("."));
         let experiment = Experiment::from_toml(&text, base).with_context(|| self.file.display().to_string())?;
-        let training = experiment.run.get("train").cloned().unwrap_or_else(|| toml::Table::new().into());
+        let training = experiment
+            .run
+            .get("train")
+            .cloned()
+            .unwrap_or_else(|| toml::Table::new().into());
         let training: Training = training.try_into().context("[run.train]")?;
         let (layout, first) = experiment.workload.initial(self.seed)?;
         let mut learner = experiment.workload.learner(self.client)?;
@@ -55,9 +59,16 @@ impl Update {
             })?;
         }
         learner.weights(&mut after)?;
-        after.iter_mut().zip(&before).for_each(|(after, before)| *after -= before);
+        after
+            .iter_mut()
+            .zip(&before)
+            .for_each(|(after, before)| *after -= before);
         fl_client::weights::export(&self.out, &layout, &after)?;
-        let norm = after.iter().map(|&value| f64::from(value) * f64::from(value)).sum::<f64>().sqrt();
+        let norm = after
+            .iter()
+            .map(|&value| f64::from(value) * f64::from(value))
+            .sum::<f64>()
+            .sqrt();
         Ok(format!(
             "{}: update of {} values in {} tensors, norm {norm:.4}",
             self.out.display(),
