@@ -83,7 +83,7 @@ fn codes(criterion: &mut Criterion) {
 /// Levels of a step with which the context coder takes about a quarter of a bit a value.
 fn levels(criterion: &mut Criterion) {
     let mut group = group(criterion, "levels");
-    for (name, values, step) in [("Laplace", laplace(), 5.4e-3), ("matrix", matrix(), 20e-3)] {
+    for (name, values, step) in [("Laplace", laplace(), 5.1e-3), ("matrix", matrix(), 14e-3)] {
         let mut levels = vec![0; LEN];
         bench::dead_zone(&values, step, 0.66, &mut levels);
         for code in [Code::Context, Code::Rans] {

@@ -19,8 +19,9 @@ const QUARTER: u32 = 1 << 22;
 /// on any number of threads.
 pub(crate) fn top_k(threads: usize, values: &[f32], k: usize) -> Vec<u32> {
     if values.len() >= 4 * SAMPLE {
-        let most = 2 * k + SAMPLE;
-        let candidates = gather(threads, sampled_threshold(values, k), values, most);
+        let (threshold, expected) = sampled_threshold(values, k);
+        let most = 2 * expected + SAMPLE;
+        let candidates = gather(threads, threshold, values, most);
         if candidates.len() >= k && candidates.len() <= most {
             return select(&candidates, k);
         }
@@ -96,16 +97,17 @@ pub(super) fn index(key: u64) -> u32 {
     u32::MAX - key as u32
 }
 
-/// A magnitude, not zero, that about `k` and four standard deviations more values should reach.
-fn sampled_threshold(values: &[f32], k: usize) -> u32 {
+/// A magnitude, not zero, that about `k` and four standard deviations more values should reach; and how many those are.
+fn sampled_threshold(values: &[f32], k: usize) -> (u32, usize) {
     let (draws, stride) = (Draws::new(0, 0), values.len() / SAMPLE);
     let mut sample: Vec<u32> = (0..SAMPLE)
         .map(|i| magnitude(values[i * stride + draws.bits(i) as usize % stride]))
         .collect();
     let expected = k as f64 * SAMPLE as f64 / values.len() as f64;
-    let rank = (expected + 4.0 * expected.sqrt() + 4.0) as usize;
-    let (_, threshold, _) = sample.select_nth_unstable_by(rank.min(SAMPLE - 1), |a, b| b.cmp(a));
-    (*threshold).max(1)
+    let rank = (expected + 4.0 * expected.sqrt() + 4.0).min((SAMPLE - 1) as f64);
+    let (_, threshold, _) = sample.select_nth_unstable_by(rank as usize, |a, b| b.cmp(a));
+    let reach = rank / SAMPLE as f64 * values.len() as f64;
+    ((*threshold).max(1), reach as usize)
 }
 
 /// [`reaching`] on several threads, each with a range of the values.
