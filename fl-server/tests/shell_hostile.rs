@@ -416,7 +416,7 @@ async fn messages_that_break_a_rule_name_the_field() {
 
 #[tokio::test]
 async fn a_frame_may_name_the_step_of_the_version_trained_from_and_no_other() {
-    let exact = "[compression.uplink]\nmemory = \"cafe\"\n";
+    let exact = "[compression.uplink]\nmemory = \"cafe\"\ndefault = {}\n[compression.downlink]\ndefault = {}\n";
     for (compression, cafe) in [(exact, true), (EXACT, false)] {
         let fed = Fed::with_layout(Layout::new([("w", vec![5])]).unwrap());
         let run = Run {

@@ -46,7 +46,7 @@ async fn undisturbed(certificates: &Certificates) -> Vec<Vec<u8>> {
 async fn each_update_is_encoded_against_the_step_that_made_its_model() {
     let certificates = Certificates::new("fed");
     let mut exact = world();
-    exact.spec = serde_json::from_str(r#"{"memory":"cafe"}"#).unwrap();
+    exact.spec = serde_json::from_str(r#"{"memory":"cafe","default":{}}"#).unwrap();
     let server = TestServer::start(&certificates, exact);
     let state = tempfile::tempdir().unwrap();
     let client = Client::start(config(&server, &certificates, state.path()), Arithmetic::new());

@@ -38,8 +38,10 @@ fn plan(changes: &[(&str, &str)]) -> RunPlan {
         retries = 2
         [compression.uplink]
         memory = "none"
+        default = {}
         [compression.downlink]
         memory = "none"
+        default = {}
     "#;
     let text = changes.iter().fold(text.to_owned(), |text, (from, to)| {
         assert!(text.contains(from), "{from}");

@@ -39,7 +39,7 @@ pub struct Run {
     pub compression: &'static str,
 }
 
-pub const EXACT: &str = "";
+pub const EXACT: &str = "[compression]\nuplink = { default = {} }\ndownlink = { default = {} }\n";
 pub const SPARSE: &str = r#"
 [compression.uplink]
 memory  = "error-feedback"

@@ -26,8 +26,8 @@ when = { max_len = 1024 }
 use  = { reduce = "keep", quantize = "half", code = "pack" }
 "#;
 
-/// fp32 in both directions: what is sent when nothing is said about compression.
-pub const EXACT: &str = "";
+/// fp32 in both directions.
+pub const EXACT: &str = "[compression]\nuplink = { default = {} }\ndownlink = { default = {} }\n";
 
 /// A folder of `../shared/data` beside the workspace. Where it is missing, says on stderr that `instead` is used.
 pub fn real_data(name: &str, instead: &str) -> Option<PathBuf> {

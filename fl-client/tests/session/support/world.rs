@@ -149,7 +149,7 @@ impl World {
     /// Ends the round with a step that adds `update`, and begins the next.
     pub fn advance(&mut self, update: &[f32]) {
         let version = self.versions.len() as u64;
-        let exact = serde_json::from_str(r#"{"memory":"none"}"#).unwrap();
+        let exact = fl_compress::Spec::exact();
         let header = FrameHeader {
             kind: FrameKind::Step,
             round: version,
@@ -211,7 +211,7 @@ impl World {
             .map(|version| match self.tamper {
                 None => self.versions[version as usize].1.clone(),
                 Some(_) => {
-                    let exact = serde_json::from_str(r#"{"memory":"none"}"#).unwrap();
+                    let exact = fl_compress::Spec::exact();
                     let header = FrameHeader {
                         kind: FrameKind::Step,
                         round: version,
