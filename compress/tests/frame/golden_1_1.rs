@@ -116,7 +116,7 @@ const FRAMES: [Golden; 23] = [
     ),
     of(
         "merged",
-        "small = { below = 10, use = { reduce = { top_k = 0.5 }, quantize = 'bf16' } }",
+        "default = {}\nsmall = { below = 10, use = { reduce = { top_k = 0.5 }, quantize = 'bf16' } }",
         SMALL,
     ),
 ];

@@ -41,7 +41,8 @@ pub(crate) fn specs() -> Vec<Spec> {
         "default = { reduce = { top_k = 0.1 }, quantize = { uniform = 6 }, code = 'auto' }
          small = { below = 8, use = { reduce = { random_k = 0.5 }, quantize = 'sign' } }
          budget = '2 bits'",
-        "small = { below = 100000, use = { reduce = { count_sketch = 0.2 }, quantize = { dead_zone = { step = 0.1 } } } }",
+        "default = {}
+         small = { below = 100000, use = { reduce = { count_sketch = 0.2 }, quantize = { dead_zone = { step = 0.1 } } } }",
     ]
     .map(from_toml)
     .to_vec()

@@ -148,7 +148,7 @@ fn dgc_corrects_and_masks_its_momentum() {
 #[test]
 fn dgc_cuts_a_long_update_to_the_norm_asked() {
     let layout = row(2);
-    let spec = "memory = { dgc = { momentum = 0, clip = 2.5 } }";
+    let spec = "memory = { dgc = { momentum = 0, clip = 2.5 } }\ndefault = {}";
     for (update, out) in [([3.0, -4.0], [1.5, -2.0]), ([0.3, 0.4], [0.3, 0.4])] {
         assert_eq!(once(&layout, spec, &update, 0), out);
     }
