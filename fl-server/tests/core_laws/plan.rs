@@ -43,7 +43,13 @@ fn a_small_file_gets_the_defaults() {
         (0, true, Training::default())
     );
     assert_eq!(plan.strategy, StrategySpec::FedAvg { learning_rate: 1.0 });
-    assert_eq!((&plan.uplink, &plan.downlink), (&Spec::exact(), &Spec::exact()));
+    // Without `cohort.clients`, not everyone can be said to take part.
+    let compressed = |memory: Memory| Spec {
+        memory,
+        ..Spec::default()
+    };
+    let (cafe, feedback) = (compressed(Memory::Cafe), compressed(Memory::Auto.resolved(true)));
+    assert_eq!((&plan.uplink, &plan.downlink), (&cafe, &feedback));
 }
 
 #[test]
