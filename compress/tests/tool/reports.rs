@@ -57,7 +57,7 @@ fn the_keys_of_inspect_are_those_documented() {
 fn the_bounds_of_the_planes_are_those_of_the_encoder() {
     let place = Place::new();
     for spec in [
-        "",
+        "default = {}",
         "default = { code = 'rans' }",
         "default = { quantize = 'half', code = 'rans' }",
         "default = { quantize = { uniform = 3 }, code = 'rans' }",
@@ -81,7 +81,7 @@ fn the_bounds_of_the_planes_are_those_of_the_encoder() {
 #[test]
 fn the_keys_of_compare_are_those_documented() {
     let place = Place::new();
-    place.write("exact.toml", b"");
+    place.write("exact.toml", b"default = {}");
     let text = place.ok("compare new.safetensors --spec spec.toml --spec exact.toml --format json");
     let expected = "
         .file .parameters .fp32_bytes .specs[].spec .specs[].bytes .specs[].ratio .specs[].bits_per_parameter
@@ -139,7 +139,7 @@ fn tables_have_a_row_for_each() {
 fn the_picture_has_a_label_for_each_spec() {
     let place = Place::new();
     std::fs::create_dir(place.path("other")).unwrap();
-    place.write("exact.toml", b"");
+    place.write("exact.toml", b"default = {}");
     place.write("a&b.toml", b"default = { quantize = { uniform = 4 } }");
     place.write("other/exact.toml", b"default = { code = 'rans' }");
     let specs = "--spec spec.toml --spec exact.toml --spec a&b.toml --spec other/exact.toml";

@@ -253,9 +253,10 @@ fn picture(report: &Report) -> String {
         })
     });
     let points: Vec<svg::Point> = points.collect();
+    let file = std::path::Path::new(&report.file).file_name();
     let about = format!(
         "{}, {} parameters, {} specs",
-        report.file,
+        file.map_or_else(|| report.file.clone(), |name| name.to_string_lossy().into_owned()),
         grouped(report.parameters as u64),
         report.specs.len()
     );

@@ -1,4 +1,5 @@
-//! A picture of codecs: relative error against bits per parameter, both on logarithmic axes, each point with its label.
+//! A picture of codecs: relative error against bits per parameter, both on logarithmic axes, each point with its label; a line joins
+//! those whose names differ in a number at their end.
 
 use std::fmt::Write as _;
 
@@ -54,8 +55,19 @@ pub(crate) fn draw(about: &str, points: &[Point]) -> String {
         })
         .collect();
     let labels = place_labels(points, &places);
+    let series = series(points);
+    for members in &series {
+        let colour = colour(&series, members[0]);
+        for pair in members.windows(2) {
+            let ((x1, y1), (x2, y2)) = (places[pair[0]], places[pair[1]]);
+            let _ = writeln!(
+                out,
+                "<line x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\" stroke=\"{colour}\" opacity=\"0.5\"/>"
+            );
+        }
+    }
     for (at, ((point, &(x, y)), label)) in points.iter().zip(&places).zip(&labels).enumerate() {
-        let colour = COLOURS[at % COLOURS.len()];
+        let colour = colour(&series, at);
         if label.far {
             let (to_x, to_y) = label.nearest(x, y);
             let _ = writeln!(
@@ -74,6 +86,32 @@ pub(crate) fn draw(about: &str, points: &[Point]) -> String {
     }
     out.push_str("</svg>\n");
     out
+}
+
+/// Points whose names differ in the number at their end alone, by their bits: a line joins them.
+fn series(points: &[Point]) -> Vec<Vec<usize>> {
+    let stem = |label: &str| {
+        let stem = label.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
+        stem.trim_end_matches([' ', '-', '_']).to_owned()
+    };
+    let mut series: Vec<(String, Vec<usize>)> = Vec::new();
+    for (at, point) in points.iter().enumerate() {
+        let stem = stem(&point.label);
+        match series.iter_mut().find(|(known, _)| *known == stem && !stem.is_empty()) {
+            Some((_, members)) => members.push(at),
+            None => series.push((stem, vec![at])),
+        }
+    }
+    let mut series: Vec<Vec<usize>> = series.into_iter().map(|(_, members)| members).collect();
+    let by_bits = |a: &usize, b: &usize| points[*a].bits.total_cmp(&points[*b].bits);
+    series.iter_mut().for_each(|members| members.sort_by(by_bits));
+    series
+}
+
+/// One for each series.
+fn colour(series: &[Vec<usize>], at: usize) -> &'static str {
+    let index = series.iter().position(|members| members.contains(&at)).unwrap_or(0);
+    COLOURS[index % COLOURS.len()]
 }
 
 fn axes(out: &mut String, bits: &Axis, error: &Axis, floor: f64, exact: bool) {
