@@ -8,6 +8,7 @@ mod golden;
 mod laws;
 mod memory;
 mod state;
+mod threads;
 
 use std::sync::Arc;
 
