@@ -104,6 +104,10 @@ impl Encoder {
             (_, [at, ..]) => spec.method(&layout.tensors()[*at]).clone(),
             (_, []) => spec.default.clone(),
         };
+        // One small tensor alone is sent as any other, and in its own place.
+        let merged = units(&layout, below as usize);
+        let merges = merged.first().is_some_and(|first| first.tensors.len() > 1);
+        let below = if merges { below } else { 0 };
         let units = units(&layout, below as usize).into_iter().map(|unit| UnitState {
             method: method(&unit),
             unit,
@@ -113,9 +117,8 @@ impl Encoder {
         let units: Vec<UnitState> = units.collect();
         let most = |most| budget::most(most, layout.len(), &units);
         let most = spec.budget.map(most).transpose()?;
-        let merges = units.first().is_some_and(|first| first.unit.tensors.len() > 1);
         Ok(Self {
-            below: if merges { below } else { 0 },
+            below,
             units,
             unbiased: spec.memory == Memory::None,
             carried: Carried::new(spec.memory, layout.len()),
