@@ -12,6 +12,7 @@ mod laws;
 mod memory;
 mod merged;
 mod state;
+mod threads;
 mod two_ends;
 
 use std::sync::Arc;
