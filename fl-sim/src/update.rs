@@ -51,7 +51,7 @@ impl Update {
         for round in 1..=rounds {
             learner.weights(&mut before)?;
             learner.fit(&FitPlan {
-                training: training.clone(),
+                training,
                 round,
                 rounds,
                 seed: self.seed ^ round,

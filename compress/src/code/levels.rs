@@ -111,7 +111,7 @@ impl<'a> LevelPlane<'a> {
 
     pub(crate) fn open(&self) -> Result<Levels<'a>, Error> {
         Ok(match *self {
-            Self::Sparse(plane) => Levels::Sparse(plane.open()?),
+            Self::Sparse(plane) => Levels::Sparse(Box::new(plane.open()?)),
             Self::Context { bytes, shape, offset } => Levels::Context {
                 levels: Box::new(LevelsDecoder::new(bytes, shape)),
                 offset,
@@ -123,7 +123,7 @@ impl<'a> LevelPlane<'a> {
 /// Takes levels from the front of a plane.
 #[derive(Debug)]
 pub(crate) enum Levels<'a> {
-    Sparse(SparseLevels<'a>),
+    Sparse(Box<SparseLevels<'a>>),
     Context {
         levels: Box<LevelsDecoder<'a>>,
         offset: usize,
