@@ -160,15 +160,6 @@ fn fit(room: Room, mut jobs: Vec<Job<'_>>, threads: usize) -> Result<Vec<Encoded
         let sections = encode_with(&curves, &inputs, &knobs, threads)?;
         let bytes: u64 = sections.iter().map(|section| section.bytes.len() as u64).sum();
         let used = bytes as f64 / left as f64;
-        if bytes <= left && best.as_ref().is_none_or(|(most, _)| bytes > *most) {
-            best = Some((bytes, sections.iter().map(Encoded::clone).collect()));
-        }
-        if best
-            .as_ref()
-            .is_some_and(|(most, _)| *most as f64 >= ENOUGH * left as f64)
-        {
-            break;
-        }
         if attempt == 0 {
             // What each unit took says how its bits are to be counted, and so where they are best spent.
             let units = curves.iter_mut().zip(&knobs).zip(&sections).zip(&mut ratios);
@@ -178,6 +169,15 @@ fn fit(room: Room, mut jobs: Vec<Job<'_>>, threads: usize) -> Result<Vec<Encoded
             }
         } else {
             aim.missed(bytes as f64, bytes <= left);
+        }
+        if bytes <= left && best.as_ref().is_none_or(|(most, _)| bytes > *most) {
+            best = Some((bytes, sections));
+        }
+        if best
+            .as_ref()
+            .is_some_and(|(most, _)| *most as f64 >= ENOUGH * left as f64)
+        {
+            break;
         }
         before = Some(knobs);
     }

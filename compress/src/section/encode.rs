@@ -43,7 +43,7 @@ pub(crate) struct Input<'a> {
 }
 
 /// The section of a tensor.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Encoded {
     pub(crate) bytes: Vec<u8>,
     pub(crate) stages: Stages,

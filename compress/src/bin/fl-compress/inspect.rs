@@ -219,7 +219,7 @@ fn text(report: &Report) -> String {
     row.push(or_dash(ratio(report.fp32_bytes as f64, sections)));
     table.row(row);
     format!(
-        "{}: {} of round {}, seed {}; {} tensors, {} parameters\n\
+        "{}: {} of round {}, seed {}; {} sections, {} parameters\n\
          frame of {} bytes, {} bits a parameter, ratio to fp32 {}; file of {} bytes\n\
          bytes of each plane, and in brackets the bytes it could not go below\n\n{}",
         report.file,
