@@ -62,7 +62,8 @@ pub(crate) fn encode(input: &Input<'_>, warm: &mut Option<Vec<f32>>) -> Result<E
         code: CodeSpec::Pack,
         ..input.clone()
     };
-    let huge = input.values.iter().any(|value| value.abs() > SAFE);
+    // Without an early end, so that it is made by lanes.
+    let huge = input.values.iter().fold(false, |any, value| any | (value.abs() > SAFE));
     let mut best: Option<Encoded> = None;
     match reduce(input, warm) {
         Ok(reduced) if huge && !reduced.is_finite() => {}
