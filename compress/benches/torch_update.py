@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Real updates of two language models, to try codecs on: a small transformer and an LSTM over characters.
 
-Each is first trained on one half of the text, so that it is past its first steps, and then, as a client would, for one
-epoch over one role's share of the other half. Writes transformer.safetensors and lstm.safetensors into the folder given.
+Each is first trained on one half of the text, so that it is past its first steps, and then, as a client would, for about
+one epoch over the first 40,000 letters of the other half. Writes transformer.safetensors and lstm.safetensors into the folder given.
 
     python3 compress/benches/torch_update.py ../shared/data/text/tinyshakespeare/input.txt OUT_DIR
 

@@ -145,7 +145,7 @@ impl Spec {
 }
 
 impl Default for Spec {
-    /// A quarter of a bit for each value: dead zone and context coder, small tensors in 8 bits.
+    /// A quarter of a bit for each value: components where they pay, dead zone and context coder, small tensors in 8 bits.
     fn default() -> Self {
         let eight = Uniform::new(8, Rounding::Nearest, 64).expect("8 bits and 64 values are in range");
         Self {

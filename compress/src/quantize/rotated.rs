@@ -20,14 +20,11 @@ pub(super) use decode::{Plane, Values};
 #[cfg(feature = "internals")]
 pub(crate) use hadamard::transform as hadamard;
 
-use std::fmt;
-
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{MapAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::rng::Draws;
+use crate::spec::short::{Short, short_forms};
 
 /// Longest piece: 256 KiB of values.
 const LONGEST: usize = 1 << 16;
@@ -60,7 +57,7 @@ pub enum Scale {
 }
 
 /// Quantisation after a rotation, as asked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rotated {
     bits: u32,
     scale: Scale,
@@ -134,41 +131,36 @@ impl Signs {
     }
 }
 
-impl<'de> Deserialize<'de> for Rotated {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(deny_unknown_fields)]
-        struct Raw {
-            bits: u32,
-            #[serde(default)]
-            scale: Scale,
+/// The table of `rotated`.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RotatedTable {
+    bits: u32,
+    #[serde(default)]
+    scale: Scale,
+}
+
+short_forms!(Rotated);
+
+impl Short for Rotated {
+    const FORMS: &'static str = "a number of bits from 1 to 4, or { bits = .., scale = .. }";
+    type Table = RotatedTable;
+
+    fn from_number(number: f64) -> Result<Self, Error> {
+        let bits = if number.fract() == 0.0 { number as u32 } else { 0 };
+        Self::new(bits, Scale::default()).map_err(|_| Error::Usage(format!("rotated takes 1 to 4 bits, not {number}")))
+    }
+
+    fn from_table(RotatedTable { bits, scale }: RotatedTable) -> Result<Self, Error> {
+        Self::new(bits, scale)
+    }
+
+    fn parts(&self) -> Result<f64, RotatedTable> {
+        let Self { bits, scale } = *self;
+        if scale == Scale::default() {
+            return Ok(f64::from(bits));
         }
-
-        struct BitsOrTable;
-
-        impl<'de> Visitor<'de> for BitsOrTable {
-            type Value = Rotated;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a number of bits from 1 to 4, or { bits = .., scale = .. }")
-            }
-
-            fn visit_u64<E: serde::de::Error>(self, bits: u64) -> Result<Rotated, E> {
-                let bits = u32::try_from(bits).unwrap_or(u32::MAX);
-                Rotated::new(bits, Scale::Least).map_err(E::custom)
-            }
-
-            fn visit_i64<E: serde::de::Error>(self, bits: i64) -> Result<Rotated, E> {
-                self.visit_u64(u64::try_from(bits).unwrap_or(0))
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Rotated, A::Error> {
-                let raw = Raw::deserialize(MapAccessDeserializer::new(map))?;
-                Rotated::new(raw.bits, raw.scale).map_err(serde::de::Error::custom)
-            }
-        }
-
-        deserializer.deserialize_any(BitsOrTable)
+        Err(RotatedTable { bits, scale })
     }
 }
 
