@@ -100,7 +100,7 @@ pub enum Event {
 pub enum Sent {
     /// Counted in its round.
     Accepted,
-    /// Not counted: its content goes into a later update.
+    /// Not counted: where the memory is error feedback, its content goes into a later update.
     Refused {
         /// What the server says.
         message: String,
