@@ -57,7 +57,11 @@ impl Show {
                 match verdict {
                     Sent::Accepted => tracing::info!(round, bytes, "update accepted"),
                     Sent::Refused { message } => {
-                        tracing::warn!(round, message, "update refused; with error feedback its content goes into a later one");
+                        tracing::warn!(
+                            round,
+                            message,
+                            "update refused; with error feedback its content goes into a later one"
+                        );
                     }
                 }
                 None
