@@ -309,6 +309,21 @@ impl RunStore {
         })
     }
 
+    /// A ledger row as it was stored under this number.
+    ///
+    /// # Errors
+    /// `Value` if the bytes are not a row of a version known.
+    pub(crate) fn row(&self, number: u64, bytes: &[u8]) -> Result<Row, StoreError> {
+        let why = match bytes.first() {
+            Some(&theirs) if theirs > Row::VERSION => RecordError::Newer { theirs },
+            _ => RecordError::Corrupt {
+                what: "ledger row",
+                offset: 0,
+            },
+        };
+        Row::from_bytes(bytes).ok_or_else(|| self.value("ledger row", number.to_string(), why))
+    }
+
     /// A small named value: the plan's text, the layout, the last checkpoint.
     ///
     /// # Errors
