@@ -145,7 +145,13 @@ impl<'a> Frame<'a> {
         self.check_len(acc)?;
         let count = |(unit, section): &(Unit, Section<'_>)| {
             let nonzeros = match unit.range() {
-                Some(range) => counted(section, &mut Add { weight, acc: &mut acc[range] })?,
+                Some(range) => counted(
+                    section,
+                    &mut Add {
+                        weight,
+                        acc: &mut acc[range],
+                    },
+                )?,
                 None => counted(section, &mut unit.spread(&mut Add { weight, acc: &mut *acc }))?,
             };
             // A section that is decoded in several parts, one added to another, hands on more values than it has.

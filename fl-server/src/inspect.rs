@@ -99,7 +99,6 @@ pub(crate) struct Parts {
     pub(crate) frames: Vec<String>,
 }
 
-
 pub(crate) fn statuses(store: &Store) -> Result<Vec<RunStatus>, InspectError> {
     let mut out = Vec::new();
     for name in begun(store)? {

@@ -193,7 +193,11 @@ impl Filling {
             instance: subject.instance.clone(),
             opened_ms: self.opened.unwrap_or(0),
             until_ms: self.until,
-            chain: ledger.links.last_key_value().map(|(_, link)| link.to_string()).unwrap_or_default(),
+            chain: ledger
+                .links
+                .last_key_value()
+                .map(|(_, link)| link.to_string())
+                .unwrap_or_default(),
         };
         let evaluated = last_evaluation(history);
         Report {
@@ -215,7 +219,11 @@ impl Filling {
     }
 }
 
-fn part<'a>(parts: &'a mut BTreeMap<Part, Participation>, round: u64, client: Option<&ClientId>) -> &'a mut Participation {
+fn part<'a>(
+    parts: &'a mut BTreeMap<Part, Participation>,
+    round: u64,
+    client: Option<&ClientId>,
+) -> &'a mut Participation {
     parts.entry((round, client.cloned())).or_insert_with(|| Participation {
         round,
         client: client.map_or_else(|| NOBODY.to_owned(), ToString::to_string),
@@ -512,14 +520,22 @@ mod tests {
             direction: Direction::Up,
             sections: vec![section],
         };
-        let rows = [client(1, "anna", 10), client(1, "", 5), client(2, "anna", 7), meter(1, 15)];
+        let rows = [
+            client(1, "anna", 10),
+            client(1, "", 5),
+            client(2, "anna", 7),
+            meter(1, 15),
+        ];
         // What is missing in one round and too much in another is equal in all, and yet wrong.
         let report = report(&records(), rows.into_iter().chain([sections, meter(2, 7)]));
         assert!(report.balanced && report.rounds.iter().all(|line| line.balanced));
         assert_eq!(report.clients[0].client, "-");
         assert_eq!((report.totals.socket_up, report.metered_up), (22, 22));
         let tensor = &report.tensors[0];
-        assert_eq!((tensor.tensor.as_str(), tensor.density, tensor.rank), ("b", Some(0.25), Some(3.0)));
+        assert_eq!(
+            (tensor.tensor.as_str(), tensor.density, tensor.rank),
+            ("b", Some(0.25), Some(3.0))
+        );
         assert_eq!(tensor.bits, Some(0.8));
         let rows = [client(1, "anna", 10), client(2, "anna", 7), meter(1, 7), meter(2, 10)];
         let report = self::report(&records(), rows);

@@ -60,11 +60,14 @@ pub(crate) fn start(
         state.apply(record)
     };
     let mut noted = Ok(());
-    let records = run.records().map(|record| record.map_err(ServeError::from)).inspect(|record| {
-        if let (Ok(record), Ok(())) = (record, &noted) {
-            noted = note(&mut state, record);
-        }
-    });
+    let records = run
+        .records()
+        .map(|record| record.map_err(ServeError::from))
+        .inspect(|record| {
+            if let (Ok(record), Ok(())) = (record, &noted) {
+                noted = note(&mut state, record);
+            }
+        });
     let rows = inspect::rows(&run).map(|row| row.map_err(ServeError::from));
     let (_, mut chain) = links(records, rows)?;
     noted?;

@@ -17,6 +17,7 @@ use fl_compress::Digest;
 use fl_proto::RunName;
 
 use crate::disk::{Disk, DiskError};
+use crate::ledger::Row;
 use crate::record::{Record, RecordError};
 
 use head::Head;

@@ -351,7 +351,10 @@ mod tests {
         assert_eq!((first.steps, first.transport_down, first.socket_down), (300, 0, 300));
         io.write_all(&[0; 750]).await.unwrap();
         let second = traffic.sample().flows[&client()];
-        assert_eq!((second.steps, second.transport_down, second.socket_down), (700, 50, 750));
+        assert_eq!(
+            (second.steps, second.transport_down, second.socket_down),
+            (700, 50, 750)
+        );
         tally.sent(Sent::Snapshot, 500);
         drop(io);
         let last = traffic.sample();

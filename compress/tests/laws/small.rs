@@ -59,7 +59,13 @@ fn counting_while_adding_adds_the_same_and_counts_what_is_not_zero() {
         assert_eq!(counts.len(), frame.sections().len());
         let sum = counts.iter().sum::<u64>();
         // Components and what they leave are two parts of one section, each of which is counted.
-        assert!(sum >= nonzeros && sum <= layout.len() as u64, "{spec}: {sum} of {nonzeros}");
-        assert!(spec.contains("budget") || sum == nonzeros, "{spec}: {sum} of {nonzeros}");
+        assert!(
+            sum >= nonzeros && sum <= layout.len() as u64,
+            "{spec}: {sum} of {nonzeros}"
+        );
+        assert!(
+            spec.contains("budget") || sum == nonzeros,
+            "{spec}: {sum} of {nonzeros}"
+        );
     }
 }

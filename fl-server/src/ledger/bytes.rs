@@ -199,20 +199,33 @@ mod tests {
         ];
         assert_eq!(meter.to_bytes(), fixed);
         let mut client = vec![2, 0];
-        [7].into_iter().chain(1..=18).for_each(|n: u64| client.extend_from_slice(&n.to_le_bytes()));
+        [7].into_iter()
+            .chain(1..=18)
+            .for_each(|n: u64| client.extend_from_slice(&n.to_le_bytes()));
         client.extend_from_slice(b"anna");
-        let Some(Row::Client { round: 7, client: Some(name), flow }) = Row::from_bytes(&client) else {
+        let Some(Row::Client {
+            round: 7,
+            client: Some(name),
+            flow,
+        }) = Row::from_bytes(&client)
+        else {
             panic!("not a client's row");
         };
         assert_eq!((name.as_str(), flow.update, flow.download_ms), ("anna", 1, 18));
-        let row = Row::Client { round: 7, client: Some(name), flow };
+        let row = Row::Client {
+            round: 7,
+            client: Some(name),
+            flow,
+        };
         assert_eq!(row.to_bytes(), client);
     }
 
     #[test]
     fn rows_of_version_1_are_still_read() {
         let mut bytes = vec![1, 0];
-        [3, 10, 20, 30, 40, 100, 200].iter().for_each(|n: &u64| bytes.extend_from_slice(&n.to_le_bytes()));
+        [3, 10, 20, 30, 40, 100, 200]
+            .iter()
+            .for_each(|n: &u64| bytes.extend_from_slice(&n.to_le_bytes()));
         bytes.extend_from_slice(b"anna");
         let flow = Flow {
             update: 10,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fl_proto::{ClientId, Phase, RoundState, RunName, wire};
+use fl_proto::{Phase, RoundState, RunName, wire};
 use tokio::sync::{mpsc, watch};
 use tokio::time::MissedTickBehavior;
 use tokio_stream::wrappers::ReceiverStream;
@@ -114,6 +114,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use fl_compress::Digest;
+    use fl_proto::ClientId;
     use tokio::task::JoinHandle;
 
     use super::*;
