@@ -16,8 +16,7 @@ const PART = ["round", "client", "asked", "updated", "examples", "loss", "finish
 const TENSOR = ["round", "direction", "tensor", "parameters", "frames", "recipe_bytes", "index_bytes", "scale_bytes", "value_bytes",
   "bytes", "density", "rank", "bits"];
 /** The columns of participations that the page reads; the server leaves out the rest. */
-export const PAGE_PARTICIPATIONS = ["round", "client", "asked", "updated", "finish_seconds", "train_seconds", "retries", "socket_up",
-  "socket_down"];
+export const PAGE_PARTICIPATIONS = ["round", "client", "updated", "finish_seconds", "train_seconds", "retries", "socket_up", "socket_down"];
 
 const LAYERS = [["conv1.weight", 864], ["conv2.weight", 51_200], ["conv3.weight", 73_728], ["fc1.weight", 409_600],
   ["fc2.weight", 32_768], ["head.weight", 1_280], ["12 small tensors", 1_418]];

@@ -11,9 +11,9 @@ function clientsSection() {
   const map = makeHeat({ id: "client-map", title: "Clients by rounds", about: "Every client in every round. Hatched: no update, or no connection.", rowWord: "client" });
   const list = makeTable({ caption: "Clients, all rounds together", sortable: true, columns: [{ name: "client", text: true }, { name: "asked", format: count },
     { name: "updates", format: count }, { name: "examples", format: count }, { name: "sent", format: bytes }, { name: "received", format: bytes },
-    { name: "update frames", format: bytes }, { name: "refused or broken off", format: bytes }, { name: "retries", format: count },
-    { name: "connections", format: count }, { name: "mean finish", format: duration }, { name: "mean training", format: duration }] });
-  const block = h("div", { class: "block wide" }, h("h3", {}, "Clients, all rounds together"), h("p", { class: "about" }, "Press a head to sort. “unknown” stands for connections that never said who they were."), list.element);
+    { name: "frames", format: bytes }, { name: "wasted", format: bytes }, { name: "retries", format: count },
+    { name: "connections", format: count }, { name: "finish", format: duration }, { name: "training", format: duration }] });
+  const block = h("div", { class: "block wide" }, h("h3", {}, "Clients, all rounds together"), h("p", { class: "about" }, "Press a head to sort. Frames: of updates taken. Wasted: refused or broken off. Finish, training: means. “unknown”: connections that never said who they were."), list.element);
   return {
     id: "clients", title: "Clients", parts: [map, { element: block }],
     update({ rounds, clients, participations }) {
@@ -30,7 +30,7 @@ function clientMap(rounds, participations) {
   const names = [...new Set(participations.client)].sort((a, b) => (a === "-") - (b === "-") || a.localeCompare(b, undefined, { numeric: true }));
   const rowOf = new Map(names.map((name, i) => [name, i]));
   const columnOf = new Map(rounds.round.map((round, i) => [round, i]));
-  const place = participations.client.map((client, i) => {
+  const place = Int32Array.from(participations.client, (client, i) => {
     const column = columnOf.get(participations.round[i]);
     return column === undefined ? -1 : rowOf.get(client) * rounds.round.length + column;
   });
@@ -39,15 +39,14 @@ function clientMap(rounds, participations) {
     const values = participations[key];
     if (!values) continue;
     const timed = unit === "seconds";
-    const cells = new Float64Array(names.length * rounds.round.length).fill(NaN);
-    let any = false;
-    for (let i = 0; i < place.length; i += 1) {
-      const value = values[i];
-      if (place[i] < 0 || value === null || (timed && !participations.updated?.[i]) || (unit === "bytes" && value === 0)) continue;
-      cells[place[i]] = value;
-      any ||= value > 0;
-    }
-    if (any) choices.push({ key, name, unit, cells });
+    const fill = (cells) => {
+      for (let i = 0; i < place.length; i += 1) {
+        const value = values[i];
+        if (place[i] < 0 || value === null || (timed && !participations.updated?.[i]) || (unit === "bytes" && value === 0)) continue;
+        cells[place[i]] = value;
+      }
+    };
+    if (values.some((value) => value > 0)) choices.push({ key, name, unit, fill });
   }
   return choices.length ? { rows: names.map((name) => (name === "-" ? "unknown" : name)), rounds: rounds.round, choices } : { empty: "No client has sent or received anything yet." };
 }

@@ -15,8 +15,8 @@ function makeHead() {
       say(state, run.state);
       state.classList.toggle("running", !/^(done|finished|failed|stopped)/.test(run.state));
       document.title = `${run.name} · communication report`;
-      say(facts, [run.task, `${count(run.parameters)} parameters`, `${count(closedRounds(rounds))} of ${count(run.planned)} rounds`,
-        has(run.opened_ms) ? `${moment(run.opened_ms)} to ${moment(run.until_ms)}` : null, run.version ? `fl-server ${run.version}` : null].filter(Boolean).join("  ·  "));
+      facts.replaceChildren(...[run.task, `${count(run.parameters)} parameters`, `${count(closedRounds(rounds))} of ${count(run.planned)} rounds`,
+        has(run.opened_ms) ? `${moment(run.opened_ms)} to ${moment(run.until_ms)}` : null, run.version ? `fl-server ${run.version}` : null].filter(Boolean).map((fact) => h("span", {}, fact)));
       cost.replaceChildren(...sentence(report));
       judge(verdict, report);
       tiles.replaceChildren(...tilesOf(report).map(([name, value, more]) => h("div", {}, h("dt", {}, name), h("dd", {}, h("b", {}, value), h("span", {}, more)))));
@@ -81,9 +81,9 @@ function tilesOf(report) {
   const tiles = [
     ["Sent by clients", bytes(totals.socket_up), `${percent(totals.update / totals.socket_up)} of it updates`],
     ["Received by clients", bytes(totals.socket_down), `${percent((totals.steps + totals.snapshot) / totals.socket_down)} of it models`],
-    ["Against FedAvg, fp32", has(base?.socket_ratio) ? `${digits(base.socket_ratio)} ×` : MISSING, has(base?.frames_ratio) ? `${digits(base.frames_ratio)} × counting frames only` : "nothing to compare"],
+    ["Against FedAvg, fp32", has(base?.socket_ratio) ? `${digits(base.socket_ratio)} ×` : MISSING, has(base?.frames_ratio) ? `${digits(base.frames_ratio)} × in frames alone` : "nothing to compare"],
     ["Best accuracy", got ? percent(got.best) : MISSING, got ? `in round ${count(got.bestRound)}` : "no evaluation"],
-    ["Updates taken", count(updates), `of ${count(asked)} asked · ${plural(totals.retries, "retry", "retries")}`],
+    ["Updates taken", count(updates), `of ${count(asked)} asked`],
     ["Time in rounds", length.length ? duration(length.reduce((a, b) => a + b, 0)) : MISSING, length.length ? `${duration(quantile(length, 0.5))} the median round` : "no round closed"],
   ];
   if (costs) {

@@ -5,7 +5,8 @@ const RAMPS = {
   dark: ["#182634", "#1d4a72", "#2f7db8", "#7fbfe8", "#e8f6ff"],
 };
 
-/** Makes a heat map. `quantities()` are set by update(): { rows: [names], rounds: [numbers], choices: [{ key, name, unit, cells: Float64Array (rows x rounds, NaN missing) }] } or { empty }. */
+/** Makes a heat map. `quantities()` are set by update(): { rows: [names], rounds: [numbers], choices: [{ key, name, unit, fill(cells) }] } or { empty }; `fill` writes into
+ * a Float64Array of rows x rounds that holds NaN, and is called when its choice is looked at. */
 function makeHeat({ id, title, about, rowWord }) {
   const select = h("select", { id: `${id}-what`, onchange: () => { chosen = select.value; render(); table.draw(); } });
   const canvas = h("canvas", { "aria-hidden": "true" });
@@ -28,7 +29,15 @@ function makeHeat({ id, title, about, rowWord }) {
   let width = 0;
   let box = null;
   let at = null;
-  const current = () => data.choices.find((choice) => choice.key === chosen) ?? data.choices[0];
+  /** What is chosen now, with its cells. */
+  function current() {
+    const choice = data.choices.find((one) => one.key === chosen) ?? data.choices[0];
+    if (!choice.cells) {
+      choice.cells = new Float64Array(data.rows.length * data.rounds.length).fill(NaN);
+      choice.fill(choice.cells);
+    }
+    return choice;
+  }
 
   function render() {
     if (!data || data.empty || width < 40) return;
@@ -154,23 +163,25 @@ function heatAxes({ rows, rounds }, box, width) {
   return svg;
 }
 
+/** The range of colours of a large map is taken from so many of its cells, spread evenly (a stride that is no divisor of usual row lengths). */
+const SAMPLED_CELLS = 9_973;
+
 /** The colours now: printing is always light. */
 function colours() {
   const dark = getComputedStyle(document.documentElement).getPropertyValue("--dark").trim() === "1";
   return RAMPS[dark && !matchMedia("print").matches ? "dark" : "light"];
 }
-/** How a value becomes a share of the ramp: logarithmic where a few values stand far above the rest; the top half per cent clipped. */
+/** How a value becomes a share of the ramp: logarithmic where values span many sizes; the top half per cent clipped. */
 function shading(choice) {
-  const there = Array.from(choice.cells).filter(Number.isFinite);
-  const all = extent(there);
-  if (!all) return { range: null, of: () => 0 };
-  const middle = quantile(there, 0.5);
-  const top = quantile(there, 0.995);
-  const low = quantile(there, 0.005);
-  const log = low > 0 && top / middle > 20;
-  const high = Math.max(top, low);
+  const stride = Math.max(1, Math.ceil(choice.cells.length / SAMPLED_CELLS));
+  const sampled = choice.cells.filter((value, i) => value === value && (stride === 1 || i % stride === 0));
+  if (!sampled.length) return { range: null, of: () => 0 };
+  const sorted = sampled.sort();
+  const at = (q) => sorted[Math.min(sorted.length - 1, Math.floor(q * sorted.length))];
+  const [low, high] = [at(0.005), at(0.995)];
+  const log = low > 0 && at(0.9) / at(0.25) > 20;
   const [from, to] = log ? [Math.log(low), Math.log(high)] : [low, high];
-  return { range: [low, high], clipped: all[1] > high, log, of: (value) => (to > from ? ((log ? Math.log(Math.max(value, low)) : value) - from) / (to - from) : 0.5) };
+  return { range: [low, high], clipped: stride > 1 || sorted.at(-1) > high, log, of: (value) => (to > from ? ((log ? Math.log(Math.max(value, low)) : value) - from) / (to - from) : 0.5) };
 }
 function paint(canvas, { rows, rounds }, choice, shade) {
   canvas.width = rounds.length;
@@ -178,14 +189,15 @@ function paint(canvas, { rows, rounds }, choice, shade) {
   const context = canvas.getContext("2d");
   const image = context.createImageData(rounds.length, rows.length);
   const table = lookup(colours());
-  choice.cells.forEach((value, i) => {
-    if (!Number.isFinite(value)) return;
+  for (let i = 0; i < choice.cells.length; i += 1) {
+    const value = choice.cells[i];
+    if (Number.isNaN(value)) continue;
     const step = Math.max(0, Math.min(255, Math.round(shade.of(value) * 255))) * 3;
     image.data[i * 4] = table[step];
     image.data[i * 4 + 1] = table[step + 1];
     image.data[i * 4 + 2] = table[step + 2];
     image.data[i * 4 + 3] = 255;
-  });
+  }
   context.putImageData(image, 0, 0);
 }
 /** 256 colours along a ramp, as bytes. */

@@ -10,8 +10,8 @@ function learningSection() {
     id: "learning", title: "Accuracy and loss", parts: Object.values(figures),
     update({ rounds, baselines }) {
       const moved = cumulative(rounds);
-      const accuracy = [{ name: "accuracy", colour: "blue", values: rounds.accuracy }];
-      const losses = [{ name: "evaluation", colour: "blue", values: rounds.evaluation_loss }, { name: "training", colour: "orange", dash: "5 3", values: rounds.loss }]
+      const accuracy = [{ name: "accuracy", colour: "blue", join: true, values: rounds.accuracy }];
+      const losses = [{ name: "evaluation", colour: "blue", join: true, values: rounds.evaluation_loss }, { name: "training", colour: "orange", dash: "5 3", values: rounds.loss }]
         .filter((one) => one.values.some(has));
       const none = "No round was evaluated, so there is no accuracy to show.";
       const marks = (baselines ?? []).map((one) => ({ value: one.up + one.down, name: METHODS[one.name] ?? one.name }));
@@ -40,7 +40,7 @@ function plotted(figure, rounds, moved, series, unit, yLabel, none, more) {
 function codingSection() {
   const bits = makeFigure({ id: "bits", title: "Bits per parameter", about: "Bits of frame for each parameter of the model; fp32 is 32." });
   const density = makeFigure({ id: "density", title: "Density", about: "Share of parameters that decode to something other than zero." });
-  const rank = makeFigure({ id: "rank", title: "Rank of low-rank tensors", about: "Mean over the tensors that have a rank." });
+  const rank = makeFigure({ id: "rank", wide: true, title: "Rank of low-rank tensors", about: "Mean over the tensors that have a rank." });
   const map = makeHeat({ id: "tensor-map", title: "Tensors by rounds", about: "Every tensor in every round; small tensors that are coded together are one row.", rowWord: "tensor" });
   const list = makeTable({ caption: "Tensors, all rounds together", sortable: true, columns: [{ name: "tensor", text: true }, { name: "direction", text: true },
     { name: "parameters", format: count }, { name: "bytes", format: bytes }, { name: "share", format: percent }, { name: "bits per parameter", format: digits },
@@ -76,7 +76,6 @@ function meanRank(rounds, tensors, way) {
 }
 function tensorMap(rounds, tensors) {
   if (!tensors?.round?.length) return { empty: "This report holds no figures of single tensors." };
-  const key = (i) => (tensors.direction[i] === "up" ? "up" : "down");
   const names = [...new Set(tensors.tensor)];
   const rowOf = new Map(names.map((name, i) => [name, i]));
   const choices = [];
@@ -84,15 +83,13 @@ function tensorMap(rounds, tensors) {
   const columnOf = new Map(rounds.round.map((round, i) => [round, i]));
   for (const [way, ofWhat] of [["up", "updates (up)"], ["down", "step (down)"]]) {
     for (const [column, name, unit] of wanted) {
-      const cells = new Float64Array(names.length * rounds.round.length).fill(NaN);
-      let any = false;
-      (tensors[column] ?? []).forEach((value, i) => {
+      const values = tensors[column] ?? [];
+      const fill = (cells) => values.forEach((value, i) => {
         const at = columnOf.get(tensors.round[i]);
-        if (!has(value) || key(i) !== way || at === undefined) return;
+        if (!has(value) || tensors.direction[i] !== way || at === undefined) return;
         cells[rowOf.get(tensors.tensor[i]) * rounds.round.length + at] = value;
-        any = true;
       });
-      if (any) choices.push({ key: `${way}-${column}`, name: `${name}, ${ofWhat}`, unit, cells });
+      if (values.some((value, i) => has(value) && tensors.direction[i] === way)) choices.push({ key: `${way}-${column}`, name: `${name}, ${ofWhat}`, unit, fill });
     }
   }
   return choices.length ? { rows: names, rounds: rounds.round, choices } : { empty: "This report holds no figures of single tensors." };

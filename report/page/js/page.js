@@ -114,7 +114,8 @@ function theme() {
   };
   const set = (name) => {
     root.dataset.theme = name;
-    button.setAttribute("aria-pressed", String(name === "dark"));
+    say(button, name === "dark" ? "Light" : "Dark");
+    button.setAttribute("aria-label", `Switch to ${name === "dark" ? "light" : "dark"} colours`);
     document.dispatchEvent(new Event("theme"));
   };
   set(stored() ?? (system.matches ? "dark" : "light"));

@@ -1,10 +1,12 @@
 // Draws one chart into an SVG: axes, areas, bars, lines. Knows nothing of reports; what it drew it tells by `places`.
 const BARS_AT_MOST = 60;
-const DOTS_AT_MOST = 40;
+const DOTS_AT_MOST = 20;
+const SPARSE_DOTS_AT_MOST = 150;
+const THIN_FROM = 300;
 
 /**
  * Draws `spec` at a width in pixels. spec: { kind: "stack" | "lines", x: [number], xUnit: "round" | unit, series: [{ name,
- * colour, dash?, pattern?, values }], unit, log?, low?, high?, xLabel, yLabel, references?: [{ value, name }] }.
+ * colour, dash?, pattern?, join? (the line goes on over missing values), values }], unit, log?, low?, high?, xLabel, yLabel, references?: [{ value, name }] }.
  * Returns { svg, places: [x in pixels], left, right, top, bottom, y(value), cut }.
  */
 function draw(spec, width) {
@@ -25,7 +27,7 @@ function draw(spec, width) {
   if (stacked) svg.append(...(across.bar ? bars(spec, stacked, places, across.bar, y) : areas(spec, stacked, places, y)));
   else svg.append(...lines(spec, places, y, box), tails(spec, places, y, box));
   if (range.cut) svg.append(overs(range, stacked, places, box, unit));
-  svg.append(references(spec, box, across.x, width));
+  svg.append(references(spec, box, across.x));
   return { svg, places, ...box, height, y, cut: range.cut };
 }
 
@@ -48,7 +50,7 @@ function reach(spec, stacked) {
   const low = spec.low ?? 0;
   const high = spec.high ?? (most > low ? low + (most - low) * 1.06 : low + 1);
   if (stacked && values.length >= 5) {
-    const usual = quantile(values, values.length < 50 ? 0.8 : 0.97);
+    const usual = quantile(values.filter((value) => value > 0), values.length < 50 ? 0.8 : 0.97);
     if (usual > 0 && most > usual * 3) return { low, high: usual * 1.35, cut: usual * 1.35 };
   }
   return { low, high };
@@ -112,11 +114,13 @@ function solid(one, path) {
 function lines(spec, places, y, box) {
   return spec.series.map((one) => {
     const there = (value) => has(value) && (!spec.log || value > 0);
-    const shape = d3.line().defined(there).x((_, i) => places[i]).y((value) => y(value)).digits(1);
-    const group = s("g", {}, s("path", { d: shape(one.values) ?? "", class: `line ${one.colour}`, "stroke-dasharray": one.dash }));
-    const few = one.values.length <= DOTS_AT_MOST && (box.right - box.left) / one.values.length > 7;
+    const known = one.values.map((_, i) => i).filter((i) => there(one.values[i]));
+    const sparse = one.join && known.length < one.values.length * 0.8 && known.length <= SPARSE_DOTS_AT_MOST;
+    const shape = d3.line().defined((i) => there(one.values[i])).x((i) => places[i]).y((i) => y(one.values[i])).digits(1);
+    const group = s("g", {}, s("path", { d: shape(one.join ? known : places.map((_, i) => i)) ?? "", class: `line ${one.colour}${places.length > THIN_FROM ? " thin" : ""}`, "stroke-dasharray": one.dash }));
+    const few = sparse || (one.values.length <= DOTS_AT_MOST && (box.right - box.left) / one.values.length > 7);
     one.values.forEach((value, i) => {
-      const alone = there(value) && !there(one.values[i - 1]) && !there(one.values[i + 1]);
+      const alone = there(value) && (one.join ? known.length === 1 : !there(one.values[i - 1]) && !there(one.values[i + 1]));
       if (there(value) && (few || alone)) group.append(s("circle", { cx: places[i], cy: y(value), r: few ? 2.6 : 1.8, class: `dot ${one.colour}` }));
     });
     return group;
@@ -150,22 +154,25 @@ function overs(range, { totals }, places, box, unit) {
   const group = s("g", { class: "overs" });
   const beyond = totals.map((total, i) => ({ total, i })).filter((one) => one.total > range.cut);
   for (const { i } of beyond) group.append(s("path", { d: `M${places[i] - 4},${box.top - 3}h8l-4,-6z` }));
-  let free = -Infinity;
-  for (const { total, i } of beyond.sort((a, b) => b.total - a.total).slice(0, 3).sort((a, b) => a.i - b.i)) {
-    const place = places[i] + 7;
-    if (place < free || place + 60 > box.right) continue;
-    group.append(s("text", { x: place, y: box.top - 3 }, unit.format(total)));
-    free = place + 70;
+  const taken = beyond.map(({ i }) => [places[i] - 5, places[i] + 5]);
+  const wide = 62;
+  for (const { total, i } of [...beyond].sort((a, b) => b.total - a.total).slice(0, 3)) {
+    const free = (from) => from >= box.left - 4 && from + wide <= box.right + 4 && !taken.some(([low, high]) => low < from + wide && high > from);
+    const right = free(places[i] + 6);
+    if (!right && !free(places[i] - 6 - wide)) continue;
+    group.append(s("text", { x: places[i] + (right ? 7 : -7), y: box.top - 3, "text-anchor": right ? "start" : "end" }, unit.format(total)));
+    taken.push(right ? [places[i] + 6, places[i] + 6 + wide] : [places[i] - 6 - wide, places[i] - 6]);
   }
   return group;
 }
 
-function references(spec, box, x, width) {
+/** Upright lines with their names along them. */
+function references(spec, box, x) {
   const group = s("g", { class: "references" });
-  (spec.references ?? []).forEach((one, k) => {
+  (spec.references ?? []).forEach((one) => {
     const place = x(one.value);
     group.append(s("line", { x1: place, x2: place, y1: box.top, y2: box.bottom }),
-      s("text", { x: Math.min(place - 6, width - 8), y: box.bottom - 8 - k * 15, "text-anchor": "end" }, one.name));
+      s("text", { transform: `translate(${place - 6},${box.bottom - 10}) rotate(-90)` }, one.name));
   });
   return group;
 }

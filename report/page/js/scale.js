@@ -21,19 +21,22 @@ function linearTicks(low, high, n, unit) {
   const ticks = d3.scaleLinear().domain([low, high]).ticks(n);
   return unit.whole ? ticks.filter(Number.isInteger) : ticks;
 }
-/** Ticks of a logarithmic axis of bytes: powers of two, at most `n`. */
+/** Ticks of a logarithmic axis of bytes: powers of two, at most `n`; and halfway between them
+ * where there would be hardly any. */
 function logTicks(low, high, n) {
   const [first, last] = [Math.ceil(Math.log2(low) - 1e-9), Math.floor(Math.log2(high) + 1e-9)];
   const step = [1, 2, 5, 10, 20].find((size) => (last - first) / size <= n) ?? 20;
   const ticks = [];
   for (let power = Math.ceil(first / step) * step; power <= last; power += step) ticks.push(2 ** power);
-  return ticks;
+  if (ticks.length > 2 || n < 4) return ticks;
+  for (let power = first - 1; power <= last; power += 1) ticks.push(1.5 * 2 ** power);
+  return ticks.filter((at) => at >= low && at <= high).sort((a, b) => a - b);
 }
 /** Ticks of an axis of rounds: whole numbers. */
 function roundTicks(first, last, n) {
   if (first === last) return [first];
   const ticks = d3.scaleLinear().domain([first, last]).ticks(n).filter(Number.isInteger);
-  if (ticks[0] !== first && ticks.length > 1 && ticks[0] - first >= (ticks[1] - ticks[0]) * 0.45) ticks.unshift(first);
+  if (ticks[0] !== first && ticks.length > 1 && ticks[0] - first >= (ticks[1] - ticks[0]) * 0.7) ticks.unshift(first);
   return ticks;
 }
 

@@ -35,9 +35,13 @@ function makeTable({ caption, columns, sortable = false, wide = false }) {
     return [...rows].sort((a, b) => compare(a[column], b[column], sign));
   }
   function draw() {
-    body.replaceChildren(...sorted().slice(0, shown).map((row) => h("tr", {}, row.map((value, j) => cell(columns[j], value)))));
-    more.hidden = rows.length <= shown;
+    body.replaceChildren(...sorted().slice(0, visible()).map((row) => h("tr", {}, row.map((value, j) => cell(columns[j], value)))));
+    more.hidden = rows.length <= visible();
     say(more, `Show more rows (${count(shown)} of ${count(rows.length)} shown)`);
+  }
+  /** A last page of a few rows is not worth a button. */
+  function visible() {
+    return rows.length <= shown * 1.2 ? rows.length : shown;
   }
   function grow() {
     shown += PAGE_ROWS * 5;

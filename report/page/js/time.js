@@ -9,7 +9,7 @@ const SPLIT = [
 ];
 
 function timeSection() {
-  const split = makeFigure({ id: "split", title: "Where a round's time goes", toggles: true, about: "Mean of clients: seconds per update taken. Clients work at the same time, so this is a client's view, not the sum of the round." });
+  const split = makeFigure({ id: "split", wide: true, title: "Where a round's time goes", toggles: true, about: "Mean of clients: seconds per update taken. Clients work at the same time, so this is a client's view, not the sum of the round." });
   const finish = makeFigure({ id: "finish", title: "When updates came", about: "Seconds from the opening of the round until an update was taken: the median client, the last one, and the model made." });
   const rates = makeFigure({ id: "rates", title: "What the link carried", about: "One upload: bytes of updates per second while uploads arrived, mean of clients. Sockets: all bytes of the round over its whole length." });
   const busy = makeFigure({ id: "busy", title: "Share of the round in which the link was busy", about: "Mean of clients: the share of the round in which a client's upload was arriving, or a model was being sent to it." });
