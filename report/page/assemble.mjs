@@ -1,0 +1,23 @@
+// Puts the page together as fl-report does, for looking at it and for its tests: `node assemble.mjs REPORT.json PAGE.html`.
+// Without a report (REPORT.json is `-`) it is the live page.
+import { readFileSync, writeFileSync } from "node:fs";
+import { pathToFileURL } from "node:url";
+
+/** The page's scripts in the order they are put together; fl-report has the same list. Only the last one starts anything. */
+export const SCRIPTS = ["format", "dom", "table", "scale", "plot", "figure", "heat", "bytes", "learning", "time", "clients", "head",
+  "proof", "live", "page"];
+const read = (name) => readFileSync(new URL(name, import.meta.url), "utf8");
+const escape = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll('"', "&quot;");
+
+/** The page as text. `json`: the report's text, or null for the live page. */
+export function assemble(json, title = "Communication report", nonce = "static") {
+  const data = json === null ? "" : `<script type="application/json" id="report">${json.replaceAll("<", "\\u003c")}</script>`;
+  const parts = { TITLE: escape(title), NONCE: nonce, STYLE: read("page.css"), CHARTS: read("charts.js"),
+    SCRIPT: SCRIPTS.map((name) => read(`js/${name}.js`)).join("\n"), DATA: data };
+  return read("page.html").replace(/<!--([A-Z]+)-->/g, (_, name) => parts[name]);
+}
+
+if (process.argv[1] && import.meta.url === pathToFileURL(process.argv[1]).href) {
+  const [from, to] = process.argv.slice(2);
+  writeFileSync(to, assemble(from === "-" ? null : readFileSync(from, "utf8")));
+}

@@ -1,0 +1,100 @@
+// Where the bytes go: by kind, by stage of compression, against what FedAvg would have moved.
+const KINDS_UP = [
+  { key: "update", name: "update", colour: "blue" },
+  { key: "evaluation", name: "evaluation", colour: "green" },
+  { key: "control_up", name: "control", colour: "purple" },
+  { key: "heartbeat_up", name: "heartbeat", colour: "sky", pattern: "dots" },
+  { key: "transport_up", name: "transport", colour: "grey" },
+  { key: "aborted", name: "broken off", colour: "orange", pattern: "hatch" },
+  { key: "refused", name: "refused", colour: "red", pattern: "cross" },
+];
+const KINDS_DOWN = [
+  { key: "steps", name: "steps", colour: "blue" },
+  { key: "snapshot", name: "snapshot", colour: "green", pattern: "hatch" },
+  { key: "control_down", name: "control", colour: "purple" },
+  { key: "heartbeat_down", name: "heartbeat", colour: "sky", pattern: "dots" },
+  { key: "transport_down", name: "transport", colour: "grey" },
+];
+const STAGES = [
+  { key: "fp32", name: "fp32", colour: "grey" },
+  { key: "reduced", name: "reduced", colour: "sky", dash: "7 3" },
+  { key: "quantized", name: "quantized", colour: "purple", dash: "2 3" },
+  { key: "coded", name: "coded", colour: "green", dash: "9 3 2 3" },
+  { key: "framed", name: "framed", colour: "blue" },
+  { key: "bound", name: "bound (entropy)", short: "bound", colour: "orange", dash: "4 4" },
+];
+
+function bytesSection() {
+  const up = makeFigure({ id: "up-kind", title: "Bytes clients sent, by kind", toggles: true, about: "Everything read from the clients' sockets, round by round. Press a name to hide it." });
+  const down = makeFigure({ id: "down-kind", title: "Bytes clients received, by kind", toggles: true, about: "Everything written to the clients' sockets, round by round. Press a name to hide it." });
+  const upStage = makeFigure({ id: "up-stage", title: "Updates, stage by stage", about: "What each stage of compression left of the round's updates, all of them together; the bound is the entropy of what was coded." });
+  const downStage = makeFigure({ id: "down-stage", title: "The model's step, stage by stage", about: "What each stage left of the step every client gets; the frame is counted once." });
+  const against = makeBars({ id: "against", title: "The same rounds with other methods", about: "Bytes in both directions. FedAvg is counted as frames only, without any transport." });
+  return {
+    id: "bytes", title: "Bytes", parts: [against, up, down, upStage, downStage],
+    update({ rounds, totals, baselines }) {
+      up.update(kinds(rounds, totals, KINDS_UP, "socket_up"));
+      down.update(kinds(rounds, totals, KINDS_DOWN, "socket_down"));
+      upStage.update(stages(rounds, "up", "No update has been taken yet."));
+      downStage.update(stages(rounds, "down", "No step has been made yet."));
+      against.update(baselines?.length ? { bars: methods(totals, baselines), unit: "bytes" } : { empty: "There is nothing to compare until a round is closed." });
+    },
+  };
+}
+function kinds(rounds, totals, list, all) {
+  const series = list.filter(({ key }) => totals[key] > 0).map((kind) => ({ ...kind, values: rounds[kind.key],
+    legend: `${bytes(totals[kind.key])} · ${percent(totals[kind.key] / totals[all])}` }));
+  if (!series.length) return { empty: "Nothing has been moved yet." };
+  return { kind: "stack", x: rounds.round, xUnit: "round", series, unit: "bytes", xLabel: "round", yLabel: "bytes per round" };
+}
+function stages(rounds, way, none) {
+  const series = STAGES.map((stage) => ({ ...stage, values: (rounds[`${stage.key}_${way}`] ?? []).map((value) => (value > 0 ? value : null)) }))
+    .filter((one) => one.values.some(has));
+  if (!series.length) return { empty: none };
+  return { kind: "lines", log: true, x: rounds.round, xUnit: "round", series, unit: "bytes", xLabel: "round", yLabel: "bytes per round, log scale" };
+}
+const METHODS = { "fedavg-fp32": "FedAvg, fp32", "fedavg-fp16": "FedAvg, fp16" };
+function methods(totals, baselines) {
+  const frames = { up: totals.update, down: totals.steps + totals.snapshot };
+  const made = baselines.map((one) => ({ name: METHODS[one.name] ?? one.name, up: one.up, down: one.down,
+    says: one.socket_ratio ? `${digits(one.socket_ratio)} × this run's sockets` : "" }));
+  return [...made, { name: "This run, sockets", up: totals.socket_up, down: totals.socket_down, own: true },
+    { name: "This run, frames only", up: frames.up, down: frames.down, own: true }];
+}
+
+/** Bars that lie, one a method, each of up and down. */
+function makeBars({ id, title, about }) {
+  const list = h("ul", { class: "bars" });
+  const empty = h("p", { class: "empty", hidden: true });
+  let bars = [];
+  const table = dataDetails(title, () => ({
+    columns: [{ name: "method", text: true }, { name: "up (bytes)", format: count }, { name: "down (bytes)", format: count }, { name: "both (bytes)", format: count }],
+    rows: bars.map((bar) => [bar.name, bar.up, bar.down, bar.up + bar.down]),
+  }));
+  const ways = [{ name: "up", colour: "blue" }, { name: "down", colour: "sky", pattern: "hatch" }];
+  const legend = h("ul", { class: "legend" }, ways.map((way) => h("li", {}, h("span", { class: "entry" }, swatch(way, "stack"), way.name))));
+  const element = h("figure", { id, class: "figure wide" }, h("figcaption", {}, h("h3", {}, title), h("p", { class: "about" }, about)), legend, list, empty, table.element);
+  return {
+    element,
+    update(next) {
+      legend.hidden = list.hidden = table.element.hidden = Boolean(next.empty);
+      empty.hidden = !next.empty;
+      if (next.empty) return say(empty, next.empty);
+      bars = next.bars;
+      const most = Math.max(...bars.map((bar) => bar.up + bar.down), 1);
+      list.replaceChildren(...bars.map((bar) => {
+        const both = bar.up + bar.down;
+        const part = (value, name) => {
+          const box = h("span", { class: `part ${name}` });
+          box.style.width = `${(value / most) * 100}%`;
+          return box;
+        };
+        return h("li", { class: bar.own ? "own" : null }, h("span", { class: "name" }, bar.name),
+          h("span", { class: "track", "aria-hidden": "true" }, part(bar.up, "up"), part(bar.down, "down")),
+          h("span", { class: "figures" }, h("b", {}, bytes(both)), ` ${bytes(bar.up)} up, ${bytes(bar.down)} down`, bar.says ? ` · ${bar.says}` : ""));
+      }));
+      table.draw();
+      return undefined;
+    },
+  };
+}

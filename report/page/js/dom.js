@@ -1,0 +1,33 @@
+// Makes elements. Text is always set as text: nothing of a report is ever read as HTML.
+const SVG = "http://www.w3.org/2000/svg";
+
+/** An element with attributes (`on…` are listeners, `false` and null are left out) and children (text or nodes). */
+function h(name, attributes = {}, ...children) {
+  return dress(document.createElement(name), attributes, children);
+}
+/** The same for SVG. */
+function s(name, attributes = {}, ...children) {
+  return dress(document.createElementNS(SVG, name), attributes, children);
+}
+function dress(element, attributes, children) {
+  for (const [key, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
+    else element.setAttribute(key, value === true ? "" : value);
+  }
+  element.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  return element;
+}
+/** Sets text only where it changed: what is selected or announced stays untouched. */
+function say(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+/** The little picture before a name: a line with its dashes, or a box with its pattern. */
+function swatch(series, kind) {
+  const mark = kind === "lines"
+    ? [s("line", { x1: 1, x2: 21, y1: 6, y2: 6, class: `line ${series.colour}`, "stroke-dasharray": series.dash })]
+    : [s("rect", { x: 4, y: 1, width: 14, height: 10, rx: 2, class: `area ${series.colour}` }),
+      series.pattern ? s("rect", { x: 4, y: 1, width: 14, height: 10, rx: 2, fill: `url(#${series.pattern})` }) : null];
+  return s("svg", { class: "swatch", viewBox: "0 0 22 12", width: 22, height: 12, "aria-hidden": "true" }, mark);
+}

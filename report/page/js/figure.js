@@ -1,0 +1,181 @@
+// A chart with all that belongs to it: title, what it shows, legend, crosshair for pointer and keyboard, its data as a table.
+// A figure is made once and updated for ever after: what is open, focused or switched off stays so.
+
+/** Draws again when a figure's width changes; the first report of a width is the first drawing. */
+const watcher = new ResizeObserver((entries) => {
+  for (const entry of entries) entry.target.resized?.(entry.contentRect.width);
+});
+
+/**
+ * Makes a figure. `update(spec)` takes what `draw` takes and { note?, rows?: [...] }, or { empty: "why there is nothing to
+ * see" }. `toggles`: names of the legend switch their series off and on.
+ */
+function makeFigure({ id, title, about, toggles = false, wide = false }) {
+  const note = h("p", { class: "about" }, about);
+  const legend = h("ul", { class: "legend" });
+  const plot = h("div", { class: "plot", tabindex: 0, role: "slider", "aria-label": `${title}: arrow keys go through the rounds`,
+    "aria-valuemin": 0, "aria-valuemax": 0, "aria-valuenow": 0 });
+  const tip = h("div", { class: "tip", hidden: true, "aria-hidden": "true" });
+  const frame = h("div", { class: "frame" }, plot, tip);
+  const cut = h("p", { class: "about cut", hidden: true });
+  const empty = h("p", { class: "empty", hidden: true });
+  let spec = null;
+  let drawn = null;
+  let width = 0;
+  let at = null;
+  const off = new Set();
+  const table = dataDetails(title, () => tableOf(spec));
+  const element = h("figure", { id, class: wide ? "figure wide" : "figure" },
+    h("figcaption", {}, h("h3", {}, title), note), legend, frame, cut, empty, table.element);
+
+  const shown = () => ({ ...spec, series: spec.series.filter((one) => !off.has(one.name)) });
+  function render() {
+    if (!spec || spec.empty || width < 40) return;
+    drawn = draw(shown(), width);
+    drawn.cross = s("g", { class: "cross" });
+    drawn.svg.append(drawn.cross);
+    plot.replaceChildren(drawn.svg);
+    cut.hidden = !drawn.cut;
+    if (drawn.cut) say(cut, "The axis is cut: rounds marked with a triangle go beyond it.");
+    if (at !== null) point(Math.min(at, spec.x.length - 1), !tip.hidden);
+  }
+  function point(i, visible = true) {
+    if (!drawn || !spec.x.length) return;
+    at = i;
+    const place = drawn.places[i];
+    const one = shown();
+    drawn.cross.replaceChildren();
+    if (visible) {
+      drawn.cross.append(s("line", { x1: place, x2: place, y1: drawn.top, y2: drawn.bottom }));
+      if (one.kind === "lines") {
+        for (const series of one.series) {
+          const value = series.values[i];
+          if (has(value) && (!one.log || value > 0)) drawn.cross.append(s("circle", { cx: place, cy: drawn.y(value), r: 4, class: `dot ${series.colour}` }));
+        }
+      }
+    }
+    tip.hidden = !visible;
+    if (visible) {
+      tip.replaceChildren(...tipOf(one, i));
+      const half = tip.offsetWidth;
+      const left = place + 14 + half > width ? place - 14 - half : place + 14;
+      tip.style.left = `${Math.max(0, left)}px`;
+      tip.style.top = `${drawn.top}px`;
+    }
+    plot.setAttribute("aria-valuenow", i);
+    plot.setAttribute("aria-valuetext", spoken(one, i));
+  }
+  function hide() {
+    tip.hidden = true;
+    drawn?.cross.replaceChildren();
+  }
+  const seek = (event) => {
+    if (!drawn) return;
+    const shape = plot.getBoundingClientRect();
+    point(nearest(drawn.places, ((event.clientX - shape.left) * width) / shape.width));
+  };
+  plot.addEventListener("pointermove", seek);
+  plot.addEventListener("pointerdown", seek);
+  plot.addEventListener("pointerleave", hide);
+  plot.addEventListener("focus", () => plot.matches(":focus-visible") && spec?.x && point(at ?? spec.x.length - 1));
+  plot.addEventListener("blur", hide);
+  plot.addEventListener("keydown", (event) => {
+    const last = (spec?.x?.length ?? 0) - 1;
+    const now = at ?? last;
+    const leap = Math.max(1, Math.round(last / 10));
+    const to = { ArrowRight: now + 1, ArrowUp: now + 1, ArrowLeft: now - 1, ArrowDown: now - 1, PageUp: now + leap,
+      PageDown: now - leap, Home: 0, End: last }[event.key];
+    if (event.key === "Escape") hide();
+    if (to === undefined || last < 0) return;
+    event.preventDefault();
+    point(Math.max(0, Math.min(last, to)));
+  });
+  frame.resized = (next) => {
+    if (Math.abs(next - width) < 1) return;
+    width = next;
+    render();
+  };
+  watcher.observe(frame);
+
+  /** Legend entries are kept while their names stay, so a switch that has the focus keeps it. */
+  let names = "";
+  let values = [];
+  function drawLegend() {
+    const key = spec.series.map((one) => one.name).join("|");
+    if (key !== names) {
+      names = key;
+      values = spec.series.map(() => h("span", { class: "value" }));
+      legend.replaceChildren(...spec.series.map((one, k) => h("li", {}, entry(one, values[k]))));
+    }
+    spec.series.forEach((one, k) => say(values[k], one.legend ?? ""));
+    legend.hidden = spec.series.length < 2 && !spec.series[0]?.legend;
+  }
+  function entry(one, value) {
+    const inside = [swatch(one, spec.kind), h("span", {}, one.name), value];
+    if (!toggles) return h("span", { class: "entry" }, inside);
+    return h("button", { type: "button", class: "entry", "aria-pressed": "true", title: "Show or hide", onclick: (event) => {
+      if (!off.delete(one.name)) off.add(one.name);
+      event.currentTarget.setAttribute("aria-pressed", String(!off.has(one.name)));
+      render();
+    } }, inside);
+  }
+  return {
+    element,
+    update(next) {
+      spec = next;
+      const none = Boolean(spec.empty);
+      for (const part of [frame, legend, table.element]) part.hidden = none;
+      empty.hidden = !none;
+      cut.hidden = true;
+      if (none) return say(empty, spec.empty);
+      say(note, spec.about ?? about);
+      plot.setAttribute("aria-valuemax", Math.max(0, spec.x.length - 1));
+      if (at === null) {
+        plot.setAttribute("aria-valuenow", spec.x.length - 1);
+        plot.setAttribute("aria-valuetext", spoken(spec, spec.x.length - 1));
+      }
+      drawLegend();
+      render();
+      table.draw();
+      return undefined;
+    },
+  };
+}
+
+function nearest(places, x) {
+  let best = 0;
+  places.forEach((place, i) => {
+    if (Math.abs(place - x) < Math.abs(places[best] - x)) best = i;
+  });
+  return best;
+}
+function headOf(spec, i) {
+  const round = `Round ${count(spec.rounds ? spec.rounds[i] : spec.x[i])}`;
+  return spec.xUnit === "round" ? round : `${round} · ${UNITS[spec.xUnit].format(spec.x[i])}`;
+}
+function tipOf(spec, i) {
+  const unit = UNITS[spec.unit];
+  const rows = spec.series.map((one) => h("div", { class: "row" }, swatch(one, spec.kind), h("span", {}, one.name),
+    h("b", {}, unit.format(one.values[i]))));
+  if (spec.kind === "stack") {
+    rows.reverse();
+    if (rows.length > 1) rows.push(h("div", { class: "row sum" }, h("span"), h("span", {}, "together"), h("b", {}, unit.format(sumAt(spec, i)))));
+  }
+  return [h("p", {}, headOf(spec, i)), ...rows];
+}
+const sumAt = (spec, i) => spec.series.reduce((sum, one) => sum + (one.values[i] ?? 0), 0);
+function spoken(spec, i) {
+  if (i < 0) return "";
+  const unit = UNITS[spec.unit];
+  return [headOf(spec, i), ...spec.series.map((one) => `${one.name} ${unit.format(one.values[i])}`)].join(", ");
+}
+function tableOf(spec) {
+  const exact = (value) => (spec.unit === "bytes" ? count(value) : digits(value));
+  const suffix = { bytes: " (bytes)", rate: " (bytes/s)", seconds: " (s)", share: " (share)" }[spec.unit] ?? "";
+  const columns = [{ name: "round", format: String }];
+  if (spec.xUnit !== "round") columns.push({ name: spec.xLabel, format: count });
+  columns.push(...spec.series.map((one) => ({ name: `${one.name}${suffix}`, format: exact })));
+  const rows = spec.x.map((x, i) => [spec.rounds ? spec.rounds[i] : x, ...(spec.xUnit === "round" ? [] : [x]),
+    ...spec.series.map((one) => one.values[i] ?? null)]);
+  return { columns, rows };
+}

@@ -1,0 +1,95 @@
+// The head: which run, in what state, what it cost in one sentence, and whether the ledger is the sockets, to the byte.
+function makeHead() {
+  const title = h("h1");
+  const state = h("span", { class: "state" });
+  const facts = h("p", { class: "facts" });
+  const cost = h("p", { class: "cost" });
+  const verdict = h("div", { class: "verdict", role: "status" });
+  const tiles = h("dl", { class: "tiles" });
+  const element = h("header", { class: "head" }, h("p", { class: "over" }, "Communication report"), h("div", { class: "title" }, title, state), facts, cost, verdict, tiles);
+  return {
+    element,
+    update(report) {
+      const { run, rounds } = report;
+      say(title, run.name || "unnamed run");
+      say(state, run.state);
+      state.classList.toggle("running", !/^(done|finished|failed|stopped)/.test(run.state));
+      document.title = `${run.name} · communication report`;
+      facts.replaceChildren(...[run.task, `${count(run.parameters)} parameters`, `${count(closedRounds(rounds))} of ${count(run.planned)} rounds`,
+        has(run.opened_ms) ? `${moment(run.opened_ms)} to ${moment(run.until_ms)}` : null, run.version ? `fl-server ${run.version}` : null].filter(Boolean).map((fact) => h("span", {}, fact)));
+      cost.replaceChildren(...sentence(report));
+      judge(verdict, report);
+      tiles.replaceChildren(...tilesOf(report).map(([name, value, more]) => h("div", {}, h("dt", {}, name), h("dd", {}, h("b", {}, value), h("span", {}, more)))));
+    },
+  };
+}
+const closedRounds = (rounds) => rounds.closed.filter(Boolean).length;
+/** The best accuracy and the newest one, each with its round; null where no round was evaluated. */
+function reached(rounds) {
+  let best = -1;
+  rounds.accuracy.forEach((value, i) => {
+    if (has(value) && (best < 0 || value > rounds.accuracy[best])) best = i;
+  });
+  const newest = rounds.accuracy.findLastIndex(has);
+  return best < 0 ? null : { best: rounds.accuracy[best], bestRound: rounds.round[best], newest: rounds.accuracy[newest], newestRound: rounds.round[newest] };
+}
+const fedavg = (report) => report.baselines?.find((one) => one.name === "fedavg-fp32");
+
+function sentence(report) {
+  const { totals, rounds } = report;
+  const n = rounds.round.length;
+  if (!n) return ["No round has been opened yet, so nothing has been moved."];
+  const parts = ["Clients sent ", h("b", {}, bytes(totals.socket_up)), " and received ", h("b", {}, bytes(totals.socket_down)), ` in ${plural(n, "round")}`];
+  const ratio = fedavg(report)?.socket_ratio;
+  if (has(ratio) && ratio >= 1) parts.push(": ", h("b", {}, `${digits(ratio)} times fewer`), " bytes than FedAvg in fp32");
+  else if (has(ratio) && ratio > 0) parts.push(": ", h("b", {}, `${digits(1 / ratio)} times as many`), " bytes as FedAvg in fp32");
+  const got = reached(rounds);
+  parts.push(". ");
+  if (got) parts.push("The model reached an accuracy of ", h("b", {}, percent(got.newest)), ` in round ${count(got.newestRound)}.`);
+  else parts.push("No round was evaluated, so no accuracy is known.");
+  return parts;
+}
+/** A badge where all is well; an alert that names the rounds where it is not. */
+function judge(element, report) {
+  const { rounds } = report;
+  const wrong = rounds.round.map((_, i) => i).filter((i) => rounds.balanced[i] === false);
+  const bad = report.balanced === false || wrong.length > 0;
+  const role = bad ? "alert" : "status";
+  if (element.getAttribute("role") !== role) element.setAttribute("role", role);
+  element.classList.toggle("bad", bad);
+  element.hidden = !rounds.round.length;
+  if (!bad) return say(element, "✓ Ledger = sockets, to the byte");
+  const gaps = wrong.slice(0, 6).map((i) => `round ${rounds.round[i]} (${gap(rounds, i)})`);
+  if (wrong.length > 6) gaps.push(`${wrong.length - 6} more rounds`);
+  return say(element, `✗ The ledger and the sockets differ${gaps.length ? ` in ${listed(gaps, 7)}` : ` in the totals: the sockets carried ${signed(report.metered_up - report.totals.socket_up)} up and ${signed(report.metered_down - report.totals.socket_down)} down`}. Do not rely on these figures before you know why.`);
+}
+const signed = (value) => `${value < 0 ? "−" : "+"}${count(Math.abs(value))} B`;
+function gap(rounds, i) {
+  const parts = [[rounds.metered_up[i] - rounds.socket_up[i], "up"], [rounds.metered_down[i] - rounds.socket_down[i], "down"]];
+  return parts.filter(([value]) => value).map(([value, way]) => `sockets ${signed(value)} ${way}`).join(", ") || "checked as unequal";
+}
+
+function tilesOf(report) {
+  const { totals, rounds, costs } = report;
+  const n = rounds.round.length;
+  if (!n) return [];
+  const base = fedavg(report);
+  const updates = rounds.updates.reduce((a, b) => a + b, 0);
+  const asked = rounds.asked.reduce((a, b) => a + b, 0);
+  const got = reached(rounds);
+  const length = rounds.seconds.filter(has);
+  const tiles = [
+    ["Sent by clients", bytes(totals.socket_up), `${percent(totals.update / totals.socket_up)} of it updates`],
+    ["Received by clients", bytes(totals.socket_down), `${percent((totals.steps + totals.snapshot) / totals.socket_down)} of it models`],
+    ["Against FedAvg, fp32", has(base?.socket_ratio) ? `${digits(base.socket_ratio)} ×` : MISSING, has(base?.frames_ratio) ? `${digits(base.frames_ratio)} × in frames alone` : "nothing to compare"],
+    ["Best accuracy", got ? percent(got.best) : MISSING, got ? `in round ${count(got.bestRound)}` : "no evaluation"],
+    ["Updates taken", count(updates), `of ${count(asked)} asked`],
+    ["Time in rounds", length.length ? duration(length.reduce((a, b) => a + b, 0)) : MISSING, length.length ? `${duration(quantile(length, 0.5))} the median round` : "no round closed"],
+  ];
+  if (costs) {
+    tiles.push(["Price of the traffic", money(costs.money, costs.currency), `${money(costs.money_up, costs.currency)} up, ${money(costs.money_down, costs.currency)} down`]);
+    tiles.push(["Energy of the traffic", has(costs.kwh) ? `${digits(costs.kwh)} kWh` : MISSING, has(costs.co2_g) ? `${digits(costs.co2_g)} g CO₂` : "no carbon price given"]);
+  }
+  return tiles;
+}
+const money = (value, currency) => (has(value) ? `${value === 0 || value >= 0.01 ? value.toFixed(2) : digits(value)} ${currency ?? ""}`.trim() : MISSING);

@@ -1,0 +1,117 @@
+// What the bytes bought: accuracy and loss, against rounds and against bytes; and how dense and how wide the updates were.
+function learningSection() {
+  const figures = {
+    accuracy: makeFigure({ id: "accuracy", title: "Accuracy against rounds", about: "Share of the evaluation's examples the model of the round got right." }),
+    accuracyBytes: makeFigure({ id: "accuracy-bytes", title: "Accuracy against bytes moved", about: "" }),
+    loss: makeFigure({ id: "loss", title: "Loss against rounds", about: "Training: mean over the round's examples. Evaluation: the model of the round." }),
+    lossBytes: makeFigure({ id: "loss-bytes", title: "Loss against bytes moved", about: "The same losses over all bytes on the sockets, both directions, from the first round on." }),
+  };
+  return {
+    id: "learning", title: "Accuracy and loss", parts: Object.values(figures),
+    update({ rounds, baselines }) {
+      const moved = cumulative(rounds);
+      const accuracy = [{ name: "accuracy", colour: "blue", join: true, values: rounds.accuracy }];
+      const losses = [{ name: "evaluation", colour: "blue", join: true, values: rounds.evaluation_loss }, { name: "training", colour: "orange", dash: "5 3", values: rounds.loss }]
+        .filter((one) => one.values.some(has));
+      const none = "No round was evaluated, so there is no accuracy to show.";
+      const marks = (baselines ?? []).map((one) => ({ value: one.up + one.down, name: METHODS[one.name] ?? one.name }));
+      const [low, high] = extent(rounds.accuracy) ?? [0, 1];
+      const span = { low: low > 0.5 ? Math.floor(low * 10) / 10 : 0, high: high <= 1 ? Math.min(1, Math.ceil(high * 10 + 0.01) / 10) : high };
+      plotted(figures.accuracy, rounds, null, accuracy, "share", "accuracy", none, span);
+      const total = marks.length ? ` Dashed: all that FedAvg would have moved in the same rounds.` : "";
+      plotted(figures.accuracyBytes, rounds, moved, accuracy, "share", "accuracy", none,
+        { ...span, references: marks, about: `The same accuracy over all bytes on the sockets, both directions, from the first round on.${total}` });
+      plotted(figures.loss, rounds, null, losses, "number", "loss", "No loss was reported.", {});
+      plotted(figures.lossBytes, rounds, moved, losses, "number", "loss", "No loss was reported.", {});
+    },
+  };
+}
+/** Socket bytes of both directions from the first round to the end of each. */
+function cumulative(rounds) {
+  let sum = 0;
+  return rounds.round.map((_, i) => (sum += rounds.socket_up[i] + rounds.socket_down[i]));
+}
+function plotted(figure, rounds, moved, series, unit, yLabel, none, more) {
+  if (!series.some((one) => one.values.some(has))) return figure.update({ empty: none });
+  return figure.update({ kind: "lines", x: moved ?? rounds.round, rounds: rounds.round, xUnit: moved ? "bytes" : "round", series, unit,
+    xLabel: moved ? "bytes moved, log scale" : "round", yLabel, ...more });
+}
+
+function codingSection() {
+  const bits = makeFigure({ id: "bits", title: "Bits per parameter", about: "Bits of frame for each parameter of the model; fp32 is 32." });
+  const density = makeFigure({ id: "density", title: "Density", about: "Share of parameters that decode to something other than zero." });
+  const rank = makeFigure({ id: "rank", wide: true, title: "Rank of low-rank tensors", about: "Mean over the tensors that have a rank." });
+  const map = makeHeat({ id: "tensor-map", title: "Tensors by rounds", about: "Every tensor in every round; small tensors that are coded together are one row.", rowWord: "tensor" });
+  const list = makeTable({ caption: "Tensors, all rounds together", sortable: true, columns: [{ name: "tensor", text: true }, { name: "direction", text: true },
+    { name: "parameters", format: count }, { name: "bytes", format: bytes }, { name: "share", format: percent }, { name: "bits per parameter", format: digits },
+    { name: "mean density", format: percent }, { name: "recipe", format: bytes }, { name: "index", format: bytes }, { name: "scale", format: bytes }, { name: "values", format: bytes }] });
+  const block = h("div", { class: "block wide" }, h("h3", {}, "Tensors, all rounds together"), list.element);
+  return {
+    id: "tensors", title: "Tensors", parts: [bits, density, rank, map, { element: block }],
+    update({ rounds, tensors }) {
+      const pair = (up, down) => [{ name: "updates (up)", short: "up", colour: "blue", values: up }, { name: "step (down)", short: "down", colour: "orange", dash: "5 3", values: down }]
+        .filter((one) => one.values.some(has));
+      plotted(bits, rounds, null, pair(rounds.bits_up, rounds.bits_down), "number", "bits", "No frame was made yet.", {});
+      plotted(density, rounds, null, pair(rounds.density_up, rounds.density_down), "share", "density", "No density is known for this run.", {});
+      const ranks = pair(meanRank(rounds, tensors, "up"), meanRank(rounds, tensors, "down"));
+      rank.element.hidden = !ranks.length;
+      if (ranks.length) plotted(rank, rounds, null, ranks, "number", "mean rank", "", {});
+      map.update(tensorMap(rounds, tensors));
+      const rows = tensorRows(tensors);
+      block.hidden = !rows.length;
+      list.update(rows);
+    },
+  };
+}
+function meanRank(rounds, tensors, way) {
+  const place = new Map(rounds.round.map((round, i) => [round, i]));
+  const sums = rounds.round.map(() => [0, 0]);
+  (tensors?.rank ?? []).forEach((rank, i) => {
+    const at = place.get(tensors.round[i]);
+    if (!has(rank) || tensors.direction[i] !== way || at === undefined) return;
+    sums[at][0] += rank;
+    sums[at][1] += 1;
+  });
+  return sums.map(([sum, n]) => (n ? sum / n : null));
+}
+function tensorMap(rounds, tensors) {
+  if (!tensors?.round?.length) return { empty: "This report holds no figures of single tensors." };
+  const names = [...new Set(tensors.tensor)];
+  const rowOf = new Map(names.map((name, i) => [name, i]));
+  const choices = [];
+  const wanted = [["bytes", "bytes", "bytes"], ["bits", "bits per parameter", "number"], ["density", "density", "share"], ["rank", "rank", "number"]];
+  const columnOf = new Map(rounds.round.map((round, i) => [round, i]));
+  for (const [way, ofWhat] of [["up", "updates (up)"], ["down", "step (down)"]]) {
+    for (const [column, name, unit] of wanted) {
+      const values = tensors[column] ?? [];
+      const fill = (cells) => values.forEach((value, i) => {
+        const at = columnOf.get(tensors.round[i]);
+        if (!has(value) || tensors.direction[i] !== way || at === undefined) return;
+        cells[rowOf.get(tensors.tensor[i]) * rounds.round.length + at] = value;
+      });
+      if (values.some((value, i) => has(value) && tensors.direction[i] === way)) choices.push({ key: `${way}-${column}`, name: `${name}, ${ofWhat}`, unit, fill });
+    }
+  }
+  return choices.length ? { rows: names, rounds: rounds.round, choices } : { empty: "This report holds no figures of single tensors." };
+}
+function tensorRows(tensors) {
+  const sums = new Map();
+  let all = 0;
+  (tensors?.round ?? []).forEach((_, i) => {
+    const key = `${tensors.tensor[i]}\n${tensors.direction[i]}`;
+    const sum = sums.get(key) ?? { tensor: tensors.tensor[i], direction: tensors.direction[i], parameters: tensors.parameters[i], bytes: 0, coded: 0, density: 0, n: 0, parts: [0, 0, 0, 0] };
+    sum.bytes += tensors.bytes[i];
+    sum.coded += tensors.parameters[i] * tensors.frames[i];
+    if (has(tensors.density?.[i])) {
+      sum.density += tensors.density[i];
+      sum.n += 1;
+    }
+    ["recipe_bytes", "index_bytes", "scale_bytes", "value_bytes"].forEach((part, k) => {
+      sum.parts[k] += tensors[part]?.[i] ?? 0;
+    });
+    all += tensors.bytes[i];
+    sums.set(key, sum);
+  });
+  return [...sums.values()].sort((a, b) => b.bytes - a.bytes).map((sum) => [sum.tensor, sum.direction, sum.parameters, sum.bytes, sum.bytes / all,
+    sum.coded ? (sum.bytes * 8) / sum.coded : null, sum.n ? sum.density / sum.n : null, ...sum.parts]);
+}

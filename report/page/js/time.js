@@ -1,0 +1,49 @@
+// Where the time goes: what a round is made of, when updates came, what the link was doing, what had to be sent again.
+const SPLIT = [
+  { name: "download", colour: "sky", pattern: "dots" },
+  { name: "train", colour: "blue" },
+  { name: "encode", colour: "purple" },
+  { name: "upload", colour: "orange", pattern: "hatch" },
+  { name: "wait", colour: "grey" },
+  { name: "aggregate", colour: "green" },
+];
+
+function timeSection() {
+  const split = makeFigure({ id: "split", wide: true, title: "Where a round's time goes", toggles: true, about: "Mean of clients: seconds per update taken. Clients work at the same time, so this is a client's view, not the sum of the round." });
+  const finish = makeFigure({ id: "finish", title: "When updates came", about: "Seconds from the opening of the round until an update was taken: the median client, the last one, and the model made." });
+  const rates = makeFigure({ id: "rates", title: "What the link carried", about: "One upload: bytes of updates per second while uploads arrived, mean of clients. Sockets: all bytes of the round over its whole length." });
+  const busy = makeFigure({ id: "busy", title: "Share of the round in which the link was busy", about: "Mean of clients: the share of the round in which a client's upload was arriving, or a model was being sent to it." });
+  const people = makeFigure({ id: "people", title: "Clients asked, updates taken", about: "Updates missing from the lower line were late, refused or lost." });
+  const again = makeFigure({ id: "again", title: "Sent again, broken off, refused", toggles: true, about: "Bytes that bought nothing." });
+  const retries = makeFigure({ id: "retries", title: "Uploads resumed or sent again", about: "How often an upload was taken up again after it had been broken off." });
+  return {
+    id: "time", title: "Time and link", parts: [split, finish, rates, busy, people, again, retries],
+    update({ rounds, totals }) {
+      const per = (values, by, scale = 1) => values.map((value, i) => (has(value) && by[i] > 0 ? (value * scale) / by[i] : null));
+      const { updates, asked, seconds } = rounds;
+      const upload = per(rounds.upload_ms, updates, 0.001);
+      const download = per(rounds.download_ms, asked, 0.001);
+      const parts = [download, per(rounds.train_seconds, updates), per(rounds.encode_seconds, updates), upload, per(rounds.wait_seconds, updates), rounds.aggregate_seconds];
+      const chart = (series, unit, yLabel, more = {}) => ({ kind: "lines", x: rounds.round, xUnit: "round", xLabel: "round", series, unit, yLabel, ...more });
+      const series = SPLIT.map((one, k) => ({ ...one, values: parts[k] })).filter((one) => one.values.some((value) => value > 0));
+      split.update(series.length ? chart(series, "seconds", "seconds", { kind: "stack" }) : { empty: "No update has been taken yet." });
+      const ends = [{ name: "model made", short: "model", colour: "grey", dash: "2 3", values: seconds }, { name: "last update", short: "last", colour: "orange", dash: "6 3", values: rounds.finish_last },
+        { name: "median update", short: "median", colour: "blue", values: rounds.finish_median }].filter((one) => one.values.some(has));
+      finish.update(ends.length ? chart(ends, "seconds", "seconds since the round was opened") : { empty: "No update has been taken yet." });
+      const arrived = rounds.update.map((value, i) => value + rounds.refused[i] + rounds.aborted[i]);
+      const both = rounds.socket_up.map((value, i) => value + rounds.socket_down[i]);
+      const speeds = [{ name: "one upload, while it arrived", short: "upload", colour: "blue", values: per(arrived, rounds.upload_ms, 1000) },
+        { name: "sockets, both ways, whole round", short: "sockets", colour: "orange", dash: "6 3", values: per(both, seconds) }].filter((one) => one.values.some(has));
+      rates.update(speeds.length ? chart(speeds, "rate", "bytes per second") : { empty: "No upload has been timed yet." });
+      const shares = [{ name: "uploads", colour: "blue", values: per(upload, seconds) }, { name: "downloads", colour: "orange", dash: "6 3", values: per(download, seconds) }]
+        .filter((one) => one.values.some(has));
+      busy.update(shares.length ? chart(shares, "share", "share of the round") : { empty: "No round has been timed yet." });
+      people.update(chart([{ name: "asked", colour: "grey", dash: "6 3", values: asked }, { name: "updates taken", short: "taken", colour: "blue", values: updates }], "count", "clients"));
+      const lost = KINDS_UP.filter(({ key }) => (key === "aborted" || key === "refused") && totals[key] > 0)
+        .map((kind) => ({ ...kind, values: rounds[kind.key], legend: bytes(totals[kind.key]) }));
+      again.update(lost.length ? chart(lost, "bytes", "bytes per round", { kind: "stack" }) : { empty: "No upload was broken off or refused." });
+      retries.update(totals.retries > 0 ? chart([{ name: "retries", colour: "orange", pattern: "hatch", values: rounds.retries, legend: plural(totals.retries, "retry", "retries") }], "count", "retries", { kind: "stack" })
+        : { empty: "No upload had to be resumed or sent again." });
+    },
+  };
+}
