@@ -81,6 +81,17 @@ pub enum Event {
         /// What the server says.
         message: String,
     },
+    /// Bytes passed on the client's sockets, counted under TLS. Every byte is told once: when the run has moved to another
+    /// round, and when a connection has ended. So a round in which connections broke is told several times.
+    Traffic {
+        /// The round in which they passed, from 1; 0 if the server has named none. Joining belongs to the round that is
+        /// heard of first.
+        round: u64,
+        /// Bytes written since the last was told.
+        sent: u64,
+        /// Bytes read.
+        received: u64,
+    },
     /// The connection was lost or could not be made.
     Disconnected {
         /// Why, and what to do.

@@ -10,6 +10,7 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::sync::Notify;
 use tonic::transport::server::Connected;
 
 use records::Records;
@@ -21,6 +22,8 @@ pub struct Meter {
     written: AtomicU64,
     pings_read: AtomicU64,
     pings_written: AtomicU64,
+    open: AtomicU64,
+    closed: Notify,
     total: Option<Arc<Meter>>,
 }
 
@@ -52,6 +55,37 @@ impl Meter {
     /// The same of what was written.
     pub fn pings_written(&self) -> u64 {
         self.pings_written.load(Ordering::Acquire)
+    }
+
+    /// Streams that count into this meter now.
+    pub fn open(&self) -> u64 {
+        self.open.load(Ordering::Acquire)
+    }
+
+    /// Waits until no stream counts into this meter any more: its counts are final, unless another one is opened.
+    pub async fn closed(&self) {
+        loop {
+            let closed = self.closed.notified();
+            if self.open() == 0 {
+                break;
+            }
+            closed.await;
+        }
+    }
+
+    fn opens(&self) {
+        self.open.fetch_add(1, Ordering::AcqRel);
+        if let Some(total) = &self.total {
+            total.opens();
+        }
+    }
+
+    fn closes(&self) {
+        self.open.fetch_sub(1, Ordering::AcqRel);
+        self.closed.notify_waiters();
+        if let Some(total) = &self.total {
+            total.closes();
+        }
     }
 
     fn add_read(&self, bytes: u64, pings: u64) {
@@ -87,12 +121,19 @@ pub struct Metered<S> {
 impl<S> Metered<S> {
     /// Counts `io` into `meter`.
     pub fn new(io: S, meter: Arc<Meter>) -> Self {
+        meter.opens();
         Self {
             io,
             meter,
             reading: Records::default(),
             writing: Records::default(),
         }
+    }
+}
+
+impl<S> Drop for Metered<S> {
+    fn drop(&mut self) {
+        self.meter.closes();
     }
 }
 

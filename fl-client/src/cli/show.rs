@@ -85,6 +85,10 @@ impl Show {
                 tracing::warn!(message, "the run gave up; waiting for the server to try again");
                 None
             }
+            Event::Traffic { round, sent, received } => {
+                tracing::info!(round, sent, received, "traffic");
+                return;
+            }
             Event::Disconnected { why, retry_in } => {
                 tracing::warn!(why, retry_in_ms = retry_in.as_millis() as u64, "not connected");
                 Some(("waiting for the server".to_owned(), None))

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use fl_proto::{EvaluationReport, JoinRequest, Joined, Phase, RoundState, UpdateReply};
 
+use super::books::Books;
 use super::deliver::deliver;
 use super::fetch::bring;
 use super::memo::Memo;
@@ -23,6 +24,7 @@ pub(super) async fn serve(
     config: &Arc<ClientConfig>,
     worker: &Worker,
     events: &Sink,
+    books: &mut Books,
     memo: &mut Memo,
 ) -> Result<u64, Error> {
     let mut rpc = Rpc::connect(config).await?;
@@ -41,6 +43,7 @@ pub(super) async fn serve(
     let joined = Arc::new(joined);
     if !memo.joined.as_ref().is_some_and(|before| same_run(before, &joined)) {
         memo.leave_run();
+        books.leave_run();
     }
     let open = match &memo.training {
         Some(_) => None,
@@ -69,6 +72,7 @@ pub(super) async fn serve(
         config,
         worker,
         events,
+        books,
         memo,
         rpc,
         joined,
@@ -83,6 +87,7 @@ struct Link<'a> {
     config: &'a ClientConfig,
     worker: &'a Worker,
     events: &'a Sink,
+    books: &'a mut Books,
     memo: &'a mut Memo,
     rpc: Rpc,
     joined: Arc<Joined>,
@@ -109,6 +114,9 @@ impl Link<'_> {
 
     /// Tells where the run stands; true if it is over.
     fn announce(&mut self, state: &RoundState) -> bool {
+        if state.round > 0 {
+            self.books.enter(state.round);
+        }
         let seen = (state.round, state.selected);
         if state.round > 0 && self.memo.announced != Some(seen) {
             self.memo.announced = Some(seen);

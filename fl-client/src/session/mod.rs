@@ -1,5 +1,6 @@
 //! The whole life of a client: connect, join, act on the state of the run, come back after every break.
 
+mod books;
 mod deliver;
 mod fetch;
 mod link;
@@ -9,12 +10,14 @@ mod training;
 
 use std::sync::Arc;
 
+use fl_proto::Meter;
 use tokio::time::Instant;
 
 use crate::event::Sink;
 use crate::work::Work;
 use crate::worker::Worker;
 use crate::{ClientConfig, Error, Event, Tasks};
+use books::Books;
 use memo::Memo;
 
 /// How a client's life ended.
@@ -38,12 +41,14 @@ pub enum Outcome {
 /// # Errors
 /// `Config`, `Refused`, `Protocol`, `State`, `Learner`, `Crashed`, or `GaveUp`; what may pass by itself is retried.
 pub async fn run(
-    config: ClientConfig,
+    mut config: ClientConfig,
     tasks: Tasks,
     events: impl Fn(Event) + Send + Sync + 'static,
     shutdown: impl Future<Output = ()>,
 ) -> Result<Outcome, Error> {
+    config.meter = Arc::new(Meter::within(config.meter));
     let (config, events) = (Arc::new(config), Sink::new(events));
+    let mut books = Books::of(Arc::clone(&config.meter), events.clone());
     let names = tasks.names();
     let work = {
         let (config, events) = (Arc::clone(&config), events.clone());
@@ -52,24 +57,32 @@ pub async fn run(
         opened.map_err(|e| Error::Crashed(format!("opening the state: {e}")))??
     };
     let (worker, ended) = Worker::start(work);
-    let life = Box::pin(live(config, worker, events, names));
+    let life = Box::pin(live(config, worker, events, &mut books, names));
     let outcome = tokio::select! {
         biased;
         () = shutdown => Ok(Outcome::Stopped),
         outcome = life => outcome,
     };
+    books.close().await;
     // The worker's task ends now that its last handle is gone; only its panic could be reported here.
     let _ = ended.await;
     outcome
 }
 
-async fn live(config: Arc<ClientConfig>, worker: Worker, events: Sink, tasks: Vec<String>) -> Result<Outcome, Error> {
+async fn live(
+    config: Arc<ClientConfig>,
+    worker: Worker,
+    events: Sink,
+    books: &mut Books,
+    tasks: Vec<String>,
+) -> Result<Outcome, Error> {
     let who = fl_compress::Digest::of(config.own.certificate.as_bytes()).to_string();
     let mut memo = Memo::of(tasks);
     let mut attempt = 0;
     let mut contact = Instant::now();
     loop {
-        let served = Box::pin(link::serve(&config, &worker, &events, &mut memo)).await;
+        let served = Box::pin(link::serve(&config, &worker, &events, books, &mut memo)).await;
+        books.close().await;
         if std::mem::take(&mut memo.heard) {
             (attempt, contact) = (0, Instant::now());
         }

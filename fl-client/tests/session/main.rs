@@ -7,4 +7,5 @@ mod models;
 mod predicted;
 mod rounds;
 mod support;
+mod traffic;
 mod trust;

@@ -2,6 +2,7 @@
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
 pub mod fed;
+pub mod netns;
 pub mod process;
 
 use std::path::{Path, PathBuf};

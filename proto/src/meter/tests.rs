@@ -34,6 +34,20 @@ async fn both_ends_count_the_same_bytes_and_the_total_sums_connections() {
     }
 }
 
+#[tokio::test]
+async fn a_meter_is_closed_when_the_last_of_its_streams_is_gone() {
+    let total = Arc::new(Meter::default());
+    let one = Arc::new(Meter::within(Arc::clone(&total)));
+    one.closed().await;
+    let first = Metered::new(tokio::io::empty(), Arc::clone(&one));
+    let second = Metered::new(tokio::io::empty(), Arc::clone(&total));
+    assert_eq!((one.open(), total.open()), (1, 2));
+    drop(second);
+    let dropped = async { drop(first) };
+    tokio::join!(one.closed(), total.closed(), dropped);
+    assert_eq!((one.open(), total.open()), (0, 0));
+}
+
 /// Takes at most so many bytes of each vectored write.
 struct Greedless(usize);
 
