@@ -11,6 +11,14 @@ use serde::Deserialize;
 pub struct ServerConfig {
     /// Address and port to listen on.
     pub listen: SocketAddr,
+    /// Address and port of the page of the run; `None` for none.
+    pub admin: Option<SocketAddr>,
+    /// File of the token that the page asks for where it can be reached from other machines.
+    pub admin_token: PathBuf,
+    /// Certificate of the page there.
+    pub admin_certificate: PathBuf,
+    /// The key of that certificate.
+    pub admin_key: PathBuf,
     /// Folder of the store, the blobs and the admin socket.
     pub data: PathBuf,
     /// The federation's authority certificate.
@@ -89,6 +97,10 @@ impl ServerConfig {
 #[serde(deny_unknown_fields, default)]
 struct Raw {
     listen: String,
+    admin: String,
+    admin_token: PathBuf,
+    admin_certificate: PathBuf,
+    admin_key: PathBuf,
     data: PathBuf,
     authority: PathBuf,
     certificate: PathBuf,
@@ -107,6 +119,10 @@ impl Default for Raw {
         let tuning = Tuning::default();
         Self {
             listen: "127.0.0.1:7070".into(),
+            admin: "127.0.0.1:7071".into(),
+            admin_token: "admin.token".into(),
+            admin_certificate: "server.pem".into(),
+            admin_key: "server.key".into(),
             data: "data".into(),
             authority: "authority.pem".into(),
             certificate: "server.pem".into(),
@@ -129,6 +145,14 @@ impl Raw {
             value: format!("\"{}\"", self.listen),
             rule: "it must be an IP address and a port, such as \"0.0.0.0:7070\"",
         })?;
+        let admin = match self.admin.as_str() {
+            "off" => None,
+            address => Some(address.parse().map_err(|_| ConfigError::Value {
+                key: "admin",
+                value: format!("\"{address}\""),
+                rule: "it must be an IP address and a port, such as \"127.0.0.1:7071\", or \"off\"",
+            })?),
+        };
         let tuning = Tuning {
             keep_updates: self.keep_updates,
             checkpoint_every: within("checkpoint_every", self.checkpoint_every, 1..=100_000)?,
@@ -139,6 +163,10 @@ impl Raw {
         };
         Ok(ServerConfig {
             listen,
+            admin,
+            admin_token: base.join(self.admin_token),
+            admin_certificate: base.join(self.admin_certificate),
+            admin_key: base.join(self.admin_key),
             data: base.join(self.data),
             authority: base.join(self.authority),
             certificate: base.join(self.certificate),
@@ -219,7 +247,7 @@ mod tests {
         let listed = ServerConfig::from_toml(&bare, Path::new("x")).unwrap();
         assert_eq!(plain, ServerConfig::from_toml("", Path::new("x")).unwrap());
         assert_eq!(listed, plain);
-        assert_eq!(bare.lines().count(), 12, "{bare}");
+        assert_eq!(bare.lines().count(), 16, "{bare}");
     }
 
     #[test]
@@ -229,6 +257,11 @@ mod tests {
         assert!(refused("stall = \"soon\"").contains("`stall` is \"soon\""));
         assert!(refused("stall = \"99999999999999999999h\"").contains("`stall`"));
         assert!(refused("listen = \"localhost\"").contains("`listen`"));
+        assert!(refused("admin = \"yes\"").contains("`admin` is \"yes\""));
+        assert_eq!(
+            ServerConfig::from_toml("admin = \"off\"", Path::new("")).unwrap().admin,
+            None
+        );
         assert!(refused("checkpoint_every = -1").contains("checkpoint_every"));
     }
 

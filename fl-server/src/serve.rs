@@ -17,6 +17,7 @@ use crate::disk::{DiskError, Fault};
 use crate::driver::{Driver, Events, Present};
 use crate::engine::{EngineError, Millis, Phase, State};
 use crate::event::Event;
+use crate::live::{self, Board, Live};
 use crate::plan::RunPlan;
 use crate::service::{LargestOfStep, Limits, Service, federation};
 use crate::start::{Started, start};
@@ -42,6 +43,8 @@ pub struct Serve {
     pub instance: Option<Digest>,
     /// A fault to inject, for tests.
     pub fault: Option<Arc<Fault>>,
+    /// Where the page of the run is served, if it is.
+    pub live: Option<Live>,
     /// Where events go. Its reader must read: all but `UpdateReceiving` wait for room.
     pub events: Option<mpsc::Sender<Event>>,
     /// Whether to return once the run is over; otherwise clients that come later are still told so.
@@ -62,6 +65,7 @@ impl Serve {
             tuning,
             instance: None,
             fault: None,
+            live: None,
             events: None,
             exit_when_done: true,
         }
@@ -169,6 +173,7 @@ pub async fn serve(
         tuning,
         instance,
         fault,
+        live,
         events,
         exit_when_done,
     } = options;
@@ -199,7 +204,12 @@ pub async fn serve(
     let (shown, seen) = watch::channel(Arc::clone(&state));
     let (stopping, stop) = watch::channel(false);
     let (commands, queue) = mpsc::channel(QUEUE);
-    let events = Events(events);
+    let board = Arc::new(Board::default());
+    let events = Events {
+        channel: events,
+        board: Arc::clone(&board),
+        clock: now,
+    };
     let service = Service {
         plan: Arc::clone(&plan),
         layout: Arc::clone(&layout),
@@ -235,6 +245,20 @@ pub async fn serve(
     };
     let bound = Admin::bind(&data);
     let admin = bound.map_err(|e| ServeError::Transport(format!("admin socket in {}: {e}", data.display())))?;
+    let page = live.map(|page| {
+        let sources = live::Sources {
+            store: store.clone(),
+            plan: Arc::clone(&plan),
+            state: seen.clone(),
+            commands: commands.clone(),
+            stopping: stop.clone(),
+            traffic: Arc::clone(&traffic),
+            board,
+            clock: now,
+            own: live::expiries(&authority, &own),
+        };
+        Task(tokio::spawn(page.serve(sources)))
+    });
     let sources = Sources {
         store,
         commands,
@@ -272,6 +296,10 @@ pub async fn serve(
     }
     drop(calls);
     admin.end().await;
+    if let Some(mut page) = page {
+        // It ends by itself, soon: it has been told.
+        let _ = (&mut page.0).await;
+    }
     drop(finish);
     let state = match failed {
         Some(state) => state,

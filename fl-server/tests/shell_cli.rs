@@ -48,7 +48,7 @@ struct Founded {
 fn founded() -> Founded {
     let dir = tempfile::tempdir().unwrap();
     let fed = dir.path().join("fed").display().to_string();
-    good(&["init", &fed, "--listen", "127.0.0.1:0"]);
+    good(&["init", &fed, "--listen", "127.0.0.1:0", "--admin", "off"]);
     let layout = Layout::new([("a.weight", vec![40, 25]), ("b.bias", vec![10])]).unwrap();
     write_model(&dir.path().join("init.safetensors"), &layout);
     let run = dir.path().join("run.toml");

@@ -34,7 +34,7 @@ pub use meter::{Accepted, Meter, Metered, PeerInfo};
 pub use model::{FetchRequest, FramePart, ModelHeader};
 pub use names::{ClientId, RunName};
 pub use round::{Phase, RoundState};
-pub use tls::{Authority, Issued, TlsError, client_tls, expiry, peer_name, server_tls};
+pub use tls::{Authority, Issued, TlsError, client_tls, expiry, peer_expiry, peer_name, server_tls};
 pub use training::{Length, Schedule, Training};
 pub use transport::{Dial, Incoming, dial, server_builder};
 pub use update::{Refusal, UpdateHeader, UpdateId, UpdateReply};

@@ -160,6 +160,16 @@ pub fn peer_name(der: &[u8]) -> Result<ClientId, TlsError> {
     Ok(name.ok_or(ProtocolError::Missing("common name"))?.parse()?)
 }
 
+/// When the certificate ends.
+///
+/// # Errors
+/// `NotACertificate`.
+pub fn peer_expiry(der: &[u8]) -> Result<OffsetDateTime, TlsError> {
+    let bad = |text: String| TlsError::NotACertificate(text);
+    let (_, certificate) = X509Certificate::from_der(der).map_err(|e| bad(e.to_string()))?;
+    OffsetDateTime::from_unix_timestamp(certificate.validity().not_after.timestamp()).map_err(|e| bad(e.to_string()))
+}
+
 /// When the certificate ends. `pem`: one certificate.
 ///
 /// # Errors
@@ -167,8 +177,7 @@ pub fn peer_name(der: &[u8]) -> Result<ClientId, TlsError> {
 pub fn expiry(pem: &str) -> Result<OffsetDateTime, TlsError> {
     let bad = |text: String| TlsError::NotACertificate(text);
     let (_, pem) = x509_parser::pem::parse_x509_pem(pem.as_bytes()).map_err(|e| bad(e.to_string()))?;
-    let certificate = pem.parse_x509().map_err(|e| bad(e.to_string()))?;
-    OffsetDateTime::from_unix_timestamp(certificate.validity().not_after.timestamp()).map_err(|e| bad(e.to_string()))
+    peer_expiry(&pem.contents)
 }
 
 #[cfg(test)]

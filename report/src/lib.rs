@@ -8,9 +8,11 @@
 mod columns;
 mod flow;
 mod lines;
+mod page;
 mod report;
 
 pub use columns::{Cell, Column, Line, Table, Values};
 pub use flow::Flow;
 pub use lines::{ClientLine, Participation, RoundLine, TensorLine};
+pub use page::{live_page, page};
 pub use report::{Baseline, Report, Run, SCHEMA};

@@ -40,8 +40,12 @@ const NEEDED: [&str; 5] = ["name", "task", "rounds", "model", "cohort"];
 /// The same in words.
 const NEEDS: &str = "a run.toml needs `name`, `task`, `rounds`, `model`, and [cohort] with `min` and `target`";
 /// Keys of a server.toml. A client.toml has some of them too.
-const SERVER: [&str; 12] = [
+const SERVER: [&str; 16] = [
     "listen",
+    "admin",
+    "admin_token",
+    "admin_certificate",
+    "admin_key",
     "data",
     "authority",
     "certificate",

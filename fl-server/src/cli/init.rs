@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use fl_compress::Digest;
 use fl_proto::Authority;
 use time::{Duration, OffsetDateTime};
 
@@ -20,6 +21,9 @@ pub(super) struct Args {
     /// Address and port to listen on.
     #[arg(long)]
     listen: Option<SocketAddr>,
+    /// Address and port of the page of the run, or `off`.
+    #[arg(long)]
+    admin: Option<String>,
 }
 
 /// How long the authority is valid: longer than any device lives.
@@ -42,7 +46,14 @@ pub(super) fn run(args: &Args) -> Outcome {
         None => TEMPLATE.to_owned(),
         Some(listen) => TEMPLATE.replace("#listen = \"127.0.0.1:7070\"", &format!("listen = \"{listen}\"")),
     };
+    let config = match &args.admin {
+        None => config,
+        Some(admin) => config.replace("#admin = \"127.0.0.1:7071\"", &format!("admin = {admin:?}")),
+    };
     ServerConfig::from_toml(&config, &args.dir).map_err(Failure::usage)?;
+    let mut token = [0; 32];
+    getrandom::fill(&mut token).map_err(|e| anyhow::anyhow!("the system gives no random bytes: {e}"))?;
+    let token = format!("{}\n", Digest(token));
 
     let now = OffsetDateTime::now_utc();
     let (authority, root) = Authority::create(&name, now, Duration::days(AUTHORITY_DAYS))?;
@@ -52,6 +63,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         ("authority.key", &root.key, SECRET),
         ("server.pem", &server.certificate, PUBLIC),
         ("server.key", &server.key, SECRET),
+        ("admin.token", &token, SECRET),
         ("server.toml", &config, PUBLIC),
     ];
     write_new(&args.dir, &files)?;

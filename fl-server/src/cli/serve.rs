@@ -1,10 +1,11 @@
 //! `fl-server serve server.toml --run run.toml`: serves a run, one line a round.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use fl_proto::Issued;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
@@ -12,8 +13,10 @@ use tokio::time::{Instant, sleep_until};
 
 use super::report::size;
 use super::{Failure, Outcome, out, source};
+use crate::config::ServerConfig;
 use crate::disk::Fault;
 use crate::event::{Evaluated, Event, RoundSummary, Waiting};
+use crate::live::{Live, LiveError};
 use crate::plan::RunPlan;
 use crate::serve::{Ending, Serve, serve};
 
@@ -45,6 +48,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     options.revoked.clone_from(&config.revoked);
     options.tuning = config.tuning;
     options.exit_when_done = args.exit_when_done;
+    options.live = page(&config)?;
     let fault = args
         .fault
         .as_ref()
@@ -61,6 +65,10 @@ pub(super) fn run(args: &Args) -> Outcome {
         let listener = TcpListener::bind(config.listen).await;
         let listener = listener.with_context(|| format!("cannot listen on {}", config.listen))?;
         let ready = format!("serving `{}` on {}", options.plan.name, listener.local_addr()?);
+        let ready = match &options.live {
+            Some(page) => format!("{ready}; look at {}", page.url()),
+            None => ready,
+        };
         let (events, lines) = mpsc::channel(EVENTS);
         options.events = Some(events);
         let printing = tokio::spawn(print(ready, lines, say()));
@@ -82,6 +90,27 @@ pub(super) fn run(args: &Args) -> Outcome {
         }
     }
     Ok(())
+}
+
+/// The page of the run, if there is to be one.
+fn page(config: &ServerConfig) -> Result<Option<Live>, Failure> {
+    let Some(address) = config.admin else { return Ok(None) };
+    let read = |path: &Path| std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()));
+    let own = Issued {
+        certificate: read(&config.admin_certificate).map_err(Failure::usage)?,
+        key: read(&config.admin_key).map_err(Failure::usage)?,
+    };
+    let token = match address.ip().is_loopback() {
+        true => None,
+        false => Some(read(&config.admin_token).map_err(Failure::usage)?),
+    };
+    let token_file = || format!("the token stands in {}", config.admin_token.display());
+    let page = Live::bind(address, token.as_deref(), &own);
+    Ok(Some(page.map_err(|error| match error {
+        LiveError::Address { .. } => error.into(),
+        LiveError::Token(_) => Failure::usage(anyhow::Error::from(error).context(token_file())),
+        LiveError::Certificate(_) => Failure::usage(error),
+    })?))
 }
 
 /// Completes at SIGTERM or SIGINT. A second one ends the process at once.

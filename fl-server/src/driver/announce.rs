@@ -1,29 +1,39 @@
 //! Tells displays and the log what has become durable, and compares the books at every round's end.
 
+use std::sync::Arc;
+
 use tokio::sync::mpsc;
 
-use super::Driver;
+use super::{Clock, Driver};
 use crate::engine::Phase;
 use crate::event::{Evaluated, Event, Waiting};
 use crate::ledger::Flow;
+use crate::live::Board;
 use crate::record::Record;
 use crate::traffic::Sample;
 
-/// Where events go, if anyone wants them.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Events(pub(crate) Option<mpsc::Sender<Event>>);
+/// Where events go: on the board, and to a display if there is one.
+#[derive(Debug, Clone)]
+pub(crate) struct Events {
+    pub(crate) channel: Option<mpsc::Sender<Event>>,
+    pub(crate) board: Arc<Board>,
+    pub(crate) clock: Clock,
+}
 
 impl Events {
     /// Tells what may as well be missed.
     pub(crate) fn hint(&self, event: impl FnOnce() -> Event) {
-        if let Some(channel) = &self.0 {
-            let _ = channel.try_send(event());
+        let event = event();
+        self.board.note(&event, (self.clock)());
+        if let Some(channel) = &self.channel {
+            let _ = channel.try_send(event);
         }
     }
 
     /// Tells what should not be missed; waits while the channel is full.
     pub(crate) async fn tell(&self, event: Event) {
-        if let Some(channel) = &self.0 {
+        self.board.note(&event, (self.clock)());
+        if let Some(channel) = &self.channel {
             let _ = channel.send(event).await;
         }
     }

@@ -17,6 +17,9 @@ pub(super) fn join(service: &Service, request: Request<wire::JoinRequest>) -> Re
         return Err(Status::failed_precondition(text));
     }
     let pending = asked.pending.map(|id| offer::standing(service, &peer.client, &id, 1));
+    if let Some(ends) = peer.ends {
+        service.events.board.certificate(&peer.client, ends);
+    }
     tracing::debug!(client = %peer.client, "joined");
     let joined = Joined {
         client: peer.client,

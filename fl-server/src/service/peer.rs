@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use fl_proto::{ClientId, PeerInfo, peer_name};
+use fl_proto::{ClientId, PeerInfo, peer_expiry, peer_name};
+use time::OffsetDateTime;
 use tonic::transport::server::TlsConnectInfo;
 use tonic::{Request, Status};
 
@@ -15,6 +16,8 @@ use crate::traffic::Traffic;
 pub(crate) struct Peer {
     /// Its name.
     pub(crate) client: ClientId,
+    /// When its certificate ends, if that can be told.
+    pub(crate) ends: Option<OffsetDateTime>,
     /// Counts what it sends and gets.
     pub(crate) tally: Arc<Tally>,
 }
@@ -32,7 +35,8 @@ pub(crate) fn identify<T>(request: &Request<T>, traffic: &Traffic, revoked: &Pat
     let client = peer_name(own).map_err(|error| Status::unauthenticated(error.to_string()))?;
     let tally = traffic.identified(&info.get_ref().meter, &client);
     admit(revoked, &client)?;
-    Ok(Peer { client, tally })
+    let ends = peer_expiry(own).ok();
+    Ok(Peer { client, ends, tally })
 }
 
 /// Refuses a client whose name stands in the file `revoked`, or in whose name there is a file in the folder `revoked`.

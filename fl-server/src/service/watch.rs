@@ -31,7 +31,7 @@ pub(super) fn watch(
 
 /// Present from here to the end of the stream, however it ends.
 async fn attend(service: Arc<Service>, peer: Peer, messages: Messages) {
-    let Peer { client, tally } = peer;
+    let Peer { client, tally, .. } = peer;
     if service.commands.send(Command::Arrived(client.clone())).await.is_err() {
         let _ = messages.send(Err(stopping())).await;
         return;

@@ -24,7 +24,7 @@ impl Fed {
         let dir = tempfile::tempdir().unwrap();
         let address = format!("127.0.0.1:{}", free_port());
         let fed = Self { dir, address };
-        done(fed.sim(&["server", "init", "fed", "--listen", &fed.address]));
+        done(fed.sim(&["server", "init", "fed", "--listen", &fed.address, "--admin", "off"]));
         fed
     }
 

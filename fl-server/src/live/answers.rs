@@ -1,0 +1,160 @@
+//! What is answered at each path, and what every answer carries so that a browser shows it and nothing else.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{Form, Request, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{Html, IntoResponse, Redirect, Response};
+use axum::routing::get;
+use serde::Deserialize;
+use tokio_stream::Stream;
+use tokio_stream::wrappers::ReceiverStream;
+
+use super::gate::Entry;
+use super::metrics;
+use super::ticks::App;
+
+/// What Prometheus takes.
+const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// Longest body that is read: a token.
+const MAX_BODY: usize = 4096;
+/// How long a wrong token takes.
+const PENALTY: Duration = Duration::from_secs(1);
+/// Where a token is shown.
+const LOGIN: &str = "/login";
+
+pub(super) fn router(app: Arc<App>) -> Router {
+    Router::new()
+        .route("/", get(page))
+        .route("/report.json", get(report))
+        .route("/live.json", get(live))
+        .route("/live", get(stream))
+        .route("/metrics", get(prometheus))
+        .route(LOGIN, get(form).post(login))
+        .fallback(|| async { plain(StatusCode::NOT_FOUND, "there is nothing here; the page is at /") })
+        .layer(axum::extract::DefaultBodyLimit::max(MAX_BODY))
+        .layer(middleware::from_fn_with_state(Arc::clone(&app), guard))
+        .with_state(app)
+}
+
+/// Lets in who may come in, and sets what a browser must keep to.
+async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    let path = request.uri().path().to_owned();
+    let mut answer = match app.gate.entry(request.headers()) {
+        Entry::Allowed => next.run(request).await,
+        Entry::Login if path == LOGIN => next.run(request).await,
+        Entry::Login if path == "/" => Redirect::to(LOGIN).into_response(),
+        Entry::Login => plain(
+            StatusCode::UNAUTHORIZED,
+            "show the token: `Authorization: Bearer TOKEN`, or log in at /login",
+        ),
+        Entry::Foreign => plain(
+            StatusCode::MISDIRECTED_REQUEST,
+            "ask for this page by the name of this machine itself: localhost or 127.0.0.1",
+        ),
+    };
+    let headers = answer.headers_mut();
+    for (name, value) in [
+        (header::CACHE_CONTROL, "no-store"),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::X_FRAME_OPTIONS, "DENY"),
+        (header::REFERRER_POLICY, "no-referrer"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    answer
+}
+
+async fn page(State(app): State<Arc<App>>) -> Response {
+    Html(fl_report::live_page(app.sources.plan.name.as_str(), &app.nonce)).into_response()
+}
+
+async fn report(State(app): State<Arc<App>>) -> Response {
+    match app.report().await {
+        Ok(text) => json(text.to_string()),
+        Err(why) => plain(StatusCode::INTERNAL_SERVER_ERROR, &why),
+    }
+}
+
+async fn live(State(app): State<Arc<App>>) -> Response {
+    match serde_json::to_string(&app.view().await) {
+        Ok(text) => json(text),
+        Err(error) => plain(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
+    }
+}
+
+/// Tells of changes: at most one a second of what goes on, and one for each report.
+async fn stream(State(app): State<Arc<App>>) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
+    let (events, stream) = tokio::sync::mpsc::channel(2);
+    let mut ticks = app.ticks.clone();
+    tokio::spawn(async move {
+        let mut told = None;
+        while ticks.changed().await.is_ok() {
+            let tick = ticks.borrow_and_update().clone();
+            if events
+                .send(Ok(Event::default().event("live").data(&*tick.live)))
+                .await
+                .is_err()
+            {
+                return;
+            }
+            if told.replace(tick.mark) != Some(tick.mark) {
+                let data = format!("{{\"version\":{}}}", tick.mark.version);
+                if events
+                    .send(Ok(Event::default().event("report").data(data)))
+                    .await
+                    .is_err()
+                {
+                    return;
+                }
+            }
+        }
+    });
+    Sse::new(ReceiverStream::new(stream)).keep_alive(KeepAlive::default())
+}
+
+async fn prometheus(State(app): State<Arc<App>>) -> Response {
+    let view = app.view().await;
+    let version = app.sources.state.borrow().version();
+    match metrics::text(&view, &app.sources.board.known(), version) {
+        Ok(text) => ([(header::CONTENT_TYPE, OPENMETRICS)], text).into_response(),
+        Err(error) => plain(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
+    }
+}
+
+async fn form() -> Response {
+    login_page(StatusCode::OK, "")
+}
+
+#[derive(Debug, Deserialize)]
+struct Shown {
+    token: String,
+}
+
+async fn login(State(app): State<Arc<App>>, Form(Shown { token }): Form<Shown>) -> Response {
+    let _turn = app.logins.acquire().await;
+    if let Some(cookie) = app.gate.cookie().filter(|_| app.gate.is_token(&token)) {
+        return ([(header::SET_COOKIE, cookie)], Redirect::to("/")).into_response();
+    }
+    tracing::warn!("a wrong token was shown at the admin address");
+    tokio::time::sleep(PENALTY).await;
+    login_page(StatusCode::UNAUTHORIZED, "That is not the token.")
+}
+
+fn login_page(status: StatusCode, note: &str) -> Response {
+    let page = include_str!("login.html").replace("<!--NOTE-->", note);
+    (status, Html(page)).into_response()
+}
+
+fn json(text: String) -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], text).into_response()
+}
+
+fn plain(status: StatusCode, text: &str) -> Response {
+    (status, format!("{text}\n")).into_response()
+}

@@ -1,0 +1,168 @@
+//! Once a second, while somebody looks: what the page shows, made once for all who look.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::{Semaphore, oneshot, watch};
+use tokio::time::MissedTickBehavior;
+
+use super::gate::Gate;
+use super::view::{Around, Throughput, View};
+use super::{Sources, TICK};
+use crate::driver::Command;
+use crate::inspect;
+use crate::record::Millis;
+
+/// What every answer needs.
+#[derive(Debug)]
+pub(super) struct App {
+    pub(super) sources: Sources,
+    pub(super) gate: Gate,
+    /// Without it no script runs on the page.
+    pub(super) nonce: String,
+    pub(super) ticks: watch::Receiver<Tick>,
+    rates: Mutex<Rates>,
+    /// One report is made at a time, and the last one kept.
+    reports: Semaphore,
+    last: Mutex<Option<(Mark, Arc<str>)>>,
+    /// One attempt to log in at a time.
+    pub(super) logins: Semaphore,
+}
+
+/// What there is to see at one moment.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Tick {
+    /// `live.json`.
+    pub(super) live: Arc<str>,
+    pub(super) mark: Mark,
+}
+
+/// When this changes, the report has changed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Mark {
+    pub(super) version: u64,
+    /// Evaluations come between versions.
+    records: u64,
+    is_over: bool,
+}
+
+/// The meter's last readings.
+#[derive(Debug, Default)]
+struct Rates {
+    read_at: Millis,
+    socket: (u64, u64),
+    per_s: (u64, u64),
+}
+
+/// Begins to look once a second. The task ends with the state's sender.
+pub(super) fn start(sources: Sources, gate: Gate) -> Arc<App> {
+    let (shown, ticks) = watch::channel(Tick::default());
+    let mut nonce = [0; 16];
+    // A nonce that could be guessed would only weaken a second line of defence: nothing foreign is on the page.
+    let _ = getrandom::fill(&mut nonce);
+    let app = Arc::new(App {
+        sources,
+        gate,
+        nonce: blake3::hash(&nonce).to_hex()[..32].to_owned(),
+        ticks,
+        rates: Mutex::default(),
+        reports: Semaphore::new(1),
+        last: Mutex::default(),
+        logins: Semaphore::new(1),
+    });
+    tokio::spawn(look(Arc::downgrade(&app), shown));
+    app
+}
+
+async fn look(app: std::sync::Weak<App>, shown: watch::Sender<Tick>) {
+    let mut every = tokio::time::interval(TICK);
+    every.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        every.tick().await;
+        let Some(app) = app.upgrade() else { return };
+        app.measure();
+        // The app itself holds one receiver.
+        if shown.receiver_count() > 1 {
+            let view = app.view().await;
+            let live = serde_json::to_string(&view).unwrap_or_default().into();
+            shown.send_replace(Tick { live, mark: app.mark() });
+        }
+    }
+}
+
+impl App {
+    /// The run as it stands.
+    pub(super) async fn view(&self) -> View {
+        let (reply, present) = oneshot::channel();
+        let _ = self.sources.commands.send(Command::Present { reply }).await;
+        let (present, waiting) = present.await.unwrap_or_default();
+        let throughput = {
+            let rates = self.rates.lock().unwrap_or_else(PoisonError::into_inner);
+            let total = self.sources.traffic.total();
+            Throughput {
+                up_per_s: rates.per_s.0,
+                down_per_s: rates.per_s.1,
+                socket_up: total.read(),
+                socket_down: total.written(),
+            }
+        };
+        let state = Arc::clone(&self.sources.state.borrow());
+        let around = Around {
+            plan: &self.sources.plan,
+            now: (self.sources.clock)(),
+            known: self.sources.board.known(),
+            present: present.into_iter().collect(),
+            waiting,
+            throughput,
+            own: &self.sources.own,
+        };
+        View::new(&state, around)
+    }
+
+    /// The report of the run that is served, as the page wants it; made again only when something has changed.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub(super) async fn report(self: &Arc<Self>) -> Result<Arc<str>, String> {
+        let _turn = self.reports.acquire().await.map_err(|e| e.to_string())?;
+        let mark = self.mark();
+        if let Some((_, json)) = self.last().as_ref().filter(|(last, _)| *last == mark) {
+            return Ok(Arc::clone(json));
+        }
+        let app = Arc::clone(self);
+        let made = tokio::task::spawn_blocking(move || {
+            let report = inspect::report(&app.sources.store, Some(app.sources.plan.name.as_str()));
+            let report = report.map_err(|e| e.to_string())?;
+            serde_json::to_string(&report).map_err(|e| e.to_string())
+        });
+        let json: Arc<str> = made.await.map_err(|e| e.to_string())??.into();
+        *self.last() = Some((mark, Arc::clone(&json)));
+        Ok(json)
+    }
+
+    fn last(&self) -> std::sync::MutexGuard<'_, Option<(Mark, Arc<str>)>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn mark(&self) -> Mark {
+        let state = self.sources.state.borrow();
+        let known = self.sources.board.known();
+        Mark {
+            version: state.version(),
+            records: known.closed.updates + known.evaluated.map_or(0, |seen| seen.version),
+            is_over: state.is_over(),
+        }
+    }
+
+    fn measure(&self) {
+        let (now, total) = ((self.sources.clock)(), self.sources.traffic.total());
+        let socket = (total.read(), total.written());
+        let mut rates = self.rates.lock().unwrap_or_else(PoisonError::into_inner);
+        let passed = now.saturating_sub(rates.read_at).max(1);
+        let per_s = |now: u64, before: u64| now.saturating_sub(before).saturating_mul(1000) / passed;
+        rates.per_s = match rates.read_at {
+            0 => (0, 0),
+            _ => (per_s(socket.0, rates.socket.0), per_s(socket.1, rates.socket.1)),
+        };
+        (rates.read_at, rates.socket) = (now, socket);
+    }
+}
