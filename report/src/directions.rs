@@ -23,13 +23,12 @@ line! {
 pub(crate) fn flow(report: &Report, filter: &Filter) -> Flow {
     match (filter.round, &filter.client) {
         (None, None) => report.totals,
-        (Some(round), None) => report.round(round).map(|line| line.flow).unwrap_or_default(),
         (None, Some(client)) => report.client(client).map(|line| line.flow).unwrap_or_default(),
-        (Some(round), Some(client)) => {
+        (Some(round), client) => {
             let mut flow = Flow::default();
-            let lines = report.participations.iter();
+            let lines = report.participations.iter().filter(|line| line.round == round);
             lines
-                .filter(|line| line.round == round && line.client == *client)
+                .filter(|line| client.as_ref().is_none_or(|client| line.client == *client))
                 .for_each(|line| flow.add(&line.flow));
             flow
         }

@@ -1,6 +1,8 @@
 //! Questions to a report: one table for each, with the lines of one round or one client where asked.
 
+use crate::against::{BaselineRound, ReachLine, RunRound, TotalLine};
 use crate::columns::{Line, Table};
+use crate::costs::{ClientCost, RoundCost};
 use crate::directions::{DirectionLine, directions};
 use crate::error::Error;
 use crate::lines::{ClientLine, Participation, RoundLine, TensorLine};
@@ -65,7 +67,9 @@ impl Report {
     /// `NoRound`, `NoClient`; `NotKept` for the tensors of one client.
     pub fn table(&self, by: By, filter: &Filter) -> Result<Table, Error> {
         if let Some(round) = filter.round {
-            self.round(round).ok_or_else(|| Error::no_round(round, self))?;
+            // Bytes before the first round, or after the last, are booked to one that has no line of its own.
+            let known = self.round(round).is_some() || self.participations.iter().any(|line| line.round == round);
+            known.then_some(()).ok_or_else(|| Error::no_round(round, self))?;
         }
         if let Some(client) = &filter.client {
             self.client(client).ok_or_else(|| Error::no_client(client, self))?;
@@ -111,8 +115,8 @@ impl Report {
     }
 }
 
-/// Every kind of table that a question may give, with no line: its name, what a line is, and its columns.
-pub fn schemas() -> [(&'static str, &'static str, Table); 7] {
+/// Every kind of table of a report, with no line: its name, what a line is, and its columns.
+pub fn schemas() -> [(&'static str, &'static str, Table); 13] {
     fn empty<L: Line>() -> Table {
         Table::of(std::iter::empty::<&L>())
     }
@@ -139,6 +143,36 @@ pub fn schemas() -> [(&'static str, &'static str, Table); 7] {
             "direction",
             "One line for each direction and kind of bytes; the kinds of a direction add up to its sockets.",
             empty::<DirectionLine>(),
+        ),
+        (
+            "costs by client",
+            "Columns that `--by client --costs FILE` adds; also `costs.clients` of the JSON.",
+            empty::<ClientCost>(),
+        ),
+        (
+            "costs by round",
+            "Columns that `--by round --costs FILE` adds; also `costs.rounds` of the JSON.",
+            empty::<RoundCost>(),
+        ),
+        (
+            "against a baseline",
+            "One line a round: `--against fedavg-fp32`, and `rounds` of its JSON.",
+            empty::<BaselineRound>(),
+        ),
+        (
+            "against a run",
+            "One line a round: `--against RUN2`, and `rounds` of its JSON.",
+            empty::<RunRound>(),
+        ),
+        (
+            "totals of a comparison",
+            "Two lines, this run's first: `totals` of the JSON of `--against`.",
+            empty::<TotalLine>(),
+        ),
+        (
+            "reach of a comparison",
+            "One line for each accuracy that one of the runs reached: `reach` of the JSON of `--against RUN2`.",
+            empty::<ReachLine>(),
         ),
     ]
 }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use fl_report::size;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-use super::report::size;
 use super::{Failure, Outcome, out, source};
 use crate::disk::Fault;
 use crate::event::{Evaluated, Event, RoundSummary, Waiting};

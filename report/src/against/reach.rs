@@ -57,7 +57,10 @@ pub(super) fn reach(own: &Report, other: &Report) -> Vec<ReachLine> {
 
 /// The round that first reached an accuracy, and all bytes until its end.
 fn reached(report: &Report, accuracy: f64) -> Option<(f64, f64)> {
-    let mut bytes = 0.0;
+    let first = report.rounds.first()?.round;
+    // What was moved before the first round counts too.
+    let before = report.participations.iter().filter(|line| line.round < first);
+    let mut bytes = before.fold(0.0, |sum, line| sum + line.flow.socket() as f64);
     for line in &report.rounds {
         bytes += line.flow.socket() as f64;
         if line.accuracy.is_some_and(|own| own >= accuracy) {

@@ -3,6 +3,7 @@
 //! Nothing is assumed: a price that is not given is zero.
 
 mod config;
+mod join;
 
 pub use config::{CostsPlan, Link};
 

@@ -3,7 +3,7 @@
 use crate::columns::{Column, Values};
 
 /// Bytes with three digits and a unit of 1024.
-pub fn size(bytes: f64) -> String {
+pub(crate) fn size(bytes: f64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
     if bytes < 1024.0 {
         return format!("{bytes:.0} B");

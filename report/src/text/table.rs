@@ -10,7 +10,7 @@ const TELLING: [(&str, &str); 4] = [
     (
         "closed",
         "round closed asked updates accuracy? loss? update refused? aborted? steps snapshot? socket_up socket_down \
-         bits_up bits_down retries? finish_last seconds",
+         bits_up bits_down retries? finish_last seconds money? kwh? co2_g?",
     ),
     (
         "updated",
@@ -20,7 +20,7 @@ const TELLING: [(&str, &str); 4] = [
     (
         "finish_mean",
         "client asked updates examples update refused? aborted? steps snapshot? socket_up socket_down retries? \
-         train_seconds encode_seconds wait_seconds finish_mean",
+         train_seconds encode_seconds wait_seconds finish_mean money? kwh? co2_g?",
     ),
     (
         "recipe_bytes",

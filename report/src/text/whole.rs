@@ -6,6 +6,7 @@ use super::number::{count, digits, moment, name, percent, size, span};
 use super::{time, write};
 use crate::columns::Table;
 use crate::directions::directions;
+use crate::flow::Flow;
 use crate::query::Filter;
 use crate::report::{Report, Run};
 use crate::stages::stages;
@@ -21,6 +22,7 @@ pub fn text(report: &Report) -> String {
     section(&mut out, "Rounds", &Table::of(report.rounds.iter()));
     if !report.rounds.is_empty() {
         total(&mut out, report);
+        outside(&mut out, report);
         work(&mut out, report);
     }
     section(&mut out, "Clients", &Table::of(report.clients.iter()));
@@ -103,7 +105,7 @@ fn cost(out: &mut String, report: &Report) {
     if let Some(base) = report.baseline("fedavg-fp32").filter(|base| base.socket_ratio > 0.0) {
         let _ = writeln!(
             out,
-            "Federated averaging in fp32 would have moved {} of payload alone, {} times as much.",
+            "For the same cohorts, fp32 federated averaging would have moved {} of payload alone, {} times as much.",
             size(base.up.saturating_add(base.down) as f64),
             digits(base.socket_ratio)
         );
@@ -138,6 +140,20 @@ fn total(out: &mut String, report: &Report) {
             retries => format!("{retries} uploads resumed or sent again"),
         }
     );
+}
+
+/// What was booked to rounds that never opened.
+fn outside(out: &mut String, report: &Report) {
+    let mut inside = Flow::default();
+    report.rounds.iter().for_each(|line| inside.add(&line.flow));
+    let rest = report.totals.since(&inside);
+    if rest.socket() > 0 {
+        let (up, down) = (size(rest.socket_up as f64), size(rest.socket_down as f64));
+        let _ = writeln!(
+            out,
+            "Before the first round and after the last, {up} went up and {down} down."
+        );
+    }
 }
 
 fn baselines(out: &mut String, report: &Report) {
