@@ -215,6 +215,7 @@ impl Filling {
             tensors: tensors(subject, ledger),
             rounds,
             participations: parts,
+            costs: None,
         }
     }
 }

@@ -337,6 +337,7 @@ async fn status_report_and_export_work_while_the_server_runs_and_after() {
     let file = founded.path("report.txt");
     good(&["report", fed, "-o", file.to_str().unwrap()]);
     assert!(std::fs::read_to_string(file).unwrap().contains("anna"));
+    reports_answer(&founded, fed);
     good(&["export", fed, "-o", model]);
     let bytes = std::fs::read(model).unwrap();
     let tensors = safetensors::SafeTensors::deserialize(&bytes).unwrap();
@@ -377,6 +378,83 @@ async fn status_report_and_export_work_while_the_server_runs_and_after() {
     ] {
         assert!(bad(4, args).contains("has only 0 of its"), "{args:?}");
     }
+}
+
+/// Every question and form, of a run of two rounds and three clients.
+fn reports_answer(founded: &Founded, fed: &str) {
+    let lines = |args: &[&str]| good(&[&["report", fed], args].concat()).lines().count();
+    for (by, count) in [
+        ("round", 2),
+        ("client", 3),
+        ("participation", 6),
+        ("tensor", 2),
+        ("stage", 14),
+        ("direction", 12),
+    ] {
+        let count = count + 1;
+        // Connections that closed before they said who they were may be a client and a round more.
+        assert!(lines(&["--by", by]) >= count, "{by}");
+        let table: serde_json::Value =
+            serde_json::from_str(&good(&["report", fed, "--by", by, "--format", "json"])).unwrap();
+        assert_eq!(table["by"], by);
+        assert!(!table["table"].as_object().unwrap().is_empty());
+    }
+    assert_eq!(lines(&["--round", "2", "--client", "anna"]), 2);
+    assert_eq!(
+        lines(&["--client", "anna", "--by", "stage", "--format", "csv"]),
+        1 + 7 + 1
+    );
+    assert!(good(&["report", fed, "--against", "fp16"]).contains("payload only: 2 bytes a value"));
+    assert!(
+        good(&["report", fed, "--against", "test"]).contains("Accuracy for bytes") || lines(&["--against", "test"]) > 5
+    );
+
+    let costs = founded.path("costs.toml");
+    let costs = costs.to_str().unwrap();
+    std::fs::write(costs, "[link]\nprice_per_gb_up = 1000000\n").unwrap();
+    assert!(good(&["report", fed, "--costs", costs]).contains("\nCosts: "));
+    assert!(good(&["report", fed, "--costs", costs, "--by", "client"]).contains("money"));
+    assert!(bad(2, &["report", fed, "--costs", costs, "--by", "stage"]).contains("by client and by round"));
+    std::fs::write(costs, "[link]\nprice_per_gb_up = -1\n").unwrap();
+    assert!(bad(2, &["report", fed, "--costs", costs]).contains("`link.price_per_gb_up` is -1"));
+    assert!(
+        bad(
+            2,
+            &["report", fed, "--costs", &founded.path("none").display().to_string()]
+        )
+        .contains("cannot read")
+    );
+
+    assert!(bad(1, &["report", fed, "--round", "9"]).contains("it has rounds 1 to 2"));
+    assert!(bad(1, &["report", fed, "--client", "bob"]).contains("\"berta\""));
+    assert!(bad(1, &["report", fed, "--against", "other"]).contains("there is no run `other`"));
+    assert!(bad(2, &["report", fed, "--by", "tensor", "--client", "anna"]).contains("not kept per client"));
+    assert!(bad(2, &["report", fed, "--format", "parquet"]).contains("-o FILE"));
+    assert!(bad(2, &["report", fed, "--format", "tensorboard"]).contains("-o DIR"));
+    assert!(bad(2, &["report", fed, "--format", "tensorboard", "-o", "-"]).contains("-o DIR"));
+    bad(2, &["report", fed, "--against", "fp16", "--by", "round"]);
+
+    let file = founded.path("run.parquet");
+    good(&[
+        "report",
+        fed,
+        "--format",
+        "parquet",
+        "--by",
+        "client",
+        "-o",
+        file.to_str().unwrap(),
+    ]);
+    let bytes = std::fs::read(&file).unwrap();
+    assert!(bytes.starts_with(b"PAR1") && bytes.ends_with(b"PAR1"));
+    let piped = fl_server(&["report", fed, "--format", "parquet", "--by", "client", "-o", "-"]);
+    assert_eq!(piped.stdout, bytes);
+    let events = founded.path("events");
+    for _ in 0..2 {
+        good(&["report", fed, "--format", "tensorboard", "-o", events.to_str().unwrap()]);
+    }
+    assert_eq!(std::fs::read_dir(&events).unwrap().count(), 1);
+    assert!(bad(1, &["report", fed, "-o", founded.dir.path().to_str().unwrap()]).contains("not a regular file"));
 }
 
 #[test]

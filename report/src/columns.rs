@@ -78,6 +78,16 @@ impl Values {
         }
     }
 
+    /// What they are, in a word: `integer`, `number`, `flag` or `text`.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Integers(_) => "integer",
+            Self::Numbers(_) => "number",
+            Self::Flags(_) => "flag",
+            Self::Texts(_) => "text",
+        }
+    }
+
     /// Whether there is no value.
     pub fn is_empty(&self) -> bool {
         self.len() == 0

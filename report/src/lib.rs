@@ -5,14 +5,32 @@
 //!
 //! This crate never touches a socket, a clock, a store or a model.
 
+mod against;
 mod columns;
+mod costs;
+mod directions;
+mod error;
 mod flow;
+mod forms;
 mod lines;
 mod page;
+mod query;
 mod report;
+mod stages;
+mod tensors;
+mod text;
 
+pub use against::{Against, BaselineRound, Comparison, ReachLine, RunRound, TotalLine};
 pub use columns::{Cell, Column, Line, Table, Values};
+pub use costs::{ClientCost, Costs, CostsPlan, Link, RoundCost};
+pub use directions::DirectionLine;
+pub use error::Error;
 pub use flow::Flow;
+pub use forms::{EventFile, csv, json, object_json, parquet, table_json, tensorboard};
 pub use lines::{ClientLine, Participation, RoundLine, TensorLine};
 pub use page::{live_page, page};
+pub use query::{By, Filter, schemas};
 pub use report::{Baseline, Report, Run, SCHEMA};
+pub use stages::StageLine;
+pub use tensors::TensorTotal;
+pub use text::{size, table_text, text};

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::columns::{deserialize, serialize};
+use crate::costs::Costs;
 use crate::flow::Flow;
 use crate::lines::{ClientLine, Participation, RoundLine, TensorLine};
 
@@ -40,6 +41,9 @@ pub struct Report {
     /// Sections of frames, by round, direction and place in the frame.
     #[serde(serialize_with = "serialize", deserialize_with = "deserialize")]
     pub tensors: Vec<TensorLine>,
+    /// What it cost in money and carbon, where prices were given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub costs: Option<Costs>,
 }
 
 /// Which run a report is of, and where it stands.
@@ -134,6 +138,7 @@ pub(crate) mod tests {
                 ..Participation::default()
             }],
             tensors: vec![TensorLine::default()],
+            costs: None,
         }
     }
 

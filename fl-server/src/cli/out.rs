@@ -22,6 +22,15 @@ pub(super) fn text(text: Arguments<'_>) -> anyhow::Result<()> {
     judged(out.write_fmt(text).and_then(|()| out.flush()))
 }
 
+/// Writes bytes as they are.
+///
+/// # Errors
+/// As [`line`].
+pub(super) fn bytes(bytes: &[u8]) -> anyhow::Result<()> {
+    let mut out = stdout().lock();
+    judged(out.write_all(bytes).and_then(|()| out.flush()))
+}
+
 /// What a write to the standard output came to.
 ///
 /// # Errors

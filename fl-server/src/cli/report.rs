@@ -1,13 +1,19 @@
-//! `fl-server report FED [RUN]`: what every round cost, for a person or as JSON.
+//! `fl-server report FED [RUN]`: what a run cost, in the form that is asked for.
 
-use std::fmt::Write as _;
+mod answer;
+mod write;
+
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, anyhow};
+use clap::ValueEnum;
+use fl_report::{By, Costs, CostsPlan, Filter, Report};
 
-use super::{Format, Outcome, out, source};
+use super::{Failure, Outcome, source};
 use crate::admin::{Answer, Ask};
-use fl_report::{ClientLine, Report, RoundLine};
+use crate::config::ServerConfig;
+
+pub(super) use write::replace;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -15,167 +21,129 @@ pub(super) struct Args {
     fed: PathBuf,
     /// The run; not needed if there is only one.
     run: Option<String>,
+    /// One table instead of the whole report: a line for each of these.
+    #[arg(long, value_enum)]
+    by: Option<Lines>,
+    /// Only what was moved in this round. Without --by: client by client.
+    #[arg(long, value_name = "R")]
+    round: Option<u64>,
+    /// Only what this client moved. Without --by: round by round.
+    #[arg(long, value_name = "C")]
+    client: Option<String>,
+    /// Beside it fedavg-fp32, fedavg-fp16 (or fp16), or another run of this federation.
+    #[arg(long, value_name = "BASELINE|RUN2", conflicts_with_all = ["by", "round", "client", "costs"])]
+    against: Option<String>,
+    /// What bytes cost in money and carbon; configs/costs.toml explains its keys.
+    #[arg(long, value_name = "COSTS.toml")]
+    costs: Option<PathBuf>,
     /// How to write it.
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    format: Format,
-    /// File to write to instead of stdout; replaced as a whole.
+    #[arg(long, value_enum, default_value_t = Form::Text)]
+    format: Form,
+    /// File to write to instead of stdout, replaced as a whole; `-` is stdout. For TensorBoard a folder.
     #[arg(short, long)]
     output: Option<PathBuf>,
 }
 
-pub(super) fn run(args: &Args) -> Outcome {
-    let (_, config) = source::federation(&args.fed)?;
-    let Answer::Report(report) = source::ask(&config, &Ask::Report { run: args.run.clone() })? else {
-        return Err(source::unexpected().into());
-    };
-    let text = match args.format {
-        Format::Text => text(&report),
-        Format::Json => serde_json::to_string_pretty(&report).context("report cannot be written as JSON")? + "\n",
-    };
-    match &args.output {
-        None => out::text(format_args!("{text}"))?,
-        Some(path) => replace(path, text.as_bytes())?,
+/// The forms of a report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Form {
+    Text,
+    Json,
+    Csv,
+    Parquet,
+    Tensorboard,
+}
+
+/// What has a line of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Lines {
+    Round,
+    Client,
+    Participation,
+    Tensor,
+    Stage,
+    Direction,
+}
+
+impl From<Lines> for By {
+    fn from(lines: Lines) -> Self {
+        match lines {
+            Lines::Round => Self::Round,
+            Lines::Client => Self::Client,
+            Lines::Participation => Self::Participation,
+            Lines::Tensor => Self::Tensor,
+            Lines::Stage => Self::Stage,
+            Lines::Direction => Self::Direction,
+        }
     }
+}
+
+pub(super) fn run(args: &Args) -> Outcome {
+    args.check().map_err(Failure::usage)?;
+    let (_, config) = source::federation(&args.fed)?;
+    let costs = args.costs.as_deref().map(read_costs).transpose()?;
+    let mut report = ask(&config, args.run.as_ref())?;
+    report.costs = costs.map(|plan| Costs::of(&report, &plan));
+    let (bytes, folder) = match args.format {
+        Form::Tensorboard => {
+            let file = fl_report::tensorboard(&report);
+            (file.bytes, Some(file.name))
+        }
+        form => (answer::of(args, &config, &report, form)?, None),
+    };
+    write::write(args.output.as_deref(), folder.as_deref(), &bytes)?;
     Ok(())
 }
 
-/// Writes a file beside `path` and renames it, so that `path` is never half-written.
-pub(super) fn replace(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
-    let special = std::fs::metadata(path).is_ok_and(|found| !found.is_file());
-    ensure!(
-        !special,
-        "{} is not a regular file and will not be replaced",
-        path.display()
-    );
-    let side = path.with_extension(format!("tmp-{}", std::process::id()));
-    let write = || -> std::io::Result<()> {
-        std::fs::write(&side, bytes)?;
-        std::fs::rename(&side, path)
-    };
-    write()
-        .inspect_err(|_| drop(std::fs::remove_file(&side)))
-        .with_context(|| format!("cannot write {}", path.display()))
-}
-
-/// The report for a person.
-fn text(report: &Report) -> String {
-    let mut out = String::new();
-    let fl_report::Run {
-        name,
-        task,
-        state,
-        planned,
-        parameters,
-        version,
-        model,
-        ..
-    } = &report.run;
-    let _ = writeln!(
-        out,
-        "run {name} (task {task}): {state}; {planned} rounds planned, {parameters} parameters"
-    );
-    let _ = writeln!(out, "model version {version}, digest {model}\n");
-    let _ = writeln!(
-        out,
-        "round  updates  accuracy     loss   frames up  frames down   socket up  socket down  bits up  bits down  seconds"
-    );
-    report.rounds.iter().for_each(|line| round(&mut out, line));
-    let total = &report.totals;
-    let _ = writeln!(
-        out,
-        "total  {:>7}                    {:>10}  {:>11}  {:>10}  {:>11}                     {:>8.1}\n",
-        report.rounds.iter().map(|line| line.updates).sum::<u64>(),
-        size(total.frames_up()),
-        size(total.frames_down()),
-        size(total.socket_up),
-        size(total.socket_down),
-        report.rounds.iter().map(|line| line.seconds).sum::<f64>(),
-    );
-    let base = report.baselines.first().cloned().unwrap_or_default();
-    let _ = writeln!(
-        out,
-        "fp32 federated averaging for the same cohorts and rounds (a model down to each client asked, one up for each \
-         update, one down to each client that evaluated the last): {} up, {} down: {:.1} x all frames, {:.1} x \
-         everything on the sockets",
-        size(base.up),
-        size(base.down),
-        base.frames_ratio,
-        base.socket_ratio
-    );
-    let (up, down) = (report.metered_up, report.metered_down);
-    let verdict = if report.balanced {
-        "equal to the byte"
-    } else {
-        "NOT EQUAL: bytes are unaccounted for"
-    };
-    let _ = writeln!(
-        out,
-        "ledger: {} up, {} down; sockets: {up} up, {down} down; {verdict}\n",
-        total.socket_up, total.socket_down
-    );
-    let _ = writeln!(
-        out,
-        "{:<24} updates   examples  train s  encode s     update      waste      steps   snapshot  socket up  socket down",
-        "client"
-    );
-    report.clients.iter().for_each(|line| client(&mut out, line));
-    out
-}
-
-fn round(out: &mut String, line: &RoundLine) {
-    let or_dash = |number: Option<f64>, digits| number.map_or_else(|| "-".to_owned(), |n| format!("{n:.digits$}"));
-    let accuracy = or_dash(line.accuracy, 4);
-    let _ = writeln!(
-        out,
-        "{:>5}{} {:>4}/{:<3} {:>8}  {:>7}  {:>10}  {:>11}  {:>10}  {:>11}  {:>7}  {:>9}  {:>7.2}",
-        line.round,
-        if line.closed { ' ' } else { '*' },
-        line.updates,
-        line.asked,
-        accuracy,
-        or_dash(line.loss, 4),
-        size(line.flow.frames_up()),
-        size(line.flow.frames_down()),
-        size(line.flow.socket_up),
-        size(line.flow.socket_down),
-        or_dash(line.bits_up, 3),
-        or_dash(line.bits_down, 3),
-        line.seconds
-    );
-}
-
-fn client(out: &mut String, line: &ClientLine) {
-    let _ = writeln!(
-        out,
-        "{:<24} {:>7} {:>10} {:>8.1}  {:>8.2} {:>10} {:>10} {:>10} {:>10} {:>10}  {:>11}",
-        line.client,
-        line.updates,
-        line.examples,
-        line.train_seconds,
-        line.encode_seconds,
-        size(line.flow.update),
-        size(line.flow.waste()),
-        size(line.flow.steps),
-        size(line.flow.snapshot),
-        size(line.flow.socket_up),
-        size(line.flow.socket_down)
-    );
-}
-
-/// Bytes with three digits and a unit of 1024.
-pub(crate) fn size(bytes: u64) -> String {
-    const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
-    if bytes < 1024 {
-        return format!("{bytes} B");
+impl Args {
+    /// Combinations that no answer has, and forms that must not reach a terminal.
+    fn check(&self) -> anyhow::Result<()> {
+        let stdout = self.output.as_deref().is_none_or(write::is_stdout);
+        match self.format {
+            Form::Tensorboard if stdout => Err(anyhow!("say where event files are to be: `-o DIR`")),
+            Form::Tensorboard if self.by.is_some() || self.filter() != Filter::default() || self.against.is_some() => {
+                Err(anyhow!(
+                    "event files are made of the whole run: ask without --by, --round, --client and --against"
+                ))
+            }
+            Form::Parquet if self.output.is_none() => Err(anyhow!("Parquet is no text: say where to with `-o FILE`")),
+            Form::Parquet if stdout && write::is_terminal() => {
+                Err(anyhow!("Parquet is no text and is not written to a terminal"))
+            }
+            _ => Ok(()),
+        }
     }
-    let mut value = bytes as f64 / 1024.0;
-    let mut unit = 0;
-    while value >= 1000.0 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
+
+    fn filter(&self) -> Filter {
+        Filter {
+            round: self.round,
+            client: self.client.clone(),
+        }
     }
-    let digits = if value < 10.0 { 2 } else { usize::from(value < 100.0) };
-    format!("{value:.digits$} {}", UNITS[unit])
+
+    /// The table that is asked for; none is the whole report, which has no form of its own in tables.
+    fn by(&self) -> Option<By> {
+        let tables = matches!(self.format, Form::Csv | Form::Parquet);
+        match self.by {
+            Some(lines) => Some(lines.into()),
+            None if self.filter() != Filter::default() => Some(By::Participation),
+            None => tables.then_some(By::Round),
+        }
+    }
+}
+
+/// The report of a run, or of the only one.
+fn ask(config: &ServerConfig, run: Option<&String>) -> Result<Report, Failure> {
+    match source::ask(config, &Ask::Report { run: run.cloned() })? {
+        Answer::Report(report) => Ok(*report),
+        _ => Err(source::unexpected().into()),
+    }
+}
+
+fn read_costs(path: &Path) -> Result<CostsPlan, Failure> {
+    let (text, _) = source::read(path)?;
+    let plan = CostsPlan::from_toml(&text).with_context(|| path.display().to_string());
+    plan.map_err(Failure::usage)
 }
 
 #[cfg(test)]
@@ -183,17 +151,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_have_three_digits() {
-        for (bytes, text) in [
-            (0, "0 B"),
-            (1023, "1023 B"),
-            (1024, "1.00 KiB"),
-            (15 * 1024, "15.0 KiB"),
-            (999 * 1024, "999 KiB"),
-            (1000 * 1024, "0.98 MiB"),
-            (u64::MAX, "16384 PiB"),
-        ] {
-            assert_eq!(size(bytes), text);
-        }
+    fn lines_have_the_names_that_a_report_gives_them() {
+        let names = |by: By| by.name().to_owned();
+        let own = Lines::value_variants().iter().map(|lines| names((*lines).into()));
+        let given = Lines::value_variants().iter().filter_map(ValueEnum::to_possible_value);
+        assert!(own.eq(given.map(|value| value.get_name().to_owned())));
+        assert_eq!(Lines::value_variants().len(), By::ALL.len());
     }
 }

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use anyhow::Context;
 use fl_proto::Issued;
+use fl_report::size;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-use super::report::size;
 use super::{Failure, Outcome, out, source};
 use crate::config::ServerConfig;
 use crate::disk::Fault;

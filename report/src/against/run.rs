@@ -1,0 +1,108 @@
+//! A run beside another run.
+
+use std::collections::BTreeSet;
+
+use super::reach::reach;
+use super::{Comparison, TotalLine, ratio};
+use crate::columns::{Table, line};
+use crate::lines::RoundLine;
+use crate::report::Report;
+use crate::text::{count, name};
+
+line! {
+    /// One round of two runs; what one of them does not have is missing.
+    pub struct RunRound {
+        /// The round.
+        round: u64 [""],
+        /// Everything on this run's sockets.
+        own_bytes: Option<f64> ["B"],
+        /// Everything on the other's.
+        other_bytes: Option<f64> ["B"],
+        /// The other's over this run's.
+        ratio: Option<f64> [""],
+        /// Accuracy of this run's model.
+        own_accuracy: Option<f64> [""],
+        /// Accuracy of the other's.
+        other_accuracy: Option<f64> [""],
+        /// Bits of frame for each parameter of this run's mean update.
+        own_bits_up: Option<f64> ["bit"],
+        /// Of the other's.
+        other_bits_up: Option<f64> ["bit"],
+        /// Bits of frame for each parameter of this run's step.
+        own_bits_down: Option<f64> ["bit"],
+        /// Of the other's.
+        other_bits_down: Option<f64> ["bit"],
+    }
+}
+
+pub(super) fn compare(own: &Report, other: &Report) -> Comparison {
+    let numbers: BTreeSet<u64> = own.rounds.iter().chain(&other.rounds).map(|line| line.round).collect();
+    let rounds: Vec<RunRound> = numbers.into_iter().map(|round| beside(own, other, round)).collect();
+    let mine = own.total_line();
+    let theirs = TotalLine {
+        times: ratio(other.totals.socket(), own.totals.socket()),
+        ..other.total_line()
+    };
+    Comparison {
+        against: other.run.name.clone(),
+        notes: notes(own, other),
+        totals: Table::of([mine, theirs].iter()),
+        rounds: Table::of(rounds.iter()),
+        reach: Table::of(reach(own, other).iter()),
+    }
+}
+
+fn beside(own: &Report, other: &Report, round: u64) -> RunRound {
+    let (mine, theirs) = (at(own, round), at(other, round));
+    let bytes = |line: Option<&RoundLine>| line.map(|line| line.flow.socket());
+    let of = |line: Option<&RoundLine>, value: fn(&RoundLine) -> Option<f64>| line.and_then(value);
+    RunRound {
+        round,
+        own_bytes: bytes(mine).map(|bytes| bytes as f64),
+        other_bytes: bytes(theirs).map(|bytes| bytes as f64),
+        ratio: bytes(mine)
+            .zip(bytes(theirs))
+            .and_then(|(mine, theirs)| ratio(theirs, mine)),
+        own_accuracy: of(mine, |line| line.accuracy),
+        other_accuracy: of(theirs, |line| line.accuracy),
+        own_bits_up: of(mine, |line| line.bits_up),
+        other_bits_up: of(theirs, |line| line.bits_up),
+        own_bits_down: of(mine, |line| line.bits_down),
+        other_bits_down: of(theirs, |line| line.bits_down),
+    }
+}
+
+/// The line of a round; lines are in the order of their rounds.
+fn at(report: &Report, round: u64) -> Option<&RoundLine> {
+    let place = report.rounds.binary_search_by_key(&round, |line| line.round).ok()?;
+    report.rounds.get(place)
+}
+
+/// In what the runs differ, so that nobody compares what cannot be compared.
+fn notes(own: &Report, other: &Report) -> Vec<String> {
+    let mut notes = vec!["Both sides count everything on their sockets.".to_owned()];
+    let (mine, theirs) = (&own.run, &other.run);
+    if mine.task != theirs.task {
+        let tasks = (name(&mine.task), name(&theirs.task));
+        notes.push(format!(
+            "The tasks differ: {} here, {} there; their accuracies are not comparable.",
+            tasks.0, tasks.1
+        ));
+    }
+    if mine.parameters != theirs.parameters {
+        notes.push(format!(
+            "The models differ: {} parameters here, {} there.",
+            count(mine.parameters),
+            count(theirs.parameters)
+        ));
+    }
+    let closed = |report: &Report| report.rounds.iter().filter(|line| line.closed).count();
+    if closed(own) != closed(other) {
+        notes.push(format!(
+            "This run has {} closed rounds, the other {}: totals are of different lengths.",
+            closed(own),
+            closed(other)
+        ));
+    }
+    notes
+}

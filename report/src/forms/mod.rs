@@ -1,0 +1,13 @@
+//! The forms that programs read: JSON, CSV, Parquet, and TensorBoard's event files.
+//!
+//! They are made whole, in memory, of nothing but the report: the same report gives the same bytes.
+
+mod csv;
+mod json;
+mod parquet;
+mod tensorboard;
+
+pub use csv::csv;
+pub use json::{json, object_json, table_json};
+pub use parquet::parquet;
+pub use tensorboard::{EventFile, tensorboard};

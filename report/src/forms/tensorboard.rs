@@ -1,0 +1,141 @@
+//! An event file of TensorBoard: scalars of every round that closed.
+//!
+//! The file is a series of TFRecords: length (u64), its checksum, an `Event` of protobuf, its checksum; little-endian.
+//! Its name and its clock are the run's, never the real ones.
+
+use prost::Message;
+
+use crate::lines::RoundLine;
+use crate::report::Report;
+
+/// An event file: its name and content.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EventFile {
+    /// `events.out.tfevents.SECONDS.fl-report`, with the time of the run's first record: the same run, the same name.
+    pub name: String,
+    /// Content.
+    pub bytes: Vec<u8>,
+}
+
+/// `tensorflow.Event`, as far as it is used.
+#[derive(Clone, PartialEq, Message)]
+struct Event {
+    #[prost(double, tag = "1")]
+    wall_time: f64,
+    #[prost(int64, tag = "2")]
+    step: i64,
+    #[prost(string, optional, tag = "3")]
+    file_version: Option<String>,
+    #[prost(message, optional, tag = "5")]
+    summary: Option<Summary>,
+}
+
+/// `tensorflow.Summary`.
+#[derive(Clone, PartialEq, Message)]
+struct Summary {
+    #[prost(message, repeated, tag = "1")]
+    value: Vec<Scalar>,
+}
+
+/// `tensorflow.Summary.Value`, as far as it is used.
+#[derive(Clone, PartialEq, Message)]
+struct Scalar {
+    #[prost(string, tag = "1")]
+    tag: String,
+    #[prost(float, optional, tag = "2")]
+    simple_value: Option<f32>,
+}
+
+/// Makes the event file of a report. Its values are 32-bit floats: bytes have seven digits.
+pub fn tensorboard(report: &Report) -> EventFile {
+    let opened = report.run.opened_ms;
+    let mut bytes = Vec::new();
+    let first = Event {
+        wall_time: opened as f64 / 1000.0,
+        file_version: Some("brain.Event:2".to_owned()),
+        ..Event::default()
+    };
+    record(&mut bytes, &first.encode_to_vec());
+    for line in report.rounds.iter().filter(|line| line.closed) {
+        let event = Event {
+            wall_time: line.opened_ms as f64 / 1000.0 + line.seconds,
+            step: i64::try_from(line.round).unwrap_or(i64::MAX),
+            summary: Some(Summary { value: scalars(line) }),
+            ..Event::default()
+        };
+        record(&mut bytes, &event.encode_to_vec());
+    }
+    EventFile {
+        name: format!("events.out.tfevents.{:010}.fl-report", opened / 1000),
+        bytes,
+    }
+}
+
+fn scalars(line: &RoundLine) -> Vec<Scalar> {
+    let values = [
+        ("accuracy", line.accuracy),
+        ("loss/train", line.loss),
+        ("loss/evaluation", line.evaluation_loss),
+        ("bits/up", line.bits_up),
+        ("bits/down", line.bits_down),
+        ("density/up", line.density_up),
+        ("density/down", line.density_down),
+        ("seconds/round", Some(line.seconds)),
+        ("bytes/up", Some(line.flow.socket_up as f64)),
+        ("bytes/down", Some(line.flow.socket_down as f64)),
+    ];
+    let kinds = line.flow.kinds();
+    let kinds = kinds
+        .iter()
+        .map(|(direction, kind, bytes)| (format!("bytes_{direction}/{kind}"), Some(*bytes as f64)));
+    let values = values.into_iter().map(|(tag, value)| (tag.to_owned(), value));
+    let there = values.chain(kinds).filter_map(|(tag, value)| {
+        let value = value.filter(|value| value.is_finite())?;
+        Some(Scalar {
+            tag,
+            simple_value: Some(value as f32),
+        })
+    });
+    there.collect()
+}
+
+/// Appends a TFRecord.
+fn record(out: &mut Vec<u8>, data: &[u8]) {
+    let len = (data.len() as u64).to_le_bytes();
+    out.extend(len);
+    out.extend(masked(&len).to_le_bytes());
+    out.extend(data);
+    out.extend(masked(data).to_le_bytes());
+}
+
+/// The checksum of a TFRecord: CRC-32C turned by 15 bits, so that a checksum of checksums is sound.
+fn masked(data: &[u8]) -> u32 {
+    crc32c::crc32c(data).rotate_right(15).wrapping_add(0xa282_ead8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_framed_with_two_masked_checksums() {
+        let mut out = Vec::new();
+        record(&mut out, b"hello");
+        let golden = "0500000000000000eab2043e68656c6c6f";
+        let hex: String = out.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(&hex[..golden.len()], golden);
+        // RFC 3720: the checksum of "123456789" is e3069283.
+        let unmasked = masked(b"123456789").wrapping_sub(0xa282_ead8).rotate_left(15);
+        assert_eq!(unmasked, 0xe306_9283);
+    }
+
+    #[test]
+    fn the_event_that_begins_a_file_is_golden() {
+        let event = Event {
+            wall_time: 1.0,
+            file_version: Some("brain.Event:2".to_owned()),
+            ..Event::default()
+        };
+        assert_eq!(event.encode_to_vec(), b"\x09\0\0\0\0\0\0\xf0\x3f\x1a\x0dbrain.Event:2");
+    }
+}

@@ -1,0 +1,42 @@
+//! Lines whose cells stand under each other.
+
+/// Rows of cells with heads; texts are aligned left, numbers right.
+#[derive(Debug, Default)]
+pub(crate) struct Grid {
+    columns: Vec<(String, bool, Vec<String>)>,
+}
+
+impl Grid {
+    /// Adds a column.
+    pub(crate) fn column(&mut self, head: impl Into<String>, left: bool, cells: Vec<String>) {
+        self.columns.push((head.into(), left, cells));
+    }
+
+    /// Writes it with two spaces between columns, none at a line's end.
+    pub(crate) fn write(&self, out: &mut String) {
+        let width = |(head, _, cells): &(String, bool, Vec<String>)| {
+            let cells = cells.iter().map(|cell| cell.chars().count());
+            cells.chain([head.chars().count()]).max().unwrap_or(0)
+        };
+        let widths: Vec<usize> = self.columns.iter().map(width).collect();
+        let rows = self.columns.iter().map(|column| column.2.len()).max().unwrap_or(0);
+        let mut line = String::new();
+        for row in 0..=rows {
+            line.clear();
+            for (place, ((head, left, cells), width)) in self.columns.iter().zip(&widths).enumerate() {
+                let cell = match row.checked_sub(1) {
+                    None => head.as_str(),
+                    Some(row) => cells.get(row).map_or("", String::as_str),
+                };
+                let pad = width.saturating_sub(cell.chars().count());
+                let (before, after) = if *left { (0, pad) } else { (pad, 0) };
+                let gap = if place == 0 { 0 } else { 2 };
+                line.extend(std::iter::repeat_n(' ', gap + before));
+                line.push_str(cell);
+                line.extend(std::iter::repeat_n(' ', after));
+            }
+            out.push_str(line.trim_end());
+            out.push('\n');
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Numbers and names as a person reads them.
+
+use crate::columns::{Column, Values};
+
+/// Bytes with three digits and a unit of 1024.
+pub(crate) fn size(bytes: f64) -> String {
+    const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
+    if bytes < 1024.0 {
+        return format!("{bytes:.0} B");
+    }
+    let mut value = bytes / 1024.0;
+    let mut unit = 0;
+    while value >= 1000.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    format!("{} {}", digits(value), UNITS[unit])
+}
+
+/// A number of at least zero with three digits, or all of those before the point.
+pub(crate) fn digits(value: f64) -> String {
+    let after = match value {
+        ..10.0 => 2,
+        10.0..100.0 => 1,
+        _ => 0,
+    };
+    format!("{value:.after$}")
+}
+
+/// Seconds: to the hundredth below 100, else to the tenth.
+pub(crate) fn seconds(value: f64) -> String {
+    let after = if value < 100.0 { 2 } else { 1 };
+    format!("{value:.after$}")
+}
+
+/// A span of time in the unit that suits it.
+pub(crate) fn span(seconds: f64) -> String {
+    match seconds {
+        ..120.0 => format!("{} s", digits(seconds)),
+        ..7200.0 => format!("{} min", digits(seconds / 60.0)),
+        ..172_800.0 => format!("{} h", digits(seconds / 3600.0)),
+        _ => format!("{} days", digits(seconds / 86_400.0)),
+    }
+}
+
+/// A moment, in UTC to the second.
+pub(crate) fn moment(unix_ms: u64) -> String {
+    let seconds = i64::try_from(unix_ms / 1000).ok();
+    let Some(at) = seconds.and_then(|at| time::OffsetDateTime::from_unix_timestamp(at).ok()) else {
+        return format!("{unix_ms} ms after 1970");
+    };
+    let (date, (hour, minute, second)) = (at.date(), at.to_hms());
+    format!("{date} {hour:02}:{minute:02}:{second:02} UTC")
+}
+
+/// A share as a percentage.
+pub(crate) fn percent(share: f64) -> String {
+    format!("{:.2} %", share * 100.0)
+}
+
+/// A whole number, its thousands set apart.
+pub(crate) fn count(number: u64) -> String {
+    let plain = number.to_string();
+    let mut out = String::with_capacity(plain.len() * 4 / 3);
+    for (place, digit) in plain.chars().enumerate() {
+        if place > 0 && (plain.len() - place).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// Characters of a name that a table shows.
+const NAME_CHARS: usize = 48;
+
+/// A name from outside: what would move the cursor or turn the writing is escaped, and its middle is left out if it is
+/// long.
+pub(crate) fn name(name: &str) -> String {
+    let turns =
+        |c: char| matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
+    let plain: String = if name.chars().any(|c| c.is_control() || turns(c)) {
+        name.chars()
+            .flat_map(|c| {
+                let escape = c.is_control() || turns(c);
+                let escaped = escape.then(|| c.escape_default()).into_iter().flatten();
+                escaped.chain((!escape).then_some(c))
+            })
+            .collect()
+    } else {
+        name.to_owned()
+    };
+    let len = plain.chars().count();
+    if len <= NAME_CHARS {
+        return plain;
+    }
+    let (head, tail) = (NAME_CHARS / 2, NAME_CHARS - NAME_CHARS / 2 - 2);
+    let start: String = plain.chars().take(head).collect();
+    let end: String = plain.chars().skip(len - tail).collect();
+    format!("{start}..{end}")
+}
+
+/// A sum of money or energy with four digits that count, however small it is.
+pub(crate) fn short(value: f64) -> String {
+    if value == 0.0 {
+        return "0".to_owned();
+    }
+    let place = value.abs().log10().floor();
+    let after = (3.0 - place).clamp(0.0, 12.0) as usize;
+    format!("{value:.after$}")
+}
+
+/// What a missing number looks like.
+pub(crate) const MISSING: &str = "-";
+
+/// One value of a column.
+pub(crate) fn cell(column: &Column, row: usize) -> String {
+    let number = |value: f64| match column.unit {
+        "B" => size(value),
+        "s" => seconds(value),
+        "bit" => format!("{value:.3}"),
+        "round" => format!("{value:.0}"),
+        "money" | "kWh" | "g" => short(value),
+        _ if column.name == "share" || column.name.starts_with("density") => percent(value),
+        _ if column.name.starts_with("ratio") || column.name == "times" => digits(value),
+        _ => format!("{value:.4}"),
+    };
+    let shown = match &column.values {
+        Values::Integers(values) => values.get(row).map(|value| match column.unit {
+            "B" => size(*value as f64),
+            _ => value.to_string(),
+        }),
+        Values::Numbers(values) => values.get(row).copied().flatten().map(number),
+        Values::Flags(values) => values
+            .get(row)
+            .map(|flag| (if *flag { "yes" } else { "no" }).to_owned()),
+        Values::Texts(values) => values.get(row).map(|text| name(text)),
+    };
+    shown.unwrap_or_else(|| MISSING.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_three_digits() {
+        for (bytes, text) in [
+            (0.0, "0 B"),
+            (1023.0, "1023 B"),
+            (1024.0, "1.00 KiB"),
+            (15.0 * 1024.0, "15.0 KiB"),
+            (999.0 * 1024.0, "999 KiB"),
+            (1000.0 * 1024.0, "0.98 MiB"),
+            (u64::MAX as f64, "16384 PiB"),
+        ] {
+            assert_eq!(size(bytes), text);
+        }
+    }
+
+    #[test]
+    fn thousands_stand_apart() {
+        for (number, text) in [(0, "0"), (999, "999"), (1_000, "1,000"), (1_234_567, "1,234,567")] {
+            assert_eq!(count(number), text);
+        }
+    }
+
+    #[test]
+    fn moments_are_dates_and_one_beyond_all_dates_is_still_said() {
+        assert_eq!(moment(1_700_000_000_123), "2023-11-14 22:13:20 UTC");
+        assert_eq!(moment(u64::MAX), "18446744073709551615 ms after 1970");
+    }
+
+    #[test]
+    fn names_cannot_move_the_cursor_or_push_a_table_apart() {
+        assert_eq!(name("anna, \"b\"\n\u{1b}[2J"), "anna, \"b\"\\n\\u{1b}[2J");
+        assert_eq!(name("a\u{202e}b"), "a\\u{202e}b");
+        let long = name(&format!("{}z", "a".repeat(200)));
+        assert_eq!(long.len(), 48);
+        assert!(long.starts_with("aaa") && long.ends_with("az"));
+    }
+}

@@ -1,0 +1,59 @@
+//! Where the time of a run went, and what its links were doing.
+
+use std::fmt::Write as _;
+
+use super::grid::Grid;
+use super::number::{MISSING, percent, seconds, size, span};
+use crate::report::Report;
+
+/// Writes where the clients' time went, then the server's, then how fast the links were while they were used.
+pub(crate) fn write(out: &mut String, report: &Report) {
+    let of = |value: fn(&crate::lines::RoundLine) -> f64| {
+        report.rounds.iter().map(value).fold(0.0, |sum, value| sum + value)
+    };
+    let (upload, download) = (report.totals.upload_ms, report.totals.download_ms);
+    let parts = [
+        ("download", download as f64 / 1000.0),
+        ("train", of(|line| line.train_seconds)),
+        ("encode", of(|line| line.encode_seconds)),
+        ("upload", upload as f64 / 1000.0),
+        ("wait for the others", of(|line| line.wait_seconds)),
+    ];
+    let all: f64 = parts.iter().map(|part| part.1).sum();
+    let updates: u64 = report.rounds.iter().map(|line| line.updates).sum();
+    let mut grid = Grid::default();
+    grid.column("clients", true, parts.iter().map(|part| part.0.to_owned()).collect());
+    grid.column("seconds", false, parts.iter().map(|part| seconds(part.1)).collect());
+    let each = parts.iter().map(|part| match updates {
+        0 => MISSING.to_owned(),
+        updates => format!("{:.3}", part.1 / updates as f64),
+    });
+    grid.column("s an update", false, each.collect());
+    let share = parts.iter().map(|part| match all > 0.0 {
+        true => percent(part.1 / all),
+        false => MISSING.to_owned(),
+    });
+    grid.column("share", false, share.collect());
+    grid.write(out);
+    let (wall, aggregate) = (of(|line| line.seconds), of(|line| line.aggregate_seconds));
+    let part = if wall > 0.0 { aggregate / wall } else { 0.0 };
+    let _ = writeln!(
+        out,
+        "The rounds took {}; from the last update to the model, {} of that ({}).",
+        span(wall),
+        span(aggregate),
+        percent(part)
+    );
+    for (frames, ms, direction) in [
+        (report.totals.frames_up(), upload, "up"),
+        (report.totals.frames_down(), download, "down"),
+    ] {
+        if ms > 0 {
+            let rate = size(frames as f64 * 1000.0 / ms as f64);
+            let _ = writeln!(
+                out,
+                "While frames went {direction}, a client's link carried {rate}/s on average."
+            );
+        }
+    }
+}

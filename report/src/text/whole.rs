@@ -1,0 +1,207 @@
+//! The whole report on one page.
+
+use std::fmt::Write as _;
+
+use super::number::{count, digits, moment, name, percent, size, span};
+use super::{time, write};
+use crate::columns::Table;
+use crate::directions::directions;
+use crate::flow::Flow;
+use crate::query::Filter;
+use crate::report::{Report, Run};
+use crate::stages::stages;
+
+/// What is said when the ledger is not what the sockets carried.
+const UNBALANCED: &str = "NOT EQUAL: bytes are unaccounted for";
+
+/// The whole report.
+pub fn text(report: &Report) -> String {
+    let mut out = String::new();
+    head(&mut out, &report.run);
+    cost(&mut out, report);
+    section(&mut out, "Rounds", &Table::of(report.rounds.iter()));
+    if !report.rounds.is_empty() {
+        total(&mut out, report);
+        outside(&mut out, report);
+        work(&mut out, report);
+    }
+    section(&mut out, "Clients", &Table::of(report.clients.iter()));
+    baselines(&mut out, report);
+    if let Some(costs) = &report.costs {
+        out.push('\n');
+        costs.write(&mut out);
+    }
+    ledger(&mut out, report);
+    out
+}
+
+/// What the rounds' bytes and time were spent on.
+fn work(out: &mut String, report: &Report) {
+    let all = Filter::default();
+    section(
+        out,
+        "Stages: what each made of the bytes",
+        &Table::of(stages(report, &all).iter()),
+    );
+    section(
+        out,
+        "Directions: what the bytes on the sockets were for",
+        &Table::of(directions(report, &all).iter().filter(|line| line.bytes > 0)),
+    );
+    out.push_str("\nTime: where it went\n");
+    time::write(out, report);
+}
+
+fn section(out: &mut String, title: &str, table: &Table) {
+    let _ = writeln!(out, "\n{title}");
+    if table.is_empty() {
+        out.push_str("none yet\n");
+    } else {
+        write(out, table);
+    }
+}
+
+fn head(out: &mut String, run: &Run) {
+    let parameters = count(run.parameters);
+    let _ = writeln!(
+        out,
+        "Run {} (task {}): {}; {} rounds planned, {parameters} parameters",
+        name(&run.name),
+        name(&run.task),
+        name(&run.state),
+        run.planned,
+    );
+    if run.opened_ms > 0 {
+        let took = run.until_ms.saturating_sub(run.opened_ms) as f64 / 1000.0;
+        let _ = writeln!(
+            out,
+            "Opened {}; {} to the newest record",
+            moment(run.opened_ms),
+            span(took)
+        );
+    }
+    let _ = writeln!(out, "Model version {}, digest {}", run.version, run.model);
+}
+
+/// What the run cost and gained, in a sentence or two.
+fn cost(out: &mut String, report: &Report) {
+    let totals = &report.totals;
+    let _ = write!(
+        out,
+        "\nIt moved {} ({} up, {} down) in {} with {}",
+        size(totals.socket() as f64),
+        size(totals.socket_up as f64),
+        size(totals.socket_down as f64),
+        plural(report.rounds.len(), "round"),
+        plural(
+            report.clients.iter().filter(|line| line.client != "-").count(),
+            "client"
+        ),
+    );
+    let _ = match report.accuracy() {
+        Some(accuracy) => writeln!(out, " and reached an accuracy of {accuracy:.4}."),
+        None => writeln!(out, "."),
+    };
+    if let Some(base) = report.baseline("fedavg-fp32").filter(|base| base.socket_ratio > 0.0) {
+        let _ = writeln!(
+            out,
+            "For the same cohorts, fp32 federated averaging would have moved {} of payload alone, {} times as much.",
+            size(base.up.saturating_add(base.down) as f64),
+            digits(base.socket_ratio)
+        );
+    }
+    if !report.balanced {
+        let _ = writeln!(out, "The ledger and the sockets are {UNBALANCED}; see the end.");
+    }
+}
+
+fn plural(number: usize, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}
+
+fn total(out: &mut String, report: &Report) {
+    let updates: u64 = report.rounds.iter().map(|line| line.updates).sum();
+    let totals = &report.totals;
+    let waste = match totals.frames_up() {
+        0 => 0.0,
+        all => totals.waste() as f64 / all as f64,
+    };
+    let _ = writeln!(
+        out,
+        "In all {} with {} of frames up and {} down; {} of the frames up was of no use ({}); {}, {}.",
+        plural(usize::try_from(updates).unwrap_or(usize::MAX), "update"),
+        size(totals.frames_up() as f64),
+        size(totals.frames_down() as f64),
+        size(totals.waste() as f64),
+        percent(waste),
+        plural(usize::try_from(totals.connections).unwrap_or(usize::MAX), "connection"),
+        match totals.retries {
+            1 => "1 upload resumed or sent again".to_owned(),
+            retries => format!("{retries} uploads resumed or sent again"),
+        }
+    );
+}
+
+/// What was booked to rounds that never opened.
+fn outside(out: &mut String, report: &Report) {
+    let mut inside = Flow::default();
+    report.rounds.iter().for_each(|line| inside.add(&line.flow));
+    let rest = report.totals.since(&inside);
+    if rest.socket() > 0 {
+        let (up, down) = (size(rest.socket_up as f64), size(rest.socket_down as f64));
+        let _ = writeln!(
+            out,
+            "Before the first round and after the last, {up} went up and {down} down."
+        );
+    }
+}
+
+fn baselines(out: &mut String, report: &Report) {
+    if report.baselines.is_empty() {
+        return;
+    }
+    out.push_str("\nBaselines: the payload of other ways of training, for the same cohorts and rounds\n");
+    let mut grid = super::grid::Grid::default();
+    let column = |value: &dyn Fn(&crate::report::Baseline) -> String| report.baselines.iter().map(value).collect();
+    grid.column("baseline", true, column(&|base| name(&base.name)));
+    grid.column("up", false, column(&|base| size(base.up as f64)));
+    grid.column("down", false, column(&|base| size(base.down as f64)));
+    grid.column("x frames", false, column(&|base| digits(base.frames_ratio)));
+    grid.column("x sockets", false, column(&|base| digits(base.socket_ratio)));
+    grid.write(out);
+    out.push_str(
+        "Each sends a model down to every client asked, one up for every update, and one down to every client that \
+         evaluated the last.\n",
+    );
+}
+
+fn ledger(out: &mut String, report: &Report) {
+    let totals = &report.totals;
+    let verdict = if report.balanced {
+        "equal to the byte"
+    } else {
+        UNBALANCED
+    };
+    let _ = writeln!(
+        out,
+        "\nLedger {} B up, {} B down; sockets {} B up, {} B down: {verdict}.",
+        count(totals.socket_up),
+        count(totals.socket_down),
+        count(report.metered_up),
+        count(report.metered_down)
+    );
+    let unequal: Vec<String> = report
+        .rounds
+        .iter()
+        .filter(|line| !line.balanced)
+        .map(|line| line.round.to_string())
+        .collect();
+    if !unequal.is_empty() {
+        let shown = unequal.len().min(20);
+        let more = if shown < unequal.len() { ", .." } else { "" };
+        let _ = writeln!(out, "Rounds that are not equal: {}{more}", unequal[..shown].join(", "));
+    }
+    if !report.run.chain.is_empty() {
+        let _ = writeln!(out, "Newest link of the chain of rounds: {}", report.run.chain);
+    }
+}
