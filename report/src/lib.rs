@@ -9,6 +9,7 @@ mod columns;
 mod flow;
 mod lines;
 mod report;
+pub mod signed;
 
 pub use columns::{Cell, Column, Line, Table, Values};
 pub use flow::Flow;
