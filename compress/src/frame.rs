@@ -10,7 +10,7 @@ pub(crate) use sinks::{Add, Set};
 pub(crate) use units::{Unit, units};
 
 use header::{MAGIC, MAJOR};
-use sinks::Largest;
+use sinks::{Counted, Largest};
 
 use crate::recipe::Recipe;
 use crate::rng::Draws;
@@ -33,6 +33,8 @@ pub struct Frame<'a> {
 pub struct SectionInfo<'a> {
     /// Its tensor; or small tensors, encoded as one.
     pub tensors: Vec<&'a Tensor>,
+    /// Their places in the layout.
+    pub places: &'a [usize],
     /// How it was encoded.
     pub recipe: Recipe,
     /// Bytes of the recipe and of each plane.
@@ -89,6 +91,7 @@ impl<'a> Frame<'a> {
     pub fn sections(&self) -> impl ExactSizeIterator<Item = SectionInfo<'_>> {
         self.sections.iter().map(|(unit, section)| SectionInfo {
             tensors: unit.tensors.iter().map(|&at| &self.layout.tensors()[at]).collect(),
+            places: &unit.tensors,
             recipe: section.recipe(),
             bytes: section.bytes(),
         })
@@ -131,6 +134,30 @@ impl<'a> Frame<'a> {
         self.check_len(acc)?;
         let add = |section: &Section<'_>, acc: &mut [f32]| section.decode(&mut Add { weight, acc });
         self.on_parts(threads, acc, weight, add)
+    }
+
+    /// As [`Frame::accumulate`], and counts the decoded values that are not zero: one number for each section, in the order
+    /// of [`Frame::sections`].
+    ///
+    /// # Errors
+    /// As [`Frame::accumulate`].
+    pub fn accumulate_counted(&self, weight: f32, acc: &mut [f32]) -> Result<Vec<u64>, Error> {
+        self.check_len(acc)?;
+        let count = |(unit, section): &(Unit, Section<'_>)| {
+            let nonzeros = match unit.range() {
+                Some(range) => counted(
+                    section,
+                    &mut Add {
+                        weight,
+                        acc: &mut acc[range],
+                    },
+                )?,
+                None => counted(section, &mut unit.spread(&mut Add { weight, acc: &mut *acc }))?,
+            };
+            // A section that is decoded in several parts, one added to another, hands on more values than it has.
+            Ok(nonzeros.min(unit.shape.len() as u64))
+        };
+        self.sections.iter().map(count).collect()
     }
 
     /// Subtracts the decoded update from `values`.
@@ -197,4 +224,14 @@ impl<'a> Frame<'a> {
             self.layout.len()
         )))
     }
+}
+
+/// Decodes a section and counts the values that are not zero.
+fn counted(section: &Section<'_>, sink: &mut impl Sink) -> Result<u64, Error> {
+    let mut counted = Counted {
+        inner: sink,
+        nonzeros: 0,
+    };
+    section.decode(&mut counted)?;
+    Ok(counted.nonzeros)
 }

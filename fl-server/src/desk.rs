@@ -11,11 +11,12 @@ use tokio::task::JoinHandle;
 use crate::blobs::Blobs;
 use crate::engine::Contribution;
 use crate::global::{Global, GlobalError};
+use crate::ledger::Section;
 use crate::serve::ServeError;
 use crate::store::RunStore;
 
 /// What became of a job, as far as the driver must know.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) enum Finished {
     /// A round's step is durable.
     Closed {
@@ -24,6 +25,8 @@ pub(crate) enum Finished {
         frame_len: u64,
         stages: Stages,
         model: Digest,
+        /// Where the bytes of the updates' frames went, and those of the step's.
+        sections: [Vec<Section>; 2],
     },
     /// Nothing that changes the run.
     Other,
@@ -200,6 +203,7 @@ fn close(mut global: Box<Global>, keeper: &Keeper, round: u64, updates: &[Contri
         frame_len,
         stages,
         model,
+        sections: [stepped.uplink, stepped.downlink],
     };
     Ok(Done {
         global,

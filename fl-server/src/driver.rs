@@ -15,12 +15,13 @@ use std::time::Duration;
 use fl_proto::{ClientId, EvaluationReport, FramePart, UpdateReply};
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::chain::Chain;
 use crate::desk::{Desk, Finished};
 use crate::disk::DiskError;
 use crate::engine::{Accepted, Decision, Input, Millis, Owed, Record, Reply, State, decide};
 use crate::event::Waiting;
 use crate::history::History;
-use crate::ledger::Row;
+use crate::ledger::{Direction, Row};
 use crate::plan::RunPlan;
 use crate::serve::ServeError;
 use crate::store::RunStore;
@@ -81,6 +82,8 @@ pub(crate) struct Driver {
     pub(crate) events: Events,
     pub(crate) clock: Clock,
     pub(crate) present: Present,
+    /// Of what was recorded since the newest round closed.
+    pub(crate) chain: Chain,
     /// For displays only.
     pub(crate) history: History,
     pub(crate) wake: Option<Millis>,
@@ -92,6 +95,8 @@ pub(crate) struct Driver {
 #[derive(Debug, Default)]
 struct Batch {
     records: Vec<Record>,
+    /// Rows of the round that the records close.
+    rows: Vec<Row>,
     answers: Vec<Answer>,
 }
 
@@ -235,8 +240,15 @@ impl Driver {
             frame_len,
             stages,
             model,
+            sections: [up, down],
         } = finished
         {
+            let sections = |direction, sections| Row::Sections {
+                round,
+                direction,
+                sections,
+            };
+            batch.rows = vec![sections(Direction::Up, up), sections(Direction::Down, down)];
             self.decide(
                 Input::Stepped {
                     round,
@@ -264,11 +276,11 @@ impl Driver {
         if !batch.records.is_empty() {
             let closed = batch.records.iter().find_map(closed);
             let sample = closed.map(|_| self.traffic.sample());
-            let rows = closed
-                .zip(sample.as_ref())
-                .map(|(round, sample)| sample.rows(round))
-                .unwrap_or_default();
-            self.append(&batch.records, &rows).await?;
+            let mut rows = std::mem::take(&mut batch.rows);
+            if let Some((round, sample)) = closed.zip(sample.as_ref()) {
+                rows.extend(sample.rows(round));
+            }
+            self.append(&batch.records, rows).await?;
             self.shown.send_replace(Arc::clone(&self.state));
             self.announce(&batch.records, closed.zip(sample)).await;
         }
@@ -291,13 +303,23 @@ impl Driver {
     async fn book_rest(&mut self) -> Result<(), ServeError> {
         let round = self.state.round().map_or(self.state.version(), |round| round.number);
         let sample = self.traffic.sample();
-        self.append(&[], &sample.rows(round)).await?;
+        self.append(&[], sample.rows(round)).await?;
         self.check(round, &sample).await;
         Ok(())
     }
 
-    /// Makes records and ledger rows durable together.
-    async fn append(&mut self, records: &[Record], rows: &[Row]) -> Result<(), ServeError> {
+    /// Makes records and ledger rows durable together, and the link of a round that they close.
+    async fn append(&mut self, records: &[Record], mut rows: Vec<Row>) -> Result<(), ServeError> {
+        let mut links = Vec::new();
+        rows.iter().for_each(|row| self.chain.row(row));
+        for record in records {
+            self.chain.record(record);
+            links.extend(closed(record).map(|round| Row::Link {
+                round,
+                link: self.chain.close(),
+            }));
+        }
+        rows.append(&mut links);
         let (store, records, rows) = (
             self.store.clone(),
             records.to_vec(),

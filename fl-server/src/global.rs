@@ -7,6 +7,7 @@ mod aggregate;
 mod chain;
 mod checkpoint;
 mod replay;
+mod sections;
 mod step;
 mod strategy;
 

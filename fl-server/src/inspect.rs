@@ -10,7 +10,7 @@ use crate::admin::RunStatus;
 use crate::history::History;
 use crate::ledger::{Ledger, Row};
 use crate::plan::RunPlan;
-use crate::report::{Report, Subject, state};
+use crate::report::{Filling, Report, Subject, state};
 use crate::store::{RunStore, Store, StoreError};
 
 /// What is asked for cannot be read.
@@ -99,13 +99,6 @@ pub(crate) struct Parts {
     pub(crate) frames: Vec<String>,
 }
 
-struct Loaded {
-    facts: Facts,
-    subject: Subject,
-    history: History,
-    ledger: Ledger,
-}
-
 pub(crate) fn statuses(store: &Store) -> Result<Vec<RunStatus>, InspectError> {
     let mut out = Vec::new();
     for name in begun(store)? {
@@ -124,34 +117,58 @@ pub(crate) fn statuses(store: &Store) -> Result<Vec<RunStatus>, InspectError> {
 }
 
 pub(crate) fn report(store: &Store, run: Option<&str>) -> Result<Report, InspectError> {
-    let loaded = load(store, run)?;
-    Ok(Report::new(&loaded.subject, &loaded.history, &loaded.ledger))
+    let (run, facts) = begun_run(store, run)?;
+    let mut ledger = Ledger::default();
+    for row in rows(&run) {
+        ledger.add(row?);
+    }
+    let mut filling = Filling::default();
+    for record in run.records() {
+        filling.add(&record?);
+    }
+    let layout = facts.layout()?;
+    let subject = Subject {
+        run: run.name().to_string(),
+        parameters: layout.len(),
+        tensors: layout.tensors().iter().map(|tensor| tensor.name.clone()).collect(),
+        task: facts.task,
+        instance: facts.instance,
+        planned: facts.rounds,
+    };
+    Ok(filling.finish(&subject, &ledger))
+}
+
+/// The rows of a run's ledger, in the order in which they were written.
+///
+/// # Errors
+/// Each item: those of the store, and `Corrupt` for a row that cannot be read.
+pub(crate) fn rows(run: &RunStore) -> impl Iterator<Item = Result<Row, StoreError>> {
+    run.rows().zip(0..).map({
+        let run = run.clone();
+        move |(row, number)| run.row(number, &row?)
+    })
 }
 
 pub(crate) fn parts(store: &Store, run: Option<&str>, version: Option<u64>) -> Result<Parts, InspectError> {
-    let Loaded {
-        facts,
-        subject,
-        history,
-        ..
-    } = load(store, run)?;
+    let (run, facts) = begun_run(store, run)?;
+    let (name, history) = (run.name(), history(&run)?);
     let newest = history.rounds.values().filter(|round| round.closed.is_some()).count() as u64;
     let version = version.unwrap_or(newest);
     if version > newest {
-        let text = format!("run {} has no version {version}; the newest is {newest}", subject.run);
+        let text = format!("run {} has no version {version}; the newest is {newest}", name);
         return Err(InspectError::NotThere(text));
     }
     let mut frames = vec![facts.initial.clone()];
     let mut model = history.initial.map(|model| model.to_string()).unwrap_or_default();
     for round in 1..=version {
         let step = history.rounds.get(&round).and_then(|round| round.closed);
-        let gap = || InspectError::Corrupt(format!("run {}: round {round} is missing", subject.run));
+        let gap = || InspectError::Corrupt(format!("run {}: round {round} is missing", name));
         let step = step.ok_or_else(gap)?;
         frames.push(step.frame.to_string());
         model = step.model.to_string();
     }
     Ok(Parts {
-        run: subject.run,
+        run: name.to_string(),
         version,
         model,
         layout: facts.layout,
@@ -200,30 +217,13 @@ pub(crate) fn history(run: &RunStore) -> Result<History, StoreError> {
     Ok(history)
 }
 
-fn load(store: &Store, run: Option<&str>) -> Result<Loaded, InspectError> {
+/// The run that is asked for, and its facts.
+pub(crate) fn begun_run(store: &Store, run: Option<&str>) -> Result<(RunStore, Facts), InspectError> {
     let name = choose(&begun(store)?, run)?;
     let run = store.run(&name)?;
     let facts = Facts::load(&run)?;
     let facts = facts.ok_or_else(|| InspectError::NotThere(format!("run {name} has not begun yet")))?;
-    let mut ledger = Ledger::default();
-    for (number, row) in run.rows().enumerate() {
-        let row = Row::from_bytes(&row?);
-        let bad = || InspectError::Corrupt(format!("ledger row {number} of run {name} is not readable"));
-        ledger.add(&row.ok_or_else(bad)?);
-    }
-    let parameters = facts.layout()?.len();
-    let subject = Subject {
-        run: name.to_string(),
-        task: facts.task.clone(),
-        planned: facts.rounds,
-        parameters,
-    };
-    Ok(Loaded {
-        facts,
-        subject,
-        history: history(&run)?,
-        ledger,
-    })
+    Ok((run, facts))
 }
 
 /// The runs that have begun: one whose first weights were refused has left no more than its name.

@@ -1,77 +1,77 @@
 //! The ledger: what every byte on the socket was for, by round and client.
 //!
-//! A row says how many bytes a client's connections moved in a round, and how many of them were frames; the rest is
-//! control (TLS, HTTP/2, small messages). Beside the rows stands what the endpoint's meter counted on its own. The
-//! two must be equal to the byte. Rows add up: a round may have several for one client.
+//! A client's row says how many bytes its connections moved in a round and what they were for. Beside the rows stands
+//! what the endpoint's meter counted on its own. The two must be equal to the byte. Rows add up: a round may have several
+//! for one client. Section rows say which tensors the frames' bytes went to, and a link ends each closed round.
+
+mod bytes;
 
 use std::collections::BTreeMap;
 
+use fl_compress::Digest;
 use fl_proto::ClientId;
-use serde::{Deserialize, Serialize};
+pub use fl_report::Flow;
 
-/// Bytes of one client in one round, as increments since the row before.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Flow {
-    /// Frames of updates that were taken.
-    pub update: u64,
-    /// Frames of updates that were not: refused, sent twice, or broken off for good.
-    pub waste: u64,
-    /// Frames of the chain of steps.
-    pub steps: u64,
-    /// Snapshots of the model.
-    pub snapshot: u64,
-    /// Everything read from the client's sockets.
-    pub socket_up: u64,
-    /// Everything written to them.
-    pub socket_down: u64,
+/// The way that bytes go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Direction {
+    /// From clients: updates.
+    Up,
+    /// To clients: steps.
+    Down,
 }
 
-impl Flow {
-    /// Frame bytes from the client, wanted or not.
-    pub fn frames_up(&self) -> u64 {
-        self.update.saturating_add(self.waste)
+impl Direction {
+    /// `up` or `down`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Up => "up",
+            Self::Down => "down",
+        }
     }
+}
 
-    /// Frame bytes to the client.
-    pub fn frames_down(&self) -> u64 {
-        self.steps.saturating_add(self.snapshot)
-    }
+/// One section of a round's frames: a tensor, or small tensors coded together.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Section {
+    /// Place of its first tensor in the layout.
+    pub first: u32,
+    /// Tensors in it.
+    pub tensors: u32,
+    /// Their parameters.
+    pub parameters: u64,
+    /// Frames that are added up here.
+    pub frames: u64,
+    /// Bytes of recipes.
+    pub recipe: u64,
+    /// Bytes of indices.
+    pub indices: u64,
+    /// Bytes of scales.
+    pub scales: u64,
+    /// Bytes of values.
+    pub values: u64,
+    /// Decoded values that are not zero.
+    pub nonzeros: u64,
+    /// Frames in which it has a rank.
+    pub ranked: u64,
+    /// Their ranks.
+    pub ranks: u64,
+}
 
-    /// Adds another flow, field by field.
-    pub fn add(&mut self, other: &Flow) {
-        let pairs = self.fields_mut().into_iter().zip(other.fields());
-        pairs.for_each(|(own, more)| *own = own.saturating_add(more));
-    }
-
-    /// What has been added since `earlier`.
-    pub(crate) fn since(&self, earlier: &Flow) -> Flow {
-        let mut out = *self;
-        let pairs = out.fields_mut().into_iter().zip(earlier.fields());
-        pairs.for_each(|(own, less)| *own = own.saturating_sub(less));
-        out
-    }
-
-    fn fields(&self) -> [u64; FIELDS] {
-        [
-            self.update,
-            self.waste,
-            self.steps,
-            self.snapshot,
-            self.socket_up,
-            self.socket_down,
-        ]
-    }
-
-    fn fields_mut(&mut self) -> [&mut u64; FIELDS] {
-        let Self {
-            update,
-            waste,
-            steps,
-            snapshot,
-            socket_up,
-            socket_down,
-        } = self;
-        [update, waste, steps, snapshot, socket_up, socket_down]
+impl Section {
+    /// Adds the same section of other frames.
+    pub fn add(&mut self, other: &Self) {
+        let sums = [
+            (&mut self.frames, other.frames),
+            (&mut self.recipe, other.recipe),
+            (&mut self.indices, other.indices),
+            (&mut self.scales, other.scales),
+            (&mut self.values, other.values),
+            (&mut self.nonzeros, other.nonzeros),
+            (&mut self.ranked, other.ranked),
+            (&mut self.ranks, other.ranks),
+        ];
+        sums.into_iter().for_each(|(own, more)| *own = own.saturating_add(more));
     }
 }
 
@@ -96,73 +96,34 @@ pub enum Row {
         /// Bytes written to them.
         written: u64,
     },
+    /// Where the bytes of a closed round's frames went.
+    Sections {
+        /// The round.
+        round: u64,
+        /// Updates or step.
+        direction: Direction,
+        /// In the order of a frame.
+        sections: Vec<Section>,
+    },
+    /// Ends a closed round: digest of its records and rows and of the link before (see [`crate::chain`]).
+    Link {
+        /// The round.
+        round: u64,
+        /// The digest.
+        link: Digest,
+    },
 }
-
-/// Version of a row's bytes; another is refused.
-const VERSION: u8 = 1;
-/// Numbers of a [`Flow`].
-const FIELDS: usize = 6;
-const CLIENT: u8 = 0;
-const METER: u8 = 1;
 
 impl Row {
-    /// The row as stored: version, kind, round, numbers (little-endian), then the client's name.
-    pub fn to_bytes(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(2 + 8 * (FIELDS + 1) + 16);
-        out.push(VERSION);
-        let mut numbers = |kind: u8, round: u64, numbers: &[u64]| {
-            out.push(kind);
-            out.extend_from_slice(&round.to_le_bytes());
-            numbers.iter().for_each(|n| out.extend_from_slice(&n.to_le_bytes()));
-        };
+    /// The round that it belongs to.
+    pub fn round(&self) -> u64 {
         match self {
-            Self::Client { round, client, flow } => {
-                numbers(CLIENT, *round, &flow.fields());
-                out.extend_from_slice(client.as_ref().map_or(&[][..], |name| name.as_str().as_bytes()));
-            }
-            Self::Meter { round, read, written } => numbers(METER, *round, &[*read, *written]),
-        }
-        out
-    }
-
-    /// Reads a row back; `None` if the bytes are not a row of this version.
-    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let (&[version, kind], rest) = bytes.split_first_chunk::<2>()?;
-        if version != VERSION {
-            return None;
-        }
-        let (round, mut rest) = number(rest)?;
-        let mut next = || {
-            let (n, tail) = number(rest)?;
-            rest = tail;
-            Some(n)
-        };
-        match kind {
-            CLIENT => {
-                let mut flow = Flow::default();
-                for field in flow.fields_mut() {
-                    *field = next()?;
-                }
-                let name = std::str::from_utf8(rest).ok()?;
-                let client = if name.is_empty() {
-                    None
-                } else {
-                    Some(name.parse().ok()?)
-                };
-                Some(Self::Client { round, client, flow })
-            }
-            METER => {
-                let (read, written) = (next()?, next()?);
-                rest.is_empty().then_some(Self::Meter { round, read, written })
-            }
-            _ => None,
+            Self::Client { round, .. }
+            | Self::Meter { round, .. }
+            | Self::Sections { round, .. }
+            | Self::Link { round, .. } => *round,
         }
     }
-}
-
-fn number(bytes: &[u8]) -> Option<(u64, &[u8])> {
-    let (head, tail) = bytes.split_first_chunk::<8>()?;
-    Some((u64::from_le_bytes(*head), tail))
 }
 
 /// The ledger of a run, added up.
@@ -172,19 +133,33 @@ pub struct Ledger {
     pub rows: BTreeMap<(u64, Option<ClientId>), Flow>,
     /// What the meter counted, up and down, by round.
     pub meter: BTreeMap<u64, (u64, u64)>,
+    /// Sections of the frames, by round, direction and place.
+    pub sections: BTreeMap<(u64, Direction), Vec<Section>>,
+    /// The links of the closed rounds.
+    pub links: BTreeMap<u64, Digest>,
 }
 
 impl Ledger {
     /// Adds one row.
-    pub fn add(&mut self, row: &Row) {
+    pub fn add(&mut self, row: Row) {
         match row {
             Row::Client { round, client, flow } => {
-                self.rows.entry((*round, client.clone())).or_default().add(flow);
+                self.rows.entry((round, client)).or_default().add(&flow);
             }
             Row::Meter { round, read, written } => {
-                let (up, down) = self.meter.entry(*round).or_default();
-                *up = up.saturating_add(*read);
-                *down = down.saturating_add(*written);
+                let (up, down) = self.meter.entry(round).or_default();
+                *up = up.saturating_add(read);
+                *down = down.saturating_add(written);
+            }
+            Row::Sections {
+                round,
+                direction,
+                sections,
+            } => {
+                self.sections.insert((round, direction), sections);
+            }
+            Row::Link { round, link } => {
+                self.links.insert(round, link);
             }
         }
     }
@@ -196,6 +171,11 @@ impl Ledger {
             .range((round, None)..)
             .take_while(|((r, _), _)| *r == round)
             .map(|(_, flow)| flow))
+    }
+
+    /// What the meter counted in one round, up and down.
+    pub fn metered_in(&self, round: u64) -> (u64, u64) {
+        self.meter.get(&round).copied().unwrap_or_default()
     }
 
     /// Bytes of each client in all rounds.
@@ -239,90 +219,58 @@ mod tests {
     fn flow(k: u64) -> Flow {
         Flow {
             update: k,
-            waste: 2 * k,
+            refused: 2 * k,
             steps: 3 * k,
             snapshot: 4 * k,
             socket_up: 5 * k,
             socket_down: 9 * k,
+            ..Flow::default()
         }
     }
 
-    fn rows() -> Vec<Row> {
+    pub(super) fn rows() -> Vec<Row> {
+        let client = |round, name: &str, k| Row::Client {
+            round,
+            client: name.parse().ok(),
+            flow: flow(k),
+        };
+        let meter = |round, read, written| Row::Meter { round, read, written };
         vec![
-            Row::Client {
-                round: 1,
-                client: Some("a".parse().unwrap()),
-                flow: flow(1),
-            },
-            Row::Client {
-                round: 1,
-                client: None,
-                flow: flow(10),
-            },
-            Row::Client {
+            client(1, "a", 1),
+            client(1, "", 10),
+            client(2, "a", 100),
+            meter(1, 55, 99),
+            meter(2, 500, 900),
+            Row::Sections {
                 round: 2,
-                client: Some("a".parse().unwrap()),
-                flow: flow(100),
+                direction: Direction::Up,
+                sections: vec![Section {
+                    first: 1,
+                    tensors: 2,
+                    parameters: 30,
+                    frames: 4,
+                    values: 5,
+                    ..Section::default()
+                }],
             },
-            Row::Meter {
-                round: 1,
-                read: 55,
-                written: 99,
-            },
-            Row::Meter {
+            Row::Link {
                 round: 2,
-                read: 500,
-                written: 900,
+                link: Digest::of(b"2"),
             },
         ]
     }
 
     #[test]
-    fn rows_survive_storage_and_their_bytes_are_fixed() {
-        for row in rows() {
-            assert_eq!(Row::from_bytes(&row.to_bytes()), Some(row));
-        }
-        let bytes = Row::Meter {
-            round: 1,
-            read: 2,
-            written: 3,
-        }
-        .to_bytes();
-        assert_eq!(
-            bytes,
-            [
-                1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0
-            ]
-        );
-    }
-
-    #[test]
-    fn broken_rows_are_not_rows() {
-        for row in rows() {
-            let bytes = row.to_bytes();
-            let names = matches!(row, Row::Client { client: Some(_), .. });
-            let shortest = 2 + 8 + if matches!(row, Row::Meter { .. }) { 16 } else { 48 };
-            for len in 0..shortest {
-                assert_eq!(Row::from_bytes(&bytes[..len]), None);
-            }
-            let mut longer = bytes.clone();
-            longer.push(b'/');
-            assert_eq!(Row::from_bytes(&longer), None, "{names}");
-            let mut other = bytes;
-            other[0] = 2;
-            assert_eq!(Row::from_bytes(&other), None);
-        }
-    }
-
-    #[test]
     fn sums_are_by_round_by_client_and_in_all() {
         let mut ledger = Ledger::default();
-        rows().iter().for_each(|row| ledger.add(row));
+        rows().into_iter().for_each(|row| ledger.add(row));
         assert_eq!(ledger.round(1), flow(11));
         assert_eq!(ledger.clients()[&Some("a".parse().unwrap())], flow(101));
         assert_eq!(ledger.total(), flow(111));
+        assert_eq!(ledger.metered_in(2), (500, 900));
+        assert_eq!(ledger.sections[&(2, Direction::Up)][0].parameters, 30);
         assert!(ledger.is_balanced());
-        ledger.add(&Row::Meter {
+        ledger.add(Row::Meter {
             round: 2,
             read: 1,
             written: 0,

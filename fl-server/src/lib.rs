@@ -6,6 +6,7 @@
 mod admin;
 mod allocator;
 pub mod blobs;
+mod chain;
 pub mod cli;
 pub mod config;
 mod desk;
@@ -24,6 +25,7 @@ mod serve;
 mod service;
 mod start;
 pub mod store;
+mod tally;
 mod traffic;
 mod weights;
 

@@ -1,156 +1,240 @@
-//! The report of a run: every round's cost and gain, and what fp32 federated averaging would have sent.
+//! Fills a report from a run's records and its ledger.
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use fl_compress::Stages;
+use fl_proto::ClientId;
+pub use fl_report::Report;
+use fl_report::{Baseline, ClientLine, Flow, Participation, RoundLine, Run, SCHEMA, TensorLine};
 
-use crate::event::Evaluated;
-use crate::history::{End, History, Sizes};
-use crate::ledger::{Flow, Ledger};
+use crate::event::bits;
+use crate::history::{End, History};
+use crate::ledger::{Ledger, Section};
+use crate::record::{Accepted, Millis, Record};
 
-/// What the report needs to know of a run besides its records and its ledger.
+/// What a report needs to know of a run besides its records and its ledger.
 #[derive(Debug, Clone)]
-pub struct Subject {
+pub(crate) struct Subject {
     /// Its name.
-    pub run: String,
+    pub(crate) run: String,
     /// Its task.
-    pub task: String,
+    pub(crate) task: String,
+    /// Tells it from others of its name.
+    pub(crate) instance: String,
     /// Rounds planned.
-    pub planned: u64,
+    pub(crate) planned: u64,
     /// Values of the model.
-    pub parameters: usize,
+    pub(crate) parameters: usize,
+    /// Its tensors, in the order of the layout.
+    pub(crate) tensors: Vec<String>,
 }
 
-/// A run's costs and gains. This is also the JSON that `report --format json` writes.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Report {
-    /// The run.
-    pub run: String,
-    /// Its task.
-    pub task: String,
-    /// `waiting`, `round N`, `done` or `failed in round N: why`.
-    pub state: String,
-    /// Rounds planned.
-    pub planned: u64,
-    /// Values of the model.
-    pub parameters: usize,
-    /// Newest model version.
-    pub version: u64,
-    /// Its digest.
-    pub model: String,
-    /// Rounds that closed, and the one that is open.
-    pub rounds: Vec<RoundLine>,
-    /// Clients by name; `-` stands for connections that never said who they were.
-    pub clients: Vec<ClientLine>,
-    /// Bytes of the whole run.
-    pub total: Flow,
-    /// What the sockets' meter counted, up and down.
-    pub meter: (u64, u64),
-    /// Whether the ledger is what the meter counted, to the byte.
-    pub balanced: bool,
-    /// What fp32 federated averaging would have sent for the same cohorts and rounds.
-    pub fedavg_fp32: Baseline,
+/// A client in a round; without a name, connections that never said who they were.
+type Part = (u64, Option<ClientId>);
+
+/// A report being filled with records.
+#[derive(Debug, Default)]
+pub(crate) struct Filling {
+    history: History,
+    rounds: BTreeMap<u64, RoundLine>,
+    parts: BTreeMap<Part, Participation>,
+    /// When the updates of a round were taken, and since when it is closing.
+    taken: BTreeMap<u64, Vec<(ClientId, Millis)>>,
+    closing: BTreeMap<u64, Millis>,
+    opened: Option<Millis>,
+    until: Millis,
 }
 
-/// One round.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct RoundLine {
-    /// The round; its model is the version of the same number.
-    pub round: u64,
-    /// Whether its model is ready.
-    pub closed: bool,
-    /// Times it was opened.
-    pub attempts: u32,
-    /// Clients asked.
-    pub cohort: usize,
-    /// Updates counted.
-    pub updates: usize,
-    /// Mean training loss.
-    pub loss: f64,
-    /// Evaluation of the round's model, if any.
-    pub evaluation: Option<Evaluated>,
-    /// From its opening to its model.
-    pub seconds: f64,
-    /// Bits of frame a parameter took in a mean update.
-    pub bits_up: f64,
-    /// And in the server's step.
-    pub bits_down: f64,
-    /// Bytes of its updates after each stage.
-    pub uplink: Sizes,
-    /// Bytes of its step after each stage.
-    pub downlink: Sizes,
-    /// Bytes moved while it was open.
-    pub flow: Flow,
-    /// Digest of its model.
-    pub model: String,
-}
+impl Filling {
+    /// Takes one record in. Records of one run come in order.
+    pub(crate) fn add(&mut self, record: &Record) {
+        self.history.add(record);
+        match record {
+            Record::RoundOpened { round, cohort, at, .. } => {
+                self.see(*at);
+                let line = self.line(*round);
+                if line.attempts == 0 {
+                    line.opened_ms = *at;
+                }
+                line.attempts += 1;
+                line.asked = cohort.len() as u64;
+                for client in cohort {
+                    self.part(*round, client).asked = true;
+                }
+            }
+            Record::UpdateAccepted { round, client, update } => self.add_update(*round, client, update),
+            Record::RoundClosing { round, at } => {
+                self.see(*at);
+                self.closing.insert(*round, *at);
+            }
+            Record::RoundClosed {
+                round,
+                frame,
+                stages,
+                model,
+                at,
+                ..
+            } => {
+                self.see(*at);
+                let closing = self.closing.remove(round);
+                let mut waited = 0.0;
+                for (client, taken) in self.taken.remove(round).unwrap_or_default() {
+                    let part = self.part(*round, &client);
+                    part.wait_seconds = seconds(*at, taken);
+                    waited += part.wait_seconds;
+                }
+                let line = self.line(*round);
+                line.closed = true;
+                line.seconds = seconds(*at, line.opened_ms);
+                line.aggregate_seconds = closing.map_or(0.0, |closing| seconds(*at, closing));
+                line.wait_seconds = waited;
+                (line.model, line.frame) = (model.to_string(), frame.to_string());
+                line.fp32_down = stages.fp32;
+                line.reduced_down = stages.reduced;
+                line.quantized_down = stages.quantized;
+                line.coded_down = stages.coded;
+                line.framed_down = stages.framed;
+                line.bound_down = finite(stages.bound);
+            }
+            Record::Started { at, .. } => {
+                self.opened = Some(*at);
+                self.see(*at);
+            }
+            Record::EvaluationAccepted { at, .. }
+            | Record::RunDone { at }
+            | Record::RunFailed { at, .. }
+            | Record::Resumed { at, .. } => self.see(*at),
+            Record::Gathered { .. } | Record::EvaluationOpened { .. } => {}
+        }
+    }
 
-/// One client.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ClientLine {
-    /// Its name.
-    pub client: String,
-    /// Updates counted.
-    pub updates: usize,
-    /// Examples behind them.
-    pub examples: u64,
-    /// Seconds of training.
-    pub train_seconds: f64,
-    /// Seconds of encoding.
-    pub encode_seconds: f64,
-    /// Its bytes.
-    pub flow: Flow,
-}
+    fn add_update(&mut self, round: u64, client: &ClientId, update: &Accepted) {
+        self.see(update.at);
+        self.taken.entry(round).or_default().push((client.clone(), update.at));
+        let line = self.line(round);
+        line.updates += 1;
+        line.examples = line.examples.saturating_add(update.examples);
+        line.train_seconds += seconds(update.train_ms, 0);
+        line.encode_seconds += seconds(update.encode_ms, 0);
+        let opened = line.opened_ms;
+        let Stages {
+            fp32,
+            reduced,
+            quantized,
+            coded,
+            framed,
+            bound,
+        } = update.stages;
+        // The stages are claims of the sender: sums saturate.
+        for (sum, more) in [
+            (&mut line.fp32_up, fp32),
+            (&mut line.reduced_up, reduced),
+            (&mut line.quantized_up, quantized),
+            (&mut line.coded_up, coded),
+            (&mut line.framed_up, framed),
+        ] {
+            *sum = sum.saturating_add(more);
+        }
+        line.bound_up += finite(bound);
+        let part = self.part(round, client);
+        part.updated = true;
+        part.examples = update.examples;
+        part.loss = Some(update.loss).filter(|loss| loss.is_finite());
+        part.finish_seconds = Some(seconds(update.at, opened));
+        part.train_seconds = seconds(update.train_ms, 0);
+        part.encode_seconds = seconds(update.encode_ms, 0);
+        (part.fp32, part.reduced, part.quantized) = (fp32, reduced, quantized);
+        (part.coded, part.framed, part.bound) = (coded, framed, finite(bound));
+    }
 
-/// What another way of training would have sent.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Baseline {
-    /// Four bytes a value for each update.
-    pub up: u64,
-    /// Four bytes a value for each client asked, and for each that evaluated the last model.
-    pub down: u64,
-    /// Its bytes over the bytes of all frames sent.
-    pub frames_ratio: f64,
-    /// Its bytes over everything on the sockets.
-    pub socket_ratio: f64,
-}
+    fn see(&mut self, at: Millis) {
+        self.opened.get_or_insert(at);
+        self.until = self.until.max(at);
+    }
 
-impl Report {
-    /// Adds up a run.
-    pub fn new(subject: &Subject, history: &History, ledger: &Ledger) -> Self {
-        let rounds = history
+    fn line(&mut self, round: u64) -> &mut RoundLine {
+        self.rounds.entry(round).or_insert_with(|| RoundLine {
+            round,
+            ..RoundLine::default()
+        })
+    }
+
+    fn part(&mut self, round: u64, client: &ClientId) -> &mut Participation {
+        part(&mut self.parts, round, Some(client))
+    }
+
+    /// The report of these records and a ledger.
+    pub(crate) fn finish(mut self, subject: &Subject, ledger: &Ledger) -> Report {
+        for ((round, client), flow) in &ledger.rows {
+            part(&mut self.parts, *round, client.as_ref()).flow.add(flow);
+        }
+        let parts: Vec<Participation> = self.parts.into_values().collect();
+        let history = &self.history;
+        let mut finishes = finishes(&parts);
+        let rounds: Vec<RoundLine> = self
             .rounds
-            .keys()
-            .map(|&round| line(subject, history, ledger, round))
-            .collect::<Vec<_>>();
-        let newest = history
-            .rounds
-            .iter()
-            .rev()
-            .find_map(|(round, sums)| sums.closed.map(|step| (*round, step.model)));
-        let (version, model) = match newest {
-            Some((round, model)) => (round, model.to_string()),
-            None => (0, history.initial.map(|model| model.to_string()).unwrap_or_default()),
-        };
-        let total = ledger.total();
-        Self {
-            run: subject.run.clone(),
+            .into_values()
+            .map(|line| round(line, subject, history, ledger, &mut finishes))
+            .collect();
+        let totals = ledger.total();
+        let (metered_up, metered_down) = ledger.metered();
+        let newest = rounds.iter().rev().find(|line| line.closed);
+        let run = Run {
+            name: subject.run.clone(),
             task: subject.task.clone(),
             state: state(history),
             planned: subject.planned,
-            parameters: subject.parameters,
-            version,
-            model,
-            fedavg_fp32: baseline(subject.parameters, &rounds, last_evaluation(history), &total),
+            parameters: subject.parameters as u64,
+            version: newest.map_or(0, |line| line.round),
+            model: match newest {
+                Some(line) => line.model.clone(),
+                None => history.initial.map(|model| model.to_string()).unwrap_or_default(),
+            },
+            instance: subject.instance.clone(),
+            opened_ms: self.opened.unwrap_or(0),
+            until_ms: self.until,
+            chain: ledger
+                .links
+                .last_key_value()
+                .map(|(_, link)| link.to_string())
+                .unwrap_or_default(),
+        };
+        let evaluated = last_evaluation(history);
+        Report {
+            schema: SCHEMA,
+            run,
+            totals,
+            metered_up,
+            metered_down,
+            // Bytes may be booked to a round that never opened: those before the first.
+            balanced: ledger.is_balanced() && ledger.meter.keys().all(|round| is_balanced(ledger, *round)),
+            baselines: [("fedavg-fp32", 4), ("fedavg-fp16", 2)]
+                .map(|(name, bytes)| baseline(name, bytes * subject.parameters as u64, &rounds, evaluated, &totals))
+                .into(),
+            clients: clients(&parts),
+            tensors: tensors(subject, ledger),
             rounds,
-            clients: clients(history, ledger),
-            total,
-            meter: ledger.metered(),
-            balanced: ledger.is_balanced(),
+            participations: parts,
         }
     }
 }
 
+fn part<'a>(
+    parts: &'a mut BTreeMap<Part, Participation>,
+    round: u64,
+    client: Option<&ClientId>,
+) -> &'a mut Participation {
+    parts.entry((round, client.cloned())).or_insert_with(|| Participation {
+        round,
+        client: client.map_or_else(|| NOBODY.to_owned(), ToString::to_string),
+        ..Participation::default()
+    })
+}
+
+/// Stands for connections that never said who they were.
+const NOBODY: &str = "-";
+
+/// Where a run stands, in words.
 pub(crate) fn state(history: &History) -> String {
     match (&history.end, history.rounds.last_key_value()) {
         (Some(End::Done), _) => "done".to_owned(),
@@ -161,81 +245,146 @@ pub(crate) fn state(history: &History) -> String {
     }
 }
 
-fn line(subject: &Subject, history: &History, ledger: &Ledger, round: u64) -> RoundLine {
-    let sums = &history.rounds[&round];
+fn is_balanced(ledger: &Ledger, round: u64) -> bool {
     let flow = ledger.round(round);
-    let summary = history.summary(round, flow, subject.parameters);
-    RoundLine {
-        round,
-        closed: sums.closed.is_some(),
-        attempts: sums.attempts,
-        cohort: sums.cohort,
-        updates: sums.updates,
-        loss: if sums.examples > 0 {
-            sums.loss / sums.examples as f64
-        } else {
-            0.0
-        },
-        evaluation: history.evaluated(round),
-        seconds: summary.map_or(0.0, |summary| summary.seconds),
-        bits_up: crate::event::bits(sums.uplink.framed, sums.updates, subject.parameters),
-        bits_down: summary.map_or(0.0, |summary| summary.bits_down),
-        uplink: sums.uplink,
-        downlink: sums.closed.map(|step| step.downlink).unwrap_or_default(),
-        flow,
-        model: sums.closed.map(|step| step.model.to_string()).unwrap_or_default(),
-    }
+    (flow.socket_up, flow.socket_down) == ledger.metered_in(round)
 }
 
-fn clients(history: &History, ledger: &Ledger) -> Vec<ClientLine> {
-    let mut flows: BTreeMap<_, Flow> = ledger.clients();
-    for client in history.clients.keys() {
-        flows.entry(Some(client.clone())).or_default();
+/// What only the whole run knows of a round.
+fn round(
+    mut line: RoundLine,
+    subject: &Subject,
+    history: &History,
+    ledger: &Ledger,
+    finishes: &mut BTreeMap<u64, Vec<f64>>,
+) -> RoundLine {
+    let round = line.round;
+    let sums = history.rounds.get(&round);
+    line.loss = sums
+        .filter(|sums| sums.examples > 0)
+        .map(|sums| sums.loss / sums.examples as f64)
+        .filter(|loss| loss.is_finite());
+    if let Some(evaluated) = history.evaluated(round) {
+        line.accuracy = Some(evaluated.accuracy);
+        line.evaluation_loss = Some(evaluated.loss).filter(|loss| loss.is_finite());
+        line.evaluated = evaluated.examples;
     }
-    let line = |(client, flow): (Option<fl_proto::ClientId>, Flow)| {
-        let sums = client
-            .as_ref()
-            .and_then(|client| history.clients.get(client))
-            .copied()
-            .unwrap_or_default();
-        ClientLine {
-            client: client.map_or_else(|| "-".to_owned(), |client| client.to_string()),
-            updates: sums.updates,
-            examples: sums.examples,
-            train_seconds: sums.train_ms as f64 / 1000.0,
-            encode_seconds: sums.encode_ms as f64 / 1000.0,
-            flow,
+    if let Some(finishes) = finishes.get_mut(&round) {
+        finishes.sort_by(f64::total_cmp);
+        line.finish_median = finishes.get((finishes.len() - 1) / 2).copied();
+        line.finish_last = finishes.last().copied();
+    }
+    let per_parameter = |bytes, frames: u64| (frames > 0).then(|| bits(bytes, frames as usize, subject.parameters));
+    line.bits_up = per_parameter(line.framed_up, line.updates);
+    line.bits_down = per_parameter(line.framed_down, u64::from(line.closed));
+    let density = |direction| {
+        let sections = ledger.sections.get(&(round, direction))?;
+        let sum = |of: fn(&Section) -> u64| sections.iter().map(of).fold(0, u64::saturating_add);
+        share(sum(|s| s.nonzeros), sum(|s| s.parameters.saturating_mul(s.frames)))
+    };
+    line.density_up = density(crate::ledger::Direction::Up);
+    line.density_down = density(crate::ledger::Direction::Down);
+    line.flow = ledger.round(round);
+    (line.metered_up, line.metered_down) = ledger.metered_in(round);
+    line.balanced = is_balanced(ledger, round);
+    line.link = ledger.links.get(&round).map(ToString::to_string).unwrap_or_default();
+    line
+}
+
+/// Seconds from the opening to each update, by round.
+fn finishes(parts: &[Participation]) -> BTreeMap<u64, Vec<f64>> {
+    let mut out = BTreeMap::<u64, Vec<f64>>::new();
+    for part in parts {
+        if let Some(finish) = part.finish_seconds {
+            out.entry(part.round).or_default().push(finish);
+        }
+    }
+    out
+}
+
+fn clients(parts: &[Participation]) -> Vec<ClientLine> {
+    let mut out = BTreeMap::<&str, (ClientLine, f64)>::new();
+    for part in parts {
+        let (line, finishes) = out.entry(&part.client).or_default();
+        line.asked += u64::from(part.asked);
+        line.updates += u64::from(part.updated);
+        line.examples = line.examples.saturating_add(part.examples);
+        line.train_seconds += part.train_seconds;
+        line.encode_seconds += part.encode_seconds;
+        line.wait_seconds += part.wait_seconds;
+        line.framed = line.framed.saturating_add(part.framed);
+        line.flow.add(&part.flow);
+        *finishes += part.finish_seconds.unwrap_or(0.0);
+    }
+    let line = |(name, (line, finishes)): (&str, (ClientLine, f64))| ClientLine {
+        client: name.to_owned(),
+        finish_mean: (line.updates > 0).then(|| finishes / line.updates as f64),
+        ..line
+    };
+    out.into_iter().map(line).collect()
+}
+
+fn tensors(subject: &Subject, ledger: &Ledger) -> Vec<TensorLine> {
+    let line = |round: u64, direction: crate::ledger::Direction, section: &Section| {
+        let bytes = [section.recipe, section.indices, section.scales, section.values];
+        let bytes = bytes.into_iter().fold(0, u64::saturating_add);
+        let values = section.parameters.saturating_mul(section.frames);
+        TensorLine {
+            round,
+            direction: direction.name().to_owned(),
+            tensor: match section.tensors {
+                1 => subject.tensors.get(section.first as usize).cloned().unwrap_or_default(),
+                several => format!("{several} small tensors"),
+            },
+            parameters: section.parameters,
+            frames: section.frames,
+            recipe_bytes: section.recipe,
+            index_bytes: section.indices,
+            scale_bytes: section.scales,
+            value_bytes: section.values,
+            bytes,
+            density: share(section.nonzeros, values),
+            rank: share(section.ranks, section.ranked),
+            bits: share(bytes.saturating_mul(8), values),
         }
     };
-    flows.into_iter().map(line).collect()
+    let rows = ledger.sections.iter();
+    rows.flat_map(|((round, direction), sections)| sections.iter().map(|section| line(*round, *direction, section)))
+        .collect()
 }
 
 /// Clients that fetched the newest model only to evaluate it: while a round is open, whoever evaluates trains as well.
-fn last_evaluation(history: &History) -> usize {
+fn last_evaluation(history: &History) -> u64 {
     let newest = history.rounds.last_key_value().map_or(0, |(round, _)| *round);
-    history.evaluations.get(&newest).map_or(0, |sums| sums.clients)
+    history.evaluations.get(&newest).map_or(0, |sums| sums.clients as u64)
 }
 
-/// Federated averaging in 32 bits: every client asked gets the model, every update is one, and every client that
+/// Federated averaging of models of so many bytes: every client asked gets one, every update is one, and every client that
 /// evaluates the last model gets that too.
-fn baseline(parameters: usize, rounds: &[RoundLine], evaluated: usize, total: &Flow) -> Baseline {
-    let model = 4 * parameters as u64;
-    let up = rounds.iter().map(|round| round.updates as u64 * model).sum::<u64>();
-    let asked = rounds.iter().map(|round| round.cohort as u64).sum::<u64>();
-    let down = (asked + evaluated as u64) * model;
-    let ratio = |sent: u64| {
-        if sent > 0 {
-            (up + down) as f64 / sent as f64
-        } else {
-            0.0
-        }
-    };
+fn baseline(name: &str, model: u64, rounds: &[RoundLine], evaluated: u64, totals: &Flow) -> Baseline {
+    let up = rounds.iter().map(|round| round.updates * model).sum::<u64>();
+    let asked = rounds.iter().map(|round| round.asked).sum::<u64>();
+    let down = (asked + evaluated) * model;
+    let ratio = |sent: u64| share(up + down, sent).unwrap_or(0.0);
     Baseline {
+        name: name.to_owned(),
         up,
         down,
-        frames_ratio: ratio(total.frames_up() + total.frames_down()),
-        socket_ratio: ratio(total.socket_up + total.socket_down),
+        frames_ratio: ratio(totals.frames_up() + totals.frames_down()),
+        socket_ratio: ratio(totals.socket()),
     }
+}
+
+fn share(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
+}
+
+fn seconds(until: Millis, since: Millis) -> f64 {
+    until.saturating_sub(since) as f64 / 1000.0
+}
+
+fn finite(number: f64) -> f64 {
+    if number.is_finite() { number } else { 0.0 }
 }
 
 #[cfg(test)]
@@ -245,35 +394,30 @@ mod tests {
     use fl_compress::{Digest, Stages};
 
     use super::*;
-    use crate::record::{Accepted, Record};
+    use crate::ledger::{Direction, Row};
 
-    fn baseline_of(records: &[Record]) -> (u64, u64) {
-        let mut history = History::default();
-        records.iter().for_each(|record| history.add(record));
+    fn report(records: &[Record], rows: impl IntoIterator<Item = Row>) -> Report {
+        let (mut filling, mut ledger) = (Filling::default(), Ledger::default());
+        records.iter().for_each(|record| filling.add(record));
+        rows.into_iter().for_each(|row| ledger.add(row));
         let subject = Subject {
             run: "r".into(),
             task: "t".into(),
+            instance: "i".into(),
             planned: 2,
             parameters: 100,
+            tensors: vec!["a".into(), "b".into(), "c".into()],
         };
-        let report = Report::new(&subject, &history, &Ledger::default());
-        (report.fedavg_fp32.up, report.fedavg_fp32.down)
+        filling.finish(&subject, &ledger)
     }
 
-    #[test]
-    fn the_baseline_counts_the_last_models_evaluation_and_no_other() {
-        let (digest, stages, at) = (Digest::of(b""), Stages::default(), 0);
-        let clients: BTreeSet<_> = ["a", "b", "c"].map(|name| name.parse().unwrap()).into();
+    /// Three clients are asked in each of two rounds, and two of them answer, after one and two seconds.
+    fn records() -> Vec<Record> {
+        let (digest, stages) = (Digest::of(b""), Stages::default());
+        let clients: BTreeSet<_> = ["anna", "berta", "carl"].map(|name| name.parse().unwrap()).into();
         let mut records = Vec::new();
-        let evaluated = |version, client: &fl_proto::ClientId| Record::EvaluationAccepted {
-            version,
-            client: client.clone(),
-            examples: 1,
-            loss: 0.0,
-            correct: 0,
-            at,
-        };
         for round in 1..=2 {
+            let at = 10_000 * round;
             records.push(Record::RoundOpened {
                 round,
                 attempt: 1,
@@ -283,22 +427,118 @@ mod tests {
                 deadline: 1,
             });
             records.extend(clients.iter().map(|client| evaluated(round - 1, client)));
-            for client in clients.iter().take(2) {
-                let update = Accepted::sample(digest);
+            for (client, n) in clients.iter().take(2).zip(1..) {
+                let mut update = Accepted::sample(digest);
+                (update.at, update.train_ms, update.stages.framed) = (at + 1_000 * n, 700, 25);
                 let client = client.clone();
                 records.push(Record::UpdateAccepted { round, client, update });
             }
+            records.push(Record::RoundClosing { round, at: at + 2_500 });
             records.push(Record::RoundClosed {
                 round,
                 frame: digest,
                 frame_len: 1,
                 stages,
                 model: digest,
-                at,
+                at: at + 3_000,
             });
         }
-        assert_eq!(baseline_of(&records), (4 * 400, 6 * 400));
-        records.extend(clients.iter().take(2).map(|client| evaluated(2, client)));
-        assert_eq!(baseline_of(&records), (4 * 400, 8 * 400));
+        records
+    }
+
+    fn evaluated(version: u64, client: &ClientId) -> Record {
+        Record::EvaluationAccepted {
+            version,
+            client: client.clone(),
+            examples: 4,
+            loss: 0.5,
+            correct: 3,
+            at: 0,
+        }
+    }
+
+    #[test]
+    fn the_baseline_counts_the_last_models_evaluation_and_no_other() {
+        let of = |records: &[Record]| {
+            let report = report(records, []);
+            let base = report.baseline("fedavg-fp32").unwrap();
+            (base.up, base.down)
+        };
+        let mut records = records();
+        assert_eq!(of(&records), (4 * 400, 6 * 400));
+        records.extend(["anna", "berta"].map(|name| evaluated(2, &name.parse().unwrap())));
+        assert_eq!(of(&records), (4 * 400, 8 * 400));
+    }
+
+    #[test]
+    fn time_is_split_by_round_client_and_both() {
+        let report = report(&records(), []);
+        let line = &report.rounds[0];
+        assert_eq!((line.seconds, line.aggregate_seconds), (3.0, 0.5));
+        assert_eq!((line.finish_median, line.finish_last), (Some(1.0), Some(2.0)));
+        assert_eq!((line.train_seconds, line.wait_seconds), (1.4, 3.0));
+        assert_eq!((line.accuracy, report.rounds[1].accuracy), (Some(0.75), None));
+        assert_eq!(line.bits_up, Some(8.0 * 50.0 / 200.0));
+        let anna = &report.clients[0];
+        assert_eq!((anna.asked, anna.updates, anna.finish_mean), (2, 2, Some(1.0)));
+        assert_eq!(anna.wait_seconds, 4.0);
+        let late = &report.participations[2];
+        assert_eq!((late.client.as_str(), late.asked, late.updated), ("carl", true, false));
+        assert_eq!((report.run.opened_ms, report.run.until_ms), (10_000, 23_000));
+    }
+
+    #[test]
+    fn bytes_are_booked_to_who_moved_them_and_compared_with_the_meter_round_by_round() {
+        let flow = |up| Flow {
+            socket_up: up,
+            transport_up: up,
+            ..Flow::default()
+        };
+        let client = |round, name: &str, up| Row::Client {
+            round,
+            client: name.parse().ok(),
+            flow: flow(up),
+        };
+        let meter = |round, read| Row::Meter {
+            round,
+            read,
+            written: 0,
+        };
+        let section = Section {
+            first: 1,
+            tensors: 1,
+            parameters: 50,
+            frames: 2,
+            values: 10,
+            nonzeros: 25,
+            ranked: 2,
+            ranks: 6,
+            ..Section::default()
+        };
+        let sections = Row::Sections {
+            round: 1,
+            direction: Direction::Up,
+            sections: vec![section],
+        };
+        let rows = [
+            client(1, "anna", 10),
+            client(1, "", 5),
+            client(2, "anna", 7),
+            meter(1, 15),
+        ];
+        // What is missing in one round and too much in another is equal in all, and yet wrong.
+        let report = report(&records(), rows.into_iter().chain([sections, meter(2, 7)]));
+        assert!(report.balanced && report.rounds.iter().all(|line| line.balanced));
+        assert_eq!(report.clients[0].client, "-");
+        assert_eq!((report.totals.socket_up, report.metered_up), (22, 22));
+        let tensor = &report.tensors[0];
+        assert_eq!(
+            (tensor.tensor.as_str(), tensor.density, tensor.rank),
+            ("b", Some(0.25), Some(3.0))
+        );
+        assert_eq!(tensor.bits, Some(0.8));
+        let rows = [client(1, "anna", 10), client(2, "anna", 7), meter(1, 7), meter(2, 10)];
+        let report = self::report(&records(), rows);
+        assert!(!report.balanced && report.rounds.iter().all(|line| !line.balanced));
     }
 }

@@ -8,13 +8,14 @@ use fl_compress::{Digest, Layout};
 use fl_proto::FramePart;
 
 use crate::blobs::Blobs;
+use crate::chain::{Chain, links};
 use crate::config::Tuning;
 use crate::desk::{Desk, Keeper, put_checkpoint, put_snapshot};
 use crate::disk::{Disk, Fault};
 use crate::engine::{Input, Millis, State, decide};
 use crate::global::{Global, replayed};
 use crate::history::History;
-use crate::inspect::Facts;
+use crate::inspect::{self, Facts};
 use crate::plan::RunPlan;
 use crate::record::Record;
 use crate::serve::ServeError;
@@ -29,6 +30,7 @@ pub(crate) struct Started {
     pub(crate) run: RunStore,
     pub(crate) blobs: Blobs,
     pub(crate) desk: Desk,
+    pub(crate) chain: Chain,
     pub(crate) history: History,
     pub(crate) layout: Arc<Layout>,
     pub(crate) instance: Digest,
@@ -57,9 +59,18 @@ pub(crate) fn start(
         history.add(record);
         state.apply(record)
     };
-    for record in run.records() {
-        note(&mut state, &record?)?;
-    }
+    let mut noted = Ok(());
+    let records = run
+        .records()
+        .map(|record| record.map_err(ServeError::from))
+        .inspect(|record| {
+            if let (Ok(record), Ok(())) = (record, &noted) {
+                noted = note(&mut state, record);
+            }
+        });
+    let rows = inspect::rows(&run).map(|row| row.map_err(ServeError::from));
+    let (_, mut chain) = links(records, rows)?;
+    noted?;
     let (global, snapshot, facts) = if state.is_started() {
         let (global, facts) = restore(plan, &run, &blobs, &state)?;
         // Only now: what a damaged store does not name may be all that is left.
@@ -73,6 +84,7 @@ pub(crate) fn start(
             at: now,
         };
         run.append(std::slice::from_ref(&first), &[])?;
+        chain.record(&first);
         note(&mut state, &first)?;
         (global, Some(snapshot), facts)
     };
@@ -80,6 +92,7 @@ pub(crate) fn start(
         let decision = decide(&state, plan, now, &BTreeSet::new(), Input::Resume);
         run.append(&decision.records, &[])?;
         for record in &decision.records {
+            chain.record(record);
             note(&mut state, record)?;
         }
         tracing::info!(run = %plan.name, version = state.version(), "run continued");
@@ -101,6 +114,7 @@ pub(crate) fn start(
         run,
         blobs,
         desk,
+        chain,
         history,
         layout,
         instance: digest(&facts.instance)?,

@@ -17,6 +17,7 @@ use fl_compress::Digest;
 use fl_proto::RunName;
 
 use crate::disk::{Disk, DiskError};
+use crate::ledger::Row;
 use crate::record::{Record, RecordError};
 
 use head::Head;
@@ -307,6 +308,21 @@ impl RunStore {
             let (number, value) = value?;
             unseal(&value).map_err(|why| run.value("ledger row", number.to_string(), why))
         })
+    }
+
+    /// A ledger row as it was stored under this number.
+    ///
+    /// # Errors
+    /// `Value` if the bytes are not a row of a version known.
+    pub(crate) fn row(&self, number: u64, bytes: &[u8]) -> Result<Row, StoreError> {
+        let why = match bytes.first() {
+            Some(&theirs) if theirs > Row::VERSION => RecordError::Newer { theirs },
+            _ => RecordError::Corrupt {
+                what: "ledger row",
+                offset: 0,
+            },
+        };
+        Row::from_bytes(bytes).ok_or_else(|| self.value("ledger row", number.to_string(), why))
     }
 
     /// A small named value: the plan's text, the layout, the last checkpoint.

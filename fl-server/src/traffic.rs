@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
@@ -15,19 +14,7 @@ use tokio_stream::Stream;
 use tonic::transport::server::Connected;
 
 use crate::ledger::{Flow, Row};
-
-/// Frame bytes of one client, by what they were for.
-#[derive(Debug, Default)]
-pub(crate) struct Frames {
-    /// Updates that were taken.
-    pub(crate) update: AtomicU64,
-    /// Updates that were not.
-    pub(crate) waste: AtomicU64,
-    /// Steps of the chain.
-    pub(crate) steps: AtomicU64,
-    /// Snapshots.
-    pub(crate) snapshot: AtomicU64,
-}
+use crate::tally::Tally;
 
 /// All connections of an endpoint.
 #[derive(Debug)]
@@ -39,7 +26,7 @@ pub(crate) struct Traffic {
 #[derive(Debug, Default)]
 struct Book {
     open: Vec<Connection>,
-    frames: BTreeMap<ClientId, (Arc<Frames>, Flow)>,
+    clients: BTreeMap<ClientId, Account>,
     /// What the endpoint's meter said at the last sample.
     metered: (u64, u64),
 }
@@ -50,6 +37,20 @@ struct Connection {
     client: Option<ClientId>,
     /// What its meter said at the last sample.
     sampled: (u64, u64),
+    /// What it said of pings.
+    pings: (u64, u64),
+    /// Whether it was in a sample.
+    counted: bool,
+}
+
+/// One client's counters, and what of them is booked.
+#[derive(Debug, Default)]
+struct Account {
+    tally: Arc<Tally>,
+    /// What they said at the last sample.
+    sampled: Flow,
+    /// Payload that was counted before the sockets carried it: it is booked when they have.
+    ahead: Flow,
 }
 
 /// What has passed since the sample before.
@@ -80,17 +81,19 @@ impl Traffic {
             meter,
             client: None,
             sampled: (0, 0),
+            pings: (0, 0),
+            counted: false,
         });
     }
 
-    /// Says whose connection this is, and returns the client's frame counters.
-    pub(crate) fn identified(&self, meter: &Arc<Meter>, client: &ClientId) -> Arc<Frames> {
+    /// Says whose connection this is, and returns the client's counters.
+    pub(crate) fn identified(&self, meter: &Arc<Meter>, client: &ClientId) -> Arc<Tally> {
         let mut book = self.book();
         let known = book.open.iter_mut().find(|open| Arc::ptr_eq(&open.meter, meter));
         if let Some(connection) = known.filter(|connection| connection.client.is_none()) {
             connection.client = Some(client.clone());
         }
-        Arc::clone(&book.frames.entry(client.clone()).or_default().0)
+        Arc::clone(&book.clients.entry(client.clone()).or_default().tally)
     }
 
     /// Whether any connection is open.
@@ -182,32 +185,57 @@ impl Book {
                 return true;
             };
             let (up, down) = less(*now, connection.sampled);
+            let pings = (connection.meter.pings_read(), connection.meter.pings_written());
+            let (pings_up, pings_down) = less(pings, connection.pings);
             let flow = out.entry(connection.client.clone()).or_default();
             flow.socket_up += up;
             flow.socket_down += down;
-            connection.sampled = *now;
+            // A ping may pass between the two readings.
+            flow.heartbeat_up += pings_up.min(up);
+            flow.heartbeat_down += pings_down.min(down);
+            flow.connections += u64::from(!std::mem::replace(&mut connection.counted, true));
+            (connection.sampled, connection.pings) = (*now, pings);
             !gone
         });
-        for (client, (frames, sampled)) in &mut self.frames {
-            let now = frames.flow();
-            out.entry(Some(client.clone())).or_default().add(&now.since(sampled));
-            *sampled = now;
+        for (client, account) in &mut self.clients {
+            let now = account.tally.flow();
+            let flow = out.entry(Some(client.clone())).or_default();
+            flow.add(&now.since(&account.sampled));
+            flow.add(&account.ahead);
+            account.sampled = now;
+            account.ahead = beyond(flow);
+            if !self.open.iter().any(|open| open.client.as_ref() == Some(client)) {
+                // What no connection carries any more was never sent.
+                account.ahead = Flow::default();
+            }
         }
+        out.values_mut().for_each(Flow::settle_transport);
         out.retain(|_, flow| *flow != Flow::default());
         out
     }
 }
 
-impl Frames {
-    fn flow(&self) -> Flow {
-        Flow {
-            update: self.update.load(Ordering::Acquire),
-            waste: self.waste.load(Ordering::Acquire),
-            steps: self.steps.load(Ordering::Acquire),
-            snapshot: self.snapshot.load(Ordering::Acquire),
-            ..Flow::default()
-        }
+/// Takes out of `flow` the payload that its sockets have not carried yet, and returns it.
+fn beyond(flow: &mut Flow) -> Flow {
+    fn take(over: &mut u64, kind: &mut u64) -> u64 {
+        let taken = (*over).min(*kind);
+        (*over, *kind) = (*over - taken, *kind - taken);
+        taken
     }
+    let mut ahead = Flow::default();
+    let known = flow.frames_up() + flow.evaluation + flow.control_up + flow.heartbeat_up;
+    let mut over = known.saturating_sub(flow.socket_up);
+    ahead.update = take(&mut over, &mut flow.update);
+    ahead.refused = take(&mut over, &mut flow.refused);
+    ahead.aborted = take(&mut over, &mut flow.aborted);
+    ahead.control_up = take(&mut over, &mut flow.control_up);
+    ahead.evaluation = take(&mut over, &mut flow.evaluation);
+    let known = flow.frames_down() + flow.control_down + flow.heartbeat_down;
+    let mut over = known.saturating_sub(flow.socket_down);
+    ahead.steps = take(&mut over, &mut flow.steps);
+    ahead.snapshot = take(&mut over, &mut flow.snapshot);
+    ahead.control_down = take(&mut over, &mut flow.control_down);
+    ahead
 }
 
 fn reading(meter: &Meter) -> (u64, u64) {
@@ -262,6 +290,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
+    use crate::tally::{Fate, Sent};
 
     async fn pass(traffic: &Traffic, client: Option<&str>, bytes: usize) {
         let meter = Arc::new(Meter::within(Arc::clone(traffic.total())));
@@ -298,15 +327,55 @@ mod tests {
         let traffic = Traffic::new();
         let meter = Arc::new(Meter::within(Arc::clone(traffic.total())));
         traffic.connected(Arc::clone(&meter));
-        assert!(traffic.sample().flows.is_empty());
-        traffic
-            .identified(&meter, &"a".parse().unwrap())
-            .steps
-            .fetch_add(5, Ordering::AcqRel);
+        assert_eq!(traffic.sample().flows[&None].connections, 1);
+        traffic.identified(&meter, &"a".parse().unwrap()).retried();
         let sample = traffic.sample();
-        assert_eq!(sample.flows[&Some("a".parse().unwrap())].steps, 5);
+        let flow = sample.flows[&Some("a".parse().unwrap())];
+        assert_eq!((flow.retries, flow.connections), (1, 0), "it was counted as nobody's");
         assert!(sample.is_balanced());
         assert_eq!(sample.rows(3).len(), 2);
+    }
+
+    #[tokio::test]
+    async fn payload_is_booked_when_the_sockets_have_carried_it() {
+        let traffic = Traffic::new();
+        let client = || Some("a".parse().unwrap());
+        let meter = Arc::new(Meter::within(Arc::clone(traffic.total())));
+        traffic.connected(Arc::clone(&meter));
+        let tally = traffic.identified(&meter, &"a".parse().unwrap());
+        let (a, _b) = tokio::io::duplex(1 << 16);
+        let mut io = fl_proto::Metered::new(a, meter);
+        tally.sent(Sent::Steps, 1_000);
+        io.write_all(&[0; 300]).await.unwrap();
+        let first = traffic.sample().flows[&client()];
+        assert_eq!((first.steps, first.transport_down, first.socket_down), (300, 0, 300));
+        io.write_all(&[0; 750]).await.unwrap();
+        let second = traffic.sample().flows[&client()];
+        assert_eq!(
+            (second.steps, second.transport_down, second.socket_down),
+            (700, 50, 750)
+        );
+        tally.sent(Sent::Snapshot, 500);
+        drop(io);
+        let last = traffic.sample();
+        assert!(last.flows.is_empty(), "what was never sent is not booked: {last:?}");
+    }
+
+    #[tokio::test]
+    async fn a_frame_that_is_still_arriving_when_a_round_ends_came_too_late() {
+        let traffic = Traffic::new();
+        let meter = Arc::new(Meter::within(Arc::clone(traffic.total())));
+        traffic.connected(Arc::clone(&meter));
+        let tally = traffic.identified(&meter, &"a".parse().unwrap());
+        let (a, mut b) = tokio::io::duplex(1 << 16);
+        let mut io = fl_proto::Metered::new(a, meter);
+        b.write_all(&[0; 500]).await.unwrap();
+        io.read_exact(&mut [0; 500]).await.unwrap();
+        tally.arrived(400);
+        tally.settled(Fate::Update);
+        tally.arrived(60);
+        let flow = traffic.sample().flows[&Some("a".parse().unwrap())];
+        assert_eq!((flow.update, flow.refused, flow.transport_up), (400, 60, 40));
     }
 
     #[test]

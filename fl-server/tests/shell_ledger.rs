@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use fl_proto::UpdateReply;
 use fl_server::disk::{Fault, FaultKind};
-use fl_server::ledger::{Ledger, Row};
+use fl_server::ledger::{Direction, Ledger, Row};
 use fl_server::store::Store;
 use fl_server::{Ending, Event};
 use shell_support::*;
@@ -21,7 +21,7 @@ fn ledger(fed: &Fed) -> Ledger {
     let run = store.run(&"test".parse().unwrap()).unwrap();
     let mut ledger = Ledger::default();
     for row in run.rows() {
-        ledger.add(&Row::from_bytes(&row.unwrap()).unwrap());
+        ledger.add(Row::from_bytes(&row.unwrap()).unwrap());
     }
     ledger
 }
@@ -51,9 +51,12 @@ async fn the_ledger_is_the_meter_and_the_clients_own_meters_to_the_byte() {
     assert!(ledger.is_balanced());
     let total = ledger.total();
     assert_eq!((total.socket_up, total.socket_down), outcome.socket);
-    assert_eq!((total.update, total.waste), (frames, 0));
+    assert_eq!((total.update, total.waste()), (frames, 0));
     assert!(total.snapshot > 0 && total.steps > 0);
     assert!(total.socket_up > total.frames_up() && total.socket_down > total.frames_down());
+    assert_eq!(total.kinds().iter().map(|kind| kind.2).sum::<u64>(), total.socket());
+    assert!(total.evaluation > 0 && total.control_up > 0 && total.control_down > 0);
+    assert_eq!((total.connections, total.retries), (3, 0));
     let clients = ledger.clients();
     assert_eq!(clients.len(), 3, "every byte has an owner: {clients:?}");
     for (name, meter) in meters {
@@ -63,7 +66,22 @@ async fn the_ledger_is_the_meter_and_the_clients_own_meters_to_the_byte() {
         let unread = flow.socket_down - meter.read();
         assert!(unread == 0 || unread == CLOSE_NOTIFY, "{name}: {unread}");
     }
-    assert!((1..=3).all(|round| ledger.meter.contains_key(&round)));
+    for round in 1..=3 {
+        let flow = ledger.round(round);
+        assert_eq!((flow.socket_up, flow.socket_down), ledger.metered_in(round));
+        assert!(ledger.links.contains_key(&round));
+        let bytes = |direction| {
+            let sections = &ledger.sections[&(round, direction)];
+            sections
+                .iter()
+                .map(|s| s.recipe + s.indices + s.scales + s.values)
+                .sum::<u64>()
+        };
+        // What a frame has beside its sections: header and checksum.
+        let beside = |framed: u64, sections: u64, frames: u64| framed > sections && framed - sections < 60 * frames;
+        assert!(beside(flow.update, bytes(Direction::Up), 3), "{flow:?}");
+        assert!(bytes(Direction::Down) > 0);
+    }
 }
 
 #[tokio::test]
@@ -94,7 +112,7 @@ async fn refused_frames_are_waste_and_a_restart_goes_on_booking() {
     let second = server.stop().await;
     let ledger = ledger(&fed);
     let total = ledger.total();
-    assert_eq!((total.update, total.waste), (frame.len() as u64, frame.len() as u64));
+    assert_eq!((total.update, total.waste()), (frame.len() as u64, frame.len() as u64));
     assert!(ledger.is_balanced());
     assert_eq!(total.socket_up, first.socket.0 + second.socket.0);
     assert_eq!(total.socket_down, first.socket.1 + second.socket.1);

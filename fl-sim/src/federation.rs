@@ -186,7 +186,7 @@ pub(crate) fn ledger(data: &Path, run: &RunName) -> anyhow::Result<Ledger> {
     let mut ledger = Ledger::default();
     for row in store.run(run)?.rows() {
         let row = row?;
-        ledger.add(&Row::from_bytes(&row).context("a row of the ledger is broken")?);
+        ledger.add(Row::from_bytes(&row).context("a row of the ledger is broken")?);
     }
     Ok(ledger)
 }

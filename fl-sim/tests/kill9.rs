@@ -214,20 +214,20 @@ fn survives(seed: u64) {
     assert_eq!(killed, KILLS, "the run was over too soon for {kills:?}");
 
     let report = stage.fed.report();
-    assert_eq!((report.state.as_str(), report.version), ("done", ROUNDS as u64));
-    assert_eq!(report.model, undisturbed.model, "{kills:?}");
-    assert!(report.balanced, "ledger {:?}, sockets {:?}", report.total, report.meter);
+    assert_eq!((report.run.state.as_str(), report.run.version), ("done", ROUNDS as u64));
+    assert_eq!(report.run.model, undisturbed.model, "{kills:?}");
+    assert!(report.balanced, "{:?}", report.totals);
     assert_eq!(report.rounds.len(), ROUNDS);
     for round in &report.rounds {
         assert_eq!(
-            (round.updates, round.cohort, round.attempts),
-            (CLIENTS, CLIENTS, 1),
+            (round.updates, round.asked, round.attempts),
+            (CLIENTS as u64, CLIENTS as u64, 1),
             "round {}",
             round.round
         );
     }
     for client in report.clients.iter().filter(|client| client.client != "-") {
-        assert_eq!(client.updates, ROUNDS, "{}", client.client);
+        assert_eq!(client.updates, ROUNDS as u64, "{}", client.client);
         assert_eq!(
             client.examples,
             (ROUNDS as u64) * u64::from(DATA.train),

@@ -197,15 +197,15 @@ impl Stage {
             assert!(second.status.success(), "{}", second.said);
         }
         let report = self.fed.report();
-        assert_eq!((report.state.as_str(), report.version), ("done", ROUNDS));
+        assert_eq!((report.run.state.as_str(), report.run.version), ("done", ROUNDS));
         assert!(
             report
                 .rounds
                 .iter()
-                .all(|round| (round.updates, round.attempts) == (CLIENTS, 1)),
+                .all(|round| (round.updates, round.attempts) == (CLIENTS as u64, 1)),
             "{report:?}"
         );
-        (first, report.model)
+        (first, report.run.model)
     }
 
     /// Takes every `stride`-th point until the run is through before the fault strikes. `is_struck` looks at a life that

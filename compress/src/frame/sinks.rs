@@ -44,6 +44,30 @@ impl Sink for Add<'_> {
     }
 }
 
+/// Counts the values that are not zero, and hands all of them on.
+pub(super) struct Counted<'a, S> {
+    pub(super) inner: &'a mut S,
+    pub(super) nonzeros: u64,
+}
+
+impl<S> Counted<'_, S> {
+    fn count(&mut self, values: &[f32]) {
+        self.nonzeros += values.iter().map(|value| u64::from(*value != 0.0)).sum::<u64>();
+    }
+}
+
+impl<S: Sink> Sink for Counted<'_, S> {
+    fn dense(&mut self, start: usize, values: &[f32]) {
+        self.count(values);
+        self.inner.dense(start, values);
+    }
+
+    fn sparse(&mut self, indices: &[u32], values: &[f32]) {
+        self.count(values);
+        self.inner.sparse(indices, values);
+    }
+}
+
 /// Overwrites with the values.
 pub(crate) struct Set<'a>(pub(crate) &'a mut [f32]);
 

@@ -28,3 +28,44 @@ fn small_tensors_may_stand_anywhere_and_be_one() {
         }
     }
 }
+
+#[test]
+fn counting_while_adding_adds_the_same_and_counts_what_is_not_zero() {
+    let layout = layout(&[("a", &[3]), ("b", &[40, 30]), ("c", &[5]), ("d", &[2_000])]);
+    let values = laplace(layout.len(), 3);
+    for spec in [
+        "default = { reduce = { top_k = 0.05 }, quantize = { uniform = 4 }, code = \"rans\" }",
+        "default = { quantize = { dead_zone = { step = 1.0 } }, code = \"context\" }",
+        "budget = \"0.5 bits\"",
+    ] {
+        let mut encoder = encoder(&layout, spec);
+        let pending = encoder
+            .encode(
+                &mut values.clone(),
+                FrameHeader {
+                    kind: FrameKind::Update,
+                    round: 1,
+                    seed: 1,
+                },
+            )
+            .unwrap();
+        let frame = Frame::parse(&pending.frame, &layout).unwrap();
+        let (mut plain, mut counted) = (vec![1.0; layout.len()], vec![1.0; layout.len()]);
+        frame.accumulate(0.5, &mut plain).unwrap();
+        let counts = frame.accumulate_counted(0.5, &mut counted).unwrap();
+        assert_eq!(plain, counted, "{spec}");
+        let decoded = decode(&layout, &pending.frame);
+        let nonzeros = decoded.iter().filter(|value| **value != 0.0).count() as u64;
+        assert_eq!(counts.len(), frame.sections().len());
+        let sum = counts.iter().sum::<u64>();
+        // Components and what they leave are two parts of one section, each of which is counted.
+        assert!(
+            sum >= nonzeros && sum <= layout.len() as u64,
+            "{spec}: {sum} of {nonzeros}"
+        );
+        assert!(
+            spec.contains("budget") || sum == nonzeros,
+            "{spec}: {sum} of {nonzeros}"
+        );
+    }
+}

@@ -7,7 +7,7 @@ use anyhow::{Context, ensure};
 
 use super::{Format, Outcome, out, source};
 use crate::admin::{Answer, Ask};
-use crate::report::{ClientLine, Report, RoundLine};
+use fl_report::{ClientLine, Report, RoundLine};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -60,8 +60,8 @@ pub(super) fn replace(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
 /// The report for a person.
 fn text(report: &Report) -> String {
     let mut out = String::new();
-    let Report {
-        run,
+    let fl_report::Run {
+        name,
         task,
         state,
         planned,
@@ -69,10 +69,10 @@ fn text(report: &Report) -> String {
         version,
         model,
         ..
-    } = report;
+    } = &report.run;
     let _ = writeln!(
         out,
-        "run {run} (task {task}): {state}; {planned} rounds planned, {parameters} parameters"
+        "run {name} (task {task}): {state}; {planned} rounds planned, {parameters} parameters"
     );
     let _ = writeln!(out, "model version {version}, digest {model}\n");
     let _ = writeln!(
@@ -80,18 +80,18 @@ fn text(report: &Report) -> String {
         "round  updates  accuracy     loss   frames up  frames down   socket up  socket down  bits up  bits down  seconds"
     );
     report.rounds.iter().for_each(|line| round(&mut out, line));
-    let total = &report.total;
+    let total = &report.totals;
     let _ = writeln!(
         out,
         "total  {:>7}                    {:>10}  {:>11}  {:>10}  {:>11}                     {:>8.1}\n",
-        report.rounds.iter().map(|line| line.updates).sum::<usize>(),
+        report.rounds.iter().map(|line| line.updates).sum::<u64>(),
         size(total.frames_up()),
         size(total.frames_down()),
         size(total.socket_up),
         size(total.socket_down),
         report.rounds.iter().map(|line| line.seconds).sum::<f64>(),
     );
-    let base = &report.fedavg_fp32;
+    let base = report.baselines.first().cloned().unwrap_or_default();
     let _ = writeln!(
         out,
         "fp32 federated averaging for the same cohorts and rounds (a model down to each client asked, one up for each \
@@ -102,7 +102,7 @@ fn text(report: &Report) -> String {
         base.frames_ratio,
         base.socket_ratio
     );
-    let (up, down) = report.meter;
+    let (up, down) = (report.metered_up, report.metered_down);
     let verdict = if report.balanced {
         "equal to the byte"
     } else {
@@ -123,24 +123,23 @@ fn text(report: &Report) -> String {
 }
 
 fn round(out: &mut String, line: &RoundLine) {
-    let accuracy = line
-        .evaluation
-        .map_or_else(|| "-".to_owned(), |seen| format!("{:.4}", seen.accuracy));
+    let or_dash = |number: Option<f64>, digits| number.map_or_else(|| "-".to_owned(), |n| format!("{n:.digits$}"));
+    let accuracy = or_dash(line.accuracy, 4);
     let _ = writeln!(
         out,
-        "{:>5}{} {:>4}/{:<3} {:>8}  {:>7.4}  {:>10}  {:>11}  {:>10}  {:>11}  {:>7.3}  {:>9.3}  {:>7.2}",
+        "{:>5}{} {:>4}/{:<3} {:>8}  {:>7}  {:>10}  {:>11}  {:>10}  {:>11}  {:>7}  {:>9}  {:>7.2}",
         line.round,
         if line.closed { ' ' } else { '*' },
         line.updates,
-        line.cohort,
+        line.asked,
         accuracy,
-        line.loss,
+        or_dash(line.loss, 4),
         size(line.flow.frames_up()),
         size(line.flow.frames_down()),
         size(line.flow.socket_up),
         size(line.flow.socket_down),
-        line.bits_up,
-        line.bits_down,
+        or_dash(line.bits_up, 3),
+        or_dash(line.bits_down, 3),
         line.seconds
     );
 }
@@ -155,7 +154,7 @@ fn client(out: &mut String, line: &ClientLine) {
         line.train_seconds,
         line.encode_seconds,
         size(line.flow.update),
-        size(line.flow.waste),
+        size(line.flow.waste()),
         size(line.flow.steps),
         size(line.flow.snapshot),
         size(line.flow.socket_up),

@@ -6,11 +6,12 @@ use std::fmt::Display;
 use fl_compress::{Digest, Frame, FrameKind, Layout};
 
 use super::GlobalError;
+use super::sections::Sections;
 use crate::engine::Contribution;
 
 /// `sum_i (n_i / sum n) * decode(frame_i)`, absorbed in the order of the clients' names, and after them
 /// `(sum of n_i with a predictor / sum n) * decode(step)`, once: the same updates, the same bits, whatever the order in
-/// which they came. `step`: digest of the frame that made the version before `round`, the only predictor that a frame may
+/// which they came. With it comes where the frames' bytes went. `step`: digest of the frame that made the version before `round`, the only predictor that a frame may
 /// name. One frame is in memory at a time. Shapes: returns `[layout.len()]`.
 ///
 /// # Errors
@@ -21,7 +22,7 @@ pub(super) fn average<E: Display>(
     updates: &[Contribution],
     step: Option<&Digest>,
     mut read: impl FnMut(&Digest, &mut Vec<u8>) -> Result<(), E>,
-) -> Result<Vec<f32>, GlobalError> {
+) -> Result<(Vec<f32>, Sections), GlobalError> {
     let mut sorted: Vec<_> = updates.iter().collect();
     sorted.sort_by(|a, b| a.client.cmp(&b.client));
     let total: f64 = sorted.iter().map(|update| update.examples as f64).sum();
@@ -29,6 +30,7 @@ pub(super) fn average<E: Display>(
         return Err(GlobalError::Empty { round });
     }
     let (mut average, mut bytes, mut predicted) = (vec![0.0; layout.len()], Vec::new(), 0.0);
+    let mut sections = Sections::default();
     for update in sorted {
         let of = |why: String| GlobalError::Frame {
             round,
@@ -50,7 +52,8 @@ pub(super) fn average<E: Display>(
             predicted += update.examples as f64;
         }
         let weight = (update.examples as f64 / total) as f32;
-        frame.accumulate(weight, &mut average).map_err(|e| of(e.to_string()))?;
+        let added = sections.accumulate(&frame, weight, &mut average);
+        added.map_err(|e| of(e.to_string()))?;
     }
     if let Some(step) = step.filter(|_| predicted > 0.0) {
         let of = |why: String| GlobalError::Predictor { round, why };
@@ -59,5 +62,5 @@ pub(super) fn average<E: Display>(
         let added = frame.accumulate((predicted / total) as f32, &mut average);
         added.map_err(|e| of(e.to_string()))?;
     }
-    Ok(average)
+    Ok((average, sections))
 }

@@ -7,8 +7,10 @@ use fl_compress::{Digest, Encoder, Frame, FrameHeader, FrameKind, Layout, Memory
 use fl_proto::ClientId;
 
 use super::aggregate::average;
+use super::sections::Sections;
 use super::strategy::{Strategy, strategy};
 use crate::engine::Contribution;
+use crate::ledger::Section;
 use crate::plan::{RunPlan, StrategySpec};
 
 /// The model cannot be computed.
@@ -82,6 +84,10 @@ pub struct Stepped {
     pub stages: Stages,
     /// Digest of the new model.
     pub model: Digest,
+    /// Where the bytes of the updates' frames went.
+    pub uplink: Vec<Section>,
+    /// Where those of the step's frame went.
+    pub downlink: Vec<Section>,
     /// Why the round's average was not used, if it was not: the step is zero then.
     pub unused: Option<String>,
 }
@@ -189,10 +195,10 @@ impl Global {
                 version: self.version,
             });
         }
-        let mut step = average(&self.layout, round, updates, self.step.as_ref(), read)?;
+        let (mut step, uplink) = average(&self.layout, round, updates, self.step.as_ref(), read)?;
         self.strategy.step(round, &mut step);
-        let (pending, unused) = match self.advance(round, &mut step) {
-            Ok(pending) => (pending, None),
+        let ((pending, downlink), unused) = match self.advance(round, &mut step) {
+            Ok(stepped) => (stepped, None),
             Err(why) => {
                 let failed = |e: fl_compress::Error| GlobalError::Step {
                     round,
@@ -201,8 +207,8 @@ impl Global {
                 self.encoder = Encoder::new(Arc::clone(&self.layout), &self.specs.0).map_err(failed)?;
                 self.strategy = strategy(&self.specs.1);
                 step.fill(0.0);
-                let pending = self.advance(round, &mut step).map_err(failed)?;
-                (pending, Some(why.to_string()))
+                let stepped = self.advance(round, &mut step).map_err(failed)?;
+                (stepped, Some(why.to_string()))
             }
         };
         self.version = round;
@@ -213,6 +219,8 @@ impl Global {
             digest: pending.digest,
             stages: pending.stages,
             model: self.digest,
+            uplink: uplink.into_vec(),
+            downlink: downlink.into_vec(),
             unused,
         })
     }
@@ -223,7 +231,7 @@ impl Global {
     /// # Errors
     /// `NotFinite` if a value of step, residual or new model is not; then the model is as it was, and the encoder is
     /// unusable.
-    fn advance(&mut self, round: u64, step: &mut Vec<f32>) -> Result<Pending, fl_compress::Error> {
+    fn advance(&mut self, round: u64, step: &mut Vec<f32>) -> Result<(Pending, Sections), fl_compress::Error> {
         let header = FrameHeader {
             kind: FrameKind::Step,
             round,
@@ -233,7 +241,8 @@ impl Global {
         // Every client applies the frame in the end, so it is never refused.
         self.encoder.settle(&pending, Verdict::Accepted)?;
         step.copy_from_slice(&self.model);
-        Frame::parse(&pending.frame, &self.layout)?.accumulate(1.0, step)?;
+        let mut sections = Sections::default();
+        sections.accumulate(&Frame::parse(&pending.frame, &self.layout)?, 1.0, step)?;
         for (values, what) in [
             (Some(step.as_slice()), "model"),
             (self.encoder.residual(), "server residual"),
@@ -243,7 +252,7 @@ impl Global {
             }
         }
         std::mem::swap(&mut self.model, step);
-        Ok(pending)
+        Ok((pending, sections))
     }
 }
 

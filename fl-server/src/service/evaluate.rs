@@ -11,6 +11,7 @@ pub(super) async fn evaluate(
     request: Request<wire::EvaluationReport>,
 ) -> Result<wire::EvaluationReply, Status> {
     let peer = service.peer(&request)?;
+    peer.tally.evaluated(request.get_ref());
     let report = EvaluationReport::try_from(request.into_inner())?;
     service.check_run(&report.run)?;
     let counted = service
@@ -20,5 +21,7 @@ pub(super) async fn evaluate(
             reply,
         })
         .await?;
-    Ok(wire::EvaluationReply { counted })
+    let reply = wire::EvaluationReply { counted };
+    peer.tally.answered(&reply);
+    Ok(reply)
 }

@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::io::Read;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use fl_proto::{FetchRequest, FramePart, MAX_CHAIN, ModelHeader, wire};
@@ -17,6 +16,7 @@ use super::{SMALL, Service, internal};
 use crate::driver::Command;
 use crate::engine::State;
 use crate::global::chain;
+use crate::tally::Sent;
 
 type Chunks = mpsc::Sender<Result<wire::ModelChunk, Status>>;
 
@@ -27,15 +27,17 @@ pub(super) async fn fetch(
     service: Arc<Service>,
     request: Request<wire::FetchRequest>,
 ) -> Result<ReceiverStream<Result<wire::ModelChunk, Status>>, Status> {
-    let peer = service.peer(&request)?;
+    let peer = service.caller(&request)?;
     let asked = FetchRequest::try_from(request.into_inner())?;
     service.check_run(&asked.run)?;
     let header = choose(&service, &asked).await?;
     let (chunks, stream) = mpsc::channel(1);
     tokio::spawn(async move {
+        let began = (service.clock)();
         if let Err(status) = send(&service, &peer, &header, &chunks).await {
             let _ = chunks.try_send(Err(status));
         }
+        peer.tally.downloaded_for((service.clock)().saturating_sub(began));
     });
     Ok(ReceiverStream::new(stream))
 }
@@ -91,19 +93,28 @@ async fn send(service: &Service, peer: &Peer, header: &ModelHeader, chunks: &Chu
     } else {
         None
     };
-    let booked = if matches!(header, ModelHeader::Snapshot(_)) {
-        &peer.frames.snapshot
-    } else {
-        &peer.frames.steps
+    let kind = match header {
+        ModelHeader::Snapshot(_) => Sent::Snapshot,
+        ModelHeader::Steps(_) => Sent::Steps,
     };
-    give(service, chunks, Part::Header(header.into())).await?;
+    let first = wire::ModelChunk {
+        part: Some(Part::Header(header.into())),
+    };
+    peer.tally.answered(&first);
+    give(service, chunks, first).await?;
     for part in header.frames() {
-        send_frame(service, part, booked, chunks).await?;
+        send_frame(service, peer, kind, part, chunks).await?;
     }
     Ok(())
 }
 
-async fn send_frame(service: &Service, part: &FramePart, booked: &AtomicU64, chunks: &Chunks) -> Result<(), Status> {
+async fn send_frame(
+    service: &Service,
+    peer: &Peer,
+    kind: Sent,
+    part: &FramePart,
+    chunks: &Chunks,
+) -> Result<(), Status> {
     let path = service.blobs.path(&part.digest);
     let mut file = File::open(&path).map_err(|e| internal(format!("{}: {e}", path.display())))?;
     let mut left = part.len;
@@ -119,16 +130,16 @@ async fn send_frame(service: &Service, part: &FramePart, booked: &AtomicU64, chu
             .map_err(|e| internal(format!("{} is shorter than recorded: {e}", path.display())))?;
         file = back;
         left -= want as u64;
-        booked.fetch_add(want as u64, Ordering::AcqRel);
-        give(service, chunks, Part::Data(Bytes::from(piece))).await?;
+        peer.tally.sent(kind, want as u64);
+        let part = Some(Part::Data(Bytes::from(piece)));
+        give(service, chunks, wire::ModelChunk { part }).await?;
     }
     Ok(())
 }
 
 /// Hands one message to the connection; a client that does not read for too long is given up.
-async fn give(service: &Service, chunks: &Chunks, part: Part) -> Result<(), Status> {
-    let message = Ok(wire::ModelChunk { part: Some(part) });
-    match tokio::time::timeout(service.tuning.stall, chunks.send(message)).await {
+async fn give(service: &Service, chunks: &Chunks, chunk: wire::ModelChunk) -> Result<(), Status> {
+    match tokio::time::timeout(service.tuning.stall, chunks.send(Ok(chunk))).await {
         Ok(Ok(())) => Ok(()),
         Ok(Err(_)) => Err(Status::cancelled("the client is gone")),
         Err(_) => Err(Status::deadline_exceeded("the client has stopped reading; fetch again")),

@@ -6,7 +6,7 @@ use tonic::{Request, Status};
 use super::{Service, offer};
 
 pub(super) fn join(service: &Service, request: Request<wire::JoinRequest>) -> Result<wire::JoinReply, Status> {
-    let peer = service.peer(&request)?;
+    let peer = service.caller(&request)?;
     let asked = JoinRequest::try_from(request.into_inner())?;
     let plan = &service.plan;
     if !asked.tasks.contains(&plan.task) {
@@ -32,5 +32,7 @@ pub(super) fn join(service: &Service, request: Request<wire::JoinRequest>) -> Re
         initial: service.initial,
         instance: service.instance,
     };
-    Ok(joined.to_wire()?)
+    let reply = joined.to_wire()?;
+    peer.tally.answered(&reply);
+    Ok(reply)
 }

@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use fl_compress::{Digest, Layout};
 use fl_proto::{MAX_MESSAGE, RunName, wire};
+use prost::Message;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
@@ -92,6 +93,13 @@ impl Service {
         peer::identify(request, &self.traffic, &self.revoked)
     }
 
+    /// As [`Service::peer`], for a call of one message, which is counted.
+    fn caller<M: Message>(&self, request: &Request<M>) -> Result<Peer, Status> {
+        let peer = self.peer(request)?;
+        peer.tally.asked(request.get_ref());
+        Ok(peer)
+    }
+
     fn state(&self) -> Arc<State> {
         Arc::clone(&self.state.borrow())
     }
@@ -146,16 +154,14 @@ impl Federation for Calls {
     }
 
     async fn offer(&self, request: Request<wire::UpdateHeader>) -> Result<Response<wire::UpdateReply>, Status> {
-        offer::offer(&self.0, request).map(|reply| Response::new(reply.into()))
+        offer::offer(&self.0, request).map(Response::new)
     }
 
     async fn submit(
         &self,
         request: Request<Streaming<wire::UpdateChunk>>,
     ) -> Result<Response<wire::UpdateReply>, Status> {
-        submit::submit(Arc::clone(&self.0), request)
-            .await
-            .map(|reply| Response::new(reply.into()))
+        submit::submit(Arc::clone(&self.0), request).await.map(Response::new)
     }
 
     async fn evaluate(

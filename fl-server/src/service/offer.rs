@@ -7,10 +7,12 @@ use tonic::{Request, Status};
 use super::Service;
 use crate::engine::{Accepted, Input, Reply, decide};
 
-pub(super) fn offer(service: &Service, request: Request<wire::UpdateHeader>) -> Result<UpdateReply, Status> {
-    let peer = service.peer(&request)?;
+pub(super) fn offer(service: &Service, request: Request<wire::UpdateHeader>) -> Result<wire::UpdateReply, Status> {
+    let peer = service.caller(&request)?;
     let header = UpdateHeader::try_from(request.into_inner())?;
-    Ok(standing(service, &peer.client, &header.id, header.len))
+    let reply = standing(service, &peer.client, &header.id, header.len).into();
+    peer.tally.answered(&reply);
+    Ok(reply)
 }
 
 /// What an update of `len` bytes meets now: settled, or wanted from the first byte that is not here yet.

@@ -7,15 +7,16 @@ use fl_proto::{ClientId, PeerInfo, peer_name};
 use tonic::transport::server::TlsConnectInfo;
 use tonic::{Request, Status};
 
-use crate::traffic::{Frames, Traffic};
+use crate::tally::Tally;
+use crate::traffic::Traffic;
 
 /// The caller.
 #[derive(Debug, Clone)]
 pub(crate) struct Peer {
     /// Its name.
     pub(crate) client: ClientId,
-    /// Counts the frames that it sends and gets.
-    pub(crate) frames: Arc<Frames>,
+    /// Counts what it sends and gets.
+    pub(crate) tally: Arc<Tally>,
 }
 
 /// Name of the caller, from its certificate and nothing else. Its connection is booked to it from here on.
@@ -29,9 +30,9 @@ pub(crate) fn identify<T>(request: &Request<T>, traffic: &Traffic, revoked: &Pat
     let own = certificates.as_ref().and_then(|chain| chain.first());
     let own = own.ok_or_else(|| Status::unauthenticated("the client showed no certificate"))?;
     let client = peer_name(own).map_err(|error| Status::unauthenticated(error.to_string()))?;
-    let frames = traffic.identified(&info.get_ref().meter, &client);
+    let tally = traffic.identified(&info.get_ref().meter, &client);
     admit(revoked, &client)?;
-    Ok(Peer { client, frames })
+    Ok(Peer { client, tally })
 }
 
 /// Refuses a client whose name stands in the file `revoked`, or in whose name there is a file in the folder `revoked`.

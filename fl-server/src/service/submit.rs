@@ -1,7 +1,6 @@
 //! `Submit`: an update arrives in chunks, is kept as far as it came, verified as a whole, and counted once.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use fl_compress::{Digest, Frame, FrameKind, Layout, Stages};
 use fl_proto::{ProtocolError, Refusal, UpdateHeader, UpdateReply, wire};
@@ -14,15 +13,19 @@ use crate::blobs::{BlobError, Upload};
 use crate::driver::Command;
 use crate::engine::Accepted;
 use crate::event::Event;
+use crate::tally::Fate;
 
 pub(super) async fn submit(
     service: Arc<Service>,
     request: Request<Streaming<wire::UpdateChunk>>,
-) -> Result<UpdateReply, Status> {
+) -> Result<wire::UpdateReply, Status> {
     let peer = service.peer(&request)?;
+    let tally = Arc::clone(&peer.tally);
     // A task of its own: it goes on when the connection breaks, so that what arrived is kept.
     let receive = receive(service, peer, request.into_inner());
-    tokio::spawn(receive).await.map_err(internal)?
+    let reply = tokio::spawn(receive).await.map_err(internal)??.into();
+    tally.answered(&reply);
+    Ok(reply)
 }
 
 async fn receive(
@@ -31,10 +34,14 @@ async fn receive(
     mut stream: Streaming<wire::UpdateChunk>,
 ) -> Result<UpdateReply, Status> {
     let header = match next(&service, &mut stream).await? {
-        Some(Part::Header(header)) => UpdateHeader::try_from(header)?,
+        Some(Part::Header(header)) => {
+            peer.tally.asked(&header);
+            UpdateHeader::try_from(header)?
+        }
         _ => return Err(ProtocolError::Missing("header").into()),
     };
     if let Some(reply) = offer::settled(&service, &peer.client, &header.id, header.len) {
+        peer.tally.retried();
         return Ok(reply);
     }
     let uploads = &service.limits.uploads;
@@ -57,7 +64,15 @@ async fn receive(
             offset: upload.offset(),
         });
     }
-    let upload = fill(&service, &peer, &header, upload, &mut stream).await?;
+    match header.offset {
+        // Whatever came before of another upload, or of this one, is not gone on with.
+        0 => drop(peer.tally.settled(Fate::Aborted)),
+        _ => peer.tally.retried(),
+    }
+    let began = (service.clock)();
+    let filled = fill(&service, &peer, &header, upload, &mut stream).await;
+    peer.tally.uploaded_for((service.clock)().saturating_sub(began));
+    let upload = filled?;
     if upload.offset() < header.len {
         return Ok(offer::standing(&service, &peer.client, &header.id, header.len));
     }
@@ -81,6 +96,7 @@ async fn fill(
         if data.len() as u64 > header.len - upload.offset() {
             return Err(ProtocolError::invalid("data", "more than `len` bytes").into());
         }
+        peer.tally.arrived(data.len() as u64);
         upload = on_disk(service, move || upload.append(&data).map(|()| upload)).await?;
         service.events.hint(|| Event::UpdateReceiving {
             client: peer.client.clone(),
@@ -91,7 +107,8 @@ async fn fill(
     Ok(upload)
 }
 
-/// Verifies the whole frame, makes it durable, and has it counted. Bytes are booked here, once for each frame.
+/// Verifies the whole frame, makes it durable, and has it counted. Its bytes are booked before that: the round may be over,
+/// and its books closed, as soon as it counts.
 async fn settle(
     service: &Arc<Service>,
     peer: &Peer,
@@ -105,11 +122,15 @@ async fn settle(
         on_disk(service, move || keep(upload, &shared, round, &digest)).await?
     };
     let reply = match verified {
-        Err(why) => UpdateReply::Refused {
-            why: Refusal::Invalid,
-            message: format!("the frame is not usable: {why}"),
-        },
+        Err(why) => {
+            peer.tally.settled(Fate::Refused);
+            UpdateReply::Refused {
+                why: Refusal::Invalid,
+                message: format!("the frame is not usable: {why}"),
+            }
+        }
         Ok(()) => {
+            let booked = peer.tally.settled(Fate::Update);
             let update = Accepted {
                 digest: header.id.digest,
                 len: header.len,
@@ -124,22 +145,20 @@ async fn settle(
                 at: (service.clock)(),
             };
             let client = peer.client.clone();
-            service
+            let reply = service
                 .ask(|reply| Command::Update {
                     client,
                     round,
                     update,
                     reply,
                 })
-                .await?
+                .await?;
+            if reply != UpdateReply::Accepted {
+                peer.tally.refused_after_all(booked);
+            }
+            reply
         }
     };
-    let booked = if reply == UpdateReply::Accepted {
-        &peer.frames.update
-    } else {
-        &peer.frames.waste
-    };
-    booked.fetch_add(header.len, Ordering::AcqRel);
     if let UpdateReply::Refused { why, message } = &reply {
         tracing::warn!(client = %peer.client, round, ?why, message, "update refused");
     }

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fl_proto::{ClientId, Phase, RoundState, RunName, wire};
+use fl_proto::{Phase, RoundState, RunName, wire};
 use tokio::sync::{mpsc, watch};
 use tokio::time::MissedTickBehavior;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Status};
 
+use super::peer::Peer;
 use super::{Service, peer, stopping};
 use crate::driver::Command;
 use crate::engine::State;
@@ -19,17 +20,18 @@ pub(super) fn watch(
     service: Arc<Service>,
     request: Request<wire::WatchRequest>,
 ) -> Result<ReceiverStream<Result<wire::RoundState, Status>>, Status> {
-    let peer = service.peer(&request)?;
+    let peer = service.caller(&request)?;
     let run: RunName = request.into_inner().run.parse()?;
     service.check_run(&run)?;
     // One message is in the channel, one is being made: a client that does not read sees the latest, not a backlog.
     let (messages, stream) = mpsc::channel(1);
-    tokio::spawn(attend(service, peer.client, messages));
+    tokio::spawn(attend(service, peer, messages));
     Ok(ReceiverStream::new(stream))
 }
 
 /// Present from here to the end of the stream, however it ends.
-async fn attend(service: Arc<Service>, client: ClientId, messages: Messages) {
+async fn attend(service: Arc<Service>, peer: Peer, messages: Messages) {
+    let Peer { client, tally } = peer;
     if service.commands.send(Command::Arrived(client.clone())).await.is_err() {
         let _ = messages.send(Err(stopping())).await;
         return;
@@ -38,7 +40,8 @@ async fn attend(service: Arc<Service>, client: ClientId, messages: Messages) {
     let view = |state: &State| state.view(&service.plan, &client, (service.clock)());
     let admit = || peer::admit(&service.revoked, &client);
     let (state, stop) = (service.state.clone(), service.stopping.clone());
-    if let Err(status) = tell(state, stop, view, admit, &messages).await {
+    let sent = |message: &wire::RoundState| tally.answered(message);
+    if let Err(status) = tell(state, stop, view, admit, sent, &messages).await {
         let _ = messages.try_send(Err(status));
     }
     tracing::debug!(%client, "no longer watching");
@@ -50,7 +53,8 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// Sends the view of the state when it is another than the last one sent, until the run is over, the client is gone or
 /// the server stops. `admit` is asked before each message and every [`LOOK`] besides, whatever happens meanwhile; not at
-/// each change of the state, since there are as many of those as updates, for each client that watches.
+/// each change of the state, since there are as many of those as updates, for each client that watches. `sent` counts each
+/// message.
 ///
 /// # Errors
 /// What `admit` says; `UNAVAILABLE` when the server stops.
@@ -59,6 +63,7 @@ async fn tell(
     mut stop: watch::Receiver<bool>,
     view: impl Fn(&State) -> RoundState,
     admit: impl Fn() -> Result<(), Status>,
+    sent: impl Fn(&wire::RoundState),
     messages: &Messages,
 ) -> Result<(), Status> {
     let mut look = tokio::time::interval(LOOK);
@@ -77,7 +82,9 @@ async fn tell(
                 let Ok(permit) = permit else { return Ok(()) };
                 admit()?;
                 if let Some(view) = due.take() {
-                    permit.send(Ok(view.clone().into()));
+                    let message = view.clone().into();
+                    sent(&message);
+                    permit.send(Ok(message));
                     last = Some(view);
                 }
                 if over {
@@ -107,6 +114,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use fl_compress::Digest;
+    use fl_proto::ClientId;
     use tokio::task::JoinHandle;
 
     use super::*;
@@ -170,7 +178,7 @@ mod tests {
                     true => Err(Status::permission_denied("revoked")),
                     false => Ok(()),
                 };
-                tell(seen, stopping, view, admit, &sender).await
+                tell(seen, stopping, view, admit, |_| {}, &sender).await
             });
             Self {
                 shown,

@@ -1,0 +1,141 @@
+//! Counts what one client's messages were for, as they pass.
+//!
+//! What is counted here is payload: frames, and messages with their five bytes of gRPC. The sockets are counted apart
+//! ([`crate::traffic`]); what they carried beyond this is TLS and HTTP/2.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use prost::Message;
+
+use crate::ledger::Flow;
+
+/// Bytes before a message in gRPC.
+const PREFIX: u64 = 5;
+
+/// One client's counters.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    update: AtomicU64,
+    refused: AtomicU64,
+    aborted: AtomicU64,
+    evaluation: AtomicU64,
+    control_up: AtomicU64,
+    steps: AtomicU64,
+    snapshot: AtomicU64,
+    control_down: AtomicU64,
+    retries: AtomicU64,
+    upload_ms: AtomicU64,
+    download_ms: AtomicU64,
+    /// Bytes of a frame that are here and whose fate is not known.
+    arrived: AtomicU64,
+}
+
+/// What became of a frame that arrived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// Counted in its round.
+    Update,
+    /// Not taken.
+    Refused,
+    /// Broken off for good.
+    Aborted,
+}
+
+/// Which kind of model is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sent {
+    Steps,
+    Snapshot,
+}
+
+impl Tally {
+    /// A message came that is neither frame nor evaluation.
+    pub(crate) fn asked(&self, message: &impl Message) {
+        add(&self.control_up, PREFIX + message.encoded_len() as u64);
+    }
+
+    /// An evaluation came.
+    pub(crate) fn evaluated(&self, message: &impl Message) {
+        add(&self.evaluation, PREFIX + message.encoded_len() as u64);
+    }
+
+    /// A message is on its way that is no frame.
+    pub(crate) fn answered(&self, message: &impl Message) {
+        add(&self.control_down, PREFIX + message.encoded_len() as u64);
+    }
+
+    /// A part of a frame came.
+    pub(crate) fn arrived(&self, bytes: u64) {
+        add(&self.arrived, bytes);
+    }
+
+    /// What became of the frame that arrived last, or of as much of it as did; returns how much that was.
+    pub(crate) fn settled(&self, fate: Fate) -> u64 {
+        let bytes = self.arrived.swap(0, Ordering::AcqRel);
+        add(
+            match fate {
+                Fate::Update => &self.update,
+                Fate::Refused => &self.refused,
+                Fate::Aborted => &self.aborted,
+            },
+            bytes,
+        );
+        bytes
+    }
+
+    /// A frame of `bytes` that was counted as taken is not.
+    pub(crate) fn refused_after_all(&self, bytes: u64) {
+        self.update.fetch_sub(bytes, Ordering::AcqRel);
+        add(&self.refused, bytes);
+    }
+
+    /// A part of a model is on its way.
+    pub(crate) fn sent(&self, kind: Sent, bytes: u64) {
+        add(
+            match kind {
+                Sent::Steps => &self.steps,
+                Sent::Snapshot => &self.snapshot,
+            },
+            bytes,
+        );
+    }
+
+    /// An upload is resumed, or one comes that is settled already.
+    pub(crate) fn retried(&self) {
+        add(&self.retries, 1);
+    }
+
+    /// Uploads arrived for so long.
+    pub(crate) fn uploaded_for(&self, ms: u64) {
+        add(&self.upload_ms, ms);
+    }
+
+    /// Models were sent for so long.
+    pub(crate) fn downloaded_for(&self, ms: u64) {
+        add(&self.download_ms, ms);
+    }
+
+    /// All of it so far; what is still arriving when a round ends came too late.
+    pub(crate) fn flow(&self) -> Flow {
+        self.settled(Fate::Refused);
+        let get = |counter: &AtomicU64| counter.load(Ordering::Acquire);
+        Flow {
+            update: get(&self.update),
+            refused: get(&self.refused),
+            aborted: get(&self.aborted),
+            evaluation: get(&self.evaluation),
+            control_up: get(&self.control_up),
+            steps: get(&self.steps),
+            snapshot: get(&self.snapshot),
+            control_down: get(&self.control_down),
+            retries: get(&self.retries),
+            upload_ms: get(&self.upload_ms),
+            download_ms: get(&self.download_ms),
+            ..Flow::default()
+        }
+    }
+}
+
+fn add(counter: &AtomicU64, n: u64) {
+    counter.fetch_add(n, Ordering::AcqRel);
+}
