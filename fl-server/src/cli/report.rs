@@ -21,6 +21,9 @@ pub(super) struct Args {
     /// File to write to instead of stdout; replaced as a whole.
     #[arg(short, long)]
     output: Option<PathBuf>,
+    /// Write it as JSON lines, each sealed with all before it, signed with the server's key: `verify` checks them.
+    #[arg(long, conflicts_with = "format")]
+    sign: bool,
 }
 
 pub(super) fn run(args: &Args) -> Outcome {
@@ -29,6 +32,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         return Err(source::unexpected().into());
     };
     let text = match args.format {
+        _ if args.sign => super::sign::signed(&config, &report)?,
         Format::Text => text(&report),
         Format::Json => serde_json::to_string_pretty(&report).context("report cannot be written as JSON")? + "\n",
     };

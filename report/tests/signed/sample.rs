@@ -73,7 +73,7 @@ fn round(round: u64) -> RoundLine {
     RoundLine {
         round,
         closed: true,
-        accuracy: (round % 2 == 0).then_some(0.5),
+        accuracy: round.is_multiple_of(2).then_some(0.5),
         seconds: 1.5,
         framed_down: 100,
         balanced: true,

@@ -221,6 +221,24 @@ fn figures_that_do_not_agree_are_named_although_they_were_signed() {
 }
 
 #[test]
+fn bytes_before_the_first_round_belong_to_one_that_never_opened() {
+    let authority = Authority::new("a");
+    let mut report = report(3, 3);
+    report.rounds.remove(0);
+    report.tensors.remove(0);
+    for part in &mut report.participations[..3] {
+        let client = report.clients.iter_mut().find(|client| client.client == part.client);
+        let client = client.unwrap();
+        client.updates -= 1;
+        client.examples -= part.examples;
+        client.framed -= part.framed;
+        (part.updated, part.examples) = (false, 0);
+    }
+    let verified = verify(authority.sign(&report).as_bytes(), None, NOW).unwrap();
+    assert!(verified.differences.is_empty(), "{:?}", verified.differences);
+}
+
+#[test]
 fn many_differences_are_counted_not_listed() {
     let authority = Authority::new("a");
     let mut report = report(50, 2);
