@@ -55,7 +55,7 @@ enum Command {
     Status(status::Args),
     /// What every round cost: bytes, accuracy and time, beside what fp32 averaging would have sent.
     Report(report::Args),
-    /// Says whether a signed report is what a server signed, and where it was changed.
+    /// Says whether a signed report is what a server signed, and where it was changed; or audits a run in its store.
     Verify(verify::Args),
     /// Writes a run's model as safetensors.
     Export(export::Args),

@@ -1,4 +1,5 @@
-//! `fl-server verify --report FILE`: whether a signed report is what a server signed. Needs no federation and no network.
+//! `fl-server verify --report FILE`: whether a signed report is what a server signed, without federation or network.
+//! `fl-server verify FED [RUN]`: whether a store's run follows from its updates.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -9,16 +10,28 @@ use anyhow::{Context, anyhow, ensure};
 use fl_report::signed::{Verified, verify};
 use time::OffsetDateTime;
 
-use super::{CORRUPT, Failure, Outcome, USAGE, out};
+use super::{CORRUPT, Failure, Outcome, USAGE, out, source};
+use crate::audit::{Audit, Found, audit};
+use crate::plan::RunPlan;
+use crate::store::Store;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
+    /// The federation's folder, or its server.toml, to audit a run in its store; no server may be running there.
+    #[arg(required_unless_present = "report", conflicts_with = "report")]
+    fed: Option<PathBuf>,
+    /// The run; not needed if there is only one.
+    #[arg(requires = "fed")]
+    run: Option<String>,
+    /// The run's run.toml, to aggregate every round again.
+    #[arg(long, requires = "fed")]
+    plan: Option<PathBuf>,
     /// A report that `fl-server report --sign` wrote.
     #[arg(long)]
-    report: PathBuf,
+    report: Option<PathBuf>,
     /// The authority.pem of the federation. Without it, that in the report is taken, which proves integrity and not who
     /// signed.
-    #[arg(long)]
+    #[arg(long, requires = "report")]
     authority: Option<PathBuf>,
 }
 
@@ -28,13 +41,62 @@ const MAX_BYTES: u64 = 2 << 30;
 const MAX_PEM: u64 = 1 << 20;
 
 pub(super) fn run(args: &Args) -> Outcome {
-    let name = args.report.display();
-    let authority = args.authority.as_deref().map(|path| {
+    match (&args.fed, &args.report) {
+        (Some(fed), _) => store(fed, args.run.as_deref(), args.plan.as_deref()),
+        (None, Some(file)) => report(file, args.authority.as_deref()),
+        (None, None) => Err(Failure::usage(anyhow!("give a federation, or --report FILE"))),
+    }
+}
+
+fn store(fed: &Path, run: Option<&str>, plan: Option<&Path>) -> Outcome {
+    let (_, config) = source::federation(fed)?;
+    let plan = plan.map(|file| {
+        let (text, base) = source::read(file)?;
+        let plan = RunPlan::from_toml(&text, &base).with_context(|| file.display().to_string());
+        plan.map_err(Failure::usage)
+    });
+    let plan = plan.transpose()?;
+    if !Store::is_at(&config.data) {
+        return Err(anyhow!("{} holds no run yet", config.data.display()).into());
+    }
+    let audit = audit(&config.data, run, plan.as_ref())?;
+    out::text(format_args!("{}", audited(&audit)))?;
+    if audit.is_good() {
+        return Ok(());
+    }
+    Err(Failure {
+        code: CORRUPT,
+        error: anyhow!("run `{}` is not what was recorded", audit.run),
+    })
+}
+
+fn audited(audit: &Audit) -> String {
+    let found = |found: &Found| match found {
+        Found::Good => "ok".to_owned(),
+        Found::Bad(why) => format!("DIFFERS: {why}"),
+        Found::Unknown(why) => format!("not checked: {why}"),
+    };
+    let mut out = format!("run `{}`: version 0: {}\n", audit.run, found(&audit.initial));
+    for round in &audit.rounds {
+        let checks = [
+            ("link", &round.link),
+            ("model", &round.model),
+            ("aggregation", &round.aggregation),
+        ];
+        let checks = checks.map(|(name, check)| format!("{name} {}", found(check)));
+        let _ = writeln!(out, "round {:>4}: {}", round.round, checks.join("; "));
+    }
+    out
+}
+
+fn report(file: &Path, authority: Option<&Path>) -> Outcome {
+    let name = file.display();
+    let authority = authority.map(|path| {
         let bytes = read(path, MAX_PEM)?;
         String::from_utf8(bytes).map_err(|_| Failure::usage(anyhow!("{} is not a certificate in PEM", path.display())))
     });
     let authority = authority.transpose()?;
-    let file = read(&args.report, MAX_BYTES)?;
+    let file = read(file, MAX_BYTES)?;
     let now = OffsetDateTime::now_utc().unix_timestamp();
     let verified = verify(&file, authority.as_deref(), now).map_err(|error| Failure {
         code: if error.is_corruption() { CORRUPT } else { USAGE },
