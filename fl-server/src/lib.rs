@@ -5,6 +5,7 @@
 
 mod admin;
 mod allocator;
+mod audit;
 pub mod blobs;
 mod chain;
 pub mod cli;

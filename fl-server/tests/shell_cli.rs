@@ -352,6 +352,14 @@ async fn status_report_and_export_work_while_the_server_runs_and_after() {
     assert!(good(&["export", fed, "-o", model, "--version", "1"]).contains("version 1"));
     assert!(bad(1, &["export", fed, "-o", model, "--version", "3"]).contains("the newest is 2"));
 
+    signed_reports_are_verified(&founded);
+    let audit = good(&["verify", fed, "--plan", &founded.run]);
+    assert_eq!(audit.matches("link ok; model ok; aggregation ok").count(), 2, "{audit}");
+    assert!(good(&["verify", fed]).contains("aggregation not checked: its run.toml is not given"));
+    let other = founded.path("other.toml");
+    std::fs::write(&other, RUN.replace("seed = 7", "seed = 8")).unwrap();
+    assert!(bad(1, &["verify", fed, "--plan", other.to_str().unwrap()]).contains("another plan"));
+
     // A damaged blob is found by its digest.
     let blobs = Path::new(fed).join("data/blobs");
     for blob in std::fs::read_dir(blobs).unwrap() {
@@ -361,6 +369,7 @@ async fn status_report_and_export_work_while_the_server_runs_and_after() {
         std::fs::write(&path, bytes).unwrap();
     }
     assert!(bad(4, &["export", fed, "-o", model]).contains("damaged"));
+    assert!(bad(4, &["verify", fed, "--plan", &founded.run]).contains("not what was recorded"));
     // What no record names is removed only once everything that they do name was found to be good.
     let orphan = Path::new(fed).join("data/blobs").join("0".repeat(64));
     std::fs::write(&orphan, "all that is left").unwrap();
@@ -455,6 +464,47 @@ fn reports_answer(founded: &Founded, fed: &str) {
     }
     assert_eq!(std::fs::read_dir(&events).unwrap().count(), 1);
     assert!(bad(1, &["report", fed, "-o", founded.dir.path().to_str().unwrap()]).contains("not a regular file"));
+    let page = founded.path("report.html");
+    good(&["report", fed, "--format", "html", "-o", page.to_str().unwrap()]);
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.starts_with("<!doctype html>") && page.contains("\"anna\""));
+    assert!(bad(2, &["report", fed, "--format", "html", "--by", "round"]).contains("the whole run"));
+}
+
+/// While nothing but files is needed.
+fn signed_reports_are_verified(founded: &Founded) {
+    let fed = founded.fed.as_str();
+    let (file, authority) = (founded.path("signed.jsonl"), format!("{fed}/authority.pem"));
+    let path = file.to_str().unwrap();
+    assert_eq!(good(&["report", fed, "--sign", "-o", path]), "");
+    let verified = good(&["verify", "--report", path, "--authority", &authority]);
+    assert!(
+        verified.contains("intact") && verified.contains("signed by `fl-server`"),
+        "{verified}"
+    );
+    assert!(verified.contains("figures      agree with each other"), "{verified}");
+    assert!(good(&["verify", "--report", path]).contains("and not who signed it"));
+
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, text.replacen("\"client\":\"anna\"", "\"client\":\"anne\"", 1)).unwrap();
+    let found = bad(4, &["verify", "--report", path, "--authority", &authority]);
+    assert!(
+        found.contains("line 4 (bytes ") && found.contains("client anne"),
+        "{found}"
+    );
+    std::fs::write(&file, &text[..text.len() - 9]).unwrap();
+    assert!(bad(4, &["verify", "--report", path]).contains("cut short"));
+    std::fs::write(&file, text).unwrap();
+    assert!(bad(2, &["verify", "--report", &authority]).contains("not a signed report"));
+    assert!(bad(2, &["verify", "--report", path, "--authority", path]).contains("the authority that was given"));
+    assert!(bad(2, &["verify", "--report", "/nowhere"]).contains("cannot read /nowhere"));
+    assert!(bad(2, &["verify"]).contains("required"));
+
+    let key = Path::new(fed).join("server.key");
+    let hidden = founded.path("hidden.key");
+    std::fs::rename(&key, &hidden).unwrap();
+    assert!(bad(2, &["report", fed, "--sign"]).contains("server.key"));
+    std::fs::rename(&hidden, &key).unwrap();
 }
 
 #[test]

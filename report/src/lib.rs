@@ -19,6 +19,7 @@ mod report;
 mod stages;
 mod tensors;
 mod text;
+pub mod signed;
 
 pub use against::{Against, BaselineRound, Comparison, ReachLine, RunRound, TotalLine};
 pub use columns::{Cell, Column, Line, Table, Values};

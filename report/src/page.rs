@@ -2,6 +2,7 @@
 //!
 //! `page/` has its parts. A page of a running server holds no data: it fetches the report and is told of changes.
 
+use crate::error::Error;
 use crate::report::Report;
 
 const PAGE: &str = include_str!("../page/page.html");
@@ -29,10 +30,11 @@ const SCRIPTS: [&str; 15] = [
 /// The page of a report, to be opened as a file.
 ///
 /// # Errors
-/// Those of serde; none that a report can cause.
-pub fn page(report: &Report) -> Result<String, serde_json::Error> {
+/// `Form`; none that a report can cause.
+pub fn page(report: &Report) -> Result<String, Error> {
     // What closes the element cannot stand in it: `<` is written as JSON may write it.
-    let json = serde_json::to_string(report)?.replace('<', "\\u003c");
+    let json = serde_json::to_string(report).map_err(|e| Error::form("HTML")(e.to_string()))?;
+    let json = json.replace('<', "\\u003c");
     let data = format!("<script type=\"application/json\" id=\"report\">{json}</script>");
     Ok(assemble(
         &format!("{}: communication report", report.run.name),

@@ -7,8 +7,10 @@ mod issue;
 mod out;
 mod report;
 mod serve;
+mod sign;
 mod source;
 mod status;
+mod verify;
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -53,6 +55,8 @@ enum Command {
     Status(status::Args),
     /// What every round cost: bytes, accuracy and time, beside what fp32 averaging would have sent.
     Report(report::Args),
+    /// Says whether a signed report is what a server signed, and where it was changed; or audits a run in its store.
+    Verify(verify::Args),
     /// Writes a run's model as safetensors.
     Export(export::Args),
     /// Checks a server.toml or run.toml and says what is wrong with it.
@@ -118,6 +122,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         Command::Serve(args) => serve::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Report(args) => report::run(&args),
+        Command::Verify(args) => verify::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Check(args) => check::run(&args),
     };

@@ -42,6 +42,9 @@ pub(super) struct Args {
     /// File to write to instead of stdout, replaced as a whole; `-` is stdout. For TensorBoard a folder.
     #[arg(short, long)]
     output: Option<PathBuf>,
+    /// Write it as JSON lines, each sealed with all before it, signed with the server's key: `verify` checks them.
+    #[arg(long, conflicts_with = "format")]
+    sign: bool,
 }
 
 /// The forms of a report.
@@ -52,6 +55,7 @@ enum Form {
     Csv,
     Parquet,
     Tensorboard,
+    Html,
 }
 
 /// What has a line of its own.
@@ -83,6 +87,11 @@ pub(super) fn run(args: &Args) -> Outcome {
     let (_, config) = source::federation(&args.fed)?;
     let costs = args.costs.as_deref().map(read_costs).transpose()?;
     let mut report = ask(&config, args.run.as_ref())?;
+    if args.sign {
+        let signed = super::sign::signed(&config, &report)?;
+        write::write(args.output.as_deref(), None, signed.as_bytes())?;
+        return Ok(());
+    }
     report.costs = costs.map(|plan| Costs::of(&report, &plan));
     let (bytes, folder) = match args.format {
         Form::Tensorboard => {
@@ -101,9 +110,11 @@ impl Args {
         let stdout = self.output.as_deref().is_none_or(write::is_stdout);
         match self.format {
             Form::Tensorboard if stdout => Err(anyhow!("say where event files are to be: `-o DIR`")),
-            Form::Tensorboard if self.by.is_some() || self.filter() != Filter::default() || self.against.is_some() => {
+            Form::Tensorboard | Form::Html
+                if self.by.is_some() || self.filter() != Filter::default() || self.against.is_some() =>
+            {
                 Err(anyhow!(
-                    "event files are made of the whole run: ask without --by, --round, --client and --against"
+                    "pages and event files are made of the whole run: ask without --by, --round, --client and --against"
                 ))
             }
             Form::Parquet if self.output.is_none() => Err(anyhow!("Parquet is no text: say where to with `-o FILE`")),

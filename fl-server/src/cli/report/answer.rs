@@ -43,6 +43,7 @@ fn whole(report: &Report, form: Form) -> Result<Vec<u8>, Error> {
     match form {
         Form::Text => Ok(fl_report::text(report).into_bytes()),
         Form::Json => fl_report::json(report).map(String::into_bytes),
+        Form::Html => fl_report::page(report).map(String::into_bytes),
         form => {
             let table = report.table(By::Round, &fl_report::Filter::default())?;
             tabular(report, By::Round.name(), &table, form)

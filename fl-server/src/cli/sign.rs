@@ -1,0 +1,22 @@
+//! Signs a report with the server's key, for `report --sign`.
+
+use anyhow::Context;
+use fl_report::Report;
+use fl_report::signed::{Signer, write};
+
+use super::{Failure, source};
+use crate::config::ServerConfig;
+
+/// The signed report, by the key and certificates that `config` names.
+///
+/// # Errors
+/// If one of the files cannot be read or used; the text names them.
+pub(super) fn signed(config: &ServerConfig, report: &Report) -> Result<String, Failure> {
+    let (authority, own) = source::certificates(config)?;
+    let signer = Signer::from_pem(&authority, &own.certificate, &own.key).with_context(|| {
+        let (certificate, key) = (config.certificate.display(), config.key.display());
+        format!("{certificate} and {key} cannot sign a report")
+    });
+    let signer = signer.map_err(Failure::usage)?;
+    Ok(write(report, &signer)?)
+}

@@ -1,0 +1,177 @@
+//! `fl-server verify --report FILE`: whether a signed report is what a server signed, without federation or network.
+//! `fl-server verify FED [RUN]`: whether a store's run follows from its updates.
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow, ensure};
+use fl_report::signed::{Verified, verify};
+use time::OffsetDateTime;
+
+use super::{CORRUPT, Failure, Outcome, USAGE, out, source};
+use crate::audit::{Audit, Found, audit};
+use crate::plan::RunPlan;
+use crate::store::Store;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The federation's folder, or its server.toml, to audit a run in its store; no server may be running there.
+    #[arg(required_unless_present = "report", conflicts_with = "report")]
+    fed: Option<PathBuf>,
+    /// The run; not needed if there is only one.
+    #[arg(requires = "fed")]
+    run: Option<String>,
+    /// The run's run.toml, to aggregate every round again.
+    #[arg(long, requires = "fed")]
+    plan: Option<PathBuf>,
+    /// A report that `fl-server report --sign` wrote.
+    #[arg(long)]
+    report: Option<PathBuf>,
+    /// The authority.pem of the federation. Without it, that in the report is taken, which proves integrity and not who
+    /// signed.
+    #[arg(long, requires = "report")]
+    authority: Option<PathBuf>,
+}
+
+/// Bytes that a signed report may have: some three million lines.
+const MAX_BYTES: u64 = 2 << 30;
+/// Bytes that a certificate's file may have.
+const MAX_PEM: u64 = 1 << 20;
+
+pub(super) fn run(args: &Args) -> Outcome {
+    match (&args.fed, &args.report) {
+        (Some(fed), _) => store(fed, args.run.as_deref(), args.plan.as_deref()),
+        (None, Some(file)) => report(file, args.authority.as_deref()),
+        (None, None) => Err(Failure::usage(anyhow!("give a federation, or --report FILE"))),
+    }
+}
+
+fn store(fed: &Path, run: Option<&str>, plan: Option<&Path>) -> Outcome {
+    let (_, config) = source::federation(fed)?;
+    let plan = plan.map(|file| {
+        let (text, base) = source::read(file)?;
+        let plan = RunPlan::from_toml(&text, &base).with_context(|| file.display().to_string());
+        plan.map_err(Failure::usage)
+    });
+    let plan = plan.transpose()?;
+    if !Store::is_at(&config.data) {
+        return Err(anyhow!("{} holds no run yet", config.data.display()).into());
+    }
+    let audit = audit(&config.data, run, plan.as_ref())?;
+    out::text(format_args!("{}", audited(&audit)))?;
+    if audit.is_good() {
+        return Ok(());
+    }
+    Err(Failure {
+        code: CORRUPT,
+        error: anyhow!("run `{}` is not what was recorded", audit.run),
+    })
+}
+
+fn audited(audit: &Audit) -> String {
+    let found = |found: &Found| match found {
+        Found::Good => "ok".to_owned(),
+        Found::Bad(why) => format!("DIFFERS: {why}"),
+        Found::Unknown(why) => format!("not checked: {why}"),
+    };
+    let mut out = format!("run `{}`: version 0: {}\n", audit.run, found(&audit.initial));
+    for round in &audit.rounds {
+        let checks = [
+            ("link", &round.link),
+            ("model", &round.model),
+            ("aggregation", &round.aggregation),
+        ];
+        let checks = checks.map(|(name, check)| format!("{name} {}", found(check)));
+        let _ = writeln!(out, "round {:>4}: {}", round.round, checks.join("; "));
+    }
+    out
+}
+
+fn report(file: &Path, authority: Option<&Path>) -> Outcome {
+    let name = file.display();
+    let authority = authority.map(|path| {
+        let bytes = read(path, MAX_PEM)?;
+        String::from_utf8(bytes).map_err(|_| Failure::usage(anyhow!("{} is not a certificate in PEM", path.display())))
+    });
+    let authority = authority.transpose()?;
+    let file = read(file, MAX_BYTES)?;
+    let now = OffsetDateTime::now_utc().unix_timestamp();
+    let verified = verify(&file, authority.as_deref(), now).map_err(|error| Failure {
+        code: if error.is_corruption() { CORRUPT } else { USAGE },
+        error: anyhow::Error::from(error).context(name.to_string()),
+    })?;
+    out::text(format_args!("{name}: {}", text(&verified)))?;
+    let differences = &verified.differences;
+    if differences.is_empty() {
+        return Ok(());
+    }
+    let count = differences.found.len() + differences.more;
+    Err(Failure {
+        code: CORRUPT,
+        error: anyhow!("{name}: it is what was signed, and {count} of its figures do not agree with others"),
+    })
+}
+
+fn read(path: &Path, max: u64) -> Result<Vec<u8>, Failure> {
+    let read = || {
+        ensure!(path.is_file(), "it is not a file");
+        let mut bytes = Vec::new();
+        File::open(path)?.take(max + 1).read_to_end(&mut bytes)?;
+        ensure!(bytes.len() as u64 <= max, "it is larger than {max} bytes");
+        Ok(bytes)
+    };
+    read()
+        .with_context(|| format!("cannot read {}", path.display()))
+        .map_err(Failure::usage)
+}
+
+fn text(verified: &Verified) -> String {
+    let Verified {
+        run,
+        state,
+        lines,
+        chain,
+        signer,
+        fingerprint,
+        authority,
+        authority_fingerprint,
+        trusted,
+        warnings,
+        differences,
+    } = verified;
+    let (run, state, chain) = (run.escape_debug(), state.escape_debug(), chain.escape_debug());
+    let whose = if *trusted {
+        "issued by the one given"
+    } else {
+        "from the file itself"
+    };
+    let mut out = format!("intact, {lines} lines signed by `{signer}`\n");
+    let _ = writeln!(out, "  run          `{run}`, {state}");
+    let _ = writeln!(out, "  chain        {chain}");
+    let _ = writeln!(out, "  certificate  SHA-256 {fingerprint}");
+    let _ = writeln!(
+        out,
+        "  authority    `{authority}`, {whose}, SHA-256 {authority_fingerprint}"
+    );
+    if !trusted {
+        out.push_str(
+            "  note: this proves that nothing was changed since it was signed, and not who signed it; for that give \
+             the federation's own authority.pem with --authority\n",
+        );
+    }
+    for warning in warnings {
+        let _ = writeln!(out, "  warning: {warning}");
+    }
+    if differences.is_empty() {
+        out.push_str("  figures      agree with each other\n");
+    }
+    for difference in &differences.found {
+        let _ = writeln!(out, "  difference: {difference}");
+    }
+    if differences.more > 0 {
+        let _ = writeln!(out, "  and {} more differences", differences.more);
+    }
+    out
+}
