@@ -200,9 +200,14 @@ pub(crate) fn history(run: &RunStore) -> Result<History, StoreError> {
     Ok(history)
 }
 
+/// The run of this name; without a name, the only one.
+pub(crate) fn chosen(store: &Store, run: Option<&str>) -> Result<RunStore, InspectError> {
+    Ok(store.run(&choose(&begun(store)?, run)?)?)
+}
+
 fn load(store: &Store, run: Option<&str>) -> Result<Loaded, InspectError> {
-    let name = choose(&begun(store)?, run)?;
-    let run = store.run(&name)?;
+    let run = chosen(store, run)?;
+    let name = run.name().clone();
     let facts = Facts::load(&run)?;
     let facts = facts.ok_or_else(|| InspectError::NotThere(format!("run {name} has not begun yet")))?;
     let mut ledger = Ledger::default();

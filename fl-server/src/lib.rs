@@ -26,6 +26,7 @@ mod start;
 pub mod store;
 mod traffic;
 mod weights;
+mod what_if;
 
 pub use allocator::settle_allocator;
 pub use config::{ServerConfig, Tuning};

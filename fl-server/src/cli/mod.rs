@@ -9,6 +9,9 @@ mod report;
 mod serve;
 mod source;
 mod status;
+mod what_if;
+
+pub(crate) use report::size;
 
 use std::ffi::OsString;
 use std::io::Write as _;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
 
-use super::{Format, Outcome, out, source};
+use super::{Format, Outcome, out, source, what_if};
 use crate::admin::{Answer, Ask};
 use crate::report::{ClientLine, Report, RoundLine};
 
@@ -15,6 +15,12 @@ pub(super) struct Args {
     fed: PathBuf,
     /// The run; not needed if there is only one.
     run: Option<String>,
+    /// Encode the run's stored updates by this spec (as of `fl-compress encode --spec`) and show what it would have moved.
+    #[arg(long, value_name = "SPEC.toml")]
+    what_if: Option<PathBuf>,
+    /// Threads for that; as many as there are cores if not given. Each takes the memory of a few models.
+    #[arg(long, requires = "what_if", value_parser = clap::value_parser!(u16).range(1..))]
+    threads: Option<u16>,
     /// How to write it.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
@@ -25,6 +31,10 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Outcome {
     let (_, config) = source::federation(&args.fed)?;
+    if let Some(spec) = &args.what_if {
+        let text = what_if::run(&config, args.run.as_deref(), spec, args.threads, args.format)?;
+        return write(args.output.as_deref(), &text);
+    }
     let Answer::Report(report) = source::ask(&config, &Ask::Report { run: args.run.clone() })? else {
         return Err(source::unexpected().into());
     };
@@ -32,7 +42,11 @@ pub(super) fn run(args: &Args) -> Outcome {
         Format::Text => text(&report),
         Format::Json => serde_json::to_string_pretty(&report).context("report cannot be written as JSON")? + "\n",
     };
-    match &args.output {
+    write(args.output.as_deref(), &text)
+}
+
+fn write(output: Option<&Path>, text: &str) -> Outcome {
+    match output {
         None => out::text(format_args!("{text}"))?,
         Some(path) => replace(path, text.as_bytes())?,
     }
