@@ -9,6 +9,7 @@ use fl_compress::Spec;
 
 use super::{Failure, Format, source};
 use crate::admin::{Answer, Ask};
+use crate::allocator;
 use crate::config::ServerConfig;
 use crate::what_if::text::{Took, text};
 use crate::what_if::{WhatIfError, what_if};
@@ -29,6 +30,7 @@ pub(super) fn run(
     };
     let cores = || std::thread::available_parallelism().map_or(1, usize::from);
     let threads = threads.map_or_else(cores, usize::from);
+    allocator::keep_large_buffers();
     let (began, mut bar) = (Instant::now(), Bar::new());
     let answer = what_if(&config.data, &stored, &spec, threads, |done, total| {
         bar.show(done, total)

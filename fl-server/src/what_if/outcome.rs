@@ -26,14 +26,14 @@ pub(crate) struct WhatIf {
     pub(crate) updates: Line,
     /// All steps.
     pub(crate) steps: Line,
-    /// Rounds by number, `of` being the round.
-    #[serde(serialize_with = "columns")]
+    /// Rounds by number.
+    #[serde(serialize_with = "by_round")]
     pub(crate) rounds: Vec<Line>,
-    /// Steps, `of` being the round.
-    #[serde(serialize_with = "columns")]
+    /// Steps by the round that they closed.
+    #[serde(serialize_with = "by_round")]
     pub(crate) step_rounds: Vec<Line>,
-    /// Clients by name, `of` being the name.
-    #[serde(serialize_with = "columns")]
+    /// Clients by name.
+    #[serde(serialize_with = "by_client")]
     pub(crate) clients: Vec<Line>,
     /// Rounds of which updates are not stored any more, and of how many clients.
     pub(crate) missing: BTreeMap<u64, usize>,
@@ -42,8 +42,8 @@ pub(crate) struct WhatIf {
 /// Frames added up.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(crate) struct Line {
-    /// A round, a client, or `all`.
-    pub(crate) of: String,
+    #[serde(skip_serializing_if = "Of::is_all")]
+    pub(crate) of: Of,
     /// Frames behind the numbers.
     pub(crate) frames: u64,
     /// Bytes as four a value.
@@ -71,6 +71,32 @@ pub(crate) struct Line {
     pub(crate) sum_cosine: Option<f64>,
 }
 
+/// What a line is of.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub(crate) enum Of {
+    #[default]
+    All,
+    Round(u64),
+    Client(String),
+}
+
+impl Of {
+    fn is_all(&self) -> bool {
+        *self == Self::All
+    }
+}
+
+impl std::fmt::Display for Of {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::All => f.pad("all"),
+            Self::Round(round) => f.pad(&round.to_string()),
+            Self::Client(client) => f.pad(client),
+        }
+    }
+}
+
 impl WhatIf {
     /// The answer for `clients`, whose updates became `updates`, one after another.
     pub(super) fn new(
@@ -86,13 +112,14 @@ impl WhatIf {
             let mut whole = Energy::default();
             of.iter().for_each(|chain| whole.add(&chain.whole));
             let done = of.iter().flat_map(|chain| &chain.done);
-            Line::of("all".to_owned(), fp32, done).with_sum(&whole)
+            Line::of(Of::All, fp32, done).with_sum(&whole)
         };
         let mut missing = BTreeMap::new();
-        let rounds = updates.iter().flat_map(|chain| &chain.missing);
-        rounds.for_each(|&round| *missing.entry(round).or_default() += 1);
-        let client =
-            |(name, chain): (&&str, &Replayed)| Line::of((*name).to_owned(), fp32, &chain.done).with_sum(&chain.whole);
+        let gone = updates.iter().flat_map(|chain| &chain.missing);
+        gone.for_each(|&round| *missing.entry(round).or_default() += 1);
+        let client = |(name, chain): (&&str, &Replayed)| {
+            Line::of(Of::Client((*name).to_owned()), fp32, &chain.done).with_sum(&chain.whole)
+        };
         Self {
             run: stored.run.clone(),
             parameters,
@@ -100,8 +127,8 @@ impl WhatIf {
             step_memory: memory::name(of_steps),
             updates: all(updates),
             steps: all(std::slice::from_ref(steps)),
-            rounds: by_round(updates, fp32),
-            step_rounds: by_round(std::slice::from_ref(steps), fp32),
+            rounds: rounds(updates, fp32),
+            step_rounds: rounds(std::slice::from_ref(steps), fp32),
             clients: clients.iter().zip(updates).map(client).collect(),
             missing,
         }
@@ -113,17 +140,17 @@ impl WhatIf {
     }
 }
 
-fn by_round(chains: &[Replayed], fp32: u64) -> Vec<Line> {
+fn rounds(chains: &[Replayed], fp32: u64) -> Vec<Line> {
     let mut rounds = BTreeMap::<u64, Vec<&Done>>::new();
     for done in chains.iter().flat_map(|chain| &chain.done) {
         rounds.entry(done.round).or_default().push(done);
     }
-    let line = |(round, done): (u64, Vec<&Done>)| Line::of(round.to_string(), fp32, done);
+    let line = |(round, done): (u64, Vec<&Done>)| Line::of(Of::Round(round), fp32, done);
     rounds.into_iter().map(line).collect()
 }
 
 impl Line {
-    fn of<'d>(of: String, fp32: u64, all: impl IntoIterator<Item = &'d Done>) -> Self {
+    fn of<'d>(of: Of, fp32: u64, all: impl IntoIterator<Item = &'d Done>) -> Self {
         let (mut recorded, mut other) = (Sizes::default(), Sizes::default());
         let (mut frames, mut error, mut cosine) = (0, Mean::default(), Mean::default());
         for done in all {
@@ -193,12 +220,22 @@ impl Mean {
     }
 }
 
-fn columns<S: Serializer>(lines: &[Line], serializer: S) -> Result<S::Ok, S::Error> {
+fn by_round<S: Serializer>(lines: &[Line], serializer: S) -> Result<S::Ok, S::Error> {
+    columns("round", lines, serializer)
+}
+
+fn by_client<S: Serializer>(lines: &[Line], serializer: S) -> Result<S::Ok, S::Error> {
+    columns("client", lines, serializer)
+}
+
+/// An object of columns, that of what the lines are of by the name of `key`.
+fn columns<S: Serializer>(key: &str, lines: &[Line], serializer: S) -> Result<S::Ok, S::Error> {
     let mut columns = BTreeMap::<String, Vec<serde_json::Value>>::new();
     for line in lines {
         let line = serde_json::to_value(line).map_err(serde::ser::Error::custom)?;
         for (name, value) in line.as_object().into_iter().flatten() {
-            columns.entry(name.clone()).or_default().push(value.clone());
+            let name = if name == "of" { key } else { name };
+            columns.entry(name.to_owned()).or_default().push(value.clone());
         }
     }
     let mut map = serializer.serialize_map(Some(columns.len()))?;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use fl_compress::{Digest, Encoder, Frame, FrameHeader, FrameKind, Layout, Memory, Spec, Verdict};
 
+use super::outcome::Of;
 use super::{Stored, StoredFrame, WhatIf, WhatIfError, what_if};
 use crate::history::Sizes;
 use crate::inspect::InspectError;
@@ -173,12 +174,16 @@ fn an_fp32_run_gives_the_bytes_that_its_clients_would_have_sent() {
             of.map(|update| update.sizes.framed).sum::<u64>()
         };
         for line in &answer.rounds {
-            let of = |frame: &StoredFrame| frame.round.to_string() == line.of;
+            let of = |frame: &StoredFrame| Of::Round(frame.round) == line.of;
             assert_eq!(line.framed, bytes(&wanted, &of), "{text}");
             assert_eq!(line.recorded_framed, bytes(&made, &of));
         }
         for line in &answer.clients {
-            assert_eq!(line.framed, bytes(&wanted, &|frame| frame.client == line.of), "{text}");
+            assert_eq!(
+                line.framed,
+                bytes(&wanted, &|frame| Of::Client(frame.client.clone()) == line.of),
+                "{text}"
+            );
         }
     }
 }
@@ -378,7 +383,7 @@ fn the_answer_says_what_it_is_and_tables_are_columns() {
         assert!(text.contains(words), "{words}: {text}");
     }
     let json = serde_json::to_value(&answer).unwrap();
-    assert_eq!(json["clients"]["of"], serde_json::json!(["anna", "berta", "cleo"]));
+    assert_eq!(json["clients"]["client"], serde_json::json!(["anna", "berta", "cleo"]));
     assert_eq!(json["rounds"]["framed"].as_array().unwrap().len(), ROUNDS as usize);
     assert!(json["updates"]["ratio"].as_f64().unwrap() > 4.0);
 }

@@ -55,8 +55,8 @@ fn missing(out: &mut String, answer: &WhatIf) {
     let rounds: Vec<u64> = answer.missing.keys().copied().collect();
     let _ = writeln!(
         out,
-        "{updates} updates are not stored any more and are left out, of rounds {}; `keep_updates = true` in server.toml \
-         keeps those to come\n",
+        "not stored any more, and left out: {updates} of the run's updates, of rounds {}; `keep_updates = true` in \
+         server.toml keeps those to come\n",
         ranges(&rounds)
     );
 }
