@@ -18,6 +18,7 @@ use crate::event::Waiting;
 use crate::inspect::{self, InspectError, Parts};
 use crate::report::Report;
 use crate::store::Store;
+use crate::what_if::Stored;
 
 /// A question.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -29,6 +30,8 @@ pub(crate) enum Ask {
     Report { run: Option<String> },
     /// The frames that make up a model; without a version, the newest.
     Model { run: Option<String>, version: Option<u64> },
+    /// The updates and steps that a run has stored.
+    Frames { run: Option<String> },
 }
 
 /// Its answer.
@@ -38,6 +41,7 @@ pub(crate) enum Answer {
     Status(Status),
     Report(Box<Report>),
     Model(Parts),
+    Frames(Box<Stored>),
     /// The question cannot be answered; whether what is stored is to blame.
     Failed {
         why: String,
@@ -84,6 +88,7 @@ pub(crate) fn answer(store: &Store, ask: &Ask) -> Answer {
         Ask::Status => inspect::statuses(store).map(|runs| Answer::Status(Status { serving: None, runs })),
         Ask::Report { run } => inspect::report(store, run.as_deref()).map(|report| Answer::Report(Box::new(report))),
         Ask::Model { run, version } => inspect::parts(store, run.as_deref(), *version).map(Answer::Model),
+        Ask::Frames { run } => Stored::of(store, run.as_deref()).map(|stored| Answer::Frames(Box::new(stored))),
     };
     answered.unwrap_or_else(|error| Answer::Failed {
         why: error.to_string(),

@@ -28,6 +28,27 @@ pub fn settle_allocator() {
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const LARGE: i32 = 128 * 1024;
 
+/// Undoes that for a command that makes the same large buffers for frame after frame: they are kept and used again, as the
+/// system would clear page after page of fresh ones. To be called before threads are started.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+#[allow(unsafe_code)]
+pub(crate) fn keep_large_buffers() {
+    for (setting, value) in [(libc::M_MMAP_THRESHOLD, MOST), (libc::M_TRIM_THRESHOLD, i32::MAX)] {
+        // SAFETY: as in `settle_allocator`.
+        unsafe {
+            libc::mallopt(setting, value);
+        }
+    }
+}
+
+/// The largest size of a buffer that glibc can be told to keep.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+const MOST: i32 = 32 * 1024 * 1024;
+
+/// This allocator has no such settings.
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+pub(crate) fn keep_large_buffers() {}
+
 /// This allocator has no such settings.
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 pub fn settle_allocator() {}

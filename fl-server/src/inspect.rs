@@ -217,10 +217,15 @@ pub(crate) fn history(run: &RunStore) -> Result<History, StoreError> {
     Ok(history)
 }
 
+/// The run of this name; without a name, the only one.
+pub(crate) fn chosen(store: &Store, run: Option<&str>) -> Result<RunStore, InspectError> {
+    Ok(store.run(&choose(&begun(store)?, run)?)?)
+}
+
 /// The run that is asked for, and its facts.
 pub(crate) fn begun_run(store: &Store, run: Option<&str>) -> Result<(RunStore, Facts), InspectError> {
-    let name = choose(&begun(store)?, run)?;
-    let run = store.run(&name)?;
+    let run = chosen(store, run)?;
+    let name = run.name().clone();
     let facts = Facts::load(&run)?;
     let facts = facts.ok_or_else(|| InspectError::NotThere(format!("run {name} has not begun yet")))?;
     Ok((run, facts))

@@ -30,6 +30,7 @@ pub mod store;
 mod tally;
 mod traffic;
 mod weights;
+mod what_if;
 
 pub use allocator::settle_allocator;
 pub use config::{ServerConfig, Tuning};

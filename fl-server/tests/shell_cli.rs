@@ -317,6 +317,10 @@ async fn status_report_and_export_work_while_the_server_runs_and_after() {
         live.contains("equal to the byte") && live.contains("fp32 federated averaging"),
         "{live}"
     );
+    let spec = founded.path("spec.toml");
+    std::fs::write(&spec, "memory = 'none'\ndefault = { quantize = { uniform = 8 } }").unwrap();
+    let what_if = ["report", fed, "--format", "json", "--what-if", spec.to_str().unwrap()];
+    let live = good(&what_if);
     drop(hands);
     let mut output = Vec::new();
     while let Some(line) = lines.next_line().await.unwrap() {
@@ -329,6 +333,13 @@ async fn status_report_and_export_work_while_the_server_runs_and_after() {
     );
     assert!(output.last().unwrap().contains(&digests[0].to_string()));
 
+    let [answer, live]: [serde_json::Value; 2] =
+        [good(&what_if), live].map(|answer| serde_json::from_str(&answer).unwrap());
+    for (table, column) in [("updates", "sum_error"), ("rounds", "framed"), ("clients", "error")] {
+        assert_eq!(answer[table][column], live[table][column], "with and without a server");
+    }
+    assert_eq!(answer["updates"]["frames"], 6);
+    assert!(answer["updates"]["framed"].as_u64() < answer["updates"]["recorded_framed"].as_u64());
     assert!(good(&["status", fed]).contains("test: done; 2 of 2 rounds closed"));
     let report: serde_json::Value = serde_json::from_str(&good(&["report", fed, "--format", "json"])).unwrap();
     assert_eq!(report["balanced"], true);

@@ -16,10 +16,10 @@ mod lines;
 mod page;
 mod query;
 mod report;
+pub mod signed;
 mod stages;
 mod tensors;
 mod text;
-pub mod signed;
 
 pub use against::{Against, BaselineRound, Comparison, ReachLine, RunRound, TotalLine};
 pub use columns::{Cell, Column, Line, Table, Values};

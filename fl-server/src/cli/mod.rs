@@ -11,6 +11,7 @@ mod sign;
 mod source;
 mod status;
 mod verify;
+mod what_if;
 
 use std::ffi::OsString;
 use std::io::Write as _;

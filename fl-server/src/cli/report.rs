@@ -9,7 +9,7 @@ use anyhow::{Context, anyhow};
 use clap::ValueEnum;
 use fl_report::{By, Costs, CostsPlan, Filter, Report};
 
-use super::{Failure, Outcome, source};
+use super::{Failure, Format, Outcome, source, what_if};
 use crate::admin::{Answer, Ask};
 use crate::config::ServerConfig;
 
@@ -36,6 +36,12 @@ pub(super) struct Args {
     /// What bytes cost in money and carbon; configs/costs.toml explains its keys.
     #[arg(long, value_name = "COSTS.toml")]
     costs: Option<PathBuf>,
+    /// Encode the run's stored updates by this spec (as of `fl-compress encode --spec`) and show what it would have moved.
+    #[arg(long, value_name = "SPEC.toml", conflicts_with_all = ["by", "round", "client", "against", "costs", "sign"])]
+    what_if: Option<PathBuf>,
+    /// Threads for that; as many as there are cores if not given. Each takes the memory of a few models.
+    #[arg(long, requires = "what_if", value_parser = clap::value_parser!(u16).range(1..))]
+    threads: Option<u16>,
     /// How to write it.
     #[arg(long, value_enum, default_value_t = Form::Text)]
     format: Form,
@@ -85,6 +91,15 @@ impl From<Lines> for By {
 pub(super) fn run(args: &Args) -> Outcome {
     args.check().map_err(Failure::usage)?;
     let (_, config) = source::federation(&args.fed)?;
+    if let Some(spec) = &args.what_if {
+        let format = match args.format {
+            Form::Text => Format::Text,
+            _ => Format::Json,
+        };
+        let text = what_if::run(&config, args.run.as_deref(), spec, args.threads, format)?;
+        write::write(args.output.as_deref(), None, text.as_bytes())?;
+        return Ok(());
+    }
     let costs = args.costs.as_deref().map(read_costs).transpose()?;
     let mut report = ask(&config, args.run.as_ref())?;
     if args.sign {
@@ -109,6 +124,9 @@ impl Args {
     fn check(&self) -> anyhow::Result<()> {
         let stdout = self.output.as_deref().is_none_or(write::is_stdout);
         match self.format {
+            form if self.what_if.is_some() && !matches!(form, Form::Text | Form::Json) => {
+                Err(anyhow!("an answer to --what-if is text or JSON"))
+            }
             Form::Tensorboard if stdout => Err(anyhow!("say where event files are to be: `-o DIR`")),
             Form::Tensorboard | Form::Html
                 if self.by.is_some() || self.filter() != Filter::default() || self.against.is_some() =>

@@ -63,7 +63,11 @@ pub(super) fn read(file: &Path) -> Result<(String, PathBuf), Failure> {
 /// Bytes that a configuration may have.
 const MAX_BYTES: u64 = 1 << 20;
 
-fn text(file: &Path) -> anyhow::Result<String> {
+/// Text of a file that may be empty.
+///
+/// # Errors
+/// If it is not a file, is too large or is not UTF-8.
+pub(super) fn text(file: &Path) -> anyhow::Result<String> {
     anyhow::ensure!(file.is_file(), "it is not a file");
     let mut text = String::new();
     File::open(file)?.take(MAX_BYTES + 1).read_to_string(&mut text)?;

@@ -9,7 +9,7 @@ use super::{PlanError, value};
 ///
 /// # Errors
 /// `Value` for EF21.
-pub(super) fn of_updates(asked: Memory, everyone: bool) -> Result<Memory, PlanError> {
+pub(crate) fn of_updates(asked: Memory, everyone: bool) -> Result<Memory, PlanError> {
     match asked.resolved(everyone) {
         Memory::Ef21 => Err(refused(
             "compression.uplink.memory",
@@ -25,7 +25,7 @@ pub(super) fn of_updates(asked: Memory, everyone: bool) -> Result<Memory, PlanEr
 ///
 /// # Errors
 /// `Value` for all but none and error feedback.
-pub(super) fn of_steps(asked: Memory) -> Result<Memory, PlanError> {
+pub(crate) fn of_steps(asked: Memory) -> Result<Memory, PlanError> {
     let why = match asked.resolved(true) {
         Memory::Cafe => "a step is what updates are predicted by and has no predictor itself; take error-feedback",
         Memory::Ef21 => {

@@ -1,0 +1,143 @@
+//! The answer for a person.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use super::{Line, WhatIf};
+use fl_report::size;
+
+/// What the answer took.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Took {
+    pub(crate) threads: usize,
+    pub(crate) time: Duration,
+}
+
+/// The answer as tables; `spec` is the name of the file that was asked about.
+pub(crate) fn text(answer: &WhatIf, spec: &str, took: Took) -> String {
+    let mut out = String::new();
+    let _ = writeln!(
+        out,
+        "run {}, {} parameters: its stored updates, encoded again by {spec} (memory: {}; of steps: {})",
+        answer.run, answer.parameters, answer.memory, answer.step_memory
+    );
+    let _ = writeln!(
+        out,
+        "Updates are as the server got them: what compression had left out of them then is not there to be encoded. \
+         Nothing is trained again, and under other steps training would have gone another way.\n"
+    );
+    missing(&mut out, answer);
+    stages(&mut out, answer);
+    table(&mut out, "round", &answer.rounds, &answer.updates);
+    table(&mut out, "step of", &answer.step_rounds, &answer.steps);
+    table(&mut out, "client", &answer.clients, &answer.updates);
+    let _ = writeln!(
+        out,
+        "error: squared, for each unit of the update's square, and the mean of frames; at end: that of the sum over the \
+         run, client by client, which is what is still unsent"
+    );
+    let values = answer.frames() as f64 * answer.parameters as f64;
+    let seconds = took.time.as_secs_f64();
+    let _ = writeln!(
+        out,
+        "{values:.3e} parameters in {seconds:.2} s on {} threads: {:.1} million a second and thread",
+        took.threads,
+        values / seconds.max(1e-9) / took.threads.max(1) as f64 / 1e6
+    );
+    out
+}
+
+fn missing(out: &mut String, answer: &WhatIf) {
+    if answer.missing.is_empty() {
+        return;
+    }
+    let updates: usize = answer.missing.values().sum();
+    let rounds: Vec<u64> = answer.missing.keys().copied().collect();
+    let _ = writeln!(
+        out,
+        "not stored any more, and left out: {updates} of the run's updates, of rounds {}; `keep_updates = true` in \
+         server.toml keeps those to come\n",
+        ranges(&rounds)
+    );
+}
+
+/// Ascending numbers in words: `1-4, 6`.
+fn ranges(numbers: &[u64]) -> String {
+    let mut ranges: Vec<(u64, u64)> = Vec::new();
+    for &number in numbers {
+        match ranges.last_mut() {
+            Some((_, last)) if last.checked_add(1) == Some(number) => *last = number,
+            _ => ranges.push((number, number)),
+        }
+    }
+    let word = |(first, last): &(u64, u64)| match first == last {
+        true => first.to_string(),
+        false => format!("{first}-{last}"),
+    };
+    ranges.iter().map(word).collect::<Vec<_>>().join(", ")
+}
+
+fn stages(out: &mut String, answer: &WhatIf) {
+    let _ = writeln!(
+        out,
+        "{:<20} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}",
+        "bytes after", "fp32", "reduce", "quantize", "code", "frame", "bound"
+    );
+    let mut row = |name: &str, fp32: u64, sizes: [u64; 4], bound: f64| {
+        let [reduced, quantized, coded, framed] = sizes.map(size);
+        let (fp32, bound) = (size(fp32), size(bound as u64));
+        let _ = writeln!(
+            out,
+            "{name:<20} {fp32:>10} {reduced:>10} {quantized:>10} {coded:>10} {framed:>10} {bound:>10}"
+        );
+    };
+    for (name, line) in [("updates", &answer.updates), ("steps", &answer.steps)] {
+        let recorded = [
+            line.recorded_reduced,
+            line.recorded_quantized,
+            line.recorded_coded,
+            line.recorded_framed,
+        ];
+        row(&format!("{name}, recorded"), line.fp32, recorded, line.recorded_bound);
+        let other = [line.reduced, line.quantized, line.coded, line.framed];
+        row(&format!("{name}, other spec"), line.fp32, other, line.bound);
+    }
+    out.push('\n');
+}
+
+fn table(out: &mut String, name: &str, lines: &[Line], all: &Line) {
+    let _ = writeln!(
+        out,
+        "{name:<24} frames    recorded  other spec     ratio      error   cosine  error at end  cosine at end"
+    );
+    for line in lines.iter().chain([all]) {
+        let _ = writeln!(
+            out,
+            "{:<24} {:>6}  {:>10}  {:>10}  {:>8}  {:>9}  {:>7}  {:>12}  {:>13}",
+            line.of,
+            line.frames,
+            size(line.recorded_framed),
+            size(line.framed),
+            line.ratio.map_or_else(dash, |ratio| format!("{ratio:.2}")),
+            line.error.map_or_else(dash, |error| format!("{error:.3e}")),
+            line.cosine.map_or_else(dash, |cosine| format!("{cosine:.4}")),
+            line.sum_error.map_or_else(dash, |error| format!("{error:.3e}")),
+            line.sum_cosine.map_or_else(dash, |cosine| format!("{cosine:.4}")),
+        );
+    }
+    out.push('\n');
+}
+
+fn dash() -> String {
+    "-".to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn rounds_are_said_as_ranges() {
+        assert_eq!(super::ranges(&[1, 2, 3, 6, 8, 9]), "1-3, 6, 8-9");
+        assert_eq!(super::ranges(&[u64::MAX]), u64::MAX.to_string());
+        assert_eq!(super::ranges(&[]), "");
+    }
+}
