@@ -34,7 +34,7 @@ struct Bytes {
 }
 
 /// What one side's kernel says of its part of the run.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Side {
     links: Counters,
     /// SYNs sent, by clients, or received, by the server; each with its answer.
