@@ -19,7 +19,9 @@ function makeHead() {
         has(run.opened_ms) ? span(run.opened_ms, run.until_ms) : null, run.version ? `fl-server ${run.version}` : null].filter(Boolean).map((fact) => h("span", {}, fact)));
       cost.replaceChildren(...sentence(report));
       judge(verdict, report);
-      tiles.replaceChildren(...tilesOf(report).map(([name, value, more]) => h("div", {}, h("dt", {}, name), h("dd", {}, h("b", {}, value), h("span", {}, more)))));
+      const shown = tilesOf(report);
+      tiles.classList.toggle("eight", shown.length > 6);
+      tiles.replaceChildren(...shown.map(([name, value, more]) => h("div", {}, h("dt", {}, name), h("dd", {}, h("b", {}, value), h("span", {}, more)))));
     },
   };
 }
