@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use fl_proto::trace::{Collector, collector};
 use serde::Deserialize;
 
 /// Settings of a server, checked: paths are resolved against the file's folder, numbers are in range.
@@ -23,6 +24,8 @@ pub struct ServerConfig {
     pub revoked: PathBuf,
     /// How the server works, whatever it serves.
     pub tuning: Tuning,
+    /// Where traces of rounds are sent; `None` for nowhere.
+    pub otlp: Option<Collector>,
 }
 
 /// Settings that trade memory, disk and patience.
@@ -100,6 +103,7 @@ struct Raw {
     transfers_at_once: usize,
     stall: String,
     stop_within: String,
+    otlp: String,
 }
 
 impl Default for Raw {
@@ -118,6 +122,7 @@ impl Default for Raw {
             transfers_at_once: tuning.transfers_at_once,
             stall: "30s".into(),
             stop_within: "5s".into(),
+            otlp: "off".into(),
         }
     }
 }
@@ -137,6 +142,11 @@ impl Raw {
             stall: seconds("stall", &self.stall)?,
             stop_within: seconds("stop_within", &self.stop_within)?,
         };
+        let otlp = collector(&self.otlp).map_err(|rule| ConfigError::Value {
+            key: "otlp",
+            value: format!("\"{}\"", self.otlp),
+            rule,
+        })?;
         Ok(ServerConfig {
             listen,
             data: base.join(self.data),
@@ -145,6 +155,7 @@ impl Raw {
             key: base.join(self.key),
             revoked: base.join(self.revoked),
             tuning,
+            otlp,
         })
     }
 }
@@ -219,7 +230,7 @@ mod tests {
         let listed = ServerConfig::from_toml(&bare, Path::new("x")).unwrap();
         assert_eq!(plain, ServerConfig::from_toml("", Path::new("x")).unwrap());
         assert_eq!(listed, plain);
-        assert_eq!(bare.lines().count(), 12, "{bare}");
+        assert_eq!(bare.lines().count(), 13, "{bare}");
     }
 
     #[test]
@@ -229,6 +240,7 @@ mod tests {
         assert!(refused("stall = \"soon\"").contains("`stall` is \"soon\""));
         assert!(refused("stall = \"99999999999999999999h\"").contains("`stall`"));
         assert!(refused("listen = \"localhost\"").contains("`listen`"));
+        assert!(refused("otlp = \"here:1\"").contains("`otlp` is \"here:1\", but it must be \"off\", or"));
         assert!(refused("checkpoint_every = -1").contains("checkpoint_every"));
     }
 

@@ -24,6 +24,7 @@ use crate::ledger::Row;
 use crate::plan::RunPlan;
 use crate::serve::ServeError;
 use crate::store::RunStore;
+use crate::trace::Tracer;
 use crate::traffic::Traffic;
 
 pub(crate) use announce::Events;
@@ -86,6 +87,7 @@ pub(crate) struct Driver {
     pub(crate) wake: Option<Millis>,
     /// What displays were told last.
     pub(crate) waiting: Option<Waiting>,
+    pub(crate) tracer: Tracer,
 }
 
 /// What is decided but not durable yet.

@@ -24,6 +24,7 @@ mod serve;
 mod service;
 mod start;
 pub mod store;
+mod trace;
 mod traffic;
 mod weights;
 

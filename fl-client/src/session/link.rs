@@ -56,6 +56,7 @@ pub(super) async fn serve(
         run,
         task,
         rounds,
+        instance,
         ..
     } = joined.as_ref().clone();
     events.send(Event::Connected {
@@ -63,6 +64,7 @@ pub(super) async fn serve(
         run,
         task,
         rounds,
+        instance,
     });
     let known = known.filter(|_| open.as_ref().map(|open| &open.header.id) == asked.as_ref());
     let mut link = Link {

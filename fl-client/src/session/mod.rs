@@ -12,6 +12,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use crate::event::Sink;
+use crate::trace;
 use crate::work::Work;
 use crate::worker::Worker;
 use crate::{ClientConfig, Error, Event, Tasks};
@@ -43,7 +44,8 @@ pub async fn run(
     events: impl Fn(Event) + Send + Sync + 'static,
     shutdown: impl Future<Output = ()>,
 ) -> Result<Outcome, Error> {
-    let (config, events) = (Arc::new(config), Sink::new(events));
+    let config = Arc::new(config);
+    let (events, tracing) = trace::start(config.otlp.clone(), events);
     let names = tasks.names();
     let work = {
         let (config, events) = (Arc::clone(&config), events.clone());
@@ -60,6 +62,7 @@ pub async fn run(
     };
     // The worker's task ends now that its last handle is gone; only its panic could be reported here.
     let _ = ended.await;
+    tracing.finish().await;
     outcome
 }
 

@@ -57,11 +57,14 @@ async fn receive(
             offset: upload.offset(),
         });
     }
+    let span = service.tracer.upload(&peer.client, &header);
     let upload = fill(&service, &peer, &header, upload, &mut stream).await?;
     if upload.offset() < header.len {
         return Ok(offer::standing(&service, &peer.client, &header.id, header.len));
     }
-    settle(&service, &peer, header, upload).await
+    let reply = settle(&service, &peer, header, upload).await?;
+    span.answered(&reply);
+    Ok(reply)
 }
 
 /// Appends what the stream brings, until the frame is whole or the stream ends. What arrived is kept either way.
