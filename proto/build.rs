@@ -1,11 +1,13 @@
-//! Compiles `fl/v1/federation.proto` with protox: no `protoc` is needed on the machine.
+//! Compiles the schemas with protox: no `protoc` is needed on the machine.
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo::rerun-if-changed=proto");
-    let descriptors = protox::compile(["fl/v1/federation.proto"], ["proto"])?;
+    let federation = protox::compile(["fl/v1/federation.proto"], ["proto"])?;
     tonic_prost_build::configure()
         .bytes(".")
         .codec_path("crate::codec::WireCodec")
-        .compile_fds(descriptors)?;
+        .compile_fds(federation)?;
+    let traces = protox::compile(["otlp/trace.proto"], ["proto"])?;
+    tonic_prost_build::configure().build_server(false).compile_fds(traces)?;
     Ok(())
 }

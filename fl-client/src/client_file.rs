@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use fl_proto::trace::{Collector, collector};
 use fl_proto::{Issued, MAX_TASKS};
 use serde::Deserialize;
 
@@ -50,6 +51,7 @@ struct Raw {
     sync: bool,
     keep_model_every: u64,
     give_up_after_s: Option<f64>,
+    otlp: String,
     tasks: BTreeMap<String, TaskEntry>,
 }
 
@@ -65,6 +67,7 @@ impl Default for Raw {
             sync: true,
             keep_model_every: 10,
             give_up_after_s: None,
+            otlp: "off".to_owned(),
             tasks: BTreeMap::new(),
         }
     }
@@ -95,6 +98,7 @@ impl ClientFile {
             sync,
             keep_model_every,
             give_up_after_s,
+            otlp,
             mut tasks,
         } = raw;
         tasks.values_mut().for_each(|task| task.data.relative_to(base));
@@ -106,6 +110,7 @@ impl ClientFile {
         config.sync = sync;
         config.keep_model_every = keep_model_every;
         config.give_up_after = give_up_after_s.map(Duration::from_secs_f64);
+        config.otlp = collector_of(&otlp).map_err(Error::Config)?;
         config.exit_when_done = false;
         Ok(Self { config, device, tasks })
     }
@@ -124,6 +129,7 @@ impl ClientFile {
 fn parse(text: &str) -> Result<Raw, String> {
     let raw: Raw = toml::from_str(text).map_err(|e| e.to_string())?;
     check_address(&raw.server)?;
+    collector_of(&raw.otlp)?;
     if raw.tasks.len() > MAX_TASKS {
         return Err(format!(
             "`tasks`: {} are more than the {MAX_TASKS} that a client may have",
@@ -145,6 +151,10 @@ fn parse(text: &str) -> Result<Raw, String> {
         return Err("`give_up_after_s` must be above 0 and below 1e9".to_owned());
     }
     Ok(raw)
+}
+
+fn collector_of(otlp: &str) -> Result<Option<Collector>, String> {
+    collector(otlp).map_err(|rule| format!("`otlp` is {otlp:?}, but {rule}"))
 }
 
 fn text(path: &Path) -> Result<String, Error> {
@@ -183,7 +193,8 @@ mod tests {
         let keys: Vec<_> = commented
             .filter(|line| line.split_once(" = ").is_some_and(|(key, _)| is_key(key)))
             .collect();
-        assert_eq!(keys.len(), 9);
+        assert_eq!(example.otlp, default.otlp);
+        assert_eq!(keys.len(), 10);
         for line in keys {
             assert!(parse(line).is_ok(), "{line}: {:?}", parse(line).err());
         }
@@ -197,6 +208,7 @@ mod tests {
             ("server = 'a:99999'", "`server`"),
             ("device = 'gpu'", "device"),
             ("give_up_after_s = 0", "give_up_after_s"),
+            ("otlp = '127.0.0.1:4317'", "`otlp` is \"127.0.0.1:4317\""),
             ("[tasks.a]\nlearner = 'mlpp'\ndata = { builtin = {} }", "mlpp"),
             (
                 "[tasks.a]\nlearner = 'mlp'\ndata = { builtin = { trian = 3 } }",

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fl_proto::trace::Collector;
 use fl_proto::{Issued, Meter};
 use tokio::sync::Semaphore;
 
@@ -33,6 +34,8 @@ pub struct ClientConfig {
     pub gate: Arc<Semaphore>,
     /// Counts the bytes on the client's sockets.
     pub meter: Arc<Meter>,
+    /// Where traces of rounds are sent; `None` for nowhere.
+    pub otlp: Option<Collector>,
 }
 
 impl ClientConfig {
@@ -55,6 +58,7 @@ impl ClientConfig {
             exit_when_done: true,
             gate: Arc::new(Semaphore::new(1)),
             meter: Arc::new(Meter::default()),
+            otlp: None,
         }
     }
 }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fl_compress::Digest;
 use fl_proto::{ClientId, RunName};
 
 use crate::{Evaluation, Progress};
@@ -21,6 +22,8 @@ pub enum Event {
         task: String,
         /// Its number of rounds.
         rounds: u64,
+        /// Tells it from others of its name.
+        instance: Digest,
     },
     /// The run moved to another round.
     Round {
@@ -31,6 +34,11 @@ pub enum Event {
     },
     /// The model is being brought to a version.
     Fetching {
+        /// The version.
+        version: u64,
+    },
+    /// The model was fetched.
+    Fetched {
         /// The version.
         version: u64,
     },
@@ -45,6 +53,13 @@ pub enum Event {
     Encoding {
         /// The round.
         round: u64,
+    },
+    /// The update is compressed and safe on disk.
+    Encoded {
+        /// The round.
+        round: u64,
+        /// Bytes of its frame.
+        bytes: u64,
     },
     /// The update is on its way.
     Sending {

@@ -20,6 +20,7 @@ mod rpc;
 mod session;
 mod state;
 mod tasks;
+mod trace;
 mod work;
 mod worker;
 

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use fl_proto::trace::{Collector, collector};
 use serde::Deserialize;
 
 /// Settings of a server, checked: paths are resolved against the file's folder, numbers are in range.
@@ -31,6 +32,8 @@ pub struct ServerConfig {
     pub revoked: PathBuf,
     /// How the server works, whatever it serves.
     pub tuning: Tuning,
+    /// Where traces of rounds are sent; `None` for nowhere.
+    pub otlp: Option<Collector>,
 }
 
 /// Settings that trade memory, disk and patience.
@@ -112,6 +115,7 @@ struct Raw {
     transfers_at_once: usize,
     stall: String,
     stop_within: String,
+    otlp: String,
 }
 
 impl Default for Raw {
@@ -134,6 +138,7 @@ impl Default for Raw {
             transfers_at_once: tuning.transfers_at_once,
             stall: "30s".into(),
             stop_within: "5s".into(),
+            otlp: "off".into(),
         }
     }
 }
@@ -161,6 +166,11 @@ impl Raw {
             stall: seconds("stall", &self.stall)?,
             stop_within: seconds("stop_within", &self.stop_within)?,
         };
+        let otlp = collector(&self.otlp).map_err(|rule| ConfigError::Value {
+            key: "otlp",
+            value: format!("\"{}\"", self.otlp),
+            rule,
+        })?;
         Ok(ServerConfig {
             listen,
             admin,
@@ -173,6 +183,7 @@ impl Raw {
             key: base.join(self.key),
             revoked: base.join(self.revoked),
             tuning,
+            otlp,
         })
     }
 }
@@ -247,7 +258,7 @@ mod tests {
         let listed = ServerConfig::from_toml(&bare, Path::new("x")).unwrap();
         assert_eq!(plain, ServerConfig::from_toml("", Path::new("x")).unwrap());
         assert_eq!(listed, plain);
-        assert_eq!(bare.lines().count(), 16, "{bare}");
+        assert_eq!(bare.lines().count(), 17, "{bare}");
     }
 
     #[test]
@@ -262,6 +273,7 @@ mod tests {
             ServerConfig::from_toml("admin = \"off\"", Path::new("")).unwrap().admin,
             None
         );
+        assert!(refused("otlp = \"here:1\"").contains("`otlp` is \"here:1\", but it must be \"off\", or"));
         assert!(refused("checkpoint_every = -1").contains("checkpoint_every"));
     }
 

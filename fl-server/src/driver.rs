@@ -25,6 +25,7 @@ use crate::ledger::{Direction, Row};
 use crate::plan::RunPlan;
 use crate::serve::ServeError;
 use crate::store::RunStore;
+use crate::trace::Tracer;
 use crate::traffic::Traffic;
 
 pub(crate) use announce::Events;
@@ -89,6 +90,7 @@ pub(crate) struct Driver {
     pub(crate) wake: Option<Millis>,
     /// What displays were told last.
     pub(crate) waiting: Option<Waiting>,
+    pub(crate) tracer: Tracer,
 }
 
 /// What is decided but not durable yet.

@@ -28,6 +28,7 @@ mod service;
 mod start;
 pub mod store;
 mod tally;
+mod trace;
 mod traffic;
 mod weights;
 mod what_if;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use fl_compress::Digest;
+use fl_proto::trace::Collector;
 use fl_proto::{Issued, server_builder, server_tls};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -22,6 +23,7 @@ use crate::plan::RunPlan;
 use crate::service::{LargestOfStep, Limits, Service, federation};
 use crate::start::{Started, start};
 use crate::store::StoreError;
+use crate::trace;
 use crate::traffic::{Incoming, Traffic};
 
 /// What to serve, and how.
@@ -49,6 +51,8 @@ pub struct Serve {
     pub events: Option<mpsc::Sender<Event>>,
     /// Whether to return once the run is over; otherwise clients that come later are still told so.
     pub exit_when_done: bool,
+    /// Where traces of rounds are sent; `None` for nowhere.
+    pub otlp: Option<Collector>,
 }
 
 impl Serve {
@@ -68,6 +72,7 @@ impl Serve {
             live: None,
             events: None,
             exit_when_done: true,
+            otlp: None,
         }
     }
 }
@@ -176,6 +181,7 @@ pub async fn serve(
         live,
         events,
         exit_when_done,
+        otlp,
     } = options;
     let transport = |error: &dyn std::error::Error| ServeError::Transport(chain(error));
     let listen = listener.local_addr().map_err(|e| transport(&e))?;
@@ -210,6 +216,7 @@ pub async fn serve(
         board: Arc::clone(&board),
         clock: now,
     };
+    let (tracer, exporter) = trace::start(otlp.as_ref(), &plan, instance);
     let service = Service {
         plan: Arc::clone(&plan),
         layout: Arc::clone(&layout),
@@ -226,6 +233,7 @@ pub async fn serve(
         tuning,
         limits: Limits::new(&layout, &tuning),
         largest_of_step: LargestOfStep::default(),
+        tracer: tracer.clone(),
     };
     let driver = Driver {
         plan: Arc::clone(&plan),
@@ -242,6 +250,7 @@ pub async fn serve(
         history,
         wake: None,
         waiting: None,
+        tracer,
     };
     let bound = Admin::bind(&data);
     let admin = bound.map_err(|e| ServeError::Transport(format!("admin socket in {}: {e}", data.display())))?;
@@ -314,6 +323,9 @@ pub async fn serve(
         },
         _ => Ending::Stopped,
     };
+    if let Some(exporter) = exporter {
+        exporter.finish(trace::FINISH_WITHIN).await;
+    }
     let socket = (traffic.total().read(), traffic.total().written());
     Ok(Outcome {
         ending,

@@ -2,7 +2,8 @@
 //!
 //! The schema is `proto/fl/v1/federation.proto`, which is also the protocol document; [`wire`] is generated from it.
 //! Everything else in this crate is domain types: they are checked on receipt (`TryFrom`) and cannot be wrong after.
-//! Nothing here knows about rounds, learners or storage.
+//! Nothing here knows about rounds, learners or storage; [`trace`] names the spans of a round, which both sides must do
+//! alike, and sends them.
 
 mod chunk;
 mod codec;
@@ -15,6 +16,7 @@ mod model;
 mod names;
 mod round;
 mod tls;
+pub mod trace;
 mod training;
 mod transport;
 mod update;

@@ -41,6 +41,7 @@ impl Show {
                 run,
                 task,
                 rounds,
+                ..
             } => {
                 tracing::info!(%client, %run, task, rounds, "connected");
                 None
@@ -93,7 +94,7 @@ impl Show {
                 tracing::warn!(why, retry_in_ms = retry_in.as_millis() as u64, "not connected");
                 Some(("waiting for the server".to_owned(), None))
             }
-            Event::Done { .. } => None,
+            Event::Fetched { .. } | Event::Encoded { .. } | Event::Done { .. } => None,
         };
         self.doing.send_replace(doing);
     }

@@ -32,6 +32,7 @@ pub(super) async fn bring(
         match fetch(rpc, worker, joined, held, version).await {
             Ok(()) => {
                 if worker.call(move |work| work.holds(version, digest)).await?? {
+                    events.send(Event::Fetched { version });
                     return Ok(());
                 }
             }
@@ -42,6 +43,7 @@ pub(super) async fn bring(
     }
     fetch(rpc, worker, joined, None, version).await?;
     if worker.call(move |work| work.holds(version, digest)).await?? {
+        events.send(Event::Fetched { version });
         return Ok(());
     }
     Err(Error::Protocol(format!(

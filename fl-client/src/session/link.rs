@@ -59,6 +59,7 @@ pub(super) async fn serve(
         run,
         task,
         rounds,
+        instance,
         ..
     } = joined.as_ref().clone();
     events.send(Event::Connected {
@@ -66,6 +67,7 @@ pub(super) async fn serve(
         run,
         task,
         rounds,
+        instance,
     });
     let known = known.filter(|_| open.as_ref().map(|open| &open.header.id) == asked.as_ref());
     let mut link = Link {

@@ -14,6 +14,7 @@ use fl_proto::Meter;
 use tokio::time::Instant;
 
 use crate::event::Sink;
+use crate::trace;
 use crate::work::Work;
 use crate::worker::Worker;
 use crate::{ClientConfig, Error, Event, Tasks};
@@ -47,7 +48,8 @@ pub async fn run(
     shutdown: impl Future<Output = ()>,
 ) -> Result<Outcome, Error> {
     config.meter = Arc::new(Meter::within(config.meter));
-    let (config, events) = (Arc::new(config), Sink::new(events));
+    let config = Arc::new(config);
+    let (events, tracing) = trace::start(config.otlp.clone(), events);
     let mut books = Books::of(Arc::clone(&config.meter), events.clone());
     let names = tasks.names();
     let work = {
@@ -66,6 +68,7 @@ pub async fn run(
     books.close().await;
     // The worker's task ends now that its last handle is gone; only its panic could be reported here.
     let _ = ended.await;
+    tracing.finish().await;
     outcome
 }
 

@@ -86,7 +86,10 @@ impl Work {
         run.state
             .save_memory(run.joined.instance, &run.encoder, &pending, claims)?;
         run.open = Some((pending, claims));
-        run.outgoing().ok_or_else(moved_on)
+        let outgoing = run.outgoing().ok_or_else(moved_on)?;
+        let bytes = outgoing.header.len;
+        self.events.send(Event::Encoded { round, bytes });
+        Ok(outgoing)
     }
 }
 

@@ -40,7 +40,7 @@ const NEEDED: [&str; 5] = ["name", "task", "rounds", "model", "cohort"];
 /// The same in words.
 const NEEDS: &str = "a run.toml needs `name`, `task`, `rounds`, `model`, and [cohort] with `min` and `target`";
 /// Keys of a server.toml. A client.toml has some of them too.
-const SERVER: [&str; 16] = [
+const SERVER: [&str; 17] = [
     "listen",
     "admin",
     "admin_token",
@@ -57,6 +57,7 @@ const SERVER: [&str; 16] = [
     "transfers_at_once",
     "stall",
     "stop_within",
+    "otlp",
 ];
 /// Keys that only a client.toml has.
 const CLIENT: [&str; 4] = ["server", "state", "device", "tasks"];

@@ -47,6 +47,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     let mut options = Serve::new(config.data.clone(), plan, authority, own);
     options.revoked.clone_from(&config.revoked);
     options.tuning = config.tuning;
+    options.otlp.clone_from(&config.otlp);
     options.exit_when_done = args.exit_when_done;
     options.live = page(&config)?;
     let fault = args

@@ -70,6 +70,7 @@ impl Driver {
                 Record::RoundClosed { round, .. } => {
                     if let Some((_, sample)) = booked.as_ref().filter(|(booked, _)| booked == round) {
                         self.check(*round, sample).await;
+                        self.tracer.round(*round, &self.history, &sample.total());
                         self.round_closed(*round, sample.total()).await;
                     }
                 }
@@ -77,7 +78,8 @@ impl Driver {
                     self.evaluated(self.state.version()).await;
                     self.events.tell(Event::Done).await;
                 }
-                Record::RunFailed { round, why, .. } => {
+                Record::RunFailed { round, why, at } => {
+                    self.tracer.failed(*round, &self.history, why, *at);
                     tracing::error!(round, why, "run failed");
                     self.events
                         .tell(Event::Failed {
@@ -86,6 +88,7 @@ impl Driver {
                         })
                         .await;
                 }
+                Record::RoundClosing { round, at } => self.tracer.closing(*round, *at),
                 _ => {}
             }
         }

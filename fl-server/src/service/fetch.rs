@@ -34,8 +34,10 @@ pub(super) async fn fetch(
     let (chunks, stream) = mpsc::channel(1);
     tokio::spawn(async move {
         let began = (service.clock)();
-        if let Err(status) = send(&service, &peer, &header, &chunks).await {
-            let _ = chunks.try_send(Err(status));
+        let span = service.tracer.download(&peer.client, asked.want, &header);
+        match send(&service, &peer, &header, &chunks).await {
+            Ok(()) => span.done(),
+            Err(status) => drop(chunks.try_send(Err(status))),
         }
         peer.tally.downloaded_for((service.clock)().saturating_sub(began));
     });

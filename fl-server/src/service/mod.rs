@@ -26,6 +26,7 @@ use crate::config::Tuning;
 use crate::driver::{Clock, Command, Events};
 use crate::engine::State;
 use crate::plan::RunPlan;
+use crate::trace::Tracer;
 use crate::traffic::Traffic;
 use peer::Peer;
 pub(crate) use predictor::LargestOfStep;
@@ -53,6 +54,7 @@ pub(crate) struct Service {
     pub(crate) limits: Limits,
     /// Of the step that the newest model was made by.
     pub(crate) largest_of_step: LargestOfStep,
+    pub(crate) tracer: Tracer,
 }
 
 /// Bounds on what is in memory at once.

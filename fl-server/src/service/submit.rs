@@ -69,6 +69,7 @@ async fn receive(
         0 => drop(peer.tally.settled(Fate::Aborted)),
         _ => peer.tally.retried(),
     }
+    let span = service.tracer.upload(&peer.client, &header);
     let began = (service.clock)();
     let filled = fill(&service, &peer, &header, upload, &mut stream).await;
     peer.tally.uploaded_for((service.clock)().saturating_sub(began));
@@ -76,7 +77,9 @@ async fn receive(
     if upload.offset() < header.len {
         return Ok(offer::standing(&service, &peer.client, &header.id, header.len));
     }
-    settle(&service, &peer, header, upload).await
+    let reply = settle(&service, &peer, header, upload).await?;
+    span.answered(&reply);
+    Ok(reply)
 }
 
 /// Appends what the stream brings, until the frame is whole or the stream ends. What arrived is kept either way.

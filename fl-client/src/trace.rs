@@ -1,0 +1,250 @@
+//! Spans of what a client does in a round, made from its events: fetch, train, encode, send.
+//!
+//! Like the events they are for people: nothing depends on them, and no event waits for them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use fl_compress::Digest;
+use fl_proto::trace::{Collector, Exporter, Nanos, Span, Spans, now};
+use fl_proto::{ClientId, RunName};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+
+use crate::event::{Event, Sent, Sink};
+
+/// Marks that wait, at most: a client makes a handful each round.
+const QUEUE: usize = 256;
+/// How long the end of a client may wait for the collector.
+const FINISH_WITHIN: Duration = Duration::from_secs(2);
+
+/// Turns events into spans that go to `collector`, if there is one, and hands them on to `events`.
+pub(crate) fn start(collector: Option<Collector>, events: impl Fn(Event) + Send + Sync + 'static) -> (Sink, Tracing) {
+    let Some(collector) = collector else {
+        return (Sink::new(events), Tracing(None));
+    };
+    let (marks, queue) = mpsc::channel(QUEUE);
+    let (stop, stopped) = oneshot::channel();
+    let task = tokio::spawn(trace(collector, queue, stopped));
+    let sink = Sink::new(move |event| {
+        for what in marks_of(&event) {
+            // A mark that does not fit is a span that is missing.
+            let _ = marks.try_send((now(), what));
+        }
+        events(event);
+    });
+    (sink, Tracing(Some((stop, task))))
+}
+
+/// The task that makes spans, if there is one.
+#[derive(Debug)]
+pub(crate) struct Tracing(Option<(oneshot::Sender<()>, JoinHandle<()>)>);
+
+impl Tracing {
+    /// Sends what there is, within a bounded time.
+    pub(crate) async fn finish(self) {
+        if let Some((stop, task)) = self.0 {
+            let _ = stop.send(());
+            let _ = task.await;
+        }
+    }
+}
+
+/// What a client does that takes time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Part {
+    Fetch,
+    Train,
+    Encode,
+    Send,
+}
+
+impl Part {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Fetch => "fetch",
+            Self::Train => "train",
+            Self::Encode => "encode",
+            Self::Send => "send",
+        }
+    }
+}
+
+/// What an event says of spans.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Mark {
+    Joined {
+        client: ClientId,
+        run: RunName,
+        rounds: u64,
+        instance: Digest,
+    },
+    /// A part of the round, or for `Fetch` what is done to hold a version of the model.
+    Begin(Part, u64),
+    /// It is done: bytes of the frame, if there is one, and what became of it.
+    End(Part, Option<u64>, Option<&'static str>),
+    /// It is not, and why.
+    Fail(Part, String),
+}
+
+fn marks_of(event: &Event) -> Vec<Mark> {
+    match event {
+        Event::Connected {
+            client,
+            run,
+            rounds,
+            instance,
+            ..
+        } => vec![Mark::Joined {
+            client: client.clone(),
+            run: run.clone(),
+            rounds: *rounds,
+            instance: *instance,
+        }],
+        Event::Fetching { version } => vec![Mark::Begin(Part::Fetch, *version)],
+        Event::Fetched { .. } => vec![Mark::End(Part::Fetch, None, None)],
+        Event::Training { round, .. } => vec![Mark::Begin(Part::Train, *round)],
+        Event::Encoding { round } => vec![Mark::End(Part::Train, None, None), Mark::Begin(Part::Encode, *round)],
+        Event::Encoded { bytes, .. } => vec![Mark::End(Part::Encode, Some(*bytes), None)],
+        Event::Sending { round, .. } => vec![Mark::Begin(Part::Send, *round)],
+        Event::Sent { bytes, verdict, .. } => {
+            let verdict = match verdict {
+                Sent::Accepted => "accepted",
+                Sent::Refused { .. } => "refused",
+            };
+            vec![Mark::End(Part::Send, Some(*bytes), Some(verdict))]
+        }
+        Event::LeftRound { why, .. } => [Part::Train, Part::Encode]
+            .map(|part| Mark::Fail(part, why.clone()))
+            .to_vec(),
+        // A learner at work does not mind.
+        Event::Disconnected { why, .. } => [Part::Fetch, Part::Send]
+            .map(|part| Mark::Fail(part, why.clone()))
+            .to_vec(),
+        Event::Round { .. }
+        | Event::Traffic { .. }
+        | Event::Evaluated { .. }
+        | Event::Failed { .. }
+        | Event::Done { .. } => Vec::new(),
+    }
+}
+
+async fn trace(collector: Collector, mut marks: mpsc::Receiver<(Nanos, Mark)>, mut stop: oneshot::Receiver<()>) {
+    let mut tracer = Tracer::default();
+    let mut exporter = None;
+    loop {
+        let next = tokio::select! {
+            biased;
+            next = marks.recv() => next,
+            _ = &mut stop => None,
+        };
+        let Some((at, mark)) = next else { break };
+        if let (Mark::Joined { client, .. }, None) = (&mark, &exporter) {
+            let version = env!("CARGO_PKG_VERSION");
+            let (spans, started) = Exporter::start(&collector, "fl-client", Some(client.as_str()), version);
+            (tracer.spans, exporter) = (spans, Some(started));
+        }
+        tracer.mark(at, mark);
+    }
+    if let Some(exporter) = exporter {
+        exporter.finish(FINISH_WITHIN).await;
+    }
+}
+
+/// Who does what since when.
+#[derive(Debug, Default)]
+struct Tracer {
+    spans: Spans,
+    joined: Option<Joined>,
+    open: BTreeMap<Part, (u64, Nanos)>,
+}
+
+#[derive(Debug)]
+struct Joined {
+    client: ClientId,
+    run: RunName,
+    rounds: u64,
+    instance: Digest,
+}
+
+impl Tracer {
+    fn mark(&mut self, at: Nanos, mark: Mark) {
+        match mark {
+            Mark::Joined {
+                client,
+                run,
+                rounds,
+                instance,
+            } => {
+                if self.joined.as_ref().is_some_and(|before| before.instance != instance) {
+                    self.open.clear();
+                }
+                self.joined = Some(Joined {
+                    client,
+                    run,
+                    rounds,
+                    instance,
+                });
+            }
+            Mark::Begin(part, number) => {
+                self.end(part, at, Some("given up for something newer".to_owned()), |span| span);
+                let round = match (part, &self.joined) {
+                    // Version v is what round v + 1 begins with; the last is only evaluated.
+                    (Part::Fetch, Some(joined)) => number.saturating_add(1).min(joined.rounds),
+                    _ => number,
+                };
+                self.open.insert(part, (round, at));
+            }
+            Mark::End(part, bytes, verdict) => self.end(part, at, None, |span| {
+                let span = bytes.into_iter().fold(span, |span, bytes| span.with("fl.bytes", bytes));
+                verdict
+                    .into_iter()
+                    .fold(span, |span, verdict| span.with("fl.verdict", verdict))
+            }),
+            Mark::Fail(part, why) => self.end(part, at, Some(why), |span| span),
+        }
+    }
+
+    fn end(&mut self, part: Part, at: Nanos, error: Option<String>, known: impl FnOnce(Span) -> Span) {
+        let (Some((round, start)), Some(joined)) = (self.open.remove(&part), &self.joined) else {
+            return;
+        };
+        self.spans.give(|| {
+            let client = joined.client.as_str();
+            // The same client on the server's side has spans of other names.
+            let span = Span::part(&joined.instance, round, (part.name(), client), start, at)
+                .with("fl.run", joined.run.as_str())
+                .with("fl.round", round)
+                .with("fl.client", client);
+            Span { error, ..known(span) }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_learner_at_work_outlives_the_connection_and_a_transfer_does_not() {
+        let why = "gone".to_owned();
+        let retry_in = Duration::ZERO;
+        let marks = marks_of(&Event::Disconnected {
+            why: why.clone(),
+            retry_in,
+        });
+        assert_eq!(
+            marks,
+            [Mark::Fail(Part::Fetch, why.clone()), Mark::Fail(Part::Send, why)]
+        );
+    }
+
+    #[test]
+    fn the_end_of_training_is_the_beginning_of_encoding() {
+        let marks = marks_of(&Event::Encoding { round: 3 });
+        assert_eq!(
+            marks,
+            [Mark::End(Part::Train, None, None), Mark::Begin(Part::Encode, 3)]
+        );
+    }
+}

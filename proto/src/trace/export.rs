@@ -1,0 +1,248 @@
+//! Sends spans in the background. Whoever gives them never waits; the queue is bounded, what does not fit or cannot be
+//! sent is dropped and counted, and that is said once until it goes well again.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+use tonic::transport::{Channel, Endpoint};
+
+use super::otlp::wire::trace_service_client::TraceServiceClient;
+use super::otlp::{request, resource, wire};
+use super::{Collector, Span};
+
+/// Spans that wait to be sent, at most: a round of a thousand clients, and about 2 MiB.
+const QUEUE: usize = 4096;
+/// Spans in one message, at most.
+const BATCH: usize = 512;
+/// How long spans are gathered before they are sent.
+const GATHER: Duration = Duration::from_millis(500);
+/// How long one message may take.
+const SEND_WITHIN: Duration = Duration::from_secs(5);
+/// How long to leave a collector alone that does not answer.
+const REST: Duration = Duration::from_secs(5);
+
+/// Takes spans. Made by [`Exporter::start`]; the default takes none.
+#[derive(Debug, Clone, Default)]
+pub struct Spans(Option<Taker>);
+
+#[derive(Debug, Clone)]
+struct Taker {
+    queue: mpsc::Sender<Span>,
+    dropped: Arc<AtomicU64>,
+}
+
+impl Spans {
+    /// Whether anybody wants spans.
+    pub fn wanted(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Gives a span, which is made only if somebody wants it. Never waits.
+    pub fn give(&self, span: impl FnOnce() -> Span) {
+        if let Some(taker) = &self.0
+            && taker.queue.try_send(span()).is_err()
+        {
+            taker.dropped.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+}
+
+/// The task that sends.
+#[derive(Debug)]
+pub struct Exporter {
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+}
+
+impl Exporter {
+    /// Starts a task that sends to `collector`; it ends with [`Exporter::finish`], or when no [`Spans`] are left.
+    /// `service`, `instance`: what the spans' process is called. To be called within a runtime.
+    pub fn start(collector: &Collector, service: &str, instance: Option<&str>, version: &str) -> (Spans, Self) {
+        let (queue, spans) = mpsc::channel(QUEUE);
+        let (stop, stopped) = oneshot::channel();
+        let dropped = Arc::new(AtomicU64::new(0));
+        let endpoint = Endpoint::from(collector.uri().clone()).connect_timeout(SEND_WITHIN);
+        let sender = Sender {
+            client: TraceServiceClient::new(endpoint.connect_lazy()),
+            resource: resource(service, instance, version),
+            address: collector.uri().to_string(),
+            dropped: Arc::clone(&dropped),
+            warned: false,
+        };
+        let task = tokio::spawn(sender.run(spans, stopped));
+        (Spans(Some(Taker { queue, dropped })), Self { stop, task })
+    }
+
+    /// Sends what is waiting, for so long at most, and ends.
+    pub async fn finish(self, within: Duration) {
+        let Self { stop, mut task } = self;
+        let _ = stop.send(());
+        if timeout(within, &mut task).await.is_err() {
+            task.abort();
+            tracing::warn!("the collector of traces did not take the last ones in time; they are lost");
+        }
+    }
+}
+
+struct Sender {
+    client: TraceServiceClient<Channel>,
+    resource: wire::Resource,
+    address: String,
+    dropped: Arc<AtomicU64>,
+    warned: bool,
+}
+
+impl Sender {
+    async fn run(mut self, mut spans: mpsc::Receiver<Span>, mut stop: oneshot::Receiver<()>) {
+        let mut batch = Vec::new();
+        loop {
+            let running = tokio::select! {
+                n = spans.recv_many(&mut batch, BATCH) => n > 0,
+                _ = &mut stop => false,
+            };
+            let wait = if running { GATHER } else { Duration::ZERO };
+            let stopping = !running || stops(&mut stop, wait).await;
+            while batch.len() < BATCH
+                && let Ok(span) = spans.try_recv()
+            {
+                batch.push(span);
+            }
+            if stopping {
+                return self.rest(batch, spans).await;
+            }
+            // Told to stop meanwhile, it still waits for this message: `finish` knows for how long.
+            let sent = self.send(std::mem::take(&mut batch)).await;
+            if !sent && stops(&mut stop, REST).await {
+                return self.rest(batch, spans).await;
+            }
+        }
+    }
+
+    /// Sends what is left, until one message fails.
+    async fn rest(&mut self, mut batch: Vec<Span>, mut spans: mpsc::Receiver<Span>) {
+        spans.close();
+        loop {
+            while batch.len() < BATCH
+                && let Ok(span) = spans.try_recv()
+            {
+                batch.push(span);
+            }
+            if batch.is_empty() || !self.send(std::mem::take(&mut batch)).await {
+                break;
+            }
+        }
+        let lost = self.dropped.load(Ordering::Acquire) + spans.len() as u64;
+        if lost > 0 {
+            tracing::warn!(
+                lost,
+                collector = self.address,
+                "traces have gaps: not all could be sent"
+            );
+        }
+    }
+
+    /// Sends one message; true if the collector took it.
+    async fn send(&mut self, batch: Vec<Span>) -> bool {
+        let len = batch.len() as u64;
+        let call = self.client.export(request(&self.resource, batch));
+        let why = match timeout(SEND_WITHIN, call).await {
+            Ok(Ok(reply)) => {
+                let rejected = reply.into_inner().partial_success.unwrap_or_default();
+                let count = u64::try_from(rejected.rejected_spans).unwrap_or(0).min(len);
+                self.dropped.fetch_add(count, Ordering::AcqRel);
+                if count == 0 {
+                    self.went_well();
+                } else {
+                    self.warn(&format!("it rejected {count} spans: {}", rejected.error_message));
+                }
+                return true;
+            }
+            Ok(Err(status)) => status.message().to_owned(),
+            Err(_) => format!("no answer within {} s", SEND_WITHIN.as_secs()),
+        };
+        self.dropped.fetch_add(len, Ordering::AcqRel);
+        self.warn(&why);
+        false
+    }
+
+    fn warn(&mut self, why: &str) {
+        if !std::mem::replace(&mut self.warned, true) {
+            tracing::warn!(
+                why,
+                collector = self.address,
+                "the collector does not take traces; the run goes on without"
+            );
+        }
+    }
+
+    fn went_well(&mut self) {
+        if std::mem::take(&mut self.warned) {
+            let lost = self.dropped.load(Ordering::Acquire);
+            tracing::info!(lost, collector = self.address, "the collector takes traces again");
+        }
+    }
+}
+
+/// Waits; true if it is time to stop before the wait is over.
+async fn stops(stop: &mut oneshot::Receiver<()>, wait: Duration) -> bool {
+    tokio::select! {
+        biased;
+        _ = stop => true,
+        () = sleep(wait) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::collector;
+    use fl_compress::Digest;
+    use tokio::net::TcpListener;
+
+    fn span(start: u64) -> Span {
+        Span::root(&Digest([1; 32]), 1, start, start)
+    }
+
+    async fn start() -> (Spans, Exporter, TcpListener) {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        let collector = collector(&address).unwrap().unwrap();
+        let (spans, exporter) = Exporter::start(&collector, "test", None, "0");
+        (spans, exporter, listener)
+    }
+
+    #[tokio::test]
+    async fn what_does_not_fit_is_dropped_and_counted_without_waiting() {
+        let (spans, _exporter, _listener) = start().await;
+        // The task that sends has not run yet: this test is on the only thread and has not waited.
+        (0..QUEUE as u64 + 3).for_each(|n| spans.give(|| span(n)));
+        assert_eq!(spans.0.unwrap().dropped.load(Ordering::Acquire), 3);
+    }
+
+    #[tokio::test]
+    async fn a_collector_that_is_not_there_loses_spans_and_holds_nothing_up() {
+        let (spans, exporter, listener) = start().await;
+        drop(listener);
+        (0..5).for_each(|n| spans.give(|| span(n)));
+        exporter.finish(SEND_WITHIN).await;
+        assert_eq!(spans.0.unwrap().dropped.load(Ordering::Acquire), 5);
+    }
+
+    #[tokio::test]
+    async fn a_collector_that_never_answers_is_waited_for_no_longer_than_said() {
+        let (spans, exporter, _listener) = start().await;
+        spans.give(|| span(1));
+        let within = Duration::from_millis(20);
+        let finished = timeout(SEND_WITHIN / 2, exporter.finish(within));
+        assert!(finished.await.is_ok());
+    }
+
+    #[test]
+    fn nobody_makes_a_span_that_nobody_wants() {
+        Spans::default().give(|| unreachable!("it is not wanted"));
+    }
+}
