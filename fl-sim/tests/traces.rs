@@ -104,7 +104,7 @@ fn a_collector_that_is_not_there_or_never_answers_changes_nothing() {
     assert_eq!(warned, 1, "{said:?}");
     assert!(said.iter().any(|line| line.contains("traces have gaps")), "{said:?}");
     let report = fed.report();
-    assert_eq!((report.state.as_str(), report.balanced), ("done", true));
+    assert_eq!((report.run.state.as_str(), report.balanced), ("done", true));
 }
 
 #[test]
