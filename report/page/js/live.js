@@ -1,4 +1,4 @@
-// The live panel: what the server is doing now. It is fed with live.json; it never moves the page, the focus or what is open.
+// The live panel: what the server is doing now. It is fed with live.json; it never moves the page, the focus or what is open. Who is late, and until when, the server says.
 const PHASES = { waiting: "Waiting for clients", training: "Training", closing: "Closing the round", evaluating: "Evaluating", done: "Done", failed: "Failed" };
 const STATES = { training: ["◔", "training"], sending: ["↑", "sending"], done: ["✓", "done"], late: ["!", "late"], absent: ["–", "absent"] };
 
@@ -19,7 +19,7 @@ function makeLive() {
   const section = h("section", { class: "live", "aria-labelledby": "live-title" },
     h("div", { class: "live-head" }, h("div", {}, phase, message), link), alerts,
     h("div", { class: "live-grid" },
-      h("div", {}, updates.element, received.element, h("dl", { class: "now" }, h("div", {}, h("dt", {}, "Deadline"), timer), h("div", {}, h("dt", {}, "Throughput"), speed), h("div", {}, h("dt", {}, "Since the start"), moved))),
+      h("div", {}, updates.element, received.element, h("dl", { class: "now" }, h("div", {}, h("dt", {}, "Round closes"), timer), h("div", {}, h("dt", {}, "Throughput"), speed), h("div", {}, h("dt", {}, "Since the start"), moved))),
       h("div", {}, h("h3", {}, "Clients of this round"), summary, cohort),
       h("div", {}, h("h3", {}, "Events"), events),
       h("div", {}, h("h3", {}, "Certificates"), certificates)));
@@ -38,12 +38,10 @@ function makeLive() {
 
   function people() {
     const list = state.cohort ?? [];
-    const limit = lateAfter(state);
     const tally = {};
     const seen = new Set();
     for (const one of list) {
-      const late = (one.state === "training" || one.state === "sending") && now() > limit;
-      const kind = late ? "late" : one.state in STATES ? one.state : "absent";
+      const kind = one.late && one.state !== "done" && one.state !== "absent" ? "late" : one.state in STATES ? one.state : "absent";
       tally[kind] = (tally[kind] ?? 0) + 1;
       seen.add(one.client);
       let cell = cells.get(one.client);
@@ -120,29 +118,28 @@ function person(client) {
   const element = h("li", {}, sign, h("span", { class: "name" }, client), word, h("span", { class: "track", "aria-hidden": "true" }, bar));
   return {
     element,
-    update(one, kind, { opened_ms, deadline_ms }) {
+    update(one, kind, { opened_ms, ...times }) {
       element.dataset.state = kind;
       say(sign, STATES[kind][0]);
-      const until = has(deadline_ms) ? `, until ${clock(deadline_ms)}` : "";
+      const end = closing(times);
+      const until = has(end) ? ` until ${clock(end)}` : "";
       const sent = one.total ? ` ${Math.round((100 * (one.received || 0)) / one.total)} %` : "";
       const after = kind === "done" && has(one.finished_ms) && has(opened_ms) ? ` after ${duration((one.finished_ms - opened_ms) / 1000)}` : "";
-      say(word, { late: `late, awaited${until || " without a deadline"}`, absent: `absent${until}`, sending: `sending${sent}`, done: `done${after}`, training: "training" }[kind]);
+      say(word, { late: `late, awaited${until || " without a deadline"}`, absent: one.late ? `absent, awaited${until}` : "absent", sending: `sending${sent}`, done: `done${after}`, training: "training" }[kind]);
       bar.style.width = `${kind === "done" ? 100 : one.total ? Math.min(100, (100 * (one.received || 0)) / one.total) : 0}%`;
     },
   };
 }
-/** The moment after which a client counts as late: twice what the median of the finished took, once half have finished. */
-function lateAfter({ cohort = [], opened_ms }) {
-  if (!has(opened_ms)) return Infinity;
-  const took = cohort.filter((one) => has(one.finished_ms)).map((one) => one.finished_ms - opened_ms);
-  return took.length * 2 < cohort.length || !took.length ? Infinity : opened_ms + 2 * quantile(took, 0.5);
-}
 const whole = (seconds) => (seconds < 100 ? `${seconds} s` : duration(seconds));
-function deadline({ deadline_ms, phase, opened_ms }, now) {
+/** When the round closes without those that are missing. */
+const closing = ({ until_ms, deadline_ms }) => (has(until_ms) ? until_ms : deadline_ms);
+function deadline({ phase, opened_ms, ...times }, now) {
+  const end = closing(times);
   if (phase === "done" || phase === "failed") return MISSING;
-  if (!has(deadline_ms)) return has(opened_ms) ? `none; open for ${whole(Math.max(0, Math.round((now - opened_ms) / 1000)))}` : "none";
-  const left = Math.round((deadline_ms - now) / 1000);
-  return left >= 0 ? `in ${whole(left)}, at ${clock(deadline_ms)}` : `${whole(-left)} ago`;
+  if (!has(end)) return has(opened_ms) ? `none; open for ${whole(Math.max(0, Math.round((now - opened_ms) / 1000)))}` : "none";
+  const left = Math.round((end - now) / 1000);
+  const more = has(times.deadline_ms) && times.deadline_ms !== end ? ` (deadline ${clock(times.deadline_ms)})` : "";
+  return left >= 0 ? `in ${whole(left)}, at ${clock(end)}${more}` : `${whole(-left)} ago`;
 }
 function waitingWords({ waiting, present }) {
   const names = present?.length ? ` Present: ${listed(present, 12)}.` : "";

@@ -34,10 +34,10 @@ export async function fake({ rounds = 12, clients = 10, first = 2, pace = 300 } 
       const progress = share * 2.2 - i / names.length;
       const state = i === names.length - 1 ? "absent" : progress > 1 ? "done" : progress > 0.4 ? "sending" : "training";
       const received = Math.max(0, Math.min(1, (progress - 0.4) / 0.6));
-      return { client, state, received: state === "absent" ? 0 : Math.round(40_000 * received), total: 40_000, finished_ms: state === "done" ? now - 20_000 : null };
+      return { client, state, received: state === "absent" ? 0 : Math.round(40_000 * received), total: 40_000, late: state !== "done" && share >= 0.5, finished_ms: state === "done" ? now - 20_000 : null };
     });
     return { now_ms: now, run: whole.run.name, phase: over ? "done" : "training", message: over ? "All rounds are done." : "Clients train on their own data and send what they learned.",
-      round: Math.min(closed + 1, rounds), planned: rounds, attempt: 1, opened_ms: over ? null : now - 42_000, deadline_ms: over ? null : now + 78_000, cohort,
+      round: Math.min(closed + 1, rounds), planned: rounds, attempt: 1, opened_ms: over ? null : now - 42_000, deadline_ms: over ? null : now + 78_000, until_ms: over ? null : now + 31_000, cohort,
       present: names.slice(0, -1), waiting: null, throughput: { up_per_s: 412_000 * (0.5 + share), down_per_s: 1_310_000 * (1.2 - share), socket_up: 1_000_000 * closed, socket_down: 4_000_000 * closed },
       alerts: closed > first ? [{ at_ms: start, text: "clinic-10 has not been seen for three rounds." }] : [], events: said.slice(0, 200),
       certificates: [{ name: "federation authority", kind: "authority", ends_ms: 0, ends: "2036-01-02", ends_soon: false },

@@ -82,6 +82,7 @@ async function panel(browser, own, url) {
         await page.waitForFunction(() => document.querySelectorAll(".cohort li").length === 10);
         await page.waitForSelector(".alerts p");
         assert.match(await page.textContent(".summary"), /1 absent/);
+        await page.waitForFunction(() => /late, awaited until \d/.test(document.querySelector(".cohort").textContent));
         assert.match(await page.textContent(".certificates .soon"), /clinic-04.*ends soon: 2026-12-01/);
       }
       await checks.fits(page);
