@@ -30,6 +30,7 @@ pub(crate) fn report(rounds: u64, clients: u64) -> Report {
         clients: (1..=clients).map(client).collect(),
         participations: Vec::new(),
         tensors: Vec::new(),
+        costs: None,
     };
     for line in &mut report.rounds {
         for client in &mut report.clients {
