@@ -1,5 +1,6 @@
 //! Bytes on the socket, counted under TLS: what the ledger must equal. Never changes what passes.
 
+mod linger;
 mod records;
 
 use std::net::SocketAddr;
@@ -13,6 +14,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tonic::transport::server::Connected;
 
+pub(crate) use linger::Lingering;
 use records::Records;
 
 /// Bytes read from and written to one connection, or to all of an endpoint's.
@@ -197,14 +199,14 @@ pub struct PeerInfo {
 /// A metered connection that the server accepted.
 #[derive(Debug)]
 pub struct Accepted {
-    io: Metered<TcpStream>,
+    io: Lingering<TcpStream>,
     info: PeerInfo,
 }
 
 impl Accepted {
     pub(crate) fn new(io: TcpStream, info: PeerInfo) -> Self {
         Self {
-            io: Metered::new(io, Arc::clone(&info.meter)),
+            io: Lingering::new(io, Arc::clone(&info.meter)),
             info,
         }
     }

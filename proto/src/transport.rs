@@ -11,8 +11,8 @@ use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
 use tonic::transport::{Channel, ClientTlsConfig, Endpoint, Server, ServerTlsConfig, Uri};
 
-use crate::meter::Accepted;
-use crate::{CONNECT_TIMEOUT, KEEP_ALIVE_EVERY, KEEP_ALIVE_TIMEOUT, Meter, Metered, PeerInfo};
+use crate::meter::{Accepted, Lingering};
+use crate::{CONNECT_TIMEOUT, KEEP_ALIVE_EVERY, KEEP_ALIVE_TIMEOUT, Meter, PeerInfo};
 
 /// Bytes that a client lets be in flight to it: enough for a fast link.
 const CLIENT_WINDOW: u32 = 1024 * 1024;
@@ -57,7 +57,7 @@ pub async fn dial(dial: Dial) -> Result<Channel, tonic::transport::Error> {
             }
             let io = TcpStream::connect(address).await?;
             io.set_nodelay(true)?;
-            Ok::<_, io::Error>(TokioIo::new(Metered::new(io, meter)))
+            Ok::<_, io::Error>(TokioIo::new(Lingering::new(io, meter)))
         }
     });
     endpoint.connect_with_connector(connect).await

@@ -35,8 +35,8 @@ pub(super) struct Args {
     authority: Option<PathBuf>,
 }
 
-/// Bytes that a signed report may have: some three million lines.
-const MAX_BYTES: u64 = 2 << 30;
+/// Bytes that a signed report may have: more than a million lines.
+const MAX_BYTES: u64 = 1 << 30;
 /// Bytes that a certificate's file may have.
 const MAX_PEM: u64 = 1 << 20;
 

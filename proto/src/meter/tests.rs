@@ -141,9 +141,12 @@ async fn keepalive_pings_over_tls_are_counted_on_both_sides() {
     drop(channel);
     let _ = stop.send(());
     serving.await.unwrap().unwrap();
-    // Either side may have gone before it read the last of what the other wrote.
-    assert!(server.written() >= here.read() && server.pings_written() >= here.pings_read());
-    assert!(here.written() >= server.read() && here.pings_written() >= server.pings_read());
+    tokio::time::timeout(patience, here.closed()).await.unwrap();
+    assert_eq!((server.written(), server.read()), (here.read(), here.written()));
+    assert_eq!(
+        (server.pings_written(), server.pings_read()),
+        (here.pings_read(), here.pings_written())
+    );
     assert!(
         server.pings_read() <= server.pings_written() + 2 * PING,
         "answers, and a farewell"

@@ -91,7 +91,7 @@ function makeBars({ id, title, about }) {
         };
         return h("li", { class: bar.own ? "own" : null }, h("span", { class: "name" }, bar.name),
           h("span", { class: "track", "aria-hidden": "true" }, part(bar.up, "up"), part(bar.down, "down")),
-          h("span", { class: "figures" }, h("b", {}, bytes(both)), ` ${bytes(bar.up)} up, ${bytes(bar.down)} down`, bar.says ? ` · ${bar.says}` : ""));
+          h("span", { class: "figures" }, h("b", {}, bytes(both)), ` ${bytes(bar.up)} up, ${bytes(bar.down)} down`, bar.says ? h("span", { class: "ratio" }, ` · ${bar.says}`) : ""));
       }));
       table.draw();
       return undefined;

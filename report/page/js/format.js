@@ -31,7 +31,7 @@ function digits(value) {
   const size = Math.abs(value);
   if (size >= 1000) return count(value);
   if (size === 0) return "0";
-  if (size < 0.001) return value.toExponential(1);
+  if (size < 0.001) return String(Number(value.toPrecision(2)));
   return value.toFixed(size < 1 ? 3 : size < 10 ? 2 : size < 100 ? 1 : 0);
 }
 const tick = (value) => (has(value) ? String(Number(value.toPrecision(6))) : MISSING);
@@ -64,6 +64,11 @@ function moment(ms) {
 function clock(ms) {
   const at = new Date(ms);
   return `${pad(at.getHours())}:${pad(at.getMinutes())}:${pad(at.getSeconds())}`;
+}
+/** From one moment to another; the day is said once where it is the same. */
+function span(from, to) {
+  const [first, last] = [moment(from), moment(to)];
+  return first.slice(0, 10) === last.slice(0, 10) ? `${first} to ${last.slice(11)}` : `${first} to ${last}`;
 }
 const plural = (n, one, many) => `${count(n)} ${n === 1 ? one : (many ?? `${one}s`)}`;
 

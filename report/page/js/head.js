@@ -16,10 +16,12 @@ function makeHead() {
       state.classList.toggle("running", !/^(done|finished|failed|stopped)/.test(run.state));
       document.title = `${run.name} · communication report`;
       facts.replaceChildren(...[run.task, `${count(run.parameters)} parameters`, `${count(closedRounds(rounds))} of ${count(run.planned)} rounds`,
-        has(run.opened_ms) ? `${moment(run.opened_ms)} to ${moment(run.until_ms)}` : null, run.version ? `fl-server ${run.version}` : null].filter(Boolean).map((fact) => h("span", {}, fact)));
+        has(run.opened_ms) ? span(run.opened_ms, run.until_ms) : null, run.version ? `fl-server ${run.version}` : null].filter(Boolean).map((fact) => h("span", {}, fact)));
       cost.replaceChildren(...sentence(report));
       judge(verdict, report);
-      tiles.replaceChildren(...tilesOf(report).map(([name, value, more]) => h("div", {}, h("dt", {}, name), h("dd", {}, h("b", {}, value), h("span", {}, more)))));
+      const shown = tilesOf(report);
+      tiles.classList.toggle("eight", shown.length > 6);
+      tiles.replaceChildren(...shown.map(([name, value, more]) => h("div", {}, h("dt", {}, name), h("dd", {}, h("b", {}, value), h("span", {}, more)))));
     },
   };
 }
@@ -92,4 +94,4 @@ function tilesOf(report) {
   }
   return tiles;
 }
-const money = (value, currency) => (has(value) ? `${value === 0 || value >= 0.01 ? value.toFixed(2) : digits(value)} ${currency ?? ""}`.trim() : MISSING);
+const money = (value, currency) => (has(value) ? `${value > 0 && value < 0.01 ? "under 0.01" : value.toFixed(2)} ${currency ?? ""}`.trim() : MISSING);

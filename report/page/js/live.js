@@ -17,7 +17,7 @@ function makeLive() {
   const events = h("ol", { class: "events", tabindex: 0, "aria-label": "Events, newest first" });
   const certificates = h("ul", { class: "certificates" });
   const section = h("section", { class: "live", "aria-labelledby": "live-title" },
-    h("div", { class: "live-head" }, phase, link), message, alerts,
+    h("div", { class: "live-head" }, h("div", {}, phase, message), link), alerts,
     h("div", { class: "live-grid" },
       h("div", {}, updates.element, received.element, h("dl", { class: "now" }, h("div", {}, h("dt", {}, "Deadline"), timer), h("div", {}, h("dt", {}, "Throughput"), speed), h("div", {}, h("dt", {}, "Since the start"), moved))),
       h("div", {}, h("h3", {}, "Clients of this round"), summary, cohort),
@@ -137,11 +137,12 @@ function lateAfter({ cohort = [], opened_ms }) {
   const took = cohort.filter((one) => has(one.finished_ms)).map((one) => one.finished_ms - opened_ms);
   return took.length * 2 < cohort.length || !took.length ? Infinity : opened_ms + 2 * quantile(took, 0.5);
 }
+const whole = (seconds) => (seconds < 100 ? `${seconds} s` : duration(seconds));
 function deadline({ deadline_ms, phase, opened_ms }, now) {
   if (phase === "done" || phase === "failed") return MISSING;
-  if (!has(deadline_ms)) return has(opened_ms) ? `none; open for ${duration(Math.max(0, Math.round((now - opened_ms) / 1000)))}` : "none";
+  if (!has(deadline_ms)) return has(opened_ms) ? `none; open for ${whole(Math.max(0, Math.round((now - opened_ms) / 1000)))}` : "none";
   const left = Math.round((deadline_ms - now) / 1000);
-  return left >= 0 ? `in ${duration(left)}, at ${clock(deadline_ms)}` : `${duration(-left)} ago`;
+  return left >= 0 ? `in ${whole(left)}, at ${clock(deadline_ms)}` : `${whole(-left)} ago`;
 }
 function waitingWords({ waiting, present }) {
   const names = present?.length ? ` Present: ${listed(present, 12)}.` : "";

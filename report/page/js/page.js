@@ -26,7 +26,8 @@ function start() {
     done();
   } else {
     const live = makeLive();
-    main.append(live.element, nothing, ...bodies);
+    head.element.querySelector(".facts").after(live.element);
+    main.append(nothing, ...bodies);
     nothing.hidden = false;
     for (const body of bodies) body.hidden = true;
     watch(live, show);

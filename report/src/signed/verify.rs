@@ -154,12 +154,11 @@ pub fn verify(file: &[u8], trusted: Option<&str>, now: i64) -> Result<Verified, 
         ));
     }
     recognise(file)?;
-    let lines = Lines::of(file);
-    lines.check()?;
-    let signed = signed(&lines.list, trusted.as_ref(), now)?;
-    let mut figures = Figures::new(lines.parsed(0)?);
-    for at in 1..lines.list.len() - LAST {
-        let read = figures.read(lines.list[at]);
+    let lines = sealed(file)?;
+    let signed = signed(&lines, trusted.as_ref(), now)?;
+    let mut figures = Figures::new(parsed(&lines, 0)?);
+    for (at, line) in lines.iter().enumerate().take(lines.len() - LAST).skip(1) {
+        let read = figures.read(line);
         read.map_err(|why| VerifyError::Malformed { line: at + 1, why })?;
     }
     let (header, differences) = figures.finish();
@@ -167,7 +166,7 @@ pub fn verify(file: &[u8], trusted: Option<&str>, now: i64) -> Result<Verified, 
         run: header.run.name,
         state: header.run.state,
         chain: header.run.chain,
-        lines: lines.list.len(),
+        lines: lines.len(),
         differences,
         ..signed
     })
@@ -213,116 +212,91 @@ fn is_ours(first: &[u8], after_version: &[u8]) -> bool {
     content(&ours).map(|content| Sealer::new().seal(&START, content)) == seal
 }
 
-/// The lines of a file, without their ends.
-struct Lines<'a> {
-    list: Vec<&'a [u8]>,
-    /// Whether the last has an end.
-    ended: bool,
+/// The lines of a file, without their ends; and whether the last has one.
+fn split_lines(file: &[u8]) -> (impl Iterator<Item = &[u8]>, bool) {
+    let body = file.strip_suffix(b"\n");
+    (body.unwrap_or(file).split(|byte| *byte == b'\n'), body.is_some())
 }
 
-impl<'a> Lines<'a> {
-    fn of(file: &'a [u8]) -> Self {
-        let body = file.strip_suffix(b"\n");
-        Self {
-            list: body.unwrap_or(file).split(|byte| *byte == b'\n').collect(),
-            ended: body.is_some(),
-        }
-    }
-
-    /// Checks every seal, and that nothing is missing at the end.
-    fn check(&self) -> Result<(), VerifyError> {
-        let (mut places, more) = self.broken();
-        let line = self.list.len();
-        let last = self.list.last().copied().unwrap_or_default();
-        let only_last = places.iter().all(|place| place.line == line);
-        if !self.ended && only_last {
-            let missing = if split(last).is_some() {
-                "its line end is"
-            } else {
-                "its rest is"
-            };
-            let replaced = last.split_last().is_some_and(|(_, before)| split(before).is_some());
-            if !replaced {
-                return Err(VerifyError::Truncated { line, missing });
-            }
-        }
-        if places.is_empty() {
-            if line > LAST && last.starts_with(br#"{"kind":"signature","#) {
-                return Ok(());
-            }
-            let missing = "the signature, which is the last line, is";
+/// Checks every seal, and that nothing is missing at the end. The lines.
+fn sealed(file: &[u8]) -> Result<Vec<&[u8]>, VerifyError> {
+    let (places, more) = broken(file);
+    let (lines, ended) = split_lines(file);
+    let (line, last) = lines
+        .enumerate()
+        .last()
+        .map_or((0, &[][..]), |(at, last)| (at + 1, last));
+    if !ended && more == 0 && places.iter().all(|place| place.line == line) {
+        let missing = if split(last).is_some() {
+            "its line end is"
+        } else {
+            "its rest is"
+        };
+        let replaced = last.split_last().is_some_and(|(_, before)| split(before).is_some());
+        if !replaced {
             return Err(VerifyError::Truncated { line, missing });
         }
-        self.name(&mut places);
-        Err(VerifyError::Edited { places, more })
     }
-
-    /// The lines whose seals do not hold: the first of them, and the number of the rest.
-    fn broken(&self) -> (Vec<Place>, usize) {
-        let sealer = Sealer::new();
-        let (mut places, mut more) = (Vec::<Place>::new(), 0);
-        // Seals after which a line may come: that of the line before it. If that line is broken, also the one which its
-        // bytes should have, and the one before it; then it is known what is wrong with that line.
-        let mut stated = Some(START);
-        let mut others: [(Option<Seal>, Change); 2] = [(None, Change::Seal), (None, Change::Foreign)];
-        let mut start = 0;
-        for (at, line) in self.list.iter().enumerate() {
-            let found = split(line);
-            let follows = |before: &Seal| found.is_some_and(|(content, seal)| sealer.seal(before, content) == *seal);
-            if stated.as_ref().is_some_and(follows) {
-                others = [(None, Change::Seal), (None, Change::Foreign)];
-            } else if let Some((_, change)) = others.iter().find(|(before, _)| before.as_ref().is_some_and(follows)) {
-                if let Some(last) = places
-                    .last_mut()
-                    .filter(|last| last.line == at && last.change == Change::Content)
-                {
-                    last.change = *change;
-                }
-                others = [(None, Change::Seal), (None, Change::Foreign)];
-            } else {
-                let change = match found {
-                    None => Change::Form,
-                    Some(_) if at > 0 && self.list[at - 1] == *line => Change::Doubled,
-                    Some(_) => Change::Content,
-                };
-                let before = stated.or(others[0].0);
-                let proper = content(line).zip(before.as_ref());
-                others[0].0 = proper.map(|(content, before)| sealer.seal(before, content));
-                others[1].0 = before;
-                if places.len() < NAMED {
-                    places.push(Place {
-                        line: at + 1,
-                        start,
-                        end: start + line.len(),
-                        about: String::new(),
-                        change,
-                    });
-                } else {
-                    more += 1;
-                }
-            }
-            stated = found.map(|(_, seal)| *seal);
-            start += line.len() + 1;
-        }
-        (places, more)
+    if !places.is_empty() {
+        return Err(VerifyError::Edited { places, more });
     }
-
-    fn name(&self, places: &mut [Place]) {
-        for place in places {
-            place.about = self
-                .list
-                .get(place.line - 1)
-                .map(|line| about(line))
-                .unwrap_or_default();
-        }
+    if line <= LAST || !last.starts_with(br#"{"kind":"signature","#) {
+        let missing = "the signature, which is the last line, is";
+        return Err(VerifyError::Truncated { line, missing });
     }
-
-    /// A line as what it must be.
-    fn parsed<T: Deserialize<'a>>(&self, at: usize) -> Result<T, VerifyError> {
-        parsed(&self.list, at)
-    }
+    // Only now: a line that is sealed has some length, so that there are not many more than bytes in them.
+    Ok(split_lines(file).0.collect())
 }
 
+/// The lines whose seals do not hold: the first of them, and the number of the rest.
+fn broken(file: &[u8]) -> (Vec<Place>, usize) {
+    const NO_OTHERS: [(Option<Seal>, Change); 2] = [(None, Change::Seal), (None, Change::Foreign)];
+    let sealer = Sealer::new();
+    let (mut places, mut more) = (Vec::<Place>::new(), 0);
+    // Seals after which a line may come: that of the line before it. If that line is broken, also the one which its
+    // bytes should have, and the one before it; then it is known what is wrong with that line.
+    let (mut stated, mut others) = (Some(START), NO_OTHERS);
+    let (mut start, mut last): (_, &[u8]) = (0, &[]);
+    for (at, line) in split_lines(file).0.enumerate() {
+        let found = split(line);
+        let follows = |before: &Seal| found.is_some_and(|(content, seal)| sealer.seal(before, content) == *seal);
+        if stated.as_ref().is_some_and(follows) {
+            others = NO_OTHERS;
+        } else if let Some((_, change)) = others.iter().find(|(before, _)| before.as_ref().is_some_and(follows)) {
+            let place = places.last_mut().filter(|place| place.line == at);
+            if let Some(place) = place.filter(|place| place.change == Change::Content) {
+                place.change = *change;
+            }
+            others = NO_OTHERS;
+        } else {
+            let before = stated.or(others[0].0);
+            let proper = content(line).zip(before.as_ref());
+            others[0].0 = proper.map(|(content, before)| sealer.seal(before, content));
+            others[1].0 = before;
+            if places.len() < NAMED {
+                places.push(Place {
+                    line: at + 1,
+                    start,
+                    end: start + line.len(),
+                    about: about(line),
+                    change: match found {
+                        None => Change::Form,
+                        Some(_) if last == line => Change::Doubled,
+                        Some(_) => Change::Content,
+                    },
+                });
+            } else {
+                more += 1;
+            }
+        }
+        stated = found.map(|(_, seal)| *seal);
+        start += line.len() + 1;
+        last = line;
+    }
+    (places, more)
+}
+
+/// A line as what it must be.
 fn parsed<'a, T: Deserialize<'a>>(lines: &[&'a [u8]], at: usize) -> Result<T, VerifyError> {
     let line = at + 1;
     let missing = || VerifyError::Malformed {

@@ -1,0 +1,39 @@
+// A headless Chromium for the tests, and what every page is watched for: console messages, errors, requests to anywhere.
+import { existsSync, mkdirSync } from "node:fs";
+import { chromium } from "playwright-core";
+
+const FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+  "--disable-component-update", "--disable-sync"];
+export const SIZES = { phone: { width: 390, height: 844 }, desktop: { width: 1440, height: 900 } };
+/** Where pictures go; null where nobody asked for them. */
+export const OUT = process.env.OUT ?? null;
+
+/** Starts Chromium: CHROMIUM names it where it is not in one of the usual places. */
+export async function launch() {
+  const path = [process.env.CHROMIUM, "/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"].find((name) => name && existsSync(name));
+  if (!path) throw new Error("no Chromium is installed: apt-get install chromium, or set CHROMIUM to its path");
+  if (OUT) mkdirSync(OUT, { recursive: true });
+  return chromium.launch({ executablePath: path, args: FLAGS });
+}
+
+/** Opens a page of a size and colour scheme. `faults` gathers all it must not do; `origin` is the only place it may ask. */
+export async function open(browser, { size = SIZES.desktop, scheme = "light", origin = "file://" } = {}) {
+  const context = await browser.newContext({ viewport: size, colorScheme: scheme, deviceScaleFactor: size.width < 500 ? 2 : 1 });
+  const page = await context.newPage();
+  const faults = [];
+  page.on("console", (message) => ["error", "warning"].includes(message.type()) && faults.push(`console: ${message.text()}`));
+  page.on("pageerror", (error) => faults.push(`error: ${error.message}`));
+  page.on("request", (request) => {
+    if (!request.url().startsWith(origin) && !request.url().startsWith("data:")) faults.push(`asked for ${request.url()}`);
+  });
+  return { page, faults, close: () => context.close() };
+}
+/** Goes to an address and waits until the charts are drawn; the milliseconds that took, from the start of navigation. */
+export async function load(page, address) {
+  await page.goto(address);
+  await page.waitForFunction(() => document.documentElement.dataset.rendered === "yes", null, { timeout: 30_000 });
+  return page.evaluate(() => performance.getEntriesByName("rendered")[0].startTime);
+}
+export async function picture(page, name, fullPage = false) {
+  if (OUT) await page.screenshot({ path: `${OUT}/${name}.png`, fullPage });
+}

@@ -1,0 +1,113 @@
+// What must hold of every page, whatever it shows. Each check throws an error that names what is wrong.
+import assert from "node:assert/strict";
+
+/** No part of the page is wider than the window. */
+export async function fits(page) {
+  const [whole, window, names] = await page.evaluate(() => {
+    const wide = [...document.querySelectorAll("main *")].filter((one) => one.getBoundingClientRect().right > innerWidth + 1 && !one.closest(".scroller, svg, .unseen, nav, .tip"));
+    return [document.documentElement.scrollWidth, innerWidth, wide.slice(0, 4).map((one) => `${one.tagName}.${one.className}`)];
+  });
+  assert.ok(whole <= window, `the page is ${whole} px wide in a window of ${window}: ${names}`);
+  assert.deepEqual(names, [], "these stand out of the window");
+}
+
+/** Every chart has a title, a spoken name and a table of data that opens, with rows. */
+export async function tables(page) {
+  const count = await page.evaluate(() => document.querySelectorAll("figure").length);
+  assert.ok(count > 0, "there is no chart");
+  const wrong = await page.evaluate(async () => {
+    const found = [];
+    for (const figure of document.querySelectorAll("figure")) {
+      if (!figure.offsetParent) continue;
+      const name = figure.id;
+      if (!figure.querySelector("h3")?.textContent) found.push(`${name}: no title`);
+      const empty = figure.querySelector(".empty");
+      if (empty && !empty.hidden) {
+        if (!empty.textContent) found.push(`${name}: empty without words`);
+        continue;
+      }
+      const plot = figure.querySelector(".plot");
+      if (plot && !plot.getAttribute("aria-label")) found.push(`${name}: no spoken name`);
+      const details = figure.querySelector("details.data");
+      details.open = true;
+      await new Promise((resolve) => setTimeout(resolve));
+      if (!details.querySelector("tbody tr")) found.push(`${name}: no rows`);
+      if (![...details.querySelectorAll("button")].some((button) => button.textContent === "Copy CSV")) found.push(`${name}: no CSV`);
+      details.open = false;
+    }
+    return found;
+  });
+  assert.deepEqual(wrong, []);
+  return count;
+}
+
+/** Every control is reached by Tab in the order it stands in, with an outline to be seen; nothing keeps the focus. */
+export async function keyboard(page) {
+  await page.evaluate(() => {
+    const wanted = "a[href], button, select, summary, input, [tabindex='0']";
+    window.controls = [...document.querySelectorAll(wanted)].filter((one) => one.checkVisibility() && !one.disabled);
+    document.activeElement?.blur();
+    scrollTo(0, 0);
+  });
+  const total = await page.evaluate(() => window.controls.length);
+  const reached = [];
+  for (let i = 0; i < total; i += 1) {
+    await page.keyboard.press("Tab");
+    const seen = await page.evaluate(() => {
+      const one = document.activeElement;
+      const style = getComputedStyle(one);
+      return { at: window.controls.indexOf(one), outline: style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 1, name: `${one.tagName} ${one.id || one.textContent.slice(0, 20)}` };
+    });
+    assert.ok(seen.outline || seen.at === 0, `no visible focus on ${seen.name}`);
+    reached.push(seen.at);
+  }
+  assert.deepEqual(reached, Array.from({ length: total }, (_, i) => i), "tab order differs from the order on the page");
+  return total;
+}
+
+/** `details` open by Enter; arrow keys move a chart's crosshair and say its values. */
+export async function keys(page) {
+  await page.focus("#up-kind details.data summary");
+  await page.keyboard.press("Enter");
+  await page.waitForSelector("#up-kind details.data tbody tr");
+  await page.keyboard.press("Enter");
+  await page.focus("#up-kind .plot");
+  await page.keyboard.press("Home");
+  const first = await page.getAttribute("#up-kind .plot", "aria-valuetext");
+  await page.keyboard.press("ArrowRight");
+  const second = await page.getAttribute("#up-kind .plot", "aria-valuetext");
+  assert.match(first, /^Round 1, /);
+  assert.match(second, /^Round 2, /);
+  assert.ok(await page.isVisible("#up-kind .tip"), "the crosshair shows no values");
+  await page.keyboard.press("Escape");
+  assert.ok(!(await page.isVisible("#up-kind .tip")), "Escape does not hide the values");
+}
+
+/** The crosshair follows the pointer; a legend's name hides its series; a head sorts. */
+export async function pointer(page) {
+  await page.locator("#up-kind .plot").hover({ position: { x: 200, y: 100 } });
+  assert.ok(await page.isVisible("#up-kind .tip"));
+  await page.locator("#client-map .plot").hover({ position: { x: 200, y: 30 } });
+  assert.ok(await page.isVisible("#client-map .tip"));
+  const areas = () => page.evaluate(() => document.querySelector("#up-kind svg path.area").getAttribute("d"));
+  const before = await areas();
+  await page.click("#up-kind .legend button >> nth=0");
+  assert.notEqual(await areas(), before, "hiding a series changes nothing");
+  await page.click("#up-kind .legend button >> nth=0");
+  await page.click("#clients .sort >> nth=4");
+  const sent = await page.$$eval("#clients .block tbody tr td:nth-child(5)", (cells) => cells.map((cell) => cell.textContent));
+  assert.equal(await page.getAttribute("#clients th >> nth=4", "aria-sort"), "descending");
+  assert.equal(sent.at(-1), "512 B", "the table is not sorted");
+}
+
+/** Copies a chart's data and looks at what was copied. */
+export async function copies(page) {
+  await page.context().grantPermissions(["clipboard-read", "clipboard-write"]);
+  await page.click("#up-kind details.data summary");
+  await page.click("#up-kind details.data button");
+  await page.waitForFunction(() => document.querySelector("#up-kind details.data button").textContent === "Copied");
+  const text = await page.evaluate(() => navigator.clipboard.readText());
+  assert.match(text, /^round,update \(bytes\),/);
+  assert.match(text.split("\n")[1], /^1,\d+,/);
+  await page.click("#up-kind details.data summary");
+}

@@ -1,0 +1,117 @@
+// The page as a file: samples of many kinds, at both widths, light, dark and in print.
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { assemble } from "../assemble.mjs";
+import { sample } from "../sample.mjs";
+import { OUT, SIZES, load, open, picture } from "./browser.mjs";
+import * as checks from "./checks.mjs";
+
+const folder = mkdtempSync(join(tmpdir(), "fl-page-"));
+process.on("exit", () => rmSync(folder, { recursive: true, force: true }));
+const SAMPLES = {
+  usual: { rounds: 40, clients: 10 }, few: { rounds: 5, clients: 4, ranks: true, costs: true }, one: { rounds: 1, clients: 3 }, none: { rounds: 0, clients: 3 },
+  running: { rounds: 8, clients: 12, running: true }, blind: { rounds: 20, clients: 6, blind: true }, unbalanced: { rounds: 30, clients: 8, unbalanced: true },
+  large: { rounds: 1000, clients: 100 },
+};
+const text = {};
+const address = (name) => {
+  const path = join(folder, `${name}.html`);
+  if (!text[name]) {
+    text[name] = assemble(JSON.stringify(sample({ seed: 1, ...SAMPLES[name] })), name);
+    writeFileSync(path, text[name]);
+  }
+  return `file://${path}`;
+};
+/** Opens a sample, gives it to `work`, and asks that nothing was complained of. */
+async function on(browser, name, options, work) {
+  const { page, faults, close } = await open(browser, options);
+  const took = await load(page, address(name));
+  await work(page, took);
+  assert.deepEqual(faults, []);
+  await close();
+}
+
+export const tests = {
+  "every sample opens at both widths, light and dark, without a complaint, and fits": async (browser) => {
+    for (const name of Object.keys(SAMPLES)) {
+      for (const [width, size] of Object.entries(SIZES)) {
+        for (const scheme of name === "usual" || name === "large" ? ["light", "dark"] : ["light"]) {
+          await on(browser, name, { size, scheme }, async (page) => {
+            await checks.fits(page);
+            await picture(page, `${name}-${width}-${scheme}`, name !== "large");
+          });
+        }
+      }
+    }
+  },
+  "1,000 rounds of 100 clients open in time": async (browser) => {
+    const times = [];
+    for (let i = 0; i < 5; i += 1) await on(browser, "large", {}, async (_, took) => times.push(Math.round(took)));
+    const best = Math.min(...times);
+    console.log(`    page ${(text.large.length / 1024 / 1024).toFixed(1)} MiB, opened in ${times.join(", ")} ms (page without data: ${(assemble(null).length / 1024).toFixed(0)} KiB)`);
+    assert.ok(best < 5000, `opened in ${best} ms at best`);
+  },
+  "every chart has its data as a table": async (browser) => {
+    for (const name of ["usual", "few", "one", "blind"]) await on(browser, name, {}, async (page) => assert.ok((await checks.tables(page)) >= 15));
+  },
+  "all is reached and worked by keyboard": (browser) => on(browser, "usual", {}, async (page) => {
+    console.log(`    ${await checks.keyboard(page)} stops`);
+    await checks.keys(page);
+  }),
+  "pointer, legend, sorting and copying work": (browser) => on(browser, "usual", {}, async (page) => {
+    await checks.pointer(page);
+    await page.locator("#up-stage .plot").hover({ position: { x: 200, y: 100 } });
+    await picture(page, "tooltip");
+    await checks.copies(page);
+  }),
+  "an unbalanced ledger is an alert that names the round": (browser) => on(browser, "unbalanced", {}, async (page) => {
+    assert.match(await page.textContent(".verdict[role=alert]"), /differ in round 16 \(sockets \+1,431 B up\)/);
+  }),
+  "a balanced ledger is said to be so": (browser) => on(browser, "usual", {}, async (page) => {
+    assert.match(await page.textContent(".verdict[role=status]"), /to the byte/);
+  }),
+  "no rounds and no accuracy are said in words": async (browser) => {
+    await on(browser, "none", {}, async (page) => {
+      assert.match(await page.textContent("main"), /No round has been opened yet/);
+      assert.equal(await page.locator("figure:visible").count(), 0);
+    });
+    await on(browser, "blind", {}, async (page) => assert.match(await page.textContent("#accuracy"), /No round was evaluated/));
+  },
+  "the theme is chosen by the system, then by the reader": (browser) => on(browser, "usual", { scheme: "dark" }, async (page) => {
+    const back = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+    const dark = await back();
+    await page.click("#theme");
+    assert.notEqual(await back(), dark);
+    assert.equal(await page.textContent("#theme"), "Dark");
+  }),
+  "a name that looks like HTML stays text": async (browser) => {
+    const report = sample({ rounds: 3, clients: 2 });
+    report.run.name = "</script><img src=x onerror=alert(1)><!--DATA-->";
+    report.clients.client[0] = "<b>bold</b>";
+    const path = join(folder, "hostile.html");
+    writeFileSync(path, assemble(JSON.stringify(report), report.run.name));
+    const { page, faults, close } = await open(browser);
+    await load(page, `file://${path}`);
+    assert.equal(await page.textContent("h1"), report.run.name);
+    assert.equal(await page.locator("main img, main b:text-is('bold')").count(), 0);
+    assert.deepEqual(faults, []);
+    await close();
+  },
+  "printed, it is light, whole and without controls": (browser) => on(browser, "usual", { scheme: "dark" }, async (page) => {
+    const pdf = await page.pdf({ format: "A4", printBackground: true, path: OUT ? `${OUT}/print.pdf` : undefined });
+    assert.ok(pdf.length > 20_000);
+    if (OUT) {
+      try {
+        execFileSync("pdftoppm", ["-r", "70", "-png", `${OUT}/print.pdf`, `${OUT}/print`]);
+      } catch {
+        console.log("    pdftoppm is not installed: the PDF is not turned into pictures");
+      }
+    }
+    await page.emulateMedia({ media: "print", colorScheme: "dark" });
+    assert.equal(await page.evaluate(() => getComputedStyle(document.body).backgroundColor), "rgb(255, 255, 255)");
+    assert.equal(await page.locator("nav:visible, button:visible:not(.entry):not(.sort)").count(), 0);
+  }),
+};
