@@ -52,7 +52,7 @@ line! {
         coded_up: u64 ["B"],
         /// As frames.
         framed_up: u64 ["B"],
-        /// Bytes that coding the updates could not go below.
+        /// Order-0 entropy of the updates: only coding by context may go below.
         bound_up: f64 ["B"],
         /// The step at four bytes a value.
         fp32_down: u64 ["B"],
@@ -64,7 +64,7 @@ line! {
         coded_down: u64 ["B"],
         /// As a frame.
         framed_down: u64 ["B"],
-        /// Bytes that coding the step could not go below.
+        /// Order-0 entropy of the step: only coding by context may go below.
         bound_down: f64 ["B"],
         /// Bits of frame for each parameter of a mean update.
         bits_up: Option<f64> ["bit"],
@@ -148,7 +148,7 @@ line! {
         coded: u64 ["B"],
         /// As a frame.
         framed: u64 ["B"],
-        /// Bytes that coding could not go below.
+        /// Its order-0 entropy: only coding by context may go below.
         bound: f64 ["B"],
         ..flow: Flow
     }

@@ -11,7 +11,7 @@ line! {
     pub struct StageLine {
         /// `up` for the updates, `down` for the steps.
         direction: String [""],
-        /// `fp32`, `reduced`, `quantized`, `coded`, `framed`; `bound`, which no coding of the same values goes below; and `sent`, the frames that were sent: wanted or not, of steps to every client, and snapshots.
+        /// `fp32`, `reduced`, `quantized`, `coded`, `framed`; `bound`, their order-0 entropy, which only coding by context may go below; and `sent`, the frames that were sent: wanted or not, of steps to every client, and snapshots.
         stage: String [""],
         /// Bytes.
         bytes: f64 ["B"],

@@ -49,7 +49,7 @@ pub(super) struct Args {
     #[arg(short, long)]
     output: Option<PathBuf>,
     /// Write it as JSON lines, each sealed with all before it, signed with the server's key: `verify` checks them.
-    #[arg(long, conflicts_with = "format")]
+    #[arg(long, conflicts_with_all = ["format", "by", "round", "client", "against", "costs"])]
     sign: bool,
 }
 

@@ -28,15 +28,24 @@ impl Grid {
                     None => head.as_str(),
                     Some(row) => cells.get(row).map_or("", String::as_str),
                 };
-                let pad = width.saturating_sub(cell.chars().count());
-                let (before, after) = if *left { (0, pad) } else { (pad, 0) };
+                let rest = width.saturating_sub(cell.chars().count());
+                let (before, after) = if *left { (0, rest) } else { (rest, 0) };
                 let gap = if place == 0 { 0 } else { 2 };
-                line.extend(std::iter::repeat_n(' ', gap + before));
+                pad(&mut line, gap + before);
                 line.push_str(cell);
-                line.extend(std::iter::repeat_n(' ', after));
+                pad(&mut line, after);
             }
             out.push_str(line.trim_end());
             out.push('\n');
         }
+    }
+}
+
+fn pad(line: &mut String, mut spaces: usize) {
+    const SPACES: &str = "                                ";
+    while spaces > 0 {
+        let some = spaces.min(SPACES.len());
+        line.push_str(&SPACES[..some]);
+        spaces -= some;
     }
 }

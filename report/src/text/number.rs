@@ -14,17 +14,22 @@ pub(crate) fn size(bytes: f64) -> String {
         value /= 1024.0;
         unit += 1;
     }
-    format!("{} {}", digits(value), UNITS[unit])
+    let after = places(value);
+    format!("{value:.after$} {}", UNITS[unit])
 }
 
 /// A number of at least zero with three digits, or all of those before the point.
 pub(crate) fn digits(value: f64) -> String {
-    let after = match value {
+    let after = places(value);
+    format!("{value:.after$}")
+}
+
+fn places(value: f64) -> usize {
+    match value {
         ..10.0 => 2,
         10.0..100.0 => 1,
         _ => 0,
-    };
-    format!("{value:.after$}")
+    }
 }
 
 /// Seconds: to the hundredth below 100, else to the tenth.
