@@ -184,14 +184,14 @@ pub(crate) fn deserialize<'de, L: Line, D: Deserializer<'de>>(deserializer: D) -
 macro_rules! line {
     (
         $(#[$meta:meta])*
-        pub struct $line:ident {
+        $vis:vis struct $line:ident {
             $( #[doc = $about:literal] $field:ident : $cell:ty [$unit:literal], )*
             $( .. $rest:ident : $rest_line:ty )?
         }
     ) => {
         $(#[$meta])*
         #[derive(Debug, Clone, PartialEq, Default)]
-        pub struct $line {
+        $vis struct $line {
             $( #[doc = $about] pub $field: $cell, )*
             $( #[doc = "What its bytes were for."] pub $rest: $rest_line, )?
         }

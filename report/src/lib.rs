@@ -29,7 +29,7 @@ pub use error::Error;
 pub use flow::Flow;
 pub use forms::{EventFile, csv, json, object_json, parquet, table_json, tensorboard};
 pub use lines::{ClientLine, Participation, RoundLine, TensorLine};
-pub use page::{live_page, page};
+pub use page::{live_page, page, page_json};
 pub use query::{By, Filter, schemas};
 pub use report::{Baseline, Report, Run, SCHEMA};
 pub use stages::StageLine;

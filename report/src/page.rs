@@ -2,8 +2,14 @@
 //!
 //! `page/` has its parts. A page of a running server holds no data: it fetches the report and is told of changes.
 
+use serde::{Serialize, Serializer};
+
+use crate::columns::{self, Line, line};
+use crate::costs::Costs;
 use crate::error::Error;
-use crate::report::Report;
+use crate::flow::Flow;
+use crate::lines::{ClientLine, Participation, RoundLine, TensorLine};
+use crate::report::{Baseline, Report, Run};
 
 const PAGE: &str = include_str!("../page/page.html");
 const STYLE: &str = include_str!("../page/page.css");
@@ -33,14 +39,100 @@ const SCRIPTS: [&str; 15] = [
 /// `Form`; none that a report can cause.
 pub fn page(report: &Report) -> Result<String, Error> {
     // What closes the element cannot stand in it: `<` is written as JSON may write it.
-    let json = serde_json::to_string(report).map_err(|e| Error::form("HTML")(e.to_string()))?;
-    let json = json.replace('<', "\\u003c");
+    let json = page_json(report)?.replace('<', "\\u003c");
     let data = format!("<script type=\"application/json\" id=\"report\">{json}</script>");
     Ok(assemble(
         &format!("{}: communication report", report.run.name),
         "report",
         &data,
     ))
+}
+
+/// What the page needs to know of a report: all of it, and of participations only the columns that it shows.
+///
+/// # Errors
+/// As [`page`].
+pub fn page_json(report: &Report) -> Result<String, Error> {
+    let shown: Vec<Shown> = report.participations.iter().map(Shown::of).collect();
+    let needed = Needed {
+        schema: report.schema,
+        run: &report.run,
+        totals: &report.totals,
+        metered_up: report.metered_up,
+        metered_down: report.metered_down,
+        balanced: report.balanced,
+        baselines: &report.baselines,
+        rounds: Columns(&report.rounds),
+        clients: Columns(&report.clients),
+        participations: Columns(&shown),
+        tensors: Columns(&report.tensors),
+        costs: report.costs.as_ref(),
+    };
+    serde_json::to_string(&needed).map_err(|e| Error::form("HTML")(e.to_string()))
+}
+
+/// A report as the page reads it.
+#[derive(Serialize)]
+struct Needed<'a> {
+    schema: u32,
+    run: &'a Run,
+    totals: &'a Flow,
+    metered_up: u64,
+    metered_down: u64,
+    balanced: bool,
+    baselines: &'a [Baseline],
+    rounds: Columns<'a, RoundLine>,
+    clients: Columns<'a, ClientLine>,
+    participations: Columns<'a, Shown>,
+    tensors: Columns<'a, TensorLine>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    costs: Option<&'a Costs>,
+}
+
+/// Lines, written as an object of columns.
+struct Columns<'a, L>(&'a [L]);
+
+impl<L: Line> Serialize for Columns<'_, L> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        columns::serialize(self.0, serializer)
+    }
+}
+
+line! {
+    /// What the page shows of a client in a round.
+    struct Shown {
+        /// The round.
+        round: u64 [""],
+        /// The client.
+        client: String [""],
+        /// Whether its update counts.
+        updated: bool [""],
+        /// From the round's opening to its update.
+        finish_seconds: Option<f64> ["s"],
+        /// Training, as it says.
+        train_seconds: f64 ["s"],
+        /// Uploads that were resumed or sent again.
+        retries: u64 [""],
+        /// Everything read from its sockets.
+        socket_up: u64 ["B"],
+        /// Everything written to them.
+        socket_down: u64 ["B"],
+    }
+}
+
+impl Shown {
+    fn of(part: &Participation) -> Self {
+        Self {
+            round: part.round,
+            client: part.client.clone(),
+            updated: part.updated,
+            finish_seconds: part.finish_seconds,
+            train_seconds: part.train_seconds,
+            retries: part.flow.retries,
+            socket_up: part.flow.socket_up,
+            socket_down: part.flow.socket_down,
+        }
+    }
 }
 
 /// The page of a running server. `nonce`: letters and digits drawn for this process, without which no script runs.
@@ -98,7 +190,21 @@ mod tests {
             .split_once("</script>")
             .unwrap()
             .0;
-        assert_eq!(serde_json::from_str::<Report>(data).unwrap(), report);
+        let data: serde_json::Value = serde_json::from_str(data).unwrap();
+        assert_eq!(data["run"]["name"], report.run.name.as_str());
+        assert_eq!(data["participations"]["client"], serde_json::json!(["anna"]));
+        assert_eq!(data["rounds"]["socket_up"], serde_json::json!([20]));
+    }
+
+    #[test]
+    fn the_columns_of_participations_are_those_that_the_page_reads() {
+        let sample = include_str!("../page/sample.mjs");
+        let list = sample.split_once("PAGE_PARTICIPATIONS = [").unwrap().1.split_once(']').unwrap().0;
+        let read: Vec<&str> = list.split('"').skip(1).step_by(2).collect();
+        let data: serde_json::Value = serde_json::from_str(&page_json(&report()).unwrap()).unwrap();
+        let mut written: Vec<&str> = data["participations"].as_object().unwrap().keys().map(String::as_str).collect();
+        written.sort_by_key(|name| read.iter().position(|read| read == name));
+        assert_eq!(written, read);
     }
 
     #[test]

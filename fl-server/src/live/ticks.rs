@@ -132,7 +132,7 @@ impl App {
         let made = tokio::task::spawn_blocking(move || {
             let report = inspect::report(&app.sources.store, Some(app.sources.plan.name.as_str()));
             let report = report.map_err(|e| e.to_string())?;
-            serde_json::to_string(&report).map_err(|e| e.to_string())
+            fl_report::page_json(&report).map_err(|e| e.to_string())
         });
         let json: Arc<str> = made.await.map_err(|e| e.to_string())??.into();
         *self.last() = Some((mark, Arc::clone(&json)));

@@ -1,0 +1,224 @@
+//! The page of the run at the admin address: who may look, what it says while a run goes on, and that it holds up nothing.
+
+#![allow(clippy::unwrap_used)]
+
+mod shell_support;
+
+use std::sync::Arc;
+
+use fl_proto::Issued;
+use fl_server::{Ending, Live, LiveError};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use shell_support::*;
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
+
+const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+
+/// Binds any loopback port, and says where.
+fn page(own: &Issued) -> (Live, String) {
+    let live = Live::bind("127.0.0.1:0".parse().unwrap(), None, own).unwrap();
+    let address = live.url().trim_start_matches("http://").trim_end_matches('/').to_owned();
+    (live, address)
+}
+
+/// Status, head and body of one request over a stream of its own.
+async fn ask<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, head: &str, body: &str) -> (u16, String, String) {
+    let len = body.len();
+    let request = format!("{head}\r\nConnection: close\r\nContent-Length: {len}\r\n\r\n{body}");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    // A server that ends TLS without a farewell has said all all the same.
+    let _ = stream.read_to_end(&mut answer).await;
+    let answer = String::from_utf8(answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, head.to_lowercase(), body.to_owned())
+}
+
+async fn get(address: &str, path: &str) -> (u16, String, String) {
+    let stream = TcpStream::connect(address).await.unwrap();
+    ask(stream, &format!("GET {path} HTTP/1.1\r\nHost: {address}"), "").await
+}
+
+/// The data of the next server-sent event of this name.
+async fn next_event(lines: &mut (impl AsyncBufReadExt + Unpin), name: &str) -> serde_json::Value {
+    let (mut line, wanted) = (String::new(), format!("event: {name}"));
+    loop {
+        line.clear();
+        assert!(lines.read_line(&mut line).await.unwrap() > 0, "the stream ended before {wanted}");
+        if line.trim_end() == wanted {
+            break;
+        }
+    }
+    line.clear();
+    lines.read_line(&mut line).await.unwrap();
+    serde_json::from_str(line.trim_start_matches("data: ")).unwrap()
+}
+
+#[tokio::test]
+async fn who_looks_sees_the_run_go_on_and_ends_with_it() {
+    let fed = Fed::new();
+    let run = Run {
+        rounds: 3,
+        evaluate: true,
+        compression: SPARSE,
+        ..Run::default()
+    };
+    let mut options = fed.options(&run);
+    let (live, address) = page(&fed.server);
+    options.live = Some(live);
+    let server = Server::start(options).await;
+
+    let mut watching = TcpStream::connect(&address).await.unwrap();
+    let request = format!("GET /live HTTP/1.1\r\nHost: {address}\r\n\r\n");
+    watching.write_all(request.as_bytes()).await.unwrap();
+    let mut watching = BufReader::new(watching);
+    let waiting = next_event(&mut watching, "live").await;
+    assert_eq!((waiting["phase"].as_str(), waiting["round"].as_u64()), (Some("waiting"), Some(0)));
+    assert_eq!(waiting["waiting"]["min"], 3);
+    assert_eq!(next_event(&mut watching, "report").await["version"], 0);
+
+    let (status, head, body) = get(&address, "/").await;
+    assert_eq!(status, 200);
+    assert!(head.contains("x-frame-options: deny") && head.contains("cache-control: no-store"));
+    assert!(body.contains("<!doctype html>") && !body.contains("id=\"report\""));
+
+    let mut hands = fed.clients(&server).await;
+    let mut watches = Vec::new();
+    for hand in &mut hands {
+        watches.push(hand.watch().await);
+    }
+    let training = loop {
+        let now = next_event(&mut watching, "live").await;
+        if now["phase"] == "training" {
+            break now;
+        }
+    };
+    assert_eq!(training["cohort"][0]["client"], "anna");
+    assert_eq!(training["cohort"][0]["state"], "training");
+    assert!(training["deadline_ms"].as_u64() > training["now_ms"].as_u64());
+    let certificates = training["certificates"].as_array().unwrap();
+    assert_eq!(certificates.len(), 2 + 3, "authority, server, and each client that joined");
+    drop(watches);
+
+    let (_, _, before) = get(&address, "/metrics").await;
+    assert!(before.contains("fl_phase{phase=\"training\"} 1"), "{before}");
+    all_take_part(&mut hands).await;
+    // The run is over; the clients are still connected, so the server is still there.
+    let (status, _, report) = get(&address, "/report.json").await;
+    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+    assert_eq!((status, report["balanced"].as_bool()), (200, Some(true)));
+    assert_eq!(report["rounds"]["round"], serde_json::json!([1, 2, 3]));
+    let (_, head, metrics) = get(&address, "/metrics").await;
+    assert!(head.contains("content-type: application/openmetrics-text"));
+    assert!(metrics.ends_with("# EOF\n") && metrics.contains("fl_rounds_closed_total 3"), "{metrics}");
+    drop(hands);
+    let outcome = server.end().await;
+    assert_eq!(outcome.ending, Ending::Done);
+    let mut rest = String::new();
+    let _ = watching.read_to_string(&mut rest).await;
+    assert!(TcpStream::connect(&address).await.is_err(), "nobody listens any more");
+    // And the store is free.
+    let again = fed.start(&run).await;
+    assert_eq!(again.stop().await.version, 3);
+}
+
+#[tokio::test]
+async fn a_loopback_page_answers_only_to_this_machines_own_name() {
+    let fed = Fed::new();
+    let mut options = fed.options(&Run::default());
+    let (live, address) = page(&fed.server);
+    options.live = Some(live);
+    let server = Server::start(options).await;
+    for path in ["/", "/live.json", "/metrics"] {
+        let stream = TcpStream::connect(&address).await.unwrap();
+        let head = format!("GET {path} HTTP/1.1\r\nHost: evil.example");
+        let (status, _, body) = ask(stream, &head, "").await;
+        assert_eq!(status, 421);
+        assert!(body.contains("localhost"));
+    }
+    assert_eq!(get(&address, "/nothing").await.0, 404);
+    let stream = TcpStream::connect(&address).await.unwrap();
+    let head = format!("POST /live.json HTTP/1.1\r\nHost: {address}");
+    assert_eq!(ask(stream, &head, "").await.0, 405);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn elsewhere_the_page_speaks_tls_and_wants_the_token() {
+    let fed = Fed::new();
+    let mut options = fed.options(&Run::default());
+    let live = Live::bind("0.0.0.0:0".parse().unwrap(), Some(TOKEN), &fed.server).unwrap();
+    let url = live.url();
+    let port = url.trim_end_matches('/').rsplit(':').next().unwrap();
+    assert!(url.starts_with("https://"));
+    let address = format!("127.0.0.1:{port}");
+    options.live = Some(live);
+    let server = Server::start(options).await;
+
+    let mut roots = rustls::RootCertStore::empty();
+    roots
+        .add(CertificateDer::from_pem_slice(fed.root.certificate.as_bytes()).unwrap())
+        .unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
+    let tell = async |head: &str, body: &str| {
+        let stream = TcpStream::connect(&address).await.unwrap();
+        let name = ServerName::try_from("fl-server").unwrap();
+        let stream = connector.connect(name, stream).await.unwrap();
+        ask(stream, &format!("{head}\r\nHost: fl-server"), body).await
+    };
+    let (status, head, _) = tell("GET / HTTP/1.1", "").await;
+    assert_eq!(status, 303);
+    assert!(head.contains("location: /login"));
+    assert_eq!(tell("GET /metrics HTTP/1.1", "").await.0, 401);
+    assert_eq!(tell("GET /report.json HTTP/1.1", "").await.0, 401);
+    let bearer = format!("GET /metrics HTTP/1.1\r\nAuthorization: Bearer {TOKEN}");
+    assert_eq!(tell(&bearer, "").await.0, 200);
+    let post = "POST /login HTTP/1.1\r\nContent-Type: application/x-www-form-urlencoded";
+    let (status, _, body) = tell(post, "token=guess").await;
+    assert_eq!(status, 401);
+    assert!(body.contains("That is not the token."));
+    let (status, head, _) = tell(post, &format!("token={TOKEN}")).await;
+    assert_eq!(status, 303);
+    let cookie = head.split_once("set-cookie: ").unwrap().1.split(';').next().unwrap();
+    let (status, _, _) = tell(&format!("GET /live.json HTTP/1.1\r\nCookie: {cookie}"), "").await;
+    assert_eq!(status, 200);
+    // What is not TLS gets no answer.
+    let stream = TcpStream::connect(&address).await.unwrap();
+    let mut stream = stream;
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer).await;
+    assert!(!answer.starts_with(b"HTTP"));
+    server.stop().await;
+}
+
+#[test]
+fn an_address_that_is_taken_and_a_token_that_is_short_are_said_in_words() {
+    let own = Fed::new().server;
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let error = Live::bind(address, None, &own).unwrap_err();
+    assert!(error.to_string().contains("another process listens there"), "{error}");
+    let everywhere = "0.0.0.0:0".parse().unwrap();
+    for token in [None, Some(""), Some("short")] {
+        let error = Live::bind(everywhere, token, &own).unwrap_err();
+        assert!(matches!(error, LiveError::Token(_)), "{error}");
+    }
+    let broken = Issued {
+        certificate: "no".into(),
+        key: "no".into(),
+    };
+    assert!(matches!(
+        Live::bind(everywhere, Some(TOKEN), &broken),
+        Err(LiveError::Certificate(_))
+    ));
+}
