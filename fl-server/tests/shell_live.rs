@@ -104,7 +104,7 @@ async fn who_looks_sees_the_run_go_on_and_ends_with_it() {
     drop(watches);
 
     let (_, _, before) = get(&address, "/metrics").await;
-    assert!(before.contains("fl_phase{phase=\"training\"} 1"), "{before}");
+    assert!(before.contains("fl_phase{phase=\"training\"} 1.0"), "{before}");
     all_take_part(&mut hands).await;
     // The run is over; the clients are still connected, so the server is still there.
     let (status, _, report) = get(&address, "/report.json").await;
@@ -113,7 +113,7 @@ async fn who_looks_sees_the_run_go_on_and_ends_with_it() {
     assert_eq!(report["rounds"]["round"], serde_json::json!([1, 2, 3]));
     let (_, head, metrics) = get(&address, "/metrics").await;
     assert!(head.contains("content-type: application/openmetrics-text"));
-    assert!(metrics.ends_with("# EOF\n") && metrics.contains("fl_rounds_closed_total 3"), "{metrics}");
+    assert!(metrics.ends_with("# EOF\n") && metrics.lines().any(|line| line.starts_with("fl_rounds_closed_total") && line.ends_with(" 3")), "{metrics}");
     drop(hands);
     let outcome = server.end().await;
     assert_eq!(outcome.ending, Ending::Done);

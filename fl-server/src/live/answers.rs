@@ -93,6 +93,12 @@ async fn stream(State(app): State<Arc<App>>) -> Sse<impl Stream<Item = Result<Ev
     let (events, stream) = tokio::sync::mpsc::channel(2);
     let mut ticks = app.ticks.clone();
     tokio::spawn(async move {
+        // Whoever begins to look does not wait for the next second.
+        let first = serde_json::to_string(&app.view().await).unwrap_or_default();
+        drop(app);
+        if events.send(Ok(Event::default().event("live").data(first))).await.is_err() {
+            return;
+        }
         let mut told = None;
         while ticks.changed().await.is_ok() {
             let tick = ticks.borrow_and_update().clone();

@@ -16,7 +16,7 @@ function makeHead() {
       state.classList.toggle("running", !/^(done|finished|failed|stopped)/.test(run.state));
       document.title = `${run.name} · communication report`;
       facts.replaceChildren(...[run.task, `${count(run.parameters)} parameters`, `${count(closedRounds(rounds))} of ${count(run.planned)} rounds`,
-        has(run.opened_ms) ? span(run.opened_ms, run.until_ms) : null, run.version ? `fl-server ${run.version}` : null].filter(Boolean).map((fact) => h("span", {}, fact)));
+        has(run.opened_ms) ? span(run.opened_ms, run.until_ms) : null, run.version ? `model version ${run.version}` : null].filter(Boolean).map((fact) => h("span", {}, fact)));
       cost.replaceChildren(...sentence(report));
       judge(verdict, report);
       const shown = tilesOf(report);
