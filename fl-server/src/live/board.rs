@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fl_proto::ClientId;
+use fl_report::size;
 use serde::Serialize;
 use time::OffsetDateTime;
 
@@ -133,20 +134,25 @@ fn words(event: &Event) -> (&'static str, String) {
         Event::Ready => ("ready", "clients can come".to_owned()),
         Event::Waiting(waiting) => ("waiting", waiting.to_string()),
         Event::RoundOpened { round, attempt, cohort } => {
-            let asked = cohort.len();
+            let asked = &cohort.len();
             let again = match attempt {
                 0 | 1 => String::new(),
                 attempt => format!(" again, attempt {attempt}"),
             };
-            ("round", format!("round {round} opened{again}: {asked} clients asked"))
+            let clients = if *asked == 1 { "client" } else { "clients" };
+            ("round", format!("round {round} opened{again}: {asked} {clients} asked"))
         }
-        Event::UpdateReceiving { client, bytes, total } => ("update", format!("{client}: {bytes} of {total} B")),
-        Event::UpdateAccepted { client, bytes } => ("update", format!("update of {client}: {bytes} B")),
+        Event::UpdateReceiving { client, bytes, total } => ("update", format!("{client}: {} of {}", size(*bytes), size(*total))),
+        Event::UpdateAccepted { client, bytes } => ("update", format!("update of {client}: {}", size(*bytes))),
         Event::RoundClosed(summary) => (
             "round",
             format!(
-                "round {} closed: {} updates, {} B up and {} B down on the sockets, {:.1} s",
-                summary.round, summary.updates, summary.flow.socket_up, summary.flow.socket_down, summary.seconds
+                "round {} closed: {} updates, {} up and {} down on the sockets, {:.1} s",
+                summary.round,
+                summary.updates,
+                size(summary.flow.socket_up),
+                size(summary.flow.socket_down),
+                summary.seconds
             ),
         ),
         Event::Evaluated(seen) => (
@@ -204,6 +210,6 @@ mod tests {
         board.note(&opened, 7);
         let known = board.known();
         assert!(known.uploads.is_empty());
-        assert_eq!(known.events[0].text, "round 2 opened again, attempt 2: 1 clients asked");
+        assert_eq!(known.events[0].text, "round 2 opened again, attempt 2: 1 client asked");
     }
 }

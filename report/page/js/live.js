@@ -90,7 +90,7 @@ function makeLive() {
       }
       log(events, next.events ?? []);
       certificates.replaceChildren(...(next.certificates ?? []).map((one) => h("li", { class: one.ends_soon ? "soon" : null },
-        h("span", {}, `${one.name} (${one.kind})`), h("span", {}, one.ends_soon ? `⚠ ends soon: ${one.ends}` : `until ${one.ends}`))));
+        h("span", {}, one.name === one.kind ? one.name : `${one.name} (${one.kind})`), h("span", {}, one.ends_soon ? `⚠ ends soon: ${one.ends}` : `until ${one.ends}`))));
       countdown();
     },
   };
