@@ -105,7 +105,7 @@ pub enum Row {
         /// In the order of a frame.
         sections: Vec<Section>,
     },
-    /// Ends a closed round: digest of its records and rows and of the link before (see [`crate::chain`]).
+    /// Ends a closed round: digest of its records and rows and of the link before; docs/rounds.md has the formula.
     Link {
         /// The round.
         round: u64,
