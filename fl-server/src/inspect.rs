@@ -118,14 +118,15 @@ pub(crate) fn statuses(store: &Store) -> Result<Vec<RunStatus>, InspectError> {
 
 pub(crate) fn report(store: &Store, run: Option<&str>) -> Result<Report, InspectError> {
     let (run, facts) = begun_run(store, run)?;
-    let mut ledger = Ledger::default();
-    for row in rows(&run) {
-        ledger.add(row?);
-    }
-    let mut filling = Filling::default();
-    for record in run.records() {
-        filling.add(&record?);
-    }
+    let (ledger, filling) = std::thread::scope(|scope| {
+        let ledger = scope.spawn(|| ledger(&run));
+        let mut filling = Filling::default();
+        for record in run.records() {
+            filling.add(&record?);
+        }
+        let ledger = ledger.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        Ok::<_, StoreError>((ledger, filling))
+    })?;
     let layout = facts.layout()?;
     let subject = Subject {
         run: run.name().to_string(),
@@ -135,7 +136,16 @@ pub(crate) fn report(store: &Store, run: Option<&str>) -> Result<Report, Inspect
         instance: facts.instance,
         planned: facts.rounds,
     };
-    Ok(filling.finish(&subject, &ledger))
+    Ok(filling.finish(&subject, ledger))
+}
+
+/// A run's ledger, added up.
+fn ledger(run: &RunStore) -> Result<Ledger, StoreError> {
+    let mut ledger = Ledger::default();
+    for row in rows(run) {
+        ledger.add(row?);
+    }
+    Ok(ledger)
 }
 
 /// The rows of a run's ledger, in the order in which they were written.

@@ -173,6 +173,15 @@ impl Ledger {
             .map(|(_, flow)| flow))
     }
 
+    /// Bytes of all clients by round.
+    pub fn rounds(&self) -> BTreeMap<u64, Flow> {
+        let mut out = BTreeMap::<_, Flow>::new();
+        for ((round, _), flow) in &self.rows {
+            out.entry(*round).or_default().add(flow);
+        }
+        out
+    }
+
     /// What the meter counted in one round, up and down.
     pub fn metered_in(&self, round: u64) -> (u64, u64) {
         self.meter.get(&round).copied().unwrap_or_default()
@@ -265,6 +274,7 @@ mod tests {
         let mut ledger = Ledger::default();
         rows().into_iter().for_each(|row| ledger.add(row));
         assert_eq!(ledger.round(1), flow(11));
+        assert_eq!(ledger.rounds(), [(1, flow(11)), (2, flow(100))].into());
         assert_eq!(ledger.clients()[&Some("a".parse().unwrap())], flow(101));
         assert_eq!(ledger.total(), flow(111));
         assert_eq!(ledger.metered_in(2), (500, 900));

@@ -18,6 +18,9 @@ pub mod event;
 pub mod global;
 pub mod history;
 mod inspect;
+#[cfg(feature = "internals")]
+#[doc(hidden)]
+pub mod internals;
 pub mod ledger;
 mod live;
 pub mod plan;

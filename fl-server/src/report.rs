@@ -1,5 +1,7 @@
 //! Fills a report from a run's records and its ledger.
 
+mod parts;
+
 use std::collections::BTreeMap;
 
 use fl_compress::Stages;
@@ -11,6 +13,7 @@ use crate::event::bits;
 use crate::history::{End, History};
 use crate::ledger::{Ledger, Section};
 use crate::record::{Accepted, Millis, Record};
+use parts::Parts;
 
 /// What a report needs to know of a run besides its records and its ledger.
 #[derive(Debug, Clone)]
@@ -29,17 +32,13 @@ pub(crate) struct Subject {
     pub(crate) tensors: Vec<String>,
 }
 
-/// A client in a round; without a name, connections that never said who they were.
-type Part = (u64, Option<ClientId>);
-
 /// A report being filled with records.
 #[derive(Debug, Default)]
 pub(crate) struct Filling {
     history: History,
     rounds: BTreeMap<u64, RoundLine>,
-    parts: BTreeMap<Part, Participation>,
-    /// When the updates of a round were taken, and since when it is closing.
-    taken: BTreeMap<u64, Vec<(ClientId, Millis)>>,
+    parts: Parts,
+    /// Since when a round is closing.
     closing: BTreeMap<u64, Millis>,
     opened: Option<Millis>,
     until: Millis,
@@ -58,8 +57,9 @@ impl Filling {
                 }
                 line.attempts += 1;
                 line.asked = cohort.len() as u64;
+                let parts = self.parts.round(*round);
                 for client in cohort {
-                    self.part(*round, client).asked = true;
+                    parts.of(Some(client.clone())).line.asked = true;
                 }
             }
             Record::UpdateAccepted { round, client, update } => self.add_update(*round, client, update),
@@ -77,12 +77,7 @@ impl Filling {
             } => {
                 self.see(*at);
                 let closing = self.closing.remove(round);
-                let mut waited = 0.0;
-                for (client, taken) in self.taken.remove(round).unwrap_or_default() {
-                    let part = self.part(*round, &client);
-                    part.wait_seconds = seconds(*at, taken);
-                    waited += part.wait_seconds;
-                }
+                let waited = self.parts.round(*round).waited_until(*at);
                 let line = self.line(*round);
                 line.closed = true;
                 line.seconds = seconds(*at, line.opened_ms);
@@ -110,7 +105,6 @@ impl Filling {
 
     fn add_update(&mut self, round: u64, client: &ClientId, update: &Accepted) {
         self.see(update.at);
-        self.taken.entry(round).or_default().push((client.clone(), update.at));
         let line = self.line(round);
         line.updates += 1;
         line.examples = line.examples.saturating_add(update.examples);
@@ -136,7 +130,9 @@ impl Filling {
             *sum = sum.saturating_add(more);
         }
         line.bound_up += finite(bound);
-        let part = self.part(round, client);
+        let part = self.parts.round(round).of(Some(client.clone()));
+        part.taken = Some(update.at);
+        let part = &mut part.line;
         part.updated = true;
         part.examples = update.examples;
         part.loss = Some(update.loss).filter(|loss| loss.is_finite());
@@ -159,24 +155,31 @@ impl Filling {
         })
     }
 
-    fn part(&mut self, round: u64, client: &ClientId) -> &mut Participation {
-        part(&mut self.parts, round, Some(client))
-    }
-
     /// The report of these records and a ledger.
-    pub(crate) fn finish(mut self, subject: &Subject, ledger: &Ledger) -> Report {
-        for ((round, client), flow) in &ledger.rows {
-            part(&mut self.parts, *round, client.as_ref()).flow.add(flow);
+    pub(crate) fn finish(mut self, subject: &Subject, mut ledger: Ledger) -> Report {
+        let flows = ledger.rounds();
+        for ((round, client), flow) in std::mem::take(&mut ledger.rows) {
+            self.parts.round(round).of(client).line.flow.add(&flow);
         }
-        let parts: Vec<Participation> = self.parts.into_values().collect();
-        let history = &self.history;
+        let books = Books {
+            subject,
+            history: &self.history,
+            ledger: &ledger,
+            flows: &flows,
+        };
+        let parts = self.parts.into_lines();
         let mut finishes = finishes(&parts);
         let rounds: Vec<RoundLine> = self
             .rounds
             .into_values()
-            .map(|line| round(line, subject, history, ledger, &mut finishes))
+            .map(|line| {
+                let finishes = finishes.remove(&line.round).unwrap_or_default();
+                books.round(line, finishes)
+            })
             .collect();
-        let totals = ledger.total();
+        let history = &self.history;
+        let mut totals = Flow::default();
+        flows.values().for_each(|flow| totals.add(flow));
         let (metered_up, metered_down) = ledger.metered();
         let newest = rounds.iter().rev().find(|line| line.closed);
         let run = Run {
@@ -207,33 +210,19 @@ impl Filling {
             metered_up,
             metered_down,
             // Bytes may be booked to a round that never opened: those before the first.
-            balanced: ledger.is_balanced() && ledger.meter.keys().all(|round| is_balanced(ledger, *round)),
+            balanced: (totals.socket_up, totals.socket_down) == (metered_up, metered_down)
+                && ledger.meter.keys().all(|round| books.is_balanced(*round)),
             baselines: [("fedavg-fp32", 4), ("fedavg-fp16", 2)]
                 .map(|(name, bytes)| baseline(name, bytes * subject.parameters as u64, &rounds, evaluated, &totals))
                 .into(),
             clients: clients(&parts),
-            tensors: tensors(subject, ledger),
+            tensors: tensors(subject, &ledger),
             rounds,
             participations: parts,
             costs: None,
         }
     }
 }
-
-fn part<'a>(
-    parts: &'a mut BTreeMap<Part, Participation>,
-    round: u64,
-    client: Option<&ClientId>,
-) -> &'a mut Participation {
-    parts.entry((round, client.cloned())).or_insert_with(|| Participation {
-        round,
-        client: client.map_or_else(|| NOBODY.to_owned(), ToString::to_string),
-        ..Participation::default()
-    })
-}
-
-/// Stands for connections that never said who they were.
-const NOBODY: &str = "-";
 
 /// Where a run stands, in words.
 pub(crate) fn state(history: &History) -> String {
@@ -246,50 +235,59 @@ pub(crate) fn state(history: &History) -> String {
     }
 }
 
-fn is_balanced(ledger: &Ledger, round: u64) -> bool {
-    let flow = ledger.round(round);
-    (flow.socket_up, flow.socket_down) == ledger.metered_in(round)
+/// What only the whole run knows of its rounds.
+struct Books<'a> {
+    subject: &'a Subject,
+    history: &'a History,
+    /// Without its rows.
+    ledger: &'a Ledger,
+    /// Its rows by round.
+    flows: &'a BTreeMap<u64, Flow>,
 }
 
-/// What only the whole run knows of a round.
-fn round(
-    mut line: RoundLine,
-    subject: &Subject,
-    history: &History,
-    ledger: &Ledger,
-    finishes: &mut BTreeMap<u64, Vec<f64>>,
-) -> RoundLine {
-    let round = line.round;
-    let sums = history.rounds.get(&round);
-    line.loss = sums
-        .filter(|sums| sums.examples > 0)
-        .map(|sums| sums.loss / sums.examples as f64)
-        .filter(|loss| loss.is_finite());
-    if let Some(evaluated) = history.evaluated(round) {
-        line.accuracy = Some(evaluated.accuracy);
-        line.evaluation_loss = Some(evaluated.loss).filter(|loss| loss.is_finite());
-        line.evaluated = evaluated.examples;
+impl Books<'_> {
+    fn flow(&self, round: u64) -> Flow {
+        self.flows.get(&round).copied().unwrap_or_default()
     }
-    if let Some(finishes) = finishes.get_mut(&round) {
+
+    fn is_balanced(&self, round: u64) -> bool {
+        let flow = self.flow(round);
+        (flow.socket_up, flow.socket_down) == self.ledger.metered_in(round)
+    }
+
+    /// Completes a round's line; `finishes` are the seconds from its opening to each update.
+    fn round(&self, mut line: RoundLine, mut finishes: Vec<f64>) -> RoundLine {
+        let (round, ledger) = (line.round, self.ledger);
+        let sums = self.history.rounds.get(&round);
+        line.loss = sums
+            .filter(|sums| sums.examples > 0)
+            .map(|sums| sums.loss / sums.examples as f64)
+            .filter(|loss| loss.is_finite());
+        if let Some(evaluated) = self.history.evaluated(round) {
+            line.accuracy = Some(evaluated.accuracy);
+            line.evaluation_loss = Some(evaluated.loss).filter(|loss| loss.is_finite());
+            line.evaluated = evaluated.examples;
+        }
         finishes.sort_by(f64::total_cmp);
-        line.finish_median = finishes.get((finishes.len() - 1) / 2).copied();
+        line.finish_median = finishes.get(finishes.len().saturating_sub(1) / 2).copied();
         line.finish_last = finishes.last().copied();
+        let parameters = self.subject.parameters;
+        let per_parameter = |bytes, frames: u64| (frames > 0).then(|| bits(bytes, frames as usize, parameters));
+        line.bits_up = per_parameter(line.framed_up, line.updates);
+        line.bits_down = per_parameter(line.framed_down, u64::from(line.closed));
+        let density = |direction| {
+            let sections = ledger.sections.get(&(round, direction))?;
+            let sum = |of: fn(&Section) -> u64| sections.iter().map(of).fold(0, u64::saturating_add);
+            share(sum(|s| s.nonzeros), sum(|s| s.parameters.saturating_mul(s.frames)))
+        };
+        line.density_up = density(crate::ledger::Direction::Up);
+        line.density_down = density(crate::ledger::Direction::Down);
+        line.flow = self.flow(round);
+        (line.metered_up, line.metered_down) = ledger.metered_in(round);
+        line.balanced = self.is_balanced(round);
+        line.link = ledger.links.get(&round).map(ToString::to_string).unwrap_or_default();
+        line
     }
-    let per_parameter = |bytes, frames: u64| (frames > 0).then(|| bits(bytes, frames as usize, subject.parameters));
-    line.bits_up = per_parameter(line.framed_up, line.updates);
-    line.bits_down = per_parameter(line.framed_down, u64::from(line.closed));
-    let density = |direction| {
-        let sections = ledger.sections.get(&(round, direction))?;
-        let sum = |of: fn(&Section) -> u64| sections.iter().map(of).fold(0, u64::saturating_add);
-        share(sum(|s| s.nonzeros), sum(|s| s.parameters.saturating_mul(s.frames)))
-    };
-    line.density_up = density(crate::ledger::Direction::Up);
-    line.density_down = density(crate::ledger::Direction::Down);
-    line.flow = ledger.round(round);
-    (line.metered_up, line.metered_down) = ledger.metered_in(round);
-    line.balanced = is_balanced(ledger, round);
-    line.link = ledger.links.get(&round).map(ToString::to_string).unwrap_or_default();
-    line
 }
 
 /// Seconds from the opening to each update, by round.
@@ -409,7 +407,7 @@ mod tests {
             parameters: 100,
             tensors: vec!["a".into(), "b".into(), "c".into()],
         };
-        filling.finish(&subject, &ledger)
+        filling.finish(&subject, ledger)
     }
 
     /// Three clients are asked in each of two rounds, and two of them answer, after one and two seconds.

@@ -3,7 +3,7 @@
 //! The connections' meters and the endpoint's meter count independently; a sample compares them. The lock here guards
 //! counters only, and is never held while waiting for anything.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
@@ -46,11 +46,24 @@ struct Connection {
 /// One client's counters, and what of them is booked.
 #[derive(Debug, Default)]
 struct Account {
+    /// How many clients came before it.
+    place: usize,
     tally: Arc<Tally>,
+    /// What was booked of its sockets, up and down.
+    socket: (u64, u64),
     /// What they said at the last sample.
     sampled: Flow,
     /// Payload that was counted before the sockets carried it: it is booked when they have.
     ahead: Flow,
+}
+
+/// What was booked of a client's sockets since the server was started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Named {
+    /// Its name, or `*`: all clients that have none here.
+    pub(crate) client: String,
+    /// Bytes up and down.
+    pub(crate) socket: (u64, u64),
 }
 
 /// What has passed since the sample before.
@@ -93,7 +106,38 @@ impl Traffic {
         if let Some(connection) = known.filter(|connection| connection.client.is_none()) {
             connection.client = Some(client.clone());
         }
-        Arc::clone(&book.clients.entry(client.clone()).or_default().tally)
+        let place = book.clients.len();
+        let account = book.clients.entry(client.clone()).or_insert_with(|| Account {
+            place,
+            ..Account::default()
+        });
+        Arc::clone(&account.tally)
+    }
+
+    /// Clients that have a name in [`Traffic::clients`]: those that came first, so that what is said of one only grows.
+    pub(crate) const NAMED: usize = 200;
+
+    /// What was booked of the clients' sockets, by name.
+    pub(crate) fn clients(&self) -> Vec<Named> {
+        let (mut out, mut others) = (Vec::new(), (0, 0));
+        let book = self.book();
+        for (client, account) in &book.clients {
+            if account.place < Self::NAMED {
+                out.push(Named {
+                    client: client.to_string(),
+                    socket: account.socket,
+                });
+            } else {
+                others = add(others, account.socket);
+            }
+        }
+        if book.clients.len() > Self::NAMED {
+            out.push(Named {
+                client: "*".to_owned(),
+                socket: others,
+            });
+        }
+        out
     }
 
     /// Whether any connection is open.
@@ -197,6 +241,7 @@ impl Book {
             (connection.sampled, connection.pings) = (*now, pings);
             !gone
         });
+        let connected: BTreeSet<_> = self.open.iter().filter_map(|open| open.client.as_ref()).collect();
         for (client, account) in &mut self.clients {
             let now = account.tally.flow();
             let flow = out.entry(Some(client.clone())).or_default();
@@ -204,7 +249,8 @@ impl Book {
             flow.add(&account.ahead);
             account.sampled = now;
             account.ahead = beyond(flow);
-            if !self.open.iter().any(|open| open.client.as_ref() == Some(client)) {
+            account.socket = add(account.socket, (flow.socket_up, flow.socket_down));
+            if !connected.contains(client) {
                 // What no connection carries any more was never sent.
                 account.ahead = Flow::default();
             }
@@ -376,6 +422,25 @@ mod tests {
         tally.arrived(60);
         let flow = traffic.sample().flows[&Some("a".parse().unwrap())];
         assert_eq!((flow.update, flow.refused, flow.transport_up), (400, 60, 40));
+    }
+
+    #[tokio::test]
+    async fn clients_are_told_apart_up_to_a_number_and_what_is_told_of_one_only_grows() {
+        let traffic = Traffic::new();
+        for round in 1..=2 {
+            for n in (0..Traffic::NAMED + 2).rev() {
+                pass(&traffic, Some(&format!("c{n}")), 10).await;
+            }
+            traffic.sample();
+            let clients = traffic.clients();
+            assert_eq!(clients.len(), Traffic::NAMED + 1);
+            assert!(clients.iter().all(|named| named.client != "c0" && named.client != "c1"));
+            let [first, .., last] = clients.as_slice() else {
+                unreachable!()
+            };
+            assert_eq!((first.client.as_str(), first.socket), ("c10", (10 * round, 2 * round)));
+            assert_eq!((last.client.as_str(), last.socket), ("*", (20 * round, 4 * round)));
+        }
     }
 
     #[test]

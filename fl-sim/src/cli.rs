@@ -116,12 +116,13 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
                 let measured = load.run(dir).await?;
                 let (fastest, slowest) = (measured.seconds.first(), measured.seconds.last());
                 let text = format!(
-                    "{} clients, {} values: median {:.1} ms a round ({:.1} to {:.1}), server memory {} at most, ratio {:.1}x",
+                    "{} clients, {} values: median {:.1} ms a round ({:.1} to {:.1}), server {:.1} ms of processor a round, memory {} at most, ratio {:.1}x",
                     measured.clients,
                     measured.values,
                     1e3 * measured.median,
                     1e3 * fastest.unwrap_or(&0.0),
                     1e3 * slowest.unwrap_or(&0.0),
+                    1e3 * measured.server_cpu,
                     bytes(measured.server_peak),
                     measured.score.ratio(),
                 );

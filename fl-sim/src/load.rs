@@ -81,6 +81,9 @@ pub struct Measured {
     pub median: f64,
     /// Largest resident memory of the server while it served, in bytes; 0 where the system does not tell.
     pub server_peak: u64,
+    /// Processor time of the server in a round, in seconds, starting and ending included; 0 where the system does not
+    /// tell.
+    pub server_cpu: f64,
     /// The run.
     pub score: Score,
 }
@@ -141,6 +144,7 @@ impl Load {
             .wait_with_output();
 
         forget_peak();
+        let before = processor_seconds();
         let (events, mut news) = mpsc::channel(1024);
         let options = Serve {
             events: Some(events),
@@ -160,6 +164,7 @@ impl Load {
         let serving = Box::pin(fl_server::serve(listener, options, std::future::pending()));
         let (outcome, clients, ()) = tokio::join!(serving, clients, reading);
         let (outcome, clients, server_peak) = (outcome?, clients?, peak());
+        let server_cpu = (processor_seconds() - before) / self.rounds as f64;
         ensure!(outcome.ending == Ending::Done, "the run ended as {:?}", outcome.ending);
         ensure!(clients.status.success(), "the clients failed: {}", clients.status);
         let client_socket = serde_json::from_slice(&clients.stdout).context("what the clients counted")?;
@@ -183,6 +188,7 @@ impl Load {
             seconds,
             median,
             server_peak,
+            server_cpu,
             score,
         })
     }
@@ -244,6 +250,15 @@ fn peak() -> u64 {
     line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok())
         .unwrap_or(0)
         * 1024
+}
+
+/// Processor time of this process so far, without its children's, in steps of 10 ms (proc(5)); 0 where the system does
+/// not tell.
+fn processor_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
+    let ticks = |at| fields.split_whitespace().nth(at).and_then(|ticks| ticks.parse::<f64>().ok());
+    (ticks(11).unwrap_or(0.0) + ticks(12).unwrap_or(0.0)) / 100.0
 }
 
 /// Begins a new peak, where the system can (Linux, proc(5)): what was done before serving is not counted.

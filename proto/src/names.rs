@@ -51,8 +51,8 @@ name!(
 
 /// A name is a plain file name: letters, digits, `-`, `_` and `.`, not beginning with a dot or a dash.
 fn check(field: &'static str, text: &str) -> Result<(), ProtocolError> {
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    if text.is_empty() || text.len() > MAX_NAME || !text.chars().all(plain) || text.starts_with(['.', '-']) {
+    let plain = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_' | b'.');
+    if text.is_empty() || text.len() > MAX_NAME || !text.bytes().all(plain) || text.starts_with(['.', '-']) {
         return Err(ProtocolError::invalid(
             field,
             format!(

@@ -16,7 +16,7 @@ use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::gate::Entry;
-use super::metrics;
+use super::metrics::{self, Measured, Process};
 use super::ticks::App;
 
 /// What Prometheus takes.
@@ -125,9 +125,14 @@ async fn stream(State(app): State<Arc<App>>) -> Sse<impl Stream<Item = Result<Ev
 }
 
 async fn prometheus(State(app): State<Arc<App>>) -> Response {
-    let view = app.view().await;
-    let version = app.sources.state.borrow().version();
-    match metrics::text(&view, &app.sources.board.known(), version) {
+    let measured = Measured {
+        view: &app.view().await,
+        known: &app.sources.board.known(),
+        version: app.sources.state.borrow().version(),
+        clients: app.sources.traffic.clients(),
+        process: Process::now(app.since),
+    };
+    match metrics::text(&measured) {
         Ok(text) => ([(header::CONTENT_TYPE, OPENMETRICS)], text).into_response(),
         Err(error) => plain(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
     }

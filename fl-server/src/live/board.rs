@@ -54,6 +54,8 @@ pub(crate) struct Known {
 pub(crate) struct Closed {
     pub(crate) rounds: u64,
     pub(crate) updates: u64,
+    /// Updates that had arrived and were not taken.
+    pub(crate) refused: u64,
     pub(crate) seconds: f64,
     pub(crate) flow: Flow,
     pub(crate) alerts: u64,
@@ -108,6 +110,11 @@ impl Board {
         let (kind, text) = words(event);
         let note = Note { at_ms: now, kind, text };
         push(&mut known.events, note, EVENTS);
+    }
+
+    /// Takes notice of an update that had arrived and was not taken.
+    pub(crate) fn refused(&self) {
+        self.lock().closed.refused += 1;
     }
 
     /// Takes notice of a client's certificate.

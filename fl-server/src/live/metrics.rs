@@ -1,199 +1,262 @@
 //! `/metrics`: what the running server counts, in the OpenMetrics text that Prometheus reads.
 //!
-//! Counters begin with the process. Those of the ledger move when a round closes, because only then bytes are booked.
+//! Counters begin with the process. Those of the ledger move when a round closes, because only then bytes are booked. How
+//! many series there are depends on the size of the federation only up to [`Traffic::NAMED`] clients and the certificates.
+//! docs/operations.md lists every metric; a test compares.
+//!
+//! [`Traffic::NAMED`]: crate::traffic::Traffic::NAMED
 
-use fmt::Write as _;
+mod process;
+mod registry;
+
 use std::fmt;
-use std::sync::atomic::AtomicU64;
 
-use prometheus_client::encoding::text::encode;
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::{Registry, Unit};
+use prometheus_client::registry::Unit;
 
 use super::board::Known;
-use super::view::View;
+use super::view::{Certificate, View};
+use crate::event::RoundSummary;
+use crate::record::Millis;
+use crate::traffic::Named;
+pub(crate) use process::Process;
+use registry::{Labels, Metrics};
 
-type Labels = Vec<(&'static str, String)>;
-type Number = Gauge<f64, AtomicU64>;
+/// What the metrics are made of.
+#[derive(Debug)]
+pub(crate) struct Measured<'a> {
+    pub(crate) view: &'a View,
+    pub(crate) known: &'a Known,
+    /// Newest model version.
+    pub(crate) version: u64,
+    /// Clients' bytes that are booked.
+    pub(crate) clients: Vec<Named>,
+    pub(crate) process: Process,
+}
 
-/// The text, of a view of the run and what the board knows.
+const ROUND_CLOSED: &str = "of the newest closed round";
+
+/// The text.
 ///
 /// # Errors
 /// None that can happen: a text can be written to.
-pub(crate) fn text(view: &View, known: &Known, version: u64) -> Result<String, fmt::Error> {
-    let mut registry = Registry::with_prefix("fl");
-    let mut metrics = Metrics(&mut registry);
-    let none: Labels = Vec::new();
-    let run: Labels = vec![("run", view.run.clone())];
-    let direction = |name: &str| vec![("direction", name.to_owned())];
-    let Known { closed, evaluated, .. } = known;
+pub(crate) fn text(measured: &Measured<'_>) -> Result<String, fmt::Error> {
+    let Measured { view, known, .. } = measured;
+    let mut metrics = Metrics::default();
+    measured.process.write(&mut metrics);
+    let labels = |name, value: &str| vec![(name, value.to_owned())];
+    let build = labels("version", env!("CARGO_PKG_VERSION"));
+    metrics.gauges("fl_build_info", "The program", None, [(build, 1.0)]);
+    metrics.gauges(
+        "fl_run_info",
+        "The run that is served",
+        None,
+        [(labels("run", &view.run), 1.0)],
+    );
+    bytes(&mut metrics, measured);
+    counts(&mut metrics, known);
+    standing(&mut metrics, view, measured.version);
+    if let Some(last) = &known.closed.last {
+        newest(&mut metrics, last);
+    }
+    if let Some(seen) = &known.evaluated {
+        let ratio = Some(Unit::Other("ratio".to_owned()));
+        let about = "Share of held-out examples that the newest evaluated model classifies correctly";
+        metrics.gauges("fl_model_accuracy", about, ratio, one(seen.accuracy));
+        metrics.gauges(
+            "fl_model_loss",
+            "Mean loss of the newest evaluated model over them",
+            None,
+            one(seen.loss),
+        );
+    }
+    certificates(&mut metrics, &view.certificates);
+    metrics.text()
+}
 
+/// Without labels.
+fn one(value: f64) -> [(Labels, f64); 1] {
+    [(Labels::new(), value)]
+}
+
+fn direction(name: &str) -> Labels {
+    vec![("direction", name.to_owned())]
+}
+
+fn bytes(metrics: &mut Metrics, measured: &Measured<'_>) {
+    let throughput = &measured.view.throughput;
     metrics.counters(
-        "socket",
+        "fl_socket",
         "Bytes on the sockets of all clients, counted under TLS",
         Some(Unit::Bytes),
         [
-            (direction("up"), view.throughput.socket_up),
-            (direction("down"), view.throughput.socket_down),
+            (direction("up"), throughput.socket_up as f64),
+            (direction("down"), throughput.socket_down as f64),
         ],
     );
-    let kinds = closed.flow.kinds();
     let kind = |(way, kind, bytes): (&str, &str, u64)| {
         let labels = vec![("direction", way.to_owned()), ("kind", kind.to_owned())];
-        (labels, bytes)
+        (labels, bytes as f64)
     };
     metrics.counters(
-        "ledger",
+        "fl_ledger",
         "Bytes of closed rounds by what they were for",
         Some(Unit::Bytes),
-        kinds.map(kind),
+        measured.known.closed.flow.kinds().map(kind),
     );
-    let count = |n: u64| [(none.clone(), n)];
-    metrics.counters("rounds_closed", "Rounds closed", None, count(closed.rounds));
-    metrics.counters("updates_accepted", "Updates counted", None, count(closed.updates));
+    let client = |named: &Named| {
+        let labels = |way: &str| vec![("client", named.client.clone()), ("direction", way.to_owned())];
+        [
+            (labels("up"), named.socket.0 as f64),
+            (labels("down"), named.socket.1 as f64),
+        ]
+    };
     metrics.counters(
-        "upload_retries",
-        "Uploads that were resumed or sent again",
-        None,
-        count(closed.flow.retries),
+        "fl_client_socket",
+        "Bytes of closed rounds on the sockets of each client; of those that came after the first 200 together, as `*`",
+        Some(Unit::Bytes),
+        measured.clients.iter().flat_map(client),
     );
-    metrics.counters(
-        "connections",
-        "Connections that clients opened",
-        None,
-        count(closed.flow.connections),
-    );
-    metrics.counters(
-        "alerts",
-        "Alerts: above all rounds whose ledger differs from what the sockets carried",
-        None,
-        count(closed.alerts),
-    );
+}
 
-    let one = |number: f64| [(none.clone(), number)];
-    metrics.gauges("run_info", "The run that is served", None, [(run, 1.0)]);
-    metrics.gauges("round", "The open round, or the newest", None, one(view.round as f64));
-    metrics.gauges("rounds_planned", "Rounds of the run", None, one(view.planned as f64));
-    metrics.gauges("model_version", "Newest model version", None, one(version as f64));
-    let phases = ["waiting", "training", "closing", "evaluating", "done", "failed"];
-    let phases = phases.map(|phase| {
-        (
-            vec![("phase", phase.to_owned())],
-            f64::from(u8::from(phase == view.phase)),
-        )
-    });
-    metrics.gauges("phase", "1 for the phase that the run is in", None, phases);
-    if let Some(deadline) = view.deadline_ms {
-        metrics.gauges(
-            "round_deadline_timestamp",
-            "When the open round is given up, since 1970",
-            Some(Unit::Seconds),
-            one(deadline as f64 / 1000.0),
-        );
-    }
-    metrics.gauges(
-        "clients_connected",
-        "Clients that are connected",
+fn counts(metrics: &mut Metrics, known: &Known) {
+    let closed = &known.closed;
+    let seconds = "From the opening to the model of each closed round, added up";
+    metrics.counters("fl_rounds_closed", "Rounds closed", None, one(closed.rounds as f64));
+    metrics.counters("fl_rounds_closed", seconds, Some(Unit::Seconds), one(closed.seconds));
+    metrics.counters(
+        "fl_updates_accepted",
+        "Updates counted",
         None,
-        one(view.present.len() as f64),
+        one(closed.updates as f64),
     );
+    metrics.counters(
+        "fl_updates_refused",
+        "Updates refused, after they had arrived",
+        None,
+        one(closed.refused as f64),
+    );
+    let retries = "Uploads that were resumed or sent again, of closed rounds";
+    metrics.counters("fl_upload_retries", retries, None, one(closed.flow.retries as f64));
+    let connections = "Connections that clients opened, of closed rounds";
+    metrics.counters(
+        "fl_connections_opened",
+        connections,
+        None,
+        one(closed.flow.connections as f64),
+    );
+    metrics.counters(
+        "fl_alerts",
+        "Alerts: rounds whose ledger differs from what the sockets carried",
+        None,
+        one(closed.alerts as f64),
+    );
+}
+
+/// Where the run stands.
+fn standing(metrics: &mut Metrics, view: &View, version: u64) {
+    metrics.gauges(
+        "fl_round_number",
+        "The open round, or the newest",
+        None,
+        one(view.round as f64),
+    );
+    metrics.gauges("fl_rounds_planned", "Rounds of the run", None, one(view.planned as f64));
+    metrics.gauges(
+        "fl_round_attempts",
+        "Times the open round was opened, or 0",
+        None,
+        one(view.attempt.into()),
+    );
+    metrics.gauges("fl_model_version", "Newest model version", None, one(version as f64));
+    let phases = ["waiting", "training", "closing", "evaluating", "done", "failed"].map(|phase| {
+        let here = f64::from(u8::from(phase == view.phase));
+        (vec![("phase", phase.to_owned())], here)
+    });
+    metrics.gauges("fl_phase", "1 for the phase that the run is in", None, phases);
+    let mut moment = |name, about, at: Option<Millis>| {
+        let at = at.map(|at| (Labels::new(), at as f64 / 1000.0));
+        metrics.gauges(name, about, Some(Unit::Seconds), at);
+    };
+    moment(
+        "fl_round_opened_timestamp",
+        "When the open round was opened, since 1970",
+        view.opened_ms,
+    );
+    let about = "When the open round is closed with whom has answered, or given up, since 1970";
+    moment("fl_round_deadline_timestamp", about, view.deadline_ms);
+    let about = "Clients that are connected";
+    metrics.gauges("fl_clients_connected", about, None, one(view.present.len() as f64));
     let states = ["training", "sending", "done", "absent"].map(|state| {
         let clients = view.cohort.iter().filter(|member| member.state == state).count();
         (vec![("state", state.to_owned())], clients as f64)
     });
     metrics.gauges(
-        "cohort_clients",
+        "fl_cohort_clients",
         "Clients of the open round by what they do",
         None,
         states,
     );
-    if let Some(last) = &closed.last {
-        metrics.gauges(
-            "round_duration",
-            "From the opening of the newest closed round to its model",
-            Some(Unit::Seconds),
-            one(last.seconds),
-        );
-        metrics.gauges(
-            "round_socket",
-            "Bytes on the sockets while the newest closed round was open",
-            Some(Unit::Bytes),
-            [
-                (direction("up"), last.flow.socket_up as f64),
-                (direction("down"), last.flow.socket_down as f64),
-            ],
-        );
-        metrics.gauges(
-            "training_loss",
-            "Mean training loss of the newest closed round",
-            None,
-            one(last.loss),
-        );
-        metrics.gauges(
-            "frame_bits_per_parameter",
-            "Bits of frame for each parameter in the newest closed round",
-            None,
-            [(direction("up"), last.bits_up), (direction("down"), last.bits_down)],
-        );
-    }
-    if let Some(seen) = evaluated {
-        metrics.gauges(
-            "model_accuracy",
-            "Share of held-out examples that the newest evaluated model classifies correctly",
-            Some(Unit::Ratios),
-            one(seen.accuracy),
-        );
-        metrics.gauges("model_loss", "Its mean loss over them", None, one(seen.loss));
-    }
-    let certificates = view.certificates.iter().map(|certificate| {
+    let late = view.cohort.iter().filter(|member| member.late).count();
+    let about = "Clients of the open round that it could close without";
+    metrics.gauges("fl_cohort_late_clients", about, None, one(late as f64));
+    let sending = view.cohort.iter().filter(|member| member.state == "sending");
+    let left: u64 = sending.map(|member| member.total.saturating_sub(member.received)).sum();
+    let about = "Bytes of frames that are still to come of the uploads in progress";
+    metrics.gauges("fl_uploads_remaining", about, Some(Unit::Bytes), one(left as f64));
+}
+
+fn newest(metrics: &mut Metrics, last: &RoundSummary) {
+    let about = |what: &str| format!("{what} {ROUND_CLOSED}");
+    let seconds = about("From opening to model");
+    metrics.gauges(
+        "fl_last_round_duration",
+        &seconds,
+        Some(Unit::Seconds),
+        one(last.seconds),
+    );
+    let sockets = [
+        (direction("up"), last.flow.socket_up as f64),
+        (direction("down"), last.flow.socket_down as f64),
+    ];
+    metrics.gauges(
+        "fl_last_round_socket",
+        &about("Bytes on the sockets"),
+        Some(Unit::Bytes),
+        sockets,
+    );
+    metrics.gauges(
+        "fl_last_round_updates",
+        &about("Updates"),
+        None,
+        one(last.updates as f64),
+    );
+    metrics.gauges(
+        "fl_last_round_training_loss",
+        &about("Mean training loss"),
+        None,
+        one(last.loss),
+    );
+    let bits = [(direction("up"), last.bits_up), (direction("down"), last.bits_down)];
+    let what = about("Bits of frame for each parameter of the updates and of the step");
+    metrics.gauges("fl_last_round_bits_per_parameter", &what, None, bits);
+}
+
+fn certificates(metrics: &mut Metrics, certificates: &[Certificate]) {
+    let certificates = certificates.iter().map(|certificate| {
         let labels = vec![
             ("kind", certificate.kind.to_owned()),
             ("name", certificate.name.clone()),
         ];
         (labels, certificate.ends_ms as f64 / 1000.0)
     });
+    let about = "When a certificate ends, since 1970; a client's once it has connected";
     metrics.gauges(
-        "certificate_expiry_timestamp",
-        "When a certificate ends, since 1970",
+        "fl_certificate_expiry_timestamp",
+        about,
         Some(Unit::Seconds),
         certificates,
     );
-    let mut out = String::new();
-    encode(&mut out, &registry)?;
-    out.write_str("")?;
-    Ok(out)
 }
 
-struct Metrics<'a>(&'a mut Registry);
-
-impl Metrics<'_> {
-    fn counters(
-        &mut self,
-        name: &str,
-        help: &str,
-        unit: Option<Unit>,
-        values: impl IntoIterator<Item = (Labels, u64)>,
-    ) {
-        let family = Family::<Labels, Counter>::default();
-        for (labels, value) in values {
-            family.get_or_create(&labels).inc_by(value);
-        }
-        match unit {
-            Some(unit) => self.0.register_with_unit(name, help, unit, family),
-            None => self.0.register(name, help, family),
-        }
-    }
-
-    fn gauges(&mut self, name: &str, help: &str, unit: Option<Unit>, values: impl IntoIterator<Item = (Labels, f64)>) {
-        let family = Family::<Labels, Number>::default();
-        for (labels, value) in values {
-            family.get_or_create(&labels).set(value);
-        }
-        match unit {
-            Some(unit) => self.0.register_with_unit(name, help, unit, family),
-            None => self.0.register(name, help, family),
-        }
-    }
-}
+#[cfg(test)]
+mod tests;

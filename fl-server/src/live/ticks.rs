@@ -17,6 +17,8 @@ use crate::record::Millis;
 pub(super) struct App {
     pub(super) sources: Sources,
     pub(super) gate: Gate,
+    /// When serving began.
+    pub(super) since: Millis,
     /// Without it no script runs on the page.
     pub(super) nonce: String,
     pub(super) ticks: watch::Receiver<Tick>,
@@ -60,6 +62,7 @@ pub(super) fn start(sources: Sources, gate: Gate) -> Arc<App> {
     // A nonce that could be guessed would only weaken a second line of defence: nothing foreign is on the page.
     let _ = getrandom::fill(&mut nonce);
     let app = Arc::new(App {
+        since: (sources.clock)(),
         sources,
         gate,
         nonce: blake3::hash(&nonce).to_hex()[..32].to_owned(),

@@ -70,15 +70,17 @@ impl<'a> Cursor<'a> {
     /// A count, then that many names in strictly rising order.
     pub(super) fn clients(&mut self) -> Result<std::collections::BTreeSet<ClientId>, RecordError> {
         let count = self.u32("clients")?;
-        let mut out = std::collections::BTreeSet::new();
+        // Its length is not taken from the count, which may be wrong.
+        let mut out = Vec::new();
         for _ in 0..count {
             let client = self.client()?;
             if out.last().is_some_and(|last| *last >= client) {
                 return Err(self.corrupt("clients"));
             }
-            out.insert(client);
+            out.push(client);
         }
-        Ok(out)
+        // Faster than one by one: they are sorted.
+        Ok(out.into_iter().collect())
     }
 
     pub(super) fn stages(&mut self) -> Result<Stages, RecordError> {

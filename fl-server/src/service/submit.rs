@@ -163,6 +163,7 @@ async fn settle(
         }
     };
     if let UpdateReply::Refused { why, message } = &reply {
+        service.events.board.refused();
         tracing::warn!(client = %peer.client, round, ?why, message, "update refused");
     }
     Ok(reply)

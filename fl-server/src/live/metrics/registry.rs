@@ -1,0 +1,70 @@
+//! Families of metrics that are made anew for each answer: the numbers live elsewhere.
+
+use std::fmt;
+use std::sync::atomic::AtomicU64;
+
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::{Metric, Registry, Unit};
+
+/// Names and values of a series' labels.
+pub(super) type Labels = Vec<(&'static str, String)>;
+
+/// The metrics of one answer. A family without a series is left out.
+#[derive(Debug, Default)]
+pub(super) struct Metrics(Registry);
+
+impl Metrics {
+    /// What only grows; the unit and `_total` are added to the name.
+    pub(super) fn counters(
+        &mut self,
+        name: &str,
+        help: &str,
+        unit: Option<Unit>,
+        values: impl IntoIterator<Item = (Labels, f64)>,
+    ) {
+        let family = Family::<Labels, Counter<f64, AtomicU64>>::default();
+        let set = values.into_iter().map(|(labels, value)| {
+            family.get_or_create(&labels).inc_by(value);
+        });
+        if set.count() > 0 {
+            self.register(name, help, unit, family);
+        }
+    }
+
+    /// What goes up and down; the unit is added to the name.
+    pub(super) fn gauges(
+        &mut self,
+        name: &str,
+        help: &str,
+        unit: Option<Unit>,
+        values: impl IntoIterator<Item = (Labels, f64)>,
+    ) {
+        let family = Family::<Labels, Gauge<f64, AtomicU64>>::default();
+        let set = values.into_iter().map(|(labels, value)| {
+            family.get_or_create(&labels).set(value);
+        });
+        if set.count() > 0 {
+            self.register(name, help, unit, family);
+        }
+    }
+
+    /// OpenMetrics text.
+    ///
+    /// # Errors
+    /// None that can happen: a text can be written to.
+    pub(super) fn text(&self) -> Result<String, fmt::Error> {
+        let mut out = String::new();
+        encode(&mut out, &self.0)?;
+        Ok(out)
+    }
+
+    fn register(&mut self, name: &str, help: &str, unit: Option<Unit>, family: impl Metric) {
+        match unit {
+            Some(unit) => self.0.register_with_unit(name, help, unit, family),
+            None => self.0.register(name, help, family),
+        }
+    }
+}
