@@ -25,6 +25,7 @@ use crate::ledger::{Direction, Row};
 use crate::plan::RunPlan;
 use crate::serve::ServeError;
 use crate::store::RunStore;
+use crate::tally::Fate;
 use crate::trace::Tracer;
 use crate::traffic::Traffic;
 
@@ -277,7 +278,7 @@ impl Driver {
         self.wake = self.state.wake(&self.plan, (self.clock)());
         if !batch.records.is_empty() {
             let closed = batch.records.iter().find_map(closed);
-            let sample = closed.map(|_| self.traffic.sample());
+            let sample = closed.map(|_| self.traffic.sample(Fate::Refused));
             let mut rows = std::mem::take(&mut batch.rows);
             if let Some((round, sample)) = closed.zip(sample.as_ref()) {
                 rows.extend(sample.rows(round));
@@ -304,7 +305,8 @@ impl Driver {
     /// Books what has passed since the last round closed to the newest round.
     async fn book_rest(&mut self) -> Result<(), ServeError> {
         let round = self.state.round().map_or(self.state.version(), |round| round.number);
-        let sample = self.traffic.sample();
+        // A frame that is arriving is gone on with when the run is served again.
+        let sample = self.traffic.sample(Fate::Update);
         self.append(&[], sample.rows(round)).await?;
         self.check(round, &sample).await;
         Ok(())

@@ -68,7 +68,7 @@ impl Books {
     /// Ends a round: takes a sample, makes rows of it, and a link of them, of other `rows` and of `records`. Returns all
     /// rows as they are stored.
     pub fn close(&mut self, round: u64, records: &[Record], mut rows: Vec<Row>) -> Vec<Vec<u8>> {
-        rows.extend(self.traffic.sample().rows(round));
+        rows.extend(self.traffic.sample(Fate::Refused).rows(round));
         rows.iter().for_each(|row| self.chain.row(row));
         records.iter().for_each(|record| self.chain.record(record));
         let link = self.chain.close();

@@ -115,9 +115,9 @@ impl Tally {
         add(&self.download_ms, ms);
     }
 
-    /// All of it so far; what is still arriving when a round ends came too late.
-    pub(crate) fn flow(&self) -> Flow {
-        self.settled(Fate::Refused);
+    /// All of it so far. `arriving`: what is taken to become of a frame that is still arriving.
+    pub(crate) fn flow(&self, arriving: Fate) -> Flow {
+        self.settled(arriving);
         let get = |counter: &AtomicU64| counter.load(Ordering::Acquire);
         Flow {
             update: get(&self.update),

@@ -14,7 +14,7 @@ use tokio_stream::Stream;
 use tonic::transport::server::Connected;
 
 use crate::ledger::{Flow, Row};
-use crate::tally::Tally;
+use crate::tally::{Fate, Tally};
 
 /// All connections of an endpoint.
 #[derive(Debug)]
@@ -149,8 +149,9 @@ impl Traffic {
     }
 
     /// What has passed since the last sample. Bytes may pass meanwhile: the meters are read again until the endpoint's
-    /// stands still around it, a few times at most.
-    pub(crate) fn sample(&self) -> Sample {
+    /// stands still around it, a few times at most. `arriving`: what is taken to become of frames that are still arriving, which
+    /// is another at a round's end than at the server's.
+    pub(crate) fn sample(&self, arriving: Fate) -> Sample {
         let mut book = self.book();
         let mut readings = book.readings();
         let mut total = reading(&self.total);
@@ -169,7 +170,7 @@ impl Traffic {
         let meter = less(total, book.metered);
         book.metered = total;
         Sample {
-            flows: book.settle(&readings),
+            flows: book.settle(&readings, arriving),
             meter,
         }
     }
@@ -221,7 +222,7 @@ impl Book {
     }
 
     /// Turns readings into increments by client and forgets the connections that are gone.
-    fn settle(&mut self, readings: &[((u64, u64), bool)]) -> BTreeMap<Option<ClientId>, Flow> {
+    fn settle(&mut self, readings: &[((u64, u64), bool)], arriving: Fate) -> BTreeMap<Option<ClientId>, Flow> {
         let mut out = BTreeMap::<_, Flow>::new();
         let mut readings = readings.iter();
         self.open.retain_mut(|connection| {
@@ -243,7 +244,7 @@ impl Book {
         });
         let connected: BTreeSet<_> = self.open.iter().filter_map(|open| open.client.as_ref()).collect();
         for (client, account) in &mut self.clients {
-            let now = account.tally.flow();
+            let now = account.tally.flow(arriving);
             let flow = out.entry(Some(client.clone())).or_default();
             flow.add(&now.since(&account.sampled));
             flow.add(&account.ahead);
@@ -336,7 +337,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
-    use crate::tally::{Fate, Sent};
+    use crate::tally::Sent;
 
     async fn pass(traffic: &Traffic, client: Option<&str>, bytes: usize) {
         let meter = Arc::new(Meter::within(Arc::clone(traffic.total())));
@@ -356,12 +357,12 @@ mod tests {
         let traffic = Traffic::new();
         pass(&traffic, Some("a"), 100).await;
         pass(&traffic, None, 7).await;
-        let first = traffic.sample();
+        let first = traffic.sample(Fate::Refused);
         assert!(first.is_balanced());
         assert_eq!(first.meter, (107, 4));
         assert_eq!(first.flows[&None].socket_up, 7);
         pass(&traffic, Some("a"), 30).await;
-        let second = traffic.sample();
+        let second = traffic.sample(Fate::Refused);
         assert!(second.is_balanced());
         assert_eq!(second.flows.len(), 1);
         assert_eq!(second.flows[&Some("a".parse().unwrap())].socket_up, 30);
@@ -373,9 +374,9 @@ mod tests {
         let traffic = Traffic::new();
         let meter = Arc::new(Meter::within(Arc::clone(traffic.total())));
         traffic.connected(Arc::clone(&meter));
-        assert_eq!(traffic.sample().flows[&None].connections, 1);
+        assert_eq!(traffic.sample(Fate::Refused).flows[&None].connections, 1);
         traffic.identified(&meter, &"a".parse().unwrap()).retried();
-        let sample = traffic.sample();
+        let sample = traffic.sample(Fate::Refused);
         let flow = sample.flows[&Some("a".parse().unwrap())];
         assert_eq!((flow.retries, flow.connections), (1, 0), "it was counted as nobody's");
         assert!(sample.is_balanced());
@@ -393,17 +394,17 @@ mod tests {
         let mut io = fl_proto::Metered::new(a, meter);
         tally.sent(Sent::Steps, 1_000);
         io.write_all(&[0; 300]).await.unwrap();
-        let first = traffic.sample().flows[&client()];
+        let first = traffic.sample(Fate::Refused).flows[&client()];
         assert_eq!((first.steps, first.transport_down, first.socket_down), (300, 0, 300));
         io.write_all(&[0; 750]).await.unwrap();
-        let second = traffic.sample().flows[&client()];
+        let second = traffic.sample(Fate::Refused).flows[&client()];
         assert_eq!(
             (second.steps, second.transport_down, second.socket_down),
             (700, 50, 750)
         );
         tally.sent(Sent::Snapshot, 500);
         drop(io);
-        let last = traffic.sample();
+        let last = traffic.sample(Fate::Refused);
         assert!(last.flows.is_empty(), "what was never sent is not booked: {last:?}");
     }
 
@@ -420,7 +421,7 @@ mod tests {
         tally.arrived(400);
         tally.settled(Fate::Update);
         tally.arrived(60);
-        let flow = traffic.sample().flows[&Some("a".parse().unwrap())];
+        let flow = traffic.sample(Fate::Refused).flows[&Some("a".parse().unwrap())];
         assert_eq!((flow.update, flow.refused, flow.transport_up), (400, 60, 40));
     }
 
@@ -431,7 +432,7 @@ mod tests {
             for n in (0..Traffic::NAMED + 2).rev() {
                 pass(&traffic, Some(&format!("c{n}")), 10).await;
             }
-            traffic.sample();
+            traffic.sample(Fate::Refused);
             let clients = traffic.clients();
             assert_eq!(clients.len(), Traffic::NAMED + 1);
             assert!(clients.iter().all(|named| named.client != "c0" && named.client != "c1"));

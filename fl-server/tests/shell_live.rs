@@ -19,7 +19,11 @@ const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 /// Binds any loopback port, and says where.
 fn page(own: &Issued) -> (Live, String) {
     let live = Live::bind("127.0.0.1:0".parse().unwrap(), None, own).unwrap();
-    let address = live.url().trim_start_matches("http://").trim_end_matches('/').to_owned();
+    let address = live
+        .url()
+        .trim_start_matches("http://")
+        .trim_end_matches('/')
+        .to_owned();
     (live, address)
 }
 
@@ -47,7 +51,10 @@ async fn next_event(lines: &mut (impl AsyncBufReadExt + Unpin), name: &str) -> s
     let (mut line, wanted) = (String::new(), format!("event: {name}"));
     loop {
         line.clear();
-        assert!(lines.read_line(&mut line).await.unwrap() > 0, "the stream ended before {wanted}");
+        assert!(
+            lines.read_line(&mut line).await.unwrap() > 0,
+            "the stream ended before {wanted}"
+        );
         if line.trim_end() == wanted {
             break;
         }
@@ -76,7 +83,10 @@ async fn who_looks_sees_the_run_go_on_and_ends_with_it() {
     watching.write_all(request.as_bytes()).await.unwrap();
     let mut watching = BufReader::new(watching);
     let waiting = next_event(&mut watching, "live").await;
-    assert_eq!((waiting["phase"].as_str(), waiting["round"].as_u64()), (Some("waiting"), Some(0)));
+    assert_eq!(
+        (waiting["phase"].as_str(), waiting["round"].as_u64()),
+        (Some("waiting"), Some(0))
+    );
     assert_eq!(waiting["waiting"]["min"], 3);
     assert_eq!(next_event(&mut watching, "report").await["version"], 0);
 
@@ -100,7 +110,11 @@ async fn who_looks_sees_the_run_go_on_and_ends_with_it() {
     assert_eq!(training["cohort"][0]["state"], "training");
     assert!(training["deadline_ms"].as_u64() > training["now_ms"].as_u64());
     let certificates = training["certificates"].as_array().unwrap();
-    assert_eq!(certificates.len(), 2 + 3, "authority, server, and each client that joined");
+    assert_eq!(
+        certificates.len(),
+        2 + 3,
+        "authority, server, and each client that joined"
+    );
     drop(watches);
 
     let (_, _, before) = get(&address, "/metrics").await;
@@ -113,7 +127,13 @@ async fn who_looks_sees_the_run_go_on_and_ends_with_it() {
     assert_eq!(report["rounds"]["round"], serde_json::json!([1, 2, 3]));
     let (_, head, metrics) = get(&address, "/metrics").await;
     assert!(head.contains("content-type: application/openmetrics-text"));
-    assert!(metrics.ends_with("# EOF\n") && metrics.lines().any(|line| line.starts_with("fl_rounds_closed_total") && line.ends_with(" 3")), "{metrics}");
+    assert!(
+        metrics.ends_with("# EOF\n")
+            && metrics
+                .lines()
+                .any(|line| line.starts_with("fl_rounds_closed_total") && line.ends_with(" 3")),
+        "{metrics}"
+    );
     drop(hands);
     let outcome = server.end().await;
     assert_eq!(outcome.ending, Ending::Done);
@@ -194,7 +214,10 @@ async fn elsewhere_the_page_speaks_tls_and_wants_the_token() {
     // What is not TLS gets no answer.
     let stream = TcpStream::connect(&address).await.unwrap();
     let mut stream = stream;
-    stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+    stream
+        .write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        .await
+        .unwrap();
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer).await;
     assert!(!answer.starts_with(b"HTTP"));

@@ -199,10 +199,21 @@ mod tests {
     #[test]
     fn the_columns_of_participations_are_those_that_the_page_reads() {
         let sample = include_str!("../page/sample.mjs");
-        let list = sample.split_once("PAGE_PARTICIPATIONS = [").unwrap().1.split_once(']').unwrap().0;
+        let list = sample
+            .split_once("PAGE_PARTICIPATIONS = [")
+            .unwrap()
+            .1
+            .split_once(']')
+            .unwrap()
+            .0;
         let read: Vec<&str> = list.split('"').skip(1).step_by(2).collect();
         let data: serde_json::Value = serde_json::from_str(&page_json(&report()).unwrap()).unwrap();
-        let mut written: Vec<&str> = data["participations"].as_object().unwrap().keys().map(String::as_str).collect();
+        let mut written: Vec<&str> = data["participations"]
+            .as_object()
+            .unwrap()
+            .keys()
+            .map(String::as_str)
+            .collect();
         written.sort_by_key(|name| read.iter().position(|read| read == name));
         assert_eq!(written, read);
     }

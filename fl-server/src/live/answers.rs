@@ -96,7 +96,11 @@ async fn stream(State(app): State<Arc<App>>) -> Sse<impl Stream<Item = Result<Ev
         // Whoever begins to look does not wait for the next second.
         let first = serde_json::to_string(&app.view().await).unwrap_or_default();
         drop(app);
-        if events.send(Ok(Event::default().event("live").data(first))).await.is_err() {
+        if events
+            .send(Ok(Event::default().event("live").data(first)))
+            .await
+            .is_err()
+        {
             return;
         }
         let mut told = None;

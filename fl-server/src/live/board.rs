@@ -149,7 +149,9 @@ fn words(event: &Event) -> (&'static str, String) {
             let clients = if *asked == 1 { "client" } else { "clients" };
             ("round", format!("round {round} opened{again}: {asked} {clients} asked"))
         }
-        Event::UpdateReceiving { client, bytes, total } => ("update", format!("{client}: {} of {}", size(*bytes), size(*total))),
+        Event::UpdateReceiving { client, bytes, total } => {
+            ("update", format!("{client}: {} of {}", size(*bytes), size(*total)))
+        }
         Event::UpdateAccepted { client, bytes } => ("update", format!("update of {client}: {}", size(*bytes))),
         Event::RoundClosed(summary) => (
             "round",
