@@ -257,7 +257,12 @@ fn peak() -> u64 {
 fn processor_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
-    let ticks = |at| fields.split_whitespace().nth(at).and_then(|ticks| ticks.parse::<f64>().ok());
+    let ticks = |at| {
+        fields
+            .split_whitespace()
+            .nth(at)
+            .and_then(|ticks| ticks.parse::<f64>().ok())
+    };
     (ticks(11).unwrap_or(0.0) + ticks(12).unwrap_or(0.0)) / 100.0
 }
 
