@@ -52,7 +52,11 @@ pub(super) struct Counted<'a, S> {
 
 impl<S> Counted<'_, S> {
     fn count(&mut self, values: &[f32]) {
-        self.nonzeros += values.iter().map(|value| u64::from(*value != 0.0)).sum::<u64>();
+        // Lanes as wide as the values, so that a comparison is one subtraction; of few enough values not to overflow.
+        for part in values.chunks(1 << 16) {
+            let nonzeros: u32 = part.iter().map(|value| u32::from(*value != 0.0)).sum();
+            self.nonzeros += u64::from(nonzeros);
+        }
     }
 }
 
