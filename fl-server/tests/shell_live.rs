@@ -131,7 +131,7 @@ async fn who_looks_sees_the_run_go_on_and_ends_with_it() {
         metrics.ends_with("# EOF\n")
             && metrics
                 .lines()
-                .any(|line| line.starts_with("fl_rounds_closed_total") && line.ends_with(" 3")),
+                .any(|line| line.starts_with("fl_rounds_closed_total") && line.ends_with(" 3.0")),
         "{metrics}"
     );
     drop(hands);

@@ -3,7 +3,9 @@
 use std::fmt;
 use std::sync::atomic::AtomicU64;
 
+use prometheus_client::encoding::EncodeMetric;
 use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::TypedMetric;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -25,13 +27,9 @@ impl Metrics {
         unit: Option<Unit>,
         values: impl IntoIterator<Item = (Labels, f64)>,
     ) {
-        let family = Family::<Labels, Counter<f64, AtomicU64>>::default();
-        let set = values.into_iter().map(|(labels, value)| {
-            family.get_or_create(&labels).inc_by(value);
+        self.family(name, help, unit, values, |metric: &Counter<f64, AtomicU64>, value| {
+            metric.inc_by(value);
         });
-        if set.count() > 0 {
-            self.register(name, help, unit, family);
-        }
     }
 
     /// What goes up and down; the unit is added to the name.
@@ -42,11 +40,31 @@ impl Metrics {
         unit: Option<Unit>,
         values: impl IntoIterator<Item = (Labels, f64)>,
     ) {
-        let family = Family::<Labels, Gauge<f64, AtomicU64>>::default();
-        let set = values.into_iter().map(|(labels, value)| {
-            family.get_or_create(&labels).set(value);
+        self.family(name, help, unit, values, |metric: &Gauge<f64, AtomicU64>, value| {
+            metric.set(value);
         });
-        if set.count() > 0 {
+    }
+
+    /// One metric for each set of labels; the one without labels stands alone, so that its name has no empty braces.
+    fn family<M: Metric + TypedMetric + EncodeMetric + Default + Clone>(
+        &mut self,
+        name: &str,
+        help: &str,
+        unit: Option<Unit>,
+        values: impl IntoIterator<Item = (Labels, f64)>,
+        set: impl Fn(&M, f64),
+    ) {
+        let (family, mut series) = (Family::<Labels, M>::default(), 0);
+        for (labels, value) in values {
+            if labels.is_empty() {
+                let metric = M::default();
+                set(&metric, value);
+                return self.register(name, help, unit, metric);
+            }
+            set(&family.get_or_create(&labels), value);
+            series += 1;
+        }
+        if series > 0 {
             self.register(name, help, unit, family);
         }
     }
