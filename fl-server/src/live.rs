@@ -7,6 +7,7 @@
 mod answers;
 pub(crate) mod board;
 mod gate;
+mod limit;
 mod metrics;
 mod ticks;
 mod view;
@@ -18,6 +19,8 @@ use std::time::Duration;
 use axum_server::Handle;
 use axum_server::tls_rustls::RustlsConfig;
 use fl_proto::{Issued, expiry};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use time::OffsetDateTime;
@@ -30,6 +33,7 @@ use crate::store::Store;
 use crate::traffic::Traffic;
 pub(crate) use board::Board;
 use gate::Gate;
+use limit::Limit;
 
 /// Where and for whom the page is served.
 #[derive(Debug)]
@@ -66,19 +70,7 @@ impl Live {
     /// # Errors
     /// `Address` if it cannot be listened on; `Token`; `Certificate`.
     pub fn bind(address: SocketAddr, token: Option<&str>, own: &Issued) -> Result<Self, LiveError> {
-        let (gate, tls) = if address.ip().is_loopback() {
-            (Gate::Loopback, None)
-        } else {
-            let token = token.map(str::trim).filter(|token| token.len() >= gate::LEAST);
-            let short = || {
-                let text = format!(
-                    "{address} can be reached from other machines: that needs a token of at least {} characters",
-                    gate::LEAST
-                );
-                LiveError::Token(text)
-            };
-            (Gate::with_token(token.ok_or_else(short)?), Some(tls(own)?))
-        };
+        let (gate, tls) = Self::check(address, token, own)?;
         let failed = |error: std::io::Error| {
             let why = match error.kind() {
                 std::io::ErrorKind::AddrInUse => {
@@ -96,6 +88,30 @@ impl Live {
             address,
             gate,
             tls,
+        })
+    }
+
+    /// What would be needed to serve at `address`, checked without listening there.
+    ///
+    /// # Errors
+    /// `Token`, `Certificate`.
+    pub(crate) fn check(
+        address: SocketAddr,
+        token: Option<&str>,
+        own: &Issued,
+    ) -> Result<(Gate, Option<RustlsConfig>), LiveError> {
+        Ok(if address.ip().is_loopback() {
+            (Gate::Loopback, None)
+        } else {
+            let token = token.map(str::trim).filter(|token| token.len() >= gate::LEAST);
+            let short = || {
+                let text = format!(
+                    "{address} can be reached from other machines: that needs a token of at least {} characters",
+                    gate::LEAST
+                );
+                LiveError::Token(text)
+            };
+            (Gate::with_token(token.ok_or_else(short)?), Some(tls(own)?))
         })
     }
 
@@ -117,13 +133,25 @@ impl Live {
             let _ = stopping.wait_for(|stopping| *stopping).await;
             stop.graceful_shutdown(Some(FAREWELL));
         });
+        let limit = Limit::new(CONNECTIONS);
+        let impatient = |builder: &mut Builder<TokioExecutor>| {
+            builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADERS_WITHIN);
+        };
         let served = match self.tls {
             None => match axum_server::from_tcp(self.listener) {
-                Ok(server) => server.handle(handle).serve(service).await,
+                Ok(server) => {
+                    let mut server = server.acceptor(limit).handle(handle);
+                    impatient(server.http_builder());
+                    server.serve(service).await
+                }
                 Err(error) => Err(error),
             },
             Some(tls) => match axum_server::from_tcp_rustls(self.listener, tls) {
-                Ok(server) => server.handle(handle).serve(service).await,
+                Ok(server) => {
+                    let mut server = server.map(|tls| tls.acceptor(limit)).handle(handle);
+                    impatient(server.http_builder());
+                    server.serve(service).await
+                }
                 Err(error) => Err(error),
             },
         };
@@ -137,14 +165,19 @@ impl Live {
 fn tls(own: &Issued) -> Result<RustlsConfig, LiveError> {
     let bad = |why: &dyn std::fmt::Display| LiveError::Certificate(why.to_string());
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(own.certificate.as_bytes()).collect();
-    let key = PrivateKeyDer::from_pem_slice(own.key.as_bytes()).map_err(|e| bad(&e))?;
+    let chain = chain.map_err(|e| bad(&e))?;
+    if chain.is_empty() {
+        return Err(bad(&"the certificate's file holds none"));
+    }
+    let key = PrivateKeyDer::from_pem_slice(own.key.as_bytes());
+    let key = key.map_err(|e| bad(&format!("the key's file holds none ({e})")))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(|e| bad(&e))?
         .with_no_client_auth()
-        .with_single_cert(chain.map_err(|e| bad(&e))?, key)
-        .map_err(|e| bad(&e))?;
+        .with_single_cert(chain, key)
+        .map_err(|e| bad(&format!("the key is not that of the certificate, or neither can be used ({e})")))?;
     Ok(RustlsConfig::from_config(Arc::new(config)))
 }
 
@@ -172,6 +205,10 @@ pub(crate) fn expiries(authority: &str, own: &Issued) -> Vec<(&'static str, Offs
         .collect()
 }
 
+/// Connections held at once.
+const CONNECTIONS: usize = 64;
+/// A request's head that takes longer is given up.
+const HEADERS_WITHIN: Duration = Duration::from_secs(10);
 /// Time that answers have to finish when the server stops.
 const FAREWELL: Duration = Duration::from_millis(500);
 /// How often what is shown may change.

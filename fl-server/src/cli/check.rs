@@ -105,6 +105,9 @@ pub(super) fn run(args: &Args) -> Outcome {
             if files.iter().all(|file| file.exists()) {
                 source::certificates(&config)?;
             }
+            if let Some(address) = config.admin {
+                source::page(&config, address)?;
+            }
             let listen = config.listen;
             out::line(format_args!("{name}: a good server configuration: listens on {listen}"))?;
             for path in files {

@@ -1,11 +1,10 @@
 //! `fl-server serve server.toml --run run.toml`: serves a run, one line a round.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use fl_proto::Issued;
 use fl_report::size;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -16,7 +15,7 @@ use super::{Failure, Outcome, out, source};
 use crate::config::ServerConfig;
 use crate::disk::Fault;
 use crate::event::{Evaluated, Event, RoundSummary, Waiting};
-use crate::live::{Live, LiveError};
+use crate::live::Live;
 use crate::plan::RunPlan;
 use crate::serve::{Ending, Serve, serve};
 
@@ -96,22 +95,9 @@ pub(super) fn run(args: &Args) -> Outcome {
 /// The page of the run, if there is to be one.
 fn page(config: &ServerConfig) -> Result<Option<Live>, Failure> {
     let Some(address) = config.admin else { return Ok(None) };
-    let read = |path: &Path| std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()));
-    let own = Issued {
-        certificate: read(&config.admin_certificate).map_err(Failure::usage)?,
-        key: read(&config.admin_key).map_err(Failure::usage)?,
-    };
-    let token = match address.ip().is_loopback() {
-        true => None,
-        false => Some(read(&config.admin_token).map_err(Failure::usage)?),
-    };
-    let token_file = || format!("the token stands in {}", config.admin_token.display());
+    let (token, own) = source::page(config, address)?;
     let page = Live::bind(address, token.as_deref(), &own);
-    Ok(Some(page.map_err(|error| match error {
-        LiveError::Address { .. } => error.into(),
-        LiveError::Token(_) => Failure::usage(anyhow::Error::from(error).context(token_file())),
-        LiveError::Certificate(_) => Failure::usage(error),
-    })?))
+    Ok(Some(page.map_err(|error| source::page_failure(config, error))?))
 }
 
 /// Completes at SIGTERM or SIGINT. A second one ends the process at once.

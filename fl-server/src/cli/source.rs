@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::fs::File;
 use std::io::Read as _;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -14,6 +15,7 @@ use crate::blobs::BlobError;
 use crate::config::ServerConfig;
 use crate::disk::Disk;
 use crate::inspect::InspectError;
+use crate::live::{Live, LiveError};
 use crate::serve::ServeError;
 use crate::store::{Store, StoreError};
 
@@ -99,6 +101,47 @@ pub(super) fn certificates(config: &ServerConfig) -> Result<(String, Issued), Fa
         })
         .map_err(Failure::usage)?;
     Ok((authority, own))
+}
+
+/// Token, certificate and key of the page of a run at `address`, checked together; no token where none is asked for.
+///
+/// # Errors
+/// If a file is needed and cannot be read, or they cannot be used together; the text names them and their key.
+pub(super) fn page(config: &ServerConfig, address: SocketAddr) -> Result<(Option<String>, Issued), Failure> {
+    if address.ip().is_loopback() {
+        let none = Issued {
+            certificate: String::new(),
+            key: String::new(),
+        };
+        return Ok((None, none));
+    }
+    let read = |path: &PathBuf, key: &str| {
+        let text = text(path).with_context(|| {
+            format!(
+                "`admin` = \"{address}\" can be reached from other machines and needs `{key}`: cannot read {}",
+                path.display()
+            )
+        });
+        text.map_err(Failure::usage)
+    };
+    let token = read(&config.admin_token, "admin_token")?;
+    let own = Issued {
+        certificate: read(&config.admin_certificate, "admin_certificate")?,
+        key: read(&config.admin_key, "admin_key")?,
+    };
+    Live::check(address, Some(&token), &own).map_err(|error| page_failure(config, error))?;
+    Ok((Some(token), own))
+}
+
+/// What keeps the page from being served, with the files that it comes from.
+pub(super) fn page_failure(config: &ServerConfig, error: LiveError) -> Failure {
+    let (certificate, key) = (config.admin_certificate.display(), config.admin_key.display());
+    let context = match &error {
+        LiveError::Address { .. } => return error.into(),
+        LiveError::Token(_) => format!("{} (`admin_token`)", config.admin_token.display()),
+        LiveError::Certificate(_) => format!("{certificate} (`admin_certificate`) and {key} (`admin_key`)"),
+    };
+    Failure::usage(anyhow::Error::from(error).context(context))
 }
 
 /// Folder and configuration of a federation, given as its folder or its server.toml.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::{Body, Bytes};
 use axum::extract::{Form, Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
@@ -76,14 +77,14 @@ async fn page(State(app): State<Arc<App>>) -> Response {
 
 async fn report(State(app): State<Arc<App>>) -> Response {
     match app.report().await {
-        Ok(text) => json(text.to_string()),
+        Ok(text) => json(text),
         Err(why) => plain(StatusCode::INTERNAL_SERVER_ERROR, &why),
     }
 }
 
 async fn live(State(app): State<Arc<App>>) -> Response {
     match serde_json::to_string(&app.view().await) {
-        Ok(text) => json(text),
+        Ok(text) => json(text.into()),
         Err(error) => plain(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
     }
 }
@@ -152,11 +153,12 @@ struct Shown {
 }
 
 async fn login(State(app): State<Arc<App>>, Form(Shown { token }): Form<Shown>) -> Response {
-    let _turn = app.logins.acquire().await;
     if let Some(cookie) = app.gate.cookie().filter(|_| app.gate.is_token(&token)) {
         return ([(header::SET_COOKIE, cookie)], Redirect::to("/")).into_response();
     }
     tracing::warn!("a wrong token was shown at the admin address");
+    // Guesses wait for each other; who has the token does not wait for them.
+    let _turn = app.logins.acquire().await;
     tokio::time::sleep(PENALTY).await;
     login_page(StatusCode::UNAUTHORIZED, "That is not the token.")
 }
@@ -166,8 +168,8 @@ fn login_page(status: StatusCode, note: &str) -> Response {
     (status, Html(page)).into_response()
 }
 
-fn json(text: String) -> Response {
-    ([(header::CONTENT_TYPE, "application/json")], text).into_response()
+fn json(text: Bytes) -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], Body::from(text)).into_response()
 }
 
 fn plain(status: StatusCode, text: &str) -> Response {

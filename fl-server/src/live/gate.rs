@@ -55,7 +55,8 @@ impl Gate {
         };
         match self {
             Self::Loopback => {
-                if text(header::HOST).is_some_and(is_loopback) {
+                let named_once = headers.get_all(header::HOST).iter().count() == 1;
+                if named_once && text(header::HOST).is_some_and(is_loopback) {
                     Entry::Allowed
                 } else {
                     Entry::Foreign
@@ -102,7 +103,7 @@ fn is_loopback(host: &str) -> bool {
         Some(rest) => rest.split(']').next().unwrap_or_default(),
         None => host.split(':').next().unwrap_or_default(),
     };
-    name == "localhost"
+    name.eq_ignore_ascii_case("localhost")
         || name
             .parse::<std::net::IpAddr>()
             .is_ok_and(|address| address.is_loopback())
@@ -122,7 +123,7 @@ mod tests {
     #[test]
     fn a_loopback_address_answers_only_to_its_own_names() {
         let entry = |host| Gate::Loopback.entry(&headers(&[("host", host)]));
-        for host in ["localhost:7071", "127.0.0.1", "127.0.0.1:1", "[::1]:7071"] {
+        for host in ["localhost:7071", "LOCALHOST", "127.0.0.1", "127.0.0.1:1", "[::1]:7071"] {
             assert_eq!(entry(host), Entry::Allowed, "{host}");
         }
         for host in [
@@ -135,6 +136,9 @@ mod tests {
             assert_eq!(entry(host), Entry::Foreign, "{host}");
         }
         assert_eq!(Gate::Loopback.entry(&HeaderMap::new()), Entry::Foreign);
+        let mut twice = headers(&[("host", "localhost")]);
+        twice.append("host", "evil.example".parse().unwrap());
+        assert_eq!(Gate::Loopback.entry(&twice), Entry::Foreign);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use bytes::Bytes;
 use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::time::MissedTickBehavior;
 
@@ -25,7 +26,7 @@ pub(super) struct App {
     rates: Mutex<Rates>,
     /// One report is made at a time, and the last one kept.
     reports: Semaphore,
-    last: Mutex<Option<(Mark, Arc<str>)>>,
+    last: Mutex<Option<(Mark, Bytes)>>,
     /// One attempt to log in at a time.
     pub(super) logins: Semaphore,
 }
@@ -125,11 +126,11 @@ impl App {
     ///
     /// # Errors
     /// What the store says.
-    pub(super) async fn report(self: &Arc<Self>) -> Result<Arc<str>, String> {
+    pub(super) async fn report(self: &Arc<Self>) -> Result<Bytes, String> {
         let _turn = self.reports.acquire().await.map_err(|e| e.to_string())?;
         let mark = self.mark();
         if let Some((_, json)) = self.last().as_ref().filter(|(last, _)| *last == mark) {
-            return Ok(Arc::clone(json));
+            return Ok(json.clone());
         }
         let app = Arc::clone(self);
         let made = tokio::task::spawn_blocking(move || {
@@ -137,12 +138,12 @@ impl App {
             let report = report.map_err(|e| e.to_string())?;
             fl_report::page_json(&report).map_err(|e| e.to_string())
         });
-        let json: Arc<str> = made.await.map_err(|e| e.to_string())??.into();
-        *self.last() = Some((mark, Arc::clone(&json)));
+        let json: Bytes = made.await.map_err(|e| e.to_string())??.into();
+        *self.last() = Some((mark, json.clone()));
         Ok(json)
     }
 
-    fn last(&self) -> std::sync::MutexGuard<'_, Option<(Mark, Arc<str>)>> {
+    fn last(&self) -> std::sync::MutexGuard<'_, Option<(Mark, Bytes)>> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
