@@ -105,7 +105,7 @@ fn median(mut does: impl FnMut()) -> f64 {
 /// Records of TLS that carry a frame both ways, through a meter and without one.
 fn sockets(names: &[ClientId], frame: usize) -> f64 {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let stream = vec![[23, 3, 3, 0x40, 0x11].as_slice(), &[7; 0x4011]]
+    let stream = [[23, 3, 3, 0x40, 0x11].as_slice(), &[7; 0x4011]]
         .concat()
         .repeat(frame / 0x4000 + 2);
     let books = Books::new(names);
