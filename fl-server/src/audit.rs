@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use fl_compress::{Digest, Frame, Layout};
 
-use crate::blobs::Blobs;
+use crate::blobs::{BlobError, Blobs};
 use crate::chain::links;
 use crate::disk::Disk;
 use crate::global::{Global, Replayed, replayed};
@@ -198,11 +198,27 @@ impl Again {
         self.is_model(&round.model)
     }
 
+    /// What is wrong with the frames of a round's updates, if their bytes are not what their digests say. Those that are gone
+    /// are not wrong: they need not be kept.
+    fn updates(&self, round: &Replayed) -> Option<Found> {
+        let mut bytes = Vec::new();
+        round
+            .updates
+            .iter()
+            .find_map(|update| match self.blobs.read(&update.frame, &mut bytes) {
+                Ok(()) | Err(BlobError::Missing(_)) => None,
+                Err(why) => Some(Found::Bad(format!("the update of {}: {why}", update.client))),
+            })
+    }
+
     /// Makes the step of a round from its updates, and compares.
     fn aggregation(&mut self, round: &Replayed) -> Found {
         let global = match &mut self.global {
             Ok(global) => global,
-            Err(why) => return Found::Unknown(why.clone()),
+            Err(why) => {
+                let why = why.clone();
+                return self.updates(round).unwrap_or(Found::Unknown(why));
+            }
         };
         let gone = round
             .updates

@@ -135,7 +135,10 @@ impl Live {
         });
         let limit = Limit::new(CONNECTIONS);
         let impatient = |builder: &mut Builder<TokioExecutor>| {
-            builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADERS_WITHIN);
+            builder
+                .http1()
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEADERS_WITHIN);
         };
         let served = match self.tls {
             None => match axum_server::from_tcp(self.listener) {
@@ -177,7 +180,11 @@ fn tls(own: &Issued) -> Result<RustlsConfig, LiveError> {
         .map_err(|e| bad(&e))?
         .with_no_client_auth()
         .with_single_cert(chain, key)
-        .map_err(|e| bad(&format!("the key is not that of the certificate, or neither can be used ({e})")))?;
+        .map_err(|e| {
+            bad(&format!(
+                "the key is not that of the certificate, or neither can be used ({e})"
+            ))
+        })?;
     Ok(RustlsConfig::from_config(Arc::new(config)))
 }
 

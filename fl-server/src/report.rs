@@ -108,6 +108,8 @@ impl Filling {
         let line = self.line(round);
         line.updates += 1;
         line.examples = line.examples.saturating_add(update.examples);
+        // Less what the ledger has, in the end.
+        line.unbooked = line.unbooked.saturating_add(update.len);
         line.train_seconds += seconds(update.train_ms, 0);
         line.encode_seconds += seconds(update.encode_ms, 0);
         let opened = line.opened_ms;
@@ -284,6 +286,7 @@ impl Books<'_> {
         line.density_down = density(crate::ledger::Direction::Down);
         line.flow = self.flow(round);
         (line.metered_up, line.metered_down) = ledger.metered_in(round);
+        line.unbooked = line.unbooked.saturating_sub(line.flow.update);
         line.balanced = self.is_balanced(round);
         line.link = ledger.links.get(&round).map(ToString::to_string).unwrap_or_default();
         line

@@ -5,12 +5,17 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use fl_compress::Digest;
 use prost::Message;
 
 use crate::ledger::Flow;
 
 /// Bytes before a message in gRPC.
 const PREFIX: u64 = 5;
+/// Of so many bytes of chunks, one more is TLS and HTTP/2, about.
+const OVERHEAD: u64 = 256;
+/// What else a connection carries while it breaks, about.
+const ENDING: u64 = 256;
 
 /// One client's counters.
 #[derive(Debug, Default)]
@@ -28,6 +33,8 @@ pub(crate) struct Tally {
     download_ms: AtomicU64,
     /// Bytes of a frame that are here and whose fate is not known.
     arrived: AtomicU64,
+    /// The frame whose upload began last, in short.
+    begun: AtomicU64,
 }
 
 /// What became of a frame that arrived.
@@ -100,7 +107,21 @@ impl Tally {
         );
     }
 
-    /// An upload is resumed, or one comes that is settled already.
+    /// An upload begins; that of the same frame as before is a retry.
+    pub(crate) fn begun(&self, frame: &Digest) {
+        if self.begun.swap(frame.short(), Ordering::AcqRel) == frame.short() {
+            self.retried();
+        }
+    }
+
+    /// An upload broke off, of which the connection carried `read` bytes and whole chunks brought `came`. What it carried
+    /// beyond those, less what messages cost, is the chunk that was on its way: it comes once more.
+    pub(crate) fn broke_off(&self, read: u64, came: u64) {
+        let beyond = read.saturating_sub(came).saturating_sub(came / OVERHEAD + ENDING);
+        add(&self.aborted, beyond);
+    }
+
+    /// An upload comes that is settled already.
     pub(crate) fn retried(&self) {
         add(&self.retries, 1);
     }
@@ -138,4 +159,34 @@ impl Tally {
 
 fn add(counter: &AtomicU64, n: u64) {
     counter.fetch_add(n, Ordering::AcqRel);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_upload_that_begins_again_is_a_retry_wherever_it_broke_off() {
+        let tally = Tally::default();
+        let (first, second) = (Digest::of(b"1"), Digest::of(b"2"));
+        [first, second, second, second]
+            .iter()
+            .for_each(|frame| tally.begun(frame));
+        assert_eq!(tally.flow(Fate::Refused).retries, 2);
+    }
+
+    #[test]
+    fn the_chunk_that_was_on_its_way_is_aborted_and_what_came_before_is_not() {
+        let tally = Tally::default();
+        tally.arrived(131_072);
+        tally.broke_off(131_072 + 40_000, 131_072);
+        tally.arrived(1_000);
+        tally.settled(Fate::Update);
+        let flow = tally.flow(Fate::Refused);
+        assert_eq!(flow.update, 132_072);
+        assert!((39_000..40_000).contains(&flow.aborted), "{}", flow.aborted);
+        let tally = Tally::default();
+        tally.broke_off(131_072 + 600, 131_072);
+        assert_eq!(tally.flow(Fate::Refused).aborted, 0, "what chunks cost is no waste");
+    }
 }

@@ -245,3 +245,41 @@ fn an_address_that_is_taken_and_a_token_that_is_short_are_said_in_words() {
         Err(LiveError::Certificate(_))
     ));
 }
+
+#[tokio::test]
+async fn connections_beyond_those_that_fit_are_closed_and_hold_up_nobody() {
+    let fed = Fed::new();
+    let run = Run {
+        rounds: 1,
+        ..Run::default()
+    };
+    let mut options = fed.options(&run);
+    let (live, address) = page(&fed.server);
+    options.live = Some(live);
+    let server = Server::start(options).await;
+    let mut held = Vec::new();
+    for _ in 0..64 {
+        let mut stream = TcpStream::connect(&address).await.unwrap();
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: local").await.unwrap();
+        held.push(stream);
+    }
+    let mut one_more = TcpStream::connect(&address).await.unwrap();
+    let read = one_more.read(&mut [0; 1]).await;
+    assert!(matches!(read, Ok(0) | Err(_)), "it is closed without a word");
+    let mut hands = fed.clients(&server).await;
+    all_take_part(&mut hands).await;
+    drop(held);
+    // Places become free as the server notices; a client that is refused tries again.
+    loop {
+        let mut stream = TcpStream::connect(&address).await.unwrap();
+        let request = format!("GET /live.json HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+        let mut answer = Vec::new();
+        let _ = stream.write_all(request.as_bytes()).await;
+        let _ = stream.read_to_end(&mut answer).await;
+        if answer.starts_with(b"HTTP/1.1 200") {
+            break;
+        }
+    }
+    drop(hands);
+    assert_eq!(server.end().await.ending, Ending::Done);
+}

@@ -7,9 +7,9 @@ pub const PROTOCOL_MAJOR: u32 = 1;
 /// Minor version: a newer one adds only what may be ignored.
 pub const PROTOCOL_MINOR: u32 = 0;
 
-/// Bytes of a frame in one chunk: large enough that a chunk's overhead vanishes, small enough that a hundred clients
-/// sending at once need little memory.
-pub const CHUNK: usize = 256 * 1024;
+/// Bytes of a frame in one chunk: large enough that a chunk's overhead vanishes, small enough that a hundred clients sending at
+/// once need little memory, and that a connection which breaks in the middle of one loses little: it is sent again as a whole.
+pub const CHUNK: usize = 64 * 1024;
 /// Longest message that either side reads; a `JoinReply` with the layout of a deep network fits.
 pub const MAX_MESSAGE: usize = 512 * 1024;
 /// Tasks that a client may name.

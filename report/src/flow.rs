@@ -13,7 +13,7 @@ line! {
         update: u64 ["B"],
         /// Frames of updates that were refused, or sent once more.
         refused: u64 ["B"],
-        /// Frames of updates that broke off for good.
+        /// Parts of frames that were on their way when an upload broke off, and frames that broke off for good.
         aborted: u64 ["B"],
         /// Evaluations reported.
         evaluation: u64 ["B"],

@@ -80,6 +80,8 @@ line! {
         metered_down: u64 ["B"],
         /// Whether its clients' rows are equal to that, to the byte.
         balanced: bool [""],
+        /// Bytes of frames that were counted but stand in no row: what was on the sockets before a server was killed.
+        unbooked: u64 ["B"],
         /// Digest of its model.
         model: String [""],
         /// Digest of its step's frame.

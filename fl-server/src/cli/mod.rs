@@ -130,12 +130,29 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     ended(outcome)
 }
 
+/// A text that may hold what somebody typed, without what would move the cursor.
+fn shown(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\n' | '\t' => out.push(c),
+            c if c.is_control() => out.extend(c.escape_default()),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
 fn ended(outcome: Outcome) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             // A closed stderr cannot be helped; the exit code still tells.
-            let _ = writeln!(std::io::stderr(), "fl-server: {:#}", failure.error);
+            let _ = writeln!(
+                std::io::stderr(),
+                "fl-server: {}",
+                shown(&format!("{:#}", failure.error))
+            );
             ExitCode::from(failure.code)
         }
     }

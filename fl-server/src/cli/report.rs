@@ -128,6 +128,7 @@ impl Args {
                 Err(anyhow!("an answer to --what-if is text or JSON"))
             }
             Form::Tensorboard if stdout => Err(anyhow!("say where event files are to be: `-o DIR`")),
+            Form::Tensorboard if self.costs.is_some() => Err(anyhow!("event files hold no costs: ask without --costs")),
             Form::Tensorboard | Form::Html
                 if self.by.is_some() || self.filter() != Filter::default() || self.against.is_some() =>
             {

@@ -26,7 +26,12 @@ impl<I, S> Accept<I, S> for Limit {
 
     fn accept(&self, io: I, service: S) -> Self::Future {
         let permit = Arc::clone(&self.0).try_acquire_owned();
-        let full = |_| io::Error::new(io::ErrorKind::ConnectionRefused, "too many connections to the admin page");
+        let full = |_| {
+            io::Error::new(
+                io::ErrorKind::ConnectionRefused,
+                "too many connections to the admin page",
+            )
+        };
         std::future::ready(permit.map_err(full).map(|permit| {
             let held = Held { io, _permit: permit };
             (held, service)

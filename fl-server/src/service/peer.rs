@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use fl_proto::{ClientId, PeerInfo, peer_expiry, peer_name};
+use fl_proto::{ClientId, Meter, PeerInfo, peer_expiry, peer_name};
 use time::OffsetDateTime;
 use tonic::transport::server::TlsConnectInfo;
 use tonic::{Request, Status};
@@ -18,6 +18,8 @@ pub(crate) struct Peer {
     pub(crate) client: ClientId,
     /// When its certificate ends, if that can be told.
     pub(crate) ends: Option<OffsetDateTime>,
+    /// Counts its connection's bytes.
+    pub(crate) meter: Arc<Meter>,
     /// Counts what it sends and gets.
     pub(crate) tally: Arc<Tally>,
 }
@@ -36,7 +38,12 @@ pub(crate) fn identify<T>(request: &Request<T>, traffic: &Traffic, revoked: &Pat
     let tally = traffic.identified(&info.get_ref().meter, &client);
     admit(revoked, &client)?;
     let ends = peer_expiry(own).ok();
-    Ok(Peer { client, ends, tally })
+    Ok(Peer {
+        client,
+        ends,
+        meter: Arc::clone(&info.get_ref().meter),
+        tally,
+    })
 }
 
 /// Refuses a client whose name stands in the file `revoked`, or in whose name there is a file in the folder `revoked`.

@@ -64,15 +64,19 @@ async fn receive(
             offset: upload.offset(),
         });
     }
-    match header.offset {
+    peer.tally.begun(&header.id.digest);
+    if header.offset == 0 {
         // Whatever came before of another upload, or of this one, is not gone on with.
-        0 => drop(peer.tally.settled(Fate::Aborted)),
-        _ => peer.tally.retried(),
+        peer.tally.settled(Fate::Aborted);
     }
+    let (before, mut came) = (peer.meter.read(), 0);
     let span = service.tracer.upload(&peer.client, &header);
     let began = (service.clock)();
-    let filled = fill(&service, &peer, &header, upload, &mut stream).await;
+    let filled = fill(&service, &peer, &header, upload, &mut stream, &mut came).await;
     peer.tally.uploaded_for((service.clock)().saturating_sub(began));
+    if !matches!(&filled, Ok(upload) if upload.offset() == header.len) {
+        peer.tally.broke_off(peer.meter.read().saturating_sub(before), came);
+    }
     let upload = filled?;
     if upload.offset() < header.len {
         return Ok(offer::standing(&service, &peer.client, &header.id, header.len));
@@ -83,12 +87,14 @@ async fn receive(
 }
 
 /// Appends what the stream brings, until the frame is whole or the stream ends. What arrived is kept either way.
+/// `came` grows by what arrived.
 async fn fill(
     service: &Service,
     peer: &Peer,
     header: &UpdateHeader,
     mut upload: Upload,
     stream: &mut Streaming<wire::UpdateChunk>,
+    came: &mut u64,
 ) -> Result<Upload, Status> {
     while upload.offset() < header.len {
         let data = match next(service, stream).await? {
@@ -100,6 +106,7 @@ async fn fill(
             return Err(ProtocolError::invalid("data", "more than `len` bytes").into());
         }
         peer.tally.arrived(data.len() as u64);
+        *came += data.len() as u64;
         upload = on_disk(service, move || upload.append(&data).map(|()| upload)).await?;
         service.events.hint(|| Event::UpdateReceiving {
             client: peer.client.clone(),

@@ -12,7 +12,7 @@ use crate::record::RecordError;
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// Another process has it open.
-    #[error("{} is open in another process; while the server runs, ask it over its admin socket", .0.display())]
+    #[error("{} is open in another process; while a server runs, `status`, `report` and `export` ask it; everything else needs it to stop", .0.display())]
     Busy(PathBuf),
     /// A newer program wrote it.
     #[error("{} has format {theirs}; this program reads {MAJOR}.{MINOR}: update it", path.display())]

@@ -60,7 +60,9 @@ function judge(element, report) {
   if (element.getAttribute("role") !== role) element.setAttribute("role", role);
   element.classList.toggle("bad", bad);
   element.hidden = !rounds.round.length;
-  if (!bad) return say(element, "✓ Ledger = sockets, to the byte");
+  const killed = rounds.round.filter((_, i) => rounds.unbooked?.[i] > 0);
+  const missing = killed.length ? `. What sockets carried before a server was killed is in neither: ${killed.length === 1 ? "round" : "rounds"} ${listed(killed.slice(0, 6).map(count), 7)}${killed.length > 6 ? " and more" : ""}` : "";
+  if (!bad) return say(element, `✓ Ledger = sockets, to the byte${missing}`);
   const gaps = wrong.slice(0, 6).map((i) => `round ${rounds.round[i]} (${gap(rounds, i)})`);
   if (wrong.length > 6) gaps.push(`${wrong.length - 6} more rounds`);
   return say(element, `✗ The ledger and the sockets differ${gaps.length ? ` in ${listed(gaps, 7)}` : ` in the totals: the sockets carried ${signed(report.metered_up - report.totals.socket_up)} up and ${signed(report.metered_down - report.totals.socket_down)} down`}. Do not rely on these figures before you know why.`);

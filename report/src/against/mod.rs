@@ -27,7 +27,7 @@ impl Against<'_> {
     /// The baseline of this name: `fedavg-fp32`, `fedavg-fp16`, or `fp16` for short.
     pub fn baseline(name: &str) -> Option<Self> {
         match name {
-            "fedavg-fp32" => Some(Self::FedAvg(4)),
+            "fedavg-fp32" | "fp32" => Some(Self::FedAvg(4)),
             "fedavg-fp16" | "fp16" => Some(Self::FedAvg(2)),
             _ => None,
         }

@@ -7,6 +7,7 @@ use super::{time, write};
 use crate::columns::Table;
 use crate::directions::directions;
 use crate::flow::Flow;
+use crate::lines::RoundLine;
 use crate::query::Filter;
 use crate::report::{Report, Run};
 use crate::stages::stages;
@@ -175,6 +176,19 @@ fn baselines(out: &mut String, report: &Report) {
     );
 }
 
+/// The rounds of which something is so, the first of them.
+fn named(report: &Report, is_so: impl Fn(&RoundLine) -> bool) -> Option<String> {
+    let rounds: Vec<String> = report
+        .rounds
+        .iter()
+        .filter(|line| is_so(line))
+        .map(|line| line.round.to_string())
+        .collect();
+    let shown = rounds.len().min(20);
+    let more = if shown < rounds.len() { ", .." } else { "" };
+    (shown > 0).then(|| format!("{}{more}", rounds[..shown].join(", ")))
+}
+
 fn ledger(out: &mut String, report: &Report) {
     let totals = &report.totals;
     let verdict = if report.balanced {
@@ -190,16 +204,21 @@ fn ledger(out: &mut String, report: &Report) {
         count(report.metered_up),
         count(report.metered_down)
     );
-    let unequal: Vec<String> = report
-        .rounds
-        .iter()
-        .filter(|line| !line.balanced)
-        .map(|line| line.round.to_string())
-        .collect();
-    if !unequal.is_empty() {
-        let shown = unequal.len().min(20);
-        let more = if shown < unequal.len() { ", .." } else { "" };
-        let _ = writeln!(out, "Rounds that are not equal: {}{more}", unequal[..shown].join(", "));
+    if let Some(rounds) = named(report, |line| !line.balanced) {
+        let _ = writeln!(out, "Rounds that are not equal: {rounds}");
+    }
+    if let Some(rounds) = named(report, |line| line.unbooked > 0) {
+        let bytes = report
+            .rounds
+            .iter()
+            .map(|line| line.unbooked)
+            .fold(0, u64::saturating_add);
+        let _ = writeln!(
+            out,
+            "A server was killed in these rounds, and what its sockets had carried is in neither: {} of frames counted, and \
+             all beside them. Rounds: {rounds}",
+            size(bytes as f64)
+        );
     }
     if !report.run.chain.is_empty() {
         let _ = writeln!(out, "Newest link of the chain of rounds: {}", report.run.chain);

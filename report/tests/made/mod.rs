@@ -148,6 +148,7 @@ fn of_round(dice: &mut Dice, round: u64, lines: &[Participation]) -> RoundLine {
     let updates = sum(|line| u64::from(line.updated));
     let step = 900 + dice.below(20);
     RoundLine {
+        unbooked: 0,
         round,
         closed: true,
         attempts: 1,

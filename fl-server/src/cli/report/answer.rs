@@ -21,7 +21,9 @@ pub(super) fn of(args: &Args, config: &ServerConfig, report: &Report, form: Form
     let filter = args.filter();
     let table = report.table(by, &filter).map_err(blame)?;
     let table = match &report.costs {
-        Some(costs) if args.by.is_some() => costs.join(table).map_err(blame)?,
+        Some(costs) if args.by.is_some() || form != Form::Text && form != Form::Json => {
+            costs.join(table).map_err(blame)?
+        }
         _ => table,
     };
     Ok(match form {
@@ -46,6 +48,10 @@ fn whole(report: &Report, form: Form) -> Result<Vec<u8>, Error> {
         Form::Html => fl_report::page(report).map(String::into_bytes),
         form => {
             let table = report.table(By::Round, &fl_report::Filter::default())?;
+            let table = match &report.costs {
+                Some(costs) => costs.join(table)?,
+                None => table,
+            };
             tabular(report, By::Round.name(), &table, form)
         }
     }
