@@ -12,7 +12,7 @@ use crate::tally::{Fate, Sent, Tally};
 use crate::traffic::Traffic;
 
 /// Bytes of a part of a frame, as clients send them.
-const PART: u64 = 256 << 10;
+const PART: u64 = fl_proto::CHUNK as u64;
 /// Messages of a client in a round that are no part of a frame, either way: joining, watching, offers and receipts.
 const MESSAGES: usize = 6;
 
