@@ -76,6 +76,11 @@ impl Tally {
         add(&self.arrived, bytes);
     }
 
+    /// A part of a frame came and could not be kept.
+    pub(crate) fn lost(&self, bytes: u64) {
+        add(&self.aborted, bytes);
+    }
+
     /// What became of the frame that arrived last, or of as much of it as did; returns how much that was.
     pub(crate) fn settled(&self, fate: Fate) -> u64 {
         let bytes = self.arrived.swap(0, Ordering::AcqRel);

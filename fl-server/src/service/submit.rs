@@ -105,9 +105,15 @@ async fn fill(
         if data.len() as u64 > header.len - upload.offset() {
             return Err(ProtocolError::invalid("data", "more than `len` bytes").into());
         }
-        peer.tally.arrived(data.len() as u64);
-        *came += data.len() as u64;
-        upload = on_disk(service, move || upload.append(&data).map(|()| upload)).await?;
+        let len = data.len() as u64;
+        *came += len;
+        let kept = on_disk(service, move || upload.append(&data).map(|()| upload)).await;
+        match kept {
+            Ok(_) => peer.tally.arrived(len),
+            // Another call of this client goes on with the upload: it comes once more.
+            Err(_) => peer.tally.lost(len),
+        }
+        upload = kept?;
         service.events.hint(|| Event::UpdateReceiving {
             client: peer.client.clone(),
             bytes: upload.offset(),
