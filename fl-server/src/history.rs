@@ -2,22 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use fl_compress::{Digest, Stages};
-use fl_proto::ClientId;
+use fl_compress::Digest;
 
 use crate::event::{Evaluated, RoundSummary, bits};
 use crate::ledger::Flow;
 use crate::record::{Accepted, Millis, Record};
 
-/// Sums over a run's records. Its size is that of the rounds and the clients, not their product.
+/// Sums over a run's records. Its size is that of the rounds.
 #[derive(Debug, Clone, Default)]
 pub struct History {
     /// Rounds by number.
     pub rounds: BTreeMap<u64, Round>,
     /// Evaluations by model version.
     pub evaluations: BTreeMap<u64, Evaluation>,
-    /// Updates by client.
-    pub clients: BTreeMap<ClientId, Client>,
     /// Digest of the initial model.
     pub initial: Option<Digest>,
     /// How the run ended, if it did.
@@ -53,8 +50,8 @@ pub struct Round {
     pub examples: u64,
     /// Training loss, times examples.
     pub loss: f64,
-    /// Bytes of the updates after each stage.
-    pub uplink: Sizes,
+    /// Bytes of the updates' frames, as their senders say.
+    pub framed: u64,
     /// What came of it.
     pub closed: Option<Step>,
 }
@@ -66,8 +63,6 @@ pub struct Step {
     pub frame: Digest,
     /// Its bytes.
     pub len: u64,
-    /// Its bytes after each stage.
-    pub downlink: Sizes,
     /// Digest of the new model.
     pub model: Digest,
     /// When it was ready.
@@ -87,48 +82,6 @@ pub struct Evaluation {
     pub correct: u64,
 }
 
-/// Sums of one client's updates.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Client {
-    /// Updates counted.
-    pub updates: usize,
-    /// Examples behind them.
-    pub examples: u64,
-    /// Milliseconds of training.
-    pub train_ms: u64,
-    /// Milliseconds of encoding.
-    pub encode_ms: u64,
-}
-
-/// Bytes after each stage of compression, added up.
-#[derive(Debug, Clone, Copy, Default, PartialEq, serde::Serialize, serde::Deserialize)]
-pub struct Sizes {
-    /// Four bytes a value.
-    pub fp32: u64,
-    /// After reduce.
-    pub reduced: u64,
-    /// After quantize.
-    pub quantized: u64,
-    /// After code.
-    pub coded: u64,
-    /// Whole frames.
-    pub framed: u64,
-    /// Entropy bound of what was coded.
-    pub bound: f64,
-}
-
-impl Sizes {
-    /// Adds one frame's sizes. They are claims of its sender: sums saturate.
-    pub fn add(&mut self, stages: &Stages) {
-        self.fp32 = self.fp32.saturating_add(stages.fp32);
-        self.reduced = self.reduced.saturating_add(stages.reduced);
-        self.quantized = self.quantized.saturating_add(stages.quantized);
-        self.coded = self.coded.saturating_add(stages.coded);
-        self.framed = self.framed.saturating_add(stages.framed);
-        self.bound += stages.bound;
-    }
-}
-
 impl History {
     /// Takes one record into the sums. Records of one run come in order.
     pub fn add(&mut self, record: &Record) {
@@ -143,21 +96,18 @@ impl History {
                 sums.attempts += 1;
                 sums.cohort = cohort.len();
             }
-            Record::UpdateAccepted { round, client, update } => self.add_update(*round, client, update),
+            Record::UpdateAccepted { round, update, .. } => self.add_update(*round, update),
             Record::RoundClosed {
                 round,
                 frame,
                 frame_len,
-                stages,
                 model,
                 at,
+                ..
             } => {
-                let mut downlink = Sizes::default();
-                downlink.add(stages);
                 let step = Step {
                     frame: *frame,
                     len: *frame_len,
-                    downlink,
                     model: *model,
                     at: *at,
                 };
@@ -192,17 +142,12 @@ impl History {
         }
     }
 
-    fn add_update(&mut self, round: u64, client: &ClientId, update: &Accepted) {
+    fn add_update(&mut self, round: u64, update: &Accepted) {
         let sums = self.rounds.entry(round).or_default();
         sums.updates += 1;
         sums.examples = sums.examples.saturating_add(update.examples);
         sums.loss += update.loss * update.examples as f64;
-        sums.uplink.add(&update.stages);
-        let client = self.clients.entry(client.clone()).or_default();
-        client.updates += 1;
-        client.examples = client.examples.saturating_add(update.examples);
-        client.train_ms = client.train_ms.saturating_add(update.train_ms);
-        client.encode_ms = client.encode_ms.saturating_add(update.encode_ms);
+        sums.framed = sums.framed.saturating_add(update.stages.framed);
     }
 
     /// Evaluation of one version, if any client reported it.
@@ -232,7 +177,7 @@ impl History {
             },
             seconds: step.at.saturating_sub(sums.opened) as f64 / 1000.0,
             flow,
-            bits_up: bits(sums.uplink.framed, sums.updates, parameters),
+            bits_up: bits(sums.framed, sums.updates, parameters),
             bits_down: bits(step.len, 1, parameters),
         })
     }

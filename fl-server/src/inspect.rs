@@ -266,3 +266,22 @@ fn choose(runs: &[RunName], asked: Option<&str>) -> Result<RunName, InspectError
         (None, _) => Err(InspectError::NotThere(format!("name one of the runs: {}", known()))),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::Disk;
+
+    #[test]
+    fn a_ledger_row_of_a_newer_program_is_refused_with_both_versions() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path(), Disk::default()).unwrap();
+        let run = store.run(&"digits".parse().unwrap()).unwrap();
+        let newer = vec![Row::VERSION + 1, 0];
+        run.append(&[], &[newer]).unwrap();
+        let error = rows(&run).next().unwrap().unwrap_err();
+        assert!(error.is_corruption());
+        let text = error.to_string();
+        assert!(text.contains("version 3; this program reads up to 2"), "{text}");
+    }
+}

@@ -34,6 +34,7 @@ use crate::traffic::Traffic;
 pub(crate) use board::Board;
 use gate::Gate;
 use limit::Limit;
+pub(crate) use view::ends_soon;
 
 /// Where and for whom the page is served.
 #[derive(Debug)]

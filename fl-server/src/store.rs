@@ -316,7 +316,10 @@ impl RunStore {
     /// `Value` if the bytes are not a row of a version known.
     pub(crate) fn row(&self, number: u64, bytes: &[u8]) -> Result<Row, StoreError> {
         let why = match bytes.first() {
-            Some(&theirs) if theirs > Row::VERSION => RecordError::Newer { theirs },
+            Some(&theirs) if theirs > Row::VERSION => RecordError::Newer {
+                theirs,
+                ours: Row::VERSION,
+            },
             _ => RecordError::Corrupt {
                 what: "ledger row",
                 offset: 0,

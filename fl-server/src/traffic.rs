@@ -309,6 +309,12 @@ impl Sample {
         sockets(&self.flows) == self.meter
     }
 
+    /// What to tell if they do not.
+    pub(crate) fn alert(&self, round: u64) -> Option<String> {
+        let differs = || format!("the ledger of round {round} differs from what the sockets carried: {self:?}");
+        (!self.is_balanced()).then(differs)
+    }
+
     /// Bytes of all clients.
     pub(crate) fn total(&self) -> Flow {
         let mut total = Flow::default();
@@ -453,6 +459,10 @@ mod tests {
                 ..Flow::default()
             },
         )]);
-        assert!(!Sample { flows, meter: (4, 0) }.is_balanced());
+        let mut sample = Sample { flows, meter: (4, 0) };
+        assert!(!sample.is_balanced());
+        assert!(sample.alert(7).is_some_and(|text| text.contains("round 7 differs")));
+        sample.meter = (3, 0);
+        assert_eq!(sample.alert(7), None);
     }
 }

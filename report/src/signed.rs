@@ -10,6 +10,7 @@ mod chain;
 mod consistency;
 mod lines;
 mod place;
+mod rows;
 mod signature;
 mod verify;
 mod write;

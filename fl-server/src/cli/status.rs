@@ -6,11 +6,12 @@ use std::path::PathBuf;
 use anyhow::Context;
 use fl_proto::expiry;
 use serde::Serialize;
-use time::{Duration, OffsetDateTime};
+use time::OffsetDateTime;
 
 use super::{Format, Outcome, out, source};
 use crate::admin::{Answer, Ask, Live, RunStatus, Status};
 use crate::config::ServerConfig;
+use crate::live::ends_soon;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -20,9 +21,6 @@ pub(super) struct Args {
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
 }
-
-/// A certificate that ends sooner than this is warned about.
-const SOON: Duration = Duration::days(30);
 
 /// What `status` says; its keys are described in docs/operations.md.
 #[derive(Debug, Serialize)]
@@ -66,7 +64,7 @@ fn certificates(config: &ServerConfig, now: OffsetDateTime) -> Vec<Certificate> 
         Some(Certificate {
             file: file.clone(),
             ends: end.date().to_string(),
-            ends_soon: end - now < SOON,
+            ends_soon: ends_soon(end, now),
         })
     };
     [&config.authority, &config.certificate]

@@ -42,8 +42,7 @@ impl Events {
 impl Driver {
     /// The ledger must be what the sockets carried.
     pub(super) async fn check(&mut self, round: u64, sample: &Sample) {
-        if !sample.is_balanced() {
-            let text = format!("the ledger of round {round} differs from what the sockets carried: {sample:?}");
+        if let Some(text) = sample.alert(round) {
             tracing::error!(round, "{text}");
             self.events.tell(Event::Alert(text)).await;
         }

@@ -24,6 +24,8 @@ use super::ticks::App;
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// Longest body that is read: a token.
 const MAX_BODY: usize = 4096;
+/// Time from the head of a request to that of its answer.
+const ANSWER_WITHIN: Duration = Duration::from_secs(60);
 /// How long a wrong token takes.
 const PENALTY: Duration = Duration::from_secs(1);
 /// Where a token is shown.
@@ -47,8 +49,8 @@ pub(super) fn router(app: Arc<App>) -> Router {
 async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let path = request.uri().path().to_owned();
     let mut answer = match app.gate.entry(request.headers()) {
-        Entry::Allowed => next.run(request).await,
-        Entry::Login if path == LOGIN => next.run(request).await,
+        Entry::Allowed => in_time(request, next).await,
+        Entry::Login if path == LOGIN => in_time(request, next).await,
         Entry::Login if path == "/" => Redirect::to(LOGIN).into_response(),
         Entry::Login => plain(
             StatusCode::UNAUTHORIZED,
@@ -69,6 +71,14 @@ async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Res
         headers.insert(name, HeaderValue::from_static(value));
     }
     answer
+}
+
+/// The answer, whose body may take longer. A request whose own body does is given up.
+async fn in_time(request: Request, next: Next) -> Response {
+    match tokio::time::timeout(ANSWER_WITHIN, next.run(request)).await {
+        Ok(answer) => answer,
+        Err(_) => plain(StatusCode::REQUEST_TIMEOUT, "this took too long"),
+    }
 }
 
 async fn page(State(app): State<Arc<App>>) -> Response {

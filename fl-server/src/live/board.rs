@@ -73,6 +73,12 @@ impl Board {
         self.lock().clone()
     }
 
+    /// Changes when updates were counted or a model was evaluated.
+    pub(crate) fn progress(&self) -> (u64, Option<u64>) {
+        let known = self.lock();
+        (known.closed.updates, known.evaluated.map(|seen| seen.version))
+    }
+
     /// Takes notice of an event.
     pub(crate) fn note(&self, event: &Event, now: Millis) {
         let mut known = self.lock();

@@ -43,8 +43,8 @@ pub(super) struct Tick {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Mark {
     pub(super) version: u64,
-    /// Evaluations come between versions.
-    records: u64,
+    /// Updates and evaluations come between versions.
+    progress: (u64, Option<u64>),
     is_over: bool,
 }
 
@@ -149,10 +149,9 @@ impl App {
 
     fn mark(&self) -> Mark {
         let state = self.sources.state.borrow();
-        let known = self.sources.board.known();
         Mark {
             version: state.version(),
-            records: known.closed.updates + known.evaluated.map_or(0, |seen| seen.version),
+            progress: self.sources.board.progress(),
             is_over: state.is_over(),
         }
     }

@@ -15,6 +15,11 @@ use crate::record::Millis;
 /// A certificate that ends sooner than this is warned about.
 const SOON: Duration = Duration::days(30);
 
+/// Whether a certificate is to be replaced now.
+pub(crate) fn ends_soon(ends: OffsetDateTime, now: OffsetDateTime) -> bool {
+    ends - now < SOON
+}
+
 /// The run at one moment.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct View {
@@ -80,14 +85,14 @@ pub(crate) struct Certificate {
 }
 
 impl Certificate {
-    pub(crate) fn new(name: &str, kind: &'static str, ends: OffsetDateTime, now: Millis) -> Self {
-        let ends_ms = ends.unix_timestamp().saturating_mul(1000);
+    fn new(name: &str, kind: &'static str, ends: OffsetDateTime, now: Millis) -> Self {
+        let now = OffsetDateTime::from_unix_timestamp((now / 1000) as i64).unwrap_or(OffsetDateTime::UNIX_EPOCH);
         Self {
             name: name.to_owned(),
             kind,
-            ends_ms,
+            ends_ms: ends.unix_timestamp().saturating_mul(1000),
             ends: ends.date().to_string(),
-            ends_soon: ends_ms.saturating_sub(now as i64) < SOON.whole_seconds() * 1000,
+            ends_soon: ends_soon(ends, now),
         }
     }
 }

@@ -36,10 +36,12 @@ pub enum RecordError {
         offset: usize,
     },
     /// They were written by a newer program.
-    #[error("record version {theirs}; this program reads up to {VERSION}: update it")]
+    #[error("version {theirs}; this program reads up to {ours}: update it")]
     Newer {
         /// The version found.
         theirs: u8,
+        /// The newest that this program reads.
+        ours: u8,
     },
 }
 
@@ -120,7 +122,7 @@ impl Record {
             offset: 0,
         })?;
         if theirs > VERSION {
-            return Err(RecordError::Newer { theirs });
+            return Err(RecordError::Newer { theirs, ours: VERSION });
         }
         let short = RecordError::Truncated {
             what: "checksum",
@@ -429,7 +431,10 @@ mod tests {
     fn a_newer_version_is_named() {
         let mut bytes = Record::RunDone { at: 1 }.to_bytes();
         bytes[0] = 2;
-        assert_eq!(Record::from_bytes(&bytes), Err(RecordError::Newer { theirs: 2 }));
+        assert_eq!(
+            Record::from_bytes(&bytes),
+            Err(RecordError::Newer { theirs: 2, ours: 1 })
+        );
     }
 
     /// With a checksum that fits, the parser alone stands between bytes and memory.

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fl_proto::{FetchRequest, FramePart, MAX_CHAIN, ModelHeader, wire};
+use fl_proto::{CHUNK, FetchRequest, FramePart, MAX_CHAIN, ModelHeader, wire};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Status};
@@ -19,9 +19,6 @@ use crate::global::chain;
 use crate::tally::Sent;
 
 type Chunks = mpsc::Sender<Result<wire::ModelChunk, Status>>;
-
-/// Bytes of a frame in one message: small, since a slow client's message waits in memory.
-const PIECE: usize = 64 * 1024;
 
 pub(super) async fn fetch(
     service: Arc<Service>,
@@ -121,7 +118,7 @@ async fn send_frame(
     let mut file = File::open(&path).map_err(|e| internal(format!("{}: {e}", path.display())))?;
     let mut left = part.len;
     while left > 0 {
-        let want = left.min(PIECE as u64) as usize;
+        let want = left.min(CHUNK as u64) as usize;
         let read = move || {
             let mut piece = vec![0; want];
             file.read_exact(&mut piece).map(|()| (file, piece))

@@ -30,7 +30,7 @@ pub(super) fn unseal(bytes: &[u8]) -> Result<Vec<u8>, RecordError> {
     }
     match body.split_first() {
         Some((1, rest)) => Ok(rest.to_vec()),
-        Some((&theirs, _)) => Err(RecordError::Newer { theirs }),
+        Some((&theirs, _)) => Err(RecordError::Newer { theirs, ours: 1 }),
         None => Err(RecordError::Truncated {
             what: "version",
             offset: 0,

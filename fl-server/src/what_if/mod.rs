@@ -7,6 +7,7 @@ mod energy;
 mod files;
 mod outcome;
 mod replay;
+mod sizes;
 mod stored;
 #[cfg(test)]
 mod tests;

@@ -9,7 +9,7 @@ use serde::{Serialize, Serializer};
 use super::Stored;
 use super::energy::Energy;
 use super::replay::{Done, Replayed};
-use crate::history::Sizes;
+use super::sizes::Sizes;
 use crate::plan::memory;
 
 /// What a run would have moved. As JSON each table is an object of columns; a number that there is none of is null.

@@ -7,8 +7,8 @@ use fl_compress::{Encoder, Error, Frame, FrameKind, Layout, Memory, Pending, Spe
 
 use super::energy::{Energy, Sums};
 use super::files::Files;
+use super::sizes::Sizes;
 use super::{StoredFrame, WhatIfError};
-use crate::history::Sizes;
 use crate::inspect::InspectError;
 
 /// Frames whose encoder is one: the updates of a client, or the steps.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use fl_compress::Stages;
 use serde::{Deserialize, Serialize};
 
-use crate::history::Sizes;
+use super::sizes::Sizes;
 use crate::inspect::{self, Facts, InspectError};
 use crate::record::Record;
 use crate::store::Store;

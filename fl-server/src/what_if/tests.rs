@@ -8,8 +8,8 @@ use std::sync::Arc;
 use fl_compress::{Digest, Encoder, Frame, FrameHeader, FrameKind, Layout, Memory, Spec, Verdict};
 
 use super::outcome::Of;
+use super::sizes::Sizes;
 use super::{Stored, StoredFrame, WhatIf, WhatIfError, what_if};
-use crate::history::Sizes;
 use crate::inspect::InspectError;
 
 const TOP_K: &str = "default = { reduce = { top_k = 0.05 }, quantize = { uniform = 4 }, code = 'rans' }";

@@ -3,12 +3,10 @@
 //! A signature says that the server wrote them, not that they add up. Only what a line has is compared: reports of
 //! earlier programs, which had fewer columns, stay consistent.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::Deserialize;
-
 use super::lines::{CLIENT, PARTICIPATION, ROUND, ReadHeader, TENSOR};
+use super::rows::{ClientRow, ParticipationRow, RoundRow, TensorRow, row};
 use crate::columns::Line;
 use crate::flow::Flow;
 
@@ -78,73 +76,6 @@ struct Sums {
     updates: u64,
     examples: u64,
     stages: [u64; 5],
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct RoundRow {
-    round: u64,
-    updates: u64,
-    examples: u64,
-    fp32_up: u64,
-    reduced_up: u64,
-    quantized_up: u64,
-    coded_up: u64,
-    framed_up: u64,
-    framed_down: u64,
-    metered_up: u64,
-    metered_down: u64,
-    balanced: bool,
-    link: String,
-    accuracy: Option<f64>,
-    density_up: Option<f64>,
-    density_down: Option<f64>,
-    #[serde(flatten)]
-    flow: Flow,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct ClientRow {
-    client: String,
-    updates: u64,
-    examples: u64,
-    framed: u64,
-    #[serde(flatten)]
-    flow: Flow,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct ParticipationRow<'a> {
-    round: u64,
-    #[serde(borrow)]
-    client: Cow<'a, str>,
-    updated: bool,
-    examples: u64,
-    fp32: u64,
-    reduced: u64,
-    quantized: u64,
-    coded: u64,
-    framed: u64,
-    #[serde(flatten)]
-    flow: Flow,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct TensorRow<'a> {
-    round: u64,
-    #[serde(borrow)]
-    direction: Cow<'a, str>,
-    #[serde(borrow)]
-    tensor: Cow<'a, str>,
-    recipe_bytes: u64,
-    index_bytes: u64,
-    scale_bytes: u64,
-    value_bytes: u64,
-    bytes: u64,
-    density: Option<f64>,
 }
 
 impl Figures {
@@ -457,10 +388,6 @@ impl Sums {
             *sum = sum.saturating_add(bytes);
         }
     }
-}
-
-fn row<'a, T: Deserialize<'a>>(line: &'a [u8]) -> Result<T, String> {
-    serde_json::from_slice(line).map_err(|e| e.to_string())
 }
 
 fn sums_up(flow: &Flow) -> u64 {
