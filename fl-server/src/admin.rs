@@ -75,6 +75,9 @@ pub(crate) struct RunStatus {
     pub(crate) state: String,
     pub(crate) planned: u64,
     pub(crate) closed: u64,
+    /// Damage that the server has met and gone around, for a person.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) damage: Vec<String>,
 }
 
 /// The socket's place.

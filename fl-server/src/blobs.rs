@@ -1,8 +1,12 @@
 //! Files by digest: frames, models and checkpoints.
 //!
-//! A blob is durable when the call that made it returns, and is what its name says when a call reads it. Blobs stand
-//! in `blobs/`, one file each named by the digest of its bytes; what is being written stands in `side/`, what is
-//! being received in `partial/`. Never records: a blob that no record names is garbage.
+//! A blob is durable when the call that made it returns, and is what its name says when a call reads it. Blobs are
+//! files in `blobs/RUN/`, named by the digest of their bytes: what one run removes, no other run can miss. Files being
+//! written are in `side/`, as are whole uploads until the driver has decided on them; uploads in progress are in
+//! `partial/RUN/`. A blob that no record of its run names is garbage.
+//!
+//! Programs before store format 1.1 kept the blobs of all runs in `blobs/` itself. These are read where the run's own
+//! folder has none, and removed only once no run names them.
 
 mod upload;
 
@@ -14,11 +18,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use fl_compress::Digest;
-use fl_proto::ClientId;
+use fl_proto::{ClientId, RunName};
 
-use crate::disk::{Disk, DiskError};
+use crate::disk::{self, Disk, DiskError};
 
-pub use upload::Upload;
+pub use upload::{Received, Upload};
 
 /// A blob cannot be had.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -58,32 +62,48 @@ pub enum BlobError {
     Superseded,
 }
 
-/// The folder of blobs; clones share it.
+/// The blobs of one run; clones share them.
 #[derive(Debug, Clone)]
 pub struct Blobs {
     dir: PathBuf,
+    run: RunName,
+    /// Of the run's blobs.
+    folder: PathBuf,
     disk: Disk,
     next_side: Arc<AtomicU64>,
     partial: Arc<Mutex<BTreeMap<ClientId, Arc<Mutex<upload::Partial>>>>>,
 }
 
 impl Blobs {
-    /// Opens the folders below `dir`, creates them if need be, and clears what was being written.
+    /// Opens the folders of `run` below `dir`, creates them if need be, and clears what was being written.
     ///
     /// # Errors
     /// The disk's.
-    pub fn open(dir: &Path, disk: Disk) -> Result<Self, BlobError> {
-        for folder in ["blobs", "side", "partial"] {
-            disk.create_dir(&dir.join(folder))?;
+    pub fn open(dir: &Path, run: &RunName, disk: Disk) -> Result<Self, BlobError> {
+        let folder = dir.join(BLOBS).join(run.as_str());
+        let partial = dir.join("partial").join(run.as_str());
+        for folder in [
+            &dir.join(BLOBS),
+            &folder,
+            &dir.join("side"),
+            &dir.join("partial"),
+            &partial,
+        ] {
+            disk.create_dir(folder)?;
         }
-        let side = dir.join("side");
-        for path in files(&side)? {
+        // Before format 1.1, uploads in progress were files in `partial/` itself.
+        for path in files(&dir.join("side"))?
+            .into_iter()
+            .chain(files(&dir.join("partial"))?)
+        {
             disk.remove(&path)?;
         }
-        let partial = upload::left_over(&dir.join("partial"), &disk)?;
+        let partial = upload::left_over(&partial, &disk)?;
         let next_side = Arc::new(AtomicU64::new(0));
         Ok(Self {
+            folder,
             dir: dir.to_owned(),
+            run: run.clone(),
             disk,
             next_side,
             partial: Arc::new(Mutex::new(partial)),
@@ -97,16 +117,12 @@ impl Blobs {
     pub fn put(&self, bytes: &[u8]) -> Result<Digest, BlobError> {
         let digest = Digest::of(bytes);
         let path = self.path(&digest);
-        if self.len(&digest)? == Some(bytes.len() as u64) {
+        if len(&path)? == Some(bytes.len() as u64) {
             // It may have been renamed by a call that has not synced the folder yet.
-            self.disk.sync_dir(&self.dir.join("blobs"))?;
+            self.disk.sync_dir(&self.folder)?;
             return Ok(digest);
         }
-        let side = self
-            .dir
-            .join("side")
-            .join(self.next_side.fetch_add(1, Ordering::Relaxed).to_string());
-        self.disk.replace(&path, &side, bytes)?;
+        self.disk.replace(&path, &self.side(), bytes)?;
         Ok(digest)
     }
 
@@ -140,8 +156,8 @@ impl Blobs {
     /// # Errors
     /// `Missing`; the disk's.
     pub fn file(&self, digest: &Digest) -> Result<(File, PathBuf), BlobError> {
-        let path = self.path(digest);
-        match File::open(&path) {
+        let path = find(&self.dir, &self.run, digest);
+        match disk::open_file(&path) {
             Ok(file) => Ok((file, path)),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Err(BlobError::Missing(*digest)),
             Err(e) => Err(DiskError::new("open", &path, &e).into()),
@@ -153,17 +169,18 @@ impl Blobs {
     /// # Errors
     /// The disk's.
     pub fn len(&self, digest: &Digest) -> Result<Option<u64>, BlobError> {
-        let path = self.path(digest);
-        match std::fs::metadata(&path) {
-            Ok(meta) => Ok(Some(meta.len())),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(e) => Err(DiskError::new("read", &path, &e).into()),
-        }
+        Ok(len(&find(&self.dir, &self.run, digest))?)
     }
 
-    /// Where a blob stands, or would.
+    /// A file that nobody else writes.
+    fn side(&self) -> PathBuf {
+        let number = self.next_side.fetch_add(1, Ordering::Relaxed);
+        self.dir.join("side").join(number.to_string())
+    }
+
+    /// Where a blob of the run is written.
     pub fn path(&self, digest: &Digest) -> PathBuf {
-        self.dir.join("blobs").join(digest.to_string())
+        self.folder.join(digest.to_string())
     }
 
     /// Removes a blob; one that is not there is no error.
@@ -174,24 +191,67 @@ impl Blobs {
         Ok(self.disk.remove(&self.path(digest))?)
     }
 
-    /// Removes every blob but those in `keep`, and says how many. Only while nothing is being received.
+    /// Removes every blob of the run but those in `keep`, and says how many. Only while nothing is being received.
     ///
     /// # Errors
     /// The disk's.
     pub fn sweep(&self, keep: &BTreeSet<Digest>) -> Result<usize, BlobError> {
-        let mut removed = 0;
-        for path in files(&self.dir.join("blobs"))? {
-            let digest = path
-                .file_name()
-                .and_then(|name| name.to_str())
-                .and_then(|name| name.parse::<Digest>().ok());
-            if digest.is_some_and(|digest| !keep.contains(&digest)) {
-                self.disk.remove(&path)?;
-                removed += 1;
-            }
-        }
-        Ok(removed)
+        Ok(sweep(&self.folder, keep, &self.disk)?)
     }
+
+    /// Whether there are blobs of programs before format 1.1.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn has_shared(&self) -> Result<bool, BlobError> {
+        Ok(!files(&self.dir.join(BLOBS))?.is_empty())
+    }
+
+    /// As [`Blobs::sweep`], of those. `keep`: what all runs of the store name.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn sweep_shared(&self, keep: &BTreeSet<Digest>) -> Result<usize, BlobError> {
+        Ok(sweep(&self.dir.join(BLOBS), keep, &self.disk)?)
+    }
+}
+
+/// The folder of all runs' blobs.
+const BLOBS: &str = "blobs";
+
+/// The file of a blob of `run` below the data folder `dir`; where it would be, if there is none.
+pub(crate) fn find(dir: &Path, run: &RunName, digest: &Digest) -> PathBuf {
+    let name = digest.to_string();
+    let (own, shared) = (
+        dir.join(BLOBS).join(run.as_str()).join(&name),
+        dir.join(BLOBS).join(name),
+    );
+    if !own.exists() && shared.exists() { shared } else { own }
+}
+
+/// Bytes of a file; `None` if there is none.
+fn len(path: &Path) -> Result<Option<u64>, DiskError> {
+    match std::fs::metadata(path) {
+        Ok(meta) => Ok(Some(meta.len())),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(DiskError::new("read", path, &e)),
+    }
+}
+
+/// Removes the files of a folder that are named by a digest which is not in `keep`, and says how many.
+fn sweep(folder: &Path, keep: &BTreeSet<Digest>, disk: &Disk) -> Result<usize, DiskError> {
+    let mut removed = 0;
+    for path in files(folder)? {
+        let digest = path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .and_then(|name| name.parse::<Digest>().ok());
+        if digest.is_some_and(|digest| !keep.contains(&digest)) {
+            disk.remove(&path)?;
+            removed += 1;
+        }
+    }
+    Ok(removed)
 }
 
 /// The files of a folder, by name.

@@ -13,7 +13,7 @@ use crate::engine::Contribution;
 use crate::global::{Global, GlobalError};
 use crate::ledger::Section;
 use crate::serve::ServeError;
-use crate::store::RunStore;
+use crate::store::{Checkpoint, RunStore};
 
 /// What became of a job, as far as the driver must know.
 #[derive(Debug, Clone)]
@@ -48,8 +48,8 @@ pub(crate) struct Desk {
     snapshot: Option<FramePart>,
     checkpoint_due: bool,
     keeper: Arc<Keeper>,
-    /// Updates since the last checkpoint.
-    used: Vec<Digest>,
+    /// Rounds and updates that have been counted since the older checkpoint.
+    used: Vec<(u64, Digest)>,
 }
 
 /// Where the model's blobs go and when.
@@ -68,10 +68,13 @@ struct Done {
     global: Box<Global>,
     finished: Finished,
     snapshot: Option<FramePart>,
+    /// Rounds and updates that a checkpoint job has left in place.
+    used: Vec<(u64, Digest)>,
 }
 
 impl Desk {
-    pub(crate) fn new(global: Global, snapshot: Option<FramePart>, keeper: Keeper) -> Self {
+    /// `used`: rounds and updates that the older checkpoint does not include.
+    pub(crate) fn new(global: Global, snapshot: Option<FramePart>, keeper: Keeper, used: Vec<(u64, Digest)>) -> Self {
         let (version, keeper) = (global.version(), Arc::new(keeper));
         Self {
             global: Some(Box::new(global)),
@@ -82,7 +85,7 @@ impl Desk {
             snapshot,
             checkpoint_due: false,
             keeper,
-            used: Vec::new(),
+            used,
         }
     }
 
@@ -105,14 +108,14 @@ impl Desk {
         self.answer();
         let keeper = Arc::clone(&self.keeper);
         let job = if let Some((round, updates)) = self.close.take() {
-            self.used.extend(updates.iter().map(|update| update.frame));
+            self.used.extend(updates.iter().map(|update| (round, update.frame)));
             tokio::task::spawn_blocking(move || close(global, &keeper, round, &updates))
         } else if !self.wanted.is_empty() {
             tokio::task::spawn_blocking(move || snapshot(global, &keeper))
         } else if self.checkpoint_due {
             self.checkpoint_due = false;
             let used = std::mem::take(&mut self.used);
-            tokio::task::spawn_blocking(move || checkpoint(global, &keeper, &used))
+            tokio::task::spawn_blocking(move || checkpoint(global, &keeper, used))
         } else {
             self.global = Some(global);
             return;
@@ -134,7 +137,9 @@ impl Desk {
             global,
             finished,
             snapshot,
+            used,
         } = done.map_err(ServeError::panicked)??;
+        self.used.extend(used);
         if let Finished::Closed { round, .. } = finished {
             self.checkpoint_due |= round % self.keeper.checkpoint_every == 0;
             self.version = round;
@@ -209,6 +214,7 @@ fn close(mut global: Box<Global>, keeper: &Keeper, round: u64, updates: &[Contri
         global,
         finished,
         snapshot: None,
+        used: Vec::new(),
     })
 }
 
@@ -218,6 +224,7 @@ fn snapshot(global: Box<Global>, keeper: &Keeper) -> Result<Done, ServeError> {
         global,
         finished: Finished::Other,
         snapshot: Some(part),
+        used: Vec::new(),
     })
 }
 
@@ -232,28 +239,56 @@ pub(crate) fn put_snapshot(global: &Global, blobs: &Blobs) -> Result<FramePart, 
     })
 }
 
-/// Writes a checkpoint, then removes the one before and, if they are not to be kept, the updates behind it.
-fn checkpoint(global: Box<Global>, keeper: &Keeper, used: &[Digest]) -> Result<Done, ServeError> {
-    let before = keeper.run.checkpoint()?;
-    let blob = put_checkpoint(&global, &keeper.blobs, &keeper.run)?;
-    let stale = before.map(|(_, digest)| digest).filter(|digest| *digest != blob);
-    let updates = if keeper.keep_updates { &[] } else { used };
-    for digest in stale.iter().chain(updates) {
-        keeper.blobs.remove(digest)?;
+/// Writes a checkpoint, keeps the one before, and removes those before that. If updates are not kept, removes those that
+/// the older of the two includes.
+fn checkpoint(global: Box<Global>, keeper: &Keeper, used: Vec<(u64, Digest)>) -> Result<Done, ServeError> {
+    let before = keeper.run.checkpoints()?;
+    let older = before.iter().find(|kept| kept.version < global.version()).copied();
+    let settled = older.map_or(global.version(), |kept| kept.version);
+    let note = (!keeper.keep_updates).then(|| (UPDATES_FROM, (settled + 1).to_le_bytes()));
+    let also: Vec<(&str, &[u8])> = note.iter().map(|(key, value)| (*key, &value[..])).collect();
+    let kept = put_checkpoint(&global, &keeper.blobs, &keeper.run, older, &also)?;
+    for stale in before.iter().filter(|before| !kept.contains(before)) {
+        keeper.blobs.remove(&stale.blob)?;
+    }
+    let mut rest = used;
+    if !keeper.keep_updates {
+        let (done, later): (Vec<_>, Vec<_>) = rest.into_iter().partition(|(round, _)| *round <= settled);
+        for (_, digest) in done {
+            if !later.iter().any(|(_, needed)| *needed == digest) {
+                keeper.blobs.remove(&digest)?;
+            }
+        }
+        rest = later;
     }
     tracing::debug!(version = global.version(), "checkpoint written");
     Ok(Done {
         global,
         finished: Finished::Other,
         snapshot: None,
+        used: rest,
     })
 }
 
-/// Makes a checkpoint durable, then names it.
-pub(crate) fn put_checkpoint(global: &Global, blobs: &Blobs, run: &RunStore) -> Result<Digest, ServeError> {
-    let blob = blobs.put(&global.save())?;
-    run.set_checkpoint(global.version(), &blob)?;
-    Ok(blob)
+/// The named value of the first round all of whose updates are kept; updates of rounds before it may have been removed.
+pub(crate) const UPDATES_FROM: &str = "updates-from";
+
+/// Makes a checkpoint durable, then names it and the older one that is kept beside it. `also`: named values that are set
+/// with them.
+pub(crate) fn put_checkpoint(
+    global: &Global,
+    blobs: &Blobs,
+    run: &RunStore,
+    older: Option<Checkpoint>,
+    also: &[(&str, &[u8])],
+) -> Result<Vec<Checkpoint>, ServeError> {
+    let newest = Checkpoint {
+        version: global.version(),
+        blob: blobs.put(&global.save())?,
+    };
+    let kept: Vec<_> = [newest].into_iter().chain(older).collect();
+    run.set_checkpoints(&kept, also)?;
+    Ok(kept)
 }
 
 impl From<GlobalError> for ServeError {

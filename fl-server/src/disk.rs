@@ -6,6 +6,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -47,6 +48,23 @@ fn hint(kind: ErrorKind) -> &'static str {
         ErrorKind::PermissionDenied => "; check who owns it",
         _ => "",
     }
+}
+
+/// Opens a file for reading.
+///
+/// # Errors
+/// The system's; `InvalidInput` for a folder, pipe or device, which could keep the reader waiting for ever.
+pub(crate) fn open_file(path: &Path) -> io::Result<File> {
+    regular(OpenOptions::new().read(true), path)
+}
+
+fn regular(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+    // Changes nothing for files; opening a pipe would wait for its other end.
+    let file = options.custom_flags(libc::O_NONBLOCK).open(path)?;
+    if file.metadata()?.is_file() {
+        return Ok(file);
+    }
+    Err(io::Error::new(ErrorKind::InvalidInput, "it is not a file"))
 }
 
 /// What an injected fault does when its point is reached.
@@ -142,7 +160,7 @@ impl Disk {
         self.point("create", path)?;
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(empty);
-        options.open(path).map_err(|e| DiskError::new("create", path, &e))
+        regular(&mut options, path).map_err(|e| DiskError::new("create", path, &e))
     }
 
     /// Writes `bytes` where `file` stands; `path` is its name, for the error.

@@ -15,6 +15,7 @@ use std::time::Duration;
 use fl_proto::{ClientId, EvaluationReport, FramePart, UpdateReply};
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::blobs::{Blobs, Received};
 use crate::chain::Chain;
 use crate::desk::{Desk, Finished};
 use crate::disk::DiskError;
@@ -42,11 +43,12 @@ pub(crate) enum Command {
     Arrived(ClientId),
     /// One of its watch streams ended.
     Left(ClientId),
-    /// A verified update whose frame is durable.
+    /// A verified update whose frame is durable, but not a blob yet.
     Update {
         client: ClientId,
         round: u64,
         update: Accepted,
+        frame: Received,
         reply: oneshot::Sender<UpdateReply>,
     },
     /// An evaluation.
@@ -79,6 +81,7 @@ pub(crate) struct Driver {
     pub(crate) state: Arc<State>,
     pub(crate) shown: watch::Sender<Arc<State>>,
     pub(crate) store: RunStore,
+    pub(crate) blobs: Blobs,
     pub(crate) desk: Desk,
     pub(crate) traffic: Arc<Traffic>,
     pub(crate) events: Events,
@@ -100,6 +103,10 @@ struct Batch {
     records: Vec<Record>,
     /// Rows of the round that the records close.
     rows: Vec<Row>,
+    /// Frames of the updates that the records name.
+    accepted: Vec<Received>,
+    /// Frames that no record will name.
+    unused: Vec<Received>,
     answers: Vec<Answer>,
 }
 
@@ -183,8 +190,10 @@ impl Driver {
                     client,
                     round,
                     update,
+                    frame,
                     reply,
                 } => {
+                    let before = batch.records.len();
                     if let Reply::Update(answer) = self.decide(
                         Input::Update {
                             client: &client,
@@ -194,6 +203,12 @@ impl Driver {
                         &mut batch,
                     )? {
                         batch.answers.push(Answer::Update(reply, answer));
+                    }
+                    let names = |record: &Record| matches!(record, Record::UpdateAccepted { .. });
+                    if batch.records[before..].iter().any(names) {
+                        batch.accepted.push(frame);
+                    } else {
+                        batch.unused.push(frame);
                     }
                 }
                 Command::Evaluation { client, report, reply } => {
@@ -283,11 +298,18 @@ impl Driver {
             if let Some((round, sample)) = closed.zip(sample.as_ref()) {
                 rows.extend(sample.rows(round));
             }
-            self.append(&batch.records, rows).await?;
+            let accepted = std::mem::take(&mut batch.accepted);
+            self.append(&batch.records, rows, accepted).await?;
             self.shown.send_replace(Arc::clone(&self.state));
             self.announce(&batch.records, closed.zip(sample)).await;
         }
         self.announce_waiting().await;
+        if !batch.unused.is_empty() {
+            let unused = std::mem::take(&mut batch.unused);
+            tokio::task::spawn_blocking(move || drop(unused))
+                .await
+                .map_err(ServeError::panicked)?;
+        }
         for answer in batch.answers {
             // A client that is gone asks again when it is back.
             match answer {
@@ -307,13 +329,19 @@ impl Driver {
         let round = self.state.round().map_or(self.state.version(), |round| round.number);
         // A frame that is arriving is gone on with when the run is served again.
         let sample = self.traffic.sample(Fate::Update);
-        self.append(&[], sample.rows(round)).await?;
+        self.append(&[], sample.rows(round), Vec::new()).await?;
         self.check(round, &sample).await;
         Ok(())
     }
 
-    /// Makes records and ledger rows durable together, and the link of a round that they close.
-    async fn append(&mut self, records: &[Record], mut rows: Vec<Row>) -> Result<(), ServeError> {
+    /// Makes blobs of the accepted updates, then records and ledger rows durable together, with the link of a round that
+    /// they close. No other task turns an upload into a blob, so a refused one never is a blob.
+    async fn append(
+        &mut self,
+        records: &[Record],
+        mut rows: Vec<Row>,
+        accepted: Vec<Received>,
+    ) -> Result<(), ServeError> {
         let mut links = Vec::new();
         rows.iter().for_each(|row| self.chain.row(row));
         for record in records {
@@ -324,15 +352,18 @@ impl Driver {
             }));
         }
         rows.append(&mut links);
-        let (store, records, rows) = (
+        let (blobs, store, records, rows) = (
+            self.blobs.clone(),
             self.store.clone(),
             records.to_vec(),
             rows.iter().map(Row::to_bytes).collect::<Vec<_>>(),
         );
-        tokio::task::spawn_blocking(move || store.append(&records, &rows))
-            .await
-            .map_err(ServeError::panicked)??;
-        Ok(())
+        tokio::task::spawn_blocking(move || {
+            blobs.keep(accepted)?;
+            Ok(store.append(&records, &rows)?)
+        })
+        .await
+        .map_err(ServeError::panicked)?
     }
 }
 

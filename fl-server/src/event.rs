@@ -54,6 +54,8 @@ pub enum Event {
     },
     /// Something that a person should look at.
     Alert(String),
+    /// Stored data was found to be damaged; the run goes on from what is left.
+    Damaged(String),
 }
 
 /// Whom a run waits for while no round is open.

@@ -1,5 +1,6 @@
 //! Reads what a store holds of its runs. Changes nothing, and needs no server.
 
+use std::io::Read as _;
 use std::path::Path;
 
 use fl_compress::{Digest, Frame, FrameKind, Layout};
@@ -7,10 +8,13 @@ use fl_proto::RunName;
 use serde::{Deserialize, Serialize};
 
 use crate::admin::RunStatus;
+use crate::blobs;
+use crate::disk::open_file;
 use crate::history::History;
 use crate::ledger::{Ledger, Row};
 use crate::plan::RunPlan;
 use crate::report::{Filling, Report, Subject, state};
+use crate::restore::Fallback;
 use crate::store::{RunStore, Store, StoreError};
 
 /// What is asked for cannot be read.
@@ -49,8 +53,32 @@ pub(crate) struct Facts {
     pub(crate) instance: String,
 }
 
-/// Under this name the facts stand in the store.
+/// The named value of the facts.
 const FACTS: &str = "facts";
+
+/// The named value of the run.toml that the run was begun with.
+pub(crate) const PLAN: &str = "plan";
+
+/// The plan of a run, as stored.
+///
+/// # Errors
+/// A text that says why there is none: an older program began the run, or this one reads another plan in it.
+pub(crate) fn stored_plan(run: &RunStore, begun: Digest) -> Result<Result<RunPlan, String>, InspectError> {
+    let Some(bytes) = run.meta(PLAN)? else {
+        let why = "an older program began the run, and its plan is not stored; give its run.toml with --plan";
+        return Ok(Err(why.to_owned()));
+    };
+    let text = String::from_utf8(bytes);
+    let plan = text.map_err(|e| e.to_string());
+    let plan = plan.and_then(|text| RunPlan::from_toml(&text, Path::new("")).map_err(|e| e.to_string()));
+    Ok(match plan {
+        Ok(plan) if plan.digest() == begun => Ok(plan),
+        Ok(_) => {
+            Err("this program reads another plan in the stored run.toml; use the program that wrote it".to_owned())
+        }
+        Err(why) => Err(format!("the stored run.toml cannot be read: {why}")),
+    })
+}
 
 impl Facts {
     pub(crate) fn new(plan: &RunPlan, layout: &Layout, initial: Digest, instance: Digest) -> Self {
@@ -111,6 +139,7 @@ pub(crate) fn statuses(store: &Store) -> Result<Vec<RunStatus>, InspectError> {
             state: state(&history),
             planned,
             closed,
+            damage: Fallback::load(&run)?.iter().map(ToString::to_string).collect(),
         });
     }
     Ok(out)
@@ -190,11 +219,15 @@ pub(crate) fn parts(store: &Store, run: Option<&str>, version: Option<u64>) -> R
 pub(crate) fn assemble(data: &Path, parts: &Parts) -> Result<(Layout, Vec<f32>), InspectError> {
     let corrupt = |text: String| InspectError::Corrupt(text);
     let layout = Layout::new(parts.layout.iter().cloned()).map_err(|e| corrupt(format!("stored layout: {e}")))?;
+    let run = parts.run.parse().map_err(|e| corrupt(format!("{e}")))?;
     let mut model = vec![0.0; layout.len()];
     for name in &parts.frames {
         let digest: Digest = name.parse().map_err(|e| corrupt(format!("{e}")))?;
-        let path = data.join("blobs").join(name);
-        let bytes = std::fs::read(&path).map_err(|e| corrupt(format!("blob {}: {e}", path.display())))?;
+        let path = blobs::find(data, &run, &digest);
+        let mut bytes = Vec::new();
+        open_file(&path)
+            .and_then(|mut file| file.read_to_end(&mut bytes))
+            .map_err(|e| corrupt(format!("blob {}: {e}", path.display())))?;
         if Digest::of(&bytes) != digest {
             return Err(corrupt(format!(
                 "blob {} is damaged: its bytes have another digest",

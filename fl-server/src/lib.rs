@@ -26,6 +26,7 @@ mod live;
 pub mod plan;
 pub mod record;
 pub mod report;
+mod restore;
 mod serve;
 mod service;
 mod start;

@@ -102,6 +102,18 @@ pub struct RunPlan {
     pub downlink: Spec,
     /// Whether clients evaluate each version.
     pub evaluate: bool,
+    /// The text that all of this was read from.
+    pub text: PlanText,
+}
+
+/// The text of a run.toml. Any two are equal: plans are compared by what they ask for.
+#[derive(Debug, Clone, Default)]
+pub struct PlanText(pub String);
+
+impl PartialEq for PlanText {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
 }
 
 /// The file as written.
@@ -191,6 +203,7 @@ impl RunPlan {
             uplink,
             downlink,
             evaluate: raw.evaluate,
+            text: PlanText(text.to_owned()),
         })
     }
 }

@@ -200,6 +200,7 @@ pub async fn serve(
         history,
         layout,
         instance,
+        damage,
     } = started.map_err(ServeError::panicked)??;
     let unknown = || ServeError::Internal("the run has begun, but nothing says from which model".to_owned());
     let initial = history.initial.ok_or_else(unknown)?;
@@ -225,7 +226,7 @@ pub async fn serve(
         state: seen.clone(),
         stopping: stop.clone(),
         commands: commands.clone(),
-        blobs,
+        blobs: blobs.clone(),
         traffic: Arc::clone(&traffic),
         events: events.clone(),
         clock: now,
@@ -241,6 +242,7 @@ pub async fn serve(
         state,
         shown,
         store: run,
+        blobs,
         desk,
         traffic: Arc::clone(&traffic),
         events: events.clone(),
@@ -287,6 +289,9 @@ pub async fn serve(
     ));
     tracing::info!(%listen, run = %plan.name, "serving");
     events.tell(Event::Ready).await;
+    if let Some(text) = damage {
+        events.tell(Event::Damaged(text)).await;
+    }
     let mut driver = Task(tokio::spawn(driver.run(queue, ended(finished))));
 
     let failed = tokio::select! {

@@ -10,14 +10,15 @@ use fl_proto::FramePart;
 use crate::blobs::Blobs;
 use crate::chain::{Chain, links};
 use crate::config::Tuning;
-use crate::desk::{Desk, Keeper, put_checkpoint, put_snapshot};
+use crate::desk::{Desk, Keeper, UPDATES_FROM, put_checkpoint, put_snapshot};
 use crate::disk::{Disk, Fault};
 use crate::engine::{Input, Millis, State, decide};
-use crate::global::{Global, replayed};
+use crate::global::Global;
 use crate::history::History;
-use crate::inspect::{self, Facts};
+use crate::inspect::{self, Facts, PLAN};
 use crate::plan::RunPlan;
 use crate::record::Record;
+use crate::restore::{Restored, restore};
 use crate::serve::ServeError;
 use crate::store::{RunStore, Store};
 use crate::weights;
@@ -34,6 +35,8 @@ pub(crate) struct Started {
     pub(crate) history: History,
     pub(crate) layout: Arc<Layout>,
     pub(crate) instance: Digest,
+    /// What is damaged, if it was gone around.
+    pub(crate) damage: Option<String>,
 }
 
 /// Opens `data` and brings `plan` to where it was. `instance`: what tells the run from others of its name if it begins
@@ -52,8 +55,8 @@ pub(crate) fn start(
     let disk = Disk::new(fault);
     disk.create_dir(data)?;
     let store = Store::open(data, disk.clone())?;
-    let blobs = Blobs::open(data, disk)?;
     let run = store.run(&plan.name)?;
+    let blobs = Blobs::open(data, &plan.name, disk)?;
     let (mut state, mut history) = (State::new(), History::default());
     let mut note = |state: &mut State, record: &Record| {
         history.add(record);
@@ -71,10 +74,19 @@ pub(crate) fn start(
     let rows = inspect::rows(&run).map(|row| row.map_err(ServeError::from));
     let (_, mut chain) = links(records, rows)?;
     noted?;
+    let (mut damage, mut used) = (None, Vec::new());
     let (global, snapshot, facts) = if state.is_started() {
-        let (global, facts) = restore(plan, &run, &blobs, &state)?;
+        let Restored {
+            global,
+            facts,
+            fallback,
+        } = restore(data, plan, &store, &run, &blobs, &state, now)?;
+        damage = fallback.map(|fallback| fallback.to_string());
+        if run.meta(PLAN)?.is_none() {
+            run.set_meta(PLAN, plan.text.0.as_bytes())?;
+        }
         // Only now: what a damaged store does not name may be all that is left.
-        sweep(&store, &blobs, tuning)?;
+        used = sweep(&store, &run, &blobs, tuning.keep_updates, state.version())?;
         (global, None, facts)
     } else {
         let (global, snapshot, facts) = begin(plan, &run, &blobs, instance)?;
@@ -107,7 +119,7 @@ pub(crate) fn start(
         checkpoint_every: tuning.checkpoint_every,
         keep_updates: tuning.keep_updates,
     };
-    let desk = Desk::new(global, snapshot, keeper);
+    let desk = Desk::new(global, snapshot, keeper, used);
     Ok(Started {
         state,
         store,
@@ -118,6 +130,7 @@ pub(crate) fn start(
         history,
         layout,
         instance: digest(&facts.instance)?,
+        damage,
     })
 }
 
@@ -133,69 +146,69 @@ fn begin(
     let snapshot = put_snapshot(&global, blobs)?;
     let facts = Facts::new(plan, global.layout(), snapshot.digest, instance);
     facts.store(run)?;
-    put_checkpoint(&global, blobs, run)?;
+    put_checkpoint(&global, blobs, run, None, &[(PLAN, plan.text.0.as_bytes())])?;
     Ok((global, snapshot, facts))
 }
 
-/// The model of the newest version: the last checkpoint, and the rounds after it closed again.
-fn restore(plan: &RunPlan, run: &RunStore, blobs: &Blobs, state: &State) -> Result<(Global, Facts), ServeError> {
-    if state.plan() != Some(plan.digest()) {
-        return Err(ServeError::Plan(format!(
-            "run `{0}` was begun with another plan; give the changed run another name, or serve it as it was (what was \
-             changed is more than a comment or the path of `model`)",
-            plan.name
-        )));
+/// Removes blobs that the run does not name: what a crash left behind. Returns the updates of closed rounds that are to be
+/// removed later, with their rounds.
+fn sweep(
+    store: &Store,
+    run: &RunStore,
+    blobs: &Blobs,
+    keep_updates: bool,
+    version: u64,
+) -> Result<Vec<(u64, Digest)>, ServeError> {
+    let settled = run.checkpoints()?.last().map_or(0, |oldest| oldest.version);
+    let first_kept = if keep_updates { 0 } else { settled + 1 };
+    let own = named(run, first_kept)?;
+    let noted = first_kept.to_le_bytes();
+    if !keep_updates && run.meta(UPDATES_FROM)?.as_deref() != Some(&noted) {
+        run.set_meta(UPDATES_FROM, &noted)?;
     }
-    let broken = |what: &str| ServeError::Model(format!("run `{}` has no {what}, although it has begun", plan.name));
-    let facts = Facts::load(run)
-        .map_err(|e| ServeError::Model(e.to_string()))?
-        .ok_or_else(|| broken("facts"))?;
-    let layout = facts.layout().map_err(|e| ServeError::Model(e.to_string()))?;
-    let (_, blob) = run.checkpoint()?.ok_or_else(|| broken("checkpoint"))?;
-    let mut global = Global::load(Arc::new(layout), plan, &blobs.get(&blob)?)?;
-    for round in replayed(run.records(), global.version())? {
-        global.replay(&round, |digest, bytes| blobs.read(digest, bytes))?;
+    let mut removed = blobs.sweep(&own.blobs)?;
+    if blobs.has_shared()? {
+        let mut all = own.blobs;
+        for name in store.runs()?.iter().filter(|name| *name != run.name()) {
+            all.extend(named(&store.run(name)?, 0)?.blobs);
+        }
+        removed += blobs.sweep_shared(&all)?;
     }
-    if (global.version(), global.digest()) != (state.version(), state.model()) {
-        let text = format!(
-            "version {} has digest {}, recorded is {}",
-            global.version(),
-            global.digest(),
-            state.model()
-        );
-        return Err(ServeError::Model(text));
+    if removed > 0 {
+        tracing::info!(removed, "removed blobs that no record names");
     }
-    Ok((global, facts))
+    let closed = own.updates.into_iter().filter(|(round, _)| *round <= version);
+    Ok(if keep_updates { Vec::new() } else { closed.collect() })
 }
 
-/// Removes blobs that no run names: what a crash left behind.
-fn sweep(store: &Store, blobs: &Blobs, tuning: Tuning) -> Result<(), ServeError> {
-    let mut keep = BTreeSet::new();
-    for name in store.runs()? {
-        let run = store.run(&name)?;
-        if let Some(facts) = Facts::load(&run).map_err(|e| ServeError::Model(e.to_string()))? {
-            keep.insert(digest(&facts.initial)?);
-        }
-        let checkpoint = run.checkpoint()?;
-        keep.extend(checkpoint.map(|(_, blob)| blob));
-        let settled = checkpoint.map_or(0, |(version, _)| version);
-        for record in run.records() {
-            match record? {
-                Record::UpdateAccepted { round, update, .. } if tuning.keep_updates || round > settled => {
-                    keep.insert(update.digest);
-                }
-                Record::RoundClosed { frame, .. } => {
-                    keep.insert(frame);
-                }
-                _ => {}
+/// The blobs that a run needs.
+#[derive(Default)]
+struct Named {
+    blobs: BTreeSet<Digest>,
+    /// The updates among them, with their rounds.
+    updates: Vec<(u64, Digest)>,
+}
+
+/// What a run needs if updates are kept from the round `first_kept` on.
+fn named(run: &RunStore, first_kept: u64) -> Result<Named, ServeError> {
+    let mut named = Named::default();
+    if let Some(facts) = Facts::load(run).map_err(|e| ServeError::Model(e.to_string()))? {
+        named.blobs.insert(digest(&facts.initial)?);
+    }
+    named.blobs.extend(run.checkpoints()?.iter().map(|kept| kept.blob));
+    for record in run.records() {
+        match record? {
+            Record::UpdateAccepted { round, update, .. } if round >= first_kept => {
+                named.updates.push((round, update.digest));
             }
+            Record::RoundClosed { frame, .. } => {
+                named.blobs.insert(frame);
+            }
+            _ => {}
         }
     }
-    let removed = blobs.sweep(&keep)?;
-    if removed > 0 {
-        tracing::info!(removed, "blobs that no record names are gone");
-    }
-    Ok(())
+    named.blobs.extend(named.updates.iter().map(|(_, digest)| *digest));
+    Ok(named)
 }
 
 fn digest(text: &str) -> Result<Digest, ServeError> {

@@ -25,9 +25,9 @@ use seal::{seal, unseal};
 
 pub use error::StoreError;
 
-/// Version of the tables: any other is refused.
+/// Version of the tables; a newer one is refused. Minor version 1: blobs are kept by run.
 const MAJOR: u8 = 1;
-const MINOR: u8 = 0;
+const MINOR: u8 = 1;
 
 /// Memory that the database may use for what it has read.
 const CACHE: u64 = 4 << 20;
@@ -39,6 +39,10 @@ const PAUSE: Duration = Duration::from_millis(10);
 const VERSION_KEY: &[u8] = b"v";
 /// The number of the last commit.
 const COMMITS_KEY: &[u8] = b"c";
+/// Commits that the store had when its head file was missing.
+const HEAD_MISSING_KEY: &[u8] = b"h";
+/// The number of the next run.
+const NEXT_RUN_KEY: &[u8] = b"i";
 const RUN: u8 = b'n';
 const RECORD: u8 = b'r';
 const ROW: u8 = b'l';
@@ -57,6 +61,8 @@ pub struct Store {
 #[derive(Debug)]
 struct Writing {
     head: Head,
+    /// Whether the next commit has to say that this program has written to the store.
+    is_older: bool,
     /// Why an earlier write failed, if one has.
     failed: Option<String>,
 }
@@ -77,6 +83,7 @@ impl Store {
         let db = open_patiently(&config, &path)?;
         let writing = Writing {
             head: Head::open(dir, &disk)?,
+            is_older: false,
             failed: None,
         };
         let store = Self {
@@ -86,32 +93,32 @@ impl Store {
             writing: Arc::new(Mutex::new(writing)),
         };
         let version = store.read(VERSION_KEY)?;
-        if let Some(bytes) = version.as_deref().filter(|bytes| *bytes != [MAJOR, MINOR]) {
+        let is_known = |bytes: &[u8]| matches!(bytes, [MAJOR, minor] if *minor <= MINOR);
+        if let Some(bytes) = version.as_deref().filter(|bytes| !is_known(bytes)) {
             let theirs = bytes.iter().map(u8::to_string).collect::<Vec<_>>().join(".");
             return Err(StoreError::Newer {
                 path: store.path,
                 theirs,
             });
         }
-        store.check_head()?;
-        if version.is_none() {
+        store.writing().is_older = version.as_deref() != Some(&[MAJOR, MINOR]);
+        if let Some(commits) = store.check_head()? {
             let mut batch = sled::Batch::default();
-            batch.insert(VERSION_KEY, &[MAJOR, MINOR]);
+            batch.insert(HEAD_MISSING_KEY, &commits.to_be_bytes());
             store.write(batch)?;
+        }
+        if version.is_none() {
+            store.write(sled::Batch::default())?;
             store.disk.sync_dir(&store.path)?;
         }
         Ok(store)
     }
 
-    /// Compares the number of the last commit with what the head file says, and takes over the higher.
-    fn check_head(&self) -> Result<(), StoreError> {
-        let commits = match self.read(COMMITS_KEY)? {
-            None => 0,
-            Some(bytes) => {
-                let bytes = <[u8; 8]>::try_from(&bytes[..]);
-                u64::from_be_bytes(bytes.map_err(|_| self.strange("the number of its last commit is strange"))?)
-            }
-        };
+    /// Compares the number of the last commit with what the head file says, and takes over the higher. Returns the number
+    /// if the file is missing.
+    fn check_head(&self) -> Result<Option<u64>, StoreError> {
+        let commits = self.commits(COMMITS_KEY)?.unwrap_or(0);
+        let mut missing = None;
         let head = &mut self.writing().head;
         match head.commits() {
             Some(acknowledged) if commits < acknowledged => {
@@ -128,15 +135,32 @@ impl Store {
                 let head = head.path().display();
                 tracing::warn!(
                     commits,
-                    "{head} is missing: whether the store has lost commits cannot be told"
+                    "{head} is missing: whether the store has lost commits is not known; `fl-server verify` will say so"
                 );
+                missing = Some(commits);
             }
             _ => {}
         }
         if head.commits() != Some(commits) {
             head.note(commits, &self.disk)?;
         }
-        Ok(())
+        Ok(missing)
+    }
+
+    /// The commits that the store had when its head file was missing, if it ever was.
+    ///
+    /// # Errors
+    /// `Broken`.
+    pub fn head_was_missing(&self) -> Result<Option<u64>, StoreError> {
+        self.commits(HEAD_MISSING_KEY)
+    }
+
+    /// A number of commits.
+    fn commits(&self, key: &[u8]) -> Result<Option<u64>, StoreError> {
+        let bytes = self.read(key)?.map(|bytes| <[u8; 8]>::try_from(&bytes[..]));
+        let bytes = bytes.transpose();
+        let bytes = bytes.map_err(|_| self.strange("a number of commits is strange"))?;
+        Ok(bytes.map(u64::from_be_bytes))
     }
 
     /// Whether `dir` has a store, or had one.
@@ -168,14 +192,12 @@ impl Store {
     pub fn run(&self, name: &RunName) -> Result<RunStore, StoreError> {
         let key = [&[RUN], name.as_str().as_bytes()].concat();
         let id = match self.read(&key)? {
-            Some(bytes) => {
-                let bytes = <[u8; 4]>::try_from(&bytes[..]).map_err(|_| self.strange("a run has a strange number"))?;
-                u32::from_be_bytes(bytes)
-            }
+            Some(bytes) => self.run_number(&bytes)?,
             None => {
-                let id = self.runs()?.len() as u32;
+                let id = self.next_run()?;
                 let mut batch = sled::Batch::default();
                 batch.insert(key, &id.to_be_bytes());
+                batch.insert(NEXT_RUN_KEY, &id.saturating_add(1).to_be_bytes());
                 self.write(batch)?;
                 id
             }
@@ -196,6 +218,34 @@ impl Store {
         })
     }
 
+    /// A number that no run has had: another run under it would take its records for its own. Stores of format 1.0
+    /// do not say which was the last, so what is there is asked too.
+    fn next_run(&self) -> Result<u32, StoreError> {
+        let mut next = match self.read(NEXT_RUN_KEY)? {
+            Some(bytes) => self.run_number(&bytes)?,
+            None => 0,
+        };
+        for entry in self.db.scan_prefix([RUN]) {
+            let (_, bytes) = entry.map_err(|e| broken(&self.path, &e))?;
+            next = next.max(self.run_number(&bytes)?.saturating_add(1));
+        }
+        for table in [RECORD, ROW, META] {
+            let last = self.db.scan_prefix([table]).next_back().transpose();
+            let last = last.map_err(|e| broken(&self.path, &e))?;
+            let number = last.and_then(|(key, _)| Some(u32::from_be_bytes(*key.get(1..)?.first_chunk()?)));
+            next = next.max(number.map_or(0, |number| number.saturating_add(1)));
+        }
+        if next == u32::MAX {
+            return Err(self.strange("it has no number left for another run"));
+        }
+        Ok(next)
+    }
+
+    fn run_number(&self, bytes: &[u8]) -> Result<u32, StoreError> {
+        let bytes = <[u8; 4]>::try_from(bytes).map_err(|_| self.strange("a run has a strange number"))?;
+        Ok(u32::from_be_bytes(bytes))
+    }
+
     fn read(&self, key: &[u8]) -> Result<Option<sled::IVec>, StoreError> {
         self.db.get(key).map_err(|e| broken(&self.path, &e))
     }
@@ -211,6 +261,9 @@ impl Store {
         }
         let commits = writing.head.commits().unwrap_or(0) + 1;
         batch.insert(COMMITS_KEY, &commits.to_be_bytes());
+        if writing.is_older {
+            batch.insert(VERSION_KEY, &[MAJOR, MINOR]);
+        }
         let written = self
             .disk
             .point("write", &self.path)
@@ -223,6 +276,7 @@ impl Store {
                 Ok(self.disk.point("reply from", &self.path)?)
             });
         writing.failed = written.as_ref().err().map(ToString::to_string);
+        writing.is_older &= written.is_err();
         written
     }
 
@@ -237,6 +291,19 @@ impl Store {
         }
     }
 }
+
+/// A checkpoint of the global model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// Model version.
+    pub version: u64,
+    /// Digest of its blob.
+    pub blob: Digest,
+}
+
+/// The named values of a run's checkpoints, newest first. If the newest is damaged, the older one and the updates since
+/// then make the same model.
+pub const CHECKPOINTS: [&str; 2] = ["checkpoint", "checkpoint-before"];
 
 /// One run in the store; clones share it. Written by one caller at a time.
 #[derive(Debug, Clone)]
@@ -343,36 +410,58 @@ impl RunStore {
     /// # Errors
     /// As [`RunStore::append`].
     pub fn set_meta(&self, key: &str, value: &[u8]) -> Result<(), StoreError> {
+        self.set_metas(&[(key, value)], &[])
+    }
+
+    /// Sets and removes named values, all or none.
+    fn set_metas(&self, set: &[(&str, &[u8])], remove: &[&str]) -> Result<(), StoreError> {
         let mut batch = sled::Batch::default();
-        batch.insert(self.meta_key(key), seal(value));
+        for (key, value) in set {
+            batch.insert(self.meta_key(key), seal(value));
+        }
+        for key in remove {
+            batch.remove(self.meta_key(key));
+        }
         self.store.write(batch)
     }
 
-    /// The last checkpoint of the global model: its version and the digest of its blob.
+    /// The checkpoints of the global model that are kept, newest first.
     ///
     /// # Errors
     /// `Value`, `Broken`.
-    pub fn checkpoint(&self) -> Result<Option<(u64, Digest)>, StoreError> {
-        let Some(value) = self.meta("checkpoint")? else {
-            return Ok(None);
-        };
-        let parts = value
-            .split_first_chunk::<8>()
-            .and_then(|(version, rest)| Some((version, rest.try_into().ok()?)));
-        let why = RecordError::Truncated {
-            what: "checkpoint",
-            offset: value.len(),
-        };
-        let (version, digest) = parts.ok_or_else(|| self.value("entry", "checkpoint".to_owned(), why))?;
-        Ok(Some((u64::from_le_bytes(*version), Digest(digest))))
+    pub fn checkpoints(&self) -> Result<Vec<Checkpoint>, StoreError> {
+        let mut all = Vec::new();
+        for key in CHECKPOINTS {
+            let Some(value) = self.meta(key)? else { break };
+            let parts = value
+                .split_first_chunk::<8>()
+                .and_then(|(version, rest)| Some((version, rest.try_into().ok()?)));
+            let why = RecordError::Truncated {
+                what: "checkpoint",
+                offset: value.len(),
+            };
+            let (version, digest) = parts.ok_or_else(|| self.value("entry", key.to_owned(), why))?;
+            all.push(Checkpoint {
+                version: u64::from_le_bytes(*version),
+                blob: Digest(digest),
+            });
+        }
+        Ok(all)
     }
 
-    /// Names the last checkpoint, whose blob is durable already; durable when it returns. Blocks.
+    /// Names the checkpoints that are kept from now on, newest first, [`CHECKPOINTS`] at most; their blobs are durable
+    /// already. `also`: named values that are set with them, all or none. Durable when it returns. Blocks.
     ///
     /// # Errors
     /// As [`RunStore::append`].
-    pub fn set_checkpoint(&self, version: u64, blob: &Digest) -> Result<(), StoreError> {
-        self.set_meta("checkpoint", &[&version.to_le_bytes()[..], &blob.0].concat())
+    pub fn set_checkpoints(&self, kept: &[Checkpoint], also: &[(&str, &[u8])]) -> Result<(), StoreError> {
+        let values = kept
+            .iter()
+            .map(|kept| [&kept.version.to_le_bytes()[..], &kept.blob.0].concat());
+        let values: Vec<Vec<u8>> = values.collect();
+        let named = CHECKPOINTS.into_iter().zip(values.iter().map(Vec::as_slice));
+        let set: Vec<_> = named.chain(also.iter().copied()).collect();
+        self.set_metas(&set, CHECKPOINTS.get(kept.len()..).unwrap_or_default())
     }
 
     /// The values of a table with their numbers, which must be 0, 1, 2, ..

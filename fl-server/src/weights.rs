@@ -1,10 +1,13 @@
 //! Models as safetensors files: first weights come in one, and an export is one.
 
+use std::io::{self, Read as _};
 use std::path::Path;
 
 use fl_compress::Layout;
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensorError, SafeTensors};
+
+use crate::disk::open_file;
 
 /// Tensors and values of the file at `path`, with which a run can begin. Returns values of shape `[layout.len()]`.
 ///
@@ -12,7 +15,11 @@ use safetensors::{Dtype, SafeTensorError, SafeTensors};
 /// If the file cannot be read, is no safetensors file, or holds a tensor that is not F32 or a value that is not finite;
 /// the text names the file and the tensor.
 pub(crate) fn read(path: &Path) -> Result<(Layout, Vec<f32>), String> {
-    let bytes = std::fs::read(path).map_err(|e| format!("{e}; make one with `fl-client init`"));
+    let read = || {
+        let mut bytes = Vec::new();
+        open_file(path)?.read_to_end(&mut bytes).map(|_| bytes)
+    };
+    let bytes = read().map_err(|e: io::Error| format!("{e}; make one with `fl-client init`"));
     bytes
         .and_then(|bytes| from_bytes(&bytes))
         .map_err(|why| format!("model {}: {why}", path.display()))

@@ -331,6 +331,72 @@ async fn an_upload_that_breaks_off_is_resumed_where_it_ended() {
     server.stop().await;
 }
 
+/// Names of the files in a folder of the data, and in the folders in it.
+fn files(fed: &Fed, folder: &str) -> Vec<String> {
+    let mut folders = vec![fed.data().join(folder)];
+    let mut names = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
+            match entry.path().is_dir() {
+                true => folders.push(entry.path()),
+                false => names.push(entry.file_name().into_string().unwrap()),
+            }
+        }
+    }
+    names
+}
+
+#[tokio::test]
+async fn an_update_that_ends_after_its_round_is_refused_and_leaves_no_file() {
+    let fed = Fed::new();
+    let run = Run {
+        clients: 2,
+        ..Run::default()
+    };
+    // One client more than needed is asked; the round closes at its deadline.
+    let text = fed.toml(&run).replace("target = 2", "target = 2\nsize = 3");
+    let text = text.replace("5min", "2s");
+    let mut options = fed.options(&run);
+    options.plan = fl_server::RunPlan::from_toml(&text, fed.dir.path()).unwrap();
+    let mut server = Server::start(options).await;
+    let mut hands = fed.clients(&server).await;
+    let mut watches = Vec::new();
+    for hand in &mut hands {
+        watches.push(hand.watch().await);
+    }
+    for watch in &mut watches {
+        Hand::until(watch, |state| state.phase == Phase::Training).await;
+    }
+    let mut carl = hands.pop().unwrap();
+    let frame = carl.encode(1);
+    let header = carl.header(1, &frame);
+    let (parts, stream) = tokio::sync::mpsc::channel(4);
+    parts.send(header_chunk(&header)).await.unwrap();
+    parts.send(data_chunk(&frame[..100])).await.unwrap();
+    let call = tokio::spawn(async move {
+        let reply = carl.calls.submit(tokio_stream::wrappers::ReceiverStream::new(stream));
+        UpdateReply::try_from(reply.await.unwrap().into_inner()).unwrap()
+    });
+    while !matches!(
+        server.events.recv().await,
+        Some(fl_server::Event::UpdateReceiving { bytes: 100, .. })
+    ) {}
+    for hand in &mut hands {
+        assert_eq!(hand.send(1).await, UpdateReply::Accepted);
+    }
+    Hand::until(&mut watches[0], |state| state.version == 1).await;
+    parts.send(data_chunk(&frame[100..])).await.unwrap();
+    drop(parts);
+    assert_eq!(why(call.await.unwrap()), Refusal::NotThisRound);
+    let blobs = files(&fed, "blobs");
+    assert!(!blobs.contains(&header.id.digest.to_string()), "{blobs:?}");
+    assert_eq!(
+        (files(&fed, "side"), files(&fed, "partial")),
+        (Vec::<String>::new(), Vec::<String>::new())
+    );
+    server.stop().await;
+}
+
 #[tokio::test]
 async fn a_connection_that_dies_while_sending_keeps_what_arrived() {
     let fed = Fed::with_layout(Layout::new([("w", vec![300, 600])]).unwrap());

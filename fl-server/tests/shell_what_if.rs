@@ -75,7 +75,7 @@ impl Founded {
 
     /// The blobs, in the order of their names.
     fn blobs(&self) -> Vec<PathBuf> {
-        let blobs = std::fs::read_dir(self.fed.join("data/blobs")).unwrap();
+        let blobs = std::fs::read_dir(self.fed.join("data/blobs/test")).unwrap();
         let mut blobs: Vec<PathBuf> = blobs.map(|blob| blob.unwrap().path()).collect();
         blobs.sort();
         blobs

@@ -88,7 +88,7 @@ async fn with_partial_participation_every_client_holds_the_server_s_model_and_pr
     assert_eq!(updates.len() as u64, 2 * ROUNDS);
     let mut predicted = 0;
     for (round, digest) in updates {
-        let bytes = std::fs::read(data.join("blobs").join(digest.to_string())).unwrap();
+        let bytes = std::fs::read(data.join("blobs/predicted").join(digest.to_string())).unwrap();
         let frame = Frame::parse(&bytes, &layout).unwrap();
         assert_eq!(frame.header().kind, FrameKind::Update);
         // A client that was not asked before may have come by a snapshot.

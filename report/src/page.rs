@@ -41,9 +41,11 @@ pub fn page(report: &Report) -> Result<String, Error> {
     // What closes the element cannot stand in it: `<` is written as JSON may write it.
     let json = page_json(report)?.replace('<', "\\u003c");
     let data = format!("<script type=\"application/json\" id=\"report\">{json}</script>");
+    // Nothing in the data can contain the digest of the data.
+    let nonce = blake3::hash(data.as_bytes()).to_hex();
     Ok(assemble(
         &format!("{}: communication report", report.run.name),
-        "report",
+        &nonce[..32],
         &data,
     ))
 }
@@ -194,6 +196,20 @@ mod tests {
         assert_eq!(data["run"]["name"], report.run.name.as_str());
         assert_eq!(data["participations"]["client"], serde_json::json!(["anna"]));
         assert_eq!(data["rounds"]["socket_up"], serde_json::json!([20]));
+    }
+
+    #[test]
+    fn what_is_in_a_report_cannot_know_the_nonce_of_its_page() {
+        let nonce = |run: &str| {
+            let mut report = report();
+            report.run.name = run.into();
+            let page = page(&report).unwrap();
+            let (_, rest) = page.split_once("script-src 'nonce-").unwrap();
+            rest.split_once('\'').unwrap().0.to_owned()
+        };
+        let guessed = nonce("digits");
+        assert_eq!(nonce("digits"), guessed, "the same report, the same page");
+        assert_ne!(nonce(&format!("digits<script nonce={guessed}>")), guessed);
     }
 
     #[test]

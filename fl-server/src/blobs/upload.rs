@@ -1,7 +1,7 @@
 //! A blob that arrives in pieces, over as many calls as it takes.
 //!
 //! Each client has at most one: beginning another drops what was there, so that the room taken is bounded by the
-//! clients. The pieces stand in `partial/CLIENT-ROUND-DIGEST`, whose length is where to go on. They are not synced:
+//! clients. The pieces are in `partial/RUN/CLIENT-ROUND-DIGEST`, whose length is where to go on. They are not synced:
 //! what a crash leaves of them is checked against the digest at the end, as everything is.
 
 use std::collections::BTreeMap;
@@ -83,8 +83,52 @@ impl Blobs {
         })
     }
 
+    /// Makes whole uploads blobs; durable when it returns.
+    ///
+    /// # Errors
+    /// The disk's: the files of those that are not blobs by then are removed.
+    pub fn keep(&self, received: Vec<Received>) -> Result<(), BlobError> {
+        if received.is_empty() {
+            return Ok(());
+        }
+        for mut received in received {
+            if let Some(side) = &received.side {
+                self.disk.rename(side, &self.path(&received.digest))?;
+                received.side = None;
+            }
+        }
+        Ok(self.disk.sync_dir(&self.folder)?)
+    }
+
     fn partial_path(&self, client: &ClientId, round: u64, digest: &Digest) -> PathBuf {
-        self.dir.join("partial").join(format!("{client}-{round}-{digest}"))
+        let folder = self.dir.join("partial").join(self.run.as_str());
+        folder.join(format!("{client}-{round}-{digest}"))
+    }
+}
+
+/// A whole upload that is not a blob: dropping it removes its file. Each call's upload is a file of its own, so the same
+/// bytes, sent by another client or sent again, are not touched by that.
+#[derive(Debug)]
+pub struct Received {
+    blobs: Blobs,
+    /// `None` once it is a blob.
+    side: Option<PathBuf>,
+    digest: Digest,
+}
+
+impl Received {
+    /// Digest of its bytes.
+    pub fn digest(&self) -> Digest {
+        self.digest
+    }
+}
+
+impl Drop for Received {
+    fn drop(&mut self) {
+        let removed = self.side.take().map(|side| self.blobs.disk.remove(&side));
+        if let Some(Err(error)) = removed {
+            tracing::warn!(%error, "a refused update stays until the next start");
+        }
     }
 }
 
@@ -155,12 +199,13 @@ impl Upload {
         Ok(bytes)
     }
 
-    /// Makes the upload a blob; durable when it returns. If its digest is not `digest`, everything received is
-    /// dropped, so that the client begins anew.
+    /// Makes the bytes of the upload durable, out of the reach of later calls. They are not a blob yet:
+    /// [`Blobs::keep`] makes them one. If their digest is not `digest`, everything received is dropped, so that the
+    /// client begins anew.
     ///
     /// # Errors
     /// `Short`, `Damaged`, `Superseded`; the disk's.
-    pub fn finish(self, digest: &Digest) -> Result<Digest, BlobError> {
+    pub fn finish(self, digest: &Digest) -> Result<Received, BlobError> {
         if self.received < self.len {
             return Err(BlobError::Short {
                 have: self.received,
@@ -176,11 +221,15 @@ impl Upload {
         let mut held = self.turn()?;
         let disk = &self.blobs.disk;
         disk.sync(&self.file, &self.path)?;
-        disk.rename(&self.path, &self.blobs.path(digest))?;
-        // From here on the file is a blob: nobody writes to it again.
+        let side = self.blobs.side();
+        disk.rename(&self.path, &side)?;
+        // From here on the file belongs to what is returned: a retry of the client begins another.
         held.turn += 1;
-        disk.sync_dir(&self.blobs.dir.join("blobs"))?;
-        Ok(found)
+        Ok(Received {
+            blobs: self.blobs.clone(),
+            side: Some(side),
+            digest: found,
+        })
     }
 
     /// Drops what was received: for a frame that will never be taken.

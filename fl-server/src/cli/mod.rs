@@ -22,7 +22,10 @@ use clap::{Parser, Subcommand, ValueEnum};
 /// A server of federated learning: it trains a model with clients that keep their data.
 #[derive(Debug, Parser)]
 #[command(name = "fl-server", version, arg_required_else_help = true)]
-#[command(after_help = "Exit codes: 0 done, 1 failed, 2 wrong arguments or configuration, 4 stored data is corrupt.")]
+#[command(
+    after_help = "Exit codes: 0 done, 1 failed, 2 wrong arguments or configuration, 4 stored data is corrupt, \
+                        5 what could be verified is right, but not everything could be."
+)]
 struct Cli {
     /// How log lines are written to stderr. RUST_LOG chooses which; the default is `info`.
     #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text)]
@@ -77,6 +80,8 @@ type Outcome = Result<(), Failure>;
 const USAGE: u8 = 2;
 /// Exit code of stored data that cannot be what was stored.
 const CORRUPT: u8 = 4;
+/// Exit code of `verify` if it found nothing wrong but could not check everything.
+const UNCHECKED: u8 = 5;
 
 impl Failure {
     fn usage(error: impl Into<anyhow::Error>) -> Self {

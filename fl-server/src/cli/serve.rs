@@ -199,6 +199,7 @@ fn line(event: &Event) -> Option<String> {
             format!("model {version:>4}  accuracy {accuracy:.4}  loss {loss:.4}  on {examples} examples")
         }
         Event::Alert(text) => format!("ALERT: {text}"),
+        Event::Damaged(text) => format!("DAMAGED: {text}"),
         _ => return None,
     })
 }

@@ -101,6 +101,9 @@ fn text(standing: &Standing) -> String {
             "{}: {}; {} of {} rounds closed",
             run.run, run.state, run.closed, run.planned
         );
+        for damage in &run.damage {
+            let _ = writeln!(out, "  {damage}");
+        }
     }
     for certificate in standing.certificates.iter().filter(|one| one.ends_soon) {
         let (file, ends) = (certificate.file.display(), &certificate.ends);
@@ -131,6 +134,7 @@ mod tests {
                 state: "waiting".into(),
                 planned: 10,
                 closed: 0,
+                damage: Vec::new(),
             }],
             certificates: vec![Certificate {
                 file: "fed/server.pem".into(),

@@ -10,7 +10,7 @@ use anyhow::{Context, anyhow, ensure};
 use fl_report::signed::{Verified, verify};
 use time::OffsetDateTime;
 
-use super::{CORRUPT, Failure, Outcome, USAGE, out, source};
+use super::{CORRUPT, Failure, Outcome, UNCHECKED, USAGE, out, source};
 use crate::audit::{Audit, Found, audit};
 use crate::plan::RunPlan;
 use crate::store::Store;
@@ -23,7 +23,7 @@ pub(super) struct Args {
     /// The run; not needed if there is only one.
     #[arg(requires = "fed")]
     run: Option<String>,
-    /// The run's run.toml, to aggregate every round again.
+    /// A run.toml, to compare with the plan that the run was begun with; needed only for runs that an older program began.
     #[arg(long, requires = "fed")]
     plan: Option<PathBuf>,
     /// A report that `fl-server report --sign` wrote.
@@ -59,15 +59,37 @@ fn store(fed: &Path, run: Option<&str>, plan: Option<&Path>) -> Outcome {
     if !Store::is_at(&config.data) {
         return Err(anyhow!("{} holds no run yet", config.data.display()).into());
     }
-    let audit = audit(&config.data, run, plan.as_ref())?;
+    let audit = audit(&config.data, run, plan)?;
     out::text(format_args!("{}", audited(&audit)))?;
-    if audit.is_good() {
+    if !audit.is_good() {
+        return Err(Failure {
+            code: CORRUPT,
+            error: anyhow!("run `{}` is not what was recorded", audit.run),
+        });
+    }
+    let unchecked = unchecked(&audit);
+    if unchecked.is_empty() {
         return Ok(());
     }
     Err(Failure {
-        code: CORRUPT,
-        error: anyhow!("run `{}` is not what was recorded", audit.run),
+        code: UNCHECKED,
+        error: anyhow!(
+            "run `{}`: nothing is wrong in what was checked; not checked: {unchecked}",
+            audit.run
+        ),
     })
+}
+
+/// What was not checked, as `aggregation of rounds 1 to 8, checkpoint of version 8`.
+fn unchecked(audit: &Audit) -> String {
+    let what = |(check, first, last): (&str, u64, u64)| match check {
+        "checkpoint" => format!("checkpoint of version {first}"),
+        "plan" | "first weights" => check.to_owned(),
+        _ if first == last => format!("{check} of round {first}"),
+        _ => format!("{check} of rounds {first} to {last}"),
+    };
+    let all: Vec<String> = audit.unchecked().into_iter().map(what).collect();
+    all.join(", ")
 }
 
 fn audited(audit: &Audit) -> String {
@@ -76,7 +98,11 @@ fn audited(audit: &Audit) -> String {
         Found::Bad(why) => format!("DIFFERS: {why}"),
         Found::Unknown(why) => format!("not checked: {why}"),
     };
-    let mut out = format!("run `{}`: version 0: {}\n", audit.run, found(&audit.initial));
+    let (plan, initial) = (found(&audit.plan), found(&audit.initial));
+    let mut out = format!("run `{}`: plan {plan}; version 0: {initial}\n", audit.run);
+    for note in &audit.notes {
+        let _ = writeln!(out, "note: {note}");
+    }
     for round in &audit.rounds {
         let checks = [
             ("link", &round.link),
@@ -85,6 +111,9 @@ fn audited(audit: &Audit) -> String {
         ];
         let checks = checks.map(|(name, check)| format!("{name} {}", found(check)));
         let _ = writeln!(out, "round {:>4}: {}", round.round, checks.join("; "));
+    }
+    for (version, check) in &audit.checkpoints {
+        let _ = writeln!(out, "checkpoint of version {version}: {}", found(check));
     }
     out
 }

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
+use std::sync::Arc;
 
-use fl_compress::Digest;
+use fl_compress::{Digest, Layout};
 use fl_proto::ClientId;
 
 use super::{Global, GlobalError};
 use crate::engine::Contribution;
+use crate::plan::RunPlan;
 use crate::record::Record;
 
 /// A closed round: what went in, and what came out.
@@ -60,6 +62,24 @@ pub fn replayed<E>(records: impl IntoIterator<Item = Result<Record, E>>, after: 
 }
 
 impl Global {
+    /// The model of `version`, whose values its frames have made. Encoder and strategy begin anew. `step`: digest of the
+    /// frame that made the version; `None` for version 0. Shapes: `model: [layout.len()]`.
+    ///
+    /// # Errors
+    /// As [`Global::initial`].
+    pub fn from_frames(
+        layout: Arc<Layout>,
+        model: Vec<f32>,
+        version: u64,
+        step: Option<Digest>,
+        plan: &RunPlan,
+    ) -> Result<Self, GlobalError> {
+        let mut global = Self::initial(layout, model, plan)?;
+        global.step = step.filter(|_| global.predicts);
+        global.version = version;
+        Ok(global)
+    }
+
     /// Closes a round again and compares with what was recorded.
     ///
     /// # Errors

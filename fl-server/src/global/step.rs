@@ -204,8 +204,7 @@ impl Global {
                     round,
                     why: e.to_string(),
                 };
-                self.encoder = Encoder::new(Arc::clone(&self.layout), &self.specs.0).map_err(failed)?;
-                self.strategy = strategy(&self.specs.1);
+                self.forget().map_err(failed)?;
                 step.fill(0.0);
                 let stepped = self.advance(round, &mut step).map_err(failed)?;
                 (stepped, Some(why.to_string()))
@@ -223,6 +222,16 @@ impl Global {
             downlink: downlink.into_vec(),
             unused,
         })
+    }
+
+    /// Makes encoder and strategy as they are at version 0: no residual, nothing learned of earlier rounds.
+    ///
+    /// # Errors
+    /// The encoder's: cannot happen, it was made from the same spec before.
+    pub fn forget(&mut self) -> Result<(), fl_compress::Error> {
+        self.encoder = Encoder::new(Arc::clone(&self.layout), &self.specs.0)?;
+        self.strategy = strategy(&self.specs.1);
+        Ok(())
     }
 
     /// Encodes the step and applies the decoded frame to the model. Shapes: `step: [layout.len()]`; overwritten as

@@ -111,6 +111,14 @@ impl Board {
                 };
                 push(&mut known.alerts, note, ALERTS);
             }
+            Event::Damaged(text) => {
+                let note = Note {
+                    at_ms: now,
+                    kind: "damaged",
+                    text: text.clone(),
+                };
+                push(&mut known.alerts, note, ALERTS);
+            }
             Event::Ready | Event::Waiting(_) | Event::Done | Event::Failed { .. } => {}
         }
         let (kind, text) = words(event);
@@ -180,6 +188,7 @@ fn words(event: &Event) -> (&'static str, String) {
         Event::Done => ("done", "the run is over".to_owned()),
         Event::Failed { round, why } => ("failed", format!("the run gave up in round {round}: {why}")),
         Event::Alert(text) => ("alert", text.clone()),
+        Event::Damaged(text) => ("damaged", text.clone()),
     }
 }
 

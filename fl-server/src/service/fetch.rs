@@ -1,6 +1,5 @@
 //! `Fetch`: the model, as the chain of steps after the version held or as one snapshot, whichever is fewer bytes.
 
-use std::fs::File;
 use std::io::Read;
 use std::sync::Arc;
 
@@ -114,8 +113,7 @@ async fn send_frame(
     part: &FramePart,
     chunks: &Chunks,
 ) -> Result<(), Status> {
-    let path = service.blobs.path(&part.digest);
-    let mut file = File::open(&path).map_err(|e| internal(format!("{}: {e}", path.display())))?;
+    let (mut file, path) = service.blobs.file(&part.digest).map_err(internal)?;
     let mut left = part.len;
     while left > 0 {
         let want = left.min(CHUNK as u64) as usize;

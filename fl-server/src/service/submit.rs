@@ -9,7 +9,7 @@ use wire::update_chunk::Part;
 
 use super::peer::Peer;
 use super::{SMALL, Service, internal, offer, predictor};
-use crate::blobs::{BlobError, Upload};
+use crate::blobs::{BlobError, Received, Upload};
 use crate::driver::Command;
 use crate::engine::Accepted;
 use crate::event::Event;
@@ -145,7 +145,7 @@ async fn settle(
                 message: format!("the frame is not usable: {why}"),
             }
         }
-        Ok(()) => {
+        Ok(frame) => {
             let booked = peer.tally.settled(Fate::Update);
             let update = Accepted {
                 digest: header.id.digest,
@@ -166,6 +166,7 @@ async fn settle(
                     client,
                     round,
                     update,
+                    frame,
                     reply,
                 })
                 .await?;
@@ -182,8 +183,8 @@ async fn settle(
     Ok(reply)
 }
 
-/// Makes a good upload a blob; drops a bad one and says what is wrong with it.
-fn keep(upload: Upload, service: &Service, round: u64, digest: &Digest) -> Result<Result<(), String>, BlobError> {
+/// Makes a good upload durable; drops a bad one and says what is wrong with it.
+fn keep(upload: Upload, service: &Service, round: u64, digest: &Digest) -> Result<Result<Received, String>, BlobError> {
     let bytes = upload.read_whole()?;
     if let Err(why) = verify(&bytes, service, round)? {
         upload.discard()?;
@@ -192,7 +193,7 @@ fn keep(upload: Upload, service: &Service, round: u64, digest: &Digest) -> Resul
     drop(bytes);
     match upload.finish(digest) {
         Err(BlobError::Damaged { found, .. }) => Ok(Err(format!("its digest is {found}, not what was said"))),
-        kept => kept.map(|_| Ok(())),
+        kept => kept.map(Ok),
     }
 }
 

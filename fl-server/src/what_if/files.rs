@@ -1,22 +1,33 @@
 //! Blobs as files, read beside whoever writes them. Never opens the store, and creates or removes nothing.
 
-use std::fs::File;
 use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 
 use fl_compress::Digest;
+use fl_proto::RunName;
 
 use super::{StoredFrame, WhatIfError};
+use crate::blobs::find;
+use crate::disk::open_file;
 use crate::inspect::InspectError;
 
-/// The folder of blobs.
+/// The blobs of a run.
 #[derive(Debug)]
-pub(super) struct Files(PathBuf);
+pub(super) struct Files {
+    data: PathBuf,
+    run: RunName,
+}
 
 impl Files {
-    /// The blobs of the folder `data`.
-    pub(super) fn below(data: &Path) -> Self {
-        Self(data.join("blobs"))
+    /// The blobs of a run below the folder `data`.
+    ///
+    /// # Errors
+    /// `Corrupt` if no run can have this name.
+    pub(super) fn below(data: &Path, run: &str) -> Result<Self, InspectError> {
+        Ok(Self {
+            data: data.to_owned(),
+            run: run.parse().map_err(|e| InspectError::Corrupt(format!("{e}")))?,
+        })
     }
 
     /// Replaces `bytes` by those of a frame, their digest checked; whether there is such a file. Reads no more than the
@@ -26,9 +37,9 @@ impl Files {
     /// `Corrupt`, naming the file, if it has other bytes; `Failed` if it cannot be read.
     pub(super) fn read(&self, frame: &StoredFrame, bytes: &mut Vec<u8>) -> Result<bool, WhatIfError> {
         let digest: Digest = frame.frame.parse().map_err(|e| InspectError::Corrupt(format!("{e}")))?;
-        let path = self.0.join(digest.to_string());
+        let path = find(&self.data, &self.run, &digest);
         let failed = |e: std::io::Error| WhatIfError::Failed(format!("cannot read {}: {e}", path.display()));
-        let file = match File::open(&path) {
+        let file = match open_file(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
             Err(error) => return Err(failed(error)),

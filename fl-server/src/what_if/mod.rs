@@ -94,7 +94,7 @@ pub(crate) fn what_if(
     let total = chains.iter().map(|chain| chain.frames.len() as u64).sum();
     let replay = Replay {
         layout: &layout,
-        files: Files::below(data),
+        files: Files::below(data, &stored.run)?,
         steps: stored.steps.iter().map(|step| (step.round, step)).collect(),
         threads: (threads / chains.len()).max(1),
     };

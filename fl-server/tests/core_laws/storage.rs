@@ -8,7 +8,7 @@ use fl_proto::RunName;
 use fl_server::blobs::{BlobError, Blobs};
 use fl_server::disk::{Disk, Fault, FaultKind};
 use fl_server::engine::{Accepted, Millis, Record, State};
-use fl_server::store::{Store, StoreError};
+use fl_server::store::{Checkpoint, Store, StoreError};
 
 use crate::client;
 
@@ -71,7 +71,7 @@ fn script() -> Vec<(Option<Vec<u8>>, Vec<Record>)> {
 /// Runs the script from where the store stands; what was acknowledged is counted in `done`.
 fn perform(dir: &Path, disk: &Disk, done: &mut usize) -> Result<(), String> {
     let text = |e: &dyn std::fmt::Display| e.to_string();
-    let blobs = Blobs::open(dir, disk.clone()).map_err(|e| text(&e))?;
+    let blobs = Blobs::open(dir, &name(), disk.clone()).map_err(|e| text(&e))?;
     let store = Store::open(dir, disk.clone()).map_err(|e| text(&e))?;
     let run = store.run(&name()).map_err(|e| text(&e))?;
     for (i, (blob, records)) in script().into_iter().enumerate().skip(*done) {
@@ -83,7 +83,8 @@ fn perform(dir: &Path, disk: &Disk, done: &mut usize) -> Result<(), String> {
             for piece in bytes[upload.offset() as usize..].chunks(100) {
                 upload.append(piece).map_err(|e| text(&e))?;
             }
-            upload.finish(&digest).map_err(|e| text(&e))?;
+            let received = upload.finish(&digest).map_err(|e| text(&e))?;
+            blobs.keep(vec![received]).map_err(|e| text(&e))?;
         }
         run.append(&records, &[vec![i as u8]]).map_err(|e| text(&e))?;
         *done = i + 1;
@@ -127,7 +128,7 @@ fn a_fault_at_any_point_leaves_a_store_that_goes_on() {
         assert_eq!(run.rows().collect::<Result<Vec<_>, _>>().unwrap().len(), durable);
         let mut state = State::new();
         records.iter().for_each(|record| state.apply(record).unwrap());
-        let blobs = Blobs::open(dir.path(), Disk::default()).unwrap();
+        let blobs = Blobs::open(dir.path(), &name(), Disk::default()).unwrap();
         for record in &records {
             if let Record::UpdateAccepted { update, .. } = record {
                 blobs.get(&update.digest).unwrap();
@@ -160,7 +161,16 @@ fn what_is_written_is_read_in_order_after_reopening() {
             .append(&[Record::Gathered { since: Some(part) }], &[vec![1], vec![2, 3]])
             .unwrap();
         run.set_meta("plan", format!("text {part}").as_bytes()).unwrap();
-        run.set_checkpoint(part, &Digest::of(b"c")).unwrap();
+        let checkpoint = Checkpoint {
+            version: part,
+            blob: Digest::of(b"c"),
+        };
+        let kept: Vec<_> = [checkpoint]
+            .into_iter()
+            .chain(run.checkpoints().unwrap())
+            .take(2)
+            .collect();
+        run.set_checkpoints(&kept, &[]).unwrap();
     }
     let store = Store::open(dir.path(), Disk::default()).unwrap();
     assert_eq!(store.runs().unwrap(), ["other".parse().unwrap(), name()]);
@@ -169,7 +179,8 @@ fn what_is_written_is_read_in_order_after_reopening() {
     assert_eq!(run.rows().count(), 0);
     assert_eq!(run.meta("plan").unwrap().as_deref(), Some(&b"text 2"[..]));
     assert_eq!(run.meta("layout").unwrap(), None);
-    assert_eq!(run.checkpoint().unwrap(), Some((2, Digest::of(b"c"))));
+    let versions = run.checkpoints().unwrap().into_iter().map(|kept| kept.version);
+    assert_eq!(versions.collect::<Vec<_>>(), [2, 1]);
     let other = store.run(&"other".parse().unwrap()).unwrap();
     assert_eq!(
         (other.records().count(), other.rows().nth(1).unwrap().unwrap()),
@@ -192,9 +203,74 @@ fn a_store_is_open_once_and_never_by_an_older_program() {
     assert!(
         newer
             .to_string()
-            .contains("format 2.0; this program reads 1.0: update it"),
+            .contains("format 2.0; this program reads 1.1: update it"),
         "{newer}"
     );
+}
+
+#[test]
+fn the_number_of_a_run_is_never_given_to_another() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = |run: &str| {
+        let store = Store::open(dir.path(), Disk::default()).unwrap();
+        store.run(&run.parse().unwrap()).unwrap()
+    };
+    run("a").append(&[Record::RunDone { at: 1 }], &[]).unwrap();
+    run("b").append(&[Record::RunDone { at: 2 }], &[]).unwrap();
+    // Deleted, with and without its records, by a program that keeps no count of its own.
+    for (name, counted) in [("b", true), ("a", false)] {
+        let raw = database(dir.path());
+        raw.remove([b"n", name.as_bytes()].concat()).unwrap();
+        if !counted {
+            raw.remove(b"i").unwrap();
+        }
+        drop(raw);
+        let fresh = format!("after-{name}");
+        assert_eq!(run(&fresh).len(), 0, "{fresh} has records of {name}");
+        run(&fresh).append(&[Record::RunDone { at: 3 }], &[]).unwrap();
+    }
+}
+
+#[test]
+fn blobs_of_one_folder_for_all_runs_are_read_and_kept_while_a_run_names_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("blobs");
+    std::fs::create_dir(&folder).unwrap();
+    let write = |bytes: &[u8]| {
+        let digest = Digest::of(bytes);
+        std::fs::write(folder.join(digest.to_string()), bytes).unwrap();
+        digest
+    };
+    let (ours, theirs, nobodys) = (write(b"ours"), write(b"theirs"), write(b"nobody's"));
+    let blobs = Blobs::open(dir.path(), &name(), Disk::default()).unwrap();
+    assert_eq!(blobs.get(&ours).unwrap(), b"ours");
+    blobs.remove(&ours).unwrap();
+    assert_eq!(blobs.sweep(&[].into()).unwrap(), 0);
+    assert_eq!(blobs.get(&ours).unwrap(), b"ours", "another run may name it");
+    assert!(blobs.has_shared().unwrap());
+    assert_eq!(blobs.sweep_shared(&[ours, theirs].into()).unwrap(), 1);
+    assert_eq!(blobs.len(&nobodys).unwrap(), None);
+    // One that is written again is the run's own.
+    blobs.put(b"theirs").unwrap();
+    std::fs::remove_file(folder.join(theirs.to_string())).unwrap();
+    assert_eq!(blobs.get(&theirs).unwrap(), b"theirs");
+}
+
+#[test]
+fn a_pipe_in_place_of_a_file_is_an_error_and_does_not_hang() {
+    let dir = tempfile::tempdir().unwrap();
+    let pipe = |path: &Path| {
+        let made = std::process::Command::new("mkfifo").arg(path).status().unwrap();
+        assert!(made.success());
+    };
+    let blobs = Blobs::open(dir.path(), &name(), Disk::default()).unwrap();
+    let digest = Digest::of(b"content");
+    pipe(&blobs.path(&digest));
+    let error = blobs.get(&digest).unwrap_err().to_string();
+    assert!(error.contains("it is not a file"), "{error}");
+    pipe(&dir.path().join("head"));
+    let error = Store::open(dir.path(), Disk::default()).unwrap_err().to_string();
+    assert!(error.contains("it is not a file"), "{error}");
 }
 
 #[test]
@@ -372,7 +448,7 @@ fn after_a_failed_write_the_store_stops() {
 #[test]
 fn blobs_are_what_their_name_says_or_an_error() {
     let dir = tempfile::tempdir().unwrap();
-    let blobs = Blobs::open(dir.path(), Disk::default()).unwrap();
+    let blobs = Blobs::open(dir.path(), &name(), Disk::default()).unwrap();
     let digest = blobs.put(b"content").unwrap();
     assert_eq!(blobs.put(b"content").unwrap(), digest);
     assert_eq!(
@@ -391,7 +467,7 @@ fn blobs_are_what_their_name_says_or_an_error() {
     blobs.remove(&other).unwrap();
     assert_eq!(blobs.len(&other).unwrap(), None);
     std::fs::write(dir.path().join("side/3"), b"half").unwrap();
-    Blobs::open(dir.path(), Disk::default()).unwrap();
+    Blobs::open(dir.path(), &name(), Disk::default()).unwrap();
     assert!(!dir.path().join("side/3").exists(), "what was being written is cleared");
 }
 
@@ -400,20 +476,20 @@ fn uploads_go_on_where_they_broke_off() {
     let dir = tempfile::tempdir().unwrap();
     let (bytes, me) = (frame(1), client(1));
     let (digest, len) = (Digest::of(&bytes), bytes.len() as u64);
-    let blobs = Blobs::open(dir.path(), Disk::default()).unwrap();
+    let blobs = Blobs::open(dir.path(), &name(), Disk::default()).unwrap();
     let mut upload = blobs.upload(&me, 3, &digest, len).unwrap();
     upload.append(&bytes[..50]).unwrap();
     assert!(matches!(upload.read_whole(), Err(BlobError::Short { have: 50, .. })));
     assert!(matches!(upload.finish(&digest), Err(BlobError::Short { have: 50, .. })));
 
-    let blobs = Blobs::open(dir.path(), Disk::default()).unwrap();
+    let blobs = Blobs::open(dir.path(), &name(), Disk::default()).unwrap();
     assert_eq!(blobs.partial_len(&me, 3, &digest), 50);
     let mut upload = blobs.upload(&me, 3, &digest, len).unwrap();
     assert_eq!(upload.offset(), 50);
     upload.append(&bytes[50..]).unwrap();
     assert!(matches!(upload.append(b"x"), Err(BlobError::TooLarge { .. })));
     assert_eq!(upload.read_whole().unwrap(), bytes);
-    assert_eq!(upload.finish(&digest).unwrap(), digest);
+    blobs.keep(vec![upload.finish(&digest).unwrap()]).unwrap();
     assert_eq!(
         (blobs.get(&digest).unwrap(), blobs.partial_len(&me, 3, &digest)),
         (bytes, 0)
@@ -423,7 +499,7 @@ fn uploads_go_on_where_they_broke_off() {
 #[test]
 fn only_the_latest_call_writes_and_only_one_upload_a_client_is_kept() {
     let dir = tempfile::tempdir().unwrap();
-    let blobs = Blobs::open(dir.path(), Disk::default()).unwrap();
+    let blobs = Blobs::open(dir.path(), &name(), Disk::default()).unwrap();
     // The second client's name ends like a round number.
     let (me, similar) = ("a".parse().unwrap(), "a-3".parse().unwrap());
     let (digest, other) = (Digest::of(b"abcdef"), Digest::of(b"another"));
@@ -432,13 +508,13 @@ fn only_the_latest_call_writes_and_only_one_upload_a_client_is_kept() {
     let mut new = blobs.upload(&me, 3, &digest, 6).unwrap();
     assert_eq!(old.append(b"xyz"), Err(BlobError::Superseded));
     new.append(b"def").unwrap();
-    assert_eq!(new.finish(&digest).unwrap(), digest);
+    blobs.keep(vec![new.finish(&digest).unwrap()]).unwrap();
     assert_eq!(old.discard(), Err(BlobError::Superseded));
     assert_eq!(blobs.get(&digest).unwrap(), b"abcdef");
 
     blobs.upload(&similar, 3, &digest, 6).unwrap().append(b"ab").unwrap();
     blobs.upload(&me, 3, &digest, 6).unwrap().append(b"ab").unwrap();
-    let blobs = Blobs::open(dir.path(), Disk::default()).unwrap();
+    let blobs = Blobs::open(dir.path(), &name(), Disk::default()).unwrap();
     let upload = blobs.upload(&me, 4, &other, 7).unwrap();
     assert_eq!(
         (
@@ -451,9 +527,33 @@ fn only_the_latest_call_writes_and_only_one_upload_a_client_is_kept() {
 }
 
 #[test]
+fn a_refused_upload_takes_nothing_from_an_accepted_one_of_the_same_bytes() {
+    let dir = tempfile::tempdir().unwrap();
+    let blobs = Blobs::open(dir.path(), &name(), Disk::default()).unwrap();
+    let bytes = frame(0);
+    let digest = Digest::of(&bytes);
+    let received = |i: usize| {
+        let mut upload = blobs.upload(&client(i), 1, &digest, bytes.len() as u64).unwrap();
+        upload.append(&bytes).unwrap();
+        upload.finish(&digest).unwrap()
+    };
+    let (refused, accepted, late, again) = (received(0), received(1), received(2), received(1));
+    assert_eq!(
+        blobs.len(&digest).unwrap(),
+        None,
+        "an upload is a blob once it is accepted"
+    );
+    drop(refused);
+    blobs.keep(vec![accepted]).unwrap();
+    drop((late, again));
+    assert_eq!(blobs.get(&digest).unwrap(), bytes);
+    assert_eq!(std::fs::read_dir(dir.path().join("side")).unwrap().count(), 0);
+}
+
+#[test]
 fn wrong_bytes_are_dropped_at_the_end_of_an_upload() {
     let dir = tempfile::tempdir().unwrap();
-    let blobs = Blobs::open(dir.path(), Disk::default()).unwrap();
+    let blobs = Blobs::open(dir.path(), &name(), Disk::default()).unwrap();
     let (me, digest) = (client(0), Digest::of(b"right"));
     let mut upload = blobs.upload(&me, 1, &digest, 5).unwrap();
     upload.append(b"wrong").unwrap();

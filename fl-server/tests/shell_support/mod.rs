@@ -263,9 +263,17 @@ impl Hand {
         self
     }
 
+    /// The run that was joined.
+    fn run_name(&self) -> fl_proto::RunName {
+        let joined = self.run.as_ref().map(|joined| joined.run.clone());
+        joined.unwrap_or_else(|| "test".parse().unwrap())
+    }
+
     pub async fn watch(&mut self) -> Streaming<wire::RoundState> {
         self.calls
-            .watch(wire::WatchRequest { run: "test".into() })
+            .watch(wire::WatchRequest {
+                run: self.run_name().to_string(),
+            })
             .await
             .unwrap()
             .into_inner()
@@ -274,7 +282,7 @@ impl Hand {
     /// The header and the frames, one after another.
     pub async fn fetch(&mut self, held: Option<u64>, want: u64) -> Result<(ModelHeader, Vec<Vec<u8>>), Status> {
         let request = FetchRequest {
-            run: "test".parse().unwrap(),
+            run: self.run_name(),
             held,
             want,
         };
@@ -357,7 +365,7 @@ impl Hand {
     pub fn header(&self, round: u64, frame: &[u8]) -> UpdateHeader {
         UpdateHeader {
             id: UpdateId {
-                run: "test".parse().unwrap(),
+                run: self.run_name(),
                 round,
                 digest: Digest::of(frame),
             },
@@ -405,7 +413,7 @@ impl Hand {
 
     pub async fn try_evaluate(&mut self, version: u64) -> Result<bool, Status> {
         let report = EvaluationReport {
-            run: "test".parse().unwrap(),
+            run: self.run_name(),
             version,
             examples: 20,
             loss: 0.25,
@@ -438,7 +446,9 @@ impl Hand {
     async fn try_part(&mut self) -> Result<Digest, Status> {
         let mut watch = self
             .calls
-            .watch(wire::WatchRequest { run: "test".into() })
+            .watch(wire::WatchRequest {
+                run: self.run_name().to_string(),
+            })
             .await?
             .into_inner();
         let (mut sent, mut evaluated) = (0, None);

@@ -30,7 +30,7 @@ impl StoredRun<'_> {
         disk.create_dir(data).unwrap();
         let (store, blobs) = (
             Store::open(data, disk.clone()).unwrap(),
-            Blobs::open(data, disk).unwrap(),
+            Blobs::open(data, &self.name.parse().unwrap(), disk).unwrap(),
         );
         let run = store.run(&self.name.parse().unwrap()).unwrap();
         let model = vec![0.0; self.layout.len()];

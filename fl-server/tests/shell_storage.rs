@@ -1,0 +1,272 @@
+//! What a data folder keeps for its runs: two of them side by side, damaged files, and what is left to go on from.
+
+#![allow(clippy::unwrap_used)]
+
+mod shell_support;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use fl_proto::{Phase, UpdateReply};
+use fl_server::blobs::Blobs;
+use fl_server::disk::Disk;
+use fl_server::record::Record;
+use fl_server::store::{RunStore, Store};
+use fl_server::{Ending, Event, Outcome, RunPlan, Serve};
+use shell_support::*;
+
+const ROUNDS: u64 = 12;
+
+/// A run of this name in the federation's data folder; checkpoints are every other round.
+fn options(fed: &Fed, name: &str, run: &Run) -> Serve {
+    let text = fed.toml(run).replace("\"test\"", &format!("\"{name}\""));
+    let mut options = fed.options(run);
+    options.plan = RunPlan::from_toml(&text, fed.dir.path()).unwrap();
+    options.tuning.checkpoint_every = 2;
+    options.tuning.keep_updates = false;
+    options
+}
+
+fn run() -> Run {
+    Run {
+        rounds: ROUNDS,
+        ..Run::default()
+    }
+}
+
+/// Serves rounds `from` to `to` with all clients, then stops.
+async fn serve_rounds(fed: &Fed, options: Serve, from: u64, to: u64) {
+    let server = Server::start(options).await;
+    let mut hands = fed.clients(&server).await;
+    let mut watches = Vec::new();
+    for hand in &mut hands {
+        watches.push(hand.watch().await);
+    }
+    for round in from..=to {
+        for watch in &mut watches {
+            Hand::until(watch, |state| state.round == round && state.phase == Phase::Training).await;
+        }
+        for hand in &mut hands {
+            assert_eq!(hand.send(round).await, UpdateReply::Accepted);
+        }
+    }
+    Hand::until(&mut watches[0], |state| state.version == to).await;
+    server.stop().await;
+}
+
+/// Serves a run to its end.
+async fn serve_to_the_end(fed: &Fed, options: Serve) -> Outcome {
+    serve_with_damage(fed, options).await.0
+}
+
+/// Serves a run to its end; returns the damage that it found too.
+async fn serve_with_damage(fed: &Fed, options: Serve) -> (Outcome, Vec<String>) {
+    let mut server = Server::start(options).await;
+    let mut hands = fed.clients(&server).await;
+    all_take_part(&mut hands).await;
+    drop(hands);
+    let mut damage = Vec::new();
+    while let Some(event) = server.events.recv().await {
+        if let Event::Damaged(text) = event {
+            damage.push(text);
+        }
+    }
+    (server.end().await, damage)
+}
+
+/// A run with residuals on both sides, whose updates are kept or not.
+fn sparse(fed: &Fed, name: &str, keep_updates: bool) -> Serve {
+    let run = Run {
+        compression: SPARSE,
+        ..run()
+    };
+    let mut options = options(fed, name, &run);
+    options.tuning.keep_updates = keep_updates;
+    options
+}
+
+fn stored(fed: &Fed, name: &str) -> RunStore {
+    let store = Store::open(&fed.data(), Disk::default()).unwrap();
+    store.run(&name.parse().unwrap()).unwrap()
+}
+
+/// The files of a run's checkpoints, newest first.
+fn checkpoints(fed: &Fed, name: &str) -> Vec<PathBuf> {
+    let run = stored(fed, name);
+    let blobs = Blobs::open(&fed.data(), run.name(), Disk::default()).unwrap();
+    let kept = run.checkpoints().unwrap();
+    kept.iter().map(|kept| blobs.path(&kept.blob)).collect()
+}
+
+/// The file of the first update of a round.
+fn update(fed: &Fed, name: &str, of: u64) -> PathBuf {
+    let run = stored(fed, name);
+    let blobs = Blobs::open(&fed.data(), run.name(), Disk::default()).unwrap();
+    let found = run.records().find_map(|record| match record.unwrap() {
+        Record::UpdateAccepted { round, update, .. } if round == of => Some(blobs.path(&update.digest)),
+        _ => None,
+    });
+    found.unwrap()
+}
+
+fn flip(path: &Path) {
+    let mut bytes = std::fs::read(path).unwrap();
+    let at = bytes.len() / 2;
+    bytes[at] ^= 1;
+    std::fs::write(path, bytes).unwrap();
+}
+
+fn remove(path: &Path) {
+    std::fs::remove_file(path).unwrap();
+}
+
+/// What `fl-server verify` says of a run, and its exit code.
+fn verify(fed: &Fed, name: &str) -> (i32, String) {
+    std::fs::write(fed.dir.path().join("server.toml"), "data = \"data\"\n").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fl-server"));
+    let output = command.arg("verify").arg(fed.dir.path()).arg(name).output().unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.code().unwrap(), String::from_utf8(said).unwrap())
+}
+
+#[tokio::test]
+async fn a_run_loses_nothing_to_another_run_of_the_same_updates() {
+    let fed = Fed::new();
+    serve_rounds(&fed, options(&fed, "a", &run()), 1, 5).await;
+    let other = serve_to_the_end(&fed, options(&fed, "b", &run())).await;
+    let outcome = serve_to_the_end(&fed, options(&fed, "a", &run())).await;
+    assert_eq!((&outcome.ending, outcome.version), (&Ending::Done, ROUNDS));
+    assert_eq!(outcome.model, other.model, "the same updates make the same model");
+}
+
+#[tokio::test]
+async fn an_upload_that_broke_off_is_resumed_after_another_run_was_served() {
+    let fed = Fed::new();
+    let (a, b) = (options(&fed, "a", &run()), options(&fed, "b", &run()));
+    let server = Server::start(a).await;
+    let mut hands = fed.clients(&server).await;
+    let mut watches = Vec::new();
+    for hand in &mut hands {
+        watches.push(hand.watch().await);
+    }
+    Hand::until(&mut watches[0], |state| state.phase == Phase::Training).await;
+    let frame = hands[0].encode(1);
+    let header = hands[0].header(1, &frame);
+    let half = vec![header_chunk(&header), data_chunk(&frame[..100])];
+    let wanted = UpdateReply::Wanted { offset: 100 };
+    assert_eq!(hands[0].submit_parts(half).await.unwrap(), wanted);
+    server.stop().await;
+
+    serve_rounds(&fed, b, 1, 1).await;
+    let server = Server::start(options(&fed, "a", &run())).await;
+    let mut anna = fed.client("anna", &server).await;
+    assert_eq!(anna.offer(&header).await, wanted);
+    server.stop().await;
+}
+
+/// Versions 0 to 5 are there, with checkpoints of versions 2 and 4; `damage` is done; then the run is served to its end. The
+/// model must be that of `plain`, which was stopped and served again without any damage.
+async fn goes_on(
+    fed: &Fed,
+    (name, keep_updates): (&str, bool),
+    damage: impl FnOnce(&Fed),
+    plain: &Outcome,
+) -> Vec<String> {
+    serve_rounds(fed, sparse(fed, name, keep_updates), 1, 5).await;
+    damage(fed);
+    let (outcome, alerts) = serve_with_damage(fed, sparse(fed, name, keep_updates)).await;
+    assert_eq!((&outcome.ending, outcome.version), (&Ending::Done, ROUNDS), "{name}");
+    assert_eq!(outcome.model, plain.model, "{name}: {alerts:?}");
+    alerts
+}
+
+async fn undisturbed(fed: &Fed) -> Outcome {
+    serve_rounds(fed, sparse(fed, "plain", true), 1, 5).await;
+    serve_to_the_end(fed, sparse(fed, "plain", true)).await
+}
+
+#[tokio::test]
+async fn a_damaged_checkpoint_is_replaced_by_the_older_one_or_by_all_updates_to_the_bit() {
+    let fed = Fed::new();
+    let plain = undisturbed(&fed).await;
+    assert_eq!(verify(&fed, "plain").0, 0, "{}", verify(&fed, "plain").1);
+    for (name, damage) in [("flipped", flip as fn(&Path)), ("removed", remove)] {
+        let newest = |fed: &Fed| damage(&checkpoints(fed, name)[0]);
+        let alerts = goes_on(&fed, (name, false), newest, &plain).await;
+        assert!(
+            alerts[0].contains("from the checkpoint of version 2; nothing is lost"),
+            "{alerts:?}"
+        );
+        assert_eq!(alerts.len(), 1, "{alerts:?}");
+        let (code, said) = verify(&fed, name);
+        assert!(
+            code == 5 && said.contains("note: stored data is damaged"),
+            "{code}: {said}"
+        );
+    }
+    let both = |fed: &Fed| checkpoints(fed, "both").iter().for_each(|path| remove(path));
+    let alerts = goes_on(&fed, ("both", true), both, &plain).await;
+    assert!(
+        alerts[0].contains("from the first weights and the updates of all rounds; nothing is lost"),
+        "{alerts:?}"
+    );
+    let (code, said) = verify(&fed, "both");
+    assert_eq!(code, 0, "{said}");
+}
+
+#[tokio::test]
+async fn without_checkpoints_and_updates_the_steps_make_the_same_model_and_what_is_lost_is_said() {
+    let fed = Fed::new();
+    for keep_updates in [false, true] {
+        let name = if keep_updates { "kept" } else { "dropped" };
+        serve_rounds(&fed, sparse(&fed, name, keep_updates), 1, 5).await;
+        checkpoints(&fed, name).iter().for_each(|path| flip(path));
+        if keep_updates {
+            remove(&update(&fed, name, 3));
+        }
+        // Served twice: what begins anew does so once.
+        let server = Server::start(sparse(&fed, name, keep_updates)).await;
+        assert_eq!(server.stop().await.version, 5);
+        serve_rounds(&fed, sparse(&fed, name, keep_updates), 6, 7).await;
+        let (outcome, alerts) = serve_with_damage(&fed, sparse(&fed, name, keep_updates)).await;
+        assert_eq!((&outcome.ending, outcome.version), (&Ending::Done, ROUNDS));
+        assert_eq!(alerts, Vec::<String>::new(), "the new checkpoint is good");
+        let (code, said) = verify(&fed, name);
+        assert!(said.contains("residual and the strategy's state begin anew"), "{said}");
+        // The steps of the rounds since are made again from the checkpoints.
+        assert!(said.contains("round   12: link ok; model ok; aggregation ok"), "{said}");
+        match keep_updates {
+            true => assert!(code == 4 && said.contains("is missing"), "{code}: {said}"),
+            false => assert!(
+                code == 5 && said.contains("aggregation of rounds 1 to "),
+                "{code}: {said}"
+            ),
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_audit_without_files_misses_no_missing_update_or_checkpoint() {
+    let fed = Fed::new();
+    let name = "audited";
+    serve_to_the_end(&fed, sparse(&fed, name, true)).await;
+    let (code, said) = verify(&fed, name);
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains("checkpoint of version 10: ok"), "{said}");
+    for path in [update(&fed, name, 4), checkpoints(&fed, name).remove(1)] {
+        let bytes = std::fs::read(&path).unwrap();
+        remove(&path);
+        let (code, said) = verify(&fed, name);
+        assert!(
+            code == 4 && said.contains("DIFFERS") && said.contains("is missing"),
+            "{code}: {said}"
+        );
+        std::fs::write(&path, bytes).unwrap();
+    }
+    let head = fed.data().join("head");
+    remove(&head);
+    for _ in 0..2 {
+        let (_, said) = verify(&fed, name);
+        assert!(said.contains("note: data/head was missing"), "{said}");
+    }
+}
