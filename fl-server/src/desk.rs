@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 
 use crate::blobs::Blobs;
 use crate::engine::Contribution;
-use crate::global::{Global, GlobalError};
+use crate::global::{Global, GlobalError, Limited};
 use crate::ledger::Section;
 use crate::serve::ServeError;
 use crate::store::{Checkpoint, RunStore};
@@ -27,6 +27,8 @@ pub(crate) enum Finished {
         model: Digest,
         /// Where the bytes of the updates' frames went, and those of the step's.
         sections: [Vec<Section>; 2],
+        /// Updates that count for less than claimed.
+        limited: Vec<Limited>,
     },
     /// Nothing that changes the run.
     Other,
@@ -35,6 +37,14 @@ pub(crate) enum Finished {
 /// Asks for the frame of the whole model.
 type Wanted = (u64, oneshot::Sender<Option<FramePart>>);
 
+/// A round to be closed.
+#[derive(Debug)]
+struct Close {
+    round: u64,
+    updates: Vec<Contribution>,
+    limited: bool,
+}
+
 /// The model, the work that is wanted on it, and the work that is going on.
 #[derive(Debug)]
 pub(crate) struct Desk {
@@ -42,7 +52,7 @@ pub(crate) struct Desk {
     global: Option<Box<Global>>,
     version: u64,
     job: Option<JoinHandle<Result<Done, ServeError>>>,
-    close: Option<(u64, Vec<Contribution>)>,
+    close: Option<Close>,
     wanted: Vec<Wanted>,
     /// The snapshot of the current version, if one was made.
     snapshot: Option<FramePart>,
@@ -90,9 +100,13 @@ impl Desk {
     }
 
     /// A round is to be closed; said any number of times.
-    pub(crate) fn want_close(&mut self, round: u64, updates: Vec<Contribution>) {
+    pub(crate) fn want_close(&mut self, round: u64, updates: Vec<Contribution>, limited: bool) {
         if self.global.is_some() && round > self.version {
-            self.close = Some((round, updates));
+            self.close = Some(Close {
+                round,
+                updates,
+                limited,
+            });
         }
     }
 
@@ -107,9 +121,10 @@ impl Desk {
         let Some(global) = self.global.take() else { return };
         self.answer();
         let keeper = Arc::clone(&self.keeper);
-        let job = if let Some((round, updates)) = self.close.take() {
-            self.used.extend(updates.iter().map(|update| (round, update.frame)));
-            tokio::task::spawn_blocking(move || close(global, &keeper, round, &updates))
+        let job = if let Some(wanted) = self.close.take() {
+            self.used
+                .extend(wanted.updates.iter().map(|update| (wanted.round, update.frame)));
+            tokio::task::spawn_blocking(move || close(global, &keeper, &wanted))
         } else if !self.wanted.is_empty() {
             tokio::task::spawn_blocking(move || snapshot(global, &keeper))
         } else if self.checkpoint_due {
@@ -186,8 +201,10 @@ impl Desk {
     }
 }
 
-fn close(mut global: Box<Global>, keeper: &Keeper, round: u64, updates: &[Contribution]) -> Result<Done, ServeError> {
-    let stepped = global.close(round, updates, |digest, bytes| keeper.blobs.read(digest, bytes))?;
+fn close(mut global: Box<Global>, keeper: &Keeper, wanted: &Close) -> Result<Done, ServeError> {
+    let read = |digest: &Digest, bytes: &mut Vec<u8>| keeper.blobs.read(digest, bytes);
+    let round = wanted.round;
+    let stepped = global.close(round, &wanted.updates, wanted.limited, read)?;
     if let Some(why) = &stepped.unused {
         tracing::error!(
             round,
@@ -209,6 +226,7 @@ fn close(mut global: Box<Global>, keeper: &Keeper, round: u64, updates: &[Contri
         stages,
         model,
         sections: [stepped.uplink, stepped.downlink],
+        limited: stepped.limited,
     };
     Ok(Done {
         global,

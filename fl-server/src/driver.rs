@@ -259,8 +259,10 @@ impl Driver {
             stages,
             model,
             sections: [up, down],
+            limited,
         } = finished
         {
+            self.announce_limited(round, &limited).await;
             let sections = |direction, sections| Row::Sections {
                 round,
                 direction,
@@ -317,8 +319,13 @@ impl Driver {
                 Answer::Evaluation(reply, counted) => drop(reply.send(counted)),
             }
         }
-        if let Some(Owed::Close { round, updates }) = self.state.owed() {
-            self.desk.want_close(round, updates);
+        if let Some(Owed::Close {
+            round,
+            updates,
+            limited,
+        }) = self.state.owed()
+        {
+            self.desk.want_close(round, updates, limited);
         }
         self.desk.start();
         Ok(())

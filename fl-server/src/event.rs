@@ -41,6 +41,13 @@ pub enum Event {
     },
     /// A round is over and its model is ready.
     RoundClosed(RoundSummary),
+    /// An update counts for less than its sender claimed, because of the plan's limits.
+    Limited {
+        /// The round.
+        round: u64,
+        /// Whose update, and how much of it counts.
+        text: String,
+    },
     /// All evaluations of one model version, added up so far.
     Evaluated(Evaluated),
     /// The run is over.

@@ -13,5 +13,5 @@ mod strategy;
 
 pub use chain::chain;
 pub use replay::{Replayed, replayed};
-pub use step::{Global, GlobalError, Stepped};
+pub use step::{Global, GlobalError, Limited, Stepped};
 pub use strategy::Strategy;

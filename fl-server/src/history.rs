@@ -3,9 +3,12 @@
 use std::collections::BTreeMap;
 
 use fl_compress::Digest;
+use fl_proto::ClientId;
 
+use crate::engine::{Evaluated as Reported, Summed};
 use crate::event::{Evaluated, RoundSummary, bits};
 use crate::ledger::Flow;
+use crate::limits::mean_loss;
 use crate::record::{Accepted, Millis, Record};
 
 /// Sums over a run's records. Its size is that of the rounds.
@@ -48,8 +51,10 @@ pub struct Round {
     pub updates: usize,
     /// Examples behind them.
     pub examples: u64,
-    /// Training loss, times examples.
-    pub loss: f64,
+    /// Mean training loss, no update counting for more than the others allow; known once the round has closed.
+    loss: Option<f64>,
+    /// Until then: examples and losses of the updates.
+    losses: BTreeMap<ClientId, (u64, f64)>,
     /// Bytes of the updates' frames, as their senders say.
     pub framed: u64,
     /// What came of it.
@@ -69,17 +74,36 @@ pub struct Step {
     pub at: Millis,
 }
 
-/// Sums of one model version's evaluations.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Evaluation {
-    /// Clients that reported.
-    pub clients: usize,
-    /// Their examples.
-    pub examples: u64,
-    /// Loss, times examples.
-    pub loss: f64,
-    /// Examples classified correctly.
-    pub correct: u64,
+/// One model version's evaluations.
+#[derive(Debug, Clone)]
+pub enum Evaluation {
+    /// More may come.
+    Open(BTreeMap<ClientId, Reported>),
+    /// Added up.
+    Summed(Summed),
+}
+
+impl Default for Evaluation {
+    fn default() -> Self {
+        Self::Open(BTreeMap::new())
+    }
+}
+
+impl Evaluation {
+    /// Their sum so far.
+    pub fn summed(&self) -> Summed {
+        match self {
+            Self::Open(reports) => Summed::of(reports.values()),
+            Self::Summed(summed) => *summed,
+        }
+    }
+}
+
+impl Round {
+    /// Mean training loss of the updates so far; `None` if there are none.
+    pub fn mean_loss(&self) -> Option<f64> {
+        self.loss.or_else(|| mean_loss(self.losses.values().copied()))
+    }
 }
 
 impl History {
@@ -96,7 +120,7 @@ impl History {
                 sums.attempts += 1;
                 sums.cohort = cohort.len();
             }
-            Record::UpdateAccepted { round, update, .. } => self.add_update(*round, update),
+            Record::UpdateAccepted { round, client, update } => self.add_update(*round, client, update),
             Record::RoundClosed {
                 round,
                 frame,
@@ -111,20 +135,33 @@ impl History {
                     model: *model,
                     at: *at,
                 };
-                self.rounds.entry(*round).or_default().closed = Some(step);
+                let sums = self.rounds.entry(*round).or_default();
+                sums.loss = sums.mean_loss();
+                sums.losses.clear();
+                sums.closed = Some(step);
+                // Nobody is asked for the evaluation of a version before the last but one.
+                let settled = self.evaluations.range_mut(..round.saturating_sub(1)).rev();
+                for (_, evaluation) in settled.take_while(|(_, found)| matches!(found, Evaluation::Open(_))) {
+                    *evaluation = Evaluation::Summed(evaluation.summed());
+                }
             }
             Record::EvaluationAccepted {
                 version,
+                client,
                 examples,
                 loss,
                 correct,
-                ..
+                at,
             } => {
-                let sums = self.evaluations.entry(*version).or_default();
-                sums.clients += 1;
-                sums.examples = sums.examples.saturating_add(*examples);
-                sums.loss += loss * *examples as f64;
-                sums.correct = sums.correct.saturating_add(*correct);
+                let reported = Reported {
+                    examples: *examples,
+                    loss: *loss,
+                    correct: *correct,
+                    at: *at,
+                };
+                if let Evaluation::Open(reports) = self.evaluations.entry(*version).or_default() {
+                    reports.insert(client.clone(), reported);
+                }
             }
             Record::RunDone { .. } => self.end = Some(End::Done),
             Record::RunFailed { round, why, .. } => {
@@ -142,24 +179,22 @@ impl History {
         }
     }
 
-    fn add_update(&mut self, round: u64, update: &Accepted) {
+    fn add_update(&mut self, round: u64, client: &ClientId, update: &Accepted) {
         let sums = self.rounds.entry(round).or_default();
         sums.updates += 1;
         sums.examples = sums.examples.saturating_add(update.examples);
-        sums.loss += update.loss * update.examples as f64;
+        sums.losses.insert(client.clone(), (update.examples, update.loss));
         sums.framed = sums.framed.saturating_add(update.stages.framed);
     }
 
     /// Evaluation of one version, if any client reported it.
     pub fn evaluated(&self, version: u64) -> Option<Evaluated> {
-        let sums = self.evaluations.get(&version).filter(|sums| sums.examples > 0)?;
-        let examples = sums.examples as f64;
-        let (accuracy, loss) = (sums.correct as f64 / examples, sums.loss / examples);
-        Some(Evaluated {
+        let summed = self.evaluations.get(&version)?.summed();
+        (summed.examples > 0).then(|| Evaluated {
             version,
-            examples: sums.examples,
-            accuracy,
-            loss,
+            examples: summed.examples,
+            accuracy: summed.accuracy(),
+            loss: summed.loss,
         })
     }
 
@@ -170,11 +205,7 @@ impl History {
         Some(RoundSummary {
             round,
             updates: sums.updates,
-            loss: if sums.examples > 0 {
-                sums.loss / sums.examples as f64
-            } else {
-                0.0
-            },
+            loss: sums.mean_loss().unwrap_or(0.0),
             seconds: step.at.saturating_sub(sums.opened) as f64 / 1000.0,
             flow,
             bits_up: bits(sums.framed, sums.updates, parameters),

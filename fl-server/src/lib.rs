@@ -22,6 +22,7 @@ mod inspect;
 #[doc(hidden)]
 pub mod internals;
 pub mod ledger;
+mod limits;
 mod live;
 pub mod plan;
 pub mod record;

@@ -2,6 +2,7 @@
 
 mod duration;
 mod identity;
+mod limits;
 pub(crate) mod memory;
 
 use std::path::{Path, PathBuf};
@@ -10,6 +11,7 @@ use fl_compress::Spec;
 use fl_proto::{RunName, Training};
 use serde::{Deserialize, Serialize};
 
+pub use crate::limits::Limits;
 use crate::record::Millis;
 
 /// Most rounds of a run.
@@ -102,6 +104,8 @@ pub struct RunPlan {
     pub downlink: Spec,
     /// Whether clients evaluate each version.
     pub evaluate: bool,
+    /// What one client may weigh in a round.
+    pub limits: Limits,
     /// The text that all of this was read from.
     pub text: PlanText,
 }
@@ -135,6 +139,8 @@ struct Raw {
     strategy: StrategySpec,
     #[serde(default)]
     compression: RawCompression,
+    #[serde(default)]
+    limits: limits::Raw,
 }
 
 #[derive(Deserialize)]
@@ -203,6 +209,7 @@ impl RunPlan {
             uplink,
             downlink,
             evaluate: raw.evaluate,
+            limits: raw.limits.checked()?,
             text: PlanText(text.to_owned()),
         })
     }

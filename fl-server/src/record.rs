@@ -101,6 +101,8 @@ pub enum Record {
         round: u64,
         /// When.
         at: Millis,
+        /// Whether the plan's limits apply to its updates. False in records of a program that had none.
+        limited: bool,
     },
     /// The round's updates became a step, and the step a new model version.
     RoundClosed {

@@ -63,7 +63,7 @@ impl Filling {
                 }
             }
             Record::UpdateAccepted { round, client, update } => self.add_update(*round, client, update),
-            Record::RoundClosing { round, at } => {
+            Record::RoundClosing { round, at, .. } => {
                 self.see(*at);
                 self.closing.insert(*round, *at);
             }
@@ -262,8 +262,7 @@ impl Books<'_> {
         let (round, ledger) = (line.round, self.ledger);
         let sums = self.history.rounds.get(&round);
         line.loss = sums
-            .filter(|sums| sums.examples > 0)
-            .map(|sums| sums.loss / sums.examples as f64)
+            .and_then(crate::history::Round::mean_loss)
             .filter(|loss| loss.is_finite());
         if let Some(evaluated) = self.history.evaluated(round) {
             line.accuracy = Some(evaluated.accuracy);
@@ -358,7 +357,10 @@ fn tensors(subject: &Subject, ledger: &Ledger) -> Vec<TensorLine> {
 /// Clients that fetched the newest model only to evaluate it: while a round is open, whoever evaluates trains as well.
 fn last_evaluation(history: &History) -> u64 {
     let newest = history.rounds.last_key_value().map_or(0, |(round, _)| *round);
-    history.evaluations.get(&newest).map_or(0, |sums| sums.clients as u64)
+    history
+        .evaluations
+        .get(&newest)
+        .map_or(0, |found| found.summed().clients as u64)
 }
 
 /// Federated averaging of models of so many bytes: every client asked gets one, every update is one, and every client that
@@ -435,7 +437,11 @@ mod tests {
                 let client = client.clone();
                 records.push(Record::UpdateAccepted { round, client, update });
             }
-            records.push(Record::RoundClosing { round, at: at + 2_500 });
+            records.push(Record::RoundClosing {
+                round,
+                at: at + 2_500,
+                limited: true,
+            });
             records.push(Record::RoundClosed {
                 round,
                 frame: digest,

@@ -134,7 +134,38 @@ fn init_and_issue_write_secret_keys_and_never_overwrite() {
         .unwrap();
     assert_eq!(toml["key"].as_str(), Some("client.key"));
     let out = out.to_str().unwrap();
-    assert!(bad(1, &["issue", "anna", "--fed", &founded.fed, "--out", out]).contains("never overwritten"));
+    let again = ["issue", "anna", "--fed", &founded.fed, "--out", out, "--again"];
+    assert!(bad(1, &again).contains("never overwritten"));
+    let other = founded.path("anna-2");
+    let mut again = [
+        "issue",
+        "anna",
+        "--fed",
+        &founded.fed,
+        "--out",
+        other.to_str().unwrap(),
+        "--again",
+    ];
+    let refused = bad(2, &again[..6]);
+    assert!(
+        refused.contains("`anna` has a certificate already, sha256:"),
+        "{refused}"
+    );
+    let fingerprint = |folder: &Path| {
+        let pem = std::fs::read_to_string(folder.join("client.pem")).unwrap();
+        fl_proto::Fingerprint::of_pem(&pem).unwrap().to_string()
+    };
+    let printed = good(&again);
+    assert!(
+        printed.contains(&format!("certificate {}", fingerprint(&other))),
+        "{printed}"
+    );
+    let before = fingerprint(Path::new(out));
+    assert!(printed.contains(&format!("still valid {before}")), "{printed}");
+    again[1] = "annabel";
+    let third = founded.path("annabel");
+    again[5] = third.to_str().unwrap();
+    good(&again[..6]);
     assert!(bad(2, &["issue", "../anna", "--fed", &founded.fed, "--out", out]).contains("must be 1 to 64"));
     assert!(bad(2, &["issue", "anna", "--fed", "/nowhere", "--out", out]).contains("fl-server init"));
 }

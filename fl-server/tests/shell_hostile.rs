@@ -83,6 +83,48 @@ async fn strangers_do_not_get_in() {
 }
 
 #[tokio::test]
+async fn a_client_that_is_revoked_while_its_update_arrives_is_not_counted() {
+    let fed = Fed::new();
+    let (mut server, mut hands, _watches) = in_round_one(&fed).await;
+    let mut anna = hands.remove(0);
+    let frame = anna.encode(1);
+    let header = anna.header(1, &frame);
+    let (parts, stream) = tokio::sync::mpsc::channel(4);
+    parts.send(header_chunk(&header)).await.unwrap();
+    parts.send(data_chunk(&frame[..100])).await.unwrap();
+    let mut calls = anna.calls.clone();
+    let call = tokio::spawn(async move { calls.submit(tokio_stream::wrappers::ReceiverStream::new(stream)).await });
+    while let Some(event) = server.events.recv().await {
+        if matches!(event, fl_server::Event::UpdateReceiving { bytes: 100, .. }) {
+            break;
+        }
+    }
+    let revoked = fed.dir.path().join("revoked");
+    std::fs::write(&revoked, "anna\n").unwrap();
+    parts.send(data_chunk(&frame[100..])).await.unwrap();
+    drop(parts);
+    assert_eq!(call.await.unwrap().unwrap_err().code(), Code::PermissionDenied);
+    std::fs::remove_file(&revoked).unwrap();
+    assert_eq!(anna.offer(&header).await, UpdateReply::Wanted { offset: 0 });
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_lost_certificate_is_revoked_by_its_fingerprint_and_the_client_goes_on_with_another() {
+    let fed = Fed::new();
+    let server = fed.start(&Run::default()).await;
+    let (lost, new) = (fed.issue("anna"), fed.issue("anna"));
+    let fingerprint = fl_proto::Fingerprint::of_pem(&lost.certificate).unwrap();
+    let dial = |own| Hand::dial(&server.address, &fed.root.certificate, own);
+    let (mut thief, mut anna) = (dial(&lost).await.unwrap(), dial(&new).await.unwrap());
+    thief.join(None).await.unwrap();
+    std::fs::write(fed.dir.path().join("revoked"), format!("{fingerprint}\n")).unwrap();
+    assert_eq!(thief.join(None).await.unwrap_err().code(), Code::PermissionDenied);
+    assert_eq!(anna.join(None).await.unwrap().client.as_str(), "anna");
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn a_revoked_client_is_denied_at_once() {
     let fed = Fed::new();
     let server = fed.start(&Run::default()).await;

@@ -9,6 +9,7 @@ mod chunk;
 mod codec;
 mod error;
 mod evaluation;
+mod fingerprint;
 mod join;
 mod limits;
 mod meter;
@@ -30,6 +31,7 @@ pub mod wire {
 pub use chunk::{Assembler, chunks};
 pub use error::ProtocolError;
 pub use evaluation::EvaluationReport;
+pub use fingerprint::{Fingerprint, FingerprintError};
 pub use join::{JoinRequest, Joined};
 pub use limits::*;
 pub use meter::{Accepted, Meter, Metered, PeerInfo};

@@ -91,7 +91,11 @@ pub fn records(round: u64, clients: &[ClientId]) -> [Vec<Record>; 2] {
         });
     }
     let last = [
-        Record::RoundClosing { round, at: at + 6_500 },
+        Record::RoundClosing {
+            round,
+            at: at + 6_500,
+            limited: true,
+        },
         Record::RoundClosed {
             round,
             frame: Digest::of(&round.to_le_bytes()),

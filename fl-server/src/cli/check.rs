@@ -23,7 +23,7 @@ enum Kind {
 }
 
 /// Keys of a run.toml.
-const RUN: [&str; 10] = [
+const RUN: [&str; 11] = [
     "name",
     "task",
     "rounds",
@@ -34,6 +34,7 @@ const RUN: [&str; 10] = [
     "train",
     "strategy",
     "compression",
+    "limits",
 ];
 /// Those without which it is none.
 const NEEDED: [&str; 5] = ["name", "task", "rounds", "model", "cohort"];

@@ -4,10 +4,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use anyhow::Context;
-use fl_proto::{Authority, ClientId, Issued};
+use fl_proto::{Authority, ClientId, Fingerprint};
 use time::{Duration, OffsetDateTime};
 
 use super::init::{PUBLIC, SECRET, write_new};
+use super::issued::Issued;
 use super::{Failure, Outcome, out, source};
 
 #[derive(Debug, clap::Args)]
@@ -23,6 +24,10 @@ pub(super) struct Args {
     /// Days that the certificate is valid.
     #[arg(long, default_value_t = 365, value_parser = clap::value_parser!(u16).range(1..=3650))]
     days: u16,
+    /// Issue another certificate to a client that has one. The one before stays valid until it expires or its fingerprint
+    /// is listed in `revoked`.
+    #[arg(long)]
+    again: bool,
     /// `host:port` at which the client reaches the server; as in server.toml if not given.
     #[arg(long)]
     server: Option<String>,
@@ -31,6 +36,16 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Outcome {
     let name: ClientId = args.name.parse().map_err(Failure::usage)?;
     let (folder, config) = source::federation(&args.fed)?;
+    let list = Issued::of(&folder);
+    let before = list.fingerprints(&name)?;
+    if let (Some(last), false) = (before.last(), args.again) {
+        let text = format!(
+            "`{name}` has a certificate already, {last}; `--again` issues another, and the one before stays valid until it \
+             expires or its fingerprint is listed in {}",
+            config.revoked.display()
+        );
+        return Err(Failure::usage(anyhow::anyhow!(text)));
+    }
     let read = |path: PathBuf| {
         std::fs::read_to_string(&path).with_context(|| {
             format!(
@@ -41,13 +56,15 @@ pub(super) fn run(args: &Args) -> Outcome {
     };
     let certificate = read(config.authority.clone())?;
     let key = read(config.authority.with_extension("key"))?;
-    let authority = Authority::from_pem(&Issued {
+    let authority = Authority::from_pem(&fl_proto::Issued {
         certificate: certificate.clone(),
         key,
     })
     .with_context(|| format!("the authority in {} is not usable", folder.display()))?;
     let days = Duration::days(args.days.into());
-    let issued = authority.issue_client(&name, OffsetDateTime::now_utc(), days)?;
+    let now = OffsetDateTime::now_utc();
+    let issued = authority.issue_client(&name, now, days)?;
+    let fingerprint = Fingerprint::of_pem(&issued.certificate)?;
     let server = args
         .server
         .clone()
@@ -60,8 +77,17 @@ pub(super) fn run(args: &Args) -> Outcome {
         ("client.toml", &toml, PUBLIC),
     ];
     write_new(&args.out, &files)?;
+    list.add(&name, &fingerprint, now + days)?;
     let dir = args.out.display();
     out::line(format_args!("issued `{name}`, valid for {} days, in {dir}", args.days))?;
+    out::line(format_args!("certificate {fingerprint}"))?;
+    for before in &before {
+        out::line(format_args!("still valid {before}"))?;
+    }
+    if !before.is_empty() {
+        let revoked = config.revoked.display();
+        out::line(format_args!("to revoke one of them, add it as a line to {revoked}"))?;
+    }
     let config = args.out.join("client.toml");
     out::line(format_args!(
         "next: bring {dir} to the client, bind a task in {}, and there",

@@ -4,6 +4,7 @@ mod check;
 mod export;
 mod init;
 mod issue;
+mod issued;
 mod out;
 mod report;
 mod serve;

@@ -198,6 +198,7 @@ fn line(event: &Event) -> Option<String> {
         }) => {
             format!("model {version:>4}  accuracy {accuracy:.4}  loss {loss:.4}  on {examples} examples")
         }
+        Event::Limited { round, text } => format!("round {round:>4}  {text}"),
         Event::Alert(text) => format!("ALERT: {text}"),
         Event::Damaged(text) => format!("DAMAGED: {text}"),
         _ => return None,

@@ -7,6 +7,7 @@ use tokio::sync::mpsc;
 use super::{Clock, Driver};
 use crate::engine::Phase;
 use crate::event::{Evaluated, Event, Waiting};
+use crate::global::Limited;
 use crate::ledger::Flow;
 use crate::live::Board;
 use crate::record::Record;
@@ -87,9 +88,22 @@ impl Driver {
                         })
                         .await;
                 }
-                Record::RoundClosing { round, at } => self.tracer.closing(*round, *at),
+                Record::RoundClosing { round, at, .. } => self.tracer.closing(*round, *at),
                 _ => {}
             }
+        }
+    }
+
+    /// Tells which updates of a round count for less than their senders claimed.
+    pub(super) async fn announce_limited(&mut self, round: u64, limited: &[Limited]) {
+        for update in limited {
+            let text = update.to_string();
+            if !update.is_conspicuous() {
+                tracing::debug!(round, client = %update.client, "{text}");
+                continue;
+            }
+            tracing::warn!(round, client = %update.client, "{text}");
+            self.events.tell(Event::Limited { round, text }).await;
         }
     }
 

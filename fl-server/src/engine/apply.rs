@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{Closed, Evaluated, Phase, Round, State};
+use crate::limits::mean_loss;
 use crate::record::Record;
 
 /// A record that cannot follow what came before it.
@@ -51,13 +52,17 @@ impl State {
                 ensure(!open.updates.contains_key(client), "the client has answered already")?;
                 open.updates.insert(client.clone(), *update);
             }
-            Record::RoundClosing { round, .. } => {
+            Record::RoundClosing { round, limited, .. } => {
                 let Phase::Training(open) = &self.phase else {
                     return Err("no round is open");
                 };
                 ensure(open.number == *round, "it is not this round")?;
                 ensure(!open.updates.is_empty(), "the round has no updates")?;
-                self.phase = Phase::Closing(open.clone());
+                let limited = *limited;
+                self.phase = Phase::Closing(Round {
+                    limited,
+                    ..open.clone()
+                });
             }
             Record::RoundClosed {
                 round,
@@ -197,6 +202,7 @@ impl State {
             since: *at,
             deadline: *deadline,
             updates: kept,
+            limited: false,
         });
         self.held = None;
         self.gathered = None;
@@ -212,11 +218,7 @@ fn summary(open: &Round) -> Closed {
         .updates
         .values()
         .fold(0u64, |n, update| n.saturating_add(update.examples));
-    let loss = open
-        .updates
-        .values()
-        .map(|update| update.loss * update.examples as f64)
-        .sum::<f64>();
+    let loss = mean_loss(open.updates.values().map(|update| (update.examples, update.loss)));
     let nothing = fl_compress::Digest([0; 32]);
     Closed {
         round: open.number,
@@ -224,7 +226,7 @@ fn summary(open: &Round) -> Closed {
         asked: open.cohort.len() as u32,
         answered: open.updates.len() as u32,
         examples,
-        loss: loss / examples.max(1) as f64,
+        loss: loss.unwrap_or(0.0),
         up: open
             .updates
             .values()

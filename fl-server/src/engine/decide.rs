@@ -6,7 +6,8 @@ use fl_compress::{Digest, Stages};
 use fl_proto::{ClientId, Refusal, UpdateReply};
 
 use super::opening::{after_close, reopening, waiting};
-use super::{Phase, Round, State};
+use super::{Evaluated, Phase, Round, State};
+use crate::limits::MAX_LOSS;
 use crate::plan::RunPlan;
 use crate::record::{Accepted, Millis, Record};
 
@@ -63,7 +64,8 @@ pub enum Reply {
     Update(UpdateReply),
     /// Whether the evaluation counts.
     Evaluation {
-        /// False if it was not asked for, or came too late; sent again it is true until two more rounds have closed.
+        /// False if it was not asked for, came too late, or cannot be true; sent again it is true until two more rounds have
+        /// closed.
         counted: bool,
     },
 }
@@ -127,11 +129,13 @@ pub fn decide(state: &State, plan: &RunPlan, now: Millis, present: &BTreeSet<Cli
                     correct,
                     at: now,
                 };
-                let records = if asked && !reported { vec![record] } else { Vec::new() };
+                let sane = Evaluated::is_sane(examples, loss, correct);
+                let wanted = asked && !reported && sane;
+                let records = if wanted { vec![record] } else { Vec::new() };
                 (
                     records,
                     Reply::Evaluation {
-                        counted: asked || reported,
+                        counted: wanted || reported,
                     },
                 )
             }
@@ -160,6 +164,7 @@ fn tick(state: &State, plan: &RunPlan, now: Millis, present: &BTreeSet<ClientId>
             vec![Record::RoundClosing {
                 round: round.number,
                 at: now,
+                limited: true,
             }]
         }
         Phase::Training(round) if now >= round.deadline => vec![reopening(round, plan, now, present)],
@@ -208,16 +213,33 @@ fn offered(
             return (Vec::new(), Reply::Update(reply));
         }
     };
-    let update = Accepted { at: now, ..update };
+    let update = Accepted {
+        at: now,
+        loss: believed(update.loss),
+        ..update
+    };
     let mut records = vec![Record::UpdateAccepted {
         round,
         client: client.clone(),
         update,
     }];
     if closes(open, plan, now, true) {
-        records.push(Record::RoundClosing { round, at: now });
+        records.push(Record::RoundClosing {
+            round,
+            at: now,
+            limited: true,
+        });
     }
     (records, Reply::Update(UpdateReply::Accepted))
+}
+
+/// A training loss that a mean can hold: only displays look at it, so one that cannot be true is no reason to refuse an update.
+fn believed(loss: f64) -> f64 {
+    if loss.is_nan() {
+        MAX_LOSS
+    } else {
+        loss.clamp(-MAX_LOSS, MAX_LOSS)
+    }
 }
 
 fn stepped(

@@ -3,6 +3,7 @@
 use fl_proto::ClientId;
 
 use super::{Phase, State};
+use crate::limits::{MAX_LOSS, evaluation_weights};
 use crate::record::Millis;
 
 /// One client's evaluation of one version.
@@ -18,12 +19,19 @@ pub struct Evaluated {
     pub at: Millis,
 }
 
-/// All evaluations of one version, each example counting once.
+impl Evaluated {
+    /// Whether an evaluation can have found this: anything else is a lie or a broken client, and is not counted.
+    pub(super) fn is_sane(examples: u64, loss: f64, correct: u64) -> bool {
+        correct <= examples && (0.0..=MAX_LOSS).contains(&loss)
+    }
+}
+
+/// All evaluations of one version. Each example counts once, but no client for more than the others allow.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Summed {
     /// Clients that reported.
     pub clients: usize,
-    /// Examples of all.
+    /// Examples that count.
     pub examples: u64,
     /// Mean loss over the examples.
     pub loss: f64,
@@ -74,14 +82,27 @@ impl State {
 
     fn sum(&self, version: u64) -> Option<Summed> {
         let reports = self.evaluations.get(&version).filter(|reports| !reports.is_empty())?;
-        let examples = reports.values().fold(0u64, |n, e| n.saturating_add(e.examples));
-        let loss = reports.values().map(|e| e.loss * e.examples as f64).sum::<f64>() / examples.max(1) as f64;
-        let correct = reports.values().fold(0u64, |n, e| n.saturating_add(e.correct));
-        Some(Summed {
-            clients: reports.len(),
+        Some(Summed::of(reports.values()))
+    }
+}
+
+impl Summed {
+    /// The sum of the reports of one version, in the order of the clients' names.
+    pub(crate) fn of<'a>(reports: impl Iterator<Item = &'a Evaluated> + Clone) -> Self {
+        let claimed: Vec<u64> = reports.clone().map(|report| report.examples).collect();
+        let counted = evaluation_weights(&claimed);
+        let examples = counted.iter().fold(0u64, |n, more| n.saturating_add(*more));
+        let (mut loss, mut correct) = (0.0, 0u64);
+        for (report, &counted) in reports.zip(&counted) {
+            loss += report.loss * counted as f64;
+            let part = u128::from(report.correct) * u128::from(counted) / u128::from(report.examples.max(1));
+            correct = correct.saturating_add(u64::try_from(part).unwrap_or(u64::MAX));
+        }
+        Self {
+            clients: claimed.len(),
             examples,
-            loss,
+            loss: loss / examples.max(1) as f64,
             correct,
-        })
+        }
     }
 }

@@ -59,6 +59,8 @@ pub struct Round {
     pub deadline: Millis,
     /// What was accepted.
     pub updates: BTreeMap<ClientId, Accepted>,
+    /// While closing: whether the plan's limits apply.
+    pub limited: bool,
 }
 
 impl Round {
@@ -130,6 +132,8 @@ pub enum Owed {
         round: u64,
         /// Its updates, by client name.
         updates: Vec<Contribution>,
+        /// Whether the plan's limits apply to them.
+        limited: bool,
     },
 }
 
@@ -230,6 +234,7 @@ impl State {
         Some(Owed::Close {
             round: round.number,
             updates: round.updates.iter().map(part).collect(),
+            limited: round.limited,
         })
     }
 
@@ -301,7 +306,11 @@ mod tests {
                     at,
                 },
                 Record::UpdateAccepted { round, client, update },
-                Record::RoundClosing { round, at },
+                Record::RoundClosing {
+                    round,
+                    at,
+                    limited: true,
+                },
                 Record::RoundClosed {
                     round,
                     frame: digest,

@@ -3,6 +3,9 @@
 //! Magic, major and minor version, layout fingerprint, seed, version, values, the strategy's part and the encoder's
 //! part with their lengths, in minor version 1 the digest of the last step's frame (32 bytes), CRC-32C of everything
 //! before it. Little-endian. Minor version 1 is written only where clients encode against that step.
+//!
+//! Minor version 2 has, in place of that digest, a byte that says whether it is there, the digest if it is, and the reference
+//! norm of the last round (f64). It is written once a round was closed under limits.
 
 use std::sync::Arc;
 
@@ -13,7 +16,7 @@ use crate::plan::RunPlan;
 
 const MAGIC: &[u8; 4] = b"FLGC";
 const MAJOR: u8 = 1;
-const MINOR: u8 = 1;
+const MINOR: u8 = 2;
 /// Bytes before the values.
 const HEAD: usize = 4 + 2 + 8 + 8 + 8;
 
@@ -23,7 +26,12 @@ impl Global {
         let values = self.model.len() + self.encoder.residual().map_or(0, <[f32]>::len);
         let mut out = Vec::with_capacity(4 * values + 4_096);
         out.extend_from_slice(MAGIC);
-        out.extend_from_slice(&[MAJOR, u8::from(self.step.is_some())]);
+        let minor = if self.reference.is_some() {
+            2
+        } else {
+            u8::from(self.step.is_some())
+        };
+        out.extend_from_slice(&[MAJOR, minor]);
         out.extend_from_slice(&self.layout.fingerprint().to_le_bytes());
         out.extend_from_slice(&self.seed.to_le_bytes());
         out.extend_from_slice(&self.version.to_le_bytes());
@@ -32,8 +40,14 @@ impl Global {
             .for_each(|value| out.extend_from_slice(&value.to_le_bytes()));
         part(&mut out, |out| self.strategy.save(out));
         part(&mut out, |out| self.encoder.save(None, out));
+        if minor == 2 {
+            out.push(u8::from(self.step.is_some()));
+        }
         if let Some(step) = &self.step {
             out.extend_from_slice(&step.0);
+        }
+        if let Some(reference) = self.reference {
+            out.extend_from_slice(&reference.to_le_bytes());
         }
         let crc = crc32c::crc32c(&out);
         out.extend_from_slice(&crc.to_le_bytes());
@@ -72,12 +86,28 @@ impl Global {
         let (values, rest) = rest.split_at_checked(4 * layout.len()).ok_or("it is cut short")?;
         let (strategy, rest) = taken(rest)?;
         let (encoder, rest) = taken(rest)?;
-        let (step, rest) = match minor {
-            0 => (None, rest),
-            _ => {
+        let (has_step, rest) = match (minor, rest.split_first()) {
+            (2, Some((flag @ 0..=1, rest))) => (*flag == 1, rest),
+            (2, _) => return Err("it does not say whether it has a step".to_owned()),
+            (minor, _) => (minor == 1, rest),
+        };
+        let (step, rest) = match has_step {
+            false => (None, rest),
+            true => {
                 let (step, rest) = rest.split_first_chunk().ok_or("it is cut short")?;
                 (Some(Digest(*step)), rest)
             }
+        };
+        let (reference, rest) = match minor {
+            2 => {
+                let (reference, rest) = rest.split_first_chunk().ok_or("it is cut short")?;
+                let reference = f64::from_le_bytes(*reference);
+                if !(reference > 0.0 && reference.is_finite()) {
+                    return Err(format!("its reference norm is {reference}"));
+                }
+                (Some(reference), rest)
+            }
+            _ => (None, rest),
         };
         if !rest.is_empty() {
             return Err("it has bytes left over".to_owned());
@@ -94,7 +124,8 @@ impl Global {
         if pending.is_some() {
             return Err("a frame is pending in it".to_owned());
         }
-        (global.encoder, global.version, global.step) = (encoder, version, step);
+        (global.encoder, global.version) = (encoder, version);
+        (global.step, global.reference) = (step, reference);
         debug_assert_eq!(global.digest, Digest::of_f32(&global.model));
         Ok(global)
     }

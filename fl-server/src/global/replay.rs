@@ -19,6 +19,8 @@ pub struct Replayed {
     pub round: u64,
     /// Its updates, by client name.
     pub updates: Vec<Contribution>,
+    /// Whether the plan's limits apply to them.
+    pub limited: bool,
     /// Digest of the step's frame.
     pub frame: Digest,
     /// Digest of the model that it made.
@@ -31,7 +33,7 @@ pub struct Replayed {
 /// Those of the records.
 pub fn replayed<E>(records: impl IntoIterator<Item = Result<Record, E>>, after: u64) -> Result<Vec<Replayed>, E> {
     let mut open: BTreeMap<ClientId, Contribution> = BTreeMap::new();
-    let mut rounds = Vec::new();
+    let (mut rounds, mut limits) = (Vec::new(), false);
     for record in records {
         match record? {
             Record::UpdateAccepted { client, update, .. } => {
@@ -42,6 +44,7 @@ pub fn replayed<E>(records: impl IntoIterator<Item = Result<Record, E>>, after: 
                 };
                 open.insert(client, part);
             }
+            Record::RoundClosing { limited, .. } => limits = limited,
             Record::RoundClosed {
                 round, frame, model, ..
             } => {
@@ -50,6 +53,7 @@ pub fn replayed<E>(records: impl IntoIterator<Item = Result<Record, E>>, after: 
                     rounds.push(Replayed {
                         round,
                         updates,
+                        limited: limits,
                         frame,
                         model,
                     });
@@ -89,7 +93,7 @@ impl Global {
         round: &Replayed,
         read: impl FnMut(&Digest, &mut Vec<u8>) -> Result<(), E>,
     ) -> Result<(), GlobalError> {
-        let stepped = self.close(round.round, &round.updates, read)?;
+        let stepped = self.close(round.round, &round.updates, round.limited, read)?;
         let same = |what, found, recorded| {
             let round = round.round;
             if found == recorded {

@@ -1,16 +1,17 @@
 //! Closing a round: average, strategy, encoder, and the decoded frame applied to the model.
 
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::sync::Arc;
 
 use fl_compress::{Digest, Encoder, Frame, FrameHeader, FrameKind, Layout, Memory, Pending, Spec, Stages, Verdict};
 use fl_proto::ClientId;
 
-use super::aggregate::average;
+use super::aggregate::{Average, average};
 use super::sections::Sections;
 use super::strategy::{Strategy, strategy};
 use crate::engine::Contribution;
 use crate::ledger::Section;
+use crate::limits::Limits;
 use crate::plan::{RunPlan, StrategySpec};
 
 /// The model cannot be computed.
@@ -88,8 +89,67 @@ pub struct Stepped {
     pub uplink: Vec<Section>,
     /// Where those of the step's frame went.
     pub downlink: Vec<Section>,
+    /// Updates that count for less than their sender claimed.
+    pub limited: Vec<Limited>,
     /// Why the round's average was not used, if it was not: the step is zero then.
     pub unused: Option<String>,
+}
+
+/// An update that counts for less than its sender claimed, because of the plan's limits.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Limited {
+    /// Whose.
+    pub client: ClientId,
+    /// Examples claimed.
+    pub claimed: u64,
+    /// Examples that it counts with; 0 if it does not count.
+    pub counted: f64,
+    /// L2 norm of the decoded update.
+    pub norm: f64,
+    /// Norm that it is compared with.
+    pub reference: f64,
+    /// Factor of its values.
+    pub scale: f64,
+}
+
+impl Limited {
+    /// Whether it counts for less than half of what was claimed: honest updates differ by less.
+    pub fn is_conspicuous(&self) -> bool {
+        self.counted < 0.5 * self.claimed as f64 || self.scale < 0.5
+    }
+}
+
+impl fmt::Display for Limited {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            client,
+            claimed,
+            counted,
+            norm,
+            reference,
+            scale,
+        } = self;
+        if *counted == 0.0 {
+            return write!(
+                f,
+                "the update of {client} does not count: its norm is {norm:.3e}, the median {reference:.3e}"
+            );
+        }
+        write!(f, "the update of {client} counts with ")?;
+        let counted = counted.round();
+        if counted < *claimed as f64 {
+            write!(f, "{counted} of the {claimed} examples that it claims")?;
+        } else {
+            write!(f, "its {claimed} examples")?;
+        }
+        if *scale < 1.0 {
+            write!(
+                f,
+                " and {scale:.3} of its values: its norm is {norm:.3e}, the median {reference:.3e}"
+            )?;
+        }
+        Ok(())
+    }
 }
 
 /// The global model, and what the server remembers between rounds.
@@ -108,6 +168,9 @@ pub struct Global {
     pub(super) predicts: bool,
     /// Digest of the frame that made this version, if clients encode against it. None of version 0.
     pub(super) step: Option<Digest>,
+    pub(super) limits: Limits,
+    /// What norms of updates were compared with in the last round that was closed under limits, if any was not zero.
+    pub(super) reference: Option<f64>,
     /// What encoder and strategy are made from.
     specs: (Spec, StrategySpec),
 }
@@ -140,6 +203,8 @@ impl Global {
             seed: plan.seed,
             predicts: plan.uplink.memory == Memory::Cafe,
             step: None,
+            limits: plan.limits,
+            reference: None,
             specs: (plan.downlink.clone(), plan.strategy),
         })
     }
@@ -173,9 +238,10 @@ impl Global {
         frame.map_err(|e| GlobalError::Start(e.to_string()))
     }
 
-    /// Makes the next version of the model from the round's updates; `read` replaces a buffer by the bytes of a frame: of
-    /// an update, or of the step before, if updates were encoded against it. The step that clients get and the step applied here are the same decoded frame. Depends on nothing but the earlier
-    /// rounds and the set of updates.
+    /// Makes the next version of the model from the round's updates, each counting for what the plan's limits leave of it
+    /// if `limited`. `read` replaces a buffer by the bytes of a frame: of an update, or of the step before, if updates were
+    /// encoded against it. The step that clients get and the step applied here are the same decoded frame. The result
+    /// depends on nothing but the earlier rounds and the set of updates.
     ///
     /// A step that would leave a value of model or residual that is not finite is not made, since the round would fail
     /// again at every restart: the step is zero then, and what encoder and strategy remember is forgotten. Updates within
@@ -187,6 +253,7 @@ impl Global {
         &mut self,
         round: u64,
         updates: &[Contribution],
+        limited: bool,
         read: impl FnMut(&Digest, &mut Vec<u8>) -> Result<(), E>,
     ) -> Result<Stepped, GlobalError> {
         if round != self.version + 1 {
@@ -195,7 +262,14 @@ impl Global {
                 version: self.version,
             });
         }
-        let (mut step, uplink) = average(&self.layout, round, updates, self.step.as_ref(), read)?;
+        let limits = limited.then_some((&self.limits, self.reference));
+        let Average {
+            values: mut step,
+            sections: uplink,
+            limited,
+            reference,
+        } = average(&self.layout, round, updates, self.step.as_ref(), limits, read)?;
+        self.reference = reference;
         self.strategy.step(round, &mut step);
         let ((pending, downlink), unused) = match self.advance(round, &mut step) {
             Ok(stepped) => (stepped, None),
@@ -220,6 +294,7 @@ impl Global {
             model: self.digest,
             uplink: uplink.into_vec(),
             downlink: downlink.into_vec(),
+            limited,
             unused,
         })
     }

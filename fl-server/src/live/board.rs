@@ -119,7 +119,7 @@ impl Board {
                 };
                 push(&mut known.alerts, note, ALERTS);
             }
-            Event::Ready | Event::Waiting(_) | Event::Done | Event::Failed { .. } => {}
+            Event::Ready | Event::Waiting(_) | Event::Limited { .. } | Event::Done | Event::Failed { .. } => {}
         }
         let (kind, text) = words(event);
         let note = Note { at_ms: now, kind, text };
@@ -185,6 +185,7 @@ fn words(event: &Event) -> (&'static str, String) {
                 seen.version, seen.accuracy, seen.loss, seen.examples
             ),
         ),
+        Event::Limited { round, text } => ("limited", format!("round {round}: {text}")),
         Event::Done => ("done", "the run is over".to_owned()),
         Event::Failed { round, why } => ("failed", format!("the run gave up in round {round}: {why}")),
         Event::Alert(text) => ("alert", text.clone()),

@@ -4,7 +4,7 @@ use fl_compress::{Digest, Spec};
 use fl_proto::Training;
 use serde::Serialize;
 
-use super::{Cohort, RunPlan, StrategySpec};
+use super::{Cohort, Limits, RunPlan, StrategySpec};
 
 /// One spelling of a plan. The file of the first weights is left out: a run's first record has their digest.
 #[derive(Serialize)]
@@ -20,6 +20,10 @@ struct Identity<'a> {
     strategy: &'a StrategySpec,
     uplink: &'a Spec,
     downlink: &'a Spec,
+    /// Left out at its defaults: a run that was begun before there were limits is continued with them. Its earlier rounds are
+    /// repeated without, because `RoundClosing` says by which rule a round is closed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limits: Option<&'a Limits>,
 }
 
 impl RunPlan {
@@ -37,6 +41,7 @@ impl RunPlan {
             strategy: &self.strategy,
             uplink: &self.uplink,
             downlink: &self.downlink,
+            limits: Some(&self.limits).filter(|limits| **limits != Limits::default()),
         };
         serde_json::to_vec(&identity).expect("names, numbers and enums are always JSON")
     }

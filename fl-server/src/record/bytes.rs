@@ -1,8 +1,11 @@
 //! The bytes of a record: version, kind, fields in the order of their declaration, CRC-32C of all before it.
 //!
 //! Integers and floats are little-endian; a text is its length (u16) and UTF-8; an option is a byte 0 or 1 and then
-//! the value; a set of clients is a count (u32) and their names, rising. Version 1 is frozen: a change is version 2,
-//! read beside it.
+//! the value; a set of clients is a count (u32) and their names, rising. Each version is frozen: a change is the next one,
+//! read beside it. A record is written in the lowest version that can hold it, so that what was read is written as it was:
+//! the chain of rounds depends on that.
+//!
+//! Version 2: `RoundClosing` is under the plan's limits.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +15,7 @@ use fl_proto::ClientId;
 use super::cursor::Cursor;
 use super::{Accepted, Record};
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 /// Longest text kept in a record, in bytes; a longer one is cut.
 const MAX_TEXT: usize = 4_096;
 
@@ -48,7 +51,7 @@ pub enum RecordError {
 impl Record {
     /// The bytes that are stored.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut out = Out(vec![VERSION]);
+        let mut out = Out(vec![self.version()]);
         match self {
             Self::Started { plan, model, at } => out.u8(1).raw(&plan.0).raw(&model.0).u64(*at),
             Self::Gathered { since } => match since {
@@ -71,7 +74,7 @@ impl Record {
                 .u64(*at)
                 .u64(*deadline),
             Self::UpdateAccepted { round, client, update } => out.u8(4).u64(*round).client(client).accepted(update),
-            Self::RoundClosing { round, at } => out.u8(5).u64(*round).u64(*at),
+            Self::RoundClosing { round, at, limited: _ } => out.u8(5).u64(*round).u64(*at),
             Self::RoundClosed {
                 round,
                 frame,
@@ -112,6 +115,14 @@ impl Record {
         out.0
     }
 
+    /// The lowest version that can hold it.
+    fn version(&self) -> u8 {
+        match self {
+            Self::RoundClosing { limited: true, .. } => 2,
+            _ => 1,
+        }
+    }
+
     /// Reads what [`Record::to_bytes`] wrote.
     ///
     /// # Errors
@@ -136,16 +147,17 @@ impl Record {
             });
         }
         let mut from = Cursor::new(body);
-        if from.u8("version")? != VERSION {
+        let version = from.u8("version")?;
+        let record = fields(&mut from, version)?;
+        if record.version() != version {
             return Err(from.corrupt("version"));
         }
-        let record = fields(&mut from)?;
         from.finish()?;
         Ok(record)
     }
 }
 
-fn fields(from: &mut Cursor<'_>) -> Result<Record, RecordError> {
+fn fields(from: &mut Cursor<'_>, version: u8) -> Result<Record, RecordError> {
     Ok(match from.u8("kind")? {
         1 => Record::Started {
             plan: from.digest("plan")?,
@@ -175,6 +187,7 @@ fn fields(from: &mut Cursor<'_>) -> Result<Record, RecordError> {
         5 => Record::RoundClosing {
             round: from.u64("round")?,
             at: from.u64("at")?,
+            limited: version > 1,
         },
         6 => Record::RoundClosed {
             round: from.u64("round")?,
@@ -347,7 +360,11 @@ mod tests {
                 client: one.clone(),
                 update: accepted(b),
             },
-            Record::RoundClosing { round: a, at: b },
+            Record::RoundClosing {
+                round: a,
+                at: b,
+                limited: false,
+            },
             Record::RoundClosed {
                 round: a,
                 frame,
@@ -373,6 +390,15 @@ mod tests {
             Record::RunFailed { round: a, why, at: b },
             Record::Resumed { at: a, until: b },
         ]
+    }
+
+    /// Those that version 1 does not know.
+    fn newer(a: u64, b: u64) -> Vec<Record> {
+        vec![Record::RoundClosing {
+            round: a,
+            at: b,
+            limited: true,
+        }]
     }
 
     #[test]
@@ -407,6 +433,29 @@ mod tests {
         assert_eq!(Digest::of(&all).to_string(), GOLDEN_ALL);
     }
 
+    /// Written by version 2; never to be changed.
+    #[test]
+    fn version_2_stays_readable() {
+        let closing = |limited| Record::RoundClosing {
+            round: 3,
+            at: 1_000,
+            limited,
+        };
+        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let bytes = closing(true).to_bytes();
+        assert_eq!(hex(&bytes[..bytes.len() - 4]), "02050300000000000000e803000000000000");
+        assert_eq!(Record::from_bytes(&bytes), Ok(closing(true)));
+        assert_eq!(closing(false).to_bytes()[0], 1, "what was read is written as it was");
+        let mut other = Record::RunDone { at: 1 }.to_bytes();
+        other.truncate(other.len() - 4);
+        other[0] = 2;
+        let found = Record::from_bytes(&sealed(other));
+        assert!(
+            matches!(found, Err(RecordError::Corrupt { what: "version", .. })),
+            "{found:?}"
+        );
+    }
+
     /// Written by version 1; never to be changed.
     const GOLDEN_DONE: &str = "0109010000000000000036d2fa2d";
     /// Digest of one record of each kind, as version 1 wrote them; never to be changed.
@@ -414,7 +463,7 @@ mod tests {
 
     #[test]
     fn every_flipped_bit_and_every_cut_is_an_error() {
-        for record in each(1, 2, &[3, 4], "why".to_owned()) {
+        for record in each(1, 2, &[3, 4], "why".to_owned()).into_iter().chain(newer(1, 2)) {
             let bytes = record.to_bytes();
             for cut in 0..bytes.len() {
                 assert!(Record::from_bytes(&bytes[..cut]).is_err());
@@ -430,10 +479,13 @@ mod tests {
     #[test]
     fn a_newer_version_is_named() {
         let mut bytes = Record::RunDone { at: 1 }.to_bytes();
-        bytes[0] = 2;
+        bytes[0] = VERSION + 1;
         assert_eq!(
             Record::from_bytes(&bytes),
-            Err(RecordError::Newer { theirs: 2, ours: 1 })
+            Err(RecordError::Newer {
+                theirs: VERSION + 1,
+                ours: VERSION
+            })
         );
     }
 
@@ -462,7 +514,7 @@ mod tests {
     proptest! {
         #[test]
         fn records_survive_their_bytes(a: u64, b: u64, names: Vec<u8>, why in ".{0,40}") {
-            for record in each(a, b, &names, why) {
+            for record in each(a, b, &names, why).into_iter().chain(newer(a, b)) {
                 prop_assert_eq!(Record::from_bytes(&record.to_bytes()), Ok(record));
             }
         }

@@ -102,6 +102,11 @@ impl Service {
         Ok(peer)
     }
 
+    /// Whether the caller is still admitted: asked again before what it sent counts.
+    fn admit(&self, peer: &Peer) -> Result<(), Status> {
+        peer::admit(&self.revoked, &peer.client, &peer.fingerprint)
+    }
+
     fn state(&self) -> Arc<State> {
         Arc::clone(&self.state.borrow())
     }

@@ -1,9 +1,10 @@
 //! Who is calling: the name in the verified certificate, and whether that client is admitted.
 
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use fl_proto::{ClientId, Meter, PeerInfo, peer_expiry, peer_name};
+use fl_proto::{ClientId, Fingerprint, Meter, PeerInfo, peer_expiry, peer_name};
 use time::OffsetDateTime;
 use tonic::transport::server::TlsConnectInfo;
 use tonic::{Request, Status};
@@ -16,6 +17,8 @@ use crate::traffic::Traffic;
 pub(crate) struct Peer {
     /// Its name.
     pub(crate) client: ClientId,
+    /// Of its certificate.
+    pub(crate) fingerprint: Fingerprint,
     /// When its certificate ends, if that can be told.
     pub(crate) ends: Option<OffsetDateTime>,
     /// Counts its connection's bytes.
@@ -36,25 +39,32 @@ pub(crate) fn identify<T>(request: &Request<T>, traffic: &Traffic, revoked: &Pat
     let own = own.ok_or_else(|| Status::unauthenticated("the client showed no certificate"))?;
     let client = peer_name(own).map_err(|error| Status::unauthenticated(error.to_string()))?;
     let tally = traffic.identified(&info.get_ref().meter, &client);
-    admit(revoked, &client)?;
+    let fingerprint = Fingerprint::of(own);
+    admit(revoked, &client, &fingerprint)?;
     let ends = peer_expiry(own).ok();
     Ok(Peer {
         client,
+        fingerprint,
         ends,
         meter: Arc::clone(&info.get_ref().meter),
         tally,
     })
 }
 
-/// Refuses a client whose name stands in the file `revoked`, or in whose name there is a file in the folder `revoked`.
+/// Refuses a client if `revoked` lists its name or the fingerprint of its certificate: as a line, if it is a file; as a
+/// file so named, if it is a folder.
 ///
 /// # Errors
 /// `PERMISSION_DENIED`; `UNAVAILABLE` if the list is there but cannot be read: nobody is admitted on a guess.
-pub(crate) fn admit(revoked: &Path, client: &ClientId) -> Result<(), Status> {
+pub(crate) fn admit(revoked: &Path, client: &ClientId, fingerprint: &Fingerprint) -> Result<(), Status> {
     let is_revoked = match std::fs::read_to_string(revoked) {
-        Ok(names) => names.lines().any(|line| line.trim() == client.as_str()),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => false,
-        Err(error) if error.kind() == std::io::ErrorKind::IsADirectory => revoked.join(client.as_str()).exists(),
+        Ok(lines) => lines.lines().map(str::trim).any(|line| {
+            line == client.as_str() || line.parse::<Fingerprint>().is_ok_and(|listed| listed == *fingerprint)
+        }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+        Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
+            revoked.join(client.as_str()).exists() || revoked.join(fingerprint.to_string()).exists()
+        }
         Err(error) => {
             tracing::error!(path = %revoked.display(), %error, "list of revoked clients cannot be read");
             return Err(Status::unavailable(
@@ -76,20 +86,39 @@ mod tests {
 
     use super::*;
 
+    /// The codes with which a client and another certificate of the same name are turned away.
+    fn codes(path: &Path) -> [Option<Code>; 2] {
+        let client = "camera-07".parse().unwrap();
+        ["one", "other"].map(|der| {
+            let admitted = admit(path, &client, &Fingerprint::of(der.as_bytes()));
+            admitted.err().map(|status| status.code())
+        })
+    }
+
     #[test]
     fn revocation_is_by_a_line_of_a_file_or_a_file_of_a_folder() {
+        const DENIED: Option<Code> = Some(Code::PermissionDenied);
         let dir = tempfile::tempdir().unwrap();
-        let (client, path) = ("camera-07".parse().unwrap(), dir.path().join("revoked"));
-        assert!(admit(&path, &client).is_ok(), "no list, nobody revoked");
-        std::fs::write(&path, "camera-070\n camera-07 \n").unwrap();
-        assert_eq!(admit(&path, &client).unwrap_err().code(), Code::PermissionDenied);
-        std::fs::write(&path, "camera-070\n").unwrap();
-        assert!(admit(&path, &client).is_ok());
+        let path = dir.path().join("revoked");
+        assert_eq!(codes(&path), [None, None], "no list, nobody revoked");
+        let fingerprint = Fingerprint::of(b"one").to_string();
+        let pairs = format!("sha256:{}", fingerprint[7..].to_uppercase());
+        for (lines, expected) in [
+            ("camera-070\n camera-07 \n", [DENIED, DENIED]),
+            ("camera-070\n", [None, None]),
+            (&format!("someone\n  {fingerprint}\n"), [DENIED, None]),
+            (&pairs, [DENIED, None]),
+        ] {
+            std::fs::write(&path, lines).unwrap();
+            assert_eq!(codes(&path), expected, "{lines}");
+        }
         std::fs::remove_file(&path).unwrap();
         std::fs::create_dir(&path).unwrap();
-        assert!(admit(&path, &client).is_ok());
+        assert_eq!(codes(&path), [None, None]);
+        std::fs::write(path.join(fingerprint), "").unwrap();
+        assert_eq!(codes(&path), [DENIED, None]);
         std::fs::write(path.join("camera-07"), "").unwrap();
-        assert_eq!(admit(&path, &client).unwrap_err().code(), Code::PermissionDenied);
+        assert_eq!(codes(&path), [DENIED, DENIED]);
     }
 
     #[test]
@@ -97,9 +126,6 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("revoked");
         std::fs::write(&path, [0xff, 0xfe]).unwrap();
-        assert_eq!(
-            admit(&path, &"a".parse().unwrap()).unwrap_err().code(),
-            Code::Unavailable
-        );
+        assert_eq!(codes(&path), [Some(Code::Unavailable); 2]);
     }
 }

@@ -132,6 +132,12 @@ async fn settle(
     upload: Upload,
 ) -> Result<UpdateReply, Status> {
     let round = header.id.round;
+    // An upload may last long, and verifying may wait for others: the client is admitted before either is worth anything.
+    if let Err(status) = service.admit(peer) {
+        peer.tally.settled(Fate::Refused);
+        on_disk(service, move || upload.discard()).await?;
+        return Err(status);
+    }
     let verified = {
         let _permit = service.limits.verifications.acquire().await.map_err(internal)?;
         let (shared, digest) = (Arc::clone(service), header.id.digest);
@@ -146,6 +152,10 @@ async fn settle(
             }
         }
         Ok(frame) => {
+            if let Err(status) = service.admit(peer) {
+                peer.tally.settled(Fate::Refused);
+                return Err(status);
+            }
             let booked = peer.tally.settled(Fate::Update);
             let update = Accepted {
                 digest: header.id.digest,

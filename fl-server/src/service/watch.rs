@@ -31,14 +31,19 @@ pub(super) fn watch(
 
 /// Present from here to the end of the stream, however it ends.
 async fn attend(service: Arc<Service>, peer: Peer, messages: Messages) {
-    let Peer { client, tally, .. } = peer;
+    let Peer {
+        client,
+        fingerprint,
+        tally,
+        ..
+    } = peer;
     if service.commands.send(Command::Arrived(client.clone())).await.is_err() {
         let _ = messages.send(Err(stopping())).await;
         return;
     }
     tracing::debug!(%client, "watching");
     let view = |state: &State| state.view(&service.plan, &client, (service.clock)());
-    let admit = || peer::admit(&service.revoked, &client);
+    let admit = || peer::admit(&service.revoked, &client, &fingerprint);
     let (state, stop) = (service.state.clone(), service.stopping.clone());
     let sent = |message: &wire::RoundState| tally.answered(message);
     if let Err(status) = tell(state, stop, view, admit, sent, &messages).await {
@@ -253,7 +258,11 @@ mod tests {
         let mut watched = Watched::new();
         tokio::time::sleep(Duration::from_secs(5)).await;
         watched.apply(&accepted("anna"));
-        watched.apply(&Record::RoundClosing { round: 1, at: 0 });
+        watched.apply(&Record::RoundClosing {
+            round: 1,
+            at: 0,
+            limited: true,
+        });
         assert_eq!(watched.next().await.phase, Phase::Training);
         assert_eq!(watched.next().await.phase, Phase::Closing);
         assert!(watched.is_silent().await);

@@ -296,6 +296,56 @@ fn evaluations_of_old_versions_are_sums_that_nothing_changes() {
 }
 
 #[test]
+fn an_evaluation_that_cannot_be_true_is_not_counted_and_no_client_outweighs_the_others() {
+    let mut world = World::new(plan(&[("min = 2", "min = 4"), ("target = 3", "target = 4")]));
+    world.connect(0..4);
+    let report = |world: &mut World, i: usize, examples: u64, loss: f64, correct: u64| {
+        let client = client(i);
+        let input = Input::Evaluation {
+            client: &client,
+            version: 0,
+            examples,
+            loss,
+            correct,
+        };
+        world.input(input) == Reply::Evaluation { counted: true }
+    };
+    for loss in [-1.7e308, -1e-9, 1e7, f64::INFINITY, f64::NAN] {
+        assert!(!report(&mut world, 3, 10, loss, 5), "{loss}");
+    }
+    assert!(!report(&mut world, 3, 10, 1.0, 11), "more right than there were");
+    for i in 0..3 {
+        assert!(report(&mut world, i, 20, 1.0, 10));
+    }
+    assert!(report(&mut world, 3, 1 << 40, 0.0, 1 << 40));
+    let summed = world.state.evaluations(0).unwrap();
+    // Two fifths of the examples: 40 beside 60.
+    assert_eq!((summed.clients, summed.examples, summed.correct), (4, 100, 70));
+    assert!((summed.loss - 0.6).abs() < 1e-12);
+}
+
+#[test]
+fn a_training_loss_that_cannot_be_true_does_not_spoil_the_mean() {
+    let mut world = World::new(plan(&[]));
+    world.connect(0..4);
+    for (i, loss) in [(0, 1.0), (1, 1.0), (2, 1.7e308)] {
+        let (client, mut update) = (client(i), world.update(i, 1, 0));
+        (update.loss, update.examples) = (loss, 10);
+        world.acknowledged.insert((client.clone(), 1), update.digest);
+        let input = Input::Update {
+            client: &client,
+            round: 1,
+            update,
+        };
+        assert_eq!(world.input(input), Reply::Update(UpdateReply::Accepted));
+    }
+    world.pass(10_000);
+    world.step();
+    let loss = world.outcome()[0].loss;
+    assert!(loss.is_finite() && loss < 1e6, "{loss}");
+}
+
+#[test]
 fn without_evaluation_the_run_ends_with_its_last_round() {
     let mut world = World::new(plan(&[
         ("rounds = 3", "rounds = 1"),
@@ -369,7 +419,11 @@ fn impossible_records_are_refused_and_change_nothing() {
             client: client(1),
             update,
         },
-        Record::RoundClosing { round: 1, at: 0 },
+        Record::RoundClosing {
+            round: 1,
+            at: 0,
+            limited: true,
+        },
         Record::RoundClosed {
             round: 1,
             frame,

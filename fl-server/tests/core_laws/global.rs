@@ -94,7 +94,7 @@ fn uncompressed_it_is_plain_federated_averaging_bit_for_bit() {
     let mut global = Global::initial(Arc::clone(&layout), model.clone(), &plan(Spec::exact())).unwrap();
     for round in 1..=3 {
         let updates = frames.round(&layout, 5, round);
-        let stepped = global.close(round, &updates, frames.read()).unwrap();
+        let stepped = global.close(round, &updates, true, frames.read()).unwrap();
 
         let total: u64 = updates.iter().map(|update| update.examples).sum();
         let mut step = vec![0.0f32; model.len()];
@@ -127,7 +127,7 @@ fn a_client_that_applies_the_frames_holds_the_server_s_model() {
         let mut global = Global::initial(Arc::clone(&layout), mine.clone(), &plan(downlink)).unwrap();
         for round in 1..=6 {
             let updates = frames.round(&layout, 3, round);
-            let stepped = global.close(round, &updates, frames.read()).unwrap();
+            let stepped = global.close(round, &updates, true, frames.read()).unwrap();
             let frame = Frame::parse(&stepped.frame, &layout).unwrap();
             assert_eq!((frame.header().kind, frame.header().round), (FrameKind::Step, round));
             assert_eq!(Digest::of(&stepped.frame), stepped.digest);
@@ -151,7 +151,12 @@ fn a_restart_from_any_checkpoint_gives_the_same_bytes() {
     let mut records: Vec<Record> = Vec::new();
     let stages = Stages::default();
     for round in 1..=5 {
-        let updates = frames.round(&layout, 4, round);
+        let mut updates = frames.round(&layout, 4, round);
+        if round > 2 {
+            // Beyond the limits: what it is scaled down to depends on the norms of all.
+            let delta: Vec<f32> = values(round, layout.len()).iter().map(|value| 9.0 * value).collect();
+            updates[2] = frames.update(&layout, 2, round, &delta);
+        }
         for part in updates.iter().rev() {
             let (digest, examples) = (part.frame, part.examples);
             let update = Accepted {
@@ -170,8 +175,14 @@ fn a_restart_from_any_checkpoint_gives_the_same_bytes() {
                 update,
             });
         }
-        let stepped = global.close(round, &updates, frames.read()).unwrap();
+        let stepped = global.close(round, &updates, true, frames.read()).unwrap();
         let (frame, model) = (stepped.digest, stepped.model);
+        assert_eq!(stepped.limited.len(), usize::from(round > 2));
+        records.push(Record::RoundClosing {
+            round,
+            at: 0,
+            limited: true,
+        });
         records.push(Record::RoundClosed {
             round,
             frame,
@@ -230,7 +241,7 @@ fn broken_updates_name_their_client_and_change_nothing() {
     short[1].frame = Digest::of(&cut);
     frames.0.insert(short[1].frame, cut);
     for updates in [missing, late, short] {
-        let error = global.close(1, &updates, frames.read()).unwrap_err();
+        let error = global.close(1, &updates, true, frames.read()).unwrap_err();
         assert!(
             matches!(&error, GlobalError::Frame { round: 1, client: of, .. } if *of == client(1)),
             "{error}"
@@ -238,14 +249,78 @@ fn broken_updates_name_their_client_and_change_nothing() {
         assert_eq!(global.save(), before);
     }
     assert_eq!(
-        global.close(1, &[], frames.read()),
+        global.close(1, &[], true, frames.read()),
         Err(GlobalError::Empty { round: 1 })
     );
     assert_eq!(
-        global.close(2, &good, frames.read()),
+        global.close(2, &good, true, frames.read()),
         Err(GlobalError::Order { round: 2, version: 0 })
     );
-    global.close(1, &good, frames.read()).unwrap();
+    global.close(1, &good, true, frames.read()).unwrap();
+}
+
+#[test]
+fn an_update_far_beyond_the_others_changes_no_bit_of_the_model() {
+    for exact in [true, false] {
+        let (layout, mut frames) = (layout(), Frames::default());
+        let plan = plan(if exact { Spec::exact() } else { compressed() });
+        let start = || Global::initial(Arc::clone(&layout), values(1, layout.len()), &plan).unwrap();
+        let mut honest = frames.round(&layout, 3, 1);
+        honest.iter_mut().for_each(|update| update.examples = 20);
+        let mut calm = start();
+        calm.close(1, &honest, true, frames.read()).unwrap();
+        for value in [1e30, -1e3] {
+            let attack = Contribution {
+                examples: 1 << 40,
+                ..frames.update(&layout, 3, 1, &vec![value; layout.len()])
+            };
+            let all: Vec<_> = honest.iter().cloned().chain([attack]).collect();
+            let mut attacked = start();
+            let stepped = attacked.close(1, &all, true, frames.read()).unwrap();
+            assert_eq!(attacked.digest(), calm.digest(), "{value:e}");
+            let limited = &stepped.limited[..];
+            assert!(
+                matches!(limited, [one] if one.client == client(3) && one.counted == 0.0),
+                "{limited:?}"
+            );
+            let text = limited[0].to_string();
+            assert!(text.contains("client-03 does not count: its norm is"), "{text}");
+            // A round that was closed before there were limits is repeated without them.
+            let mut old = start();
+            old.close(1, &all, false, frames.read()).unwrap();
+            assert_ne!(old.digest(), calm.digest());
+        }
+    }
+}
+
+#[test]
+fn claimed_examples_and_norms_are_cut_to_what_the_others_allow() {
+    let (layout, mut frames) = (layout(), Frames::default());
+    let mut global = Global::initial(Arc::clone(&layout), vec![0.0; layout.len()], &plan(Spec::exact())).unwrap();
+    let value = |value: f32| vec![value; layout.len()];
+    let mut updates: Vec<_> = (0..4).map(|i| frames.update(&layout, i, 1, &value(1.0))).collect();
+    updates.iter_mut().for_each(|update| update.examples = 100);
+    updates[3] = Contribution {
+        examples: 1 << 40,
+        ..frames.update(&layout, 3, 1, &value(-8.0))
+    };
+    let stepped = global.close(1, &updates, true, frames.read()).unwrap();
+    // 200 of 500 examples, and of the change 2 parts of 5: 0.6 forward, 0.4 back.
+    assert!(
+        global.model().iter().all(|value| (value - 0.2).abs() < 1e-6),
+        "{:?}",
+        &global.model()[..3]
+    );
+    let limited = &stepped.limited[0];
+    assert_eq!(
+        (stepped.limited.len(), limited.claimed, limited.counted),
+        (1, 1 << 40, 200.0)
+    );
+    let text = limited.to_string();
+    assert!(
+        text.contains("counts with 200 of the 1099511627776 examples that it claims and 0.125 of its values"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -257,7 +332,7 @@ fn the_server_learning_rate_scales_the_step() {
     };
     let mut global = Global::initial(Arc::clone(&layout), vec![0.0; layout.len()], &plan).unwrap();
     let updates = vec![frames.update(&layout, 0, 1, &vec![3.0; layout.len()])];
-    global.close(1, &updates, frames.read()).unwrap();
+    global.close(1, &updates, true, frames.read()).unwrap();
     assert!(global.model().iter().all(|&value| value == 1.5));
 }
 
@@ -279,9 +354,9 @@ fn no_update_can_make_a_round_fail_to_close() {
             };
             let updates = vec![frames.update(&layout, 0, round, &delta)];
             let mut again = Global::load(Arc::clone(&layout), &plan, &global.save()).unwrap();
-            let stepped = global.close(round, &updates, frames.read()).unwrap();
+            let stepped = global.close(round, &updates, true, frames.read()).unwrap();
             assert_eq!(
-                again.close(round, &updates, frames.read()).unwrap(),
+                again.close(round, &updates, true, frames.read()).unwrap(),
                 stepped,
                 "after a restart"
             );
@@ -313,7 +388,7 @@ fn updates_within_the_bound_are_used_in_every_round() {
             let updates = (0..3)
                 .map(|i| frames.update(&layout, i, round, &delta))
                 .collect::<Vec<_>>();
-            assert_eq!(global.close(round, &updates, frames.read()).unwrap().unused, None);
+            assert_eq!(global.close(round, &updates, true, frames.read()).unwrap().unused, None);
         }
     }
 }
@@ -356,7 +431,7 @@ proptest! {
         let updates = frames.round(&layout, 6, 1);
         let shuffled: Vec<_> = order.iter().map(|&i| updates[i].clone()).collect();
         let (mut one, mut other) = (start(), start());
-        prop_assert_eq!(one.close(1, &updates, frames.read()), other.close(1, &shuffled, frames.read()));
+        prop_assert_eq!(one.close(1, &updates, true, frames.read()), other.close(1, &shuffled, true, frames.read()));
         prop_assert_eq!(one.save(), other.save());
     }
 }

@@ -64,7 +64,17 @@ fn script() -> Vec<(Option<Vec<u8>>, Vec<Record>)> {
         (None, vec![started]),
         (None, vec![opened]),
         (Some(frame(0)), vec![accepted(0)]),
-        (Some(frame(1)), vec![accepted(1), Record::RoundClosing { round: 1, at }]),
+        (
+            Some(frame(1)),
+            vec![
+                accepted(1),
+                Record::RoundClosing {
+                    round: 1,
+                    at,
+                    limited: true,
+                },
+            ],
+        ),
     ]
 }
 

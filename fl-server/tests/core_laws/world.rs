@@ -131,7 +131,7 @@ impl World {
 
     /// Does what is owed: the model's digest is that of the old one and the updates.
     pub(crate) fn step(&mut self) {
-        let Some(Owed::Close { round, updates }) = self.state.owed() else {
+        let Some(Owed::Close { round, updates, .. }) = self.state.owed() else {
             return;
         };
         for part in &updates {

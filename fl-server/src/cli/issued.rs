@@ -1,0 +1,62 @@
+//! The list of certificates that a federation has issued: a line for each, `NAME FINGERPRINT DATE`, in the file `issued`. The
+//! server does not read it: it says what to revoke.
+
+use std::fs::OpenOptions;
+use std::io::{ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow};
+use fl_proto::{ClientId, Fingerprint};
+use time::OffsetDateTime;
+
+use super::{Failure, Outcome};
+
+/// The list of one federation.
+#[derive(Debug)]
+pub(super) struct Issued(PathBuf);
+
+impl Issued {
+    /// The list in the federation's folder. May be missing.
+    pub(super) fn of(folder: &Path) -> Self {
+        Self(folder.join("issued"))
+    }
+
+    /// Fingerprints of the certificates that `name` has, the oldest first.
+    ///
+    /// # Errors
+    /// If the list cannot be read, or a line of it is not one.
+    pub(super) fn fingerprints(&self, name: &ClientId) -> Result<Vec<Fingerprint>, Failure> {
+        let path = self.0.display();
+        let text = match std::fs::read_to_string(&self.0) {
+            Ok(text) => text,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(anyhow!(error).context(format!("cannot read {path}")).into()),
+        };
+        let mut found = Vec::new();
+        for (number, line) in (1..).zip(text.lines()) {
+            let mut words = line.split_whitespace();
+            let (client, fingerprint) = (words.next(), words.next().and_then(|word| word.parse().ok()));
+            match (client, fingerprint) {
+                (Some(client), Some(fingerprint)) if client == name.as_str() => found.push(fingerprint),
+                (Some(_), Some(_)) | (None, _) => {}
+                (Some(_), None) => {
+                    let why = "it has no fingerprint; correct the line or remove it";
+                    return Err(Failure::usage(anyhow!("{path}, line {number}: {why}")));
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Adds a certificate.
+    ///
+    /// # Errors
+    /// If the list cannot be written.
+    pub(super) fn add(&self, name: &ClientId, fingerprint: &Fingerprint, until: OffsetDateTime) -> Outcome {
+        let line = format!("{name} {fingerprint} {}\n", until.date());
+        let open = OpenOptions::new().append(true).create(true).open(&self.0);
+        open.and_then(|mut file| file.write_all(line.as_bytes()).and_then(|()| file.sync_all()))
+            .with_context(|| format!("cannot write {}", self.0.display()))?;
+        Ok(())
+    }
+}

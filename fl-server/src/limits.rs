@@ -1,0 +1,289 @@
+//! What one client may weigh in a round: bounds relative to the other clients, so that one of them, malicious or broken,
+//! does not decide the model.
+//!
+//! Every bound is a function of the updates that a round accepted, and of one number that follows from the rounds before.
+//! It depends neither on the order of arrival nor on a clock, so a replay applies the same bounds.
+
+use serde::Serialize;
+
+/// Updates below this number have no majority: their median is not robust.
+const MAJORITY: usize = 3;
+/// Most by which the reference norm changes in a round without a majority.
+const DRIFT: f64 = 2.0;
+/// Largest magnitude of a loss that a client may report. Cross-entropy is below 100 unless training diverges.
+pub(crate) const MAX_LOSS: f64 = 1e6;
+
+/// The `[limits]` table of a run.toml. `f64::INFINITY` switches a limit off; so does a `share` of 1.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Limits {
+    /// Most examples that an update counts with, as a multiple of the round's median. At least 1.
+    pub examples: f64,
+    /// Most examples that an update counts with. At least 1.
+    pub max_examples: f64,
+    /// Largest part of a round that is one client's: of its examples, and of its updates' norms times examples. Above 0.
+    pub share: f64,
+    /// Norm to which an update is scaled down, as a multiple of the reference norm. At least 1.
+    pub norm: f64,
+    /// Norm to which an update is scaled down. Above 0.
+    pub max_norm: f64,
+    /// Norm above which an update does not count, as a multiple of the reference norm. At least `norm`.
+    pub discard: f64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            examples: 10.0,
+            max_examples: f64::INFINITY,
+            share: 0.4,
+            norm: 4.0,
+            max_norm: f64::INFINITY,
+            discard: 40.0,
+        }
+    }
+}
+
+/// L2 norms of a round's decoded updates.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Norms {
+    /// One for each update.
+    pub(crate) values: Vec<f64>,
+    /// What they are compared with, if any update of the run was not zero.
+    pub(crate) reference: Option<f64>,
+}
+
+/// What one update counts for.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Part {
+    /// Examples that it counts with; 0 if it does not count.
+    pub(crate) examples: f64,
+    /// Factor of its values, 0 to 1.
+    pub(crate) scale: f64,
+    /// Its factor in the average: its part of all examples, times `scale`.
+    pub(crate) weight: f64,
+}
+
+impl Limits {
+    /// Whether a norm can change what an update counts for.
+    pub(crate) fn use_norms(&self) -> bool {
+        self.share < 1.0
+            || [self.norm, self.max_norm, self.discard]
+                .iter()
+                .any(|limit| limit.is_finite())
+    }
+
+    /// What each update of a round counts for; without `norms`, by its examples alone.
+    pub(crate) fn parts(&self, examples: &[u64], norms: Option<&Norms>) -> Vec<Part> {
+        let reference = norms.and_then(|norms| norms.reference).unwrap_or(f64::INFINITY);
+        let norm = |at: usize| norms.map_or(0.0, |norms| norms.values[at]);
+        // Of infinite bounds and references, none is exceeded; a product of 0 and infinity cannot occur.
+        let counts: Vec<bool> = (0..examples.len())
+            .map(|at| norm(at) <= self.discard * reference)
+            .collect();
+        let claimed = |at: usize| (examples[at] as f64).min(self.max_examples);
+        let counted = (0..examples.len()).filter(|&at| counts[at]);
+        let most = cap(counted.map(claimed), self.examples, self.share);
+        let mut parts: Vec<Part> = (0..examples.len())
+            .map(|at| Part {
+                examples: if counts[at] { claimed(at).min(most) } else { 0.0 },
+                scale: 1.0,
+                weight: 0.0,
+            })
+            .collect();
+        let total: f64 = parts.iter().map(|part| part.examples).sum();
+        let longest = self.max_norm.min(self.norm * reference);
+        for (at, part) in parts.iter_mut().enumerate() {
+            if norm(at) > longest {
+                part.scale = longest / norm(at);
+            }
+        }
+        let contribution = |at: usize, part: &Part| part.examples * part.scale * norm(at);
+        let contributions = parts.iter().enumerate().map(|(at, part)| contribution(at, part));
+        // Updates of zeros are common where a codec sends nothing in some rounds: they say nothing about the others.
+        let most = cap(contributions.filter(|value| *value > 0.0), f64::INFINITY, self.share);
+        for (at, part) in parts.iter_mut().enumerate() {
+            let contribution = contribution(at, part);
+            if contribution > most {
+                part.scale *= most / contribution;
+            }
+            part.weight = if total > 0.0 {
+                part.examples / total * part.scale
+            } else {
+                0.0
+            };
+        }
+        parts
+    }
+}
+
+/// The norm that those of a round are compared with: their median. In a round of fewer than three updates that are not zero,
+/// it is at most a factor of two from that of the round before.
+pub(crate) fn reference(norms: &[f64], before: Option<f64>) -> Option<f64> {
+    let mut sorted: Vec<f64> = norms.iter().copied().filter(|norm| *norm > 0.0).collect();
+    sorted.sort_by(f64::total_cmp);
+    match (median(&sorted), before) {
+        (Some(median), Some(before)) if sorted.len() < MAJORITY => Some(median.clamp(before / DRIFT, before * DRIFT)),
+        (median, before) => median.or(before),
+    }
+}
+
+/// Examples that evaluations and training losses count with, by the default limits: displays are made of records, which do not
+/// hold a plan.
+pub(crate) fn evaluation_weights(examples: &[u64]) -> Vec<u64> {
+    let limits = Limits::default();
+    let most = cap(examples.iter().map(|n| *n as f64), limits.examples, limits.share);
+    // A cap is finite unless there is nothing to cap; the cast saturates then.
+    examples.iter().map(|n| (*n).min(most as u64)).collect()
+}
+
+/// Mean of the losses of a round's updates, by the examples that they may count with. `None` if there are no examples.
+pub(crate) fn mean_loss(updates: impl Iterator<Item = (u64, f64)> + Clone) -> Option<f64> {
+    let claimed: Vec<u64> = updates.clone().map(|(examples, _)| examples).collect();
+    let counted = evaluation_weights(&claimed);
+    let total: f64 = counted.iter().map(|n| *n as f64).sum();
+    let sum: f64 = updates.zip(&counted).map(|((_, loss), n)| loss * *n as f64).sum();
+    (total > 0.0).then(|| sum / total)
+}
+
+/// The largest that one of `values` may be: `times` their median, and so much that it is at most `share` of the sum of all,
+/// each cut to it; but never less than the median. Two values or fewer have no `share`.
+fn cap(values: impl Iterator<Item = f64>, times: f64, share: f64) -> f64 {
+    let mut sorted: Vec<f64> = values.collect();
+    sorted.sort_by(f64::total_cmp);
+    let Some(median) = median(&sorted) else {
+        return f64::INFINITY;
+    };
+    let most = median * times;
+    if sorted.len() < MAJORITY {
+        return most;
+    }
+    most.min(filled(&sorted, share).max(median))
+}
+
+/// The largest bound that is at most `share` of the sum of all `sorted` values, each cut to it. 0 if there is none.
+fn filled(sorted: &[f64], share: f64) -> f64 {
+    // Sums of the values up to each: subtracting a huge one from the sum of all would leave nothing of the others.
+    let mut sums = Vec::with_capacity(sorted.len());
+    sums.extend(sorted.iter().scan(0.0, |sum, value| {
+        *sum += value;
+        Some(*sum)
+    }));
+    for (above, (value, rest)) in sorted.iter().zip(&sums).rev().enumerate() {
+        // `above` values are cut to the bound: bound = share * (rest + above * bound).
+        let left = 1.0 - share * above as f64;
+        if left <= 0.0 {
+            return 0.0;
+        }
+        let bound = share * rest / left;
+        if bound >= *value {
+            return if above == 0 { f64::INFINITY } else { bound };
+        }
+    }
+    0.0
+}
+
+/// The lower median: with one value in four, or in any larger number, far off to either side, it is another.
+fn median(sorted: &[f64]) -> Option<f64> {
+    sorted.get(sorted.len().saturating_sub(1) / 2).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn norms(values: &[f64]) -> Norms {
+        Norms {
+            values: values.to_vec(),
+            reference: reference(values, None),
+        }
+    }
+
+    fn weights(examples: &[u64], values: &[f64]) -> Vec<f64> {
+        let parts = Limits::default().parts(examples, Some(&norms(values)));
+        parts.iter().map(|part| part.weight).collect()
+    }
+
+    #[test]
+    fn clients_that_are_much_alike_count_as_they_claim() {
+        let (examples, values) = ([60, 100, 140, 90, 120], [1.0, 1.3, 0.7, 0.9, 1.1]);
+        let expected = examples.map(|n| n as f64 / 510.0);
+        assert_eq!(weights(&examples, &values), expected);
+    }
+
+    #[test]
+    fn one_of_four_has_at_most_two_fifths_of_the_round_whatever_it_claims() {
+        for (examples, norm) in [(1 << 40, 1.0), (100, 4.0), (1 << 40, 39.0), (1 << 40, 1e-3)] {
+            let all = [100, 100, 100, examples];
+            let parts = weights(&all, &[1.0, 1.0, 1.0, norm]);
+            let moved: Vec<f64> = parts
+                .iter()
+                .zip([1.0, 1.0, 1.0, norm])
+                .map(|(part, norm)| part * norm)
+                .collect();
+            let sum: f64 = moved.iter().sum();
+            assert!(moved[3] <= 0.4 * sum + 1e-12, "{examples} {norm}: {moved:?}");
+            assert!(
+                moved[0] >= 0.19,
+                "the others keep their part: {examples} {norm}: {moved:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_update_far_beyond_the_others_does_not_count_and_leaves_them_their_weight() {
+        assert_eq!(
+            weights(&[10, 10, 10, 1 << 40], &[1.0, 1.2, 0.8, 1e30]),
+            [1.0 / 3.0, 1.0 / 3.0, 1.0 / 3.0, 0.0]
+        );
+        assert_eq!(
+            weights(&[10, 10, 10], &[0.0, 0.0, 3.0]),
+            [1.0 / 3.0; 3],
+            "zeros are no reference"
+        );
+        assert_eq!(weights(&[10], &[1e9]), [1.0]);
+    }
+
+    #[test]
+    fn without_a_majority_the_reference_follows_the_rounds_before() {
+        assert_eq!(reference(&[1.0, 5.0, 1e9], None), Some(5.0));
+        assert_eq!(reference(&[1e9], Some(3.0)), Some(6.0));
+        assert_eq!(reference(&[1e-9, 3.0], Some(3.0)), Some(1.5));
+        assert_eq!(reference(&[0.0, 0.0, 0.0], Some(3.0)), Some(3.0));
+        assert_eq!(reference(&[0.0], None), None);
+    }
+
+    #[test]
+    fn an_evaluation_weighs_no_more_than_the_others_allow() {
+        assert_eq!(evaluation_weights(&[20, 20, 20, 1 << 40]), [20, 20, 20, 40]);
+        assert_eq!(evaluation_weights(&[7]), [7]);
+        assert_eq!(evaluation_weights(&[]), [0; 0]);
+    }
+
+    proptest! {
+        #[test]
+        fn no_update_has_more_than_its_share_and_order_does_not_matter(
+            examples in prop::collection::vec(1..=1u64 << 40, 3..9),
+            exponents in prop::collection::vec(-40..40i32, 9),
+        ) {
+            let values: Vec<f64> = exponents.iter().take(examples.len()).map(|e| 10f64.powi(*e)).collect();
+            let parts = weights(&examples, &values);
+            prop_assert!(parts.iter().all(|part| (0.0..=1.0).contains(part)));
+            let moved: Vec<f64> = parts.iter().zip(&values).map(|(part, norm)| part * norm).collect();
+            let mut positive: Vec<f64> = moved.iter().copied().filter(|value| *value > 0.0).collect();
+            positive.sort_by(f64::total_cmp);
+            if positive.len() >= MAJORITY {
+                let sum: f64 = positive.iter().sum();
+                let largest = positive[positive.len() - 1];
+                let floor = median(&positive).unwrap();
+                prop_assert!(largest <= (0.4 * sum).max(floor) * (1.0 + 1e-9), "{moved:?}");
+            }
+            let back = |values: &[f64]| values.iter().rev().copied().collect::<Vec<_>>();
+            let reversed: Vec<u64> = examples.iter().rev().copied().collect();
+            for (one, other) in weights(&reversed, &back(&values)).iter().rev().zip(&parts) {
+                prop_assert!((one - other).abs() <= 1e-9 * other.max(1e-300));
+            }
+        }
+    }
+}
