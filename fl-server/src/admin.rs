@@ -13,9 +13,9 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::driver::Command;
+use crate::driver::{Command, Moment};
 use crate::event::Waiting;
-use crate::inspect::{self, InspectError, Parts};
+use crate::inspect::{self, InspectError, Parts, Served};
 use crate::report::Report;
 use crate::store::Store;
 use crate::what_if::Stored;
@@ -66,6 +66,38 @@ pub(crate) struct Live {
     pub(crate) present: Vec<String>,
     /// Whom the run waits for, if no round is open.
     pub(crate) waiting: Option<Waiting>,
+    pub(crate) moved: Option<Moved>,
+}
+
+/// What a run has moved up to this moment, in all its processes.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub(crate) struct Moved {
+    pub(crate) socket_up: u64,
+    pub(crate) socket_down: u64,
+    /// What of it is not on disk yet.
+    pub(crate) pending_up: u64,
+    pub(crate) pending_down: u64,
+    /// Bytes of fp32 averaging over these, as far as rounds can be compared; 0 for none.
+    pub(crate) ratio: f64,
+    /// The newest round that is compared as a whole.
+    pub(crate) through: u64,
+    /// Whether the ledger is what the sockets have carried.
+    pub(crate) balanced: bool,
+}
+
+impl Moved {
+    pub(crate) fn of(moment: &Moment, parameters: usize) -> Self {
+        let (moved, pending) = (moment.moved(), moment.unkept());
+        Self {
+            socket_up: moved.socket_up,
+            socket_down: moved.socket_down,
+            pending_up: pending.socket_up,
+            pending_down: pending.socket_down,
+            ratio: moment.ratio(parameters),
+            through: moment.compared.through,
+            balanced: moment.is_balanced(),
+        }
+    }
 }
 
 /// One run in a line.
@@ -85,11 +117,14 @@ pub(crate) fn path(data: &Path) -> PathBuf {
     data.join("admin.sock")
 }
 
-/// Answers a question from the store, whoever holds it.
-pub(crate) fn answer(store: &Store, ask: &Ask) -> Answer {
+/// Answers a question from the store, whoever holds it. `served`: the run that its server serves, at this moment.
+pub(crate) fn answer(store: &Store, ask: &Ask, served: Option<&Served>) -> Answer {
     let answered = match ask {
-        Ask::Status => inspect::statuses(store).map(|runs| Answer::Status(Status { serving: None, runs })),
-        Ask::Report { run } => inspect::report(store, run.as_deref()).map(|report| Answer::Report(Box::new(report))),
+        Ask::Status => inspect::statuses(store, served).map(|runs| Answer::Status(Status { serving: None, runs })),
+        Ask::Report { run } => {
+            let report = inspect::report(store, run.as_deref(), served);
+            report.map(|report| Answer::Report(Box::new(report)))
+        }
         Ask::Model { run, version } => inspect::parts(store, run.as_deref(), *version).map(Answer::Model),
         Ask::Frames { run } => Stored::of(store, run.as_deref()).map(|stored| Answer::Frames(Box::new(stored))),
     };
@@ -120,6 +155,8 @@ pub(crate) struct Sources {
     pub(crate) commands: mpsc::Sender<Command>,
     pub(crate) run: String,
     pub(crate) listen: String,
+    /// Values of the model.
+    pub(crate) parameters: usize,
 }
 
 impl Admin {
@@ -194,7 +231,11 @@ async fn converse(mut stream: UnixStream, sources: &Sources) -> std::io::Result<
 /// The store's answer, and what only the running server knows.
 async fn live(sources: &Sources, ask: Ask) -> Answer {
     let store = sources.store.clone();
-    let answered = tokio::task::spawn_blocking(move || answer(&store, &ask)).await;
+    let served = sources.served().await;
+    let moved = served
+        .as_ref()
+        .map(|served| Moved::of(&served.moment, sources.parameters));
+    let answered = tokio::task::spawn_blocking(move || answer(&store, &ask, served.as_ref())).await;
     let failed = |_| Answer::Failed {
         why: "the server is stopping".into(),
         corrupt: false,
@@ -209,9 +250,22 @@ async fn live(sources: &Sources, ask: Ask) -> Answer {
             listen: sources.listen.clone(),
             present: present.iter().map(ToString::to_string).collect(),
             waiting,
+            moved,
         });
     }
     answer
+}
+
+impl Sources {
+    /// The run that is served, and its books now; `None` if the server is stopping.
+    async fn served(&self) -> Option<Served> {
+        let (reply, moment) = oneshot::channel();
+        self.commands.send(Command::Moment { reply }).await.ok()?;
+        Some(Served {
+            run: self.run.clone(),
+            moment: moment.await.ok()?,
+        })
+    }
 }
 
 /// Asks the server that holds `data`; `None` if none is running there.

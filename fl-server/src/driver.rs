@@ -5,6 +5,7 @@
 //! ([`crate::desk`]); the driver goes on answering meanwhile.
 
 mod announce;
+pub(crate) mod books;
 mod present;
 
 use std::future::Future;
@@ -14,6 +15,7 @@ use std::time::Duration;
 
 use fl_proto::{ClientId, EvaluationReport, FramePart, UpdateReply};
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::MissedTickBehavior;
 
 use crate::blobs::{Blobs, Received};
 use crate::chain::Chain;
@@ -31,6 +33,7 @@ use crate::trace::Tracer;
 use crate::traffic::Traffic;
 
 pub(crate) use announce::Events;
+pub(crate) use books::{Booked, Moment, Pace};
 pub(crate) use present::Present;
 
 /// Tells the time: milliseconds since 1970.
@@ -68,10 +71,15 @@ pub(crate) enum Command {
     Present {
         reply: oneshot::Sender<(Vec<ClientId>, Option<Waiting>)>,
     },
+    /// The run and its books now.
+    Moment { reply: oneshot::Sender<Moment> },
 }
 
 /// Requests decided with one flush, at most.
 const BATCH: usize = 256;
+
+/// How often to look for bytes that are to be kept on disk.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// The state of the run and all that changes it.
 #[derive(Debug)]
@@ -95,6 +103,13 @@ pub(crate) struct Driver {
     /// What displays were told last.
     pub(crate) waiting: Option<Waiting>,
     pub(crate) tracer: Tracer,
+    /// What the rows come to that are durable.
+    pub(crate) booked: Booked,
+    /// What the meter said in those of earlier processes.
+    pub(crate) before: (u64, u64),
+    /// What is in the ledger's tail.
+    pub(crate) kept: Booked,
+    pub(crate) pace: Pace,
 }
 
 /// What is decided but not durable yet.
@@ -114,6 +129,7 @@ struct Batch {
 enum Answer {
     Update(oneshot::Sender<UpdateReply>, UpdateReply),
     Evaluation(oneshot::Sender<bool>, bool),
+    Moment(oneshot::Sender<Moment>),
 }
 
 impl Driver {
@@ -128,6 +144,8 @@ impl Driver {
     ) -> Result<Arc<State>, ServeError> {
         let mut stop = pin!(stop);
         let mut waiting = Vec::with_capacity(BATCH);
+        let mut looks = tokio::time::interval(LOOK);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         self.commit(Batch::default()).await?;
         loop {
             let wake = self.sleep();
@@ -143,6 +161,7 @@ impl Driver {
                     self.commit(batch).await?;
                 }
                 () = wake => self.commit(Batch::default()).await?,
+                _ = looks.tick() => self.keep_books().await?,
             }
         }
         if let Some(finished) = self.desk.join().await? {
@@ -186,6 +205,8 @@ impl Driver {
                     let names = self.present.names.iter().cloned().collect();
                     let _ = reply.send((names, self.waiting()));
                 }
+                // Once all that is decided here is durable.
+                Command::Moment { reply } => batch.answers.push(Answer::Moment(reply)),
                 Command::Update {
                     client,
                     round,
@@ -317,6 +338,7 @@ impl Driver {
             match answer {
                 Answer::Update(reply, answer) => drop(reply.send(answer)),
                 Answer::Evaluation(reply, counted) => drop(reply.send(counted)),
+                Answer::Moment(reply) => drop(reply.send(self.moment())),
             }
         }
         if let Some(Owed::Close {
@@ -333,7 +355,7 @@ impl Driver {
 
     /// Books what has passed since the last round closed to the newest round.
     async fn book_rest(&mut self) -> Result<(), ServeError> {
-        let round = self.state.round().map_or(self.state.version(), |round| round.number);
+        let round = self.books_to();
         // A frame that is arriving is gone on with when the run is served again.
         let sample = self.traffic.sample(Fate::Update);
         self.append(&[], sample.rows(round), Vec::new()).await?;
@@ -359,18 +381,20 @@ impl Driver {
             }));
         }
         rows.append(&mut links);
-        let (blobs, store, records, rows) = (
-            self.blobs.clone(),
-            self.store.clone(),
-            records.to_vec(),
-            rows.iter().map(Row::to_bytes).collect::<Vec<_>>(),
-        );
+        let bytes: Vec<_> = rows.iter().map(Row::to_bytes).collect();
+        let (blobs, store, records) = (self.blobs.clone(), self.store.clone(), records.to_vec());
         tokio::task::spawn_blocking(move || {
             blobs.keep(accepted)?;
-            Ok(store.append(&records, &rows)?)
+            Ok::<_, ServeError>(store.append(&records, &bytes)?)
         })
         .await
-        .map_err(ServeError::panicked)?
+        .map_err(ServeError::panicked)??;
+        if !rows.is_empty() {
+            rows.iter().for_each(|row| self.booked.add(row));
+            self.kept = Booked::default();
+        }
+        self.pace.recorded();
+        Ok(())
     }
 }
 

@@ -198,6 +198,14 @@ impl History {
         })
     }
 
+    /// Clients that fetched the newest model only to evaluate it: while a round is open, whoever evaluates trains as well.
+    pub(crate) fn last_evaluation(&self) -> u64 {
+        let newest = self.rounds.last_key_value().map_or(0, |(round, _)| *round);
+        self.evaluations
+            .get(&newest)
+            .map_or(0, |found| found.summed().clients as u64)
+    }
+
     /// What a closed round did; `flow` is what the ledger has of it, `parameters` the size of the model.
     pub fn summary(&self, round: u64, flow: Flow, parameters: usize) -> Option<RoundSummary> {
         let sums = self.rounds.get(&round)?;

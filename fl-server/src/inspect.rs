@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::admin::RunStatus;
 use crate::blobs;
 use crate::disk::open_file;
+use crate::driver::Moment;
 use crate::history::History;
 use crate::ledger::{Ledger, Row};
 use crate::plan::RunPlan;
@@ -127,12 +128,14 @@ pub(crate) struct Parts {
     pub(crate) frames: Vec<String>,
 }
 
-pub(crate) fn statuses(store: &Store) -> Result<Vec<RunStatus>, InspectError> {
+/// The runs of a store. `served`: the one that its server serves, at this moment.
+pub(crate) fn statuses(store: &Store, served: Option<&Served>) -> Result<Vec<RunStatus>, InspectError> {
     let mut out = Vec::new();
     for name in begun(store)? {
         let run = store.run(&name)?;
         let planned = Facts::load(&run)?.map_or(0, |facts| facts.rounds);
-        let history = history(&run)?;
+        let served = served.filter(|served| served.run == name.as_str());
+        let history = history_of(&run, served.map_or(usize::MAX, |served| served.moment.records as usize))?;
         let closed = history.rounds.values().filter(|round| round.closed.is_some()).count() as u64;
         out.push(RunStatus {
             run: name.to_string(),
@@ -145,12 +148,18 @@ pub(crate) fn statuses(store: &Store) -> Result<Vec<RunStatus>, InspectError> {
     Ok(out)
 }
 
-pub(crate) fn report(store: &Store, run: Option<&str>) -> Result<Report, InspectError> {
+/// The report of a run. `moment`: the run that is served and its books, of which the report is made if it is this one.
+pub(crate) fn report(store: &Store, run: Option<&str>, moment: Option<&Served>) -> Result<Report, InspectError> {
     let (run, facts) = begun_run(store, run)?;
+    let moment = moment.filter(|served| served.run == run.name().as_str());
+    let moment = moment.map(|served| &served.moment);
     let (ledger, filling) = std::thread::scope(|scope| {
-        let ledger = scope.spawn(|| ledger(&run));
+        let ledger = scope.spawn(|| ledger(&run, moment));
         let mut filling = Filling::default();
-        for record in run.records() {
+        for record in run
+            .records()
+            .take(moment.map_or(usize::MAX, |moment| moment.records as usize))
+        {
             filling.add(&record?);
         }
         let ledger = ledger.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
@@ -165,16 +174,42 @@ pub(crate) fn report(store: &Store, run: Option<&str>) -> Result<Report, Inspect
         instance: facts.instance,
         planned: facts.rounds,
     };
-    Ok(filling.finish(&subject, ledger))
+    Ok(filling.finish(&subject, ledger, moment))
 }
 
-/// A run's ledger, added up.
-fn ledger(run: &RunStore) -> Result<Ledger, StoreError> {
+/// The run that a server serves, and its books at one moment.
+#[derive(Debug, Clone)]
+pub(crate) struct Served {
+    pub(crate) run: String,
+    pub(crate) moment: Moment,
+}
+
+/// A run's ledger, added up: its rows, and what has passed since the last of them, as the running server has it now or as
+/// it was kept last.
+fn ledger(run: &RunStore, moment: Option<&Moment>) -> Result<Ledger, StoreError> {
     let mut ledger = Ledger::default();
-    for row in rows(run) {
+    let len = moment.map_or(usize::MAX, |moment| moment.rows as usize);
+    for row in rows(run).take(len) {
         ledger.add(row?);
     }
+    let rest = match moment {
+        Some(moment) => moment.pending.rows(moment.round),
+        None => tail(run)?,
+    };
+    rest.into_iter().for_each(|row| ledger.add(row));
     Ok(ledger)
+}
+
+/// The tail of a run's ledger: rows of what has passed since the last row was written.
+///
+/// # Errors
+/// Those of the store, and `Value` for a row that cannot be read.
+pub(crate) fn tail(run: &RunStore) -> Result<Vec<Row>, StoreError> {
+    let rows = run.tail()?;
+    rows.iter()
+        .zip(run.rows_len()..)
+        .map(|(row, number)| run.row(number, row))
+        .collect()
 }
 
 /// The rows of a run's ledger, in the order in which they were written.
@@ -253,8 +288,13 @@ pub(crate) fn assemble(data: &Path, parts: &Parts) -> Result<(Layout, Vec<f32>),
 
 /// The sums of a run's records.
 pub(crate) fn history(run: &RunStore) -> Result<History, StoreError> {
+    history_of(run, usize::MAX)
+}
+
+/// The sums of a run's first records.
+fn history_of(run: &RunStore, records: usize) -> Result<History, StoreError> {
     let mut history = History::default();
-    for record in run.records() {
+    for record in run.records().take(records) {
         history.add(&record?);
     }
     Ok(history)

@@ -6,6 +6,7 @@
 mod admin;
 mod allocator;
 mod audit;
+mod baseline;
 pub mod blobs;
 mod chain;
 pub mod cli;

@@ -200,6 +200,8 @@ pub(crate) struct Sources {
     pub(crate) stopping: watch::Receiver<bool>,
     pub(crate) traffic: Arc<Traffic>,
     pub(crate) board: Arc<Board>,
+    /// Values of the model.
+    pub(crate) parameters: usize,
     pub(crate) clock: Clock,
     /// When the certificates of the authority and the server end.
     pub(crate) own: Vec<(&'static str, OffsetDateTime)>,

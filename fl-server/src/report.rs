@@ -9,6 +9,8 @@ use fl_proto::ClientId;
 pub use fl_report::Report;
 use fl_report::{Baseline, ClientLine, Flow, Participation, RoundLine, Run, SCHEMA, TensorLine};
 
+use crate::baseline::{self, Compared, Done};
+use crate::driver::Moment;
 use crate::event::bits;
 use crate::history::{End, History};
 use crate::ledger::{Ledger, Section};
@@ -157,8 +159,8 @@ impl Filling {
         })
     }
 
-    /// The report of these records and a ledger.
-    pub(crate) fn finish(mut self, subject: &Subject, mut ledger: Ledger) -> Report {
+    /// The report of these records and a ledger. `moment`: of the run that is served, its books now.
+    pub(crate) fn finish(mut self, subject: &Subject, mut ledger: Ledger, moment: Option<&Moment>) -> Report {
         let flows = ledger.rounds();
         for ((round, client), flow) in std::mem::take(&mut ledger.rows) {
             self.parts.round(round).of(client).line.flow.add(&flow);
@@ -182,7 +184,7 @@ impl Filling {
         let history = &self.history;
         let mut totals = Flow::default();
         flows.values().for_each(|flow| totals.add(flow));
-        let (metered_up, metered_down) = ledger.metered();
+        let (metered_up, metered_down) = moment.map_or_else(|| ledger.metered(), Moment::metered);
         let newest = rounds.iter().rev().find(|line| line.closed);
         let run = Run {
             name: subject.run.clone(),
@@ -204,18 +206,19 @@ impl Filling {
                 .map(|(_, link)| link.to_string())
                 .unwrap_or_default(),
         };
-        let evaluated = last_evaluation(history);
+        let compared = compared(&rounds, history, moment.map_or(0, |moment| moment.withheld));
         Report {
             schema: SCHEMA,
             run,
             totals,
+            pending: moment.map(Moment::unkept).unwrap_or_default(),
             metered_up,
             metered_down,
             // Bytes may be booked to a round that never opened: those before the first.
             balanced: (totals.socket_up, totals.socket_down) == (metered_up, metered_down)
                 && ledger.meter.keys().all(|round| books.is_balanced(*round)),
             baselines: [("fedavg-fp32", 4), ("fedavg-fp16", 2)]
-                .map(|(name, bytes)| baseline(name, bytes * subject.parameters as u64, &rounds, evaluated, &totals))
+                .map(|(name, bytes)| baseline(name, bytes * subject.parameters as u64, &compared, &totals))
                 .into(),
             clients: clients(&parts),
             tensors: tensors(subject, &ledger),
@@ -354,24 +357,28 @@ fn tensors(subject: &Subject, ledger: &Ledger) -> Vec<TensorLine> {
         .collect()
 }
 
-/// Clients that fetched the newest model only to evaluate it: while a round is open, whoever evaluates trains as well.
-fn last_evaluation(history: &History) -> u64 {
-    let newest = history.rounds.last_key_value().map_or(0, |(round, _)| *round);
-    history
-        .evaluations
-        .get(&newest)
-        .map_or(0, |found| found.summed().clients as u64)
+/// The models that federated averaging would have sent for the rounds that can be compared.
+fn compared(rounds: &[RoundLine], history: &History, withheld: u64) -> Compared {
+    let done = matches!(history.end, Some(End::Done)).then(|| Done {
+        evaluated: history.last_evaluation(),
+        withheld,
+    });
+    let round = |line: &RoundLine| baseline::Round {
+        round: line.round,
+        closed: line.closed,
+        asked: line.asked,
+        updates: line.updates,
+    };
+    baseline::compared(rounds.iter().map(round), done)
 }
 
-/// Federated averaging of models of so many bytes: every client asked gets one, every update is one, and every client that
-/// evaluates the last model gets that too.
-fn baseline(name: &str, model: u64, rounds: &[RoundLine], evaluated: u64, totals: &Flow) -> Baseline {
-    let up = rounds.iter().map(|round| round.updates * model).sum::<u64>();
-    let asked = rounds.iter().map(|round| round.asked).sum::<u64>();
-    let down = (asked + evaluated) * model;
-    let ratio = |sent: u64| share(up + down, sent).unwrap_or(0.0);
+/// Federated averaging of models of so many bytes.
+fn baseline(name: &str, model: u64, compared: &Compared, totals: &Flow) -> Baseline {
+    let (up, down) = (compared.up.saturating_mul(model), compared.down.saturating_mul(model));
+    let ratio = |sent: u64| share(up.saturating_add(down), sent).unwrap_or(0.0);
     Baseline {
         name: name.to_owned(),
+        through: compared.through,
         up,
         down,
         frames_ratio: ratio(totals.frames_up() + totals.frames_down()),
@@ -412,7 +419,7 @@ mod tests {
             parameters: 100,
             tensors: vec!["a".into(), "b".into(), "c".into()],
         };
-        filling.finish(&subject, ledger)
+        filling.finish(&subject, ledger, None)
     }
 
     /// Three clients are asked in each of two rounds, and two of them answer, after one and two seconds.
@@ -473,6 +480,8 @@ mod tests {
             (base.up, base.down)
         };
         let mut records = records();
+        assert_eq!(of(&records), (2 * 400, 3 * 400), "the second model is not fetched yet");
+        records.push(Record::RunDone { at: 0 });
         assert_eq!(of(&records), (4 * 400, 6 * 400));
         records.extend(["anna", "berta"].map(|name| evaluated(2, &name.parse().unwrap())));
         assert_eq!(of(&records), (4 * 400, 8 * 400));

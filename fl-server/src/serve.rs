@@ -15,7 +15,7 @@ use crate::admin::{Admin, Sources};
 use crate::blobs::BlobError;
 use crate::config::Tuning;
 use crate::disk::{DiskError, Fault};
-use crate::driver::{Driver, Events, Present};
+use crate::driver::{Booked, Driver, Events, Pace, Present};
 use crate::engine::{EngineError, Millis, Phase, State};
 use crate::event::Event;
 use crate::live::{self, Board, Live};
@@ -201,6 +201,7 @@ pub async fn serve(
         layout,
         instance,
         damage,
+        booked,
     } = started.map_err(ServeError::panicked)??;
     let unknown = || ServeError::Internal("the run has begun, but nothing says from which model".to_owned());
     let initial = history.initial.ok_or_else(unknown)?;
@@ -253,6 +254,10 @@ pub async fn serve(
         wake: None,
         waiting: None,
         tracer,
+        booked,
+        before: booked.metered,
+        kept: Booked::default(),
+        pace: Pace::default(),
     };
     let bound = Admin::bind(&data);
     let admin = bound.map_err(|e| ServeError::Transport(format!("admin socket in {}: {e}", data.display())))?;
@@ -265,6 +270,7 @@ pub async fn serve(
             stopping: stop.clone(),
             traffic: Arc::clone(&traffic),
             board,
+            parameters: layout.len(),
             clock: now,
             own: live::expiries(&authority, &own),
         };
@@ -275,6 +281,7 @@ pub async fn serve(
         commands,
         run: plan.name.to_string(),
         listen: listen.to_string(),
+        parameters: layout.len(),
     };
     let admin = Task(tokio::spawn(admin.serve(sources)));
 

@@ -12,10 +12,12 @@ use crate::chain::{Chain, links};
 use crate::config::Tuning;
 use crate::desk::{Desk, Keeper, UPDATES_FROM, put_checkpoint, put_snapshot};
 use crate::disk::{Disk, Fault};
+use crate::driver::Booked;
 use crate::engine::{Input, Millis, State, decide};
 use crate::global::Global;
 use crate::history::History;
 use crate::inspect::{self, Facts, PLAN};
+use crate::ledger::Row;
 use crate::plan::RunPlan;
 use crate::record::Record;
 use crate::restore::{Restored, restore};
@@ -37,6 +39,8 @@ pub(crate) struct Started {
     pub(crate) instance: Digest,
     /// What is damaged, if it was gone around.
     pub(crate) damage: Option<String>,
+    /// What the run's ledger comes to so far.
+    pub(crate) booked: Booked,
 }
 
 /// Opens `data` and brings `plan` to where it was. `instance`: what tells the run from others of its name if it begins
@@ -71,7 +75,14 @@ pub(crate) fn start(
                 noted = note(&mut state, record);
             }
         });
-    let rows = inspect::rows(&run).map(|row| row.map_err(ServeError::from));
+    let mut booked = Booked::default();
+    let rows = inspect::rows(&run)
+        .map(|row| row.map_err(ServeError::from))
+        .inspect(|row| {
+            if let Ok(row) = row {
+                booked.add(row);
+            }
+        });
     let (_, mut chain) = links(records, rows)?;
     noted?;
     let (mut damage, mut used) = (None, Vec::new());
@@ -100,6 +111,15 @@ pub(crate) fn start(
         note(&mut state, &first)?;
         (global, Some(snapshot), facts)
     };
+    let tail = inspect::tail(&run)?;
+    if !tail.is_empty() {
+        // What a killed server had kept of the bytes after its last row.
+        run.append(&[], &tail.iter().map(Row::to_bytes).collect::<Vec<_>>())?;
+        for row in &tail {
+            chain.row(row);
+            booked.add(row);
+        }
+    }
     if run.len() > 1 {
         let decision = decide(&state, plan, now, &BTreeSet::new(), Input::Resume);
         run.append(&decision.records, &[])?;
@@ -131,6 +151,7 @@ pub(crate) fn start(
         layout,
         instance: digest(&facts.instance)?,
         damage,
+        booked,
     })
 }
 

@@ -47,6 +47,7 @@ const RUN: u8 = b'n';
 const RECORD: u8 = b'r';
 const ROW: u8 = b'l';
 const META: u8 = b'm';
+const TAIL: u8 = b't';
 
 /// The store of a data folder; clones share it.
 #[derive(Debug, Clone)]
@@ -331,7 +332,13 @@ impl RunStore {
         self.len() == 0
     }
 
-    /// Appends records and ledger rows, all or none, with one flush; durable when it returns. Blocks.
+    /// Number of ledger rows.
+    pub fn rows_len(&self) -> u64 {
+        self.rows.load(Ordering::Relaxed)
+    }
+
+    /// Appends records and ledger rows, all or none, with one flush; durable when it returns. Rows take the place of the
+    /// [tail](RunStore::tail), whose bytes they must contain. Blocks.
     ///
     /// # Errors
     /// `Stopped`, `Broken`; the disk's. After one of them every further write is refused with `Stopped`.
@@ -346,6 +353,9 @@ impl RunStore {
         }
         for (seq, row) in (first_row..).zip(rows) {
             batch.insert(self.key(ROW, seq), seal(row));
+        }
+        if !rows.is_empty() {
+            batch.remove(&prefix(TAIL, self.id));
         }
         self.store.write(batch)?;
         self.records.store(first + records.len() as u64, Ordering::Relaxed);
@@ -375,6 +385,45 @@ impl RunStore {
             let (number, value) = value?;
             unseal(&value).map_err(|why| run.value("ledger row", number.to_string(), why))
         })
+    }
+
+    /// The tail of the ledger: rows of what has passed since the last row was appended. A later tail replaces it.
+    ///
+    /// # Errors
+    /// `Value`, `Broken`.
+    pub fn tail(&self) -> Result<Vec<Vec<u8>>, StoreError> {
+        let Some(value) = self.store.read(&prefix(TAIL, self.id))? else {
+            return Ok(Vec::new());
+        };
+        let why = |why| self.value("ledger row", "the tail".to_owned(), why);
+        let bytes = unseal(&value).map_err(why)?;
+        let (mut rest, mut rows) = (&bytes[..], Vec::new());
+        while !rest.is_empty() {
+            let row = rest.split_first_chunk::<4>().and_then(|(len, rest)| {
+                let len = usize::try_from(u32::from_le_bytes(*len)).ok()?;
+                rest.split_at_checked(len)
+            });
+            let offset = bytes.len() - rest.len();
+            let (row, left) = row.ok_or_else(|| why(RecordError::Truncated { what: "row", offset }))?;
+            rows.push(row.to_vec());
+            rest = left;
+        }
+        Ok(rows)
+    }
+
+    /// Replaces the tail of the ledger; durable when it returns. Blocks.
+    ///
+    /// # Errors
+    /// As [`RunStore::append`].
+    pub fn set_tail(&self, rows: &[Vec<u8>]) -> Result<(), StoreError> {
+        let mut bytes = Vec::new();
+        for row in rows {
+            bytes.extend_from_slice(&(row.len() as u32).to_le_bytes());
+            bytes.extend_from_slice(row);
+        }
+        let mut batch = sled::Batch::default();
+        batch.insert(&prefix(TAIL, self.id), seal(&bytes));
+        self.store.write(batch)
     }
 
     /// A ledger row as it was stored under this number.

@@ -35,6 +35,8 @@ pub(crate) struct Tally {
     arrived: AtomicU64,
     /// The frame whose upload began last, in short.
     begun: AtomicU64,
+    /// 1 more than the newest model version that was handed to its connection as a whole; 0 for none.
+    brought: AtomicU64,
 }
 
 /// What became of a frame that arrived.
@@ -112,6 +114,16 @@ impl Tally {
         );
     }
 
+    /// A model of this version was handed to the connection as a whole.
+    pub(crate) fn brought(&self, version: u64) {
+        self.brought.fetch_max(version.saturating_add(1), Ordering::AcqRel);
+    }
+
+    /// The newest version that was handed to the connection as a whole.
+    pub(crate) fn version(&self) -> Option<u64> {
+        self.brought.load(Ordering::Acquire).checked_sub(1)
+    }
+
     /// An upload begins; that of the same frame as before is a retry.
     pub(crate) fn begun(&self, frame: &Digest) {
         if self.begun.swap(frame.short(), Ordering::AcqRel) == frame.short() {
@@ -144,6 +156,18 @@ impl Tally {
     /// All of it so far. `arriving`: what is taken to become of a frame that is still arriving.
     pub(crate) fn flow(&self, arriving: Fate) -> Flow {
         self.settled(arriving);
+        self.counted()
+    }
+
+    /// All of it so far, and the frame that is still arriving as an update. Changes nothing.
+    pub(crate) fn peek(&self) -> Flow {
+        let mut flow = self.counted();
+        // After the counters: a frame that is settled in between is missing here rather than there twice.
+        flow.update += self.arrived.load(Ordering::Acquire);
+        flow
+    }
+
+    fn counted(&self) -> Flow {
         let get = |counter: &AtomicU64| counter.load(Ordering::Acquire);
         Flow {
             update: get(&self.update),

@@ -23,7 +23,7 @@ pub(crate) struct Traffic {
     book: Mutex<Book>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 struct Book {
     open: Vec<Connection>,
     clients: BTreeMap<ClientId, Account>,
@@ -31,7 +31,7 @@ struct Book {
     metered: (u64, u64),
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Connection {
     meter: Arc<Meter>,
     client: Option<ClientId>,
@@ -44,7 +44,7 @@ struct Connection {
 }
 
 /// One client's counters, and what of them is booked.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 struct Account {
     /// How many clients came before it.
     place: usize,
@@ -73,6 +73,16 @@ pub(crate) struct Sample {
     pub(crate) flows: BTreeMap<Option<ClientId>, Flow>,
     /// What the endpoint's meter counted, up and down.
     pub(crate) meter: (u64, u64),
+}
+
+/// What has passed since the last sample, looked at without taking one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Peek {
+    pub(crate) sample: Sample,
+    /// What the endpoint's meter says: bytes up and down since the server was started.
+    pub(crate) meter: (u64, u64),
+    /// The clients that are connected, each with the newest model version that its sockets have carried as a whole.
+    pub(crate) connected: BTreeMap<ClientId, Option<u64>>,
 }
 
 impl Traffic {
@@ -117,18 +127,20 @@ impl Traffic {
     /// Clients that have a name in [`Traffic::clients`]: those that came first, so that what is said of one only grows.
     pub(crate) const NAMED: usize = 200;
 
-    /// What was booked of the clients' sockets, by name.
-    pub(crate) fn clients(&self) -> Vec<Named> {
+    /// What the clients' sockets have carried, by name: what was booked, and what `pending` adds.
+    pub(crate) fn clients(&self, pending: &Sample) -> Vec<Named> {
         let (mut out, mut others) = (Vec::new(), (0, 0));
         let book = self.book();
         for (client, account) in &book.clients {
+            let pending = pending.flows.get(&Some(client.clone())).copied().unwrap_or_default();
+            let socket = add(account.socket, (pending.socket_up, pending.socket_down));
             if account.place < Self::NAMED {
                 out.push(Named {
                     client: client.to_string(),
-                    socket: account.socket,
+                    socket,
                 });
             } else {
-                others = add(others, account.socket);
+                others = add(others, socket);
             }
         }
         if book.clients.len() > Self::NAMED {
@@ -148,11 +160,48 @@ impl Traffic {
             .any(|open| Arc::get_mut(&mut open.meter).is_none())
     }
 
-    /// What has passed since the last sample. Bytes may pass meanwhile: the meters are read again until the endpoint's
-    /// stands still around it, a few times at most. `arriving`: what is taken to become of frames that are still arriving, which
+    /// What has passed since the last sample. `arriving`: what is taken to become of frames that are still arriving, which
     /// is another at a round's end than at the server's.
     pub(crate) fn sample(&self, arriving: Fate) -> Sample {
         let mut book = self.book();
+        let (readings, total) = self.steady(&mut book);
+        let meter = less(total, book.metered);
+        book.metered = total;
+        Sample {
+            flows: book.settle(&readings, |tally| tally.flow(arriving)),
+            meter,
+        }
+    }
+
+    /// What a sample would be now. The last sample stays the last, and a frame that is still arriving counts as an update.
+    pub(crate) fn peek(&self) -> Peek {
+        let mut book = self.book();
+        let (readings, total) = self.steady(&mut book);
+        let meter = less(total, book.metered);
+        // Nobody sees the copies of the connections' meters, by whose number one that is gone is known: the lock is held.
+        let mut copy = book.clone();
+        let flows = copy.settle(&readings, Tally::peek);
+        let version = |client: &ClientId| {
+            let account = copy.clients.get(client)?;
+            account.tally.version().filter(|_| account.ahead.frames_down() == 0)
+        };
+        let connected = copy.open.iter().filter_map(|open| open.client.clone());
+        let connected = connected.map(|client| (client.clone(), version(&client))).collect();
+        Peek {
+            sample: Sample { flows, meter },
+            meter: total,
+            connected,
+        }
+    }
+
+    /// What the endpoint's meter has counted since the last sample.
+    pub(crate) fn passed(&self) -> (u64, u64) {
+        less(reading(&self.total), self.book().metered)
+    }
+
+    /// What every open connection's meter and the endpoint's say. Bytes may pass meanwhile: the meters are read again until
+    /// the endpoint's stands still around it, a few times at most.
+    fn steady(&self, book: &mut Book) -> (Vec<((u64, u64), bool)>, (u64, u64)) {
         let mut readings = book.readings();
         let mut total = reading(&self.total);
         for _ in 0..ATTEMPTS {
@@ -167,12 +216,7 @@ impl Traffic {
             total = reading(&self.total);
             readings = book.readings();
         }
-        let meter = less(total, book.metered);
-        book.metered = total;
-        Sample {
-            flows: book.settle(&readings, arriving),
-            meter,
-        }
+        (readings, total)
     }
 
     fn book(&self) -> MutexGuard<'_, Book> {
@@ -221,8 +265,13 @@ impl Book {
         self.open.iter_mut().map(read).collect()
     }
 
-    /// Turns readings into increments by client and forgets the connections that are gone.
-    fn settle(&mut self, readings: &[((u64, u64), bool)], arriving: Fate) -> BTreeMap<Option<ClientId>, Flow> {
+    /// Turns readings into increments by client and forgets the connections that are gone. `counted` reads a client's
+    /// counters.
+    fn settle(
+        &mut self,
+        readings: &[((u64, u64), bool)],
+        counted: impl Fn(&Tally) -> Flow,
+    ) -> BTreeMap<Option<ClientId>, Flow> {
         let mut out = BTreeMap::<_, Flow>::new();
         let mut readings = readings.iter();
         self.open.retain_mut(|connection| {
@@ -244,7 +293,7 @@ impl Book {
         });
         let connected: BTreeSet<_> = self.open.iter().filter_map(|open| open.client.as_ref()).collect();
         for (client, account) in &mut self.clients {
-            let now = account.tally.flow(arriving);
+            let now = counted(&account.tally);
             let flow = out.entry(Some(client.clone())).or_default();
             flow.add(&now.since(&account.sampled));
             flow.add(&account.ahead);
@@ -439,7 +488,7 @@ mod tests {
                 pass(&traffic, Some(&format!("c{n}")), 10).await;
             }
             traffic.sample(Fate::Refused);
-            let clients = traffic.clients();
+            let clients = traffic.clients(&traffic.peek().sample);
             assert_eq!(clients.len(), Traffic::NAMED + 1);
             assert!(clients.iter().all(|named| named.client != "c0" && named.client != "c1"));
             let [first, .., last] = clients.as_slice() else {

@@ -225,17 +225,20 @@ export function sample({ rounds = 40, clients = 10, seed = 1, unbalanced = false
     push(report.clients, { ...person, finish_mean: person.updates ? three(person.finish / person.updates) : null });
   }
   const framed = report.rounds.framed_up.reduce((a, b) => a + b, 0);
-  const updates = report.rounds.updates.reduce((a, b) => a + b, 0);
+  // A round counts once its model has reached the clients.
+  const through = running ? Math.max(0, rounds - 2) : rounds;
+  const first = (values) => values.slice(0, through).reduce((a, b) => a + b, 0);
   const baseline = (name, width) => {
-    const up = updates * parameters * width;
-    const down = rounds * clients * parameters * width;
-    return { name, up, down, frames_ratio: framed ? three((up + down) / (framed + totals.steps + totals.snapshot)) : null,
+    const up = first(report.rounds.updates) * parameters * width;
+    const down = first(report.rounds.asked) * parameters * width;
+    return { name, through, up, down, frames_ratio: framed ? three((up + down) / (framed + totals.steps + totals.snapshot)) : null,
       socket_ratio: totals.socket_up ? three((up + down) / (totals.socket_up + totals.socket_down)) : null };
   };
   const state = rounds === 0 ? "waiting for clients" : running ? `running: round ${rounds} is open` : `done after ${rounds} rounds`;
   report.run = { name: "fashion-mnist-topk", task: "fashion-mnist", state, planned: running ? rounds + 12 : rounds || 40, parameters,
     version: "0.4.0", model: rounds ? hex(64) : "", instance: hex(32), opened_ms: opened, until_ms: clock, chain: rounds ? hex(64) : "" };
   report.totals = totals;
+  report.pending = { ...noFlow(), ...(running ? { socket_up: 3_100, socket_down: 412 } : {}) };
   report.metered_up = metered.up;
   report.metered_down = metered.down;
   report.balanced = report.rounds.balanced.every(Boolean);

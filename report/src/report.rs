@@ -21,7 +21,10 @@ pub struct Report {
     pub run: Run,
     /// Bytes of the whole run.
     pub totals: Flow,
-    /// Bytes read from all sockets, counted apart from the clients' rows.
+    /// What of these bytes a running server has not written to disk yet, and would lose if it were killed now.
+    #[serde(default)]
+    pub pending: Flow,
+    /// Bytes read from all sockets, counted apart from the clients' rows; of a running server up to this moment.
     pub metered_up: u64,
     /// Bytes written to them.
     pub metered_down: u64,
@@ -78,13 +81,19 @@ pub struct Run {
 pub struct Baseline {
     /// `fedavg-fp32` or `fedavg-fp16`.
     pub name: String,
-    /// All values of each update.
+    /// The newest round that it counts as a whole, 0 for none. A round counts once its model has reached the clients: when the
+    /// next one has closed, and the last one when the run is done. Of clients that are connected then, a model each
+    /// counts when they have gone.
+    #[serde(default)]
+    pub through: u64,
+    /// All values of each update of these rounds.
     pub up: u64,
-    /// All values for each client asked, and for each that evaluated the last model.
+    /// All values for each client asked in them, and for each that evaluated the last model.
     pub down: u64,
-    /// Its bytes over the bytes of all frames sent.
+    /// Its bytes over the bytes of all frames sent. Frames of later rounds are among them: the ratio of an unfinished run is
+    /// too low rather than too high.
     pub frames_ratio: f64,
-    /// Its bytes over everything on the sockets.
+    /// Its bytes over everything on the sockets; likewise.
     pub socket_ratio: f64,
 }
 
@@ -117,6 +126,7 @@ pub(crate) mod tests {
                 ..Run::default()
             },
             totals: flow,
+            pending: Flow::default(),
             metered_up: 20,
             metered_down: 0,
             balanced: true,

@@ -177,7 +177,7 @@ pub(super) fn ask(config: &ServerConfig, ask: &Ask) -> Result<Answer, Failure> {
         },
         None => {
             let store = Store::open(&config.data, Disk::default())?;
-            admin::answer(&store, ask)
+            admin::answer(&store, ask, None)
         }
     };
     match answer {

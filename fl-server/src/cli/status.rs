@@ -5,11 +5,12 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use fl_proto::expiry;
+use fl_report::size;
 use serde::Serialize;
 use time::OffsetDateTime;
 
 use super::{Format, Outcome, out, source};
-use crate::admin::{Answer, Ask, Live, RunStatus, Status};
+use crate::admin::{Answer, Ask, Live, Moved, RunStatus, Status};
 use crate::config::ServerConfig;
 use crate::live::ends_soon;
 
@@ -89,6 +90,9 @@ fn text(standing: &Standing) -> String {
             if let Some(waiting) = &live.waiting {
                 let _ = writeln!(out, "{waiting}");
             }
+            if let Some(moved) = &live.moved {
+                out.push_str(&moved_text(moved));
+            }
         }
         None => out.push_str("not serving\n"),
     }
@@ -112,6 +116,32 @@ fn text(standing: &Standing) -> String {
     out
 }
 
+/// What the run has moved, in a line.
+fn moved_text(moved: &Moved) -> String {
+    let Moved {
+        socket_up,
+        socket_down,
+        pending_up,
+        pending_down,
+        ratio,
+        through,
+        balanced,
+    } = moved;
+    let mut out = format!("moved {} up and {} down", size(*socket_up), size(*socket_down));
+    let pending = pending_up.saturating_add(*pending_down);
+    if pending > 0 {
+        let _ = write!(out, ", {} of it not on disk yet", size(pending));
+    }
+    if *ratio > 0.0 {
+        let _ = write!(out, "; fp32 averaging: {ratio:.2} times as much by round {through}");
+    }
+    if !balanced {
+        out.push_str("; the ledger and the sockets are NOT EQUAL");
+    }
+    out.push('\n');
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -127,6 +157,15 @@ mod tests {
                     present: 1,
                     min: 3,
                     enough: false,
+                }),
+                moved: Some(Moved {
+                    socket_up: 2_048,
+                    socket_down: 4_096,
+                    pending_down: 512,
+                    ratio: 20.5,
+                    through: 3,
+                    balanced: true,
+                    ..Moved::default()
                 }),
             }),
             runs: vec![RunStatus {
@@ -148,6 +187,8 @@ mod tests {
     fn a_person_reads_who_is_waited_for_and_what_ends_soon() {
         let expected = "serving `digits` on 127.0.0.1:7070; 1 client connected\n  anna\n\
                         waiting for 2 more clients: 1 of min 3 present\n\
+                        moved 2.00 KiB up and 4.00 KiB down, 512 B of it not on disk yet; fp32 averaging: 20.50 times as \
+                        much by round 3\n\
                         digits: waiting; 0 of 10 rounds closed\n\
                         warning: fed/server.pem ends on 2027-01-02; issue a new one\n";
         assert_eq!(text(&standing()), expected);
@@ -161,6 +202,10 @@ mod tests {
                 "listen": "127.0.0.1:7070",
                 "present": ["anna"],
                 "waiting": { "present": 1, "min": 3, "enough": false },
+                "moved": {
+                    "socket_up": 2_048, "socket_down": 4_096, "pending_up": 0, "pending_down": 512,
+                    "ratio": 20.5, "through": 3, "balanced": true,
+                },
             },
             "runs": [{ "run": "digits", "state": "waiting", "planned": 10, "closed": 0 }],
             "certificates": [{ "file": "fed/server.pem", "ends": "2027-01-02", "ends_soon": true }],

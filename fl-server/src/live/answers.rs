@@ -140,11 +140,16 @@ async fn stream(State(app): State<Arc<App>>) -> Sse<impl Stream<Item = Result<Ev
 }
 
 async fn prometheus(State(app): State<Arc<App>>) -> Response {
+    let (view, moment) = app.look().await;
+    let Some(moment) = moment else {
+        return plain(StatusCode::SERVICE_UNAVAILABLE, "the server is stopping");
+    };
     let measured = Measured {
-        view: &app.view().await,
-        known: &app.sources.board.known(),
-        version: app.sources.state.borrow().version(),
-        clients: app.sources.traffic.clients(),
+        view: &view,
+        known: &moment.known,
+        version: moment.state.version(),
+        clients: &moment.clients,
+        open: moment.pending.total(),
         process: Process::now(app.since),
     };
     match metrics::text(&measured) {

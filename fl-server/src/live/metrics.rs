@@ -1,6 +1,7 @@
 //! `/metrics`: what the running server counts, in the OpenMetrics text that Prometheus reads.
 //!
-//! Counters begin with the process. Those of the ledger move when a round closes, because only then bytes are booked. How
+//! Counters begin with the process. Those of the ledger move when a round closes, because only then bytes
+//! are booked to it; `fl_ledger_open` has the rest. How
 //! many series there are depends on the size of the federation only up to [`Traffic::NAMED`] clients and the certificates.
 //! docs/operations.md lists every metric; a test compares.
 //!
@@ -15,7 +16,9 @@ use prometheus_client::registry::Unit;
 
 use super::board::Known;
 use super::view::{Certificate, View};
+use crate::admin::Moved;
 use crate::event::RoundSummary;
+use crate::ledger::Flow;
 use crate::record::Millis;
 use crate::traffic::Named;
 pub(crate) use process::Process;
@@ -28,8 +31,10 @@ pub(crate) struct Measured<'a> {
     pub(crate) known: &'a Known,
     /// Newest model version.
     pub(crate) version: u64,
-    /// Clients' bytes that are booked.
-    pub(crate) clients: Vec<Named>,
+    /// Clients' bytes.
+    pub(crate) clients: &'a [Named],
+    /// Bytes since the newest round closed, or since the start.
+    pub(crate) open: Flow,
     pub(crate) process: Process,
 }
 
@@ -112,10 +117,51 @@ fn bytes(metrics: &mut Metrics, measured: &Measured<'_>) {
     };
     metrics.counters(
         "fl_client_socket",
-        "Bytes of closed rounds on the sockets of each client; of those that came after the first 200 together, as `*`",
+        "Bytes on the sockets of each client; of those that came after the first 200 together, as `*`",
         Some(Unit::Bytes),
         measured.clients.iter().flat_map(client),
     );
+    metrics.gauges(
+        "fl_ledger_open",
+        "Bytes on the sockets since the newest round closed, which no ledger row of a closed round has",
+        Some(Unit::Bytes),
+        ways(measured.open.socket_up, measured.open.socket_down),
+    );
+    if let Some(moved) = &measured.view.moved {
+        self::moved(metrics, moved);
+    }
+}
+
+fn ways(up: u64, down: u64) -> [(Labels, f64); 2] {
+    [(direction("up"), up as f64), (direction("down"), down as f64)]
+}
+
+/// What the run has moved, in all its processes: as the report says.
+fn moved(metrics: &mut Metrics, moved: &Moved) {
+    metrics.gauges(
+        "fl_ledger_pending",
+        "Bytes on the sockets that are not on disk yet",
+        Some(Unit::Bytes),
+        ways(moved.pending_up, moved.pending_down),
+    );
+    metrics.gauges(
+        "fl_run_socket",
+        "Bytes that the run has moved, since it was begun",
+        Some(Unit::Bytes),
+        ways(moved.socket_up, moved.socket_down),
+    );
+    let about =
+        "Bytes of fp32 federated averaging over those of the run, for the rounds whose models have reached clients";
+    let ratio = Some(moved.ratio).filter(|ratio| *ratio > 0.0).map(one);
+    metrics.gauges(
+        "fl_run_saving",
+        about,
+        Some(Unit::Other("ratio".to_owned())),
+        ratio.into_iter().flatten(),
+    );
+    let balanced = f64::from(u8::from(moved.balanced));
+    let about = "1 if the ledger is what the sockets have carried, to the byte";
+    metrics.gauges("fl_ledger_balanced", about, None, one(balanced));
 }
 
 fn counts(metrics: &mut Metrics, known: &Known) {

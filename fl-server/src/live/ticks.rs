@@ -9,8 +9,10 @@ use tokio::time::MissedTickBehavior;
 use super::gate::Gate;
 use super::view::{Around, Throughput, View};
 use super::{Sources, TICK};
-use crate::driver::Command;
-use crate::inspect;
+use crate::admin::Moved;
+use crate::driver::{Command, Moment};
+use crate::inspect::{self, Served};
+use crate::ledger::Flow;
 use crate::record::Millis;
 
 /// What every answer needs.
@@ -26,7 +28,7 @@ pub(super) struct App {
     rates: Mutex<Rates>,
     /// One report is made at a time, and the last one kept.
     reports: Semaphore,
-    last: Mutex<Option<(Mark, Bytes)>>,
+    last: Mutex<Option<(Made, Bytes)>>,
     /// One attempt to log in at a time.
     pub(super) logins: Semaphore,
 }
@@ -46,7 +48,12 @@ pub(super) struct Mark {
     /// Updates and evaluations come between versions.
     progress: (u64, Option<u64>),
     is_over: bool,
+    /// Of a run that is over, whether its clients have gone: then its last round is compared.
+    is_left: bool,
 }
+
+/// What a report was made of: records, ledger rows, bytes on the sockets and of these on disk, and who was connected.
+type Made = (u64, u64, (u64, u64), Flow, u64);
 
 /// The meter's last readings.
 #[derive(Debug, Default)]
@@ -86,9 +93,10 @@ async fn look(app: std::sync::Weak<App>, shown: watch::Sender<Tick>) {
         app.measure();
         // The app itself holds one receiver.
         if shown.receiver_count() > 1 {
-            let view = app.view().await;
+            let (view, moment) = app.look().await;
             let live = serde_json::to_string(&view).unwrap_or_default().into();
-            shown.send_replace(Tick { live, mark: app.mark() });
+            let mark = app.mark(moment.as_ref());
+            shown.send_replace(Tick { live, mark });
         }
     }
 }
@@ -96,60 +104,89 @@ async fn look(app: std::sync::Weak<App>, shown: watch::Sender<Tick>) {
 impl App {
     /// The run as it stands.
     pub(super) async fn view(&self) -> View {
+        self.look().await.0
+    }
+
+    /// The run and its books now; `None` if the server is stopping.
+    async fn moment(&self) -> Option<Moment> {
+        let (reply, moment) = oneshot::channel();
+        self.sources.commands.send(Command::Moment { reply }).await.ok()?;
+        moment.await.ok()
+    }
+
+    /// The run as it stands, and what it was made of.
+    pub(super) async fn look(&self) -> (View, Option<Moment>) {
         let (reply, present) = oneshot::channel();
         let _ = self.sources.commands.send(Command::Present { reply }).await;
         let (present, waiting) = present.await.unwrap_or_default();
+        let moment = self.moment().await;
+        let total = self.sources.traffic.total();
+        let meter = moment
+            .as_ref()
+            .map_or_else(|| (total.read(), total.written()), |moment| moment.meter);
         let throughput = {
             let rates = self.rates.lock().unwrap_or_else(PoisonError::into_inner);
-            let total = self.sources.traffic.total();
             Throughput {
                 up_per_s: rates.per_s.0,
                 down_per_s: rates.per_s.1,
-                socket_up: total.read(),
-                socket_down: total.written(),
+                socket_up: meter.0,
+                socket_down: meter.1,
             }
         };
-        let state = Arc::clone(&self.sources.state.borrow());
+        let state = moment.as_ref().map(|moment| Arc::clone(&moment.state));
+        let state = state.unwrap_or_else(|| Arc::clone(&self.sources.state.borrow()));
+        let known = moment.as_ref().map(|moment| moment.known.clone());
         let around = Around {
             plan: &self.sources.plan,
             now: (self.sources.clock)(),
-            known: self.sources.board.known(),
+            known: known.unwrap_or_else(|| self.sources.board.known()),
+            moved: moment.as_ref().map(|moment| Moved::of(moment, self.sources.parameters)),
             present: present.into_iter().collect(),
             waiting,
             throughput,
             own: &self.sources.own,
         };
-        View::new(&state, around)
+        (View::new(&state, around), moment)
     }
 
-    /// The report of the run that is served, as the page wants it; made again only when something has changed.
+    /// The report of the run that is served, as the page wants it and as of now; made again only when something has changed.
     ///
     /// # Errors
     /// What the store says.
     pub(super) async fn report(self: &Arc<Self>) -> Result<Bytes, String> {
         let _turn = self.reports.acquire().await.map_err(|e| e.to_string())?;
-        let mark = self.mark();
-        if let Some((_, json)) = self.last().as_ref().filter(|(last, _)| *last == mark) {
+        let run = self.sources.plan.name.to_string();
+        let served = self.moment().await.map(|moment| Served { run, moment });
+        let made = served.as_ref().map(|Served { moment, .. }| {
+            let Moment { records, rows, .. } = moment;
+            (*records, *rows, moment.meter, moment.unkept(), moment.withheld)
+        });
+        if let Some((_, json)) = self.last().as_ref().filter(|(last, _)| Some(*last) == made) {
             return Ok(json.clone());
         }
         let app = Arc::clone(self);
-        let made = tokio::task::spawn_blocking(move || {
-            let report = inspect::report(&app.sources.store, Some(app.sources.plan.name.as_str()));
+        let json = tokio::task::spawn_blocking(move || {
+            let report = inspect::report(
+                &app.sources.store,
+                Some(app.sources.plan.name.as_str()),
+                served.as_ref(),
+            );
             let report = report.map_err(|e| e.to_string())?;
             fl_report::page_json(&report).map_err(|e| e.to_string())
         });
-        let json: Bytes = made.await.map_err(|e| e.to_string())??.into();
-        *self.last() = Some((mark, json.clone()));
+        let json: Bytes = json.await.map_err(|e| e.to_string())??.into();
+        *self.last() = made.map(|made| (made, json.clone()));
         Ok(json)
     }
 
-    fn last(&self) -> std::sync::MutexGuard<'_, Option<(Mark, Bytes)>> {
+    fn last(&self) -> std::sync::MutexGuard<'_, Option<(Made, Bytes)>> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn mark(&self) -> Mark {
+    fn mark(&self, moment: Option<&Moment>) -> Mark {
         let state = self.sources.state.borrow();
         Mark {
+            is_left: state.is_over() && moment.is_some_and(|moment| moment.withheld == 0),
             version: state.version(),
             progress: self.sources.board.progress(),
             is_over: state.is_over(),

@@ -7,6 +7,7 @@ use serde::Serialize;
 use time::{Duration, OffsetDateTime};
 
 use super::board::{Known, Note};
+use crate::admin::Moved;
 use crate::engine::{Phase, Round, State};
 use crate::event::Waiting;
 use crate::plan::RunPlan;
@@ -39,6 +40,8 @@ pub(crate) struct View {
     pub(crate) present: Vec<String>,
     pub(crate) waiting: Option<Waiting>,
     pub(crate) throughput: Throughput,
+    /// What the run has moved, as the report says at the same moment; `None` while the server stops.
+    pub(crate) moved: Option<Moved>,
     pub(crate) alerts: Vec<Note>,
     pub(crate) events: Vec<Note>,
     pub(crate) certificates: Vec<Certificate>,
@@ -106,6 +109,7 @@ pub(crate) struct Around<'a> {
     pub(crate) present: BTreeSet<ClientId>,
     pub(crate) waiting: Option<Waiting>,
     pub(crate) throughput: Throughput,
+    pub(crate) moved: Option<Moved>,
     /// Those of the authority and the server.
     pub(crate) own: &'a [(&'static str, OffsetDateTime)],
 }
@@ -120,6 +124,7 @@ impl View {
             present,
             waiting,
             throughput,
+            moved,
             own,
         } = around;
         let open = state.round();
@@ -160,6 +165,7 @@ impl View {
             present: present.iter().map(ToString::to_string).collect(),
             waiting,
             throughput,
+            moved,
             alerts: known.alerts.into(),
             events: known.events.into(),
             certificates,
@@ -230,6 +236,7 @@ mod tests {
             present: ["anna", "berta"].map(|name| name.parse().unwrap()).into(),
             waiting: None,
             throughput: Throughput::default(),
+            moved: None,
             own: &[],
         }
     }

@@ -32,7 +32,10 @@ pub(super) async fn fetch(
         let began = (service.clock)();
         let span = service.tracer.download(&peer.client, asked.want, &header);
         match send(&service, &peer, &header, &chunks).await {
-            Ok(()) => span.done(),
+            Ok(()) => {
+                peer.tally.brought(asked.want);
+                span.done();
+            }
             Err(status) => drop(chunks.try_send(Err(status))),
         }
         peer.tally.downloaded_for((service.clock)().saturating_sub(began));

@@ -24,11 +24,14 @@ const STAGES = [
   { key: "bound", name: "bound (entropy)", short: "bound", colour: "orange", dash: "4 4" },
 ];
 
+const STAGES_ABOUT = { up: "What each stage of compression left of the round's updates, all of them together; the bound is the entropy of what was coded.",
+  down: "What each stage left of the step every client gets; the frame is counted once." };
+
 function bytesSection() {
   const up = makeFigure({ id: "up-kind", title: "Bytes clients sent, by kind", toggles: true, about: "Everything read from the clients' sockets, round by round. Press a name to hide it." });
   const down = makeFigure({ id: "down-kind", title: "Bytes clients received, by kind", toggles: true, about: "Everything written to the clients' sockets, round by round. Press a name to hide it." });
-  const upStage = makeFigure({ id: "up-stage", title: "Updates, stage by stage", about: "What each stage of compression left of the round's updates, all of them together; the bound is the entropy of what was coded." });
-  const downStage = makeFigure({ id: "down-stage", title: "The model's step, stage by stage", about: "What each stage left of the step every client gets; the frame is counted once." });
+  const upStage = makeFigure({ id: "up-stage", title: "Updates, stage by stage", about: STAGES_ABOUT.up });
+  const downStage = makeFigure({ id: "down-stage", title: "The model's step, stage by stage", about: STAGES_ABOUT.down });
   const against = makeBars({ id: "against", title: "The same rounds with other methods", about: "Bytes in both directions. FedAvg is counted as frames only, without any transport." });
   return {
     id: "bytes", title: "Bytes", parts: [against, up, down, upStage, downStage],
@@ -48,10 +51,17 @@ function kinds(rounds, totals, list, all) {
   return { kind: "stack", x: rounds.round, xUnit: "round", series, unit: "bytes", xLabel: "round", yLabel: "bytes per round" };
 }
 function stages(rounds, way, none) {
-  const series = STAGES.map((stage) => ({ ...stage, values: (rounds[`${stage.key}_${way}`] ?? []).map((value) => (value > 0 ? value : null)) }))
+  const sum = (key) => (rounds[`${key}_${way}`] ?? []).reduce((a, b) => a + (b ?? 0), 0);
+  // Before coding an index counts four bytes: a stage that is larger than the one before it is sent by nobody.
+  const larger = [];
+  for (const [key, before] of [["reduced", ["fp32"]], ["quantized", ["fp32", "reduced"]]]) {
+    if (sum(key) > Math.min(...before.filter((one) => !larger.includes(one)).map(sum))) larger.push(key);
+  }
+  const series = STAGES.filter(({ key }) => !larger.includes(key)).map((stage) => ({ ...stage, values: (rounds[`${stage.key}_${way}`] ?? []).map((value) => (value > 0 ? value : null)) }))
     .filter((one) => one.values.some(has));
   if (!series.length) return { empty: none };
-  return { kind: "lines", log: true, x: rounds.round, xUnit: "round", series, unit: "bytes", xLabel: "round", yLabel: "bytes per round, log scale" };
+  return { kind: "lines", log: true, x: rounds.round, xUnit: "round", series, unit: "bytes", xLabel: "round", yLabel: "bytes per round, log scale",
+    about: `${STAGES_ABOUT[way]}${larger.length ? ` Not drawn: ${listed(larger)}, larger than the stage before, because an index counts 4 bytes until it is coded.` : ""}` };
 }
 const METHODS = { "fedavg-fp32": "FedAvg, fp32", "fedavg-fp16": "FedAvg, fp16" };
 function methods(totals, baselines) {

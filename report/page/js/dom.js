@@ -1,7 +1,8 @@
 // Makes elements. Text is always set as text: nothing of a report is ever read as HTML.
 const SVG = "http://www.w3.org/2000/svg";
 
-/** An element with attributes (`on…` are listeners, `false` and null are left out) and children (text or nodes). */
+/** An element with attributes (`on…` are listeners, `false` and null are left out) and children: text, nodes, and lists of them
+ * however deep. */
 function h(name, attributes = {}, ...children) {
   return dress(document.createElement(name), attributes, children);
 }
@@ -15,7 +16,7 @@ function dress(element, attributes, children) {
     if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
     else element.setAttribute(key, value === true ? "" : value);
   }
-  element.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined));
   return element;
 }
 /** Sets text only where it changed: what is selected or announced stays untouched. */

@@ -55,20 +55,26 @@ function duration(value) {
 const durationTick = (value) => (value === 0 ? "0" : value < 1 ? `${tick(value * 1000)} ms` : `${tick(value)} s`);
 
 const pad = (value) => String(value).padStart(2, "0");
-/** A moment as `2026-11-20 08:30:05`, in the reader's time zone. */
+/** A day and a time of it as `2026-11-20 08:30:05`, in the reader's time zone. */
 function moment(ms) {
   if (!has(ms)) return MISSING;
   const at = new Date(ms);
   return `${at.getFullYear()}-${pad(at.getMonth() + 1)}-${pad(at.getDate())} ${clock(ms)}`;
 }
+/** The reader's time zone at a moment: `UTC`, `UTC+1`, `UTC-3:30`. */
+function zone(ms) {
+  const minutes = -new Date(ms).getTimezoneOffset();
+  const [hours, rest] = [Math.floor(Math.abs(minutes) / 60), Math.abs(minutes) % 60];
+  return minutes === 0 ? "UTC" : `UTC${minutes < 0 ? "-" : "+"}${hours}${rest ? `:${pad(rest)}` : ""}`;
+}
 function clock(ms) {
   const at = new Date(ms);
   return `${pad(at.getHours())}:${pad(at.getMinutes())}:${pad(at.getSeconds())}`;
 }
-/** From one moment to another; the day is said once where it is the same. */
+/** From one moment to another, with the time zone; the day is said once where it is the same. */
 function span(from, to) {
   const [first, last] = [moment(from), moment(to)];
-  return first.slice(0, 10) === last.slice(0, 10) ? `${first} to ${last.slice(11)}` : `${first} to ${last}`;
+  return `${first} to ${first.slice(0, 10) === last.slice(0, 10) ? last.slice(11) : last} ${zone(to)}`;
 }
 const plural = (n, one, many) => `${count(n)} ${n === 1 ? one : (many ?? `${one}s`)}`;
 

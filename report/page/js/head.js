@@ -7,21 +7,40 @@ function makeHead() {
   const verdict = h("div", { class: "verdict", role: "status" });
   const tiles = h("dl", { class: "tiles" });
   const element = h("header", { class: "head" }, h("p", { class: "over" }, "Communication report"), h("div", { class: "title" }, title, state), facts, cost, verdict, tiles);
+  let last = null;
+  let drawn = "";
+  function figures(report) {
+    judge(verdict, report);
+    const shown = tilesOf(report);
+    const parts = sentence(report);
+    // What has not changed stays, so that it can be selected.
+    const key = JSON.stringify([shown, parts.map((part) => part.textContent ?? part)]);
+    if (key === drawn) return;
+    drawn = key;
+    cost.replaceChildren(...parts);
+    tiles.classList.toggle("eight", shown.length > 6);
+    tiles.replaceChildren(...shown.map(([name, value, more]) => h("div", {}, h("dt", {}, name), h("dd", {}, h("b", {}, value), h("span", {}, more)))));
+  }
   return {
     element,
     update(report) {
+      last = report;
       const { run, rounds } = report;
       say(title, run.name || "unnamed run");
       say(state, run.state);
       state.classList.toggle("running", !/^(done|finished|failed|stopped)/.test(run.state));
       document.title = `${run.name} · communication report`;
       facts.replaceChildren(...[run.task, `${count(run.parameters)} parameters`, `${count(closedRounds(rounds))} of ${count(run.planned)} rounds`,
-        has(run.opened_ms) ? span(run.opened_ms, run.until_ms) : null, run.version ? `model version ${run.version}` : null].filter(Boolean).map((fact) => h("span", {}, fact)));
-      cost.replaceChildren(...sentence(report));
-      judge(verdict, report);
-      const shown = tilesOf(report);
-      tiles.classList.toggle("eight", shown.length > 6);
-      tiles.replaceChildren(...shown.map(([name, value, more]) => h("div", {}, h("dt", {}, name), h("dd", {}, h("b", {}, value), h("span", {}, more)))));
+        run.opened_ms > 0 ? span(run.opened_ms, run.until_ms) : null, run.version ? `model version ${run.version}` : null].filter(Boolean).map((fact) => h("span", {}, fact)));
+      figures(report);
+    },
+    /** The bytes up to this moment: `moved` of live.json, between two reports. */
+    now(moved) {
+      if (!moved || !last) return;
+      const { socket_up, socket_down, pending_up, pending_down, ratio, through, balanced } = moved;
+      const baselines = last.baselines?.map((one) => (one.name === "fedavg-fp32" ? { ...one, socket_ratio: ratio, through } : one));
+      figures({ ...last, baselines, balanced, totals: { ...last.totals, socket_up, socket_down }, pending: { socket_up: pending_up, socket_down: pending_down },
+        metered_up: balanced ? socket_up : last.metered_up, metered_down: balanced ? socket_down : last.metered_down });
     },
   };
 }
@@ -35,6 +54,8 @@ function reached(rounds) {
   const newest = rounds.accuracy.findLastIndex(has);
   return best < 0 ? null : { best: rounds.accuracy[best], bestRound: rounds.round[best], newest: rounds.accuracy[newest], newestRound: rounds.round[newest] };
 }
+/** Whether something of the run is still to come, so that its saving is not final. */
+const isOpen = (report) => (fedavg(report)?.through ?? 0) < (report.rounds.round.at(-1) ?? 0);
 const fedavg = (report) => report.baselines?.find((one) => one.name === "fedavg-fp32");
 
 function sentence(report) {
@@ -42,9 +63,11 @@ function sentence(report) {
   const n = rounds.round.length;
   if (!n) return ["No round has been opened yet, so nothing has been moved."];
   const parts = ["Clients sent ", h("b", {}, bytes(totals.socket_up)), " and received ", h("b", {}, bytes(totals.socket_down)), ` in ${plural(n, "round")}`];
-  const ratio = fedavg(report)?.socket_ratio;
-  if (has(ratio) && ratio >= 1) parts.push(": ", h("b", {}, `${digits(ratio)} times fewer`), " bytes than FedAvg in fp32");
-  else if (has(ratio) && ratio > 0) parts.push(": ", h("b", {}, `${digits(1 / ratio)} times as many`), " bytes as FedAvg in fp32");
+  const { socket_ratio: ratio, through } = fedavg(report) ?? {};
+  const open = isOpen(report);
+  const of = open ? ` would have moved for the first ${plural(through, "round")}` : "";
+  if (has(ratio) && ratio >= 1) parts.push(open ? ": at least " : ": ", h("b", {}, `${digits(ratio)} times fewer`), ` bytes than FedAvg in fp32${of}`);
+  else if (has(ratio) && ratio > 0) parts.push(": ", h("b", {}, `${digits(1 / ratio)} times as many`), ` bytes as FedAvg in fp32${of}`);
   const got = reached(rounds);
   parts.push(". ");
   if (got) parts.push("The model reached an accuracy of ", h("b", {}, percent(got.newest)), ` in round ${count(got.newestRound)}.`);
@@ -62,7 +85,9 @@ function judge(element, report) {
   element.hidden = !rounds.round.length;
   const killed = rounds.round.filter((_, i) => rounds.unbooked?.[i] > 0);
   const missing = killed.length ? `. What sockets carried before a server was killed is in neither: ${killed.length === 1 ? "round" : "rounds"} ${listed(killed.slice(0, 6).map(count), 7)}${killed.length > 6 ? " and more" : ""}` : "";
-  if (!bad) return say(element, `✓ Ledger = sockets, to the byte${missing}`);
+  const pending = (report.pending?.socket_up ?? 0) + (report.pending?.socket_down ?? 0);
+  const soon = pending > 0 ? `; ${bytes(pending)} of it not on disk yet` : "";
+  if (!bad) return say(element, `✓ Ledger = sockets, to the byte${soon}${missing}`);
   const gaps = wrong.slice(0, 6).map((i) => `round ${rounds.round[i]} (${gap(rounds, i)})`);
   if (wrong.length > 6) gaps.push(`${wrong.length - 6} more rounds`);
   return say(element, `✗ The ledger and the sockets differ${gaps.length ? ` in ${listed(gaps, 7)}` : ` in the totals: the sockets carried ${signed(report.metered_up - report.totals.socket_up)} up and ${signed(report.metered_down - report.totals.socket_down)} down`}. Do not rely on these figures before you know why.`);
@@ -78,16 +103,18 @@ function tilesOf(report) {
   const n = rounds.round.length;
   if (!n) return [];
   const base = fedavg(report);
-  const updates = rounds.updates.reduce((a, b) => a + b, 0);
-  const asked = rounds.asked.reduce((a, b) => a + b, 0);
+  const inClosed = (values) => values.reduce((sum, value, i) => sum + (rounds.closed[i] ? value : 0), 0);
+  const [updates, asked] = [inClosed(rounds.updates), inClosed(rounds.asked)];
+  const open = rounds.closed.lastIndexOf(false);
+  const sofar = open < 0 ? "" : `; ${count(rounds.updates[open])} of ${count(rounds.asked[open])} so far in round ${count(rounds.round[open])}`;
   const got = reached(rounds);
   const length = rounds.seconds.filter(has);
   const tiles = [
     ["Sent by clients", bytes(totals.socket_up), `${percent(totals.update / totals.socket_up)} of it updates`],
     ["Received by clients", bytes(totals.socket_down), `${percent((totals.steps + totals.snapshot) / totals.socket_down)} of it models`],
-    ["Against FedAvg, fp32", has(base?.socket_ratio) ? `${digits(base.socket_ratio)} ×` : MISSING, has(base?.frames_ratio) ? `${digits(base.frames_ratio)} × in frames alone` : "nothing to compare"],
+    ["Against FedAvg, fp32", fewer(base?.socket_ratio), base?.socket_ratio > 0 ? `bytes${isOpen(report) ? " at least, so far" : ""}; ${fewer(base.frames_ratio)} in frames alone` : "nothing to compare yet"],
     ["Best accuracy", got ? percent(got.best) : MISSING, got ? `in round ${count(got.bestRound)}` : "no evaluation"],
-    ["Updates taken", count(updates), `of ${count(asked)} asked`],
+    ["Updates taken", count(updates), `of ${count(asked)} asked in closed rounds${sofar}`],
     ["Time in rounds", length.length ? duration(length.reduce((a, b) => a + b, 0)) : MISSING, length.length ? `${duration(quantile(length, 0.5))} the median round` : "no round closed"],
   ];
   if (costs) {
@@ -96,4 +123,6 @@ function tilesOf(report) {
   }
   return tiles;
 }
+/** How many times fewer bytes than the baseline, in words. */
+const fewer = (ratio) => (!has(ratio) || ratio <= 0 ? MISSING : ratio >= 1 ? `${digits(ratio)}× fewer` : `${digits(1 / ratio)}× more`);
 const money = (value, currency) => (has(value) ? `${value > 0 && value < 0.01 ? "under 0.01" : value.toFixed(2)} ${currency ?? ""}`.trim() : MISSING);

@@ -14,14 +14,16 @@ function makeLive() {
   const moved = h("dd");
   const summary = h("p", { class: "summary" });
   const cohort = h("ul", { class: "cohort", tabindex: 0, "aria-label": "Clients of this round" });
+  const eventsTitle = h("h3", {}, "Events");
+  const closes = h("div", {}, h("dt", {}, "Round closes"), timer);
   const events = h("ol", { class: "events", tabindex: 0, "aria-label": "Events, newest first" });
   const certificates = h("ul", { class: "certificates" });
   const section = h("section", { class: "live", "aria-labelledby": "live-title" },
     h("div", { class: "live-head" }, h("div", {}, phase, message), link), alerts,
     h("div", { class: "live-grid" },
-      h("div", {}, updates.element, received.element, h("dl", { class: "now" }, h("div", {}, h("dt", {}, "Round closes"), timer), h("div", {}, h("dt", {}, "Throughput"), speed), h("div", {}, h("dt", {}, "Since the start"), moved))),
+      h("div", {}, updates.element, received.element, h("dl", { class: "now" }, closes, h("div", {}, h("dt", {}, "Throughput"), speed), h("div", {}, h("dt", {}, "Since the start"), moved))),
       h("div", {}, h("h3", {}, "Clients of this round"), summary, cohort),
-      h("div", {}, h("h3", {}, "Events"), events),
+      h("div", {}, eventsTitle, events),
       h("div", {}, h("h3", {}, "Certificates"), certificates)));
   let state = null;
   let ahead = 0;
@@ -31,6 +33,8 @@ function makeLive() {
 
   function countdown() {
     if (!state) return;
+    // While nothing is open, nothing closes.
+    closes.hidden = !has(closing(state)) && !has(state.opened_ms);
     say(timer, deadline(state, now()));
     people();
   }
@@ -85,9 +89,10 @@ function makeLive() {
         const key = `${alert.at_ms} ${alert.text}`;
         if (told.has(key)) continue;
         told.add(key);
-        alerts.prepend(h("p", {}, h("time", {}, clock(alert.at_ms)), ` ${alert.text}`));
+        alerts.prepend(h("p", {}, h("time", {}, `${clock(alert.at_ms)} ${zone(alert.at_ms)}`), ` ${alert.text}`));
         while (alerts.children.length > 5) alerts.lastChild.remove();
       }
+      say(eventsTitle, `Events (times in ${zone(now())})`);
       log(events, next.events ?? []);
       certificates.replaceChildren(...(next.certificates ?? []).map((one) => h("li", { class: one.ends_soon ? "soon" : null },
         h("span", {}, one.name === one.kind ? one.name : `${one.name} (${one.kind})`), h("span", {}, one.ends_soon ? `⚠ ends soon: ${one.ends}` : `until ${one.ends}`))));
@@ -100,9 +105,12 @@ function meter(name) {
   const text = h("span", { class: "value" });
   const bar = h("span", { class: "bar" });
   const track = h("div", { class: "track", role: "progressbar", "aria-label": name, "aria-valuemin": 0 }, bar);
+  const element = h("div", { class: "meter" }, h("div", { class: "row" }, h("span", {}, name), text), track);
   return {
-    element: h("div", { class: "meter" }, h("div", { class: "row" }, h("span", {}, name), text), track),
+    element,
     update(value, whole, format) {
+      // An empty bar would say that nothing has come, where nothing is awaited.
+      element.hidden = !whole;
       say(text, whole ? `${format(value)} of ${format(whole)}` : MISSING);
       bar.style.width = `${whole ? Math.min(100, (value / whole) * 100) : 0}%`;
       track.setAttribute("aria-valuemax", whole || 1);
@@ -115,7 +123,8 @@ function person(client) {
   const sign = h("span", { class: "sign", "aria-hidden": "true" });
   const word = h("span", { class: "word" });
   const bar = h("span", { class: "bar" });
-  const element = h("li", {}, sign, h("span", { class: "name" }, client), word, h("span", { class: "track", "aria-hidden": "true" }, bar));
+  const track = h("span", { class: "track", "aria-hidden": "true" }, bar);
+  const element = h("li", {}, sign, h("span", { class: "name" }, client), word, track);
   return {
     element,
     update(one, kind, { opened_ms, ...times }) {
@@ -126,6 +135,7 @@ function person(client) {
       const sent = one.total ? ` ${Math.round((100 * (one.received || 0)) / one.total)} %` : "";
       const after = kind === "done" && has(one.finished_ms) && has(opened_ms) ? ` after ${duration((one.finished_ms - opened_ms) / 1000)}` : "";
       say(word, { late: `late, awaited${until || " without a deadline"}`, absent: one.late ? `absent, awaited${until}` : "absent", sending: `sending${sent}`, done: `done${after}`, training: "training" }[kind]);
+      track.classList.toggle("idle", kind !== "done" && !one.received);
       bar.style.width = `${kind === "done" ? 100 : one.total ? Math.min(100, (100 * (one.received || 0)) / one.total) : 0}%`;
     },
   };
@@ -139,7 +149,7 @@ function deadline({ phase, opened_ms, ...times }, now) {
   if (!has(end)) return has(opened_ms) ? `none; open for ${whole(Math.max(0, Math.round((now - opened_ms) / 1000)))}` : "none";
   const left = Math.round((end - now) / 1000);
   const more = has(times.deadline_ms) && times.deadline_ms !== end ? ` (deadline ${clock(times.deadline_ms)})` : "";
-  return left >= 0 ? `in ${whole(left)}, at ${clock(end)}${more}` : `${whole(-left)} ago`;
+  return left >= 0 ? `in ${whole(left)}, at ${clock(end)} ${zone(end)}${more}` : `${whole(-left)} ago`;
 }
 function waitingWords({ waiting, present }) {
   const names = present?.length ? ` Present: ${listed(present, 12)}.` : "";

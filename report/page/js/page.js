@@ -30,7 +30,7 @@ function start() {
     main.append(nothing, ...bodies);
     nothing.hidden = false;
     for (const body of bodies) body.hidden = true;
-    watch(live, show);
+    watch(live, head, show);
   }
 }
 
@@ -51,7 +51,7 @@ function done() {
 }
 
 /** Follows the server: `live` events feed the panel, `report` events say that the report has grown. Lost connections are taken up again. */
-function watch(live, show) {
+function watch(live, head, show) {
   let busy = false;
   let behind = true;
   async function fetchReport() {
@@ -84,7 +84,11 @@ function watch(live, show) {
     });
     source.addEventListener("live", (event) => {
       live.connection("live");
-      guarded(() => live.update(JSON.parse(event.data)));
+      guarded(() => {
+        const state = JSON.parse(event.data);
+        live.update(state);
+        head.now(state.moved);
+      });
     });
     source.addEventListener("report", () => {
       behind = true;

@@ -8,12 +8,15 @@ const SPLIT = [
   { name: "aggregate", colour: "green" },
 ];
 
+/** Uploads that take less on average say nothing of the link. */
+const LEAST_UPLOAD_MS = 10;
+
 function timeSection() {
   const split = makeFigure({ id: "split", wide: true, title: "Where a round's time goes", toggles: true, about: "Mean of clients: seconds per update taken. Clients work at the same time, so this is a client's view, not the sum of the round." });
   const finish = makeFigure({ id: "finish", title: "When updates came", about: "Seconds from the opening of the round until an update was taken: the median client, the last one, and the model made." });
   const rates = makeFigure({ id: "rates", title: "What the link carried", about: "One upload: bytes of updates per second while uploads arrived, mean of clients. Sockets: all bytes of the round over its whole length." });
   const busy = makeFigure({ id: "busy", title: "Share of the round in which the link was busy", about: "Mean of clients: the share of the round in which a client's upload was arriving, or a model was being sent to it." });
-  const people = makeFigure({ id: "people", title: "Clients asked, updates taken", about: "Updates missing from the lower line were late, refused or lost." });
+  const people = makeFigure({ id: "people", title: "Clients asked, updates taken", about: "Closed rounds only. Updates missing from the lower line were late, refused or lost." });
   const again = makeFigure({ id: "again", title: "Sent again, broken off, refused", toggles: true, about: "Bytes that bought nothing." });
   const retries = makeFigure({ id: "retries", title: "Uploads resumed or sent again", about: "How often an upload was taken up again after it had been broken off." });
   return {
@@ -34,11 +37,16 @@ function timeSection() {
       const both = rounds.socket_up.map((value, i) => value + rounds.socket_down[i]);
       const speeds = [{ name: "one upload, while it arrived", short: "upload", colour: "blue", values: per(arrived, rounds.upload_ms, 1000) },
         { name: "sockets, both ways, whole round", short: "sockets", colour: "orange", dash: "6 3", values: per(both, seconds) }].filter((one) => one.values.some(has));
-      rates.update(speeds.length ? chart(speeds, "rate", "bytes per second") : { empty: "No upload has been timed yet." });
+      // An upload of a few milliseconds says how fast the processor was, not the link.
+      const mean = totals.upload_ms / Math.max(1, updates.reduce((a, b) => a + b, 0));
+      rates.element.hidden = mean > 0 && mean < LEAST_UPLOAD_MS;
+      if (!rates.element.hidden) rates.update(speeds.length ? chart(speeds, "rate", "bytes per second") : { empty: "No upload has been timed yet." });
       const shares = [{ name: "uploads", colour: "blue", values: per(upload, seconds) }, { name: "downloads", colour: "orange", dash: "6 3", values: per(download, seconds) }]
         .filter((one) => one.values.some(has));
       busy.update(shares.length ? chart(shares, "share", "share of the round") : { empty: "No round has been timed yet." });
-      people.update(chart([{ name: "asked", colour: "grey", dash: "6 3", values: asked }, { name: "updates taken", short: "taken", colour: "blue", values: updates }], "count", "clients"));
+      const inClosed = (values) => values.map((value, i) => (rounds.closed[i] ? value : null));
+      people.update(rounds.closed.some(Boolean) ? chart([{ name: "asked", colour: "grey", dash: "6 3", values: inClosed(asked) },
+        { name: "updates taken", short: "taken", colour: "blue", values: inClosed(updates) }], "count", "clients") : { empty: "No round is closed yet." });
       const lost = KINDS_UP.filter(({ key }) => (key === "aborted" || key === "refused") && totals[key] > 0)
         .map((kind) => ({ ...kind, values: rounds[kind.key], legend: bytes(totals[kind.key]) }));
       again.update(lost.length ? chart(lost, "bytes", "bytes per round", { kind: "stack" }) : { empty: "No upload was broken off or refused." });

@@ -5,6 +5,8 @@ import { chromium } from "playwright-core";
 const FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
   "--disable-component-update", "--disable-sync"];
 export const SIZES = { phone: { width: 390, height: 844 }, desktop: { width: 1440, height: 900 } };
+/** Widths at which every fold of a page is opened. */
+export const NARROW_AND_WIDE = { phone: SIZES.phone, laptop: { width: 1280, height: 800 } };
 /** Where pictures go; null where nobody asked for them. */
 export const OUT = process.env.OUT ?? null;
 

@@ -11,6 +11,35 @@ export async function fits(page) {
   assert.deepEqual(names, [], "these stand out of the window");
 }
 
+/** Opens every fold and asks that no text is what a script makes of a value it does not know, and that the page still fits. */
+export async function folds(page) {
+  const count = await page.evaluate(async () => {
+    const all = [...document.querySelectorAll("details")].filter((one) => one.checkVisibility());
+    for (const one of all) one.open = true;
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    return all.length;
+  });
+  assert.ok(count > 0, "there is no fold");
+  const wrong = await page.evaluate(() => {
+    const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    const found = [];
+    for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+      if (node.parentElement.closest("script, style")) continue;
+      if (/\[object|\bundefined\b|\bNaN\b/.test(node.data)) found.push(`${node.parentElement.closest("[id]")?.id}: ${node.data.trim().slice(0, 80)}`);
+    }
+    for (const one of document.querySelectorAll("[aria-label], [aria-valuetext], [title]")) {
+      for (const name of ["aria-label", "aria-valuetext", "title"]) {
+        if (/\[object|\bundefined\b|\bNaN\b/.test(one.getAttribute(name) ?? "")) found.push(`${one.id} ${name}: ${one.getAttribute(name)}`);
+      }
+    }
+    return found;
+  });
+  assert.deepEqual(wrong, [], "a value was shown that no reader can read");
+  await fits(page);
+  await page.evaluate(() => document.querySelectorAll("details").forEach((one) => (one.open = false)));
+  return count;
+}
+
 /** Every chart has a title, a spoken name and a table of data that opens, with rows. */
 export async function tables(page) {
   const count = await page.evaluate(() => document.querySelectorAll("figure").length);

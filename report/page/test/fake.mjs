@@ -22,6 +22,7 @@ export async function fake({ rounds = 12, clients = 10, first = 2, pace = 300 } 
       part[name] = Object.fromEntries(Object.entries(whole[name]).map(([key, values]) => [key, values.filter((_, i) => keep[i])]));
     }
     part.totals = Object.fromEntries(Object.keys(whole.totals).map((name) => [name, part.rounds[name].reduce((a, b) => a + b, 0)]));
+    part.baselines = whole.baselines.map((one) => ({ ...one, through: Math.max(0, closed - 1) }));
     part.metered_up = part.totals.socket_up;
     part.metered_down = part.totals.socket_down;
     return part;
@@ -39,6 +40,7 @@ export async function fake({ rounds = 12, clients = 10, first = 2, pace = 300 } 
     return { now_ms: now, run: whole.run.name, phase: over ? "done" : "training", message: over ? "All rounds are done." : "Clients train on their own data and send what they learned.",
       round: Math.min(closed + 1, rounds), planned: rounds, attempt: 1, opened_ms: over ? null : now - 42_000, deadline_ms: over ? null : now + 78_000, until_ms: over ? null : now + 31_000, cohort,
       present: names.slice(0, -1), waiting: null, throughput: { up_per_s: 412_000 * (0.5 + share), down_per_s: 1_310_000 * (1.2 - share), socket_up: 1_000_000 * closed, socket_down: 4_000_000 * closed },
+      moved: { socket_up: 1_000_000 * closed + 10_000 * share, socket_down: 4_000_000 * closed, pending_up: 10_000 * share, pending_down: 0, ratio: 17.25, through: Math.max(0, closed - 1), balanced: true },
       alerts: closed > first ? [{ at_ms: start, text: "clinic-10 has not been seen for three rounds." }] : [], events: said.slice(0, 200),
       certificates: [{ name: "federation authority", kind: "authority", ends_ms: 0, ends: "2036-01-02", ends_soon: false },
         { name: "localhost", kind: "server", ends_ms: 0, ends: "2027-01-02", ends_soon: false }, { name: "clinic-04", kind: "client", ends_ms: 0, ends: "2026-12-01", ends_soon: true }] };

@@ -1,7 +1,7 @@
 // The page fed by a server. Without URL it is the fake server, whose run is known; with URL it is the real one, watched for as long
 // as WATCH seconds (60) for rounds to be added. Pictures go to OUT.
 import assert from "node:assert/strict";
-import { SIZES, load, open, picture } from "./browser.mjs";
+import { NARROW_AND_WIDE, SIZES, load, open, picture } from "./browser.mjs";
 import * as checks from "./checks.mjs";
 import { fake } from "./fake.mjs";
 
@@ -51,6 +51,39 @@ export const tests = {
       await panel(browser, own, url);
     } finally {
       own?.close();
+    }
+  },
+  "every fold of the live page opens to words and figures, and fits": async (browser) => {
+    const own = process.env.URL ? null : await fake({ rounds: 400, first: 3 });
+    const url = process.env.URL ?? own.url;
+    try {
+      for (const size of Object.values(NARROW_AND_WIDE)) {
+        const { page, faults, close } = await open(browser, { size, origin: new URL(url).origin });
+        await load(page, url);
+        await page.waitForSelector("#up-kind svg", { timeout: 60_000 });
+        assert.ok((await checks.folds(page)) >= 15);
+        assert.deepEqual(faults, []);
+        await close();
+      }
+    } finally {
+      own?.close();
+    }
+  },
+  "bytes grow between two reports, and what is over shows no empty bars": async (browser) => {
+    if (process.env.URL) return;
+    const own = await fake({ rounds: 4, first: 3, pace: 900 });
+    const { page, close } = await open(browser, { origin: own.url });
+    try {
+      await load(page, own.url);
+      await page.waitForFunction(() => /not on disk yet/.test(document.querySelector(".verdict").textContent));
+      assert.match(await page.textContent(".live .events time"), /^\d\d:\d\d:\d\d$/);
+      assert.match(await page.textContent(".live"), /Events \(times in UTC/);
+      await page.waitForSelector(".live[data-phase=done]", { timeout: 20_000 });
+      assert.equal(await page.locator(".live .track:visible").count(), 0);
+      assert.doesNotMatch(await page.textContent(".live .now > div:not([hidden]) dt"), /Round closes/);
+    } finally {
+      await close();
+      own.close();
     }
   },
   "a lost connection is said and taken up again": async (browser) => {

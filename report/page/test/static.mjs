@@ -6,7 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { assemble } from "../assemble.mjs";
 import { sample } from "../sample.mjs";
-import { OUT, SIZES, load, open, picture } from "./browser.mjs";
+import { NARROW_AND_WIDE, OUT, SIZES, load, open, picture } from "./browser.mjs";
 import * as checks from "./checks.mjs";
 
 const folder = mkdtempSync(join(tmpdir(), "fl-page-"));
@@ -57,6 +57,39 @@ export const tests = {
   "every chart has its data as a table": async (browser) => {
     for (const name of ["usual", "few", "one", "blind"]) await on(browser, name, {}, async (page) => assert.ok((await checks.tables(page)) >= 15));
   },
+  "every fold opens to words and figures, and fits": async (browser) => {
+    for (const name of ["usual", "few", "running"]) {
+      for (const [width, size] of Object.entries(NARROW_AND_WIDE)) {
+        await on(browser, name, { size }, async (page) => {
+          assert.ok((await checks.folds(page)) >= 15);
+          await page.evaluate(() => document.querySelectorAll("#proof details").forEach((one) => (one.open = true)));
+          assert.match(await page.textContent(".words"), /heartbeat, transport/);
+          assert.equal(await page.locator(".words dt").count(), await page.locator(".words dd").count());
+          if (name === "usual") await picture(page, `folds-${width}`, true);
+        });
+      }
+    }
+  },
+  "an open round is not taken for updates that were lost": (browser) => on(browser, "running", {}, async (page) => {
+    const tile = page.locator(".tiles div", { hasText: "Updates taken" });
+    assert.match(await tile.textContent(), /of \d+ asked in closed rounds; \d+ of \d+ so far in round 8$/);
+    assert.match(await page.textContent(".cost"), /at least [\d.]+ times fewer bytes than FedAvg in fp32 would have moved for the first 6 rounds/);
+    assert.match(await page.textContent(".verdict"), /3\.43 KiB of it not on disk yet/);
+  }),
+  "no stage is drawn as compression that expands": (browser) => on(browser, "usual", {}, async (page) => {
+    const names = (id) => page.$$eval(`#${id} .legend .entry`, (all) => all.map((one) => one.textContent));
+    assert.ok((await names("up-stage")).includes("reduced"));
+    const report = sample({ rounds: 4, clients: 3 });
+    report.rounds.reduced_up = report.rounds.fp32_up.map((bytes) => Math.round(1.07 * bytes));
+    writeFileSync(join(folder, "expands.html"), assemble(JSON.stringify(report)));
+    await load(page, `file://${join(folder, "expands.html")}`);
+    assert.deepEqual((await names("up-stage")).includes("reduced"), false);
+    assert.match(await page.textContent("#up-stage figcaption"), /Not drawn: reduced, larger than the stage before/);
+  }),
+  "tiles say fewer, and times carry a zone": (browser) => on(browser, "usual", {}, async (page) => {
+    assert.match(await page.locator(".tiles div", { hasText: "Against FedAvg" }).textContent(), /[\d.]+× fewer.*bytes; [\d.]+× fewer in frames alone/);
+    assert.match(await page.textContent(".facts"), /\d\d:\d\d:\d\d to [\d:\- ]+ UTC/);
+  }),
   "all is reached and worked by keyboard": (browser) => on(browser, "usual", {}, async (page) => {
     console.log(`    ${await checks.keyboard(page)} stops`);
     await checks.keys(page);

@@ -36,6 +36,7 @@ pub(super) fn compare(report: &Report, width: u64) -> Comparison {
     let rounds: Vec<BaselineRound> = report
         .rounds
         .iter()
+        .filter(|line| line.closed)
         .map(|line| {
             let (own_up, own_down) = (line.flow.socket_up, line.flow.socket_down);
             let other_up = model.saturating_mul(line.updates);
@@ -74,7 +75,14 @@ pub(super) fn compare(report: &Report, width: u64) -> Comparison {
         "{name} counts payload only: {width} bytes a value for each update, and for each model down to a client asked. \
          This run counts everything on its sockets: frames, evaluations, control, heartbeats, TLS and HTTP/2."
     )];
-    if (up, down) != (asked_up, asked_down) {
+    let closed = rounds.last().map_or(0, |line| line.round);
+    let through = kept.map_or(closed, |base| base.through);
+    if through < closed || report.rounds.iter().any(|line| !line.closed) {
+        notes.push(format!(
+            "The run goes on: its totals have everything up to now, those of {name} the rounds whose models have reached \
+             their clients, the first {through}. So the saving is too low rather than too high."
+        ));
+    } else if (up, down) != (asked_up, asked_down) {
         let more = "Its totals also count the newest model down to each client that evaluated it; its rounds do not.";
         notes.push(more.to_owned());
     }

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::columns::{Table, deserialize, line, serialize};
 use crate::flow::Flow;
+use crate::lines::Participation;
 use crate::report::Report;
 use crate::text::{self, short};
 
@@ -66,7 +67,8 @@ line! {
 }
 
 /// What a run cost: everything on its sockets, at the given prices; and beside it what the payload of fp32 federated
-/// averaging would have cost (a model down for every client asked, one up for every update).
+/// averaging would have cost for the rounds that can be compared, [`Baseline::through`](crate::Baseline::through) (a model
+/// down for every client asked, one up for every update).
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Costs {
     /// What `money` is counted in.
@@ -160,10 +162,19 @@ impl Costs {
             .iter()
             .map(|line| (line.client.as_str(), plan.link(&line.client)))
             .collect();
+        let through = report.baseline("fedavg-fp32").map_or(0, |base| base.through);
+        let compared = |line: &&Participation| line.round <= through;
+        let mut models = BTreeMap::<&str, (u64, u64)>::new();
+        for line in report.participations.iter().filter(compared) {
+            let (asked, updates) = models.entry(&line.client).or_default();
+            *asked += u64::from(line.asked);
+            *updates += u64::from(line.updated);
+        }
         let mut all = Price::default();
         let mut clients = Vec::with_capacity(report.clients.len());
         for line in &report.clients {
-            let bytes = Bytes::of(&line.flow, model, line.asked, line.updates);
+            let (asked, updates) = models.get(line.client.as_str()).copied().unwrap_or_default();
+            let bytes = Bytes::of(&line.flow, model, asked, updates);
             let price = bytes.at(plan.link(&line.client));
             all.add(&price);
             clients.push(ClientCost {
@@ -181,7 +192,9 @@ impl Costs {
         let mut rounds: BTreeMap<u64, RoundCost> = BTreeMap::new();
         for line in &report.participations {
             let link = links.get(line.client.as_str()).copied().unwrap_or(&plan.default);
-            let bytes = Bytes::of(&line.flow, model, u64::from(line.asked), u64::from(line.updated));
+            let counts = compared(&line);
+            let (asked, updates) = (counts && line.asked, counts && line.updated);
+            let bytes = Bytes::of(&line.flow, model, u64::from(asked), u64::from(updates));
             let price = bytes.at(link);
             let sum = rounds.entry(line.round).or_default();
             sum.round = line.round;

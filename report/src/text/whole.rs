@@ -10,7 +10,7 @@ use crate::flow::Flow;
 use crate::lines::RoundLine;
 use crate::query::Filter;
 use crate::report::{Report, Run};
-use crate::stages::stages;
+use crate::stages::{note, stages};
 
 /// What is said when the ledger is not what the sockets carried.
 const UNBALANCED: &str = "NOT EQUAL: bytes are unaccounted for";
@@ -39,11 +39,9 @@ pub fn text(report: &Report) -> String {
 /// What the rounds' bytes and time were spent on.
 fn work(out: &mut String, report: &Report) {
     let all = Filter::default();
-    section(
-        out,
-        "Stages: what each made of the bytes",
-        &Table::of(stages(report, &all).iter()),
-    );
+    let lines = stages(report, &all);
+    section(out, "Stages: what each made of the bytes", &Table::of(lines.iter()));
+    out.push_str(&note(&lines));
     section(
         out,
         "Directions: what the bytes on the sockets were for",
@@ -104,9 +102,17 @@ fn cost(out: &mut String, report: &Report) {
         None => writeln!(out, "."),
     };
     if let Some(base) = report.baseline("fedavg-fp32").filter(|base| base.socket_ratio > 0.0) {
+        let closed = report.rounds.iter().filter(|line| line.closed).count() as u64;
+        let (rounds, least) = match base.through < closed || closed < report.rounds.len() as u64 {
+            true => (
+                format!("the first {}", plural(base.through as usize, "round")),
+                "at least ",
+            ),
+            false => ("the same cohorts".to_owned(), ""),
+        };
         let _ = writeln!(
             out,
-            "For the same cohorts, fp32 federated averaging would have moved {} of payload alone, {} times as much.",
+            "For {rounds}, fp32 federated averaging would have moved {} of payload alone, {least}{} times as much.",
             size(base.up.saturating_add(base.down) as f64),
             digits(base.socket_ratio)
         );
@@ -204,6 +210,14 @@ fn ledger(out: &mut String, report: &Report) {
         count(report.metered_up),
         count(report.metered_down)
     );
+    let pending = report.pending.socket();
+    if pending > 0 {
+        let _ = writeln!(
+            out,
+            "Of these, {} B are not on disk yet: the server writes them within seconds.",
+            count(pending)
+        );
+    }
     if let Some(rounds) = named(report, |line| !line.balanced) {
         let _ = writeln!(out, "Rounds that are not equal: {rounds}");
     }

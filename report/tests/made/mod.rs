@@ -38,6 +38,7 @@ pub(crate) fn made(rounds: u64, clients: &[String], seed: u64) -> Report {
             chain: "c4".repeat(32),
         },
         totals: Flow::default(),
+        pending: Flow::default(),
         metered_up: 0,
         metered_down: 0,
         balanced: true,
@@ -234,6 +235,7 @@ fn baseline(report: &Report, name: &str, width: u64) -> Baseline {
     };
     Baseline {
         name: name.into(),
+        through: report.rounds.len() as u64,
         up,
         down,
         frames_ratio: over(frames),

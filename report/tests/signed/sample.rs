@@ -22,6 +22,7 @@ pub(crate) fn report(rounds: u64, clients: u64) -> Report {
             ..Run::default()
         },
         totals: Flow::default(),
+        pending: Flow::default(),
         metered_up: 0,
         metered_down: 0,
         balanced: true,
@@ -58,6 +59,7 @@ pub(crate) fn report(rounds: u64, clients: u64) -> Report {
     let frames = totals.frames_up() + totals.frames_down();
     report.baselines.push(Baseline {
         name: "fedavg-fp32".into(),
+        through: rounds,
         up: 4_000,
         down: 5_000,
         frames_ratio: 9_000.0 / frames as f64,

@@ -40,6 +40,13 @@ fn view() -> View {
             socket_down: 900,
             ..Throughput::default()
         },
+        moved: Some(Moved {
+            socket_up: 1_700,
+            pending_up: 40,
+            ratio: 2.5,
+            balanced: true,
+            ..Moved::default()
+        }),
         alerts: Vec::new(),
         events: Vec::new(),
         certificates: vec![Certificate {
@@ -86,7 +93,11 @@ fn whole() -> String {
         view: &view(),
         known: &known,
         version: 2,
-        clients: vec![named],
+        clients: &[named],
+        open: Flow {
+            socket_up: 680,
+            ..Flow::default()
+        },
         process: Process::sample(),
     };
     text(&measured).unwrap()
@@ -120,6 +131,11 @@ fn units_and_totals_stand_in_the_names_once() {
         "fl_socket_bytes_total{direction=\"up\"} 700.0",
         "fl_ledger_bytes_total{direction=\"up\",kind=\"update\"} 10.0",
         "fl_client_socket_bytes_total{client=\"anna\",direction=\"down\"} 30.0",
+        "fl_ledger_open_bytes{direction=\"up\"} 680.0",
+        "fl_ledger_pending_bytes{direction=\"up\"} 40.0",
+        "fl_ledger_balanced 1.0",
+        "fl_run_socket_bytes{direction=\"up\"} 1700.0",
+        "fl_run_saving_ratio 2.5",
         "fl_rounds_closed_seconds_total 2.5",
         "fl_updates_refused_total 4.0",
         "fl_round_deadline_timestamp_seconds 64.5",
@@ -142,11 +158,13 @@ fn what_is_not_known_yet_is_left_out() {
         view: &View {
             deadline_ms: None,
             opened_ms: None,
+            moved: Some(Moved::default()),
             ..view()
         },
         known: &Known::default(),
         version: 0,
-        clients: Vec::new(),
+        clients: &[],
+        open: Flow::default(),
         process: Process::default(),
     };
     let text = text(&measured).unwrap();
@@ -155,6 +173,7 @@ fn what_is_not_known_yet_is_left_out() {
         "last_round",
         "model_accuracy",
         "client_socket",
+        "saving",
         "process_cpu",
     ] {
         assert!(!text.contains(name), "{name}");
