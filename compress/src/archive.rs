@@ -1,15 +1,19 @@
 //! A frame and the layout it is for, in one file (`.flz`) that decodes alone.
 //!
 //! ```text
-//! "FLCZ" | version | tensors: names and shapes | frame, as it is sent | CRC-32C
+//! "FLCZ" | version | tensors: names and shapes | frame, as it is sent | 1.1: tensors of integers | CRC-32C
 //! ```
 
 use crate::seal::{seal, unseal};
+use crate::weights::IntegerTensor;
 use crate::wire::{Reader, Writer};
 use crate::{Error, Layout, MAX_DIMS, MAX_TENSORS};
 
 const MAJOR: u8 = 1;
-const MINOR: u8 = 0;
+/// The minor version that brought tensors of integers. An archive without any is of minor version 0.
+const INTEGERS: u8 = 1;
+/// Place of the minor version.
+const MINOR_AT: usize = 5;
 
 /// An archive whose checksum and layout have been checked; the frame has not.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,19 +24,23 @@ pub struct Archive<'a> {
     pub frame: &'a [u8],
     /// Offset of the frame in the archive.
     pub frame_offset: usize,
+    /// Tensors that no codec may change, by name; none of them is in the layout.
+    pub integers: Vec<IntegerTensor<'a>>,
 }
 
 impl<'a> Archive<'a> {
     /// What every archive begins with.
     pub const MAGIC: &'static [u8; 4] = b"FLCZ";
 
-    /// The bytes of the archive of `frame`, which is of `layout`.
-    pub fn write(layout: &Layout, frame: &[u8]) -> Vec<u8> {
-        let mut out = Vec::with_capacity(frame.len() + 64 * (1 + layout.tensors().len()));
+    /// The bytes of the archive of `frame`, which is of `layout`, and of `integers`, sorted by name.
+    pub fn write(layout: &Layout, frame: &[u8], integers: &[IntegerTensor<'_>]) -> Vec<u8> {
+        let integer_bytes: usize = integers.iter().map(|tensor| tensor.bytes().len()).sum();
+        let tensors = 1 + layout.tensors().len() + integers.len();
+        let mut out = Vec::with_capacity(frame.len() + integer_bytes + 64 * tensors);
         let mut writer = Writer(&mut out);
         writer.bytes(Self::MAGIC);
         writer.u8(MAJOR);
-        writer.u8(MINOR);
+        writer.u8(if integers.is_empty() { 0 } else { INTEGERS });
         writer.varint(layout.tensors().len() as u64);
         for tensor in layout.tensors() {
             writer.u8(tensor.name.len() as u8);
@@ -42,6 +50,10 @@ impl<'a> Archive<'a> {
         }
         writer.varint(frame.len() as u64);
         writer.bytes(frame);
+        if !integers.is_empty() {
+            writer.varint(integers.len() as u64);
+            integers.iter().for_each(|tensor| tensor.write(&mut writer));
+        }
         seal(0, &mut out);
         out
     }
@@ -70,13 +82,40 @@ impl<'a> Archive<'a> {
         let len = usize::try_from(reader.varint(what)?).map_err(|_| reader.corrupt(what))?;
         let frame_offset = reader.offset();
         let frame = reader.take(len, "frame")?;
+        let integers = match bytes[MINOR_AT] {
+            0 => Vec::new(),
+            _ => read_integers(&mut reader, &layout)?,
+        };
         reader.finish("bytes after the frame")?;
         Ok(Self {
             layout,
             frame,
             frame_offset,
+            integers,
         })
     }
+}
+
+/// Tensors of integers, each name above the one before it and none of them in `layout`.
+fn read_integers<'a>(reader: &mut Reader<'a>, layout: &Layout) -> Result<Vec<IntegerTensor<'a>>, Error> {
+    let what = "number of tensors of integers";
+    let count = reader.varint(what)?;
+    if count == 0 || count > MAX_TENSORS as u64 {
+        return Err(reader.corrupt(what));
+    }
+    let mut tensors: Vec<IntegerTensor<'a>> = Vec::new();
+    for _ in 0..count {
+        let tensor = IntegerTensor::read(reader)?;
+        if tensors.last().is_some_and(|last| last.name >= tensor.name) {
+            return Err(reader.corrupt("order of the tensors of integers"));
+        }
+        let floats = layout.tensors();
+        if floats.binary_search_by(|float| float.name.cmp(&tensor.name)).is_ok() {
+            return Err(reader.corrupt("name of a tensor, given twice"));
+        }
+        tensors.push(tensor);
+    }
+    Ok(tensors)
 }
 
 fn read_tensor(reader: &mut Reader<'_>) -> Result<(String, Vec<usize>), Error> {
@@ -100,15 +139,26 @@ mod tests {
 
     fn example() -> (Layout, Vec<u8>) {
         let layout = Layout::new([("bias", vec![3]), ("scalar", vec![]), ("weight", vec![4, 300])]).unwrap();
-        let bytes = Archive::write(&layout, b"frame");
+        let bytes = Archive::write(&layout, b"frame", &[]);
         (layout, bytes)
     }
 
     /// `body` with magic, version and checksum.
     fn sealed(body: &[u8]) -> Vec<u8> {
-        let mut bytes = [Archive::MAGIC, &[MAJOR, MINOR][..], body].concat();
+        sealed_as(0, body)
+    }
+
+    fn sealed_as(minor: u8, body: &[u8]) -> Vec<u8> {
+        let mut bytes = [Archive::MAGIC, &[MAJOR, minor][..], body].concat();
         seal(0, &mut bytes);
         bytes
+    }
+
+    /// A safetensors file of a counter, a mask and a float.
+    fn batch_norm() -> Vec<u8> {
+        let header = br#"{"bn.num":{"dtype":"I64","shape":[],"data_offsets":[0,8]},"w":{"dtype":"F32","shape":[1],"data_offsets":[8,12]},"mask":{"dtype":"BOOL","shape":[3],"data_offsets":[12,15]}}"#;
+        let len = (header.len() as u64).to_le_bytes();
+        [&len, &header[..], &[5, 1, 0, 0, 0, 0, 0, 0], &[0, 0, 0, 0], &[1, 0, 1]].concat()
     }
 
     #[test]
@@ -118,16 +168,51 @@ mod tests {
         assert_eq!((&archive.layout, archive.frame), (&layout, &b"frame"[..]));
         assert_eq!(&bytes[archive.frame_offset..][..5], b"frame");
         let none = Layout::new(Vec::<(String, _)>::new()).unwrap();
-        assert_eq!(Archive::parse(&Archive::write(&none, b"")).unwrap().layout, none);
+        assert_eq!(Archive::parse(&Archive::write(&none, b"", &[])).unwrap().layout, none);
     }
 
     #[test]
     fn the_bytes_are_those_of_version_1_0() {
         let layout = Layout::new([("bias", vec![3]), ("weight", vec![4, 300])]).unwrap();
         let expected = b"FLCZ\x01\x00\x02\x04bias\x01\x03\x06weight\x02\x04\xac\x02\x05frame";
-        let bytes = Archive::write(&layout, b"frame");
+        let bytes = Archive::write(&layout, b"frame", &[]);
         assert_eq!(&bytes[..bytes.len() - 4], expected);
         assert_eq!(bytes, sealed(&expected[6..]));
+    }
+
+    #[test]
+    fn the_bytes_with_integers_are_those_of_version_1_1() {
+        let file = batch_norm();
+        let weights = crate::weights::Weights::parse(&file).unwrap();
+        let bytes = Archive::write(weights.layout(), b"frame", weights.integers());
+        let expected = b"FLCZ\x01\x01\x01\x01w\x01\x01\x05frame\
+            \x02\x06bn.num\x07\x00\x05\x01\0\0\0\0\0\0\x04mask\x00\x01\x03\x01\x00\x01";
+        assert_eq!(&bytes[..bytes.len() - 4], expected);
+        let archive = Archive::parse(&bytes).unwrap();
+        assert_eq!(archive.integers, weights.integers());
+        assert_eq!((&archive.layout, archive.frame), (weights.layout(), &b"frame"[..]));
+        for len in 0..bytes.len() {
+            assert!(Archive::parse(&bytes[..len]).is_err(), "{len}");
+        }
+    }
+
+    #[test]
+    fn integers_that_a_checksum_cannot_rule_out_are_refused() {
+        let refused = |tensors: &[u8]| {
+            let body = [&[1, 1, b'w', 1, 1, 0][..], tensors].concat();
+            Archive::parse(&sealed_as(1, &body)).unwrap_err().to_string()
+        };
+        assert!(refused(&[]).contains("truncated"));
+        assert!(refused(&[0]).contains("number of tensors of integers"));
+        assert!(refused(&[1, 1, b'w', 1, 1, 1, 9]).contains("given twice"));
+        assert!(refused(&[2, 1, b'b', 1, 0, 9, 1, b'a', 1, 0, 9]).contains("order of the tensors of integers"));
+        assert!(refused(&[1, 1, b'a', 9, 0, 9]).contains("type of a tensor"));
+        assert!(refused(&[1, 1, b'a', 1, 1, 0]).contains("shape [0]"));
+        assert!(refused(&[1, 1, b'a', 1, 1, 0xff, 0xff, 0xff, 0xff, 15, 9]).contains("truncated"));
+        assert!(
+            refused(&[1, 1, b'a', 8, 1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f]).contains("dimension")
+        );
+        assert!(refused(&[1, 1, b'a', 1, 0, 9, 9]).contains("bytes after the frame"));
     }
 
     #[test]

@@ -214,6 +214,35 @@ impl<'a> Frame<'a> {
         Ok(())
     }
 
+    /// Decodes one tensor after another, in the order of the layout, and hands each to `take` with its values: those that
+    /// [`Frame::decode`] writes. Takes memory for the largest tensor, and for the small ones that were encoded together.
+    /// Shapes: `values: [tensor.len]`.
+    ///
+    /// # Errors
+    /// As [`Frame::verify`], after the tensors before were taken; `Usage` if the machine has no memory for a tensor; those
+    /// of `take`.
+    pub fn decode_each<E: From<Error>>(&self, mut take: impl FnMut(&Tensor, &[f32]) -> Result<(), E>) -> Result<(), E> {
+        let (mut alone, together): (Vec<_>, Vec<_>) =
+            self.sections.iter().partition(|(unit, _)| unit.range().is_some());
+        alone.sort_by_key(|(unit, _)| unit.tensors.first());
+        let mut alone = alone.into_iter();
+        let (mut small, mut firsts) = (Vec::new(), std::collections::BTreeMap::new());
+        for (unit, section) in together {
+            decode_alone(section, unit.shape.len(), &mut small)?;
+            firsts.extend(unit.firsts());
+        }
+        let mut buffer = Vec::new();
+        for (at, tensor) in self.layout.tensors().iter().enumerate() {
+            if let Some(&first) = firsts.get(&at) {
+                take(tensor, &small[first..first + tensor.len])?;
+            } else if let Some((_, section)) = alone.next() {
+                decode_alone(section, tensor.len, &mut buffer)?;
+                take(tensor, &buffer)?;
+            }
+        }
+        Ok(())
+    }
+
     fn check_len(&self, values: &[f32]) -> Result<(), Error> {
         if values.len() == self.layout.len() {
             return Ok(());
@@ -224,6 +253,15 @@ impl<'a> Frame<'a> {
             self.layout.len()
         )))
     }
+}
+
+/// Makes `out` the `len` values of a section.
+fn decode_alone(section: &Section<'_>, len: usize, out: &mut Vec<f32>) -> Result<(), Error> {
+    out.clear();
+    out.try_reserve_exact(len)
+        .map_err(|_| Error::Usage(format!("no memory for the {len} values of a tensor")))?;
+    out.resize(len, 0.0);
+    section.decode(&mut Set(out))
 }
 
 /// Decodes a section and counts the values that are not zero.

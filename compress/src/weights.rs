@@ -1,44 +1,103 @@
 //! Models and updates as safetensors files: a [`Layout`] and one flat vector of `f32`, and back.
 //!
 //! Works on bytes: who opens files, and how they are replaced, is the caller's affair. Values of type F32, F16 and BF16
-//! are read, F32 is written. Reading allocates nothing that the file itself does not fill.
+//! are read, F32 is written; tensors of whole numbers and truth values are kept as they are. Reading allocates nothing
+//! that the file itself does not fill.
 
-use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+mod foreign;
+mod header;
+mod integers;
+
+pub use header::{Envelope, read_notes};
+pub use integers::IntegerTensor;
+
+use std::collections::BTreeMap;
+
+use safetensors::tensor::{Dtype, Metadata, SafeTensors, TensorInfo};
 
 use crate::section::all_finite;
 use crate::{Error, Layout, Tensor};
 
+/// Texts that a safetensors file keeps beside its tensors (its `__metadata__`), by their keys.
+pub type Notes = BTreeMap<String, String>;
+
+/// Key of the note that says from which seed `fl-client init` made the weights.
+pub const SEED: &str = "fl.seed";
+/// Key of the note that says for which learner they were made.
+pub const LEARNER: &str = "fl.learner";
+
 /// A safetensors file whose header has been checked and whose values have not been read.
 #[derive(Debug)]
 pub struct Weights<'a> {
-    file: SafeTensors<'a>,
+    header: Metadata,
+    data: &'a [u8],
     layout: Layout,
+    integers: Vec<IntegerTensor<'a>>,
+    notes: Notes,
 }
 
 impl<'a> Weights<'a> {
-    /// Checks the header of `bytes`: complete, every tensor of a type that can be read, within the limits of a layout.
+    /// Checks the header of `bytes`: complete, no name twice, every tensor of a type that can be read, within the limits
+    /// of a layout.
     ///
     /// # Errors
-    /// `Corrupt` if this is no complete safetensors file, `Mismatch` if a tensor has another type, `Usage` as
-    /// [`Layout::new`]; they name the tensor.
+    /// `Corrupt` if this is no complete safetensors file or a name stands twice in its header, `Mismatch` if a tensor has
+    /// another type, `Usage` as [`Layout::new`]; they name the tensor.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Error> {
-        let file = SafeTensors::deserialize(bytes).map_err(|why| Error::Corrupt {
-            what: format!("not a complete safetensors file: {why}"),
+        let (len, header) = SafeTensors::read_metadata(bytes).map_err(|why| Error::Corrupt {
+            what: foreign::explained(bytes).unwrap_or_else(|| format!("not a complete safetensors file: {why}")),
             offset: 0,
         })?;
-        let mut tensors: Vec<(&str, TensorView<'_>)> = file.iter().collect();
-        // The file's own order is that of a hash map: without this, which of two errors is told would be chance.
-        tensors.sort_unstable_by_key(|&(name, _)| name);
-        for (name, tensor) in &tensors {
-            if !matches!(tensor.dtype(), Dtype::F32 | Dtype::F16 | Dtype::BF16) {
-                let dtype = tensor.dtype();
+        header::expect_unique(bytes)?;
+        let data = &bytes[header::LENGTH + len..];
+        // The header's own order is that of a hash map: without this, which of two errors is told would be chance.
+        let tensors: BTreeMap<String, &TensorInfo> = header.tensors().into_iter().collect();
+        let (mut floats, mut integers) = (Vec::new(), Vec::new());
+        for (name, tensor) in tensors {
+            if matches!(tensor.dtype, Dtype::F32 | Dtype::F16 | Dtype::BF16) {
+                floats.push((name, tensor.shape.clone()));
+            } else if let Some(tensor) = IntegerTensor::of(&name, tensor, bytes_of(tensor, data)) {
+                tensor.check()?;
+                integers.push(tensor);
+            } else {
+                let dtype = tensor.dtype;
                 return Err(Error::Mismatch(format!(
-                    "tensor `{name}` is {dtype:?}; only F32, F16 and BF16 can be read"
+                    "tensor `{name}` is {dtype:?}; F32, F16, BF16, integers and BOOL can be read: convert it, in PyTorch                      with .float()"
                 )));
             }
         }
-        let layout = Layout::new(tensors.iter().map(|(name, tensor)| (*name, tensor.shape().to_vec())))?;
-        Ok(Self { file, layout })
+        let layout = Layout::new(floats)?;
+        Ok(Self {
+            notes: header.metadata().clone().unwrap_or_default().into_iter().collect(),
+            header,
+            data,
+            layout,
+            integers,
+        })
+    }
+
+    /// The tensors of whole numbers and truth values, by name. They are no part of the layout.
+    pub fn integers(&self) -> &[IntegerTensor<'a>] {
+        &self.integers
+    }
+
+    /// Succeeds if all tensors hold floating-point numbers, which alone can be trained.
+    ///
+    /// # Errors
+    /// `Mismatch`, naming the first tensor (by name) that does not.
+    pub fn expect_floats(&self) -> Result<(), Error> {
+        self.integers.first().map_or(Ok(()), |tensor| {
+            Err(Error::Mismatch(format!(
+                "tensor `{}` is {}; only F32, F16 and BF16 can be trained",
+                tensor.name,
+                tensor.dtype()
+            )))
+        })
+    }
+
+    /// What is noted beside the tensors.
+    pub fn notes(&self) -> &Notes {
+        &self.notes
     }
 
     /// Names and shapes of the tensors.
@@ -61,11 +120,11 @@ impl<'a> Weights<'a> {
     pub fn values(&self) -> Result<Vec<f32>, Error> {
         let mut values = Vec::with_capacity(self.layout.len());
         for tensor in self.layout.tensors() {
-            let view = self.file.tensor(&tensor.name).map_err(|why| Error::Corrupt {
-                what: format!("tensor `{}`: {why}", tensor.name),
+            let info = self.header.info(&tensor.name).ok_or_else(|| Error::Corrupt {
+                what: format!("tensor `{}`", tensor.name),
                 offset: 0,
             })?;
-            append(&view, &mut values);
+            append(info.dtype, bytes_of(info, self.data), &mut values);
             expect_finite(tensor, &values[tensor.offset..])?;
         }
         Ok(values)
@@ -97,6 +156,19 @@ pub fn expect_finite(tensor: &Tensor, values: &[f32]) -> Result<(), Error> {
 /// # Errors
 /// `Usage` if `values` has another length.
 pub fn to_safetensors(layout: &Layout, values: &[f32]) -> Result<Vec<u8>, Error> {
+    to_safetensors_with(layout, values, &[], &Notes::new())
+}
+
+/// As [`to_safetensors`], with tensors of whole numbers, and texts beside them.
+///
+/// # Errors
+/// As [`to_safetensors`].
+pub fn to_safetensors_with(
+    layout: &Layout,
+    values: &[f32],
+    integers: &[IntegerTensor<'_>],
+    notes: &Notes,
+) -> Result<Vec<u8>, Error> {
     if values.len() != layout.len() {
         return Err(Error::Usage(format!(
             "{} values for a layout of {}",
@@ -104,15 +176,11 @@ pub fn to_safetensors(layout: &Layout, values: &[f32]) -> Result<Vec<u8>, Error>
             layout.len()
         )));
     }
-    let unwritable = |why| Error::Usage(format!("cannot be written as safetensors: {why}"));
-    let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-    let mut views = Vec::with_capacity(layout.tensors().len());
-    for tensor in layout.tensors() {
-        let data = &bytes[4 * tensor.offset..4 * (tensor.offset + tensor.len)];
-        let view = TensorView::new(Dtype::F32, tensor.shape.clone(), data).map_err(unwritable)?;
-        views.push((tensor.name.as_str(), view));
-    }
-    safetensors::serialize(views, None).map_err(unwritable)
+    let Envelope { mut head, tail } = Envelope::new(layout, integers, notes)?;
+    head.reserve_exact(4 * values.len() + tail.len());
+    head.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+    head.extend_from_slice(&tail);
+    Ok(head)
 }
 
 /// Where `have` first differs from `want`, in words; `None` if they are the same.
@@ -140,9 +208,14 @@ fn difference(have: &Layout, want: &Layout) -> Option<String> {
     }
 }
 
-fn append(view: &TensorView<'_>, out: &mut Vec<f32>) {
-    let data = view.data();
-    match view.dtype() {
+/// The bytes of a tensor; the header was checked against the length of `data`.
+fn bytes_of<'a>(info: &TensorInfo, data: &'a [u8]) -> &'a [u8] {
+    let (start, end) = info.data_offsets;
+    &data[start..end]
+}
+
+fn append(dtype: Dtype, data: &[u8], out: &mut Vec<f32>) {
+    match dtype {
         Dtype::F16 => out.extend(data.as_chunks().0.iter().map(|b| half::f16::from_le_bytes(*b).to_f32())),
         Dtype::BF16 => out.extend(
             data.as_chunks()
@@ -156,6 +229,8 @@ fn append(view: &TensorView<'_>, out: &mut Vec<f32>) {
 
 #[cfg(test)]
 mod tests {
+    use safetensors::tensor::TensorView;
+
     use super::*;
 
     fn layout(tensors: &[(&str, &[usize])]) -> Layout {
@@ -201,14 +276,104 @@ mod tests {
                 .unwrap_err()
                 .to_string()
         };
-        let ids = refused(&file(&[("ids", Dtype::I64, &[1], &[0; 8])]));
-        assert!(ids.contains("`ids` is I64"), "{ids}");
+        let double = refused(&file(&[("double", Dtype::F64, &[1], &[0; 8])]));
+        assert!(
+            double.contains("`double` is F64") && double.contains(".float()"),
+            "{double}"
+        );
         let empty = refused(&file(&[("none", Dtype::F32, &[0], &[])]));
         assert!(empty.contains("`none` has shape [0]"), "{empty}");
         let mut nan = vec![0; 8];
         nan[4..].copy_from_slice(&f32::NAN.to_le_bytes());
         let nan = refused(&file(&[("w", Dtype::F32, &[2], &nan)]));
         assert_eq!(nan, "not finite: tensor `w`, value 1");
+    }
+
+    /// A file with this header, before `data`.
+    fn with_header(header: &str, data: &[u8]) -> Vec<u8> {
+        [&(header.len() as u64).to_le_bytes(), header.as_bytes(), data].concat()
+    }
+
+    #[test]
+    fn a_name_that_stands_twice_is_refused() {
+        let entry = |name: &str, shape: &str, offsets: &str| {
+            format!("\"{name}\":{{\"dtype\":\"F32\",\"shape\":{shape},\"data_offsets\":{offsets}}}")
+        };
+        let parse = |header: String| Weights::parse(&with_header(&header, &[0; 24])).map(drop);
+        let (whole, turned) = (entry("w", "[2,3]", "[0,24]"), entry("w", "[3,2]", "[0,24]"));
+        assert_eq!(parse(format!("{{{whole}}}")), Ok(()));
+        // Under another spelling it is the same name.
+        let spelled = turned.replace("\"w\"", "\"\\u0077\"");
+        for twice in [format!("{{{whole},{turned}}}"), format!("{{{whole},{spelled}}}")] {
+            let why = parse(twice).unwrap_err().to_string();
+            assert!(why.contains("tensor `w` stands twice"), "{why}");
+        }
+        let notes = format!("{{\"__metadata__\":{{\"a\":\"1\"}},{whole}}}");
+        assert_eq!(parse(notes), Ok(()));
+    }
+
+    #[test]
+    fn integers_come_back_exactly_and_are_no_part_of_the_layout() {
+        let counter = 1234567890123u64.to_le_bytes();
+        let bytes = file(&[
+            ("bn.num_batches_tracked", Dtype::I64, &[], &counter),
+            ("bn.weight", Dtype::F32, &[1], &1.5f32.to_le_bytes()),
+            ("mask", Dtype::BOOL, &[3], &[1, 0, 1]),
+        ]);
+        let weights = Weights::parse(&bytes).unwrap();
+        assert_eq!(weights.layout(), &layout(&[("bn.weight", &[1])]));
+        assert_eq!(weights.values().unwrap(), [1.5]);
+        let why = weights.expect_floats().unwrap_err().to_string();
+        assert!(why.contains("`bn.num_batches_tracked` is I64"), "{why}");
+        // The format's own crate writes the same bytes.
+        let again = to_safetensors_with(weights.layout(), &[1.5], weights.integers(), &Notes::new()).unwrap();
+        assert_eq!(again, bytes);
+    }
+
+    #[test]
+    fn integers_are_added_and_subtracted_in_their_own_width() {
+        let tensor = |dtype, bytes: &'static [u8]| {
+            let shape = vec![bytes.len() * 8 / Dtype::bitsize(&dtype)];
+            let info = TensorInfo {
+                dtype,
+                shape,
+                data_offsets: (0, bytes.len()),
+            };
+            IntegerTensor::of("n", &info, bytes).unwrap()
+        };
+        for (dtype, old, new) in [
+            (Dtype::U8, &[250, 3][..], &[4, 1][..]),
+            (Dtype::BOOL, &[0, 1, 1], &[1, 1, 0]),
+            (Dtype::I16, &[0xff, 0x7f], &[0, 0x80]),
+            (Dtype::U32, &[1, 0, 0, 0], &[0, 0, 0, 0]),
+            (Dtype::I64, &[255, 0, 0, 0, 0, 0, 0, 0], &[0, 1, 0, 0, 0, 0, 0, 0]),
+        ] {
+            let (old, new) = (tensor(dtype, old), tensor(dtype, new));
+            let delta = new.minus(&old).unwrap();
+            assert_eq!(old.plus(&delta).unwrap(), new, "{dtype}");
+        }
+        let why = tensor(Dtype::I8, &[0]).minus(&tensor(Dtype::U8, &[0])).unwrap_err();
+        assert!(why.to_string().contains("`n` is U8 [1]; I8 [1] is expected"), "{why}");
+    }
+
+    #[test]
+    fn notes_come_back() {
+        let notes: Notes = [(SEED, "42"), (LEARNER, "mlp")]
+            .map(|(key, text)| (key.to_owned(), text.to_owned()))
+            .into();
+        let bytes = to_safetensors_with(&layout(&[("a", &[1])]), &[1.0], &[], &notes).unwrap();
+        assert_eq!(Weights::parse(&bytes).unwrap().notes(), &notes);
+    }
+
+    #[test]
+    fn a_file_of_pytorch_is_told_how_to_become_safetensors() {
+        for start in [
+            &b"PK\x03\x04\x00\x00\x08\x08archive/data.pkl"[..],
+            b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.",
+        ] {
+            let why = Weights::parse(start).unwrap_err().to_string();
+            assert!(why.contains("torch.save") && why.contains("save_file("), "{why}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::alloc::{GlobalAlloc, Layout as Block, System};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use fl_compress::{Encoder, Frame, FrameHeader, FrameKind, Layout, Spec, Verdict};
+use fl_compress::{Encoder, Error, Frame, FrameHeader, FrameKind, Layout, Spec, Verdict};
 
 /// The system's allocator, which counts the bytes in use and the most there were.
 struct Counting;
@@ -126,5 +126,44 @@ fn encoding_takes_one_buffer_at_most_and_decoding_a_block() {
         let decode = || Frame::parse(&pending.frame, &layout).and_then(|frame| frame.accumulate(0.5, &mut acc));
         let (peak, result) = most(decode);
         assert!(result == Ok(()) && peak < 1 << 20, "{text}: decoding takes {peak}");
+    }
+    decoding_into_a_file_takes_one_tensor(&update);
+}
+
+/// What `fl-compress decode` does: one tensor after another, whatever the model.
+fn decoding_into_a_file_takes_one_tensor(values: &[f32]) {
+    const TENSORS: usize = 8;
+    let names: Vec<String> = (0..TENSORS).map(|at| format!("layer.{at}")).collect();
+    let largest = LEN / TENSORS;
+    let small = [("bias.0", 100), ("bias.1", 200)];
+    let tensors = names.iter().map(|name| (name.as_str(), vec![largest / COLS, COLS]));
+    let layout = Layout::new(tensors.chain(small.map(|(name, len)| (name, vec![len])))).unwrap();
+    let layout = Arc::new(layout);
+    for text in [
+        "default = { reduce = { top_k = 0.01 }, quantize = { uniform = 4 }, code = 'rans' }",
+        "default = { quantize = { uniform = 4 } }\nsmall = { below = 1000, use = { quantize = 'half' } }",
+        "default = {}",
+    ] {
+        let mut encoder = Encoder::new(Arc::clone(&layout), &toml::from_str(text).unwrap()).unwrap();
+        let mut delta = [values, &values[..300]].concat();
+        let pending = encoder.encode(&mut delta, HEADER).unwrap();
+        let mut whole = vec![0.0; layout.len()];
+        let frame = Frame::parse(&pending.frame, &layout).unwrap();
+        frame.decode(&mut whole).unwrap();
+        let mut seen = 0;
+        let (peak, result) = most(|| {
+            frame.decode_each::<Error>(|tensor, values| {
+                assert_eq!(tensor.offset, seen, "{text}: in the order of the layout");
+                assert_eq!(&whole[seen..][..tensor.len], values, "{text}: {}", tensor.name);
+                seen += tensor.len;
+                Ok(())
+            })
+        });
+        assert!(result == Ok(()) && seen == layout.len(), "{text}");
+        assert!(
+            peak < 4 * largest + (1 << 19),
+            "{text}: {peak} for tensors of {}",
+            4 * largest
+        );
     }
 }

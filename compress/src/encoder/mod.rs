@@ -131,7 +131,8 @@ impl Encoder {
     }
 
     /// Encodes `delta` plus the residual; the residual becomes what the frame does not carry. Deterministic in
-    /// (spec, memory, delta, header). Shapes: `delta: [layout.len()]`; overwritten as scratch.
+    /// (spec, memory, delta, header). Shapes: `delta: [layout.len()]`; overwritten. Where the memory keeps no residual,
+    /// `delta` then holds what was encoded.
     ///
     /// # Errors
     /// `NotFinite` if `delta` (or its sum with the residual) holds NaN or infinity; `Usage` if another frame is pending,
@@ -288,7 +289,8 @@ impl Encoder {
         &mut self.units
     }
 
-    pub(crate) fn layout(&self) -> &Layout {
+    /// The layout of the updates.
+    pub fn layout(&self) -> &Layout {
         &self.layout
     }
 

@@ -81,6 +81,12 @@ impl Unit {
         }
     }
 
+    /// Its tensors by their places in the layout, and where the values of each begin in the unit.
+    pub(crate) fn firsts(&self) -> impl Iterator<Item = (usize, usize)> {
+        let firsts = self.spans.iter().map(|span| span.first);
+        self.tensors.iter().copied().zip(firsts)
+    }
+
     /// A sink for the unit's values that hands them to `inner` by their places in the model.
     pub(crate) fn spread<'u, S: Sink>(&'u self, inner: &'u mut S) -> Spread<'u, S> {
         Spread {

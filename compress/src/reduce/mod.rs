@@ -323,6 +323,11 @@ impl Density {
     pub(crate) fn count(self, len: usize) -> usize {
         ((self.0 * len as f64 * (1.0 - 1e-12)).ceil() as usize).clamp(1, len.max(1))
     }
+
+    /// `floor(share * len)`; a product that is whole but for rounding is not rounded down.
+    pub(crate) fn count_down(self, len: usize) -> usize {
+        ((self.0 * len as f64 * (1.0 + 1e-12)) as usize).min(len)
+    }
 }
 
 impl TryFrom<f64> for Density {
@@ -351,6 +356,17 @@ mod tests {
         assert_eq!(count(0.01, 101), 2);
         assert_eq!(count(1e-9, 5), 1);
         assert_eq!(count(1.0, 5), 5);
+        let down = |share, len| Density::new(share).unwrap().count_down(len);
+        assert_eq!(
+            [
+                down(0.29, 100),
+                down(0.07, 100),
+                down(0.01, 199),
+                down(1e-9, 5),
+                down(1.0, 5)
+            ],
+            [29, 7, 1, 0, 5]
+        );
         assert!(
             [0.0, -0.1, 1.1, f64::NAN]
                 .into_iter()

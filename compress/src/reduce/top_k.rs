@@ -3,6 +3,7 @@
 //! A sample gives a threshold that a little more than `k` values should pass; one pass gathers those, and the exact
 //! selection is made among them. If the guess was wrong (too few or far too many pass), the selection is made among all.
 
+use super::Density;
 use crate::rng::Draws;
 
 const SAMPLE: usize = 8 * 1024;
@@ -57,6 +58,33 @@ pub(crate) fn top_k_of_chunks(values: &[f32], chunk: usize, k_of: impl Fn(usize)
         out.extend_from_slice(&kept);
     }
     out
+}
+
+/// Ascending indices of the largest values of each chunk of `chunk`, its share rounded down or up, so that no more are kept
+/// than the share of all values, rounded up once. Those chunks round up whose next value is the largest: a chunk that is
+/// passed over has its turn when its residual has grown.
+pub(crate) fn top_share_of_chunks(values: &[f32], chunk: usize, share: Density) -> Vec<u32> {
+    let len_of = |at: usize| chunk.min(values.len() - at * chunk);
+    let mut kept = top_k_of_chunks(values, chunk, |at| share.count(len_of(at)));
+    let down = |at: usize| share.count_down(len_of(at));
+    let certain: usize = (0..values.len().div_ceil(chunk)).map(down).sum();
+    let room = share.count(values.len()).saturating_sub(certain);
+    let mut last = Vec::new();
+    for of_chunk in kept.chunk_by(|&a, &b| a as usize / chunk == b as usize / chunk) {
+        if of_chunk.len() > down(of_chunk[0] as usize / chunk) {
+            let keys = of_chunk
+                .iter()
+                .map(|&index| key(index as usize, values[index as usize]));
+            last.extend(keys.min());
+        }
+    }
+    if last.len() > room {
+        last.sort_unstable_by(|a, b| b.cmp(a));
+        let mut dropped: Vec<u32> = last[room..].iter().copied().map(index).collect();
+        dropped.sort_unstable();
+        kept.retain(|index| dropped.binary_search(index).is_err());
+    }
+    kept
 }
 
 fn largest_of_few(first: usize, values: &[f32], k: usize, out: &mut Vec<u32>) {

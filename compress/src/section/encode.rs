@@ -203,8 +203,7 @@ fn reduce<'a>(input: &Input<'a>, warm: &mut Option<Vec<f32>>) -> Result<Reduced<
         },
         Selection::Largest(k) => Reduced::support(input.threads, values, top_k::top_k(input.threads, values, k)),
         Selection::LargestOfChunks { density, chunk } => {
-            let len_of = |at: usize| chunk.min(values.len() - at * chunk);
-            let support = top_k::top_k_of_chunks(values, chunk, |at| density.count(len_of(at)));
+            let support = top_k::top_share_of_chunks(values, chunk, density);
             Reduced::support(input.threads, values, support)
         }
         Selection::Reaching { threshold, least } => {

@@ -54,6 +54,36 @@ fn a_chunk_is_top_k_of_its_own() {
     assert_eq!(out, parts);
 }
 
+#[test]
+fn the_share_of_chunks_is_rounded_up_once_and_no_chunk_is_passed_over_for_ever() {
+    let values = laplace(N, 8);
+    for (density, chunk) in [(0.01, 16), (0.01, 7), (0.1, 16), (0.03, 100), (0.001, 599), (1.0, 9)] {
+        let spec = format!(
+            "memory = 'error-feedback'\ndefault = {{ reduce = {{ top_k = {{ density = {density:?}, chunk = {chunk} }} }} }}"
+        );
+        let asked = (density * N as f64).ceil() as usize;
+        let layout = row(N);
+        let mut encoder = encoder(&layout, &spec);
+        let mut sent = vec![false; N.div_ceil(chunk)];
+        for _ in 0..40 * N.div_ceil(chunk).div_ceil(asked) {
+            let pending = encoder.encode(&mut values.clone(), UPDATE).unwrap();
+            let out = decode(&layout, &pending.frame);
+            assert_eq!(
+                out.iter().filter(|value| **value != 0.0).count(),
+                asked,
+                "{density} of {chunk}"
+            );
+            for (sent, out) in sent.iter_mut().zip(out.chunks(chunk)) {
+                let kept = out.iter().filter(|value| **value != 0.0).count() as f64;
+                assert!((kept - density * out.len() as f64).abs() < 1.0, "{density} of {chunk}");
+                *sent |= kept > 0.0;
+            }
+            encoder.settle(&pending, Verdict::Accepted).unwrap();
+        }
+        assert!(sent.iter().all(|&sent| sent), "{density} of {chunk}");
+    }
+}
+
 /// Two of [.5, -.1, .3, -.9, .05, 0, .2, -.4] with their mean magnitude, as ternary values and as signs.
 #[test]
 fn sparse_ternary_compression_gives_the_worked_example() {

@@ -171,7 +171,7 @@ fn an_archive_made_wrong_on_purpose_is_refused_with_file_tensor_and_offset() {
             let body = frame.len() - 4;
             let checksum = crc32c::crc32c(&frame[..body]);
             frame[body..].copy_from_slice(&checksum.to_le_bytes());
-            place.write("made.flz", &Archive::write(&archive.layout, &frame));
+            place.write("made.flz", &Archive::write(&archive.layout, &frame, &[]));
             let output = place.run("decode made.flz out");
             let (code, error) = (output.status.code().unwrap(), stderr(&output));
             assert!([0, 3, 4].contains(&code), "byte {at}: {code} {error}");

@@ -42,7 +42,8 @@ fn the_keys_of_inspect_are_those_documented() {
         .tensors[].bytes.total
         .tensors[].bound.indices .tensors[].bound.scales .tensors[].bound.values .tensors[].bound.total
         .totals.bytes.recipe .totals.bytes.indices .totals.bytes.scales .totals.bytes.values .totals.bytes.total
-        .totals.bound.indices .totals.bound.scales .totals.bound.values .totals.bound.total";
+        .totals.bound.indices .totals.bound.scales .totals.bound.values .totals.bound.total
+        .integers[]";
     assert_eq!(keys(&text), golden(expected));
     let report: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(report["kind"], "update");

@@ -24,7 +24,7 @@ fn calls_with_a_state_are_one_encoder() {
         encoder.settle(&pending, Verdict::Accepted).unwrap();
         assert_eq!(
             place.read("out.flz"),
-            Archive::write(&layout, &pending.frame),
+            Archive::write(&layout, &pending.frame, &[]),
             "round {round}"
         );
     }

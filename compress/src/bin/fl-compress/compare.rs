@@ -9,6 +9,7 @@ use fl_compress::{Encoder, Error, Frame, FrameHeader, FrameKind, Layout, Pending
 use serde::Serialize;
 
 use crate::failure::Failure;
+use crate::fidelity::Fidelity;
 use crate::svg;
 use crate::table::{Table, grouped, or_dash, ratio};
 use crate::{progress, read, spec, write};
@@ -70,8 +71,10 @@ struct SpecReport {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let parsed: Result<Vec<Spec>, Failure> = args.specs.iter().map(|path| spec::read(path, None)).collect();
     let parsed = parsed?;
-    let (layout, values) = read::values(&args.input)?;
-    let layout = Arc::new(layout);
+    let bytes = read::bytes(&args.input)?;
+    let weights = read::weights(&args.input, &bytes)?;
+    let values = read::values(&args.input, &weights)?;
+    let layout = Arc::new(weights.layout().clone());
     let header = FrameHeader {
         kind: FrameKind::Update,
         round: 0,
@@ -172,7 +175,7 @@ impl Trial {
 
     fn report(&self, spec: String, values: &[f32]) -> SpecReport {
         let stages = self.pending.stages;
-        let [error, norm, decoded, product] = sums(values, &self.decoded);
+        let Fidelity { relative_error, cosine } = Fidelity::of(values, &self.decoded);
         let framed = stages.framed as f64;
         let mb = stages.fp32 as f64 / 1e6;
         SpecReport {
@@ -182,27 +185,12 @@ impl Trial {
             bits_per_parameter: ratio(8.0 * framed, values.len() as f64),
             bound_bytes: stages.bound,
             coded_over_bound: ratio(stages.coded as f64, stages.bound),
-            relative_error: ratio(error.sqrt(), norm.sqrt()),
-            cosine: ratio(product, norm.sqrt() * decoded.sqrt()),
+            relative_error,
+            cosine,
             encode_mb_s: ratio(mb, self.encode.as_secs_f64()),
             decode_mb_s: ratio(mb, self.decode.as_secs_f64()),
         }
     }
-}
-
-/// `|x - y|^2`, `|x|^2`, `|y|^2` and `x y`. Shapes: both alike.
-fn sums(x: &[f32], y: &[f32]) -> [f64; 4] {
-    x.iter()
-        .zip(y)
-        .fold([0.0; 4], |[error, norm, decoded, product], (&x, &y)| {
-            let (x, y) = (f64::from(x), f64::from(y));
-            [
-                (x - y).mul_add(x - y, error),
-                x.mul_add(x, norm),
-                y.mul_add(y, decoded),
-                x.mul_add(y, product),
-            ]
-        })
 }
 
 fn text(report: &Report) -> String {

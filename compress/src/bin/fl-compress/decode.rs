@@ -2,12 +2,17 @@
 
 use std::path::PathBuf;
 
+use fl_compress::weights::{self, Envelope};
+
 use crate::failure::Failure;
+use crate::limit::Limit;
 use crate::{progress, read, write};
 
-/// Decompress a .flz into tensors.
+/// Decompress a .flz into tensors, one at a time.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
+    #[command(flatten)]
+    limit: Limit,
     /// What to decompress.
     #[arg(value_name = "OUT.flz")]
     input: PathBuf,
@@ -19,7 +24,17 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let _busy = progress::start(format!("decoding {}", args.input.display()));
     let bytes = read::bytes(&args.input)?;
-    let archive = read::archive(&args.input, &bytes)?;
-    let values = read::decode(&args.input, &archive)?;
-    write::values(&args.output, &archive.layout, &values)
+    let archive = read::archive(&args.input, &bytes, &args.limit)?;
+    let frame = read::frame(&args.input, &archive)?;
+    let around = Envelope::new(&archive.layout, &archive.integers, &weights::Notes::new());
+    let around = around.map_err(|why| Failure::output(&args.output, why))?;
+    write::stream(&args.output, |out| {
+        out.bytes(&around.head)?;
+        let decoded = frame.decode_each(|_, values| out.values(values).map_err(read::Stopped::Output));
+        decoded.map_err(|why| match why {
+            read::Stopped::Output(failure) => failure,
+            read::Stopped::Input(why) => read::payload(&args.input, &archive, Some(&frame), why),
+        })?;
+        out.bytes(&around.tail)
+    })
 }

@@ -18,9 +18,18 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let _busy = progress::start(format!("reading {}", args.new.display()));
-    let (layout, old) = read::values(&args.old)?;
-    let mut delta = read::values_of(&args.new, &layout)?;
-    delta.iter_mut().zip(&old).for_each(|(new, old)| *new -= old);
-    read::all_finite(&args.new, &layout, &delta)?;
-    write::values(&args.delta, &layout, &delta)
+    let (old, new) = (read::bytes(&args.old)?, read::bytes(&args.new)?);
+    let (old, new) = (read::weights(&args.old, &old)?, read::weights(&args.new, &new)?);
+    let layout = old.layout();
+    read::same(&args.new, new.layout(), layout)?;
+    let before = read::values(&args.old, &old)?;
+    let mut delta = read::values(&args.new, &new)?;
+    delta.iter_mut().zip(&before).for_each(|(new, old)| *new -= old);
+    read::all_finite(&args.new, layout, &delta)?;
+    let pairs = read::pairs(&args.new, old.integers(), new.integers())?;
+    let integers: Result<Vec<_>, Failure> = pairs
+        .into_iter()
+        .map(|(old, new)| new.minus(old).map_err(|why| Failure::input(&args.new, why)))
+        .collect();
+    write::values(&args.delta, layout, &delta, &integers?)
 }

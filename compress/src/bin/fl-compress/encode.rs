@@ -3,13 +3,23 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use fl_compress::{Archive, FrameHeader, FrameKind, Verdict};
+use fl_compress::{Archive, Encoder, Frame, FrameHeader, FrameKind, Pending, Verdict};
 
 use crate::failure::Failure;
+use crate::fidelity::{Fidelity, Sums};
 use crate::state::State;
 use crate::{progress, read, spec, table, write};
 
+/// A relative error from which on `encode` warns: the frame carries less than the zero vector leaves out.
+const LARGE_ERROR: f64 = 0.5;
+
+/// A frame of so many times the bytes of its budget does not meet it: coding hits a budget within a few per cent.
+const SLACK: f64 = 1.05;
+
 /// Compress an update (or any tensors) into a .flz that decodes alone.
+///
+/// Tensors of integers and truth values are kept as they are. Prints the relative error |x - y| / |x| and the cosine of
+/// what the frame decodes to. Warns on stderr if the error is above 0.5, and if the budget cannot be met.
 ///
 /// With --state, what compression leaves unsent is kept in a file and added to the next update, as a client of a
 /// federation does; the file is made if it is not there, and replaced only after OUT is written.
@@ -41,8 +51,10 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let spec = spec::read(&args.spec, args.budget.as_deref())?;
     let busy = progress::start(format!("encoding {}", args.input.display()));
-    let (layout, mut values) = read::values(&args.input)?;
-    let layout = Arc::new(layout);
+    let bytes = read::bytes(&args.input)?;
+    let weights = read::weights(&args.input, &bytes)?;
+    let mut values = read::values(&args.input, &weights)?;
+    let layout = Arc::new(weights.layout().clone());
     let mut state = match &args.state {
         None => State::new(Arc::clone(&layout), &spec)?,
         Some(path) => State::load(path, Arc::clone(&layout), &spec)?,
@@ -57,7 +69,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let pending = encoded.map_err(|why| Failure::input(&args.input, why))?;
     let settled = state.encoder.settle(&pending, Verdict::Accepted);
     settled.map_err(|why| Failure::input(&args.input, why))?;
-    let archive = Archive::write(&layout, &pending.frame);
+    let fidelity = fidelity(&state.encoder, &pending, &values).map_err(|why| Failure::input(&args.input, why))?;
+    let archive = Archive::write(&layout, &pending.frame, weights.integers());
     write::file(&args.output, &archive)?;
     if let Some(path) = &args.state {
         state.round = round.saturating_add(1);
@@ -65,13 +78,65 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
     let (frame, values) = (pending.stages.framed as f64, layout.len() as f64);
     drop(busy);
+    let integers = match weights.integers().len() {
+        0 => String::new(),
+        count => format!(" and {count} of integers as they are"),
+    };
     write::stdout(&format!(
-        "{}: round {round}; {} tensors, {} parameters; frame of {} bytes, {} bits a parameter, ratio to fp32 {}\n",
+        "{}: round {round}; {} tensors{integers}, {} parameters; frame of {} bytes, {} bits a parameter, ratio to fp32 {}; \
+         relative error {}, cosine {}\n",
         args.output.display(),
         layout.tensors().len(),
         table::grouped(layout.len() as u64),
         table::grouped(pending.stages.framed),
         table::or_dash(table::ratio(8.0 * frame, values)),
         table::or_dash(table::ratio(4.0 * values, frame)),
-    ))
+        table::or_dash(fidelity.relative_error),
+        table::or_dash(fidelity.cosine),
+    ))?;
+    let asked = spec.budget.map(|budget| budget.bytes(layout.len()));
+    if let Some(asked) = asked.filter(|&asked| frame > SLACK * asked as f64) {
+        write::warning(&format!(
+            "{}: the budget asks for {} bytes, and the least that this spec makes of these tensors is {} ({} bits a \
+             parameter): raise the budget, or choose codecs with a step or density to choose",
+            args.output.display(),
+            table::grouped(asked),
+            table::grouped(pending.stages.framed),
+            table::or_dash(table::ratio(8.0 * frame, values)),
+        ));
+    }
+    if let Some(error) = fidelity.relative_error.filter(|&error| error > LARGE_ERROR) {
+        let later = match state.encoder.residual() {
+            Some(_) if args.state.is_some() => "; what is missing is added to the next update",
+            _ => "; what is missing is lost",
+        };
+        write::warning(&format!(
+            "{}: relative error {}: the frame misses more than half of the update{later}. Raise the budget, or choose a \
+             finer spec (`fl-compress compare` shows several)",
+            args.output.display(),
+            table::significant(error)
+        ));
+    }
+    Ok(())
+}
+
+/// How near the frame is to what was encoded: the update, and what the memory added. `input` is as encoding left it.
+fn fidelity(encoder: &Encoder, pending: &Pending, input: &[f32]) -> Result<Fidelity, fl_compress::Error> {
+    let mut sums = Sums::default();
+    let frame = Frame::parse(&pending.frame, encoder.layout())?;
+    frame.decode_each::<fl_compress::Error>(|tensor, decoded| {
+        let range = tensor.offset..tensor.offset + tensor.len;
+        match encoder.residual() {
+            Some(residual) => {
+                let missing = residual[range].iter();
+                sums.add(
+                    missing.zip(decoded).map(|(missing, decoded)| missing + decoded),
+                    decoded,
+                );
+            }
+            None => sums.add(input[range].iter().copied(), decoded),
+        }
+        Ok(())
+    })?;
+    Ok(sums.fidelity())
 }

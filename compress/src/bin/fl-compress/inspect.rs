@@ -3,10 +3,12 @@
 use std::path::PathBuf;
 
 use clap::ValueEnum;
+use fl_compress::weights::IntegerTensor;
 use fl_compress::{Frame, PlaneBounds, PlaneBytes};
 use serde::Serialize;
 
 use crate::failure::Failure;
+use crate::limit::Limit;
 use crate::table::{Table, grouped, or_dash, ratio, significant};
 use crate::{progress, read, words, write};
 
@@ -16,6 +18,8 @@ use crate::{progress, read, words, write};
 /// many, and the size of what is packed as it is.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
+    #[command(flatten)]
+    limit: Limit,
     /// What to look into.
     #[arg(value_name = "OUT.flz")]
     input: PathBuf,
@@ -46,6 +50,27 @@ struct Report {
     bits_per_parameter: Option<f64>,
     tensors: Vec<TensorReport>,
     totals: Planes,
+    /// Tensors that are kept as they are.
+    integers: Vec<IntegerReport>,
+}
+
+#[derive(Debug, Serialize)]
+struct IntegerReport {
+    name: String,
+    dtype: String,
+    shape: Vec<usize>,
+    bytes: usize,
+}
+
+impl IntegerReport {
+    fn new(tensor: &IntegerTensor<'_>) -> Self {
+        Self {
+            name: tensor.name.clone(),
+            dtype: tensor.dtype(),
+            shape: tensor.shape.clone(),
+            bytes: tensor.bytes().len(),
+        }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -88,12 +113,13 @@ struct Bounds {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let busy = progress::start(format!("reading {}", args.input.display()));
     let bytes = read::bytes(&args.input)?;
-    let archive = read::archive(&args.input, &bytes)?;
+    let archive = read::archive(&args.input, &bytes, &args.limit)?;
     let frame = read::frame(&args.input, &archive)?;
     let report = Report {
         file: args.input.display().to_string(),
         file_bytes: bytes.len(),
         frame_bytes: archive.frame.len(),
+        integers: archive.integers.iter().map(IntegerReport::new).collect(),
         ..report(&frame).map_err(|why| read::payload(&args.input, &archive, Some(&frame), why))?
     };
     let report = Report {
@@ -146,6 +172,7 @@ fn report(frame: &Frame<'_>) -> Result<Report, fl_compress::Error> {
         bits_per_parameter: None,
         tensors,
         totals,
+        integers: Vec::new(),
     })
 }
 
@@ -211,6 +238,12 @@ fn text(report: &Report) -> String {
         ];
         row.extend(tensor.planes.cells());
         row.push(or_dash(tensor.ratio));
+        table.row(row);
+    }
+    for tensor in &report.integers {
+        let shape = format!("{:?}", tensor.shape);
+        let mut row = vec![tensor.name.clone(), shape, format!("{}, as it is", tensor.dtype)];
+        row.extend(["-".to_owned(), "-".to_owned(), grouped(tensor.bytes as u64)]);
         table.row(row);
     }
     let mut row = vec!["total".to_owned(), String::new(), String::new()];

@@ -2,31 +2,49 @@
 
 use std::path::Path;
 
-use fl_compress::weights::{self, Weights};
+use fl_compress::weights::{self, IntegerTensor, Weights};
 use fl_compress::{Archive, Error, Frame, Layout};
 
 use crate::failure::Failure;
+use crate::limit::Limit;
 
 pub(crate) fn bytes(path: &Path) -> Result<Vec<u8>, Failure> {
     std::fs::read(path).map_err(|why| Failure::input(path, why))
 }
 
-/// Layout and values of the safetensors file at `path`.
-pub(crate) fn values(path: &Path) -> Result<(Layout, Vec<f32>), Failure> {
-    let bytes = bytes(path)?;
-    let weights = Weights::parse(&bytes).map_err(|why| Failure::input(path, why))?;
-    let values = weights.values().map_err(|why| Failure::input(path, why))?;
-    Ok((weights.layout().clone(), values))
+/// The safetensors in `bytes`, which were read from `path`.
+pub(crate) fn weights<'a>(path: &Path, bytes: &'a [u8]) -> Result<Weights<'a>, Failure> {
+    Weights::parse(bytes).map_err(|why| Failure::input(path, why))
 }
 
-/// Values of the safetensors file at `path`, which must hold the tensors of `layout`.
-pub(crate) fn values_of(path: &Path, layout: &Layout) -> Result<Vec<f32>, Failure> {
-    let bytes = bytes(path)?;
-    let weights = Weights::parse(&bytes).map_err(|why| Failure::input(path, why))?;
-    weights
-        .expect(layout)
-        .and_then(|()| weights.values())
-        .map_err(|why| Failure::input(path, why))
+/// The values of `weights`, which were read from `path`.
+pub(crate) fn values(path: &Path, weights: &Weights<'_>) -> Result<Vec<f32>, Failure> {
+    weights.values().map_err(|why| Failure::input(path, why))
+}
+
+/// Pairs of the tensors of integers of two files, the second of which was read from `path`.
+///
+/// # Errors
+/// `Input` if one of them holds a tensor that the other does not.
+pub(crate) fn pairs<'t, 'a>(
+    path: &Path,
+    one: &'t [IntegerTensor<'a>],
+    two: &'t [IntegerTensor<'a>],
+) -> Result<Vec<(&'t IntegerTensor<'a>, &'t IntegerTensor<'a>)>, Failure> {
+    let lacks = |tensors: &[IntegerTensor<'_>], name: &str| tensors.iter().all(|tensor| tensor.name != name);
+    let differs = |name: &str, how| {
+        Err(Failure::input(
+            path,
+            format!("does not match: tensor `{name}` is {how}"),
+        ))
+    };
+    if let Some(tensor) = one.iter().find(|tensor| lacks(two, &tensor.name)) {
+        return differs(&tensor.name, "missing");
+    }
+    if let Some(tensor) = two.iter().find(|tensor| lacks(one, &tensor.name)) {
+        return differs(&tensor.name, "not expected");
+    }
+    Ok(one.iter().zip(two).collect())
 }
 
 /// Succeeds if what was read from `path` holds the tensors of `want`.
@@ -46,13 +64,15 @@ pub(crate) fn is_archive(bytes: &[u8]) -> bool {
     bytes.starts_with(Archive::MAGIC)
 }
 
-/// The archive in `bytes`, which were read from `path`.
-pub(crate) fn archive<'a>(path: &Path, bytes: &'a [u8]) -> Result<Archive<'a>, Failure> {
+/// The archive in `bytes`, which were read from `path`; it declares no more values than `limit` allows.
+pub(crate) fn archive<'a>(path: &Path, bytes: &'a [u8], limit: &Limit) -> Result<Archive<'a>, Failure> {
     let cut = bytes.len() < Archive::MAGIC.len() && Archive::MAGIC.starts_with(bytes);
     if !is_archive(bytes) && (!cut || bytes.is_empty()) {
         return Err(Failure::input(path, "not an archive (.flz) of this tool"));
     }
-    Archive::parse(bytes).map_err(|why| Failure::payload(path, &why))
+    let archive = Archive::parse(bytes).map_err(|why| Failure::payload(path, &why))?;
+    limit.check(path, &archive)?;
+    Ok(archive)
 }
 
 /// The frame of `archive`, which was read from `path`.
@@ -60,14 +80,18 @@ pub(crate) fn frame<'a>(path: &Path, archive: &'a Archive<'a>) -> Result<Frame<'
     Frame::parse(archive.frame, &archive.layout).map_err(|why| payload(path, archive, None, why))
 }
 
-/// All values of `archive`, which was read from `path`.
-pub(crate) fn decode(path: &Path, archive: &Archive<'_>) -> Result<Vec<f32>, Failure> {
-    let frame = frame(path, archive)?;
-    let mut values = vec![0.0; archive.layout.len()];
-    frame
-        .decode(&mut values)
-        .map_err(|why| payload(path, archive, Some(&frame), why))?;
-    Ok(values)
+/// Why decoding into a file stopped.
+pub(crate) enum Stopped {
+    /// The archive is wrong.
+    Input(Error),
+    /// The file could not be written.
+    Output(Failure),
+}
+
+impl From<Error> for Stopped {
+    fn from(why: Error) -> Self {
+        Self::Input(why)
+    }
 }
 
 /// `why`, with its offset counted from the start of the file rather than of the frame, and the tensor there.

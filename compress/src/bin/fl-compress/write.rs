@@ -1,29 +1,92 @@
 //! Outputs: files that are there whole or not at all, and text on stdout.
 
 use std::fs::File;
-use std::io::{self, ErrorKind, Write as _};
+use std::io::{self, BufWriter, ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
-use fl_compress::{Layout, weights};
+use fl_compress::Layout;
+use fl_compress::weights::{Envelope, IntegerTensor, Notes};
 
 use crate::failure::Failure;
 
-/// Writes `bytes` to `path`: to a side file, to the disk, and only then in the place of what was there. What is no regular
-/// file (a pipe, `/dev/null`) is written as it stands.
+/// Writes `bytes` to `path`, as [`stream`] does.
 pub(crate) fn file(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    let special = std::fs::metadata(path).is_ok_and(|found| !found.is_file());
-    let written = if special {
-        append(path, bytes)
-    } else {
-        replace(path, bytes)
-    };
-    written.map_err(|why| Failure::output(path, why))
+    stream(path, |out| out.bytes(bytes))
 }
 
-/// Writes `values` of `layout` as safetensors to `path`.
-pub(crate) fn values(path: &Path, layout: &Layout, values: &[f32]) -> Result<(), Failure> {
-    let bytes = weights::to_safetensors(layout, values).map_err(|why| Failure::output(path, why))?;
-    file(path, &bytes)
+/// Writes `values` of `layout` and `integers` as safetensors to `path`.
+pub(crate) fn values(
+    path: &Path,
+    layout: &Layout,
+    values: &[f32],
+    integers: &[IntegerTensor<'_>],
+) -> Result<(), Failure> {
+    let around = Envelope::new(layout, integers, &Notes::new()).map_err(|why| Failure::output(path, why))?;
+    stream(path, |out| {
+        out.bytes(&around.head)?;
+        out.values(values)?;
+        out.bytes(&around.tail)
+    })
+}
+
+/// Writes to `path` what `make` puts out: to a side file, to the disk, and only then in the place of what was there. What
+/// is no regular file (a pipe, `/dev/null`) is written as it stands.
+pub(crate) fn stream(path: &Path, make: impl FnOnce(&mut Output<'_>) -> Result<(), Failure>) -> Result<(), Failure> {
+    let special = std::fs::metadata(path).is_ok_and(|found| !found.is_file());
+    if special {
+        let open = File::options().write(true).open(path);
+        let mut out = Output::new(path, open.map_err(|why| Failure::output(path, why))?, true);
+        make(&mut out)?;
+        out.end().map(drop)
+    } else {
+        replace(path, make)
+    }
+}
+
+/// A file that is being written.
+pub(crate) struct Output<'p> {
+    path: &'p Path,
+    file: BufWriter<File>,
+    /// Whether it may be a pipe; that its reader stops is no error.
+    is_special: bool,
+}
+
+impl<'p> Output<'p> {
+    fn new(path: &'p Path, file: File, is_special: bool) -> Self {
+        let file = BufWriter::new(file);
+        Self { path, file, is_special }
+    }
+
+    /// Writes `bytes`.
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        let written = self.file.write_all(bytes);
+        self.judge(written)
+    }
+
+    /// Writes `values`, four bytes each, little-endian.
+    pub(crate) fn values(&mut self, values: &[f32]) -> Result<(), Failure> {
+        let mut buffer = [0; 16 * 1024];
+        for block in values.chunks(buffer.len() / 4) {
+            for (bytes, value) in buffer.as_chunks_mut().0.iter_mut().zip(block) {
+                *bytes = value.to_le_bytes();
+            }
+            self.bytes(&buffer[..4 * block.len()])?;
+        }
+        Ok(())
+    }
+
+    fn end(mut self) -> Result<File, Failure> {
+        let flushed = self.file.flush();
+        self.judge(flushed)?;
+        Ok(self.file.into_parts().0)
+    }
+
+    fn judge(&self, written: io::Result<()>) -> Result<(), Failure> {
+        match written {
+            Err(why) if self.is_special && why.kind() == ErrorKind::BrokenPipe => Ok(()),
+            written => written.map_err(|why| Failure::output(self.path, why)),
+        }
+    }
 }
 
 /// Prints `text`, which ends its lines itself. That nobody reads on is no error.
@@ -37,31 +100,30 @@ pub(crate) fn stdout(text: &str) -> Result<(), Failure> {
     }
 }
 
+/// Prints a line on stderr for people. That nobody reads it is no error.
+pub(crate) fn warning(text: &str) {
+    let _ = writeln!(io::stderr(), "fl-compress: warning: {text}");
+}
+
 /// `report` as JSON that people can read too.
 pub(crate) fn json(report: &impl serde::Serialize) -> String {
     let text = serde_json::to_string_pretty(report).expect("reports hold strings, numbers and lists");
     text + "\n"
 }
 
-fn append(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    match File::options().write(true).open(path)?.write_all(bytes) {
-        Err(why) if why.kind() == ErrorKind::BrokenPipe => Ok(()),
-        done => done,
-    }
-}
-
-fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+fn replace(asked: &Path, make: impl FnOnce(&mut Output<'_>) -> Result<(), Failure>) -> Result<(), Failure> {
+    let failed = |why: io::Error| Failure::output(asked, why);
     // Where a link leads is replaced, not the link.
-    let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let path = std::fs::canonicalize(asked).unwrap_or_else(|_| asked.to_owned());
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let folder = folder.unwrap_or(Path::new(".")).to_owned();
     let side = side_of(&path);
     let write = || {
-        let mut file = File::create(&side)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        std::fs::rename(&side, &path)?;
-        File::open(&folder)?.sync_all()
+        let mut out = Output::new(asked, File::create(&side).map_err(failed)?, false);
+        make(&mut out)?;
+        out.end()?.sync_all().map_err(failed)?;
+        std::fs::rename(&side, &path).map_err(failed)?;
+        File::open(&folder).and_then(|folder| folder.sync_all()).map_err(failed)
     };
     write().inspect_err(|_| drop(std::fs::remove_file(&side)))
 }

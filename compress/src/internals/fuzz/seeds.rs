@@ -7,6 +7,7 @@ use super::whole::layout;
 use crate::code::{encode_indices, encode_levels, encode_symbols};
 use crate::layout::Shape;
 use crate::rng::Draws;
+use crate::weights::Weights;
 use crate::{Archive, Encoder, FrameHeader, FrameKind, Layout, Method, Spec, Verdict};
 
 const REDUCE: [&str; 10] = [
@@ -81,6 +82,12 @@ fn noise(len: usize, seed: u64) -> Vec<f32> {
     (0..len).map(|i| (draws.unit(i) * 2.0 - 1.0).powi(3)).collect()
 }
 
+/// A safetensors file of integers.
+fn counters() -> Vec<u8> {
+    let header = br#"{"count":{"dtype":"I64","shape":[],"data_offsets":[0,8]},"mask":{"dtype":"BOOL","shape":[1,3],"data_offsets":[8,11]}}"#;
+    [&(header.len() as u64).to_le_bytes(), &header[..], &[7; 8], &[1, 0, 1]].concat()
+}
+
 /// Frame, and state with that frame pending, of the second round.
 fn second_round(layout: &Arc<Layout>, spec: &Spec, seed: u64) -> Option<[Vec<u8>; 2]> {
     let mut encoder = Encoder::new(Arc::clone(layout), spec).ok()?;
@@ -128,8 +135,12 @@ pub fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
                     add("state", format!("spec-{at}-{choice}"), &[&[choice, at as u8], &state]);
                 }
                 if choice == 0 {
-                    let archive = Archive::write(&layout(choice), &frame);
+                    let archive = Archive::write(&layout(choice), &frame, &[]);
                     add("archive", format!("spec-{at}"), &[&archive]);
+                    let counters = counters();
+                    let counters = Weights::parse(&counters).expect("it is well formed");
+                    let archive = Archive::write(&layout(choice), &frame, counters.integers());
+                    add("archive", format!("integers-{at}"), &[&archive]);
                 }
                 if frame.len() < 3000 {
                     add("frame", format!("spec-{at}-{choice}"), &[&[choice], &frame]);

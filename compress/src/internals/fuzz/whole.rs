@@ -46,7 +46,7 @@ pub fn archive(data: &[u8]) {
     let Ok(archive) = Archive::parse(&bytes) else {
         return;
     };
-    let mut again = Archive::write(&archive.layout, archive.frame);
+    let mut again = Archive::write(&archive.layout, archive.frame, &archive.integers);
     // The minor version is the reader's own.
     again[5] = bytes[5];
     assert_eq!(summed(again), bytes);

@@ -1,0 +1,50 @@
+//! How near decoded values are to those that were encoded.
+
+use crate::table::ratio;
+
+/// Two measures of nearness, `None` where there is nothing to compare with.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Fidelity {
+    /// `|x - y| / |x|`.
+    pub(crate) relative_error: Option<f64>,
+    /// `x y / |x| |y|`.
+    pub(crate) cosine: Option<f64>,
+}
+
+impl Fidelity {
+    /// Of `decoded` to `values`. Shapes: both alike.
+    pub(crate) fn of(values: &[f32], decoded: &[f32]) -> Self {
+        let mut sums = Sums::default();
+        sums.add(values.iter().copied(), decoded);
+        sums.fidelity()
+    }
+}
+
+/// `|x - y|^2`, `|x|^2`, `|y|^2` and `x y`, in binary64.
+#[derive(Debug, Default)]
+pub(crate) struct Sums {
+    error: f64,
+    norm: f64,
+    decoded: f64,
+    product: f64,
+}
+
+impl Sums {
+    /// Takes in more values, and what they were decoded to. Both have one length.
+    pub(crate) fn add(&mut self, values: impl Iterator<Item = f32>, decoded: &[f32]) {
+        for (x, &y) in values.zip(decoded) {
+            let (x, y) = (f64::from(x), f64::from(y));
+            self.error = (x - y).mul_add(x - y, self.error);
+            self.norm = x.mul_add(x, self.norm);
+            self.decoded = y.mul_add(y, self.decoded);
+            self.product = x.mul_add(y, self.product);
+        }
+    }
+
+    pub(crate) fn fidelity(&self) -> Fidelity {
+        Fidelity {
+            relative_error: ratio(self.error.sqrt(), self.norm.sqrt()),
+            cosine: ratio(self.product, self.norm.sqrt() * self.decoded.sqrt()),
+        }
+    }
+}

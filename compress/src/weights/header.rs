@@ -1,0 +1,169 @@
+//! The JSON header of a safetensors file: what the format's own crate does not check, and what it cannot write.
+
+use std::collections::BTreeSet;
+use std::io::Read;
+
+use safetensors::tensor::{Dtype, TensorInfo};
+use serde::Deserialize;
+use serde::de::{Deserializer as _, IgnoredAny, MapAccess, Visitor};
+use serde::ser::{Serialize, SerializeMap, Serializer};
+
+use super::{IntegerTensor, Notes};
+use crate::{Error, Layout};
+
+/// Bytes before the header: its length.
+pub(super) const LENGTH: usize = 8;
+/// Key of the header that holds texts instead of a tensor.
+const NOTES: &str = "__metadata__";
+
+/// Succeeds if no key of the header comes twice. The format's crate takes the last one, other readers the first: two
+/// programs would read different tensors from one file. `file` has a header that the crate accepts.
+///
+/// # Errors
+/// `Corrupt`, naming the key.
+pub(super) fn expect_unique(file: &[u8]) -> Result<(), Error> {
+    let corrupt = |what: String| Error::Corrupt { what, offset: LENGTH };
+    let header = file.first_chunk::<LENGTH>().and_then(|len| {
+        let len = usize::try_from(u64::from_le_bytes(*len)).ok()?;
+        file[LENGTH..].get(..len)
+    });
+    let header = header.ok_or_else(|| corrupt("header of a safetensors file".to_owned()))?;
+    let twice = serde_json::Deserializer::from_slice(header).deserialize_map(FirstRepeated);
+    match twice.map_err(|why| corrupt(format!("header of a safetensors file: {why}")))? {
+        None => Ok(()),
+        Some(name) => Err(corrupt(format!(
+            "tensor `{name}` stands twice in the header of the safetensors file"
+        ))),
+    }
+}
+
+/// Largest header that the format allows, in bytes.
+const MAX_HEADER: u64 = 100_000_000;
+
+/// Reads what is noted beside the tensors from the front of a safetensors file, and no further than its header.
+///
+/// # Errors
+/// `Corrupt` if this is no header of such a file.
+pub fn read_notes(mut file: impl Read) -> Result<Notes, Error> {
+    #[derive(Deserialize)]
+    struct Header {
+        #[serde(rename = "__metadata__", default)]
+        notes: Notes,
+    }
+    let corrupt = |why: &dyn std::fmt::Display| Error::Corrupt {
+        what: format!("not a complete safetensors file: {why}"),
+        offset: 0,
+    };
+    let mut len = [0; LENGTH];
+    file.read_exact(&mut len).map_err(|why| corrupt(&why))?;
+    let len = u64::from_le_bytes(len);
+    if len > MAX_HEADER {
+        return Err(corrupt(&format!("a header of {len} bytes")));
+    }
+    let mut header = Vec::new();
+    file.take(len).read_to_end(&mut header).map_err(|why| corrupt(&why))?;
+    if header.len() as u64 != len {
+        return Err(corrupt(&"its header is cut"));
+    }
+    let header: Header = serde_json::from_slice(&header).map_err(|why| corrupt(&why))?;
+    Ok(header.notes)
+}
+
+/// Finds the first key of a map that was there before.
+struct FirstRepeated;
+
+impl<'de> Visitor<'de> for FirstRepeated {
+    type Value = Option<String>;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a map")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Self::Value, M::Error> {
+        let (mut known, mut repeated) = (BTreeSet::new(), None);
+        while let Some(name) = map.next_key::<String>()? {
+            map.next_value::<IgnoredAny>()?;
+            if repeated.is_none() && !known.insert(name.clone()) {
+                repeated = Some(name);
+            }
+        }
+        Ok(repeated)
+    }
+}
+
+/// All bytes of a safetensors file but those of its floating-point values, which stand between the two.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Envelope {
+    /// Length, header, and the tensors of eight bytes a value.
+    pub head: Vec<u8>,
+    /// The other integer tensors.
+    pub tail: Vec<u8>,
+}
+
+impl Envelope {
+    /// What stands around the values of `layout`. The same bytes for the same arguments; the format's crate would write
+    /// the same, but for the order of several notes.
+    ///
+    /// # Errors
+    /// `Usage` if the header passes the format's limit.
+    pub fn new(layout: &Layout, integers: &[IntegerTensor<'_>], notes: &Notes) -> Result<Self, Error> {
+        // Wide types first, as the format asks for, so that each tensor is aligned.
+        let mut sorted: Vec<&IntegerTensor<'_>> = integers.iter().collect();
+        sorted.sort_by(|a, b| b.dtype.cmp(&a.dtype).then_with(|| a.name.cmp(&b.name)));
+        let (before, after): (Vec<_>, Vec<_>) = sorted.into_iter().partition(|tensor| tensor.dtype > Dtype::F32);
+        let mut entries = Entries {
+            notes,
+            tensors: Vec::new(),
+            end: 0,
+        };
+        before.iter().for_each(|tensor| entries.add_integers(tensor));
+        for tensor in layout.tensors() {
+            entries.add(&tensor.name, Dtype::F32, &tensor.shape, 4 * tensor.len);
+        }
+        after.iter().for_each(|tensor| entries.add_integers(tensor));
+        let mut header = serde_json::to_vec(&entries)
+            .map_err(|why| Error::Usage(format!("cannot be written as safetensors: {why}")))?;
+        header.resize(header.len().next_multiple_of(LENGTH), b' ');
+        let mut head = (header.len() as u64).to_le_bytes().to_vec();
+        head.append(&mut header);
+        before.iter().for_each(|tensor| head.extend_from_slice(&tensor.bytes));
+        let tail = after.iter().flat_map(|tensor| tensor.bytes.iter().copied()).collect();
+        Ok(Self { head, tail })
+    }
+}
+
+/// The header to be written: notes, and each tensor with the place of its bytes.
+struct Entries<'a> {
+    notes: &'a Notes,
+    tensors: Vec<(&'a str, TensorInfo)>,
+    end: usize,
+}
+
+impl<'a> Entries<'a> {
+    fn add_integers(&mut self, tensor: &'a IntegerTensor<'_>) {
+        self.add(&tensor.name, tensor.dtype, &tensor.shape, tensor.bytes.len());
+    }
+
+    fn add(&mut self, name: &'a str, dtype: Dtype, shape: &[usize], bytes: usize) {
+        let info = TensorInfo {
+            dtype,
+            shape: shape.to_vec(),
+            data_offsets: (self.end, self.end + bytes),
+        };
+        self.tensors.push((name, info));
+        self.end += bytes;
+    }
+}
+
+impl Serialize for Entries<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        if !self.notes.is_empty() {
+            map.serialize_entry(NOTES, self.notes)?;
+        }
+        self.tensors
+            .iter()
+            .try_for_each(|(name, info)| map.serialize_entry(name, info))?;
+        map.end()
+    }
+}

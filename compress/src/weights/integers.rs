@@ -1,0 +1,166 @@
+//! Tensors of whole numbers and truth values: counters and masks, which no codec may change.
+
+use std::borrow::Cow;
+
+use safetensors::tensor::{Dtype, TensorInfo};
+
+use crate::wire::{Reader, Writer};
+use crate::{Error, MAX_DIMS, MAX_NAME};
+
+/// Every type that is passed through, by its number in an archive.
+const DTYPES: [Dtype; 9] = [
+    Dtype::BOOL,
+    Dtype::U8,
+    Dtype::I8,
+    Dtype::I16,
+    Dtype::U16,
+    Dtype::I32,
+    Dtype::U32,
+    Dtype::I64,
+    Dtype::U64,
+];
+
+/// A tensor of whole numbers or truth values: PyTorch's `num_batches_tracked`, for example.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IntegerTensor<'a> {
+    /// Name, as in the safetensors file.
+    pub name: String,
+    /// Extent of each dimension, outermost first; empty for a scalar.
+    pub shape: Vec<usize>,
+    pub(super) dtype: Dtype,
+    pub(super) bytes: Cow<'a, [u8]>,
+}
+
+impl<'a> IntegerTensor<'a> {
+    /// The tensor that `info` describes, of these `bytes`; `None` if its type is another.
+    pub(super) fn of(name: &str, info: &TensorInfo, bytes: &'a [u8]) -> Option<Self> {
+        DTYPES.contains(&info.dtype).then(|| Self {
+            name: name.to_owned(),
+            shape: info.shape.clone(),
+            dtype: info.dtype,
+            bytes: Cow::Borrowed(bytes),
+        })
+    }
+
+    /// Name of the type, as in a safetensors header.
+    pub fn dtype(&self) -> String {
+        self.dtype.to_string()
+    }
+
+    /// The values, little-endian.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// This minus `old`, value by value, modulo two to the width of the type; of truth values, where they differ.
+    ///
+    /// # Errors
+    /// `Mismatch` if type or shape differ.
+    pub fn minus(&self, old: &Self) -> Result<IntegerTensor<'static>, Error> {
+        self.combine(old, u64::wrapping_sub)
+    }
+
+    /// This plus `delta`: what [`IntegerTensor::minus`] undoes.
+    ///
+    /// # Errors
+    /// As [`IntegerTensor::minus`].
+    pub fn plus(&self, delta: &Self) -> Result<IntegerTensor<'static>, Error> {
+        self.combine(delta, u64::wrapping_add)
+    }
+
+    fn combine(&self, other: &Self, number: impl Fn(u64, u64) -> u64) -> Result<IntegerTensor<'static>, Error> {
+        if (self.dtype, &self.shape) != (other.dtype, &other.shape) {
+            return Err(Error::Mismatch(format!(
+                "tensor `{}` is {} {:?}; {} {:?} is expected",
+                other.name, other.dtype, other.shape, self.dtype, self.shape
+            )));
+        }
+        let width = width(self.dtype);
+        let word = |bytes: &[u8]| {
+            let mut word = [0; 8];
+            word[..width].copy_from_slice(bytes);
+            u64::from_le_bytes(word)
+        };
+        let mut bytes = Vec::with_capacity(self.bytes.len());
+        for (one, two) in self.bytes.chunks_exact(width).zip(other.bytes.chunks_exact(width)) {
+            let (one, two) = (word(one), word(two));
+            let result = match self.dtype {
+                Dtype::BOOL => one ^ two,
+                _ => number(one, two),
+            };
+            bytes.extend_from_slice(&result.to_le_bytes()[..width]);
+        }
+        Ok(IntegerTensor {
+            name: self.name.clone(),
+            shape: self.shape.clone(),
+            dtype: self.dtype,
+            bytes: Cow::Owned(bytes),
+        })
+    }
+
+    /// Name, type, shape and values, as an archive has them.
+    pub(crate) fn write(&self, out: &mut Writer<'_>) {
+        let dtype = DTYPES.iter().position(|dtype| *dtype == self.dtype).unwrap_or_default();
+        out.u8(self.name.len() as u8);
+        out.bytes(self.name.as_bytes());
+        out.u8(dtype as u8);
+        out.u8(self.shape.len() as u8);
+        self.shape.iter().for_each(|&extent| out.varint(extent as u64));
+        out.bytes(&self.bytes);
+    }
+
+    /// Reads what [`IntegerTensor::write`] wrote. Takes no memory beyond name and shape.
+    pub(crate) fn read(reader: &mut Reader<'a>) -> Result<Self, Error> {
+        let len = usize::from(reader.u8("name length")?);
+        let name = std::str::from_utf8(reader.take(len, "name")?).map_err(|_| reader.corrupt("name"))?;
+        let dtype = DTYPES.get(usize::from(reader.u8("type of a tensor")?)).copied();
+        let dtype = dtype.ok_or_else(|| reader.corrupt("type of a tensor"))?;
+        let dims = usize::from(reader.u8("number of dimensions")?);
+        if dims > MAX_DIMS {
+            return Err(reader.corrupt("number of dimensions"));
+        }
+        let mut shape = Vec::with_capacity(dims);
+        for _ in 0..dims {
+            let extent = reader.varint("dimension")?;
+            shape.push(usize::try_from(extent).map_err(|_| reader.corrupt("dimension"))?);
+        }
+        let size = size(&shape, dtype).ok_or_else(|| reader.corrupt("dimension"))?;
+        let tensor = Self {
+            name: name.to_owned(),
+            shape,
+            dtype,
+            bytes: Cow::Borrowed(reader.take(size, "integers")?),
+        };
+        tensor.check().map_err(|why| reader.corrupt(&why.to_string()))?;
+        Ok(tensor)
+    }
+
+    /// Succeeds if name and shape are such as those of a [`crate::Layout`].
+    ///
+    /// # Errors
+    /// `Usage`.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        let Self { name, shape, .. } = self;
+        if name.is_empty() || name.len() > MAX_NAME {
+            return Err(Error::Usage(format!(
+                "tensor name `{name}` must have 1 to {MAX_NAME} bytes"
+            )));
+        }
+        if shape.len() > MAX_DIMS || shape.contains(&0) {
+            return Err(Error::Usage(format!(
+                "tensor `{name}` has shape {shape:?}; at most {MAX_DIMS} dimensions, none of them zero"
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// Bytes of a value.
+fn width(dtype: Dtype) -> usize {
+    dtype.bitsize() / 8
+}
+
+fn size(shape: &[usize], dtype: Dtype) -> Option<usize> {
+    let mut extents = shape.iter();
+    extents.try_fold(width(dtype), |size, &extent| size.checked_mul(extent))
+}
