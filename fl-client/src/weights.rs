@@ -3,9 +3,9 @@
 use std::io::Write as _;
 use std::path::Path;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use fl_compress::Layout;
-use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use fl_compress::weights::{Notes, Weights, to_safetensors_with};
 
 /// Largest file taken, in bytes.
 const MAX_BYTES: u64 = 32 << 30;
@@ -15,13 +15,21 @@ const MAX_BYTES: u64 = 32 << 30;
 /// # Errors
 /// If the lengths differ or the file cannot be written.
 pub fn export(path: &Path, layout: &Layout, weights: &[f32]) -> anyhow::Result<()> {
+    export_with(path, layout, weights, &Notes::new())
+}
+
+/// As [`export`], with `notes` in the file's metadata: [`fl_compress::weights::SEED`], for example.
+///
+/// # Errors
+/// As [`export`].
+pub fn export_with(path: &Path, layout: &Layout, weights: &[f32], notes: &Notes) -> anyhow::Result<()> {
     let special = std::fs::metadata(path).is_ok_and(|found| !found.is_file());
     ensure!(
         !special,
         "{} is not a regular file and will not be replaced",
         path.display()
     );
-    let bytes = to_bytes(layout, weights)?;
+    let bytes = to_safetensors_with(layout, weights, &[], notes)?;
     let folder = path
         .parent()
         .filter(|parent| !parent.as_os_str().is_empty())
@@ -66,87 +74,16 @@ pub fn import(path: &Path, layout: &Layout) -> anyhow::Result<Vec<f32>> {
 pub fn layout_of(path: &Path) -> anyhow::Result<Layout> {
     let context = || format!("cannot use {} as a model", path.display());
     let bytes = std::fs::read(path).with_context(context)?;
-    let file = SafeTensors::deserialize(&bytes).with_context(context)?;
-    Ok(Layout::new(
-        file.iter().map(|(name, view)| (name, view.shape().to_vec())),
-    )?)
-}
-
-fn to_bytes(layout: &Layout, weights: &[f32]) -> anyhow::Result<Vec<u8>> {
-    ensure!(
-        weights.len() == layout.len(),
-        "{} weights for a layout of {}",
-        weights.len(),
-        layout.len()
-    );
-    let little: Vec<u8> = weights.iter().flat_map(|weight| weight.to_le_bytes()).collect();
-    let mut views = Vec::with_capacity(layout.tensors().len());
-    for tensor in layout.tensors() {
-        let bytes = &little[4 * tensor.offset..4 * (tensor.offset + tensor.len)];
-        views.push((
-            tensor.name.as_str(),
-            TensorView::new(Dtype::F32, tensor.shape.clone(), bytes)?,
-        ));
-    }
-    Ok(safetensors::serialize(views, None)?)
+    let weights = Weights::parse(&bytes).with_context(context)?;
+    weights.expect_floats().with_context(context)?;
+    Ok(weights.layout().clone())
 }
 
 fn from_bytes(bytes: &[u8], layout: &Layout) -> anyhow::Result<Vec<f32>> {
-    let file = SafeTensors::deserialize(bytes).context("not a complete safetensors file")?;
-    let mut names: Vec<&str> = file.names();
-    names.sort_unstable();
-    if let Some(name) = names
-        .iter()
-        .find(|name| layout.tensors().iter().all(|tensor| tensor.name != **name))
-    {
-        bail!("it has a tensor `{name}` that the model has not");
-    }
-    let mut weights = Vec::with_capacity(layout.len());
-    for tensor in layout.tensors() {
-        let view = file
-            .tensor(&tensor.name)
-            .ok()
-            .with_context(|| format!("it has no tensor `{}`", tensor.name))?;
-        let (have, want) = (view.shape(), tensor.shape.as_slice());
-        ensure!(
-            have == want,
-            "tensor `{}` has shape {have:?}, but the model needs {want:?}",
-            tensor.name
-        );
-        let first = weights.len();
-        append(&mut weights, view.dtype(), view.data()).with_context(|| format!("tensor `{}`", tensor.name))?;
-        ensure!(
-            weights.len() - first == tensor.len,
-            "tensor `{}` is cut short",
-            tensor.name
-        );
-        ensure!(
-            weights[first..].iter().all(|w| w.is_finite()),
-            "tensor `{}` holds a value not finite",
-            tensor.name
-        );
-    }
-    Ok(weights)
-}
-
-fn append(out: &mut Vec<f32>, dtype: Dtype, data: &[u8]) -> anyhow::Result<()> {
-    match dtype {
-        Dtype::F32 => out.extend(data.as_chunks::<4>().0.iter().map(|&bytes| f32::from_le_bytes(bytes))),
-        Dtype::F16 => out.extend(
-            data.as_chunks::<2>()
-                .0
-                .iter()
-                .map(|&b| half::f16::from_le_bytes(b).to_f32()),
-        ),
-        Dtype::BF16 => out.extend(
-            data.as_chunks::<2>()
-                .0
-                .iter()
-                .map(|&b| half::bf16::from_le_bytes(b).to_f32()),
-        ),
-        other => bail!("has type {other:?}; expected F32, F16 or BF16"),
-    }
-    Ok(())
+    let weights = Weights::parse(bytes)?;
+    weights.expect_floats()?;
+    weights.expect(layout)?;
+    Ok(weights.values()?)
 }
 
 #[cfg(test)]
@@ -170,30 +107,14 @@ mod tests {
     }
 
     #[test]
-    fn half_precision_is_converted() {
-        let layout = Layout::new([("a", vec![2]), ("b", vec![1])]).unwrap();
-        let a: Vec<u8> = [1.5, -2.0]
-            .iter()
-            .flat_map(|&v| half::f16::from_f32(v).to_le_bytes())
-            .collect();
-        let b = half::bf16::from_f32(0.25).to_le_bytes();
-        let views = [
-            ("a", TensorView::new(Dtype::F16, vec![2], &a).unwrap()),
-            ("b", TensorView::new(Dtype::BF16, vec![1], &b).unwrap()),
-        ];
-        let bytes = safetensors::serialize(views, None).unwrap();
-        assert_eq!(from_bytes(&bytes, &layout).unwrap(), [1.5, -2.0, 0.25]);
-    }
-
-    #[test]
     fn what_does_not_suit_the_model_is_named() {
         let layout = Layout::new([("a", vec![2]), ("b", vec![1])]).unwrap();
         let file = |parts: &[(&str, Vec<usize>)], value: f32| {
             let layout = Layout::new(parts.iter().map(|(n, s)| (*n, s.clone()))).unwrap();
-            to_bytes(&layout, &vec![value; layout.len()]).unwrap()
+            to_safetensors_with(&layout, &vec![value; layout.len()], &[], &Notes::new()).unwrap()
         };
         let refused = |bytes: &[u8]| format!("{:#}", from_bytes(bytes, &layout).unwrap_err());
-        assert!(refused(&file(&[("a", vec![2])], 0.0)).contains("no tensor `b`"));
+        assert!(refused(&file(&[("a", vec![2])], 0.0)).contains("tensor `b` is missing"));
         assert!(refused(&file(&[("a", vec![3]), ("b", vec![1])], 0.0)).contains("shape [3]"));
         assert!(refused(&file(&[("a", vec![2]), ("b", vec![1]), ("c", vec![1])], 0.0)).contains("`c`"));
         assert!(refused(&file(&[("a", vec![2]), ("b", vec![1])], f32::NAN)).contains("not finite"));

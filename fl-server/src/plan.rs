@@ -88,7 +88,7 @@ pub struct RunPlan {
     pub task: String,
     /// Rounds, at least 1.
     pub rounds: u64,
-    /// Seed of everything random.
+    /// Seed of everything random: that of run.toml, else that from which the first weights were made, else 0.
     pub seed: u64,
     /// File of the first weights (safetensors).
     pub model: PathBuf,
@@ -106,7 +106,7 @@ pub struct RunPlan {
     pub evaluate: bool,
     /// What one client may weigh in a round.
     pub limits: Limits,
-    /// The text that all of this was read from.
+    /// The text that all of this was read from, its seed resolved.
     pub text: PlanText,
 }
 
@@ -127,8 +127,7 @@ struct Raw {
     name: String,
     task: String,
     rounds: u64,
-    #[serde(default)]
-    seed: u64,
+    seed: Option<u64>,
     model: PathBuf,
     #[serde(default = "yes")]
     evaluate: bool,
@@ -168,11 +167,40 @@ struct RawCompression {
 }
 
 impl RunPlan {
-    /// Reads a run.toml; `base` is the folder that its paths are relative to.
+    /// Reads a run.toml, and where it gives no seed, the one that is noted in its file of first weights. `base` is the
+    /// folder that its paths are relative to.
+    ///
+    /// # Errors
+    /// As [`RunPlan::from_toml`]; `Value` if the seed is not given and the file that may note it cannot be read.
+    pub fn load(text: &str, base: &Path) -> Result<Self, PlanError> {
+        let (mut plan, seed) = Self::parse(text, base)?;
+        if seed.is_none() {
+            let path = plan.model.display().to_string();
+            let origin = crate::weights::origin(&plan.model).map_err(|why| {
+                value(
+                    "model",
+                    &path,
+                    format!("{why}; or give the run's `seed`, which the file would note"),
+                )
+            })?;
+            plan.seed = origin.seed.unwrap_or(plan.seed);
+            // The text is stored with the run, and must give the same plan where the file of first weights is gone.
+            plan.text = PlanText(format!("seed = {} # of its first weights\n{text}", plan.seed));
+        }
+        Ok(plan)
+    }
+
+    /// Reads a run.toml and no other file: a seed that is not given is 0. `base` is the folder that its paths are relative
+    /// to.
     ///
     /// # Errors
     /// `Syntax` with line and column, or `Value` with key, value and rule.
     pub fn from_toml(text: &str, base: &Path) -> Result<Self, PlanError> {
+        Self::parse(text, base).map(|(plan, _)| plan)
+    }
+
+    /// The plan, its seed 0 if none is given, and the seed that is given.
+    fn parse(text: &str, base: &Path) -> Result<(Self, Option<u64>), PlanError> {
         let raw: Raw = toml::from_str(text).map_err(|e| PlanError::Syntax(e.to_string().trim_end().to_owned()))?;
         let name: RunName = raw.name.parse().map_err(|e| value("name", &raw.name, format!("{e}")))?;
         let len = raw.task.len();
@@ -197,11 +225,11 @@ impl RunPlan {
         } = raw.compression;
         uplink.memory = memory::of_updates(uplink.memory, raw.cohort.everyone())?;
         downlink.memory = memory::of_steps(downlink.memory)?;
-        Ok(Self {
+        let plan = Self {
             name,
             task: raw.task,
             rounds: raw.rounds,
-            seed: raw.seed,
+            seed: raw.seed.unwrap_or(0),
             model: base.join(raw.model),
             cohort: raw.cohort.checked()?,
             training: raw.train,
@@ -211,7 +239,8 @@ impl RunPlan {
             evaluate: raw.evaluate,
             limits: raw.limits.checked()?,
             text: PlanText(text.to_owned()),
-        })
+        };
+        Ok((plan, raw.seed))
     }
 }
 

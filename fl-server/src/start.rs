@@ -162,8 +162,16 @@ fn begin(
     blobs: &Blobs,
     instance: Digest,
 ) -> Result<(Global, FramePart, Facts), ServeError> {
-    let (layout, model) = weights::read(&plan.model).map_err(ServeError::Plan)?;
-    let global = Global::initial(Arc::new(layout), model, plan).map_err(|e| ServeError::Plan(e.to_string()))?;
+    let first = weights::read(&plan.model).map_err(ServeError::Plan)?;
+    if let Some(seed) = first.origin.seed.filter(|&seed| seed != plan.seed) {
+        tracing::warn!(
+            run_seed = plan.seed,
+            weights_seed = seed,
+            "run.toml and its model have different seeds: every client downloads the first weights"
+        );
+    }
+    let global =
+        Global::initial(Arc::new(first.layout), first.values, plan).map_err(|e| ServeError::Plan(e.to_string()))?;
     let snapshot = put_snapshot(&global, blobs)?;
     let facts = Facts::new(plan, global.layout(), snapshot.digest, instance);
     facts.store(run)?;

@@ -3,14 +3,16 @@
 use std::path::PathBuf;
 
 use anyhow::Context as _;
+use fl_compress::weights::{LEARNER, Notes, SEED};
 
 use super::out;
 use crate::Error;
 use crate::data::Input;
 use crate::learners::{default_input, initial_weights_for};
-use crate::weights::export;
+use crate::weights::export_with;
 
-/// Write the first weights of a model, the same on every machine for the same seed.
+/// Write the first weights of a model, the same on every machine for the same seed. The file notes the seed: a run takes
+/// it as its own where run.toml gives none.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Name of the learner: mlp, cnn, lenet, har.
@@ -38,12 +40,17 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     };
     let made = initial_weights_for(&args.learner, input, args.seed);
     let (layout, weights) = made.map_err(|e| Error::Config(format!("{e:#}")))?;
-    export(&args.output, &layout, &weights).context("the model was not written")?;
+    let notes = Notes::from([
+        (SEED.to_owned(), args.seed.to_string()),
+        (LEARNER.to_owned(), args.learner.clone()),
+    ]);
+    export_with(&args.output, &layout, &weights, &notes).context("the model was not written")?;
     out::line(format_args!(
-        "{}: {} tensors, {} parameters",
+        "{}: {} tensors, {} parameters, seed {}",
         args.output.display(),
         layout.tensors().len(),
-        layout.len()
+        layout.len(),
+        args.seed
     ))
 }
 

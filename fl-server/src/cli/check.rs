@@ -3,11 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
+use fl_compress::snapshot;
+use fl_report::size;
 
 use super::{Failure, Outcome, out, source};
 use crate::config::ServerConfig;
 use crate::plan::{RunPlan, memory};
-use crate::weights;
+use crate::weights::{self, FirstWeights};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -72,7 +74,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     match kind(&table, &args.file).map_err(|why| Failure::usage(anyhow!("{name}: {why}")))? {
         Kind::Run => {
             let whole = NEEDED.iter().all(|key| table.contains_key(*key));
-            let plan = RunPlan::from_toml(&text, &base)
+            let plan = RunPlan::load(&text, &base)
                 .with_context(|| {
                     if whole {
                         name.to_string()
@@ -81,7 +83,7 @@ pub(super) fn run(args: &Args) -> Outcome {
                     }
                 })
                 .map_err(Failure::usage)?;
-            let model = plan.model.exists().then(|| weights::read(&plan.model)).transpose();
+            let model = weights::read(&plan.model);
             let model = model.map_err(|why| Failure::usage(anyhow!("{name}: {why}")))?;
             out::line(format_args!(
                 "{name}: a good run: `{}`, task `{}`, {} rounds",
@@ -93,10 +95,8 @@ pub(super) fn run(args: &Args) -> Outcome {
                 memory::name(plan.downlink.memory)
             ))?;
             let path = plan.model.display();
-            match model {
-                Some((layout, _)) => out::line(format_args!("  its model {path} has {} parameters", layout.len()))?,
-                None => out::line(format_args!("  note: its model {path} is not there yet"))?,
-            }
+            out::line(format_args!("  its model {path} has {} parameters", model.layout.len()))?;
+            out::line(format_args!("  {}", downloads(&plan, &model)))?;
         }
         Kind::Server => {
             let config = ServerConfig::from_toml(&text, &base)
@@ -119,6 +119,33 @@ pub(super) fn run(args: &Args) -> Outcome {
         }
     }
     Ok(())
+}
+
+/// Which clients download the first weights, and at what cost. A client makes them itself if its learner gives the same
+/// weights from the run's seed.
+fn downloads(plan: &RunPlan, model: &FirstWeights) -> String {
+    let (seed, target) = (plan.seed, plan.cohort.target as u64);
+    // A snapshot is the frame of every value as it is, with a few bytes a tensor.
+    let each = snapshot(&model.layout, &model.values, 0).map_or(0, |frame| frame.len() as u64);
+    let cost = format!("{} each, {} for {target} clients", size(each), size(each * target));
+    let origin = &model.origin;
+    let learner = match &origin.learner {
+        Some(learner) => format!("learner `{learner}`"),
+        None => "the learner that made them".to_owned(),
+    };
+    match origin.seed {
+        Some(made) if made == seed => format!(
+            "first weights: clients with {learner} make them from seed {seed} and download nothing; others download {cost}"
+        ),
+        Some(made) => format!(
+            "WARNING: the first weights were made from seed {made}, and the run has seed {seed}: every client downloads \
+             {cost}; remove `seed`, or set it to {made}"
+        ),
+        None => format!(
+            "first weights: the file does not note its seed; clients whose learner does not make the same weights from \
+             seed {seed} download {cost}"
+        ),
+    }
 }
 
 /// What a file is, by its keys. Where no key tells, as in a server.toml in which all are commented out, by its name.

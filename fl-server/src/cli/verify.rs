@@ -52,7 +52,7 @@ fn store(fed: &Path, run: Option<&str>, plan: Option<&Path>) -> Outcome {
     let (_, config) = source::federation(fed)?;
     let plan = plan.map(|file| {
         let (text, base) = source::read(file)?;
-        let plan = RunPlan::from_toml(&text, &base).with_context(|| file.display().to_string());
+        let plan = RunPlan::load(&text, &base).with_context(|| file.display().to_string());
         plan.map_err(Failure::usage)
     });
     let plan = plan.transpose()?;

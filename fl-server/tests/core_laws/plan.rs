@@ -217,3 +217,40 @@ fn auto_is_error_feedback_where_every_client_is_waited_for_and_cafe_where_not() 
 fn toml_memory(name: &str) -> Memory {
     toml::from_str::<Spec>(&format!("memory = \"{name}\"")).unwrap().memory
 }
+
+#[test]
+fn a_run_without_a_seed_has_that_of_its_first_weights_and_the_identity_that_goes_with_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let model = dir.path().join("init.safetensors");
+    let write = |notes: &[(&str, &str)]| {
+        let layout = fl_compress::Layout::new([("w", vec![2])]).unwrap();
+        let notes = notes
+            .iter()
+            .map(|(key, text)| ((*key).to_owned(), (*text).to_owned()))
+            .collect();
+        let bytes = fl_compress::weights::to_safetensors_with(&layout, &[1.0, 2.0], &[], &notes).unwrap();
+        std::fs::write(&model, bytes).unwrap();
+    };
+    let load = |seed: &str| {
+        let text = format!(
+            "name = \"a\"\ntask = \"b\"\nrounds = 1\nmodel = \"init.safetensors\"\n{seed}\n[cohort]\nmin = 1\ntarget = 1\n"
+        );
+        RunPlan::load(&text, dir.path())
+    };
+    // The file is only needed where no seed is given: a run that has begun goes on without it.
+    let missing = load("").unwrap_err().to_string();
+    assert!(
+        missing.contains("init.safetensors is not there") && missing.contains("give the run's `seed`"),
+        "{missing}"
+    );
+    let given = load("seed = 42").unwrap();
+    write(&[]);
+    assert_eq!(load("").unwrap().digest(), load("seed = 0").unwrap().digest());
+    write(&[("fl.seed", "42"), ("fl.learner", "mlp")]);
+    let found = load("").unwrap();
+    assert_eq!((found.seed, found.digest()), (42, given.digest()));
+    // The stored text gives the same plan, wherever the file of first weights is by then.
+    let stored = RunPlan::from_toml(&found.text.0, Path::new("")).unwrap();
+    assert_eq!(stored.digest(), given.digest());
+    assert_eq!(load("seed = 7").unwrap().seed, 7, "what is given stays");
+}
