@@ -32,7 +32,7 @@ use crate::tally::Fate;
 use crate::trace::Tracer;
 use crate::traffic::Traffic;
 
-pub(crate) use announce::Events;
+pub(crate) use announce::{Events, ROUNDS};
 pub(crate) use books::{Booked, Moment, Pace};
 pub(crate) use present::Present;
 

@@ -214,7 +214,14 @@ fn check_says_what_is_wrong_and_where() {
     std::fs::write(&fed, config).unwrap();
     std::fs::write(&founded.run, RUN.replace("init.safetensors", "missing.safetensors")).unwrap();
     let server = format!("{}/server.toml", founded.fed);
-    assert!(bad(2, &["serve", &server, "--run", &founded.run]).contains("missing.safetensors"));
+    for args in [&["check", &founded.run][..], &["serve", &server, "--run", &founded.run]] {
+        let error = bad(2, args);
+        assert!(error.contains("missing.safetensors is not there"), "{args:?}: {error}");
+        assert!(
+            error.contains("make it with `fl-client init --learner NAME -o "),
+            "{args:?}: {error}"
+        );
+    }
     assert!(bad(2, &["serve", &server, "--run", &founded.run, "--fault", "melt@3"]).contains("abort@N"));
 }
 
@@ -232,7 +239,7 @@ async fn first_weights_that_are_not_finite_are_bad_input_and_can_be_mended() {
         for args in [&["check", &founded.run][..], &["serve", &server, "--run", &founded.run]] {
             let error = bad(2, args);
             assert!(
-                error.contains("init.safetensors: tensor `b.bias` holds a value that is not finite"),
+                error.contains("init.safetensors: not finite: tensor `b.bias`, value 9"),
                 "{error}"
             );
         }
@@ -241,6 +248,132 @@ async fn first_weights_that_are_not_finite_are_bad_input_and_can_be_mended() {
     std::fs::write(&model, sound).unwrap();
     assert!(good(&["check", &founded.run]).contains("has 1010 parameters"));
     let (_child, _lines, _) = founded.serve().await;
+}
+
+#[test]
+fn new_writes_a_run_that_check_takes_and_never_overwrites() {
+    let founded = founded();
+    let path = founded.path("new.toml");
+    let file = path.to_str().unwrap();
+    let new = [
+        "new", "digits", "--task", "toy", "--rounds", "3", "--min", "2", "--target", "3",
+    ];
+    let said = good(&[&new[..], &["-o", file]].concat());
+    assert!(
+        said.contains("next: fl-client init") && said.contains(&format!("fl-server check {file}")),
+        "{said}"
+    );
+    let checked = good(&["check", file]);
+    assert!(
+        checked.contains("a good run: `digits`, task `toy`, 3 rounds"),
+        "{checked}"
+    );
+    let before = std::fs::read(&path).unwrap();
+    assert!(bad(1, &[&new[..], &["-o", file]].concat()).contains("never overwritten"));
+    assert_eq!(std::fs::read(&path).unwrap(), before);
+    assert_eq!(good(&new).as_bytes(), before, "without -o it goes to standard output");
+    assert!(bad(2, &["new", "a/b", "--task", "toy"]).contains("must be 1 to 64"));
+    assert!(bad(2, &["new", "digits", "--task", "toy", "--rounds", "0"]).contains("rounds"));
+}
+
+#[test]
+fn several_clients_are_issued_at_once_with_their_task() {
+    let founded = founded();
+    let out = founded.path("clients");
+    let folder = out.to_str().unwrap();
+    let issue = [
+        "issue",
+        "camera",
+        "--fed",
+        &founded.fed,
+        "--out",
+        folder,
+        "--count",
+        "3",
+    ];
+    let data = "{ builtin = { client = {i} } }";
+    let task = ["--task", "toy", "--learner", "mlp", "--data", data];
+    let said = good(&[&issue[..], &task].concat());
+    assert!(
+        said.contains("issued `camera-02`") && !said.contains("bind a task"),
+        "{said}"
+    );
+    for at in 0..3 {
+        let dir = out.join(format!("camera-0{at}"));
+        assert_eq!(mode(&dir.join("client.key")), 0o600);
+        let toml: toml::Table = std::fs::read_to_string(dir.join("client.toml"))
+            .unwrap()
+            .parse()
+            .unwrap();
+        assert_eq!(toml["tasks"]["toy"]["learner"].as_str(), Some("mlp"));
+        assert_eq!(toml["tasks"]["toy"]["data"]["builtin"]["client"].as_integer(), Some(at));
+    }
+    // All or none: one folder that is there keeps the others from being made.
+    std::fs::remove_dir_all(out.join("camera-00")).unwrap();
+    assert!(bad(2, &issue).contains("`camera-00` has a certificate already"));
+    assert!(bad(1, &[&issue[..], &["--again"]].concat()).contains("camera-01/authority.pem exists already"));
+    assert!(!out.join("camera-00").exists());
+    assert!(bad(2, &[&issue[..], &["--task", "toy"]].concat()).contains("--learner"));
+    let wrong = ["--task", "toy", "--learner", "mlp", "--data", "{ builtin"];
+    assert!(bad(2, &[&issue[..], &wrong].concat()).contains("`--data { builtin`"));
+}
+
+#[test]
+fn a_port_in_use_names_the_key_to_change() {
+    let founded = founded();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let server = format!("{}/server.toml", founded.fed);
+    for key in ["listen", "admin"] {
+        let other = if key == "listen" {
+            "admin = \"off\""
+        } else {
+            "listen = \"127.0.0.1:0\""
+        };
+        std::fs::write(&server, format!("{key} = \"{address}\"\n{other}\n")).unwrap();
+        let error = bad(1, &["serve", &server, "--run", &founded.run]);
+        assert!(error.contains(&format!("cannot listen on {address}")), "{error}");
+        assert!(
+            error.contains(&format!("choose another with `{key}` in server.toml")),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn check_says_who_downloads_the_first_weights() {
+    let founded = founded();
+    let layout = Layout::new([("a.weight", vec![40, 25]), ("b.bias", vec![10])]).unwrap();
+    let note = |seed: &str| {
+        let notes = [("fl.seed", seed), ("fl.learner", "toy")];
+        let notes = notes.map(|(key, text)| (key.to_owned(), text.to_owned())).into();
+        let bytes = fl_compress::weights::to_safetensors_with(&layout, &[0.5; 1010], &[], &notes).unwrap();
+        std::fs::write(founded.path("init.safetensors"), bytes).unwrap();
+    };
+    // A snapshot is 4 bytes a value, one a tensor, and 38; three clients are asked.
+    let cost = "download 3.98 KiB each, 12.0 KiB for 3 clients";
+    let checked = good(&["check", &founded.run]);
+    assert!(
+        checked.contains("does not note its seed") && checked.contains(cost),
+        "{checked}"
+    );
+    note("42");
+    let checked = good(&["check", &founded.run]);
+    assert!(
+        checked.contains("WARNING: the first weights were made from seed 42, and the run has seed 7"),
+        "{checked}"
+    );
+    assert!(
+        checked.contains(&cost.replacen("download", "downloads", 1)),
+        "{checked}"
+    );
+    // Left out, the seed is that of the file.
+    std::fs::write(&founded.run, RUN.replace("seed = 7\n", "")).unwrap();
+    let checked = good(&["check", &founded.run]);
+    assert!(
+        checked.contains("clients with learner `toy` make them from seed 42 and download nothing; others download"),
+        "{checked}"
+    );
 }
 
 /// The program with its standard output on `stdout`, or on a pipe that nobody reads.

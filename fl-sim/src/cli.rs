@@ -79,12 +79,15 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         Ok(cli) => cli,
         Err(error) => {
             // Help and the version are results; what is wrong otherwise is on stderr.
-            let printed = error.print();
-            return if error.use_stderr() {
-                ExitCode::from(USAGE)
-            } else {
-                ended(out::judged(printed))
-            };
+            if !error.use_stderr() {
+                return ended(out::judged(error.print()));
+            }
+            let text = error.to_string();
+            match text.trim_end().strip_prefix("error: ") {
+                Some(why) => out::note(format_args!("fl-sim: {why}")),
+                None => out::note(format_args!("{}", text.trim_end())),
+            }
+            return ExitCode::from(USAGE);
         }
     };
     let named = |name: &str, args: Vec<OsString>| std::iter::once(OsString::from(name)).chain(args);

@@ -1,11 +1,16 @@
 //! The demo: a federation that a newcomer can watch.
 
+use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
+use anyhow::Context as _;
 use clap::Args;
 use fl_client::Error;
 use fl_client::data::{Builtin, DataSource, Shard, Split};
-use fl_server::Event;
+use fl_proto::Issued;
+use fl_server::{Event, Live};
 
 use crate::display::Display;
 use crate::federation::{self, News, Setup};
@@ -56,7 +61,8 @@ pub struct Demo {
     /// Learners at work at once [default: one per core]
     #[arg(long)]
     at_once: Option<usize>,
-    /// Keep the federation's folder (store, blobs, clients' states) here instead of deleting it; a new or empty folder
+    /// Keep the federation's folder (store, blobs, clients' states) here instead of deleting it; a new or empty folder, on
+    /// which `fl-server report` works
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
 }
@@ -129,13 +135,15 @@ impl Demo {
         let (layout, weights) = workload.initial(self.seed)?;
         let parameters = layout.len() as u64;
         let display = Display::new(self.rounds);
+        let page = live()?;
         if table {
             let source = self
                 .data
                 .as_ref()
-                .map_or("the built-in set".to_owned(), |dir| dir.display().to_string());
+                .map_or("built-in digits".to_owned(), |dir| dir.display().to_string());
+            display.println(&format!("live page: {}\n", page.url()));
             display.println(&format!(
-                "{} clients, {} ({parameters} parameters), {source}, mutual TLS on loopback\n\n{}",
+                "{} clients, {} ({parameters} parameters), {source}, mutual TLS\n\n{}",
                 self.clients,
                 self.learner,
                 score::header()
@@ -149,6 +157,7 @@ impl Demo {
             members: workload.members()?,
             at_once: self.at_once.unwrap_or_else(cores),
             sync: false,
+            live: Some(page),
         };
         let drawing = tokio::spawn(display.clone().draw());
         let mut lines = Lines {
@@ -176,10 +185,44 @@ impl Demo {
         display.clear();
         let score = outcome?;
         if table {
-            out::line(format_args!("\n{}", score.summary()))?;
+            out::line(format_args!("\n{}", score.summary(out::is_bold())))?;
+            let path = self.write_report(dir).await?;
+            out::line(format_args!("report          {}", path.display()))?;
+            if self.keep.is_some() {
+                out::line(format_args!("more            fl-server report {}", dir.display()))?;
+            }
         }
         Ok(score)
     }
+
+    /// Writes the report of the federation in `dir` as a page: into the folder that is kept, or to a file of its own.
+    async fn write_report(&self, dir: &Path) -> anyhow::Result<PathBuf> {
+        let path = match self.keep {
+            Some(_) => dir.join("report.html"),
+            None => {
+                let file = tempfile::Builder::new().prefix("fl-demo-").suffix(".html").tempfile();
+                let file = file.context("cannot make a file for the report")?;
+                file.into_temp_path().keep().context("cannot keep the report")?
+            }
+        };
+        let args = ["fl-server", "report", "--format", "html", "-o"].map(OsString::from);
+        let args = args.into_iter().chain([path.clone().into(), dir.into()]);
+        let written = tokio::task::spawn_blocking(move || fl_server::cli::main(args)).await?;
+        // It has said why on the standard error.
+        anyhow::ensure!(written == ExitCode::SUCCESS, "the report was not written");
+        Ok(path)
+    }
+}
+
+/// The page of the run, where `serve` has it too, or at any free port if that is taken.
+fn live() -> anyhow::Result<Live> {
+    let none = Issued {
+        certificate: String::new(),
+        key: String::new(),
+    };
+    let usual = Live::bind(SocketAddr::from(([127, 0, 0, 1], 7071)), None, &none);
+    let page = usual.or_else(|_| Live::bind(SocketAddr::from(([127, 0, 0, 1], 0)), None, &none));
+    page.context("no page")
 }
 
 /// Prints a round's line once its model has been evaluated, which is when the next round closes.

@@ -99,6 +99,7 @@ impl Experiment {
             members: self.workload.members()?,
             at_once,
             sync: false,
+            live: None,
         };
         let score = federation::run(setup, news).await?;
         Ok(Trial {

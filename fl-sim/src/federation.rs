@@ -10,7 +10,7 @@ use fl_proto::{Authority, ClientId, Issued, Meter, RunName};
 use fl_server::disk::Disk;
 use fl_server::ledger::{Ledger, Row};
 use fl_server::store::Store;
-use fl_server::{Event, RunPlan, Serve};
+use fl_server::{Event, Live, RunPlan, Serve};
 use time::{Duration, OffsetDateTime};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, mpsc, oneshot};
@@ -47,7 +47,12 @@ pub struct Setup {
     pub at_once: usize,
     /// Whether clients' states survive power loss too.
     pub sync: bool,
+    /// The page of the run, if there is to be one.
+    pub live: Option<Live>,
 }
+
+/// Folder of the server's data, in that of the federation.
+const DATA: &str = "server";
 
 /// What happens while a federation runs.
 #[derive(Debug)]
@@ -75,10 +80,12 @@ pub async fn run(setup: Setup, mut news: impl FnMut(News<'_>)) -> anyhow::Result
     let (events, mut server_news) = mpsc::channel(1024);
     let (stop, stopped) = oneshot::channel::<()>();
     let own = authority.issue_server(now, VALID)?;
+    found(&setup.dir, &root.certificate, &own)?;
     let options = Serve {
         events: Some(events),
         exit_when_done: false,
-        ..Serve::new(setup.dir.join("server"), plan, root.certificate.clone(), own)
+        live: setup.live,
+        ..Serve::new(setup.dir.join(DATA), plan, root.certificate.clone(), own)
     };
     let mut server = tokio::spawn(fl_server::serve(listener, options, async {
         let _ = stopped.await;
@@ -140,7 +147,7 @@ pub async fn run(setup: Setup, mut news: impl FnMut(News<'_>)) -> anyhow::Result
         news(News::Server(&event));
     }
     let outcome = server.await?.context("the server stopped")?;
-    let ledger = ledger(&setup.dir.join("server"), &name)?.total();
+    let ledger = ledger(&setup.dir.join(DATA), &name)?.total();
     Ok(Score {
         parameters,
         clients,
@@ -152,13 +159,36 @@ pub async fn run(setup: Setup, mut news: impl FnMut(News<'_>)) -> anyhow::Result
     })
 }
 
-/// The plan of a run whose first model is written to `dir`. `run`: the text of `run.toml` without `model`.
+/// The plan of a run whose run.toml and first model are written to `dir`. `run`: the text of `run.toml` without `model`.
 pub(crate) fn plan(dir: &Path, run: &str, layout: &Layout, weights: &[f32]) -> anyhow::Result<RunPlan> {
     fl_client::weights::export(&dir.join("init.safetensors"), layout, weights)?;
-    Ok(RunPlan::from_toml(
-        &format!("model = \"init.safetensors\"\n{run}"),
-        dir,
-    )?)
+    let text = format!("model = \"init.safetensors\"\n{run}");
+    let plan = RunPlan::from_toml(&text, dir)?;
+    std::fs::write(dir.join("run.toml"), text).context("write run.toml")?;
+    Ok(plan)
+}
+
+/// Makes `dir` a federation's folder, on which the commands of `fl-server` work: server.toml and what it names.
+fn found(dir: &Path, authority: &str, own: &Issued) -> anyhow::Result<()> {
+    use std::io::Write as _;
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let config = format!(
+        "# A federation in one process, made by fl-sim. All other keys stand at their defaults.\ndata = \"{DATA}\"\n"
+    );
+    let files = [
+        ("server.toml", config.as_str(), 0o644),
+        ("authority.pem", authority, 0o644),
+        ("server.pem", &own.certificate, 0o644),
+        ("server.key", &own.key, 0o600),
+    ];
+    for (name, text, mode) in files {
+        let path = dir.join(name);
+        let mut options = std::fs::OpenOptions::new();
+        let file = options.write(true).create(true).truncate(true).mode(mode).open(&path);
+        file.and_then(|mut file| file.write_all(text.as_bytes()))
+            .with_context(|| format!("write {}", path.display()))?;
+    }
+    Ok(())
 }
 
 #[allow(clippy::too_many_arguments)]

@@ -94,14 +94,23 @@ impl Score {
         self.ledger == self.server_socket && carried == self.server_socket && closing
     }
 
-    /// What a person wants to know at the end.
-    pub fn summary(&self) -> String {
+    /// What a person wants to know at the end, in lines of at most 80 columns; the result in bold if `is_bold`.
+    pub fn summary(&self, is_bold: bool) -> String {
+        let bold = |text: String| match is_bold {
+            true => format!("\x1b[1m{text}\x1b[0m"),
+            false => text,
+        };
         let mut out = String::new();
         let fp32 = self.fp32_bytes();
         let (up, down) = self.server_socket;
+        let accuracy = self
+            .accuracy()
+            .map_or("-".to_owned(), |share| format!("{:.2} %", 100.0 * share));
+        let result = bold(format!("accuracy        {accuracy:>12}"));
+        let _ = writeln!(out, "{result}   of the last model, on held-out examples");
         let _ = writeln!(
             out,
-            "sent            {:>12}   {} up, {} down, everything on the sockets",
+            "sent            {:>12}   {} up, {} down on the sockets",
             bytes(self.sent()),
             bytes(up),
             bytes(down)
@@ -111,7 +120,8 @@ impl Score {
             "fp32 averaging  {:>12}   the same rounds and clients, payload only",
             bytes(fp32)
         );
-        let _ = writeln!(out, "ratio           {:>11.1}x", self.ratio());
+        let result = bold(format!("ratio           {:>11.1}x", self.ratio()));
+        let _ = writeln!(out, "{result}   fewer bytes");
         let ledger = self.ledger.0 + self.ledger.1;
         let equal = if ledger == self.sent() { "=" } else { "IS NOT" };
         let _ = writeln!(
@@ -124,8 +134,9 @@ impl Score {
         let (up, down) = self.unread();
         let _ = writeln!(
             out,
-            "clients         {clients:>12} B, {up} B up and {down} B down of closing messages unread, {equal} {} B",
-            self.sent()
+            "clients         {clients:>12} B {equal} {} B, and {} B unread at the close",
+            self.sent(),
+            up + down
         );
         let _ = writeln!(out, "final model     {}", self.model);
         out
@@ -156,7 +167,7 @@ impl RoundLine {
         let number = |x: Option<f64>| x.map_or("-".into(), |x| format!("{x:.4}"));
         let per_value = |bytes: u64| 8.0 * bytes as f64 / (self.updates.max(1) * parameters.max(1)) as f64;
         format!(
-            "{:>5}  {:>8}  {:>9}  {:>10}  {:>10}  {:>10}  {:>6.3} / {:<6.3}  {:>7.2}",
+            "{:>5} {:>8}  {:>9}  {:>10}  {:>8}  {:>8}  {:>6.3}/{:<6.3} {:>6.2}",
             self.round,
             percent(self.accuracy),
             number(self.test_loss),
@@ -173,8 +184,8 @@ impl RoundLine {
 /// The heading over [`RoundLine::text`].
 pub fn header() -> String {
     format!(
-        "{:>5}  {:>8}  {:>9}  {:>10}  {:>10}  {:>10}  {:^15}  {:>7}",
-        "round", "accuracy", "test loss", "train loss", "bytes up", "bytes down", "bits/value u/d", "seconds"
+        "{:>5} {:>8}  {:>9}  {:>10}  {:>8}  {:>8}  {:^13} {:>6}",
+        "round", "accuracy", "test loss", "train loss", "up", "down", "bits up/down", "time s"
     )
 }
 
@@ -211,6 +222,39 @@ mod tests {
         for (n, text) in cases {
             assert_eq!(bytes(n), text);
         }
+    }
+
+    #[test]
+    fn lines_fit_80_columns_and_the_result_is_bold_where_it_shall_be() {
+        let round = RoundLine {
+            round: 10_000,
+            updates: 1000,
+            accuracy: Some(1.0),
+            test_loss: Some(12.3456),
+            train_loss: 123.4567,
+            up: 1023 << 20,
+            down: 999 << 30,
+            frames_up: 4 * 1_000_000_000,
+            frames_down: 4 * 1_000_000_000,
+            seconds: 999.99,
+        };
+        assert_eq!(round.text(1_000_000).chars().count(), 79);
+        assert_eq!(header().chars().count(), 79);
+        let score = Score {
+            parameters: 1_000_000,
+            clients: 1000,
+            rounds: vec![round],
+            server_socket: (123_456_789_012, 99_999_999_999),
+            client_socket: (123_456_789_012, 99_999_999_999),
+            ledger: (123_456_789_012, 99_999_999_999),
+            model: "f".repeat(64),
+        };
+        let plain = score.summary(false);
+        assert!(plain.lines().all(|line| line.chars().count() <= 80), "{plain}");
+        assert!(!plain.contains('\x1b'));
+        let bold = score.summary(true);
+        assert_eq!(bold.replace("\x1b[1m", "").replace("\x1b[0m", ""), plain);
+        assert!(bold.contains("\x1b[1mratio") && bold.contains("\x1b[1maccuracy"));
     }
 
     #[test]

@@ -50,7 +50,12 @@ fn a_demo_that_is_stopped_says_by_what_and_leaves_nothing_behind() {
 
 #[test]
 fn a_demo_goes_on_when_nobody_reads_it_and_fails_if_its_result_cannot_be_written() {
-    let with = |stdout: Stdio| demo("1", &[]).stdout(stdout).output().unwrap();
+    let temporary = tempfile::tempdir().unwrap();
+    let with = |stdout: Stdio| {
+        let mut command = demo("1", &[]);
+        command.env("TMPDIR", temporary.path());
+        command.stdout(stdout).output().unwrap()
+    };
     let unread = with(std::io::pipe().unwrap().1.into());
     let said = String::from_utf8(unread.stderr).unwrap();
     assert_eq!((unread.status.code(), said.as_str()), (Some(0), ""));
@@ -73,6 +78,23 @@ fn a_folder_that_holds_something_is_not_kept_in() {
     let keep = || demo("1", &["--keep", kept.to_str().unwrap()]);
     let said = done(keep());
     assert!(!is_empty(&kept) && !said.contains("IS NOT"), "{said}");
+    // It begins with where to look meanwhile, and ends with where to look later.
+    assert!(said.starts_with("live page: http://127.0.0.1:"), "{said}");
+    let page = kept.join("report.html");
+    assert!(
+        said.contains(&format!("report          {}\n", page.display())),
+        "{said}"
+    );
+    assert!(std::fs::read_to_string(&page).unwrap().starts_with("<!doctype html>"));
+    let fits = |line: &&str| line.chars().count() <= 80 || line.contains(kept.to_str().unwrap());
+    assert!(said.lines().all(|line| fits(&line)), "{said}");
+    assert!(!said.contains('\x1b'), "no terminal: {said}");
+    // The folder is a federation's.
+    let report = done(sim(["server", "report", kept.to_str().unwrap()]));
+    assert!(report.contains("equal to the byte"), "{report}");
+    let status = done(sim(["server", "status", kept.to_str().unwrap()]));
+    assert!(status.contains("demo: done; 1 of 1 rounds closed"), "{status}");
+    assert!(done(sim(["server", "check", kept.join("run.toml").to_str().unwrap()])).contains("a good run: `demo`"));
     fails(keep(), 2, &["--keep", "the folder is not empty; choose a new one"]);
 }
 

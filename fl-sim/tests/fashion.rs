@@ -57,7 +57,7 @@ fn accuracies(score: &Score) -> Vec<f64> {
 
 /// What holds for every run: all took part in every round, every byte is accounted for, and the model learned.
 fn is_sound(score: &Score) {
-    assert!(score.balanced(), "{}", score.summary());
+    assert!(score.balanced(), "{}", score.summary(false));
     assert_eq!(score.rounds.len() as u64, ROUNDS);
     assert!(score.rounds.iter().all(|round| round.updates == u64::from(CLIENTS)));
     let accuracies = accuracies(score);
@@ -77,7 +77,7 @@ async fn compressed_both_ways_it_learns_from_few_bytes_and_gives_the_same_model_
     let (workload, run) = (workload(), run(COMPRESSED));
     let score = train(&workload, SEED, &run, 2).await;
     is_sound(&score);
-    assert!(score.ratio() > 5.0, "{}", score.summary());
+    assert!(score.ratio() > 5.0, "{}", score.summary(false));
     for round in &score.rounds {
         let dense = 4 * score.parameters * round.updates;
         assert!(

@@ -61,6 +61,7 @@ async fn with_partial_participation_every_client_holds_the_server_s_model_and_pr
         members: workload.members().unwrap(),
         at_once: 1,
         sync: false,
+        live: None,
     };
     let score = federation::run(setup, |_| {}).await.unwrap();
 

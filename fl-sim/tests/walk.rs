@@ -104,6 +104,58 @@ fn a_federation_of_processes_is_set_up_watched_and_its_model_taken_home() {
     assert!(accuracy > 0.3, "{last:?}");
 }
 
+/// The README's commands, with fewer rounds, and ports and devices of a test.
+#[test]
+fn the_readme_takes_a_newcomer_to_a_model_without_a_file_to_edit() {
+    let fed = Fed::found();
+    let data = "{ builtin = { client = {i}, train = 200, test = 50 } }";
+    let task = ["--task", "digits", "--learner", "mlp", "--data", data];
+    let issued = done(
+        fed.sim(
+            &[
+                &["server", "issue", "camera", "--count", "3", "--fed", "fed"],
+                &task[..],
+            ]
+            .concat(),
+        ),
+    );
+    assert!(issued.contains("issued `camera-02`"), "{issued}");
+    let new = [
+        "server", "new", "digits", "--task", "digits", "--rounds", "2", "--target", "3", "-o", "run.toml",
+    ];
+    let said = done(fed.sim(&new));
+    assert!(
+        said.contains("fl-client init --learner NAME -o init.safetensors"),
+        "{said}"
+    );
+    fails(
+        fed.sim(&["server", "check", "run.toml"]),
+        2,
+        &["init.safetensors is not there", "fl-client init"],
+    );
+    let init = ["client", "init", "--learner", "mlp", "-o", "init.safetensors"];
+    assert!(done(fed.sim(&init)).contains("159010 parameters, seed 42"));
+    let checked = done(fed.sim(&["server", "check", "run.toml"]));
+    assert!(
+        checked.contains("clients with learner `mlp` make them from seed 42 and download nothing"),
+        "{checked}"
+    );
+
+    let (sender, lines) = channel();
+    let mut server = Process::start(fed.serve(&["--exit-when-done"]), SERVER, 1, &sender);
+    wait_for(&lines, SERVER, "serving `digits` on");
+    let mut clients = [0, 1, 2].map(|at| {
+        let name = format!("camera-0{at}");
+        Process::start(fed.client(&name), 1 + at, 1, &sender)
+    });
+    wait_for(&lines, SERVER, "done: version 2, digest ");
+    assert!(clients.iter_mut().all(|client| client.end().success()) && server.end().success());
+    let report = fed.report();
+    assert_eq!((report.run.state.as_str(), report.balanced), ("done", true));
+    // What `check` said: nobody downloads the first weights.
+    assert_eq!(report.totals.snapshot, 0);
+}
+
 #[test]
 fn a_run_begun_anew_gets_nothing_of_what_clients_kept_of_the_one_before() {
     let fed = Fed::found();

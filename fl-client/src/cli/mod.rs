@@ -60,12 +60,11 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(args) => args,
         Err(error) => {
             // Help and version are results; what is wrong otherwise is on stderr.
-            let printed = error.print();
-            return if error.use_stderr() {
-                ExitCode::from(2)
-            } else {
-                ended(out::judged(printed))
-            };
+            if !error.use_stderr() {
+                return ended(out::judged(error.print()));
+            }
+            let _ = write!(std::io::stderr(), "{}", misused(&error));
+            return ExitCode::from(2);
         }
     };
     let bar = indicatif::ProgressBar::hidden();
@@ -81,12 +80,21 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     ended(done)
 }
 
+/// What is wrong with the arguments, with the prefix that every error has.
+fn misused(error: &clap::Error) -> String {
+    let text = error.to_string();
+    match text.strip_prefix("error: ") {
+        Some(why) => format!("fl-client: {why}"),
+        None => text,
+    }
+}
+
 fn ended(done: anyhow::Result<()>) -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // A closed stderr cannot be helped; the exit code still tells.
-            let _ = writeln!(std::io::stderr(), "error: {error:#}");
+            let _ = writeln!(std::io::stderr(), "fl-client: {error:#}");
             code(&error)
         }
     }

@@ -71,8 +71,8 @@ impl Show {
                 let accuracy = evaluation.correct as f64 / evaluation.examples as f64;
                 tracing::info!(
                     version,
-                    accuracy,
-                    loss = evaluation.loss,
+                    accuracy = four_digits(accuracy),
+                    loss = four_digits(evaluation.loss),
                     examples = evaluation.examples,
                     "evaluated"
                 );
@@ -98,6 +98,13 @@ impl Show {
         };
         self.doing.send_replace(doing);
     }
+}
+
+/// A number as people read it in a log: four digits after the point.
+fn four_digits(number: f64) -> f64 {
+    let rounded = (number * 1e4).round() / 1e4;
+    // What is too large to have such digits stays as it is.
+    if rounded.is_finite() { rounded } else { number }
 }
 
 async fn draw(bar: ProgressBar, mut doing: watch::Receiver<Doing>) {
@@ -129,4 +136,16 @@ async fn draw(bar: ProgressBar, mut doing: watch::Receiver<Doing>) {
         }
     }
     bar.finish_and_clear();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_in_the_log_have_four_digits() {
+        let shown = [2.302_585_092_994_046, 0.25, f64::MAX].map(|x| four_digits(x).to_string());
+        assert_eq!(shown[..2], ["2.3026", "0.25"]);
+        assert_eq!(shown[2], f64::MAX.to_string());
+    }
 }

@@ -72,7 +72,10 @@ pub(super) fn run(args: &Args) -> Outcome {
     out::text(format_args!(
         "founded federation `{name}` in {dir}\n  \
          authority.key signs every certificate: keep it safe, and off the server if you can\n\
-         next: fl-server issue NAME --fed {dir} --out NAME/\n      \
+         next: fl-server issue NAME --fed {dir} --out NAME/      # for each client\n      \
+         fl-client init --learner NAME -o init.safetensors   # first weights: mlp, cnn, lenet, har\n      \
+         fl-server new NAME --task TASK -o run.toml          # what is trained, and how\n      \
+         fl-server check run.toml\n      \
          fl-server serve {} --run run.toml\n",
         server.display()
     ))?;
@@ -84,21 +87,28 @@ pub(super) const PUBLIC: u32 = 0o644;
 /// Mode of a private key.
 pub(super) const SECRET: u32 = 0o600;
 
-/// Writes files (name, content, mode) into `dir`. Nothing is written if one of them exists.
-pub(super) fn write_new(dir: &Path, files: &[(&str, &str, u32)]) -> Outcome {
-    use std::io::Write;
-    use std::os::unix::fs::OpenOptionsExt;
-
-    for (name, _, _) in files {
+/// Succeeds if `dir` has none of the files of these names.
+pub(super) fn expect_new(dir: &Path, names: &[&str]) -> Outcome {
+    for name in names {
         let path = dir.join(name);
         if path.symlink_metadata().is_ok() {
             let text = format!(
-                "{} exists already and is never overwritten; choose another folder",
+                "{} exists already and is never overwritten; remove it, or choose another place",
                 path.display()
             );
             return Err(anyhow::anyhow!(text).into());
         }
     }
+    Ok(())
+}
+
+/// Writes files (name, content, mode) into `dir`. Nothing is written if one of them exists.
+pub(super) fn write_new(dir: &Path, files: &[(&str, &str, u32)]) -> Outcome {
+    use std::io::Write;
+    use std::os::unix::fs::OpenOptionsExt;
+
+    let names: Vec<&str> = files.iter().map(|(name, _, _)| *name).collect();
+    expect_new(dir, &names)?;
     std::fs::create_dir_all(dir).with_context(|| format!("cannot make folder {}", dir.display()))?;
     for (name, content, mode) in files {
         let path = dir.join(name);

@@ -7,17 +7,18 @@ use anyhow::Context;
 use fl_proto::{Authority, ClientId, Fingerprint};
 use time::{Duration, OffsetDateTime};
 
-use super::init::{PUBLIC, SECRET, write_new};
+use super::init::{PUBLIC, SECRET, expect_new, write_new};
 use super::issued::Issued;
 use super::{Failure, Outcome, out, source};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The client's name: letters, digits, `-`, `_` and `.`.
+    /// The client's name: letters, digits, `-`, `_` and `.`. With --count, what their names begin with.
     name: String,
-    /// Folder for the client's files; made if it is missing.
+    /// Folder for the client's files, NAME/ if not given; made if it is missing. With --count, where their folders are
+    /// made, `.` if not given.
     #[arg(long)]
-    out: PathBuf,
+    out: Option<PathBuf>,
     /// The federation's folder.
     #[arg(long, default_value = ".")]
     fed: PathBuf,
@@ -31,20 +32,35 @@ pub(super) struct Args {
     /// `host:port` at which the client reaches the server; as in server.toml if not given.
     #[arg(long)]
     server: Option<String>,
+    /// So many clients: NAME-00, NAME-01 and so on, each with a folder of its name.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    count: Option<u32>,
+    /// A task to bind in client.toml, as run.toml names it.
+    #[arg(long, requires = "learner", requires = "data")]
+    task: Option<String>,
+    /// The learner of the task: mlp, cnn, lenet, har.
+    #[arg(long, requires = "task")]
+    learner: Option<String>,
+    /// The data of the task, as in client.toml. `{i}` becomes the client's number, from 0:
+    /// '{ builtin = { client = {i} } }'.
+    #[arg(long, requires = "task")]
+    data: Option<String>,
 }
 
 pub(super) fn run(args: &Args) -> Outcome {
-    let name: ClientId = args.name.parse().map_err(Failure::usage)?;
+    let clients = clients(args)?;
     let (folder, config) = source::federation(&args.fed)?;
     let list = Issued::of(&folder);
-    let before = list.fingerprints(&name)?;
-    if let (Some(last), false) = (before.last(), args.again) {
-        let text = format!(
-            "`{name}` has a certificate already, {last}; `--again` issues another, and the one before stays valid until it \
-             expires or its fingerprint is listed in {}",
-            config.revoked.display()
-        );
-        return Err(Failure::usage(anyhow::anyhow!(text)));
+    let revoked = config.revoked.display();
+    for Client { name, .. } in &clients {
+        let before = list.fingerprints(name)?;
+        if let (Some(last), false) = (before.last(), args.again) {
+            let text = format!(
+                "`{name}` has a certificate already, {last}; `--again` issues another, and the one before stays valid \
+                 until it expires or its fingerprint is listed in {revoked}"
+            );
+            return Err(Failure::usage(anyhow::anyhow!(text)));
+        }
     }
     let read = |path: PathBuf| {
         std::fs::read_to_string(&path).with_context(|| {
@@ -61,39 +77,147 @@ pub(super) fn run(args: &Args) -> Outcome {
         key,
     })
     .with_context(|| format!("the authority in {} is not usable", folder.display()))?;
-    let days = Duration::days(args.days.into());
-    let now = OffsetDateTime::now_utc();
-    let issued = authority.issue_client(&name, now, days)?;
-    let fingerprint = Fingerprint::of_pem(&issued.certificate)?;
     let server = args
         .server
         .clone()
         .unwrap_or_else(|| reachable(config.listen).to_string());
-    let toml = TEMPLATE.replace("SERVER", &server).replace("CLIENT", name.as_str());
-    let files = [
-        ("authority.pem", certificate.as_str(), PUBLIC),
-        ("client.pem", &issued.certificate, PUBLIC),
-        ("client.key", &issued.key, SECRET),
-        ("client.toml", &toml, PUBLIC),
-    ];
-    write_new(&args.out, &files)?;
-    list.add(&name, &fingerprint, now + days)?;
-    let dir = args.out.display();
-    out::line(format_args!("issued `{name}`, valid for {} days, in {dir}", args.days))?;
-    out::line(format_args!("certificate {fingerprint}"))?;
-    for before in &before {
-        out::line(format_args!("still valid {before}"))?;
+    // Before the first is made: all or none.
+    for client in &clients {
+        expect_new(&client.folder, &FILES)?;
     }
-    if !before.is_empty() {
-        let revoked = config.revoked.display();
+    let mut renewed = false;
+    for client in &clients {
+        let before = list.fingerprints(&client.name)?;
+        let (fingerprint, until) = issue(client, args.days, &authority, &certificate, &server)?;
+        list.add(&client.name, &fingerprint, until)?;
+        let (name, dir) = (&client.name, client.folder.display());
+        out::line(format_args!("issued `{name}`, valid for {} days, in {dir}", args.days))?;
+        out::line(format_args!("certificate {fingerprint}"))?;
+        for before in &before {
+            out::line(format_args!("still valid {before}"))?;
+        }
+        renewed |= !before.is_empty();
+    }
+    if renewed {
         out::line(format_args!("to revoke one of them, add it as a line to {revoked}"))?;
     }
-    let config = args.out.join("client.toml");
-    out::line(format_args!(
-        "next: bring {dir} to the client, bind a task in {}, and there",
-        config.display()
+    next(args, &clients)
+}
+
+/// A client to be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Client {
+    name: ClientId,
+    folder: PathBuf,
+    /// The table of its task.
+    task: Option<String>,
+}
+
+/// The clients asked for, with all that can be wrong with their names and task found out.
+fn clients(args: &Args) -> Result<Vec<Client>, Failure> {
+    let width = args.count.map_or(0, |count| (count - 1).to_string().len().max(2));
+    let one = |at: u32| {
+        let (name, folder) = match args.count {
+            None => {
+                let folder = args.out.clone().unwrap_or_else(|| PathBuf::from(&args.name));
+                (args.name.clone(), folder)
+            }
+            Some(_) => {
+                let name = format!("{}-{at:0width$}", args.name);
+                let folder = args.out.clone().unwrap_or_default().join(&name);
+                (name, folder)
+            }
+        };
+        Ok(Client {
+            name: name.parse().map_err(Failure::usage)?,
+            folder,
+            task: task(args, at)?,
+        })
+    };
+    (0..args.count.unwrap_or(1)).map(one).collect()
+}
+
+/// The table that binds a task for the client of number `at`.
+fn task(args: &Args, at: u32) -> Result<Option<String>, Failure> {
+    let (Some(task), Some(learner), Some(data)) = (&args.task, &args.learner, &args.data) else {
+        return Ok(None);
+    };
+    let data = data.replace("{i}", &at.to_string());
+    let wrong = |why: String| Failure::usage(anyhow::anyhow!("`--data {data}`: {why}"));
+    let parsed: toml::Table = format!("data = {data}").parse().map_err(|why: toml::de::Error| {
+        wrong(format!(
+            "{}; give it as in client.toml, such as '{{ builtin = {{ client = {{i}} }} }}'",
+            why.message()
+        ))
+    })?;
+    if parsed.len() != 1 || !parsed["data"].is_table() {
+        return Err(wrong("must be one table, as in client.toml".to_owned()));
+    }
+    let (key, learner) = (quoted(task), toml::Value::from(learner.as_str()));
+    Ok(Some(format!("[tasks.{key}]\nlearner = {learner}\ndata = {data}\n")))
+}
+
+/// A key of TOML, quoted where it must be.
+fn quoted(key: &str) -> String {
+    let bare = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    if !key.is_empty() && key.chars().all(bare) {
+        return key.to_owned();
+    }
+    toml::Value::from(key).to_string()
+}
+
+/// Files of a client's folder.
+const FILES: [&str; 4] = ["authority.pem", "client.pem", "client.key", "client.toml"];
+
+/// Makes the folder of one client. Returns its certificate's fingerprint and end.
+fn issue(
+    client: &Client,
+    days: u16,
+    authority: &Authority,
+    certificate: &str,
+    server: &str,
+) -> Result<(Fingerprint, OffsetDateTime), Failure> {
+    let (now, valid) = (OffsetDateTime::now_utc(), Duration::days(days.into()));
+    let issued = authority.issue_client(&client.name, now, valid)?;
+    let fingerprint = Fingerprint::of_pem(&issued.certificate)?;
+    let name = client.name.as_str();
+    let mut toml = TEMPLATE.replace("SERVER", server).replace("CLIENT", name);
+    if let Some(task) = &client.task {
+        let example = toml.find("#[tasks.").unwrap_or(toml.len());
+        toml.truncate(example);
+        toml.push_str(task);
+    }
+    let contents = [
+        (certificate, PUBLIC),
+        (issued.certificate.as_str(), PUBLIC),
+        (issued.key.as_str(), SECRET),
+        (toml.as_str(), PUBLIC),
+    ];
+    let files: Vec<_> = FILES
+        .iter()
+        .zip(contents)
+        .map(|(name, (text, mode))| (*name, text, mode))
+        .collect();
+    write_new(&client.folder, &files)?;
+    Ok((fingerprint, now + valid))
+}
+
+/// What there is to do next.
+fn next(args: &Args, clients: &[Client]) -> Outcome {
+    let Some(first) = clients.first() else { return Ok(()) };
+    let (dir, config) = (first.folder.display(), first.folder.join("client.toml"));
+    let config = config.display();
+    let bring = match clients {
+        [_] => format!("bring {dir} to the client"),
+        _ => "bring each folder to its client".to_owned(),
+    };
+    let bind = match args.task {
+        Some(_) => String::new(),
+        None => format!(", bind a task in {config}"),
+    };
+    out::text(format_args!(
+        "next: {bring}{bind}, and there\n      fl-client check {config}\n      fl-client run {config}\n"
     ))?;
-    out::line(format_args!("      fl-client run {}", config.display()))?;
     Ok(())
 }
 
@@ -128,3 +252,72 @@ key         = "client.key"
 #learner = "mlp"
 #data = { idx = { dir = "data/fashion-mnist", client = 0, clients = 10 } }
 "##;
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn args(name: &str) -> Args {
+        Args {
+            name: name.to_owned(),
+            out: None,
+            fed: PathBuf::from("."),
+            days: 1,
+            again: false,
+            server: None,
+            count: None,
+            task: None,
+            learner: None,
+            data: None,
+        }
+    }
+
+    #[test]
+    fn names_are_numbered_and_have_a_folder_each() {
+        let named = |args: &Args| -> Vec<(String, PathBuf)> {
+            let clients = clients(args).unwrap();
+            clients
+                .into_iter()
+                .map(|client| (client.name.to_string(), client.folder))
+                .collect()
+        };
+        let of = |name: &str, folder: &str| (name.to_owned(), Path::new(folder).to_owned());
+        assert_eq!(named(&args("anna")), [of("anna", "anna")]);
+        let mut many = args("camera");
+        many.count = Some(3);
+        let expected = [
+            of("camera-00", "camera-00"),
+            of("camera-01", "camera-01"),
+            of("camera-02", "camera-02"),
+        ];
+        assert_eq!(named(&many), expected);
+        (many.count, many.out) = (Some(101), Some(PathBuf::from("clients")));
+        assert_eq!(named(&many)[7], of("camera-007", "clients/camera-007"));
+        assert!(clients(&args("../anna")).is_err());
+    }
+
+    #[test]
+    fn a_task_is_bound_with_the_number_of_the_client() {
+        let bind = |data: &str| {
+            let mut args = args("anna");
+            (args.task, args.learner) = (Some("digits of all".to_owned()), Some("mlp".to_owned()));
+            args.data = Some(data.to_owned());
+            task(&args, 7)
+        };
+        let table: toml::Table = bind("{ builtin = { client = {i} } }")
+            .unwrap()
+            .unwrap()
+            .parse()
+            .unwrap();
+        let task = &table["tasks"]["digits of all"];
+        assert_eq!(task["learner"].as_str(), Some("mlp"));
+        assert_eq!(task["data"]["builtin"]["client"].as_integer(), Some(7));
+        for wrong in ["{ builtin = ", "7", "{}\nlearner = \"cnn\""] {
+            let failure = bind(wrong).unwrap_err();
+            assert_eq!(failure.code, super::super::USAGE, "{wrong}");
+            assert!(failure.error.to_string().contains("--data"), "{wrong}");
+        }
+    }
+}

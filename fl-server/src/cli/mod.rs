@@ -5,6 +5,7 @@ mod export;
 mod init;
 mod issue;
 mod issued;
+mod new;
 mod out;
 mod report;
 mod serve;
@@ -19,6 +20,8 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
+
+use crate::driver::ROUNDS;
 
 /// A server of federated learning: it trains a model with clients that keep their data.
 #[derive(Debug, Parser)]
@@ -54,6 +57,8 @@ enum Command {
     Init(init::Args),
     /// Makes the folder that one client needs: its certificate and key, and a commented client.toml.
     Issue(issue::Args),
+    /// Writes a commented run.toml.
+    New(new::Args),
     /// Serves a run until it is stopped; a run that was begun is continued.
     Serve(serve::Args),
     /// Says where the runs of a federation stand.
@@ -114,18 +119,18 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         Ok(cli) => cli,
         Err(error) => {
             // Help and the version are results, and are written as such.
-            let printed = error.print();
-            return if error.use_stderr() {
-                ExitCode::from(USAGE)
-            } else {
-                ended(out::judged(printed).map_err(Failure::from))
-            };
+            if !error.use_stderr() {
+                return ended(out::judged(error.print()).map_err(Failure::from));
+            }
+            let _ = write!(std::io::stderr(), "{}", misused(&error));
+            return ExitCode::from(USAGE);
         }
     };
-    start_logging(cli.log_format);
+    start_logging(cli.log_format, matches!(cli.command, Command::Serve(_)));
     let outcome = match cli.command {
         Command::Init(args) => init::run(&args),
         Command::Issue(args) => issue::run(&args),
+        Command::New(args) => new::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Report(args) => report::run(&args),
@@ -149,6 +154,15 @@ fn shown(text: &str) -> String {
     out
 }
 
+/// What is wrong with the arguments, with the prefix that every error has.
+fn misused(error: &clap::Error) -> String {
+    let text = error.to_string();
+    match text.strip_prefix("error: ") {
+        Some(why) => format!("fl-server: {why}"),
+        None => text,
+    }
+}
+
 fn ended(outcome: Outcome) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -164,11 +178,21 @@ fn ended(outcome: Outcome) -> ExitCode {
     }
 }
 
-/// A second call in one process (an embedding program logs already) changes nothing.
-fn start_logging(format: LogFormat) {
+/// What is logged unless RUST_LOG says otherwise. `are_shown`: whether rounds appear on the same terminal anyway.
+fn default_filter(are_shown: bool) -> String {
+    match are_shown {
+        true => format!("info,{ROUNDS}=warn"),
+        false => "info".to_owned(),
+    }
+}
+
+/// Starts the log on stderr. `serves`: the command prints a line a round on stdout; if both are terminals, the log does not
+/// repeat it. A second call in one process (an embedding program logs already) changes nothing.
+fn start_logging(format: LogFormat, serves: bool) {
     use std::io::IsTerminal;
     use tracing_subscriber::EnvFilter;
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    let are_shown = serves && std::io::stdout().is_terminal() && std::io::stderr().is_terminal();
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default_filter(are_shown)));
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(std::io::stderr().is_terminal())
@@ -179,4 +203,61 @@ fn start_logging(format: LogFormat) {
         LogFormat::Text => builder.with_target(false).try_init(),
         LogFormat::Json => builder.json().try_init(),
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::sync::{Arc, Mutex};
+
+    use tracing_subscriber::EnvFilter;
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn logged(are_shown: bool) -> String {
+        let lines = Lines::default();
+        let writer = lines.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_env_filter(EnvFilter::new(default_filter(are_shown)))
+            .with_writer(move || writer.clone())
+            .finish();
+        tracing::subscriber::with_default(subscriber, || {
+            tracing::info!(target: ROUNDS, round = 1, "round closed");
+            tracing::error!(target: ROUNDS, round = 1, "books differ");
+            tracing::info!("serving");
+        });
+        String::from_utf8(lines.0.lock().unwrap().clone()).unwrap()
+    }
+
+    #[test]
+    fn a_round_that_is_on_the_terminal_is_not_logged_there_too() {
+        let apart = logged(false);
+        assert!(apart.contains("round closed") && apart.contains("serving"), "{apart}");
+        let together = logged(true);
+        assert!(!together.contains("round closed"), "{together}");
+        assert!(
+            together.contains("books differ") && together.contains("serving"),
+            "{together}"
+        );
+    }
+
+    #[test]
+    fn wrong_arguments_have_the_prefix_of_every_error() {
+        let said = |args: &[&str]| misused(&Cli::try_parse_from(args).unwrap_err());
+        assert!(said(&["fl-server", "serve", "--rum"]).starts_with("fl-server: unexpected argument '--rum'"));
+        assert!(said(&["fl-server", "zip"]).starts_with("fl-server: unrecognized subcommand"));
+    }
 }

@@ -1,5 +1,7 @@
 //! `fl-server serve server.toml --run run.toml`: serves a run, one line a round.
 
+use std::io::ErrorKind;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,7 +42,7 @@ const EVENTS: usize = 1024;
 pub(super) fn run(args: &Args) -> Outcome {
     let (_, config) = source::federation(&args.server)?;
     let (text, base) = source::read(&args.run)?;
-    let plan = RunPlan::from_toml(&text, &base).with_context(|| args.run.display().to_string());
+    let plan = RunPlan::load(&text, &base).with_context(|| args.run.display().to_string());
     let plan = plan.map_err(Failure::usage)?;
     let (authority, own) = source::certificates(&config)?;
     let mut options = Serve::new(config.data.clone(), plan, authority, own);
@@ -63,7 +65,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         .context("no runtime")?;
     let outcome = runtime.block_on(async {
         let listener = TcpListener::bind(config.listen).await;
-        let listener = listener.with_context(|| format!("cannot listen on {}", config.listen))?;
+        let listener = listener.map_err(|why| unheard(config.listen, &why))?;
         let ready = format!("serving `{}` on {}", options.plan.name, listener.local_addr()?);
         let ready = match &options.live {
             Some(page) => format!("{ready}; look at {}", page.url()),
@@ -90,6 +92,16 @@ pub(super) fn run(args: &Args) -> Outcome {
         }
     }
     Ok(())
+}
+
+/// Why `address` cannot be listened on, and the key that says where to.
+fn unheard(address: SocketAddr, why: &std::io::Error) -> anyhow::Error {
+    match why.kind() {
+        ErrorKind::AddrInUse => anyhow::anyhow!(
+            "cannot listen on {address}: another process listens there; choose another with `listen` in server.toml"
+        ),
+        _ => anyhow::anyhow!("cannot listen on {address} (`listen` in server.toml): {why}"),
+    }
 }
 
 /// The page of the run, if there is to be one.

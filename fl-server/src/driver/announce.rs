@@ -13,6 +13,9 @@ use crate::live::Board;
 use crate::record::Record;
 use crate::traffic::Sample;
 
+/// Target of what is logged about rounds.
+pub(crate) const ROUNDS: &str = module_path!();
+
 /// Where events go: on the board, and to a display if there is one.
 #[derive(Debug, Clone)]
 pub(crate) struct Events {
@@ -135,12 +138,12 @@ impl Driver {
             tracing::info!(
                 round,
                 updates = summary.updates,
-                loss = summary.loss,
-                seconds = summary.seconds,
+                loss = four_digits(summary.loss),
+                seconds = four_digits(summary.seconds),
                 bytes_up = flow.socket_up,
                 bytes_down = flow.socket_down,
-                bits_up = summary.bits_up,
-                bits_down = summary.bits_down,
+                bits_up = four_digits(summary.bits_up),
+                bits_down = four_digits(summary.bits_down),
                 "round closed"
             );
             self.events.tell(Event::RoundClosed(summary)).await;
@@ -155,8 +158,29 @@ impl Driver {
                 examples,
                 ..
             } = evaluated;
-            tracing::info!(version, accuracy, loss, examples, "model evaluated");
+            let (shown, lost) = (four_digits(accuracy), four_digits(loss));
+            tracing::info!(version, accuracy = shown, loss = lost, examples, "model evaluated");
             self.events.tell(Event::Evaluated(evaluated)).await;
         }
+    }
+}
+
+/// A number as people read it in a log: four digits after the point.
+fn four_digits(number: f64) -> f64 {
+    let rounded = (number * 1e4).round() / 1e4;
+    // What is too large to have such digits stays as it is.
+    if rounded.is_finite() { rounded } else { number }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_in_the_log_have_four_digits() {
+        let shown = [2.302_585_092_994_046, 0.25, 1e-9, -0.123_456, f64::MAX].map(|x| four_digits(x).to_string());
+        assert_eq!(shown[..4], ["2.3026", "0.25", "0", "-0.1235"]);
+        assert_eq!(shown[4], f64::MAX.to_string());
+        assert!(four_digits(f64::NAN).is_nan());
     }
 }

@@ -54,6 +54,7 @@ pub async fn train(workload: &Workload, seed: u64, run: &str, at_once: usize) ->
         members: workload.members().unwrap(),
         at_once,
         sync: false,
+        live: None,
     };
     federation::run(setup, |_| {}).await.unwrap()
 }

@@ -1,0 +1,124 @@
+//! `fl-server new NAME --task T`: a commented run.toml, from the text that configs/run.toml has.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::anyhow;
+
+use super::init::{PUBLIC, write_new};
+use super::{Failure, Outcome, out};
+use crate::plan::RunPlan;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Name of the run: letters, digits, `-`, `_` and `.`.
+    name: String,
+    /// The task that clients bind to a learner and data.
+    #[arg(long)]
+    task: String,
+    /// Rounds of the run.
+    #[arg(long, default_value_t = 10)]
+    rounds: u64,
+    /// Fewer answers than this: a round is tried again.
+    #[arg(long, default_value_t = 2)]
+    min: usize,
+    /// With this many answers a round may close.
+    #[arg(long, default_value_t = 8)]
+    target: usize,
+    /// File of the first weights, relative to the run.toml.
+    #[arg(long, default_value = "init.safetensors")]
+    model: String,
+    /// File to write, which must not be there yet; standard output if not given.
+    #[arg(short, long)]
+    output: Option<PathBuf>,
+}
+
+/// The commented example; the lines of [`keys`] are filled in.
+const TEMPLATE: &str = include_str!("../../../configs/run.toml");
+
+pub(super) fn run(args: &Args) -> Outcome {
+    let text = filled(args);
+    let base = args.output.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
+    RunPlan::from_toml(&text, base).map_err(Failure::usage)?;
+    let Some(path) = &args.output else {
+        out::text(format_args!("{text}"))?;
+        return Ok(());
+    };
+    let (folder, name) = (path.parent().unwrap_or(Path::new("")), path.file_name());
+    let name = name.and_then(|name| name.to_str());
+    let name = name.ok_or_else(|| Failure::usage(anyhow!("{} is no name of a file", path.display())))?;
+    write_new(folder, &[(name, &text, PUBLIC)])?;
+    let (path, model) = (path.display(), base.join(&args.model));
+    out::text(format_args!(
+        "{path}: run `{}` of task `{}`, {} rounds; every other key stands at its default\n\
+         next: fl-client init --learner NAME -o {}     # first weights, unless they are there\n      \
+         fl-server check {path}\n",
+        args.name,
+        args.task,
+        args.rounds,
+        model.display()
+    ))?;
+    Ok(())
+}
+
+/// The keys that a run cannot do without, as the template has them and as they shall be.
+fn keys(args: &Args) -> [(&'static str, String); 6] {
+    let text = |key: &str, text: &str| format!("{key} = {}", toml::Value::from(text));
+    [
+        ("name = \"example\"", text("name", &args.name)),
+        ("task = \"fashion-mlp\"", text("task", &args.task)),
+        ("rounds = 10", format!("rounds = {}", args.rounds)),
+        ("model = \"init.safetensors\"", text("model", &args.model)),
+        ("min = 2", format!("min = {}", args.min)),
+        ("target = 8", format!("target = {}", args.target)),
+    ]
+}
+
+fn filled(args: &Args) -> String {
+    let keys = keys(args);
+    let mut text = String::with_capacity(TEMPLATE.len() + 64);
+    for line in TEMPLATE.lines() {
+        let filled = keys.iter().find(|(key, _)| *key == line);
+        text.push_str(filled.map_or(line, |(_, filled)| filled));
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args(name: &str, task: &str) -> Args {
+        Args {
+            name: name.to_owned(),
+            task: task.to_owned(),
+            rounds: 10,
+            min: 2,
+            target: 8,
+            model: "init.safetensors".to_owned(),
+            output: None,
+        }
+    }
+
+    #[test]
+    fn the_example_of_configs_is_what_is_written() {
+        assert_eq!(filled(&args("example", "fashion-mlp")), TEMPLATE);
+    }
+
+    #[test]
+    fn every_argument_reaches_the_plan() {
+        let mut args = args("digits", "a \"quoted\" task");
+        (args.rounds, args.min, args.target) = (3, 4, 5);
+        args.model = "weights/first.safetensors".to_owned();
+        let plan = RunPlan::from_toml(&filled(&args), Path::new("runs")).unwrap();
+        assert_eq!(
+            (plan.name.as_str(), plan.task.as_str()),
+            ("digits", "a \"quoted\" task")
+        );
+        assert_eq!(
+            (plan.rounds, plan.cohort.min, plan.cohort.target, plan.seed),
+            (3, 4, 5, 0)
+        );
+        assert_eq!(plan.model, Path::new("runs/weights/first.safetensors"));
+    }
+}
