@@ -51,7 +51,7 @@ pub(crate) enum Command {
         client: ClientId,
         round: u64,
         update: Accepted,
-        frame: Received,
+        frame: Box<Received>,
         reply: oneshot::Sender<UpdateReply>,
     },
     /// An evaluation.
@@ -227,9 +227,9 @@ impl Driver {
                     }
                     let names = |record: &Record| matches!(record, Record::UpdateAccepted { .. });
                     if batch.records[before..].iter().any(names) {
-                        batch.accepted.push(frame);
+                        batch.accepted.push(*frame);
                     } else {
-                        batch.unused.push(frame);
+                        batch.unused.push(*frame);
                     }
                 }
                 Command::Evaluation { client, report, reply } => {

@@ -199,7 +199,7 @@ impl Sources<'_> {
         let mut damaged = Vec::new();
         for (i, checkpoint) in checkpoints.iter().enumerate() {
             let version = checkpoint.version;
-            match self.from_checkpoint(checkpoint)? {
+            match self.by_checkpoint(checkpoint)? {
                 Ok(global) if i == 0 => return Ok((global, None)),
                 Ok(global) => return Ok((global, Some((Source::Checkpoint(version), damaged.join("; "))))),
                 Err(why) => damaged.push(format!("from the checkpoint of version {version}: {why}")),
@@ -208,7 +208,7 @@ impl Sources<'_> {
         if damaged.is_empty() {
             damaged.push("the store names no checkpoint".to_owned());
         }
-        match self.from_updates(&facts.initial)? {
+        match self.by_updates(&facts.initial)? {
             Ok(global) => return Ok((global, Some((Source::Updates, damaged.join("; "))))),
             Err(why) => damaged.push(format!("from the updates of all rounds: {why}")),
         }
@@ -229,7 +229,7 @@ impl Sources<'_> {
         }
     }
 
-    fn from_checkpoint(&self, checkpoint: &Checkpoint) -> Result<Computed, ServeError> {
+    fn by_checkpoint(&self, checkpoint: &Checkpoint) -> Result<Computed, ServeError> {
         let bytes = match self.blobs.get(&checkpoint.blob) {
             Ok(bytes) => bytes,
             Err(BlobError::Disk(error)) => return Err(error.into()),
@@ -241,7 +241,7 @@ impl Sources<'_> {
         }
     }
 
-    fn from_updates(&self, initial: &str) -> Result<Computed, ServeError> {
+    fn by_updates(&self, initial: &str) -> Result<Computed, ServeError> {
         let rounds = replayed(self.run.records(), 0)?;
         for update in rounds.iter().flat_map(|round| &round.updates) {
             // Before anything is computed for nothing.

@@ -53,6 +53,8 @@ pub struct Serve {
     pub exit_when_done: bool,
     /// Where traces of rounds are sent; `None` for nowhere.
     pub otlp: Option<Collector>,
+    /// The time of day, in milliseconds since 1970.
+    pub clock: fn() -> Millis,
 }
 
 impl Serve {
@@ -73,6 +75,7 @@ impl Serve {
             events: None,
             exit_when_done: true,
             otlp: None,
+            clock: now,
         }
     }
 }
@@ -182,6 +185,7 @@ pub async fn serve(
         events,
         exit_when_done,
         otlp,
+        clock: now,
     } = options;
     let transport = |error: &dyn std::error::Error| ServeError::Transport(chain(error));
     let listen = listener.local_addr().map_err(|e| transport(&e))?;

@@ -15,6 +15,7 @@ use crate::experiment::{self, Experiment};
 use crate::load::{Load, LoadClients};
 use crate::out;
 use crate::score::bytes;
+use crate::soak::{Soak, SoakServer};
 use crate::update::Update;
 
 /// A whole federation in one process: the demo, experiments, and a load generator.
@@ -56,6 +57,11 @@ enum Command {
     Update(Update),
     /// Measures rounds without training
     Load(Load),
+    /// Runs a federation for minutes among strangers, bad clients, kills and clock jumps, and checks every invariant
+    Soak(Soak),
+    /// The server of `soak`, started by it
+    #[command(hide = true)]
+    SoakServer(SoakServer),
     /// The clients of `load`, started by it
     #[command(hide = true)]
     LoadClients(LoadClients),
@@ -113,6 +119,26 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
             .run()
             .and_then(|text| show(cli.format, &text, Some(text.clone()))),
         Command::LoadClients(clients) => on_runtime(clients.run()),
+        Command::Soak(soak) => {
+            let run = async |dir: &Path| {
+                let soaked = soak.run(dir).await?;
+                show(cli.format, &soaked, Some(soaked.text()))?;
+                anyhow::ensure!(
+                    soaked.broken.is_empty(),
+                    "{} invariants do not hold",
+                    soaked.broken.len()
+                );
+                Ok(())
+            };
+            match soak.kept() {
+                Some(dir) => on_runtime(run(dir)),
+                None => in_folder(run),
+            }
+        }
+        Command::SoakServer(server) => {
+            fl_server::settle_allocator();
+            server.run()
+        }
         Command::Load(load) => {
             fl_server::settle_allocator();
             in_folder(async |dir: &Path| {

@@ -12,5 +12,6 @@ pub mod load;
 mod out;
 pub mod ready;
 pub mod score;
+pub mod soak;
 mod update;
 pub mod workload;

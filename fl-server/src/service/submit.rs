@@ -176,7 +176,7 @@ async fn settle(
                     client,
                     round,
                     update,
-                    frame,
+                    frame: Box::new(frame),
                     reply,
                 })
                 .await?;

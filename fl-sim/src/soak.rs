@@ -1,0 +1,434 @@
+//! The soak test: a federation of real processes on loopback, for minutes, among strangers, a malicious client, a broken
+//! client, kills, and a clock that jumps. At its end every invariant that can be checked from outside is checked.
+//!
+//! Server and honest clients are processes of their own, so that they can be killed as SIGKILL kills. All that happens is
+//! bounded in number and drawn from the seed; nothing but loopback is used.
+
+mod hostile;
+mod process;
+mod server;
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use clap::Args;
+use fl_compress::Digest;
+use fl_proto::RunName;
+use fl_server::disk::Disk;
+use fl_server::record::Record;
+use fl_server::report::Report;
+use fl_server::store::Store;
+use serde::Serialize;
+
+pub use server::SoakServer;
+
+use crate::out;
+use crate::workload::TASK;
+use hostile::{Hostile, Hostility};
+use process::{Process, sim};
+
+/// Options of `fl-sim soak`.
+#[derive(Debug, Clone, Args)]
+pub struct Soak {
+    /// How long it runs
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=600))]
+    minutes: u64,
+    /// Seed of kills, jumps and attacks
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Honest clients
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(3..=50))]
+    clients: u32,
+    /// Keep the federation's folder here instead of deleting it; a new or empty folder
+    #[arg(long)]
+    keep: Option<PathBuf>,
+}
+
+/// What a soak test found.
+#[derive(Debug, Clone, Serialize)]
+pub struct Soaked {
+    /// Seconds that it ran.
+    pub seconds: f64,
+    /// Rounds closed.
+    pub rounds: u64,
+    /// Attempts that were needed for them.
+    pub attempts: u64,
+    /// Kills of the server, and of clients.
+    pub kills: (u64, u64),
+    /// Jumps of the server's clock.
+    pub jumps: u64,
+    /// What strangers and bad clients did.
+    pub hostility: Hostility,
+    /// Digest of the server's model, and its version.
+    pub server: (u64, String),
+    /// Digest and version of the model that each honest client kept.
+    pub clients: Vec<(u64, String)>,
+    /// Share of held-out examples that the newest evaluated model classifies correctly.
+    pub accuracy: Option<f64>,
+    /// Resident memory of the server's last life, first and last, in bytes.
+    pub memory: (u64, u64),
+    /// Whether the ledger is what the sockets carried.
+    pub balanced: bool,
+    /// Bytes of all sockets in the ledger.
+    pub ledger: (u64, u64),
+    /// Exit code of `verify`.
+    pub verified: i32,
+    /// Invariants that do not hold.
+    pub broken: Vec<String>,
+}
+
+const RUN: &str = "soak";
+/// More than any soak test closes.
+const ROUNDS: u64 = 1_000_000;
+/// The part of the time in which processes are killed; after it, one life of the server shows how its memory grows.
+const KILLING: f64 = 0.6;
+/// Between two kills, at least and at most.
+const APART: (u64, u64) = (4_000, 12_000);
+/// How much more memory the server's last life may take at its end than at its beginning.
+const GROWTH: u64 = 48 << 20;
+/// How long a process may take to end after SIGTERM.
+const END_WITHIN: Duration = Duration::from_secs(30);
+/// Accuracy that the honest clients reach alone within a minute; a model that an attack decides is far below.
+const ACCURACY: f64 = 0.5;
+
+/// `splitmix64`.
+#[derive(Debug, Clone)]
+struct Dice(u64);
+
+impl Dice {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut x = self.0;
+        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^ (x >> 31)
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        self.next() % n.max(1)
+    }
+
+    /// Milliseconds from the first to the second.
+    fn pause(&mut self, (from, to): (u64, u64)) -> Duration {
+        Duration::from_millis(from + self.below(to - from))
+    }
+}
+
+impl Soak {
+    /// Where the federation is to be kept, if anywhere.
+    pub fn kept(&self) -> Option<&Path> {
+        self.keep.as_deref()
+    }
+
+    /// Runs in the folder `dir`.
+    ///
+    /// # Errors
+    /// If the federation cannot be set up, or its end cannot be examined. Invariants that do not hold are in the result.
+    pub async fn run(&self, dir: &Path) -> anyhow::Result<Soaked> {
+        std::fs::create_dir_all(dir)?;
+        let stage = Stage::set(dir, self.clients, self.seed).await?;
+        stage.play(self).await
+    }
+}
+
+/// The folders of a federation.
+struct Stage {
+    dir: PathBuf,
+    address: String,
+    clients: Vec<String>,
+}
+
+impl Stage {
+    /// Founds the federation, issues its clients and writes the run.
+    async fn set(dir: &Path, clients: u32, seed: u64) -> anyhow::Result<Self> {
+        let address = format!("127.0.0.1:{}", free_port()?);
+        process::done(dir, &["server", "init", "fed", "--listen", &address, "--admin", "off"]).await?;
+        let names: Vec<String> = (0..clients).map(|client| format!("client-{client:02}")).collect();
+        for (name, client) in names.iter().zip(0..) {
+            issue(dir, name).await?;
+            let path = dir.join(name).join("client.toml");
+            let text = std::fs::read_to_string(&path)?;
+            let data = format!("{{ builtin = {{ seed = {seed}, client = {client}, train = 200, test = 50 }} }}");
+            let task = format!("[tasks.{TASK}]\nlearner = \"mlp\"\ndata = {data}\n");
+            std::fs::write(&path, format!("sync = false\n{text}\n{task}"))?;
+        }
+        for name in [hostile::MALICIOUS, hostile::BROKEN] {
+            issue(dir, name).await?;
+        }
+        let text = seed.to_string();
+        let init = [
+            "client",
+            "init",
+            "--learner",
+            "mlp",
+            "--seed",
+            &text,
+            "-o",
+            "init.safetensors",
+        ];
+        process::done(dir, &init).await?;
+        // The bad clients are selected as well, and waited for no longer than needed.
+        let (size, target) = (clients + 2, clients - 1);
+        let run = format!(
+            "model = \"init.safetensors\"\nname = \"{RUN}\"\ntask = \"{TASK}\"\nrounds = {ROUNDS}\nseed = {seed}\n\
+             [cohort]\nmin = 2\ntarget = {target}\nsize = {size}\ngrace = \"500ms\"\ndeadline = \"5s\"\nretries = 1000\n\
+             [train]\nepochs = 1\nbatch_size = 20\nlearning_rate = 0.1\n"
+        );
+        std::fs::write(dir.join("run.toml"), run)?;
+        Ok(Self {
+            dir: dir.to_owned(),
+            address,
+            clients: names,
+        })
+    }
+
+    fn server(&self, seed: u64) -> anyhow::Result<Process> {
+        let seed = seed.to_string();
+        Process::start(sim(
+            &self.dir,
+            &["soak-server", ".", "--listen", &self.address, "--seed", &seed],
+        )?)
+    }
+
+    fn client(&self, name: &str) -> anyhow::Result<Process> {
+        let config = format!("{name}/client.toml");
+        Process::start(sim(&self.dir, &["client", "run", &config, "--device", "cpu"])?)
+    }
+
+    async fn play(&self, soak: &Soak) -> anyhow::Result<Soaked> {
+        let began = Instant::now();
+        let whole = Duration::from_secs(60 * soak.minutes);
+        let (killing, end) = (began + whole.mul_f64(KILLING), began + whole);
+        let mut dice = Dice(soak.seed);
+        let mut broken = Vec::new();
+        let mut server = self.server(dice.next())?;
+        let mut clients = Vec::new();
+        for name in &self.clients {
+            clients.push(self.client(name)?);
+        }
+        let hostile = Hostile::start(&self.dir, &self.address, dice.next())?;
+
+        let (mut kills, mut jumps) = ((0, 0), 0);
+        let mut turn = 0;
+        while Instant::now() < killing {
+            tokio::time::sleep(dice.pause(APART)).await;
+            // By turns the server and one of the clients.
+            let victim = dice.below(clients.len() as u64) as usize;
+            match clients.get_mut(victim) {
+                Some(client) if turn % 2 == 1 => {
+                    broken.extend(client.kill().await?);
+                    *client = self.client(&self.clients[victim])?;
+                    kills.1 += 1;
+                }
+                _ => {
+                    jumps += server.count("jump ");
+                    broken.extend(server.kill().await?);
+                    server = self.server(dice.next())?;
+                    kills.0 += 1;
+                }
+            }
+            turn += 1;
+        }
+        // Its last life: from when it has served some rounds to the end.
+        let left = end.saturating_duration_since(Instant::now());
+        tokio::time::sleep(left / 4).await;
+        let first = server.memory();
+        tokio::time::sleep(end.saturating_duration_since(Instant::now())).await;
+        let memory = (first, server.memory());
+
+        let hostility = hostile.end().await;
+        // Clients first: what they hold is then a version of the server's.
+        for (client, name) in clients.into_iter().zip(&self.clients) {
+            broken.extend(
+                client
+                    .stop(END_WITHIN)
+                    .await
+                    .with_context(|| format!("{name} does not stop"))?,
+            );
+        }
+        jumps += server.count("jump ");
+        broken.extend(server.stop(END_WITHIN).await.context("the server does not stop")?);
+        let seconds = began.elapsed().as_secs_f64();
+        let mut soaked = Soaked {
+            seconds,
+            kills,
+            jumps,
+            hostility,
+            memory,
+            ..self.examine().await?
+        };
+        soaked.broken.extend(broken);
+        Ok(soaked.judged())
+    }
+
+    /// What store and states hold once everything has ended.
+    async fn examine(&self) -> anyhow::Result<Soaked> {
+        let (code, _) = process::output(&self.dir, &["server", "verify", "fed"]).await?;
+        let (reported, report) = process::output(&self.dir, &["server", "report", "fed", "--format", "json"]).await?;
+        ensure!(reported == 0, "the report ends with code {reported}: {report}");
+        let report: Report = serde_json::from_str(&report).context("the report")?;
+        let models = self.models()?;
+        let mut broken = Vec::new();
+        let mut clients = Vec::new();
+        for name in &self.clients {
+            let path = self.dir.join(name).join("state/runs").join(RUN).join("model");
+            let (version, said, found) = kept(&path).with_context(|| path.display().to_string())?;
+            let recorded = models.iter().find(|(of, _)| *of == version).map(|(_, digest)| digest);
+            if said != found || recorded != Some(&said) {
+                broken.push(format!(
+                    "{name} holds version {version} with digest {found} and says {said}; the server recorded {recorded:?}"
+                ));
+            }
+            clients.push((version, found.to_string()));
+        }
+        let accuracy = report.accuracy();
+        let totals = &report.totals;
+        Ok(Soaked {
+            seconds: 0.0,
+            rounds: report.run.version,
+            attempts: report.rounds.iter().map(|round| round.attempts).sum(),
+            kills: (0, 0),
+            jumps: 0,
+            hostility: Hostility::default(),
+            server: (report.run.version, report.run.model.clone()),
+            clients,
+            accuracy,
+            memory: (0, 0),
+            balanced: report.balanced,
+            ledger: (totals.socket_up, totals.socket_down),
+            verified: code,
+            broken,
+        })
+    }
+
+    /// Versions and digests of all models that the server recorded.
+    fn models(&self) -> anyhow::Result<Vec<(u64, Digest)>> {
+        let store = Store::open(&self.dir.join("fed/data"), Disk::default())?;
+        let run: RunName = RUN.parse()?;
+        let mut models = Vec::new();
+        for record in store.run(&run)?.records() {
+            match record? {
+                Record::Started { model, .. } => models.push((0, model)),
+                Record::RoundClosed { round, model, .. } => models.push((round, model)),
+                _ => {}
+            }
+        }
+        Ok(models)
+    }
+}
+
+/// The model that a client kept: its version, the digest that it says, and that of its values.
+fn kept(path: &Path) -> anyhow::Result<(u64, Digest, Digest)> {
+    let bytes = std::fs::read(path)?;
+    let parts = bytes
+        .split_first_chunk::<6>()
+        .and_then(|(_, rest)| rest.split_first_chunk::<8>())
+        .and_then(|(version, rest)| Some((version, rest.split_first_chunk::<32>()?)));
+    let (version, (digest, values)) = parts.context("it is cut short")?;
+    let values: Vec<f32> = values
+        .as_chunks()
+        .0
+        .iter()
+        .map(|value| f32::from_le_bytes(*value))
+        .collect();
+    Ok((u64::from_le_bytes(*version), Digest(*digest), Digest::of_f32(&values)))
+}
+
+impl Soaked {
+    /// Adds the invariants that do not hold.
+    fn judged(mut self) -> Self {
+        let minutes = self.seconds / 60.0;
+        let checks = [
+            (
+                self.rounds as f64 >= 5.0 * minutes,
+                format!("only {} rounds closed", self.rounds),
+            ),
+            (self.kills.0 > 0 && self.kills.1 > 0, "nobody was killed".to_owned()),
+            (self.jumps > 0, "the clock never jumped".to_owned()),
+            (
+                matches!(self.verified, 0 | 5),
+                format!("verify ends with code {}", self.verified),
+            ),
+            (self.balanced, "the ledger is not what the sockets carried".to_owned()),
+            (
+                self.memory.1 <= self.memory.0 + GROWTH,
+                format!(
+                    "the server's memory grew from {} to {} bytes",
+                    self.memory.0, self.memory.1
+                ),
+            ),
+            (
+                self.accuracy
+                    .is_some_and(|accuracy| (ACCURACY..=1.0).contains(&accuracy)),
+                format!("the accuracy is {:?}", self.accuracy),
+            ),
+        ];
+        self.broken
+            .extend(checks.into_iter().filter(|(holds, _)| !holds).map(|(_, why)| why));
+        self
+    }
+
+    /// For a person.
+    pub fn text(&self) -> String {
+        let mib = |bytes: u64| bytes as f64 / (1 << 20) as f64;
+        let Hostility {
+            silent,
+            garbage,
+            malicious,
+            broken,
+            refused,
+        } = self.hostility;
+        let same = self
+            .clients
+            .iter()
+            .filter(|(version, _)| *version == self.server.0)
+            .count();
+        let mut text = format!(
+            "rounds     {} closed in {:.0} s, {} attempts\n\
+             kills      {} of the server, {} of clients; the clock jumped {} times\n\
+             strangers  {silent} silent connections, {garbage} of garbage\n\
+             bad        {malicious} malicious calls, {broken} broken calls, {refused} of them refused\n\
+             model      version {}, digest {}; {same} of {} clients hold it, the others an older one\n\
+             accuracy   {}\n\
+             memory     {:.1} MiB first, {:.1} MiB last\n\
+             ledger     {}: {} bytes up, {} down; verify: code {}\n",
+            self.rounds,
+            self.seconds,
+            self.attempts,
+            self.kills.0,
+            self.kills.1,
+            self.jumps,
+            self.server.0,
+            self.server.1,
+            self.clients.len(),
+            self.accuracy
+                .map_or_else(|| "-".to_owned(), |share| format!("{share:.4}")),
+            mib(self.memory.0),
+            mib(self.memory.1),
+            if self.balanced { "balanced" } else { "NOT BALANCED" },
+            self.ledger.0,
+            self.ledger.1,
+            self.verified,
+        );
+        for why in &self.broken {
+            text.push_str(&format!("BROKEN     {why}\n"));
+        }
+        text.trim_end().to_owned()
+    }
+}
+
+/// A port that nothing listens on, below those that systems hand out for outgoing connections: a client that knocks at such
+/// a port while its server is dead may be connected to itself.
+fn free_port() -> anyhow::Result<u16> {
+    let first = (std::process::id() % 10_000) as u16;
+    let ports = (0..10_000).map(|next| 20_000 + (first + next) % 10_000);
+    let free = |port: &u16| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    ports.into_iter().find(free).context("no port is free")
+}
+
+async fn issue(dir: &Path, name: &str) -> anyhow::Result<()> {
+    process::done(dir, &["server", "issue", name, "--fed", "fed", "--out", name]).await?;
+    out::note(format_args!("issued {name}"));
+    Ok(())
+}

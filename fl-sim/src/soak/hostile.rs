@@ -1,0 +1,349 @@
+//! Whom a federation has to live with: strangers without certificates, a certified client that lies, and one that is broken.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use fl_compress::{Digest, Encoder, FrameHeader, FrameKind, Layout, Spec};
+use fl_proto::wire::federation_client::FederationClient;
+use fl_proto::{
+    Dial, EvaluationReport, Issued, JoinRequest, Joined, Meter, Phase, RoundState, UpdateHeader, UpdateId, UpdateReply,
+    client_tls, dial, wire,
+};
+use serde::Serialize;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tonic::transport::Channel;
+
+use super::Dice;
+use crate::workload::TASK;
+
+/// Names of the two certified clients that are not honest.
+pub(super) const MALICIOUS: &str = "malicious";
+pub(super) const BROKEN: &str = "broken";
+
+/// Silent connections that are open at once.
+const SILENT: usize = 100;
+/// Milliseconds from one connection of garbage to the next.
+const GARBAGE_APART: (u64, u64) = (50, 200);
+/// Milliseconds from one call of a bad client to the next.
+const CALLS_APART: (u64, u64) = (50, 400);
+/// How long a bad client waits for an answer, or for the server to be there again.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What was done to a federation.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub struct Hostility {
+    /// Connections that said nothing.
+    pub silent: u64,
+    /// Connections of random bytes.
+    pub garbage: u64,
+    /// Calls of the malicious client.
+    pub malicious: u64,
+    /// Calls of the broken client.
+    pub broken: u64,
+    /// Calls of either that the server refused.
+    pub refused: u64,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    silent: AtomicU64,
+    garbage: AtomicU64,
+    malicious: AtomicU64,
+    broken: AtomicU64,
+    refused: AtomicU64,
+}
+
+/// All of them, at work.
+#[derive(Debug)]
+pub(super) struct Hostile {
+    counts: Arc<Counts>,
+    stop: watch::Sender<bool>,
+    tasks: JoinSet<()>,
+}
+
+impl Hostile {
+    /// Sets them on the server at `address`, with the certificates in `dir`.
+    pub(super) fn start(dir: &Path, address: &str, seed: u64) -> anyhow::Result<Self> {
+        let counts = Arc::<Counts>::default();
+        let (stop, stopped) = watch::channel(false);
+        let mut tasks = JoinSet::new();
+        let mut dice = Dice(seed);
+        let address: std::net::SocketAddr = address.parse()?;
+        for stranger in 0..SILENT {
+            let (dice, counts) = (Dice(dice.next()), Arc::clone(&counts));
+            tasks.spawn(until(stopped.clone(), silent(address, stranger, dice, counts)));
+        }
+        tasks.spawn(until(
+            stopped.clone(),
+            garbage(address, Dice(dice.next()), Arc::clone(&counts)),
+        ));
+        for name in [MALICIOUS, BROKEN] {
+            let bad = Bad {
+                dir: dir.join(name),
+                authority: std::fs::read_to_string(dir.join("fed/authority.pem"))?,
+                address: address.to_string(),
+                is_malicious: name == MALICIOUS,
+                dice: Dice(dice.next()),
+                counts: Arc::clone(&counts),
+            };
+            tasks.spawn(until(stopped.clone(), bad.live()));
+        }
+        Ok(Self { counts, stop, tasks })
+    }
+
+    /// Takes them off. Returns what they did.
+    pub(super) async fn end(mut self) -> Hostility {
+        self.stop.send_replace(true);
+        while self.tasks.join_next().await.is_some() {}
+        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        Hostility {
+            silent: count(&self.counts.silent),
+            garbage: count(&self.counts.garbage),
+            malicious: count(&self.counts.malicious),
+            broken: count(&self.counts.broken),
+            refused: count(&self.counts.refused),
+        }
+    }
+}
+
+/// Does `work` until told to stop.
+async fn until(mut stop: watch::Receiver<bool>, work: impl Future<Output = ()>) {
+    tokio::select! {
+        () = work => {}
+        _ = stop.wait_for(|stop| *stop) => {}
+    }
+}
+
+/// A connection from an address of this machine that no honest client has.
+async fn connect(to: std::net::SocketAddr, stranger: usize) -> std::io::Result<TcpStream> {
+    let socket = TcpSocket::new_v4()?;
+    let last = 2 + (stranger % 200) as u8;
+    socket.bind((std::net::Ipv4Addr::new(127, 0, 1, last), 0).into())?;
+    tokio::time::timeout(PATIENCE, socket.connect(to)).await?
+}
+
+/// Connects and says nothing, again and again.
+async fn silent(to: std::net::SocketAddr, stranger: usize, mut dice: Dice, counts: Arc<Counts>) {
+    loop {
+        if let Ok(connection) = connect(to, stranger).await {
+            counts.silent.fetch_add(1, Ordering::Relaxed);
+            let open = dice.pause((1_000, 60_000));
+            let _ = tokio::time::timeout(open, connection.readable()).await;
+        }
+        tokio::time::sleep(dice.pause((500, 2_000))).await;
+    }
+}
+
+/// Connects and sends random bytes, again and again.
+async fn garbage(to: std::net::SocketAddr, mut dice: Dice, counts: Arc<Counts>) {
+    for stranger in 0.. {
+        if let Ok(mut connection) = connect(to, stranger).await {
+            counts.garbage.fetch_add(1, Ordering::Relaxed);
+            let bytes: Vec<u8> = (0..dice.below(4_096)).map(|_| dice.next() as u8).collect();
+            let _ = tokio::time::timeout(PATIENCE, connection.write_all(&bytes)).await;
+        }
+        tokio::time::sleep(dice.pause(GARBAGE_APART)).await;
+    }
+}
+
+/// A client with a certificate that is malicious or broken.
+struct Bad {
+    dir: PathBuf,
+    authority: String,
+    address: String,
+    is_malicious: bool,
+    dice: Dice,
+    counts: Arc<Counts>,
+}
+
+impl Bad {
+    /// Comes back whenever its connection ends.
+    async fn live(mut self) {
+        loop {
+            // It has nobody to complain to.
+            let _ = self.session().await;
+            tokio::time::sleep(self.dice.pause((200, 1_000))).await;
+        }
+    }
+
+    async fn session(&mut self) -> anyhow::Result<()> {
+        let own = Issued {
+            certificate: std::fs::read_to_string(self.dir.join("client.pem"))?,
+            key: std::fs::read_to_string(self.dir.join("client.key"))?,
+        };
+        let channel = dial(Dial {
+            address: self.address.clone(),
+            tls: client_tls(&self.authority, &own),
+            meter: Arc::new(Meter::default()),
+        });
+        let channel = tokio::time::timeout(PATIENCE, channel).await??;
+        let mut calls = FederationClient::new(channel);
+        let request = wire::JoinRequest::from(JoinRequest {
+            tasks: vec![TASK.to_owned()],
+            pending: None,
+        });
+        let joined = tokio::time::timeout(PATIENCE, calls.join(request)).await??.into_inner();
+        let joined = Joined::try_from(joined)?;
+        let watched = calls.watch(wire::WatchRequest {
+            run: joined.run.to_string(),
+        });
+        let mut watched = tokio::time::timeout(PATIENCE, watched).await??.into_inner();
+        while let Some(state) = watched.message().await? {
+            let state = RoundState::try_from(state)?;
+            if state.phase != Phase::Training {
+                continue;
+            }
+            for _ in 0..1 + self.dice.below(3) {
+                let done = tokio::time::timeout(PATIENCE, self.misbehave(&mut calls, &joined, &state)).await;
+                let counted = if self.is_malicious {
+                    &self.counts.malicious
+                } else {
+                    &self.counts.broken
+                };
+                counted.fetch_add(1, Ordering::Relaxed);
+                if !matches!(done, Ok(Ok(true))) {
+                    self.counts.refused.fetch_add(1, Ordering::Relaxed);
+                }
+                tokio::time::sleep(self.dice.pause(CALLS_APART)).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// One bad call; whether the server took it.
+    async fn misbehave(
+        &mut self,
+        calls: &mut FederationClient<Channel>,
+        joined: &Joined,
+        state: &RoundState,
+    ) -> anyhow::Result<bool> {
+        if self.is_malicious {
+            return match self.dice.below(4) {
+                // Values far beyond any update, within what f32 can add up.
+                0 => self.update(calls, joined, state, 1e30, 100).await,
+                // A weight that outweighs everybody.
+                1 => self.update(calls, joined, state, 1.0, 1 << 40).await,
+                2 => self.update(calls, joined, state, 100.0, 1 << 40).await,
+                _ => self.evaluation(calls, joined, state).await,
+            };
+        }
+        let round = state.round;
+        match self.dice.below(5) {
+            // An update of another model.
+            0 => {
+                let layout = Arc::new(Layout::new([("other", vec![3, 5])])?);
+                let frame = frame(&layout, round, 0.1)?;
+                submit(calls, header(joined, round, &frame, 10), &frame).await
+            }
+            // A good update with bytes flipped, under the digest of what is sent.
+            1 => {
+                let mut frame = frame(&Arc::new(joined.layout.clone()), round, 0.1)?;
+                for _ in 0..1 + self.dice.below(20) {
+                    let at = self.dice.below(frame.len() as u64) as usize;
+                    frame[at] ^= self.dice.next() as u8;
+                }
+                submit(calls, header(joined, round, &frame, 10), &frame).await
+            }
+            // Bytes that are no frame.
+            2 => {
+                let bytes: Vec<u8> = (0..1 + self.dice.below(10_000))
+                    .map(|_| self.dice.next() as u8)
+                    .collect();
+                submit(calls, header(joined, round, &bytes, 10), &bytes).await
+            }
+            // Another digest than that of the bytes.
+            3 => {
+                let frame = frame(&Arc::new(joined.layout.clone()), round, 0.1)?;
+                let mut header = header(joined, round, &frame, 10);
+                header.id.digest = Digest::of(&self.dice.next().to_le_bytes());
+                submit(calls, header, &frame).await
+            }
+            // An upload that breaks off, of a round that may not be.
+            _ => {
+                let frame = frame(&Arc::new(joined.layout.clone()), round, 0.1)?;
+                let header = header(joined, round.wrapping_add(self.dice.below(3)), &frame, 10);
+                submit(calls, header, &frame[..frame.len() / 2]).await
+            }
+        }
+    }
+
+    async fn update(
+        &self,
+        calls: &mut FederationClient<Channel>,
+        joined: &Joined,
+        state: &RoundState,
+        value: f32,
+        examples: u64,
+    ) -> anyhow::Result<bool> {
+        let frame = frame(&Arc::new(joined.layout.clone()), state.round, value)?;
+        submit(calls, header(joined, state.round, &frame, examples), &frame).await
+    }
+
+    async fn evaluation(
+        &self,
+        calls: &mut FederationClient<Channel>,
+        joined: &Joined,
+        state: &RoundState,
+    ) -> anyhow::Result<bool> {
+        let report = EvaluationReport {
+            run: joined.run.clone(),
+            version: state.version,
+            examples: 1 << 40,
+            loss: -1.7e308,
+            correct: 1 << 40,
+        };
+        let reply = calls.evaluate(wire::EvaluationReport::from(report)).await?;
+        Ok(reply.into_inner().counted)
+    }
+}
+
+/// An exact update that is `value` everywhere.
+fn frame(layout: &Arc<Layout>, round: u64, value: f32) -> anyhow::Result<Vec<u8>> {
+    let mut encoder = Encoder::new(Arc::clone(layout), &Spec::exact())?;
+    let header = FrameHeader {
+        kind: FrameKind::Update,
+        round,
+        seed: round,
+    };
+    Ok(encoder.encode(&mut vec![value; layout.len()], header)?.frame)
+}
+
+fn header(joined: &Joined, round: u64, frame: &[u8], examples: u64) -> UpdateHeader {
+    UpdateHeader {
+        id: UpdateId {
+            run: joined.run.clone(),
+            round,
+            digest: Digest::of(frame),
+        },
+        len: frame.len() as u64,
+        offset: 0,
+        examples,
+        loss: 0.5,
+        train_ms: 1,
+        encode_ms: 1,
+        stages: Default::default(),
+    }
+}
+
+/// Sends an update; whether it was accepted.
+async fn submit(calls: &mut FederationClient<Channel>, header: UpdateHeader, bytes: &[u8]) -> anyhow::Result<bool> {
+    use wire::update_chunk::Part;
+    let chunk = |part| wire::UpdateChunk { part: Some(part) };
+    let data = bytes
+        .chunks(fl_proto::CHUNK)
+        .map(|piece| Part::Data(piece.to_vec().into()));
+    let parts: Vec<_> = [Part::Header((&header).into())]
+        .into_iter()
+        .chain(data)
+        .map(chunk)
+        .collect();
+    let reply = calls.submit(tokio_stream::iter(parts)).await?.into_inner();
+    let reply = UpdateReply::try_from(reply).context("the answer to an update")?;
+    Ok(reply == UpdateReply::Accepted)
+}

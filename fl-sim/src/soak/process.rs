@@ -1,0 +1,151 @@
+//! Child processes of a soak test: their lines are read and counted, and a panic in one is never missed.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use tokio::io::{AsyncBufReadExt as _, AsyncRead, BufReader};
+use tokio::process::{Child, Command};
+use tokio::task::JoinHandle;
+
+/// Lines that are remembered of a child.
+const LINES: usize = 2_000;
+
+/// `fl-sim ARGS` in the folder `dir`.
+pub(super) fn sim(dir: &Path, args: &[&str]) -> anyhow::Result<Command> {
+    let mut command = Command::new(std::env::current_exe().context("find this program")?);
+    command.args(args).current_dir(dir).env_remove("RUST_LOG");
+    command.stdin(Stdio::null()).kill_on_drop(true);
+    Ok(command)
+}
+
+/// Runs `fl-sim ARGS` to its end; returns its exit code and what it wrote to the standard output.
+pub(super) async fn output(dir: &Path, args: &[&str]) -> anyhow::Result<(i32, String)> {
+    let output = sim(dir, args)?.output().await?;
+    Ok((output.status.code().unwrap_or(-1), String::from_utf8(output.stdout)?))
+}
+
+/// Runs `fl-sim ARGS`, which must succeed.
+pub(super) async fn done(dir: &Path, args: &[&str]) -> anyhow::Result<()> {
+    let output = sim(dir, args)?.output().await?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(
+        output.status.success(),
+        "fl-sim {}: {}\n{said}",
+        args.join(" "),
+        output.status
+    );
+    Ok(())
+}
+
+/// A running child.
+#[derive(Debug)]
+pub(super) struct Process {
+    child: Child,
+    lines: Arc<Mutex<Vec<String>>>,
+    readers: Vec<JoinHandle<()>>,
+}
+
+impl Process {
+    pub(super) fn start(mut command: Command) -> anyhow::Result<Self> {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        let lines = Arc::default();
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let readers = [stdout.map(|s| read(s, &lines)), stderr.map(|s| read(s, &lines))];
+        Ok(Self {
+            child,
+            lines,
+            readers: readers.into_iter().flatten().collect(),
+        })
+    }
+
+    /// Lines that begin so.
+    pub(super) fn count(&self, beginning: &str) -> u64 {
+        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.iter().filter(|line| line.starts_with(beginning)).count() as u64
+    }
+
+    /// Resident memory in bytes; 0 where the system does not say.
+    pub(super) fn memory(&self) -> u64 {
+        let Some(id) = self.child.id() else { return 0 };
+        let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
+        1024 * kib.unwrap_or(0)
+    }
+
+    /// SIGKILL. Returns what was wrong before.
+    pub(super) async fn kill(&mut self) -> anyhow::Result<Vec<String>> {
+        let ended = self.child.try_wait()?;
+        if ended.is_none() {
+            self.child.kill().await?;
+        }
+        for reader in self.readers.drain(..) {
+            reader.await?;
+        }
+        let mut wrong = self.panics();
+        if let Some(status) = ended {
+            wrong.push(format!(
+                "a process had ended by itself: {status}; it said: {}",
+                self.last()
+            ));
+        }
+        Ok(wrong)
+    }
+
+    /// SIGTERM, and waits for its end. Returns what was wrong.
+    pub(super) async fn stop(mut self, within: Duration) -> anyhow::Result<Vec<String>> {
+        let ended = self.child.try_wait()?;
+        if let (None, Some(id)) = (ended, self.child.id()) {
+            let sent = Command::new("kill").args(["-TERM", &id.to_string()]).status().await?;
+            ensure!(sent.success(), "cannot send SIGTERM");
+        }
+        let status = tokio::time::timeout(within, self.child.wait())
+            .await
+            .context("it does not end")??;
+        for reader in self.readers.drain(..) {
+            reader.await?;
+        }
+        let mut wrong = self.panics();
+        if ended.is_some() || !status.success() {
+            wrong.push(format!("a process ended with {status}; it said: {}", self.last()));
+        }
+        Ok(wrong)
+    }
+
+    fn panics(&self) -> Vec<String> {
+        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let panics = lines.iter().filter(|line| line.contains("panicked"));
+        panics.map(|line| format!("a panic: {line}")).collect()
+    }
+
+    fn last(&self) -> String {
+        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        lines
+            .iter()
+            .rev()
+            .take(3)
+            .rev()
+            .cloned()
+            .collect::<Vec<_>>()
+            .join(" / ")
+    }
+}
+
+/// Remembers the newest lines of a stream.
+fn read(stream: impl AsyncRead + Unpin + Send + 'static, lines: &Arc<Mutex<Vec<String>>>) -> JoinHandle<()> {
+    let lines = Arc::clone(lines);
+    tokio::spawn(async move {
+        let mut stream = BufReader::new(stream).lines();
+        while let Ok(Some(line)) = stream.next_line().await {
+            let mut lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
+            // A panic and a jump are kept whatever follows.
+            if lines.len() >= LINES {
+                lines.retain(|line| line.contains("panicked") || line.starts_with("jump "));
+            }
+            lines.push(line);
+        }
+    })
+}

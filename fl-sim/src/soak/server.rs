@@ -1,0 +1,97 @@
+//! The server of a soak test: as `fl-server serve`, but with a clock that jumps.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use clap::Args;
+use fl_proto::Issued;
+use fl_server::{RunPlan, Serve};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::Dice;
+use crate::out;
+
+/// The server of a soak test, started by it.
+#[derive(Debug, Args)]
+pub struct SoakServer {
+    /// The folder of the soak test
+    dir: PathBuf,
+    /// Address and port to listen on
+    #[arg(long)]
+    listen: SocketAddr,
+    /// Seed of the clock's jumps
+    #[arg(long)]
+    seed: u64,
+}
+
+/// Milliseconds between two jumps, at least and at most.
+const APART: (u64, u64) = (1_000, 6_000);
+/// The furthest jump, in milliseconds: a day, in either direction.
+const FURTHEST: u64 = 86_400_000;
+
+/// What the clock is wrong by, in milliseconds.
+static WRONG: AtomicI64 = AtomicI64::new(0);
+
+/// Milliseconds since 1970, by a clock that jumps.
+fn clock() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let now = since.map_or(0, |since| since.as_millis() as u64);
+    now.saturating_add_signed(WRONG.load(Ordering::Relaxed))
+}
+
+impl SoakServer {
+    /// Serves until SIGTERM.
+    ///
+    /// # Errors
+    /// If the run cannot be served.
+    pub fn run(&self) -> anyhow::Result<()> {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+        runtime.block_on(self.serve())
+    }
+
+    async fn serve(&self) -> anyhow::Result<()> {
+        let fed = self.dir.join("fed");
+        let read = |name: &str| std::fs::read_to_string(fed.join(name));
+        let own = Issued {
+            certificate: read("server.pem")?,
+            key: read("server.key")?,
+        };
+        let text = std::fs::read_to_string(self.dir.join("run.toml"))?;
+        let plan = RunPlan::from_toml(&text, &self.dir)?;
+        let mut options = Serve::new(fed.join("data"), plan, read("authority.pem")?, own);
+        options.exit_when_done = false;
+        options.tuning.stop_within = Duration::from_secs(2);
+        options.clock = clock;
+        let listener = TcpListener::bind(self.listen).await?;
+        let mut stop = signal(SignalKind::terminate())?;
+        let mut dice = Dice(self.seed);
+        jump(&mut dice)?;
+        let jumping = tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(dice.pause(APART)).await;
+                if jump(&mut dice).is_err() {
+                    return;
+                }
+            }
+        });
+        let stopped = async move {
+            stop.recv().await;
+        };
+        let outcome = Box::pin(fl_server::serve(listener, options, stopped)).await?;
+        jumping.abort();
+        out::line(format_args!(
+            "stopped after version {}, digest {}",
+            outcome.version, outcome.model
+        ))
+    }
+}
+
+/// Sets the clock wrong by another time.
+fn jump(dice: &mut Dice) -> anyhow::Result<()> {
+    let wrong = dice.below(2 * FURTHEST) as i64 - FURTHEST as i64;
+    WRONG.store(wrong, Ordering::Relaxed);
+    out::line(format_args!("jump to {wrong} ms"))
+}
