@@ -1,5 +1,5 @@
 //! The admin socket: while the server holds the store, the command line asks it instead. One JSON line each way, over
-//! a unix socket in the data folder that only its owner can open. It answers questions and changes nothing.
+//! a unix socket in the data folder that only its owner can open.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -13,9 +13,11 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::change::{self, Change};
 use crate::driver::{Command, Moment};
 use crate::event::Waiting;
 use crate::inspect::{self, InspectError, Parts, Served};
+use crate::record::Millis;
 use crate::report::Report;
 use crate::store::Store;
 use crate::what_if::Stored;
@@ -32,6 +34,12 @@ pub(crate) enum Ask {
     Model { run: Option<String>, version: Option<u64> },
     /// The updates and steps that a run has stored.
     Frames { run: Option<String> },
+    /// Change the course of a run. `at`: Unix time in milliseconds, for the record of a run that is not being served.
+    Change {
+        run: Option<String>,
+        change: Change,
+        at: Millis,
+    },
 }
 
 /// Its answer.
@@ -42,6 +50,8 @@ pub(crate) enum Answer {
     Report(Box<Report>),
     Model(Parts),
     Frames(Box<Stored>),
+    /// What has changed.
+    Changed(String),
     /// The question cannot be answered; whether what is stored is to blame.
     Failed {
         why: String,
@@ -126,6 +136,7 @@ pub(crate) fn answer(store: &Store, ask: &Ask, served: Option<&Served>) -> Answe
             report.map(|report| Answer::Report(Box::new(report)))
         }
         Ask::Model { run, version } => inspect::parts(store, run.as_deref(), *version).map(Answer::Model),
+        Ask::Change { run, change, at } => change::change(store, run.as_deref(), change, *at).map(Answer::Changed),
         Ask::Frames { run } => Stored::of(store, run.as_deref()).map(|stored| Answer::Frames(Box::new(stored))),
     };
     answered.unwrap_or_else(|error| Answer::Failed {
@@ -230,17 +241,26 @@ async fn converse(mut stream: UnixStream, sources: &Sources) -> std::io::Result<
 
 /// The store's answer, and what only the running server knows.
 async fn live(sources: &Sources, ask: Ask) -> Answer {
+    let failed = |why: String| Answer::Failed { why, corrupt: false };
+    if let Ask::Change { run, change, .. } = &ask
+        && run.as_ref().is_none_or(|run| *run == sources.run)
+    {
+        let (reply, changed) = oneshot::channel();
+        let change = change.clone();
+        let _ = sources.commands.send(Command::Change { change, reply }).await;
+        return match changed.await {
+            Ok(Ok(text)) => Answer::Changed(text),
+            Ok(Err(why)) => failed(why),
+            Err(_) => failed("the server is stopping".to_owned()),
+        };
+    }
     let store = sources.store.clone();
     let served = sources.served().await;
     let moved = served
         .as_ref()
         .map(|served| Moved::of(&served.moment, sources.parameters));
     let answered = tokio::task::spawn_blocking(move || answer(&store, &ask, served.as_ref())).await;
-    let failed = |_| Answer::Failed {
-        why: "the server is stopping".into(),
-        corrupt: false,
-    };
-    let mut answer = answered.unwrap_or_else(failed);
+    let mut answer = answered.unwrap_or_else(|_| failed("the server is stopping".to_owned()));
     if let Answer::Status(status) = &mut answer {
         let (reply, present) = oneshot::channel();
         let _ = sources.commands.send(Command::Present { reply }).await;

@@ -13,8 +13,8 @@ use crate::blobs::{BlobError, Blobs};
 use crate::chain::links;
 use crate::desk::UPDATES_FROM;
 use crate::disk::Disk;
-use crate::global::{Global, Replayed, replayed};
-use crate::inspect::{InspectError, begun_run, rows, stored_plan};
+use crate::global::{Global, Replayed, RolledBack, replayed, sum};
+use crate::inspect::{self, InspectError, begun_run, rows, stored_plan};
 use crate::ledger::Row;
 use crate::plan::RunPlan;
 use crate::record::Record;
@@ -138,10 +138,15 @@ pub(crate) fn audit(data: &Path, run: Option<&str>, plan: Option<RunPlan>) -> Re
         checkpoints: run.checkpoints()?,
         ..Again::new(blobs, layout, &facts.initial, plan.as_ref())
     };
+    let history = inspect::history(&run)?;
     let initial = Found::of(again.is_model(&model));
     let mut checkpoints: BTreeMap<u64, Found> = again.checkpoint(0, &model).into_iter().collect();
     let mut rounds = Vec::new();
     for round in &closed {
+        if let Some(base) = &round.base {
+            again.roll_back(base, &facts.initial, history.steps(base.to));
+            checkpoints.extend(again.checkpoint(base.version, &base.model));
+        }
         rounds.push(Round {
             round: round.round,
             link: links
@@ -251,6 +256,28 @@ impl<'a> Again<'a> {
             global,
             taken_from: None,
         }
+    }
+
+    /// Goes back to an older version, whose model the frames of `steps` make.
+    fn roll_back(&mut self, base: &RolledBack, initial: &str, steps: Option<Vec<Digest>>) {
+        let model = || -> Result<Vec<f32>, String> {
+            let steps = steps.ok_or("a round before it is missing")?;
+            let initial: Digest = initial.parse().map_err(|e| format!("facts: {e}"))?;
+            let read = |digest: &Digest, bytes: &mut Vec<u8>| self.blobs.read(digest, bytes);
+            sum(&self.layout, &initial, &steps, read).map_err(|e| e.to_string())
+        };
+        let model = model().map_err(|why| format!("the rollback to version {}: {why}", base.to));
+        self.global = self.plan.clone().and_then(|plan| {
+            let model = model.clone()?;
+            let global = Global::initial(Arc::clone(&self.layout), model.clone(), plan);
+            let rolled = global.and_then(|mut global| {
+                global.roll_back(base.version, model, &base.model)?;
+                Ok(global)
+            });
+            rolled.map_err(|e| e.to_string())
+        });
+        self.taken_from = None;
+        self.model = model;
     }
 
     /// Whether the sum of the frames is this model.

@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 
 use crate::blobs::Blobs;
 use crate::engine::Contribution;
-use crate::global::{Global, GlobalError, Limited};
+use crate::global::{Global, GlobalError, Limited, sum};
 use crate::ledger::Section;
 use crate::serve::ServeError;
 use crate::store::{Checkpoint, RunStore};
@@ -45,6 +45,17 @@ struct Close {
     limited: bool,
 }
 
+/// A version to go back to.
+#[derive(Debug)]
+pub(crate) struct RollBack {
+    /// The version that it becomes.
+    pub(crate) version: u64,
+    /// Frames of the steps that lead to it from version 0.
+    pub(crate) steps: Vec<Digest>,
+    /// Digest of its model.
+    pub(crate) model: Digest,
+}
+
 /// The model, the work that is wanted on it, and the work that is going on.
 #[derive(Debug)]
 pub(crate) struct Desk {
@@ -53,6 +64,7 @@ pub(crate) struct Desk {
     version: u64,
     job: Option<JoinHandle<Result<Done, ServeError>>>,
     close: Option<Close>,
+    roll_back: Option<RollBack>,
     wanted: Vec<Wanted>,
     /// The snapshot of the current version, if one was made.
     snapshot: Option<FramePart>,
@@ -91,6 +103,7 @@ impl Desk {
             version,
             job: None,
             close: None,
+            roll_back: None,
             wanted: Vec::new(),
             snapshot,
             checkpoint_due: false,
@@ -110,6 +123,15 @@ impl Desk {
         }
     }
 
+    /// The model becomes an older one before anything else is done with it. What is going on is finished and dropped.
+    pub(crate) fn want_roll_back(&mut self, wanted: RollBack) {
+        self.version = wanted.version;
+        self.drop_snapshot();
+        self.close = None;
+        self.roll_back = Some(wanted);
+        self.checkpoint_due = true;
+    }
+
     /// Somebody wants the frame of the whole model.
     pub(crate) fn want_snapshot(&mut self, version: u64, reply: oneshot::Sender<Option<FramePart>>) {
         self.wanted.push((version, reply));
@@ -121,7 +143,9 @@ impl Desk {
         let Some(global) = self.global.take() else { return };
         self.answer();
         let keeper = Arc::clone(&self.keeper);
-        let job = if let Some(wanted) = self.close.take() {
+        let job = if let Some(wanted) = self.roll_back.take() {
+            tokio::task::spawn_blocking(move || roll_back(global, &keeper, &wanted))
+        } else if let Some(wanted) = self.close.take() {
             self.used
                 .extend(wanted.updates.iter().map(|update| (wanted.round, update.frame)));
             tokio::task::spawn_blocking(move || close(global, &keeper, &wanted))
@@ -155,6 +179,12 @@ impl Desk {
             used,
         } = done.map_err(ServeError::panicked)??;
         self.used.extend(used);
+        if self.roll_back.is_some() {
+            // What was done belongs to a version that was taken back meanwhile; a blob that nothing names is removed at the
+            // next start.
+            self.global = Some(global);
+            return Ok(Finished::Other);
+        }
         if let Finished::Closed { round, .. } = finished {
             self.checkpoint_due |= round % self.keeper.checkpoint_every == 0;
             self.version = round;
@@ -231,6 +261,18 @@ fn close(mut global: Box<Global>, keeper: &Keeper, wanted: &Close) -> Result<Don
     Ok(Done {
         global,
         finished,
+        snapshot: None,
+        used: Vec::new(),
+    })
+}
+
+fn roll_back(mut global: Box<Global>, keeper: &Keeper, wanted: &RollBack) -> Result<Done, ServeError> {
+    let read = |digest: &Digest, bytes: &mut Vec<u8>| keeper.blobs.read(digest, bytes);
+    let model = sum(global.layout(), &keeper.initial, &wanted.steps, read)?;
+    global.roll_back(wanted.version, model, &wanted.model)?;
+    Ok(Done {
+        global,
+        finished: Finished::Other,
         snapshot: None,
         used: Vec::new(),
     })

@@ -19,7 +19,8 @@ use tokio::time::MissedTickBehavior;
 
 use crate::blobs::{Blobs, Received};
 use crate::chain::Chain;
-use crate::desk::{Desk, Finished};
+use crate::change::{Change, said};
+use crate::desk::{Desk, Finished, RollBack};
 use crate::disk::DiskError;
 use crate::engine::{Accepted, Decision, Input, Millis, Owed, Record, Reply, State, decide};
 use crate::event::Waiting;
@@ -67,6 +68,11 @@ pub(crate) enum Command {
     },
     /// The disk failed outside of the store: the server must stop before it promises more.
     Broken(DiskError),
+    /// The operator changes the course of the run; answered with what has changed, or why nothing has.
+    Change {
+        change: Change,
+        reply: oneshot::Sender<Result<String, String>>,
+    },
     /// The clients that are watching, and whom the run waits for.
     Present {
         reply: oneshot::Sender<(Vec<ClientId>, Option<Waiting>)>,
@@ -130,6 +136,7 @@ enum Answer {
     Update(oneshot::Sender<UpdateReply>, UpdateReply),
     Evaluation(oneshot::Sender<bool>, bool),
     Moment(oneshot::Sender<Moment>),
+    Change(oneshot::Sender<Result<String, String>>, String),
 }
 
 impl Driver {
@@ -200,6 +207,14 @@ impl Driver {
                 }
                 Command::Left(client) => self.present.left(&client),
                 Command::Snapshot { version, reply } => self.desk.want_snapshot(version, reply),
+                Command::Change { change, reply } => match change.record(&self.state, (self.clock)()) {
+                    Ok(record) => {
+                        let text = self.change(record, &mut batch)?;
+                        batch.answers.push(Answer::Change(reply, text));
+                    }
+                    // Whoever asked may be gone.
+                    Err(why) => drop(reply.send(Err(why))),
+                },
                 Command::Broken(error) => return Err(error.into()),
                 Command::Present { reply } => {
                     let names = self.present.names.iter().cloned().collect();
@@ -268,6 +283,19 @@ impl Driver {
             batch.records.extend(records);
         }
         Ok(reply)
+    }
+
+    /// Applies what the operator wants, which becomes durable with the batch; says what it is.
+    fn change(&mut self, record: Record, batch: &mut Batch) -> Result<String, ServeError> {
+        Arc::make_mut(&mut self.state).apply(&record)?;
+        if let Record::RolledBack { version, to, model, .. } = record {
+            let steps = self.state.steps_of(to).unwrap_or_default();
+            self.desk.want_roll_back(RollBack { version, steps, model });
+        }
+        let text = said(&record);
+        tracing::warn!("{text}");
+        batch.records.push(record);
+        Ok(text)
     }
 
     /// What came back from the desk.
@@ -339,6 +367,7 @@ impl Driver {
                 Answer::Update(reply, answer) => drop(reply.send(answer)),
                 Answer::Evaluation(reply, counted) => drop(reply.send(counted)),
                 Answer::Moment(reply) => drop(reply.send(self.moment())),
+                Answer::Change(reply, text) => drop(reply.send(Ok(text))),
             }
         }
         if let Some(Owed::Close {

@@ -11,7 +11,7 @@ mod sections;
 mod step;
 mod strategy;
 
-pub use chain::chain;
-pub use replay::{Replayed, replayed};
+pub use chain::{chain, sum};
+pub use replay::{Replayed, RolledBack, replayed};
 pub use step::{Global, GlobalError, Limited, Stepped};
 pub use strategy::Strategy;

@@ -22,6 +22,17 @@ pub struct History {
     pub initial: Option<Digest>,
     /// How the run ended, if it did.
     pub end: Option<End>,
+    /// Rollbacks, by the version that each made.
+    pub rollbacks: BTreeMap<u64, Rollback>,
+}
+
+/// A version whose model is that of an older one.
+#[derive(Debug, Clone, Copy)]
+pub struct Rollback {
+    /// The older one.
+    pub to: u64,
+    /// Digest of its model.
+    pub model: Digest,
 }
 
 /// How a run ended.
@@ -175,6 +186,13 @@ impl History {
                     self.end = None;
                 }
             }
+            Record::RolledBack { version, to, model, .. } => {
+                self.end = None;
+                self.rollbacks.insert(*version, Rollback { to: *to, model: *model });
+            }
+            Record::Excluded { round, client, .. } => {
+                self.rounds.entry(*round).or_default().losses.remove(client);
+            }
             Record::Gathered { .. } | Record::RoundClosing { .. } | Record::EvaluationOpened { .. } => {}
         }
     }
@@ -185,6 +203,43 @@ impl History {
         sums.examples = sums.examples.saturating_add(update.examples);
         sums.losses.insert(client.clone(), (update.examples, update.loss));
         sums.framed = sums.framed.saturating_add(update.stages.framed);
+    }
+
+    /// The newest version of the model.
+    pub fn newest(&self) -> u64 {
+        let closed = self.rounds.iter().rev().find(|(_, round)| round.closed.is_some());
+        let rollback = self.rollbacks.last_key_value();
+        closed
+            .map_or(0, |(round, _)| *round)
+            .max(rollback.map_or(0, |(version, _)| *version))
+    }
+
+    /// Digest of the model of a version.
+    pub fn model(&self, version: u64) -> Option<Digest> {
+        if let Some(rollback) = self.rollbacks.get(&version) {
+            return Some(rollback.model);
+        }
+        match version {
+            0 => self.initial,
+            version => self.rounds.get(&version)?.closed.map(|step| step.model),
+        }
+    }
+
+    /// Frames of the steps whose sum, with version 0, is this version; `None` if one of them is missing.
+    pub fn steps(&self, version: u64) -> Option<Vec<Digest>> {
+        let (mut at, mut steps) = (version, Vec::new());
+        while at > 0 {
+            match self.rollbacks.get(&at) {
+                Some(rollback) if rollback.to < at => at = rollback.to,
+                Some(_) => return None,
+                None => {
+                    steps.push(self.rounds.get(&at)?.closed?.frame);
+                    at -= 1;
+                }
+            }
+        }
+        steps.reverse();
+        Some(steps)
     }
 
     /// Evaluation of one version, if any client reported it.

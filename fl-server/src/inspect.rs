@@ -136,7 +136,7 @@ pub(crate) fn statuses(store: &Store, served: Option<&Served>) -> Result<Vec<Run
         let planned = Facts::load(&run)?.map_or(0, |facts| facts.rounds);
         let served = served.filter(|served| served.run == name.as_str());
         let history = history_of(&run, served.map_or(usize::MAX, |served| served.moment.records as usize))?;
-        let closed = history.rounds.values().filter(|round| round.closed.is_some()).count() as u64;
+        let closed = history.steps(history.newest()).map_or(0, |steps| steps.len() as u64);
         out.push(RunStatus {
             run: name.to_string(),
             state: state(&history),
@@ -226,21 +226,20 @@ pub(crate) fn rows(run: &RunStore) -> impl Iterator<Item = Result<Row, StoreErro
 pub(crate) fn parts(store: &Store, run: Option<&str>, version: Option<u64>) -> Result<Parts, InspectError> {
     let (run, facts) = begun_run(store, run)?;
     let (name, history) = (run.name(), history(&run)?);
-    let newest = history.rounds.values().filter(|round| round.closed.is_some()).count() as u64;
+    let newest = history.newest();
     let version = version.unwrap_or(newest);
     if version > newest {
         let text = format!("run {} has no version {version}; the newest is {newest}", name);
         return Err(InspectError::NotThere(text));
     }
-    let mut frames = vec![facts.initial.clone()];
-    let mut model = history.initial.map(|model| model.to_string()).unwrap_or_default();
-    for round in 1..=version {
-        let step = history.rounds.get(&round).and_then(|round| round.closed);
-        let gap = || InspectError::Corrupt(format!("run {}: round {round} is missing", name));
-        let step = step.ok_or_else(gap)?;
-        frames.push(step.frame.to_string());
-        model = step.model.to_string();
-    }
+    let gap = || InspectError::Corrupt(format!("run {name}: a round before version {version} is missing"));
+    let steps = history.steps(version).ok_or_else(gap)?;
+    let steps = steps.iter().map(Digest::to_string);
+    let frames = [facts.initial.clone()].into_iter().chain(steps).collect();
+    let model = history
+        .model(version)
+        .map(|model| model.to_string())
+        .unwrap_or_default();
     Ok(Parts {
         run: name.to_string(),
         version,

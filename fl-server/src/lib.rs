@@ -9,6 +9,7 @@ mod audit;
 mod baseline;
 pub mod blobs;
 mod chain;
+mod change;
 pub mod cli;
 pub mod config;
 mod desk;

@@ -157,6 +157,27 @@ pub enum Record {
         /// When.
         at: Millis,
     },
+    /// The model goes back to an older version. The next version number is given to it, so that no number ever stands for two
+    /// models. An open round, with what was accepted in it, is abandoned.
+    RolledBack {
+        /// The new version: one more than the newest.
+        version: u64,
+        /// The version whose model it is.
+        to: u64,
+        /// Digest of that model.
+        model: Digest,
+        /// When.
+        at: Millis,
+    },
+    /// A client has no more part in the open round: its update is not counted, and it is not asked again in this round.
+    Excluded {
+        /// The round.
+        round: u64,
+        /// Whom.
+        client: ClientId,
+        /// When.
+        at: Millis,
+    },
     /// The server was started again. A failed run waits for clients again; what was running gets its time again.
     Resumed {
         /// When.

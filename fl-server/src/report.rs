@@ -101,6 +101,7 @@ impl Filling {
             | Record::RunDone { at }
             | Record::RunFailed { at, .. }
             | Record::Resumed { at, .. } => self.see(*at),
+            Record::RolledBack { at, .. } | Record::Excluded { at, .. } => self.see(*at),
             Record::Gathered { .. } | Record::EvaluationOpened { .. } => {}
         }
     }
@@ -185,18 +186,17 @@ impl Filling {
         let mut totals = Flow::default();
         flows.values().for_each(|flow| totals.add(flow));
         let (metered_up, metered_down) = moment.map_or_else(|| ledger.metered(), Moment::metered);
-        let newest = rounds.iter().rev().find(|line| line.closed);
         let run = Run {
             name: subject.run.clone(),
             task: subject.task.clone(),
             state: state(history),
             planned: subject.planned,
             parameters: subject.parameters as u64,
-            version: newest.map_or(0, |line| line.round),
-            model: match newest {
-                Some(line) => line.model.clone(),
-                None => history.initial.map(|model| model.to_string()).unwrap_or_default(),
-            },
+            version: history.newest(),
+            model: history
+                .model(history.newest())
+                .map(|model| model.to_string())
+                .unwrap_or_default(),
             instance: subject.instance.clone(),
             opened_ms: self.opened.unwrap_or(0),
             until_ms: self.until,
@@ -231,6 +231,11 @@ impl Filling {
 
 /// Where a run stands, in words.
 pub(crate) fn state(history: &History) -> String {
+    if let (None, Some((version, rollback))) = (&history.end, history.rollbacks.last_key_value())
+        && history.rounds.keys().all(|round| round <= version)
+    {
+        return format!("rolled back to version {}", rollback.to);
+    }
     match (&history.end, history.rounds.last_key_value()) {
         (Some(End::Done), _) => "done".to_owned(),
         (Some(End::Failed { round, why }), _) => format!("failed in round {round}: {why}"),

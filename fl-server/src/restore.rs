@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::blobs::{BlobError, Blobs};
 use crate::desk::put_checkpoint;
 use crate::engine::{Millis, State};
-use crate::global::{Global, GlobalError, replayed};
+use crate::global::{Global, GlobalError, replayed, sum};
 use crate::inspect::{self, Facts, InspectError};
 use crate::plan::RunPlan;
 use crate::serve::ServeError;
@@ -124,6 +124,8 @@ pub(crate) fn restore(
         plan,
         run,
         blobs,
+        state,
+        initial: &facts.initial,
         layout: Arc::new(facts.layout().map_err(model)?),
         forgotten: Fallback::forgotten(&fallbacks),
     };
@@ -179,6 +181,9 @@ struct Sources<'a> {
     plan: &'a RunPlan,
     run: &'a RunStore,
     blobs: &'a Blobs,
+    state: &'a State,
+    /// Digest of the snapshot of version 0.
+    initial: &'a str,
     layout: Arc<Layout>,
     /// Versions at which residual and strategy began anew.
     forgotten: BTreeSet<u64>,
@@ -214,7 +219,15 @@ impl Sources<'_> {
         }
         let made = steps().map_err(|e| e.to_string()).and_then(|(model, parts)| {
             let step = match parts.frames.as_slice() {
-                [_, .., last] => Some(last.parse().map_err(|e| format!("{e}"))?),
+                // No step made the version of a rollback.
+                [_, .., last]
+                    if self
+                        .state
+                        .rolled_back()
+                        .is_none_or(|(version, _)| version < parts.version) =>
+                {
+                    Some(last.parse().map_err(|e| format!("{e}"))?)
+                }
                 _ => None,
             };
             let layout = Arc::clone(&self.layout);
@@ -268,6 +281,19 @@ impl Sources<'_> {
 
     /// Closes the rounds after the version of `global` again.
     fn rounds(&self, mut global: Global) -> Result<Computed, ServeError> {
+        // What was taken back by a rollback need not be repeated.
+        if let Some((version, to)) = self
+            .state
+            .rolled_back()
+            .filter(|(version, _)| *version > global.version())
+        {
+            match self.sum(to) {
+                Ok(model) => {
+                    global.roll_back(version, model, &self.state.model_of(version).unwrap_or(Digest([0; 32])))?
+                }
+                Err(why) => return Ok(Err(why)),
+            }
+        }
         self.forget(&mut global)?;
         for round in replayed(self.run.records(), global.version())? {
             let mut unread = None;
@@ -286,6 +312,17 @@ impl Sources<'_> {
             }
         }
         Ok(Ok(global))
+    }
+
+    /// The model of a version, from the steps that lead to it.
+    fn sum(&self, version: u64) -> Result<Vec<f32>, String> {
+        let initial: Digest = self.initial.parse().map_err(|e| format!("facts: {e}"))?;
+        let steps = self
+            .state
+            .steps_of(version)
+            .ok_or_else(|| format!("there is no version {version}"))?;
+        let read = |digest: &Digest, bytes: &mut Vec<u8>| self.blobs.read(digest, bytes);
+        sum(&self.layout, &initial, &steps, read).map_err(|e| e.to_string())
     }
 
     fn forget(&self, global: &mut Global) -> Result<(), ServeError> {

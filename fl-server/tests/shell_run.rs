@@ -309,3 +309,128 @@ async fn a_client_that_comes_late_predicts_nothing_until_it_follows_step_by_step
 async fn a_restart_in_a_predicted_round_leads_to_the_same_model() {
     assert_eq!(predicted(true).await, predicted(false).await);
 }
+
+/// `fl-server` on the command line, without blocking the server in this process.
+async fn command(args: &[&str]) -> String {
+    let args: Vec<String> = args.iter().map(|&arg| arg.to_owned()).collect();
+    let run = move || {
+        std::process::Command::new(env!("CARGO_BIN_EXE_fl-server"))
+            .args(args)
+            .output()
+    };
+    let output = tokio::task::spawn_blocking(run).await.unwrap().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(
+        output.status.success(),
+        "{}{}",
+        text(&output.stdout),
+        text(&output.stderr)
+    );
+    text(&output.stdout)
+}
+
+#[tokio::test]
+async fn a_run_is_rolled_back_with_the_server_stopped_and_running_and_is_verified_to_the_end() {
+    for compression in [SPARSE, CAFE] {
+        let fed = Fed::new();
+        let run = Run {
+            rounds: 3,
+            compression,
+            evaluate: true,
+            ..Run::default()
+        };
+        let file = fed.dir.path().join("run.toml");
+        std::fs::write(&file, fed.toml(&run)).unwrap();
+        std::fs::write(fed.dir.path().join("server.toml"), "admin = \"off\"\n").unwrap();
+        let (dir, plan) = (fed.dir.path().to_str().unwrap(), file.to_str().unwrap());
+
+        let server = fed.start(&run).await;
+        let mut hands = fed.clients(&server).await;
+        all_take_part(&mut hands).await;
+        drop(hands);
+        assert_eq!(server.end().await.version, 3);
+        let said = command(&["rollback", dir, "--to", "1"]).await;
+        assert!(
+            said.contains("rolled back to version 1, which is version 4 now"),
+            "{said}"
+        );
+        let model = fed.dir.path().join("model.safetensors");
+        let exported = command(&["export", dir, "-o", model.to_str().unwrap()]).await;
+        let older = command(&["export", dir, "--version", "1", "-o", model.to_str().unwrap()]).await;
+        let digest = |line: &str| line.trim().rsplit(' ').next().unwrap().to_owned();
+        assert_eq!(digest(&exported), digest(&older));
+
+        let mut options = fed.options(&run);
+        options.exit_when_done = false;
+        options.tuning.checkpoint_every = 1;
+        let server = Server::start(options).await;
+        let mut hands = fed.clients(&server).await;
+        let models = all_take_part(&mut hands).await;
+        assert!(models.iter().all(|model| *model == models[0]));
+        assert_eq!(
+            hands[0].version,
+            Some(6),
+            "version 4, and the two rounds that were taken back"
+        );
+        let said = command(&["rollback", dir, "--to", "5"]).await;
+        assert!(
+            said.contains("rolled back to version 5, which is version 7 now"),
+            "{said}"
+        );
+        // Clients that hold a version that was taken back go on from the new one.
+        let models = all_take_part(&mut hands).await;
+        assert!(models.iter().all(|model| *model == models[0]));
+        assert_eq!(hands[0].version, Some(8));
+        drop(hands);
+        let outcome = server.stop().await;
+        assert_eq!((outcome.version, outcome.model), (8, models[0]));
+        let verified = command(&["verify", dir, "--plan", plan]).await;
+        assert!(
+            !verified.contains("not checked") && verified.contains("round    8: link ok; model ok; aggregation ok"),
+            "{verified}"
+        );
+        // A restart repeats what followed the rollback.
+        let again = fed.start(&run).await;
+        assert_eq!(again.end().await.model, models[0]);
+    }
+}
+
+#[tokio::test]
+async fn a_client_is_excluded_from_the_open_round_of_a_running_server() {
+    let fed = Fed::new();
+    let run = Run {
+        rounds: 1,
+        ..Run::default()
+    };
+    std::fs::write(fed.dir.path().join("server.toml"), "admin = \"off\"\n").unwrap();
+    let dir = fed.dir.path().to_str().unwrap();
+    let text = fed.toml(&run).replace("min = 3", "min = 2");
+    let mut options = fed.options(&run);
+    options.plan = fl_server::RunPlan::from_toml(&text, fed.dir.path()).unwrap();
+    let server = Server::start(options).await;
+    let mut hands = fed.clients(&server).await;
+    let mut watches = Vec::new();
+    for hand in &mut hands {
+        watches.push(hand.watch().await);
+    }
+    Hand::until(&mut watches[0], |state| state.selected).await;
+    let frame = hands[0].encode(1);
+    let header = hands[0].header(1, &frame);
+    assert_eq!(hands[0].submit(&header, &frame).await.unwrap(), UpdateReply::Accepted);
+    let said = command(&["exclude", dir, "anna"]).await;
+    assert!(said.contains("anna is excluded from round 1"), "{said}");
+    Hand::until(&mut watches[0], |state| !state.selected && state.round == 1).await;
+    assert_eq!(
+        hands[0].offer(&header).await,
+        UpdateReply::Accepted,
+        "the acknowledgement stands"
+    );
+    for hand in &mut hands[1..] {
+        assert_eq!(hand.send(1).await, UpdateReply::Accepted);
+    }
+    Hand::until(&mut watches[1], |state| state.phase == Phase::Done).await;
+    drop((hands, watches));
+    assert_eq!(server.end().await.version, 1);
+    let report = command(&["report", dir, "--format", "json"]).await;
+    assert!(report.contains("\"updates\""), "{report}");
+}

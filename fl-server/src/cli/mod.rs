@@ -1,6 +1,8 @@
 //! The command line of the server. Each command is one file; this one says what they are called and how they end.
 
+mod change;
 mod check;
+mod exclude;
 mod export;
 mod init;
 mod issue;
@@ -8,6 +10,7 @@ mod issued;
 mod new;
 mod out;
 mod report;
+mod rollback;
 mod serve;
 mod sign;
 mod source;
@@ -69,6 +72,10 @@ enum Command {
     Verify(verify::Args),
     /// Writes a run's model as safetensors.
     Export(export::Args),
+    /// Takes the model of a run back to an older version.
+    Rollback(rollback::Args),
+    /// Excludes a client from the open round: its update is not counted.
+    Exclude(exclude::Args),
     /// Checks a server.toml or run.toml and says what is wrong with it.
     Check(check::Args),
 }
@@ -136,6 +143,8 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         Command::Report(args) => report::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Export(args) => export::run(&args),
+        Command::Rollback(args) => rollback::run(&args),
+        Command::Exclude(args) => exclude::run(&args),
         Command::Check(args) => check::run(&args),
     };
     ended(outcome)

@@ -149,7 +149,8 @@ impl Pace {
 impl Driver {
     /// The round that bytes belong to now.
     pub(super) fn books_to(&self) -> u64 {
-        self.state.round().map_or(self.state.version(), |round| round.number)
+        // Not the version: that of a rollback is no round's number.
+        self.history.rounds.last_key_value().map_or(0, |(round, _)| *round)
     }
 
     /// The run and its books now.

@@ -3,6 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use fl_compress::{Digest, Stages};
+use fl_proto::ClientId;
+
 use super::{Closed, Evaluated, Phase, Round, State};
 use crate::limits::mean_loss;
 use crate::record::Record;
@@ -36,7 +39,7 @@ impl State {
         )?;
         match record {
             Record::Started { plan, model, .. } => {
-                (self.plan, self.model) = (Some(*plan), Some(*model));
+                (self.plan, self.model, self.initial) = (Some(*plan), Some(*model), Some(*model));
             }
             Record::Gathered { since } => {
                 ensure(self.phase == Phase::Waiting, "nothing is waited for")?;
@@ -72,11 +75,12 @@ impl State {
                 model,
                 at,
             } => {
+                let depth = self.depth() + 1;
                 let Phase::Closing(open) = &mut self.phase else {
                     return Err("no round is closing");
                 };
                 ensure(open.number == *round, "it is not this round")?;
-                let summary = summary(open);
+                let summary = summary(open, depth);
                 let (frame, frame_len, stages, model, closed) = (*frame, *frame_len, *stages, *model, *at);
                 self.closed.push(Closed {
                     frame,
@@ -87,8 +91,8 @@ impl State {
                     ..summary
                 });
                 self.last = std::mem::take(&mut open.cohort);
-                let updates = std::mem::take(&mut open.updates).into_iter();
-                Arc::make_mut(&mut self.settled).extend(updates.map(|(who, update)| (who, (*round, update.digest))));
+                let answered = answered(open);
+                Arc::make_mut(&mut self.settled).extend(answered);
                 self.model = Some(model);
                 self.phase = Phase::Waiting;
                 self.gathered = None;
@@ -147,6 +151,42 @@ impl State {
                     why: why.clone(),
                 };
             }
+            Record::RolledBack { version, to, model, at } => {
+                ensure(*version == self.version() + 1, "it is not the next version")?;
+                ensure(*to < self.version(), "there is no such version to go back to")?;
+                ensure(self.model_of(*to) == Some(*model), "its model is another")?;
+                let depth = self.depth_of(*to);
+                let open = match std::mem::take(&mut self.phase) {
+                    Phase::Training(open) | Phase::Closing(open) => Some(open),
+                    _ => self.held.take(),
+                };
+                self.held = None;
+                self.gathered = None;
+                if let Some(open) = &open {
+                    Arc::make_mut(&mut self.settled).extend(answered(open));
+                }
+                self.closed.push(Closed {
+                    base: Some(*to),
+                    model: *model,
+                    closed: *at,
+                    opened: *at,
+                    ..nothing(*version, depth)
+                });
+                self.model = Some(*model);
+                self.sum_up_evaluations();
+            }
+            Record::Excluded { round, client, .. } => {
+                let open = match &mut self.phase {
+                    Phase::Training(open) => open,
+                    Phase::Waiting | Phase::Failed { .. } => self.held.as_mut().ok_or("no round is open")?,
+                    _ => return Err("no round is open"),
+                };
+                ensure(open.number == *round, "it is not this round")?;
+                ensure(!open.excluded.contains_key(client), "the client is excluded already")?;
+                let update = open.updates.remove(client);
+                open.cohort.remove(client);
+                open.excluded.insert(client.clone(), update.map(|update| update.digest));
+            }
             Record::Resumed { at, until } => {
                 self.restarted = true;
                 self.gathered = None;
@@ -190,6 +230,11 @@ impl State {
             kept.keys().all(|client| cohort.contains(client)),
             "an accepted update is left out",
         )?;
+        let excluded = before.map_or_else(BTreeMap::new, |open| open.excluded.clone());
+        ensure(
+            !cohort.iter().any(|client| excluded.contains_key(client)),
+            "an excluded client is asked",
+        )?;
         self.phase = Phase::Training(Round {
             number,
             attempt: *attempt,
@@ -203,6 +248,7 @@ impl State {
             deadline: *deadline,
             updates: kept,
             limited: false,
+            excluded,
         });
         self.held = None;
         self.gathered = None;
@@ -212,16 +258,49 @@ impl State {
     }
 }
 
+/// Each client whose update was accepted in the round, also if it does not count any more.
+fn answered(open: &Round) -> impl Iterator<Item = (ClientId, (u64, Digest))> {
+    let counted = open.updates.iter().map(|(client, update)| (client, update.digest));
+    let excluded = open
+        .excluded
+        .iter()
+        .filter_map(|(client, digest)| Some((client, (*digest)?)));
+    let number = open.number;
+    counted
+        .chain(excluded)
+        .map(move |(client, digest)| (client.clone(), (number, digest)))
+}
+
+/// A version that no update made.
+fn nothing(version: u64, depth: u64) -> Closed {
+    let nothing = Digest([0; 32]);
+    Closed {
+        depth,
+        base: None,
+        round: version,
+        attempts: 0,
+        asked: 0,
+        answered: 0,
+        examples: 0,
+        loss: 0.0,
+        up: 0,
+        frame: nothing,
+        frame_len: 0,
+        stages: Stages::default(),
+        model: nothing,
+        opened: 0,
+        closed: 0,
+    }
+}
+
 /// What the round itself says; the step is filled in by the caller.
-fn summary(open: &Round) -> Closed {
+fn summary(open: &Round, depth: u64) -> Closed {
     let examples = open
         .updates
         .values()
         .fold(0u64, |n, update| n.saturating_add(update.examples));
     let loss = mean_loss(open.updates.values().map(|update| (update.examples, update.loss)));
-    let nothing = fl_compress::Digest([0; 32]);
     Closed {
-        round: open.number,
         attempts: open.attempt,
         asked: open.cohort.len() as u32,
         answered: open.updates.len() as u32,
@@ -231,12 +310,8 @@ fn summary(open: &Round) -> Closed {
             .updates
             .values()
             .fold(0u64, |n, update| n.saturating_add(update.len)),
-        frame: nothing,
-        frame_len: 0,
-        stages: fl_compress::Stages::default(),
-        model: nothing,
         opened: open.opened,
-        closed: 0,
+        ..nothing(open.number, depth)
     }
 }
 

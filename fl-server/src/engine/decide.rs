@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use fl_compress::{Digest, Stages};
 use fl_proto::{ClientId, Refusal, UpdateReply};
 
-use super::opening::{after_close, reopening, waiting};
+use super::opening::{after_close, lacks_members, reopening, waiting};
 use super::{Evaluated, Phase, Round, State};
 use crate::limits::MAX_LOSS;
 use crate::plan::RunPlan;
@@ -167,6 +167,7 @@ fn tick(state: &State, plan: &RunPlan, now: Millis, present: &BTreeSet<ClientId>
                 limited: true,
             }]
         }
+        Phase::Training(round) if lacks_members(round, plan, present) => vec![reopening(round, plan, now, present)],
         Phase::Training(round) if now >= round.deadline => vec![reopening(round, plan, now, present)],
         Phase::Evaluating { version, asked, until } => {
             let mut owing = asked
@@ -193,7 +194,9 @@ fn closes(round: &Round, plan: &RunPlan, now: Millis, one_more: bool) -> bool {
     let reached = round
         .reached(cohort.target)
         .or((answered >= cohort.target).then_some(now));
-    answered == round.cohort.len()
+    // A cohort from which clients were excluded may be smaller than `min`.
+    let enough = round.excluded.is_empty() || answered >= cohort.min;
+    (answered == round.cohort.len() && enough)
         || reached.is_some_and(|at| at.saturating_add(cohort.grace) <= now)
         || (answered >= cohort.min && now >= round.deadline)
 }

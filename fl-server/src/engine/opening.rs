@@ -14,7 +14,7 @@ const NAMED: usize = 20;
 /// While no round is open: opens one, notes that the clients needed are together, or that they fell apart.
 pub(super) fn waiting(state: &State, plan: &RunPlan, now: Millis, present: &BTreeSet<ClientId>) -> Vec<Record> {
     let held = state.held.as_ref();
-    if held.is_none() && state.version() >= plan.rounds {
+    if held.is_none() && state.depth() >= plan.rounds {
         return vec![Record::RunDone { at: now }];
     }
     let number = held.map_or(state.version() + 1, |round| round.number);
@@ -32,7 +32,7 @@ pub(super) fn after_close(
     round: &Round,
 ) -> Option<Record> {
     let version = round.number;
-    if version < plan.rounds {
+    if state.depth() + 1 < plan.rounds {
         return opening(state, plan, now, present, version + 1, None, None);
     }
     let until = now.saturating_add(plan.cohort.deadline);
@@ -47,7 +47,11 @@ pub(super) fn after_close(
 /// After the deadline with too few answers: another attempt with other clients, or the failure of the run.
 pub(super) fn reopening(round: &Round, plan: &RunPlan, now: Millis, present: &BTreeSet<ClientId>) -> Record {
     if round.attempt - round.first < plan.cohort.retries {
-        return opened(plan, now, present, round.number, Some(round));
+        let again = opened(plan, now, present, round.number, Some(round));
+        // Nobody is left to be asked if all are excluded.
+        if matches!(&again, Record::RoundOpened { cohort, .. } if !cohort.is_empty()) {
+            return again;
+        }
     }
     let missing: Vec<_> = round.missing().map(ClientId::as_str).collect();
     let more = missing.len().saturating_sub(NAMED);
@@ -83,7 +87,11 @@ fn opening(
     let kept = before.map_or(0, |round| {
         round.updates.keys().filter(|client| !present.contains(*client)).count()
     });
-    let together = present.len() + kept;
+    let excluded = before.map_or(0, |round| {
+        let clients = round.excluded.keys();
+        clients.filter(|client| present.contains(*client)).count()
+    });
+    let together = present.len() + kept - excluded;
     if together < plan.cohort.min {
         return gathered.map(|_| Record::Gathered { since: None });
     }
@@ -119,6 +127,12 @@ fn opened(plan: &RunPlan, now: Millis, present: &BTreeSet<ClientId>, round: u64,
     }
 }
 
+/// Whether clients were excluded from the round, fewer than needed are left, and others could be asked in their place.
+pub(super) fn lacks_members(round: &Round, plan: &RunPlan, present: &BTreeSet<ClientId>) -> bool {
+    let others = |client: &&ClientId| !round.cohort.contains(*client) && !round.excluded.contains_key(*client);
+    !round.excluded.is_empty() && round.cohort.len() < plan.cohort.min && present.iter().any(|client| others(&client))
+}
+
 /// Whoever has answered, then clients not asked before, then those that are missing, the connected ones first.
 fn cohort(
     plan: &RunPlan,
@@ -135,7 +149,12 @@ fn cohort(
         cohort.extend(select(pool, room, plan.seed, round, attempt));
     };
     let missing = || asked.iter().filter(|client| !kept.contains_key(*client));
-    fill(&mut present.iter().filter(|client| !asked.contains(*client)));
+    let is_excluded = |client: &ClientId| before.is_some_and(|round| round.excluded.contains_key(client));
+    fill(
+        &mut present
+            .iter()
+            .filter(|client| !asked.contains(*client) && !is_excluded(client)),
+    );
     fill(&mut missing().filter(|client| present.contains(*client)));
     fill(&mut missing().filter(|client| !present.contains(*client)));
     cohort

@@ -8,7 +8,7 @@ use fl_proto::ClientId;
 
 use super::{Evaluated, Log, Summed};
 use crate::plan::RunPlan;
-use crate::record::{Accepted, Millis};
+use crate::record::{Accepted, Millis, Record};
 
 /// Where the run stands.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -61,6 +61,8 @@ pub struct Round {
     pub updates: BTreeMap<ClientId, Accepted>,
     /// While closing: whether the plan's limits apply.
     pub limited: bool,
+    /// Clients that have no more part in it, with the update that was accepted of them, if one was.
+    pub excluded: BTreeMap<ClientId, Option<Digest>>,
 }
 
 impl Round {
@@ -81,9 +83,13 @@ impl Round {
     }
 }
 
-/// A closed round, in numbers.
+/// How a model version came to be: a closed round, in numbers; or a rollback, which has no updates and no frame.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Closed {
+    /// Rounds behind the model, without those that were taken back.
+    pub depth: u64,
+    /// Of a rollback: the version whose model it is.
+    pub base: Option<u64>,
     /// The round, and the version of the model that it made.
     pub round: u64,
     /// Attempts that it took.
@@ -146,6 +152,8 @@ pub struct State {
     pub(super) plan: Option<Digest>,
     pub(super) phase: Phase,
     pub(super) model: Option<Digest>,
+    /// Digest of the model of version 0.
+    pub(super) initial: Option<Digest>,
     /// While waiting: since when the fewest clients needed are together.
     pub(super) gathered: Option<Millis>,
     /// While waiting: the round that failed and is to be tried again.
@@ -199,9 +207,111 @@ impl State {
         self.plan
     }
 
-    /// The newest model version: the number of rounds closed.
+    /// The newest model version: the number of rounds closed and of rollbacks.
     pub fn version(&self) -> u64 {
         self.closed.len() as u64
+    }
+
+    /// Rounds behind the newest model, without those that were taken back: what the plan's `rounds` counts.
+    pub fn depth(&self) -> u64 {
+        self.depth_of(self.version())
+    }
+
+    pub(super) fn depth_of(&self, version: u64) -> u64 {
+        self.made(version).map_or(0, |made| made.depth)
+    }
+
+    /// The number that the run's last round will have, if nothing more is taken back.
+    pub fn last_round(&self, plan: &RunPlan) -> u64 {
+        plan.rounds + (self.version() - self.depth())
+    }
+
+    /// How a version after 0 was made.
+    fn made(&self, version: u64) -> Option<&Closed> {
+        let at = usize::try_from(version.checked_sub(1)?).ok()?;
+        self.closed.get(at)
+    }
+
+    /// The newest rollback: its version, and the version whose model it is.
+    pub fn rolled_back(&self) -> Option<(u64, u64)> {
+        let rollbacks = self
+            .closed
+            .iter()
+            .filter_map(|made| made.base.map(|to| (made.round, to)));
+        rollbacks.last()
+    }
+
+    /// Digest of the model of a version.
+    pub fn model_of(&self, version: u64) -> Option<Digest> {
+        match version {
+            0 => self.initial,
+            version => self.made(version).map(|made| made.model),
+        }
+    }
+
+    /// Frames of the steps whose sum, with version 0, is this version; `None` if there is no such version.
+    pub fn steps_of(&self, version: u64) -> Option<Vec<Digest>> {
+        let (mut at, mut steps) = (version, Vec::new());
+        while at > 0 {
+            let made = self.made(at)?;
+            at = match made.base {
+                Some(to) => to,
+                None => {
+                    steps.push(made.frame);
+                    at - 1
+                }
+            };
+        }
+        steps.reverse();
+        Some(steps)
+    }
+
+    /// The record that takes the model back to version `to`.
+    ///
+    /// # Errors
+    /// Why it cannot be: the run has not begun, or has no such version before the newest.
+    pub fn roll_back(&self, to: u64, now: Millis) -> Result<Record, String> {
+        let newest = self.version();
+        let model = self.model_of(to).filter(|_| to < newest);
+        let model = model.ok_or_else(|| match newest {
+            0 => "no round is closed yet: there is nothing to roll back".to_owned(),
+            newest => format!(
+                "cannot roll back to version {to}: give a version from 0 to {}",
+                newest - 1
+            ),
+        })?;
+        Ok(Record::RolledBack {
+            version: newest + 1,
+            to,
+            model,
+            at: now,
+        })
+    }
+
+    /// The record that excludes a client from the open round, or from one that failed and is to be tried again.
+    ///
+    /// # Errors
+    /// Why it cannot be: no round takes updates, or the client is excluded already.
+    pub fn exclude(&self, client: &ClientId, now: Millis) -> Result<Record, String> {
+        let open = match (&self.phase, &self.held) {
+            (Phase::Training(open), _) | (Phase::Waiting | Phase::Failed { .. }, Some(open)) => open,
+            (Phase::Closing(open), _) => {
+                let (round, before) = (open.number, open.number - 1);
+                return Err(format!(
+                    "round {round} is being averaged already; take it back with `fl-server rollback --to {before}` when it is \
+                     closed"
+                ));
+            }
+            _ => return Err("no round is open".to_owned()),
+        };
+        if open.excluded.contains_key(client) {
+            return Err(format!("{client} is excluded from round {} already", open.number));
+        }
+        Ok(Record::Excluded {
+            round: open.number,
+            client: client.clone(),
+            at: now,
+        })
     }
 
     /// Digest of the newest model; that of no bytes before `Started`.
@@ -209,7 +319,7 @@ impl State {
         self.model.unwrap_or_else(|| Digest::of(&[]))
     }
 
-    /// The rounds closed so far: the one at index `i` is round `i + 1`.
+    /// The versions made so far, by a round or a rollback: the one at index `i` is version `i + 1`.
     pub fn rounds(&self) -> &Log<Closed> {
         &self.closed
     }
@@ -217,7 +327,12 @@ impl State {
     /// The round and the digest of this client's last accepted update.
     pub(super) fn accepted(&self, client: &ClientId) -> Option<(u64, Digest)> {
         let open = self.round().or(self.held.as_ref());
-        let open = open.and_then(|open| open.updates.get(client).map(|update| (open.number, update.digest)));
+        let open = open.and_then(|open| {
+            let counted = open.updates.get(client).map(|update| update.digest);
+            // An acknowledgement stands: the client is told the same, though the update is not counted.
+            let digest = counted.or_else(|| open.excluded.get(client).copied().flatten())?;
+            Some((open.number, digest))
+        });
         open.or_else(|| self.settled.get(client).copied())
     }
 
@@ -270,7 +385,6 @@ mod tests {
     use fl_compress::Stages;
 
     use super::*;
-    use crate::record::Record;
 
     fn client(i: u64) -> ClientId {
         format!("client-{i}").parse().unwrap()

@@ -43,7 +43,7 @@ impl State {
                 left(*until),
                 "evaluating the last model".to_owned(),
             ),
-            Phase::Done => (version, Seen::Done, None, format!("done after {version} rounds")),
+            Phase::Done => (version, Seen::Done, None, format!("done after {} rounds", self.depth())),
             Phase::Failed { round, why } => (
                 *round,
                 Seen::Failed,
@@ -56,9 +56,10 @@ impl State {
             round,
             phase,
             selected: open.is_some_and(|open| open.cohort.contains(client)),
-            accepted: open
-                .and_then(|open| open.updates.get(client))
-                .map(|update| update.digest),
+            accepted: open.and_then(|open| {
+                let counted = open.updates.get(client).map(|update| update.digest);
+                counted.or_else(|| open.excluded.get(client).copied().flatten())
+            }),
             version,
             model: self.model(),
             evaluate: plan.evaluate && version > 0 && self.asks(client, version) && !self.reported(client, version),

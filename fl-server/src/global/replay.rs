@@ -12,9 +12,22 @@ use crate::engine::Contribution;
 use crate::plan::RunPlan;
 use crate::record::Record;
 
+/// A rollback: a version whose model is that of an older one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RolledBack {
+    /// The version.
+    pub version: u64,
+    /// The older one.
+    pub to: u64,
+    /// Digest of its model.
+    pub model: Digest,
+}
+
 /// A closed round: what went in, and what came out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Replayed {
+    /// The last rollback since the round before.
+    pub base: Option<RolledBack>,
     /// The round.
     pub round: u64,
     /// Its updates, by client name.
@@ -33,7 +46,7 @@ pub struct Replayed {
 /// Those of the records.
 pub fn replayed<E>(records: impl IntoIterator<Item = Result<Record, E>>, after: u64) -> Result<Vec<Replayed>, E> {
     let mut open: BTreeMap<ClientId, Contribution> = BTreeMap::new();
-    let (mut rounds, mut limits) = (Vec::new(), false);
+    let (mut rounds, mut limits, mut base) = (Vec::new(), false, None);
     for record in records {
         match record? {
             Record::UpdateAccepted { client, update, .. } => {
@@ -45,12 +58,18 @@ pub fn replayed<E>(records: impl IntoIterator<Item = Result<Record, E>>, after: 
                 open.insert(client, part);
             }
             Record::RoundClosing { limited, .. } => limits = limited,
+            Record::Excluded { client, .. } => drop(open.remove(&client)),
+            Record::RolledBack { version, to, model, .. } => {
+                open.clear();
+                base = Some(RolledBack { version, to, model });
+            }
             Record::RoundClosed {
                 round, frame, model, ..
             } => {
-                let updates = std::mem::take(&mut open).into_values().collect();
+                let (updates, base) = (std::mem::take(&mut open).into_values().collect(), base.take());
                 if round > after {
                     rounds.push(Replayed {
+                        base,
                         round,
                         updates,
                         limited: limits,

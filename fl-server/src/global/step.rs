@@ -209,6 +209,24 @@ impl Global {
         })
     }
 
+    /// The model of a version that a rollback made. What encoder, strategy and limits remembered belonged to the rounds that
+    /// were taken back, and is forgotten; there is no step that updates could be encoded against. Shapes:
+    /// `model: [layout.len()]`.
+    ///
+    /// # Errors
+    /// `Start` if its digest is not `recorded`, or the downlink cannot be met, which cannot happen.
+    pub fn roll_back(&mut self, version: u64, model: Vec<f32>, recorded: &Digest) -> Result<(), GlobalError> {
+        let digest = Digest::of_f32(&model);
+        if digest != *recorded || model.len() != self.layout.len() {
+            let text =
+                format!("the model of the rollback to version {version} has digest {digest}, recorded is {recorded}");
+            return Err(GlobalError::Start(text));
+        }
+        self.forget().map_err(|e| GlobalError::Start(e.to_string()))?;
+        (self.model, self.version, self.digest, self.step) = (model, version, digest, None);
+        Ok(())
+    }
+
     /// The model's tensors.
     pub fn layout(&self) -> &Arc<Layout> {
         &self.layout
@@ -306,6 +324,7 @@ impl Global {
     pub fn forget(&mut self) -> Result<(), fl_compress::Error> {
         self.encoder = Encoder::new(Arc::clone(&self.layout), &self.specs.0)?;
         self.strategy = strategy(&self.specs.1);
+        self.reference = None;
         Ok(())
     }
 

@@ -5,7 +5,7 @@
 //! read beside it. A record is written in the lowest version that can hold it, so that what was read is written as it was:
 //! the chain of rounds depends on that.
 //!
-//! Version 2: `RoundClosing` is under the plan's limits.
+//! Version 2: `RoundClosing` is under the plan's limits; `RolledBack` and `Excluded` are new.
 
 use std::collections::BTreeSet;
 
@@ -109,6 +109,8 @@ impl Record {
             Self::RunDone { at } => out.u8(9).u64(*at),
             Self::RunFailed { round, why, at } => out.u8(10).u64(*round).text(why).u64(*at),
             Self::Resumed { at, until } => out.u8(11).u64(*at).u64(*until),
+            Self::RolledBack { version, to, model, at } => out.u8(12).u64(*version).u64(*to).raw(&model.0).u64(*at),
+            Self::Excluded { round, client, at } => out.u8(13).u64(*round).client(client).u64(*at),
         };
         let crc = crc32c::crc32c(&out.0);
         out.u32(crc);
@@ -118,7 +120,7 @@ impl Record {
     /// The lowest version that can hold it.
     fn version(&self) -> u8 {
         match self {
-            Self::RoundClosing { limited: true, .. } => 2,
+            Self::RoundClosing { limited: true, .. } | Self::RolledBack { .. } | Self::Excluded { .. } => 2,
             _ => 1,
         }
     }
@@ -219,6 +221,17 @@ fn fields(from: &mut Cursor<'_>, version: u8) -> Result<Record, RecordError> {
         11 => Record::Resumed {
             at: from.u64("at")?,
             until: from.u64("until")?,
+        },
+        12 => Record::RolledBack {
+            version: from.u64("version")?,
+            to: from.u64("to")?,
+            model: from.digest("model")?,
+            at: from.u64("at")?,
+        },
+        13 => Record::Excluded {
+            round: from.u64("round")?,
+            client: from.client()?,
+            at: from.u64("at")?,
         },
         _ => return Err(from.corrupt("kind")),
     })
@@ -394,11 +407,24 @@ mod tests {
 
     /// Those that version 1 does not know.
     fn newer(a: u64, b: u64) -> Vec<Record> {
-        vec![Record::RoundClosing {
-            round: a,
-            at: b,
-            limited: true,
-        }]
+        vec![
+            Record::RoundClosing {
+                round: a,
+                at: b,
+                limited: true,
+            },
+            Record::RolledBack {
+                version: a,
+                to: b,
+                model: Digest::of(b"m"),
+                at: a,
+            },
+            Record::Excluded {
+                round: a,
+                client: client(b as u8),
+                at: b,
+            },
+        ]
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub(super) fn join(service: &Service, request: Request<wire::JoinRequest>) -> Re
         client: peer.client,
         run: plan.name.clone(),
         task: plan.task.clone(),
-        rounds: plan.rounds,
+        rounds: service.state().last_round(plan),
         seed: plan.seed,
         layout: (*service.layout).clone(),
         training: plan.training,

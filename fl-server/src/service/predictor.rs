@@ -12,7 +12,8 @@ use crate::plan::RunPlan;
 /// CAFe, or the round trains from version 0, which no step made.
 pub(super) fn of_round(state: &State, plan: &RunPlan, round: u64) -> Option<Digest> {
     let made_by = usize::try_from(round).ok()?.checked_sub(2)?;
-    let step = state.rounds().get(made_by)?.frame;
+    // A rollback has no step.
+    let step = state.rounds().get(made_by).filter(|made| made.base.is_none())?.frame;
     (plan.uplink.memory == Memory::Cafe).then_some(step)
 }
 

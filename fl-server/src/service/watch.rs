@@ -75,7 +75,13 @@ async fn tell(
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut last, mut due): (Option<RoundState>, Option<RoundState>) = (None, None);
     let mut over = false;
+    let taken_back = |state: &State| state.version() - state.depth();
+    let joined = taken_back(&state.borrow());
     loop {
+        // A client learns at its join how many rounds there are.
+        if taken_back(&state.borrow()) != joined {
+            return Err(Status::unavailable("the run was rolled back; join it again"));
+        }
         // What is due but not taken yet is replaced: a client that does not read sees the latest.
         if !over {
             let now = view(&state.borrow_and_update());

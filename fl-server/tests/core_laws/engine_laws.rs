@@ -19,6 +19,9 @@ enum Op {
     Step,
     Crash,
     Evaluate(usize, u64),
+    Exclude(usize),
+    /// Versions before the newest.
+    RollBack(u64),
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -32,6 +35,8 @@ fn op() -> impl Strategy<Value = Op> {
         3 => Just(Op::Step),
         1 => Just(Op::Crash),
         1 => (0..7usize, 0..2u64).prop_map(|(i, behind)| Op::Evaluate(i, behind)),
+        1 => (0..3usize).prop_map(Op::Exclude),
+        1 => (1..4u64).prop_map(Op::RollBack),
     ]
 }
 
@@ -57,6 +62,11 @@ fn run(world: &mut World, op: &Op) {
         }
         Op::Step => world.step(),
         Op::Crash => world.crash(),
+        Op::Exclude(i) => world.exclude(i),
+        Op::RollBack(behind) => {
+            let to = world.state.version().saturating_sub(behind);
+            world.roll_back(to);
+        }
         Op::Evaluate(i, behind) => {
             let (client, version) = (client(i), world.state.version().saturating_sub(behind));
             let input = || fl_server::engine::Input::Evaluation {
@@ -107,6 +117,10 @@ proptest! {
         let closed: u32 = world.state.rounds().iter().map(|round| round.answered).sum();
         prop_assert_eq!(closed as usize, world.acknowledged.len());
         for (at, round) in world.state.rounds().iter().enumerate() {
+            if let Some(to) = round.base {
+                prop_assert!(round.round == at as u64 + 1 && world.state.model_of(to) == Some(round.model));
+                continue;
+            }
             let (number, asked, answered) = (round.round, round.asked, round.answered);
             prop_assert!(number == at as u64 + 1 && (2..=asked).contains(&answered) && asked <= 4);
         }

@@ -458,3 +458,117 @@ fn impossible_records_are_refused_and_change_nothing() {
     }
     assert!(State::new().apply(&Record::RunDone { at: 0 }).is_err());
 }
+
+/// Closes the open round with all of its cohort.
+fn close(world: &mut World) {
+    let (round, cohort) = (world.round(), world.cohort());
+    (0..4)
+        .filter(|&i| cohort.contains(&client(i)))
+        .for_each(|i| drop(world.submit(i, round, 0)));
+    world.step();
+}
+
+#[test]
+fn a_rollback_gives_an_older_model_a_new_number_and_its_rounds_are_trained_again() {
+    let mut world = World::new(plan(&[("evaluate = true", "evaluate = false")]));
+    world.connect(0..4);
+    close(&mut world);
+    let good = world.state.model();
+    close(&mut world);
+    assert_eq!((world.state.version(), world.round()), (2, 3));
+    let late = world.update(0, 3, 0);
+    world.submit(0, 3, 0);
+
+    world.roll_back(1);
+    assert_eq!(
+        (world.state.version(), world.state.depth(), world.state.model()),
+        (3, 1, good)
+    );
+    assert_eq!(world.state.steps_of(3), world.state.steps_of(1));
+    assert_eq!(world.state.rolled_back(), Some((3, 1)));
+    assert_eq!(
+        fl_server::global::chain(&world.state, 1, 3),
+        None,
+        "no step leads there"
+    );
+    // The open round is given up, and its number with it: an acknowledgement is repeated, a late update is not counted.
+    assert_eq!(world.round(), 4);
+    assert_eq!(
+        world.state.verdict(&client(0), 3, late.digest),
+        Some(UpdateReply::Accepted)
+    );
+    assert_eq!(refusal(world.submit(1, 3, 0)), Refusal::NotThisRound);
+    assert_eq!(world.state.last_round(&world.plan), 5);
+    close(&mut world);
+    assert!(!world.is_done());
+    close(&mut world);
+    assert!(world.is_done(), "three rounds are behind the model, as planned");
+    assert_eq!((world.state.version(), world.state.depth()), (5, 3));
+    assert_eq!(world.fold(), world.state);
+
+    // Also to a version that was taken back, and after the end.
+    let taken_back = world.state.model_of(2).unwrap();
+    world.roll_back(2);
+    assert_eq!(
+        (world.state.model(), world.state.depth(), world.round()),
+        (taken_back, 2, 7)
+    );
+    let why = world.state.roll_back(6, 0).unwrap_err();
+    assert!(why.contains("give a version from 0 to 5"), "{why}");
+}
+
+#[test]
+fn a_failed_run_is_rolled_back_and_goes_on() {
+    let mut world = World::new(plan(&[]));
+    world.connect(0..4);
+    close(&mut world);
+    (0..3).for_each(|_| world.pass(60_000));
+    assert!(matches!(world.state.phase(), Phase::Failed { .. }));
+    world.roll_back(0);
+    assert_eq!((world.state.version(), world.round(), world.attempt()), (2, 3, 1));
+}
+
+#[test]
+fn an_excluded_client_is_not_counted_and_not_asked_again_and_its_acknowledgement_stands() {
+    let mut world = World::new(plan(&[]));
+    world.connect(0..4);
+    let mine = world.update(3, 1, 0).digest;
+    assert_eq!(world.submit(3, 1, 0), UpdateReply::Accepted);
+    world.exclude(3);
+    assert_eq!(world.state.verdict(&client(3), 1, mine), Some(UpdateReply::Accepted));
+    assert!(!world.cohort().contains(&client(3)));
+    world.exclude(2);
+    assert_eq!(refusal(world.submit(2, 1, 0)), Refusal::NotSelected);
+    (0..2).for_each(|i| drop(world.submit(i, 1, 0)));
+    let Phase::Closing(closing) = world.state.phase() else {
+        panic!("{:?}", world.state.phase())
+    };
+    assert_eq!(
+        closing.updates.keys().cloned().collect::<Vec<_>>(),
+        [client(0), client(1)]
+    );
+    let why = world.state.exclude(&client(0), 0).unwrap_err();
+    assert!(why.contains("rollback --to 0"), "{why}");
+    world.step();
+    assert_eq!(world.outcome()[0].answered, 2);
+    assert_eq!(world.state.verdict(&client(3), 1, mine), Some(UpdateReply::Accepted));
+    assert_eq!(world.cohort().len(), 4, "the next round asks all again");
+}
+
+#[test]
+fn a_round_with_too_few_members_left_is_opened_again_with_others() {
+    let mut world = World::new(plan(&[]));
+    world.connect(0..4);
+    (1..4).for_each(|i| world.exclude(i));
+    assert_eq!((world.cohort(), world.attempt()), (vec![client(0)], 1));
+    assert_eq!(world.submit(0, 1, 0), UpdateReply::Accepted);
+    assert!(
+        matches!(world.state.phase(), Phase::Training(_)),
+        "one update is less than the two needed"
+    );
+    world.connect([4]);
+    assert_eq!((world.cohort(), world.attempt()), (vec![client(0), client(4)], 2));
+    assert_eq!(world.submit(4, 1, 0), UpdateReply::Accepted);
+    world.step();
+    assert_eq!(world.outcome()[0].answered, 2);
+}

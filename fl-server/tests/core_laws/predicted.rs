@@ -51,6 +51,7 @@ fn live(frames: &mut Frames, layout: &Arc<Layout>) -> Vec<(Replayed, Vec<u8>, St
             step = Some(stepped.frame.clone());
             let (frame, model) = (stepped.digest, stepped.model);
             let closed = Replayed {
+                base: None,
                 round,
                 updates,
                 limited: true,

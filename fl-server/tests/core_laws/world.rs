@@ -112,6 +112,7 @@ impl World {
 
     pub(crate) fn submit(&mut self, i: usize, round: u64, variant: u8) -> UpdateReply {
         let (client, update) = (crate::client(i), self.update(i, round, variant));
+        let known = self.records.len();
         let Reply::Update(reply) = self.input(Input::Update {
             client: &client,
             round,
@@ -119,7 +120,9 @@ impl World {
         }) else {
             panic!()
         };
-        if reply == UpdateReply::Accepted {
+        // Asked again, an update that was taken out meanwhile is still said to be accepted.
+        let taken = |record: &Record| matches!(record, Record::UpdateAccepted { .. });
+        if reply == UpdateReply::Accepted && self.records[known..].iter().any(taken) {
             let before = self.acknowledged.insert((client, round), update.digest);
             assert!(
                 before.is_none_or(|digest| digest == update.digest),
@@ -159,6 +162,34 @@ impl World {
             stages: Stages::default(),
             model,
         });
+    }
+
+    /// Takes the model back, if there is a version to go back to.
+    pub(crate) fn roll_back(&mut self, to: u64) {
+        let Ok(record) = self.state.roll_back(to, self.now) else {
+            return;
+        };
+        let Record::RolledBack { version, .. } = record else {
+            panic!()
+        };
+        self.commit(vec![record]);
+        // What was acknowledged in the round that was open is taken back with it.
+        self.acknowledged.retain(|(_, round), _| *round != version);
+        self.settle();
+    }
+
+    /// Excludes a client from the open round, if there is one.
+    pub(crate) fn exclude(&mut self, i: usize) {
+        let client = crate::client(i);
+        let Ok(record) = self.state.exclude(&client, self.now) else {
+            return;
+        };
+        let Record::Excluded { round, .. } = record else {
+            panic!()
+        };
+        self.commit(vec![record]);
+        self.acknowledged.remove(&(client, round));
+        self.settle();
     }
 
     /// Kills the server and starts it again: what is left are the records.

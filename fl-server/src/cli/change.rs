@@ -1,0 +1,23 @@
+//! Asks the running server, or the store of a stopped one, for a change, and prints what has changed.
+
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::{Outcome, out, source};
+use crate::admin::{Answer, Ask};
+use crate::change::Change;
+
+pub(super) fn ask(fed: &Path, run: Option<&str>, change: Change) -> Outcome {
+    let (_, config) = source::federation(fed)?;
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let ask = Ask::Change {
+        run: run.map(str::to_owned),
+        change,
+        at: since.map_or(0, |since| since.as_millis() as u64),
+    };
+    let Answer::Changed(text) = source::ask(&config, &ask)? else {
+        return Err(source::unexpected().into());
+    };
+    out::line(format_args!("{text}"))?;
+    Ok(())
+}

@@ -1,0 +1,211 @@
+//! One client of four holds a valid certificate and lies: in its update, in its number of examples, in its evaluations. The
+//! run goes on, and the model that the others measure is as good as without it.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use fl_client::data::{Builtin, DataSource};
+use fl_client::{Evaluation, Fit, FitPlan, Learner, Tasks};
+use fl_compress::Layout;
+use fl_sim::federation::{self, Member, Setup};
+use fl_sim::workload::{TASK, Workload};
+use support::{COMPRESSED, EXACT};
+
+const CLIENTS: u32 = 4;
+const ROUNDS: u64 = 6;
+const OFF: &str = "[limits]\nexamples = inf\nshare = 1.0\nnorm = inf\ndiscard = inf\n";
+const CAFE: &str = "[compression.uplink]\nmemory = \"cafe\"\n";
+
+/// What the last client does instead of what its learner says.
+#[derive(Debug, Clone, Copy)]
+enum Attack {
+    None,
+    /// Every value of the update is this.
+    Value(f32),
+    /// The update, times this.
+    Times(f32),
+    /// The update turned around, with as many examples as the protocol lets a client claim.
+    Examples,
+    /// A perfect evaluation of a loss below all, on as many examples.
+    Evaluation,
+}
+
+/// What clients found when they evaluated: the last evaluation of each.
+type Found = Arc<Mutex<BTreeMap<u32, Evaluation>>>;
+
+/// A learner whose client lies.
+struct Liar {
+    learner: Box<dyn Learner>,
+    client: u32,
+    attack: Attack,
+    loaded: Vec<f32>,
+    found: Found,
+}
+
+impl Learner for Liar {
+    fn layout(&self) -> Arc<Layout> {
+        self.learner.layout()
+    }
+
+    fn initial(&self, seed: u64) -> Option<Vec<f32>> {
+        self.learner.initial(seed)
+    }
+
+    fn load(&mut self, weights: &[f32]) -> anyhow::Result<()> {
+        self.loaded = weights.to_vec();
+        self.learner.load(weights)
+    }
+
+    fn fit(&mut self, plan: &FitPlan) -> anyhow::Result<Fit> {
+        let fit = self.learner.fit(plan)?;
+        Ok(match self.attack {
+            Attack::Examples => Fit {
+                examples: fl_proto::MAX_EXAMPLES,
+                ..fit
+            },
+            _ => fit,
+        })
+    }
+
+    fn weights(&self, out: &mut [f32]) -> anyhow::Result<()> {
+        self.learner.weights(out)?;
+        for (value, before) in out.iter_mut().zip(&self.loaded) {
+            *value = match self.attack {
+                Attack::Value(value) => before + value,
+                Attack::Times(times) => before + times * (*value - before),
+                Attack::Examples => before - (*value - before),
+                Attack::None | Attack::Evaluation => *value,
+            };
+        }
+        Ok(())
+    }
+
+    fn evaluate(&mut self) -> anyhow::Result<Option<Evaluation>> {
+        let found = self.learner.evaluate()?;
+        self.found
+            .lock()
+            .unwrap()
+            .extend(found.map(|found| (self.client, found)));
+        Ok(match self.attack {
+            Attack::Evaluation => Some(Evaluation {
+                examples: fl_proto::MAX_EXAMPLES,
+                loss: -1.7e308,
+                correct: fl_proto::MAX_EXAMPLES,
+            }),
+            _ => found,
+        })
+    }
+}
+
+struct Ended {
+    /// Accuracy of the last model, as the first three clients find it.
+    accuracy: f64,
+    /// As the server reports it.
+    reported: f64,
+    loss: f64,
+}
+
+async fn run(attack: Attack, compression: &str, limits: &str) -> Ended {
+    let dir = tempfile::tempdir().unwrap();
+    let workload = Workload {
+        learner: "mlp".to_owned(),
+        clients: CLIENTS,
+        data: DataSource::Builtin(Builtin {
+            seed: 3,
+            client: 0,
+            train: 600,
+            test: 200,
+        }),
+    };
+    let (layout, weights) = workload.initial(7).unwrap();
+    let found = Found::default();
+    let member = |client: u32| {
+        let (workload, found) = (workload.clone(), Arc::clone(&found));
+        let make = move || -> anyhow::Result<Box<dyn Learner>> {
+            let learner = workload.learner(client)?;
+            Ok(Box::new(Liar {
+                learner,
+                client,
+                attack: if client == CLIENTS - 1 { attack } else { Attack::None },
+                loaded: Vec::new(),
+                found,
+            }))
+        };
+        Member {
+            name: format!("client-{client}").parse().unwrap(),
+            tasks: Tasks::new().with_lazy(TASK, make),
+        }
+    };
+    let setup = Setup {
+        dir: dir.path().to_owned(),
+        run: format!(
+            "name = \"attacked\"\ntask = \"{TASK}\"\nrounds = {ROUNDS}\nseed = 7\n\
+             [cohort]\nmin = {CLIENTS}\ntarget = {CLIENTS}\nclients = {CLIENTS}\n{compression}{limits}"
+        ),
+        layout,
+        weights,
+        members: (0..CLIENTS).map(member).collect(),
+        at_once: 2,
+        sync: false,
+    };
+    let score = federation::run(setup, |_| {}).await.unwrap();
+    assert_eq!(score.rounds.len() as u64, ROUNDS);
+    let found = found.lock().unwrap();
+    let honest = || (0..CLIENTS - 1).map(|client| found[&client]);
+    let correct: u64 = honest().map(|found| found.correct).sum();
+    let examples: u64 = honest().map(|found| found.examples).sum();
+    let last = score.rounds.last().unwrap();
+    Ended {
+        accuracy: correct as f64 / examples as f64,
+        reported: last.accuracy.unwrap(),
+        loss: last.test_loss.unwrap(),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_malicious_client_of_four_changes_neither_the_accuracy_nor_the_end_of_a_run() {
+    for compression in [EXACT, COMPRESSED, CAFE] {
+        let calm = run(Attack::None, compression, "").await;
+        let free = run(Attack::None, compression, OFF).await;
+        println!("no attack: {:.4}, without limits {:.4}", calm.accuracy, free.accuracy);
+        assert!(calm.accuracy > 0.8 && (calm.accuracy - free.accuracy).abs() <= 0.01);
+        for attack in [
+            Attack::Value(1e30),
+            Attack::Times(1e3),
+            Attack::Times(-1e3),
+            Attack::Examples,
+            Attack::Evaluation,
+        ] {
+            let ended = run(attack, compression, "").await;
+            let Ended {
+                accuracy,
+                reported,
+                loss,
+            } = ended;
+            println!("{attack:?}: {accuracy:.4}, reported {reported:.4}, loss {loss:.4}");
+            assert!(
+                accuracy >= calm.accuracy - 0.02,
+                "{attack:?}: {accuracy} for {}",
+                calm.accuracy
+            );
+            assert!(
+                (reported - accuracy).abs() < 0.02,
+                "{attack:?}: reported {reported}, true {accuracy}"
+            );
+            assert!((0.0..5.0).contains(&loss), "{attack:?}: {loss}");
+        }
+    }
+}
+
+/// What the limits are for: each of these attacks decides the model where there are none.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_limits_one_client_decides_the_model() {
+    for attack in [Attack::Times(-1e3), Attack::Examples] {
+        let ended = run(attack, EXACT, OFF).await;
+        println!("{attack:?}: {:.4}", ended.accuracy);
+        assert!(ended.accuracy < 0.5, "{attack:?}");
+    }
+}
