@@ -149,8 +149,9 @@ impl Pace {
 impl Driver {
     /// The round that bytes belong to now.
     pub(super) fn books_to(&self) -> u64 {
-        // Not the version: that of a rollback is no round's number.
-        self.history.rounds.last_key_value().map_or(0, |(round, _)| *round)
+        self.state
+            .round()
+            .map_or_else(|| self.state.last_closed(), |round| round.number)
     }
 
     /// The run and its books now.

@@ -226,6 +226,15 @@ impl State {
         plan.rounds + (self.version() - self.depth())
     }
 
+    /// The newest version that a round made: a rollback has a number, and is no round. 0 if there is none.
+    pub fn last_closed(&self) -> u64 {
+        let mut version = self.version();
+        while self.made(version).is_some_and(|made| made.base.is_some()) {
+            version -= 1;
+        }
+        version
+    }
+
     /// How a version after 0 was made.
     fn made(&self, version: u64) -> Option<&Closed> {
         let at = usize::try_from(version.checked_sub(1)?).ok()?;
