@@ -344,7 +344,12 @@ async fn a_run_is_rolled_back_with_the_server_stopped_and_running_and_is_verifie
         std::fs::write(fed.dir.path().join("server.toml"), "admin = \"off\"\n").unwrap();
         let (dir, plan) = (fed.dir.path().to_str().unwrap(), file.to_str().unwrap());
 
-        let server = fed.start(&run).await;
+        let options = || {
+            let mut options = fed.options(&run);
+            options.tuning.keep_updates = true;
+            options
+        };
+        let server = Server::start(options()).await;
         let mut hands = fed.clients(&server).await;
         all_take_part(&mut hands).await;
         drop(hands);
@@ -360,10 +365,10 @@ async fn a_run_is_rolled_back_with_the_server_stopped_and_running_and_is_verifie
         let digest = |line: &str| line.trim().rsplit(' ').next().unwrap().to_owned();
         assert_eq!(digest(&exported), digest(&older));
 
-        let mut options = fed.options(&run);
-        options.exit_when_done = false;
-        options.tuning.checkpoint_every = 1;
-        let server = Server::start(options).await;
+        let mut serving = options();
+        serving.exit_when_done = false;
+        serving.tuning.checkpoint_every = 1;
+        let server = Server::start(serving).await;
         let mut hands = fed.clients(&server).await;
         let models = all_take_part(&mut hands).await;
         assert!(models.iter().all(|model| *model == models[0]));
@@ -390,7 +395,7 @@ async fn a_run_is_rolled_back_with_the_server_stopped_and_running_and_is_verifie
             "{verified}"
         );
         // A restart repeats what followed the rollback.
-        let again = fed.start(&run).await;
+        let again = Server::start(options()).await;
         assert_eq!(again.end().await.model, models[0]);
     }
 }
