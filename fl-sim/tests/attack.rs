@@ -150,6 +150,7 @@ async fn run(attack: Attack, compression: &str, limits: &str) -> Ended {
         members: (0..CLIENTS).map(member).collect(),
         at_once: 2,
         sync: false,
+        live: None,
     };
     let score = federation::run(setup, |_| {}).await.unwrap();
     assert_eq!(score.rounds.len() as u64, ROUNDS);
