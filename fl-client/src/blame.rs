@@ -63,6 +63,7 @@ pub(crate) fn status(status: &Status, config: &ClientConfig) -> Error {
         )),
         Code::OutOfRange => Error::Protocol(format!("a message is larger than the protocol allows: {text}")),
         Code::FailedPrecondition => Error::NotNow(text.to_owned()),
+        Code::Aborted => Error::Displaced(text.to_owned()),
         Code::Unavailable if found.is_none() => Error::Broken(format!("the server is stopping or busy: {text}")),
         _ => match found {
             Some(Found { last, .. }) => Error::Broken(format!("the connection to {} broke: {last}", config.server)),

@@ -17,6 +17,9 @@ pub enum Error {
     /// The connection broke, or the server is stopping; the client comes back.
     #[error("{0}")]
     Broken(String),
+    /// A newer connection with this client's certificate has taken over; the client comes back, each time later.
+    #[error("{0}")]
+    Displaced(String),
     /// Right call, wrong moment: the client waits for the next state of the run.
     #[error("not now: {0}")]
     NotNow(String),
@@ -45,7 +48,10 @@ pub enum Error {
 impl Error {
     /// Whether connecting anew may help.
     pub fn is_transient(&self) -> bool {
-        matches!(self, Self::Unreachable(_) | Self::Broken(_) | Self::NotNow(_))
+        matches!(
+            self,
+            Self::Unreachable(_) | Self::Broken(_) | Self::Displaced(_) | Self::NotNow(_)
+        )
     }
 
     pub(crate) fn state(path: &Path, why: impl Into<String>) -> Self {

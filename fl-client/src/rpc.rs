@@ -1,6 +1,5 @@
 //! The calls of the protocol, in domain types and this crate's errors.
 
-use std::error::Error as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use fl_proto::{
     Dial, EvaluationReport, FetchRequest, JoinRequest, Joined, MAX_MESSAGE, RunName, UpdateHeader, UpdateReply, chunks,
     client_tls, wire,
 };
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 use tonic::{Request, Streaming};
 
 use crate::config::check_address;
@@ -33,14 +32,9 @@ impl Rpc {
     /// # Errors
     /// `Config`, `Refused` or `Unreachable`, with what to do.
     pub(crate) async fn connect(config: &Arc<ClientConfig>) -> Result<Self, Error> {
-        let tls = client_tls(&config.authority, &config.own);
+        let tls = client_tls(&config.authority, &config.own)
+            .map_err(|why| Error::Config(format!("`authority`, `certificate` or `key` cannot be used: {why}")))?;
         check_address(&config.server).map_err(Error::Config)?;
-        Endpoint::from_static("https://server")
-            .tls_config(tls.clone())
-            .map_err(|e| {
-                let why = e.source().map_or_else(|| e.to_string(), ToString::to_string);
-                Error::Config(format!("`authority`, `certificate` or `key` cannot be used: {why}"))
-            })?;
         let dial = Dial {
             address: config.server.clone(),
             tls,

@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex};
 use fl_compress::Digest;
 use fl_proto::{ClientId, RunName};
 
-use crate::disk::{self, Disk, DiskError};
+use crate::disk::{Disk, DiskError};
 
 pub use upload::{Received, Upload};
 
@@ -157,10 +157,15 @@ impl Blobs {
     /// `Missing`; the disk's.
     pub fn file(&self, digest: &Digest) -> Result<(File, PathBuf), BlobError> {
         let path = find(&self.dir, &self.run, digest);
-        match disk::open_file(&path) {
-            Ok(file) => Ok((file, path)),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Err(BlobError::Missing(*digest)),
-            Err(e) => Err(DiskError::new("open", &path, &e).into()),
+        let file = self.disk.read(&path)?.ok_or(BlobError::Missing(*digest))?;
+        Ok((file, path))
+    }
+
+    /// The same blobs for calls, which their clients try again: see [`Disk::patient`].
+    pub(crate) fn impatient(self) -> Self {
+        Self {
+            disk: self.disk.patient(false),
+            ..self
         }
     }
 

@@ -49,6 +49,18 @@ pub struct Tuning {
     pub transfers_at_once: usize,
     /// Silence after which a transfer is broken off; what arrived of an upload is kept and resumed.
     pub stall: Duration,
+    /// Bytes a second below which a transfer is broken off, when it has been slower for as long as `stall`.
+    pub least_rate: u64,
+    /// Connections of clients held at once, at least 1; fewer if the system allows fewer open files.
+    pub connections: usize,
+    /// Connections of one client, at least 1: a newer one ends the oldest.
+    pub connections_per_client: usize,
+    /// Connections at once that have not shown a certificate yet, at least 1.
+    pub handshakes: usize,
+    /// Those of one address.
+    pub handshakes_per_address: usize,
+    /// Time without a call after which a client's connection is closed.
+    pub idle: Duration,
     /// Time that running calls have to finish when the server stops.
     pub stop_within: Duration,
 }
@@ -56,11 +68,17 @@ pub struct Tuning {
 impl Default for Tuning {
     fn default() -> Self {
         Self {
-            keep_updates: true,
+            keep_updates: false,
             checkpoint_every: 10,
             verify_at_once: 4,
             transfers_at_once: 8,
             stall: Duration::from_secs(30),
+            least_rate: 1024,
+            connections: 10_000,
+            connections_per_client: 4,
+            handshakes: 512,
+            handshakes_per_address: 256,
+            idle: Duration::from_secs(60),
             stop_within: Duration::from_secs(5),
         }
     }
@@ -114,6 +132,12 @@ struct Raw {
     verify_at_once: usize,
     transfers_at_once: usize,
     stall: String,
+    least_rate: u64,
+    connections: u64,
+    connections_per_client: u64,
+    handshakes: u64,
+    handshakes_per_address: u64,
+    idle: String,
     stop_within: String,
     otlp: String,
 }
@@ -137,6 +161,12 @@ impl Default for Raw {
             verify_at_once: tuning.verify_at_once,
             transfers_at_once: tuning.transfers_at_once,
             stall: "30s".into(),
+            least_rate: tuning.least_rate,
+            connections: tuning.connections as u64,
+            connections_per_client: tuning.connections_per_client as u64,
+            handshakes: tuning.handshakes as u64,
+            handshakes_per_address: tuning.handshakes_per_address as u64,
+            idle: "60s".into(),
             stop_within: "5s".into(),
             otlp: "off".into(),
         }
@@ -164,6 +194,13 @@ impl Raw {
             verify_at_once: within("verify_at_once", self.verify_at_once as u64, 1..=256)? as usize,
             transfers_at_once: within("transfers_at_once", self.transfers_at_once as u64, 1..=10_000)? as usize,
             stall: seconds("stall", &self.stall)?,
+            least_rate: within("least_rate", self.least_rate, 1..=1_000_000_000)?,
+            connections: within("connections", self.connections, 1..=1_000_000)? as usize,
+            connections_per_client: within("connections_per_client", self.connections_per_client, 1..=1_000)? as usize,
+            handshakes: within("handshakes", self.handshakes, 1..=100_000)? as usize,
+            handshakes_per_address: within("handshakes_per_address", self.handshakes_per_address, 1..=100_000)?
+                as usize,
+            idle: seconds("idle", &self.idle)?,
             stop_within: seconds("stop_within", &self.stop_within)?,
         };
         let otlp = collector(&self.otlp).map_err(|rule| ConfigError::Value {
@@ -192,6 +229,10 @@ fn within(key: &'static str, value: u64, range: std::ops::RangeInclusive<u64>) -
     let rule = match key {
         "checkpoint_every" => "it must be 1 to 100000",
         "verify_at_once" => "it must be 1 to 256",
+        "least_rate" => "it must be 1 to 1000000000",
+        "connections" => "it must be 1 to 1000000",
+        "connections_per_client" => "it must be 1 to 1000",
+        "handshakes" | "handshakes_per_address" => "it must be 1 to 100000",
         _ => "it must be 1 to 10000",
     };
     if !range.contains(&value) {
@@ -258,13 +299,14 @@ mod tests {
         let listed = ServerConfig::from_toml(&bare, Path::new("x")).unwrap();
         assert_eq!(plain, ServerConfig::from_toml("", Path::new("x")).unwrap());
         assert_eq!(listed, plain);
-        assert_eq!(bare.lines().count(), 17, "{bare}");
+        assert_eq!(bare.lines().count(), 23, "{bare}");
     }
 
     #[test]
     fn errors_name_key_value_and_rule() {
         assert!(refused("speed = 3").contains("unknown field `speed`"));
         assert!(refused("verify_at_once = 0").contains("`verify_at_once` is 0, but it must be 1 to 256"));
+        assert!(refused("connections = 0").contains("`connections` is 0, but it must be 1 to 1000000"));
         assert!(refused("stall = \"soon\"").contains("`stall` is \"soon\""));
         assert!(refused("stall = \"99999999999999999999h\"").contains("`stall`"));
         assert!(refused("listen = \"localhost\"").contains("`listen`"));

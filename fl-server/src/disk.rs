@@ -4,17 +4,30 @@
 //! removal, a commit of the store. An injected fault strikes at the n-th. Nothing else in this crate writes files
 //! below the data folder.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::seldom::Seldom;
+
+/// Mode of a folder: what clients sent is nobody else's business.
+const FOLDER: u32 = 0o700;
+/// Mode of a file.
+const FILE: u32 = 0o600;
+/// Pauses between tries while too many files are open: the first, and the longest.
+const PAUSE: Duration = Duration::from_millis(10);
+const LONG_PAUSE: Duration = Duration::from_secs(1);
 
 /// The disk could not do what was asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("cannot {action} {}: {why}{}", path.display(), hint(*kind))]
+#[error("cannot {action} {}: {why}{}", path.display(), hint(*kind, *busy))]
 pub struct DiskError {
     /// What was asked: `write`, `fsync`, ..
     pub action: &'static str,
@@ -24,6 +37,8 @@ pub struct DiskError {
     pub why: String,
     /// The kind of its answer.
     pub kind: ErrorKind,
+    /// Whether too many files are open, here or on the whole machine: nothing is wrong with the disk.
+    busy: bool,
 }
 
 impl DiskError {
@@ -33,6 +48,7 @@ impl DiskError {
             path: path.to_owned(),
             why: error.to_string(),
             kind: error.kind(),
+            busy: is_busy(error),
         }
     }
 
@@ -40,10 +56,21 @@ impl DiskError {
     pub fn is_full(&self) -> bool {
         matches!(self.kind, ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
     }
+
+    /// Whether only a descriptor is missing: the same may go well a moment later.
+    pub fn is_busy(&self) -> bool {
+        self.busy
+    }
 }
 
-fn hint(kind: ErrorKind) -> &'static str {
+/// EMFILE and ENFILE.
+fn is_busy(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
+}
+
+fn hint(kind: ErrorKind, busy: bool) -> &'static str {
     match kind {
+        _ if busy => "; raise the limit of open files (ulimit -n)",
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "; free some space there and start again: nothing is lost",
         ErrorKind::PermissionDenied => "; check who owns it",
         _ => "",
@@ -74,14 +101,18 @@ pub enum FaultKind {
     Abort,
     /// The disk is full from then on; the write that meets it is left half done.
     Full,
+    /// Too many files are open, once: at the first file or folder that is opened from then on.
+    Busy,
 }
 
-/// A fault that strikes at one persistence point, counted from 1. As text: `abort@17`, `full@17`.
+/// A fault that strikes at one persistence point, counted from 1. As text: `abort@17`, `full@17`, `busy@17`.
 #[derive(Debug)]
 pub struct Fault {
     kind: FaultKind,
     at: u64,
     seen: AtomicU64,
+    /// Whether it was busy.
+    spent: AtomicBool,
 }
 
 impl Fault {
@@ -91,6 +122,7 @@ impl Fault {
             kind,
             at,
             seen: AtomicU64::new(0),
+            spent: AtomicBool::new(false),
         }
     }
 
@@ -104,12 +136,13 @@ impl FromStr for Fault {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let bad = || format!("a fault is `abort@N` or `full@N` with N from 1, not `{text}`");
+        let bad = || format!("a fault is `abort@N`, `full@N` or `busy@N` with N from 1, not `{text}`");
         let (kind, at) = text.split_once('@').ok_or_else(bad)?;
         let at = at.parse().ok().filter(|&at| at > 0).ok_or_else(bad)?;
         match kind {
             "abort" => Ok(Self::new(FaultKind::Abort, at)),
             "full" => Ok(Self::new(FaultKind::Full, at)),
+            "busy" => Ok(Self::new(FaultKind::Busy, at)),
             _ => Err(bad()),
         }
     }
@@ -119,12 +152,19 @@ impl FromStr for Fault {
 #[derive(Debug, Clone, Default)]
 pub struct Disk {
     fault: Option<Arc<Fault>>,
+    patient: bool,
 }
 
 impl Disk {
     /// A disk on which `fault` will strike, if one is given.
     pub fn new(fault: Option<Arc<Fault>>) -> Self {
-        Self { fault }
+        Self { fault, patient: false }
+    }
+
+    /// The same disk for work that nobody could try again: while too many files are open, it waits until one can be opened.
+    /// Otherwise that is an error, see [`DiskError::is_busy`].
+    pub(crate) fn patient(self, patient: bool) -> Self {
+        Self { patient, ..self }
     }
 
     /// Passes one persistence point that is about to do `action` at `path`.
@@ -133,7 +173,7 @@ impl Disk {
     /// The injected one.
     pub fn point(&self, action: &'static str, path: &Path) -> Result<(), DiskError> {
         match self.struck() {
-            None => Ok(()),
+            None | Some(FaultKind::Busy) => Ok(()),
             Some(FaultKind::Abort) => std::process::abort(),
             Some(FaultKind::Full) => Err(DiskError::new(action, path, &ErrorKind::StorageFull.into())),
         }
@@ -148,8 +188,36 @@ impl Disk {
             return Ok(());
         }
         self.point("create", path)?;
-        std::fs::create_dir_all(path).map_err(|e| DiskError::new("create", path, &e))?;
+        let created = DirBuilder::new().recursive(true).mode(FOLDER).create(path);
+        created.map_err(|e| DiskError::new("create", path, &e))?;
         path.parent().map_or(Ok(()), |parent| self.sync_dir(parent))
+    }
+
+    /// Takes from everybody but the owner what they may do with a folder and with what is in it.
+    ///
+    /// # Errors
+    /// The disk's; that the folder belongs to somebody else is no error.
+    pub fn make_private(&self, path: &Path) -> Result<(), DiskError> {
+        let failed = |e: io::Error| DiskError::new("set the mode of", path, &e);
+        let meta = path.symlink_metadata().map_err(failed)?;
+        if !meta.is_dir() && !meta.is_file() {
+            return Ok(());
+        }
+        let mode = if meta.is_dir() { FOLDER } else { FILE };
+        if meta.permissions().mode() & 0o077 != 0 {
+            match std::fs::set_permissions(path, Permissions::from_mode(mode)) {
+                Err(e) if e.kind() == ErrorKind::PermissionDenied => {
+                    tracing::warn!(path = %path.display(), "others may read this folder or file, and its mode cannot be set");
+                }
+                set => set.map_err(failed)?,
+            }
+        }
+        if meta.is_dir() {
+            for entry in self.opened("read", path, || std::fs::read_dir(path))? {
+                self.make_private(&entry.map_err(failed)?.path())?;
+            }
+        }
+        Ok(())
     }
 
     /// Opens a file for reading and writing, at its beginning; creates it if need be and empties it if asked to.
@@ -159,8 +227,19 @@ impl Disk {
     pub fn open(&self, path: &Path, empty: bool) -> Result<File, DiskError> {
         self.point("create", path)?;
         let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(empty);
-        regular(&mut options, path).map_err(|e| DiskError::new("create", path, &e))
+        options.read(true).write(true).create(true).truncate(empty).mode(FILE);
+        self.opened("create", path, || regular(&mut options.clone(), path))
+    }
+
+    /// Opens a file for reading, see [`open_file`]; `None` if there is none.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn read(&self, path: &Path) -> Result<Option<File>, DiskError> {
+        self.opened("open", path, || match open_file(path) {
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+            file => file.map(Some),
+        })
     }
 
     /// Writes `bytes` where `file` stands; `path` is its name, for the error.
@@ -169,7 +248,7 @@ impl Disk {
     /// The disk's; an unknown part is written then.
     pub fn write(&self, mut file: &File, path: &Path, bytes: &[u8]) -> Result<(), DiskError> {
         let written = match self.struck() {
-            None => file.write_all(bytes),
+            None | Some(FaultKind::Busy) => file.write_all(bytes),
             Some(kind) => {
                 let half = file.write_all(&bytes[..bytes.len() / 2]);
                 if kind == FaultKind::Abort {
@@ -205,13 +284,13 @@ impl Disk {
     /// The disk's.
     pub fn sync_dir(&self, path: &Path) -> Result<(), DiskError> {
         self.point("fsync", path)?;
-        let synced = File::open(if path.as_os_str().is_empty() {
+        let folder = if path.as_os_str().is_empty() {
             Path::new(".")
         } else {
             path
-        })
-        .and_then(|f| f.sync_all());
-        synced.map_err(|e| DiskError::new("fsync", path, &e))
+        };
+        let folder = self.opened("open", path, || File::open(folder))?;
+        folder.sync_all().map_err(|e| DiskError::new("fsync", path, &e))
     }
 
     /// Removes a file; one that is not there is no error.
@@ -239,6 +318,33 @@ impl Disk {
         path.parent().map_or(Ok(()), |folder| self.sync_dir(folder))
     }
 
+    /// Does what needs a descriptor. If none is left, tries again for as long as it takes, on a disk that is patient.
+    fn opened<T>(&self, action: &'static str, path: &Path, open: impl Fn() -> io::Result<T>) -> Result<T, DiskError> {
+        let (mut pause, mut said) = (PAUSE, Seldom::default());
+        loop {
+            match self.busy().map_or_else(&open, Err) {
+                Err(error) if self.patient && is_busy(&error) => {
+                    if let Some(times) = said.now(Instant::now()) {
+                        tracing::warn!(
+                            %error, path = %path.display(), times,
+                            "waits until a file can be opened; raise the limit of open files (ulimit -n)"
+                        );
+                    }
+                    std::thread::sleep(pause);
+                    pause = (2 * pause).min(LONG_PAUSE);
+                }
+                opened => return opened.map_err(|e| DiskError::new(action, path, &e)),
+            }
+        }
+    }
+
+    /// What the system would say if it were busy, if a fault says so.
+    fn busy(&self) -> Option<io::Error> {
+        let fault = self.fault.as_ref().filter(|fault| fault.kind == FaultKind::Busy)?;
+        let strikes = fault.seen() >= fault.at && !fault.spent.swap(true, Ordering::Relaxed);
+        strikes.then(|| io::Error::from_raw_os_error(libc::EMFILE))
+    }
+
     fn struck(&self) -> Option<FaultKind> {
         let fault = self.fault.as_ref()?;
         let point = fault.seen.fetch_add(1, Ordering::Relaxed) + 1;
@@ -257,6 +363,39 @@ mod tests {
         for bad in ["", "full", "full@", "full@0", "melt@3", "abort@-1"] {
             assert!(bad.parse::<Fault>().unwrap_err().contains("abort@N"), "{bad}");
         }
+    }
+
+    #[test]
+    fn what_lacks_only_a_descriptor_is_busy_and_a_patient_disk_waits() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, side) = (dir.path().join("file"), dir.path().join("side"));
+        let busy = |at| Disk::new(Some(Arc::new(Fault::new(FaultKind::Busy, at))));
+        for at in 1..=4 {
+            let error = busy(at).replace(&path, &side, b"content").unwrap_err();
+            assert!(error.is_busy() && !error.is_full(), "{at}: {error}");
+            assert!(error.to_string().contains("ulimit -n"), "{error}");
+            busy(at).patient(true).replace(&path, &side, b"content").unwrap();
+        }
+        let disk = busy(1);
+        disk.point("write", &path).unwrap();
+        assert!(disk.read(&path).unwrap_err().is_busy());
+        assert!(disk.read(&path).unwrap().is_some(), "once");
+    }
+
+    #[test]
+    fn what_is_made_is_for_its_owner_only_and_what_was_there_becomes_so() {
+        let dir = tempfile::tempdir().unwrap();
+        let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
+        let (folder, disk) = (dir.path().join("data/inner"), Disk::default());
+        disk.create_dir(&folder).unwrap();
+        disk.replace(&folder.join("file"), &folder.join("side"), b"content")
+            .unwrap();
+        assert_eq!((mode(&folder), mode(&folder.join("file"))), (FOLDER, FILE));
+        for (path, open) in [(folder.join("file"), 0o644), (folder.clone(), 0o755)] {
+            std::fs::set_permissions(path, Permissions::from_mode(open)).unwrap();
+        }
+        disk.make_private(&dir.path().join("data")).unwrap();
+        assert_eq!((mode(&folder), mode(&folder.join("file"))), (FOLDER, FILE));
     }
 
     #[test]

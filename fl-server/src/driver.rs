@@ -195,16 +195,7 @@ impl Driver {
         let mut batch = Batch::default();
         for command in waiting.drain(..) {
             match command {
-                Command::Arrived(client) => {
-                    if self.present.names.contains(&client) {
-                        tracing::warn!(
-                            %client,
-                            "watches twice: it is back after a break that was not noticed here yet, or two processes share \
-                             its certificate, which makes neither of them right"
-                        );
-                    }
-                    self.present.arrived(client);
-                }
+                Command::Arrived(client) => self.present.arrived(client),
                 Command::Left(client) => self.present.left(&client),
                 Command::Snapshot { version, reply } => self.desk.want_snapshot(version, reply),
                 Command::Change { change, reply } => match change.record(&self.state, (self.clock)()) {

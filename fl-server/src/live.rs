@@ -144,7 +144,7 @@ impl Live {
         let served = match self.tls {
             None => match axum_server::from_tcp(self.listener) {
                 Ok(server) => {
-                    let mut server = server.acceptor(limit).handle(handle);
+                    let mut server = server.acceptor(limit).handle(handle).http1_only();
                     impatient(server.http_builder());
                     server.serve(service).await
                 }
@@ -152,7 +152,7 @@ impl Live {
             },
             Some(tls) => match axum_server::from_tcp_rustls(self.listener, tls) {
                 Ok(server) => {
-                    let mut server = server.map(|tls| tls.acceptor(limit)).handle(handle);
+                    let mut server = server.map(|tls| tls.acceptor(limit)).handle(handle).http1_only();
                     impatient(server.http_builder());
                     server.serve(service).await
                 }
@@ -216,8 +216,8 @@ pub(crate) fn expiries(authority: &str, own: &Issued) -> Vec<(&'static str, Offs
 }
 
 /// Connections held at once.
-const CONNECTIONS: usize = 64;
-/// A request's head that takes longer is given up.
+pub(crate) const CONNECTIONS: usize = 64;
+/// A connection on which no request's head comes for longer is closed, from its first moment on.
 const HEADERS_WITHIN: Duration = Duration::from_secs(10);
 /// Time that answers have to finish when the server stops.
 const FAREWELL: Duration = Duration::from_millis(500);

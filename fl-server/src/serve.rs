@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use fl_compress::Digest;
 use fl_proto::trace::Collector;
-use fl_proto::{Issued, server_builder, server_tls};
+use fl_proto::{Issued, open_files, server_builder, server_tls};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -15,16 +15,17 @@ use crate::admin::{Admin, Sources};
 use crate::blobs::BlobError;
 use crate::config::Tuning;
 use crate::disk::{DiskError, Fault};
+use crate::door::{Door, Room, Seats};
 use crate::driver::{Booked, Driver, Events, Pace, Present};
 use crate::engine::{EngineError, Millis, Phase, State};
 use crate::event::Event;
 use crate::live::{self, Board, Live};
 use crate::plan::RunPlan;
-use crate::service::{LargestOfStep, Limits, Service, federation};
+use crate::service::{LargestOfStep, Limits, Service, Turns, federation};
 use crate::start::{Started, start};
 use crate::store::StoreError;
 use crate::trace;
-use crate::traffic::{Incoming, Traffic};
+use crate::traffic::Traffic;
 
 /// What to serve, and how.
 #[derive(Debug)]
@@ -189,6 +190,8 @@ pub async fn serve(
     } = options;
     let transport = |error: &dyn std::error::Error| ServeError::Transport(chain(error));
     let listen = listener.local_addr().map_err(|e| transport(&e))?;
+    let tls = server_tls(&authority, &own).map_err(|e| transport(&e))?;
+    let room = Room::new(&tuning, open_files());
     let instance = instance.map_or_else(draw, Ok)?;
     let started = {
         let (data, plan) = (data.clone(), plan.clone());
@@ -231,13 +234,14 @@ pub async fn serve(
         state: seen.clone(),
         stopping: stop.clone(),
         commands: commands.clone(),
-        blobs: blobs.clone(),
+        blobs: blobs.clone().impatient(),
         traffic: Arc::clone(&traffic),
         events: events.clone(),
         clock: now,
         revoked,
         tuning,
         limits: Limits::new(&layout, &tuning),
+        turns: Arc::new(Turns::default()),
         largest_of_step: LargestOfStep::default(),
         tracer: tracer.clone(),
     };
@@ -289,16 +293,22 @@ pub async fn serve(
     };
     let admin = Task(tokio::spawn(admin.serve(sources)));
 
-    let calls = server_builder(server_tls(&authority, &own))
-        .map_err(|e| transport(&e))?
-        .add_service(federation(service));
-    let incoming = Incoming::new(listener, Arc::clone(&traffic));
+    let calls = server_builder().add_service(federation(service));
+    let (door, seats, incoming) = Door::new(listener, tls, Arc::clone(&traffic), &room, tuning.idle);
+    let door = Task(tokio::spawn(door.keep()));
     let (drain, drained) = oneshot::channel::<()>();
     let (finish, finished) = oneshot::channel::<()>();
     let mut calls = Task(tokio::spawn(
         calls.serve_with_incoming_shutdown(incoming, ended(drained)),
     ));
-    tracing::info!(%listen, run = %plan.name, "serving");
+    tracing::info!(
+        %listen,
+        run = %plan.name,
+        open_files = open_files(),
+        connections = room.clients,
+        handshakes = room.strangers,
+        "serving"
+    );
     events.tell(Event::Ready).await;
     if let Some(text) = damage {
         events.tell(Event::Damaged(text)).await;
@@ -307,7 +317,7 @@ pub async fn serve(
 
     let failed = tokio::select! {
         () = shutdown => None,
-        () = over(seen, &traffic, &tuning, exit_when_done) => None,
+        () = over(seen, &seats, &tuning, exit_when_done) => None,
         state = &mut driver.0 => Some(state),
         done = &mut calls.0 => {
             let done = done.map_err(ServeError::panicked)?;
@@ -316,6 +326,7 @@ pub async fn serve(
     };
     stopping.send_replace(true);
     drop(drain);
+    door.end().await;
     if tokio::time::timeout(tuning.stop_within, &mut calls.0).await.is_err() {
         tracing::warn!("some calls did not finish in time");
     }
@@ -374,12 +385,12 @@ async fn ended(signal: oneshot::Receiver<()>) {
 }
 
 /// Completes when the run is over, if that is waited for, and the clients have had time to fetch the last model and go.
-async fn over(mut seen: watch::Receiver<Arc<State>>, traffic: &Traffic, tuning: &Tuning, exit_when_done: bool) {
+async fn over(mut seen: watch::Receiver<Arc<State>>, seats: &Seats, tuning: &Tuning, exit_when_done: bool) {
     if !exit_when_done || seen.wait_for(|state| state.is_over()).await.is_err() {
         return std::future::pending().await;
     }
     let gone = async {
-        while traffic.is_connected() {
+        while !seats.is_empty() {
             tokio::time::sleep(LOOK).await;
         }
     };

@@ -56,9 +56,10 @@ pub(crate) fn start(
     instance: Digest,
     now: Millis,
 ) -> Result<Started, ServeError> {
-    let disk = Disk::new(fault);
+    let disk = Disk::new(fault).patient(true);
     disk.create_dir(data)?;
     let store = Store::open(data, disk.clone())?;
+    disk.make_private(data)?;
     let run = store.run(&plan.name)?;
     let blobs = Blobs::open(data, &plan.name, disk)?;
     let (mut state, mut history) = (State::new(), History::default());

@@ -4,14 +4,9 @@
 //! counters only, and is never held while waiting for anything.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, ready};
 
-use fl_proto::{Accepted, ClientId, Meter};
-use tokio::net::TcpListener;
-use tokio_stream::Stream;
-use tonic::transport::server::Connected;
+use fl_proto::{ClientId, Meter};
 
 use crate::ledger::{Flow, Row};
 use crate::tally::{Fate, Tally};
@@ -26,6 +21,10 @@ pub(crate) struct Traffic {
 #[derive(Debug, Default, Clone)]
 struct Book {
     open: Vec<Connection>,
+    /// What connections that have ended carried since the last sample.
+    ended: BTreeMap<Option<ClientId>, Flow>,
+    /// Number of entries in `open` at which the ended ones are folded into `ended`.
+    fold_at: usize,
     clients: BTreeMap<ClientId, Account>,
     /// What the endpoint's meter said at the last sample.
     metered: (u64, u64),
@@ -100,7 +99,11 @@ impl Traffic {
 
     /// Takes notice of a new connection, before its first byte.
     pub(crate) fn connected(&self, meter: Arc<Meter>) {
-        self.book().open.push(Connection {
+        let mut book = self.book();
+        if book.open.len() >= book.fold_at.max(FOLD_AT) {
+            book.fold();
+        }
+        book.open.push(Connection {
             meter,
             client: None,
             sampled: (0, 0),
@@ -152,14 +155,6 @@ impl Traffic {
         out
     }
 
-    /// Whether any connection is open.
-    pub(crate) fn is_connected(&self) -> bool {
-        self.book()
-            .open
-            .iter_mut()
-            .any(|open| Arc::get_mut(&mut open.meter).is_none())
-    }
-
     /// What has passed since the last sample. `arriving`: what is taken to become of frames that are still arriving, which
     /// is another at a round's end than at the server's.
     pub(crate) fn sample(&self, arriving: Fate) -> Sample {
@@ -208,7 +203,9 @@ impl Traffic {
             let passed = readings
                 .iter()
                 .zip(&book.open)
-                .fold((0, 0), |sum, ((now, _), c)| add(sum, less(*now, c.sampled)));
+                .fold(sockets(&book.ended), |sum, ((now, _), c)| {
+                    add(sum, less(*now, c.sampled))
+                });
             if passed == less(total, book.metered) {
                 break;
             }
@@ -224,45 +221,55 @@ impl Traffic {
     }
 }
 
-/// The connections that arrive at a listener, each of them noticed before its first byte.
-#[derive(Debug)]
-pub(crate) struct Incoming {
-    inner: fl_proto::Incoming,
-    traffic: Arc<Traffic>,
-}
-
-impl Incoming {
-    pub(crate) fn new(listener: TcpListener, traffic: Arc<Traffic>) -> Self {
-        Self {
-            inner: fl_proto::Incoming::new(listener, Arc::clone(&traffic.total)),
-            traffic,
-        }
-    }
-}
-
-impl Stream for Incoming {
-    type Item = std::io::Result<Accepted>;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let accepted = ready!(Pin::new(&mut self.inner).poll_next(cx));
-        if let Some(Ok(io)) = &accepted {
-            self.traffic.connected(io.connect_info().meter);
-        }
-        Poll::Ready(accepted)
-    }
-}
-
 /// How often a sample is taken again while bytes pass.
 const ATTEMPTS: usize = 1000;
+/// Entries of connections from which on the ended ones are looked for: their number stays below this, or below twice that of
+/// the connections that are open, and looking costs a constant time for each new connection.
+const FOLD_AT: usize = 64;
+
+impl Connection {
+    /// Whether the connection has ended: its meter is held only here then.
+    fn is_gone(&mut self) -> bool {
+        Arc::get_mut(&mut self.meter).is_some()
+    }
+
+    /// Adds what its meter, which says `now`, has counted since the connection was last booked.
+    fn book(&mut self, now: (u64, u64), flows: &mut BTreeMap<Option<ClientId>, Flow>) {
+        let (up, down) = less(now, self.sampled);
+        let pings = (self.meter.pings_read(), self.meter.pings_written());
+        let (pings_up, pings_down) = less(pings, self.pings);
+        let flow = flows.entry(self.client.clone()).or_default();
+        flow.socket_up += up;
+        flow.socket_down += down;
+        // A ping may pass between the two readings.
+        flow.heartbeat_up += pings_up.min(up);
+        flow.heartbeat_down += pings_down.min(down);
+        flow.connections += u64::from(!std::mem::replace(&mut self.counted, true));
+        (self.sampled, self.pings) = (now, pings);
+    }
+}
 
 impl Book {
     /// What each open connection's meter says, and whether the connection is gone: its meter is held only here then.
     fn readings(&mut self) -> Vec<((u64, u64), bool)> {
         let read = |connection: &mut Connection| {
-            let gone = Arc::get_mut(&mut connection.meter).is_some();
+            let gone = connection.is_gone();
             (reading(&connection.meter), gone)
         };
         self.open.iter_mut().map(read).collect()
+    }
+
+    /// Adds what ended connections have carried to the sums, and forgets those connections.
+    fn fold(&mut self) {
+        let ended = &mut self.ended;
+        self.open.retain_mut(|connection| {
+            let gone = connection.is_gone();
+            if gone {
+                connection.book(reading(&connection.meter), ended);
+            }
+            !gone
+        });
+        self.fold_at = 2 * self.open.len();
     }
 
     /// Turns readings into increments by client and forgets the connections that are gone. `counted` reads a client's
@@ -272,23 +279,13 @@ impl Book {
         readings: &[((u64, u64), bool)],
         counted: impl Fn(&Tally) -> Flow,
     ) -> BTreeMap<Option<ClientId>, Flow> {
-        let mut out = BTreeMap::<_, Flow>::new();
+        let mut out = std::mem::take(&mut self.ended);
         let mut readings = readings.iter();
         self.open.retain_mut(|connection| {
             let Some((now, gone)) = readings.next() else {
                 return true;
             };
-            let (up, down) = less(*now, connection.sampled);
-            let pings = (connection.meter.pings_read(), connection.meter.pings_written());
-            let (pings_up, pings_down) = less(pings, connection.pings);
-            let flow = out.entry(connection.client.clone()).or_default();
-            flow.socket_up += up;
-            flow.socket_down += down;
-            // A ping may pass between the two readings.
-            flow.heartbeat_up += pings_up.min(up);
-            flow.heartbeat_down += pings_down.min(down);
-            flow.connections += u64::from(!std::mem::replace(&mut connection.counted, true));
-            (connection.sampled, connection.pings) = (*now, pings);
+            connection.book(*now, &mut out);
             !gone
         });
         let connected: BTreeSet<_> = self.open.iter().filter_map(|open| open.client.as_ref()).collect();
@@ -436,6 +433,37 @@ mod tests {
         assert_eq!((flow.retries, flow.connections), (1, 0), "it was counted as nobody's");
         assert!(sample.is_balanced());
         assert_eq!(sample.rows(3).len(), 2);
+    }
+
+    #[tokio::test]
+    async fn connections_that_come_and_go_leave_a_constant_number_of_entries_and_exact_sums() {
+        const COMING: usize = 10_000;
+        let traffic = Traffic::new();
+        let stays = Arc::new(Meter::within(Arc::clone(traffic.total())));
+        traffic.connected(Arc::clone(&stays));
+        let mut most = 0;
+        for n in 0..COMING {
+            let client = ["a", "b"].get(n % 3).copied();
+            pass(&traffic, client, n % 7).await;
+            most = most.max(traffic.book().open.len());
+        }
+        assert!(most <= FOLD_AT, "{most} entries for one connection that is open");
+        let sample = traffic.sample(Fate::Refused);
+        assert!(sample.is_balanced());
+        let flow = |client: Option<&str>| sample.flows[&client.map(|name| name.parse().unwrap())];
+        for (at, client) in [Some("a"), Some("b"), None].into_iter().enumerate() {
+            let came = (0..COMING).filter(|n| n % 3 == at);
+            let (bytes, count) = (came.clone().map(|n| n % 7).sum::<usize>(), came.count());
+            let flow = flow(client);
+            assert_eq!(flow.socket_up, bytes as u64, "{client:?}");
+            assert_eq!(flow.socket_down, 2 * count as u64, "{client:?}");
+            let still_open = usize::from(client.is_none());
+            assert_eq!(flow.connections, (count + still_open) as u64, "{client:?}");
+        }
+        assert!(
+            traffic.sample(Fate::Refused).flows.is_empty(),
+            "nothing is booked twice"
+        );
     }
 
     #[tokio::test]

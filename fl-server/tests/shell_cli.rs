@@ -45,10 +45,15 @@ struct Founded {
     run: String,
 }
 
+/// A federation that keeps every update.
 fn founded() -> Founded {
+    founded_with(&["--audit"])
+}
+
+fn founded_with(more: &[&str]) -> Founded {
     let dir = tempfile::tempdir().unwrap();
     let fed = dir.path().join("fed").display().to_string();
-    good(&["init", &fed, "--listen", "127.0.0.1:0", "--admin", "off"]);
+    good(&[&["init", &fed, "--listen", "127.0.0.1:0", "--admin", "off"], more].concat());
     let layout = Layout::new([("a.weight", vec![40, 25]), ("b.bias", vec![10])]).unwrap();
     write_model(&dir.path().join("init.safetensors"), &layout);
     let run = dir.path().join("run.toml");
@@ -107,6 +112,29 @@ impl Founded {
         }
         hands
     }
+}
+
+#[tokio::test]
+async fn by_default_updates_are_not_kept_and_verify_names_the_rounds_that_it_could_not_make_again() {
+    let founded = founded_with(&[]);
+    let server = Path::new(&founded.fed).join("server.toml");
+    let often = format!("checkpoint_every = 1\n{}", std::fs::read_to_string(&server).unwrap());
+    std::fs::write(&server, often).unwrap();
+    let (mut child, mut lines, address) = founded.serve().await;
+    let mut hands = founded.clients(&address).await;
+    all_take_part(&mut hands).await;
+    drop(hands);
+    while lines.next_line().await.unwrap().is_some() {}
+    assert!(child.wait().await.unwrap().success());
+    let verified = fl_server(&["verify", &founded.fed]);
+    let (said, why) = (text(&verified.stdout), text(&verified.stderr));
+    assert_eq!(verified.status.code(), Some(5), "{said}{why}");
+    assert_eq!(said.matches("link ok; model ok").count(), 2, "{said}");
+    assert!(
+        said.contains("did not keep the updates of anna, berta, carl (keep_updates = false)"),
+        "{said}"
+    );
+    assert!(why.contains("not checked: aggregation of round 1"), "{why}");
 }
 
 fn mode(path: &Path) -> u32 {

@@ -6,6 +6,8 @@ mod shell_support;
 
 use fl_compress::{Encoder, FrameHeader, FrameKind, Layout, Spec};
 use fl_proto::{Authority, Phase, Refusal, UpdateReply, wire};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 use shell_support::*;
 use time::{Duration, OffsetDateTime};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -64,18 +66,21 @@ async fn strangers_do_not_get_in() {
         assert!(refused);
     }
     // No certificate at all.
-    let tls = tonic::transport::ClientTlsConfig::new()
-        .ca_certificate(tonic::transport::Certificate::from_pem(&fed.root.certificate))
-        .domain_name("fl-server");
-    let endpoint = tonic::transport::Endpoint::from_shared(format!("https://{}", server.address)).unwrap();
-    let refused = match endpoint.tls_config(tls).unwrap().connect().await {
-        Err(_) => true,
-        Ok(channel) => {
-            let mut calls = wire::federation_client::FederationClient::new(channel);
-            calls.join(wire::JoinRequest::default()).await.is_err()
-        }
-    };
-    assert!(refused);
+    let mut roots = rustls::RootCertStore::empty();
+    roots
+        .add(CertificateDer::from_pem_slice(fed.root.certificate.as_bytes()).unwrap())
+        .unwrap();
+    let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let io = tokio::net::TcpStream::connect(&server.address).await.unwrap();
+    let connector = tokio_rustls::TlsConnector::from(std::sync::Arc::new(config));
+    let mut io = connector.connect("fl-server".try_into().unwrap(), io).await.unwrap();
+    let refused = io.read_to_end(&mut Vec::new()).await.unwrap_err();
+    assert!(refused.to_string().contains("CertificateRequired"), "{refused}");
 
     // Those who may are served all the same.
     fed.client("anna", &server).await;

@@ -230,6 +230,28 @@ impl Stage {
     }
 }
 
+impl Stage {
+    /// Once, no file can be opened: at the first try after every `stride`-th point. The server goes on all the same.
+    fn endure(&mut self, stride: usize) {
+        let (undisturbed, model) = self.run(None);
+        assert!(undisturbed.status.success(), "{}", undisturbed.said);
+        let (mut tried, mut struck) = (0, 0);
+        for at in (1..=POINTS).step_by(stride) {
+            let fault = format!("busy@{at}");
+            let (end, found) = self.run(Some(&fault));
+            assert!(end.status.success(), "after {fault} the server said\n{}", end.said);
+            assert_eq!(found, model, "after {fault} the server said\n{}", end.said);
+            tried += 1;
+            struck += usize::from(end.said.contains("Too many open files"));
+        }
+        println!("{struck} of {tried} faults struck");
+        assert!(2 * struck > tried, "{struck} of {tried}");
+    }
+}
+
+/// Points that a run has at least.
+const POINTS: usize = 100;
+
 fn name(client: usize) -> String {
     format!("client-{client}")
 }
@@ -255,6 +277,17 @@ fn a_server_killed_at_persistence_points_makes_the_same_model() {
 #[test]
 fn a_full_disk_is_named_and_costs_nothing_once_there_is_room() {
     Stage::set().sweep("full", 7, filled);
+}
+
+#[test]
+fn a_server_that_cannot_open_a_file_for_a_moment_goes_on_and_makes_the_same_model() {
+    Stage::set().endure(13);
+}
+
+#[test]
+#[ignore = "long: every point of a run"]
+fn a_server_that_cannot_open_a_file_at_any_moment_goes_on_and_makes_the_same_model() {
+    Stage::set().endure(1);
 }
 
 #[test]

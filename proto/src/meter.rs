@@ -12,6 +12,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
+use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
 
 pub(crate) use linger::Lingering;
@@ -194,21 +195,25 @@ pub struct PeerInfo {
     pub address: SocketAddr,
     /// The connection's meter.
     pub meter: Arc<Meter>,
+    /// The certificate that the peer proved to hold: one X.509 certificate, DER.
+    pub certificate: Arc<[u8]>,
 }
 
-/// A metered connection that the server accepted.
+/// A metered connection of a client that has shown its certificate: what [`crate::accept`] makes.
 #[derive(Debug)]
 pub struct Accepted {
-    io: Lingering<TcpStream>,
+    io: Box<TlsStream<Lingering<TcpStream>>>,
     info: PeerInfo,
 }
 
 impl Accepted {
-    pub(crate) fn new(io: TcpStream, info: PeerInfo) -> Self {
-        Self {
-            io: Lingering::new(io, Arc::clone(&info.meter)),
-            info,
-        }
+    pub(crate) fn new(io: TlsStream<Lingering<TcpStream>>, info: PeerInfo) -> Self {
+        Self { io: Box::new(io), info }
+    }
+
+    /// What is known of the peer.
+    pub fn info(&self) -> &PeerInfo {
+        &self.info
     }
 }
 

@@ -2,19 +2,31 @@
 //!
 //! Every certificate says what it is for: a client's cannot serve, the server's cannot join. The server's carries the
 //! fixed name [`SERVER_NAME`], which is what clients check, so that its address may change without a new certificate.
+//! Both sides speak TLS 1.3 and nothing older, whatever versions the features of a dependency compile in.
+
+use std::sync::Arc;
 
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose,
 };
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion};
 use time::{Duration, OffsetDateTime};
-use tonic::transport::{Certificate, ClientTlsConfig, Identity, ServerTlsConfig};
+use tokio_rustls::rustls;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use crate::{CONNECT_TIMEOUT, ClientId, ProtocolError};
+use crate::{ClientId, ProtocolError};
 
 /// Name that every server certificate carries.
-const SERVER_NAME: &str = "fl-server";
+pub(crate) const SERVER_NAME: &str = "fl-server";
+/// The only version of TLS that is spoken.
+const VERSIONS: [&SupportedProtocolVersion; 1] = [&rustls::version::TLS13];
+/// HTTP/2, as ALPN says it (RFC 7301).
+pub(crate) const HTTP2: &[u8] = b"h2";
 /// How far a certificate's validity begins in the past, for clients whose clock is behind.
 const CLOCK_SKEW: Duration = Duration::hours(24);
 
@@ -30,6 +42,17 @@ pub enum TlsError {
     /// The certificate's common name is not a client name.
     #[error("certificate subject: {0}")]
     Name(#[from] ProtocolError),
+    /// A PEM text does not hold what it should.
+    #[error("{what}: {why}")]
+    Pem {
+        /// Which text.
+        what: &'static str,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Certificate, key and authority cannot be used together.
+    #[error("certificate and key: {0}")]
+    Unusable(#[from] rustls::Error),
 }
 
 /// A certificate and its key, both PEM.
@@ -129,21 +152,77 @@ fn params(name: &str, now: OffsetDateTime, valid: Duration) -> CertificateParams
     params
 }
 
-/// The server's side of mutual TLS: only clients of `authority` get in. All arguments are PEM.
-pub fn server_tls(authority: &str, own: &Issued) -> ServerTlsConfig {
-    ServerTlsConfig::new()
-        .identity(Identity::from_pem(&own.certificate, &own.key))
-        .client_ca_root(Certificate::from_pem(authority))
-        .timeout(CONNECT_TIMEOUT)
+/// The server's side of mutual TLS 1.3: only clients of `authority` get in. All arguments are PEM.
+///
+/// # Errors
+/// `Pem` if a text holds no certificate or key, `Unusable` if they do not fit together.
+pub fn server_tls(authority: &str, own: &Issued) -> Result<Arc<ServerConfig>, TlsError> {
+    let (chain, key) = own.read()?;
+    let provider = provider();
+    let roots = Arc::new(roots(authority)?);
+    let verifier = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(&provider)).build();
+    let verifier = verifier.map_err(|e| TlsError::pem("the authority's certificate", &e))?;
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&VERSIONS)?
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(chain, key)?;
+    config.alpn_protocols = vec![HTTP2.to_vec()];
+    Ok(Arc::new(config))
 }
 
-/// The client's side of mutual TLS: only the server of `authority` is spoken to. All arguments are PEM.
-pub fn client_tls(authority: &str, own: &Issued) -> ClientTlsConfig {
-    ClientTlsConfig::new()
-        .identity(Identity::from_pem(&own.certificate, &own.key))
-        .ca_certificate(Certificate::from_pem(authority))
-        .domain_name(SERVER_NAME)
-        .timeout(CONNECT_TIMEOUT)
+/// The client's side of mutual TLS 1.3: only the server of `authority` is spoken to. All arguments are PEM.
+///
+/// # Errors
+/// As [`server_tls`].
+pub fn client_tls(authority: &str, own: &Issued) -> Result<Arc<ClientConfig>, TlsError> {
+    let (chain, key) = own.read()?;
+    let mut config = ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(&VERSIONS)?
+        .with_root_certificates(roots(authority)?)
+        .with_client_auth_cert(chain, key)?;
+    config.alpn_protocols = vec![HTTP2.to_vec()];
+    Ok(Arc::new(config))
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+fn roots(authority: &str) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(authority, "the authority's certificate")? {
+        roots
+            .add(certificate)
+            .map_err(|e| TlsError::pem("the authority's certificate", &e))?;
+    }
+    Ok(roots)
+}
+
+/// The certificates of a PEM text, at least one.
+fn certificates(pem: &str, what: &'static str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let all = CertificateDer::pem_slice_iter(pem.as_bytes()).collect::<Result<Vec<_>, _>>();
+    let all = all.map_err(|e| TlsError::pem(what, &e))?;
+    if all.is_empty() {
+        return Err(TlsError::pem(what, &"the text holds no certificate"));
+    }
+    Ok(all)
+}
+
+impl TlsError {
+    fn pem(what: &'static str, why: &dyn std::fmt::Display) -> Self {
+        Self::Pem {
+            what,
+            why: why.to_string(),
+        }
+    }
+}
+
+impl Issued {
+    fn read(&self) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), TlsError> {
+        let chain = certificates(&self.certificate, "the certificate")?;
+        let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes());
+        Ok((chain, key.map_err(|e| TlsError::pem("the key", &e))?))
+    }
 }
 
 /// Name of the client whose verified certificate this is. `der`: one X.509 certificate.

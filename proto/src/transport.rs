@@ -1,17 +1,19 @@
 //! Connections: HTTP/2 over TLS over metered TCP, set up the same way on both sides.
 
 use std::io;
-use std::pin::Pin;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
 
-use futures_core::Stream;
 use hyper_util::rt::TokioIo;
-use tokio::net::{TcpListener, TcpStream};
-use tonic::transport::{Channel, ClientTlsConfig, Endpoint, Server, ServerTlsConfig, Uri};
+use tokio::net::TcpStream;
+use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::rustls::{ClientConfig, ServerConfig};
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+use tonic::transport::{Channel, Endpoint, Server};
 
 use crate::meter::{Accepted, Lingering};
+use crate::tls::{HTTP2, SERVER_NAME};
 use crate::{CONNECT_TIMEOUT, KEEP_ALIVE_EVERY, KEEP_ALIVE_TIMEOUT, Meter, PeerInfo};
 
 /// Bytes that a client lets be in flight to it: enough for a fast link.
@@ -20,7 +22,7 @@ const CLIENT_WINDOW: u32 = 1024 * 1024;
 /// this much of its memory each; one client on a link of 50 ms can send 20 Mbit/s.
 const SERVER_WINDOW: u32 = 128 * 1024;
 /// Calls that one client may have open at once: watch, fetch, submit, and room.
-const MAX_STREAMS: u32 = 16;
+pub const MAX_STREAMS: u32 = 16;
 
 /// Where and how a client connects.
 #[derive(Debug, Clone)]
@@ -28,7 +30,7 @@ pub struct Dial {
     /// `host:port` of the server.
     pub address: String,
     /// The client's certificate and the federation's authority.
-    pub tls: ClientTlsConfig,
+    pub tls: Arc<ClientConfig>,
     /// Counts the connection's bytes.
     pub meter: Arc<Meter>,
 }
@@ -40,67 +42,78 @@ pub struct Dial {
 /// # Errors
 /// Whatever keeps the connection from being made; its `source` chain says what.
 pub async fn dial(dial: Dial) -> Result<Channel, tonic::transport::Error> {
-    let endpoint = Endpoint::from_shared(format!("https://{}", dial.address))?
-        .tls_config(dial.tls)?
+    // The connector below speaks TLS: tonic is given a plain address, and requests name the true scheme.
+    let endpoint = Endpoint::from_shared(format!("http://{}", dial.address))?;
+    let origin = Endpoint::from_shared(format!("https://{}", dial.address))?
+        .uri()
+        .clone();
+    let endpoint = endpoint
+        .origin(origin)
         .connect_timeout(CONNECT_TIMEOUT)
         .initial_stream_window_size(CLIENT_WINDOW)
         .initial_connection_window_size(CLIENT_WINDOW)
         .http2_keep_alive_interval(KEEP_ALIVE_EVERY)
         .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
         .keep_alive_while_idle(true);
-    let (address, meter, made) = (dial.address, dial.meter, Arc::new(AtomicBool::new(false)));
-    let connect = tower::service_fn(move |_: Uri| {
-        let (address, meter, made) = (address.clone(), Arc::clone(&meter), Arc::clone(&made));
+    let made = Arc::new(AtomicBool::new(false));
+    let connect = tower::service_fn(move |_: tonic::transport::Uri| {
+        let (dial, made) = (dial.clone(), Arc::clone(&made));
         async move {
             if made.swap(true, Ordering::AcqRel) {
                 return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the connection broke"));
             }
-            let io = TcpStream::connect(address).await?;
+            let io = TcpStream::connect(dial.address).await?;
             io.set_nodelay(true)?;
-            Ok::<_, io::Error>(TokioIo::new(Lingering::new(io, meter)))
+            let name = ServerName::try_from(SERVER_NAME).map_err(io::Error::other)?;
+            let handshake = TlsConnector::from(dial.tls).connect(name, Lingering::new(io, dial.meter));
+            let io = within(handshake).await?;
+            if io.get_ref().1.alpn_protocol() != Some(HTTP2) {
+                return Err(io::Error::other("the server does not speak HTTP/2"));
+            }
+            Ok(TokioIo::new(io))
         }
     });
     endpoint.connect_with_connector(connect).await
 }
 
-/// A gRPC server with the limits of this protocol; services are added by the caller.
-///
-/// # Errors
-/// If the TLS material is unusable.
-pub fn server_builder(tls: ServerTlsConfig) -> Result<Server, tonic::transport::Error> {
-    Ok(Server::builder()
-        .tls_config(tls)?
+/// A gRPC server with the limits of this protocol; services are added by the caller. It is given connections that
+/// [`accept`] made.
+pub fn server_builder() -> Server {
+    Server::builder()
         .initial_stream_window_size(SERVER_WINDOW)
         .initial_connection_window_size(SERVER_WINDOW)
         .max_concurrent_streams(MAX_STREAMS)
         .http2_keepalive_interval(Some(KEEP_ALIVE_EVERY))
-        .http2_keepalive_timeout(Some(KEEP_ALIVE_TIMEOUT)))
+        .http2_keepalive_timeout(Some(KEEP_ALIVE_TIMEOUT))
 }
 
-/// The connections that arrive at a listener, each with a meter of its own that counts into `total`.
-#[derive(Debug)]
-pub struct Incoming {
-    listener: TcpListener,
-    total: Arc<Meter>,
+/// The server's side of a connection that a listener accepted: shakes hands and takes the client's certificate. `meter`
+/// counts its bytes from the first one on.
+///
+/// # Errors
+/// If the client does not speak TLS 1.3, shows no certificate of the authority, or takes longer than [`CONNECT_TIMEOUT`].
+pub async fn accept(
+    io: TcpStream,
+    address: SocketAddr,
+    meter: Arc<Meter>,
+    tls: Arc<ServerConfig>,
+) -> io::Result<Accepted> {
+    io.set_nodelay(true)?;
+    let io = Lingering::new(io, Arc::clone(&meter));
+    let io = within(TlsAcceptor::from(tls).accept(io)).await?;
+    let certificate = io.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+    // The verifier wants one.
+    let certificate = certificate.ok_or_else(|| io::Error::other("the client showed no certificate"))?;
+    let info = PeerInfo {
+        address,
+        meter,
+        certificate: certificate.as_ref().into(),
+    };
+    Ok(Accepted::new(io, info))
 }
 
-impl Incoming {
-    /// Accepts from `listener`.
-    pub fn new(listener: TcpListener, total: Arc<Meter>) -> Self {
-        Self { listener, total }
-    }
-}
-
-impl Stream for Incoming {
-    type Item = io::Result<Accepted>;
-
-    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.listener.poll_accept(cx).map(|accepted| {
-            Some(accepted.and_then(|(io, address)| {
-                io.set_nodelay(true)?;
-                let meter = Arc::new(Meter::within(Arc::clone(&self.total)));
-                Ok(Accepted::new(io, PeerInfo { address, meter }))
-            }))
-        })
-    }
+/// A handshake, given up if it takes too long.
+async fn within<T>(handshake: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    let done = tokio::time::timeout(CONNECT_TIMEOUT, handshake).await;
+    done.unwrap_or_else(|_| Err(io::Error::other("the TLS handshake timed out")))
 }

@@ -30,6 +30,8 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: Args, bar: &ProgressBar) -> anyhow::Result<()> {
+    fl_proto::raise_open_files();
+    fl_proto::make_new_files_private();
     let mut file = ClientFile::read(&args.config)?;
     if let Some(server) = args.server {
         check_address(&server).map_err(Error::Config)?;

@@ -87,7 +87,11 @@ async fn live(
         let served = Box::pin(link::serve(&config, &worker, &events, books, &mut memo)).await;
         books.close().await;
         if std::mem::take(&mut memo.heard) {
-            (attempt, contact) = (0, Instant::now());
+            contact = Instant::now();
+            // Two processes that share a certificate would push each other out as fast as they can connect.
+            if !matches!(served, Err(Error::Displaced(_))) {
+                attempt = 0;
+            }
         }
         let (why, wait) = match served {
             Ok(round) if config.exit_when_done => return Ok(Outcome::Done { round }),

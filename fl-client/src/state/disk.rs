@@ -42,7 +42,7 @@ impl Disk {
         let (Some(left), Some(entered)) = (from.parent(), to.parent()) else {
             return Err(Error::state(from, "cannot be moved"));
         };
-        std::fs::create_dir_all(entered).map_err(|e| Error::io(entered, "make the folder", &e))?;
+        fl_proto::make_private_folder(entered).map_err(|e| Error::io(entered, "make the folder", &e))?;
         std::fs::rename(from, to).map_err(|e| Error::io(from, "move", &e))?;
         for folder in [entered, left].into_iter().filter(|_| self.sync) {
             let synced = File::open(folder).and_then(|folder| folder.sync_all());
@@ -52,7 +52,7 @@ impl Disk {
     }
 
     fn write(&self, path: &Path, parts: &[&[u8]]) -> std::io::Result<()> {
-        let mut file = File::create(path)?;
+        let mut file = fl_proto::make_private_file(path)?;
         parts.iter().try_for_each(|part| file.write_all(part))?;
         if self.sync { file.sync_all() } else { Ok(()) }
     }
@@ -107,6 +107,20 @@ mod tests {
             assert_eq!(disk.read_front(&path, 2).unwrap().unwrap(), (b"he".to_vec(), 5));
         }
         assert!(Disk { sync: true }.read(&dir.path().join("none"), 1).unwrap().is_none());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn what_a_client_keeps_is_for_its_owner_only() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
+        let (state, disk) = (dir.path().join("state"), Disk { sync: false });
+        std::fs::create_dir(&state).unwrap();
+        std::fs::set_permissions(&state, std::fs::Permissions::from_mode(0o755)).unwrap();
+        fl_proto::make_private_folder(&state).unwrap();
+        disk.replace(&state.join("residual"), &[b"what was not sent"]).unwrap();
+        assert_eq!((mode(&state), mode(&state.join("residual"))), (0o700, 0o600));
     }
 
     #[cfg(target_os = "linux")]

@@ -58,7 +58,7 @@ impl StateDir {
     /// # Errors
     /// `State` if that fails or another process uses it.
     pub(crate) fn open(root: &Path, sync: bool) -> Result<Self, Error> {
-        std::fs::create_dir_all(root).map_err(|e| Error::io(root, "make the state folder", &e))?;
+        fl_proto::make_private_folder(root).map_err(|e| Error::io(root, "make the state folder", &e))?;
         Ok(Self {
             root: root.to_owned(),
             disk: Disk { sync },
@@ -102,7 +102,8 @@ impl StateDir {
     pub(crate) fn enter(&self, run: &RunName, instance: Digest) -> Result<RunState, Error> {
         let state = self.run_state(run);
         self.settle_owner(&state, run, instance)?;
-        std::fs::create_dir_all(&state.folder).map_err(|e| Error::io(&state.folder, "make the run's folder", &e))?;
+        fl_proto::make_private_folder(&state.folder)
+            .map_err(|e| Error::io(&state.folder, "make the run's folder", &e))?;
         let path = self.root.join("current");
         let same = self
             .disk

@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use crate::support::{
     Arithmetic, Call, Certificates, Client, Fault, TestServer, World, config, copy_state, heard, is_all_of, rounds_of,
 };
-use fl_client::Outcome;
+use fl_client::{Event, Outcome};
 
 /// Runs a client until the server sees `at`; returns a copy of the state folder as a crash at that moment leaves it.
 /// What the server does with that call is up to its faults.
@@ -141,6 +141,30 @@ async fn an_upload_cut_short_is_resumed_where_it_broke() {
             .collect::<Vec<_>>()
     );
     is_all_of(&world, state.path(), 1..=2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_another_process_pushes_out_waits_longer_each_time() {
+    let certificates = Certificates::new("fed");
+    let server = TestServer::start(&certificates, World::new(1));
+    server.world().faults.extend([(); 4].map(|()| Fault::Displace));
+    let state = tempfile::tempdir().unwrap();
+    let client = Client::start(config(&server, &certificates, state.path()), Arithmetic::new());
+    let seen = client.seen.clone();
+    assert_eq!(client.finish().await, Ok(Outcome::Done { round: 1 }));
+    let seen = seen.lock().unwrap();
+    let waits: Vec<_> = seen
+        .iter()
+        .filter_map(|event| match event {
+            Event::Disconnected { why, retry_in } => {
+                assert!(why.contains("has taken over"), "{why}");
+                Some(*retry_in)
+            }
+            _ => None,
+        })
+        .collect();
+    assert_eq!(waits.len(), 4);
+    assert!(waits.is_sorted_by(|a, b| a < b), "{waits:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -43,7 +43,7 @@ const NEEDED: [&str; 5] = ["name", "task", "rounds", "model", "cohort"];
 /// The same in words.
 const NEEDS: &str = "a run.toml needs `name`, `task`, `rounds`, `model`, and [cohort] with `min` and `target`";
 /// Keys of a server.toml. A client.toml has some of them too.
-const SERVER: [&str; 17] = [
+const SERVER: [&str; 23] = [
     "listen",
     "admin",
     "admin_token",
@@ -59,6 +59,12 @@ const SERVER: [&str; 17] = [
     "verify_at_once",
     "transfers_at_once",
     "stall",
+    "least_rate",
+    "connections",
+    "connections_per_client",
+    "handshakes",
+    "handshakes_per_address",
+    "idle",
     "stop_within",
     "otlp",
 ];

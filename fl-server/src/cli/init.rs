@@ -24,6 +24,9 @@ pub(super) struct Args {
     /// Address and port of the page of the run, or `off`.
     #[arg(long)]
     admin: Option<String>,
+    /// Keep every client's update, so that `verify` can make every round again and `report --what-if` can answer.
+    #[arg(long)]
+    audit: bool,
 }
 
 /// How long the authority is valid: longer than any device lives.
@@ -49,6 +52,10 @@ pub(super) fn run(args: &Args) -> Outcome {
     let config = match &args.admin {
         None => config,
         Some(admin) => config.replace("#admin = \"127.0.0.1:7071\"", &format!("admin = {admin:?}")),
+    };
+    let config = match args.audit {
+        false => config,
+        true => config.replace("#keep_updates = false", "keep_updates = true"),
     };
     ServerConfig::from_toml(&config, &args.dir).map_err(Failure::usage)?;
     let mut token = [0; 32];

@@ -40,6 +40,8 @@ pub(super) struct Args {
 const EVENTS: usize = 1024;
 
 pub(super) fn run(args: &Args) -> Outcome {
+    fl_proto::raise_open_files();
+    fl_proto::make_new_files_private();
     let (_, config) = source::federation(&args.server)?;
     let (text, base) = source::read(&args.run)?;
     let plan = RunPlan::load(&text, &base).with_context(|| args.run.display().to_string());

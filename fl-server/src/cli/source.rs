@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use fl_proto::{Issued, server_builder, server_tls};
+use fl_proto::{Issued, server_tls};
 
 use super::Failure;
 use crate::admin::{self, Answer, Ask};
@@ -94,7 +94,7 @@ pub(super) fn certificates(config: &ServerConfig) -> Result<(String, Issued), Fa
         certificate: read(&config.certificate)?,
         key: read(&config.key)?,
     };
-    server_builder(server_tls(&authority, &own))
+    server_tls(&authority, &own)
         .with_context(|| {
             let (certificate, key) = (config.certificate.display(), config.key.display());
             format!("{certificate}, {key} and {} cannot be used", config.authority.display())

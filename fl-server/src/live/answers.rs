@@ -17,6 +17,7 @@ use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::gate::Entry;
+use super::limit::Place;
 use super::metrics::{self, Measured, Process};
 use super::ticks::App;
 
@@ -48,7 +49,11 @@ pub(super) fn router(app: Arc<App>) -> Router {
 /// Lets in who may come in, and sets what a browser must keep to.
 async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let path = request.uri().path().to_owned();
-    let mut answer = match app.gate.entry(request.headers()) {
+    let entry = app.gate.entry(request.headers());
+    if let (Entry::Allowed, Some(place)) = (entry, request.extensions().get::<Place>()) {
+        place.let_in();
+    }
+    let mut answer = match entry {
         Entry::Allowed => in_time(request, next).await,
         Entry::Login if path == LOGIN => in_time(request, next).await,
         Entry::Login if path == "/" => Redirect::to(LOGIN).into_response(),

@@ -1,40 +1,102 @@
-//! Connections that the admin address holds at once, at most: whoever opens more than that takes nothing from the clients.
+//! Connections that the admin address holds at once, at most. Whoever opens more takes nothing from the clients, and those
+//! that have been let in keep their places: a newcomer takes the place of the oldest connection that has asked nothing, or
+//! nothing that it was allowed to.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
+use axum::Extension;
+use axum::middleware::AddExtension;
 use axum_server::accept::Accept;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::oneshot;
+use tower::Layer;
 
-/// Lets so many connections in, and closes what comes beyond at once.
+/// Lets so many connections in.
 #[derive(Debug, Clone)]
-pub(super) struct Limit(Arc<Semaphore>);
+pub(super) struct Limit {
+    places: usize,
+    table: Arc<Mutex<Table>>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    next: u64,
+    /// Those who were not let in yet, by number: the oldest first. The connection ends when its sender is dropped.
+    outside: BTreeMap<u64, oneshot::Sender<()>>,
+    /// Those who were.
+    inside: BTreeMap<u64, oneshot::Sender<()>>,
+}
 
 impl Limit {
-    pub(super) fn new(connections: usize) -> Self {
-        Self(Arc::new(Semaphore::new(connections)))
+    pub(super) fn new(places: usize) -> Self {
+        Self {
+            places,
+            table: Arc::default(),
+        }
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A place for a newcomer, and what completes when it is taken away; `None` if all places are of such that were let in.
+    fn take(&self) -> Option<(Place, oneshot::Receiver<()>)> {
+        let mut table = self.table();
+        if table.outside.len() + table.inside.len() >= self.places {
+            table.outside.pop_first()?;
+        }
+        let number = table.next;
+        table.next += 1;
+        let (end, ended) = oneshot::channel();
+        table.outside.insert(number, end);
+        let limit = self.clone();
+        Some((Place { number, limit }, ended))
+    }
+}
+
+/// A connection's place; found in its requests' extensions.
+#[derive(Debug, Clone)]
+pub(super) struct Place {
+    number: u64,
+    limit: Limit,
+}
+
+impl Place {
+    /// A request on this connection was allowed: nobody takes its place any more.
+    pub(super) fn let_in(&self) {
+        let mut table = self.limit.table();
+        if let Some(end) = table.outside.remove(&self.number) {
+            table.inside.insert(self.number, end);
+        }
+    }
+
+    fn leave(&self) {
+        let mut table = self.limit.table();
+        table.outside.remove(&self.number);
+        table.inside.remove(&self.number);
     }
 }
 
 impl<I, S> Accept<I, S> for Limit {
     type Stream = Held<I>;
-    type Service = S;
-    type Future = std::future::Ready<io::Result<(Held<I>, S)>>;
+    type Service = AddExtension<S, Place>;
+    type Future = std::future::Ready<io::Result<(Self::Stream, Self::Service)>>;
 
     fn accept(&self, io: I, service: S) -> Self::Future {
-        let permit = Arc::clone(&self.0).try_acquire_owned();
-        let full = |_| {
+        let full = || {
             io::Error::new(
                 io::ErrorKind::ConnectionRefused,
                 "too many connections to the admin page",
             )
         };
-        std::future::ready(permit.map_err(full).map(|permit| {
-            let held = Held { io, _permit: permit };
-            (held, service)
+        std::future::ready(self.take().ok_or_else(full).map(|(place, ended)| {
+            let service = Extension(place.clone()).layer(service);
+            let ended = Some(ended);
+            (Held { io, place, ended }, service)
         }))
     }
 }
@@ -43,12 +105,29 @@ impl<I, S> Accept<I, S> for Limit {
 #[derive(Debug)]
 pub(super) struct Held<I> {
     io: I,
-    _permit: OwnedSemaphorePermit,
+    place: Place,
+    /// Completes when the place is taken away; `None` once it was.
+    ended: Option<oneshot::Receiver<()>>,
+}
+
+impl<I> Drop for Held<I> {
+    fn drop(&mut self) {
+        self.place.leave();
+    }
 }
 
 impl<I: AsyncRead + Unpin> AsyncRead for Held<I> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_read(cx, buf)
+        if let Some(ended) = &mut self.ended
+            && Pin::new(ended).poll(cx).is_pending()
+        {
+            return Pin::new(&mut self.io).poll_read(cx, buf);
+        }
+        self.ended = None;
+        Poll::Ready(Err(io::Error::new(
+            io::ErrorKind::ConnectionAborted,
+            "a newer connection has taken this one's place",
+        )))
     }
 }
 
@@ -63,5 +142,29 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Held<I> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_open(end: &mut oneshot::Receiver<()>) -> bool {
+        end.try_recv() == Err(oneshot::error::TryRecvError::Empty)
+    }
+
+    #[test]
+    fn a_newcomer_takes_the_place_of_the_oldest_that_was_not_let_in() {
+        let limit = Limit::new(3);
+        let mut held: Vec<_> = (0..3).map(|_| limit.take().unwrap()).collect();
+        held[0].0.let_in();
+        let mut fourth = limit.take().unwrap();
+        let open: Vec<_> = held.iter_mut().map(|(_, end)| is_open(end)).collect();
+        assert_eq!(open, [true, false, true]);
+        held[2].0.let_in();
+        fourth.0.let_in();
+        assert!(limit.take().is_none(), "nobody is left who may be sent away");
+        held[2].0.leave();
+        assert!(limit.take().is_some() && is_open(&mut fourth.1));
     }
 }

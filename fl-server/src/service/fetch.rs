@@ -1,17 +1,21 @@
 //! `Fetch`: the model, as the chain of steps after the version held or as one snapshot, whichever is fewer bytes.
 
 use std::io::Read;
+use std::pin::pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use fl_proto::{CHUNK, FetchRequest, FramePart, MAX_CHAIN, ModelHeader, wire};
-use tokio::sync::mpsc;
+use tokio::sync::{SemaphorePermit, mpsc};
+use tokio::time::{Instant, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Status};
 use wire::model_chunk::Part;
 
+use super::pace::{Pace, TooSlow};
 use super::peer::Peer;
-use super::{SMALL, Service, internal};
+use super::turns::Kind;
+use super::{LAPSE, Service, internal, unable};
 use crate::driver::Command;
 use crate::engine::State;
 use crate::global::chain;
@@ -26,12 +30,20 @@ pub(super) async fn fetch(
     let peer = service.caller(&request)?;
     let asked = FetchRequest::try_from(request.into_inner())?;
     service.check_run(&asked.run)?;
-    let header = choose(&service, &asked).await?;
+    let mut turn = service.turns.take(&peer.client, Kind::Fetch);
+    let header = tokio::select! {
+        header = choose(&service, &asked) => header?,
+        status = turn.over() => return Err(status),
+    };
     let (chunks, stream) = mpsc::channel(1);
     tokio::spawn(async move {
         let began = (service.clock)();
         let span = service.tracer.download(&peer.client, asked.want, &header);
-        match send(&service, &peer, &header, &chunks).await {
+        let sent = tokio::select! {
+            sent = send(&service, &peer, &header, &chunks) => sent,
+            status = turn.over() => Err(status),
+        };
+        match sent {
             Ok(()) => {
                 peer.tally.brought(asked.want);
                 span.done();
@@ -87,13 +99,8 @@ fn steps(state: &State, asked: &FetchRequest) -> Option<Vec<FramePart>> {
 
 /// Sends the header and then the frames from their files, piece by piece, never a frame as a whole.
 async fn send(service: &Service, peer: &Peer, header: &ModelHeader, chunks: &Chunks) -> Result<(), Status> {
+    let mut pace = Pace::down(&service.tuning, &peer.meter);
     let bytes: u64 = header.frames().iter().map(|part| part.len).sum();
-    let downloads = &service.limits.downloads;
-    let _permit = if bytes > SMALL {
-        Some(downloads.acquire().await.map_err(internal)?)
-    } else {
-        None
-    };
     let kind = match header {
         ModelHeader::Snapshot(_) => Sent::Snapshot,
         ModelHeader::Steps(_) => Sent::Steps,
@@ -102,23 +109,26 @@ async fn send(service: &Service, peer: &Peer, header: &ModelHeader, chunks: &Chu
         part: Some(Part::Header(header.into())),
     };
     peer.tally.answered(&first);
-    give(service, chunks, first).await?;
+    give(&mut pace, chunks, first).await?;
+    let mut to = Reader {
+        service,
+        bytes,
+        chunks,
+        pace,
+        place: None,
+    };
     for part in header.frames() {
-        send_frame(service, peer, kind, part, chunks).await?;
+        send_frame(peer, kind, part, &mut to).await?;
     }
     Ok(())
 }
 
-async fn send_frame(
-    service: &Service,
-    peer: &Peer,
-    kind: Sent,
-    part: &FramePart,
-    chunks: &Chunks,
-) -> Result<(), Status> {
-    let (mut file, path) = service.blobs.file(&part.digest).map_err(internal)?;
+async fn send_frame(peer: &Peer, kind: Sent, part: &FramePart, to: &mut Reader<'_>) -> Result<(), Status> {
+    to.take_place().await?;
+    let (mut file, path) = to.service.blobs.file(&part.digest).map_err(|e| unable(&e))?;
     let mut left = part.len;
     while left > 0 {
+        to.take_place().await?;
         let want = left.min(CHUNK as u64) as usize;
         let read = move || {
             let mut piece = vec![0; want];
@@ -132,16 +142,59 @@ async fn send_frame(
         left -= want as u64;
         peer.tally.sent(kind, want as u64);
         let part = Some(Part::Data(Bytes::from(piece)));
-        give(service, chunks, wire::ModelChunk { part }).await?;
+        to.give(wire::ModelChunk { part }).await?;
+        to.pace.moved(want as u64);
     }
     Ok(())
 }
 
-/// Hands one message to the connection; a client that does not read for too long is given up.
-async fn give(service: &Service, chunks: &Chunks, chunk: wire::ModelChunk) -> Result<(), Status> {
-    match tokio::time::timeout(service.tuning.stall, chunks.send(Ok(chunk))).await {
-        Ok(Ok(())) => Ok(()),
+/// The client that reads, as far as sending to it goes.
+struct Reader<'a> {
+    service: &'a Service,
+    /// Of all frames.
+    bytes: u64,
+    chunks: &'a Chunks,
+    pace: Pace,
+    /// While it reads.
+    place: Option<SemaphorePermit<'a>>,
+}
+
+impl Reader<'_> {
+    /// Waits for a place, if it has none.
+    async fn take_place(&mut self) -> Result<(), Status> {
+        if self.place.is_none() {
+            let begun = Instant::now();
+            self.place = Some(self.service.limits.downloads.place(self.bytes).await?);
+            self.pace.excuse(begun.elapsed());
+        }
+        Ok(())
+    }
+
+    /// As [`give`]. Without its place if that takes long.
+    async fn give(&mut self, chunk: wire::ModelChunk) -> Result<(), Status> {
+        let mut giving = pin!(give(&mut self.pace, self.chunks, chunk));
+        match timeout(LAPSE, &mut giving).await {
+            Ok(given) => given,
+            Err(_) => {
+                self.place = None;
+                giving.await
+            }
+        }
+    }
+}
+
+/// Hands one message to the connection; a client that reads too slowly is given up.
+async fn give(pace: &mut Pace, chunks: &Chunks, chunk: wire::ModelChunk) -> Result<(), Status> {
+    given(pace.wait(chunks.send(Ok(chunk))).await)
+}
+
+/// What became of a message, or of the wait for room for it.
+fn given<T, E>(waited: Result<Result<T, E>, TooSlow>) -> Result<T, Status> {
+    match waited {
+        Ok(Ok(given)) => Ok(given),
         Ok(Err(_)) => Err(Status::cancelled("the client is gone")),
-        Err(_) => Err(Status::deadline_exceeded("the client has stopped reading; fetch again")),
+        Err(TooSlow) => Err(Status::deadline_exceeded(
+            "the client reads more slowly than this server waits for; fetch again",
+        )),
     }
 }

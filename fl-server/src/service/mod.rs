@@ -5,23 +5,26 @@ mod evaluate;
 mod fetch;
 mod join;
 mod offer;
+mod pace;
 mod peer;
 mod predictor;
 mod submit;
+mod turns;
 mod watch;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use fl_compress::{Digest, Layout};
 use fl_proto::{MAX_MESSAGE, RunName, wire};
 use prost::Message;
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{Semaphore, SemaphorePermit, mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 use wire::federation_server::{Federation, FederationServer};
 
-use crate::blobs::Blobs;
+use crate::blobs::{BlobError, Blobs};
 use crate::config::Tuning;
 use crate::driver::{Clock, Command, Events};
 use crate::engine::State;
@@ -30,6 +33,7 @@ use crate::trace::Tracer;
 use crate::traffic::Traffic;
 use peer::Peer;
 pub(crate) use predictor::LargestOfStep;
+pub(crate) use turns::Turns;
 
 /// What every call needs.
 #[derive(Debug)]
@@ -52,6 +56,7 @@ pub(crate) struct Service {
     pub(crate) revoked: PathBuf,
     pub(crate) tuning: Tuning,
     pub(crate) limits: Limits,
+    pub(crate) turns: Arc<Turns>,
     /// Of the step that the newest model was made by.
     pub(crate) largest_of_step: LargestOfStep,
     pub(crate) tracer: Tracer,
@@ -62,21 +67,49 @@ pub(crate) struct Service {
 pub(crate) struct Limits {
     /// Largest frame taken.
     max_frame: u64,
-    uploads: Semaphore,
-    downloads: Semaphore,
+    uploads: Transfers,
+    downloads: Transfers,
     /// One permit for each frame being verified.
     verifications: Semaphore,
 }
 
-/// A transfer up to this size does not wait for others: it is small enough to be held by all clients at once.
+/// A transfer up to this size does not wait for larger ones.
 const SMALL: u64 = 64 * 1024;
+/// Small transfers in one direction at once: each has a file open.
+pub(crate) const SMALL_AT_ONCE: usize = 64;
+
+/// Time after which a transfer in which nothing moves gives its place to another; it takes one again when something does.
+const LAPSE: Duration = Duration::from_secs(1);
+
+/// Places for the transfers in one direction. A client has at most one of them, see [`turns`], and only while there is
+/// something to move.
+#[derive(Debug)]
+struct Transfers {
+    large: Semaphore,
+    small: Semaphore,
+}
+
+impl Transfers {
+    fn new(large: usize) -> Self {
+        Self {
+            large: Semaphore::new(large),
+            small: Semaphore::new(SMALL_AT_ONCE),
+        }
+    }
+
+    /// Waits for a place for a transfer of so many bytes.
+    async fn place(&self, bytes: u64) -> Result<SemaphorePermit<'_>, Status> {
+        let places = if bytes > SMALL { &self.large } else { &self.small };
+        places.acquire().await.map_err(internal)
+    }
+}
 
 impl Limits {
     pub(crate) fn new(layout: &Layout, tuning: &Tuning) -> Self {
         Self {
             max_frame: fl_proto::max_frame(layout.len(), layout.tensors().len()),
-            uploads: Semaphore::new(tuning.transfers_at_once),
-            downloads: Semaphore::new(tuning.transfers_at_once),
+            uploads: Transfers::new(tuning.transfers_at_once),
+            downloads: Transfers::new(tuning.transfers_at_once),
             verifications: Semaphore::new(tuning.verify_at_once),
         }
     }
@@ -137,6 +170,18 @@ fn stopping() -> Status {
 fn internal(error: impl std::fmt::Display) -> Status {
     tracing::error!(%error, "call failed");
     Status::unavailable("the server cannot answer just now; come back")
+}
+
+/// A blob that cannot be had or kept. If only a descriptor is missing, nothing is wrong on this side.
+fn unable(error: &BlobError) -> Status {
+    match error {
+        BlobError::Superseded => Status::aborted("a later upload of this client took over"),
+        BlobError::Disk(error) if error.is_busy() => {
+            tracing::warn!(%error, "a client is told to come back");
+            Status::unavailable("the server has too many files open just now; come back")
+        }
+        error => internal(error),
+    }
 }
 
 /// The service as the generated code wants it.

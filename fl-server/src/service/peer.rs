@@ -4,11 +4,11 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use fl_proto::{ClientId, Fingerprint, Meter, PeerInfo, peer_expiry, peer_name};
+use fl_proto::{ClientId, Fingerprint, Meter};
 use time::OffsetDateTime;
-use tonic::transport::server::TlsConnectInfo;
 use tonic::{Request, Status};
 
+use crate::door::{Call, Caller};
 use crate::tally::Tally;
 use crate::traffic::Traffic;
 
@@ -25,29 +25,28 @@ pub(crate) struct Peer {
     pub(crate) meter: Arc<Meter>,
     /// Counts what it sends and gets.
     pub(crate) tally: Arc<Tally>,
+    /// The connection is in use for as long as this is held.
+    _call: Arc<Call>,
 }
 
 /// Name of the caller, from its certificate and nothing else. Its connection is booked to it from here on.
 ///
 /// # Errors
-/// `UNAUTHENTICATED` without a usable certificate, `PERMISSION_DENIED` if the client is revoked.
+/// `UNAUTHENTICATED` without a certificate, `PERMISSION_DENIED` if the client is revoked, `RESOURCE_EXHAUSTED` if it has too
+/// many calls open.
 pub(crate) fn identify<T>(request: &Request<T>, traffic: &Traffic, revoked: &Path) -> Result<Peer, Status> {
-    let info = request.extensions().get::<TlsConnectInfo<PeerInfo>>();
-    let info = info.ok_or_else(|| Status::unauthenticated("the connection is not protected by TLS"))?;
-    let certificates = info.peer_certs();
-    let own = certificates.as_ref().and_then(|chain| chain.first());
-    let own = own.ok_or_else(|| Status::unauthenticated("the client showed no certificate"))?;
-    let client = peer_name(own).map_err(|error| Status::unauthenticated(error.to_string()))?;
-    let tally = traffic.identified(&info.get_ref().meter, &client);
-    let fingerprint = Fingerprint::of(own);
-    admit(revoked, &client, &fingerprint)?;
-    let ends = peer_expiry(own).ok();
+    let caller = request.extensions().get::<Caller>();
+    let caller = caller.ok_or_else(|| Status::unauthenticated("the connection is not protected by TLS"))?;
+    let tally = traffic.identified(&caller.meter, &caller.client);
+    let call = Arc::new(caller.call()?);
+    admit(revoked, &caller.client, &caller.fingerprint)?;
     Ok(Peer {
-        client,
-        fingerprint,
-        ends,
-        meter: Arc::clone(&info.get_ref().meter),
+        client: caller.client.clone(),
+        fingerprint: caller.fingerprint,
+        ends: caller.ends,
+        meter: Arc::clone(&caller.meter),
         tally,
+        _call: call,
     })
 }
 

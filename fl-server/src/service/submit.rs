@@ -1,14 +1,19 @@
 //! `Submit`: an update arrives in chunks, is kept as far as it came, verified as a whole, and counted once.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use fl_compress::{Digest, Frame, FrameKind, Layout, Stages};
 use fl_proto::{ProtocolError, Refusal, UpdateHeader, UpdateReply, wire};
+use tokio::sync::SemaphorePermit;
+use tokio::time::{Instant, timeout};
 use tonic::{Request, Status, Streaming};
 use wire::update_chunk::Part;
 
+use super::pace::Pace;
 use super::peer::Peer;
-use super::{SMALL, Service, internal, offer, predictor};
+use super::turns::{Kind, Turn};
+use super::{LAPSE, Service, internal, offer, predictor, unable};
 use crate::blobs::{BlobError, Received, Upload};
 use crate::driver::Command;
 use crate::engine::Accepted;
@@ -33,7 +38,9 @@ async fn receive(
     peer: Peer,
     mut stream: Streaming<wire::UpdateChunk>,
 ) -> Result<UpdateReply, Status> {
-    let header = match next(&service, &mut stream).await? {
+    let mut turn = service.turns.take(&peer.client, Kind::Submit);
+    let mut pace = Pace::up(&service.tuning, &peer.meter);
+    let header = match next(&mut pace, &mut turn, &mut stream).await? {
         Some(Part::Header(header)) => {
             peer.tally.asked(&header);
             UpdateHeader::try_from(header)?
@@ -44,12 +51,34 @@ async fn receive(
         peer.tally.retried();
         return Ok(reply);
     }
-    let uploads = &service.limits.uploads;
-    let _permit = if header.len > SMALL {
-        Some(uploads.acquire().await.map_err(internal)?)
-    } else {
-        None
+    let held = service
+        .blobs
+        .partial_len(&peer.client, header.id.round, &header.id.digest);
+    let (before, mut came, mut first) = (peer.meter.read(), 0, None);
+    if held == header.offset {
+        peer.tally.begun(&header.id.digest);
+    }
+    if held == header.offset && held < header.len {
+        // A place is taken when there is something to put there.
+        let part = next(&mut pace, &mut turn, &mut stream).await;
+        if !matches!(part, Ok(Some(_))) {
+            peer.tally.broke_off(peer.meter.read().saturating_sub(before), came);
+        }
+        first = part?;
+        if first.is_none() {
+            return Ok(offer::standing(&service, &peer.client, &header.id, header.len));
+        }
+    }
+    let mut parts = Parts {
+        service: &service,
+        bytes: header.len,
+        first,
+        stream,
+        pace,
+        turn,
+        place: None,
     };
+    parts.take_place().await?;
     let upload = {
         let (blobs, client, id, len) = (
             service.blobs.clone(),
@@ -64,15 +93,13 @@ async fn receive(
             offset: upload.offset(),
         });
     }
-    peer.tally.begun(&header.id.digest);
     if header.offset == 0 {
         // Whatever came before of another upload, or of this one, is not gone on with.
         peer.tally.settled(Fate::Aborted);
     }
-    let (before, mut came) = (peer.meter.read(), 0);
     let span = service.tracer.upload(&peer.client, &header);
     let began = (service.clock)();
-    let filled = fill(&service, &peer, &header, upload, &mut stream, &mut came).await;
+    let filled = fill(&service, &peer, &header, upload, &mut parts, &mut came).await;
     peer.tally.uploaded_for((service.clock)().saturating_sub(began));
     if !matches!(&filled, Ok(upload) if upload.offset() == header.len) {
         peer.tally.broke_off(peer.meter.read().saturating_sub(before), came);
@@ -93,11 +120,11 @@ async fn fill(
     peer: &Peer,
     header: &UpdateHeader,
     mut upload: Upload,
-    stream: &mut Streaming<wire::UpdateChunk>,
+    parts: &mut Parts<'_>,
     came: &mut u64,
 ) -> Result<Upload, Status> {
     while upload.offset() < header.len {
-        let data = match next(service, stream).await? {
+        let data = match parts.next().await? {
             None => break,
             Some(Part::Data(data)) => data,
             Some(Part::Header(_)) => return Err(ProtocolError::invalid("header", "it was already sent").into()),
@@ -114,6 +141,7 @@ async fn fill(
             Err(_) => peer.tally.lost(len),
         }
         upload = kept?;
+        parts.pace.moved(len);
         service.events.hint(|| Event::UpdateReceiving {
             client: peer.client.clone(),
             bytes: upload.offset(),
@@ -266,24 +294,82 @@ fn decodable(bytes: &[u8], layout: &Layout, round: u64, step: Option<&Digest>) -
     Ok((found, predicted))
 }
 
-/// The next part of the stream; silence for too long ends it.
-async fn next(service: &Service, stream: &mut Streaming<wire::UpdateChunk>) -> Result<Option<Part>, Status> {
-    let message = tokio::time::timeout(service.tuning.stall, stream.message()).await;
-    let message = message.map_err(|_| Status::deadline_exceeded("nothing came for too long; resume the upload"))??;
+/// The parts that the stream brings.
+struct Parts<'a> {
+    service: &'a Service,
+    /// Of the frame.
+    bytes: u64,
+    /// One that has come already.
+    first: Option<Part>,
+    stream: Streaming<wire::UpdateChunk>,
+    pace: Pace,
+    turn: Turn,
+    /// While they come.
+    place: Option<SemaphorePermit<'a>>,
+}
+
+impl Parts<'_> {
+    /// The next one; without the place if that takes long.
+    async fn next(&mut self) -> Result<Option<Part>, Status> {
+        if let Some(first) = self.first.take() {
+            return Ok(Some(first));
+        }
+        let part = {
+            let mut coming = pin!(next(&mut self.pace, &mut self.turn, &mut self.stream));
+            match timeout(LAPSE, &mut coming).await {
+                Ok(part) => part?,
+                Err(_) => {
+                    self.place = None;
+                    coming.await?
+                }
+            }
+        };
+        if part.is_some() {
+            self.take_place().await?;
+        }
+        Ok(part)
+    }
+
+    /// Waits for a place, if it has none.
+    async fn take_place(&mut self) -> Result<(), Status> {
+        if self.place.is_none() {
+            let begun = Instant::now();
+            let place = tokio::select! {
+                place = self.service.limits.uploads.place(self.bytes) => place?,
+                status = self.turn.over() => return Err(status),
+            };
+            self.place = Some(place);
+            self.pace.excuse(begun.elapsed());
+        }
+        Ok(())
+    }
+}
+
+/// The next part of the stream; one that comes too slowly, or a newer upload of the client, ends it.
+async fn next(
+    pace: &mut Pace,
+    turn: &mut Turn,
+    stream: &mut Streaming<wire::UpdateChunk>,
+) -> Result<Option<Part>, Status> {
+    let message = tokio::select! {
+        message = pace.wait(stream.message()) => message,
+        status = turn.over() => return Err(status),
+    };
+    let slow = |_| Status::deadline_exceeded("the upload is slower than this server waits for; resume it");
     message
+        .map_err(slow)??
         .map(|chunk| chunk.part.ok_or_else(|| ProtocolError::Missing("part").into()))
         .transpose()
 }
 
 /// What becomes of a call whose upload could not go on. A disk that fails stops the server: it says which path.
 async fn failed(service: &Service, error: BlobError) -> Status {
-    if let BlobError::Disk(error) = &error {
+    if let BlobError::Disk(error) = &error
+        && !error.is_busy()
+    {
         let _ = service.commands.send(Command::Broken(error.clone())).await;
     }
-    match error {
-        BlobError::Superseded => Status::aborted("a later upload of this client took over"),
-        error => internal(error),
-    }
+    unable(&error)
 }
 
 /// Does something with an upload on the blocking pool.

@@ -10,6 +10,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Status};
 
 use super::peer::Peer;
+use super::turns::Kind;
 use super::{Service, peer, stopping};
 use crate::driver::Command;
 use crate::engine::State;
@@ -36,21 +37,27 @@ async fn attend(service: Arc<Service>, peer: Peer, messages: Messages) {
         fingerprint,
         tally,
         ..
-    } = peer;
+    } = &peer;
     if service.commands.send(Command::Arrived(client.clone())).await.is_err() {
         let _ = messages.send(Err(stopping())).await;
         return;
     }
+    // Only now: the older watch leaves when this one has arrived, so that the client is present all the while.
+    let mut turn = service.turns.take(client, Kind::Watch);
     tracing::debug!(%client, "watching");
-    let view = |state: &State| state.view(&service.plan, &client, (service.clock)());
-    let admit = || peer::admit(&service.revoked, &client, &fingerprint);
+    let view = |state: &State| state.view(&service.plan, client, (service.clock)());
+    let admit = || peer::admit(&service.revoked, client, fingerprint);
     let (state, stop) = (service.state.clone(), service.stopping.clone());
     let sent = |message: &wire::RoundState| tally.answered(message);
-    if let Err(status) = tell(state, stop, view, admit, sent, &messages).await {
+    let told = tokio::select! {
+        told = tell(state, stop, view, admit, sent, &messages) => told,
+        status = turn.over() => Err(status),
+    };
+    if let Err(status) = told {
         let _ = messages.try_send(Err(status));
     }
     tracing::debug!(%client, "no longer watching");
-    let _ = service.commands.send(Command::Left(client)).await;
+    let _ = service.commands.send(Command::Left(client.clone())).await;
 }
 
 /// How often to look whether a client that is told nothing is still admitted.

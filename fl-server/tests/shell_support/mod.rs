@@ -224,7 +224,7 @@ pub struct Hand {
 impl Hand {
     pub async fn dial(address: &str, authority: &str, own: &Issued) -> Result<Self, tonic::transport::Error> {
         let meter = Arc::new(Meter::default());
-        let tls = client_tls(authority, own);
+        let tls = client_tls(authority, own).unwrap();
         let channel = dial(Dial {
             address: address.to_owned(),
             tls,

@@ -179,7 +179,7 @@ impl Bad {
         };
         let channel = dial(Dial {
             address: self.address.clone(),
-            tls: client_tls(&self.authority, &own),
+            tls: client_tls(&self.authority, &own)?,
             meter: Arc::new(Meter::default()),
         });
         let channel = tokio::time::timeout(PATIENCE, channel).await??;

@@ -6,7 +6,7 @@ use tokio::net::TcpListener;
 use tonic::service::Routes;
 
 use super::*;
-use crate::{Authority, Dial, Incoming, client_tls, dial, server_builder, server_tls};
+use crate::{Authority, Dial, accept, client_tls, dial, server_builder, server_tls};
 
 /// Bytes of a record with a lone PING in it.
 const PING: u64 = 39;
@@ -113,17 +113,23 @@ async fn keepalive_pings_over_tls_are_counted_on_both_sides() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let (server, here) = (Arc::new(Meter::default()), Arc::new(Meter::default()));
-    let incoming = Incoming::new(listener, Arc::clone(&server));
+    let (sender, incoming) = tokio::sync::mpsc::channel::<std::io::Result<_>>(1);
+    let (total, tls) = (Arc::clone(&server), server_tls(&root.certificate, &own).unwrap());
+    tokio::spawn(async move {
+        let (io, address) = listener.accept().await.unwrap();
+        let accepted = accept(io, address, Arc::new(Meter::within(total)), tls).await;
+        sender.send(accepted).await.unwrap();
+    });
+    let incoming = tokio_stream::wrappers::ReceiverStream::new(incoming);
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let serving = server_builder(server_tls(&root.certificate, &own))
-        .unwrap()
+    let serving = server_builder()
         .http2_keepalive_interval(Some(std::time::Duration::from_millis(20)))
         .add_routes(Routes::default())
         .serve_with_incoming_shutdown(incoming, async { drop(stopped.await) });
     let serving = tokio::spawn(serving);
     let channel = dial(Dial {
         address,
-        tls: client_tls(&root.certificate, &client),
+        tls: client_tls(&root.certificate, &client).unwrap(),
         meter: Arc::clone(&here),
     })
     .await

@@ -8,11 +8,11 @@ use fl_compress::Digest;
 use fl_proto::wire::federation_server::{Federation, FederationServer};
 use fl_proto::wire::{self, model_chunk, update_chunk};
 use fl_proto::{
-    CHUNK, EvaluationReport, FetchRequest, Incoming, Joined, MAX_MESSAGE, Meter, Phase, Refusal, Training,
-    UpdateHeader, UpdateReply, server_builder, server_tls,
+    Accepted, CHUNK, EvaluationReport, FetchRequest, Joined, MAX_MESSAGE, Meter, Phase, Refusal, Training,
+    UpdateHeader, UpdateReply, accept, server_builder, server_tls,
 };
 use tokio::net::TcpListener;
-use tokio_stream::wrappers::WatchStream;
+use tokio_stream::wrappers::{ReceiverStream, WatchStream};
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status, Streaming};
 
@@ -40,7 +40,7 @@ impl TestServer {
         };
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let tls = server_tls(&certificates.authority.certificate, &certificates.server);
+        let tls = server_tls(&certificates.authority.certificate, &certificates.server).unwrap();
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -51,9 +51,11 @@ impl TestServer {
             .max_encoding_message_size(MAX_MESSAGE);
         runtime.spawn(async move {
             let listener = TcpListener::from_std(listener).unwrap();
-            let incoming = Incoming::new(listener, Arc::new(Meter::default()));
-            let mut server = server_builder(tls).unwrap();
-            server.add_service(service).serve_with_incoming(incoming).await.unwrap();
+            let (sender, incoming) = tokio::sync::mpsc::channel(1);
+            tokio::spawn(let_in(listener, tls, sender));
+            let mut server = server_builder();
+            let server = server.add_service(service);
+            server.serve_with_incoming(ReceiverStream::new(incoming)).await.unwrap();
         });
         Self {
             runtime: Some(runtime),
@@ -75,6 +77,22 @@ impl TestServer {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
+    }
+}
+
+/// Shakes hands with whoever connects.
+async fn let_in(
+    listener: TcpListener,
+    tls: Arc<rustls::ServerConfig>,
+    sender: tokio::sync::mpsc::Sender<std::io::Result<Accepted>>,
+) {
+    while let Ok((io, address)) = listener.accept().await {
+        let (tls, sender) = (Arc::clone(&tls), sender.clone());
+        tokio::spawn(async move {
+            if let Ok(accepted) = accept(io, address, Arc::new(Meter::default()), tls).await {
+                let _ = sender.send(Ok(accepted)).await;
+            }
+        });
     }
 }
 
@@ -187,6 +205,9 @@ impl Federation for Service {
         };
         let mut bytes = self.world().partial.get(&digest.0).cloned().unwrap_or_default();
         assert_eq!(bytes.len() as u64, header.offset);
+        if fault == Some(Fault::Displace) {
+            return Err(Status::aborted("a newer upload of this client has taken over"));
+        }
         if let Some(Fault::Refuse(why)) = fault {
             self.world().refused.push(digest);
             return Ok(Response::new(

@@ -42,6 +42,8 @@ pub enum Fault {
     LoseReceipt,
     /// Refuses the update.
     Refuse(Refusal),
+    /// Says that another process with this certificate has taken over.
+    Displace,
 }
 
 /// What is wrong with what is fetched.

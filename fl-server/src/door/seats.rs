@@ -1,0 +1,256 @@
+//! The places of clients' connections: how many there are in all and of one certificate, which ones are in use, and which
+//! one is given up for another. The lock guards counters, and is never held while waiting for anything.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use fl_proto::{ClientId, MAX_STREAMS};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+use tonic::Status;
+
+use crate::seldom::Seldom;
+
+/// All seats of a server.
+#[derive(Debug)]
+pub(crate) struct Seats {
+    places: usize,
+    per_client: usize,
+    table: Mutex<Table>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    next: u64,
+    taken: usize,
+    clients: BTreeMap<ClientId, Vec<Seat>>,
+    crowded: Seldom,
+}
+
+/// One connection's seat. The connection ends when this is dropped.
+#[derive(Debug)]
+struct Seat {
+    number: u64,
+    /// Calls that are open on it.
+    calls: usize,
+    /// When the last call ended, or the connection was made.
+    since: Instant,
+    _end: oneshot::Sender<()>,
+}
+
+impl Seats {
+    /// At most `places` connections in all, and `per_client` of one client.
+    pub(super) fn new(places: usize, per_client: usize) -> Self {
+        Self {
+            places,
+            per_client,
+            table: Mutex::default(),
+        }
+    }
+
+    /// A seat for a new connection of `client`: its number, and what completes when it is taken away. If the client has as
+    /// many as it may have, its oldest connection ends; if everybody together has, the one that was idle for longest.
+    /// `None` if none is.
+    pub(super) fn take(&self, client: &ClientId, now: Instant) -> Option<(u64, oneshot::Receiver<()>)> {
+        let mut table = self.table();
+        let own = table.clients.get(client).map_or(0, Vec::len);
+        if own >= self.per_client {
+            table.remove_oldest(client);
+            if let Some(times) = table.crowded.now(now) {
+                tracing::warn!(
+                    %client,
+                    times,
+                    "more connections than a client may have (`connections_per_client` in server.toml): its oldest was \
+                     closed; do two processes share its certificate?"
+                );
+            }
+        } else if table.taken >= self.places {
+            let (of, number) = table.idlest(now, Duration::ZERO)?;
+            table.remove(&of, number);
+        }
+        let number = table.next;
+        table.next += 1;
+        table.taken += 1;
+        let (end, ended) = oneshot::channel();
+        table.clients.entry(client.clone()).or_default().push(Seat {
+            number,
+            calls: 0,
+            since: now,
+            _end: end,
+        });
+        Some((number, ended))
+    }
+
+    /// A connection has ended.
+    pub(super) fn leave(&self, client: &ClientId, number: u64) {
+        self.table().remove(client, number);
+    }
+
+    /// A call begins.
+    ///
+    /// # Errors
+    /// `RESOURCE_EXHAUSTED` if the client has [`MAX_STREAMS`] open; `UNAVAILABLE` if the connection has no seat any more.
+    pub(super) fn call(self: &Arc<Self>, client: &ClientId, number: u64) -> Result<Call, Status> {
+        let mut table = self.table();
+        let seats = table.clients.get_mut(client).map_or(&mut [][..], Vec::as_mut_slice);
+        if seats.iter().map(|seat| seat.calls).sum::<usize>() >= MAX_STREAMS as usize {
+            return Err(Status::resource_exhausted(format!(
+                "client `{client}` has {MAX_STREAMS} calls open; end some"
+            )));
+        }
+        let own = seats.iter_mut().find(|seat| seat.number == number);
+        let own = own.ok_or_else(|| Status::unavailable("a newer connection of this client has taken its place"))?;
+        own.calls += 1;
+        Ok(Call {
+            seats: Arc::clone(self),
+            client: client.clone(),
+            number,
+        })
+    }
+
+    /// Ends the connections on which no call was open for `idle`; returns how many.
+    pub(super) fn cut_idle(&self, now: Instant, idle: Duration) -> usize {
+        let mut table = self.table();
+        let before = table.taken;
+        while let Some((client, number)) = table.idlest(now, idle) {
+            table.remove(&client, number);
+        }
+        before - table.taken
+    }
+
+    /// Whether no client is connected.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.table().taken == 0
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
+    /// The seat on which no call was open for the longest time, at least `idle`.
+    fn idlest(&self, now: Instant, idle: Duration) -> Option<(ClientId, u64)> {
+        let seats = self
+            .clients
+            .iter()
+            .flat_map(|(client, seats)| seats.iter().map(move |seat| (client, seat)));
+        let unused = seats.filter(|(_, seat)| seat.calls == 0 && now.saturating_duration_since(seat.since) >= idle);
+        let (client, seat) = unused.min_by_key(|(_, seat)| seat.since)?;
+        Some((client.clone(), seat.number))
+    }
+
+    fn remove_oldest(&mut self, client: &ClientId) {
+        if let Some(seat) = self.clients.get(client).and_then(|seats| seats.first()) {
+            let number = seat.number;
+            self.remove(client, number);
+        }
+    }
+
+    fn remove(&mut self, client: &ClientId, number: u64) {
+        let Some(seats) = self.clients.get_mut(client) else {
+            return;
+        };
+        let before = seats.len();
+        seats.retain(|seat| seat.number != number);
+        self.taken -= before - seats.len();
+        if seats.is_empty() {
+            self.clients.remove(client);
+        }
+    }
+}
+
+/// A call that is open; it ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Call {
+    seats: Arc<Seats>,
+    client: ClientId,
+    number: u64,
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        let mut table = self.seats.table();
+        let seats = table
+            .clients
+            .get_mut(&self.client)
+            .map_or(&mut [][..], Vec::as_mut_slice);
+        if let Some(seat) = seats.iter_mut().find(|seat| seat.number == self.number) {
+            seat.calls -= 1;
+            seat.since = Instant::now();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn client(name: &str) -> ClientId {
+        name.parse().unwrap()
+    }
+
+    fn is_open(end: &mut oneshot::Receiver<()>) -> bool {
+        end.try_recv() == Err(oneshot::error::TryRecvError::Empty)
+    }
+
+    #[test]
+    fn a_clients_newest_connection_ends_its_oldest_and_nobody_elses() {
+        let (seats, now) = (Seats::new(10, 2), Instant::now());
+        let (_, mut other) = seats.take(&client("b"), now).unwrap();
+        let mut own: Vec<_> = (0..4).map(|_| seats.take(&client("a"), now).unwrap().1).collect();
+        let open: Vec<_> = own.iter_mut().map(is_open).collect();
+        assert_eq!(open, [false, false, true, true]);
+        assert!(is_open(&mut other));
+        assert_eq!(seats.table().taken, 3);
+    }
+
+    #[test]
+    fn when_all_places_are_taken_an_idle_connection_makes_room_and_one_in_use_never() {
+        let (seats, now) = (Arc::new(Seats::new(2, 2)), Instant::now());
+        let (first, mut a) = seats.take(&client("a"), now).unwrap();
+        let (second, mut b) = seats.take(&client("b"), now).unwrap();
+        let _in_use = seats.call(&client("a"), first).unwrap();
+        let (third, _c) = seats.take(&client("c"), now).unwrap();
+        assert!(is_open(&mut a) && !is_open(&mut b));
+        assert_eq!(
+            seats.call(&client("b"), second).unwrap_err().code(),
+            tonic::Code::Unavailable
+        );
+        let _in_use_too = seats.call(&client("c"), third).unwrap();
+        assert!(seats.take(&client("d"), now).is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_without_a_call_is_cut_and_one_with_a_call_is_not() {
+        let seats = Arc::new(Seats::new(9, 9));
+        let idle = Duration::from_secs(60);
+        let (silent, mut silent_end) = seats.take(&client("a"), Instant::now()).unwrap();
+        let (busy, mut busy_end) = seats.take(&client("a"), Instant::now()).unwrap();
+        let call = seats.call(&client("a"), busy).unwrap();
+        tokio::time::advance(idle).await;
+        assert_eq!(seats.cut_idle(Instant::now(), idle), 1);
+        assert!(!is_open(&mut silent_end) && is_open(&mut busy_end));
+        drop(call);
+        tokio::time::advance(idle / 2).await;
+        assert_eq!(seats.cut_idle(Instant::now(), idle), 0, "it counts from the call's end");
+        tokio::time::advance(idle / 2).await;
+        assert_eq!(seats.cut_idle(Instant::now(), idle), 1);
+        seats.leave(&client("a"), silent);
+        assert!(seats.is_empty());
+    }
+
+    #[test]
+    fn a_client_has_so_many_calls_over_all_its_connections() {
+        let (seats, now) = (Arc::new(Seats::new(9, 9)), Instant::now());
+        let numbers = [0, 1].map(|_| seats.take(&client("a"), now).unwrap());
+        let mut calls: Vec<_> = (0..MAX_STREAMS as usize)
+            .map(|n| seats.call(&client("a"), numbers[n % 2].0).unwrap())
+            .collect();
+        let refused = seats.call(&client("a"), numbers[0].0).unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::ResourceExhausted);
+        calls.pop();
+        assert!(seats.call(&client("a"), numbers[0].0).is_ok());
+    }
+}
