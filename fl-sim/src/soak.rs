@@ -143,7 +143,11 @@ impl Stage {
     /// Founds the federation, issues its clients and writes the run.
     async fn set(dir: &Path, clients: u32, seed: u64) -> anyhow::Result<Self> {
         let address = format!("127.0.0.1:{}", free_port()?);
-        process::done(dir, &["server", "init", "fed", "--listen", &address, "--admin", "off"]).await?;
+        // With every update, so that the whole run can be verified in the end.
+        let init = [
+            "server", "init", "fed", "--listen", &address, "--admin", "off", "--audit",
+        ];
+        process::done(dir, &init).await?;
         let names: Vec<String> = (0..clients).map(|client| format!("client-{client:02}")).collect();
         for (name, client) in names.iter().zip(0..) {
             issue(dir, name).await?;
