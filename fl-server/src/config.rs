@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use fl_proto::trace::{Collector, collector};
+use fl_report::CostsPlan;
 use serde::Deserialize;
 
 /// Settings of a server, checked: paths are resolved against the file's folder, numbers are in range.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ServerConfig {
     /// Address and port to listen on.
     pub listen: SocketAddr,
@@ -34,6 +35,8 @@ pub struct ServerConfig {
     pub tuning: Tuning,
     /// Where traces of rounds are sent; `None` for nowhere.
     pub otlp: Option<Collector>,
+    /// What bytes cost, for the page of the run; `None` where no price is given.
+    pub costs: Option<CostsPlan>,
 }
 
 /// Settings that trade memory, disk and patience.
@@ -90,6 +93,9 @@ pub enum ConfigError {
     /// Not TOML, a key that is not known, or a value of another type.
     #[error("{0}")]
     Syntax(String),
+    /// The table `[costs]`: a key of it, its value and the rule.
+    #[error("[costs]: {0}")]
+    Costs(String),
     /// A value that breaks a rule.
     #[error("`{key}` is {value}, but {rule}")]
     Value {
@@ -140,6 +146,7 @@ struct Raw {
     idle: String,
     stop_within: String,
     otlp: String,
+    costs: toml::Table,
 }
 
 impl Default for Raw {
@@ -169,6 +176,7 @@ impl Default for Raw {
             idle: "60s".into(),
             stop_within: "5s".into(),
             otlp: "off".into(),
+            costs: toml::Table::new(),
         }
     }
 }
@@ -208,6 +216,7 @@ impl Raw {
             value: format!("\"{}\"", self.otlp),
             rule,
         })?;
+        let costs = CostsPlan::from_table(&self.costs).map_err(|e| ConfigError::Costs(e.to_string()))?;
         Ok(ServerConfig {
             listen,
             admin,
@@ -221,6 +230,7 @@ impl Raw {
             revoked: base.join(self.revoked),
             tuning,
             otlp,
+            costs: Some(costs).filter(|plan| !plan.is_free()),
         })
     }
 }
@@ -299,7 +309,7 @@ mod tests {
         let listed = ServerConfig::from_toml(&bare, Path::new("x")).unwrap();
         assert_eq!(plain, ServerConfig::from_toml("", Path::new("x")).unwrap());
         assert_eq!(listed, plain);
-        assert_eq!(bare.lines().count(), 23, "{bare}");
+        assert_eq!(bare.lines().count(), 28, "{bare}");
     }
 
     #[test]
@@ -315,6 +325,12 @@ mod tests {
             ServerConfig::from_toml("admin = \"off\"", Path::new("")).unwrap().admin,
             None
         );
+        let costs = ServerConfig::from_toml("[costs.link]\nprice_per_gb_up = 2", Path::new(""))
+            .unwrap()
+            .costs;
+        assert_eq!(costs.map(|plan| plan.default.price_per_gb_up), Some(2.0));
+        assert!(refused("[costs.link]\nkwh_per_gb = -1").contains("[costs]: `link.kwh_per_gb` is -1, but it must be"));
+        assert!(refused("[costs]\nprice = 1").contains("[costs]: ") && refused("costs = 1").contains("costs"));
         assert!(refused("otlp = \"here:1\"").contains("`otlp` is \"here:1\", but it must be \"off\", or"));
         assert!(refused("checkpoint_every = -1").contains("checkpoint_every"));
     }

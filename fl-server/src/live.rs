@@ -19,6 +19,7 @@ use std::time::Duration;
 use axum_server::Handle;
 use axum_server::tls_rustls::RustlsConfig;
 use fl_proto::{Issued, expiry};
+use fl_report::CostsPlan;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use rustls::pki_types::pem::PemObject;
@@ -205,6 +206,8 @@ pub(crate) struct Sources {
     pub(crate) clock: Clock,
     /// When the certificates of the authority and the server end.
     pub(crate) own: Vec<(&'static str, OffsetDateTime)>,
+    /// What bytes cost.
+    pub(crate) costs: Option<CostsPlan>,
 }
 
 /// When the certificates end that a server has, PEM; those that cannot be read are left out.

@@ -207,7 +207,7 @@ impl Filling {
                 .unwrap_or_default(),
         };
         let compared = compared(&rounds, history, moment.map_or(0, |moment| moment.withheld));
-        Report {
+        let mut report = Report {
             schema: SCHEMA,
             run,
             totals,
@@ -224,8 +224,11 @@ impl Filling {
             tensors: tensors(subject, &ledger),
             rounds,
             participations: parts,
+            savings: Vec::new(),
             costs: None,
-        }
+        };
+        report.savings = fl_report::savings(&report);
+        report
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 use fl_compress::Digest;
 use fl_proto::trace::Collector;
 use fl_proto::{Issued, open_files, server_builder, server_tls};
+use fl_report::CostsPlan;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -56,6 +57,8 @@ pub struct Serve {
     pub otlp: Option<Collector>,
     /// The time of day, in milliseconds since 1970.
     pub clock: fn() -> Millis,
+    /// What bytes cost, for the page of the run; `None` for no prices.
+    pub costs: Option<CostsPlan>,
 }
 
 impl Serve {
@@ -77,6 +80,7 @@ impl Serve {
             exit_when_done: true,
             otlp: None,
             clock: now,
+            costs: None,
         }
     }
 }
@@ -187,6 +191,7 @@ pub async fn serve(
         exit_when_done,
         otlp,
         clock: now,
+        costs,
     } = options;
     let transport = |error: &dyn std::error::Error| ServeError::Transport(chain(error));
     let listen = listener.local_addr().map_err(|e| transport(&e))?;
@@ -281,6 +286,7 @@ pub async fn serve(
             parameters: layout.len(),
             clock: now,
             own: live::expiries(&authority, &own),
+            costs,
         };
         Task(tokio::spawn(page.serve(sources)))
     });

@@ -243,6 +243,11 @@ export function sample({ rounds = 40, clients = 10, seed = 1, unbalanced = false
   report.metered_down = metered.down;
   report.balanced = report.rounds.balanced.every(Boolean);
   report.baselines = rounds ? [baseline("fedavg-fp32", 4), baseline("fedavg-fp16", 2)] : [];
+  const kinds = [["updates", totals.update, "uplink"], ["model updates", totals.steps, "downlink"], ["whole models", totals.snapshot, "downlink"]].sort((a, b) => b[1] - a[1]);
+  const all = totals.socket_up + totals.socket_down;
+  report.savings = { cost: kinds.map(([name]) => name), bytes: kinds.map(([, bytes]) => bytes), share: kinds.map(([, bytes]) => (all ? bytes / all : null)),
+    why: kinds.map(([name]) => `Clients moved ${name}.`), change: kinds.map(([, , way]) => `Lower \`budget\` in [compression.${way}] of run.toml.`) };
+  if (!rounds) for (const name of Object.keys(report.savings)) report.savings[name] = [];
   if (costs) {
     const gb = 1e9;
     const up = (totals.socket_up / gb) * 0.09;

@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::flow::Flow;
 use crate::lines::{ClientLine, Participation, RoundLine, TensorLine};
 use crate::report::{Baseline, Report, Run};
+use crate::savings::Saving;
 
 const PAGE: &str = include_str!("../page/page.html");
 const STYLE: &str = include_str!("../page/page.css");
@@ -69,6 +70,7 @@ pub fn page_json(report: &Report) -> Result<String, Error> {
         clients: Columns(&report.clients),
         participations: Columns(&shown),
         tensors: Columns(&report.tensors),
+        savings: Columns(&report.savings),
         costs: report.costs.as_ref(),
     };
     serde_json::to_string(&needed).map_err(|e| Error::form("HTML")(e.to_string()))
@@ -89,6 +91,7 @@ struct Needed<'a> {
     clients: Columns<'a, ClientLine>,
     participations: Columns<'a, Shown>,
     tensors: Columns<'a, TensorLine>,
+    savings: Columns<'a, Saving>,
     #[serde(skip_serializing_if = "Option::is_none")]
     costs: Option<&'a Costs>,
 }

@@ -7,6 +7,8 @@ use crate::directions::{DirectionLine, directions};
 use crate::error::Error;
 use crate::lines::{ClientLine, Participation, RoundLine, TensorLine};
 use crate::report::Report;
+use crate::savings::{Saving, costs};
+use crate::scale::ScaleLine;
 use crate::stages::{StageLine, stages};
 use crate::tensors::{TensorTotal, totals};
 
@@ -25,17 +27,20 @@ pub enum By {
     Stage,
     /// What the bytes on the sockets were for.
     Direction,
+    /// What was paid for, and what to change.
+    Saving,
 }
 
 impl By {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Round,
         Self::Client,
         Self::Participation,
         Self::Tensor,
         Self::Stage,
         Self::Direction,
+        Self::Saving,
     ];
 
     /// Its name in every form.
@@ -47,6 +52,7 @@ impl By {
             Self::Tensor => "tensor",
             Self::Stage => "stage",
             Self::Direction => "direction",
+            Self::Saving => "saving",
         }
     }
 }
@@ -101,6 +107,7 @@ impl Report {
             },
             By::Stage => Table::of(stages(self, filter).iter()),
             By::Direction => Table::of(directions(self, filter).iter()),
+            By::Saving => Table::of(costs(self, filter).iter()),
         })
     }
 
@@ -116,7 +123,7 @@ impl Report {
 }
 
 /// Every kind of table of a report, with no line: its name, what a line is, and its columns.
-pub fn schemas() -> [(&'static str, &'static str, Table); 13] {
+pub fn schemas() -> [(&'static str, &'static str, Table); 15] {
     fn empty<L: Line>() -> Table {
         Table::of(std::iter::empty::<&L>())
     }
@@ -143,6 +150,16 @@ pub fn schemas() -> [(&'static str, &'static str, Table); 13] {
             "direction",
             "One line for each direction and kind of bytes; the kinds of a direction add up to its sockets.",
             empty::<DirectionLine>(),
+        ),
+        (
+            "saving",
+            "One line for each cost, the largest first; they add up to the sockets. `savings` of the JSON has the first three.",
+            empty::<Saving>(),
+        ),
+        (
+            "scale",
+            "One line for each direction and kind of bytes: `kinds` of the JSON of `--scale`.",
+            empty::<ScaleLine>(),
         ),
         (
             "costs by client",

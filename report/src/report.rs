@@ -6,6 +6,7 @@ use crate::columns::{deserialize, serialize};
 use crate::costs::Costs;
 use crate::flow::Flow;
 use crate::lines::{ClientLine, Participation, RoundLine, TensorLine};
+use crate::savings::Saving;
 
 /// Version of the report's names. Columns are added at times; one is renamed or given another meaning only with another
 /// version.
@@ -44,6 +45,9 @@ pub struct Report {
     /// Sections of frames, by round, direction and place in the frame.
     #[serde(serialize_with = "serialize", deserialize_with = "deserialize")]
     pub tensors: Vec<TensorLine>,
+    /// The largest costs, and what to change to save: see [`savings`](crate::savings()).
+    #[serde(default, serialize_with = "serialize", deserialize_with = "deserialize")]
+    pub savings: Vec<Saving>,
     /// What it cost in money and carbon, where prices were given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub costs: Option<Costs>,
@@ -148,6 +152,7 @@ pub(crate) mod tests {
                 ..Participation::default()
             }],
             tensors: vec![TensorLine::default()],
+            savings: Vec::new(),
             costs: None,
         }
     }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
 use clap::ValueEnum;
-use fl_report::{By, Costs, CostsPlan, Filter, Report};
+use fl_report::{By, Costs, CostsPlan, Filter, Report, Scale};
 
 use super::{Failure, Format, Outcome, source, what_if};
 use crate::admin::{Answer, Ask};
@@ -42,6 +42,9 @@ pub(super) struct Args {
     /// Threads for that; as many as there are cores if not given. Each takes the memory of a few models.
     #[arg(long, requires = "what_if", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
+    /// What the run would move with other numbers of devices and rounds, with --costs also at what price.
+    #[arg(long, value_name = "devices=N,rounds=M", conflicts_with_all = ["by", "round", "client", "against", "what_if", "sign"])]
+    scale: Option<Scale>,
     /// How to write it.
     #[arg(long, value_enum, default_value_t = Form::Text)]
     format: Form,
@@ -73,6 +76,7 @@ enum Lines {
     Tensor,
     Stage,
     Direction,
+    Saving,
 }
 
 impl From<Lines> for By {
@@ -84,6 +88,7 @@ impl From<Lines> for By {
             Lines::Tensor => Self::Tensor,
             Lines::Stage => Self::Stage,
             Lines::Direction => Self::Direction,
+            Lines::Saving => Self::Saving,
         }
     }
 }
@@ -107,6 +112,25 @@ pub(super) fn run(args: &Args) -> Outcome {
         write::write(args.output.as_deref(), None, signed.as_bytes())?;
         return Ok(());
     }
+    if let Some(scale) = args.scale {
+        let costs = costs.as_ref().or(config.costs.as_ref());
+        let none = || anyhow!("no round has closed yet: there is nothing to reckon from");
+        let scaled = report.scaled(scale, costs).ok_or_else(none)?;
+        let text = match args.format {
+            Form::Text => scaled.text(),
+            _ => fl_report::object_json(&scaled)?,
+        };
+        write::write(args.output.as_deref(), None, text.as_bytes())?;
+        return Ok(());
+    }
+    // Prices of server.toml are for the whole report: tables and comparisons have them when they are asked for.
+    let whole = args.by().is_none() && args.against.is_none();
+    let costs = costs.or_else(|| {
+        config
+            .costs
+            .clone()
+            .filter(|_| whole && args.format != Form::Tensorboard)
+    });
     report.costs = costs.map(|plan| Costs::of(&report, &plan));
     let (bytes, folder) = match args.format {
         Form::Tensorboard => {
@@ -124,6 +148,9 @@ impl Args {
     fn check(&self) -> anyhow::Result<()> {
         let stdout = self.output.as_deref().is_none_or(write::is_stdout);
         match self.format {
+            form if self.scale.is_some() && !matches!(form, Form::Text | Form::Json) => {
+                Err(anyhow!("an answer to --scale is text or JSON"))
+            }
             form if self.what_if.is_some() && !matches!(form, Form::Text | Form::Json) => {
                 Err(anyhow!("an answer to --what-if is text or JSON"))
             }

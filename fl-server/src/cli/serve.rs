@@ -51,6 +51,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     options.revoked.clone_from(&config.revoked);
     options.tuning = config.tuning;
     options.otlp.clone_from(&config.otlp);
+    options.costs.clone_from(&config.costs);
     options.exit_when_done = args.exit_when_done;
     options.live = page(&config)?;
     let fault = args

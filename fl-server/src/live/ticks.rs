@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
+use fl_report::Costs;
 use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::time::MissedTickBehavior;
 
@@ -171,7 +172,8 @@ impl App {
                 Some(app.sources.plan.name.as_str()),
                 served.as_ref(),
             );
-            let report = report.map_err(|e| e.to_string())?;
+            let mut report = report.map_err(|e| e.to_string())?;
+            report.costs = app.sources.costs.as_ref().map(|plan| Costs::of(&report, plan));
             fl_report::page_json(&report).map_err(|e| e.to_string())
         });
         let json: Bytes = json.await.map_err(|e| e.to_string())??.into();

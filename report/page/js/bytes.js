@@ -33,9 +33,15 @@ function bytesSection() {
   const upStage = makeFigure({ id: "up-stage", title: "Updates, stage by stage", about: STAGES_ABOUT.up });
   const downStage = makeFigure({ id: "down-stage", title: "The model's step, stage by stage", about: STAGES_ABOUT.down });
   const against = makeBars({ id: "against", title: "The same rounds with other methods", about: "Bytes in both directions. FedAvg is counted as frames only, without any transport." });
+  const saves = h("ol", { class: "saves" });
+  const save = h("div", { id: "save", class: "block wide", hidden: true }, h("h3", {}, "Where to save"),
+    h("p", { class: "about" }, "The largest costs of this run, and what to change."), saves);
   return {
-    id: "bytes", title: "Bytes", parts: [against, up, down, upStage, downStage],
-    update({ rounds, totals, baselines }) {
+    id: "bytes", title: "Bytes", parts: [{ element: save }, against, up, down, upStage, downStage],
+    update({ rounds, totals, baselines, savings }) {
+      save.hidden = !savings?.cost?.length;
+      saves.replaceChildren(...(savings?.cost ?? []).map((cost, i) => h("li", {}, h("b", {}, `${cost}: ${bytes(savings.bytes[i])}, ${percent(savings.share[i])}`),
+        h("span", {}, `${savings.why[i]} `), h("span", { class: "change" }, savings.change[i]))));
       up.update(kinds(rounds, totals, KINDS_UP, "socket_up"));
       down.update(kinds(rounds, totals, KINDS_DOWN, "socket_down"));
       upStage.update(stages(rounds, "up", "No update has been taken yet."));
@@ -66,8 +72,8 @@ function stages(rounds, way, none) {
 const METHODS = { "fedavg-fp32": "FedAvg, fp32", "fedavg-fp16": "FedAvg, fp16" };
 function methods(totals, baselines) {
   const frames = { up: totals.update, down: totals.steps + totals.snapshot };
-  const made = baselines.map((one) => ({ name: METHODS[one.name] ?? one.name, up: one.up, down: one.down,
-    says: one.socket_ratio ? `${digits(one.socket_ratio)} × this run's sockets` : "" }));
+  const made = baselines.filter((one) => one.up + one.down > 0).map((one) => ({ name: METHODS[one.name] ?? one.name, up: one.up, down: one.down,
+    says: one.socket_ratio ? `this run's sockets carried ${fewer(one.socket_ratio)} bytes` : "" }));
   return [...made, { name: "This run, sockets", up: totals.socket_up, down: totals.socket_down, own: true },
     { name: "This run, frames only", up: frames.up, down: frames.down, own: true }];
 }

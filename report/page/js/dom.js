@@ -19,6 +19,20 @@ function dress(element, attributes, children) {
   element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined));
   return element;
 }
+/** Fades an element's edges where more can be scrolled to: `data-more` is `left`, `right`, `both` or empty. */
+function showsMore(element) {
+  const look = () => {
+    const rest = element.scrollWidth - element.clientWidth;
+    const [left, right] = [element.scrollLeft > 2, element.scrollLeft < rest - 2];
+    const more = left && right ? "both" : left ? "left" : right ? "right" : "";
+    if (element.dataset.more !== more) element.dataset.more = more;
+  };
+  element.addEventListener("scroll", look, { passive: true });
+  const sizes = new ResizeObserver(look);
+  sizes.observe(element);
+  for (const child of element.children) sizes.observe(child);
+  return element;
+}
 /** Sets text only where it changed: what is selected or announced stays untouched. */
 function say(element, text) {
   if (element.textContent !== text) element.textContent = text;

@@ -10,6 +10,7 @@ function start() {
   const bodies = sections.map((section) => h("section", { id: section.id, "aria-labelledby": `${section.id}-title`, tabindex: -1 },
     h("h2", { id: `${section.id}-title` }, section.title), h("div", { class: "grid" }, section.parts.map((part) => part.element))));
   document.getElementById("links").append(...sections.map((section) => h("li", {}, h("a", { href: `#${section.id}` }, section.title))));
+  showsMore(document.getElementById("links"));
   const show = (report) => {
     const none = !report.rounds.round.length;
     nothing.hidden = !none;

@@ -13,8 +13,8 @@ function makeTable({ caption, columns, sortable = false, wide = false }) {
   });
   const more = h("button", { type: "button", class: "quiet", hidden: true, onclick: () => grow() });
   const element = h("div", { class: "table" },
-    h("div", { class: "scroller", tabindex: 0, role: "region", "aria-label": caption },
-      h("table", { class: wide ? "wide" : null }, h("caption", { class: "unseen" }, caption), h("thead", {}, h("tr", {}, heads)), body)),
+    showsMore(h("div", { class: "scroller", tabindex: 0, role: "region", "aria-label": caption },
+      h("table", { class: wide ? "wide" : null }, h("caption", { class: "unseen" }, caption), h("thead", {}, h("tr", {}, heads)), body))),
     more);
   let rows = [];
   let order = null;

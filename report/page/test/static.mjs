@@ -86,6 +86,26 @@ export const tests = {
     assert.deepEqual((await names("up-stage")).includes("reduced"), false);
     assert.match(await page.textContent("#up-stage figcaption"), /Not drawn: reduced, larger than the stage before/);
   }),
+  "the largest costs are said with what to change": (browser) => on(browser, "usual", {}, async (page) => {
+    assert.equal(await page.locator("#save li").count(), 3);
+    assert.match(await page.textContent("#save li >> nth=0"), /model updates: [\d.]+ MiB, [\d.]+ %.*Lower `budget`/);
+  }),
+  "on a phone, tables and navigation show that they scroll": (browser) => on(browser, "usual", { size: SIZES.phone }, async (page) => {
+    const more = (selector) => page.waitForSelector(`${selector}[data-more="right"]`);
+    await more("#links");
+    const table = await more("#clients .scroller");
+    assert.notEqual(await table.evaluate((one) => getComputedStyle(one).maskImage), "none");
+    await table.evaluate((one) => one.scrollTo({ left: one.scrollWidth, behavior: "instant" }));
+    await page.waitForSelector('#clients .scroller[data-more="left"]');
+  }),
+  "uploads of a few milliseconds say nothing of the link": (browser) => on(browser, "usual", {}, async (page) => {
+    assert.ok(await page.isVisible("#rates"));
+    const report = sample({ rounds: 4, clients: 3 });
+    report.totals.upload_ms = 40;
+    writeFileSync(join(folder, "quick.html"), assemble(JSON.stringify(report)));
+    await load(page, `file://${join(folder, "quick.html")}`);
+    assert.ok(!(await page.isVisible("#rates")));
+  }),
   "tiles say fewer, and times carry a zone": (browser) => on(browser, "usual", {}, async (page) => {
     assert.match(await page.locator(".tiles div", { hasText: "Against FedAvg" }).textContent(), /[\d.]+× fewer.*bytes; [\d.]+× fewer in frames alone/);
     assert.match(await page.textContent(".facts"), /\d\d:\d\d:\d\d to [\d:\- ]+ UTC/);

@@ -123,6 +123,20 @@ impl CostsPlan {
         })
     }
 
+    /// The same of a table of another file, such as `[costs]` of server.toml.
+    ///
+    /// # Errors
+    /// As [`CostsPlan::from_toml`].
+    pub fn from_table(table: &toml::Table) -> Result<Self, Error> {
+        Self::from_toml(&table.to_string())
+    }
+
+    /// Whether nothing has a price or takes energy.
+    pub fn is_free(&self) -> bool {
+        let links = self.links.iter().map(|(_, link)| link);
+        links.chain([&self.default]).all(|link| *link == Link::default())
+    }
+
     /// The link of a client.
     pub fn link(&self, client: &str) -> &Link {
         let own = self

@@ -10,7 +10,7 @@ mod whole;
 
 pub use whole::text;
 
-pub(crate) use number::{count, name, short};
+pub(crate) use number::{count, digits, name, percent, short, size as size_of};
 pub(crate) use table::write;
 
 use crate::columns::Table;

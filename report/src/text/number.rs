@@ -139,6 +139,8 @@ pub(crate) fn cell(column: &Column, row: usize) -> String {
         Values::Flags(values) => values
             .get(row)
             .map(|flag| (if *flag { "yes" } else { "no" }).to_owned()),
+        // Sentences of this program are shown whole.
+        Values::Texts(values) if matches!(column.name, "why" | "change") => values.get(row).cloned(),
         Values::Texts(values) => values.get(row).map(|text| name(text)),
     };
     shown.unwrap_or_else(|| MISSING.to_owned())

@@ -6,6 +6,9 @@ use super::grid::Grid;
 use super::number::{MISSING, percent, seconds, size, span};
 use crate::report::Report;
 
+/// Transfers that take less on average say nothing of the link.
+const LEAST_MS: u64 = 10;
+
 /// Writes where the clients' time went, then the server's, then how fast the links were while they were used.
 pub(crate) fn write(out: &mut String, report: &Report) {
     let of = |value: fn(&crate::lines::RoundLine) -> f64| {
@@ -35,6 +38,7 @@ pub(crate) fn write(out: &mut String, report: &Report) {
     });
     grid.column("share", false, share.collect());
     grid.write(out);
+    let asked: u64 = report.rounds.iter().map(|line| line.asked).sum();
     let (wall, aggregate) = (of(|line| line.seconds), of(|line| line.aggregate_seconds));
     let part = if wall > 0.0 { aggregate / wall } else { 0.0 };
     let _ = writeln!(
@@ -48,7 +52,9 @@ pub(crate) fn write(out: &mut String, report: &Report) {
         (report.totals.frames_up(), upload, "up"),
         (report.totals.frames_down(), download, "down"),
     ] {
-        if ms > 0 {
+        // Transfers of a few milliseconds say how fast the processor was, not the link.
+        let transfers = if direction == "up" { updates } else { asked };
+        if ms >= LEAST_MS.saturating_mul(transfers.max(1)) {
             let rate = size(frames as f64 * 1000.0 / ms as f64);
             let _ = writeln!(
                 out,

@@ -20,6 +20,7 @@ pub fn text(report: &Report) -> String {
     let mut out = String::new();
     head(&mut out, &report.run);
     cost(&mut out, report);
+    save(&mut out, report);
     section(&mut out, "Rounds", &Table::of(report.rounds.iter()));
     if !report.rounds.is_empty() {
         total(&mut out, report);
@@ -34,6 +35,27 @@ pub fn text(report: &Report) -> String {
     }
     ledger(&mut out, report);
     out
+}
+
+/// Where most could be saved.
+fn save(out: &mut String, report: &Report) {
+    if report.savings.is_empty() {
+        return;
+    }
+    out.push_str("\nWhere to save: the largest costs\n");
+    for line in &report.savings {
+        let share = line
+            .share
+            .map_or_else(String::new, |share| format!(", {}", percent(share)));
+        let _ = writeln!(
+            out,
+            "{}: {}{share}. {} {}",
+            name(&line.cost),
+            size(line.bytes as f64),
+            line.why,
+            line.change
+        );
+    }
 }
 
 /// What the rounds' bytes and time were spent on.

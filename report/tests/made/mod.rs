@@ -47,6 +47,7 @@ pub(crate) fn made(rounds: u64, clients: &[String], seed: u64) -> Report {
         clients: clients.iter().map(|name| client(name)).collect(),
         participations: Vec::new(),
         tensors: Vec::new(),
+        savings: Vec::new(),
         costs: None,
     };
     for round in 1..=rounds {
@@ -69,6 +70,7 @@ pub(crate) fn made(rounds: u64, clients: &[String], seed: u64) -> Report {
     report.rounds.iter().for_each(|line| report.totals.add(&line.flow));
     (report.metered_up, report.metered_down) = (report.totals.socket_up, report.totals.socket_down);
     report.baselines = vec![baseline(&report, "fedavg-fp32", 4), baseline(&report, "fedavg-fp16", 2)];
+    report.savings = fl_report::savings(&report);
     report
 }
 

@@ -31,6 +31,7 @@ pub(crate) fn report(rounds: u64, clients: u64) -> Report {
         clients: (1..=clients).map(client).collect(),
         participations: Vec::new(),
         tensors: Vec::new(),
+        savings: Vec::new(),
         costs: None,
     };
     for line in &mut report.rounds {
