@@ -59,6 +59,7 @@ pub mod weights;
 mod wire;
 
 pub use archive::Archive;
+pub use budget::{BudgetEstimate, BudgetWatch, OverBudget};
 pub use code::Code;
 pub use digest::Digest;
 pub use encoder::{Encoder, Pending, Stages, Verdict};

@@ -15,16 +15,17 @@ pub use when::When;
 use serde::{Deserialize, Serialize};
 
 use crate::Tensor;
-use crate::quantize::{DeadZone, QuantizeSpec, Rounding, Uniform};
+use crate::quantize::{DeadZone, QuantizeSpec};
 use crate::reduce::ReduceSpec;
 
 /// Codec for one direction of a run. Without the key `default`, what is left out is that of [`Spec::default`]; with it, that
-/// of [`Spec::exact`].
+/// of [`Spec::exact`]. A budget is never assumed for a spec that chooses steps or densities of its own: one with `default`,
+/// or whose `rules` or `small` name a step or a density, has a budget only if it says so.
 ///
 /// ```
 /// let spec: fl_compress::Spec = toml::from_str(r#"
 ///     memory  = "auto"                      # or "none", "error-feedback", "cafe", "ef21", "dgc", or one with numbers
-///     budget  = "0.25 bits"                 # for each value; or "200KiB" for a frame
+///     budget  = "0.25 bits"                 # for each value; "200KiB" for a frame, or "0.25 to 1 bits, error 0.7"
 ///     default = { quantize = "dead_zone", code = "context" }
 ///     small   = { below = 1024, use = { quantize = { uniform = 8 }, code = "context" } }
 ///     [[rules]]                             # the first rule that holds for a tensor replaces the default
@@ -72,9 +73,12 @@ impl From<Raw> for Spec {
         } else {
             Self::default()
         };
+        let mut named = raw.rules.iter().map(|rule| &rule.method);
+        let small = raw.small.as_ref().map(|small| &small.method);
+        let has_own = named.any(Method::names_knob) || small.is_some_and(Method::names_knob);
         Self {
             memory: raw.memory.unwrap_or(rest.memory),
-            budget: raw.budget.or(rest.budget),
+            budget: raw.budget.or(rest.budget.filter(|_| !has_own)),
             default: raw.default.unwrap_or(rest.default),
             small: raw.small.or(rest.small),
             rules: raw.rules,
@@ -92,6 +96,19 @@ pub struct Method {
     pub quantize: QuantizeSpec,
     /// How they become bytes.
     pub code: CodeSpec,
+}
+
+impl Method {
+    /// Whether it names a step or a density that a budget would replace.
+    fn names_knob(&self) -> bool {
+        match (&self.reduce, &self.quantize) {
+            (ReduceSpec::TopK(_), _) => true,
+            (ReduceSpec::Keep | ReduceSpec::Auto, QuantizeSpec::DeadZone(zone)) => {
+                zone.step() != DeadZone::default().step()
+            }
+            _ => false,
+        }
+    }
 }
 
 /// Codec of all tensors with few values, which are encoded as one: a section each would cost more than their values.
@@ -145,24 +162,25 @@ impl Spec {
 }
 
 impl Default for Spec {
-    /// A quarter of a bit for each value: components where they pay, dead zone and context coder, small tensors in 8 bits.
+    /// A quarter of a bit for each value, up to a bit in small models, and more where a section would otherwise lose more than
+    /// half of its energy: components where they pay, dead zone and context coder, small tensors together.
     fn default() -> Self {
-        let eight = Uniform::new(8, Rounding::Nearest, 64).expect("8 bits and 64 values are in range");
+        let dead_zone = |reduce| Method {
+            reduce,
+            quantize: QuantizeSpec::DeadZone(DeadZone::default()),
+            code: CodeSpec::Context,
+        };
         Self {
             memory: Memory::Auto,
-            budget: Some(Budget::Bits(0.25)),
-            default: Method {
-                reduce: ReduceSpec::Auto,
-                quantize: QuantizeSpec::DeadZone(DeadZone::default()),
-                code: CodeSpec::Context,
-            },
+            budget: Some(Budget::Adaptive {
+                least: 0.25,
+                most: 1.0,
+                error: 0.7,
+            }),
+            default: dead_zone(ReduceSpec::Auto),
             small: Some(Small {
                 below: 1024,
-                method: Method {
-                    quantize: QuantizeSpec::Uniform(eight),
-                    code: CodeSpec::Context,
-                    ..Method::default()
-                },
+                method: dead_zone(ReduceSpec::Keep),
             }),
             rules: Vec::new(),
         }
@@ -192,6 +210,9 @@ mod tests {
             "memory = { dgc = { momentum = 0.5, clip = 3.0 } }",
             "budget = '200KiB'",
             "budget = '0.1 bits'",
+            "budget = '0.1 bits, error 0.5'",
+            "budget = '0.1 to 2 bits, error 0.5'",
+            "budget = '0.1 to 2 bits'",
             "default = {}",
             "default = { reduce = { top_k = 1 }, quantize = 'half', code = 'rans' }",
             "default = { reduce = { top_k = { density = 0.1, chunk = 4096 } }, code = 'auto' }",
@@ -322,6 +343,33 @@ mod tests {
         ] {
             let refusal = refusal(text);
             assert!(refusal.contains(expected), "{text}\n{refusal}");
+        }
+    }
+
+    #[test]
+    fn a_spec_that_names_steps_has_no_budget_unless_it_says_so() {
+        let budget = |text: &str| toml::from_str::<Spec>(text).unwrap().budget;
+        let assumed = Spec::default().budget;
+        for text in [
+            "default = { quantize = { dead_zone = { step = 0.5 } } }",
+            "rules = [{ when = {}, use = { quantize = { dead_zone = { step = 0.5 } } } }]",
+            "rules = [{ when = { name = 'a' }, use = {} }, { when = {}, use = { reduce = { top_k = 0.01 } } }]",
+            "small = { below = 9, use = { quantize = { dead_zone = { step = 0.5 } } } }",
+        ] {
+            assert_eq!(budget(text), None, "{text}");
+            assert_eq!(
+                budget(&format!("budget = '1 bits'\n{text}")),
+                Some(Budget::Bits(1.0)),
+                "{text}"
+            );
+        }
+        for text in [
+            "memory = 'none'",
+            "rules = [{ when = { name = '*.running_*' }, use = {} }]",
+            "rules = [{ when = {}, use = { quantize = 'dead_zone' } }]",
+            "small = { below = 1024, use = { quantize = { uniform = 8 } } }",
+        ] {
+            assert_eq!(budget(text), assumed, "{text}");
         }
     }
 

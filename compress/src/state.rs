@@ -97,7 +97,7 @@ impl Encoder {
         }
         let pending = match flags & HAS_PENDING {
             0 => None,
-            _ => Some(read_pending(&mut reader, encoder.layout())?),
+            _ => Some(read_pending(&mut reader, &encoder)?),
         };
         reader.finish("bytes after the state")?;
         encoder.restore_pending(pending.as_ref());
@@ -158,7 +158,7 @@ fn read_learned(reader: &mut Reader<'_>, units: &mut [UnitState]) -> Result<(), 
     Ok(())
 }
 
-fn read_pending(reader: &mut Reader<'_>, layout: &Layout) -> Result<Pending, Error> {
+fn read_pending(reader: &mut Reader<'_>, encoder: &Encoder) -> Result<Pending, Error> {
     let mut count = || reader.u64("stages");
     let mut stages = Stages {
         fp32: count()?,
@@ -174,12 +174,13 @@ fn read_pending(reader: &mut Reader<'_>, layout: &Layout) -> Result<Pending, Err
     stages.framed = reader.u64("frame length")?;
     let len = usize::try_from(stages.framed).map_err(|_| reader.corrupt("frame length"))?;
     let bytes = reader.take(len, "pending frame")?;
-    let frame = Frame::parse(bytes, layout)?;
+    let frame = Frame::parse(bytes, encoder.layout())?;
     frame.verify()?;
     Ok(Pending {
         header: frame.header(),
         frame: bytes.to_vec(),
         digest: Digest::of(bytes),
         stages,
+        asked: encoder.asked(),
     })
 }

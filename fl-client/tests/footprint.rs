@@ -50,6 +50,7 @@ fn a_client_of_a_tenth_of_fashion_mnist_does_not_keep_the_other_nine() {
         seed: 42,
         limit: None,
         test_limit: None,
+        hold_out_batch_5: false,
     });
     let build = |data| trained(learners::build("mlp", DeviceChoice::Cpu, data).unwrap());
     let before = resident();

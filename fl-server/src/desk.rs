@@ -242,6 +242,16 @@ fn close(mut global: Box<Global>, keeper: &Keeper, wanted: &Close) -> Result<Don
             "the average was not used, the step is zero: the model would leave the range of f32"
         );
     }
+    if let Some(over) = stepped.over_budget {
+        let bits = over.used as f64 * 8.0 / global.layout().len().max(1) as f64;
+        tracing::info!(
+            round,
+            asked = over.asked,
+            bytes = over.used,
+            bits,
+            "the step takes more than its budget asks for"
+        );
+    }
     keeper.blobs.put(&stepped.frame)?;
     let (frame, frame_len, stages, model) = (
         stepped.digest,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use fl_compress::{Digest, Layout};
+use fl_compress::{BudgetEstimate, Digest, Layout};
 use fl_proto::FramePart;
 
 use crate::blobs::Blobs;
@@ -133,6 +133,17 @@ pub(crate) fn start(
         tracing::info!(run = %plan.name, parameters = global.layout().len(), "run begun");
     }
     let layout = Arc::clone(global.layout());
+    for (table, spec) in [("uplink", &plan.uplink), ("downlink", &plan.downlink)] {
+        if let Some(estimate) = spec.budget_estimate(&layout).filter(BudgetEstimate::starves) {
+            tracing::warn!(
+                table,
+                budget = %estimate.budget,
+                bytes = estimate.asked,
+                least = estimate.least,
+                "the budget leaves next to nothing for the values of a frame"
+            );
+        }
+    }
     let keeper = Keeper {
         blobs: blobs.clone(),
         run: run.clone(),

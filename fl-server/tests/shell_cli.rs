@@ -202,7 +202,28 @@ fn init_and_issue_write_secret_keys_and_never_overwrite() {
 fn check_says_what_is_wrong_and_where() {
     let founded = founded();
     assert!(good(&["check", &format!("{}/server.toml", founded.fed)]).contains("good server"));
-    assert!(good(&["check", &founded.run]).contains("good run"));
+    let said = good(&["check", &founded.run]);
+    assert!(said.contains("good run"));
+    assert!(
+        said.contains("compression.uplink: 1.00 bits for each of 1010 values are 126 bytes"),
+        "{said}"
+    );
+    assert!(!said.contains("WARNING"), "{said}");
+    std::fs::write(
+        &founded.run,
+        format!("{RUN}[compression.downlink]\nbudget = \"0.1 bits\"\n"),
+    )
+    .unwrap();
+    let said = good(&["check", &founded.run]);
+    let warning = said.lines().find(|line| line.contains("WARNING")).unwrap();
+    assert!(
+        warning.contains("compression.downlink: the budget cannot be met"),
+        "{said}"
+    );
+    assert!(warning.contains("a.weight and b.bias"), "{said}");
+    std::fs::write(&founded.run, format!("{RUN}[compression.downlink]\nbudget = \"9 B\"\n")).unwrap();
+    assert!(bad(2, &["check", &founded.run]).contains("compression.downlink"));
+    std::fs::write(&founded.run, RUN).unwrap();
     let broken = founded.path("broken.toml");
     let broken = broken.to_str().unwrap();
     for (content, words) in [

@@ -78,6 +78,7 @@ impl Demo {
                 seed: self.seed,
                 limit: self.limit,
                 test_limit: None,
+                hold_out_batch_5: false,
             }),
             None => DataSource::Builtin(Builtin {
                 seed: self.seed,

@@ -30,6 +30,8 @@ pub struct Experiment {
 pub struct Variant {
     /// Its name in the table, and of its runs.
     pub name: String,
+    /// The learner, if it is another than the workload's.
+    pub learner: Option<String>,
     /// The `[compression]` table of its runs.
     #[serde(default)]
     pub compression: toml::Table,
@@ -70,11 +72,6 @@ impl Experiment {
             i64::try_from(seed).context("a seed must be below 2^63")?.into(),
         );
         run.insert("compression".into(), variant.compression.clone().into());
-        // The server cannot know how many clients there will be; an experiment can.
-        if let Some(cohort) = run.get_mut("cohort").and_then(toml::Value::as_table_mut) {
-            let clients = i64::from(self.workload.clients).into();
-            cohort.entry("clients").or_insert(clients);
-        }
         Ok(toml::to_string(&run)?)
     }
 
@@ -90,13 +87,17 @@ impl Experiment {
         at_once: usize,
         news: impl FnMut(News<'_>),
     ) -> anyhow::Result<Trial> {
-        let (layout, weights) = self.workload.initial(seed)?;
+        let mut workload = self.workload.clone();
+        workload
+            .learner
+            .clone_from(variant.learner.as_ref().unwrap_or(&self.workload.learner));
+        let (layout, weights) = workload.initial(seed)?;
         let setup = Setup {
             dir: dir.join(format!("{}-{seed}", variant.name)),
             run: self.run_toml(variant, seed)?,
             layout,
             weights,
-            members: self.workload.members()?,
+            members: workload.members()?,
             at_once,
             sync: false,
             live: None,
@@ -115,8 +116,8 @@ pub fn table(trials: &[Trial]) -> String {
     let mut names: Vec<&str> = trials.iter().map(|trial| trial.variant.as_str()).collect();
     names.dedup();
     let mut out = format!(
-        "{:<14}  {:>5}  {:>17}  {:>10}  {:>10}  {:>8}  {:>8}\n",
-        "variant", "seeds", "accuracy, %", "bytes up", "bytes down", "ratio", "s/round"
+        "{:<15}  {:>5}  {:>17}  {:>10}  {:>10}  {:>14}  {:>8}  {:>8}\n",
+        "variant", "seeds", "accuracy, %", "bytes up", "bytes down", "bits/value u/d", "ratio", "s/round"
     );
     for name in names {
         let own: Vec<&Score> = trials.iter().filter(|t| t.variant == name).map(|t| &t.score).collect();
@@ -125,12 +126,14 @@ pub fn table(trials: &[Trial]) -> String {
         let seconds = average(&|s| mean_sd(s.rounds.iter().map(|r| r.seconds)).0);
         let _ = writeln!(
             out,
-            "{name:<14}  {:>5}  {:>8.2} +- {:<5.2}  {:>10}  {:>10}  {:>7.1}x  {:>8.2}",
+            "{name:<15}  {:>5}  {:>8.2} +- {:<5.2}  {:>10}  {:>10}  {:>6.3} /{:>6.3}  {:>7.1}x  {:>8.2}",
             own.len(),
             mean,
             sd,
             bytes(average(&|s| s.server_socket.0 as f64) as u64),
             bytes(average(&|s| s.server_socket.1 as f64) as u64),
+            average(&|s| s.bits().0),
+            average(&|s| s.bits().1),
             average(&Score::ratio),
             seconds,
         );

@@ -72,6 +72,14 @@ impl Score {
         self.fp32_bytes() as f64 / self.sent().max(1) as f64
     }
 
+    /// Bits of frame for each value of the model, of the mean update and of the mean frame to a client.
+    pub fn bits(&self) -> (f64, f64) {
+        let frames: u64 = self.rounds.iter().map(|round| round.updates).sum();
+        let values = (frames * self.parameters).max(1) as f64;
+        let sum = |bytes: fn(&RoundLine) -> u64| self.rounds.iter().map(bytes).sum::<u64>() as f64 * 8.0 / values;
+        (sum(|round| round.frames_up), sum(|round| round.frames_down))
+    }
+
     /// Accuracy of the last model.
     pub fn accuracy(&self) -> Option<f64> {
         self.rounds.last().and_then(|round| round.accuracy)

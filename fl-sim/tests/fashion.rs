@@ -24,6 +24,7 @@ fn workload() -> Workload {
             seed: SEED,
             limit: Some(1000),
             test_limit: Some(250),
+            hold_out_batch_5: false,
         }),
         None => DataSource::Builtin(Builtin {
             seed: SEED,

@@ -1,13 +1,20 @@
 //! What bits and error a unit would have for each turn of its knob.
 
-use crate::quantize::{DeadZone, Histogram, QuantizeSpec, Rounding};
+use crate::quantize::{DeadZone, Histogram, QuantizeSpec, Rounding, sum_of_squares};
 use crate::reduce::Selection;
 use crate::section::Input;
 
 /// Points an octave.
-const PER_OCTAVE: usize = 4;
+const PER_OCTAVE: usize = 8;
 /// Octaves below the largest magnitude.
 const OCTAVES: usize = 14;
+/// Bits of a section that sends something, beside its values: recipe, step, mean and what begins its level plane.
+const HEAD: f64 = 14.0 * 8.0;
+/// Halvings in the search for the coarsest knob that is precise enough.
+const HALVINGS: usize = 24;
+/// More than the width of a bin of the histogram: a knob finer by this sends all values of a bin of which the coarser one
+/// may send a part.
+const BIN: f64 = 1.02;
 
 /// One turn of the knob.
 #[derive(Debug, Clone, Copy)]
@@ -17,6 +24,8 @@ pub(super) struct Point {
     pub(super) bits: f64,
     /// Squared error.
     pub(super) error: f64,
+    /// What the histograms tell of the bits.
+    entropy: f64,
 }
 
 /// The rate-distortion curve of one unit.
@@ -25,9 +34,13 @@ pub(super) struct Curve {
     /// Of the values; or of what components leave, then of both their halves.
     histograms: Vec<Histogram>,
     knob: Knob,
-    /// Bits that coding takes for each one that the histograms tell.
+    /// Sum of the squares of the values.
+    energy: f64,
+    /// Values.
+    len: f64,
+    /// Bits that coding takes for each one that the histograms tell, as far as [`Curve::share`] counts them.
     ratio: f64,
-    /// From the coarsest, which sends nothing, to the finest.
+    /// From the coarsest, which sends nothing unless a [`Curve::limit`] is set, to the finest.
     pub(super) points: Vec<Point>,
 }
 
@@ -95,6 +108,8 @@ impl Curve {
         let mut curve = Self {
             histograms,
             knob: Knob::of(input).unwrap_or(Knob::Reach { bits: 32.0, len: 1 }),
+            energy: sum_of_squares(input.values),
+            len: input.values.len() as f64,
             ratio,
             points: Vec::new(),
         };
@@ -104,6 +119,12 @@ impl Curve {
             .map(|at| coarsest * (-(at as f64) / PER_OCTAVE as f64).exp2());
         curve.points = knobs.map(|knob| curve.at(knob)).collect();
         curve
+    }
+
+    /// Sum of the squares of the values.
+    #[cfg(test)]
+    pub(super) fn energy(&self) -> f64 {
+        self.energy
     }
 
     fn largest(&self) -> f64 {
@@ -127,11 +148,44 @@ impl Curve {
 
     /// Bits and error at a turn.
     pub(super) fn at(&self, knob: f64) -> Point {
+        let (entropy, error) = self.entropy(knob);
+        Point {
+            knob,
+            bits: self.corrected(entropy),
+            error,
+            entropy,
+        }
+    }
+
+    /// The point at `knob`, or a coarser one that errs less with no more bits: values of nearly one magnitude err more with
+    /// a finer step that does not suit it.
+    pub(super) fn best_at(&self, knob: f64) -> Point {
+        let coarser = self.points.iter().take_while(|point| point.knob > knob);
+        coarser.fold(self.at(knob), |best, point| {
+            let is_better = point.error < best.error && point.bits <= best.bits;
+            if is_better { *point } else { best }
+        })
+    }
+
+    /// Bits that coding takes where the histograms tell of `bits`.
+    fn corrected(&self, bits: f64) -> f64 {
+        let head = if bits > 0.0 { HEAD } else { 0.0 };
+        bits + (self.ratio - 1.0) * self.share(bits, self.ratio > 1.0) + head
+    }
+
+    /// The part of `bits` by which what a coder gains or loses grows: what it gains from neighbours, up to one bit for each
+    /// value; what it `loses` before it has learned, up to a tenth of that.
+    fn share(&self, bits: f64, loses: bool) -> f64 {
+        bits.min(if loses { 0.1 * self.len } else { self.len })
+    }
+
+    /// Bits and error at a turn, as the histograms tell them.
+    fn entropy(&self, knob: f64) -> (f64, f64) {
         let sums = |of: &dyn Fn(&Histogram) -> (f64, f64)| {
             let points = self.histograms.iter().map(of);
             points.fold((0.0, 0.0), |sums, point| (sums.0 + point.0, sums.1 + point.1))
         };
-        let (bits, error) = match self.knob {
+        match self.knob {
             Knob::Step { threshold, .. } => sums(&|histogram| histogram.estimate(knob, threshold)),
             Knob::Chance(_) => sums(&|histogram| histogram.estimate_stochastic(knob)),
             Knob::Reach { bits, len } => sums(&|histogram| {
@@ -139,18 +193,44 @@ impl Curve {
                 let bits = count * bits + crate::code::support_bound(len, count.round() as usize);
                 (bits, below)
             }),
+        }
+    }
+
+    /// Takes away the points whose relative error, the root of squared error over squared values, is above `error`. Chance
+    /// has no such limit: its error has no bias, and may be larger than the values.
+    pub(super) fn limit(&mut self, error: f64) {
+        let most = error * error * self.energy;
+        let fits = |point: &Point| point.error <= most;
+        let Some(first) = self.points.iter().position(fits).filter(|&at| at > 0) else {
+            return;
         };
-        let bits = bits * self.ratio;
-        Point { knob, bits, error }
+        if matches!(self.knob, Knob::Chance(_)) {
+            return;
+        }
+        let (mut fine, mut coarse) = (self.points[first], self.points[first - 1].knob);
+        for _ in 0..HALVINGS {
+            let middle = self.at((fine.knob * coarse).sqrt());
+            if fits(&middle) {
+                fine = middle;
+            } else {
+                coarse = middle.knob;
+            }
+        }
+        self.points.splice(..first, [self.at(fine.knob / BIN)]);
     }
 
     /// Coding took `bytes` at `knob`: from now on it is taken to do as well, or as badly.
     pub(super) fn took(&mut self, knob: f64, bytes: usize) -> f64 {
-        let foretold = self.at(knob).bits.max(1.0) / self.ratio;
-        let before = self.ratio;
-        self.ratio = (bytes as f64 * 8.0 / foretold).clamp(0.2, 5.0);
-        let correct = self.ratio / before;
-        self.points.iter_mut().for_each(|point| point.bits *= correct);
+        let (bits, _) = self.entropy(knob);
+        if bits > 0.0 {
+            let more = bytes as f64 * 8.0 - HEAD - bits;
+            self.ratio = (1.0 + more / self.share(bits, more > 0.0)).clamp(0.2, 5.0);
+            let mut points = std::mem::take(&mut self.points);
+            for point in &mut points {
+                point.bits = self.corrected(point.entropy);
+            }
+            self.points = points;
+        }
         self.ratio
     }
 

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use crate::budget::{self, Job, Room};
+use crate::budget::{self, BudgetEstimate, Job, Room};
 use crate::frame::{Extras, MINOR_AT, OVERHEAD, Unit, units};
 use crate::memory::Carried;
 use crate::rng::Draws;
@@ -63,6 +63,9 @@ pub struct Pending {
     pub digest: Digest,
     /// Bytes after each stage.
     pub stages: Stages,
+    /// Bytes that the budget asks for, if there is one. The frame has more if the budget bounds the error too and fewer
+    /// bytes would pass that bound, or if what has no step or density to choose takes more.
+    pub asked: Option<u64>,
 }
 
 /// Encodes updates of one layout, one after another, and remembers what compression left unsent.
@@ -91,12 +94,17 @@ pub(crate) struct UnitState {
     pub(crate) ratio: f64,
 }
 
-impl Encoder {
-    /// An encoder with empty memory, which works on one thread.
-    ///
-    /// # Errors
-    /// `Usage` if the spec cannot be met by the layout.
-    pub fn new(layout: Arc<Layout>, spec: &Spec) -> Result<Self, Error> {
+impl Spec {
+    /// What the budget leaves for the tensors of `layout`, if there is one.
+    pub fn budget_estimate(&self, layout: &Layout) -> Option<BudgetEstimate> {
+        let units = || UnitState::of(layout, self).1;
+        self.budget.map(|budget| BudgetEstimate::new(budget, &units()))
+    }
+}
+
+impl UnitState {
+    /// The sections of a frame under `spec`, and below how many values tensors are encoded as one.
+    fn of(layout: &Layout, spec: &Spec) -> (u32, Vec<Self>) {
         let small = layout.tensors().iter().filter(|tensor| spec.is_small(tensor)).count();
         // One small tensor has nothing to be encoded together with, and keeps its place in the layout.
         let below = spec.small.as_ref().filter(|_| small > 1).map_or(0, |small| small.below);
@@ -104,14 +112,24 @@ impl Encoder {
             let first = unit.tensors.first();
             first.map_or(&spec.default, |&at| spec.method(&layout.tensors()[at]))
         };
-        let units = units(&layout, below as usize).into_iter().map(|unit| UnitState {
+        let units = units(layout, below as usize).into_iter().map(|unit| UnitState {
             method: method(&unit).clone(),
             unit,
             tracked: Tracked::default(),
             warm: None,
             ratio: 1.0,
         });
-        let units: Vec<UnitState> = units.collect();
+        (below, units.collect())
+    }
+}
+
+impl Encoder {
+    /// An encoder with empty memory, which works on one thread.
+    ///
+    /// # Errors
+    /// `Usage` if the spec cannot be met by the layout.
+    pub fn new(layout: Arc<Layout>, spec: &Spec) -> Result<Self, Error> {
+        let (below, units) = UnitState::of(&layout, spec);
         spec.budget.map_or(Ok(()), |budget| budget::check(budget, &units))?;
         Ok(Self {
             below,
@@ -186,7 +204,13 @@ impl Encoder {
             frame,
             digest,
             stages,
+            asked: self.asked(),
         })
+    }
+
+    /// Bytes of a frame that the budget asks for.
+    pub(crate) fn asked(&self) -> Option<u64> {
+        self.budget.map(|budget| budget.bytes(self.layout.len()))
     }
 
     /// Forgets an update that could not be encoded.
@@ -238,6 +262,7 @@ impl Encoder {
                 let room = Room {
                     bytes: most.saturating_sub((frame.len() + CHECKSUM_BYTES) as u64),
                     is_firm: matches!(budget, Budget::Bytes(_)),
+                    error: budget.error(),
                 };
                 budget::encode_within(room, jobs, threads)?
             }

@@ -308,7 +308,7 @@ fn root_mean_square(values: &[f32]) -> f64 {
 }
 
 #[inline(never)]
-fn sum_of_squares(values: &[f32]) -> f64 {
+pub(crate) fn sum_of_squares(values: &[f32]) -> f64 {
     let mut sums = [0.0f64; 8];
     let (groups, rest) = values.as_chunks::<8>();
     for group in groups {

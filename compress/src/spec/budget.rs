@@ -7,7 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 
-/// Most bytes of a frame: `"200KiB"`, `"1500 B"`, or `"0.25 bits"` for each value of the model.
+/// Most bytes of a frame: `"200KiB"`, `"1500 B"`, or `"0.25 bits"` for each value of the model. With `"0.25 to 1 bits"` the
+/// frames of small models have more bits for each value, as these save next to nothing by less. With `", error 0.7"` after the
+/// bits, a frame takes more than that if a section would otherwise have a relative error above 0.7.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Budget {
@@ -15,6 +17,18 @@ pub enum Budget {
     Bytes(u64),
     /// Bits for each value, but at least what headers and tensors take whose codec has nothing to choose.
     Bits(f64),
+    /// Bits for each value that go by the size of the model and by the error.
+    Adaptive {
+        /// Bits for each value of a large model.
+        least: f64,
+        /// Bits for each value of a small model; between the two, those of a frame of [`Budget::FRAME`] bytes.
+        most: f64,
+        /// Above 0, at most 1. A frame takes as many bytes more as keep the relative error of every section that has a step or
+        /// a density to choose at most that: `|v - v'| <= error |v|` for the section's values `v` (residual included,
+        /// predictor taken off) and what they decode to. A section is a tensor, or all small tensors. If it sends nothing, its
+        /// relative error is 1.
+        error: f64,
+    },
 }
 
 const UNITS: [(&str, u64); 7] = [
@@ -28,11 +42,25 @@ const UNITS: [(&str, u64); 7] = [
 ];
 
 impl Budget {
-    /// Most bytes of a frame for `len` values.
+    /// Bytes of a frame below which an adaptive budget does not go for want of values: the messages, records and headers
+    /// around a frame take about a quarter of that, whatever the frame.
+    pub const FRAME: u64 = 4096;
+
+    /// Most bytes of a frame for `len` values, where that leaves every section precise enough.
     pub fn bytes(self, len: usize) -> u64 {
+        let bytes = |bits: f64| (bits * len as f64 / 8.0) as u64;
         match self {
             Self::Bytes(bytes) => bytes,
-            Self::Bits(bits) => (bits * len as f64 / 8.0) as u64,
+            Self::Bits(bits) => bytes(bits),
+            Self::Adaptive { least, most, .. } => Self::FRAME.min(bytes(most)).max(bytes(least)),
+        }
+    }
+
+    /// Largest relative error of a section, if frames may take more bytes for that.
+    pub fn error(self) -> Option<f64> {
+        match self {
+            Self::Adaptive { error, .. } => Some(error).filter(|&error| error < 1.0),
+            Self::Bytes(_) | Self::Bits(_) => None,
         }
     }
 }
@@ -43,9 +71,31 @@ impl FromStr for Budget {
     fn from_str(text: &str) -> Result<Self, Error> {
         let refusal = || {
             Error::Usage(format!(
-                r#"a budget is "200KiB", "1.5 MB" or "0.25 bits" for each value, above zero, not "{text}""#
+                r#"a budget is "200KiB", "1.5 MB" or "0.25 bits" for each value, above zero, or "0.25 to 1 bits, error 0.7" with an error above 0 and below 1, not "{text}""#
             ))
         };
+        let (bits, error) = match text.split_once(',') {
+            None => (text, None),
+            Some((bits, error)) => {
+                let error = error.trim().strip_prefix("error ").ok_or_else(refusal)?;
+                (bits, Some(error.trim().parse().map_err(|_| refusal())?))
+            }
+        };
+        if error.is_some() || bits.contains(" to ") {
+            let (least, most) = bits.split_once(" to ").unwrap_or((bits, bits));
+            let (least, most) = match (
+                format!("{} bits", least.trim_end_matches(" bits")).parse()?,
+                most.parse()?,
+            ) {
+                (Self::Bits(least), Self::Bits(most)) if least <= most => (least, most),
+                _ => return Err(refusal()),
+            };
+            let error = error.unwrap_or(1.0);
+            let is_good = error > 0.0 && (error < 1.0 || !text.contains(','));
+            return is_good
+                .then_some(Self::Adaptive { least, most, error })
+                .ok_or_else(refusal);
+        }
         let digits = text
             .find(|c: char| !c.is_ascii_digit() && c != '.')
             .ok_or_else(refusal)?;
@@ -69,6 +119,16 @@ impl fmt::Display for Budget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::Bits(bits) => write!(f, "{bits} bits"),
+            Self::Adaptive { least, most, error } => {
+                if least < most {
+                    write!(f, "{least} to ")?;
+                }
+                write!(f, "{most} bits")?;
+                if error < 1.0 {
+                    write!(f, ", error {error}")?;
+                }
+                Ok(())
+            }
             Self::Bytes(bytes) => {
                 let unit = UNITS[..3].iter().rev().find(|(_, size)| bytes % size == 0 && bytes > 0);
                 let (name, size) = unit.unwrap_or(&UNITS[6]);
@@ -105,13 +165,34 @@ mod tests {
             ("17B", 17),
             ("0.1 bits", 12_500),
             ("1 bit", 125_000),
+            ("0.25 bits, error 0.7", 31_250),
+            ("0.25 to 1 bits, error 0.7", 31_250),
+            ("0.25 to 1 bits", 31_250),
+            ("0.01 to 1 bits", 4096),
+            ("0.01 to 0.02 bits", 2500),
         ] {
             let budget: Budget = text.parse().unwrap();
             assert_eq!(budget.bytes(1_000_000), bytes, "{text}");
             assert_eq!(budget.to_string().parse(), Ok(budget), "{text}");
         }
         for text in [
-            "", "200", "KiB", "-1 bits", "0 bits", "1e3 B", "3 apples", "0B", "nan bits", "99 bits",
+            "",
+            "200",
+            "KiB",
+            "-1 bits",
+            "0 bits",
+            "1e3 B",
+            "3 apples",
+            "0B",
+            "nan bits",
+            "99 bits",
+            "0.25 bits,",
+            "0.25 bits, error",
+            "0.25 bits, error 0",
+            "0.25 bits, error 1",
+            "0.25 bits, error nan",
+            "1 KiB, error 0.5",
+            "0.1 bits, error 0.5, error 0.5",
         ] {
             assert!(text.parse::<Budget>().is_err(), "{text}");
         }

@@ -1,5 +1,6 @@
 //! The `[data]` table of a client's configuration.
 
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -84,6 +85,9 @@ pub struct Shard {
     /// Take at most this many of its held-out examples.
     #[serde(default)]
     pub test_limit: Option<u32>,
+    /// CIFAR-10 only: train on batches 1 to 4 and evaluate on batch 5, in place of the test batch.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub hold_out_batch_5: bool,
 }
 
 /// One person of HAPT. Of each activity the last fifth of the person's windows is held out: activities come in blocks,
@@ -142,6 +146,9 @@ impl DataSource {
         match self {
             Self::Builtin(builtin) => builtin.load(),
             Self::Idx(shard) => shard.load("idx", idx_train, idx_test),
+            Self::Cifar10(shard) if shard.hold_out_batch_5 => {
+                shard.load("cifar10 without batch 5", cifar_first_four, cifar_fifth)
+            }
             Self::Cifar10(shard) => shard.load("cifar10", cifar_train, cifar_test),
             Self::Hapt(hapt) => hapt.load(),
         }
@@ -157,6 +164,7 @@ impl DataSource {
                 "client",
                 format!("is {}, but must be below `clients` = {}", s.client, s.clients),
             )),
+            Self::Idx(s) if s.hold_out_batch_5 => Err(Error::config("hold_out_batch_5", "is for CIFAR-10 only")),
             Self::Idx(s) | Self::Cifar10(s) if s.limit == Some(0) => Err(Error::config("limit", "must be at least 1")),
             Self::Idx(s) | Self::Cifar10(s) => s.split.check(),
             Self::Hapt(h) if !(1..=30).contains(&h.user) => {
@@ -244,7 +252,19 @@ fn idx_test(dir: &Path) -> Result<Dataset, Error> {
 }
 
 fn cifar_train(dir: &Path) -> Result<Dataset, Error> {
-    let files: Vec<PathBuf> = (1..=5).map(|n| dir.join(format!("data_batch_{n}.bin"))).collect();
+    cifar_batches(dir, 1..=5)
+}
+
+fn cifar_first_four(dir: &Path) -> Result<Dataset, Error> {
+    cifar_batches(dir, 1..=4)
+}
+
+fn cifar_fifth(dir: &Path) -> Result<Dataset, Error> {
+    cifar_batches(dir, 5..=5)
+}
+
+fn cifar_batches(dir: &Path, numbers: RangeInclusive<u32>) -> Result<Dataset, Error> {
+    let files: Vec<PathBuf> = numbers.map(|n| dir.join(format!("data_batch_{n}.bin"))).collect();
     read_cifar10(&files.iter().map(PathBuf::as_path).collect::<Vec<_>>())
 }
 
@@ -299,6 +319,7 @@ mod tests {
             ("[data.idx]\ndir = 'x'\nsplit = { dirichlet = -1.0 }", "dirichlet"),
             ("[data.idx]\ndir = 'x'\nlimit = 0", "limit"),
             ("[data.hapt]\ndir = 'x'\nuser = 31", "user"),
+            ("[data.idx]\ndir = 'x'\nhold_out_batch_5 = true", "hold_out_batch_5"),
             ("[data.builtin]\ntrain = 0", "train"),
             ("[data.idx]\nclient = 0", "dir"),
         ] {

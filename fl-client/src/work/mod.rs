@@ -9,7 +9,7 @@ mod train;
 use std::path::Path;
 use std::sync::Arc;
 
-use fl_compress::{Encoder, Layout, Pending};
+use fl_compress::{BudgetWatch, Encoder, Layout, Pending};
 use fl_proto::{Joined, UpdateId};
 
 use crate::event::Sink;
@@ -36,6 +36,7 @@ struct Run {
     layout: Arc<Layout>,
     state: RunState,
     encoder: Encoder,
+    watch: BudgetWatch,
     open: Option<(Pending, Claims)>,
     model: Option<Model>,
 }
@@ -118,6 +119,7 @@ impl Work {
                     layout,
                     state,
                     encoder,
+                    watch: BudgetWatch::default(),
                     open,
                     model,
                 }

@@ -72,6 +72,16 @@ impl Work {
                 "the update of round {round} cannot be encoded: {e}; a smaller learning_rate may help"
             ))
         })?;
+        if let Some(over) = run.watch.look(&pending) {
+            let bits = over.used as f64 * 8.0 / run.layout.len().max(1) as f64;
+            tracing::info!(
+                round,
+                asked = over.asked,
+                bytes = over.used,
+                bits,
+                "the update takes more than its budget asks for"
+            );
+        }
         let encode_ms = started.elapsed().as_millis() as u64;
 
         let Fit { examples, loss } = fit;

@@ -1,9 +1,11 @@
 //! `fl-server check FILE`: reads a server.toml or run.toml as `serve` would, and says what is wrong with it.
 
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, anyhow};
-use fl_compress::snapshot;
+use fl_compress::{Budget, BudgetEstimate, Encoder, Layout, snapshot};
 use fl_report::size;
 
 use super::{Failure, Outcome, out, source};
@@ -91,6 +93,11 @@ pub(super) fn run(args: &Args) -> Outcome {
                 .map_err(Failure::usage)?;
             let model = weights::read(&plan.model);
             let model = model.map_err(|why| Failure::usage(anyhow!("{name}: {why}")))?;
+            let compression = [("uplink", &plan.uplink), ("downlink", &plan.downlink)];
+            for (table, spec) in compression {
+                Encoder::new(Arc::new(model.layout.clone()), spec)
+                    .map_err(|why| Failure::usage(anyhow!("{name}: compression.{table}: {why}")))?;
+            }
             out::line(format_args!(
                 "{name}: a good run: `{}`, task `{}`, {} rounds",
                 plan.name, plan.task, plan.rounds
@@ -103,6 +110,11 @@ pub(super) fn run(args: &Args) -> Outcome {
             let path = plan.model.display();
             out::line(format_args!("  its model {path} has {} parameters", model.layout.len()))?;
             out::line(format_args!("  {}", downloads(&plan, &model)))?;
+            for (table, spec) in compression {
+                if let Some(estimate) = spec.budget_estimate(&model.layout) {
+                    out::line(format_args!("  {}", budget(table, &estimate, &model.layout)))?;
+                }
+            }
         }
         Kind::Server => {
             let config = ServerConfig::from_toml(&text, &base)
@@ -152,6 +164,59 @@ fn downloads(plan: &RunPlan, model: &FirstWeights) -> String {
              seed {seed} download {cost}"
         ),
     }
+}
+
+/// What a budget leaves for the tensors of a model: a line, and a warning if that is next to nothing.
+fn budget(table: &str, estimate: &BudgetEstimate, layout: &Layout) -> String {
+    let BudgetEstimate {
+        budget,
+        values,
+        asked,
+        least,
+        sharing: (tensors, shared),
+        bits_left,
+    } = estimate;
+    let mut text = match budget {
+        Budget::Bytes(_) => format!("compression.{table}: a frame takes at most {asked} bytes"),
+        Budget::Bits(_) | Budget::Adaptive { .. } => {
+            let bits = *asked as f64 * 8.0 / *values as f64;
+            format!("compression.{table}: {bits:.2} bits for each of {values} values are {asked} bytes a frame")
+        }
+    };
+    if *shared > 0 {
+        let _ = write!(text, ", of which the headers leave {bits_left:.2} bits for each value");
+    }
+    if let Some(error) = budget.error() {
+        let _ = write!(
+            text,
+            "; frames take more where a section would otherwise have a relative error above {error}"
+        );
+    }
+    if !estimate.starves() {
+        return text;
+    }
+    let names: Vec<&str> = tensors.iter().map(|&at| layout.tensors()[at].name.as_str()).collect();
+    let named = match names.as_slice() {
+        [] => String::new(),
+        [names @ .., last] if names.len() < 4 => {
+            let and = if names.is_empty() { "" } else { " and " };
+            format!(", and next to nothing is left for {}{and}{last}", names.join(", "))
+        }
+        [first, second, third, rest @ ..] => {
+            format!(
+                ", and next to nothing is left for {first}, {second}, {third} and {} more tensors",
+                rest.len()
+            )
+        }
+        [..] => String::new(),
+    };
+    let enough = estimate.enough_bits();
+    let _ = write!(
+        text,
+        "\n  WARNING: compression.{table}: the budget cannot be met: up to {least} bytes go to headers and to tensors whose \
+         codec has no step or density to choose{named}; a budget of {enough:.2} bits is enough"
+    );
+    text
 }
 
 /// What a file is, by its keys. Where no key tells, as in a server.toml in which all are commented out, by its name.

@@ -3,7 +3,10 @@
 use std::fmt::{self, Display};
 use std::sync::Arc;
 
-use fl_compress::{Digest, Encoder, Frame, FrameHeader, FrameKind, Layout, Memory, Pending, Spec, Stages, Verdict};
+use fl_compress::{
+    BudgetWatch, Digest, Encoder, Frame, FrameHeader, FrameKind, Layout, Memory, OverBudget, Pending, Spec, Stages,
+    Verdict,
+};
 use fl_proto::ClientId;
 
 use super::aggregate::{Average, average};
@@ -93,6 +96,8 @@ pub struct Stepped {
     pub limited: Vec<Limited>,
     /// Why the round's average was not used, if it was not: the step is zero then.
     pub unused: Option<String>,
+    /// That the step's frame takes more than its budget asks for, where that is news.
+    pub over_budget: Option<OverBudget>,
 }
 
 /// An update that counts for less than its sender claimed, because of the plan's limits.
@@ -162,6 +167,7 @@ pub struct Global {
     pub(super) digest: Digest,
     /// The encoder of steps: holds the server's residual.
     pub(super) encoder: Encoder,
+    pub(super) watch: BudgetWatch,
     pub(super) strategy: Box<dyn Strategy>,
     pub(super) seed: u64,
     /// Whether clients encode against the last step.
@@ -199,6 +205,7 @@ impl Global {
             version: 0,
             digest,
             encoder,
+            watch: BudgetWatch::default(),
             strategy: strategy(&plan.strategy),
             seed: plan.seed,
             predicts: plan.uplink.memory == Memory::Cafe,
@@ -306,6 +313,7 @@ impl Global {
         self.step = self.predicts.then_some(pending.digest);
         self.digest = Digest::of_f32(&self.model);
         Ok(Stepped {
+            over_budget: self.watch.look(&pending),
             frame: pending.frame,
             digest: pending.digest,
             stages: pending.stages,

@@ -1,0 +1,126 @@
+//! What a budget leaves for the values of a layout, before there is an update.
+
+use super::{SECTION, most_bytes};
+use crate::Budget;
+use crate::encoder::UnitState;
+use crate::frame::OVERHEAD;
+
+/// Bytes of a section without a value: its recipe.
+const EMPTY: u64 = 3;
+/// Most bytes of what the flags of a frame announce: which tensors are small, and the predictor.
+const FLAGGED: usize = 5 + 8;
+/// Fewer bits for each value than this are next to nothing: not one value in a thousand is sent.
+const NEXT_TO_NOTHING: f64 = 0.02;
+
+/// What a budget leaves for the tensors of a layout, as far as that can be told without an update.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BudgetEstimate {
+    /// The budget.
+    pub budget: Budget,
+    /// Values of the layout.
+    pub values: u64,
+    /// Bytes of a frame that the budget asks for.
+    pub asked: u64,
+    /// Most bytes of headers and of tensors whose codec has no step or density to choose; all else sends nothing then. A
+    /// budget in bits below this may be passed.
+    pub least: u64,
+    /// Places in the layout of the tensors among which what is left is shared out, and the number of their values.
+    pub sharing: (Vec<usize>, u64),
+    /// Bits for each of those values.
+    pub bits_left: f64,
+}
+
+impl BudgetEstimate {
+    pub(crate) fn new(budget: Budget, units: &[UnitState]) -> Self {
+        let len = |state: &UnitState| state.unit.shape.len();
+        let values: u64 = units.iter().map(|state| len(state) as u64).sum();
+        let frame = (OVERHEAD + FLAGGED) as u64;
+        let (mut least, mut heads) = (frame, frame);
+        let mut sharing = (Vec::new(), 0);
+        for state in units {
+            match most_bytes(&state.method, len(state)) as u64 {
+                0 => {
+                    least += EMPTY;
+                    heads += SECTION;
+                    sharing.0.extend_from_slice(&state.unit.tensors);
+                    sharing.1 += len(state) as u64;
+                }
+                most => {
+                    least += EMPTY + most;
+                    heads += EMPTY + most;
+                }
+            }
+        }
+        let asked = budget.bytes(values as usize);
+        Self {
+            budget,
+            values,
+            asked,
+            least,
+            bits_left: asked.saturating_sub(heads) as f64 * 8.0 / sharing.1.max(1) as f64,
+            sharing,
+        }
+    }
+
+    /// Whether the budget cannot be met, or leaves next to nothing for some tensors. Never of a budget that bounds the
+    /// error, since frames then take what they need.
+    pub fn starves(&self) -> bool {
+        let starves = self.sharing.1 > 0 && self.bits_left < NEXT_TO_NOTHING;
+        self.budget.error().is_none() && (starves || self.asked < self.least)
+    }
+
+    /// Bits for each value of a budget that leaves half of itself for the tensors that share it.
+    pub fn enough_bits(&self) -> f64 {
+        2.0 * self.least as f64 * 8.0 / self.values.max(1) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Layout, Spec};
+
+    /// The learner `har`: six of its eight tensors are small.
+    fn har() -> Layout {
+        let shapes = [
+            ("conv1.bias", vec![24]),
+            ("conv1.weight", vec![24, 6, 5]),
+            ("conv2.bias", vec![32]),
+            ("conv2.weight", vec![32, 24, 5]),
+            ("fc1.bias", vec![32]),
+            ("fc1.weight", vec![32, 928]),
+            ("fc2.bias", vec![12]),
+            ("fc2.weight", vec![12, 32]),
+        ];
+        Layout::new(shapes).unwrap()
+    }
+
+    fn estimate(spec: &str) -> super::BudgetEstimate {
+        let spec: Spec = toml::from_str(spec).unwrap();
+        spec.budget_estimate(&har()).unwrap()
+    }
+
+    #[test]
+    fn what_has_no_step_is_taken_off_a_budget() {
+        let eight_bits =
+            "small = { below = 1024, use = { quantize = { uniform = { bits = 8, block = 64 } }, code = 'context' } }";
+        let fixed = estimate(&format!("budget = '0.25 bits'\n{eight_bits}"));
+        assert_eq!((fixed.values, fixed.asked), (34_740, 1085));
+        assert!(
+            fixed.starves() && fixed.least > fixed.asked && fixed.bits_left == 0.0,
+            "{fixed:?}"
+        );
+        assert_eq!(fixed.sharing, (vec![3, 5], 33_536));
+        let shared = estimate("budget = '0.25 bits'");
+        assert!(
+            !shared.starves() && shared.least < 100 && shared.bits_left > 0.2,
+            "{shared:?}"
+        );
+        assert_eq!(shared.sharing.1, 34_740);
+        let enough = estimate(&format!("budget = '{} bits'\n{eight_bits}", fixed.enough_bits()));
+        assert!(!enough.starves() && enough.bits_left > 0.2, "{enough:?}");
+        assert!(estimate("budget = '0.0001 bits'").starves());
+        assert!(!estimate("budget = '0.0001 bits, error 0.7'").starves());
+        assert_eq!(estimate("memory = 'none'").asked, 4096);
+        assert_eq!(Spec::exact().budget_estimate(&har()), None);
+    }
+}
