@@ -231,9 +231,12 @@ mod tests {
             }
         }
         assert_eq!(kept, [1_500, 4_000, 8_500, 17_000, 33_500, 50_000]);
+        assert!(!pace.is_due(now + 500, true), "bytes seen at 50.5 s wait for 16 s");
         pace.recorded();
-        assert!(!pace.is_due(now + 500, true));
-        assert!(pace.is_due(now + 1_500, true));
+        assert!(
+            pace.is_due(now + 500, true),
+            "once something is recorded, 1 s is long enough"
+        );
     }
 
     #[test]
