@@ -23,6 +23,9 @@ pub enum Error {
     /// Right call, wrong moment: the client waits for the next state of the run.
     #[error("not now: {0}")]
     NotNow(String),
+    /// The server runs a task that this client has no learner for; it may run another one later.
+    #[error("{0}")]
+    OtherTask(String),
     /// The server does what the protocol forbids, or says that the client does.
     #[error("{0}")]
     Protocol(String),
@@ -50,7 +53,7 @@ impl Error {
     pub fn is_transient(&self) -> bool {
         matches!(
             self,
-            Self::Unreachable(_) | Self::Broken(_) | Self::Displaced(_) | Self::NotNow(_)
+            Self::Unreachable(_) | Self::Broken(_) | Self::Displaced(_) | Self::NotNow(_) | Self::OtherTask(_)
         )
     }
 

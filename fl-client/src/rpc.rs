@@ -7,8 +7,8 @@ use bytes::Bytes;
 use fl_proto::wire::federation_client::FederationClient;
 use fl_proto::wire::{UpdateChunk, WatchRequest, update_chunk};
 use fl_proto::{
-    Dial, EvaluationReport, FetchRequest, JoinRequest, Joined, MAX_MESSAGE, RunName, UpdateHeader, UpdateReply, chunks,
-    client_tls, wire,
+    Departure, Dial, EvaluationReport, FetchRequest, JoinRequest, Joined, LeaveRequest, MAX_MESSAGE, RunName,
+    UpdateHeader, UpdateReply, chunks, client_tls, wire,
 };
 use tonic::transport::Channel;
 use tonic::{Request, Streaming};
@@ -18,6 +18,9 @@ use crate::{ClientConfig, Error, blame};
 
 /// Longest wait for the answer to a call that moves no frame.
 const ANSWER: Duration = Duration::from_secs(60);
+
+/// Longest wait for the server to take note that this client leaves.
+const FAREWELL: Duration = Duration::from_secs(5);
 
 /// One connection to the server.
 #[derive(Debug, Clone)]
@@ -52,7 +55,10 @@ impl Rpc {
 
     pub(crate) async fn join(&mut self, request: JoinRequest) -> Result<Joined, Error> {
         let reply = self.client.join(soon(request.into())).await;
-        let reply = reply.map_err(|status| blame::first_call(self.blame(&status), &self.config))?;
+        let reply = reply.map_err(|status| match blame::first_call(self.blame(&status), &self.config) {
+            Error::NotNow(why) => Error::OtherTask(why),
+            error => error,
+        })?;
         Ok(reply.into_inner().try_into()?)
     }
 
@@ -85,6 +91,20 @@ impl Rpc {
     pub(crate) async fn evaluate(&mut self, report: EvaluationReport) -> Result<bool, Error> {
         let reply = self.client.evaluate(soon(report.into())).await;
         Ok(reply.map_err(|status| self.blame(&status))?.into_inner().counted)
+    }
+
+    /// Tells the server that this client need not be waited for. Best effort: a server of version 1.0 does not know the
+    /// call, and notices that the client is gone.
+    pub(crate) async fn leave(&mut self, run: &RunName, departure: Departure, reason: String) {
+        let request = LeaveRequest {
+            run: run.clone(),
+            departure,
+            reason,
+        };
+        let told = tokio::time::timeout(FAREWELL, self.client.leave(wire::LeaveRequest::from(request))).await;
+        if !matches!(told, Ok(Ok(_))) {
+            tracing::debug!(?departure, "the server was not told that this client leaves");
+        }
     }
 
     /// What a failed call or a broken stream means.

@@ -14,9 +14,10 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::change::{self, Change};
-use crate::driver::{Command, Moment};
-use crate::event::Waiting;
+use crate::driver::{Attendance, Command, Moment};
+use crate::event::{OpenRound, Waiting};
 use crate::inspect::{self, InspectError, Parts, Served};
+use crate::live::{Board, TurnedAway};
 use crate::record::Millis;
 use crate::report::Report;
 use crate::store::Store;
@@ -77,6 +78,10 @@ pub(crate) struct Live {
     /// Whom the run waits for, if no round is open.
     pub(crate) waiting: Option<Waiting>,
     pub(crate) moved: Option<Moved>,
+    /// The round that takes updates, and whom it waits for.
+    pub(crate) round: Option<OpenRound>,
+    /// Clients that cannot take part, the newest first.
+    pub(crate) turned_away: Vec<TurnedAway>,
 }
 
 /// What a run has moved up to this moment, in all its processes.
@@ -164,6 +169,7 @@ pub(crate) struct Admin {
 pub(crate) struct Sources {
     pub(crate) store: Store,
     pub(crate) commands: mpsc::Sender<Command>,
+    pub(crate) board: Arc<Board>,
     pub(crate) run: String,
     pub(crate) listen: String,
     /// Values of the model.
@@ -264,13 +270,19 @@ async fn live(sources: &Sources, ask: Ask) -> Answer {
     if let Answer::Status(status) = &mut answer {
         let (reply, present) = oneshot::channel();
         let _ = sources.commands.send(Command::Present { reply }).await;
-        let (present, waiting) = present.await.unwrap_or_default();
+        let Attendance {
+            present,
+            waiting,
+            round,
+        } = present.await.unwrap_or_default();
         status.serving = Some(Live {
             run: sources.run.clone(),
             listen: sources.listen.clone(),
             present: present.iter().map(ToString::to_string).collect(),
             waiting,
             moved,
+            round,
+            turned_away: sources.board.known().turned.list.into(),
         });
     }
     answer

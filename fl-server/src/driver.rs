@@ -13,17 +13,18 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fl_proto::{ClientId, EvaluationReport, FramePart, UpdateReply};
+use fl_proto::{ClientId, Departure, EvaluationReport, FramePart, UpdateReply};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::MissedTickBehavior;
 
 use crate::blobs::{Blobs, Received};
 use crate::chain::Chain;
 use crate::change::{Change, said};
+use crate::clock::Clock;
 use crate::desk::{Desk, Finished, RollBack};
 use crate::disk::DiskError;
 use crate::engine::{Accepted, Decision, Input, Millis, Owed, Record, Reply, State, decide};
-use crate::event::Waiting;
+use crate::event::{OpenRound, Waiting};
 use crate::history::History;
 use crate::ledger::{Direction, Row};
 use crate::plan::RunPlan;
@@ -37,9 +38,6 @@ pub(crate) use announce::{Events, ROUNDS};
 pub(crate) use books::{Booked, Moment, Pace};
 pub(crate) use present::Present;
 
-/// Tells the time: milliseconds since 1970.
-pub(crate) type Clock = fn() -> Millis;
-
 /// What the calls ask of the driver.
 #[derive(Debug)]
 pub(crate) enum Command {
@@ -47,13 +45,17 @@ pub(crate) enum Command {
     Arrived(ClientId),
     /// One of its watch streams ended.
     Left(ClientId),
+    /// It says that it will not answer.
+    Leaves { client: ClientId, departure: Departure },
     /// A verified update whose frame is durable, but not a blob yet.
     Update {
         client: ClientId,
         round: u64,
+        attempt: u32,
         update: Accepted,
         frame: Box<Received>,
-        reply: oneshot::Sender<UpdateReply>,
+        /// Answered with why its fate is not known yet, if so.
+        reply: oneshot::Sender<Result<UpdateReply, &'static str>>,
     },
     /// An evaluation.
     Evaluation {
@@ -74,11 +76,19 @@ pub(crate) enum Command {
         reply: oneshot::Sender<Result<String, String>>,
     },
     /// The clients that are watching, and whom the run waits for.
-    Present {
-        reply: oneshot::Sender<(Vec<ClientId>, Option<Waiting>)>,
-    },
+    Present { reply: oneshot::Sender<Attendance> },
     /// The run and its books now.
     Moment { reply: oneshot::Sender<Moment> },
+}
+
+/// Who is there, and whom the run waits for.
+#[derive(Debug, Default)]
+pub(crate) struct Attendance {
+    pub(crate) present: Vec<ClientId>,
+    /// If no round is open.
+    pub(crate) waiting: Option<Waiting>,
+    /// If one is open and takes updates.
+    pub(crate) round: Option<OpenRound>,
 }
 
 /// Requests decided with one flush, at most.
@@ -133,7 +143,10 @@ struct Batch {
 
 #[derive(Debug)]
 enum Answer {
-    Update(oneshot::Sender<UpdateReply>, UpdateReply),
+    Update(
+        oneshot::Sender<Result<UpdateReply, &'static str>>,
+        Result<UpdateReply, &'static str>,
+    ),
     Evaluation(oneshot::Sender<bool>, bool),
     Moment(oneshot::Sender<Moment>),
     Change(oneshot::Sender<Result<String, String>>, String),
@@ -182,7 +195,7 @@ impl Driver {
     fn sleep(&self) -> impl Future<Output = ()> + use<> {
         let left = self
             .wake
-            .map(|wake| Duration::from_millis(wake.saturating_sub((self.clock)())));
+            .map(|wake| Duration::from_millis(wake.saturating_sub(self.clock.now())));
         async move {
             match left {
                 Some(left) => tokio::time::sleep(left).await,
@@ -195,10 +208,27 @@ impl Driver {
         let mut batch = Batch::default();
         for command in waiting.drain(..) {
             match command {
-                Command::Arrived(client) => self.present.arrived(client),
-                Command::Left(client) => self.present.left(&client),
+                Command::Arrived(client) => {
+                    self.announce_presence(&client, true);
+                    self.present.arrived(client);
+                }
+                Command::Left(client) => {
+                    self.present.left(&client, self.clock.now());
+                    if !self.present.presence.connected().contains(&client) {
+                        self.announce_presence(&client, false);
+                    }
+                }
+                Command::Leaves { client, departure } => {
+                    self.announce_presence(&client, false);
+                    match departure {
+                        Departure::Round(round) => self.present.presence.sits_out(client, round),
+                        Departure::Learner | Departure::Failure => {
+                            self.present.presence.left_for_good(client, self.clock.now());
+                        }
+                    }
+                }
                 Command::Snapshot { version, reply } => self.desk.want_snapshot(version, reply),
-                Command::Change { change, reply } => match change.record(&self.state, (self.clock)()) {
+                Command::Change { change, reply } => match change.record(&self.state, self.clock.now()) {
                     Ok(record) => {
                         let text = self.change(record, &mut batch)?;
                         batch.answers.push(Answer::Change(reply, text));
@@ -208,29 +238,35 @@ impl Driver {
                 },
                 Command::Broken(error) => return Err(error.into()),
                 Command::Present { reply } => {
-                    let names = self.present.names.iter().cloned().collect();
-                    let _ = reply.send((names, self.waiting()));
+                    let _ = reply.send(Attendance {
+                        present: self.present.presence.connected().iter().cloned().collect(),
+                        waiting: self.waiting(),
+                        round: self.open_round(),
+                    });
                 }
                 // Once all that is decided here is durable.
                 Command::Moment { reply } => batch.answers.push(Answer::Moment(reply)),
                 Command::Update {
                     client,
                     round,
+                    attempt,
                     update,
                     frame,
                     reply,
                 } => {
                     let before = batch.records.len();
-                    if let Reply::Update(answer) = self.decide(
-                        Input::Update {
-                            client: &client,
-                            round,
-                            update,
-                        },
-                        &mut batch,
-                    )? {
-                        batch.answers.push(Answer::Update(reply, answer));
-                    }
+                    let input = Input::Update {
+                        client: &client,
+                        round,
+                        attempt,
+                        update,
+                    };
+                    let answer = match self.decide(input, &mut batch)? {
+                        Reply::Update(answer) => Some(Ok(answer)),
+                        Reply::NotNow(why) => Some(Err(why)),
+                        Reply::None | Reply::Evaluation { .. } => None,
+                    };
+                    batch.answers.extend(answer.map(|answer| Answer::Update(reply, answer)));
                     let names = |record: &Record| matches!(record, Record::UpdateAccepted { .. });
                     if batch.records[before..].iter().any(names) {
                         batch.accepted.push(*frame);
@@ -265,7 +301,7 @@ impl Driver {
     /// Decides one input and applies its records, which become durable with the batch.
     fn decide(&mut self, input: Input<'_>, batch: &mut Batch) -> Result<Reply, ServeError> {
         let Decision { records, reply, .. } =
-            decide(&self.state, &self.plan, (self.clock)(), &self.present.names, input);
+            decide(&self.state, &self.plan, self.clock.now(), &self.present.presence, input);
         if !records.is_empty() {
             let state = Arc::make_mut(&mut self.state);
             for record in &records {
@@ -332,7 +368,7 @@ impl Driver {
                 break;
             }
         }
-        self.wake = self.state.wake(&self.plan, (self.clock)());
+        self.wake = self.state.wake(&self.plan, self.clock.now(), &self.present.presence);
         if !batch.records.is_empty() {
             let closed = batch.records.iter().find_map(closed);
             let sample = closed.map(|_| self.traffic.sample(Fate::Refused));

@@ -12,14 +12,16 @@ mod decide;
 mod evaluations;
 mod log;
 mod opening;
+mod presence;
 mod select;
 mod state;
 mod view;
 
 pub use crate::record::{Accepted, Millis, Record};
 pub use apply::EngineError;
-pub use decide::{Decision, Input, Reply, decide};
+pub use decide::{Decision, Input, Reply, Standing, decide};
 pub use evaluations::{Evaluated, Summed};
 pub use log::Log;
+pub use presence::Presence;
 pub use select::select;
 pub use state::{Closed, Contribution, Owed, Phase, Round, State};

@@ -6,6 +6,7 @@ use fl_proto::ClientId;
 use serde::{Deserialize, Serialize};
 
 use crate::ledger::Flow;
+use crate::record::Millis;
 
 /// Something happened. Events are for people: nothing that matters depends on their being read.
 #[derive(Debug, Clone, PartialEq)]
@@ -22,6 +23,33 @@ pub enum Event {
         attempt: u32,
         /// The clients asked.
         cohort: Vec<ClientId>,
+    },
+    /// Others are asked in place of members of the open round that are absent.
+    MembersReplaced {
+        /// The round.
+        round: u64,
+        /// Members that are not waited for any more.
+        absent: Vec<ClientId>,
+        /// Clients that are asked in their place.
+        by: Vec<ClientId>,
+    },
+    /// A client whose answer the open round lacks has gone, or is back. Lost if the channel is full.
+    MemberPresence {
+        /// The round.
+        round: u64,
+        /// The client.
+        client: ClientId,
+        /// Whether it is back.
+        connected: bool,
+    },
+    /// A client cannot take part. Told at most every ten minutes of the same client. Lost if the channel is full.
+    TurnedAway {
+        /// Its name, or its address.
+        client: String,
+        /// One word, as in `fl_joins_refused_total`.
+        reason: &'static str,
+        /// For a person.
+        why: String,
     },
     /// A part of an update arrived. Lost if the channel is full.
     UpdateReceiving {
@@ -91,6 +119,96 @@ impl fmt::Display for Waiting {
         }
         write!(f, ": {present} of min {min} present")
     }
+}
+
+/// A round that takes updates, and whom it waits for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenRound {
+    /// The round.
+    pub round: u64,
+    /// The attempt, from 1.
+    pub attempt: u32,
+    /// Clients asked.
+    pub asked: usize,
+    /// Clients that have answered.
+    pub answered: usize,
+    /// When the round first opened.
+    pub opened_ms: Millis,
+    /// When the round closes without those that are missing, or is tried again.
+    pub until_ms: Millis,
+    /// Clients that it waits for.
+    pub waits_for: Vec<Missing>,
+    /// Clients that it does not wait for any more. Their updates still count.
+    pub given_up: Vec<Missing>,
+}
+
+/// A client whose answer a round lacks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Missing {
+    /// The client.
+    pub client: String,
+    /// Since when it is not connected; absent while it is.
+    pub absent_since_ms: Option<Millis>,
+}
+
+impl fmt::Display for OpenRound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            round,
+            attempt,
+            asked,
+            answered,
+            opened_ms,
+            until_ms,
+            waits_for,
+            given_up,
+        } = self;
+        write!(
+            f,
+            "round {round}, attempt {attempt}: {answered} of {asked} clients have answered"
+        )?;
+        write!(f, "; opened {}, waits until {} for ", time(*opened_ms), time(*until_ms))?;
+        match waits_for.as_slice() {
+            [] => f.write_str("others to connect")?,
+            some => f.write_str(&names(some))?,
+        }
+        if !given_up.is_empty() {
+            write!(f, "; no longer for {}", names(given_up))?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.absent_since_ms {
+            None => write!(f, "{}", self.client),
+            Some(since) => write!(f, "{} (gone since {})", self.client, time(since)),
+        }
+    }
+}
+
+/// Names in a list that is written out.
+const NAMED: usize = 20;
+
+/// The names, or the first of them and how many more there are.
+pub(crate) fn names<T: fmt::Display>(all: &[T]) -> String {
+    let mut text = all
+        .iter()
+        .take(NAMED)
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(", ");
+    if all.len() > NAMED {
+        text += &format!(" and {} more", all.len() - NAMED);
+    }
+    text
+}
+
+/// The time of day, `14:03:20Z`.
+pub(crate) fn time(at: Millis) -> String {
+    let seconds = at / 1000 % 86_400;
+    format!("{:02}:{:02}:{:02}Z", seconds / 3600, seconds / 60 % 60, seconds % 60)
 }
 
 /// What one round did and cost.

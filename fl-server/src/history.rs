@@ -131,6 +131,7 @@ impl History {
                 sums.attempts += 1;
                 sums.cohort = cohort.len();
             }
+            Record::MembersReplaced { round, by, .. } => self.rounds.entry(*round).or_default().cohort += by.len(),
             Record::UpdateAccepted { round, client, update } => self.add_update(*round, client, update),
             Record::RoundClosed {
                 round,

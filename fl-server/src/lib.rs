@@ -11,6 +11,7 @@ pub mod blobs;
 mod chain;
 mod change;
 pub mod cli;
+mod clock;
 pub mod config;
 mod desk;
 pub mod disk;

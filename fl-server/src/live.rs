@@ -10,6 +10,7 @@ mod gate;
 mod limit;
 mod metrics;
 mod ticks;
+mod turned;
 mod view;
 
 use std::net::{SocketAddr, TcpListener};
@@ -27,7 +28,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use time::OffsetDateTime;
 use tokio::sync::{mpsc, watch};
 
-use crate::driver::{Clock, Command};
+use crate::clock::Clock;
+use crate::driver::Command;
 use crate::engine::State;
 use crate::plan::RunPlan;
 use crate::store::Store;
@@ -35,6 +37,9 @@ use crate::traffic::Traffic;
 pub(crate) use board::Board;
 use gate::Gate;
 use limit::Limit;
+#[cfg(test)]
+pub(crate) use turned::Turned;
+pub(crate) use turned::{TurnedAway, TurnedFor};
 pub(crate) use view::ends_soon;
 
 /// Where and for whom the page is served.

@@ -65,6 +65,10 @@ pub struct Cohort {
     pub deadline: Millis,
     /// How often it is tried again before the run gives up.
     pub retries: u32,
+    /// How long a client may be away before it is not waited for any more. Left out of the plan's identity at its
+    /// default, which runs have that were begun without this key.
+    #[serde(skip_serializing_if = "is_default_absent")]
+    pub absent: Millis,
 }
 
 /// How the server turns the average update into a step; the `[strategy]` table.
@@ -157,6 +161,8 @@ struct RawCohort {
     deadline: String,
     #[serde(default = "three")]
     retries: u32,
+    #[serde(default = "ten_seconds")]
+    absent: String,
 }
 
 #[derive(Default, Deserialize)]
@@ -282,6 +288,7 @@ impl RawCohort {
         rule(deadline > 0, "cohort.deadline", &self.deadline, || {
             "must be above 0".to_owned()
         })?;
+        let absent = duration::parse("cohort.absent", &self.absent)?;
         Ok(Cohort {
             select,
             size,
@@ -290,6 +297,7 @@ impl RawCohort {
             grace,
             deadline,
             retries,
+            absent,
         })
     }
 }
@@ -337,6 +345,10 @@ fn three() -> u32 {
 
 fn ten_seconds() -> String {
     "10s".to_owned()
+}
+
+fn is_default_absent(absent: &Millis) -> bool {
+    *absent == 10_000
 }
 
 fn five_minutes() -> String {

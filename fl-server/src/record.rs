@@ -54,6 +54,28 @@ impl Accepted {
     }
 }
 
+impl Record {
+    /// When it was written, if it says so.
+    pub fn at(&self) -> Option<Millis> {
+        match self {
+            Self::Gathered { since } => *since,
+            Self::UpdateAccepted { update, .. } => Some(update.at),
+            Self::EvaluationOpened { .. } => None,
+            Self::Started { at, .. }
+            | Self::RoundOpened { at, .. }
+            | Self::MembersReplaced { at, .. }
+            | Self::RoundClosing { at, .. }
+            | Self::RoundClosed { at, .. }
+            | Self::EvaluationAccepted { at, .. }
+            | Self::RunDone { at }
+            | Self::RunFailed { at, .. }
+            | Self::RolledBack { at, .. }
+            | Self::Excluded { at, .. }
+            | Self::Resumed { at, .. } => Some(*at),
+        }
+    }
+}
+
 /// Everything that changes a [`State`](crate::engine::State).
 #[derive(Debug, Clone, PartialEq)]
 pub enum Record {
@@ -85,6 +107,18 @@ pub enum Record {
         at: Millis,
         /// When it is given up.
         deadline: Millis,
+    },
+    /// Others are asked in place of members of the open round that are absent. The absent ones stay in the cohort: their
+    /// updates still count.
+    MembersReplaced {
+        /// The round.
+        round: u64,
+        /// Members that are not waited for any more.
+        absent: BTreeSet<ClientId>,
+        /// As many clients that are asked in their place.
+        by: BTreeSet<ClientId>,
+        /// When.
+        at: Millis,
     },
     /// An update counts in its round.
     UpdateAccepted {

@@ -64,6 +64,14 @@ impl Filling {
                     parts.of(Some(client.clone())).line.asked = true;
                 }
             }
+            Record::MembersReplaced { round, by, at, .. } => {
+                self.see(*at);
+                self.line(*round).asked += by.len() as u64;
+                let parts = self.parts.round(*round);
+                for client in by {
+                    parts.of(Some(client.clone())).line.asked = true;
+                }
+            }
             Record::UpdateAccepted { round, client, update } => self.add_update(*round, client, update),
             Record::RoundClosing { round, at, .. } => {
                 self.see(*at);

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use fl_compress::Digest;
 use fl_proto::trace::Collector;
@@ -14,11 +14,12 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::admin::{Admin, Sources};
 use crate::blobs::BlobError;
+use crate::clock::{self, Wall};
 use crate::config::Tuning;
 use crate::disk::{DiskError, Fault};
 use crate::door::{Door, Room, Seats};
 use crate::driver::{Booked, Driver, Events, Pace, Present};
-use crate::engine::{EngineError, Millis, Phase, State};
+use crate::engine::{EngineError, Phase, State};
 use crate::event::Event;
 use crate::live::{self, Board, Live};
 use crate::plan::RunPlan;
@@ -55,8 +56,8 @@ pub struct Serve {
     pub exit_when_done: bool,
     /// Where traces of rounds are sent; `None` for nowhere.
     pub otlp: Option<Collector>,
-    /// The time of day, in milliseconds since 1970.
-    pub clock: fn() -> Millis,
+    /// The time of day. It is read when serving begins; what it says later moves no deadline.
+    pub clock: Wall,
     /// What bytes cost, for the page of the run; `None` for no prices.
     pub costs: Option<CostsPlan>,
 }
@@ -79,7 +80,7 @@ impl Serve {
             events: None,
             exit_when_done: true,
             otlp: None,
-            clock: now,
+            clock: clock::system,
             costs: None,
         }
     }
@@ -160,13 +161,6 @@ fn draw() -> Result<Digest, ServeError> {
     Ok(Digest(bytes))
 }
 
-/// Milliseconds since 1970.
-fn now() -> Millis {
-    SystemTime::now()
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .map_or(0, |since| since.as_millis() as Millis)
-}
-
 /// Serves `options.plan` on `listener`: begins the run or continues it, until it is over or `shutdown` completes. Stops
 /// gracefully: accepts no more, ends the watch streams, gives running calls some time, and books the last bytes.
 ///
@@ -190,7 +184,7 @@ pub async fn serve(
         events,
         exit_when_done,
         otlp,
-        clock: now,
+        clock: wall,
         costs,
     } = options;
     let transport = |error: &dyn std::error::Error| ServeError::Transport(chain(error));
@@ -200,7 +194,7 @@ pub async fn serve(
     let instance = instance.map_or_else(draw, Ok)?;
     let started = {
         let (data, plan) = (data.clone(), plan.clone());
-        tokio::task::spawn_blocking(move || start(&data, &plan, tuning, fault, instance, now())).await
+        tokio::task::spawn_blocking(move || start(&data, &plan, tuning, fault, instance, wall)).await
     };
     let Started {
         state,
@@ -214,6 +208,7 @@ pub async fn serve(
         instance,
         damage,
         booked,
+        clock,
     } = started.map_err(ServeError::panicked)??;
     let unknown = || ServeError::Internal("the run has begun, but nothing says from which model".to_owned());
     let initial = history.initial.ok_or_else(unknown)?;
@@ -228,7 +223,7 @@ pub async fn serve(
     let events = Events {
         channel: events,
         board: Arc::clone(&board),
-        clock: now,
+        clock,
     };
     let (tracer, exporter) = trace::start(otlp.as_ref(), &plan, instance);
     let service = Service {
@@ -242,7 +237,7 @@ pub async fn serve(
         blobs: blobs.clone().impatient(),
         traffic: Arc::clone(&traffic),
         events: events.clone(),
-        clock: now,
+        clock,
         revoked,
         tuning,
         limits: Limits::new(&layout, &tuning),
@@ -260,7 +255,7 @@ pub async fn serve(
         desk,
         traffic: Arc::clone(&traffic),
         events: events.clone(),
-        clock: now,
+        clock,
         present: Present::default(),
         chain,
         history,
@@ -282,9 +277,9 @@ pub async fn serve(
             commands: commands.clone(),
             stopping: stop.clone(),
             traffic: Arc::clone(&traffic),
-            board,
+            board: Arc::clone(&board),
             parameters: layout.len(),
-            clock: now,
+            clock,
             own: live::expiries(&authority, &own),
             costs,
         };
@@ -293,6 +288,7 @@ pub async fn serve(
     let sources = Sources {
         store,
         commands,
+        board,
         run: plan.name.to_string(),
         listen: listen.to_string(),
         parameters: layout.len(),

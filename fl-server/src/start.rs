@@ -1,5 +1,6 @@
 //! Brings a run to where it was: begins it, or folds its records and computes its model again from the last checkpoint.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
@@ -9,11 +10,12 @@ use fl_proto::FramePart;
 
 use crate::blobs::Blobs;
 use crate::chain::{Chain, links};
+use crate::clock::{Clock, Wall};
 use crate::config::Tuning;
 use crate::desk::{Desk, Keeper, UPDATES_FROM, put_checkpoint, put_snapshot};
 use crate::disk::{Disk, Fault};
 use crate::driver::Booked;
-use crate::engine::{Input, Millis, State, decide};
+use crate::engine::{Input, Presence, State, decide};
 use crate::global::Global;
 use crate::history::History;
 use crate::inspect::{self, Facts, PLAN};
@@ -41,6 +43,7 @@ pub(crate) struct Started {
     pub(crate) damage: Option<String>,
     /// What the run's ledger comes to so far.
     pub(crate) booked: Booked,
+    pub(crate) clock: Clock,
 }
 
 /// Opens `data` and brings `plan` to where it was. `instance`: what tells the run from others of its name if it begins
@@ -54,7 +57,7 @@ pub(crate) fn start(
     tuning: Tuning,
     fault: Option<Arc<Fault>>,
     instance: Digest,
-    now: Millis,
+    wall: Wall,
 ) -> Result<Started, ServeError> {
     let disk = Disk::new(fault).patient(true);
     disk.create_dir(data)?;
@@ -63,7 +66,9 @@ pub(crate) fn start(
     let run = store.run(&plan.name)?;
     let blobs = Blobs::open(data, &plan.name, disk)?;
     let (mut state, mut history) = (State::new(), History::default());
+    let last = Cell::new(0);
     let mut note = |state: &mut State, record: &Record| {
+        last.set(record.at().map_or(last.get(), |at| last.get().max(at)));
         history.add(record);
         state.apply(record)
     };
@@ -86,13 +91,14 @@ pub(crate) fn start(
         });
     let (_, mut chain) = links(records, rows)?;
     noted?;
+    let clock = Clock::new(wall, last.get());
     let (mut damage, mut used) = (None, Vec::new());
     let (global, snapshot, facts) = if state.is_started() {
         let Restored {
             global,
             facts,
             fallback,
-        } = restore(data, plan, &store, &run, &blobs, &state, now)?;
+        } = restore(data, plan, &store, &run, &blobs, &state, clock.now())?;
         damage = fallback.map(|fallback| fallback.to_string());
         if run.meta(PLAN)?.is_none() {
             run.set_meta(PLAN, plan.text.0.as_bytes())?;
@@ -105,7 +111,7 @@ pub(crate) fn start(
         let first = Record::Started {
             plan: plan.digest(),
             model: global.digest(),
-            at: now,
+            at: clock.now(),
         };
         run.append(std::slice::from_ref(&first), &[])?;
         chain.record(&first);
@@ -122,7 +128,7 @@ pub(crate) fn start(
         }
     }
     if run.len() > 1 {
-        let decision = decide(&state, plan, now, &BTreeSet::new(), Input::Resume);
+        let decision = decide(&state, plan, clock.now(), &Presence::default(), Input::Resume);
         run.append(&decision.records, &[])?;
         for record in &decision.records {
             chain.record(record);
@@ -164,6 +170,7 @@ pub(crate) fn start(
         instance: digest(&facts.instance)?,
         damage,
         booked,
+        clock,
     })
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 /// Version of the protocol: another major is refused.
 pub const PROTOCOL_MAJOR: u32 = 1;
 /// Minor version: a newer one adds only what may be ignored.
-pub const PROTOCOL_MINOR: u32 = 0;
+pub const PROTOCOL_MINOR: u32 = 1;
 
 /// Bytes of a frame in one chunk: large enough that a chunk's overhead vanishes, small enough that a hundred clients sending at
 /// once need little memory, and that a connection which breaks in the middle of one loses little: it is sent again as a whole.
@@ -16,6 +16,8 @@ pub const MAX_MESSAGE: usize = 512 * 1024;
 pub const MAX_TASKS: usize = 64;
 /// Frames in one fetch; a client that is further behind gets a snapshot.
 pub const MAX_CHAIN: usize = 4_096;
+/// Bytes that are kept of the reason for which a client leaves.
+pub const MAX_REASON: usize = 1024;
 /// Examples that an update may claim: bounds what a lying client can weigh.
 pub const MAX_EXAMPLES: u64 = 1 << 40;
 

@@ -33,6 +33,8 @@ pub struct RoundState {
     pub phase: Phase,
     /// Whether this client is in the round's cohort.
     pub selected: bool,
+    /// The attempt of the round in which it was asked; 0 if it is not in the cohort.
+    pub attempt: u32,
     /// This client's accepted update of this round.
     pub accepted: Option<Digest>,
     /// Model version to train from, or to evaluate.
@@ -53,6 +55,7 @@ impl From<RoundState> for wire::RoundState {
             round: state.round,
             phase: wire::Phase::from(state.phase).into(),
             selected: state.selected,
+            attempt: state.attempt,
             accepted: state
                 .accepted
                 .map(|digest| digest.0.to_vec())
@@ -84,6 +87,7 @@ impl TryFrom<wire::RoundState> for RoundState {
             round: state.round,
             phase,
             selected: state.selected,
+            attempt: state.attempt,
             accepted: (!state.accepted.is_empty())
                 .then(|| digest("accepted", &state.accepted))
                 .transpose()?,
@@ -128,6 +132,7 @@ mod tests {
                 round: 3,
                 phase,
                 selected: i % 2 == 0,
+                attempt: i as u32,
                 accepted: (i % 2 == 1).then(|| Digest::of(b"u")),
                 version: 2,
                 model: Digest::of(b"m"),

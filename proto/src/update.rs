@@ -12,6 +12,8 @@ pub struct UpdateId {
     pub run: RunName,
     /// The round, from 1.
     pub round: u64,
+    /// The attempt of the round in which the client was asked for it; 0 if the client does not say.
+    pub attempt: u32,
     /// Digest of the frame.
     pub digest: Digest,
 }
@@ -76,6 +78,7 @@ impl From<&UpdateId> for wire::UpdateId {
         Self {
             run: id.run.to_string(),
             round: id.round,
+            attempt: id.attempt,
             digest: id.digest.0.to_vec().into(),
         }
     }
@@ -88,6 +91,7 @@ impl TryFrom<wire::UpdateId> for UpdateId {
         Ok(Self {
             run: id.run.parse()?,
             round: id.round,
+            attempt: id.attempt,
             digest: digest("digest", &id.digest)?,
         })
     }
@@ -222,6 +226,7 @@ mod tests {
             id: UpdateId {
                 run: "r".parse().unwrap(),
                 round: 2,
+                attempt: 3,
                 digest: Digest::of(b"f"),
             },
             len: 100,

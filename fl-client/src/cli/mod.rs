@@ -1,6 +1,6 @@
 //! The command line. Each command is a file; this one reads the arguments and turns the result into an exit code.
 //!
-//! Exit codes: 0 done, 1 failure, 2 wrong usage or configuration, 3 refused by the server.
+//! Exit codes: 0 done, 1 failure, 2 wrong usage or configuration, 3 refused by the server, 5 another task than this client's.
 
 mod check;
 mod data;
@@ -31,7 +31,8 @@ struct Args {
 }
 
 const EXIT_CODES: &str = "Exit codes: 0 done, 1 failure, 2 wrong usage or configuration, 3 refused by the server \
-                          (certificate or permission).";
+                          (certificate or permission), 5 the server runs a task that this client has no learner \
+                          for (with --exit-when-done; otherwise the client waits for another run).";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -104,6 +105,7 @@ fn code(error: &anyhow::Error) -> ExitCode {
     match error.downcast_ref::<Error>() {
         Some(Error::Config(_)) => ExitCode::from(2),
         Some(Error::Refused(_)) => ExitCode::from(3),
+        Some(Error::OtherTask(_)) => ExitCode::from(5),
         _ => match error.downcast_ref::<crate::data::Error>() {
             Some(error) if error.is_input() => ExitCode::from(2),
             _ => ExitCode::FAILURE,

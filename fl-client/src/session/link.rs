@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fl_proto::{EvaluationReport, JoinRequest, Joined, Phase, RoundState, UpdateReply};
+use fl_proto::{Departure, EvaluationReport, JoinRequest, Joined, Phase, RoundState, UpdateId, UpdateReply};
 
 use super::books::Books;
 use super::deliver::deliver;
@@ -37,8 +37,56 @@ pub(super) async fn serve(
         tasks: memo.tasks.clone(),
         pending: asked.clone(),
     };
-    let mut joined = rpc.join(request).await?;
+    let joined = rpc.join(request).await?;
     memo.heard = true;
+    let run = joined.run.clone();
+    let taken_part = Box::pin(take_part(
+        config,
+        worker,
+        events,
+        books,
+        memo,
+        rpc.clone(),
+        joined,
+        asked,
+    ))
+    .await;
+    if let Err(error) = &taken_part
+        && let Some(departure) = departure(error)
+    {
+        rpc.leave(&run, departure, error.to_string()).await;
+    }
+    taken_part
+}
+
+/// How the client leaves the run after this error: not at all if it comes back by itself.
+fn departure(error: &Error) -> Option<Departure> {
+    match error {
+        Error::Learner(_) | Error::Config(_) => Some(Departure::Learner),
+        Error::Protocol(_) | Error::State { .. } | Error::Crashed(_) => Some(Departure::Failure),
+        // A client that is not admitted is not waited for either, and would not be heard.
+        Error::Refused(_)
+        | Error::Unreachable(_)
+        | Error::Broken(_)
+        | Error::Displaced(_)
+        | Error::NotNow(_)
+        | Error::OtherTask(_)
+        | Error::GaveUp(_) => None,
+    }
+}
+
+/// Settles the frame that is pending and follows the run until it is over.
+#[expect(clippy::too_many_arguments, reason = "the parts of one connection")]
+async fn take_part(
+    config: &Arc<ClientConfig>,
+    worker: &Worker,
+    events: &Sink,
+    books: &mut Books,
+    memo: &mut Memo,
+    mut rpc: Rpc,
+    mut joined: Joined,
+    asked: Option<UpdateId>,
+) -> Result<u64, Error> {
     let known = joined.pending.take();
     let joined = Arc::new(joined);
     if !memo.joined.as_ref().is_some_and(|before| same_run(before, &joined)) {
@@ -106,9 +154,9 @@ impl Link<'_> {
             self.act(&state, &newest).await?;
             tokio::select! {
                 next = newest.next() => state = next?,
-                (round, result) = finished(&mut self.memo.training) => {
+                (asked, result) = finished(&mut self.memo.training) => {
                     self.memo.training = None;
-                    self.conclude(round, result).await?;
+                    self.conclude(asked, result).await?;
                 }
             }
         }
@@ -139,19 +187,15 @@ impl Link<'_> {
 
     /// Begins what the state asks for; what it does not ask for any more is given up.
     async fn act(&mut self, state: &RoundState, newest: &Newest) -> Result<(), Error> {
-        if self
-            .memo
-            .training
-            .as_ref()
-            .is_some_and(|training| training.is_for(state))
-        {
+        if let Some(training) = self.memo.training.as_ref().filter(|training| training.is_for(state)) {
+            training.asked_in(state.attempt);
             return Ok(());
         }
         if self.memo.training.take().is_some() {
             self.memo.unsettled = true;
         }
         let training = state.phase == Phase::Training;
-        if !training || self.memo.spent != Some(state.round) {
+        if !training || self.memo.spent != Some((state.round, state.attempt)) {
             self.memo.spent = None;
         }
         let train = training && state.selected && state.accepted.is_none() && self.memo.spent.is_none();
@@ -191,7 +235,7 @@ impl Link<'_> {
     }
 
     fn start(&mut self, state: &RoundState) {
-        if self.memo.spent == Some(state.round) {
+        if self.memo.spent == Some((state.round, state.attempt)) {
             return;
         }
         let progress = Arc::new(Progress::default());
@@ -203,12 +247,15 @@ impl Link<'_> {
     }
 
     /// Sends what a training came to.
-    async fn conclude(&mut self, round: u64, result: Result<Outgoing, Error>) -> Result<(), Error> {
+    async fn conclude(&mut self, asked: (u64, u32), result: Result<Outgoing, Error>) -> Result<(), Error> {
         match result {
             Ok(outgoing) => self.deliver(outgoing, Some(UpdateReply::Wanted { offset: 0 })).await,
             Err(Error::Learner(why)) => {
+                let (round, _) = asked;
                 tracing::warn!(round, why, "learner failed, leaving the round");
-                self.memo.spent = Some(round);
+                self.memo.spent = Some(asked);
+                let run = self.joined.run.clone();
+                self.rpc.leave(&run, Departure::Round(round), why.clone()).await;
                 self.events.send(Event::LeftRound { round, why });
                 Ok(())
             }
@@ -221,9 +268,9 @@ impl Link<'_> {
     }
 
     async fn deliver(&mut self, outgoing: Outgoing, known: Option<UpdateReply>) -> Result<(), Error> {
-        let round = outgoing.header.id.round;
+        let (round, attempt) = (outgoing.header.id.round, outgoing.header.id.attempt);
         match deliver(&mut self.rpc, self.worker, self.events, outgoing, known).await {
-            Ok(()) => self.memo.spent = Some(round),
+            Ok(()) => self.memo.spent = Some((round, attempt)),
             Err(Error::NotNow(why)) => {
                 tracing::debug!(round, why, "the update stays pending");
                 self.memo.unsettled = true;
@@ -270,10 +317,13 @@ impl Link<'_> {
     }
 }
 
-/// The round and result of the training, if there is one; otherwise never.
-async fn finished(training: &mut Option<Training>) -> (u64, Result<Outgoing, Error>) {
+/// Round, attempt and result of the training, if there is one; otherwise never.
+async fn finished(training: &mut Option<Training>) -> ((u64, u32), Result<Outgoing, Error>) {
     match training {
-        Some(training) => (training.round, training.finished().await),
+        Some(training) => {
+            let result = training.finished().await;
+            (training.asked(), result)
+        }
         None => std::future::pending().await,
     }
 }

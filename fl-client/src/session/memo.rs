@@ -18,8 +18,8 @@ pub(super) struct Memo {
     pub(super) training: Option<Training>,
     /// A training was given up at a moment when it may have made a frame.
     pub(super) unsettled: bool,
-    /// Round for which nothing more is done as long as it lasts: its update is settled, or its learner failed.
-    pub(super) spent: Option<u64>,
+    /// Round and attempt for which nothing more is done: the update is settled, or the learner failed.
+    pub(super) spent: Option<(u64, u32)>,
     /// Version that was evaluated last.
     pub(super) evaluated: Option<u64>,
     /// Round of the last `Event::Round`.

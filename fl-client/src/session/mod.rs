@@ -40,7 +40,8 @@ pub enum Outcome {
 /// instead, the learner is told to stop, and the folder is freed soon after.
 ///
 /// # Errors
-/// `Config`, `Refused`, `Protocol`, `State`, `Learner`, `Crashed`, or `GaveUp`; what may pass by itself is retried.
+/// `Config`, `Refused`, `Protocol`, `State`, `Learner`, `Crashed`, or `GaveUp`, and with `exit_when_done` `OtherTask`; what
+/// may pass by itself is retried.
 pub async fn run(
     mut config: ClientConfig,
     tasks: Tasks,
@@ -96,6 +97,8 @@ async fn live(
         let (why, wait) = match served {
             Ok(round) if config.exit_when_done => return Ok(Outcome::Done { round }),
             Ok(_) => (None, config.backoff.max),
+            // This run is the one that was asked for: there is nothing to wait for.
+            Err(error @ Error::OtherTask(_)) if config.exit_when_done => return Err(error),
             Err(error) if error.is_transient() => (Some(error.to_string()), config.backoff.wait(&who, attempt)),
             Err(error) => return Err(error),
         };

@@ -1,6 +1,7 @@
 //! Training in the background: it outlives the connection, because the round may too.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use fl_compress::Digest;
 use fl_proto::{Phase, RoundState};
@@ -15,6 +16,8 @@ use crate::{Error, Progress};
 pub(super) struct Training {
     pub(super) round: u64,
     model: Digest,
+    /// The attempt in which the client is asked now.
+    attempt: Arc<AtomicU32>,
     progress: Arc<Progress>,
     result: oneshot::Receiver<Result<Outgoing, Error>>,
 }
@@ -25,6 +28,8 @@ impl Training {
         let (reply, result) = oneshot::channel();
         let (worker, gate, round) = (worker.clone(), Arc::clone(gate), state.round);
         let shared = Arc::clone(&progress);
+        let attempt = Arc::new(AtomicU32::new(state.attempt));
+        let asked_in = Arc::clone(&attempt);
         tokio::spawn(async move {
             let mut reply = reply;
             let permit = tokio::select! {
@@ -33,7 +38,7 @@ impl Training {
             };
             let job = move |work: &mut crate::work::Work| {
                 let _permit = permit;
-                work.train(round, &shared)
+                work.train(round, &asked_in, &shared)
             };
             let result = worker.call(job).await.and_then(|result| result);
             // If nobody waits any more, a frame that was made is found pending at the next round.
@@ -42,6 +47,7 @@ impl Training {
         Self {
             round,
             model: state.model,
+            attempt,
             progress,
             result,
         }
@@ -53,6 +59,16 @@ impl Training {
             && state.selected
             && state.accepted.is_none()
             && (self.round, self.model) == (state.round, state.model)
+    }
+
+    /// The client was asked again: an update that is not encoded yet will be one of that attempt.
+    pub(super) fn asked_in(&self, attempt: u32) {
+        self.attempt.store(attempt, Ordering::Release);
+    }
+
+    /// The round and the attempt in which the client is asked.
+    pub(super) fn asked(&self) -> (u64, u32) {
+        (self.round, self.attempt.load(Ordering::Acquire))
     }
 
     /// What came of it. Can be dropped and awaited again, until it has completed.

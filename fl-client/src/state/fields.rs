@@ -21,6 +21,10 @@ impl<'a> Fields<'a> {
         self.array::<1>(what).map(|[byte]| byte)
     }
 
+    pub(super) fn u32(&mut self, what: &'static str) -> Result<u32, &'static str> {
+        self.array(what).map(u32::from_le_bytes)
+    }
+
     pub(super) fn u64(&mut self, what: &'static str) -> Result<u64, &'static str> {
         self.array(what).map(u64::from_le_bytes)
     }

@@ -3,9 +3,11 @@
 //!
 //! ```text
 //! "FLMH" | major u8 | minor u8 | digest of the run's model version 0, 32 | body length u64 | pending u8 | [round u64 |
-//! digest 32 | examples u64 | loss f64 | train_ms u64 | encode_ms u64] | CRC-32C of the head u32 | body (sealed by the
-//! encoder)
+//! digest 32 | examples u64 | loss f64 | train_ms u64 | encode_ms u64 | attempt u32] | CRC-32C of the head u32 | body
+//! (sealed by the encoder)
 //! ```
+//!
+//! `pending` is 0 without a pending frame, and 2 with one. Version 1.0 wrote 1 and no attempt.
 //!
 //! Major version 1 had no digest of version 0: whose it is cannot be told any more.
 
@@ -18,15 +20,18 @@ use crate::Error;
 
 const MAGIC: &[u8; 4] = b"FLMH";
 const MAJOR: u8 = 1;
-const MINOR: u8 = 0;
+const MINOR: u8 = 1;
 const FIXED: usize = 4 + 1 + 1 + 32 + 8 + 1;
 const CLAIMS: usize = 8 + 32 + 8 + 8 + 8 + 8;
+const ATTEMPT: usize = 4;
 const SUM: usize = 4;
 
 /// What is said with the pending frame, so that it can be sent again as it was.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Claims {
     pub(crate) round: u64,
+    /// The attempt of the round in which the frame was encoded; 0 if it is not known.
+    pub(crate) attempt: u32,
     pub(crate) digest: Digest,
     pub(crate) examples: u64,
     pub(crate) loss: f64,
@@ -45,12 +50,12 @@ pub(crate) struct Head {
 
 impl Head {
     fn write(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(FIXED + CLAIMS + SUM);
+        let mut out = Vec::with_capacity(FIXED + CLAIMS + ATTEMPT + SUM);
         out.extend_from_slice(MAGIC);
         out.extend_from_slice(&[MAJOR, MINOR]);
         out.extend_from_slice(&self.instance.0);
         out.extend_from_slice(&self.body.to_le_bytes());
-        out.push(u8::from(self.pending.is_some()));
+        out.push(if self.pending.is_some() { 2 } else { 0 });
         if let Some(claims) = &self.pending {
             out.extend_from_slice(&claims.round.to_le_bytes());
             out.extend_from_slice(&claims.digest.0);
@@ -62,18 +67,20 @@ impl Head {
             ] {
                 out.extend_from_slice(&field.to_le_bytes());
             }
+            out.extend_from_slice(&claims.attempt.to_le_bytes());
         }
         sealed(out)
     }
 
     /// Reads the head from the front of `bytes` and returns what follows it.
     fn read(bytes: &[u8]) -> Result<(Self, &[u8]), &'static str> {
-        let has_pending = match bytes.get(FIXED - 1).ok_or("head")? {
-            0 => false,
-            1 => true,
+        let claims = match bytes.get(FIXED - 1).ok_or("head")? {
+            0 => 0,
+            1 => CLAIMS,
+            2 => CLAIMS + ATTEMPT,
             _ => return Err("pending flag"),
         };
-        let len = FIXED + SUM + if has_pending { CLAIMS } else { 0 };
+        let len = FIXED + claims + SUM;
         let (head, rest) = bytes.split_at_checked(len).ok_or("head")?;
         let mut fields = Fields(unsealed(head)?);
         fields.magic(MAGIC, MAJOR)?;
@@ -81,7 +88,7 @@ impl Head {
         let body = fields.u64("body length")?;
         fields.u8("pending flag")?;
         let mut pending = None;
-        if has_pending {
+        if claims > 0 {
             pending = Some(Claims {
                 round: fields.u64("round")?,
                 digest: fields.digest("digest")?,
@@ -89,6 +96,7 @@ impl Head {
                 loss: f64::from_bits(fields.u64("loss")?),
                 train_ms: fields.u64("train_ms")?,
                 encode_ms: fields.u64("encode_ms")?,
+                attempt: if claims > CLAIMS { fields.u32("attempt")? } else { 0 },
             });
         }
         Ok((
@@ -109,7 +117,7 @@ impl RunState {
     /// `State` if the file is broken or cannot be read.
     pub(crate) fn head(&self) -> Result<Option<Head>, Error> {
         let path = self.path("memory");
-        let Some((bytes, len)) = self.disk.read_front(&path, (FIXED + CLAIMS + SUM) as u64)? else {
+        let Some((bytes, len)) = self.disk.read_front(&path, (FIXED + CLAIMS + ATTEMPT + SUM) as u64)? else {
             return Ok(None);
         };
         let (head, rest) = Head::read(&bytes).map_err(|what| self.broken(what))?;
@@ -205,6 +213,7 @@ mod tests {
             body: 9,
             pending: Some(Claims {
                 round: 3,
+                attempt: 2,
                 digest,
                 examples: 60,
                 loss: 0.5,
@@ -234,7 +243,7 @@ mod tests {
             ..head()
         };
         let bytes = [
-            b"FLMH\x01\x00".as_slice(),
+            b"FLMH\x01\x01".as_slice(),
             &[0xab; 32],
             b"\x09\0\0\0\0\0\0\0\0",
             &sum(&settled),
@@ -246,6 +255,26 @@ mod tests {
         let body = newer.len() - SUM;
         let newer = sealed(newer[..body].to_vec());
         assert_eq!(Head::read(&newer), Err("version (written by another release)"));
+    }
+
+    #[test]
+    fn a_head_of_version_1_0_is_read_without_an_attempt() {
+        let digest = Digest::of(b"f");
+        let bytes = [
+            b"FLMH\x01\x00".as_slice(),
+            &[0xab; 32],
+            b"\x09\0\0\0\0\0\0\0",
+            b"\x01",
+            b"\x03\0\0\0\0\0\0\0",
+            &digest.0,
+            b"\x3c\0\0\0\0\0\0\0",
+            &0.5f64.to_le_bytes(),
+            b"\x07\0\0\0\0\0\0\0",
+            b"\x01\0\0\0\0\0\0\0",
+        ];
+        let mut expected = head();
+        expected.pending.as_mut().unwrap().attempt = 0;
+        assert_eq!(Head::read(&sealed(bytes.concat())).unwrap(), (expected, &[][..]));
     }
 
     fn sum(head: &Head) -> [u8; 4] {

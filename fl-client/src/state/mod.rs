@@ -90,6 +90,7 @@ impl StateDir {
         Ok(Some(UpdateId {
             run,
             round: claims.round,
+            attempt: claims.attempt,
             digest: claims.digest,
         }))
     }

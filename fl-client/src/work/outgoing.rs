@@ -44,6 +44,7 @@ impl Run {
         let id = UpdateId {
             run: self.joined.run.clone(),
             round: claims.round,
+            attempt: claims.attempt,
             digest: pending.digest,
         };
         let header = UpdateHeader {

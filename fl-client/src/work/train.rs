@@ -1,6 +1,7 @@
 //! One round of a client: load, fit, delta, encode, make durable.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 use fl_compress::{Digest, Frame, FrameHeader, FrameKind};
@@ -12,12 +13,18 @@ use crate::state::Claims;
 use crate::{Error, Fit, FitPlan, Progress};
 
 impl Work {
-    /// Trains from the model held and returns the frame, which is durable with the memory that goes with it.
+    /// Trains from the model held and returns the frame, which is durable with the memory that goes with it. `attempt`: the
+    /// attempt in which the client is asked, read when the frame is encoded: the frame belongs to it.
     ///
     /// # Errors
     /// `Learner` if training fails: the client leaves the round. `NotNow` if `progress` was stopped. `State` if the frame
     /// cannot be made durable; it must not be sent then.
-    pub(crate) fn train(&mut self, round: u64, progress: &Arc<Progress>) -> Result<Outgoing, Error> {
+    pub(crate) fn train(
+        &mut self,
+        round: u64,
+        attempt: &AtomicU32,
+        progress: &Arc<Progress>,
+    ) -> Result<Outgoing, Error> {
         let moved_on = || Error::NotNow("the round moved on".to_owned());
         self.run()?;
         let run = self.run.as_mut().ok_or_else(moved_on)?;
@@ -32,11 +39,6 @@ impl Work {
             rounds: run.joined.rounds,
             seed: seed("fit"),
             progress: Arc::clone(progress),
-        };
-        let header = FrameHeader {
-            kind: FrameKind::Update,
-            round,
-            seed: seed("encode"),
         };
 
         let started = Instant::now();
@@ -63,6 +65,16 @@ impl Work {
 
         self.events.send(Event::Encoding { round });
         let started = Instant::now();
+        let attempt = attempt.load(Ordering::Acquire);
+        let header = FrameHeader {
+            kind: FrameKind::Update,
+            round,
+            // Frames of different attempts have different digests, even if training gives the same values again.
+            seed: match attempt {
+                0 | 1 => seed("encode"),
+                attempt => seed(&format!("encode in attempt {attempt}")),
+            },
+        };
         let predictor = model.step.as_deref().map(|step| Frame::parse(step, &run.layout));
         let encoded = predictor
             .transpose()
@@ -87,6 +99,7 @@ impl Work {
         let Fit { examples, loss } = fit;
         let claims = Claims {
             round,
+            attempt,
             digest: pending.digest,
             examples,
             loss,

@@ -1,13 +1,14 @@
 //! A client in an undisturbed run: what it sends is what it learned, and it holds what the server holds.
 
 use std::sync::atomic::Ordering;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 
 use crate::support::{
     Arithmetic, Call, Certificates, Client, Fault, TestServer, World, config, heard, is_all_of, rounds_of,
 };
-use fl_client::{Event, Outcome, Sent};
-use fl_proto::Refusal;
+use fl_client::{Event, Outcome, Sent, Tasks};
+use fl_compress::Layout;
+use fl_proto::{Departure, Refusal};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn updates_and_residual_are_the_deltas_and_the_model_follows_step_by_step() {
@@ -123,7 +124,39 @@ async fn a_learner_that_fails_leaves_the_round_and_says_why() {
     let nothing = vec![0.0; crate::support::layout().len()];
     server.world().advance(&nothing);
     assert_eq!(client.finish().await, Ok(Outcome::Done { round: 2 }));
-    assert_eq!(server.world().accepted.len(), 1);
+    let world = server.world();
+    assert_eq!(world.accepted.len(), 1);
+    assert!(
+        world.calls.contains(&Call::Leave(Departure::Round(1))),
+        "{:?}",
+        world.calls
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_whose_learner_is_for_another_model_says_so_before_it_ends() {
+    let certificates = Certificates::new("fed");
+    let mut world = World::new(2);
+    world.layout = Arc::new(Layout::new([("of.another.model", vec![3])]).unwrap());
+    let server = TestServer::start(&certificates, world);
+    let state = tempfile::tempdir().unwrap();
+    let client = Client::start(config(&server, &certificates, state.path()), Arithmetic::new());
+    assert!(matches!(client.finish().await, Err(fl_client::Error::Learner(_))));
+    assert_eq!(server.world().calls.last(), Some(&Call::Leave(Departure::Learner)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_is_replaced_and_asked_again_begins_another_update() {
+    let certificates = Certificates::new("fed");
+    let mut world = World::new(1);
+    world.faults.push_back(Fault::Refuse(Refusal::NotSelected));
+    let server = TestServer::start(&certificates, world);
+    let state = tempfile::tempdir().unwrap();
+    let client = Client::start(config(&server, &certificates, state.path()), Arithmetic::new());
+    assert_eq!(client.finish().await, Ok(Outcome::Done { round: 1 }));
+    let world = server.world();
+    assert_eq!((rounds_of(&world), world.refused.len()), (vec![1], 1));
+    assert_ne!(world.accepted[0].1, world.refused[0]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -182,4 +215,16 @@ async fn the_model_is_evaluated_when_asked_before_training_and_at_the_end() {
         "{calls:?}"
     );
     assert!(calls.contains(&Call::Evaluate { version: 1 }), "{calls:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_without_the_run_s_task_ends_if_it_was_to_end_with_this_run() {
+    let certificates = Certificates::new("fed");
+    let server = TestServer::start(&certificates, World::new(1));
+    let state = tempfile::tempdir().unwrap();
+    let config = config(&server, &certificates, state.path());
+    assert!(config.exit_when_done);
+    let tasks = Tasks::new().with("another task", Box::new(Arithmetic::new()));
+    let ended = fl_client::run(config, tasks, |_| {}, std::future::pending()).await;
+    assert!(matches!(ended, Err(fl_client::Error::OtherTask(_))), "{ended:?}");
 }

@@ -1,5 +1,6 @@
 //! `fl-server serve server.toml --run run.toml`: serves a run, one line a round.
 
+use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -7,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use fl_proto::ClientId;
 use fl_report::size;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -16,7 +18,7 @@ use tokio::time::{Instant, sleep_until};
 use super::{Failure, Outcome, out, source};
 use crate::config::ServerConfig;
 use crate::disk::Fault;
-use crate::event::{Evaluated, Event, RoundSummary, Waiting};
+use crate::event::{Evaluated, Event, RoundSummary, Waiting, names};
 use crate::live::Live;
 use crate::plan::RunPlan;
 use crate::serve::{Ending, Serve, serve};
@@ -151,10 +153,75 @@ fn say() -> impl FnMut(&str) {
 /// Clients that come and go do not fill the screen: of what a run waits for, one line in so long a time.
 const BREATH: Duration = Duration::from_secs(1);
 
+/// A round that is open for so long: whom it waits for is said.
+const AFTER: Duration = Duration::from_secs(10);
+/// And again every so long.
+const AGAIN: Duration = Duration::from_secs(60);
+
+/// The open round, as far as the events say.
+struct Open {
+    round: u64,
+    asked: usize,
+    /// Clients that it waits for.
+    missing: BTreeSet<ClientId>,
+    /// Those of them that are not connected.
+    gone: BTreeSet<ClientId>,
+    /// When to say so.
+    due: Instant,
+}
+
+impl Open {
+    fn note(&mut self, event: &Event) {
+        match event {
+            Event::UpdateAccepted { client, .. } => {
+                self.missing.remove(client);
+            }
+            Event::MembersReplaced { absent, by, .. } => {
+                self.missing.retain(|client| !absent.contains(client));
+                self.missing.extend(by.iter().cloned());
+            }
+            Event::MemberPresence { client, connected, .. } => {
+                match connected {
+                    true => self.gone.remove(client),
+                    false => self.gone.insert(client.clone()),
+                };
+            }
+            _ => {}
+        }
+    }
+
+    fn line(&self) -> String {
+        let Self {
+            round,
+            asked,
+            missing,
+            gone,
+            ..
+        } = self;
+        let name = |client: &ClientId| match gone.contains(client) {
+            true => format!("{client} (gone)"),
+            false => client.to_string(),
+        };
+        let missing: Vec<_> = missing.iter().map(name).collect();
+        format!(
+            "round {round:>4}  waits for {} of {asked}: {}",
+            missing.len(),
+            names(&missing)
+        )
+    }
+}
+
 /// One line for each thing that a person waits for.
 async fn print(ready: String, mut events: mpsc::Receiver<Event>, mut say: impl FnMut(&str)) {
     let mut waiting: Option<(Instant, Waiting)> = None;
+    let mut open: Option<Open> = None;
     loop {
+        let long = async {
+            match open.as_ref().filter(|open| !open.missing.is_empty()) {
+                Some(open) => sleep_until(open.due).await,
+                None => std::future::pending().await,
+            }
+        };
         let due = async {
             match waiting {
                 Some((due, _)) => sleep_until(due).await,
@@ -174,9 +241,30 @@ async fn print(ready: String, mut events: mpsc::Receiver<Event>, mut say: impl F
                     if matches!(event, Event::RoundOpened { .. } | Event::Done | Event::Failed { .. }) {
                         waiting = None;
                     }
+                    match &event {
+                        Event::RoundOpened { round, cohort, .. } => {
+                            // Clients that have answered in an earlier attempt are asked no more.
+                            let before = open.take().filter(|open| open.round == *round);
+                            let (asked, due) = (cohort.len(), Instant::now() + AFTER);
+                            let answered = |client: &&ClientId| {
+                                before.as_ref().is_none_or(|before| before.missing.contains(*client))
+                            };
+                            let missing = cohort.iter().filter(answered).cloned().collect();
+                            let gone = before.as_ref().map(|before| before.gone.clone()).unwrap_or_default();
+                            open = Some(Open { round: *round, asked, missing, gone, due });
+                        }
+                        Event::RoundClosed(_) | Event::Done | Event::Failed { .. } => open = None,
+                        event => open.iter_mut().for_each(|open| open.note(event)),
+                    }
                     line(&event).into_iter().for_each(|line| say(&line));
                 }
             },
+            () = long => {
+                if let Some(open) = &mut open {
+                    say(&open.line());
+                    open.due = Instant::now() + AGAIN;
+                }
+            }
             () = due => waiting.take().into_iter().for_each(|(_, now)| say(&now.to_string())),
         }
     }
@@ -214,6 +302,14 @@ fn line(event: &Event) -> Option<String> {
             format!("model {version:>4}  accuracy {accuracy:.4}  loss {loss:.4}  on {examples} examples")
         }
         Event::Limited { round, text } => format!("round {round:>4}  {text}"),
+        Event::MembersReplaced { round, absent, by } => {
+            format!(
+                "round {round:>4}  asks {} in place of {}, not connected",
+                names(by),
+                names(absent)
+            )
+        }
+        Event::TurnedAway { client, reason, why } => format!("turned away {client} ({reason}): {why}"),
         Event::Alert(text) => format!("ALERT: {text}"),
         Event::Damaged(text) => format!("DAMAGED: {text}"),
         _ => return None,
@@ -268,6 +364,49 @@ mod tests {
             "waiting for 1 more client: 2 of min 3 present",
         ];
         assert_eq!(lines.await, expected);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_round_that_stays_open_says_whom_it_waits_for() {
+        let client = |name: &str| -> ClientId { name.parse().unwrap() };
+        let (events, queue) = mpsc::channel(EVENTS);
+        let (lines, mut said) = mpsc::unbounded_channel();
+        let printing = tokio::spawn(print("ready".into(), queue, move |line: &str| {
+            let _ = lines.send(line.to_owned());
+        }));
+        let cohort = ["anna", "berta", "carl"].map(client).to_vec();
+        let opened = Event::RoundOpened {
+            round: 1,
+            attempt: 1,
+            cohort,
+        };
+        let answered = Event::UpdateAccepted {
+            client: client("anna"),
+            bytes: 1,
+        };
+        let gone = Event::MemberPresence {
+            round: 1,
+            client: client("carl"),
+            connected: false,
+        };
+        let replaced = Event::MembersReplaced {
+            round: 1,
+            absent: vec![client("carl")],
+            by: vec![client("dora")],
+        };
+        for (event, seconds) in [(opened, 1), (answered, 1), (gone, 10), (replaced, 60)] {
+            events.send(event).await.unwrap();
+            tokio::time::sleep(Duration::from_secs(seconds)).await;
+        }
+        drop(events);
+        printing.await.unwrap();
+        let said: Vec<String> = std::iter::from_fn(|| said.try_recv().ok()).collect();
+        let expected = [
+            "round    1  waits for 2 of 3: berta, carl (gone)",
+            "round    1  asks dora in place of carl, not connected",
+            "round    1  waits for 2 of 3: berta, dora",
+        ];
+        assert_eq!(said, expected);
     }
 
     #[tokio::test(start_paused = true)]

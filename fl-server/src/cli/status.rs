@@ -12,6 +12,7 @@ use time::OffsetDateTime;
 use super::{Format, Outcome, out, source};
 use crate::admin::{Answer, Ask, Live, Moved, RunStatus, Status};
 use crate::config::ServerConfig;
+use crate::event::time;
 use crate::live::ends_soon;
 
 #[derive(Debug, clap::Args)]
@@ -93,6 +94,21 @@ fn text(standing: &Standing) -> String {
             if let Some(moved) = &live.moved {
                 out.push_str(&moved_text(moved));
             }
+            if let Some(round) = &live.round {
+                let _ = writeln!(out, "{round}");
+            }
+            for turned in &live.turned_away {
+                let times = match turned.times {
+                    1 => String::new(),
+                    n => format!("{n} times, "),
+                };
+                let (client, reason, why) = (&turned.client, &turned.reason, &turned.why);
+                let _ = writeln!(
+                    out,
+                    "turned away {client} ({reason}; {times}last {}): {why}",
+                    time(turned.at_ms)
+                );
+            }
         }
         None => out.push_str("not serving\n"),
     }
@@ -145,7 +161,8 @@ fn moved_text(moved: &Moved) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::Waiting;
+    use crate::event::{Missing, OpenRound, Waiting};
+    use crate::live::{Turned, TurnedFor};
 
     fn standing() -> Standing {
         Standing {
@@ -167,6 +184,8 @@ mod tests {
                     balanced: true,
                     ..Moved::default()
                 }),
+                round: None,
+                turned_away: Vec::new(),
             }),
             runs: vec![RunStatus {
                 run: "digits".into(),
@@ -195,6 +214,38 @@ mod tests {
     }
 
     #[test]
+    fn a_person_reads_whom_an_open_round_waits_for_and_who_was_turned_away() {
+        let mut turned = Turned::default();
+        for warns in [true, false] {
+            let why = "client `carl` is revoked";
+            assert_eq!(turned.add("carl", TurnedFor::Revoked, why, 51_000_000), warns);
+        }
+        let missing = |client: &str, absent_since_ms| Missing {
+            client: client.to_owned(),
+            absent_since_ms,
+        };
+        let mut standing = standing();
+        let live = standing.serving.as_mut().unwrap();
+        live.waiting = None;
+        live.round = Some(OpenRound {
+            round: 3,
+            attempt: 1,
+            asked: 4,
+            answered: 2,
+            opened_ms: 50_400_000,
+            until_ms: 50_700_000,
+            waits_for: vec![missing("berta", None)],
+            given_up: vec![missing("dora", Some(50_460_000))],
+        });
+        live.turned_away = turned.list.into();
+        let text = text(&standing);
+        let expected = "round 3, attempt 1: 2 of 4 clients have answered; opened 14:00:00Z, waits until 14:05:00Z for berta; \
+                        no longer for dora (gone since 14:01:00Z)\n\
+                        turned away carl (revoked; 2 times, last 14:10:00Z): client `carl` is revoked\n";
+        assert!(text.contains(expected), "{text}");
+    }
+
+    #[test]
     fn programs_read_the_documented_keys() {
         let expected = serde_json::json!({
             "serving": {
@@ -206,6 +257,8 @@ mod tests {
                     "socket_up": 2_048, "socket_down": 4_096, "pending_up": 0, "pending_down": 512,
                     "ratio": 20.5, "through": 3, "balanced": true,
                 },
+                "round": null,
+                "turned_away": [],
             },
             "runs": [{ "run": "digits", "state": "waiting", "planned": 10, "closed": 0 }],
             "certificates": [{ "file": "fed/server.pem", "ends": "2027-01-02", "ends_soon": true }],

@@ -1,15 +1,18 @@
 //! Tells displays and the log what has become durable, and compares the books at every round's end.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use fl_proto::ClientId;
 use tokio::sync::mpsc;
 
-use super::{Clock, Driver};
+use super::Driver;
+use crate::clock::Clock;
 use crate::engine::Phase;
-use crate::event::{Evaluated, Event, Waiting};
+use crate::event::{Evaluated, Event, Missing, OpenRound, Waiting};
 use crate::global::Limited;
 use crate::ledger::Flow;
-use crate::live::Board;
+use crate::live::{Board, TurnedFor};
 use crate::record::Record;
 use crate::traffic::Sample;
 
@@ -28,15 +31,28 @@ impl Events {
     /// Tells what may as well be missed.
     pub(crate) fn hint(&self, event: impl FnOnce() -> Event) {
         let event = event();
-        self.board.note(&event, (self.clock)());
+        self.board.note(&event, self.clock.now());
         if let Some(channel) = &self.channel {
             let _ = channel.try_send(event);
         }
     }
 
+    /// Takes note of a client that cannot take part, and warns about it now and then.
+    pub(crate) fn turned_away(&self, client: &str, reason: TurnedFor, why: &str) {
+        if self.board.turned_away(client, reason, why, self.clock.now()) {
+            let reason = reason.label();
+            tracing::warn!(client, reason, why, "client turned away");
+            self.hint(|| Event::TurnedAway {
+                client: client.to_owned(),
+                reason,
+                why: why.to_owned(),
+            });
+        }
+    }
+
     /// Tells what should not be missed; waits while the channel is full.
     pub(crate) async fn tell(&self, event: Event) {
-        self.board.note(&event, (self.clock)());
+        self.board.note(&event, self.clock.now());
         if let Some(channel) = &self.channel {
             let _ = channel.send(event).await;
         }
@@ -62,6 +78,14 @@ impl Driver {
                 } => {
                     let (round, attempt, cohort) = (*round, *attempt, cohort.iter().cloned().collect());
                     self.events.tell(Event::RoundOpened { round, attempt, cohort }).await;
+                }
+                Record::MembersReplaced { round, absent, by, .. } => {
+                    let event = Event::MembersReplaced {
+                        round: *round,
+                        absent: absent.iter().cloned().collect(),
+                        by: by.iter().cloned().collect(),
+                    };
+                    self.events.tell(event).await;
                 }
                 Record::UpdateAccepted { client, update, .. } => {
                     let event = Event::UpdateAccepted {
@@ -121,13 +145,55 @@ impl Driver {
         }
     }
 
+    /// Tells that a client came or went whose answer the open round lacks.
+    pub(super) fn announce_presence(&self, client: &ClientId, connected: bool) {
+        if let Phase::Training(round) = self.state.phase()
+            && round.cohort.contains(client)
+            && !round.updates.contains_key(client)
+        {
+            self.events.hint(|| Event::MemberPresence {
+                round: round.number,
+                client: client.clone(),
+                connected,
+            });
+        }
+    }
+
+    /// The open round and whom it waits for, while it takes updates.
+    pub(super) fn open_round(&self) -> Option<OpenRound> {
+        let Phase::Training(round) = self.state.phase() else {
+            return None;
+        };
+        let (cohort, presence, now) = (&self.plan.cohort, &self.present.presence, self.clock.now());
+        let missing = |client: &ClientId| Missing {
+            client: client.to_string(),
+            absent_since_ms: presence.absent_since(client, round.since),
+        };
+        let waited_for: BTreeSet<_> = round.waited_for(presence, cohort.absent, now).collect();
+        let given_up = round.missing().filter(|client| !waited_for.contains(client));
+        let grace = round.reached(cohort.target).map(|at| at.saturating_add(cohort.grace));
+        Some(OpenRound {
+            round: round.number,
+            attempt: round.attempt,
+            asked: round.cohort.len(),
+            answered: round.updates.len(),
+            opened_ms: round.opened,
+            until_ms: grace.map_or(round.deadline, |at| at.min(round.deadline)),
+            given_up: given_up.map(missing).collect(),
+            waits_for: waited_for.into_iter().map(missing).collect(),
+        })
+    }
+
     /// Whom the run waits for, if no round is open.
     pub(super) fn waiting(&self) -> Option<Waiting> {
         matches!(self.state.phase(), Phase::Waiting).then(|| Waiting {
-            present: self.present.names.len(),
+            present: self.present.presence.connected().len(),
             min: self.plan.cohort.min,
             // While waiting, the engine wakes for nothing but the end of the grace that the fewest needed began.
-            enough: self.state.wake(&self.plan, (self.clock)()).is_some(),
+            enough: self
+                .state
+                .wake(&self.plan, self.clock.now(), &self.present.presence)
+                .is_some(),
         })
     }
 

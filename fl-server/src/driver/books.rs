@@ -182,7 +182,7 @@ impl Driver {
     /// Keeps bytes that no row has, if it is time: no round may close for long, and a kill would lose them.
     pub(super) async fn keep_books(&mut self) -> Result<(), ServeError> {
         let unkept = self.traffic.passed() != self.kept.metered;
-        if !self.pace.is_due((self.clock)(), unkept) {
+        if !self.pace.is_due(self.clock.now(), unkept) {
             return Ok(());
         }
         let sample = self.traffic.peek().sample;

@@ -1,28 +1,30 @@
 //! Who is connected: a client counts once, however many of its streams are open.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use fl_proto::ClientId;
+
+use crate::engine::{Millis, Presence};
 
 /// Clients that watch, each with its number of streams.
 #[derive(Debug, Default)]
 pub(crate) struct Present {
     streams: BTreeMap<ClientId, usize>,
-    pub(super) names: BTreeSet<ClientId>,
+    pub(super) presence: Presence,
 }
 
 impl Present {
     pub(super) fn arrived(&mut self, client: ClientId) {
-        self.names.insert(client.clone());
+        self.presence.arrived(client.clone());
         *self.streams.entry(client).or_default() += 1;
     }
 
-    pub(super) fn left(&mut self, client: &ClientId) {
+    pub(super) fn left(&mut self, client: &ClientId, now: Millis) {
         if let Some(streams) = self.streams.get_mut(client) {
             *streams = streams.saturating_sub(1);
             if *streams == 0 {
                 self.streams.remove(client);
-                self.names.remove(client);
+                self.presence.left(client, now);
             }
         }
     }
@@ -38,11 +40,12 @@ mod tests {
         let client: ClientId = "a".parse().unwrap();
         present.arrived(client.clone());
         present.arrived(client.clone());
-        assert_eq!(present.names.len(), 1);
-        present.left(&client);
-        assert_eq!(present.names.len(), 1);
-        present.left(&client);
-        assert!(present.names.is_empty() && present.streams.is_empty());
-        present.left(&client);
+        assert_eq!(present.presence.connected().len(), 1);
+        present.left(&client, 1);
+        assert_eq!(present.presence.connected().len(), 1);
+        present.left(&client, 2);
+        assert!(present.presence.connected().is_empty() && present.streams.is_empty());
+        present.left(&client, 3);
+        assert_eq!(present.presence.absent_since(&client, 0), Some(2));
     }
 }

@@ -1,6 +1,6 @@
 //! The only change of a [`State`]: one record.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fl_compress::{Digest, Stages};
@@ -54,6 +54,29 @@ impl State {
                 ensure(open.cohort.contains(client), "the client is not in the cohort")?;
                 ensure(!open.updates.contains_key(client), "the client has answered already")?;
                 open.updates.insert(client.clone(), *update);
+            }
+            Record::MembersReplaced { round, absent, by, .. } => {
+                let Phase::Training(open) = &mut self.phase else {
+                    return Err("no round is open");
+                };
+                ensure(open.number == *round, "it is not this round")?;
+                ensure(
+                    !by.is_empty() && by.len() == absent.len(),
+                    "as many are asked as are absent",
+                )?;
+                ensure(by.is_disjoint(&open.cohort), "the client is in the cohort already")?;
+                ensure(
+                    !by.iter().any(|client| open.excluded.contains_key(client)),
+                    "an excluded client is asked",
+                )?;
+                let waited_for = |client: &ClientId| {
+                    open.cohort.contains(client) && !open.updates.contains_key(client) && !open.excused.contains(client)
+                };
+                ensure(absent.iter().all(waited_for), "the client is not waited for")?;
+                let attempt = open.attempt;
+                open.excused.extend(absent.iter().cloned());
+                open.cohort.extend(by.iter().cloned());
+                open.asked_in.extend(by.iter().map(|client| (client.clone(), attempt)));
             }
             Record::RoundClosing { round, limited, .. } => {
                 let Phase::Training(open) = &self.phase else {
@@ -185,6 +208,8 @@ impl State {
                 ensure(!open.excluded.contains_key(client), "the client is excluded already")?;
                 let update = open.updates.remove(client);
                 open.cohort.remove(client);
+                open.asked_in.remove(client);
+                open.excused.remove(client);
                 open.excluded.insert(client.clone(), update.map(|update| update.digest));
             }
             Record::Resumed { at, until } => {
@@ -235,6 +260,18 @@ impl State {
             !cohort.iter().any(|client| excluded.contains_key(client)),
             "an excluded client is asked",
         )?;
+        let asked_in = |client: &ClientId| {
+            let since = before.and_then(|open| open.asked_in.get(client));
+            (client.clone(), since.copied().unwrap_or(*attempt))
+        };
+        let asked_in = cohort.iter().map(asked_in).collect();
+        let mut replaced = before.map_or_else(BTreeSet::new, |open| open.replaced.clone());
+        replaced.extend(
+            before
+                .into_iter()
+                .flat_map(|open| open.cohort.difference(cohort))
+                .cloned(),
+        );
         self.phase = Phase::Training(Round {
             number,
             attempt: *attempt,
@@ -249,6 +286,9 @@ impl State {
             updates: kept,
             limited: false,
             excluded,
+            asked_in,
+            replaced,
+            excused: BTreeSet::new(),
         });
         self.held = None;
         self.gathered = None;

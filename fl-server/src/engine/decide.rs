@@ -1,12 +1,10 @@
 //! What follows from an input. Nothing is changed here: the records say what is to change.
 
-use std::collections::BTreeSet;
-
 use fl_compress::{Digest, Stages};
 use fl_proto::{ClientId, Refusal, UpdateReply};
 
-use super::opening::{after_close, lacks_members, reopening, waiting};
-use super::{Evaluated, Phase, Round, State};
+use super::opening::{after_close, lacks_members, reopening, replacing, waiting};
+use super::{Evaluated, Phase, Presence, Round, State};
 use crate::limits::MAX_LOSS;
 use crate::plan::RunPlan;
 use crate::record::{Accepted, Millis, Record};
@@ -22,6 +20,8 @@ pub enum Input<'a> {
         client: &'a ClientId,
         /// The round that it answers.
         round: u64,
+        /// The attempt of that round in which it was begun; 0 if the client does not say.
+        attempt: u32,
         /// What; `at` is overwritten with the time of the decision.
         update: Accepted,
     },
@@ -62,6 +62,8 @@ pub enum Reply {
     None,
     /// What became of the update.
     Update(UpdateReply),
+    /// What becomes of the update is not known before the run goes on, and why: the client keeps it and asks again.
+    NotNow(&'static str),
     /// Whether the evaluation counts.
     Evaluation {
         /// False if it was not asked for, came too late, or cannot be true; sent again it is true until two more rounds have
@@ -82,14 +84,19 @@ pub struct Decision {
     pub wake: Option<Millis>,
 }
 
-/// Decides what follows from `input` at `now` with these clients `present`. The same arguments, the same decision.
-pub fn decide(state: &State, plan: &RunPlan, now: Millis, present: &BTreeSet<ClientId>, input: Input<'_>) -> Decision {
+/// Decides what follows from `input` at `now` with the clients that are there. The same arguments, the same decision.
+pub fn decide(state: &State, plan: &RunPlan, now: Millis, presence: &Presence, input: Input<'_>) -> Decision {
     let (records, reply) = if !state.is_started() {
         (Vec::new(), unstarted(&input))
     } else {
         match input {
-            Input::Tick => (tick(state, plan, now, present), Reply::None),
-            Input::Update { client, round, update } => offered(state, plan, now, client, round, update),
+            Input::Tick => (tick(state, plan, now, presence), Reply::None),
+            Input::Update {
+                client,
+                round,
+                attempt,
+                update,
+            } => offered(state, plan, now, client, (round, attempt), update),
             Input::Stepped {
                 round,
                 frame,
@@ -105,7 +112,7 @@ pub fn decide(state: &State, plan: &RunPlan, now: Millis, present: &BTreeSet<Cli
                     model,
                     at: now,
                 };
-                (stepped(state, plan, now, present, round, closed), Reply::None)
+                (stepped(state, plan, now, presence, round, closed), Reply::None)
             }
             Input::Resume if state.phase == Phase::Done => (Vec::new(), Reply::None),
             Input::Resume => {
@@ -142,7 +149,7 @@ pub fn decide(state: &State, plan: &RunPlan, now: Millis, present: &BTreeSet<Cli
         }
     };
     let wake = if records.is_empty() {
-        state.wake(plan, now)
+        state.wake(plan, now, presence)
     } else {
         Some(now)
     };
@@ -157,9 +164,10 @@ fn unstarted(input: &Input<'_>) -> Reply {
     }
 }
 
-fn tick(state: &State, plan: &RunPlan, now: Millis, present: &BTreeSet<ClientId>) -> Vec<Record> {
+fn tick(state: &State, plan: &RunPlan, now: Millis, presence: &Presence) -> Vec<Record> {
+    let absent = plan.cohort.absent;
     match &state.phase {
-        Phase::Waiting => waiting(state, plan, now, present),
+        Phase::Waiting => waiting(state, plan, now, presence),
         Phase::Training(round) if closes(round, plan, now, false) => {
             vec![Record::RoundClosing {
                 round: round.number,
@@ -167,23 +175,30 @@ fn tick(state: &State, plan: &RunPlan, now: Millis, present: &BTreeSet<ClientId>
                 limited: true,
             }]
         }
-        Phase::Training(round) if lacks_members(round, plan, present) => vec![reopening(round, plan, now, present)],
-        Phase::Training(round) if now >= round.deadline => vec![reopening(round, plan, now, present)],
+        Phase::Training(round) if lacks_members(round, plan, presence.connected()) => {
+            vec![reopening(round, plan, now, presence)]
+        }
+        Phase::Training(round) if now >= round.deadline => vec![reopening(round, plan, now, presence)],
+        Phase::Training(round) => match replacing(round, plan, now, presence) {
+            Some(replaced) => vec![replaced],
+            None if closes_without(round, plan, now, presence) => vec![Record::RoundClosing {
+                round: round.number,
+                at: now,
+                limited: true,
+            }],
+            None => Vec::new(),
+        },
         Phase::Evaluating { version, asked, until } => {
-            let mut owing = asked
-                .iter()
-                .filter(|client| !state.reported(client, *version))
-                .peekable();
-            let nobody = owing.peek().is_none();
-            let patient = now < state.evaluation_grace(plan, *until);
-            let over = nobody || now >= *until || (!patient && !owing.any(|client| present.contains(client)));
-            if over {
+            let start = until.saturating_sub(plan.cohort.deadline);
+            let lost = |client: &ClientId| presence.lost_at(client, start, absent).is_some_and(|at| at <= now);
+            let mut owing = asked.iter().filter(|client| !state.reported(client, *version));
+            if now >= *until || owing.all(lost) {
                 vec![Record::RunDone { at: now }]
             } else {
                 Vec::new()
             }
         }
-        Phase::Training(_) | Phase::Closing(_) | Phase::Done | Phase::Failed { .. } => Vec::new(),
+        Phase::Closing(_) | Phase::Done | Phase::Failed { .. } => Vec::new(),
     }
 }
 
@@ -201,20 +216,25 @@ fn closes(round: &Round, plan: &RunPlan, now: Millis, one_more: bool) -> bool {
         || (answered >= cohort.min && now >= round.deadline)
 }
 
+/// Whether the round closes without those that are missing: `min` have answered, and the rest is absent for too long.
+/// Asked once nobody is there to take their places.
+fn closes_without(round: &Round, plan: &RunPlan, now: Millis, presence: &Presence) -> bool {
+    let cohort = &plan.cohort;
+    round.updates.len() >= cohort.min && round.waited_for(presence, cohort.absent, now).next().is_none()
+}
+
 fn offered(
     state: &State,
     plan: &RunPlan,
     now: Millis,
     client: &ClientId,
-    round: u64,
+    (round, attempt): (u64, u32),
     update: Accepted,
 ) -> (Vec<Record>, Reply) {
-    let open = match (&state.phase, state.verdict(client, round, update.digest)) {
-        (Phase::Training(open), None) => open,
-        (_, verdict) => {
-            let reply = verdict.unwrap_or_else(|| refused(Refusal::NotThisRound, "no round is open"));
-            return (Vec::new(), Reply::Update(reply));
-        }
+    let open = match state.standing(client, round, attempt, update.digest) {
+        Standing::Wanted(open) => open,
+        Standing::Settled(reply) => return (Vec::new(), Reply::Update(reply)),
+        Standing::NotNow(why) => return (Vec::new(), Reply::NotNow(why)),
     };
     let update = Accepted {
         at: now,
@@ -245,49 +265,76 @@ fn believed(loss: f64) -> f64 {
     }
 }
 
-fn stepped(
-    state: &State,
-    plan: &RunPlan,
-    now: Millis,
-    present: &BTreeSet<ClientId>,
-    round: u64,
-    closed: Record,
-) -> Vec<Record> {
+fn stepped(state: &State, plan: &RunPlan, now: Millis, presence: &Presence, round: u64, closed: Record) -> Vec<Record> {
     match &state.phase {
         Phase::Closing(open) if open.number == round => {
             let mut records = vec![closed];
-            records.extend(after_close(state, plan, now, present, open));
+            records.extend(after_close(state, plan, now, presence, open));
             records
         }
         _ => Vec::new(),
     }
 }
 
+/// What an update meets.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Standing<'a> {
+    /// It would count in this round.
+    Wanted(&'a Round),
+    /// Its fate is known, and stays.
+    Settled(UpdateReply),
+    /// Its round is interrupted; what becomes of the update follows when the round opens again.
+    NotNow(&'static str),
+}
+
 impl State {
-    /// What an update of this identity would meet: `None` if it is wanted. Says the same as often as it is asked, so
-    /// that a lost receipt can be asked for again.
-    pub fn verdict(&self, client: &ClientId, round: u64, digest: Digest) -> Option<UpdateReply> {
+    /// What an update of this identity would meet. Once settled it stays so, however often it is asked and whatever
+    /// happens in between, so that a lost receipt can be asked for again. `attempt`: the one in which it was begun; 0 if
+    /// the client does not say.
+    pub fn standing(&self, client: &ClientId, round: u64, attempt: u32, digest: Digest) -> Standing<'_> {
         let settled = self.accepted(client);
         if settled == Some((round, digest)) {
-            return Some(UpdateReply::Accepted);
+            return Standing::Settled(UpdateReply::Accepted);
         }
         if settled.is_some_and(|(of, _)| of == round) {
             let why = "another update of this client was accepted in this round";
-            return Some(refused(Refusal::AlreadyAccepted, why));
+            return Standing::Settled(refused(Refusal::AlreadyAccepted, why));
         }
-        match &self.phase {
-            Phase::Training(open) if open.number == round => {
-                let why = "this client is not in the cohort of the round, or was replaced in it";
-                (!open.cohort.contains(client)).then(|| refused(Refusal::NotSelected, why))
-            }
-            Phase::Training(open) => {
+        match (&self.phase, &self.held) {
+            (Phase::Training(open), _) if open.number == round => match open.wants(client, attempt) {
+                Ok(()) => Standing::Wanted(open),
+                Err(why) => Standing::Settled(refused(Refusal::NotSelected, why)),
+            },
+            (Phase::Training(open), _) => {
                 let message = format!("round {round} is not open; round {} is", open.number);
-                Some(UpdateReply::Refused {
+                Standing::Settled(UpdateReply::Refused {
                     why: Refusal::NotThisRound,
                     message,
                 })
             }
-            _ => Some(refused(Refusal::NotThisRound, "no round takes updates now")),
+            // A member may keep its place when the round opens again: a refusal now could not be taken back then.
+            (_, Some(held)) if held.number == round => match held.wants(client, attempt) {
+                Ok(()) => Standing::NotNow("the round is interrupted and will be tried again"),
+                Err(why) => Standing::Settled(refused(Refusal::NotSelected, why)),
+            },
+            _ => Standing::Settled(refused(Refusal::NotThisRound, "no round takes updates now")),
+        }
+    }
+}
+
+impl Round {
+    /// Whether an update of `client` that was begun in `attempt` can count.
+    fn wants(&self, client: &ClientId, attempt: u32) -> Result<(), &'static str> {
+        match self.asked_in.get(client) {
+            None => Err("this client is not in the cohort of the round, or was replaced in it"),
+            // A client that names no attempt may have been refused before it was asked again.
+            Some(_) if attempt == 0 && self.replaced.contains(client) => {
+                Err("this client was replaced in the round, and its update does not say in which attempt it was begun")
+            }
+            Some(since) if attempt != 0 && attempt != *since => {
+                Err("the update was begun in another attempt, and the client was replaced since")
+            }
+            Some(_) => Ok(()),
         }
     }
 }

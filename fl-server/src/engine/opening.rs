@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fl_proto::ClientId;
 
-use super::{Round, State, select};
+use super::{Presence, Round, State, select};
 use crate::plan::RunPlan;
 use crate::record::{Millis, Record};
 
@@ -12,13 +12,13 @@ use crate::record::{Millis, Record};
 const NAMED: usize = 20;
 
 /// While no round is open: opens one, notes that the clients needed are together, or that they fell apart.
-pub(super) fn waiting(state: &State, plan: &RunPlan, now: Millis, present: &BTreeSet<ClientId>) -> Vec<Record> {
+pub(super) fn waiting(state: &State, plan: &RunPlan, now: Millis, presence: &Presence) -> Vec<Record> {
     let held = state.held.as_ref();
     if held.is_none() && state.depth() >= plan.rounds {
         return vec![Record::RunDone { at: now }];
     }
     let number = held.map_or(state.version() + 1, |round| round.number);
-    opening(state, plan, now, present, number, held, state.gathered)
+    opening(state, plan, now, presence, number, held, state.gathered)
         .into_iter()
         .collect()
 }
@@ -28,12 +28,12 @@ pub(super) fn after_close(
     state: &State,
     plan: &RunPlan,
     now: Millis,
-    present: &BTreeSet<ClientId>,
+    presence: &Presence,
     round: &Round,
 ) -> Option<Record> {
     let version = round.number;
     if state.depth() + 1 < plan.rounds {
-        return opening(state, plan, now, present, version + 1, None, None);
+        return opening(state, plan, now, presence, version + 1, None, None);
     }
     let until = now.saturating_add(plan.cohort.deadline);
     let asked = round.cohort.clone();
@@ -45,9 +45,9 @@ pub(super) fn after_close(
 }
 
 /// After the deadline with too few answers: another attempt with other clients, or the failure of the run.
-pub(super) fn reopening(round: &Round, plan: &RunPlan, now: Millis, present: &BTreeSet<ClientId>) -> Record {
+pub(super) fn reopening(round: &Round, plan: &RunPlan, now: Millis, presence: &Presence) -> Record {
     if round.attempt - round.first < plan.cohort.retries {
-        let again = opened(plan, now, present, round.number, Some(round));
+        let again = opened(plan, now, presence.connected(), round.number, Some(round));
         // Nobody is left to be asked if all are excluded.
         if matches!(&again, Record::RoundOpened { cohort, .. } if !cohort.is_empty()) {
             return again;
@@ -79,11 +79,12 @@ fn opening(
     state: &State,
     plan: &RunPlan,
     now: Millis,
-    present: &BTreeSet<ClientId>,
+    presence: &Presence,
     number: u64,
     before: Option<&Round>,
     gathered: Option<Millis>,
 ) -> Option<Record> {
+    let present = presence.connected();
     let kept = before.map_or(0, |round| {
         round.updates.keys().filter(|client| !present.contains(*client)).count()
     });
@@ -96,21 +97,55 @@ fn opening(
         return gathered.map(|_| Record::Gathered { since: None });
     }
     let since = gathered.unwrap_or(now);
-    if together >= expected(state, plan) || since.saturating_add(plan.cohort.grace) <= now {
+    if together >= expected(state, plan, now, presence) || since.saturating_add(plan.cohort.grace) <= now {
         return Some(opened(plan, now, present, number, before));
     }
     gathered.is_none().then_some(Record::Gathered { since: Some(now) })
 }
 
-/// How many clients are worth waiting for, for the time of grace: a full cohort. Where fewer were there when the last
-/// round opened, no more than those; and after a restart all of those, so that the cohort becomes what it would have
-/// been without it.
-fn expected(state: &State, plan: &RunPlan) -> usize {
+/// How many clients are worth waiting for, for the time of grace: a full cohort, but no more than are connected or left
+/// within the last `absent`. A client that is gone for longer has cost the round its time already, and does not cost the
+/// next one more. After a restart the server has seen nobody leave: then all that were there when the last round opened,
+/// so that the cohort becomes what it would have been without the restart.
+fn expected(state: &State, plan: &RunPlan, now: Millis, presence: &Presence) -> usize {
     match state.present {
         0 => plan.cohort.size,
         present if state.restarted => present,
-        present => present.min(plan.cohort.size),
+        _ => {
+            let returning = presence.returning(now, plan.cohort.absent).count();
+            plan.cohort.size.min(presence.connected().len() + returning)
+        }
     }
+}
+
+/// While a round is open: asks others in place of members that are absent for too long, as far as there are others, and
+/// as long as `target` have not answered.
+pub(super) fn replacing(round: &Round, plan: &RunPlan, now: Millis, presence: &Presence) -> Option<Record> {
+    if round.updates.len() >= plan.cohort.target {
+        return None;
+    }
+    let lost = |client: &ClientId| {
+        presence
+            .lost_in(client, round, plan.cohort.absent)
+            .is_some_and(|at| at <= now)
+    };
+    let mut absent: BTreeSet<_> = round.unexcused().filter(|client| lost(client)).cloned().collect();
+    let by = select(
+        presence.substitutes(round),
+        absent.len(),
+        plan.seed,
+        round.number,
+        round.attempt,
+    );
+    while absent.len() > by.len() {
+        absent.pop_last();
+    }
+    (!by.is_empty()).then_some(Record::MembersReplaced {
+        round: round.number,
+        absent,
+        by,
+        at: now,
+    })
 }
 
 fn opened(plan: &RunPlan, now: Millis, present: &BTreeSet<ClientId>, round: u64, before: Option<&Round>) -> Record {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use fl_compress::{Digest, Stages};
 use fl_proto::ClientId;
 
-use super::{Evaluated, Log, Summed};
+use super::{Evaluated, Log, Presence, Summed};
 use crate::plan::RunPlan;
 use crate::record::{Accepted, Millis, Record};
 
@@ -63,6 +63,13 @@ pub struct Round {
     pub limited: bool,
     /// Clients that have no more part in it, with the update that was accepted of them, if one was.
     pub excluded: BTreeMap<ClientId, Option<Digest>>,
+    /// Of each client in `cohort`, the attempt since which it has been asked without a break: an update that was begun
+    /// in another attempt is refused for ever.
+    pub asked_in: BTreeMap<ClientId, u32>,
+    /// Clients that were replaced in this round at some time.
+    pub replaced: BTreeSet<ClientId>,
+    /// Clients in `cohort` that are absent, and in whose place others were asked. Their updates still count.
+    pub excused: BTreeSet<ClientId>,
 }
 
 impl Round {
@@ -80,6 +87,17 @@ impl Round {
     /// Clients asked that have not answered, in order.
     pub fn missing(&self) -> impl Iterator<Item = &ClientId> {
         self.cohort.iter().filter(|client| !self.updates.contains_key(*client))
+    }
+
+    /// Those of them in whose place nobody was asked.
+    pub(super) fn unexcused(&self) -> impl Iterator<Item = &ClientId> {
+        self.missing().filter(|client| !self.excused.contains(*client))
+    }
+
+    /// Clients whose answers the round waits for: asked, not excused, and not lost at `now`.
+    pub fn waited_for(&self, presence: &Presence, absent: Millis, now: Millis) -> impl Iterator<Item = &ClientId> {
+        let lost = move |client: &ClientId| presence.lost_in(client, self, absent).is_some_and(|at| at <= now);
+        self.unexcused().filter(move |client| !lost(client))
     }
 }
 
@@ -364,28 +382,28 @@ impl State {
 
     /// The next moment after `now` at which a [`Input::Tick`](super::Input::Tick) does something, if nothing else
     /// happens before.
-    pub fn wake(&self, plan: &RunPlan, now: Millis) -> Option<Millis> {
-        let cohort = &plan.cohort;
+    pub fn wake(&self, plan: &RunPlan, now: Millis, presence: &Presence) -> Option<Millis> {
+        let (cohort, absent) = (&plan.cohort, plan.cohort.absent);
         match &self.phase {
-            Phase::Waiting => self.gathered.map(|since| since.saturating_add(cohort.grace)),
+            Phase::Waiting => {
+                let grace = self.gathered?.saturating_add(cohort.grace);
+                presence.returning(now, absent).chain([grace]).min()
+            }
             Phase::Training(round) => {
                 let grace = round.reached(cohort.target).map(|at| at.saturating_add(cohort.grace));
-                Some(grace.map_or(round.deadline, |at| at.min(round.deadline)))
+                let lost = round
+                    .unexcused()
+                    .filter_map(|client| presence.lost_in(client, round, absent));
+                lost.filter(|at| *at > now).chain(grace).chain([round.deadline]).min()
             }
-            Phase::Evaluating { until, .. } => {
-                let grace = self.evaluation_grace(plan, *until);
-                Some(if grace > now { grace } else { *until })
+            Phase::Evaluating { version, asked, until } => {
+                let owing = asked.iter().filter(|client| !self.reported(client, *version));
+                let start = until.saturating_sub(cohort.deadline);
+                let lost = owing.filter_map(|client| presence.lost_at(client, start, absent));
+                lost.filter(|at| *at > now).chain([*until]).min()
             }
             Phase::Closing(_) | Phase::Done | Phase::Failed { .. } => None,
         }
-    }
-
-    /// Until when clients that are gone are waited for in the evaluation that ends at `until`.
-    pub(super) fn evaluation_grace(&self, plan: &RunPlan, until: Millis) -> Millis {
-        until
-            .saturating_sub(plan.cohort.deadline)
-            .saturating_add(plan.cohort.grace)
-            .min(until)
     }
 }
 

@@ -56,6 +56,7 @@ impl State {
             round,
             phase,
             selected: open.is_some_and(|open| open.cohort.contains(client)),
+            attempt: open.and_then(|open| open.asked_in.get(client)).copied().unwrap_or(0),
             accepted: open.and_then(|open| {
                 let counted = open.updates.get(client).map(|update| update.digest);
                 counted.or_else(|| open.excluded.get(client).copied().flatten())

@@ -12,7 +12,8 @@ use fl_report::size;
 use serde::Serialize;
 use time::OffsetDateTime;
 
-use crate::event::{Evaluated, Event, RoundSummary};
+use super::turned::{Turned, TurnedFor};
+use crate::event::{Evaluated, Event, RoundSummary, names};
 use crate::ledger::Flow;
 use crate::record::Millis;
 
@@ -47,6 +48,7 @@ pub(crate) struct Known {
     /// Sums of the rounds that this process has closed.
     pub(crate) closed: Closed,
     pub(crate) evaluated: Option<Evaluated>,
+    pub(crate) turned: Turned,
 }
 
 /// What the rounds came to that this process has closed.
@@ -119,7 +121,15 @@ impl Board {
                 };
                 push(&mut known.alerts, note, ALERTS);
             }
-            Event::Ready | Event::Waiting(_) | Event::Limited { .. } | Event::Done | Event::Failed { .. } => {}
+            // A client on a bad link comes and goes: too much for the list.
+            Event::MemberPresence { .. } => return,
+            Event::Ready
+            | Event::Waiting(_)
+            | Event::Limited { .. }
+            | Event::Done
+            | Event::Failed { .. }
+            | Event::MembersReplaced { .. }
+            | Event::TurnedAway { .. } => {}
         }
         let (kind, text) = words(event);
         let note = Note { at_ms: now, kind, text };
@@ -129,6 +139,11 @@ impl Board {
     /// Takes notice of an update that had arrived and was not taken.
     pub(crate) fn refused(&self) {
         self.lock().closed.refused += 1;
+    }
+
+    /// Takes notice of a client that was turned away; true if it is worth a warning.
+    pub(crate) fn turned_away(&self, client: &str, reason: TurnedFor, why: &str, now: Millis) -> bool {
+        self.lock().turned.add(client, reason, why, now)
     }
 
     /// Takes notice of a client's certificate.
@@ -186,6 +201,15 @@ fn words(event: &Event) -> (&'static str, String) {
             ),
         ),
         Event::Limited { round, text } => ("limited", format!("round {round}: {text}")),
+        Event::MembersReplaced { round, absent, by } => (
+            "round",
+            format!("round {round} asks {} in place of {}", names(by), names(absent)),
+        ),
+        Event::MemberPresence { client, connected, .. } => (
+            "round",
+            format!("{client} is {}", if *connected { "back" } else { "gone" }),
+        ),
+        Event::TurnedAway { client, reason, why } => ("turned-away", format!("{client} ({reason}): {why}")),
         Event::Done => ("done", "the run is over".to_owned()),
         Event::Failed { round, why } => ("failed", format!("the run gave up in round {round}: {why}")),
         Event::Alert(text) => ("alert", text.clone()),

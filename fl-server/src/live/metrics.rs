@@ -181,6 +181,13 @@ fn counts(metrics: &mut Metrics, known: &Known) {
         None,
         one(closed.refused as f64),
     );
+    let refused = known.turned.counts();
+    metrics.counters(
+        "fl_joins_refused",
+        "Times that a client was turned away",
+        None,
+        refused.map(|(reason, count)| (vec![("reason", reason.label().to_owned())], count as f64)),
+    );
     let retries = "Uploads that were resumed or sent again, of closed rounds";
     metrics.counters("fl_upload_retries", retries, None, one(closed.flow.retries as f64));
     let connections = "Connections that clients opened, of closed rounds";

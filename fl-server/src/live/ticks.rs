@@ -11,7 +11,7 @@ use super::gate::Gate;
 use super::view::{Around, Throughput, View};
 use super::{Sources, TICK};
 use crate::admin::Moved;
-use crate::driver::{Command, Moment};
+use crate::driver::{Attendance, Command, Moment};
 use crate::inspect::{self, Served};
 use crate::ledger::Flow;
 use crate::record::Millis;
@@ -71,7 +71,7 @@ pub(super) fn start(sources: Sources, gate: Gate) -> Arc<App> {
     // A nonce that could be guessed would only weaken a second line of defence: nothing foreign is on the page.
     let _ = getrandom::fill(&mut nonce);
     let app = Arc::new(App {
-        since: (sources.clock)(),
+        since: sources.clock.now(),
         sources,
         gate,
         nonce: blake3::hash(&nonce).to_hex()[..32].to_owned(),
@@ -119,7 +119,7 @@ impl App {
     pub(super) async fn look(&self) -> (View, Option<Moment>) {
         let (reply, present) = oneshot::channel();
         let _ = self.sources.commands.send(Command::Present { reply }).await;
-        let (present, waiting) = present.await.unwrap_or_default();
+        let Attendance { present, waiting, .. } = present.await.unwrap_or_default();
         let moment = self.moment().await;
         let total = self.sources.traffic.total();
         let meter = moment
@@ -139,7 +139,8 @@ impl App {
         let known = moment.as_ref().map(|moment| moment.known.clone());
         let around = Around {
             plan: &self.sources.plan,
-            now: (self.sources.clock)(),
+            now: self.sources.clock.now(),
+            wall: self.sources.clock.wall(),
             known: known.unwrap_or_else(|| self.sources.board.known()),
             moved: moment.as_ref().map(|moment| Moved::of(moment, self.sources.parameters)),
             present: present.into_iter().collect(),
@@ -196,7 +197,7 @@ impl App {
     }
 
     fn measure(&self) {
-        let (now, total) = ((self.sources.clock)(), self.sources.traffic.total());
+        let (now, total) = (self.sources.clock.now(), self.sources.traffic.total());
         let socket = (total.read(), total.written());
         let mut rates = self.rates.lock().unwrap_or_else(PoisonError::into_inner);
         let passed = now.saturating_sub(rates.read_at).max(1);

@@ -105,6 +105,8 @@ impl Certificate {
 pub(crate) struct Around<'a> {
     pub(crate) plan: &'a RunPlan,
     pub(crate) now: Millis,
+    /// The time of day, by which certificates end.
+    pub(crate) wall: Millis,
     pub(crate) known: Known,
     pub(crate) present: BTreeSet<ClientId>,
     pub(crate) waiting: Option<Waiting>,
@@ -120,6 +122,7 @@ impl View {
         let Around {
             plan,
             now,
+            wall,
             known,
             present,
             waiting,
@@ -147,8 +150,8 @@ impl View {
         let clients = known.certificates.iter();
         let certificates = own
             .iter()
-            .map(|(kind, ends)| Certificate::new(kind, kind, *ends, now))
-            .chain(clients.map(|(client, ends)| Certificate::new(client.as_str(), "client", *ends, now)))
+            .map(|(kind, ends)| Certificate::new(kind, kind, *ends, wall))
+            .chain(clients.map(|(client, ends)| Certificate::new(client.as_str(), "client", *ends, wall)))
             .collect();
         Self {
             now_ms: now,
@@ -232,6 +235,7 @@ mod tests {
         Around {
             plan,
             now: 5_000,
+            wall: 5_000,
             known,
             present: ["anna", "berta"].map(|name| name.parse().unwrap()).into(),
             waiting: None,

@@ -111,6 +111,9 @@ impl Record {
             Self::Resumed { at, until } => out.u8(11).u64(*at).u64(*until),
             Self::RolledBack { version, to, model, at } => out.u8(12).u64(*version).u64(*to).raw(&model.0).u64(*at),
             Self::Excluded { round, client, at } => out.u8(13).u64(*round).client(client).u64(*at),
+            Self::MembersReplaced { round, absent, by, at } => {
+                out.u8(14).u64(*round).clients(absent).clients(by).u64(*at)
+            }
         };
         let crc = crc32c::crc32c(&out.0);
         out.u32(crc);
@@ -120,7 +123,10 @@ impl Record {
     /// The lowest version that can hold it.
     fn version(&self) -> u8 {
         match self {
-            Self::RoundClosing { limited: true, .. } | Self::RolledBack { .. } | Self::Excluded { .. } => 2,
+            Self::RoundClosing { limited: true, .. }
+            | Self::RolledBack { .. }
+            | Self::Excluded { .. }
+            | Self::MembersReplaced { .. } => 2,
             _ => 1,
         }
     }
@@ -231,6 +237,12 @@ fn fields(from: &mut Cursor<'_>, version: u8) -> Result<Record, RecordError> {
         13 => Record::Excluded {
             round: from.u64("round")?,
             client: from.client()?,
+            at: from.u64("at")?,
+        },
+        14 => Record::MembersReplaced {
+            round: from.u64("round")?,
+            absent: from.clients()?,
+            by: from.clients()?,
             at: from.u64("at")?,
         },
         _ => return Err(from.corrupt("kind")),
@@ -406,7 +418,9 @@ mod tests {
     }
 
     /// Those that version 1 does not know.
-    fn newer(a: u64, b: u64) -> Vec<Record> {
+    fn newer(a: u64, b: u64, names: &[u8]) -> Vec<Record> {
+        let absent: BTreeSet<_> = names.iter().map(|&i| client(i)).collect();
+        let by = absent.iter().map(|name| format!("{name}-b").parse().unwrap()).collect();
         vec![
             Record::RoundClosing {
                 round: a,
@@ -422,6 +436,12 @@ mod tests {
             Record::Excluded {
                 round: a,
                 client: client(b as u8),
+                at: b,
+            },
+            Record::MembersReplaced {
+                round: a,
+                absent,
+                by,
                 at: b,
             },
         ]
@@ -472,6 +492,17 @@ mod tests {
         assert_eq!(hex(&bytes[..bytes.len() - 4]), "02050300000000000000e803000000000000");
         assert_eq!(Record::from_bytes(&bytes), Ok(closing(true)));
         assert_eq!(closing(false).to_bytes()[0], 1, "what was read is written as it was");
+        let replaced = &newer(1, 2, &[3])[3].to_bytes();
+        let expected = concat!(
+            "020e",
+            "0100000000000000",
+            "01000000",
+            "0800636c69656e742d33",
+            "01000000",
+            "0a00636c69656e742d332d62",
+            "0200000000000000",
+        );
+        assert_eq!(hex(&replaced[..replaced.len() - 4]), expected);
         let mut other = Record::RunDone { at: 1 }.to_bytes();
         other.truncate(other.len() - 4);
         other[0] = 2;
@@ -489,7 +520,10 @@ mod tests {
 
     #[test]
     fn every_flipped_bit_and_every_cut_is_an_error() {
-        for record in each(1, 2, &[3, 4], "why".to_owned()).into_iter().chain(newer(1, 2)) {
+        for record in each(1, 2, &[3, 4], "why".to_owned())
+            .into_iter()
+            .chain(newer(1, 2, &[3, 4]))
+        {
             let bytes = record.to_bytes();
             for cut in 0..bytes.len() {
                 assert!(Record::from_bytes(&bytes[..cut]).is_err());
@@ -540,7 +574,7 @@ mod tests {
     proptest! {
         #[test]
         fn records_survive_their_bytes(a: u64, b: u64, names: Vec<u8>, why in ".{0,40}") {
-            for record in each(a, b, &names, why).into_iter().chain(newer(a, b)) {
+            for record in each(a, b, &names, why).into_iter().chain(newer(a, b, &names)) {
                 prop_assert_eq!(Record::from_bytes(&record.to_bytes()), Ok(record));
             }
         }

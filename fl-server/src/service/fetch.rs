@@ -37,7 +37,7 @@ pub(super) async fn fetch(
     };
     let (chunks, stream) = mpsc::channel(1);
     tokio::spawn(async move {
-        let began = (service.clock)();
+        let began = service.clock.now();
         let span = service.tracer.download(&peer.client, asked.want, &header);
         let sent = tokio::select! {
             sent = send(&service, &peer, &header, &chunks) => sent,
@@ -50,7 +50,7 @@ pub(super) async fn fetch(
             }
             Err(status) => drop(chunks.try_send(Err(status))),
         }
-        peer.tally.downloaded_for((service.clock)().saturating_sub(began));
+        peer.tally.downloaded_for(service.clock.now().saturating_sub(began));
     });
     Ok(ReceiverStream::new(stream))
 }

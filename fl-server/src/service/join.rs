@@ -4,19 +4,26 @@ use fl_proto::{JoinRequest, Joined, wire};
 use tonic::{Request, Status};
 
 use super::{Service, offer};
+use crate::live::TurnedFor;
 
 pub(super) fn join(service: &Service, request: Request<wire::JoinRequest>) -> Result<wire::JoinReply, Status> {
     let peer = service.caller(&request)?;
-    let asked = JoinRequest::try_from(request.into_inner())?;
+    let turned_away = |reason, why: &str| service.events.turned_away(peer.client.as_str(), reason, why);
+    let asked = JoinRequest::try_from(request.into_inner());
+    let asked = asked.inspect_err(|error| turned_away(TurnedFor::Protocol, &error.to_string()))?;
     let plan = &service.plan;
     if !asked.tasks.contains(&plan.task) {
         let text = format!(
             "this run needs task `{}`; bind it in client.toml (there: {:?})",
             plan.task, asked.tasks
         );
+        turned_away(TurnedFor::Task, &text);
         return Err(Status::failed_precondition(text));
     }
-    let pending = asked.pending.map(|id| offer::standing(service, &peer.client, &id, 1));
+    // What is not known yet is left out: the client asks again with `Offer`.
+    let pending = asked
+        .pending
+        .and_then(|id| offer::standing(service, &peer.client, &id, 1).ok());
     if let Some(ends) = peer.ends {
         service.events.board.certificate(&peer.client, ends);
     }

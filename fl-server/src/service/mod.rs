@@ -4,6 +4,7 @@
 mod evaluate;
 mod fetch;
 mod join;
+mod leave;
 mod offer;
 mod pace;
 mod peer;
@@ -21,13 +22,16 @@ use fl_proto::{MAX_MESSAGE, RunName, wire};
 use prost::Message;
 use tokio::sync::{Semaphore, SemaphorePermit, mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Code, Request, Response, Status, Streaming};
 use wire::federation_server::{Federation, FederationServer};
 
 use crate::blobs::{BlobError, Blobs};
+use crate::clock::Clock;
 use crate::config::Tuning;
-use crate::driver::{Clock, Command, Events};
+use crate::door::Caller;
+use crate::driver::{Command, Events};
 use crate::engine::State;
+use crate::live::TurnedFor;
 use crate::plan::RunPlan;
 use crate::trace::Tracer;
 use crate::traffic::Traffic;
@@ -125,7 +129,23 @@ pub(crate) fn federation(service: Service) -> FederationServer<Calls> {
 impl Service {
     /// The caller's name, if it is admitted.
     fn peer<T>(&self, request: &Request<T>) -> Result<Peer, Status> {
-        peer::identify(request, &self.traffic, &self.revoked)
+        let peer = peer::identify(request, &self.traffic, &self.revoked);
+        peer.inspect_err(|status| self.turned_away(request, status))
+    }
+
+    /// Takes note of a caller that is not admitted.
+    fn turned_away<T>(&self, request: &Request<T>, status: &Status) {
+        let reason = match status.code() {
+            Code::PermissionDenied => TurnedFor::Revoked,
+            Code::Unauthenticated => TurnedFor::Certificate,
+            _ => return,
+        };
+        let caller = request.extensions().get::<Caller>();
+        let client = caller.map_or_else(
+            || "a client without a name".to_owned(),
+            |caller| caller.client.to_string(),
+        );
+        self.events.turned_away(&client, reason, status.message());
     }
 
     /// As [`Service::peer`], for a call of one message, which is counted.
@@ -214,6 +234,10 @@ impl Federation for Calls {
         request: Request<Streaming<wire::UpdateChunk>>,
     ) -> Result<Response<wire::UpdateReply>, Status> {
         submit::submit(Arc::clone(&self.0), request).await.map(Response::new)
+    }
+
+    async fn leave(&self, request: Request<wire::LeaveRequest>) -> Result<Response<wire::LeaveReply>, Status> {
+        leave::leave(&self.0, request).await.map(Response::new)
     }
 
     async fn evaluate(

@@ -47,7 +47,7 @@ async fn receive(
         }
         _ => return Err(ProtocolError::Missing("header").into()),
     };
-    if let Some(reply) = offer::settled(&service, &peer.client, &header.id, header.len) {
+    if let Some(reply) = offer::settled(&service, &peer.client, &header.id, header.len)? {
         peer.tally.retried();
         return Ok(reply);
     }
@@ -98,15 +98,15 @@ async fn receive(
         peer.tally.settled(Fate::Aborted);
     }
     let span = service.tracer.upload(&peer.client, &header);
-    let began = (service.clock)();
+    let began = service.clock.now();
     let filled = fill(&service, &peer, &header, upload, &mut parts, &mut came).await;
-    peer.tally.uploaded_for((service.clock)().saturating_sub(began));
+    peer.tally.uploaded_for(service.clock.now().saturating_sub(began));
     if !matches!(&filled, Ok(upload) if upload.offset() == header.len) {
         peer.tally.broke_off(peer.meter.read().saturating_sub(before), came);
     }
     let upload = filled?;
     if upload.offset() < header.len {
-        return Ok(offer::standing(&service, &peer.client, &header.id, header.len));
+        return offer::standing(&service, &peer.client, &header.id, header.len);
     }
     let reply = settle(&service, &peer, header, upload).await?;
     span.answered(&reply);
@@ -196,22 +196,23 @@ async fn settle(
                     fp32: 4 * service.layout.len() as u64,
                     ..header.stages
                 },
-                at: (service.clock)(),
+                at: service.clock.now(),
             };
             let client = peer.client.clone();
             let reply = service
                 .ask(|reply| Command::Update {
                     client,
                     round,
+                    attempt: header.id.attempt,
                     update,
                     frame: Box::new(frame),
                     reply,
                 })
                 .await?;
-            if reply != UpdateReply::Accepted {
+            if reply != Ok(UpdateReply::Accepted) {
                 peer.tally.refused_after_all(booked);
             }
-            reply
+            reply.map_err(Status::failed_precondition)?
         }
     };
     if let UpdateReply::Refused { why, message } = &reply {

@@ -14,6 +14,7 @@ use super::turns::Kind;
 use super::{Service, peer, stopping};
 use crate::driver::Command;
 use crate::engine::State;
+use crate::live::TurnedFor;
 
 type Messages = mpsc::Sender<Result<wire::RoundState, Status>>;
 
@@ -45,7 +46,7 @@ async fn attend(service: Arc<Service>, peer: Peer, messages: Messages) {
     // Only now: the older watch leaves when this one has arrived, so that the client is present all the while.
     let mut turn = service.turns.take(client, Kind::Watch);
     tracing::debug!(%client, "watching");
-    let view = |state: &State| state.view(&service.plan, client, (service.clock)());
+    let view = |state: &State| state.view(&service.plan, client, service.clock.now());
     let admit = || peer::admit(&service.revoked, client, fingerprint);
     let (state, stop) = (service.state.clone(), service.stopping.clone());
     let sent = |message: &wire::RoundState| tally.answered(message);
@@ -54,6 +55,10 @@ async fn attend(service: Arc<Service>, peer: Peer, messages: Messages) {
         status = turn.over() => Err(status),
     };
     if let Err(status) = told {
+        if status.code() == tonic::Code::PermissionDenied {
+            let events = &service.events;
+            events.turned_away(client.as_str(), TurnedFor::Revoked, status.message());
+        }
         let _ = messages.try_send(Err(status));
     }
     tracing::debug!(%client, "no longer watching");

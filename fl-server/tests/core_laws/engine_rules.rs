@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use fl_compress::Digest;
 use fl_proto::{Refusal, UpdateReply};
-use fl_server::engine::{Decision, Input, Phase, Record, Reply, State};
+use fl_server::engine::{Decision, Input, Phase, Presence, Record, Reply, Standing, State};
 
 use crate::world::World;
 use crate::{client, plan};
@@ -72,7 +72,10 @@ fn grace_never_outlives_the_deadline() {
     let mut world = training();
     world.pass(55_000);
     (0..3).for_each(|i| drop(world.submit(i, 1, 0)));
-    assert_eq!(world.state.wake(&world.plan, world.now), Some(1_000 + 60_000));
+    assert_eq!(
+        world.state.wake(&world.plan, world.now, &world.presence),
+        Some(1_000 + 60_000)
+    );
     world.pass(5_000);
     assert!(matches!(world.state.phase(), Phase::Closing(_)));
 }
@@ -103,12 +106,184 @@ fn too_few_answers_are_kept_and_others_are_asked() {
 }
 
 #[test]
+fn an_update_belongs_to_the_attempt_in_which_its_client_was_asked() {
+    let mut world = training();
+    world.connect(4..6);
+    world.submit(0, 1, 0);
+    let late = |world: &World, i: usize| {
+        let mut update = world.update(i, 1, 0);
+        update.digest = Digest::of(&[i as u8]);
+        update
+    };
+    world.pass(60_000);
+    let left_out = (1..4).find(|&i| !world.cohort().contains(&client(i))).unwrap();
+    let kept = (1..4).find(|&i| world.cohort().contains(&client(i))).unwrap();
+    let (slow, of_kept) = (late(&world, left_out), late(&world, kept));
+    assert_eq!(
+        refusal(world.send(left_out, (1, 1), slow).unwrap()),
+        Refusal::NotSelected
+    );
+    // The two that replaced others go: whoever is left is asked again.
+    world.disconnect(4..6);
+    world.pass(60_000);
+    assert!(world.attempt() == 3 && world.cohort().contains(&client(left_out)));
+    assert_eq!(
+        refusal(world.send(left_out, (1, 1), slow).unwrap()),
+        Refusal::NotSelected,
+        "refused once, refused for ever"
+    );
+    assert_eq!(
+        refusal(world.send(left_out, (1, 0), slow).unwrap()),
+        Refusal::NotSelected,
+        "nor if the client does not say when it began"
+    );
+    let asked_in = world.asked_in(left_out);
+    let mut again = slow;
+    again.digest = Digest::of(b"again");
+    assert_eq!(world.send(left_out, (1, asked_in), again), Some(UpdateReply::Accepted));
+    assert_eq!(
+        world.send(kept, (1, 1), of_kept),
+        Some(UpdateReply::Accepted),
+        "a client that was never replaced may take several attempts"
+    );
+}
+
+#[test]
 fn where_nobody_else_is_there_the_same_are_asked_again() {
     let mut world = training();
     let cohort = world.cohort();
     world.disconnect(0..4);
     world.pass(60_000);
     assert_eq!((world.attempt(), world.cohort()), (2, cohort));
+}
+
+#[test]
+fn a_member_that_is_absent_for_too_long_is_replaced_and_its_update_still_counts() {
+    let mut world = training();
+    world.connect(4..6);
+    world.submit(0, 1, 0);
+    world.pass(5_000);
+    world.disconnect(3..4);
+    let lost = world.now + 10_000;
+    assert_eq!(world.state.wake(&world.plan, world.now, &world.presence), Some(lost));
+    let deadline = world.state.round().unwrap().deadline;
+    world.pass(9_999);
+    assert_eq!(world.cohort().len(), 4);
+    world.pass(1);
+    let round = world.state.round().unwrap();
+    assert_eq!((round.attempt, round.deadline), (1, deadline), "nobody gets more time");
+    let added: Vec<_> = (4..6).filter(|&i| round.cohort.contains(&client(i))).collect();
+    assert_eq!((round.cohort.len(), added.len()), (5, 1));
+    let records = world.records.len();
+    world.pass(20_000);
+    assert_eq!(world.records.len(), records, "a member is replaced once");
+    world.connect(3..4);
+    for i in [1, 2, 3] {
+        assert_eq!(world.submit(i, 1, 0), UpdateReply::Accepted);
+    }
+    world.pass(10_000);
+    world.step();
+    assert_eq!(world.state.rounds().get(0).unwrap().answered, 4);
+    assert_eq!(world.fold(), world.state);
+}
+
+#[test]
+fn without_others_a_round_closes_without_its_absent_members() {
+    for (answers, closes) in [(1, false), (2, true)] {
+        let mut world = training();
+        (0..answers).for_each(|i| drop(world.submit(i, 1, 0)));
+        world.disconnect(2..4);
+        if answers == 1 {
+            world.disconnect(1..2);
+        }
+        world.pass(9_999);
+        assert!(matches!(world.state.phase(), Phase::Training(_)));
+        world.pass(1);
+        let closing = matches!(world.state.phase(), Phase::Closing(_));
+        assert_eq!(closing, closes, "{answers} answers of at least 2");
+        if !closes {
+            // Whoever comes takes the place of one that is gone.
+            world.connect(7..8);
+            assert_eq!(world.submit(7, 1, 0), UpdateReply::Accepted);
+            assert!(matches!(world.state.phase(), Phase::Closing(_)), "two have answered");
+        }
+    }
+}
+
+#[test]
+fn a_member_that_is_back_in_time_is_waited_for_again() {
+    let mut world = training();
+    (0..2).for_each(|i| drop(world.submit(i, 1, 0)));
+    world.disconnect(2..4);
+    world.pass(9_000);
+    world.connect(2..3);
+    world.pass(20_000);
+    assert!(
+        matches!(world.state.phase(), Phase::Training(_)),
+        "one of the two is there"
+    );
+    world.disconnect(2..3);
+    world.pass(10_000);
+    assert!(matches!(world.state.phase(), Phase::Closing(_)));
+}
+
+#[test]
+fn a_client_that_is_gone_costs_its_own_round_and_no_opening_after_it() {
+    let mut world = training();
+    world.disconnect(3..4);
+    for round in 1..=3 {
+        assert_eq!(world.round(), round, "it opens with the close of the last");
+        let asked = world.cohort();
+        let began = world.now;
+        (0..3).for_each(|i| drop(world.submit(i, round, 0)));
+        world.pass(if round == 1 { 10_000 } else { 0 });
+        assert_eq!(
+            (world.now - began, asked.len()),
+            if round == 1 { (10_000, 4) } else { (0, 3) }
+        );
+        world.step();
+    }
+}
+
+#[test]
+fn a_member_that_says_that_it_leaves_is_replaced_at_once() {
+    for for_good in [true, false] {
+        let mut world = training();
+        world.connect(4..5);
+        match for_good {
+            true => world.presence.left_for_good(client(3), world.now),
+            false => world.presence.sits_out(client(3), 1),
+        }
+        world.settle();
+        let round = world.state.round().unwrap();
+        assert!(
+            round.cohort.contains(&client(4)) && round.excused.contains(&client(3)),
+            "{round:?}"
+        );
+        (0..3).for_each(|i| drop(world.submit(i, 1, 0)));
+        assert_eq!(world.submit(4, 1, 0), UpdateReply::Accepted);
+        assert!(matches!(world.state.phase(), Phase::Closing(_)));
+        world.step();
+        let in_round_2 = world.cohort().contains(&client(3));
+        assert!(!(for_good && in_round_2), "who left for good is not asked again");
+        assert_eq!(world.presence.connected().contains(&client(3)), !for_good);
+    }
+}
+
+#[test]
+fn after_a_restart_absence_counts_from_the_restart() {
+    let mut world = training();
+    (0..3).for_each(|i| drop(world.submit(i, 1, 0)));
+    world.disconnect(3..4);
+    world.pass(4_000);
+    world.crash();
+    world.pass(9_999);
+    assert!(
+        matches!(world.state.phase(), Phase::Training(_)),
+        "nobody had time to come back"
+    );
+    world.pass(1);
+    assert!(matches!(world.state.phase(), Phase::Closing(_)));
 }
 
 #[test]
@@ -123,7 +298,12 @@ fn a_run_fails_naming_the_missing_and_goes_on_when_started_again() {
         why.contains("1 of 4") && why.contains("client-00, client-01, client-03"),
         "{why}"
     );
-    assert_eq!(refusal(world.submit(0, 1, 0)), Refusal::NotThisRound);
+    let update = world.update(0, 1, 0);
+    assert_eq!(
+        world.send(0, (1, 1), update),
+        None,
+        "the round is tried again: a refusal could not be taken back"
+    );
     assert_eq!(world.submit(2, 1, 0), UpdateReply::Accepted);
 
     world.crash();
@@ -156,15 +336,18 @@ fn updates_are_answered_by_what_became_of_them() {
     (1..4).for_each(|i| drop(world.submit(i, 1, 0)));
     for _ in 0..2 {
         assert_eq!(
-            world.state.verdict(&client(0), 1, digest),
-            Some(UpdateReply::Accepted),
+            world.state.standing(&client(0), 1, 1, digest),
+            Standing::Settled(UpdateReply::Accepted),
             "also when closed"
         );
-        let other = world.state.verdict(&client(0), 1, Digest::of(b"other")).unwrap();
+        let Standing::Settled(other) = world.state.standing(&client(0), 1, 1, Digest::of(b"other")) else {
+            panic!("another one was accepted");
+        };
         assert_eq!(refusal(other), Refusal::AlreadyAccepted);
         world.step();
     }
-    assert_eq!(world.state.verdict(&client(0), 2, digest), None, "round 2 wants one");
+    let second = world.state.standing(&client(0), 2, 1, digest);
+    assert!(matches!(second, Standing::Wanted(_)), "round 2 wants one");
 }
 
 #[test]
@@ -177,12 +360,19 @@ fn the_next_round_opens_with_the_close_of_the_last() {
         world.records[n - 2..],
         [Record::RoundClosed { .. }, Record::RoundOpened { .. }]
     ));
-    world.disconnect(3..4);
     (0..3).for_each(|i| drop(world.submit(i, 2, 0)));
-    world.pass(10_000);
+    world.pass(8_000);
+    world.disconnect(3..4);
+    world.pass(2_000);
     world.step();
-    assert_eq!(world.state.phase(), &Phase::Waiting, "the one that left is waited for");
-    world.pass(10_000);
+    assert_eq!(
+        world.state.phase(),
+        &Phase::Waiting,
+        "the one that left just now is waited for"
+    );
+    world.pass(7_999);
+    assert_eq!(world.state.phase(), &Phase::Waiting);
+    world.pass(1);
     assert_eq!((world.round(), world.cohort().len()), (3, 3), "but not for long");
     (0..3).for_each(|i| drop(world.submit(i, 3, 0)));
     world.step();
@@ -335,6 +525,7 @@ fn a_training_loss_that_cannot_be_true_does_not_spoil_the_mean() {
         let input = Input::Update {
             client: &client,
             round: 1,
+            attempt: 1,
             update,
         };
         assert_eq!(world.input(input), Reply::Update(UpdateReply::Accepted));
@@ -374,13 +565,10 @@ fn a_restart_gives_an_open_round_its_time_again() {
 
 #[test]
 fn nothing_follows_before_the_run_has_started() {
-    let (state, plan, present) = (
-        State::new(),
-        plan(&[]),
-        BTreeSet::from([client(0), client(1), client(2), client(3)]),
-    );
+    let (state, plan, mut presence) = (State::new(), plan(&[]), Presence::default());
+    (0..4).for_each(|i| presence.arrived(client(i)));
     for input in [Input::Tick, Input::Resume] {
-        let Decision { records, wake, .. } = fl_server::engine::decide(&state, &plan, 5, &present, input);
+        let Decision { records, wake, .. } = fl_server::engine::decide(&state, &plan, 5, &presence, input);
         assert!(records.is_empty() && wake.is_none());
     }
 }
@@ -399,6 +587,12 @@ fn impossible_records_are_refused_and_change_nothing() {
         deadline: 0,
     };
     let (frame, stages) = (update.digest, update.stages);
+    let replaced = |round, absent, by| Record::MembersReplaced {
+        round,
+        absent: BTreeSet::from([client(absent)]),
+        by: BTreeSet::from([client(by)]),
+        at: 0,
+    };
     for record in [
         Record::Started {
             plan: frame,
@@ -418,6 +612,15 @@ fn impossible_records_are_refused_and_change_nothing() {
             round: 2,
             client: client(1),
             update,
+        },
+        replaced(2, 3, 9),
+        replaced(1, 9, 8),
+        replaced(1, 3, 2),
+        Record::MembersReplaced {
+            round: 1,
+            absent: BTreeSet::from([client(3)]),
+            by: BTreeSet::new(),
+            at: 0,
         },
         Record::RoundClosing {
             round: 1,
@@ -494,8 +697,8 @@ fn a_rollback_gives_an_older_model_a_new_number_and_its_rounds_are_trained_again
     // The open round is given up, and its number with it: an acknowledgement is repeated, a late update is not counted.
     assert_eq!(world.round(), 4);
     assert_eq!(
-        world.state.verdict(&client(0), 3, late.digest),
-        Some(UpdateReply::Accepted)
+        world.state.standing(&client(0), 3, 1, late.digest),
+        Standing::Settled(UpdateReply::Accepted)
     );
     assert_eq!(refusal(world.submit(1, 3, 0)), Refusal::NotThisRound);
     assert_eq!(world.state.last_round(&world.plan), 5);
@@ -535,7 +738,10 @@ fn an_excluded_client_is_not_counted_and_not_asked_again_and_its_acknowledgement
     let mine = world.update(3, 1, 0).digest;
     assert_eq!(world.submit(3, 1, 0), UpdateReply::Accepted);
     world.exclude(3);
-    assert_eq!(world.state.verdict(&client(3), 1, mine), Some(UpdateReply::Accepted));
+    assert_eq!(
+        world.state.standing(&client(3), 1, 1, mine),
+        Standing::Settled(UpdateReply::Accepted)
+    );
     assert!(!world.cohort().contains(&client(3)));
     world.exclude(2);
     assert_eq!(refusal(world.submit(2, 1, 0)), Refusal::NotSelected);
@@ -551,7 +757,10 @@ fn an_excluded_client_is_not_counted_and_not_asked_again_and_its_acknowledgement
     assert!(why.contains("rollback --to 0"), "{why}");
     world.step();
     assert_eq!(world.outcome()[0].answered, 2);
-    assert_eq!(world.state.verdict(&client(3), 1, mine), Some(UpdateReply::Accepted));
+    assert_eq!(
+        world.state.standing(&client(3), 1, 1, mine),
+        Standing::Settled(UpdateReply::Accepted)
+    );
     assert_eq!(world.cohort().len(), 4, "the next round asks all again");
 }
 

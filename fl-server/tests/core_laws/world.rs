@@ -1,10 +1,12 @@
 //! A run without machines: the engine, a clock, who is connected, and records in memory.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use fl_compress::{Digest, Stages};
 use fl_proto::{ClientId, UpdateReply};
-use fl_server::engine::{Accepted, Closed, Decision, Input, Millis, Owed, Phase, Record, Reply, State, decide};
+use fl_server::engine::{
+    Accepted, Closed, Decision, Input, Millis, Owed, Phase, Presence, Record, Reply, State, decide,
+};
 use fl_server::plan::RunPlan;
 
 #[derive(Debug)]
@@ -12,7 +14,7 @@ pub(crate) struct World {
     pub(crate) plan: RunPlan,
     pub(crate) state: State,
     pub(crate) records: Vec<Record>,
-    pub(crate) present: BTreeSet<ClientId>,
+    pub(crate) presence: Presence,
     pub(crate) now: Millis,
     /// Acknowledged updates by client and round.
     pub(crate) acknowledged: BTreeMap<(ClientId, u64), Digest>,
@@ -20,12 +22,12 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new(plan: RunPlan) -> Self {
-        let (present, acknowledged) = (BTreeSet::new(), BTreeMap::new());
+        let (presence, acknowledged) = (Presence::default(), BTreeMap::new());
         let mut world = Self {
             plan,
             state: State::new(),
             records: Vec::new(),
-            present,
+            presence,
             now: 1_000,
             acknowledged,
         };
@@ -46,7 +48,7 @@ impl World {
     }
 
     pub(crate) fn decide(&self, input: Input<'_>) -> Decision {
-        decide(&self.state, &self.plan, self.now, &self.present, input)
+        decide(&self.state, &self.plan, self.now, &self.presence, input)
     }
 
     pub(crate) fn input(&mut self, input: Input<'_>) -> Reply {
@@ -82,14 +84,14 @@ impl World {
 
     pub(crate) fn connect(&mut self, clients: impl IntoIterator<Item = usize>) {
         for i in clients {
-            self.present.insert(crate::client(i));
+            self.presence.arrived(crate::client(i));
             self.settle();
         }
     }
 
     pub(crate) fn disconnect(&mut self, clients: impl IntoIterator<Item = usize>) {
         for i in clients {
-            self.present.remove(&crate::client(i));
+            self.presence.left(&crate::client(i), self.now);
             self.settle();
         }
     }
@@ -111,14 +113,25 @@ impl World {
     }
 
     pub(crate) fn submit(&mut self, i: usize, round: u64, variant: u8) -> UpdateReply {
-        let (client, update) = (crate::client(i), self.update(i, round, variant));
+        let (attempt, update) = (self.asked_in(i), self.update(i, round, variant));
+        let reply = self.send(i, (round, attempt), update);
+        reply.expect("its fate is known")
+    }
+
+    /// Has an update arrive that was begun in this round and attempt; `None` if its fate is not known yet.
+    pub(crate) fn send(&mut self, i: usize, (round, attempt): (u64, u32), update: Accepted) -> Option<UpdateReply> {
+        let client = crate::client(i);
         let known = self.records.len();
-        let Reply::Update(reply) = self.input(Input::Update {
+        let input = Input::Update {
             client: &client,
             round,
+            attempt,
             update,
-        }) else {
-            panic!()
+        };
+        let reply = match self.input(input) {
+            Reply::Update(reply) => reply,
+            Reply::NotNow(_) => return None,
+            other => panic!("{other:?}"),
         };
         // Asked again, an update that was taken out meanwhile is still said to be accepted.
         let taken = |record: &Record| matches!(record, Record::UpdateAccepted { .. });
@@ -129,7 +142,14 @@ impl World {
                 "two updates acknowledged in one round"
             );
         }
-        reply
+        Some(reply)
+    }
+
+    /// The attempt in which the client is asked; of a client that is not asked, that of the round.
+    pub(crate) fn asked_in(&self, i: usize) -> u32 {
+        let round = self.state.round();
+        let asked = round.and_then(|round| round.asked_in.get(&crate::client(i)).copied());
+        asked.unwrap_or_else(|| self.attempt())
     }
 
     /// Does what is owed: the model's digest is that of the old one and the updates.
@@ -195,7 +215,7 @@ impl World {
     /// Kills the server and starts it again: what is left are the records.
     pub(crate) fn crash(&mut self) {
         self.state = self.fold();
-        self.present.clear();
+        self.presence = Presence::default();
         self.input(Input::Resume);
     }
 

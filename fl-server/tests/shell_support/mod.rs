@@ -367,6 +367,7 @@ impl Hand {
             id: UpdateId {
                 run: self.run_name(),
                 round,
+                attempt: 1,
                 digest: Digest::of(frame),
             },
             len: frame.len() as u64,

@@ -319,6 +319,8 @@ fn header(joined: &Joined, round: u64, frame: &[u8], examples: u64) -> UpdateHea
         id: UpdateId {
             run: joined.run.clone(),
             round,
+            // As a client of protocol 1.0: it names no attempt.
+            attempt: 0,
             digest: Digest::of(frame),
         },
         len: frame.len() as u64,

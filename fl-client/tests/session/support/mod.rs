@@ -22,7 +22,7 @@ use tokio::task::JoinHandle;
 pub const RUN: &str = "test-run";
 pub const TASK: &str = "arithmetic";
 /// A head with a pending frame, as `memory` begins.
-const HEAD: usize = 47 + 72 + 4;
+const HEAD: usize = 47 + 72 + 4 + 4;
 
 pub fn layout() -> Arc<Layout> {
     Arc::new(Layout::new([("a.weight", vec![8, 5]), ("b.bias", vec![3])]).unwrap())

@@ -137,6 +137,9 @@ impl Federation for Service {
 
     async fn join(&self, request: Request<wire::JoinRequest>) -> Answer<wire::JoinReply> {
         let request = fl_proto::JoinRequest::try_from(request.into_inner())?;
+        if !request.tasks.iter().any(|task| task == TASK) {
+            return Err(Status::failed_precondition(format!("this run needs task `{TASK}`")));
+        }
         let pending = request.pending.as_ref().map(|id| self.verdict(id.round, id.digest));
         let mut world = self.world();
         world.called(Call::Join {
@@ -209,7 +212,14 @@ impl Federation for Service {
             return Err(Status::aborted("a newer upload of this client has taken over"));
         }
         if let Some(Fault::Refuse(why)) = fault {
-            self.world().refused.push(digest);
+            let mut world = self.world();
+            world.refused.push(digest);
+            if why == Refusal::NotSelected {
+                // Replaced, and asked again.
+                world.attempt += 1;
+                world.publish();
+            }
+            drop(world);
             return Ok(Response::new(
                 UpdateReply::Refused {
                     why,
@@ -242,6 +252,12 @@ impl Federation for Service {
             }
             _ => Ok(Response::new(UpdateReply::Accepted.into())),
         }
+    }
+
+    async fn leave(&self, request: Request<wire::LeaveRequest>) -> Answer<wire::LeaveReply> {
+        let request = fl_proto::LeaveRequest::try_from(request.into_inner())?;
+        self.world().called(Call::Leave(request.departure));
+        Ok(Response::new(wire::LeaveReply {}))
     }
 
     async fn evaluate(&self, request: Request<wire::EvaluationReport>) -> Answer<wire::EvaluationReply> {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use fl_compress::{Digest, Encoder, Frame, FrameHeader, FrameKind, Layout, Spec, snapshot};
-use fl_proto::{FramePart, Phase, Refusal, RoundState};
+use fl_proto::{Departure, FramePart, Phase, Refusal, RoundState};
 use tokio::sync::watch;
 
 /// A call as the server saw it.
@@ -27,6 +27,7 @@ pub enum Call {
     Evaluate {
         version: u64,
     },
+    Leave(Departure),
     /// A fault has done its work; nothing more is answered.
     Taken,
 }
@@ -64,6 +65,8 @@ pub struct World {
     pub spec: Spec,
     pub rounds: u64,
     pub round: u64,
+    /// The attempt in which the client is asked.
+    pub attempt: u32,
     pub phase: Phase,
     pub evaluate: bool,
     /// The version whose evaluation is asked for, once, and never answered.
@@ -91,6 +94,7 @@ impl World {
             round: 1,
             phase: Phase::Training,
             selected: true,
+            attempt: 1,
             accepted: None,
             version: 0,
             model: Digest::of_f32(&first),
@@ -104,6 +108,7 @@ impl World {
             spec: super::spec(),
             rounds,
             round: 1,
+            attempt: 1,
             phase: Phase::Training,
             evaluate: false,
             hang_evaluating: None,
@@ -139,6 +144,7 @@ impl World {
             round: self.round,
             phase: self.phase,
             selected: true,
+            attempt: self.attempt,
             accepted,
             version,
             model: Digest::of_f32(&self.versions.last().unwrap().0),

@@ -1,0 +1,82 @@
+//! The time line of a run: what its deadlines are counted on and what its records say.
+
+use std::time::{Duration, SystemTime};
+
+use tokio::time::Instant;
+
+use crate::engine::Millis;
+
+/// Tells the time of day: milliseconds since 1970. May jump.
+pub(crate) type Wall = fn() -> Millis;
+
+/// Milliseconds since 1970 as they were when serving began, and from then on as a monotonic clock counts. So a wall clock
+/// that is set back or forward moves no deadline, and the times of a run's records never go back.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Clock {
+    wall: Wall,
+    began: Instant,
+    began_at: Millis,
+}
+
+impl Clock {
+    /// Begins now: at the time of day, or at `last`, the time of the run's last record, if that is later.
+    pub(crate) fn new(wall: Wall, last: Millis) -> Self {
+        let now = wall();
+        if last > now {
+            let behind = Duration::from_millis(last - now);
+            tracing::warn!(
+                ?behind,
+                "the system clock is behind the run's last record; the run's times continue from that record"
+            );
+        }
+        Self {
+            wall,
+            began: Instant::now(),
+            began_at: now.max(last),
+        }
+    }
+
+    /// The run's time.
+    pub(crate) fn now(&self) -> Millis {
+        let elapsed = self.began.elapsed().as_millis();
+        self.began_at.saturating_add(u64::try_from(elapsed).unwrap_or(u64::MAX))
+    }
+
+    /// The time of day, for what ends by the calendar.
+    pub(crate) fn wall(&self) -> Millis {
+        (self.wall)()
+    }
+}
+
+/// The system's time of day.
+pub(crate) fn system() -> Millis {
+    SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .map_or(0, |since| since.as_millis() as Millis)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wall_clock_that_jumps_moves_nothing() {
+        static WALL: AtomicU64 = AtomicU64::new(5_000_000);
+        let clock = Clock::new(|| WALL.load(Ordering::Relaxed), 0);
+        for wall in [0, 10_000_000, 4_000_000] {
+            WALL.store(wall, Ordering::Relaxed);
+            assert_eq!(clock.now(), 5_000_000);
+        }
+        tokio::time::advance(Duration::from_millis(250)).await;
+        assert_eq!((clock.now(), clock.wall()), (5_000_250, 4_000_000));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_run_never_goes_back_before_its_last_record() {
+        let clock = Clock::new(|| 1_000, 3_600_000);
+        assert_eq!(clock.now(), 3_600_000);
+        assert_eq!(Clock::new(|| 1_000, 999).now(), 1_000);
+    }
+}

@@ -1,0 +1,167 @@
+//! Clients that go, with nobody to wait for them.
+
+#![allow(clippy::unwrap_used)]
+
+mod shell_support;
+
+use std::time::Duration;
+
+use fl_proto::{Departure, JoinRequest, LeaveRequest, Phase, UpdateReply, wire};
+use fl_server::{Event, Serve};
+use shell_support::*;
+use tonic::Code;
+
+const HOUR: u64 = 3_600_000;
+/// Far longer than any round of these tests, far shorter than a deadline or a grace.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A run in which every wait but that for absent clients takes an hour.
+fn patient(fed: &Fed, clients: usize, min: usize, absent: u64) -> Serve {
+    let mut options = fed.options(&Run {
+        clients,
+        ..Run::default()
+    });
+    let cohort = &mut options.plan.cohort;
+    (cohort.min, cohort.absent) = (min, absent);
+    (cohort.grace, cohort.deadline) = (HOUR, HOUR);
+    options
+}
+
+async fn closed(server: &mut Server, round: u64) -> usize {
+    let closed = async {
+        loop {
+            if let Event::RoundClosed(summary) = server.events.recv().await.unwrap()
+                && summary.round == round
+            {
+                return summary.updates;
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, closed).await.expect("the round closes")
+}
+
+#[tokio::test]
+async fn a_client_that_dies_costs_its_round_the_absence_and_the_next_nothing() {
+    let fed = Fed::new();
+    let mut server = Server::start(patient(&fed, 3, 2, 100)).await;
+    let mut hands = fed.clients(&server).await;
+    let mut watches = Vec::new();
+    for hand in &mut hands {
+        watches.push(hand.watch().await);
+    }
+    Hand::until(&mut watches[2], |state| state.phase == Phase::Training).await;
+    drop((hands.pop(), watches.pop()));
+    for round in 1..=2 {
+        for (hand, watch) in hands.iter_mut().zip(&mut watches) {
+            let state = Hand::until(watch, |state| state.phase == Phase::Training && state.round == round).await;
+            hand.try_update_model(state.version).await.unwrap();
+            assert_eq!(hand.send(round).await, UpdateReply::Accepted);
+        }
+        assert_eq!(closed(&mut server, round).await, 2);
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_that_says_that_it_leaves_is_replaced_at_once() {
+    let fed = Fed::new();
+    let mut server = Server::start(patient(&fed, 2, 2, HOUR)).await;
+    let mut hands = fed.clients(&server).await;
+    let mut watches = [hands[0].watch().await, hands[1].watch().await];
+    for watch in &mut watches {
+        let state = Hand::until(watch, |state| state.phase == Phase::Training).await;
+        assert!(state.selected);
+    }
+    let mut late = hands[2].watch().await;
+    assert!(!Hand::until(&mut late, |_| true).await.selected);
+    let leave = LeaveRequest {
+        run: "test".parse().unwrap(),
+        departure: Departure::Learner,
+        reason: "another model".into(),
+    };
+    hands[1].calls.leave(wire::LeaveRequest::from(leave)).await.unwrap();
+    let state = tokio::time::timeout(PATIENCE, Hand::until(&mut late, |state| state.selected)).await;
+    assert_eq!(state.expect("it is asked in place of the other").attempt, 1);
+    for at in [0, 2] {
+        hands[at].try_update_model(0).await.unwrap();
+        assert_eq!(hands[at].send(1).await, UpdateReply::Accepted);
+    }
+    assert_eq!(closed(&mut server, 1).await, 2);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn clients_that_cannot_take_part_are_told_of_once_each() {
+    let fed = Fed::new();
+    let mut server = fed.start(&Run::default()).await;
+    std::fs::write(fed.dir.path().join("revoked"), "carl\n").unwrap();
+    let own = fed.issue("carl");
+    let mut carl = Hand::dial(&server.address, &fed.root.certificate, &own).await.unwrap();
+    let mut anna = fed.client("anna", &server).await;
+    let other = || {
+        wire::JoinRequest::from(JoinRequest {
+            tasks: vec!["other".into()],
+            pending: None,
+        })
+    };
+    for _ in 0..3 {
+        assert_eq!(carl.join(None).await.unwrap_err().code(), Code::PermissionDenied);
+        let refused = anna.calls.join(other()).await.unwrap_err();
+        assert_eq!(refused.code(), Code::FailedPrecondition);
+    }
+    let mut berta = fed.client("berta", &server).await;
+    let leave = LeaveRequest {
+        run: "test".parse().unwrap(),
+        departure: Departure::Learner,
+        reason: "a.weight is [3], not [40, 25]".into(),
+    };
+    berta.calls.leave(wire::LeaveRequest::from(leave)).await.unwrap();
+    let events = std::iter::from_fn(|| server.events.try_recv().ok());
+    let turned: Vec<_> = events
+        .filter_map(|event| match event {
+            Event::TurnedAway { client, reason, .. } => Some((client, reason)),
+            _ => None,
+        })
+        .collect();
+    let expected = [("carl", "revoked"), ("anna", "task"), ("berta", "learner")];
+    assert_eq!(turned, expected.map(|(client, reason)| (client.to_owned(), reason)));
+    server.stop().await;
+}
+
+/// One client is asked at a time, and two take turns: the first is asked in attempts 1 and 3.
+#[tokio::test]
+async fn a_slow_upload_of_an_earlier_attempt_stays_refused_when_its_client_is_asked_again() {
+    let fed = Fed::new();
+    let mut options = fed.options(&Run {
+        clients: 1,
+        rounds: 1,
+        ..Run::default()
+    });
+    (options.plan.cohort.deadline, options.plan.cohort.retries) = (500, 1_000);
+    let server = Server::start(options).await;
+    let (mut anna, mut berta) = (fed.client("anna", &server).await, fed.client("berta", &server).await);
+    let mut watch = anna.watch().await;
+    let first = Hand::until(&mut watch, |state| state.selected).await.attempt;
+    let _berta_is_there = berta.watch().await;
+    anna.try_update_model(0).await.unwrap();
+    let frame = anna.encode(1);
+    let mut header = anna.header(1, &frame);
+    header.id.attempt = first;
+
+    let (parts, slow) = tokio::sync::mpsc::channel(4);
+    parts.send(header_chunk(&header)).await.unwrap();
+    parts.send(data_chunk(&frame[..10])).await.unwrap();
+    let mut calls = anna.calls.clone();
+    let upload = tokio::spawn(async move { calls.submit(tokio_stream::wrappers::ReceiverStream::new(slow)).await });
+    Hand::until(&mut watch, |state| state.phase == Phase::Training && !state.selected).await;
+    assert!(matches!(anna.offer(&header).await, UpdateReply::Refused { .. }));
+
+    let again = Hand::until(&mut watch, |state| state.selected).await.attempt;
+    assert!(again > first, "{again}");
+    parts.send(data_chunk(&frame[10..])).await.unwrap();
+    drop(parts);
+    let reply = UpdateReply::try_from(upload.await.unwrap().unwrap().into_inner()).unwrap();
+    assert!(matches!(reply, UpdateReply::Refused { .. }), "{reply:?}");
+    assert!(matches!(anna.offer(&header).await, UpdateReply::Refused { .. }));
+    server.stop().await;
+}

@@ -1,0 +1,98 @@
+//! A client says that its answer need not be waited for.
+
+use crate::{MAX_REASON, ProtocolError, RunName, wire};
+
+/// What a client leaves, and so for how long it is not waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Departure {
+    /// This round: the client stays connected and takes part in the next.
+    Round(u64),
+    /// The run, because the client's learner is for another model, or cannot be made.
+    Learner,
+    /// The run, because of something else that a person has to mend.
+    Failure,
+}
+
+/// That a client leaves, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeaveRequest {
+    /// The run.
+    pub run: RunName,
+    /// What it leaves.
+    pub departure: Departure,
+    /// For a person: at most [`MAX_REASON`] bytes on one line.
+    pub reason: String,
+}
+
+impl From<LeaveRequest> for wire::LeaveRequest {
+    fn from(request: LeaveRequest) -> Self {
+        let LeaveRequest { run, departure, reason } = request;
+        let (kind, round) = match departure {
+            Departure::Round(round) => (wire::Departure::Round, round),
+            Departure::Learner => (wire::Departure::Learner, 0),
+            Departure::Failure => (wire::Departure::Failure, 0),
+        };
+        Self {
+            run: run.to_string(),
+            departure: kind.into(),
+            round,
+            reason: one_line(&reason),
+        }
+    }
+}
+
+impl TryFrom<wire::LeaveRequest> for LeaveRequest {
+    type Error = ProtocolError;
+
+    fn try_from(request: wire::LeaveRequest) -> Result<Self, ProtocolError> {
+        let departure = match request.departure() {
+            wire::Departure::Unspecified => return Err(ProtocolError::Missing("departure")),
+            wire::Departure::Round => Departure::Round(request.round),
+            wire::Departure::Learner => Departure::Learner,
+            wire::Departure::Failure => Departure::Failure,
+        };
+        Ok(Self {
+            run: request.run.parse()?,
+            departure,
+            reason: one_line(&request.reason),
+        })
+    }
+}
+
+/// At most [`MAX_REASON`] bytes without control characters: the text is shown on terminals and written to logs.
+fn one_line(text: &str) -> String {
+    let cut = &text[..text.floor_char_boundary(MAX_REASON)];
+    cut.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn departures_survive_the_wire() {
+        for departure in [Departure::Round(3), Departure::Learner, Departure::Failure] {
+            let request = LeaveRequest {
+                run: "r".parse().unwrap(),
+                departure,
+                reason: "why".into(),
+            };
+            let wire = wire::LeaveRequest::from(request.clone());
+            assert_eq!(LeaveRequest::try_from(wire).unwrap(), request);
+        }
+        assert!(LeaveRequest::try_from(wire::LeaveRequest::default()).is_err());
+    }
+
+    #[test]
+    fn a_reason_is_one_line_of_bounded_length() {
+        let mut wire = wire::LeaveRequest {
+            run: "r".into(),
+            reason: "a\u{1b}[2J\nb".into(),
+            ..Default::default()
+        };
+        wire.set_departure(wire::Departure::Failure);
+        assert_eq!(LeaveRequest::try_from(wire.clone()).unwrap().reason, "a [2J b");
+        wire.reason = "ä".repeat(MAX_REASON);
+        assert!(LeaveRequest::try_from(wire).unwrap().reason.len() <= MAX_REASON);
+    }
+}
