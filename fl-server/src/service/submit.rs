@@ -66,7 +66,7 @@ async fn receive(
         }
         first = part?;
         if first.is_none() {
-            return Ok(offer::standing(&service, &peer.client, &header.id, header.len));
+            return offer::standing(&service, &peer.client, &header.id, header.len);
         }
     }
     let mut parts = Parts {
