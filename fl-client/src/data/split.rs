@@ -14,9 +14,10 @@ pub enum Split {
     /// Every client draws from all classes alike.
     #[default]
     Iid,
-    /// Each class is shared by a draw from the Dirichlet distribution of this concentration (Hsu et al. 2019), among
-    /// those who have less than their equal part of the whole:
-    /// 0.1 gives most clients few classes, 100 is close to iid. 0.001 to 1,000,000.
+    /// Each class is shared out by a draw from the Dirichlet distribution of this concentration, 0.001 to 1,000,000, among the
+    /// clients that have less than their equal part of the whole set (the self-balancing variant of Yurochkin et al. 2019 and
+    /// Li et al. 2022: labels more skewed and sizes more even than the plain split of Hsu et al. 2019). 0.1 gives most clients
+    /// few classes, 100 is close to iid.
     Dirichlet(f64),
     /// The examples are sorted by label and cut into shards, and every client gets this many (McMahan et al. 2017).
     ByLabel(u32),
