@@ -42,11 +42,14 @@ impl<'a> Weights<'a> {
     ///
     /// # Errors
     /// `Corrupt` if this is no complete safetensors file or a name stands twice in its header, `Mismatch` if a tensor has
-    /// another type, `Usage` as [`Layout::new`]; they name the tensor.
+    /// another type, `Usage` as [`Layout::new`], and for a file of PyTorch's own; they name the tensor.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Error> {
-        let (len, header) = SafeTensors::read_metadata(bytes).map_err(|why| Error::Corrupt {
-            what: foreign::explained(bytes).unwrap_or_else(|| format!("not a complete safetensors file: {why}")),
-            offset: 0,
+        let (len, header) = SafeTensors::read_metadata(bytes).map_err(|why| match foreign::explained(bytes) {
+            Some(why) => Error::Usage(why),
+            None => Error::Corrupt {
+                what: format!("not a complete safetensors file: {why}"),
+                offset: 0,
+            },
         })?;
         header::expect_unique(bytes)?;
         let data = &bytes[header::LENGTH + len..];

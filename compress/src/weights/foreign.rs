@@ -10,7 +10,7 @@ const TORCH: [(&[u8], &str); 2] = [
 pub(super) fn explained(bytes: &[u8]) -> Option<String> {
     let (_, form) = TORCH.iter().find(|(start, _)| bytes.starts_with(start))?;
     Some(format!(
-        "{form} as PyTorch's torch.save writes, not safetensors; save the tensors with: import torch; from \
+        "this is {form} as PyTorch's torch.save writes, not safetensors; save the tensors with: import torch; from \
          safetensors.torch import save_file; save_file({{k: v.contiguous() for k, v in \
          torch.load('model.pt', weights_only=True).items()}}, 'model.safetensors')"
     ))
