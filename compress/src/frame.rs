@@ -6,12 +6,15 @@ mod units;
 
 pub(crate) use header::{Extras, MINOR_AT, OVERHEAD};
 pub use header::{FrameHeader, FrameKind};
-pub(crate) use sinks::{Add, Set};
+pub(crate) use sinks::{Add, Measured, Set};
 pub(crate) use units::{Unit, units};
 
-use header::{MAGIC, MAJOR};
-use sinks::{Counted, Largest};
+use std::ops::Range;
 
+use header::{MAGIC, MAJOR};
+use sinks::{Counted, Largest, MeasuredByTensor};
+
+use crate::encoder::Products;
 use crate::recipe::Recipe;
 use crate::rng::Draws;
 use crate::seal::unseal;
@@ -132,8 +135,11 @@ impl<'a> Frame<'a> {
     /// As [`Frame::accumulate`].
     pub fn accumulate_on(&self, threads: usize, weight: f32, acc: &mut [f32]) -> Result<(), Error> {
         self.check_len(acc)?;
-        let add = |section: &Section<'_>, acc: &mut [f32]| section.decode(&mut Add { weight, acc });
-        self.on_parts(threads, acc, weight, add)
+        let spread = |unit: &Unit, section: &Section<'_>, acc: &mut [f32]| {
+            section.decode(&mut unit.spread(&mut Add { weight, acc }))
+        };
+        let add = |section: &Section<'_>, _: Range<usize>, acc: &mut [f32]| section.decode(&mut Add { weight, acc });
+        self.on_parts(threads, acc, spread, add).map(drop)
     }
 
     /// As [`Frame::accumulate`], and counts the decoded values that are not zero: one number for each section, in the order
@@ -160,33 +166,111 @@ impl<'a> Frame<'a> {
         self.sections.iter().map(count).collect()
     }
 
-    /// Subtracts the decoded update from `values`.
-    pub(crate) fn subtract_from(&self, threads: usize, values: &mut [f32]) -> Result<(), Error> {
+    /// Products of the decoded update with `values` and `other` for each section, in the order of [`Frame::sections`];
+    /// subtracts the decoded update from `values`, if asked. The same on any number of threads.
+    /// Shapes: `values, other: [layout.len()]`.
+    pub(crate) fn measure(
+        &self,
+        threads: usize,
+        subtract: bool,
+        values: &mut [f32],
+        other: Option<&[f32]>,
+    ) -> Result<Vec<Products>, Error> {
         let inner = threads.div_ceil(self.sections.len().max(1));
-        let subtract = |section: &Section<'_>, values: &mut [f32]| section.subtract(inner, values);
-        self.on_parts(threads, values, -1.0, subtract)
+        let spread = |unit: &Unit, section: &Section<'_>, values: &mut [f32]| {
+            let mut products = Products::default();
+            match other {
+                Some(other) => unit
+                    .slices(values)
+                    .zip(unit.slices(other))
+                    .for_each(|(values, other)| products.encoded(values, Some(other))),
+                None => unit.slices(values).for_each(|values| products.encoded(values, None)),
+            }
+            let mut sink = Measured {
+                values,
+                other,
+                subtract,
+                products,
+            };
+            section.decode(&mut unit.spread(&mut sink))?;
+            Ok(sink.products)
+        };
+        let one = |section: &Section<'_>, range: Range<usize>, values: &mut [f32]| {
+            let other = other.map(|other| &other[range]);
+            let mut products = Products::default();
+            products.encoded(values, other);
+            let mut sink = Measured {
+                values,
+                other,
+                subtract,
+                products,
+            };
+            section.measure(inner, &mut sink)?;
+            Ok(sink.products)
+        };
+        self.on_parts(threads, values, spread, one)
     }
 
-    /// Does `work` on each section that is one tensor and that tensor's part of `acc`; adds `weight` times the others.
-    fn on_parts(
+    /// Products of the decoded update with `values` for each tensor, in the order of the layout; subtracts the decoded
+    /// update from `values`, if asked. Shapes: `values: [layout.len()]`.
+    pub(crate) fn measure_by_tensor(&self, subtract: bool, values: &mut [f32]) -> Result<Vec<Products>, Error> {
+        self.check_len(values)?;
+        let mut products = vec![Products::default(); self.layout.tensors().len()];
+        for (unit, section) in &self.sections {
+            match (unit.range(), unit.tensors.as_slice()) {
+                (Some(range), &[tensor]) => {
+                    let mut sink = Measured {
+                        values: &mut values[range],
+                        other: None,
+                        subtract,
+                        products: Products::default(),
+                    };
+                    section.decode(&mut sink)?;
+                    products[tensor] = sink.products;
+                }
+                _ => section.decode(&mut unit.spread(&mut MeasuredByTensor {
+                    layout: self.layout,
+                    values,
+                    subtract,
+                    products: &mut products,
+                }))?,
+            }
+        }
+        Ok(products)
+    }
+
+    /// The tensors of each section, by their places in the layout.
+    pub(crate) fn places(&self) -> impl Iterator<Item = &[usize]> {
+        self.sections.iter().map(|(unit, _)| unit.tensors.as_slice())
+    }
+
+    /// Does `one` on each section that is one tensor, where that tensor is in `acc`, and its part of `acc`; `several` on each
+    /// other section and all of `acc`. The results are in the order of the sections.
+    fn on_parts<R: Send>(
         &self,
         threads: usize,
         acc: &mut [f32],
-        weight: f32,
-        work: impl Fn(&Section<'a>, &mut [f32]) -> Result<(), Error> + Sync,
-    ) -> Result<(), Error> {
-        for (unit, section) in self.sections.iter().filter(|(unit, _)| unit.range().is_none()) {
-            section.decode(&mut unit.spread(&mut Add { weight, acc }))?;
+        several: impl Fn(&Unit, &Section<'a>, &mut [f32]) -> Result<R, Error>,
+        one: impl Fn(&Section<'a>, Range<usize>, &mut [f32]) -> Result<R, Error> + Sync,
+    ) -> Result<Vec<R>, Error> {
+        let mut results = Vec::with_capacity(self.sections.len());
+        for (at, (unit, section)) in self.sections.iter().enumerate() {
+            if unit.range().is_none() {
+                results.push((at, several(unit, section, acc)));
+            }
         }
         let (mut jobs, mut rest, mut end) = (Vec::new(), acc, 0);
-        for (unit, section) in &self.sections {
+        for (at, (unit, section)) in self.sections.iter().enumerate() {
             let Some(range) = unit.range() else { continue };
             let (part, after) = std::mem::take(&mut rest)[range.start - end..].split_at_mut(range.len());
             (rest, end) = (after, range.end);
-            jobs.push((section, part));
+            jobs.push((at, section, range, part));
         }
-        let done = threads::map(jobs, threads, |(section, part)| work(section, part));
-        done.into_iter().collect()
+        results.extend(threads::map(jobs, threads, |(at, section, range, part)| {
+            (at, one(section, range, part))
+        }));
+        results.sort_by_key(|(at, _)| *at);
+        results.into_iter().map(|(_, result)| result).collect()
     }
 
     /// Hands the decoded values to `sink`.

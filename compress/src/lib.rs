@@ -62,7 +62,7 @@ pub use archive::Archive;
 pub use budget::{BudgetEstimate, BudgetWatch, OverBudget};
 pub use code::Code;
 pub use digest::Digest;
-pub use encoder::{Encoder, Pending, Stages, Verdict};
+pub use encoder::{Encoder, Fidelity, Pending, Stages, Verdict};
 pub use error::Error;
 pub use frame::{Frame, FrameHeader, FrameKind, SectionInfo};
 pub use layout::{Layout, MAX_DIMS, MAX_NAME, MAX_TENSORS, MAX_VALUES, Tensor};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::encoder::{Encoder, Pending, Stages, UnitState};
+use crate::encoder::{Encoder, Fidelity, Pending, Stages, UnitState};
 use crate::rules::Tracked;
 use crate::seal::{seal, unseal};
 use crate::section::all_finite;
@@ -14,25 +14,33 @@ const MAJOR: u8 = 1;
 const HAS_MEMORY: u8 = 1;
 const HAS_PENDING: u8 = 2;
 const HAS_LEARNED: u8 = 4;
+const HAS_FIDELITY: u8 = 8;
 const MEMORIES: [&str; 3] = ["error-feedback", "ef21", "dgc"];
 
 impl Encoder {
     /// Appends memory and pending frame to `out`: magic, version, layout fingerprint, vectors of the memory, what rules
-    /// and low rank have learned, frame, checksum. `pending` is the frame that this encoder has pending; any other is left
+    /// and low rank have learned, frame, ages of the residual, fidelity of the frame, checksum. `pending` is the frame that this encoder has pending; any other is left
     /// out. Without it, nothing is pending for who loads the state, as after [`crate::Verdict::Dropped`].
     pub fn save(&self, pending: Option<&Pending>, out: &mut Vec<u8>) {
         let start = out.len();
         let pending = pending.filter(|pending| self.is_pending(pending));
         let (kind, vectors) = self.carried().vectors();
         let learned = self.units().iter().any(UnitState::has_learned);
+        let aged = self.units().iter().any(|unit| unit.silent > 0);
+        let faithful = aged || pending.is_some_and(|pending| !pending.fidelity.is_empty());
         let flag = |flag, set: bool| if set { flag } else { 0 };
         let mut writer = Writer(out);
         writer.bytes(MAGIC);
         writer.u8(MAJOR);
-        writer.u8(u8::from(kind != 0 || learned));
+        writer.u8(match (faithful, kind != 0 || learned) {
+            (true, _) => 2,
+            (false, true) => 1,
+            (false, false) => 0,
+        });
         writer.u8(flag(HAS_MEMORY, !vectors.is_empty())
             | flag(HAS_PENDING, pending.is_some())
-            | flag(HAS_LEARNED, learned));
+            | flag(HAS_LEARNED, learned)
+            | flag(HAS_FIDELITY, faithful));
         writer.u8(kind);
         writer.u64(self.layout().fingerprint());
         vectors.into_iter().for_each(|vector| writer.f32s(vector));
@@ -52,6 +60,14 @@ impl Encoder {
             writer.u64(frame.len() as u64);
             writer.bytes(frame);
         }
+        if faithful {
+            writer.varint(self.units().len() as u64);
+            self.units().iter().for_each(|unit| writer.varint(unit.silent.into()));
+            if let Some(pending) = pending {
+                writer.varint(pending.fidelity.len() as u64);
+                pending.fidelity.iter().for_each(|section| section.write(&mut writer));
+            }
+        }
         seal(start, out);
     }
 
@@ -67,7 +83,7 @@ impl Encoder {
         let Some(name) = MEMORIES.get(usize::from(kind)) else {
             return Err(reader.corrupt("kind of memory"));
         };
-        if flags > HAS_MEMORY | HAS_PENDING | HAS_LEARNED {
+        if flags > HAS_MEMORY | HAS_PENDING | HAS_LEARNED | HAS_FIDELITY {
             return Err(reader.corrupt("flags"));
         }
         if reader.u64("layout fingerprint")? != layout.fingerprint() {
@@ -95,10 +111,16 @@ impl Encoder {
         if flags & HAS_LEARNED != 0 {
             read_learned(&mut reader, encoder.units_mut())?;
         }
-        let pending = match flags & HAS_PENDING {
+        let mut pending = match flags & HAS_PENDING {
             0 => None,
             _ => Some(read_pending(&mut reader, &encoder)?),
         };
+        if flags & HAS_FIDELITY != 0 {
+            read_ages(&mut reader, encoder.units_mut())?;
+            if let Some(pending) = &mut pending {
+                pending.fidelity = read_fidelity(&mut reader, &pending.frame, encoder.layout())?;
+            }
+        }
         reader.finish("bytes after the state")?;
         encoder.restore_pending(pending.as_ref());
         Ok((encoder, pending))
@@ -182,5 +204,60 @@ fn read_pending(reader: &mut Reader<'_>, encoder: &Encoder) -> Result<Pending, E
         digest: Digest::of(bytes),
         stages,
         asked: encoder.asked(),
+        fidelity: Vec::new(),
     })
+}
+
+impl Fidelity {
+    fn write(&self, writer: &mut Writer<'_>) {
+        writer.f32s(&[self.cosine, self.kept]);
+        writer.varint(self.nonzeros);
+        writer.varint(self.age.into());
+    }
+
+    fn read(reader: &mut Reader<'_>, len: u64) -> Result<Self, Error> {
+        let fidelity = Self {
+            cosine: f32::from_bits(reader.u32("cosine")?),
+            kept: f32::from_bits(reader.u32("energy kept")?),
+            nonzeros: reader.varint("number of values that are not zero")?,
+            age: read_age(reader)?,
+        };
+        let valid = fidelity.is_valid(len).then_some(fidelity);
+        valid.ok_or_else(|| reader.corrupt("fidelity of a section"))
+    }
+}
+
+/// Ages under a spec with other units say nothing of these, and are left out.
+fn read_ages(reader: &mut Reader<'_>, units: &mut [UnitState]) -> Result<(), Error> {
+    let count = reader.varint("number of units")?;
+    let fits = count == units.len() as u64;
+    for at in 0..count {
+        let age = read_age(reader)?;
+        if let Some(unit) = units.get_mut(at as usize).filter(|_| fits) {
+            unit.silent = age;
+        }
+    }
+    Ok(())
+}
+
+fn read_age(reader: &mut Reader<'_>) -> Result<u32, Error> {
+    let age = reader.varint("age of a residual")?;
+    u32::try_from(age).map_err(|_| reader.corrupt("age of a residual"))
+}
+
+/// Of every section of the frame, or of none.
+fn read_fidelity(reader: &mut Reader<'_>, frame: &[u8], layout: &Layout) -> Result<Vec<Fidelity>, Error> {
+    let count = reader.varint("number of sections")?;
+    if count == 0 {
+        return Ok(Vec::new());
+    }
+    let frame = Frame::parse(frame, layout)?;
+    if count != frame.sections().len() as u64 {
+        return Err(reader.corrupt("number of sections"));
+    }
+    let len = |places: &[usize]| places.iter().map(|&at| layout.tensors()[at].len as u64).sum();
+    frame
+        .places()
+        .map(|places| Fidelity::read(reader, len(places)))
+        .collect()
 }

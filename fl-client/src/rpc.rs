@@ -73,7 +73,12 @@ impl Rpc {
     }
 
     pub(crate) async fn offer(&mut self, header: &UpdateHeader) -> Result<UpdateReply, Error> {
-        let reply = self.client.offer(soon(header.into())).await;
+        // The answer depends on the identity and the length alone.
+        let header = UpdateHeader {
+            fidelity: Vec::new(),
+            ..header.clone()
+        };
+        let reply = self.client.offer(soon((&header).into())).await;
         Ok(reply.map_err(|status| self.blame(&status))?.into_inner().try_into()?)
     }
 

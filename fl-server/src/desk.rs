@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use crate::blobs::Blobs;
 use crate::engine::Contribution;
 use crate::global::{Global, GlobalError, Limited, sum};
-use crate::ledger::Section;
+use crate::ledger::{Fidelity, Section};
 use crate::serve::ServeError;
 use crate::store::{Checkpoint, RunStore};
 
@@ -29,6 +29,8 @@ pub(crate) enum Finished {
         sections: [Vec<Section>; 2],
         /// Updates that count for less than claimed.
         limited: Vec<Limited>,
+        /// How faithful the step's frame is.
+        fidelity: Vec<Fidelity>,
     },
     /// Nothing that changes the run.
     Other,
@@ -267,6 +269,7 @@ fn close(mut global: Box<Global>, keeper: &Keeper, wanted: &Close) -> Result<Don
         model,
         sections: [stepped.uplink, stepped.downlink],
         limited: stepped.limited,
+        fidelity: stepped.fidelity,
     };
     Ok(Done {
         global,

@@ -6,6 +6,7 @@
 
 mod announce;
 pub(crate) mod books;
+mod fidelity;
 mod present;
 
 use std::future::Future;
@@ -13,7 +14,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fl_proto::{ClientId, Departure, EvaluationReport, FramePart, UpdateReply};
+use fl_proto::{ClientId, Departure, EvaluationReport, FramePart, SectionFidelity, UpdateReply};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::MissedTickBehavior;
 
@@ -36,6 +37,7 @@ use crate::traffic::Traffic;
 
 pub(crate) use announce::{Events, ROUNDS};
 pub(crate) use books::{Booked, Moment, Pace};
+pub(crate) use fidelity::{TensorGauge, Watch};
 pub(crate) use present::Present;
 
 /// What the calls ask of the driver.
@@ -54,6 +56,8 @@ pub(crate) enum Command {
         attempt: u32,
         update: Accepted,
         frame: Box<Received>,
+        /// Of each section of its frame, the first tensor and its figures; empty if the client said none.
+        fidelity: Vec<(u32, SectionFidelity)>,
         /// Answered with why its fate is not known yet, if so.
         reply: oneshot::Sender<Result<UpdateReply, &'static str>>,
     },
@@ -126,6 +130,8 @@ pub(crate) struct Driver {
     /// What is in the ledger's tail.
     pub(crate) kept: Booked,
     pub(crate) pace: Pace,
+    /// For reports and warnings only.
+    pub(crate) fidelity: Watch,
 }
 
 /// What is decided but not durable yet.
@@ -252,6 +258,7 @@ impl Driver {
                     attempt,
                     update,
                     frame,
+                    fidelity,
                     reply,
                 } => {
                     let before = batch.records.len();
@@ -268,7 +275,9 @@ impl Driver {
                     };
                     batch.answers.extend(answer.map(|answer| Answer::Update(reply, answer)));
                     let names = |record: &Record| matches!(record, Record::UpdateAccepted { .. });
+                    // No record if it was accepted before.
                     if batch.records[before..].iter().any(names) {
+                        self.fidelity.accepted(round, &fidelity);
                         batch.accepted.push(*frame);
                     } else {
                         batch.unused.push(*frame);
@@ -327,7 +336,7 @@ impl Driver {
 
     /// What came back from the desk.
     async fn finished(&mut self, finished: Finished) -> Result<(), ServeError> {
-        let mut batch = Batch::default();
+        let (mut batch, mut seen) = (Batch::default(), None);
         if let Finished::Closed {
             round,
             frame,
@@ -336,15 +345,23 @@ impl Driver {
             model,
             sections: [up, down],
             limited,
+            fidelity,
         } = finished
         {
             self.announce_limited(round, &limited).await;
+            let mut figures = self.fidelity.rows();
+            if !fidelity.is_empty() {
+                figures.push(fidelity::row(round, Direction::Down, fidelity));
+            }
+            let closed = [(Direction::Up, up.as_slice()), (Direction::Down, down.as_slice())];
+            seen = Some(self.fidelity.closed(&closed, &figures));
             let sections = |direction, sections| Row::Sections {
                 round,
                 direction,
                 sections,
             };
             batch.rows = vec![sections(Direction::Up, up), sections(Direction::Down, down)];
+            batch.rows.append(&mut figures);
             self.decide(
                 Input::Stepped {
                     round,
@@ -356,7 +373,11 @@ impl Driver {
                 &mut batch,
             )?;
         }
-        self.commit(batch).await
+        self.commit(batch).await?;
+        if let Some(seen) = seen {
+            self.announce_fidelity(seen).await;
+        }
+        Ok(())
     }
 
     /// Lets time pass, makes the batch durable, answers, shows the state, and starts what it owes.
@@ -414,7 +435,9 @@ impl Driver {
         let round = self.books_to();
         // A frame that is arriving is gone on with when the run is served again.
         let sample = self.traffic.sample(Fate::Update);
-        self.append(&[], sample.rows(round), Vec::new()).await?;
+        let mut rows = sample.rows(round);
+        rows.append(&mut self.fidelity.rows());
+        self.append(&[], rows, Vec::new()).await?;
         self.check(round, &sample).await;
         Ok(())
     }

@@ -87,10 +87,12 @@ pub enum Event {
         /// Why.
         why: String,
     },
-    /// Something that a person should look at.
+    /// Something is wrong that a person must look at.
     Alert(String),
     /// Stored data was found to be damaged; the run goes on from what is left.
     Damaged(String),
+    /// The run goes on, but a person may want to change something.
+    Warning(String),
 }
 
 /// Whom a run waits for while no round is open.

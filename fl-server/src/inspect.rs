@@ -17,6 +17,7 @@ use crate::plan::RunPlan;
 use crate::report::{Filling, Report, Subject, state};
 use crate::restore::Fallback;
 use crate::store::{RunStore, Store, StoreError};
+use crate::what_if::Compression;
 
 /// What is asked for cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -52,6 +53,9 @@ pub(crate) struct Facts {
     pub(crate) initial: String,
     /// Drawn when the run was begun, as hexadecimal: tells it from others of its name.
     pub(crate) instance: String,
+    /// How it compresses; not there if an older program began it.
+    #[serde(default)]
+    pub(crate) compression: Option<Compression>,
 }
 
 /// The named value of the facts.
@@ -94,6 +98,10 @@ impl Facts {
             layout,
             initial: initial.to_string(),
             instance: instance.to_string(),
+            compression: Some(Compression {
+                uplink: plan.uplink.clone(),
+                downlink: plan.downlink.clone(),
+            }),
         }
     }
 
@@ -354,6 +362,10 @@ mod tests {
         let error = rows(&run).next().unwrap().unwrap_err();
         assert!(error.is_corruption());
         let text = error.to_string();
-        assert!(text.contains("version 3; this program reads up to 2"), "{text}");
+        let (newer, own) = (Row::VERSION + 1, Row::VERSION);
+        assert!(
+            text.contains(&format!("version {newer}; this program reads up to {own}")),
+            "{text}"
+        );
     }
 }

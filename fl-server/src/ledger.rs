@@ -5,9 +5,12 @@
 //! for one client. Section rows say which tensors the frames' bytes went to, and a link ends each closed round.
 
 mod bytes;
+mod fidelity;
 
 use std::collections::BTreeMap;
 
+pub use fidelity::Fidelity;
+pub(crate) use fidelity::add_all;
 use fl_compress::Digest;
 use fl_proto::ClientId;
 pub use fl_report::Flow;
@@ -59,6 +62,14 @@ pub struct Section {
 }
 
 impl Section {
+    /// Its name in reports: that of its tensor; of several tensors, their number. `name` gives a tensor's name by its place.
+    pub(crate) fn name<'a>(&self, name: impl Fn(usize) -> Option<&'a str>) -> String {
+        match self.tensors {
+            1 => name(self.first as usize).unwrap_or_default().to_owned(),
+            several => format!("{several} small tensors"),
+        }
+    }
+
     /// Adds the same section of other frames.
     pub fn add(&mut self, other: &Self) {
         let sums = [
@@ -105,6 +116,15 @@ pub enum Row {
         /// In the order of a frame.
         sections: Vec<Section>,
     },
+    /// How faithful the frames of a round were. A round may have several for one direction: they add up.
+    Fidelity {
+        /// The round.
+        round: u64,
+        /// Updates or step.
+        direction: Direction,
+        /// In the order of their first tensors.
+        sections: Vec<Fidelity>,
+    },
     /// Ends a closed round: digest of its records and rows and of the link before; docs/rounds.md has the formula.
     Link {
         /// The round.
@@ -121,6 +141,7 @@ impl Row {
             Self::Client { round, .. }
             | Self::Meter { round, .. }
             | Self::Sections { round, .. }
+            | Self::Fidelity { round, .. }
             | Self::Link { round, .. } => *round,
         }
     }
@@ -135,6 +156,8 @@ pub struct Ledger {
     pub meter: BTreeMap<u64, (u64, u64)>,
     /// Sections of the frames, by round, direction and place.
     pub sections: BTreeMap<(u64, Direction), Vec<Section>>,
+    /// Fidelity of the sections, by round and direction.
+    pub fidelity: BTreeMap<(u64, Direction), Vec<Fidelity>>,
     /// The links of the closed rounds.
     pub links: BTreeMap<u64, Digest>,
 }
@@ -158,6 +181,11 @@ impl Ledger {
             } => {
                 self.sections.insert((round, direction), sections);
             }
+            Row::Fidelity {
+                round,
+                direction,
+                sections,
+            } => add_all(self.fidelity.entry((round, direction)).or_default(), &sections),
             Row::Link { round, link } => {
                 self.links.insert(round, link);
             }
@@ -215,6 +243,11 @@ impl Ledger {
     }
 }
 
+/// A part of a whole; `None` if that is nothing.
+pub(crate) fn share(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
+}
+
 fn sum<'a>(flows: impl Iterator<Item = &'a Flow>) -> Flow {
     let mut out = Flow::default();
     flows.for_each(|flow| out.add(flow));
@@ -262,6 +295,20 @@ mod tests {
                     ..Section::default()
                 }],
             },
+            Row::Fidelity {
+                round: 2,
+                direction: Direction::Down,
+                sections: vec![Fidelity {
+                    first: 1,
+                    frames: 2,
+                    cosine: -3,
+                    least_cosine: -4,
+                    kept: 5,
+                    least_kept: -6,
+                    age: 7,
+                    oldest: 8,
+                }],
+            },
             Row::Link {
                 round: 2,
                 link: Digest::of(b"2"),
@@ -279,6 +326,7 @@ mod tests {
         assert_eq!(ledger.total(), flow(111));
         assert_eq!(ledger.metered_in(2), (500, 900));
         assert_eq!(ledger.sections[&(2, Direction::Up)][0].parameters, 30);
+        assert_eq!(ledger.fidelity[&(2, Direction::Down)][0].frames, 2);
         assert!(ledger.is_balanced());
         ledger.add(Row::Meter {
             round: 2,

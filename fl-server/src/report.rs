@@ -13,7 +13,7 @@ use crate::baseline::{self, Compared, Done};
 use crate::driver::Moment;
 use crate::event::bits;
 use crate::history::{End, History};
-use crate::ledger::{Ledger, Section};
+use crate::ledger::{Fidelity, Ledger, Section, share};
 use crate::record::{Accepted, Millis, Record};
 use parts::Parts;
 
@@ -345,17 +345,22 @@ fn clients(parts: &[Participation]) -> Vec<ClientLine> {
 }
 
 fn tensors(subject: &Subject, ledger: &Ledger) -> Vec<TensorLine> {
+    let figures = |round, direction, first: u32| {
+        let sections = ledger.fidelity.get(&(round, direction))?;
+        let at = sections.binary_search_by_key(&first, |section| section.first).ok()?;
+        sections.get(at).filter(|section| section.frames > 0)
+    };
+    // Digits that mean something: the claims are in thousandths.
+    let digits = |value: f64| (value * 1e4).round() / 1e4;
     let line = |round: u64, direction: crate::ledger::Direction, section: &Section| {
+        let fidelity = figures(round, direction, section.first);
         let bytes = [section.recipe, section.indices, section.scales, section.values];
         let bytes = bytes.into_iter().fold(0, u64::saturating_add);
         let values = section.parameters.saturating_mul(section.frames);
         TensorLine {
             round,
             direction: direction.name().to_owned(),
-            tensor: match section.tensors {
-                1 => subject.tensors.get(section.first as usize).cloned().unwrap_or_default(),
-                several => format!("{several} small tensors"),
-            },
+            tensor: section.name(|at| subject.tensors.get(at).map(String::as_str)),
             parameters: section.parameters,
             frames: section.frames,
             recipe_bytes: section.recipe,
@@ -366,6 +371,13 @@ fn tensors(subject: &Subject, ledger: &Ledger) -> Vec<TensorLine> {
             density: share(section.nonzeros, values),
             rank: share(section.ranks, section.ranked),
             bits: share(bytes.saturating_mul(8), values),
+            figures: fidelity.map_or(0, |fidelity| fidelity.frames),
+            cosine: fidelity.and_then(Fidelity::mean_cosine).map(digits),
+            cosine_least: fidelity.map(|fidelity| f64::from(fidelity.least_cosine) / 1000.0),
+            kept: fidelity.and_then(Fidelity::mean_kept).map(digits),
+            kept_least: fidelity.map(|fidelity| f64::from(fidelity.least_kept) / 1000.0),
+            age: fidelity.and_then(Fidelity::mean_age).map(digits),
+            age_most: fidelity.map(|fidelity| fidelity.oldest.into()),
         }
     };
     let rows = ledger.sections.iter();
@@ -400,10 +412,6 @@ fn baseline(name: &str, model: u64, compared: &Compared, totals: &Flow) -> Basel
         frames_ratio: ratio(totals.frames_up() + totals.frames_down()),
         socket_ratio: ratio(totals.socket()),
     }
-}
-
-fn share(part: u64, whole: u64) -> Option<f64> {
-    (whole > 0).then(|| part as f64 / whole as f64)
 }
 
 fn seconds(until: Millis, since: Millis) -> f64 {
@@ -559,8 +567,24 @@ mod tests {
             client(2, "anna", 7),
             meter(1, 15),
         ];
+        // Two updates before a restart, one after it.
+        let fidelity = |frames: u64, least: i16| Row::Fidelity {
+            round: 1,
+            direction: Direction::Up,
+            sections: vec![Fidelity {
+                first: 1,
+                frames,
+                cosine: 500 * frames as i64,
+                least_cosine: least,
+                kept: 250 * frames as i64,
+                least_kept: least,
+                age: 3,
+                oldest: 3,
+            }],
+        };
+        let more = [sections, fidelity(2, 20), fidelity(1, 400), meter(2, 7)];
         // What is missing in one round and too much in another is equal in all, and yet wrong.
-        let report = report(&records(), rows.into_iter().chain([sections, meter(2, 7)]));
+        let report = report(&records(), rows.into_iter().chain(more));
         assert!(report.balanced && report.rounds.iter().all(|line| line.balanced));
         assert_eq!(report.clients[0].client, "-");
         assert_eq!((report.totals.socket_up, report.metered_up), (22, 22));
@@ -570,6 +594,12 @@ mod tests {
             ("b", Some(0.25), Some(3.0))
         );
         assert_eq!(tensor.bits, Some(0.8));
+        assert_eq!(
+            (tensor.figures, tensor.cosine, tensor.cosine_least),
+            (3, Some(0.5), Some(0.02))
+        );
+        assert_eq!((tensor.kept, tensor.kept_least), (Some(0.25), Some(0.02)));
+        assert_eq!((tensor.age, tensor.age_most), (Some(2.0), Some(3.0)));
         let rows = [client(1, "anna", 10), client(2, "anna", 7), meter(1, 7), meter(2, 10)];
         let report = self::report(&records(), rows);
         assert!(!report.balanced && report.rounds.iter().all(|line| !line.balanced));

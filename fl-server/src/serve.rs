@@ -18,8 +18,8 @@ use crate::clock::{self, Wall};
 use crate::config::Tuning;
 use crate::disk::{DiskError, Fault};
 use crate::door::{Door, Room, Seats};
-use crate::driver::{Booked, Driver, Events, Pace, Present};
-use crate::engine::{EngineError, Phase, State};
+use crate::driver::{Booked, Driver, Events, Pace, Present, Watch};
+use crate::engine::{EngineError, Millis, Phase, State};
 use crate::event::Event;
 use crate::live::{self, Board, Live};
 use crate::plan::RunPlan;
@@ -266,6 +266,7 @@ pub async fn serve(
         before: booked.metered,
         kept: Booked::default(),
         pace: Pace::default(),
+        fidelity: Watch::new(Arc::clone(&layout)),
     };
     let bound = Admin::bind(&data);
     let admin = bound.map_err(|e| ServeError::Transport(format!("admin socket in {}: {e}", data.display())))?;

@@ -247,6 +247,7 @@ impl Lines {
                 }
             }
             Event::Alert(text) => display.eprintln(&format!("ALERT: {text}")),
+            Event::Warning(text) => display.eprintln(&format!("warning: {text}")),
             _ => {}
         }
     }

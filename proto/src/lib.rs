@@ -9,6 +9,7 @@ mod chunk;
 mod codec;
 mod error;
 mod evaluation;
+mod fidelity;
 mod fingerprint;
 mod join;
 mod leave;
@@ -33,6 +34,7 @@ pub mod wire {
 pub use chunk::{Assembler, chunks};
 pub use error::ProtocolError;
 pub use evaluation::EvaluationReport;
+pub use fidelity::SectionFidelity;
 pub use fingerprint::{Fingerprint, FingerprintError};
 pub use join::{JoinRequest, Joined};
 pub use leave::{Departure, LeaveRequest};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Version of the protocol: another major is refused.
 pub const PROTOCOL_MAJOR: u32 = 1;
-/// Minor version: a newer one adds only what may be ignored.
+/// Minor version: a newer one adds only what may be ignored. 1 added `UpdateHeader.fidelity`, the attempt of an update, and `Leave`.
 pub const PROTOCOL_MINOR: u32 = 1;
 
 /// Bytes of a frame in one chunk: large enough that a chunk's overhead vanishes, small enough that a hundred clients sending at
@@ -18,6 +18,8 @@ pub const MAX_TASKS: usize = 64;
 pub const MAX_CHAIN: usize = 4_096;
 /// Bytes that are kept of the reason for which a client leaves.
 pub const MAX_REASON: usize = 1024;
+/// Sections of which an update's header may carry figures, at most ten bytes each: a header is one message.
+pub const MAX_FIGURES: usize = 16_384;
 /// Examples that an update may claim: bounds what a lying client can weigh.
 pub const MAX_EXAMPLES: u64 = 1 << 40;
 

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use fl_compress::{Digest, Stages};
 
-use crate::{MAX_EXAMPLES, ProtocolError, RunName, wire};
+use crate::{MAX_EXAMPLES, ProtocolError, RunName, SectionFidelity, wire};
 
 /// The update of one client for one round, by content.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,6 +37,8 @@ pub struct UpdateHeader {
     pub encode_ms: u64,
     /// Bytes after each stage of compression.
     pub stages: Stages,
+    /// Figures of the frame's sections, in its order; empty if the client sends none.
+    pub fidelity: Vec<SectionFidelity>,
 }
 
 /// Why an update will never be taken.
@@ -111,6 +113,7 @@ impl From<&UpdateHeader> for wire::UpdateHeader {
             quantized: header.stages.quantized,
             coded: header.stages.coded,
             bound: header.stages.bound,
+            fidelity: wire::Fidelity::from_sections(&header.fidelity),
         }
     }
 }
@@ -153,6 +156,7 @@ impl TryFrom<wire::UpdateHeader> for UpdateHeader {
                 framed: header.len,
                 bound: header.bound,
             },
+            fidelity: wire::Fidelity::sections(header.fidelity)?,
         })
     }
 }
@@ -243,6 +247,12 @@ mod tests {
                 framed: 100,
                 bound: 19.5,
             },
+            fidelity: SectionFidelity::of(&[fl_compress::Fidelity {
+                cosine: 0.5,
+                kept: 0.25,
+                nonzeros: 7,
+                age: 0,
+            }]),
         }
     }
 
@@ -268,6 +278,7 @@ mod tests {
         assert!(refused(|h| h.examples = u64::MAX).contains("`examples`"));
         assert!(refused(|h| h.loss = f64::NAN).contains("`loss`"));
         assert!(refused(|h| h.bound = -1.0).contains("`bound`"));
+        assert!(refused(|h| h.fidelity.as_mut().unwrap().cosine[0] = 1001).contains("`fidelity`"));
     }
 
     #[test]

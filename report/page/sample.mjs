@@ -14,12 +14,20 @@ const CLIENT = ["client", "asked", "updates", "examples", "train_seconds", "enco
 const PART = ["round", "client", "asked", "updated", "examples", "loss", "finish_seconds", "train_seconds", "encode_seconds",
   "wait_seconds", "fp32", "reduced", "quantized", "coded", "framed", "bound", ...FLOW];
 const TENSOR = ["round", "direction", "tensor", "parameters", "frames", "recipe_bytes", "index_bytes", "scale_bytes", "value_bytes",
-  "bytes", "density", "rank", "bits"];
+  "bytes", "density", "rank", "bits", "figures", "cosine", "cosine_least", "kept", "kept_least", "age", "age_most"];
 /** The columns of participations that the page reads; the server leaves out the rest. */
 export const PAGE_PARTICIPATIONS = ["round", "client", "updated", "finish_seconds", "train_seconds", "retries", "socket_up", "socket_down"];
 
 const LAYERS = [["conv1.weight", 864], ["conv2.weight", 51_200], ["conv3.weight", 73_728], ["fc1.weight", 409_600],
   ["fc2.weight", 32_768], ["head.weight", 1_280], ["12 small tensors", 1_418]];
+
+/** Figures of a tensor's frames. */
+function fidelity(figures, tensor, weight) {
+  if (!figures) return { figures, cosine: null, cosine_least: null, kept: null, kept_least: null, age: null, age_most: null };
+  const cosine = three(0.9 - weight / 3);
+  return { figures, cosine, cosine_least: three(cosine / 2), kept: three(cosine ** 2), kept_least: three(cosine ** 2 / 2),
+    age: tensor === "fc1.weight" ? 1.5 : 0, age_most: tensor === "fc1.weight" ? 3 : 0 };
+}
 
 /** A stream of numbers in [0, 1), the same for the same seed (mulberry32). */
 function random(seed) {
@@ -214,7 +222,7 @@ export function sample({ rounds = 40, clients = 10, seed = 1, unbalanced = false
           scale_bytes: scale, value_bytes: Math.max(0, bytes - recipe - index - scale), bytes,
           density: direction === "up" ? (low ? null : three(density * (0.6 + weight))) : line.density_down,
           rank: low && direction === "up" ? 4 + Math.floor(4 * Math.exp(-r / (rounds * 0.3 + 1)) + rnd()) : null,
-          bits: frames ? three((bytes * 8) / (len * frames)) : null });
+          bits: frames ? three((bytes * 8) / (len * frames)) : null, ...fidelity(frames, tensor, weight) });
       }
     }
     clock += Math.round(((line.seconds ?? 9) + 0.4) * 1000);

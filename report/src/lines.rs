@@ -185,5 +185,19 @@ line! {
         rank: Option<f64> [""],
         /// Bits for each parameter.
         bits: Option<f64> ["bit"],
+        /// Frames that came with the figures that follow. Those of updates are their clients' claims.
+        figures: u64 [""],
+        /// Cosine of what the receiver adds and the update before compression, on average: 1 if they point the same way.
+        cosine: Option<f64> [""],
+        /// The least of them.
+        cosine_least: Option<f64> [""],
+        /// Share of the energy encoded (residual included) that was kept, on average: 1 if exact, below 0 if worse than nothing.
+        kept: Option<f64> [""],
+        /// The least of them.
+        kept_least: Option<f64> [""],
+        /// Age of the residual, in updates of its sender since one with a value that is not zero was taken, on average.
+        age: Option<f64> [""],
+        /// The oldest of them.
+        age_most: Option<f64> [""],
     }
 }

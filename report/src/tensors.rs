@@ -34,6 +34,20 @@ line! {
         rank: Option<f64> [""],
         /// Bits for each parameter.
         bits: Option<f64> ["bit"],
+        /// Frames that came with the figures that follow. Those of updates are their clients' claims.
+        figures: u64 [""],
+        /// Cosine of what the receiver adds and the update before compression, on average: 1 if they point the same way.
+        cosine: Option<f64> [""],
+        /// The least of them.
+        cosine_least: Option<f64> [""],
+        /// Share of the energy encoded (residual included) that was kept, on average: 1 if exact, below 0 if worse than nothing.
+        kept: Option<f64> [""],
+        /// The least of them.
+        kept_least: Option<f64> [""],
+        /// Age of the residual, in updates of its sender since one with a value that is not zero was taken, on average.
+        age: Option<f64> [""],
+        /// The oldest of them.
+        age_most: Option<f64> [""],
     }
 }
 
@@ -63,6 +77,9 @@ struct Sum {
     values: f64,
     density: Mean,
     rank: Mean,
+    cosine: Mean,
+    kept: Mean,
+    age: Mean,
 }
 
 /// Lines added up over rounds: the updates' first, in the order in which their tensors first stand in a frame.
@@ -93,12 +110,19 @@ pub(crate) fn totals(lines: &[TensorLine]) -> Vec<TensorTotal> {
                 density: sum.density.value(),
                 rank: sum.rank.value(),
                 bits: (sum.values > 0.0).then(|| 8.0 * bytes / sum.values),
+                cosine: sum.cosine.value(),
+                kept: sum.kept.value(),
+                age: sum.age.value(),
                 ..sum.line
             }
         })
         .collect();
     totals.sort_by_key(|line| line.direction != "up");
     totals
+}
+
+fn extreme(known: Option<f64>, more: Option<f64>, of: fn(f64, f64) -> f64) -> Option<f64> {
+    known.zip(more).map(|(known, more)| of(known, more)).or(known).or(more)
 }
 
 fn add(sum: &mut Sum, line: &TensorLine) {
@@ -115,6 +139,7 @@ fn add(sum: &mut Sum, line: &TensorLine) {
         (&mut total.scale_bytes, line.scale_bytes),
         (&mut total.value_bytes, line.value_bytes),
         (&mut total.bytes, line.bytes),
+        (&mut total.figures, line.figures),
     ] {
         *own = own.saturating_add(more);
     }
@@ -122,4 +147,11 @@ fn add(sum: &mut Sum, line: &TensorLine) {
     sum.values += values;
     sum.density.add(line.density, values);
     sum.rank.add(line.rank, line.frames as f64);
+    let figures = line.figures as f64;
+    sum.cosine.add(line.cosine, figures);
+    sum.kept.add(line.kept, figures);
+    sum.age.add(line.age, figures);
+    total.cosine_least = extreme(total.cosine_least, line.cosine_least, f64::min);
+    total.kept_least = extreme(total.kept_least, line.kept_least, f64::min);
+    total.age_most = extreme(total.age_most, line.age_most, f64::max);
 }

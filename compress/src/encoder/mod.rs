@@ -1,5 +1,7 @@
 //! The sending side: what is asked, what was left unsent, and the frame that is on its way.
 
+mod fidelity;
+
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -12,6 +14,9 @@ use crate::seal::{CHECKSUM_BYTES, seal};
 use crate::section::Input;
 use crate::spec::Method;
 use crate::{Budget, Digest, Error, Frame, FrameHeader, Layout, Memory, Spec, threads};
+
+pub use fidelity::Fidelity;
+pub(crate) use fidelity::{Products, Relation, nonzeros};
 
 /// What became of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +71,9 @@ pub struct Pending {
     /// Bytes that the budget asks for, if there is one. The frame has more if the budget bounds the error too and fewer
     /// bytes would pass that bound, or if what has no step or density to choose takes more.
     pub asked: Option<u64>,
+    /// How much of the update each section carries, in the order of [`Frame::sections`]. Empty if the frame was read from a
+    /// state of an older version, which did not have it.
+    pub fidelity: Vec<Fidelity>,
 }
 
 /// Encodes updates of one layout, one after another, and remembers what compression left unsent.
@@ -92,6 +100,8 @@ pub(crate) struct UnitState {
     pub(crate) warm: Option<Vec<f32>>,
     /// Bits that coding took for each one foretold, the last time.
     pub(crate) ratio: f64,
+    /// Frames since the receiver last took one with a value of this section that was not zero.
+    pub(crate) silent: u32,
 }
 
 impl Spec {
@@ -118,6 +128,7 @@ impl UnitState {
             tracked: Tracked::default(),
             warm: None,
             ratio: 1.0,
+            silent: 0,
         });
         (below, units.collect())
     }
@@ -184,7 +195,7 @@ impl Encoder {
         if header.kind == crate::FrameKind::Snapshot {
             return Err(Error::Usage("a snapshot is not an update".to_owned()));
         }
-        self.carried.absorb(delta, predictor, self.threads)?;
+        let predicted = self.carried.absorb(delta, predictor, self.threads)?;
         let extras = Extras {
             below: self.below,
             predictor: predictor.map(Frame::id),
@@ -193,10 +204,16 @@ impl Encoder {
         let learned = self.units.iter().map(learned).collect();
         let made = self.frame(delta, header, extras).and_then(|(frame, stages)| {
             let parsed = Frame::parse(&frame, &self.layout)?;
-            self.carried.encoded(&parsed, self.threads)?;
-            Ok((frame, stages))
+            let predicted = predictor.zip(predicted.as_deref());
+            let measured = self.carried.encoded(&parsed, delta, predicted, self.threads)?;
+            Ok((frame, stages, measured))
         });
-        let (frame, stages) = made.inspect_err(|_| self.take_back(delta, learned))?;
+        let (frame, stages, (relation, products)) = made.inspect_err(|_| self.take_back(delta, learned))?;
+        let ages = self.units.iter().map(|unit| unit.silent.saturating_add(1));
+        let fidelity = products.iter().zip(ages);
+        let fidelity = fidelity
+            .map(|(products, age)| products.fidelity(relation, age))
+            .collect();
         let digest = Digest::of(&frame);
         self.pending = Some(digest);
         Ok(Pending {
@@ -205,6 +222,7 @@ impl Encoder {
             digest,
             stages,
             asked: self.asked(),
+            fidelity,
         })
     }
 
@@ -289,6 +307,12 @@ impl Encoder {
         }
         self.carried
             .settled(&Frame::parse(&pending.frame, &self.layout)?, verdict)?;
+        for (unit, fidelity) in self.units.iter_mut().zip(&pending.fidelity) {
+            unit.silent = match verdict {
+                Verdict::Accepted => fidelity.age,
+                Verdict::Refused | Verdict::Dropped => unit.silent.saturating_add(1),
+            };
+        }
         self.pending = None;
         Ok(())
     }

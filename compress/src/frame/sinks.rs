@@ -1,5 +1,7 @@
 //! Where decoded values go.
 
+use crate::Layout;
+use crate::encoder::{Products, nonzeros};
 use crate::section::Sink;
 
 /// Keeps only the largest magnitude, as its bits: those of positive floats are ordered as the floats are.
@@ -52,11 +54,7 @@ pub(super) struct Counted<'a, S> {
 
 impl<S> Counted<'_, S> {
     fn count(&mut self, values: &[f32]) {
-        // Lanes as wide as the values, so that a comparison is one subtraction; of few enough values not to overflow.
-        for part in values.chunks(1 << 16) {
-            let nonzeros: u32 = part.iter().map(|value| u32::from(*value != 0.0)).sum();
-            self.nonzeros += u64::from(nonzeros);
-        }
+        self.nonzeros += nonzeros(values);
     }
 }
 
@@ -69,6 +67,65 @@ impl<S: Sink> Sink for Counted<'_, S> {
     fn sparse(&mut self, indices: &[u32], values: &[f32]) {
         self.count(values);
         self.inner.sparse(indices, values);
+    }
+}
+
+/// Sums the products of the decoded values with `values` and `other`; then subtracts them from `values`, if asked.
+pub(crate) struct Measured<'a> {
+    pub(crate) values: &'a mut [f32],
+    /// As many as `values`.
+    pub(crate) other: Option<&'a [f32]>,
+    pub(crate) subtract: bool,
+    pub(crate) products: Products,
+}
+
+impl Sink for Measured<'_> {
+    fn dense(&mut self, start: usize, values: &[f32]) {
+        let range = start..start + values.len();
+        let own = &mut self.values[range.clone()];
+        self.products.dense(values, own, self.other.map(|other| &other[range]));
+        if self.subtract {
+            own.iter_mut().zip(values).for_each(|(own, value)| *own -= value);
+        }
+    }
+
+    fn sparse(&mut self, indices: &[u32], values: &[f32]) {
+        self.products.sparse(indices, values, self.values, self.other);
+        if self.subtract {
+            for (&index, value) in indices.iter().zip(values) {
+                self.values[index as usize] -= value;
+            }
+        }
+    }
+}
+
+/// As [`Measured`] without `other`, but with sums of its own for each tensor. Shapes: `values: [layout.len()]`.
+pub(super) struct MeasuredByTensor<'a> {
+    pub(super) layout: &'a Layout,
+    pub(super) values: &'a mut [f32],
+    pub(super) subtract: bool,
+    pub(super) products: &'a mut [Products],
+}
+
+impl Sink for MeasuredByTensor<'_> {
+    /// All of `values` are of one tensor.
+    fn dense(&mut self, start: usize, values: &[f32]) {
+        let tensors = self.layout.tensors();
+        let tensor = tensors.partition_point(|tensor| tensor.offset + tensor.len <= start);
+        let mut sink = Measured {
+            values: &mut *self.values,
+            other: None,
+            subtract: self.subtract,
+            products: self.products[tensor],
+        };
+        sink.dense(start, values);
+        self.products[tensor] = sink.products;
+    }
+
+    fn sparse(&mut self, indices: &[u32], values: &[f32]) {
+        for (&index, value) in indices.iter().zip(values) {
+            self.dense(index as usize, std::slice::from_ref(value));
+        }
     }
 }
 

@@ -64,13 +64,16 @@ impl Unit {
         }
     }
 
+    /// The values of each of its tensors.
+    pub(crate) fn slices<'v>(&self, model: &'v [f32]) -> impl Iterator<Item = &'v [f32]> {
+        self.spans
+            .iter()
+            .map(move |span| &model[span.offset..span.offset + span.len])
+    }
+
     /// The unit's values one after the other.
     pub(crate) fn gathered(&self, model: &[f32]) -> Vec<f32> {
-        let spans = self.spans.iter();
-        spans
-            .flat_map(|span| &model[span.offset..span.offset + span.len])
-            .copied()
-            .collect()
+        self.slices(model).flatten().copied().collect()
     }
 
     /// Whether the unit is one tensor, and where its values are in the model.

@@ -15,7 +15,7 @@ mod residual;
 
 pub(crate) use momentum::Momentum;
 
-use crate::encoder::Verdict;
+use crate::encoder::{Products, Relation, Verdict};
 use crate::section::{Sink, all_finite};
 use crate::{Error, Frame, Memory};
 
@@ -45,7 +45,8 @@ impl Carried {
         }
     }
 
-    /// Takes `delta` in; then [`Carried::input`] is what is to be encoded.
+    /// Takes `delta` in; then [`Carried::input`] is what is to be encoded. Returns the products of the predictor with
+    /// `delta`, for each tensor.
     ///
     /// # Errors
     /// `NotFinite`; then the memory is as it was, and `delta` unspecified.
@@ -54,20 +55,23 @@ impl Carried {
         delta: &mut [f32],
         predictor: Option<&Frame<'_>>,
         threads: usize,
-    ) -> Result<(), Error> {
-        if let Some(predictor) = predictor {
-            predictor.accumulate(-1.0, delta)?;
-        }
+    ) -> Result<Option<Vec<Products>>, Error> {
+        let predicted = predictor.map(|predictor| predictor.measure_by_tensor(true, delta));
+        let predicted = predicted.transpose()?;
         match self {
-            Self::Residual { values, decay } => return residual::absorb(values, delta, *decay, threads),
-            Self::Momentum(momentum) => return momentum.absorb(delta),
+            Self::Residual { values, decay } => residual::absorb(values, delta, *decay, threads)?,
+            Self::Momentum(momentum) => momentum.absorb(delta)?,
             Self::Shadow(shadow) => delta
                 .iter_mut()
                 .zip(shadow)
                 .for_each(|(delta, shadow)| *delta -= *shadow),
             Self::Nothing => {}
         }
-        if all_finite(delta) { Ok(()) } else { Err(not_finite()) }
+        let encodes_delta = matches!(self, Self::Shadow(_) | Self::Nothing);
+        if encodes_delta && !all_finite(delta) {
+            return Err(not_finite());
+        }
+        Ok(predicted)
     }
 
     /// Takes back what [`Carried::absorb`] did, `delta` being as that left it.
@@ -88,23 +92,59 @@ impl Carried {
         }
     }
 
-    /// `frame` was encoded from the input.
+    /// `frame` was encoded from the input. Returns what tells how faithful it is, for each of its sections. `delta`: as
+    /// [`Carried::absorb`] left it; becomes what the frame does not carry, unless the memory has that. `predicted`: the
+    /// predictor and what `absorb` returned.
     ///
     /// # Errors
     /// `NotFinite` if the shadow would not be finite; then [`Carried::undo`] has nothing to add.
-    pub(crate) fn encoded(&mut self, frame: &Frame<'_>, threads: usize) -> Result<(), Error> {
+    pub(crate) fn encoded(
+        &mut self,
+        frame: &Frame<'_>,
+        delta: &mut [f32],
+        predicted: Option<(&Frame<'_>, &[Products])>,
+        threads: usize,
+    ) -> Result<(Relation, Vec<Products>), Error> {
+        let relation = |encoded, other, added| Relation { encoded, other, added };
         match self {
-            Self::Residual { values, .. } => frame.subtract_from(threads, values),
-            Self::Shadow(shadow) => {
-                // Magnitudes up to this are lost in the rounding of what might overflow.
-                if shadow.iter().all(|value| value.abs() <= HUGE) {
-                    return Ok(());
-                }
-                let mut sum = Sum { shadow, finite: true };
-                frame.decode_into(&mut sum)?;
-                if sum.finite { Ok(()) } else { Err(not_finite()) }
+            Self::Residual { values, decay } => {
+                let products = frame.measure(threads, true, values, Some(delta))?;
+                Ok((relation(1.0, -f64::from(*decay), 0.0), products))
             }
-            _ => Ok(()),
+            Self::Shadow(shadow) => {
+                let products = frame.measure(threads, true, delta, Some(shadow))?;
+                // Magnitudes up to this are lost in the rounding of what might overflow.
+                if !shadow.iter().all(|value| value.abs() <= HUGE) {
+                    let mut sum = Sum { shadow, finite: true };
+                    frame.decode_into(&mut sum)?;
+                    if !sum.finite {
+                        return Err(not_finite());
+                    }
+                }
+                Ok((relation(1.0, 1.0, 1.0), products))
+            }
+            // What momentum correction adds to the unsent sum is what a round is to bring.
+            Self::Momentum(momentum) => {
+                let products = frame.measure(threads, false, &mut momentum.unsent, Some(&momentum.velocity))?;
+                Ok((relation(0.0, 1.0, 0.0), products))
+            }
+            Self::Nothing => {
+                let mut products = frame.measure(threads, true, delta, None)?;
+                if let Some((predictor, before)) = predicted {
+                    // With `p` the predictor, `u = v + p` and `e = v - d`: before has `pp` and `pu`, after has `pe`.
+                    let after = predictor.measure_by_tensor(false, delta)?;
+                    for (products, places) in products.iter_mut().zip(frame.places()) {
+                        for (before, after) in places.iter().map(|&at| (&before[at], &after[at])) {
+                            let (pp, pv) = (before.dd, before.dv - before.dd);
+                            products.ww += pp;
+                            products.vw += pv;
+                            products.dw += pv - after.dv;
+                        }
+                    }
+                    return Ok((relation(1.0, 1.0, 1.0), products));
+                }
+                Ok((relation(1.0, 0.0, 0.0), products))
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 use super::{BLOCK, Part, PlaneBounds, PlaneBytes, all_finite, parts};
 use crate::Error;
 use crate::code::{IndexPlane, Indices, support_bound};
-use crate::frame::Add;
+use crate::frame::Measured;
 use crate::layout::Shape;
 use crate::quantize::{ValuePlane, Values};
 use crate::recipe::Recipe;
@@ -156,23 +156,25 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Subtracts from `values` what the section decodes to. On more than one thread it takes eight bytes for each value of a
-    /// support.
-    pub(crate) fn subtract(&self, threads: usize, values: &mut [f32]) -> Result<(), Error> {
+    /// Decodes into `sink`, with the same result on any number of threads. On more than one it takes eight bytes for each
+    /// value of a support.
+    pub(crate) fn measure(&self, threads: usize, sink: &mut Measured<'_>) -> Result<(), Error> {
         match (self.recipe.reduce, self.planes.as_slice()) {
-            (Reduce::Support { k }, [(Some(indices), plane)]) if threads > 1 && k as usize > BLOCK => {
+            (Reduce::Support { k }, [(Some(indices), plane)]) if sink.subtract && threads > 1 && k as usize > BLOCK => {
                 let read = || {
                     let (mut open, mut all) = (indices.open()?, vec![0; k as usize]);
                     open.read(&mut all).and_then(|()| open.finish()).map(|()| all)
                 };
                 let (indices, decoded) = both(threads, read, || whole(plane, k as usize));
-                subtract_sparse(threads, &indices?, &decoded?, values);
+                let (indices, decoded) = (indices?, decoded?);
+                // The blocks of decoding, so that the sums are rounded alike.
+                for (indices, decoded) in indices.chunks(BLOCK).zip(decoded.chunks(BLOCK)) {
+                    sink.products.sparse(indices, decoded, sink.values, sink.other);
+                }
+                subtract_sparse(threads, &indices, &decoded, sink.values);
                 Ok(())
             }
-            _ => self.decode(&mut Add {
-                weight: -1.0,
-                acc: values,
-            }),
+            _ => self.decode(sink),
         }
     }
 

@@ -88,7 +88,7 @@ fn the_format_document_shows_the_same_bytes() {
     let document = include_str!("../../../docs/format.md");
     for golden in [
         include_str!("../golden/v1-update.hex"),
-        include_str!("../golden/v1-state.hex"),
+        include_str!("../golden/v1-2-state.hex"),
     ] {
         assert!(document.contains(golden), "docs/format.md does not hold\n{golden}");
     }
@@ -126,9 +126,26 @@ fn a_state_has_these_bytes() {
     let (encoder, pending) = encoder_and_pending();
     let mut state = Vec::new();
     encoder.save(Some(&pending), &mut state);
-    check("v1-state.hex", &state, include_str!("../golden/v1-state.hex"));
-    let golden = bytes(include_str!("../golden/v1-state.hex"));
+    check("v1-2-state.hex", &state, include_str!("../golden/v1-2-state.hex"));
+    let golden = bytes(include_str!("../golden/v1-2-state.hex"));
     let (loaded, restored) = Encoder::load(layout(), &small(), &golden).unwrap();
     assert_eq!(restored, Some(pending));
     assert_eq!(loaded.residual(), encoder.residual());
+}
+
+/// A state of 1.0 has no figures of its pending frame: there are none then, and the frame is written as it was.
+#[test]
+fn a_state_without_fidelity_is_read_and_has_these_bytes() {
+    let (encoder, pending) = encoder_and_pending();
+    let golden = bytes(include_str!("../golden/v1-state.hex"));
+    let (loaded, restored) = Encoder::load(layout(), &small(), &golden).unwrap();
+    let older = Pending {
+        fidelity: Vec::new(),
+        ..pending
+    };
+    assert_eq!(restored, Some(older.clone()));
+    assert_eq!(loaded.residual(), encoder.residual());
+    let mut state = Vec::new();
+    loaded.save(Some(&older), &mut state);
+    check("v1-state.hex", &state, include_str!("../golden/v1-state.hex"));
 }

@@ -172,6 +172,11 @@ fn written(golden: &Golden) -> Made {
     }
     encoder.settle(&pending, Verdict::Accepted).unwrap();
     let pending = encoder.encode(&mut values(layout.len(), 1), UPDATE).unwrap();
+    // A state of 1.1 holds no fidelity.
+    let pending = Pending {
+        fidelity: Vec::new(),
+        ..pending
+    };
     let mut state = Vec::new();
     encoder.save(Some(&pending), &mut state);
     (state, bits(&decode(&layout, &pending.frame)))

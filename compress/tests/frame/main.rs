@@ -6,6 +6,7 @@ mod allocation;
 mod budget;
 mod corruption;
 mod extremes;
+mod fidelity;
 mod golden;
 mod golden_1_1;
 mod laws;

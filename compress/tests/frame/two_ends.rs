@@ -8,11 +8,11 @@ use proptest::sample::select;
 
 use crate::*;
 
-/// The vectors of the memory, from the bytes of a state without a pending frame.
-fn vectors(encoder: &Encoder, count: usize) -> Vec<Vec<f32>> {
+/// The vectors of the memory, of `len` values each, from the bytes of a state without a pending frame.
+fn vectors(encoder: &Encoder, len: usize, count: usize) -> Vec<Vec<f32>> {
     let mut bytes = Vec::new();
     encoder.save(None, &mut bytes);
-    let len = encoder_len(&bytes, count);
+    assert_eq!(bytes[6] & !8, 1, "memory, and perhaps ages");
     let floats: Vec<f32> = bytes[16..16 + count * len * 4]
         .as_chunks()
         .0
@@ -20,12 +20,6 @@ fn vectors(encoder: &Encoder, count: usize) -> Vec<Vec<f32>> {
         .map(|word| f32::from_le_bytes(*word))
         .collect();
     floats.chunks(len).map(<[f32]>::to_vec).collect()
-}
-
-/// Values of a layout, from the length of a state with nothing learned.
-fn encoder_len(bytes: &[u8], count: usize) -> usize {
-    assert_eq!(bytes[6], 1, "memory and nothing else");
-    (bytes.len() - 20) / 4 / count
 }
 
 fn verdicts() -> impl Strategy<Value = Vec<Verdict>> {
@@ -58,7 +52,7 @@ proptest! {
                 frame.accumulate_on(1 + round as usize % 3, 1.0, &mut receiver).unwrap();
             }
             encoder.settle(&pending, verdict).unwrap();
-            prop_assert_eq!(bits(&vectors(&encoder, 1)[0]), bits(&receiver));
+            prop_assert_eq!(bits(&vectors(&encoder, 130, 1)[0]), bits(&receiver));
         }
     }
 
@@ -82,7 +76,7 @@ proptest! {
                     velocity[at] = if sent == 0.0 { velocity[at] } else { 0.0 };
                 }
             }
-            let kept = vectors(&encoder, 2);
+            let kept = vectors(&encoder, 90, 2);
             prop_assert_eq!(&kept[0], &unsent);
             prop_assert_eq!(&kept[1], &velocity);
             prop_assert_eq!(encoder.residual(), Some(unsent.as_slice()));
@@ -162,7 +156,7 @@ fn momentum_by_hand() {
         let pending = encoder.encode(&mut delta, UPDATE).unwrap();
         assert_eq!(decode(&layout, &pending.frame), sent);
         encoder.settle(&pending, verdict).unwrap();
-        assert_eq!(vectors(&encoder, 2), [unsent, velocity]);
+        assert_eq!(vectors(&encoder, 3, 2), [unsent, velocity]);
     }
 }
 

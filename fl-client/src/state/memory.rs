@@ -138,7 +138,9 @@ impl RunState {
         layout: &Arc<Layout>,
         spec: &Spec,
     ) -> Result<(Encoder, Option<(Pending, Claims)>), Error> {
-        let max = 1024 + 4 * layout.len() as u64 + fl_proto::max_frame(layout.len(), layout.tensors().len());
+        // Beside memory and frame: what was learned of each section, and its figures.
+        let (values, tensors) = (layout.len(), layout.tensors().len());
+        let max = 1024 + 4 * values as u64 + 128 * tensors as u64 + fl_proto::max_frame(values, tensors);
         let Some(head) = self.head()? else {
             let fresh = Encoder::new(Arc::clone(layout), spec);
             return Ok((

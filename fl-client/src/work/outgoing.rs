@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use fl_compress::{Digest, Verdict};
-use fl_proto::{UpdateHeader, UpdateId};
+use fl_proto::{SectionFidelity, UpdateHeader, UpdateId};
 
 use super::{Run, Work};
 use crate::Error;
@@ -56,6 +56,7 @@ impl Run {
             train_ms: claims.train_ms,
             encode_ms: claims.encode_ms,
             stages: pending.stages,
+            fidelity: SectionFidelity::of(&pending.fidelity),
         };
         Some(Outgoing {
             header,

@@ -312,6 +312,7 @@ fn line(event: &Event) -> Option<String> {
         Event::TurnedAway { client, reason, why } => format!("turned away {client} ({reason}): {why}"),
         Event::Alert(text) => format!("ALERT: {text}"),
         Event::Damaged(text) => format!("DAMAGED: {text}"),
+        Event::Warning(text) => format!("warning: {text}"),
         _ => return None,
     })
 }

@@ -7,6 +7,7 @@ use fl_proto::ClientId;
 use tokio::sync::mpsc;
 
 use super::Driver;
+use super::fidelity::Seen;
 use crate::clock::Clock;
 use crate::engine::Phase;
 use crate::event::{Evaluated, Event, Missing, OpenRound, Waiting};
@@ -65,6 +66,15 @@ impl Driver {
         if let Some(text) = sample.alert(round) {
             tracing::error!(round, "{text}");
             self.events.tell(Event::Alert(text)).await;
+        }
+    }
+
+    /// Shows how faithful the frames of the round were that closed, and warns of tensors that are hardly sent.
+    pub(super) async fn announce_fidelity(&mut self, Seen { gauges, warnings }: Seen) {
+        self.events.board.tensors(gauges);
+        for text in warnings {
+            tracing::warn!("{text}");
+            self.events.tell(Event::Warning(text)).await;
         }
     }
 

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use fl_compress::{Error, Frame, Reduce, SectionInfo};
+use fl_proto::SectionFidelity;
 
-use crate::ledger::Section;
+use crate::ledger::{Fidelity, Section};
 
 /// Sections of any number of frames of one layout, added up by the first of their tensors.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -36,13 +37,29 @@ impl Sections {
     }
 }
 
+/// The figures of a frame's sections, in the order of their first tensors. `figures`: in the order of the frame.
+pub(super) fn fidelity(frame: &Frame<'_>, figures: &[fl_compress::Fidelity]) -> Vec<Fidelity> {
+    let figures = SectionFidelity::of(figures);
+    let sections = frame.sections().zip(&figures);
+    let mut out: Vec<_> = sections
+        .map(|(info, figures)| Fidelity::of(first(&info), figures))
+        .collect();
+    out.sort_by_key(|section| section.first);
+    out
+}
+
+/// Place of its first tensor in the layout.
+fn first(info: &SectionInfo<'_>) -> u32 {
+    info.places.first().map_or(0, |at| *at as u32)
+}
+
 fn section(info: &SectionInfo<'_>, nonzeros: u64) -> Section {
     let rank = match info.recipe.reduce {
         Reduce::LowRank { rank, .. } | Reduce::Components { rank } => Some(rank),
         _ => None,
     };
     Section {
-        first: info.places.first().map_or(0, |at| *at as u32),
+        first: first(info),
         tensors: info.tensors.len() as u32,
         parameters: info.tensors.iter().map(|tensor| tensor.len as u64).sum(),
         frames: 1,

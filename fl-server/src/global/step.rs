@@ -10,10 +10,10 @@ use fl_compress::{
 use fl_proto::ClientId;
 
 use super::aggregate::{Average, average};
-use super::sections::Sections;
+use super::sections::{Sections, fidelity};
 use super::strategy::{Strategy, strategy};
 use crate::engine::Contribution;
-use crate::ledger::Section;
+use crate::ledger::{Fidelity, Section};
 use crate::limits::Limits;
 use crate::plan::{RunPlan, StrategySpec};
 
@@ -94,6 +94,8 @@ pub struct Stepped {
     pub downlink: Vec<Section>,
     /// Updates that count for less than their sender claimed.
     pub limited: Vec<Limited>,
+    /// How faithful the step's frame is, in the order of the sections' first tensors; empty if it has too many sections.
+    pub fidelity: Vec<Fidelity>,
     /// Why the round's average was not used, if it was not: the step is zero then.
     pub unused: Option<String>,
     /// That the step's frame takes more than its budget asks for, where that is news.
@@ -156,6 +158,9 @@ impl fmt::Display for Limited {
         Ok(())
     }
 }
+
+/// The frame of a step, where its bytes went, and how faithful it is.
+type Advanced = (Pending, Sections, Vec<Fidelity>);
 
 /// The global model, and what the server remembers between rounds.
 #[derive(Debug)]
@@ -296,7 +301,7 @@ impl Global {
         } = average(&self.layout, round, updates, self.step.as_ref(), limits, read)?;
         self.reference = reference;
         self.strategy.step(round, &mut step);
-        let ((pending, downlink), unused) = match self.advance(round, &mut step) {
+        let ((pending, downlink, fidelity), unused) = match self.advance(round, &mut step) {
             Ok(stepped) => (stepped, None),
             Err(why) => {
                 let failed = |e: fl_compress::Error| GlobalError::Step {
@@ -321,6 +326,7 @@ impl Global {
             uplink: uplink.into_vec(),
             downlink: downlink.into_vec(),
             limited,
+            fidelity,
             unused,
         })
     }
@@ -342,7 +348,7 @@ impl Global {
     /// # Errors
     /// `NotFinite` if a value of step, residual or new model is not; then the model is as it was, and the encoder is
     /// unusable.
-    fn advance(&mut self, round: u64, step: &mut Vec<f32>) -> Result<(Pending, Sections), fl_compress::Error> {
+    fn advance(&mut self, round: u64, step: &mut Vec<f32>) -> Result<Advanced, fl_compress::Error> {
         let header = FrameHeader {
             kind: FrameKind::Step,
             round,
@@ -353,7 +359,9 @@ impl Global {
         self.encoder.settle(&pending, Verdict::Accepted)?;
         step.copy_from_slice(&self.model);
         let mut sections = Sections::default();
-        sections.accumulate(&Frame::parse(&pending.frame, &self.layout)?, 1.0, step)?;
+        let frame = Frame::parse(&pending.frame, &self.layout)?;
+        sections.accumulate(&frame, 1.0, step)?;
+        let fidelity = fidelity(&frame, &pending.fidelity);
         for (values, what) in [
             (Some(step.as_slice()), "model"),
             (self.encoder.residual(), "server residual"),
@@ -363,7 +371,7 @@ impl Global {
             }
         }
         std::mem::swap(&mut self.model, step);
-        Ok((pending, sections))
+        Ok((pending, sections, fidelity))
     }
 }
 

@@ -5,7 +5,7 @@
 //! while waiting for anything.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fl_proto::ClientId;
 use fl_report::size;
@@ -13,6 +13,7 @@ use serde::Serialize;
 use time::OffsetDateTime;
 
 use super::turned::{Turned, TurnedFor};
+use crate::driver::TensorGauge;
 use crate::event::{Evaluated, Event, RoundSummary, names};
 use crate::ledger::Flow;
 use crate::record::Millis;
@@ -49,6 +50,8 @@ pub(crate) struct Known {
     pub(crate) closed: Closed,
     pub(crate) evaluated: Option<Evaluated>,
     pub(crate) turned: Turned,
+    /// Figures of the frames of the newest round that this process has closed.
+    pub(crate) tensors: Arc<[TensorGauge]>,
 }
 
 /// What the rounds came to that this process has closed.
@@ -61,6 +64,7 @@ pub(crate) struct Closed {
     pub(crate) seconds: f64,
     pub(crate) flow: Flow,
     pub(crate) alerts: u64,
+    pub(crate) warnings: u64,
     /// The newest of them.
     pub(crate) last: Option<RoundSummary>,
 }
@@ -123,6 +127,15 @@ impl Board {
             }
             // A client on a bad link comes and goes: too much for the list.
             Event::MemberPresence { .. } => return,
+            Event::Warning(text) => {
+                known.closed.warnings += 1;
+                let note = Note {
+                    at_ms: now,
+                    kind: "warning",
+                    text: text.clone(),
+                };
+                push(&mut known.alerts, note, ALERTS);
+            }
             Event::Ready
             | Event::Waiting(_)
             | Event::Limited { .. }
@@ -144,6 +157,11 @@ impl Board {
     /// Takes notice of a client that was turned away; true if it is worth a warning.
     pub(crate) fn turned_away(&self, client: &str, reason: TurnedFor, why: &str, now: Millis) -> bool {
         self.lock().turned.add(client, reason, why, now)
+    }
+
+    /// Takes notice of how faithful the frames of a closed round were.
+    pub(crate) fn tensors(&self, gauges: Vec<TensorGauge>) {
+        self.lock().tensors = gauges.into();
     }
 
     /// Takes notice of a client's certificate.
@@ -214,6 +232,7 @@ fn words(event: &Event) -> (&'static str, String) {
         Event::Failed { round, why } => ("failed", format!("the run gave up in round {round}: {why}")),
         Event::Alert(text) => ("alert", text.clone()),
         Event::Damaged(text) => ("damaged", text.clone()),
+        Event::Warning(text) => ("warning", text.clone()),
     }
 }
 

@@ -17,8 +17,9 @@ use prometheus_client::registry::Unit;
 use super::board::Known;
 use super::view::{Certificate, View};
 use crate::admin::Moved;
+use crate::driver::TensorGauge;
 use crate::event::RoundSummary;
-use crate::ledger::Flow;
+use crate::ledger::{Direction, Flow};
 use crate::record::Millis;
 use crate::traffic::Named;
 pub(crate) use process::Process;
@@ -74,6 +75,7 @@ pub(crate) fn text(measured: &Measured<'_>) -> Result<String, fmt::Error> {
             one(seen.loss),
         );
     }
+    tensors(&mut metrics, &known.tensors);
     certificates(&mut metrics, &view.certificates);
     metrics.text()
 }
@@ -202,6 +204,70 @@ fn counts(metrics: &mut Metrics, known: &Known) {
         "Alerts: rounds whose ledger differs from what the sockets carried",
         None,
         one(closed.alerts as f64),
+    );
+    metrics.counters(
+        "fl_warnings",
+        "Warnings: tensors that were sent at next to nothing for several rounds",
+        None,
+        one(closed.warnings as f64),
+    );
+}
+
+/// Tensors with series, in each direction.
+const TENSORS: usize = 50;
+
+fn tensors(metrics: &mut Metrics, gauges: &[TensorGauge]) {
+    let mut shown = Vec::new();
+    for direction in [Direction::Up, Direction::Down] {
+        let mut gauges: Vec<_> = gauges.iter().filter(|gauge| gauge.direction == direction).collect();
+        gauges.sort_by(|a, b| {
+            let cosine = |gauge: &TensorGauge| gauge.cosine().unwrap_or(1.0);
+            let starved = b.starved.cmp(&a.starved);
+            starved.then(cosine(a).total_cmp(&cosine(b)))
+        });
+        shown.extend(gauges.into_iter().take(TENSORS));
+    }
+    let mut family = |name, about, unit: Option<&str>, value: fn(&TensorGauge) -> Option<f64>| {
+        let series = shown.iter().filter_map(|gauge| {
+            let labels = vec![
+                ("direction", gauge.direction.name().to_owned()),
+                ("tensor", gauge.tensor.clone()),
+            ];
+            Some((labels, value(gauge)?))
+        });
+        let about = format!("{about} {ROUND_CLOSED}");
+        metrics.gauges(name, &about, unit.map(|unit| Unit::Other(unit.to_owned())), series);
+    };
+    let ratio = Some("ratio");
+    family(
+        "fl_tensor_cosine",
+        "Mean cosine of what is received and the update before compression",
+        ratio,
+        TensorGauge::cosine,
+    );
+    family(
+        "fl_tensor_energy_kept",
+        "Mean share of energy kept by the frames",
+        ratio,
+        |gauge| gauge.fidelity?.mean_kept(),
+    );
+    family(
+        "fl_tensor_density",
+        "Share of values that are not zero",
+        ratio,
+        |gauge| Some(gauge.density),
+    );
+    family(
+        "fl_tensor_residual_age",
+        "Age of the oldest residual, in updates of its sender,",
+        None,
+        |gauge| Some(gauge.fidelity?.oldest.into()),
+    );
+    family(
+        "fl_tensor_starved",
+        "Rounds in a row in which a tensor was sent at next to nothing, as",
+        Some("rounds"),
+        |gauge| Some(gauge.starved.into()),
     );
 }
 

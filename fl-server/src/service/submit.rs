@@ -3,8 +3,8 @@
 use std::pin::pin;
 use std::sync::Arc;
 
-use fl_compress::{Digest, Frame, FrameKind, Layout, Stages};
-use fl_proto::{ProtocolError, Refusal, UpdateHeader, UpdateReply, wire};
+use fl_compress::{Digest, Frame, FrameKind, Layout, SectionInfo, Stages};
+use fl_proto::{ProtocolError, Refusal, SectionFidelity, UpdateHeader, UpdateReply, wire};
 use tokio::sync::SemaphorePermit;
 use tokio::time::{Instant, timeout};
 use tonic::{Request, Status, Streaming};
@@ -179,7 +179,7 @@ async fn settle(
                 message: format!("the frame is not usable: {why}"),
             }
         }
-        Ok(frame) => {
+        Ok((frame, firsts)) => {
             if let Err(status) = service.admit(peer) {
                 peer.tally.settled(Fate::Refused);
                 return Err(status);
@@ -199,6 +199,7 @@ async fn settle(
                 at: service.clock.now(),
             };
             let client = peer.client.clone();
+            let fidelity = figures(&firsts, &header.fidelity);
             let reply = service
                 .ask(|reply| Command::Update {
                     client,
@@ -206,6 +207,7 @@ async fn settle(
                     attempt: header.id.attempt,
                     update,
                     frame: Box::new(frame),
+                    fidelity,
                     reply,
                 })
                 .await?;
@@ -222,26 +224,45 @@ async fn settle(
     Ok(reply)
 }
 
-/// Makes a good upload durable; drops a bad one and says what is wrong with it.
-fn keep(upload: Upload, service: &Service, round: u64, digest: &Digest) -> Result<Result<Received, String>, BlobError> {
-    let bytes = upload.read_whole()?;
-    if let Err(why) = verify(&bytes, service, round)? {
-        upload.discard()?;
-        return Ok(Err(why));
+/// The figures of each section with its first tensor. A client of an older version sends none; figures of another number of
+/// sections are a bug of the client, which is no reason to lose its update.
+fn figures(firsts: &[u32], sections: &[SectionFidelity]) -> Vec<(u32, SectionFidelity)> {
+    if firsts.len() != sections.len() {
+        return Vec::new();
     }
+    firsts.iter().copied().zip(sections.iter().copied()).collect()
+}
+
+/// A durable frame, and the first tensor of each of its sections.
+type Kept = (Received, Vec<u32>);
+
+/// Makes a good upload durable; drops a bad one and says what is wrong with it.
+fn keep(upload: Upload, service: &Service, round: u64, digest: &Digest) -> Result<Result<Kept, String>, BlobError> {
+    let bytes = upload.read_whole()?;
+    let firsts = match verify(&bytes, service, round)? {
+        Ok(firsts) => firsts,
+        Err(why) => {
+            upload.discard()?;
+            return Ok(Err(why));
+        }
+    };
     drop(bytes);
     match upload.finish(digest) {
         Err(BlobError::Damaged { found, .. }) => Ok(Err(format!("its digest is {found}, not what was said"))),
-        kept => kept.map(Ok),
+        kept => kept.map(|frame| Ok((frame, firsts))),
     }
 }
 
 /// Whether the frame is an update of this model for this round, and wholly decodable to values that are, with those of
-/// its predictor, no larger than the plan's bound.
-fn verify(bytes: &[u8], service: &Service, round: u64) -> Result<Result<(), String>, BlobError> {
+/// its predictor, no larger than the plan's bound. Returns the first tensor of each section.
+fn verify(bytes: &[u8], service: &Service, round: u64) -> Result<Result<Vec<u32>, String>, BlobError> {
     let step = predictor::of_round(&service.state(), &service.plan, round);
-    let (found, predicted) = match decodable(bytes, &service.layout, round, step.as_ref()) {
-        Ok(found) => found,
+    let Decodable {
+        found,
+        predicted,
+        firsts,
+    } = match decodable(bytes, &service.layout, round, step.as_ref()) {
+        Ok(decodable) => decodable,
         Err(why) => return Ok(Err(why)),
     };
     let predictor = match step.filter(|_| predicted) {
@@ -253,7 +274,7 @@ fn verify(bytes: &[u8], service: &Service, round: u64) -> Result<Result<(), Stri
     };
     let largest = service.plan.largest_value();
     if found + predictor <= largest {
-        return Ok(Ok(()));
+        return Ok(Ok(firsts));
     }
     let with = if predicted {
         format!(", and the step that it is added to one of {predictor:e}")
@@ -265,8 +286,18 @@ fn verify(bytes: &[u8], service: &Service, round: u64) -> Result<Result<(), Stri
     )))
 }
 
-/// The largest magnitude in the frame, and whether it was encoded against `step`, the only predictor that it may name.
-fn decodable(bytes: &[u8], layout: &Layout, round: u64, step: Option<&Digest>) -> Result<(f32, bool), String> {
+/// A frame that can be counted.
+struct Decodable {
+    /// The largest magnitude in it.
+    found: f32,
+    /// Whether it was encoded against the step of the model trained from.
+    predicted: bool,
+    /// The first tensor of each section.
+    firsts: Vec<u32>,
+}
+
+/// Decodes the frame; `step` is the only predictor that it may name.
+fn decodable(bytes: &[u8], layout: &Layout, round: u64, step: Option<&Digest>) -> Result<Decodable, String> {
     let frame = Frame::parse(bytes, layout).map_err(|e| e.to_string())?;
     let header = frame.header();
     if header.kind != FrameKind::Update {
@@ -292,7 +323,12 @@ fn decodable(bytes: &[u8], layout: &Layout, round: u64, step: Option<&Digest>) -
         }
     };
     let found = frame.verify().map_err(|e| e.to_string())?;
-    Ok((found, predicted))
+    let first = |section: SectionInfo<'_>| section.places.first().map_or(0, |at| *at as u32);
+    Ok(Decodable {
+        found,
+        predicted,
+        firsts: frame.sections().map(first).collect(),
+    })
 }
 
 /// The parts that the stream brings.

@@ -12,16 +12,18 @@ mod stored;
 #[cfg(test)]
 mod tests;
 pub(crate) mod text;
+mod verdict;
 mod workers;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use fl_compress::{Encoder, FrameKind, Layout, Memory, Spec};
+use fl_compress::{Encoder, Frame, FrameKind, Layout, Memory, Spec};
 
 pub(crate) use outcome::{Line, WhatIf};
 pub(crate) use stored::{Stored, StoredFrame};
+pub(crate) use verdict::{Compression, Verdict};
 
 use crate::inspect::InspectError;
 use crate::plan::{PlanError, memory};
@@ -63,8 +65,17 @@ pub(crate) fn what_if(
         PlanError::Value { value, rule, .. } => WhatIfError::Spec(format!("`memory = \"{value}\"`: {rule}")),
         error => WhatIfError::Spec(error.to_string()),
     };
+    let files = Files::below(data, &stored.run)?;
+    let known = match &stored.compression {
+        Some(compression) => Some(compression.uplink.memory),
+        None => predicted(stored, &files, &layout)?,
+    };
     let mut uplink = spec.clone();
-    uplink.memory = memory::of_updates(spec.memory, stored.everyone_took_part()).map_err(refused)?;
+    uplink.memory = match (spec.memory, known) {
+        // What `auto` stood for in the run, if it stood for one of these.
+        (Memory::Auto, Some(known @ (Memory::Cafe | Memory::ErrorFeedback { .. }))) => known,
+        (asked, _) => memory::of_updates(asked, stored.everyone_took_part()).map_err(refused)?,
+    };
     let mut downlink = spec.clone();
     // What only updates can have is for a step what the server has in its place.
     downlink.memory = memory::of_steps(spec.memory).unwrap_or(Memory::Auto.resolved(true));
@@ -94,7 +105,8 @@ pub(crate) fn what_if(
     let total = chains.iter().map(|chain| chain.frames.len() as u64).sum();
     let replay = Replay {
         layout: &layout,
-        files: Files::below(data, &stored.run)?,
+        files,
+        was_predicted: known == Some(Memory::Cafe),
         steps: stored.steps.iter().map(|step| (step.round, step)).collect(),
         threads: (threads / chains.len()).max(1),
     };
@@ -103,7 +115,7 @@ pub(crate) fn what_if(
     })?;
     let steps = replayed.split_off(clients).pop().unwrap_or_default();
     let names: Vec<&str> = chains.iter().take(clients).map(|chain| chain.client).collect();
-    let outcome = WhatIf::new(
+    let mut outcome = WhatIf::new(
         stored,
         layout.len(),
         (uplink.memory, downlink.memory),
@@ -111,6 +123,8 @@ pub(crate) fn what_if(
         &replayed,
         &steps,
     );
+    let memories = (uplink.memory, downlink.memory);
+    outcome.differences = verdict::differences(stored.compression.as_ref(), known, spec, memories);
     if outcome.updates.frames == 0 {
         return Err(WhatIfError::Failed(format!(
             "none of the {} updates of run {} is stored any more; `keep_updates = true` in server.toml keeps those of \
@@ -120,6 +134,22 @@ pub(crate) fn what_if(
         )));
     }
     Ok(outcome)
+}
+
+/// CAFe, if a client's first update after round 1 names a step: of a run whose store does not say how it compressed.
+fn predicted(stored: &Stored, files: &Files, layout: &Layout) -> Result<Option<Memory>, WhatIfError> {
+    let mut bytes = Vec::new();
+    for frames in by_client(&stored.updates).into_values() {
+        let Some(&first) = frames.iter().find(|frame| frame.round > 1) else {
+            continue;
+        };
+        // What is broken is named when it is replayed.
+        if files.read(first, &mut bytes)? && Frame::parse(&bytes, layout).is_ok_and(|frame| frame.predictor().is_some())
+        {
+            return Ok(Some(Memory::Cafe));
+        }
+    }
+    Ok(None)
 }
 
 /// The updates of each client, in the order of rounds.

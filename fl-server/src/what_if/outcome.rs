@@ -6,10 +6,10 @@ use fl_compress::Memory;
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 
-use super::Stored;
 use super::energy::Energy;
 use super::replay::{Done, Replayed};
 use super::sizes::Sizes;
+use super::{Stored, Verdict};
 use crate::plan::memory;
 
 /// What a run would have moved. As JSON each table is an object of columns; a number that there is none of is null.
@@ -18,6 +18,10 @@ pub(crate) struct WhatIf {
     pub(crate) run: String,
     /// Values of the model.
     pub(crate) parameters: usize,
+    /// What it would have meant.
+    pub(crate) verdict: Verdict,
+    /// How this differs from the run that was recorded, a sentence each.
+    pub(crate) differences: Vec<String>,
     /// Memory of the updates.
     pub(crate) memory: &'static str,
     /// Memory of the steps.
@@ -120,12 +124,15 @@ impl WhatIf {
         let client = |(name, chain): (&&str, &Replayed)| {
             Line::of(Of::Client((*name).to_owned()), fp32, &chain.done).with_sum(&chain.whole)
         };
+        let total = all(updates);
         Self {
             run: stored.run.clone(),
+            verdict: Verdict::of(&stored.run, &total),
+            differences: Vec::new(),
             parameters,
             memory: memory::name(of_updates),
             step_memory: memory::name(of_steps),
-            updates: all(updates),
+            updates: total,
             steps: all(std::slice::from_ref(steps)),
             rounds: rounds(updates, fp32),
             step_rounds: rounds(std::slice::from_ref(steps), fp32),

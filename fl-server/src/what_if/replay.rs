@@ -49,6 +49,8 @@ pub(super) struct Replayed {
 pub(super) struct Replay<'a> {
     pub(super) layout: &'a Arc<Layout>,
     pub(super) files: Files,
+    /// Whether the run encoded updates against steps; then an update that was not, could not be.
+    pub(super) was_predicted: bool,
     pub(super) steps: BTreeMap<u64, &'a StoredFrame>,
     /// Threads for one chain.
     pub(super) threads: usize,
@@ -142,7 +144,8 @@ impl Replay<'_> {
             Error::Usage(why) => WhatIfError::Spec(why),
             error => WhatIfError::Failed(format!("{} cannot be encoded again: {error}", named(chain, stored))),
         };
-        let predictor = predictor.as_ref().filter(|_| predicts);
+        let predictable = parsed.predictor().is_some() || !self.was_predicted;
+        let predictor = predictor.as_ref().filter(|_| predicts && predictable);
         let pending = encoder.encode_against(predictor, delta, header).map_err(failed)?;
         let energy = self.missed(chain.spec.memory, encoder, &pending, sums, values, delta);
         let energy = energy.map_err(failed)?;
@@ -173,8 +176,9 @@ impl Replay<'_> {
         }
         if matches!(memory, Memory::Dgc(_)) {
             delta.copy_from_slice(values);
+            Frame::parse(&pending.frame, self.layout)?.accumulate(-1.0, delta)?;
         }
-        Frame::parse(&pending.frame, self.layout)?.accumulate(-1.0, delta)?;
+        // Without vectors of its own the encoder has left in `delta` what the frame does not carry.
         Ok(sums.take(values, delta))
     }
 

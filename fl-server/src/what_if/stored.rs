@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use fl_compress::Stages;
 use serde::{Deserialize, Serialize};
 
+use super::Compression;
 use super::sizes::Sizes;
 use crate::inspect::{self, Facts, InspectError};
 use crate::record::Record;
@@ -20,6 +21,9 @@ pub(crate) struct Stored {
     pub(crate) updates: Vec<StoredFrame>,
     /// One step for each round that was closed.
     pub(crate) steps: Vec<StoredFrame>,
+    /// How the run compressed; not there if an older program began it.
+    #[serde(default)]
+    pub(crate) compression: Option<Compression>,
 }
 
 /// One frame.
@@ -50,6 +54,7 @@ impl Stored {
             layout: facts.layout,
             updates: Vec::new(),
             steps: Vec::new(),
+            compression: facts.compression,
         };
         let sized = |stages: &Stages, len| {
             let mut sizes = Sizes::default();

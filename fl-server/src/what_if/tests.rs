@@ -88,6 +88,7 @@ impl Made {
                 layout: tensors(),
                 updates: Vec::new(),
                 steps: Vec::new(),
+                compression: None,
             },
             layout,
         };
@@ -232,7 +233,8 @@ fn error_feedback_misses_only_what_is_still_owed_at_the_end() {
 fn updates_that_were_predicted_are_added_to_their_step() {
     let plain = Made::by("default = {}");
     let predicted = Made::by("memory = 'cafe'\ndefault = {}");
-    let (one, other) = (plain.ask(TOP_K).unwrap(), predicted.ask(TOP_K).unwrap());
+    let feedback = format!("memory = 'error-feedback'\n{TOP_K}");
+    let (one, other) = (plain.ask(&feedback).unwrap(), predicted.ask(&feedback).unwrap());
     let (one, other) = (one.updates, other.updates);
     // The same but for what adding and taking off the step rounds.
     assert!(one.framed.abs_diff(other.framed) * 50 < one.framed, "{one:?} {other:?}");
@@ -251,6 +253,67 @@ fn auto_is_error_feedback_only_where_everyone_took_part() {
     assert_eq!(made.ask("").unwrap().memory, "error-feedback");
     made.stored.updates.remove(2);
     assert_eq!(made.ask("").unwrap().memory, "cafe");
+}
+
+/// The case: everyone took part, but the run's plan could not know that and chose CAFe.
+#[test]
+fn a_run_with_cafe_is_replayed_with_cafe_and_any_other_memory_is_named() {
+    let uplink = format!("memory = 'cafe'\n{TOP_K}");
+    let made = Made::by(&uplink);
+    let answer = made.ask(TOP_K).unwrap();
+    assert_eq!(
+        answer.memory, "cafe",
+        "from what the frames name, where the store does not say it"
+    );
+    // Its own spec leaves of what it sent all there is, frame by frame.
+    assert!(
+        answer.updates.sum_error.unwrap() < 0.02,
+        "{:?}",
+        answer.updates.sum_error
+    );
+    let named = |answer: &WhatIf| {
+        answer
+            .differences
+            .iter()
+            .any(|line| line.starts_with("memory of the updates"))
+    };
+    assert!(!named(&answer), "{:?}", answer.differences);
+
+    let mut made = Made::by(&uplink);
+    made.stored.compression = Some(super::Compression {
+        uplink: spec(&uplink),
+        downlink: Spec::exact(),
+    });
+    assert_eq!(made.ask(TOP_K).unwrap().memory, "cafe");
+    let other = made.ask(&format!("memory = 'error-feedback'\n{TOP_K}")).unwrap();
+    assert_eq!(other.memory, "error-feedback");
+    assert!(other.differences[0].starts_with("memory of the updates: the run had cafe, the replay has error-feedback"));
+}
+
+/// A client that had not the step before could not predict by it, and is replayed without.
+#[test]
+fn an_update_that_was_not_predicted_is_not_predicted_in_the_replay() {
+    let exact = "memory = 'cafe'\ndefault = {}";
+    let (cafe, plain) = (Made::by(exact), Made::by("memory = 'none'\ndefault = {}"));
+    let mut mixed = Made::by(exact);
+    let replaced = plain.stored.updates.iter().filter(|update| update.client == "berta");
+    for update in replaced {
+        std::fs::copy(plain.blob(&update.frame), mixed.blob(&update.frame)).unwrap();
+        let own = mixed.stored.updates.iter_mut();
+        own.filter(|own| (own.round, &own.client) == (update.round, &update.client))
+            .for_each(|own| own.clone_from(update));
+    }
+    let bytes = |made: &Made, text: &str| {
+        let answer = made.ask(text).unwrap();
+        answer.clients.iter().map(|line| line.framed).collect::<Vec<_>>()
+    };
+    let (mixed, cafe) = (bytes(&mixed, TOP_K), bytes(&cafe, TOP_K));
+    let none = bytes(&plain, &format!("memory = 'none'\n{TOP_K}"));
+    assert_eq!((mixed[0], mixed[2]), (cafe[0], cafe[2]));
+    assert!(
+        mixed[1].abs_diff(none[1]) < mixed[1].abs_diff(cafe[1]),
+        "{mixed:?} {cafe:?} {none:?}"
+    );
 }
 
 #[test]
@@ -376,13 +439,25 @@ fn the_answer_says_what_it_is_and_tables_are_columns() {
     for words in [
         "top-k.toml",
         "as the server got them",
-        "Nothing is trained again",
+        "nothing is trained again",
         "anna",
         "million a second",
     ] {
         assert!(text.contains(words), "{words}: {text}");
     }
+    let mut lines = text.lines();
+    assert!(
+        lines
+            .next()
+            .unwrap()
+            .starts_with("With top-k.toml the updates of run test would have taken")
+    );
+    assert!(lines.next().unwrap().starts_with("Verdict: "));
+    let scientific = |word: &str| word.contains("e-") && word.parse::<f64>().is_ok();
+    assert!(!text.split_whitespace().any(scientific), "{text}");
     let json = serde_json::to_value(&answer).unwrap();
+    assert_eq!(json["verdict"]["arrived"], 1.0 - answer.updates.sum_error.unwrap());
+    assert_eq!(json["differences"].as_array().unwrap().len(), answer.differences.len());
     assert_eq!(json["clients"]["client"], serde_json::json!(["anna", "berta", "cleo"]));
     assert_eq!(json["rounds"]["framed"].as_array().unwrap().len(), ROUNDS as usize);
     assert!(json["updates"]["ratio"].as_f64().unwrap() > 4.0);

@@ -16,33 +16,41 @@ pub(crate) struct Took {
 /// The answer as tables; `spec` is the name of the file that was asked about.
 pub(crate) fn text(answer: &WhatIf, spec: &str, took: Took) -> String {
     let mut out = String::new();
+    let _ = writeln!(out, "With {spec} {}.", answer.verdict.meaning);
+    let _ = writeln!(out, "Verdict: {}.\n", answer.verdict.advice);
+    let _ = writeln!(out, "How this differs from the recorded run:");
+    for difference in &answer.differences {
+        let _ = writeln!(out, "- {difference}");
+    }
+    missing(&mut out, answer);
     let _ = writeln!(
         out,
-        "run {}, {} parameters: its stored updates, encoded again by {spec} (memory: {}; of steps: {})",
+        "\nrun {}, {} parameters; memory of the updates: {}, of the steps: {}\n",
         answer.run, answer.parameters, answer.memory, answer.step_memory
     );
-    let _ = writeln!(
-        out,
-        "Updates are as the server got them: what compression had left out of them then is not there to be encoded. \
-         Nothing is trained again, and under other steps training would have gone another way.\n"
-    );
-    missing(&mut out, answer);
     stages(&mut out, answer);
-    table(&mut out, "round", &answer.rounds, &answer.updates);
-    table(&mut out, "step of", &answer.step_rounds, &answer.steps);
-    table(&mut out, "client", &answer.clients, &answer.updates);
+    table(&mut out, "round", answer.memory, &answer.rounds, &answer.updates);
+    table(
+        &mut out,
+        "step of",
+        answer.step_memory,
+        &answer.step_rounds,
+        &answer.steps,
+    );
+    table(&mut out, "client", answer.memory, &answer.clients, &answer.updates);
     let _ = writeln!(
         out,
-        "error: squared, for each unit of the update's square, and the mean of frames; at end: that of the sum over the \
-         run, client by client, which is what is still unsent"
+        "lost: energy of what does not arrive, of that of the updates; at end: of the sum over the run, client by client, \
+         which is what is still unsent. Where a frame also carries what those before it left out (error feedback, dgc), what \
+         a single frame loses has no meaning, and is left out."
     );
-    let values = answer.frames() as f64 * answer.parameters as f64;
+    let millions = answer.frames() as f64 * answer.parameters as f64 / 1e6;
     let seconds = took.time.as_secs_f64();
     let _ = writeln!(
         out,
-        "{values:.3e} parameters in {seconds:.2} s on {} threads: {:.1} million a second and thread",
+        "{millions:.1} million parameters in {seconds:.2} s on {} threads: {:.1} million a second and thread",
         took.threads,
-        values / seconds.max(1e-9) / took.threads.max(1) as f64 / 1e6
+        millions / seconds.max(1e-9) / took.threads.max(1) as f64
     );
     out
 }
@@ -55,8 +63,8 @@ fn missing(out: &mut String, answer: &WhatIf) {
     let rounds: Vec<u64> = answer.missing.keys().copied().collect();
     let _ = writeln!(
         out,
-        "not stored any more, and left out: {updates} of the run's updates, of rounds {}; `keep_updates = true` in \
-         server.toml keeps those to come\n",
+        "- left out: {updates} of the run's updates, of rounds {}, are not stored any more; `keep_updates = true` in \
+         server.toml keeps those to come",
         ranges(&rounds)
     );
 }
@@ -105,10 +113,12 @@ fn stages(out: &mut String, answer: &WhatIf) {
     out.push('\n');
 }
 
-fn table(out: &mut String, name: &str, lines: &[Line], all: &Line) {
+fn table(out: &mut String, name: &str, memory: &str, lines: &[Line], all: &Line) {
+    let carries = matches!(memory, "error-feedback" | "dgc");
+    let lost = |error: Option<f64>| error.map_or_else(dash, |error| format!("{:.2} %", 100.0 * error));
     let _ = writeln!(
         out,
-        "{name:<24} frames    recorded  other spec     ratio      error   cosine  error at end  cosine at end"
+        "{name:<24} frames    recorded  other spec     ratio       lost   cosine   lost at end  cosine at end"
     );
     for line in lines.iter().chain([all]) {
         let _ = writeln!(
@@ -119,9 +129,9 @@ fn table(out: &mut String, name: &str, lines: &[Line], all: &Line) {
             size(line.recorded_framed),
             size(line.framed),
             line.ratio.map_or_else(dash, |ratio| format!("{ratio:.2}")),
-            line.error.map_or_else(dash, |error| format!("{error:.3e}")),
+            lost(line.error.filter(|_| !carries)),
             line.cosine.map_or_else(dash, |cosine| format!("{cosine:.4}")),
-            line.sum_error.map_or_else(dash, |error| format!("{error:.3e}")),
+            lost(line.sum_error),
             line.sum_cosine.map_or_else(dash, |cosine| format!("{cosine:.4}")),
         );
     }

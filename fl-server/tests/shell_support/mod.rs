@@ -8,7 +8,7 @@ use fl_compress::{Digest, Encoder, Frame, FrameHeader, FrameKind, Layout, Memory
 use fl_proto::wire::federation_client::FederationClient;
 use fl_proto::{
     Authority, Dial, EvaluationReport, FetchRequest, Issued, JoinRequest, Joined, Meter, ModelHeader, Phase,
-    RoundState, UpdateHeader, UpdateId, UpdateReply, client_tls, dial, wire,
+    RoundState, SectionFidelity, UpdateHeader, UpdateId, UpdateReply, client_tls, dial, wire,
 };
 use fl_server::{Event, Outcome, RunPlan, Serve, ServeError};
 use tempfile::TempDir;
@@ -217,6 +217,8 @@ pub struct Hand {
     pub encoder: Option<Encoder>,
     /// The frame that made the model, if it is encoded against.
     pub step: Option<Vec<u8>>,
+    /// Figures of the frame encoded last.
+    pub fidelity: Vec<SectionFidelity>,
     /// Bytes of the frames that were accepted.
     pub sent: u64,
 }
@@ -241,6 +243,7 @@ impl Hand {
             version: None,
             encoder: None,
             step: None,
+            fidelity: Vec::new(),
             sent: 0,
         })
     }
@@ -348,7 +351,7 @@ impl Hand {
         self.encode_delta(round, delta)
     }
 
-    fn encode_delta(&mut self, round: u64, mut delta: Vec<f32>) -> Vec<u8> {
+    pub fn encode_delta(&mut self, round: u64, mut delta: Vec<f32>) -> Vec<u8> {
         let header = FrameHeader {
             kind: FrameKind::Update,
             round,
@@ -359,6 +362,7 @@ impl Hand {
         let step = self.step.as_ref().map(|step| Frame::parse(step, layout).unwrap());
         let pending = encoder.encode_against(step.as_ref(), &mut delta, header).unwrap();
         encoder.settle(&pending, fl_compress::Verdict::Accepted).unwrap();
+        self.fidelity = SectionFidelity::of(&pending.fidelity);
         pending.frame
     }
 
@@ -377,6 +381,7 @@ impl Hand {
             train_ms: 3,
             encode_ms: 1,
             stages: Default::default(),
+            fidelity: self.fidelity.clone(),
         }
     }
 

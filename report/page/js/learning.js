@@ -44,7 +44,8 @@ function codingSection() {
   const map = makeHeat({ id: "tensor-map", title: "Tensors by rounds", about: "Every tensor in every round; small tensors that are coded together are one row.", rowWord: "tensor" });
   const list = makeTable({ caption: "Tensors, all rounds together", sortable: true, columns: [{ name: "tensor", text: true }, { name: "direction", text: true },
     { name: "parameters", format: count }, { name: "bytes", format: bytes }, { name: "share", format: percent }, { name: "bits per parameter", format: digits },
-    { name: "mean density", format: percent }, { name: "recipe", format: bytes }, { name: "index", format: bytes }, { name: "scale", format: bytes }, { name: "values", format: bytes }] });
+    { name: "mean density", format: percent }, { name: "mean cosine", format: digits }, { name: "least cosine", format: digits },
+    { name: "energy kept", format: percent }, { name: "oldest residual", format: digits }, { name: "recipe", format: bytes }, { name: "index", format: bytes }, { name: "scale", format: bytes }, { name: "values", format: bytes }] });
   const block = h("div", { class: "block wide" }, h("h3", {}, "Tensors, all rounds together"), list.element);
   return {
     id: "tensors", title: "Tensors", parts: [bits, density, rank, map, { element: block }],
@@ -79,7 +80,8 @@ function tensorMap(rounds, tensors) {
   const names = [...new Set(tensors.tensor)];
   const rowOf = new Map(names.map((name, i) => [name, i]));
   const choices = [];
-  const wanted = [["bytes", "bytes", "bytes"], ["bits", "bits per parameter", "number"], ["density", "density", "share"], ["rank", "rank", "number"]];
+  const wanted = [["bytes", "bytes", "bytes"], ["bits", "bits per parameter", "number"], ["density", "density", "share"], ["cosine", "cosine to the raw update", "number"],
+    ["kept", "energy kept", "share"], ["age_most", "age of the oldest residual", "number"], ["rank", "rank", "number"]];
   const columnOf = new Map(rounds.round.map((round, i) => [round, i]));
   for (const [way, ofWhat] of [["up", "updates (up)"], ["down", "step (down)"]]) {
     for (const [column, name, unit] of wanted) {
@@ -99,12 +101,21 @@ function tensorRows(tensors) {
   let all = 0;
   (tensors?.round ?? []).forEach((_, i) => {
     const key = `${tensors.tensor[i]}\n${tensors.direction[i]}`;
-    const sum = sums.get(key) ?? { tensor: tensors.tensor[i], direction: tensors.direction[i], parameters: tensors.parameters[i], bytes: 0, coded: 0, density: 0, n: 0, parts: [0, 0, 0, 0] };
+    const sum = sums.get(key) ?? { tensor: tensors.tensor[i], direction: tensors.direction[i], parameters: tensors.parameters[i], bytes: 0, coded: 0, density: 0, n: 0,
+      cosine: 0, kept: 0, figures: 0, least: null, age: null, parts: [0, 0, 0, 0] };
     sum.bytes += tensors.bytes[i];
     sum.coded += tensors.parameters[i] * tensors.frames[i];
     if (has(tensors.density?.[i])) {
       sum.density += tensors.density[i];
       sum.n += 1;
+    }
+    const figures = tensors.figures?.[i] ?? 0;
+    if (figures > 0) {
+      sum.figures += figures;
+      sum.cosine += (tensors.cosine[i] ?? 0) * figures;
+      sum.kept += (tensors.kept[i] ?? 0) * figures;
+      sum.least = Math.min(sum.least ?? 1, tensors.cosine_least[i] ?? 1);
+      sum.age = Math.max(sum.age ?? 0, tensors.age_most[i] ?? 0);
     }
     ["recipe_bytes", "index_bytes", "scale_bytes", "value_bytes"].forEach((part, k) => {
       sum.parts[k] += tensors[part]?.[i] ?? 0;
@@ -113,5 +124,6 @@ function tensorRows(tensors) {
     sums.set(key, sum);
   });
   return [...sums.values()].sort((a, b) => b.bytes - a.bytes).map((sum) => [sum.tensor, sum.direction, sum.parameters, sum.bytes, sum.bytes / all,
-    sum.coded ? (sum.bytes * 8) / sum.coded : null, sum.n ? sum.density / sum.n : null, ...sum.parts]);
+    sum.coded ? (sum.bytes * 8) / sum.coded : null, sum.n ? sum.density / sum.n : null,
+    sum.figures ? sum.cosine / sum.figures : null, sum.least, sum.figures ? sum.kept / sum.figures : null, sum.age, ...sum.parts]);
 }

@@ -126,7 +126,10 @@ pub(crate) fn cell(column: &Column, row: usize) -> String {
         "bit" => format!("{value:.3}"),
         "round" => format!("{value:.0}"),
         "money" | "kWh" | "g" => short(value),
-        _ if column.name == "share" || column.name.starts_with("density") => percent(value),
+        _ if column.name == "share" || column.name.starts_with("density") || column.name.starts_with("kept") => {
+            percent(value)
+        }
+        _ if column.name.starts_with("age") => format!("{value:.1}"),
         _ if column.name.starts_with("ratio") || column.name == "times" => digits(value),
         _ => format!("{value:.4}"),
     };

@@ -25,7 +25,7 @@ const TELLING: [(&str, &str); 4] = [
     (
         "recipe_bytes",
         "round direction tensor parameters frames recipe_bytes? index_bytes? scale_bytes? value_bytes? bytes share \
-         density rank? bits",
+         density rank? bits cosine cosine_least kept age_most",
     ),
 ];
 

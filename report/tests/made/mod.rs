@@ -217,6 +217,13 @@ fn tensors(dice: &mut Dice, round: u64, frames: u64) -> Vec<TensorLine> {
                 density: Some(0.125),
                 rank: None,
                 bits: Some(8.0 * bytes as f64 / (parameters * frames) as f64),
+                figures: frames,
+                cosine: Some(0.75),
+                cosine_least: Some(0.5 - 0.125 * round as f64),
+                kept: Some(0.625),
+                kept_least: Some(0.25),
+                age: Some(0.5),
+                age_most: Some(round as f64),
             });
         }
     }

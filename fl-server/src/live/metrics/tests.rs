@@ -1,11 +1,13 @@
 //! The names and types are frozen: by the table in docs/operations.md, and by the dashboard and the alerts that use them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use fl_report::Flow;
 
 use super::*;
 use crate::event::Evaluated;
+use crate::ledger::Fidelity;
 use crate::live::view::{Member, Throughput};
 
 const DOCS: &str = include_str!("../../../../docs/operations.md");
@@ -59,6 +61,49 @@ fn view() -> View {
     }
 }
 
+/// Tensors of the updates with ever higher cosines, and one of the step.
+fn tensors(count: u16) -> Arc<[TensorGauge]> {
+    let gauge = |at: u16| TensorGauge {
+        direction: Direction::Up,
+        tensor: format!("t{at}"),
+        density: 0.25,
+        fidelity: Some(Fidelity {
+            frames: 2,
+            cosine: 20 * i64::from(at),
+            kept: -500,
+            oldest: 4,
+            ..Fidelity::default()
+        }),
+        starved: u32::from(at == 59) * 3,
+    };
+    let step = TensorGauge {
+        direction: Direction::Down,
+        fidelity: None,
+        ..gauge(0)
+    };
+    (0..count).map(gauge).chain([step]).collect()
+}
+
+#[test]
+fn the_worst_fifty_tensors_have_series_and_starved_ones_come_first() {
+    let text = whole();
+    let series: Vec<_> = text
+        .lines()
+        .filter(|line| line.starts_with("fl_tensor_cosine_ratio{"))
+        .collect();
+    assert_eq!(series.len(), 50, "and none of a tensor without figures");
+    for (tensor, there) in [
+        ("t0", true),
+        ("t48", true),
+        ("t49", false),
+        ("t58", false),
+        ("t59", true),
+    ] {
+        let label = format!("tensor=\"{tensor}\"}}");
+        assert_eq!(series.iter().any(|line| line.contains(&label)), there, "{tensor}");
+    }
+}
+
 /// With everything in it that there can be.
 fn whole() -> String {
     let flow = Flow {
@@ -85,6 +130,7 @@ fn whole() -> String {
         accuracy: 0.75,
         loss: 0.6,
     });
+    known.tensors = tensors(60);
     let named = Named {
         client: "anna".to_owned(),
         socket: (20, 30),
@@ -144,6 +190,11 @@ fn units_and_totals_stand_in_the_names_once() {
         "fl_cohort_late_clients 1.0",
         "fl_phase{phase=\"training\"} 1.0",
         "fl_model_accuracy_ratio 0.75",
+        "fl_tensor_cosine_ratio{direction=\"up\",tensor=\"t5\"} 0.05",
+        "fl_tensor_energy_kept_ratio{direction=\"up\",tensor=\"t5\"} -0.25",
+        "fl_tensor_density_ratio{direction=\"down\",tensor=\"t0\"} 0.25",
+        "fl_tensor_residual_age{direction=\"up\",tensor=\"t5\"} 4.0",
+        "fl_tensor_starved_rounds{direction=\"up\",tensor=\"t59\"} 3.0",
         "fl_certificate_expiry_timestamp_seconds{kind=\"client\",name=\"anna\"} 86400.0",
         "process_start_time_seconds 1.5",
     ] {

@@ -1,0 +1,202 @@
+//! How faithful frames are: what clients say of their updates is checked, summed by tensor, kept over restarts and shown, and a
+//! tensor that is hardly sent is reported.
+
+#![allow(clippy::unwrap_used)]
+
+mod shell_support;
+
+use fl_proto::UpdateReply;
+use fl_server::ledger::{Direction, Ledger, Row};
+use fl_server::store::Store;
+use fl_server::{Event, Live};
+use shell_support::*;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tonic::Code;
+
+fn ledger(fed: &Fed) -> Ledger {
+    let store = Store::open(&fed.data(), Default::default()).unwrap();
+    let run = store.run(&"test".parse().unwrap()).unwrap();
+    let mut ledger = Ledger::default();
+    for row in run.rows() {
+        ledger.add(Row::from_bytes(&row.unwrap()).unwrap());
+    }
+    ledger
+}
+
+/// Waits until this round is open.
+async fn opened(hand: &mut Hand, round: u64) {
+    let mut watch = hand.watch().await;
+    Hand::until(&mut watch, |state| state.round == round).await;
+}
+
+#[tokio::test]
+async fn figures_are_summed_by_tensor_once_and_survive_a_stop_within_a_round() {
+    let fed = Fed::new();
+    let run = Run {
+        compression: SPARSE,
+        ..Run::default()
+    };
+    let server = fed.start(&run).await;
+    let mut hands = fed.clients(&server).await;
+    let mut watches = Vec::new();
+    for hand in &mut hands {
+        watches.push(hand.watch().await);
+    }
+    Hand::until(&mut watches[0], |state| state.round == 1).await;
+    let frame = hands[0].encode(1);
+    let header = hands[0].header(1, &frame);
+    let [weight, bias] = header.fidelity[..] else {
+        panic!("{:?}", header.fidelity)
+    };
+    assert!(weight.cosine() > 300 && weight.cosine() < 900 && weight.age() == 0);
+    // Sent twice, as after a lost receipt.
+    for _ in 0..2 {
+        assert_eq!(hands[0].submit(&header, &frame).await.unwrap(), UpdateReply::Accepted);
+    }
+    drop((watches, hands));
+    server.stop().await;
+
+    let server = fed.start(&run).await;
+    let mut anna = fed.client("anna", &server).await;
+    let [mut berta, mut carl] = [fed.client("berta", &server).await, fed.client("carl", &server).await];
+    let _watches = [anna.watch().await, berta.watch().await, carl.watch().await];
+    opened(&mut anna, 1).await;
+    // A client of protocol 1.0, and one whose figures are those of another frame: both updates count.
+    let frame = berta.encode(1);
+    berta.fidelity.clear();
+    let header = berta.header(1, &frame);
+    assert_eq!(berta.submit(&header, &frame).await.unwrap(), UpdateReply::Accepted);
+    let frame = carl.encode(1);
+    carl.fidelity.pop();
+    let header = carl.header(1, &frame);
+    assert_eq!(carl.submit(&header, &frame).await.unwrap(), UpdateReply::Accepted);
+    opened(&mut anna, 2).await;
+    drop((anna, berta, carl, _watches));
+    server.stop().await;
+
+    let ledger = ledger(&fed);
+    let figures = &ledger.fidelity[&(1, Direction::Up)];
+    let found: Vec<_> = figures
+        .iter()
+        .map(|f| (f.first, f.frames, f.least_cosine, f.least_kept))
+        .collect();
+    let expected = |at, section: fl_proto::SectionFidelity| (at, 1, section.cosine(), section.kept());
+    assert_eq!(found, [expected(0, weight), expected(1, bias)]);
+    let step = &ledger.fidelity[&(1, Direction::Down)];
+    assert_eq!(
+        step.iter().map(|f| (f.first, f.frames)).collect::<Vec<_>>(),
+        [(0, 1), (1, 1)]
+    );
+    assert!(step[0].mean_cosine().unwrap() > 0.3);
+}
+
+#[tokio::test]
+async fn figures_out_of_range_are_refused_before_the_frame_is_read() {
+    let fed = Fed::new();
+    let server = fed.start(&Run::default()).await;
+    let mut hands = fed.clients(&server).await;
+    let mut watches = Vec::new();
+    for hand in &mut hands {
+        watches.push(hand.watch().await);
+    }
+    Hand::until(&mut watches[0], |state| state.round == 1).await;
+    let frame = hands[0].encode(1);
+    let header = hands[0].header(1, &frame);
+    let changes: [fn(&mut fl_proto::wire::Fidelity); 3] = [
+        |figures| figures.cosine[0] = 1001,
+        |figures| figures.kept[1] = i32::MIN,
+        |figures| figures.age.clear(),
+    ];
+    for change in changes {
+        let mut part = fl_proto::wire::UpdateHeader::from(&header);
+        change(part.fidelity.as_mut().unwrap());
+        let chunk = fl_proto::wire::UpdateChunk {
+            part: Some(fl_proto::wire::update_chunk::Part::Header(part)),
+        };
+        let refused = hands[0].submit_parts(vec![chunk]).await.unwrap_err();
+        assert_eq!(refused.code(), Code::InvalidArgument);
+        assert!(refused.message().contains("`fidelity`"), "{refused}");
+    }
+    assert_eq!(hands[0].submit(&header, &frame).await.unwrap(), UpdateReply::Accepted);
+    server.stop().await;
+}
+
+/// Every update is zero in the weights, which are said to have lost their direction.
+#[tokio::test]
+async fn a_tensor_that_is_not_sent_for_three_rounds_is_reported_in_events_and_metrics() {
+    let fed = Fed::new();
+    let mut options = fed.options(&Run {
+        rounds: 4,
+        ..Run::default()
+    });
+    let live = Live::bind("127.0.0.1:0".parse().unwrap(), None, &fed.server).unwrap();
+    let address = live
+        .url()
+        .trim_start_matches("http://")
+        .trim_end_matches('/')
+        .to_owned();
+    options.live = Some(live);
+    let mut server = Server::start(options).await;
+    let mut hands = fed.clients(&server).await;
+    let mut watches = Vec::new();
+    for hand in &mut hands {
+        watches.push(hand.watch().await);
+    }
+    for round in 1..=3 {
+        Hand::until(&mut watches[0], |state| state.round == round).await;
+        for hand in &mut hands {
+            let mut delta = hand.model_delta(round);
+            delta[..1000].fill(0.0);
+            let frame = hand.encode_delta(round, delta);
+            let lost = fl_compress::Fidelity {
+                cosine: 0.02,
+                kept: 0.0,
+                nonzeros: 0,
+                age: round as u32,
+            };
+            hand.fidelity[0] = (&lost).into();
+            let header = hand.header(round, &frame);
+            assert_eq!(hand.submit(&header, &frame).await.unwrap(), UpdateReply::Accepted);
+        }
+    }
+    Hand::until(&mut watches[0], |state| state.round == 4).await;
+    let mut warnings = Vec::new();
+    while warnings.is_empty() {
+        if let Event::Warning(text) = server.events.recv().await.unwrap() {
+            warnings.push(text);
+        }
+    }
+    let metrics = metrics(&address).await;
+    for line in [
+        "fl_tensor_starved_rounds{direction=\"up\",tensor=\"a.weight\"} 3.0",
+        "fl_tensor_starved_rounds{direction=\"up\",tensor=\"b.bias\"} 0.0",
+        "fl_tensor_cosine_ratio{direction=\"up\",tensor=\"a.weight\"} 0.02",
+        "fl_tensor_density_ratio{direction=\"up\",tensor=\"a.weight\"} 0.0",
+        "fl_tensor_residual_age{direction=\"up\",tensor=\"a.weight\"} 3.0",
+        "fl_warnings_total 1.0",
+        "fl_alerts_total 0.0",
+    ] {
+        assert!(
+            metrics.lines().any(|found| found == line),
+            "{line}\nis not in\n{metrics}"
+        );
+    }
+    while let Ok(event) = server.events.try_recv() {
+        if let Event::Warning(text) = event {
+            warnings.push(text);
+        }
+    }
+    let expected = "tensor `a.weight` of the updates: 0.00 % of its values sent in the last 3 rounds (cosine 0.02): raise \
+                    `budget` in [compression.uplink], or the tensor's density or step if it has no budget";
+    assert_eq!(warnings, [expected]);
+    server.stop().await;
+}
+
+async fn metrics(address: &str) -> String {
+    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    let request = format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
+}
