@@ -29,7 +29,7 @@ impl Booked {
                 self.metered.0 = self.metered.0.saturating_add(*read);
                 self.metered.1 = self.metered.1.saturating_add(*written);
             }
-            Row::Sections { .. } | Row::Link { .. } => {}
+            Row::Sections { .. } | Row::Fidelity { .. } | Row::Link { .. } => {}
         }
     }
 

@@ -330,6 +330,7 @@ fn header(joined: &Joined, round: u64, frame: &[u8], examples: u64) -> UpdateHea
         train_ms: 1,
         encode_ms: 1,
         stages: Default::default(),
+        fidelity: Vec::new(),
     }
 }
 
