@@ -67,6 +67,7 @@ mod tests {
             digest: Digest::of(&[]),
             stages: Stages::default(),
             asked,
+            fidelity: Vec::new(),
         }
     }
 
