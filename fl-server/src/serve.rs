@@ -19,7 +19,7 @@ use crate::config::Tuning;
 use crate::disk::{DiskError, Fault};
 use crate::door::{Door, Room, Seats};
 use crate::driver::{Booked, Driver, Events, Pace, Present, Watch};
-use crate::engine::{EngineError, Millis, Phase, State};
+use crate::engine::{EngineError, Phase, State};
 use crate::event::Event;
 use crate::live::{self, Board, Live};
 use crate::plan::RunPlan;
