@@ -311,10 +311,12 @@ mod tests {
         #[test]
         fn error_falls_as_the_budget_grows(Mixture(curves) in mixture(), first in 300.0..3000.0f64) {
             let mut least = f64::INFINITY;
+            // Less than that is below what a histogram of 64 bins an octave can tell.
+            let slack = 1e-5 * curves.iter().map(Curve::energy).sum::<f64>();
             for at in 0..80 {
                 let target = first * 1.08f64.powi(at);
                 let ours = Allotment::new(&curves, target).points;
-                prop_assert!(sum(&ours) <= target && error(&ours) <= 1.01 * least, "{target}: {} after {least}", error(&ours));
+                prop_assert!(sum(&ours) <= target && error(&ours) <= 1.01 * least + slack, "{target}: {} after {least}", error(&ours));
                 least = error(&ours).min(least);
             }
         }
