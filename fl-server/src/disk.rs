@@ -231,7 +231,7 @@ impl Disk {
         self.opened("create", path, || regular(&mut options.clone(), path))
     }
 
-    /// Opens a file for reading, see [`open_file`]; `None` if there is none.
+    /// Opens a file for reading, which must be a regular one; `None` if there is none.
     ///
     /// # Errors
     /// The disk's.
