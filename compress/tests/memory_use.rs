@@ -137,19 +137,19 @@ fn decoding_into_a_file_takes_one_tensor(values: &[f32]) {
     let largest = LEN / TENSORS;
     let small = [("bias.0", 100), ("bias.1", 200)];
     let tensors = names.iter().map(|name| (name.as_str(), vec![largest / COLS, COLS]));
-    let layout = Layout::new(tensors.chain(small.map(|(name, len)| (name, vec![len])))).unwrap();
+    let layout = Layout::new(tensors.chain(small.map(|(name, len)| (name, vec![len])))).expect("a layout");
     let layout = Arc::new(layout);
     for text in [
         "default = { reduce = { top_k = 0.01 }, quantize = { uniform = 4 }, code = 'rans' }",
         "default = { quantize = { uniform = 4 } }\nsmall = { below = 1000, use = { quantize = 'half' } }",
         "default = {}",
     ] {
-        let mut encoder = Encoder::new(Arc::clone(&layout), &toml::from_str(text).unwrap()).unwrap();
+        let mut encoder = Encoder::new(Arc::clone(&layout), &toml::from_str(text).expect(text)).expect(text);
         let mut delta = [values, &values[..300]].concat();
-        let pending = encoder.encode(&mut delta, HEADER).unwrap();
+        let pending = encoder.encode(&mut delta, HEADER).expect(text);
         let mut whole = vec![0.0; layout.len()];
-        let frame = Frame::parse(&pending.frame, &layout).unwrap();
-        frame.decode(&mut whole).unwrap();
+        let frame = Frame::parse(&pending.frame, &layout).expect(text);
+        frame.decode(&mut whole).expect(text);
         let mut seen = 0;
         let (peak, result) = most(|| {
             frame.decode_each::<Error>(|tensor, values| {

@@ -17,6 +17,7 @@ use crate::store::{Checkpoint, RunStore};
 
 /// What became of a job, as far as the driver must know.
 #[derive(Debug, Clone)]
+#[expect(clippy::large_enum_variant, reason = "one value a round, moved twice")]
 pub(crate) enum Finished {
     /// A round's step is durable.
     Closed {

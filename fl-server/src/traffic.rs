@@ -196,7 +196,7 @@ impl Traffic {
 
     /// What every open connection's meter and the endpoint's say. Bytes may pass meanwhile: the meters are read again until
     /// the endpoint's stands still around it, a few times at most.
-    fn steady(&self, book: &mut Book) -> (Vec<((u64, u64), bool)>, (u64, u64)) {
+    fn steady(&self, book: &mut Book) -> (Vec<Reading>, (u64, u64)) {
         let mut readings = book.readings();
         let mut total = reading(&self.total);
         for _ in 0..ATTEMPTS {
@@ -220,6 +220,9 @@ impl Traffic {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+/// What a connection's meter says, read and written, and whether the connection has ended.
+type Reading = ((u64, u64), bool);
 
 /// How often a sample is taken again while bytes pass.
 const ATTEMPTS: usize = 1000;
@@ -251,7 +254,7 @@ impl Connection {
 
 impl Book {
     /// What each open connection's meter says, and whether the connection is gone: its meter is held only here then.
-    fn readings(&mut self) -> Vec<((u64, u64), bool)> {
+    fn readings(&mut self) -> Vec<Reading> {
         let read = |connection: &mut Connection| {
             let gone = connection.is_gone();
             (reading(&connection.meter), gone)

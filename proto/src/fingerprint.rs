@@ -77,8 +77,7 @@ mod tests {
         let found = Fingerprint::of(b"abc");
         assert_eq!(found.to_string(), text);
         assert_eq!(text.parse(), Ok(found));
-        let pairs: Vec<_> = text[7..]
-            .as_bytes()
+        let pairs: Vec<_> = text.as_bytes()[7..]
             .chunks(2)
             .map(|pair| std::str::from_utf8(pair).unwrap())
             .collect();
