@@ -443,7 +443,7 @@ fn an_output_that_nobody_reads_is_no_failure_and_a_full_one_is() {
     let commands: [&[&str]; 6] = [
         &["--help"],
         &["init", &new],
-        &["issue", "anna", "--fed", &founded.fed, "--out", &out],
+        &["issue", "anna", "--fed", &founded.fed, "--out", &out, "--again"],
         &["check", &founded.run],
         &["status", &founded.fed],
         &["status", &founded.fed, "--format", "json"],
