@@ -45,7 +45,7 @@ const NEEDED: [&str; 5] = ["name", "task", "rounds", "model", "cohort"];
 /// The same in words.
 const NEEDS: &str = "a run.toml needs `name`, `task`, `rounds`, `model`, and [cohort] with `min` and `target`";
 /// Keys of a server.toml. A client.toml has some of them too.
-const SERVER: [&str; 23] = [
+const SERVER: [&str; 24] = [
     "listen",
     "admin",
     "admin_token",
@@ -56,6 +56,7 @@ const SERVER: [&str; 23] = [
     "certificate",
     "key",
     "revoked",
+    "costs",
     "keep_updates",
     "checkpoint_every",
     "verify_at_once",
