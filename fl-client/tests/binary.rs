@@ -90,7 +90,6 @@ fn a_good_configuration_is_checked_with_0_and_a_bad_one_with_2_and_its_name() {
 }
 
 #[test]
-#[ignore = "open in issue 9: fails since its parts were brought together"]
 fn an_output_that_nobody_reads_is_no_failure_and_a_full_one_is() {
     let certificates = Certificates::new("fed");
     let dir = folder("127.0.0.1:7070", &certificates);

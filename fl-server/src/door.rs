@@ -27,6 +27,8 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 use tonic::transport::server::Connected;
 
+use crate::driver::Events;
+use crate::live::TurnedFor;
 use crate::seldom::Seldom;
 use crate::traffic::Traffic;
 use lobby::{Entry, Lobby};
@@ -48,7 +50,8 @@ pub(crate) struct Door {
     clients: mpsc::Sender<io::Result<Seated>>,
     /// Longest time without a call that a client's connection is kept.
     idle: Duration,
-    turned_away: Seldom,
+    events: Events,
+    cannot_accept: Seldom,
 }
 
 /// A connection whose handshake goes on.
@@ -79,6 +82,7 @@ impl Door {
         traffic: Arc<Traffic>,
         room: &Room,
         idle: Duration,
+        events: Events,
     ) -> (Self, Arc<Seats>, Incoming) {
         let (clients, incoming) = mpsc::channel(QUEUE);
         let seats = Arc::new(Seats::new(room.clients, room.per_client));
@@ -91,7 +95,8 @@ impl Door {
             handshakes: JoinSet::new(),
             clients,
             idle,
-            turned_away: Seldom::default(),
+            events,
+            cannot_accept: Seldom::default(),
         };
         (door, seats, ReceiverStream::new(incoming))
     }
@@ -135,17 +140,19 @@ impl Door {
     fn enter(&mut self, io: TcpStream, address: SocketAddr) {
         match self.lobby.enter(Instant::now(), address.ip()) {
             Entry::Full => {
-                self.warn(
-                    address,
-                    "closed at once: as many connections as fit are in their handshake",
+                self.events.turned_away(
+                    STRANGERS,
+                    TurnedFor::Stranger,
+                    &format!("{address} was closed at once: as many connections as fit are in their handshake"),
                 );
                 return;
             }
             Entry::Instead(stranger) => {
                 stranger.handshake.abort();
-                self.warn(
-                    address,
-                    "closed the oldest connection that showed no certificate, to make room",
+                self.events.turned_away(
+                    STRANGERS,
+                    TurnedFor::Stranger,
+                    &format!("the oldest connection without a certificate was closed, to make room for {address}"),
                 );
             }
             Entry::Room => {}
@@ -154,6 +161,7 @@ impl Door {
         self.traffic.connected(Arc::clone(&meter));
         let number = self.lobby.next_number();
         let (tls, seats, clients) = (Arc::clone(&self.tls), Arc::clone(&self.seats), self.clients.clone());
+        let events = self.events.clone();
         let counted = Arc::clone(&meter);
         let handshake = self.handshakes.spawn(async move {
             match fl_proto::accept(io, address, counted, tls).await {
@@ -163,7 +171,14 @@ impl Door {
                         let _ = clients.send(Ok(seated)).await;
                     }
                 }
-                Err(error) => tracing::debug!(%error, %address, "handshake failed"),
+                Err(error) if is_about_the_certificate(&error) => {
+                    let why = format!("the TLS handshake failed: {error}");
+                    events.turned_away(&address.ip().to_string(), TurnedFor::Certificate, &why);
+                }
+                Err(error) => {
+                    let why = format!("no TLS handshake with {address}: {error}");
+                    events.turned_away(STRANGERS, TurnedFor::Stranger, &why);
+                }
             }
             number
         });
@@ -181,17 +196,21 @@ impl Door {
         if let Some(stranger) = self.lobby.oldest() {
             stranger.handshake.abort();
         }
-        if let Some(times) = self.turned_away.now(Instant::now()) {
+        if let Some(times) = self.cannot_accept.now(Instant::now()) {
             tracing::warn!(%error, times, "cannot accept connections just now; raise the limit of open files (ulimit -n)");
         }
         Some(Instant::now() + PAUSE)
     }
+}
 
-    fn warn(&mut self, address: SocketAddr, what: &str) {
-        if let Some(times) = self.turned_away.now(Instant::now()) {
-            tracing::warn!(%address, times, "{what}");
-        }
-    }
+/// What connections that show no certificate are called where clients are named: they are told of as one.
+const STRANGERS: &str = "strangers";
+
+/// Whether the handshake failed because the client's certificate is missing, or not one of this federation.
+fn is_about_the_certificate(error: &io::Error) -> bool {
+    use rustls::Error::{InvalidCertificate, NoCertificatesPresented};
+    let tls = error.get_ref().and_then(|inner| inner.downcast_ref());
+    matches!(tls, Some(InvalidCertificate(_) | NoCertificatesPresented))
 }
 
 /// Gives a client that has shown its certificate a seat.

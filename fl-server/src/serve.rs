@@ -297,7 +297,7 @@ pub async fn serve(
     let admin = Task(tokio::spawn(admin.serve(sources)));
 
     let calls = server_builder().add_service(federation(service));
-    let (door, seats, incoming) = Door::new(listener, tls, Arc::clone(&traffic), &room, tuning.idle);
+    let (door, seats, incoming) = Door::new(listener, tls, Arc::clone(&traffic), &room, tuning.idle, events.clone());
     let door = Task(tokio::spawn(door.keep()));
     let (drain, drained) = oneshot::channel::<()>();
     let (finish, finished) = oneshot::channel::<()>();

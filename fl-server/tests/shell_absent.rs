@@ -95,6 +95,20 @@ async fn clients_that_cannot_take_part_are_told_of_once_each() {
     let fed = Fed::new();
     let mut server = fed.start(&Run::default()).await;
     std::fs::write(fed.dir.path().join("revoked"), "carl\n").unwrap();
+    // A certificate of another federation; the address is all that is known of its owner.
+    let foreign = Fed::new().issue("dora");
+    for _ in 0..3 {
+        // With TLS 1.3 a client learns that its certificate is refused only after its own handshake.
+        if let Ok(mut dora) = Hand::dial(&server.address, &fed.root.certificate, &foreign).await {
+            dora.join(None).await.unwrap_err();
+        }
+    }
+    let first = loop {
+        if let Event::TurnedAway { client, reason, .. } = server.events.recv().await.unwrap() {
+            break (client, reason);
+        }
+    };
+    assert_eq!(first, ("127.0.0.1".to_owned(), "certificate"));
     let own = fed.issue("carl");
     let mut carl = Hand::dial(&server.address, &fed.root.certificate, &own).await.unwrap();
     let mut anna = fed.client("anna", &server).await;

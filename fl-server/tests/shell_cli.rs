@@ -205,7 +205,7 @@ fn check_says_what_is_wrong_and_where() {
     let said = good(&["check", &founded.run]);
     assert!(said.contains("good run"));
     assert!(
-        said.contains("compression.uplink: 1.00 bits for each of 1010 values are 126 bytes"),
+        said.contains("compression.uplink: 2.03 bits for each of 1010 values are 256 bytes"),
         "{said}"
     );
     assert!(!said.contains("WARNING"), "{said}");

@@ -17,7 +17,6 @@ use support::process::{Process, done, wait_for};
 const ROUNDS: u64 = 5;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "open in issue 9: the default codec starves a model of four values"]
 async fn the_example_learns_what_its_thermometers_measure() {
     let fed = Fed::found();
     let layout = Layout::new([("linear.bias", vec![1]), ("linear.weight", vec![1, 3])]).unwrap();

@@ -233,6 +233,27 @@ fn a_client_of_another_federation_is_turned_away_with_3_and_told_why() {
     assert!(server.end().success(), "nobody stops it but its owner");
 }
 
+/// Neither would change by trying again, so neither client hangs with `--exit-when-done`.
+#[test]
+fn a_client_that_can_never_take_part_ends_with_a_code_of_its_own() {
+    let fed = Fed::found();
+    fed.issue("anna", &digits(0).replace("[tasks.digits]", "[tasks.letters]"));
+    fed.issue("berta", &digits(1));
+    fed.plan(&run_toml(), "mlp", 1);
+    std::fs::write(fed.path("fed/revoked"), "berta\n").unwrap();
+    let (sender, lines) = channel();
+    let mut server = Process::start(fed.serve(&[]), SERVER, 1, &sender);
+    wait_for(&lines, SERVER, "serving");
+    fails(fed.client("anna"), 5, &["digits", "letters"]);
+    fails(fed.client("berta"), 3, &["revoked"]);
+    let status = done(fed.sim(&["server", "status", "fed"]));
+    for turned in ["turned away anna (task; ", "turned away berta (revoked; "] {
+        assert!(status.contains(turned), "{status}");
+    }
+    server.terminate();
+    assert!(server.end().success());
+}
+
 #[test]
 fn a_mistyped_key_is_named_with_2() {
     let fed = Fed::found();

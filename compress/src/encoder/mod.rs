@@ -160,8 +160,8 @@ impl Encoder {
     }
 
     /// Encodes `delta` plus the residual; the residual becomes what the frame does not carry. Deterministic in
-    /// (spec, memory, delta, header). Shapes: `delta: [layout.len()]`; overwritten. Where the memory keeps no residual,
-    /// `delta` then holds what was encoded.
+    /// (spec, memory, delta, header). Shapes: `delta: [layout.len()]`; overwritten. If [`Encoder::residual`] is `None`,
+    /// `delta` then holds what the frame does not carry.
     ///
     /// # Errors
     /// `NotFinite` if `delta` (or its sum with the residual) holds NaN or infinity; `Usage` if another frame is pending,

@@ -46,13 +46,17 @@ impl Budget {
     /// around a frame take about a quarter of that, whatever the frame.
     pub const FRAME: u64 = 4096;
 
+    /// Bytes of a frame below which an adaptive budget never goes: a model of a few values needs more than [`Self::Adaptive`]'s
+    /// `most` bits for each, and costs next to nothing beside the messages around its frame.
+    pub const LEAST: u64 = 256;
+
     /// Most bytes of a frame for `len` values, where that leaves every section precise enough.
     pub fn bytes(self, len: usize) -> u64 {
         let bytes = |bits: f64| (bits * len as f64 / 8.0) as u64;
         match self {
             Self::Bytes(bytes) => bytes,
             Self::Bits(bits) => bytes(bits),
-            Self::Adaptive { least, most, .. } => Self::FRAME.min(bytes(most)).max(bytes(least)),
+            Self::Adaptive { least, most, .. } => Self::FRAME.min(bytes(most)).max(bytes(least)).max(Self::LEAST),
         }
     }
 
@@ -155,6 +159,14 @@ impl From<Budget> for String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_adaptive_budget_gives_the_smallest_models_a_frame_of_their_own() {
+        let budget: Budget = "0.25 to 1 bits, error 0.7".parse().unwrap();
+        let bytes = [4, 1000, 3000, 40_000, 200_000].map(|len| budget.bytes(len));
+        assert_eq!(bytes, [256, 256, 375, 4096, 6250]);
+        assert_eq!(Budget::Bits(1.0).bytes(4), 0);
+    }
 
     #[test]
     fn budgets_are_bytes_or_bits_for_each_value() {

@@ -5,7 +5,6 @@ use serde_json::Value;
 use super::{Place, stderr};
 
 #[test]
-#[ignore = "open in issue 9: fails since its parts were brought together"]
 fn encode_says_how_near_the_frame_is_and_warns_where_it_misses_more_than_half() {
     let place = Place::new();
     place.write("exact.toml", b"default = {}");
@@ -39,7 +38,6 @@ fn encode_says_how_near_the_frame_is_and_warns_where_it_misses_more_than_half() 
 }
 
 #[test]
-#[ignore = "open in issue 9: fails since its parts were brought together"]
 fn a_budget_that_cannot_be_met_is_warned_of_and_the_least_is_named() {
     let place = Place::new();
     place.write(

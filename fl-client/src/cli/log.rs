@@ -8,9 +8,10 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use super::LogFormat;
 
-/// Starts logging. A program that contains this one and logs already keeps its own log.
-pub(super) fn start(format: LogFormat, bar: &ProgressBar) {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn,fl_client=info"));
+/// Starts logging what passes `filter`, unless RUST_LOG says what to log. A program that contains this one and logs already
+/// keeps its own log.
+pub(super) fn start(format: LogFormat, filter: &str, bar: &ProgressBar) {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(filter));
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_target(false)

@@ -69,7 +69,12 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         }
     };
     let bar = indicatif::ProgressBar::hidden();
-    log::start(args.log_format, &bar);
+    // The log of a run is what its operator reads; the other commands print a result.
+    let filter = match args.command {
+        Command::Run(_) => "warn,fl_client=info",
+        _ => "warn",
+    };
+    log::start(args.log_format, filter, &bar);
     let done = match args.command {
         Command::Run(args) => run::run(args, &bar),
         Command::Init(args) => init::run(&args),

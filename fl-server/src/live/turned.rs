@@ -29,17 +29,20 @@ pub(crate) enum TurnedFor {
     Failure,
     /// It speaks another version of the protocol.
     Protocol,
+    /// It finished no TLS handshake, or there was no room for one.
+    Stranger,
 }
 
 impl TurnedFor {
     /// In the order of their declaration.
-    pub(crate) const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::Revoked,
         Self::Certificate,
         Self::Task,
         Self::Learner,
         Self::Failure,
         Self::Protocol,
+        Self::Stranger,
     ];
 
     /// The label of `fl_joins_refused_total`.
@@ -51,6 +54,7 @@ impl TurnedFor {
             Self::Learner => "learner",
             Self::Failure => "failure",
             Self::Protocol => "protocol",
+            Self::Stranger => "stranger",
         }
     }
 }
@@ -144,7 +148,7 @@ mod tests {
         );
         assert_eq!((turned.list.len(), turned.list[1].times), (2, 5));
         let counts: Vec<u64> = turned.counts().map(|(_, count)| count).collect();
-        assert_eq!(counts, [5, 0, 1, 0, 0, 0]);
+        assert_eq!(counts, [5, 0, 1, 0, 0, 0, 0]);
     }
 
     #[test]

@@ -257,16 +257,15 @@ fn auto_is_error_feedback_only_where_everyone_took_part() {
 
 /// The issue's case: everyone took part, but the run's plan could not know that and chose CAFe.
 #[test]
-#[ignore = "open in issue 9: fails since its parts were brought together"]
 fn a_run_with_cafe_is_replayed_with_cafe_and_any_other_memory_is_named() {
     let uplink = format!("memory = 'cafe'\n{TOP_K}");
     let made = Made::by(&uplink);
-    let answer = made.ask(TOP_K).unwrap();
+    let auto = format!("memory = 'auto'\n{TOP_K}");
+    let answer = made.ask(&auto).unwrap();
     assert_eq!(
         answer.memory, "cafe",
         "from what the frames name, where the store does not say it"
     );
-    // Its own spec leaves of what it sent all there is, frame by frame.
     assert!(
         answer.updates.sum_error.unwrap() < 0.02,
         "{:?}",
@@ -285,7 +284,7 @@ fn a_run_with_cafe_is_replayed_with_cafe_and_any_other_memory_is_named() {
         uplink: spec(&uplink),
         downlink: Spec::exact(),
     });
-    assert_eq!(made.ask(TOP_K).unwrap().memory, "cafe");
+    assert_eq!(made.ask(&auto).unwrap().memory, "cafe");
     let other = made.ask(&format!("memory = 'error-feedback'\n{TOP_K}")).unwrap();
     assert_eq!(other.memory, "error-feedback");
     assert!(other.differences[0].starts_with("memory of the updates: the run had cafe, the replay has error-feedback"));
@@ -293,7 +292,6 @@ fn a_run_with_cafe_is_replayed_with_cafe_and_any_other_memory_is_named() {
 
 /// A client that had not the step before could not predict by it, and is replayed without.
 #[test]
-#[ignore = "open in issue 9: fails since its parts were brought together"]
 fn an_update_that_was_not_predicted_is_not_predicted_in_the_replay() {
     let exact = "memory = 'cafe'\ndefault = {}";
     let (cafe, plain) = (Made::by(exact), Made::by("memory = 'none'\ndefault = {}"));
@@ -309,7 +307,8 @@ fn an_update_that_was_not_predicted_is_not_predicted_in_the_replay() {
         let answer = made.ask(text).unwrap();
         answer.clients.iter().map(|line| line.framed).collect::<Vec<_>>()
     };
-    let (mixed, cafe) = (bytes(&mixed, TOP_K), bytes(&cafe, TOP_K));
+    let auto = format!("memory = 'auto'\n{TOP_K}");
+    let (mixed, cafe) = (bytes(&mixed, &auto), bytes(&cafe, &auto));
     let none = bytes(&plain, &format!("memory = 'none'\n{TOP_K}"));
     assert_eq!((mixed[0], mixed[2]), (cafe[0], cafe[2]));
     assert!(

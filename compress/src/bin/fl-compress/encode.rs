@@ -120,22 +120,16 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-/// How near the frame is to what was encoded: the update, and what the memory added. `input` is as encoding left it.
-fn fidelity(encoder: &Encoder, pending: &Pending, input: &[f32]) -> Result<Fidelity, fl_compress::Error> {
+/// How near the frame is to what was encoded: the update, and what the memory added. `unsent`: what the frame does not
+/// carry, unless the encoder's memory has that.
+fn fidelity(encoder: &Encoder, pending: &Pending, unsent: &[f32]) -> Result<Fidelity, fl_compress::Error> {
     let mut sums = Sums::default();
+    let unsent = encoder.residual().unwrap_or(unsent);
     let frame = Frame::parse(&pending.frame, encoder.layout())?;
     frame.decode_each::<fl_compress::Error>(|tensor, decoded| {
-        let range = tensor.offset..tensor.offset + tensor.len;
-        match encoder.residual() {
-            Some(residual) => {
-                let missing = residual[range].iter();
-                sums.add(
-                    missing.zip(decoded).map(|(missing, decoded)| missing + decoded),
-                    decoded,
-                );
-            }
-            None => sums.add(input[range].iter().copied(), decoded),
-        }
+        let unsent = &unsent[tensor.offset..tensor.offset + tensor.len];
+        let encoded = unsent.iter().zip(decoded).map(|(unsent, decoded)| unsent + decoded);
+        sums.add(encoded, decoded);
         Ok(())
     })?;
     Ok(sums.fidelity())
