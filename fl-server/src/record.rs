@@ -153,7 +153,7 @@ pub enum Record {
         /// When.
         at: Millis,
     },
-    /// A client's evaluation counts.
+    /// A client has evaluated a version. Without an example, what it reported cannot be true and does not count.
     EvaluationAccepted {
         /// Model version evaluated.
         version: u64,

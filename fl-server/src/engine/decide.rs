@@ -127,22 +127,23 @@ pub fn decide(state: &State, plan: &RunPlan, now: Millis, presence: &Presence, i
                 correct,
             } => {
                 let (asked, reported) = (state.asks(client, version), state.reported(client, version));
-                let client = client.clone();
+                let sane = Evaluated::is_sane(examples, loss, correct);
+                // An evaluation that cannot be true is an answer without an example, so that nobody waits for another one.
+                let (examples, loss, correct) = if sane { (examples, loss, correct) } else { (0, 0.0, 0) };
                 let record = Record::EvaluationAccepted {
                     version,
-                    client,
+                    client: client.clone(),
                     examples,
                     loss,
                     correct,
                     at: now,
                 };
-                let sane = Evaluated::is_sane(examples, loss, correct);
-                let wanted = asked && !reported && sane;
+                let wanted = asked && !reported;
                 let records = if wanted { vec![record] } else { Vec::new() };
                 (
                     records,
                     Reply::Evaluation {
-                        counted: wanted || reported,
+                        counted: (wanted && sane) || reported,
                     },
                 )
             }

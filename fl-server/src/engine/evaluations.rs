@@ -9,7 +9,7 @@ use crate::record::Millis;
 /// One client's evaluation of one version.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Evaluated {
-    /// Examples.
+    /// Examples; 0 if what the client reported cannot be true.
     pub examples: u64,
     /// Mean loss over them.
     pub loss: f64,
@@ -22,14 +22,14 @@ pub struct Evaluated {
 impl Evaluated {
     /// Whether an evaluation can have found this: anything else is a lie or a broken client, and is not counted.
     pub(super) fn is_sane(examples: u64, loss: f64, correct: u64) -> bool {
-        correct <= examples && (0.0..=MAX_LOSS).contains(&loss)
+        examples > 0 && correct <= examples && (0.0..=MAX_LOSS).contains(&loss)
     }
 }
 
 /// All evaluations of one version. Each example counts once, but no client for more than the others allow.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Summed {
-    /// Clients that reported.
+    /// Clients whose reports count.
     pub clients: usize,
     /// Examples that count.
     pub examples: u64,
@@ -81,14 +81,15 @@ impl State {
     }
 
     fn sum(&self, version: u64) -> Option<Summed> {
-        let reports = self.evaluations.get(&version).filter(|reports| !reports.is_empty())?;
-        Some(Summed::of(reports.values()))
+        let summed = Summed::of(self.evaluations.get(&version)?.values());
+        (summed.clients > 0).then_some(summed)
     }
 }
 
 impl Summed {
     /// The sum of the reports of one version, in the order of the clients' names.
     pub(crate) fn of<'a>(reports: impl Iterator<Item = &'a Evaluated> + Clone) -> Self {
+        let reports = reports.filter(|report| report.examples > 0);
         let claimed: Vec<u64> = reports.clone().map(|report| report.examples).collect();
         let counted = evaluation_weights(&claimed);
         let examples = counted.iter().fold(0u64, |n, more| n.saturating_add(*more));

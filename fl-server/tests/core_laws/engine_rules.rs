@@ -500,10 +500,22 @@ fn an_evaluation_that_cannot_be_true_is_not_counted_and_no_client_outweighs_the_
         };
         world.input(input) == Reply::Evaluation { counted: true }
     };
-    for loss in [-1.7e308, -1e-9, 1e7, f64::INFINITY, f64::NAN] {
-        assert!(!report(&mut world, 3, 10, loss, 5), "{loss}");
+    for (loss, correct) in [
+        (-1.7e308, 5),
+        (-1e-9, 5),
+        (1e7, 5),
+        (f64::INFINITY, 5),
+        (f64::NAN, 5),
+        (1.0, 11),
+    ] {
+        let mut world = World::new(plan(&[("min = 2", "min = 4"), ("target = 3", "target = 4")]));
+        world.connect(0..4);
+        assert!(!report(&mut world, 3, 10, loss, correct), "{loss} {correct}");
+        assert_eq!(world.state.evaluations(0), None, "{loss} {correct}");
+        assert!(report(&mut world, 0, 10, 0.5, 5));
+        let summed = world.state.evaluations(0).unwrap();
+        assert_eq!((summed.clients, summed.examples, summed.loss), (1, 10, 0.5));
     }
-    assert!(!report(&mut world, 3, 10, 1.0, 11), "more right than there were");
     for i in 0..3 {
         assert!(report(&mut world, i, 20, 1.0, 10));
     }
@@ -512,6 +524,29 @@ fn an_evaluation_that_cannot_be_true_is_not_counted_and_no_client_outweighs_the_
     // Two fifths of the examples: 40 beside 60.
     assert_eq!((summed.clients, summed.examples, summed.correct), (4, 100, 70));
     assert!((summed.loss - 0.6).abs() < 1e-12);
+}
+
+#[test]
+fn a_client_that_lies_about_the_last_model_does_not_hold_the_end_of_a_run() {
+    let mut world = training();
+    for round in 1..=3 {
+        (0..4).for_each(|i| drop(world.submit(i, round, 0)));
+        world.step();
+    }
+    for (i, loss) in [(0, 0.5), (1, 0.5), (2, 0.5), (3, -1.7e308)] {
+        assert!(!world.is_done());
+        let client = client(i);
+        world.input(Input::Evaluation {
+            client: &client,
+            version: 3,
+            examples: 10,
+            loss,
+            correct: 5,
+        });
+    }
+    world.settle();
+    assert!(world.is_done(), "{:?}", world.state.phase());
+    assert_eq!(world.state.evaluations(3).unwrap().clients, 3);
 }
 
 #[test]

@@ -63,6 +63,8 @@ impl SoakServer {
         let plan = RunPlan::from_toml(&text, &self.dir)?;
         let mut options = Serve::new(fed.join("data"), plan, read("authority.pem")?, own);
         options.exit_when_done = false;
+        // As in the federation's server.toml: the whole run is verified in the end.
+        options.tuning.keep_updates = true;
         options.tuning.stop_within = Duration::from_secs(2);
         options.clock = clock;
         let listener = TcpListener::bind(self.listen).await?;
