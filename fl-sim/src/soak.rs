@@ -221,11 +221,13 @@ impl Stage {
             let victim = dice.below(clients.len() as u64) as usize;
             match clients.get_mut(victim) {
                 Some(client) if turn % 2 == 1 => {
+                    out::note(format_args!("killing {}", self.clients[victim]));
                     broken.extend(client.kill().await?);
                     *client = self.client(&self.clients[victim])?;
                     kills.1 += 1;
                 }
                 _ => {
+                    out::note(format_args!("killing the server"));
                     jumps += server.count("jump ");
                     broken.extend(server.kill().await?);
                     server = self.server(dice.next())?;
@@ -236,6 +238,7 @@ impl Stage {
         }
         // Its last life: from when it has served some rounds to the end.
         let left = end.saturating_duration_since(Instant::now());
+        out::note(format_args!("no more kills for the last {} s", left.as_secs()));
         tokio::time::sleep(left / 4).await;
         let first = server.memory();
         tokio::time::sleep(end.saturating_duration_since(Instant::now())).await;

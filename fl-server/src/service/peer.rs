@@ -56,14 +56,12 @@ pub(crate) fn identify<T>(request: &Request<T>, traffic: &Traffic, revoked: &Pat
 /// # Errors
 /// `PERMISSION_DENIED`; `UNAVAILABLE` if the list is there but cannot be read: nobody is admitted on a guess.
 pub(crate) fn admit(revoked: &Path, client: &ClientId, fingerprint: &Fingerprint) -> Result<(), Status> {
-    let is_revoked = match std::fs::read_to_string(revoked) {
-        Ok(lines) => lines.lines().map(str::trim).any(|line| {
+    let is_revoked = match read(revoked) {
+        Ok(Listed::Nobody) => false,
+        Ok(Listed::Lines(lines)) => lines.lines().map(str::trim).any(|line| {
             line == client.as_str() || line.parse::<Fingerprint>().is_ok_and(|listed| listed == *fingerprint)
         }),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => false,
-        Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
-            revoked.join(client.as_str()).exists() || revoked.join(fingerprint.to_string()).exists()
-        }
+        Ok(Listed::Files) => revoked.join(client.as_str()).exists() || revoked.join(fingerprint.to_string()).exists(),
         Err(error) => {
             tracing::error!(path = %revoked.display(), %error, "list of revoked clients cannot be read");
             return Err(Status::unavailable(
@@ -77,6 +75,24 @@ pub(crate) fn admit(revoked: &Path, client: &ClientId, fingerprint: &Fingerprint
         )));
     }
     Ok(())
+}
+
+/// The list of revoked clients, as it is on disk.
+enum Listed {
+    Nobody,
+    Lines(String),
+    Files,
+}
+
+fn read(revoked: &Path) -> io::Result<Listed> {
+    match std::fs::metadata(revoked) {
+        Ok(found) if found.is_dir() => Ok(Listed::Files),
+        // Reading a pipe would wait for a writer.
+        Ok(found) if !found.is_file() => Err(io::Error::other("neither a file nor a folder")),
+        Ok(_) => std::fs::read_to_string(revoked).map(Listed::Lines),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Listed::Nobody),
+        Err(error) => Err(error),
+    }
 }
 
 #[cfg(test)]
@@ -126,5 +142,9 @@ mod tests {
         let path = dir.path().join("revoked");
         std::fs::write(&path, [0xff, 0xfe]).unwrap();
         assert_eq!(codes(&path), [Some(Code::Unavailable); 2]);
+        let pipe = dir.path().join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+        assert!(made.unwrap().success());
+        assert_eq!(codes(&pipe), [Some(Code::Unavailable); 2], "nobody writes into it");
     }
 }

@@ -41,7 +41,7 @@ function bytesSection() {
     update({ rounds, totals, baselines, savings }) {
       save.hidden = !savings?.cost?.length;
       saves.replaceChildren(...(savings?.cost ?? []).map((cost, i) => h("li", {}, h("b", {}, `${cost}: ${bytes(savings.bytes[i])}, ${percent(savings.share[i])}`),
-        h("span", {}, `${savings.why[i]} `), h("span", { class: "change" }, savings.change[i]))));
+        h("span", {}, `${savings.why[i]} `), h("span", { class: "change" }, ...marked(savings.change[i])))));
       up.update(kinds(rounds, totals, KINDS_UP, "socket_up"));
       down.update(kinds(rounds, totals, KINDS_DOWN, "socket_down"));
       upStage.update(stages(rounds, "up", "No update has been taken yet."));
@@ -49,6 +49,10 @@ function bytesSection() {
       against.update(baselines?.length ? { bars: methods(totals, baselines), unit: "bytes" } : { empty: "There is nothing to compare until a round is closed." });
     },
   };
+}
+/** Text whose parts between backticks are code. */
+function marked(text) {
+  return text.split("`").map((part, i) => (i % 2 ? h("code", {}, part) : part));
 }
 function kinds(rounds, totals, list, all) {
   const series = list.filter(({ key }) => totals[key] > 0).map((kind) => ({ ...kind, values: rounds[kind.key],

@@ -88,7 +88,8 @@ export const tests = {
   }),
   "the largest costs are said with what to change": (browser) => on(browser, "usual", {}, async (page) => {
     assert.equal(await page.locator("#save li").count(), 3);
-    assert.match(await page.textContent("#save li >> nth=0"), /model updates: [\d.]+ MiB, [\d.]+ %.*Lower `budget`/);
+    assert.equal(await page.textContent("#save li >> nth=0 >> code"), "budget");
+    assert.match(await page.textContent("#save li >> nth=0"), /model updates: [\d.]+ MiB, [\d.]+ %.*Lower budget/);
   }),
   "on a phone, tables and navigation show that they scroll": (browser) => on(browser, "usual", { size: SIZES.phone }, async (page) => {
     const more = (selector) => page.waitForSelector(`${selector}[data-more="right"]`);
