@@ -185,7 +185,7 @@ impl fmt::Display for Missing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.absent_since_ms {
             None => write!(f, "{}", self.client),
-            Some(since) => write!(f, "{} (gone since {})", self.client, time(since)),
+            Some(since) => write!(f, "{} (out since {})", self.client, time(since)),
         }
     }
 }

@@ -32,6 +32,7 @@ pub mod plan;
 pub mod record;
 pub mod report;
 mod restore;
+mod revoked;
 mod seldom;
 mod serve;
 mod service;

@@ -44,7 +44,7 @@ pub use model::{FetchRequest, FramePart, ModelHeader};
 pub use names::{ClientId, RunName};
 pub use process::{make_new_files_private, make_private_file, make_private_folder, open_files, raise_open_files};
 pub use round::{Phase, RoundState};
-pub use tls::{Authority, Issued, TlsError, client_tls, expiry, peer_expiry, peer_name, server_tls};
+pub use tls::{Authority, Issued, TlsError, client_tls, expiry, is_issued_by, peer_expiry, peer_name, server_tls};
 pub use training::{Length, Schedule, Training};
 pub use transport::{Dial, MAX_STREAMS, accept, dial, server_builder};
 pub use update::{Refusal, UpdateHeader, UpdateId, UpdateReply};

@@ -259,6 +259,22 @@ pub fn expiry(pem: &str) -> Result<OffsetDateTime, TlsError> {
     peer_expiry(&pem.contents)
 }
 
+/// Whether the first certificate of one PEM text is signed by the first one of another, which is a certificate authority.
+///
+/// # Errors
+/// `NotACertificate`.
+pub fn is_issued_by(certificate: &str, authority: &str) -> Result<bool, TlsError> {
+    let bad = |text: String| TlsError::NotACertificate(text);
+    let pem = |text: &str| x509_parser::pem::parse_x509_pem(text.as_bytes()).map(|(_, pem)| pem);
+    let (own, authority) = (
+        pem(certificate).map_err(|e| bad(e.to_string()))?,
+        pem(authority).map_err(|e| bad(e.to_string()))?,
+    );
+    let own = own.parse_x509().map_err(|e| bad(e.to_string()))?;
+    let authority = authority.parse_x509().map_err(|e| bad(e.to_string()))?;
+    Ok(authority.is_ca() && own.verify_signature(Some(authority.public_key())).is_ok())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -81,8 +81,12 @@ pub(crate) fn costs(report: &Report, filter: &Filter) -> Vec<Saving> {
     } else {
         0.0
     };
+    // Connections that showed no certificate are nobody's, as is what they cost.
+    let nobodys = parts.iter().filter(|line| line.client == "-");
+    let nobodys = nobodys.fold(0_u64, |sum, line| sum.saturating_add(line.flow.connections));
+    let connections = flow.connections.saturating_sub(nobodys);
     let each = if clients > 0 {
-        flow.connections as f64 / clients as f64
+        connections as f64 / clients as f64
     } else {
         0.0
     };
@@ -128,7 +132,7 @@ pub(crate) fn costs(report: &Report, filter: &Filter) -> Vec<Saving> {
             ]),
             format!(
                 "TLS and HTTP/2 took this, on {} connections, {} for each client.",
-                count(flow.connections),
+                count(connections),
                 digits(each)
             ),
             if each > OFTEN {

@@ -181,3 +181,26 @@ fn an_archive_made_wrong_on_purpose_is_refused_with_file_tensor_and_offset() {
     }
     assert!(named > 0, "the checks of planes name their tensor");
 }
+
+#[test]
+fn an_input_is_not_replaced_by_its_output_and_a_device_is_not_read_to_its_end() {
+    let place = Place::new();
+    place.write("exact.toml", b"default = {}");
+    place.ok("encode --spec exact.toml new.safetensors out.flz");
+    let (input, archive) = (place.read("new.safetensors"), place.read("out.flz"));
+    std::fs::hard_link(place.path("new.safetensors"), place.path("link.safetensors")).unwrap();
+    for command in [
+        "encode --spec exact.toml new.safetensors new.safetensors",
+        "encode --spec exact.toml link.safetensors ./new.safetensors",
+        "decode out.flz out.flz",
+    ] {
+        let said = place.fails(2, command);
+        assert!(
+            said.contains("is the input") && said.contains("name another file"),
+            "{said}"
+        );
+    }
+    assert_eq!((place.read("new.safetensors"), place.read("out.flz")), (input, archive));
+    let said = place.fails(3, "encode --spec exact.toml /dev/zero zero.flz");
+    assert!(said.contains("/dev/zero: it is a device"), "{said}");
+}

@@ -19,7 +19,13 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         args.config.display()
     ))?;
     let mut wrong = Vec::new();
-    match crate::check_certificates(&file.config).map(|ends| (ends, crate::identity::own_fault(&file.config))) {
+    let fault = |config: &crate::ClientConfig| {
+        crate::identity::own_fault(config).or_else(|| {
+            let usable = fl_proto::client_tls(&config.authority, &config.own).err();
+            usable.map(|error| format!("`certificate` and `key`: {error}"))
+        })
+    };
+    match crate::check_certificates(&file.config).map(|ends| (ends, fault(&file.config))) {
         Ok((_, Some(fault))) => wrong.push(fault),
         Ok((ends, None)) => out::line(format_args!("certificate: good until {}", ends.date()))?,
         Err(error) => wrong.push(error.to_string()),

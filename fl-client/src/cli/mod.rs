@@ -100,7 +100,10 @@ fn ended(done: anyhow::Result<()>) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // A closed stderr cannot be helped; the exit code still tells.
-            let _ = writeln!(std::io::stderr(), "fl-client: {error:#}");
+            let text = format!("{error:#}");
+            // Where the system wants backtraces, candle puts one into its message.
+            let text = text.split("\n   0: ").next().unwrap_or_default();
+            let _ = writeln!(std::io::stderr(), "fl-client: {text}");
             code(&error)
         }
     }

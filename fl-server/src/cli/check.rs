@@ -8,9 +8,11 @@ use anyhow::{Context, anyhow};
 use fl_compress::{Budget, BudgetEstimate, Encoder, Layout, snapshot};
 use fl_report::size;
 
+use super::issued::Issued;
 use super::{Failure, Outcome, out, source};
 use crate::config::ServerConfig;
 use crate::plan::{RunPlan, memory};
+use crate::revoked;
 use crate::weights::{self, FirstWeights};
 
 #[derive(Debug, clap::Args)]
@@ -130,6 +132,10 @@ pub(super) fn run(args: &Args) -> Outcome {
             }
             let listen = config.listen;
             out::line(format_args!("{name}: a good server configuration: listens on {listen}"))?;
+            let issued = args.file.parent().and_then(|folder| Issued::of(folder).names());
+            for fault in revoked::faults(&config.revoked, issued.as_ref()) {
+                out::line(format_args!("  WARNING: {fault}"))?;
+            }
             for path in files {
                 if !path.exists() {
                     out::line(format_args!("  note: {} is not there yet", path.display()))?;

@@ -1,6 +1,7 @@
 //! The list of certificates that a federation has issued: a line for each, `NAME FINGERPRINT DATE`, in the file `issued`. The
 //! server does not read it: it says what to revoke.
 
+use std::collections::BTreeSet;
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
@@ -46,6 +47,13 @@ impl Issued {
             }
         }
         Ok(found)
+    }
+
+    /// Names that have a certificate; `None` if the list cannot be read.
+    pub(super) fn names(&self) -> Option<BTreeSet<String>> {
+        let text = std::fs::read_to_string(&self.0).ok()?;
+        let name = |line: &str| line.split_whitespace().next().map(str::to_owned);
+        Some(text.lines().filter_map(name).collect())
     }
 
     /// Adds a certificate.

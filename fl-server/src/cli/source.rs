@@ -6,8 +6,8 @@ use std::io::Read as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
-use fl_proto::{Issued, server_tls};
+use anyhow::{Context, anyhow};
+use fl_proto::{Issued, is_issued_by, server_tls};
 
 use super::Failure;
 use crate::admin::{self, Answer, Ask};
@@ -100,6 +100,13 @@ pub(super) fn certificates(config: &ServerConfig) -> Result<(String, Issued), Fa
             format!("{certificate}, {key} and {} cannot be used", config.authority.display())
         })
         .map_err(Failure::usage)?;
+    if !is_issued_by(&own.certificate, &authority).map_err(|e| Failure::usage(anyhow!(e)))? {
+        return Err(Failure::usage(anyhow!(
+            "{} was not issued by {}: no client would take this server for its own; name the files of one federation",
+            config.certificate.display(),
+            config.authority.display()
+        )));
+    }
     Ok((authority, own))
 }
 

@@ -240,7 +240,7 @@ mod tests {
         live.turned_away = turned.list.into();
         let text = text(&standing);
         let expected = "round 3, attempt 1: 2 of 4 clients have answered; opened 14:00:00Z, waits until 14:05:00Z for berta; \
-                        no longer for dora (gone since 14:01:00Z)\n\
+                        no longer for dora (out since 14:01:00Z)\n\
                         turned away carl (revoked; 2 times, last 14:10:00Z): client `carl` is revoked\n";
         assert!(text.contains(expected), "{text}");
     }

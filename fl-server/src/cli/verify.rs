@@ -69,6 +69,8 @@ fn store(fed: &Path, run: Option<&str>, plan: Option<&Path>) -> Outcome {
     }
     let unchecked = unchecked(&audit);
     if unchecked.is_empty() {
+        let run = &audit.run;
+        out::line(format_args!("run `{run}` is what was recorded: everything was checked"))?;
         return Ok(());
     }
     Err(Failure {

@@ -334,6 +334,14 @@ impl State {
         if open.excluded.contains_key(client) {
             return Err(format!("{client} is excluded from round {} already", open.number));
         }
+        if !open.cohort.contains(client) {
+            let asked: Vec<&str> = open.cohort.iter().map(ClientId::as_str).collect();
+            return Err(format!(
+                "{client} is not asked in round {}; these are: {}",
+                open.number,
+                asked.join(", ")
+            ));
+        }
         Ok(Record::Excluded {
             round: open.number,
             client: client.clone(),

@@ -13,7 +13,10 @@ pub(super) async fn leave(service: &Service, request: Request<wire::LeaveRequest
     service.check_run(&run)?;
     let client = peer.client;
     match departure {
-        Departure::Round(round) => tracing::warn!(%client, round, reason, "client does not answer in this round"),
+        Departure::Round(round) => {
+            let why = format!("it does not answer in round {round}: {reason}");
+            service.events.turned_away(client.as_str(), TurnedFor::Failure, &why);
+        }
         Departure::Learner => service.events.turned_away(client.as_str(), TurnedFor::Learner, &reason),
         Departure::Failure => service.events.turned_away(client.as_str(), TurnedFor::Failure, &reason),
     }

@@ -138,6 +138,7 @@ impl Service {
         let reason = match status.code() {
             Code::PermissionDenied => TurnedFor::Revoked,
             Code::Unauthenticated => TurnedFor::Certificate,
+            Code::Unavailable if status.message().starts_with(peer::UNREADABLE) => TurnedFor::Revoked,
             _ => return,
         };
         let caller = request.extensions().get::<Caller>();

@@ -1,6 +1,5 @@
 //! Who is calling: the name in the verified certificate, and whether that client is admitted.
 
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -9,6 +8,7 @@ use time::OffsetDateTime;
 use tonic::{Request, Status};
 
 use crate::door::{Call, Caller};
+use crate::revoked;
 use crate::tally::Tally;
 use crate::traffic::Traffic;
 
@@ -50,50 +50,23 @@ pub(crate) fn identify<T>(request: &Request<T>, traffic: &Traffic, revoked: &Pat
     })
 }
 
-/// Refuses a client if `revoked` lists its name or the fingerprint of its certificate: as a line, if it is a file; as a
-/// file so named, if it is a folder.
+/// Refuses a client whose name or certificate the list `revoked` names ([`crate::revoked`]).
 ///
 /// # Errors
 /// `PERMISSION_DENIED`; `UNAVAILABLE` if the list is there but cannot be read: nobody is admitted on a guess.
 pub(crate) fn admit(revoked: &Path, client: &ClientId, fingerprint: &Fingerprint) -> Result<(), Status> {
-    let is_revoked = match read(revoked) {
-        Ok(Listed::Nobody) => false,
-        Ok(Listed::Lines(lines)) => lines.lines().map(str::trim).any(|line| {
-            line == client.as_str() || line.parse::<Fingerprint>().is_ok_and(|listed| listed == *fingerprint)
-        }),
-        Ok(Listed::Files) => revoked.join(client.as_str()).exists() || revoked.join(fingerprint.to_string()).exists(),
-        Err(error) => {
-            tracing::error!(path = %revoked.display(), %error, "list of revoked clients cannot be read");
-            return Err(Status::unavailable(
-                "the server cannot read its list of revoked clients",
-            ));
-        }
-    };
-    if is_revoked {
-        return Err(Status::permission_denied(format!(
-            "client `{client}` is revoked; ask who runs the federation"
-        )));
-    }
-    Ok(())
-}
-
-/// The list of revoked clients, as it is on disk.
-enum Listed {
-    Nobody,
-    Lines(String),
-    Files,
-}
-
-fn read(revoked: &Path) -> io::Result<Listed> {
-    match std::fs::metadata(revoked) {
-        Ok(found) if found.is_dir() => Ok(Listed::Files),
-        // Reading a pipe would wait for a writer.
-        Ok(found) if !found.is_file() => Err(io::Error::other("neither a file nor a folder")),
-        Ok(_) => std::fs::read_to_string(revoked).map(Listed::Lines),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Listed::Nobody),
-        Err(error) => Err(error),
+    match revoked::names(revoked, client, fingerprint) {
+        Ok(false) => Ok(()),
+        Ok(true) => Err(Status::permission_denied(format!("client `{client}` is revoked"))),
+        Err(error) => Err(Status::unavailable(format!(
+            "{UNREADABLE} ({}): {error}",
+            revoked.display()
+        ))),
     }
 }
+
+/// How the answer begins when nobody is admitted.
+pub(super) const UNREADABLE: &str = "the server cannot read its list of revoked clients";
 
 #[cfg(test)]
 mod tests {

@@ -124,16 +124,17 @@ impl WhatIf {
         let client = |(name, chain): (&&str, &Replayed)| {
             Line::of(Of::Client((*name).to_owned()), fp32, &chain.done).with_sum(&chain.whole)
         };
-        let total = all(updates);
+        let (total, of_steps_alone) = (all(updates), all(std::slice::from_ref(steps)));
+        let downloads = stored.updates.len() as f64 / stored.steps.len().max(1) as f64;
         Self {
             run: stored.run.clone(),
-            verdict: Verdict::of(&stored.run, &total),
+            verdict: Verdict::of(&stored.run, &total, &of_steps_alone, downloads),
             differences: Vec::new(),
             parameters,
             memory: memory::name(of_updates),
             step_memory: memory::name(of_steps),
             updates: total,
-            steps: all(std::slice::from_ref(steps)),
+            steps: of_steps_alone,
             rounds: rounds(updates, fp32),
             step_rounds: rounds(std::slice::from_ref(steps), fp32),
             clients: clients.iter().zip(updates).map(client).collect(),

@@ -27,15 +27,12 @@ pub(crate) struct Verdict {
 }
 
 impl Verdict {
-    /// The verdict on the updates of run `run`, added up.
-    pub(super) fn of(run: &str, updates: &Line) -> Self {
+    /// The verdict on the updates and the steps of run `run`, each added up. `downloads`: clients that fetch a step, on
+    /// average.
+    pub(super) fn of(run: &str, updates: &Line, steps: &Line, downloads: f64) -> Self {
         let (was, other) = (updates.recorded_framed, updates.framed);
-        let times = was as f64 / other.max(1) as f64;
-        let bytes = match times {
-            times if times >= FEWER => format!("{times:.1} times fewer bytes"),
-            times if times > MORE => "about as many bytes".to_owned(),
-            times => format!("{:.1} times as many bytes", 1.0 / times.max(1e-9)),
-        };
+        let whole = |updates: u64, steps: u64| updates as f64 + downloads * steps as f64;
+        let times = whole(was, steps.recorded_framed) / whole(other, steps.framed).max(1.0);
         let arrived = updates.sum_error.map(|error| 1.0 - error);
         let what = match arrived {
             None => "nothing was to be sent".to_owned(),
@@ -54,14 +51,24 @@ impl Verdict {
         };
         Self {
             meaning: format!(
-                "the updates of run {run} would have taken {} instead of {}, {bytes}; {what}",
-                size(other),
-                size(was)
+                "the updates of run {run} would have taken {}, and its steps {}; {what}",
+                instead(was, other),
+                instead(steps.recorded_framed, steps.framed)
             ),
             advice: advice(times, arrived).to_owned(),
             arrived,
         }
     }
+}
+
+/// The bytes of the replay beside those of the run.
+fn instead(was: u64, other: u64) -> String {
+    let bytes = match was.max(1) as f64 / other.max(1) as f64 {
+        times if times >= FEWER => format!("{times:.1} times fewer bytes"),
+        times if times > MORE => "about as many bytes".to_owned(),
+        times => format!("{:.1} times as many bytes", 1.0 / times.max(1e-9)),
+    };
+    format!("{} instead of {} ({bytes})", size(other), size(was))
 }
 
 /// So many times fewer bytes are fewer.
@@ -174,7 +181,27 @@ mod tests {
                 sum_cosine: Some(0.9),
                 ..Line::default()
             },
+            &Line::default(),
+            0.0,
         )
+    }
+
+    #[test]
+    fn steps_weigh_as_often_as_they_are_fetched() {
+        let line = |was, other, error| Line {
+            recorded_framed: was,
+            framed: other,
+            sum_error: Some(error),
+            ..Line::default()
+        };
+        let of = |downloads| Verdict::of("digits", &line(1000, 1000, 0.01), &line(500, 100, 0.2), downloads);
+        assert!(of(0.0).advice.starts_with("no gain"), "{}", of(0.0).advice);
+        assert!(of(3.0).advice.starts_with("worth a run"), "{}", of(3.0).advice);
+        let meaning = of(3.0).meaning;
+        assert!(
+            meaning.contains("its steps 100 B instead of 500 B (5.0 times fewer bytes)"),
+            "{meaning}"
+        );
     }
 
     #[test]
@@ -198,12 +225,12 @@ mod tests {
         let meaning = verdict(4096, 1024, 0.03).meaning;
         assert_eq!(
             meaning,
-            "the updates of run digits would have taken 1.00 KiB instead of 4.00 KiB, 4.0 times fewer bytes; 97.0 % of \
-             their energy would have arrived by the end (cosine 0.900)"
+            "the updates of run digits would have taken 1.00 KiB instead of 4.00 KiB (4.0 times fewer bytes), and its steps \
+             0 B instead of 0 B (about as many bytes); 97.0 % of their energy would have arrived by the end (cosine 0.900)"
         );
         let meaning = verdict(1024, 4096, 2.4).meaning;
         assert!(
-            meaning.contains("4.0 times as many bytes; what would have arrived of them is further"),
+            meaning.contains("what would have arrived of them is further"),
             "{meaning}"
         );
     }

@@ -772,6 +772,8 @@ fn an_excluded_client_is_not_counted_and_not_asked_again_and_its_acknowledgement
     world.connect(0..4);
     let mine = world.update(3, 1, 0).digest;
     assert_eq!(world.submit(3, 1, 0), UpdateReply::Accepted);
+    let why = world.state.exclude(&"nobody".parse().unwrap(), 0).unwrap_err();
+    assert!(why.contains("nobody is not asked in round 1"), "{why}");
     world.exclude(3);
     assert_eq!(
         world.state.standing(&client(3), 1, 1, mine),

@@ -132,9 +132,12 @@ fn cost(out: &mut String, report: &Report) {
             ),
             false => ("the same cohorts".to_owned(), ""),
         };
+        // The run's side lacks what the sockets of a killed server had carried.
+        let is_short = report.rounds.iter().any(|line| line.unbooked > 0);
+        let bound = if is_short { "at most " } else { least };
         let _ = writeln!(
             out,
-            "For {rounds}, fp32 federated averaging would have moved {} of payload alone, {least}{} times as much.",
+            "For {rounds}, fp32 federated averaging would have moved {} of payload alone, {bound}{} times as much.",
             size(base.up.saturating_add(base.down) as f64),
             digits(base.socket_ratio)
         );

@@ -22,6 +22,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    write::apart(&args.input, &args.output)?;
     let _busy = progress::start(format!("decoding {}", args.input.display()));
     let bytes = read::bytes(&args.input)?;
     let archive = read::archive(&args.input, &bytes, &args.limit)?;

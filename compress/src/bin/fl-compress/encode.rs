@@ -50,6 +50,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let spec = spec::read(&args.spec, args.budget.as_deref())?;
+    write::apart(&args.input, &args.output)?;
     let busy = progress::start(format!("encoding {}", args.input.display()));
     let bytes = read::bytes(&args.input)?;
     let weights = read::weights(&args.input, &bytes)?;

@@ -254,7 +254,7 @@ fn text(report: &Report) -> String {
     format!(
         "{}: {} of round {}, seed {}; {} sections, {} parameters\n\
          frame of {} bytes, {} bits a parameter, ratio to fp32 {}; file of {} bytes\n\
-         bytes of each plane, and in brackets the bytes it could not go below\n\n{}",
+         bytes of each plane, and in brackets its order-0 bound\n\n{}",
         report.file,
         report.kind,
         report.round,

@@ -1,5 +1,6 @@
 //! Inputs: safetensors files and archives, each error with the file, the tensor and the offset.
 
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 
 use fl_compress::weights::{self, IntegerTensor, Weights};
@@ -9,6 +10,11 @@ use crate::failure::Failure;
 use crate::limit::Limit;
 
 pub(crate) fn bytes(path: &Path) -> Result<Vec<u8>, Failure> {
+    let found = std::fs::metadata(path).map_err(|why| Failure::input(path, why))?;
+    if found.file_type().is_char_device() {
+        // `/dev/zero` has no end.
+        return Err(Failure::input(path, "it is a device, not a file"));
+    }
     std::fs::read(path).map_err(|why| Failure::input(path, why))
 }
 

@@ -17,8 +17,13 @@ impl Table {
         }
     }
 
+    /// Adds a row. Control characters, which names of tensors may have, are escaped: a terminal would obey them.
     pub(crate) fn row(&mut self, cells: Vec<String>) {
-        self.rows.push(cells);
+        let escaped = |cell: String| match cell.contains(char::is_control) {
+            true => cell.escape_debug().to_string(),
+            false => cell,
+        };
+        self.rows.push(cells.into_iter().map(escaped).collect());
     }
 
     pub(crate) fn render(&self) -> String {

@@ -1,13 +1,28 @@
 //! Outputs: files that are there whole or not at all, and text on stdout.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, BufWriter, ErrorKind, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use fl_compress::Layout;
 use fl_compress::weights::{Envelope, IntegerTensor, Notes};
 
 use crate::failure::Failure;
+
+/// Succeeds unless `output` is the file `input`, which would be lost.
+pub(crate) fn apart(input: &Path, output: &Path) -> Result<(), Failure> {
+    let same = |found: Metadata, other: Metadata| (found.dev(), found.ino()) == (other.dev(), other.ino());
+    let is_one = std::fs::metadata(input)
+        .is_ok_and(|found| found.is_file() && std::fs::metadata(output).is_ok_and(|other| same(found, other)));
+    match is_one {
+        true => Err(Failure::Usage(format!(
+            "{} is the input, and would be replaced by the output: name another file",
+            output.display()
+        ))),
+        false => Ok(()),
+    }
+}
 
 /// Writes `bytes` to `path`, as [`stream`] does.
 pub(crate) fn file(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
