@@ -139,7 +139,7 @@ mod tests {
         ] {
             assert_eq!(
                 List::of([text.as_str()].into_iter()).entries,
-                [fingerprint.clone()],
+                std::slice::from_ref(&fingerprint),
                 "{text}"
             );
         }
