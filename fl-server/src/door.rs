@@ -8,8 +8,9 @@ mod lobby;
 mod room;
 mod seats;
 
+use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -27,8 +28,6 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 use tonic::transport::server::Connected;
 
-use crate::driver::Events;
-use crate::live::TurnedFor;
 use crate::seldom::Seldom;
 use crate::traffic::Traffic;
 use lobby::{Entry, Lobby};
@@ -50,8 +49,36 @@ pub(crate) struct Door {
     clients: mpsc::Sender<io::Result<Seated>>,
     /// Longest time without a call that a client's connection is kept.
     idle: Duration,
-    events: Events,
+    turned_away: TurnAway,
     cannot_accept: Seldom,
+}
+
+/// Takes note of a connection that does not become a client's.
+#[derive(Clone)]
+pub(crate) struct TurnAway(Arc<Note>);
+
+type Note = dyn Fn(Nobody, &str) + Send + Sync;
+
+/// Whose a connection was that did not become a client's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Nobody {
+    /// Its certificate is missing, of another authority, or expired; the address is all that is known of its owner.
+    Uncertified(IpAddr),
+    /// It finished no TLS handshake, or there was no room for one.
+    Stranger,
+}
+
+impl TurnAway {
+    /// `note` gets whose the connection was, and why it was turned away, for a person.
+    pub(crate) fn new(note: impl Fn(Nobody, &str) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(note))
+    }
+}
+
+impl fmt::Debug for TurnAway {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TurnAway")
+    }
 }
 
 /// A connection whose handshake goes on.
@@ -82,7 +109,7 @@ impl Door {
         traffic: Arc<Traffic>,
         room: &Room,
         idle: Duration,
-        events: Events,
+        turned_away: TurnAway,
     ) -> (Self, Arc<Seats>, Incoming) {
         let (clients, incoming) = mpsc::channel(QUEUE);
         let seats = Arc::new(Seats::new(room.clients, room.per_client));
@@ -95,7 +122,7 @@ impl Door {
             handshakes: JoinSet::new(),
             clients,
             idle,
-            events,
+            turned_away,
             cannot_accept: Seldom::default(),
         };
         (door, seats, ReceiverStream::new(incoming))
@@ -140,18 +167,16 @@ impl Door {
     fn enter(&mut self, io: TcpStream, address: SocketAddr) {
         match self.lobby.enter(Instant::now(), address.ip()) {
             Entry::Full => {
-                self.events.turned_away(
-                    STRANGERS,
-                    TurnedFor::Stranger,
+                (self.turned_away.0)(
+                    Nobody::Stranger,
                     &format!("{address} was closed at once: as many connections as fit are in their handshake"),
                 );
                 return;
             }
             Entry::Instead(stranger) => {
                 stranger.handshake.abort();
-                self.events.turned_away(
-                    STRANGERS,
-                    TurnedFor::Stranger,
+                (self.turned_away.0)(
+                    Nobody::Stranger,
                     &format!("the oldest connection without a certificate was closed, to make room for {address}"),
                 );
             }
@@ -161,7 +186,7 @@ impl Door {
         self.traffic.connected(Arc::clone(&meter));
         let number = self.lobby.next_number();
         let (tls, seats, clients) = (Arc::clone(&self.tls), Arc::clone(&self.seats), self.clients.clone());
-        let events = self.events.clone();
+        let turned_away = self.turned_away.clone();
         let counted = Arc::clone(&meter);
         let handshake = self.handshakes.spawn(async move {
             match fl_proto::accept(io, address, counted, tls).await {
@@ -173,11 +198,11 @@ impl Door {
                 }
                 Err(error) if is_about_the_certificate(&error) => {
                     let why = format!("the TLS handshake failed: {error}");
-                    events.turned_away(&address.ip().to_string(), TurnedFor::Certificate, &why);
+                    (turned_away.0)(Nobody::Uncertified(address.ip()), &why);
                 }
                 Err(error) => {
                     let why = format!("no TLS handshake with {address}: {error}");
-                    events.turned_away(STRANGERS, TurnedFor::Stranger, &why);
+                    (turned_away.0)(Nobody::Stranger, &why);
                 }
             }
             number
@@ -202,9 +227,6 @@ impl Door {
         Some(Instant::now() + PAUSE)
     }
 }
-
-/// What connections that show no certificate are called where clients are named: they are told of as one.
-const STRANGERS: &str = "strangers";
 
 /// Whether the handshake failed because the client's certificate is missing, or not one of this federation.
 fn is_about_the_certificate(error: &io::Error) -> bool {

@@ -17,11 +17,11 @@ use crate::blobs::BlobError;
 use crate::clock::{self, Wall};
 use crate::config::Tuning;
 use crate::disk::{DiskError, Fault};
-use crate::door::{Door, Room, Seats};
+use crate::door::{Door, Nobody, Room, Seats, TurnAway};
 use crate::driver::{Booked, Driver, Events, Pace, Present, Watch};
 use crate::engine::{EngineError, Phase, State};
 use crate::event::Event;
-use crate::live::{self, Board, Live};
+use crate::live::{self, Board, Live, TurnedFor};
 use crate::plan::RunPlan;
 use crate::service::{LargestOfStep, Limits, Service, Turns, federation};
 use crate::start::{Started, start};
@@ -297,7 +297,13 @@ pub async fn serve(
     let admin = Task(tokio::spawn(admin.serve(sources)));
 
     let calls = server_builder().add_service(federation(service));
-    let (door, seats, incoming) = Door::new(listener, tls, Arc::clone(&traffic), &room, tuning.idle, events.clone());
+    let turned = events.clone();
+    let turned_away = TurnAway::new(move |nobody, why| match nobody {
+        Nobody::Uncertified(address) => turned.turned_away(&address.to_string(), TurnedFor::Certificate, why),
+        // Told of as one: they are nobody's clients, and any number of them.
+        Nobody::Stranger => turned.turned_away("strangers", TurnedFor::Stranger, why),
+    });
+    let (door, seats, incoming) = Door::new(listener, tls, Arc::clone(&traffic), &room, tuning.idle, turned_away);
     let door = Task(tokio::spawn(door.keep()));
     let (drain, drained) = oneshot::channel::<()>();
     let (finish, finished) = oneshot::channel::<()>();
