@@ -230,7 +230,8 @@ mod tests {
         );
         let meaning = verdict(1024, 4096, 2.4).meaning;
         assert!(
-            meaning.contains("what would have arrived of them is further"),
+            meaning.contains("4.00 KiB instead of 1.00 KiB (4.0 times as many bytes)")
+                && meaning.contains("; what would have arrived of them is further"),
             "{meaning}"
         );
     }
