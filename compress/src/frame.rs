@@ -14,7 +14,7 @@ use std::ops::Range;
 use header::{MAGIC, MAJOR};
 use sinks::{Counted, Largest, MeasuredByTensor};
 
-use crate::encoder::Products;
+use crate::fidelity::Products;
 use crate::recipe::Recipe;
 use crate::rng::Draws;
 use crate::seal::unseal;

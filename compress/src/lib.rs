@@ -38,6 +38,7 @@ mod code;
 mod digest;
 mod encoder;
 mod error;
+mod fidelity;
 mod frame;
 #[cfg(feature = "internals")]
 #[doc(hidden)]
@@ -62,8 +63,9 @@ pub use archive::Archive;
 pub use budget::{BudgetEstimate, BudgetWatch, OverBudget};
 pub use code::Code;
 pub use digest::Digest;
-pub use encoder::{Encoder, Fidelity, Pending, Stages, Verdict};
+pub use encoder::{Encoder, Pending, Stages, Verdict};
 pub use error::Error;
+pub use fidelity::Fidelity;
 pub use frame::{Frame, FrameHeader, FrameKind, SectionInfo};
 pub use layout::{Layout, MAX_DIMS, MAX_NAME, MAX_TENSORS, MAX_VALUES, Tensor};
 pub use quantize::{DeadZone, Norm, Quantize, QuantizeSpec, Rotated, Rounding, Scale, Sign, Step, Ternary, Uniform};

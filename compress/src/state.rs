@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::encoder::{Encoder, Fidelity, Pending, Stages, UnitState};
+use crate::Fidelity;
+use crate::encoder::{Encoder, Pending, Stages, UnitState};
 use crate::rules::Tracked;
 use crate::seal::{seal, unseal};
 use crate::section::all_finite;

@@ -315,4 +315,18 @@ mod tests {
             Err(TlsError::NotACertificate(_))
         ));
     }
+
+    #[test]
+    fn a_certificate_is_of_the_authority_that_signed_it_and_of_no_other_of_its_name() {
+        let days = time::Duration::days(30);
+        let [(ours, root), (_, other)] = [(); 2].map(|()| Authority::create("fed", now(), days).unwrap());
+        let own = ours.issue_server(now(), days).unwrap();
+        assert!(is_issued_by(&own.certificate, &root.certificate).unwrap());
+        assert!(!is_issued_by(&own.certificate, &other.certificate).unwrap());
+        assert!(
+            !is_issued_by(&own.certificate, &own.certificate).unwrap(),
+            "it is no authority"
+        );
+        assert!(is_issued_by("nothing", &root.certificate).is_err());
+    }
 }

@@ -1,7 +1,5 @@
 //! The sending side: what is asked, what was left unsent, and the frame that is on its way.
 
-mod fidelity;
-
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -13,10 +11,7 @@ use crate::rules::Tracked;
 use crate::seal::{CHECKSUM_BYTES, seal};
 use crate::section::Input;
 use crate::spec::Method;
-use crate::{Budget, Digest, Error, Frame, FrameHeader, Layout, Memory, Spec, threads};
-
-pub use fidelity::Fidelity;
-pub(crate) use fidelity::{Products, Relation, nonzeros};
+use crate::{Budget, Digest, Error, Fidelity, Frame, FrameHeader, Layout, Memory, Spec, threads};
 
 /// What became of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

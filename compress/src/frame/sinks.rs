@@ -1,7 +1,7 @@
 //! Where decoded values go.
 
 use crate::Layout;
-use crate::encoder::{Products, nonzeros};
+use crate::fidelity::{Products, nonzeros};
 use crate::section::Sink;
 
 /// Keeps only the largest magnitude, as its bits: those of positive floats are ordered as the floats are.

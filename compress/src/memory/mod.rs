@@ -15,7 +15,8 @@ mod residual;
 
 pub(crate) use momentum::Momentum;
 
-use crate::encoder::{Products, Relation, Verdict};
+use crate::encoder::Verdict;
+use crate::fidelity::{Products, Relation};
 use crate::section::{Sink, all_finite};
 use crate::{Error, Frame, Memory};
 
