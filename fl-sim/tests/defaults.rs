@@ -1,5 +1,5 @@
 //! The law of the defaults: with an empty `[compression]` table every built-in learner ends within a point of fp32 (`har`
-//! within two), on every data set that it takes. `docs/compressors.md` has the figures.
+//! within two), on every data set that it takes. `docs/reference/compressors.md` has the figures.
 #![allow(clippy::unwrap_used)]
 
 mod support;

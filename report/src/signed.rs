@@ -1,7 +1,7 @@
 //! A report that proves itself: JSON lines, each sealed with all lines before it, signed by the server at the end.
 //!
 //! [`write()`] makes one; [`verify()`] reads one without any network and finds every changed byte, and where. The format
-//! is in `docs/reports.md`.
+//! is in `docs/reference/report-columns.md`.
 //!
 //! Nothing here reads a clock or a file: certificates and keys are texts, the time is an argument. Nothing in a file is
 //! believed before its seals hold, and no bytes whatsoever make it panic.

@@ -1,4 +1,4 @@
-//! docs/reports.md lists every column as the code has it.
+//! docs/reference/report-columns.md lists every column as the code has it.
 
 #![allow(clippy::unwrap_used)]
 
@@ -58,12 +58,12 @@ fn flow(rounds: &Table) -> Table {
 
 #[test]
 fn the_columns_in_the_docs_are_those_of_the_code() {
-    let doc = include_str!("../../docs/reports.md");
+    let doc = include_str!("../../docs/reference/report-columns.md");
     let (_, rest) = doc.split_once(BEGIN).unwrap();
     let (found, _) = rest.split_once(END).unwrap();
     let listed = listed();
     assert!(
         found == listed,
-        "put this between the marks in docs/reports.md:\n{listed}"
+        "put this between the marks in docs/reference/report-columns.md:\n{listed}"
     );
 }

@@ -2,7 +2,7 @@
 //!
 //! `velocity = momentum * velocity + delta`, `unsent = unsent + velocity`, what is sent is `C(unsent)`. Of what was taken,
 //! the sent part leaves `unsent`, and `velocity` is zero at the places sent, so that no stale momentum returns there. The
-//! delta is first made no longer than `clip`. The warm-up of the density is a schedule (see `docs/compressors.md`).
+//! delta is first made no longer than `clip`. The warm-up of the density is a schedule (see `docs/reference/compressors.md`).
 
 use super::not_finite;
 use crate::section::{Sink, all_finite};

@@ -24,7 +24,7 @@ const FORMS: [(&str, Memory); 6] = [
 const ERROR_FEEDBACK: &str = "error-feedback";
 const DGC: &str = "dgc";
 
-/// What is carried from one update to the next, or compared with. `docs/compressors.md` has the equations.
+/// What is carried from one update to the next, or compared with. `docs/reference/compressors.md` has the equations.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Memory {
     /// Nothing: what is not sent is lost.

@@ -85,12 +85,15 @@ fn an_update_has_these_bytes() {
 
 #[test]
 fn the_format_document_shows_the_same_bytes() {
-    let document = include_str!("../../../docs/format.md");
+    let document = include_str!("../../../docs/reference/format.md");
     for golden in [
         include_str!("../golden/v1-update.hex"),
         include_str!("../golden/v1-2-state.hex"),
     ] {
-        assert!(document.contains(golden), "docs/format.md does not hold\n{golden}");
+        assert!(
+            document.contains(golden),
+            "docs/reference/format.md does not hold\n{golden}"
+        );
     }
 }
 

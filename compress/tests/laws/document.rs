@@ -1,11 +1,11 @@
-//! `docs/compressors.md` is true: its TOML is taken, and the tests that it names exist.
+//! `docs/reference/compressors.md` is true: its TOML is taken, and the tests that it names exist.
 
 use std::fs;
 use std::path::Path;
 
 use crate::*;
 
-const DOCUMENT: &str = include_str!("../../../docs/compressors.md");
+const DOCUMENT: &str = include_str!("../../../docs/reference/compressors.md");
 
 /// Each line of a block of TOML is a spec, or part of a method.
 #[test]

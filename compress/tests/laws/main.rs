@@ -1,5 +1,5 @@
 //! Laws of the methods as a user meets them: a spec in TOML, encoders and frames. Those of single kernels stand beside them;
-//! `docs/compressors.md` names the test of each.
+//! `docs/reference/compressors.md` names the test of each.
 
 #![allow(missing_docs)]
 #![allow(clippy::unwrap_used, reason = "a test says that it failed by panicking")]

@@ -24,7 +24,7 @@ pub(super) struct Args {
     format: Format,
 }
 
-/// What `status` says; its keys are described in docs/operations.md.
+/// What `status` says; its keys are described in docs/reference/monitoring.md.
 #[derive(Debug, Serialize)]
 struct Standing {
     serving: Option<Live>,

@@ -3,7 +3,7 @@
 //! Counters begin with the process. Those of the ledger move when a round closes, because only then bytes
 //! are booked to it; `fl_ledger_open` has the rest. How
 //! many series there are depends on the size of the federation only up to [`Traffic::NAMED`] clients and the certificates.
-//! docs/operations.md lists every metric; a test compares.
+//! docs/reference/monitoring.md lists every metric; a test compares.
 //!
 //! [`Traffic::NAMED`]: crate::traffic::Traffic::NAMED
 

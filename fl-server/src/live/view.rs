@@ -1,4 +1,4 @@
-//! What the page shows of a run while it is served: `live.json`. Its names are described in docs/reports.md.
+//! What the page shows of a run while it is served: `live.json`. Its names are described in docs/reference/monitoring.md.
 
 use std::collections::BTreeSet;
 

@@ -1,7 +1,7 @@
 //! The file of `--state`: how many updates were encoded, and the memory of the encoder that encoded them.
 //!
 //! ```text
-//! "FLCT" | 1, 0 | u64 next round | state of the encoder (docs/format.md, "State file") | CRC-32C of all before it
+//! "FLCT" | 1, 0 | u64 next round | state of the encoder (docs/reference/format.md, "State file") | CRC-32C of all before it
 //! ```
 
 use std::io::ErrorKind;

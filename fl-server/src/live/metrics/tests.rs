@@ -1,4 +1,4 @@
-//! The names and types are frozen: by the table in docs/operations.md, and by the dashboard and the alerts that use them.
+//! The names and types are frozen: by the table in docs/reference/monitoring.md, and by the dashboard and the alerts that use them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::event::Evaluated;
 use crate::ledger::Fidelity;
 use crate::live::view::{Member, Throughput};
 
-const DOCS: &str = include_str!("../../../../docs/operations.md");
+const DOCS: &str = include_str!("../../../../docs/reference/monitoring.md");
 const DASHBOARD: &str = include_str!("../../../../deploy/grafana/fl-server.json");
 const ALERTS: &str = include_str!("../../../../deploy/prometheus-alerts.yml");
 
