@@ -17,7 +17,8 @@ impl DataFile {
     /// Opens `path`, or else `path` with `.gz` or `.xz` at its end.
     ///
     /// # Errors
-    /// `Missing` with `hint` if there is none of the three, `Io` if one cannot be opened.
+    /// `Missing` with `hint` if there is none of the three, `Io` if one cannot be opened, `Malformed` if this program cannot
+    /// decompress it.
     pub(super) fn open(path: &Path, hint: &str) -> Result<Self, Error> {
         for ending in ["", ".gz", ".xz"] {
             let mut name = path.as_os_str().to_owned();
@@ -26,7 +27,7 @@ impl DataFile {
             match File::open(&path) {
                 Ok(file) => {
                     return Ok(Self {
-                        reader: decoder(&path, BufReader::new(file)),
+                        reader: decoder(&path, BufReader::new(file))?,
                         path,
                     });
                 }
@@ -92,10 +93,21 @@ impl DataFile {
     }
 }
 
-fn decoder(path: &Path, file: BufReader<File>) -> Box<dyn Read> {
+fn decoder(path: &Path, file: BufReader<File>) -> Result<Box<dyn Read>, Error> {
     match path.extension().and_then(|ending| ending.to_str()) {
-        Some("gz") => Box::new(flate2::bufread::GzDecoder::new(file)),
-        Some("xz") => Box::new(lzma_rust2::XzReader::new(file, false)),
-        _ => Box::new(file),
+        Some("gz") => Ok(Box::new(flate2::bufread::GzDecoder::new(file))),
+        Some("xz") => xz(path, file),
+        _ => Ok(Box::new(file)),
     }
+}
+
+#[cfg(feature = "xz")]
+fn xz(_: &Path, file: BufReader<File>) -> Result<Box<dyn Read>, Error> {
+    Ok(Box::new(lzma_rust2::XzReader::new(file, false)))
+}
+
+#[cfg(not(feature = "xz"))]
+fn xz(path: &Path, _: BufReader<File>) -> Result<Box<dyn Read>, Error> {
+    let why = "this program was built without xz; build it with `--features xz`, or unpack the file with `xz -d`";
+    Err(Error::malformed(path, why))
 }

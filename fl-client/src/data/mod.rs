@@ -7,6 +7,7 @@ mod cifar;
 mod dataset;
 mod drawn;
 mod error;
+#[cfg(feature = "download")]
 mod fetch;
 mod files;
 mod hapt;
@@ -16,16 +17,19 @@ mod shared;
 mod source;
 mod split;
 mod strokes;
+#[cfg(feature = "download")]
 mod unpack;
 
 pub use cifar::read_cifar10;
 pub use dataset::{ClientData, Dataset, Examples, Features, Input};
 pub use drawn::{Hand, draw};
 pub use error::Error;
+#[cfg(feature = "download")]
 pub use fetch::{Fetched, Public, PublicFile, fetch};
 pub use hapt::{HaptWindows, read_hapt, read_hapt_windows};
 pub use idx::{read_idx, read_idx_pair};
 pub use rng::Rng;
 pub use source::{Builtin, DataSource, Hapt, Shard};
 pub use split::{Split, share, slice};
+#[cfg(feature = "download")]
 pub use unpack::Member;

@@ -8,11 +8,11 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::{Channel, Endpoint, Uri};
 
 use super::otlp::wire::trace_service_client::TraceServiceClient;
 use super::otlp::{request, resource, wire};
-use super::{Collector, Span};
+use super::span::Span;
 
 /// Spans that wait to be sent, at most: a round of a thousand clients, and about 2 MiB.
 const QUEUE: usize = 4096;
@@ -24,6 +24,17 @@ const GATHER: Duration = Duration::from_millis(500);
 const SEND_WITHIN: Duration = Duration::from_secs(5);
 /// How long to leave a collector alone that does not answer.
 const REST: Duration = Duration::from_secs(5);
+
+/// Where a collector listens for OTLP over gRPC.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Collector(Uri);
+
+impl Collector {
+    /// The collector at `uri`, which has been checked.
+    pub(super) fn at(uri: Uri) -> Result<Self, &'static str> {
+        Ok(Self(uri))
+    }
+}
 
 /// Takes spans. Made by [`Exporter::start`]; the default takes none.
 #[derive(Debug, Clone, Default)]
@@ -65,11 +76,11 @@ impl Exporter {
         let (queue, spans) = mpsc::channel(QUEUE);
         let (stop, stopped) = oneshot::channel();
         let dropped = Arc::new(AtomicU64::new(0));
-        let endpoint = Endpoint::from(collector.uri().clone()).connect_timeout(SEND_WITHIN);
+        let endpoint = Endpoint::from(collector.0.clone()).connect_timeout(SEND_WITHIN);
         let sender = Sender {
             client: TraceServiceClient::new(endpoint.connect_lazy()),
             resource: resource(service, instance, version),
-            address: collector.uri().to_string(),
+            address: collector.0.to_string(),
             dropped: Arc::clone(&dropped),
             warned: false,
         };
@@ -199,7 +210,6 @@ async fn stops(stop: &mut oneshot::Receiver<()>, wait: Duration) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trace::collector;
     use fl_compress::Digest;
     use tokio::net::TcpListener;
 
@@ -210,7 +220,7 @@ mod tests {
     async fn start() -> (Spans, Exporter, TcpListener) {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
-        let collector = collector(&address).unwrap().unwrap();
+        let collector = Collector::at(address.parse().unwrap()).unwrap();
         let (spans, exporter) = Exporter::start(&collector, "test", None, "0");
         (spans, exporter, listener)
     }

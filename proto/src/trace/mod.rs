@@ -4,105 +4,18 @@
 //! that server and clients name the same trace without a word about it on the wire, and go on with it after a restart.
 //! Nothing here may ever slow or end a run: what cannot be sent is dropped and counted.
 
+#[cfg(feature = "otlp")]
+mod export;
+#[cfg(not(feature = "otlp"))]
+#[path = "no_export.rs"]
 mod export;
 mod ids;
+#[cfg(feature = "otlp")]
 mod otlp;
 mod setting;
+mod span;
 
-pub use export::{Exporter, Spans};
+pub use export::{Collector, Exporter, Spans};
 pub use ids::{SpanId, TraceId};
-pub use setting::{Collector, collector};
-
-use std::time::{SystemTime, UNIX_EPOCH};
-
-/// Nanoseconds since 1970.
-pub type Nanos = u64;
-
-/// The time now.
-pub fn now() -> Nanos {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
-}
-
-/// Something that took from `start` to `end`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Span {
-    /// The round's trace.
-    pub trace: TraceId,
-    /// Its own id.
-    pub id: SpanId,
-    /// The span that it is part of; `None` for a root.
-    pub parent: Option<SpanId>,
-    /// What was done, in one word.
-    pub name: &'static str,
-    /// When it began.
-    pub start: Nanos,
-    /// When it ended; a clock that was set back meanwhile makes it end when it began.
-    pub end: Nanos,
-    /// What is known of it, by name.
-    pub attributes: Vec<(&'static str, Value)>,
-    /// Why it failed, if it did.
-    pub error: Option<String>,
-}
-
-impl Span {
-    /// The root of a round's trace.
-    pub fn root(instance: &fl_compress::Digest, round: u64, start: Nanos, end: Nanos) -> Self {
-        Self {
-            trace: TraceId::of_round(instance, round),
-            id: SpanId::of_round(instance, round),
-            parent: None,
-            name: "round",
-            start,
-            end: end.max(start),
-            attributes: Vec::new(),
-            error: None,
-        }
-    }
-
-    /// A part of a round. Its id follows from all that is said here: no two parts of one name of one `who` may begin at
-    /// the same nanosecond.
-    pub fn part(
-        instance: &fl_compress::Digest,
-        round: u64,
-        (name, who): (&'static str, &str),
-        start: Nanos,
-        end: Nanos,
-    ) -> Self {
-        Self {
-            id: SpanId::of_part(instance, round, (name, who), start),
-            parent: Some(SpanId::of_round(instance, round)),
-            name,
-            ..Self::root(instance, round, start, end)
-        }
-    }
-
-    /// Adds what is known of it.
-    #[must_use]
-    pub fn with(mut self, key: &'static str, value: impl Into<Value>) -> Self {
-        self.attributes.push((key, value.into()));
-        self
-    }
-}
-
-/// What is known.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Value {
-    /// In words.
-    Text(String),
-    /// As a number; what is larger than an `i64` is sent as the largest.
-    Count(u64),
-}
-
-impl From<u64> for Value {
-    fn from(count: u64) -> Self {
-        Self::Count(count)
-    }
-}
-
-impl From<&str> for Value {
-    fn from(text: &str) -> Self {
-        Self::Text(text.to_owned())
-    }
-}
+pub use setting::collector;
+pub use span::{Nanos, Span, Value, now};

@@ -1,6 +1,6 @@
 //! Spans as OTLP has them.
 
-use super::{Span, Value};
+use super::span::{Span, Value};
 use wire::StatusCode;
 use wire::any_value::Value as Any;
 

@@ -2,20 +2,12 @@
 
 use tonic::transport::Uri;
 
-/// Where a collector listens for OTLP over gRPC.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Collector(Uri);
-
-impl Collector {
-    pub(super) fn uri(&self) -> &Uri {
-        &self.0
-    }
-}
+use super::export::Collector;
 
 /// Reads the value of `otlp`; `None` for `off`.
 ///
 /// # Errors
-/// What it must be, as the end of a sentence that names the key and its value.
+/// What is wrong, as the end of a sentence that names the key and its value.
 pub fn collector(text: &str) -> Result<Option<Collector>, &'static str> {
     if text == "off" {
         return Ok(None);
@@ -28,7 +20,7 @@ pub fn collector(text: &str) -> Result<Option<Collector>, &'static str> {
         .authority()
         .is_some_and(|authority| authority.as_str().contains('@'));
     if uri.scheme_str() == Some("http") && host && port && !user && uri.path() == "/" && uri.query().is_none() {
-        Ok(Some(Collector(uri)))
+        Collector::at(uri).map(Some)
     } else {
         Err(RULE)
     }
@@ -41,6 +33,14 @@ const RULE: &str = "it must be \"off\", or where a collector takes OTLP over gRP
 mod tests {
     use super::*;
 
+    #[cfg(not(feature = "otlp"))]
+    #[test]
+    fn a_program_without_traces_says_how_to_build_one_with_them() {
+        let why = collector("http://127.0.0.1:4317").unwrap_err();
+        assert!(why.contains("--features otlp"), "{why}");
+    }
+
+    #[cfg(feature = "otlp")]
     #[test]
     fn off_is_none_and_an_address_is_http_with_host_and_port_only() {
         assert_eq!(collector("off"), Ok(None));

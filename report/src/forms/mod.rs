@@ -4,6 +4,10 @@
 
 mod csv;
 mod json;
+#[cfg(feature = "parquet")]
+mod parquet;
+#[cfg(not(feature = "parquet"))]
+#[path = "no_parquet.rs"]
 mod parquet;
 mod tensorboard;
 

@@ -1,12 +1,14 @@
 //! `fl-client data`: public data sets, downloaded and checked.
 
-use std::io::IsTerminal;
+#[cfg(feature = "download")]
+mod get;
+#[cfg(not(feature = "download"))]
+#[path = "no_get.rs"]
+mod get;
+
 use std::path::PathBuf;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-
-use super::out;
-use crate::data::{Fetched, Public, fetch};
+use indicatif::ProgressBar;
 
 /// Download public data sets.
 #[derive(Debug, clap::Args)]
@@ -29,31 +31,5 @@ enum Command {
 
 pub(super) fn run(args: &Args, bar: &ProgressBar) -> anyhow::Result<()> {
     let Command::Get { name, to } = &args.command;
-    let set = Public::named(name)?;
-    if std::io::stderr().is_terminal() {
-        let style = ProgressStyle::with_template("{msg} {wide_bar} {bytes}/{total_bytes} {eta}");
-        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-        bar.set_draw_target(ProgressDrawTarget::stderr());
-    }
-    let fetched = fetch(&set, to, &mut |file, done, total| {
-        bar.set_message(file.name.clone());
-        bar.set_length(total.unwrap_or(done));
-        bar.set_position(done);
-    })?;
-    bar.finish_and_clear();
-    for (file, fetched) in set.files.iter().zip(fetched) {
-        let path = to.join(&file.name);
-        match fetched {
-            Fetched::Present if !path.exists() => {
-                out::line(format_args!("{}: not needed, what it holds is there", path.display()))?;
-            }
-            Fetched::Present => out::line(format_args!("{}: there already", path.display()))?,
-            Fetched::Downloaded(bytes) => out::line(format_args!("{}: {bytes} bytes", path.display()))?,
-        }
-        for member in &file.holds {
-            let path = to.join(member.name());
-            out::line(format_args!("{}: {} bytes", path.display(), member.bytes))?;
-        }
-    }
-    Ok(())
+    get::run(name, to, bar)
 }
