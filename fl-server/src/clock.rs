@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 
-use crate::engine::Millis;
+use crate::state_machine::Millis;
 
 /// Tells the time of day: milliseconds since 1970. May jump.
 pub(crate) type Wall = fn() -> Millis;

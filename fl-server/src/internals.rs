@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use fl_proto::{ClientId, Meter};
 
-use crate::chain::Chain;
-use crate::ledger::Row;
-use crate::record::Record;
-use crate::tally::{Fate, Sent, Tally};
-use crate::traffic::Traffic;
+use crate::accounting::chain::Chain;
+use crate::accounting::ledger::Row;
+use crate::accounting::tally::{Fate, Sent, Tally};
+use crate::accounting::traffic::Traffic;
+use crate::storage::record::Record;
 
 /// Bytes of a part of a frame, as clients send them.
 const PART: u64 = fl_proto::CHUNK as u64;

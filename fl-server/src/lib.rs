@@ -1,52 +1,33 @@
 //! The server of a federation: it runs rounds, aggregates what clients send, loses nothing, and can say to the byte
 //! what every round cost. It knows layouts, values and frames; what kind of model they are is the clients' business.
 //!
-//! `engine` decides, `driver` owns the state, `service` moves bytes, `store` and `blobs` keep them.
+//! Layers, from top to bottom: `cli`, `server`, `rpc` and `admin`, `coordinator`, `reporting`, `model`, `state_machine`,
+//! `accounting` and `telemetry`, `storage` and `config`. A layer uses those below it, never one above.
 
+mod accounting;
 mod admin;
-mod allocator;
-mod audit;
-mod baseline;
-pub mod blobs;
-mod chain;
-mod change;
 pub mod cli;
 mod clock;
-pub mod config;
-mod desk;
-pub mod disk;
-mod door;
-mod driver;
-pub mod engine;
-pub mod event;
-pub mod global;
-pub mod history;
-mod inspect;
+mod config;
+mod coordinator;
 #[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod internals;
-pub mod ledger;
-mod limits;
-mod live;
-pub mod plan;
-pub mod record;
-pub mod report;
-mod restore;
-mod revoked;
+pub mod model;
+mod reporting;
+mod rpc;
 mod seldom;
-mod serve;
-mod service;
-mod start;
-pub mod store;
-mod tally;
-mod trace;
-mod traffic;
-mod weights;
-mod what_if;
+mod server;
+pub mod state_machine;
+mod storage;
+mod telemetry;
 
-pub use allocator::settle_allocator;
-pub use config::{ServerConfig, Tuning};
-pub use event::{Evaluated, Event, RoundSummary, Waiting};
-pub use live::{Live, LiveError};
-pub use plan::RunPlan;
-pub use serve::{Ending, Outcome, Serve, ServeError, serve};
+pub use accounting::ledger;
+pub use admin::live::{Live, LiveError};
+pub use config::plan::{self, RunPlan};
+pub use config::server::{ServerConfig, Tuning};
+pub use reporting::{history, report};
+pub use server::allocator::settle_allocator;
+pub use server::serve::{Ending, Outcome, Serve, ServeError, serve};
+pub use storage::{blobs, disk, record, store};
+pub use telemetry::event::{self, Evaluated, Event, RoundSummary, Waiting};

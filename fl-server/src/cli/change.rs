@@ -4,8 +4,8 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::{Outcome, out, source};
-use crate::admin::{Answer, Ask};
-use crate::change::Change;
+use crate::admin::socket::{Answer, Ask};
+use crate::coordinator::change::Change;
 
 pub(super) fn ask(fed: &Path, run: Option<&str>, change: Change) -> Outcome {
     let (_, config) = source::federation(fed)?;

@@ -10,10 +10,10 @@ use fl_report::size;
 
 use super::issued::Issued;
 use super::{Failure, Outcome, out, source};
-use crate::config::ServerConfig;
-use crate::plan::{RunPlan, memory};
-use crate::revoked;
-use crate::weights::{self, FirstWeights};
+use crate::config::plan::{RunPlan, memory};
+use crate::config::revoked;
+use crate::config::server::ServerConfig;
+use crate::storage::weights::{self, FirstWeights};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::{Outcome, change};
-use crate::change::Change;
+use crate::coordinator::change::Change;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use anyhow::Context;
 
 use super::{Outcome, out, source};
-use crate::admin::{Answer, Ask};
-use crate::{inspect, weights};
+use crate::admin::socket::{Answer, Ask};
+use crate::reporting::inspect;
+use crate::storage::weights;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {

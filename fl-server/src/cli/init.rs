@@ -9,7 +9,7 @@ use fl_proto::Authority;
 use time::{Duration, OffsetDateTime};
 
 use super::{Failure, Outcome, out};
-use crate::config::ServerConfig;
+use crate::config::server::ServerConfig;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {

@@ -6,7 +6,7 @@ use anyhow::anyhow;
 
 use super::init::{PUBLIC, write_new};
 use super::{Failure, Outcome, out};
-use crate::plan::RunPlan;
+use crate::config::plan::RunPlan;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {

@@ -16,12 +16,12 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
 use super::{Failure, Outcome, out, source};
-use crate::config::ServerConfig;
-use crate::disk::Fault;
-use crate::event::{Evaluated, Event, RoundSummary, Waiting, names};
-use crate::live::Live;
-use crate::plan::RunPlan;
-use crate::serve::{Ending, Serve, serve};
+use crate::admin::live::Live;
+use crate::config::plan::RunPlan;
+use crate::config::server::ServerConfig;
+use crate::server::serve::{Ending, Serve, serve};
+use crate::storage::disk::Fault;
+use crate::telemetry::event::{Evaluated, Event, RoundSummary, Waiting, names};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {

@@ -5,7 +5,7 @@ use fl_report::Report;
 use fl_report::signed::{Signer, write};
 
 use super::{Failure, source};
-use crate::config::ServerConfig;
+use crate::config::server::ServerConfig;
 
 /// The signed report, by the key and certificates that `config` names.
 ///

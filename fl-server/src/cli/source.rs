@@ -10,14 +10,14 @@ use anyhow::{Context, anyhow};
 use fl_proto::{Issued, is_issued_by, server_tls};
 
 use super::Failure;
-use crate::admin::{self, Answer, Ask};
-use crate::blobs::BlobError;
-use crate::config::ServerConfig;
-use crate::disk::Disk;
-use crate::inspect::InspectError;
-use crate::live::{Live, LiveError};
-use crate::serve::ServeError;
-use crate::store::{Store, StoreError};
+use crate::admin::live::{Live, LiveError};
+use crate::admin::socket::{self as admin, Answer, Ask};
+use crate::config::server::ServerConfig;
+use crate::reporting::inspect::InspectError;
+use crate::server::serve::ServeError;
+use crate::storage::blobs::BlobError;
+use crate::storage::disk::Disk;
+use crate::storage::store::{Store, StoreError};
 
 /// Stored data is not what was stored.
 #[derive(Debug, thiserror::Error)]

@@ -10,10 +10,10 @@ use serde::Serialize;
 use time::OffsetDateTime;
 
 use super::{Format, Outcome, out, source};
-use crate::admin::{Answer, Ask, Live, Moved, RunStatus, Status};
-use crate::config::ServerConfig;
-use crate::event::time;
-use crate::live::ends_soon;
+use crate::admin::live::ends_soon;
+use crate::admin::socket::{Answer, Ask, Live, Moved, RunStatus, Status};
+use crate::config::server::ServerConfig;
+use crate::telemetry::event::time;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -161,8 +161,8 @@ fn moved_text(moved: &Moved) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::{Missing, OpenRound, Waiting};
-    use crate::live::{Turned, TurnedFor};
+    use crate::admin::live::{Turned, TurnedFor};
+    use crate::telemetry::event::{Missing, OpenRound, Waiting};
 
     fn standing() -> Standing {
         Standing {

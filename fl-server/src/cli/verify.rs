@@ -11,9 +11,9 @@ use fl_report::signed::{Verified, verify};
 use time::OffsetDateTime;
 
 use super::{CORRUPT, Failure, Outcome, UNCHECKED, USAGE, out, source};
-use crate::audit::{Audit, Found, audit};
-use crate::plan::RunPlan;
-use crate::store::Store;
+use crate::config::plan::RunPlan;
+use crate::reporting::audit::{Audit, Found, audit};
+use crate::storage::store::Store;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {

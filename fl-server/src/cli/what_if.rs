@@ -8,11 +8,11 @@ use anyhow::Context as _;
 use fl_compress::Spec;
 
 use super::{Failure, Format, source};
-use crate::admin::{Answer, Ask};
-use crate::allocator;
-use crate::config::ServerConfig;
-use crate::what_if::text::{Took, text};
-use crate::what_if::{WhatIfError, what_if};
+use crate::admin::socket::{Answer, Ask};
+use crate::config::server::ServerConfig;
+use crate::reporting::what_if::text::{Took, text};
+use crate::reporting::what_if::{WhatIfError, what_if};
+use crate::server::allocator;
 
 pub(super) fn run(
     config: &ServerConfig,

@@ -1,7 +1,7 @@
 //! What holds under any schedule.
 
 use fl_proto::UpdateReply;
-use fl_server::engine::{Phase, select};
+use fl_server::state_machine::{Phase, select};
 use proptest::prelude::*;
 
 use crate::world::World;
@@ -69,7 +69,7 @@ fn run(world: &mut World, op: &Op) {
         }
         Op::Evaluate(i, behind) => {
             let (client, version) = (client(i), world.state.version().saturating_sub(behind));
-            let input = || fl_server::engine::Input::Evaluation {
+            let input = || fl_server::state_machine::Input::Evaluation {
                 client: &client,
                 version,
                 examples: 4,
@@ -114,7 +114,7 @@ struct Begun {
     i: usize,
     round: u64,
     attempt: u32,
-    update: fl_server::engine::Accepted,
+    update: fl_server::state_machine::Accepted,
     answers: Vec<UpdateReply>,
 }
 

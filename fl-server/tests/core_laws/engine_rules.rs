@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use fl_compress::Digest;
 use fl_proto::{Refusal, UpdateReply};
-use fl_server::engine::{Decision, Input, Phase, Presence, Record, Reply, Standing, State};
+use fl_server::state_machine::{Decision, Input, Phase, Presence, Record, Reply, Standing, State};
 
 use crate::world::World;
 use crate::{client, plan};
@@ -603,7 +603,7 @@ fn nothing_follows_before_the_run_has_started() {
     let (state, plan, mut presence) = (State::new(), plan(&[]), Presence::default());
     (0..4).for_each(|i| presence.arrived(client(i)));
     for input in [Input::Tick, Input::Resume] {
-        let Decision { records, wake, .. } = fl_server::engine::decide(&state, &plan, 5, &presence, input);
+        let Decision { records, wake, .. } = fl_server::state_machine::decide(&state, &plan, 5, &presence, input);
         assert!(records.is_empty() && wake.is_none());
     }
 }
@@ -724,11 +724,7 @@ fn a_rollback_gives_an_older_model_a_new_number_and_its_rounds_are_trained_again
     );
     assert_eq!(world.state.steps_of(3), world.state.steps_of(1));
     assert_eq!(world.state.rolled_back(), Some((3, 1)));
-    assert_eq!(
-        fl_server::global::chain(&world.state, 1, 3),
-        None,
-        "no step leads there"
-    );
+    assert_eq!(fl_server::model::chain(&world.state, 1, 3), None, "no step leads there");
     // The open round is given up, and its number with it: an acknowledgement is repeated, a late update is not counted.
     assert_eq!(world.round(), 4);
     assert_eq!(

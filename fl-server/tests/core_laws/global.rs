@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fl_compress::{Digest, Encoder, Frame, FrameHeader, FrameKind, Layout, Spec, Stages, Verdict};
-use fl_server::engine::{Accepted, Contribution, Record};
-use fl_server::global::{Global, GlobalError, replayed};
+use fl_server::model::{Global, GlobalError, replayed};
 use fl_server::plan::{RunPlan, StrategySpec};
+use fl_server::state_machine::{Accepted, Contribution, Record};
 use proptest::prelude::*;
 
 use crate::client;

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use fl_compress::{Digest, Frame, Layout, Memory, Spec};
-use fl_server::engine::Contribution;
-use fl_server::global::{Global, GlobalError, Replayed, Stepped};
+use fl_server::model::{Global, GlobalError, Replayed, Stepped};
 use fl_server::plan::RunPlan;
+use fl_server::state_machine::Contribution;
 
 use crate::client;
 use crate::global::{Frames, compressed, layout, plan, values};

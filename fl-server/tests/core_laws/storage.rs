@@ -7,7 +7,7 @@ use fl_compress::{Digest, Stages};
 use fl_proto::RunName;
 use fl_server::blobs::{BlobError, Blobs};
 use fl_server::disk::{Disk, Fault, FaultKind};
-use fl_server::engine::{Accepted, Millis, Record, State};
+use fl_server::state_machine::{Accepted, Millis, Record, State};
 use fl_server::store::{Checkpoint, Store, StoreError};
 
 use crate::client;

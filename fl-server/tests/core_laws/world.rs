@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use fl_compress::{Digest, Stages};
 use fl_proto::{ClientId, UpdateReply};
-use fl_server::engine::{
+use fl_server::plan::RunPlan;
+use fl_server::state_machine::{
     Accepted, Closed, Decision, Input, Millis, Owed, Phase, Presence, Record, Reply, State, decide,
 };
-use fl_server::plan::RunPlan;
 
 #[derive(Debug)]
 pub(crate) struct World {

@@ -4,7 +4,7 @@ use fl_report::{Against, By, Comparison, Error, Report, Table};
 
 use super::{Args, Form, ask};
 use crate::cli::Failure;
-use crate::config::ServerConfig;
+use crate::config::server::ServerConfig;
 
 /// The answer in a form of one file.
 pub(super) fn of(args: &Args, config: &ServerConfig, report: &Report, form: Form) -> Result<Vec<u8>, Failure> {

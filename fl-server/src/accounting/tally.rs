@@ -1,0 +1,221 @@
+//! Counts what one client's messages were for, as they pass.
+//!
+//! What is counted here is payload: frames, and messages with their five bytes of gRPC. The sockets are counted apart
+//! ([`crate::accounting::traffic`]); what they carried beyond this is TLS and HTTP/2.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use fl_compress::Digest;
+use prost::Message;
+
+use crate::accounting::ledger::Flow;
+
+/// Bytes before a message in gRPC.
+const PREFIX: u64 = 5;
+/// Of so many bytes of chunks, one more is TLS and HTTP/2, about.
+const OVERHEAD: u64 = 256;
+/// What else a connection carries while it breaks, about.
+const ENDING: u64 = 256;
+
+/// One client's counters.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    update: AtomicU64,
+    refused: AtomicU64,
+    aborted: AtomicU64,
+    evaluation: AtomicU64,
+    control_up: AtomicU64,
+    steps: AtomicU64,
+    snapshot: AtomicU64,
+    control_down: AtomicU64,
+    retries: AtomicU64,
+    upload_ms: AtomicU64,
+    download_ms: AtomicU64,
+    /// Bytes of a frame that are here and whose fate is not known.
+    arrived: AtomicU64,
+    /// The frame whose upload began last, in short.
+    begun: AtomicU64,
+    /// 1 more than the newest model version that was handed to its connection as a whole; 0 for none.
+    brought: AtomicU64,
+}
+
+/// What became of a frame that arrived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// Counted in its round.
+    Update,
+    /// Not taken.
+    Refused,
+    /// Broken off for good.
+    Aborted,
+}
+
+/// Which kind of model is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sent {
+    Steps,
+    Snapshot,
+}
+
+impl Tally {
+    /// A message came that is neither frame nor evaluation.
+    pub(crate) fn asked(&self, message: &impl Message) {
+        add(&self.control_up, PREFIX + message.encoded_len() as u64);
+    }
+
+    /// An evaluation came.
+    pub(crate) fn evaluated(&self, message: &impl Message) {
+        add(&self.evaluation, PREFIX + message.encoded_len() as u64);
+    }
+
+    /// A message is on its way that is no frame.
+    pub(crate) fn answered(&self, message: &impl Message) {
+        add(&self.control_down, PREFIX + message.encoded_len() as u64);
+    }
+
+    /// A part of a frame came.
+    pub(crate) fn arrived(&self, bytes: u64) {
+        add(&self.arrived, bytes);
+    }
+
+    /// A part of a frame came and could not be kept.
+    pub(crate) fn lost(&self, bytes: u64) {
+        add(&self.aborted, bytes);
+    }
+
+    /// What became of the frame that arrived last, or of as much of it as did; returns how much that was.
+    pub(crate) fn settled(&self, fate: Fate) -> u64 {
+        let bytes = self.arrived.swap(0, Ordering::AcqRel);
+        add(
+            match fate {
+                Fate::Update => &self.update,
+                Fate::Refused => &self.refused,
+                Fate::Aborted => &self.aborted,
+            },
+            bytes,
+        );
+        bytes
+    }
+
+    /// A frame of `bytes` that was counted as taken is not.
+    pub(crate) fn refused_after_all(&self, bytes: u64) {
+        self.update.fetch_sub(bytes, Ordering::AcqRel);
+        add(&self.refused, bytes);
+    }
+
+    /// A part of a model is on its way.
+    pub(crate) fn sent(&self, kind: Sent, bytes: u64) {
+        add(
+            match kind {
+                Sent::Steps => &self.steps,
+                Sent::Snapshot => &self.snapshot,
+            },
+            bytes,
+        );
+    }
+
+    /// A model of this version was handed to the connection as a whole.
+    pub(crate) fn brought(&self, version: u64) {
+        self.brought.fetch_max(version.saturating_add(1), Ordering::AcqRel);
+    }
+
+    /// The newest version that was handed to the connection as a whole.
+    pub(crate) fn version(&self) -> Option<u64> {
+        self.brought.load(Ordering::Acquire).checked_sub(1)
+    }
+
+    /// An upload begins; that of the same frame as before is a retry.
+    pub(crate) fn begun(&self, frame: &Digest) {
+        if self.begun.swap(frame.short(), Ordering::AcqRel) == frame.short() {
+            self.retried();
+        }
+    }
+
+    /// An upload broke off, of which the connection carried `read` bytes and whole chunks brought `came`. What it carried
+    /// beyond those, less what messages cost, is the chunk that was on its way: it comes once more.
+    pub(crate) fn broke_off(&self, read: u64, came: u64) {
+        let beyond = read.saturating_sub(came).saturating_sub(came / OVERHEAD + ENDING);
+        add(&self.aborted, beyond);
+    }
+
+    /// An upload comes that is settled already.
+    pub(crate) fn retried(&self) {
+        add(&self.retries, 1);
+    }
+
+    /// Uploads arrived for so long.
+    pub(crate) fn uploaded_for(&self, ms: u64) {
+        add(&self.upload_ms, ms);
+    }
+
+    /// Models were sent for so long.
+    pub(crate) fn downloaded_for(&self, ms: u64) {
+        add(&self.download_ms, ms);
+    }
+
+    /// All of it so far. `arriving`: what is taken to become of a frame that is still arriving.
+    pub(crate) fn flow(&self, arriving: Fate) -> Flow {
+        self.settled(arriving);
+        self.counted()
+    }
+
+    /// All of it so far, and the frame that is still arriving as an update. Changes nothing.
+    pub(crate) fn peek(&self) -> Flow {
+        let mut flow = self.counted();
+        // After the counters: a frame that is settled in between is missing here rather than there twice.
+        flow.update += self.arrived.load(Ordering::Acquire);
+        flow
+    }
+
+    fn counted(&self) -> Flow {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Acquire);
+        Flow {
+            update: get(&self.update),
+            refused: get(&self.refused),
+            aborted: get(&self.aborted),
+            evaluation: get(&self.evaluation),
+            control_up: get(&self.control_up),
+            steps: get(&self.steps),
+            snapshot: get(&self.snapshot),
+            control_down: get(&self.control_down),
+            retries: get(&self.retries),
+            upload_ms: get(&self.upload_ms),
+            download_ms: get(&self.download_ms),
+            ..Flow::default()
+        }
+    }
+}
+
+fn add(counter: &AtomicU64, n: u64) {
+    counter.fetch_add(n, Ordering::AcqRel);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_upload_that_begins_again_is_a_retry_wherever_it_broke_off() {
+        let tally = Tally::default();
+        let (first, second) = (Digest::of(b"1"), Digest::of(b"2"));
+        [first, second, second, second]
+            .iter()
+            .for_each(|frame| tally.begun(frame));
+        assert_eq!(tally.flow(Fate::Refused).retries, 2);
+    }
+
+    #[test]
+    fn the_chunk_that_was_on_its_way_is_aborted_and_what_came_before_is_not() {
+        let tally = Tally::default();
+        tally.arrived(131_072);
+        tally.broke_off(131_072 + 40_000, 131_072);
+        tally.arrived(1_000);
+        tally.settled(Fate::Update);
+        let flow = tally.flow(Fate::Refused);
+        assert_eq!(flow.update, 132_072);
+        assert!((39_000..40_000).contains(&flow.aborted), "{}", flow.aborted);
+        let tally = Tally::default();
+        tally.broke_off(131_072 + 600, 131_072);
+        assert_eq!(tally.flow(Fate::Refused).aborted, 0, "what chunks cost is no waste");
+    }
+}

@@ -1,0 +1,283 @@
+//! What a page about the running server shows and its records do not hold: how far uploads are, what happened lately,
+//! what should be looked at, and whose certificates end when.
+//!
+//! For displays and metrics only: nothing that matters depends on it. The lock guards these few values, and is never held
+//! while waiting for anything.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use fl_proto::ClientId;
+use fl_report::size;
+use serde::Serialize;
+use time::OffsetDateTime;
+
+use super::turned::{Turned, TurnedFor};
+use crate::accounting::ledger::Flow;
+use crate::coordinator::TensorGauge;
+use crate::storage::record::Millis;
+use crate::telemetry::event::{Evaluated, Event, RoundSummary, names};
+
+/// Events that are kept.
+const EVENTS: usize = 200;
+/// Alerts that are kept.
+const ALERTS: usize = 50;
+/// Clients whose uploads and certificates are remembered: more than any federation that one server serves.
+const CLIENTS: usize = 100_000;
+
+/// Something that happened.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Note {
+    /// Milliseconds since 1970.
+    pub(crate) at_ms: Millis,
+    pub(crate) kind: &'static str,
+    /// For a person.
+    pub(crate) text: String,
+}
+
+/// What the board knows.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Known {
+    /// Bytes received of uploads of the open round, and bytes of them in all.
+    pub(crate) uploads: BTreeMap<ClientId, (u64, u64)>,
+    /// Newest first.
+    pub(crate) events: VecDeque<Note>,
+    /// Newest first.
+    pub(crate) alerts: VecDeque<Note>,
+    /// When the certificates end that clients have shown.
+    pub(crate) certificates: BTreeMap<ClientId, OffsetDateTime>,
+    /// Sums of the rounds that this process has closed.
+    pub(crate) closed: Closed,
+    pub(crate) evaluated: Option<Evaluated>,
+    pub(crate) turned: Turned,
+    /// Figures of the frames of the newest round that this process has closed.
+    pub(crate) tensors: Arc<[TensorGauge]>,
+}
+
+/// What the rounds came to that this process has closed.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Closed {
+    pub(crate) rounds: u64,
+    pub(crate) updates: u64,
+    /// Updates that had arrived and were not taken.
+    pub(crate) refused: u64,
+    pub(crate) seconds: f64,
+    pub(crate) flow: Flow,
+    pub(crate) alerts: u64,
+    pub(crate) warnings: u64,
+    /// The newest of them.
+    pub(crate) last: Option<RoundSummary>,
+}
+
+/// The board.
+#[derive(Debug, Default)]
+pub(crate) struct Board(Mutex<Known>);
+
+impl Board {
+    /// What is known now.
+    pub(crate) fn known(&self) -> Known {
+        self.lock().clone()
+    }
+
+    /// Changes when updates were counted or a model was evaluated.
+    pub(crate) fn progress(&self) -> (u64, Option<u64>) {
+        let known = self.lock();
+        (known.closed.updates, known.evaluated.map(|seen| seen.version))
+    }
+
+    /// Takes notice of an event.
+    pub(crate) fn note(&self, event: &Event, now: Millis) {
+        let mut known = self.lock();
+        match event {
+            Event::UpdateReceiving { client, bytes, total } => {
+                if known.uploads.len() < CLIENTS || known.uploads.contains_key(client) {
+                    known.uploads.insert(client.clone(), (*bytes, *total));
+                }
+                return;
+            }
+            Event::RoundOpened { .. } => known.uploads.clear(),
+            Event::UpdateAccepted { client, bytes } => {
+                known.uploads.insert(client.clone(), (*bytes, *bytes));
+                known.closed.updates += 1;
+            }
+            Event::RoundClosed(summary) => {
+                let closed = &mut known.closed;
+                closed.rounds += 1;
+                closed.seconds += summary.seconds;
+                closed.flow.add(&summary.flow);
+                closed.last = Some(*summary);
+            }
+            Event::Evaluated(evaluated) => known.evaluated = Some(*evaluated),
+            Event::Alert(text) => {
+                known.closed.alerts += 1;
+                let note = Note {
+                    at_ms: now,
+                    kind: "alert",
+                    text: text.clone(),
+                };
+                push(&mut known.alerts, note, ALERTS);
+            }
+            Event::Damaged(text) => {
+                let note = Note {
+                    at_ms: now,
+                    kind: "damaged",
+                    text: text.clone(),
+                };
+                push(&mut known.alerts, note, ALERTS);
+            }
+            // A client on a bad link comes and goes: too much for the list.
+            Event::MemberPresence { .. } => return,
+            Event::Warning(text) => {
+                known.closed.warnings += 1;
+                let note = Note {
+                    at_ms: now,
+                    kind: "warning",
+                    text: text.clone(),
+                };
+                push(&mut known.alerts, note, ALERTS);
+            }
+            Event::Ready
+            | Event::Waiting(_)
+            | Event::Limited { .. }
+            | Event::Done
+            | Event::Failed { .. }
+            | Event::MembersReplaced { .. }
+            | Event::TurnedAway { .. } => {}
+        }
+        let (kind, text) = words(event);
+        let note = Note { at_ms: now, kind, text };
+        push(&mut known.events, note, EVENTS);
+    }
+
+    /// Takes notice of an update that had arrived and was not taken.
+    pub(crate) fn refused(&self) {
+        self.lock().closed.refused += 1;
+    }
+
+    /// Takes notice of a client that was turned away; true if it is worth a warning.
+    pub(crate) fn turned_away(&self, client: &str, reason: TurnedFor, why: &str, now: Millis) -> bool {
+        self.lock().turned.add(client, reason, why, now)
+    }
+
+    /// Takes notice of how faithful the frames of a closed round were.
+    pub(crate) fn tensors(&self, gauges: Vec<TensorGauge>) {
+        self.lock().tensors = gauges.into();
+    }
+
+    /// Takes notice of a client's certificate.
+    pub(crate) fn certificate(&self, client: &ClientId, ends: OffsetDateTime) {
+        let mut known = self.lock();
+        if known.certificates.len() < CLIENTS {
+            known.certificates.insert(client.clone(), ends);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn push(notes: &mut VecDeque<Note>, note: Note, most: usize) {
+    notes.truncate(most - 1);
+    notes.push_front(note);
+}
+
+/// What kind of event it is, and what a person reads of it.
+fn words(event: &Event) -> (&'static str, String) {
+    match event {
+        Event::Ready => ("ready", "clients can come".to_owned()),
+        Event::Waiting(waiting) => ("waiting", waiting.to_string()),
+        Event::RoundOpened { round, attempt, cohort } => {
+            let asked = &cohort.len();
+            let again = match attempt {
+                0 | 1 => String::new(),
+                attempt => format!(" again, attempt {attempt}"),
+            };
+            let clients = if *asked == 1 { "client" } else { "clients" };
+            ("round", format!("round {round} opened{again}: {asked} {clients} asked"))
+        }
+        Event::UpdateReceiving { client, bytes, total } => {
+            ("update", format!("{client}: {} of {}", size(*bytes), size(*total)))
+        }
+        Event::UpdateAccepted { client, bytes } => ("update", format!("update of {client}: {}", size(*bytes))),
+        Event::RoundClosed(summary) => (
+            "round",
+            format!(
+                "round {} closed: {} updates, {} up and {} down on the sockets, {:.1} s",
+                summary.round,
+                summary.updates,
+                size(summary.flow.socket_up),
+                size(summary.flow.socket_down),
+                summary.seconds
+            ),
+        ),
+        Event::Evaluated(seen) => (
+            "evaluation",
+            format!(
+                "model {}: accuracy {:.4}, loss {:.4} on {} examples",
+                seen.version, seen.accuracy, seen.loss, seen.examples
+            ),
+        ),
+        Event::Limited { round, text } => ("limited", format!("round {round}: {text}")),
+        Event::MembersReplaced { round, absent, by } => (
+            "round",
+            format!("round {round} asks {} in place of {}", names(by), names(absent)),
+        ),
+        Event::MemberPresence { client, connected, .. } => (
+            "round",
+            format!("{client} is {}", if *connected { "back" } else { "gone" }),
+        ),
+        Event::TurnedAway { client, reason, why } => ("turned-away", format!("{client} ({reason}): {why}")),
+        Event::Done => ("done", "the run is over".to_owned()),
+        Event::Failed { round, why } => ("failed", format!("the run gave up in round {round}: {why}")),
+        Event::Alert(text) => ("alert", text.clone()),
+        Event::Damaged(text) => ("damaged", text.clone()),
+        Event::Warning(text) => ("warning", text.clone()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_comes_first_and_old_ones_go() {
+        let board = Board::default();
+        for round in 0..300 {
+            let event = Event::RoundOpened {
+                round,
+                attempt: 1,
+                cohort: Vec::new(),
+            };
+            board.note(&event, round);
+            board.note(&Event::Alert(format!("{round}")), round);
+        }
+        let known = board.known();
+        assert_eq!((known.events.len(), known.alerts.len()), (EVENTS, ALERTS));
+        assert_eq!((known.events[0].kind, known.alerts[0].text.as_str()), ("alert", "299"));
+        assert_eq!(known.closed.alerts, 300);
+    }
+
+    #[test]
+    fn a_new_round_forgets_how_far_the_uploads_of_the_last_were() {
+        let board = Board::default();
+        let client: ClientId = "anna".parse().unwrap();
+        let part = Event::UpdateReceiving {
+            client: client.clone(),
+            bytes: 5,
+            total: 10,
+        };
+        board.note(&part, 0);
+        assert_eq!(board.known().uploads[&client], (5, 10));
+        assert!(board.known().events.is_empty(), "parts are too many for the log");
+        let opened = Event::RoundOpened {
+            round: 2,
+            attempt: 2,
+            cohort: vec![client],
+        };
+        board.note(&opened, 7);
+        let known = board.known();
+        assert!(known.uploads.is_empty());
+        assert_eq!(known.events[0].text, "round 2 opened again, attempt 2: 1 client asked");
+    }
+}

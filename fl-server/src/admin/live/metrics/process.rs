@@ -1,0 +1,91 @@
+//! What every program tells Prometheus of itself, under the names that are usual; from proc(5), where there is one.
+
+use prometheus_client::registry::Unit;
+
+use super::one;
+use super::registry::Metrics;
+use crate::storage::record::Millis;
+
+/// The process.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Process {
+    /// When serving began, since 1970.
+    pub(crate) since: Millis,
+    processor_seconds: Option<f64>,
+    resident: Option<u64>,
+    files: Option<usize>,
+}
+
+/// Parts of a second in which the system counts processor time: on Linux the same on every machine.
+const TICKS: f64 = 100.0;
+
+impl Process {
+    /// As it is now.
+    pub(crate) fn now(since: Millis) -> Self {
+        let read = |name: &str| std::fs::read_to_string(format!("/proc/self/{name}")).ok();
+        let files = std::fs::read_dir("/proc/self/fd").ok();
+        Self {
+            since,
+            processor_seconds: read("stat").and_then(|text| processor_seconds(&text)),
+            resident: read("status").and_then(|text| resident(&text)),
+            files: files.map(Iterator::count),
+        }
+    }
+
+    /// With all that there can be.
+    #[cfg(test)]
+    pub(super) fn sample() -> Self {
+        Self {
+            since: 1_500,
+            processor_seconds: Some(2.0),
+            resident: Some(4_096),
+            files: Some(8),
+        }
+    }
+
+    pub(super) fn write(&self, metrics: &mut Metrics) {
+        let (bytes, seconds) = (|| Some(Unit::Bytes), || Some(Unit::Seconds));
+        let since = one(self.since as f64 / 1000.0);
+        metrics.gauges("process_start_time", "When serving began, since 1970", seconds(), since);
+        let processor = self.processor_seconds.map(one).into_iter().flatten();
+        metrics.counters("process_cpu", "Processor time used", seconds(), processor);
+        let resident = self.resident.map(|bytes| one(bytes as f64)).into_iter().flatten();
+        metrics.gauges("process_resident_memory", "Memory in use", bytes(), resident);
+        let files = self.files.map(|files| one(files as f64)).into_iter().flatten();
+        metrics.gauges("process_open_fds", "Open files and connections", None, files);
+    }
+}
+
+/// User and system time of `/proc/self/stat`, whose second field may hold anything between its parentheses.
+fn processor_seconds(stat: &str) -> Option<f64> {
+    let (_, fields) = stat.rsplit_once(')')?;
+    let mut ticks = fields
+        .split_whitespace()
+        .skip(11)
+        .map_while(|ticks| ticks.parse::<f64>().ok());
+    Some((ticks.next()? + ticks.next()?) / TICKS)
+}
+
+/// Bytes, of `/proc/self/status`.
+fn resident(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.trim()
+        .strip_suffix("kB")?
+        .trim()
+        .parse::<u64>()
+        .ok()?
+        .checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_system_says_is_read_and_nonsense_is_nothing() {
+        let stat = "1 (fl ) server) S 1 1 1 0 -1 4 5 0 0 0 250 50 0 0 20 0";
+        assert_eq!(processor_seconds(stat), Some(3.0));
+        assert_eq!(resident("VmPeak:\t  9 kB\nVmRSS:\t     12 kB\n"), Some(12_288));
+        assert_eq!((processor_seconds("1 (a) S 1"), resident("VmRSS: x kB")), (None, None));
+    }
+}

@@ -1,0 +1,233 @@
+//! The admin address: the page of the run that is served, its data, and its metrics, over HTTP. It answers questions and
+//! changes nothing.
+//!
+//! On a loopback address it asks for nothing. Anywhere else it speaks TLS and asks for a token. The command line's own
+//! socket is another ([`crate::admin::socket`]).
+
+mod answers;
+pub(crate) mod board;
+mod gate;
+mod limit;
+mod metrics;
+mod ticks;
+mod turned;
+mod view;
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum_server::Handle;
+use axum_server::tls_rustls::RustlsConfig;
+use fl_proto::{Issued, expiry};
+use fl_report::CostsPlan;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use time::OffsetDateTime;
+use tokio::sync::{mpsc, watch};
+
+use crate::accounting::traffic::Traffic;
+use crate::clock::Clock;
+use crate::config::plan::RunPlan;
+use crate::coordinator::Command;
+use crate::state_machine::State;
+use crate::storage::store::Store;
+pub(crate) use board::Board;
+use gate::Gate;
+use limit::Limit;
+#[cfg(test)]
+pub(crate) use turned::Turned;
+pub(crate) use turned::{TurnedAway, TurnedFor};
+pub(crate) use view::ends_soon;
+
+/// Where and for whom the page is served.
+#[derive(Debug)]
+pub struct Live {
+    listener: TcpListener,
+    address: SocketAddr,
+    gate: Gate,
+    tls: Option<RustlsConfig>,
+}
+
+/// The page cannot be served as asked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LiveError {
+    /// The address is taken, not this machine's, or not allowed.
+    #[error("cannot listen on {address} for the admin page: {why}")]
+    Address {
+        /// The address.
+        address: SocketAddr,
+        /// Why not.
+        why: String,
+    },
+    /// A token that is too short, or none where one is needed.
+    #[error("{0}")]
+    Token(String),
+    /// A certificate or key that cannot be used.
+    #[error("the admin page's certificate or key: {0}")]
+    Certificate(String),
+}
+
+impl Live {
+    /// Takes `address`. If it is not a loopback address, the page speaks TLS with `own`, and `token` is needed, of at least
+    /// 32 characters.
+    ///
+    /// # Errors
+    /// `Address` if it cannot be listened on; `Token`; `Certificate`.
+    pub fn bind(address: SocketAddr, token: Option<&str>, own: &Issued) -> Result<Self, LiveError> {
+        let (gate, tls) = Self::check(address, token, own)?;
+        let failed = |error: std::io::Error| {
+            let why = match error.kind() {
+                std::io::ErrorKind::AddrInUse => {
+                    "another process listens there; choose another with `admin` in server.toml, or \"off\"".to_owned()
+                }
+                _ => error.to_string(),
+            };
+            LiveError::Address { address, why }
+        };
+        let listener = TcpListener::bind(address).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        Ok(Self {
+            listener,
+            address,
+            gate,
+            tls,
+        })
+    }
+
+    /// What would be needed to serve at `address`, checked without listening there.
+    ///
+    /// # Errors
+    /// `Token`, `Certificate`.
+    pub(crate) fn check(
+        address: SocketAddr,
+        token: Option<&str>,
+        own: &Issued,
+    ) -> Result<(Gate, Option<RustlsConfig>), LiveError> {
+        Ok(if address.ip().is_loopback() {
+            (Gate::Loopback, None)
+        } else {
+            let token = token.map(str::trim).filter(|token| token.len() >= gate::LEAST);
+            let short = || {
+                let text = format!(
+                    "{address} can be reached from other machines: that needs a token of at least {} characters",
+                    gate::LEAST
+                );
+                LiveError::Token(text)
+            };
+            (Gate::with_token(token.ok_or_else(short)?), Some(tls(own)?))
+        })
+    }
+
+    /// Where the page is: `http://127.0.0.1:7071/`.
+    pub fn url(&self) -> String {
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}/", self.address)
+    }
+
+    /// Serves the page until the server stops; then ends every connection, so that nothing holds the store any more.
+    pub(crate) async fn serve(self, sources: Sources) {
+        let url = self.url();
+        let mut stopping = sources.stopping.clone();
+        let app = ticks::start(sources, self.gate);
+        let service = answers::router(app).into_make_service();
+        let handle = Handle::new();
+        let stop = handle.clone();
+        tokio::spawn(async move {
+            let _ = stopping.wait_for(|stopping| *stopping).await;
+            stop.graceful_shutdown(Some(FAREWELL));
+        });
+        let limit = Limit::new(CONNECTIONS);
+        let impatient = |builder: &mut Builder<TokioExecutor>| {
+            builder
+                .http1()
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEADERS_WITHIN);
+        };
+        let served = match self.tls {
+            None => match axum_server::from_tcp(self.listener) {
+                Ok(server) => {
+                    let mut server = server.acceptor(limit).handle(handle).http1_only();
+                    impatient(server.http_builder());
+                    server.serve(service).await
+                }
+                Err(error) => Err(error),
+            },
+            Some(tls) => match axum_server::from_tcp_rustls(self.listener, tls) {
+                Ok(server) => {
+                    let mut server = server.map(|tls| tls.acceptor(limit)).handle(handle).http1_only();
+                    impatient(server.http_builder());
+                    server.serve(service).await
+                }
+                Err(error) => Err(error),
+            },
+        };
+        if let Err(error) = served {
+            tracing::error!(%error, url, "the admin page is no longer served; the run goes on");
+        }
+    }
+}
+
+/// TLS 1.3 with a certificate and its key, PEM; clients show none.
+fn tls(own: &Issued) -> Result<RustlsConfig, LiveError> {
+    let bad = |why: &dyn std::fmt::Display| LiveError::Certificate(why.to_string());
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(own.certificate.as_bytes()).collect();
+    let chain = chain.map_err(|e| bad(&e))?;
+    if chain.is_empty() {
+        return Err(bad(&"the certificate's file holds none"));
+    }
+    let key = PrivateKeyDer::from_pem_slice(own.key.as_bytes());
+    let key = key.map_err(|e| bad(&format!("the key's file holds none ({e})")))?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(|e| bad(&e))?
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .map_err(|e| {
+            bad(&format!(
+                "the key is not that of the certificate, or neither can be used ({e})"
+            ))
+        })?;
+    Ok(RustlsConfig::from_config(Arc::new(config)))
+}
+
+/// What the answers are made of.
+#[derive(Debug)]
+pub(crate) struct Sources {
+    pub(crate) store: Store,
+    pub(crate) plan: Arc<RunPlan>,
+    pub(crate) state: watch::Receiver<Arc<State>>,
+    pub(crate) commands: mpsc::Sender<Command>,
+    /// True when the server is about to stop.
+    pub(crate) stopping: watch::Receiver<bool>,
+    pub(crate) traffic: Arc<Traffic>,
+    pub(crate) board: Arc<Board>,
+    /// Values of the model.
+    pub(crate) parameters: usize,
+    pub(crate) clock: Clock,
+    /// When the certificates of the authority and the server end.
+    pub(crate) own: Vec<(&'static str, OffsetDateTime)>,
+    /// What bytes cost.
+    pub(crate) costs: Option<CostsPlan>,
+}
+
+/// When the certificates end that a server has, PEM; those that cannot be read are left out.
+pub(crate) fn expiries(authority: &str, own: &Issued) -> Vec<(&'static str, OffsetDateTime)> {
+    [("authority", authority), ("server", &own.certificate)]
+        .into_iter()
+        .filter_map(|(kind, pem)| Some((kind, expiry(pem).ok()?)))
+        .collect()
+}
+
+/// Connections held at once.
+pub(crate) const CONNECTIONS: usize = 64;
+/// A connection on which no request's head comes for longer is closed, from its first moment on.
+const HEADERS_WITHIN: Duration = Duration::from_secs(10);
+/// Time that answers have to finish when the server stops.
+const FAREWELL: Duration = Duration::from_millis(500);
+/// How often what is shown may change.
+const TICK: Duration = Duration::from_secs(1);

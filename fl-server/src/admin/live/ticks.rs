@@ -1,0 +1,211 @@
+//! Once a second, while somebody looks: what the page shows, made once for all who look.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use fl_report::Costs;
+use tokio::sync::{Semaphore, oneshot, watch};
+use tokio::time::MissedTickBehavior;
+
+use super::gate::Gate;
+use super::view::{Around, Throughput, View};
+use super::{Sources, TICK};
+use crate::accounting::ledger::Flow;
+use crate::admin::socket::Moved;
+use crate::coordinator::{Attendance, Command, Moment};
+use crate::reporting::inspect::{self, Served};
+use crate::storage::record::Millis;
+
+/// What every answer needs.
+#[derive(Debug)]
+pub(super) struct App {
+    pub(super) sources: Sources,
+    pub(super) gate: Gate,
+    /// When serving began.
+    pub(super) since: Millis,
+    /// Without it no script runs on the page.
+    pub(super) nonce: String,
+    pub(super) ticks: watch::Receiver<Tick>,
+    rates: Mutex<Rates>,
+    /// One report is made at a time, and the last one kept.
+    reports: Semaphore,
+    last: Mutex<Option<(Made, Bytes)>>,
+    /// One attempt to log in at a time.
+    pub(super) logins: Semaphore,
+}
+
+/// What there is to see at one moment.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Tick {
+    /// `live.json`.
+    pub(super) live: Arc<str>,
+    pub(super) mark: Mark,
+}
+
+/// When this changes, the report has changed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Mark {
+    pub(super) version: u64,
+    /// Updates and evaluations come between versions.
+    progress: (u64, Option<u64>),
+    is_over: bool,
+    /// Of a run that is over, whether its clients have gone: then its last round is compared.
+    is_left: bool,
+}
+
+/// What a report was made of: records, ledger rows, bytes on the sockets and of these on disk, and who was connected.
+type Made = (u64, u64, (u64, u64), Flow, u64);
+
+/// The meter's last readings.
+#[derive(Debug, Default)]
+struct Rates {
+    read_at: Millis,
+    socket: (u64, u64),
+    per_s: (u64, u64),
+}
+
+/// Begins to look once a second. The task ends with the state's sender.
+pub(super) fn start(sources: Sources, gate: Gate) -> Arc<App> {
+    let (shown, ticks) = watch::channel(Tick::default());
+    let mut nonce = [0; 16];
+    // A nonce that could be guessed would only weaken a second line of defence: nothing foreign is on the page.
+    let _ = getrandom::fill(&mut nonce);
+    let app = Arc::new(App {
+        since: sources.clock.now(),
+        sources,
+        gate,
+        nonce: blake3::hash(&nonce).to_hex()[..32].to_owned(),
+        ticks,
+        rates: Mutex::default(),
+        reports: Semaphore::new(1),
+        last: Mutex::default(),
+        logins: Semaphore::new(1),
+    });
+    tokio::spawn(look(Arc::downgrade(&app), shown));
+    app
+}
+
+async fn look(app: std::sync::Weak<App>, shown: watch::Sender<Tick>) {
+    let mut every = tokio::time::interval(TICK);
+    every.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        every.tick().await;
+        let Some(app) = app.upgrade() else { return };
+        app.measure();
+        // The app itself holds one receiver.
+        if shown.receiver_count() > 1 {
+            let (view, moment) = app.look().await;
+            let live = serde_json::to_string(&view).unwrap_or_default().into();
+            let mark = app.mark(moment.as_ref());
+            shown.send_replace(Tick { live, mark });
+        }
+    }
+}
+
+impl App {
+    /// The run as it stands.
+    pub(super) async fn view(&self) -> View {
+        self.look().await.0
+    }
+
+    /// The run and its books now; `None` if the server is stopping.
+    async fn moment(&self) -> Option<Moment> {
+        let (reply, moment) = oneshot::channel();
+        self.sources.commands.send(Command::Moment { reply }).await.ok()?;
+        moment.await.ok()
+    }
+
+    /// The run as it stands, and what it was made of.
+    pub(super) async fn look(&self) -> (View, Option<Moment>) {
+        let (reply, present) = oneshot::channel();
+        let _ = self.sources.commands.send(Command::Present { reply }).await;
+        let Attendance { present, waiting, .. } = present.await.unwrap_or_default();
+        let moment = self.moment().await;
+        let total = self.sources.traffic.total();
+        let meter = moment
+            .as_ref()
+            .map_or_else(|| (total.read(), total.written()), |moment| moment.meter);
+        let throughput = {
+            let rates = self.rates.lock().unwrap_or_else(PoisonError::into_inner);
+            Throughput {
+                up_per_s: rates.per_s.0,
+                down_per_s: rates.per_s.1,
+                socket_up: meter.0,
+                socket_down: meter.1,
+            }
+        };
+        let state = moment.as_ref().map(|moment| Arc::clone(&moment.state));
+        let state = state.unwrap_or_else(|| Arc::clone(&self.sources.state.borrow()));
+        let known = moment.as_ref().map(|moment| moment.known.clone());
+        let around = Around {
+            plan: &self.sources.plan,
+            now: self.sources.clock.now(),
+            wall: self.sources.clock.wall(),
+            known: known.unwrap_or_else(|| self.sources.board.known()),
+            moved: moment.as_ref().map(|moment| Moved::of(moment, self.sources.parameters)),
+            present: present.into_iter().collect(),
+            waiting,
+            throughput,
+            own: &self.sources.own,
+        };
+        (View::new(&state, around), moment)
+    }
+
+    /// The report of the run that is served, as the page wants it and as of now; made again only when something has changed.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub(super) async fn report(self: &Arc<Self>) -> Result<Bytes, String> {
+        let _turn = self.reports.acquire().await.map_err(|e| e.to_string())?;
+        let run = self.sources.plan.name.to_string();
+        let served = self.moment().await.map(|moment| Served { run, moment });
+        let made = served.as_ref().map(|Served { moment, .. }| {
+            let Moment { records, rows, .. } = moment;
+            (*records, *rows, moment.meter, moment.unkept(), moment.withheld)
+        });
+        if let Some((_, json)) = self.last().as_ref().filter(|(last, _)| Some(*last) == made) {
+            return Ok(json.clone());
+        }
+        let app = Arc::clone(self);
+        let json = tokio::task::spawn_blocking(move || {
+            let report = inspect::report(
+                &app.sources.store,
+                Some(app.sources.plan.name.as_str()),
+                served.as_ref(),
+            );
+            let mut report = report.map_err(|e| e.to_string())?;
+            report.costs = app.sources.costs.as_ref().map(|plan| Costs::of(&report, plan));
+            fl_report::page_json(&report).map_err(|e| e.to_string())
+        });
+        let json: Bytes = json.await.map_err(|e| e.to_string())??.into();
+        *self.last() = made.map(|made| (made, json.clone()));
+        Ok(json)
+    }
+
+    fn last(&self) -> std::sync::MutexGuard<'_, Option<(Made, Bytes)>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn mark(&self, moment: Option<&Moment>) -> Mark {
+        let state = self.sources.state.borrow();
+        Mark {
+            is_left: state.is_over() && moment.is_some_and(|moment| moment.withheld == 0),
+            version: state.version(),
+            progress: self.sources.board.progress(),
+            is_over: state.is_over(),
+        }
+    }
+
+    fn measure(&self) {
+        let (now, total) = (self.sources.clock.now(), self.sources.traffic.total());
+        let socket = (total.read(), total.written());
+        let mut rates = self.rates.lock().unwrap_or_else(PoisonError::into_inner);
+        let passed = now.saturating_sub(rates.read_at).max(1);
+        let per_s = |now: u64, before: u64| now.saturating_sub(before).saturating_mul(1000) / passed;
+        rates.per_s = match rates.read_at {
+            0 => (0, 0),
+            _ => (per_s(socket.0, rates.socket.0), per_s(socket.1, rates.socket.1)),
+        };
+        (rates.read_at, rates.socket) = (now, socket);
+    }
+}

@@ -1,0 +1,304 @@
+//! What the page shows of a run while it is served: `live.json`. Its names are described in docs/reference/monitoring.md.
+
+use std::collections::BTreeSet;
+
+use fl_proto::ClientId;
+use serde::Serialize;
+use time::{Duration, OffsetDateTime};
+
+use super::board::{Known, Note};
+use crate::admin::socket::Moved;
+use crate::config::plan::RunPlan;
+use crate::state_machine::{Phase, Round, State};
+use crate::storage::record::Millis;
+use crate::telemetry::event::Waiting;
+
+/// A certificate that ends sooner than this is warned about.
+const SOON: Duration = Duration::days(30);
+
+/// Whether a certificate is to be replaced now.
+pub(crate) fn ends_soon(ends: OffsetDateTime, now: OffsetDateTime) -> bool {
+    ends - now < SOON
+}
+
+/// The run at one moment.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct View {
+    pub(crate) now_ms: Millis,
+    pub(crate) run: String,
+    pub(crate) phase: &'static str,
+    /// The phase in words.
+    pub(crate) message: String,
+    pub(crate) round: u64,
+    pub(crate) planned: u64,
+    pub(crate) attempt: u32,
+    pub(crate) opened_ms: Option<Millis>,
+    pub(crate) deadline_ms: Option<Millis>,
+    /// When the round closes without those that are missing.
+    pub(crate) until_ms: Option<Millis>,
+    pub(crate) cohort: Vec<Member>,
+    pub(crate) present: Vec<String>,
+    pub(crate) waiting: Option<Waiting>,
+    pub(crate) throughput: Throughput,
+    /// What the run has moved, as the report says at the same moment; `None` while the server stops.
+    pub(crate) moved: Option<Moved>,
+    pub(crate) alerts: Vec<Note>,
+    pub(crate) events: Vec<Note>,
+    pub(crate) certificates: Vec<Certificate>,
+}
+
+/// One client of the open round.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Member {
+    pub(crate) client: String,
+    /// `training`, `sending`, `done` or `absent`.
+    pub(crate) state: &'static str,
+    /// Whether enough others have answered.
+    pub(crate) late: bool,
+    /// Bytes of its frame that are here.
+    pub(crate) received: u64,
+    /// Bytes of its whole frame; 0 before it is sent.
+    pub(crate) total: u64,
+    pub(crate) finished_ms: Option<Millis>,
+}
+
+/// What the sockets carry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub(crate) struct Throughput {
+    /// Bytes a second.
+    pub(crate) up_per_s: u64,
+    /// Bytes a second.
+    pub(crate) down_per_s: u64,
+    /// Bytes since the server was started.
+    pub(crate) socket_up: u64,
+    /// Bytes since the server was started.
+    pub(crate) socket_down: u64,
+}
+
+/// When a certificate ends.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Certificate {
+    pub(crate) name: String,
+    /// `authority`, `server` or `client`.
+    pub(crate) kind: &'static str,
+    pub(crate) ends_ms: i64,
+    /// `2027-01-02`.
+    pub(crate) ends: String,
+    pub(crate) ends_soon: bool,
+}
+
+impl Certificate {
+    fn new(name: &str, kind: &'static str, ends: OffsetDateTime, now: Millis) -> Self {
+        let now = OffsetDateTime::from_unix_timestamp((now / 1000) as i64).unwrap_or(OffsetDateTime::UNIX_EPOCH);
+        Self {
+            name: name.to_owned(),
+            kind,
+            ends_ms: ends.unix_timestamp().saturating_mul(1000),
+            ends: ends.date().to_string(),
+            ends_soon: ends_soon(ends, now),
+        }
+    }
+}
+
+/// What a view is made of, besides the state.
+#[derive(Debug)]
+pub(crate) struct Around<'a> {
+    pub(crate) plan: &'a RunPlan,
+    pub(crate) now: Millis,
+    /// The time of day, by which certificates end.
+    pub(crate) wall: Millis,
+    pub(crate) known: Known,
+    pub(crate) present: BTreeSet<ClientId>,
+    pub(crate) waiting: Option<Waiting>,
+    pub(crate) throughput: Throughput,
+    pub(crate) moved: Option<Moved>,
+    /// Those of the authority and the server.
+    pub(crate) own: &'a [(&'static str, OffsetDateTime)],
+}
+
+impl View {
+    /// The run as it stands.
+    pub(crate) fn new(state: &State, around: Around<'_>) -> Self {
+        let Around {
+            plan,
+            now,
+            wall,
+            known,
+            present,
+            waiting,
+            throughput,
+            moved,
+            own,
+        } = around;
+        let open = state.round();
+        let (phase, message) = phase(state, plan);
+        let reached = open.and_then(|round| round.reached(plan.cohort.target));
+        let deadline_ms = match state.phase() {
+            Phase::Training(round) => Some(round.deadline),
+            Phase::Evaluating { until, .. } => Some(*until),
+            _ => None,
+        };
+        let grace = plan.cohort.grace;
+        let until_ms = match (state.phase(), reached) {
+            (Phase::Training(round), Some(reached)) => Some(reached.saturating_add(grace).min(round.deadline)),
+            _ => deadline_ms,
+        };
+        let member = |client: &ClientId, round: &Round| member(client, round, &known, &present, reached.is_some());
+        let cohort = open.map_or_else(Vec::new, |round| {
+            round.cohort.iter().map(|client| member(client, round)).collect()
+        });
+        let clients = known.certificates.iter();
+        let certificates = own
+            .iter()
+            .map(|(kind, ends)| Certificate::new(kind, kind, *ends, wall))
+            .chain(clients.map(|(client, ends)| Certificate::new(client.as_str(), "client", *ends, wall)))
+            .collect();
+        Self {
+            now_ms: now,
+            run: plan.name.to_string(),
+            phase,
+            message,
+            round: open.map_or(state.version(), |round| round.number),
+            planned: plan.rounds,
+            attempt: open.map_or(0, |round| round.attempt),
+            opened_ms: open.map(|round| round.opened),
+            deadline_ms,
+            until_ms,
+            cohort,
+            present: present.iter().map(ToString::to_string).collect(),
+            waiting,
+            throughput,
+            moved,
+            alerts: known.alerts.into(),
+            events: known.events.into(),
+            certificates,
+        }
+    }
+}
+
+fn member(client: &ClientId, round: &Round, known: &Known, present: &BTreeSet<ClientId>, enough: bool) -> Member {
+    let taken = round.updates.get(client);
+    let (received, total) = match taken {
+        Some(update) => (update.len, update.len),
+        None => known.uploads.get(client).copied().unwrap_or_default(),
+    };
+    let state = match taken {
+        Some(_) => "done",
+        None if received > 0 => "sending",
+        None if present.contains(client) => "training",
+        None => "absent",
+    };
+    Member {
+        client: client.to_string(),
+        state,
+        late: enough && taken.is_none(),
+        received,
+        total,
+        finished_ms: taken.map(|update| update.at),
+    }
+}
+
+fn phase(state: &State, plan: &RunPlan) -> (&'static str, String) {
+    match state.phase() {
+        Phase::Waiting => ("waiting", "waiting for clients".to_owned()),
+        Phase::Training(round) => (
+            "training",
+            format!(
+                "{} of {} clients have answered",
+                round.updates.len(),
+                round.cohort.len()
+            ),
+        ),
+        Phase::Closing(round) => ("closing", format!("averaging {} updates", round.updates.len())),
+        Phase::Evaluating { version, .. } => ("evaluating", format!("evaluating model {version}, the last")),
+        Phase::Done => ("done", format!("all {} rounds are done", plan.rounds)),
+        Phase::Failed { round, why } => ("failed", format!("gave up in round {round}: {why}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use fl_compress::Digest;
+
+    use super::*;
+    use crate::storage::record::{Accepted, Record};
+
+    fn plan() -> RunPlan {
+        let text = "name = \"t\"\ntask = \"t\"\nrounds = 3\nmodel = \"m\"\n\
+                    [cohort]\nmin = 1\ntarget = 1\ngrace = \"10s\"\ndeadline = \"1min\"";
+        RunPlan::from_toml(text, Path::new("")).unwrap()
+    }
+
+    fn around(plan: &RunPlan, known: Known) -> Around<'_> {
+        Around {
+            plan,
+            now: 5_000,
+            wall: 5_000,
+            known,
+            present: ["anna", "berta"].map(|name| name.parse().unwrap()).into(),
+            waiting: None,
+            throughput: Throughput::default(),
+            moved: None,
+            own: &[],
+        }
+    }
+
+    #[test]
+    fn everyone_asked_is_training_sending_done_or_absent_and_late_once_enough_answered() {
+        let (plan, digest, mut state) = (plan(), Digest::of(b""), State::new());
+        let started = Record::Started {
+            plan: digest,
+            model: digest,
+            at: 0,
+        };
+        let opened = Record::RoundOpened {
+            round: 1,
+            attempt: 1,
+            cohort: ["anna", "berta", "carl", "dora"]
+                .map(|name| name.parse().unwrap())
+                .into(),
+            present: 4,
+            at: 1_000,
+            deadline: 61_000,
+        };
+        [started, opened].iter().for_each(|record| state.apply(record).unwrap());
+        let mut known = Known::default();
+        known.uploads.insert("carl".parse().unwrap(), (5, 10));
+        let view = View::new(&state, around(&plan, known.clone()));
+        assert_eq!((view.phase, view.round, view.until_ms), ("training", 1, Some(61_000)));
+        let states: Vec<_> = view.cohort.iter().map(|member| (member.state, member.late)).collect();
+        let expected = [
+            ("training", false),
+            ("training", false),
+            ("sending", false),
+            ("absent", false),
+        ];
+        assert_eq!(states, expected);
+        let mut update = Accepted::sample(digest);
+        update.at = 4_000;
+        let client = "anna".parse().unwrap();
+        let taken = Record::UpdateAccepted {
+            round: 1,
+            client,
+            update,
+        };
+        state.apply(&taken).unwrap();
+        let view = View::new(&state, around(&plan, known));
+        assert_eq!(
+            view.until_ms,
+            Some(14_000),
+            "the grace counts from when enough had answered"
+        );
+        let late: Vec<_> = view.cohort.iter().map(|member| member.late).collect();
+        assert_eq!(late, [false, true, true, true]);
+    }
+
+    #[test]
+    fn a_certificate_ends_soon_within_thirty_days() {
+        let ends = |seconds| OffsetDateTime::from_unix_timestamp(seconds).unwrap();
+        let soon = |days: i64| Certificate::new("a", "client", ends(days * 86_400), 0).ends_soon;
+        assert!(soon(29) && !soon(31));
+    }
+}

@@ -1,0 +1,324 @@
+//! The admin socket: while the server holds the store, the command line asks it instead. One JSON line each way, over
+//! a unix socket in the data folder that only its owner can open.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream as Blocking;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::admin::live::{Board, TurnedAway};
+use crate::coordinator::change::{self, Change};
+use crate::coordinator::{Attendance, Command, Moment};
+use crate::reporting::inspect::{self, InspectError, Parts, Served};
+use crate::reporting::report::Report;
+use crate::reporting::what_if::Stored;
+use crate::storage::record::Millis;
+use crate::storage::store::Store;
+use crate::telemetry::event::{OpenRound, Waiting};
+
+/// A question.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub(crate) enum Ask {
+    /// Where the runs stand.
+    Status,
+    /// The report of a run; without a name, of the only one.
+    Report { run: Option<String> },
+    /// The frames that make up a model; without a version, the newest.
+    Model { run: Option<String>, version: Option<u64> },
+    /// The updates and steps that a run has stored.
+    Frames { run: Option<String> },
+    /// Change the course of a run. `at`: Unix time in milliseconds, for the record of a run that is not being served.
+    Change {
+        run: Option<String>,
+        change: Change,
+        at: Millis,
+    },
+}
+
+/// Its answer.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Answer {
+    Status(Status),
+    Report(Box<Report>),
+    Model(Parts),
+    Frames(Box<Stored>),
+    /// What has changed.
+    Changed(String),
+    /// The question cannot be answered; whether what is stored is to blame.
+    Failed {
+        why: String,
+        corrupt: bool,
+    },
+}
+
+/// Where a federation stands.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Status {
+    /// What is being served, if the server runs.
+    pub(crate) serving: Option<Live>,
+    pub(crate) runs: Vec<RunStatus>,
+}
+
+/// What a running server knows beyond its store.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Live {
+    pub(crate) run: String,
+    pub(crate) listen: String,
+    /// Names of the clients that are connected.
+    pub(crate) present: Vec<String>,
+    /// Whom the run waits for, if no round is open.
+    pub(crate) waiting: Option<Waiting>,
+    pub(crate) moved: Option<Moved>,
+    /// The round that takes updates, and whom it waits for.
+    pub(crate) round: Option<OpenRound>,
+    /// Clients that cannot take part, the newest first.
+    pub(crate) turned_away: Vec<TurnedAway>,
+}
+
+/// What a run has moved up to this moment, in all its processes.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub(crate) struct Moved {
+    pub(crate) socket_up: u64,
+    pub(crate) socket_down: u64,
+    /// What of it is not on disk yet.
+    pub(crate) pending_up: u64,
+    pub(crate) pending_down: u64,
+    /// Bytes of fp32 averaging over these, as far as rounds can be compared; 0 for none.
+    pub(crate) ratio: f64,
+    /// The newest round that is compared as a whole.
+    pub(crate) through: u64,
+    /// Whether the ledger is what the sockets have carried.
+    pub(crate) balanced: bool,
+}
+
+impl Moved {
+    pub(crate) fn of(moment: &Moment, parameters: usize) -> Self {
+        let (moved, pending) = (moment.moved(), moment.unkept());
+        Self {
+            socket_up: moved.socket_up,
+            socket_down: moved.socket_down,
+            pending_up: pending.socket_up,
+            pending_down: pending.socket_down,
+            ratio: moment.ratio(parameters),
+            through: moment.compared.through,
+            balanced: moment.is_balanced(),
+        }
+    }
+}
+
+/// One run in a line.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct RunStatus {
+    pub(crate) run: String,
+    pub(crate) state: String,
+    pub(crate) planned: u64,
+    pub(crate) closed: u64,
+    /// Damage that the server has met and gone around, for a person.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) damage: Vec<String>,
+}
+
+/// The socket's place.
+pub(crate) fn path(data: &Path) -> PathBuf {
+    data.join("admin.sock")
+}
+
+/// Answers a question from the store, whoever holds it. `served`: the run that its server serves, at this moment.
+pub(crate) fn answer(store: &Store, ask: &Ask, served: Option<&Served>) -> Answer {
+    let answered = match ask {
+        Ask::Status => inspect::statuses(store, served).map(|runs| Answer::Status(Status { serving: None, runs })),
+        Ask::Report { run } => {
+            let report = inspect::report(store, run.as_deref(), served);
+            report.map(|report| Answer::Report(Box::new(report)))
+        }
+        Ask::Model { run, version } => inspect::parts(store, run.as_deref(), *version).map(Answer::Model),
+        Ask::Change { run, change, at } => change::change(store, run.as_deref(), change, *at).map(Answer::Changed),
+        Ask::Frames { run } => Stored::of(store, run.as_deref()).map(|stored| Answer::Frames(Box::new(stored))),
+    };
+    answered.unwrap_or_else(|error| Answer::Failed {
+        why: error.to_string(),
+        corrupt: error.is_corruption(),
+    })
+}
+
+/// Longest question.
+const MAX_ASK: u64 = 4096;
+/// Questions being answered at once.
+const AT_ONCE: usize = 4;
+/// Patience with whoever asks.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The listening socket; its file is removed when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Admin {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+/// What the answers are made of.
+#[derive(Debug, Clone)]
+pub(crate) struct Sources {
+    pub(crate) store: Store,
+    pub(crate) commands: mpsc::Sender<Command>,
+    pub(crate) board: Arc<Board>,
+    pub(crate) run: String,
+    pub(crate) listen: String,
+    /// Values of the model.
+    pub(crate) parameters: usize,
+}
+
+impl Admin {
+    /// Listens in the data folder, which this process holds already: a socket file found there is left over.
+    ///
+    /// # Errors
+    /// If the socket cannot be made; its path may be too long for a socket.
+    pub(crate) fn bind(data: &Path) -> std::io::Result<Self> {
+        let path = path(data);
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let listener = UnixListener::bind(&path)?;
+        let admin = Self { listener, path };
+        std::fs::set_permissions(&admin.path, std::fs::Permissions::from_mode(0o600))?;
+        Ok(admin)
+    }
+
+    /// Answers until it is dropped.
+    pub(crate) async fn serve(self, sources: Sources) {
+        let at_once = Arc::new(tokio::sync::Semaphore::new(AT_ONCE));
+        loop {
+            let Ok(permit) = Arc::clone(&at_once).acquire_owned().await else {
+                return;
+            };
+            match self.listener.accept().await {
+                Ok((stream, _)) => {
+                    let sources = sources.clone();
+                    tokio::spawn(async move {
+                        let asked = tokio::time::timeout(PATIENCE, converse(stream, &sources)).await;
+                        if let Ok(Err(error)) = asked {
+                            tracing::debug!(%error, "admin question failed");
+                        }
+                        drop(permit);
+                    });
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "admin socket");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Admin {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+async fn converse(mut stream: UnixStream, sources: &Sources) -> std::io::Result<()> {
+    let mut line = String::new();
+    let (read, mut write) = stream.split();
+    tokio::io::BufReader::new(read.take(MAX_ASK))
+        .read_line(&mut line)
+        .await?;
+    let answer = match serde_json::from_str::<Ask>(&line) {
+        Ok(ask) => live(sources, ask).await,
+        Err(error) => Answer::Failed {
+            why: format!("not a question that this server knows: {error}"),
+            corrupt: false,
+        },
+    };
+    let mut line = serde_json::to_vec(&answer)?;
+    line.push(b'\n');
+    write.write_all(&line).await?;
+    write.shutdown().await
+}
+
+/// The store's answer, and what only the running server knows.
+async fn live(sources: &Sources, ask: Ask) -> Answer {
+    let failed = |why: String| Answer::Failed { why, corrupt: false };
+    if let Ask::Change { run, change, .. } = &ask
+        && run.as_ref().is_none_or(|run| *run == sources.run)
+    {
+        let (reply, changed) = oneshot::channel();
+        let change = change.clone();
+        let _ = sources.commands.send(Command::Change { change, reply }).await;
+        return match changed.await {
+            Ok(Ok(text)) => Answer::Changed(text),
+            Ok(Err(why)) => failed(why),
+            Err(_) => failed("the server is stopping".to_owned()),
+        };
+    }
+    let store = sources.store.clone();
+    let served = sources.served().await;
+    let moved = served
+        .as_ref()
+        .map(|served| Moved::of(&served.moment, sources.parameters));
+    let answered = tokio::task::spawn_blocking(move || answer(&store, &ask, served.as_ref())).await;
+    let mut answer = answered.unwrap_or_else(|_| failed("the server is stopping".to_owned()));
+    if let Answer::Status(status) = &mut answer {
+        let (reply, present) = oneshot::channel();
+        let _ = sources.commands.send(Command::Present { reply }).await;
+        let Attendance {
+            present,
+            waiting,
+            round,
+        } = present.await.unwrap_or_default();
+        status.serving = Some(Live {
+            run: sources.run.clone(),
+            listen: sources.listen.clone(),
+            present: present.iter().map(ToString::to_string).collect(),
+            waiting,
+            moved,
+            round,
+            turned_away: sources.board.known().turned.list.into(),
+        });
+    }
+    answer
+}
+
+impl Sources {
+    /// The run that is served, and its books now; `None` if the server is stopping.
+    async fn served(&self) -> Option<Served> {
+        let (reply, moment) = oneshot::channel();
+        self.commands.send(Command::Moment { reply }).await.ok()?;
+        Some(Served {
+            run: self.run.clone(),
+            moment: moment.await.ok()?,
+        })
+    }
+}
+
+/// Asks the server that holds `data`; `None` if none is running there.
+///
+/// # Errors
+/// If it does not answer.
+pub(crate) fn ask_server(data: &Path, ask: &Ask) -> anyhow::Result<Option<Answer>> {
+    let Ok(mut stream) = Blocking::connect(path(data)) else {
+        return Ok(None);
+    };
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut line = serde_json::to_vec(ask)?;
+    line.push(b'\n');
+    stream.write_all(&line)?;
+    let mut answer = String::new();
+    BufReader::new(stream).read_line(&mut answer)?;
+    Ok(Some(serde_json::from_str(&answer)?))
+}
+
+impl InspectError {
+    fn is_corruption(&self) -> bool {
+        matches!(self, InspectError::Corrupt(_))
+    }
+}

@@ -1,0 +1,6 @@
+//! What a server is told: `server.toml`, `run.toml`, and the list of revoked clients.
+
+pub(crate) mod limits;
+pub mod plan;
+pub(crate) mod revoked;
+pub(crate) mod server;

@@ -1,0 +1,343 @@
+//! `server.toml`: facts of one deployment. What is trained, and how, stands in `run.toml` and never here.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use fl_proto::trace::{Collector, collector};
+use fl_report::CostsPlan;
+use serde::Deserialize;
+
+/// Settings of a server, checked: paths are resolved against the file's folder, numbers are in range.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ServerConfig {
+    /// Address and port to listen on.
+    pub listen: SocketAddr,
+    /// Address and port of the page of the run; `None` for none.
+    pub admin: Option<SocketAddr>,
+    /// File of the token that the page asks for where it can be reached from other machines.
+    pub admin_token: PathBuf,
+    /// Certificate of the page there.
+    pub admin_certificate: PathBuf,
+    /// The key of that certificate.
+    pub admin_key: PathBuf,
+    /// Folder of the store, the blobs and the admin socket.
+    pub data: PathBuf,
+    /// The federation's authority certificate.
+    pub authority: PathBuf,
+    /// The server's certificate.
+    pub certificate: PathBuf,
+    /// The key of that certificate.
+    pub key: PathBuf,
+    /// Names that are not admitted: a file of one name a line, or a folder of files named so. May be missing.
+    pub revoked: PathBuf,
+    /// How the server works, whatever it serves.
+    pub tuning: Tuning,
+    /// Where traces of rounds are sent; `None` for nowhere.
+    pub otlp: Option<Collector>,
+    /// What bytes cost, for the page of the run; `None` where no price is given.
+    pub costs: Option<CostsPlan>,
+}
+
+/// Settings that trade memory, disk and patience.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tuning {
+    /// Whether updates stay on disk after a checkpoint has made them unnecessary.
+    pub keep_updates: bool,
+    /// Rounds between two checkpoints of the model, at least 1.
+    pub checkpoint_every: u64,
+    /// Frames that are verified at once, at least 1: each is in memory as a whole.
+    pub verify_at_once: usize,
+    /// Large uploads received at once, and large downloads sent at once, at least 1; small ones are never held up.
+    pub transfers_at_once: usize,
+    /// Silence after which a transfer is broken off; what arrived of an upload is kept and resumed.
+    pub stall: Duration,
+    /// Bytes a second below which a transfer is broken off, when it has been slower for as long as `stall`.
+    pub least_rate: u64,
+    /// Connections of clients held at once, at least 1; fewer if the system allows fewer open files.
+    pub connections: usize,
+    /// Connections of one client, at least 1: a newer one ends the oldest.
+    pub connections_per_client: usize,
+    /// Connections at once that have not shown a certificate yet, at least 1.
+    pub handshakes: usize,
+    /// Those of one address.
+    pub handshakes_per_address: usize,
+    /// Time without a call after which a client's connection is closed.
+    pub idle: Duration,
+    /// Time that running calls have to finish when the server stops.
+    pub stop_within: Duration,
+}
+
+impl Default for Tuning {
+    fn default() -> Self {
+        Self {
+            keep_updates: false,
+            checkpoint_every: 10,
+            verify_at_once: 4,
+            transfers_at_once: 8,
+            stall: Duration::from_secs(30),
+            least_rate: 1024,
+            connections: 10_000,
+            connections_per_client: 4,
+            handshakes: 512,
+            handshakes_per_address: 256,
+            idle: Duration::from_secs(60),
+            stop_within: Duration::from_secs(5),
+        }
+    }
+}
+
+/// What is wrong with a `server.toml`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// Not TOML, a key that is not known, or a value of another type.
+    #[error("{0}")]
+    Syntax(String),
+    /// The table `[costs]`: a key of it, its value and the rule.
+    #[error("[costs]: {0}")]
+    Costs(String),
+    /// A value that breaks a rule.
+    #[error("`{key}` is {value}, but {rule}")]
+    Value {
+        /// The key.
+        key: &'static str,
+        /// Its value as written.
+        value: String,
+        /// The rule.
+        rule: &'static str,
+    },
+}
+
+impl ServerConfig {
+    /// Reads the text of a `server.toml` that stands in the folder `base`.
+    ///
+    /// # Errors
+    /// `Syntax` and `Value`, naming the key, its value and the rule.
+    pub fn from_toml(text: &str, base: &Path) -> Result<Self, ConfigError> {
+        let raw: Raw = toml::from_str(text).map_err(|e| ConfigError::Syntax(e.to_string().trim_end().to_owned()))?;
+        raw.resolve(base)
+    }
+}
+
+/// The file as written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Raw {
+    listen: String,
+    admin: String,
+    admin_token: PathBuf,
+    admin_certificate: PathBuf,
+    admin_key: PathBuf,
+    data: PathBuf,
+    authority: PathBuf,
+    certificate: PathBuf,
+    key: PathBuf,
+    revoked: PathBuf,
+    keep_updates: bool,
+    checkpoint_every: u64,
+    verify_at_once: usize,
+    transfers_at_once: usize,
+    stall: String,
+    least_rate: u64,
+    connections: u64,
+    connections_per_client: u64,
+    handshakes: u64,
+    handshakes_per_address: u64,
+    idle: String,
+    stop_within: String,
+    otlp: String,
+    costs: toml::Table,
+}
+
+impl Default for Raw {
+    fn default() -> Self {
+        let tuning = Tuning::default();
+        Self {
+            listen: "127.0.0.1:7070".into(),
+            admin: "127.0.0.1:7071".into(),
+            admin_token: "admin.token".into(),
+            admin_certificate: "server.pem".into(),
+            admin_key: "server.key".into(),
+            data: "data".into(),
+            authority: "authority.pem".into(),
+            certificate: "server.pem".into(),
+            key: "server.key".into(),
+            revoked: "revoked".into(),
+            keep_updates: tuning.keep_updates,
+            checkpoint_every: tuning.checkpoint_every,
+            verify_at_once: tuning.verify_at_once,
+            transfers_at_once: tuning.transfers_at_once,
+            stall: "30s".into(),
+            least_rate: tuning.least_rate,
+            connections: tuning.connections as u64,
+            connections_per_client: tuning.connections_per_client as u64,
+            handshakes: tuning.handshakes as u64,
+            handshakes_per_address: tuning.handshakes_per_address as u64,
+            idle: "60s".into(),
+            stop_within: "5s".into(),
+            otlp: "off".into(),
+            costs: toml::Table::new(),
+        }
+    }
+}
+
+impl Raw {
+    fn resolve(self, base: &Path) -> Result<ServerConfig, ConfigError> {
+        let listen = self.listen.parse().map_err(|_| ConfigError::Value {
+            key: "listen",
+            value: format!("\"{}\"", self.listen),
+            rule: "it must be an IP address and a port, such as \"0.0.0.0:7070\"",
+        })?;
+        let admin = match self.admin.as_str() {
+            "off" => None,
+            address => Some(address.parse().map_err(|_| ConfigError::Value {
+                key: "admin",
+                value: format!("\"{address}\""),
+                rule: "it must be an IP address and a port, such as \"127.0.0.1:7071\", or \"off\"",
+            })?),
+        };
+        let tuning = Tuning {
+            keep_updates: self.keep_updates,
+            checkpoint_every: within("checkpoint_every", self.checkpoint_every, 1..=100_000)?,
+            verify_at_once: within("verify_at_once", self.verify_at_once as u64, 1..=256)? as usize,
+            transfers_at_once: within("transfers_at_once", self.transfers_at_once as u64, 1..=10_000)? as usize,
+            stall: seconds("stall", &self.stall)?,
+            least_rate: within("least_rate", self.least_rate, 1..=1_000_000_000)?,
+            connections: within("connections", self.connections, 1..=1_000_000)? as usize,
+            connections_per_client: within("connections_per_client", self.connections_per_client, 1..=1_000)? as usize,
+            handshakes: within("handshakes", self.handshakes, 1..=100_000)? as usize,
+            handshakes_per_address: within("handshakes_per_address", self.handshakes_per_address, 1..=100_000)?
+                as usize,
+            idle: seconds("idle", &self.idle)?,
+            stop_within: seconds("stop_within", &self.stop_within)?,
+        };
+        let otlp = collector(&self.otlp).map_err(|rule| ConfigError::Value {
+            key: "otlp",
+            value: format!("\"{}\"", self.otlp),
+            rule,
+        })?;
+        let costs = CostsPlan::from_table(&self.costs).map_err(|e| ConfigError::Costs(e.to_string()))?;
+        Ok(ServerConfig {
+            listen,
+            admin,
+            admin_token: base.join(self.admin_token),
+            admin_certificate: base.join(self.admin_certificate),
+            admin_key: base.join(self.admin_key),
+            data: base.join(self.data),
+            authority: base.join(self.authority),
+            certificate: base.join(self.certificate),
+            key: base.join(self.key),
+            revoked: base.join(self.revoked),
+            tuning,
+            otlp,
+            costs: Some(costs).filter(|plan| !plan.is_free()),
+        })
+    }
+}
+
+fn within(key: &'static str, value: u64, range: std::ops::RangeInclusive<u64>) -> Result<u64, ConfigError> {
+    let rule = match key {
+        "checkpoint_every" => "it must be 1 to 100000",
+        "verify_at_once" => "it must be 1 to 256",
+        "least_rate" => "it must be 1 to 1000000000",
+        "connections" => "it must be 1 to 1000000",
+        "connections_per_client" => "it must be 1 to 1000",
+        "handshakes" | "handshakes_per_address" => "it must be 1 to 100000",
+        _ => "it must be 1 to 10000",
+    };
+    if !range.contains(&value) {
+        return Err(ConfigError::Value {
+            key,
+            value: value.to_string(),
+            rule,
+        });
+    }
+    Ok(value)
+}
+
+/// A duration such as `30s`, `250ms`, `5min` or `1h`, of at most a day.
+fn seconds(key: &'static str, text: &str) -> Result<Duration, ConfigError> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let factor = match unit {
+        "ms" => Some(1),
+        "s" => Some(1_000),
+        "min" => Some(60_000),
+        "h" => Some(3_600_000),
+        _ => None,
+    };
+    let millis = number
+        .parse::<u64>()
+        .ok()
+        .zip(factor)
+        .and_then(|(n, factor)| n.checked_mul(factor));
+    match millis {
+        Some(millis @ 1..=86_400_000) => Ok(Duration::from_millis(millis)),
+        _ => Err(ConfigError::Value {
+            key,
+            value: format!("\"{text}\""),
+            rule: "it must be a duration of 1ms to 24h, such as \"30s\", \"250ms\" or \"5min\"",
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(text: &str) -> String {
+        ServerConfig::from_toml(text, Path::new("fed")).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn an_empty_file_is_the_defaults_beside_the_file() {
+        let config = ServerConfig::from_toml("", Path::new("fed")).unwrap();
+        assert_eq!(config.listen, "127.0.0.1:7070".parse().unwrap());
+        assert_eq!(config.data, Path::new("fed/data"));
+        assert_eq!(config.tuning, Tuning::default());
+    }
+
+    #[test]
+    fn the_commented_file_lists_every_key_at_its_default() {
+        let text = include_str!("../../../configs/server.toml");
+        let plain = ServerConfig::from_toml(text, Path::new("x")).unwrap();
+        let bare: String = text
+            .lines()
+            .filter_map(|line| line.strip_prefix('#'))
+            .filter(|l| l.contains(" = "))
+            .fold(String::new(), |all, line| all + line.trim() + "\n");
+        let listed = ServerConfig::from_toml(&bare, Path::new("x")).unwrap();
+        assert_eq!(plain, ServerConfig::from_toml("", Path::new("x")).unwrap());
+        assert_eq!(listed, plain);
+        assert_eq!(bare.lines().count(), 28, "{bare}");
+    }
+
+    #[test]
+    fn errors_name_key_value_and_rule() {
+        assert!(refused("speed = 3").contains("unknown field `speed`"));
+        assert!(refused("verify_at_once = 0").contains("`verify_at_once` is 0, but it must be 1 to 256"));
+        assert!(refused("connections = 0").contains("`connections` is 0, but it must be 1 to 1000000"));
+        assert!(refused("stall = \"soon\"").contains("`stall` is \"soon\""));
+        assert!(refused("stall = \"99999999999999999999h\"").contains("`stall`"));
+        assert!(refused("listen = \"localhost\"").contains("`listen`"));
+        assert!(refused("admin = \"yes\"").contains("`admin` is \"yes\""));
+        assert_eq!(
+            ServerConfig::from_toml("admin = \"off\"", Path::new("")).unwrap().admin,
+            None
+        );
+        let costs = ServerConfig::from_toml("[costs.link]\nprice_per_gb_up = 2", Path::new(""))
+            .unwrap()
+            .costs;
+        assert_eq!(costs.map(|plan| plan.default.price_per_gb_up), Some(2.0));
+        assert!(refused("[costs.link]\nkwh_per_gb = -1").contains("[costs]: `link.kwh_per_gb` is -1, but it must be"));
+        assert!(refused("[costs]\nprice = 1").contains("[costs]: ") && refused("costs = 1").contains("costs"));
+        assert!(refused("otlp = \"here:1\"").contains("`otlp` is \"here:1\", but it must be \"off\", or"));
+        assert!(refused("checkpoint_every = -1").contains("checkpoint_every"));
+    }
+
+    #[test]
+    fn absolute_paths_stay() {
+        let config = ServerConfig::from_toml("data = \"/var/lib/fl\"", Path::new("/etc/fl")).unwrap();
+        assert_eq!(config.data, Path::new("/var/lib/fl"));
+    }
+}

@@ -1,0 +1,262 @@
+//! Tells displays and the log what has become durable, and compares the books at every round's end.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use fl_proto::ClientId;
+use tokio::sync::mpsc;
+
+use super::Driver;
+use super::fidelity::Seen;
+use crate::accounting::ledger::Flow;
+use crate::accounting::traffic::Sample;
+use crate::admin::live::{Board, TurnedFor};
+use crate::clock::Clock;
+use crate::model::Limited;
+use crate::state_machine::Phase;
+use crate::storage::record::Record;
+use crate::telemetry::event::{Evaluated, Event, Missing, OpenRound, Waiting};
+
+/// Target of what is logged about rounds.
+pub(crate) const ROUNDS: &str = module_path!();
+
+/// Where events go: on the board, and to a display if there is one.
+#[derive(Debug, Clone)]
+pub(crate) struct Events {
+    pub(crate) channel: Option<mpsc::Sender<Event>>,
+    pub(crate) board: Arc<Board>,
+    pub(crate) clock: Clock,
+}
+
+impl Events {
+    /// Tells what may as well be missed.
+    pub(crate) fn hint(&self, event: impl FnOnce() -> Event) {
+        let event = event();
+        self.board.note(&event, self.clock.now());
+        if let Some(channel) = &self.channel {
+            let _ = channel.try_send(event);
+        }
+    }
+
+    /// Takes note of a client that cannot take part, and warns about it now and then.
+    pub(crate) fn turned_away(&self, client: &str, reason: TurnedFor, why: &str) {
+        if self.board.turned_away(client, reason, why, self.clock.now()) {
+            let reason = reason.label();
+            tracing::warn!(client, reason, why, "client turned away");
+            self.hint(|| Event::TurnedAway {
+                client: client.to_owned(),
+                reason,
+                why: why.to_owned(),
+            });
+        }
+    }
+
+    /// Tells what should not be missed; waits while the channel is full.
+    pub(crate) async fn tell(&self, event: Event) {
+        self.board.note(&event, self.clock.now());
+        if let Some(channel) = &self.channel {
+            let _ = channel.send(event).await;
+        }
+    }
+}
+
+impl Driver {
+    /// The ledger must be what the sockets carried.
+    pub(super) async fn check(&mut self, round: u64, sample: &Sample) {
+        if let Some(text) = sample.alert(round) {
+            tracing::error!(round, "{text}");
+            self.events.tell(Event::Alert(text)).await;
+        }
+    }
+
+    /// Shows how faithful the frames of the round were that closed, and warns of tensors that are hardly sent.
+    pub(super) async fn announce_fidelity(&mut self, Seen { gauges, warnings }: Seen) {
+        self.events.board.tensors(gauges);
+        for text in warnings {
+            tracing::warn!("{text}");
+            self.events.tell(Event::Warning(text)).await;
+        }
+    }
+
+    /// Tells what is durable now.
+    pub(super) async fn announce(&mut self, records: &[Record], booked: Option<(u64, Sample)>) {
+        for record in records {
+            self.history.add(record);
+            match record {
+                Record::RoundOpened {
+                    round, attempt, cohort, ..
+                } => {
+                    let (round, attempt, cohort) = (*round, *attempt, cohort.iter().cloned().collect());
+                    self.events.tell(Event::RoundOpened { round, attempt, cohort }).await;
+                }
+                Record::MembersReplaced { round, absent, by, .. } => {
+                    let event = Event::MembersReplaced {
+                        round: *round,
+                        absent: absent.iter().cloned().collect(),
+                        by: by.iter().cloned().collect(),
+                    };
+                    self.events.tell(event).await;
+                }
+                Record::UpdateAccepted { client, update, .. } => {
+                    let event = Event::UpdateAccepted {
+                        client: client.clone(),
+                        bytes: update.len,
+                    };
+                    self.events.tell(event).await;
+                }
+                Record::RoundClosed { round, .. } => {
+                    if let Some((_, sample)) = booked.as_ref().filter(|(booked, _)| booked == round) {
+                        self.check(*round, sample).await;
+                        self.tracer.round(*round, &self.history, &sample.total());
+                        self.round_closed(*round, sample.total()).await;
+                    }
+                }
+                Record::RunDone { .. } => {
+                    self.evaluated(self.state.version()).await;
+                    self.events.tell(Event::Done).await;
+                }
+                Record::RunFailed { round, why, at } => {
+                    self.tracer.failed(*round, &self.history, why, *at);
+                    tracing::error!(round, why, "run failed");
+                    self.events
+                        .tell(Event::Failed {
+                            round: *round,
+                            why: why.clone(),
+                        })
+                        .await;
+                }
+                Record::RoundClosing { round, at, .. } => self.tracer.closing(*round, *at),
+                _ => {}
+            }
+        }
+    }
+
+    /// Tells which updates of a round count for less than their senders claimed.
+    pub(super) async fn announce_limited(&mut self, round: u64, limited: &[Limited]) {
+        for update in limited {
+            let text = update.to_string();
+            if !update.is_conspicuous() {
+                tracing::debug!(round, client = %update.client, "{text}");
+                continue;
+            }
+            tracing::warn!(round, client = %update.client, "{text}");
+            self.events.tell(Event::Limited { round, text }).await;
+        }
+    }
+
+    /// Tells whom the run waits for, if that has changed.
+    pub(super) async fn announce_waiting(&mut self) {
+        let waiting = self.waiting();
+        if waiting != self.waiting {
+            self.waiting = waiting;
+            if let Some(waiting) = waiting {
+                self.events.tell(Event::Waiting(waiting)).await;
+            }
+        }
+    }
+
+    /// Tells that a client came or went whose answer the open round lacks.
+    pub(super) fn announce_presence(&self, client: &ClientId, connected: bool) {
+        if let Phase::Training(round) = self.state.phase()
+            && round.cohort.contains(client)
+            && !round.updates.contains_key(client)
+        {
+            self.events.hint(|| Event::MemberPresence {
+                round: round.number,
+                client: client.clone(),
+                connected,
+            });
+        }
+    }
+
+    /// The open round and whom it waits for, while it takes updates.
+    pub(super) fn open_round(&self) -> Option<OpenRound> {
+        let Phase::Training(round) = self.state.phase() else {
+            return None;
+        };
+        let (cohort, presence, now) = (&self.plan.cohort, &self.present.presence, self.clock.now());
+        let missing = |client: &ClientId| Missing {
+            client: client.to_string(),
+            absent_since_ms: presence.absent_since(client, round.since),
+        };
+        let waited_for: BTreeSet<_> = round.waited_for(presence, cohort.absent, now).collect();
+        let given_up = round.missing().filter(|client| !waited_for.contains(client));
+        let grace = round.reached(cohort.target).map(|at| at.saturating_add(cohort.grace));
+        Some(OpenRound {
+            round: round.number,
+            attempt: round.attempt,
+            asked: round.cohort.len(),
+            answered: round.updates.len(),
+            opened_ms: round.opened,
+            until_ms: grace.map_or(round.deadline, |at| at.min(round.deadline)),
+            given_up: given_up.map(missing).collect(),
+            waits_for: waited_for.into_iter().map(missing).collect(),
+        })
+    }
+
+    /// Whom the run waits for, if no round is open.
+    pub(super) fn waiting(&self) -> Option<Waiting> {
+        matches!(self.state.phase(), Phase::Waiting).then(|| Waiting {
+            present: self.present.presence.connected().len(),
+            min: self.plan.cohort.min,
+            // While waiting, the engine wakes for nothing but the end of the grace that the fewest needed began.
+            enough: self
+                .state
+                .wake(&self.plan, self.clock.now(), &self.present.presence)
+                .is_some(),
+        })
+    }
+
+    /// A round's end is also the end of the evaluations of the model that it began with.
+    async fn round_closed(&mut self, round: u64, flow: Flow) {
+        self.evaluated(round.saturating_sub(1)).await;
+        if let Some(summary) = self.history.summary(round, flow, self.parameters) {
+            tracing::info!(
+                round,
+                updates = summary.updates,
+                loss = four_digits(summary.loss),
+                seconds = four_digits(summary.seconds),
+                bytes_up = flow.socket_up,
+                bytes_down = flow.socket_down,
+                bits_up = four_digits(summary.bits_up),
+                bits_down = four_digits(summary.bits_down),
+                "round closed"
+            );
+            self.events.tell(Event::RoundClosed(summary)).await;
+        }
+    }
+
+    async fn evaluated(&mut self, version: u64) {
+        if let Some(evaluated) = self.history.evaluated(version) {
+            let Evaluated {
+                accuracy,
+                loss,
+                examples,
+                ..
+            } = evaluated;
+            let (shown, lost) = (four_digits(accuracy), four_digits(loss));
+            tracing::info!(version, accuracy = shown, loss = lost, examples, "model evaluated");
+            self.events.tell(Event::Evaluated(evaluated)).await;
+        }
+    }
+}
+
+/// A number as people read it in a log: four digits after the point.
+fn four_digits(number: f64) -> f64 {
+    let rounded = (number * 1e4).round() / 1e4;
+    // What is too large to have such digits stays as it is.
+    if rounded.is_finite() { rounded } else { number }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_in_the_log_have_four_digits() {
+        let shown = [2.345_678_9, 0.25, 1e-9, -0.123_456, f64::MAX].map(|x| four_digits(x).to_string());
+        assert_eq!(shown[..4], ["2.3457", "0.25", "0", "-0.1235"]);
+        assert_eq!(shown[4], f64::MAX.to_string());
+        assert!(four_digits(f64::NAN).is_nan());
+    }
+}

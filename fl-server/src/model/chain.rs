@@ -1,0 +1,50 @@
+//! The way from one version to another: the steps between them.
+
+use std::fmt::Display;
+
+use fl_compress::{Digest, Frame, Layout};
+use fl_proto::FramePart;
+
+use super::GlobalError;
+use crate::state_machine::{Closed, State};
+
+/// The steps that lead from version `held` to version `want`, in order, with their sizes; `None` if there is no such
+/// way. Empty if nothing is missing.
+pub fn chain(state: &State, held: u64, want: u64) -> Option<Vec<FramePart>> {
+    let (from, to) = (usize::try_from(held).ok()?, usize::try_from(want).ok()?);
+    let rounds = state.rounds().range(from, to)?;
+    // No step leads to the model of a rollback.
+    let part = |made: &Closed| {
+        made.base.is_none().then_some(FramePart {
+            version: made.round,
+            len: made.frame_len,
+            digest: made.frame,
+        })
+    };
+    rounds.map(part).collect()
+}
+
+/// The model that frames add up to: the snapshot of version 0, and then steps. `read` replaces a buffer by the bytes of a frame.
+/// Shapes: returns `[layout.len()]`.
+///
+/// # Errors
+/// `Start` if a frame cannot be read or decoded.
+pub fn sum<E: Display>(
+    layout: &Layout,
+    initial: &Digest,
+    steps: &[Digest],
+    mut read: impl FnMut(&Digest, &mut Vec<u8>) -> Result<(), E>,
+) -> Result<Vec<f32>, GlobalError> {
+    let (mut model, mut bytes) = (vec![0.0; layout.len()], Vec::new());
+    for (at, digest) in [initial].into_iter().chain(steps).enumerate() {
+        let of = |why: String| GlobalError::Start(format!("frame {digest}: {why}"));
+        read(digest, &mut bytes).map_err(|e| of(e.to_string()))?;
+        let frame = Frame::parse(&bytes, layout).map_err(|e| of(e.to_string()))?;
+        let added = match at {
+            0 => frame.decode(&mut model),
+            _ => frame.accumulate(1.0, &mut model),
+        };
+        added.map_err(|e| of(e.to_string()))?;
+    }
+    Ok(model)
+}

@@ -1,0 +1,18 @@
+//! The global model as a log of frames: what the rounds' updates make of it, the same bits on every machine.
+//!
+//! It knows neither clients' machines nor the kind of model: a layout, values and frames. Nothing here reads a clock
+//! or a file; frames come through a closure, one at a time, so that the memory needed does not grow with the cohort.
+
+mod aggregate;
+mod chain;
+mod checkpoint;
+mod replay;
+pub(crate) mod restore;
+mod sections;
+mod step;
+mod strategy;
+
+pub use chain::{chain, sum};
+pub use replay::{Replayed, RolledBack, replayed};
+pub use step::{Global, GlobalError, Limited, Stepped};
+pub use strategy::Strategy;

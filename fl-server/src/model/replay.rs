@@ -1,0 +1,132 @@
+//! Doing closed rounds again: how the model comes back after a restart, and how a run is checked.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::sync::Arc;
+
+use fl_compress::{Digest, Layout};
+use fl_proto::ClientId;
+
+use super::{Global, GlobalError};
+use crate::config::plan::RunPlan;
+use crate::state_machine::Contribution;
+use crate::storage::record::Record;
+
+/// A rollback: a version whose model is that of an older one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RolledBack {
+    /// The version.
+    pub version: u64,
+    /// The older one.
+    pub to: u64,
+    /// Digest of its model.
+    pub model: Digest,
+}
+
+/// A closed round: what went in, and what came out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Replayed {
+    /// The last rollback since the round before.
+    pub base: Option<RolledBack>,
+    /// The round.
+    pub round: u64,
+    /// Its updates, by client name.
+    pub updates: Vec<Contribution>,
+    /// Whether the plan's limits apply to them.
+    pub limited: bool,
+    /// Digest of the step's frame.
+    pub frame: Digest,
+    /// Digest of the model that it made.
+    pub model: Digest,
+}
+
+/// The closed rounds after version `after`, in order, from the records of a run. Holds only one open round besides.
+///
+/// # Errors
+/// Those of the records.
+pub fn replayed<E>(records: impl IntoIterator<Item = Result<Record, E>>, after: u64) -> Result<Vec<Replayed>, E> {
+    let mut open: BTreeMap<ClientId, Contribution> = BTreeMap::new();
+    let (mut rounds, mut limits, mut base) = (Vec::new(), false, None);
+    for record in records {
+        match record? {
+            Record::UpdateAccepted { client, update, .. } => {
+                let part = Contribution {
+                    client: client.clone(),
+                    examples: update.examples,
+                    frame: update.digest,
+                };
+                open.insert(client, part);
+            }
+            Record::RoundClosing { limited, .. } => limits = limited,
+            Record::Excluded { client, .. } => drop(open.remove(&client)),
+            Record::RolledBack { version, to, model, .. } => {
+                open.clear();
+                base = Some(RolledBack { version, to, model });
+            }
+            Record::RoundClosed {
+                round, frame, model, ..
+            } => {
+                let (updates, base) = (std::mem::take(&mut open).into_values().collect(), base.take());
+                if round > after {
+                    rounds.push(Replayed {
+                        base,
+                        round,
+                        updates,
+                        limited: limits,
+                        frame,
+                        model,
+                    });
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(rounds)
+}
+
+impl Global {
+    /// The model of `version`, whose values its frames have made. Encoder and strategy begin anew. `step`: digest of the
+    /// frame that made the version; `None` for version 0. Shapes: `model: [layout.len()]`.
+    ///
+    /// # Errors
+    /// As [`Global::initial`].
+    pub fn from_frames(
+        layout: Arc<Layout>,
+        model: Vec<f32>,
+        version: u64,
+        step: Option<Digest>,
+        plan: &RunPlan,
+    ) -> Result<Self, GlobalError> {
+        let mut global = Self::initial(layout, model, plan)?;
+        global.step = step.filter(|_| global.predicts);
+        global.version = version;
+        Ok(global)
+    }
+
+    /// Closes a round again and compares with what was recorded.
+    ///
+    /// # Errors
+    /// As [`Global::close`], and `Differs`.
+    pub fn replay<E: Display>(
+        &mut self,
+        round: &Replayed,
+        read: impl FnMut(&Digest, &mut Vec<u8>) -> Result<(), E>,
+    ) -> Result<(), GlobalError> {
+        let stepped = self.close(round.round, &round.updates, round.limited, read)?;
+        let same = |what, found, recorded| {
+            let round = round.round;
+            if found == recorded {
+                Ok(())
+            } else {
+                Err(GlobalError::Differs {
+                    round,
+                    what,
+                    found,
+                    recorded,
+                })
+            }
+        };
+        same("frame", stepped.digest, round.frame)?;
+        same("model", stepped.model, round.model)
+    }
+}

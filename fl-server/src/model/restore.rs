@@ -1,0 +1,335 @@
+//! Computes the newest model of a run again from what is stored, around what is damaged.
+//!
+//! In this order: the newest checkpoint and the rounds after it, the older checkpoint, the first weights and all updates.
+//! Each of them makes the same bits, including the server's residual and the strategy's state. Where all of them are
+//! damaged, the first weights and the steps of all rounds still make the same model, but residual and strategy begin anew;
+//! the store then notes the version, so that the rounds after it can be repeated.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use fl_compress::{Digest, Frame, Layout};
+use serde::{Deserialize, Serialize};
+
+use crate::config::plan::RunPlan;
+use crate::coordinator::desk::put_checkpoint;
+use crate::model::{Global, GlobalError, replayed, sum};
+use crate::reporting::inspect::{self, Facts, InspectError};
+use crate::server::serve::ServeError;
+use crate::state_machine::{Millis, State};
+use crate::storage::blobs::{BlobError, Blobs};
+use crate::storage::store::{Checkpoint, RunStore, Store};
+
+/// From what a model was computed when its newest checkpoint could not be used.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Fallback {
+    /// Version that was computed.
+    pub(crate) version: u64,
+    /// What it was computed from.
+    pub(crate) source: Source,
+    /// What is damaged.
+    pub(crate) why: String,
+    /// When.
+    pub(crate) at: Millis,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Source {
+    /// An older checkpoint, of this version.
+    Checkpoint(u64),
+    /// The first weights and the updates of all rounds.
+    Updates,
+    /// The first weights and the steps of all rounds.
+    Steps,
+}
+
+impl std::fmt::Display for Fallback {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { version, why, .. } = self;
+        write!(
+            f,
+            "stored data is damaged: {why}. Model version {version} was computed from "
+        )?;
+        match self.source {
+            Source::Checkpoint(older) => write!(f, "the checkpoint of version {older}; nothing is lost"),
+            Source::Updates => f.write_str("the first weights and the updates of all rounds; nothing is lost"),
+            Source::Steps => f.write_str(
+                "the first weights and the steps of all rounds: the model is exact, but the server's residual and the \
+                 strategy's state begin anew",
+            ),
+        }
+    }
+}
+
+/// The named value of a run's fallbacks.
+const FALLBACKS: &str = "fallbacks";
+
+impl Fallback {
+    /// The fallbacks of a run, in the order in which they happened.
+    ///
+    /// # Errors
+    /// `Corrupt`; the store's.
+    pub(crate) fn load(run: &RunStore) -> Result<Vec<Self>, InspectError> {
+        let Some(bytes) = run.meta(FALLBACKS)? else {
+            return Ok(Vec::new());
+        };
+        let parsed = serde_json::from_slice(&bytes);
+        parsed.map_err(|e| InspectError::Corrupt(format!("fallbacks of run {}: {e}", run.name())))
+    }
+
+    /// The versions at which residual and strategy began anew.
+    pub(crate) fn forgotten(all: &[Self]) -> BTreeSet<u64> {
+        let steps = all.iter().filter(|one| one.source == Source::Steps);
+        steps.map(|one| one.version).collect()
+    }
+}
+
+/// A run's newest model.
+#[derive(Debug)]
+pub(crate) struct Restored {
+    pub(crate) global: Global,
+    pub(crate) facts: Facts,
+    /// What is damaged, if the newest checkpoint could not be used.
+    pub(crate) fallback: Option<Fallback>,
+}
+
+/// Computes the model of the newest version. If that took a fallback, writes a checkpoint and notes the fallback.
+///
+/// # Errors
+/// `Plan` if the run was begun with another plan; `Model` if nothing that is stored makes the model, or a round done again
+/// makes another one than recorded; those of disk and store.
+pub(crate) fn restore(
+    data: &Path,
+    plan: &RunPlan,
+    store: &Store,
+    run: &RunStore,
+    blobs: &Blobs,
+    state: &State,
+    now: Millis,
+) -> Result<Restored, ServeError> {
+    if state.plan() != Some(plan.digest()) {
+        return Err(ServeError::Plan(format!(
+            "run `{0}` was begun with another plan; give the changed run another name, or serve it as it was (what was \
+             changed is more than a comment or the path of `model`)",
+            plan.name
+        )));
+    }
+    let model = |e: InspectError| ServeError::Model(e.to_string());
+    let none = || ServeError::Model(format!("run `{}` has no facts, although it has begun", plan.name));
+    let facts = Facts::load(run).map_err(model)?.ok_or_else(none)?;
+    let mut fallbacks = Fallback::load(run).map_err(model)?;
+    let sources = Sources {
+        plan,
+        run,
+        blobs,
+        state,
+        initial: &facts.initial,
+        layout: Arc::new(facts.layout().map_err(model)?),
+        forgotten: Fallback::forgotten(&fallbacks),
+    };
+    let checkpoints = run.checkpoints()?;
+    let (global, found) = sources.best(&checkpoints, &facts, || {
+        let parts = inspect::parts(store, Some(run.name().as_str()), None)?;
+        Ok((inspect::assemble(data, &parts)?.1, parts))
+    })?;
+    if (global.version(), global.digest()) != (state.version(), state.model()) {
+        let text = format!(
+            "version {} has digest {}, recorded is {}",
+            global.version(),
+            global.digest(),
+            state.model()
+        );
+        return Err(ServeError::Model(text));
+    }
+    let Some((source, why)) = found else {
+        return Ok(Restored {
+            global,
+            facts,
+            fallback: None,
+        });
+    };
+    let fallback = Fallback {
+        version: global.version(),
+        source,
+        why,
+        at: now,
+    };
+    tracing::error!("{fallback}");
+    fallbacks.push(fallback.clone());
+    let older = match source {
+        Source::Checkpoint(version) => checkpoints.iter().find(|one| one.version == version),
+        Source::Updates | Source::Steps => None,
+    };
+    let older = older.filter(|one| one.version < global.version()).copied();
+    // One that is damaged may be in the place of the new one.
+    for bad in checkpoints.iter().filter(|one| Some(**one) != older) {
+        blobs.remove(&bad.blob)?;
+    }
+    let note = serde_json::to_vec(&fallbacks).map_err(|e| ServeError::Internal(e.to_string()))?;
+    put_checkpoint(&global, blobs, run, older, &[(FALLBACKS, &note)])?;
+    Ok(Restored {
+        global,
+        facts,
+        fallback: Some(fallback),
+    })
+}
+
+/// What a model is computed from.
+struct Sources<'a> {
+    plan: &'a RunPlan,
+    run: &'a RunStore,
+    blobs: &'a Blobs,
+    state: &'a State,
+    /// Digest of the snapshot of version 0.
+    initial: &'a str,
+    layout: Arc<Layout>,
+    /// Versions at which residual and strategy began anew.
+    forgotten: BTreeSet<u64>,
+}
+
+/// A model, or what is damaged of its source.
+type Computed = Result<Global, String>;
+
+impl Sources<'_> {
+    /// The model from the first source that is whole; where that is not the newest checkpoint, also which it is and what
+    /// of those before it is damaged. `steps`: the values that the steps make, and what they were made of.
+    fn best(
+        &self,
+        checkpoints: &[Checkpoint],
+        facts: &Facts,
+        steps: impl FnOnce() -> Result<(Vec<f32>, inspect::Parts), InspectError>,
+    ) -> Result<(Global, Option<(Source, String)>), ServeError> {
+        let mut damaged = Vec::new();
+        for (i, checkpoint) in checkpoints.iter().enumerate() {
+            let version = checkpoint.version;
+            match self.by_checkpoint(checkpoint)? {
+                Ok(global) if i == 0 => return Ok((global, None)),
+                Ok(global) => return Ok((global, Some((Source::Checkpoint(version), damaged.join("; "))))),
+                Err(why) => damaged.push(format!("from the checkpoint of version {version}: {why}")),
+            }
+        }
+        if damaged.is_empty() {
+            damaged.push("the store names no checkpoint".to_owned());
+        }
+        match self.by_updates(&facts.initial)? {
+            Ok(global) => return Ok((global, Some((Source::Updates, damaged.join("; "))))),
+            Err(why) => damaged.push(format!("from the updates of all rounds: {why}")),
+        }
+        let made = steps().map_err(|e| e.to_string()).and_then(|(model, parts)| {
+            let step = match parts.frames.as_slice() {
+                // No step made the version of a rollback.
+                [_, .., last]
+                    if self
+                        .state
+                        .rolled_back()
+                        .is_none_or(|(version, _)| version < parts.version) =>
+                {
+                    Some(last.parse().map_err(|e| format!("{e}"))?)
+                }
+                _ => None,
+            };
+            let layout = Arc::clone(&self.layout);
+            Global::from_frames(layout, model, parts.version, step, self.plan).map_err(|e| e.to_string())
+        });
+        match made {
+            Ok(global) => Ok((global, Some((Source::Steps, damaged.join("; "))))),
+            Err(why) => {
+                damaged.push(format!("from the steps of all rounds: {why}"));
+                Err(ServeError::Model(damaged.join("; ")))
+            }
+        }
+    }
+
+    fn by_checkpoint(&self, checkpoint: &Checkpoint) -> Result<Computed, ServeError> {
+        let bytes = match self.blobs.get(&checkpoint.blob) {
+            Ok(bytes) => bytes,
+            Err(BlobError::Disk(error)) => return Err(error.into()),
+            Err(why) => return Ok(Err(why.to_string())),
+        };
+        match Global::load(Arc::clone(&self.layout), self.plan, &bytes) {
+            Ok(global) => self.rounds(global),
+            Err(why) => Ok(Err(why.to_string())),
+        }
+    }
+
+    fn by_updates(&self, initial: &str) -> Result<Computed, ServeError> {
+        let rounds = replayed(self.run.records(), 0)?;
+        for update in rounds.iter().flat_map(|round| &round.updates) {
+            // Before anything is computed for nothing.
+            if self.blobs.len(&update.frame)?.is_none() {
+                return Ok(Err(format!("blob {} is missing", update.frame)));
+            }
+        }
+        let first = || -> Result<Global, String> {
+            let digest: Digest = initial.parse().map_err(|e| format!("facts: {e}"))?;
+            let bytes = self.blobs.get(&digest).map_err(|e| e.to_string())?;
+            let frame = Frame::parse(&bytes, &self.layout).map_err(|e| e.to_string())?;
+            let mut model = vec![0.0; self.layout.len()];
+            frame.decode(&mut model).map_err(|e| e.to_string())?;
+            Global::initial(Arc::clone(&self.layout), model, self.plan).map_err(|e| e.to_string())
+        };
+        match first() {
+            Ok(global) => {
+                tracing::info!(rounds = rounds.len(), "all rounds are computed again");
+                self.rounds(global)
+            }
+            Err(why) => Ok(Err(why)),
+        }
+    }
+
+    /// Closes the rounds after the version of `global` again.
+    fn rounds(&self, mut global: Global) -> Result<Computed, ServeError> {
+        // What was taken back by a rollback need not be repeated.
+        if let Some((version, to)) = self
+            .state
+            .rolled_back()
+            .filter(|(version, _)| *version > global.version())
+        {
+            match self.sum(to) {
+                Ok(model) => {
+                    global.roll_back(version, model, &self.state.model_of(version).unwrap_or(Digest([0; 32])))?
+                }
+                Err(why) => return Ok(Err(why)),
+            }
+        }
+        self.forget(&mut global)?;
+        for round in replayed(self.run.records(), global.version())? {
+            let mut unread = None;
+            let done = global.replay(&round, |digest, bytes| {
+                self.blobs
+                    .read(digest, bytes)
+                    .inspect_err(|error| unread = Some(error.clone()))
+            });
+            match (done, unread) {
+                (Ok(()), _) => self.forget(&mut global)?,
+                (Err(_), Some(BlobError::Disk(error))) => return Err(error.into()),
+                (Err(why @ (GlobalError::Frame { .. } | GlobalError::Predictor { .. })), _) => {
+                    return Ok(Err(why.to_string()));
+                }
+                (Err(why), _) => return Err(why.into()),
+            }
+        }
+        Ok(Ok(global))
+    }
+
+    /// The model of a version, from the steps that lead to it.
+    fn sum(&self, version: u64) -> Result<Vec<f32>, String> {
+        let initial: Digest = self.initial.parse().map_err(|e| format!("facts: {e}"))?;
+        let steps = self
+            .state
+            .steps_of(version)
+            .ok_or_else(|| format!("there is no version {version}"))?;
+        let read = |digest: &Digest, bytes: &mut Vec<u8>| self.blobs.read(digest, bytes);
+        sum(&self.layout, &initial, &steps, read).map_err(|e| e.to_string())
+    }
+
+    fn forget(&self, global: &mut Global) -> Result<(), ServeError> {
+        if self.forgotten.contains(&global.version()) {
+            let failed = |e: fl_compress::Error| ServeError::Internal(e.to_string());
+            global.forget().map_err(failed)?;
+        }
+        Ok(())
+    }
+}

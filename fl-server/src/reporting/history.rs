@@ -1,0 +1,279 @@
+//! What a run's rounds did, added up from its records: the figures that people look at.
+
+use std::collections::BTreeMap;
+
+use fl_compress::Digest;
+use fl_proto::ClientId;
+
+use crate::accounting::ledger::Flow;
+use crate::config::limits::mean_loss;
+use crate::state_machine::{Evaluated as Reported, Summed};
+use crate::storage::record::{Accepted, Millis, Record};
+use crate::telemetry::event::{Evaluated, RoundSummary, bits};
+
+/// Sums over a run's records. Its size is that of the rounds.
+#[derive(Debug, Clone, Default)]
+pub struct History {
+    /// Rounds by number.
+    pub rounds: BTreeMap<u64, Round>,
+    /// Evaluations by model version.
+    pub evaluations: BTreeMap<u64, Evaluation>,
+    /// Digest of the initial model.
+    pub initial: Option<Digest>,
+    /// How the run ended, if it did.
+    pub end: Option<End>,
+    /// Rollbacks, by the version that each made.
+    pub rollbacks: BTreeMap<u64, Rollback>,
+}
+
+/// A version whose model is that of an older one.
+#[derive(Debug, Clone, Copy)]
+pub struct Rollback {
+    /// The older one.
+    pub to: u64,
+    /// Digest of its model.
+    pub model: Digest,
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum End {
+    /// All rounds are done.
+    Done,
+    /// The run gave up in this round.
+    Failed {
+        /// The round.
+        round: u64,
+        /// Why.
+        why: String,
+    },
+}
+
+/// Sums of one round.
+#[derive(Debug, Clone, Default)]
+pub struct Round {
+    /// When it was first opened.
+    pub opened: Millis,
+    /// Times it was opened.
+    pub attempts: u32,
+    /// Clients asked at its last opening.
+    pub cohort: usize,
+    /// Updates counted.
+    pub updates: usize,
+    /// Examples behind them.
+    pub examples: u64,
+    /// Mean training loss, no update counting for more than the others allow; known once the round has closed.
+    loss: Option<f64>,
+    /// Until then: examples and losses of the updates.
+    losses: BTreeMap<ClientId, (u64, f64)>,
+    /// Bytes of the updates' frames, as their senders say.
+    pub framed: u64,
+    /// What came of it.
+    pub closed: Option<Step>,
+}
+
+/// What a round became.
+#[derive(Debug, Clone, Copy)]
+pub struct Step {
+    /// Digest of the step's frame.
+    pub frame: Digest,
+    /// Its bytes.
+    pub len: u64,
+    /// Digest of the new model.
+    pub model: Digest,
+    /// When it was ready.
+    pub at: Millis,
+}
+
+/// One model version's evaluations.
+#[derive(Debug, Clone)]
+pub enum Evaluation {
+    /// More may come.
+    Open(BTreeMap<ClientId, Reported>),
+    /// Added up.
+    Summed(Summed),
+}
+
+impl Default for Evaluation {
+    fn default() -> Self {
+        Self::Open(BTreeMap::new())
+    }
+}
+
+impl Evaluation {
+    /// Their sum so far.
+    pub fn summed(&self) -> Summed {
+        match self {
+            Self::Open(reports) => Summed::of(reports.values()),
+            Self::Summed(summed) => *summed,
+        }
+    }
+}
+
+impl Round {
+    /// Mean training loss of the updates so far; `None` if there are none.
+    pub fn mean_loss(&self) -> Option<f64> {
+        self.loss.or_else(|| mean_loss(self.losses.values().copied()))
+    }
+}
+
+impl History {
+    /// Takes one record into the sums. Records of one run come in order.
+    pub fn add(&mut self, record: &Record) {
+        match record {
+            Record::Started { model, .. } => self.initial = Some(*model),
+            Record::RoundOpened { round, cohort, at, .. } => {
+                self.end = None;
+                let sums = self.rounds.entry(*round).or_default();
+                if sums.attempts == 0 {
+                    sums.opened = *at;
+                }
+                sums.attempts += 1;
+                sums.cohort = cohort.len();
+            }
+            Record::MembersReplaced { round, by, .. } => self.rounds.entry(*round).or_default().cohort += by.len(),
+            Record::UpdateAccepted { round, client, update } => self.add_update(*round, client, update),
+            Record::RoundClosed {
+                round,
+                frame,
+                frame_len,
+                model,
+                at,
+                ..
+            } => {
+                let step = Step {
+                    frame: *frame,
+                    len: *frame_len,
+                    model: *model,
+                    at: *at,
+                };
+                let sums = self.rounds.entry(*round).or_default();
+                sums.loss = sums.mean_loss();
+                sums.losses.clear();
+                sums.closed = Some(step);
+                // Nobody is asked for the evaluation of a version before the last but one.
+                let settled = self.evaluations.range_mut(..round.saturating_sub(1)).rev();
+                for (_, evaluation) in settled.take_while(|(_, found)| matches!(found, Evaluation::Open(_))) {
+                    *evaluation = Evaluation::Summed(evaluation.summed());
+                }
+            }
+            Record::EvaluationAccepted {
+                version,
+                client,
+                examples,
+                loss,
+                correct,
+                at,
+            } => {
+                let reported = Reported {
+                    examples: *examples,
+                    loss: *loss,
+                    correct: *correct,
+                    at: *at,
+                };
+                if let Evaluation::Open(reports) = self.evaluations.entry(*version).or_default() {
+                    reports.insert(client.clone(), reported);
+                }
+            }
+            Record::RunDone { .. } => self.end = Some(End::Done),
+            Record::RunFailed { round, why, .. } => {
+                self.end = Some(End::Failed {
+                    round: *round,
+                    why: why.clone(),
+                })
+            }
+            Record::Resumed { .. } => {
+                if matches!(self.end, Some(End::Failed { .. })) {
+                    self.end = None;
+                }
+            }
+            Record::RolledBack { version, to, model, .. } => {
+                self.end = None;
+                self.rollbacks.insert(*version, Rollback { to: *to, model: *model });
+            }
+            Record::Excluded { round, client, .. } => {
+                self.rounds.entry(*round).or_default().losses.remove(client);
+            }
+            Record::Gathered { .. } | Record::RoundClosing { .. } | Record::EvaluationOpened { .. } => {}
+        }
+    }
+
+    fn add_update(&mut self, round: u64, client: &ClientId, update: &Accepted) {
+        let sums = self.rounds.entry(round).or_default();
+        sums.updates += 1;
+        sums.examples = sums.examples.saturating_add(update.examples);
+        sums.losses.insert(client.clone(), (update.examples, update.loss));
+        sums.framed = sums.framed.saturating_add(update.stages.framed);
+    }
+
+    /// The newest version of the model.
+    pub fn newest(&self) -> u64 {
+        let closed = self.rounds.iter().rev().find(|(_, round)| round.closed.is_some());
+        let rollback = self.rollbacks.last_key_value();
+        closed
+            .map_or(0, |(round, _)| *round)
+            .max(rollback.map_or(0, |(version, _)| *version))
+    }
+
+    /// Digest of the model of a version.
+    pub fn model(&self, version: u64) -> Option<Digest> {
+        if let Some(rollback) = self.rollbacks.get(&version) {
+            return Some(rollback.model);
+        }
+        match version {
+            0 => self.initial,
+            version => self.rounds.get(&version)?.closed.map(|step| step.model),
+        }
+    }
+
+    /// Frames of the steps whose sum, with version 0, is this version; `None` if one of them is missing.
+    pub fn steps(&self, version: u64) -> Option<Vec<Digest>> {
+        let (mut at, mut steps) = (version, Vec::new());
+        while at > 0 {
+            match self.rollbacks.get(&at) {
+                Some(rollback) if rollback.to < at => at = rollback.to,
+                Some(_) => return None,
+                None => {
+                    steps.push(self.rounds.get(&at)?.closed?.frame);
+                    at -= 1;
+                }
+            }
+        }
+        steps.reverse();
+        Some(steps)
+    }
+
+    /// Evaluation of one version, if any client reported it.
+    pub fn evaluated(&self, version: u64) -> Option<Evaluated> {
+        let summed = self.evaluations.get(&version)?.summed();
+        (summed.examples > 0).then(|| Evaluated {
+            version,
+            examples: summed.examples,
+            accuracy: summed.accuracy(),
+            loss: summed.loss,
+        })
+    }
+
+    /// Clients that fetched the newest model only to evaluate it: while a round is open, whoever evaluates trains as well.
+    pub(crate) fn last_evaluation(&self) -> u64 {
+        let newest = self.rounds.last_key_value().map_or(0, |(round, _)| *round);
+        self.evaluations
+            .get(&newest)
+            .map_or(0, |found| found.summed().clients as u64)
+    }
+
+    /// What a closed round did; `flow` is what the ledger has of it, `parameters` the size of the model.
+    pub fn summary(&self, round: u64, flow: Flow, parameters: usize) -> Option<RoundSummary> {
+        let sums = self.rounds.get(&round)?;
+        let step = sums.closed?;
+        Some(RoundSummary {
+            round,
+            updates: sums.updates,
+            loss: sums.mean_loss().unwrap_or(0.0),
+            seconds: step.at.saturating_sub(sums.opened) as f64 / 1000.0,
+            flow,
+            bits_up: bits(sums.framed, sums.updates, parameters),
+            bits_down: bits(step.len, 1, parameters),
+        })
+    }
+}

@@ -1,0 +1,7 @@
+//! Reads what a server has stored: history, report, status, audit, and what a run would have cost otherwise.
+
+pub(crate) mod audit;
+pub mod history;
+pub(crate) mod inspect;
+pub mod report;
+pub(crate) mod what_if;

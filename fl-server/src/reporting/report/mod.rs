@@ -1,0 +1,607 @@
+//! Fills a report from a run's records and its ledger.
+
+mod parts;
+
+use std::collections::BTreeMap;
+
+use fl_compress::Stages;
+use fl_proto::ClientId;
+pub use fl_report::Report;
+use fl_report::{Baseline, ClientLine, Flow, Participation, RoundLine, Run, SCHEMA, TensorLine};
+
+use crate::accounting::baseline::{self, Compared, Done};
+use crate::accounting::ledger::{Fidelity, Ledger, Section, share};
+use crate::coordinator::Moment;
+use crate::reporting::history::{End, History};
+use crate::storage::record::{Accepted, Millis, Record};
+use crate::telemetry::event::bits;
+use parts::Parts;
+
+/// What a report needs to know of a run besides its records and its ledger.
+#[derive(Debug, Clone)]
+pub(crate) struct Subject {
+    /// Its name.
+    pub(crate) run: String,
+    /// Its task.
+    pub(crate) task: String,
+    /// Tells it from others of its name.
+    pub(crate) instance: String,
+    /// Rounds planned.
+    pub(crate) planned: u64,
+    /// Values of the model.
+    pub(crate) parameters: usize,
+    /// Its tensors, in the order of the layout.
+    pub(crate) tensors: Vec<String>,
+}
+
+/// A report being filled with records.
+#[derive(Debug, Default)]
+pub(crate) struct Filling {
+    history: History,
+    rounds: BTreeMap<u64, RoundLine>,
+    parts: Parts,
+    /// Since when a round is closing.
+    closing: BTreeMap<u64, Millis>,
+    opened: Option<Millis>,
+    until: Millis,
+}
+
+impl Filling {
+    /// Takes one record in. Records of one run come in order.
+    pub(crate) fn add(&mut self, record: &Record) {
+        self.history.add(record);
+        match record {
+            Record::RoundOpened { round, cohort, at, .. } => {
+                self.see(*at);
+                let line = self.line(*round);
+                if line.attempts == 0 {
+                    line.opened_ms = *at;
+                }
+                line.attempts += 1;
+                line.asked = cohort.len() as u64;
+                let parts = self.parts.round(*round);
+                for client in cohort {
+                    parts.of(Some(client.clone())).line.asked = true;
+                }
+            }
+            Record::MembersReplaced { round, by, at, .. } => {
+                self.see(*at);
+                self.line(*round).asked += by.len() as u64;
+                let parts = self.parts.round(*round);
+                for client in by {
+                    parts.of(Some(client.clone())).line.asked = true;
+                }
+            }
+            Record::UpdateAccepted { round, client, update } => self.add_update(*round, client, update),
+            Record::RoundClosing { round, at, .. } => {
+                self.see(*at);
+                self.closing.insert(*round, *at);
+            }
+            Record::RoundClosed {
+                round,
+                frame,
+                stages,
+                model,
+                at,
+                ..
+            } => {
+                self.see(*at);
+                let closing = self.closing.remove(round);
+                let waited = self.parts.round(*round).waited_until(*at);
+                let line = self.line(*round);
+                line.closed = true;
+                line.seconds = seconds(*at, line.opened_ms);
+                line.aggregate_seconds = closing.map_or(0.0, |closing| seconds(*at, closing));
+                line.wait_seconds = waited;
+                (line.model, line.frame) = (model.to_string(), frame.to_string());
+                line.fp32_down = stages.fp32;
+                line.reduced_down = stages.reduced;
+                line.quantized_down = stages.quantized;
+                line.coded_down = stages.coded;
+                line.framed_down = stages.framed;
+                line.bound_down = finite(stages.bound);
+            }
+            Record::Started { at, .. } => {
+                self.opened = Some(*at);
+                self.see(*at);
+            }
+            Record::EvaluationAccepted { at, .. }
+            | Record::RunDone { at }
+            | Record::RunFailed { at, .. }
+            | Record::Resumed { at, .. } => self.see(*at),
+            Record::RolledBack { at, .. } | Record::Excluded { at, .. } => self.see(*at),
+            Record::Gathered { .. } | Record::EvaluationOpened { .. } => {}
+        }
+    }
+
+    fn add_update(&mut self, round: u64, client: &ClientId, update: &Accepted) {
+        self.see(update.at);
+        let line = self.line(round);
+        line.updates += 1;
+        line.examples = line.examples.saturating_add(update.examples);
+        // Less what the ledger has, in the end.
+        line.unbooked = line.unbooked.saturating_add(update.len);
+        line.train_seconds += seconds(update.train_ms, 0);
+        line.encode_seconds += seconds(update.encode_ms, 0);
+        let opened = line.opened_ms;
+        let Stages {
+            fp32,
+            reduced,
+            quantized,
+            coded,
+            framed,
+            bound,
+        } = update.stages;
+        // The stages are claims of the sender: sums saturate.
+        for (sum, more) in [
+            (&mut line.fp32_up, fp32),
+            (&mut line.reduced_up, reduced),
+            (&mut line.quantized_up, quantized),
+            (&mut line.coded_up, coded),
+            (&mut line.framed_up, framed),
+        ] {
+            *sum = sum.saturating_add(more);
+        }
+        line.bound_up += finite(bound);
+        let part = self.parts.round(round).of(Some(client.clone()));
+        part.taken = Some(update.at);
+        let part = &mut part.line;
+        part.updated = true;
+        part.examples = update.examples;
+        part.loss = Some(update.loss).filter(|loss| loss.is_finite());
+        part.finish_seconds = Some(seconds(update.at, opened));
+        part.train_seconds = seconds(update.train_ms, 0);
+        part.encode_seconds = seconds(update.encode_ms, 0);
+        (part.fp32, part.reduced, part.quantized) = (fp32, reduced, quantized);
+        (part.coded, part.framed, part.bound) = (coded, framed, finite(bound));
+    }
+
+    fn see(&mut self, at: Millis) {
+        self.opened.get_or_insert(at);
+        self.until = self.until.max(at);
+    }
+
+    fn line(&mut self, round: u64) -> &mut RoundLine {
+        self.rounds.entry(round).or_insert_with(|| RoundLine {
+            round,
+            ..RoundLine::default()
+        })
+    }
+
+    /// The report of these records and a ledger. `moment`: of the run that is served, its books now.
+    pub(crate) fn finish(mut self, subject: &Subject, mut ledger: Ledger, moment: Option<&Moment>) -> Report {
+        let flows = ledger.rounds();
+        for ((round, client), flow) in std::mem::take(&mut ledger.rows) {
+            self.parts.round(round).of(client).line.flow.add(&flow);
+        }
+        let books = Books {
+            subject,
+            history: &self.history,
+            ledger: &ledger,
+            flows: &flows,
+        };
+        let parts = self.parts.into_lines();
+        let mut finishes = finishes(&parts);
+        let rounds: Vec<RoundLine> = self
+            .rounds
+            .into_values()
+            .map(|line| {
+                let finishes = finishes.remove(&line.round).unwrap_or_default();
+                books.round(line, finishes)
+            })
+            .collect();
+        let history = &self.history;
+        let mut totals = Flow::default();
+        flows.values().for_each(|flow| totals.add(flow));
+        let (metered_up, metered_down) = moment.map_or_else(|| ledger.metered(), Moment::metered);
+        let run = Run {
+            name: subject.run.clone(),
+            task: subject.task.clone(),
+            state: state(history),
+            planned: subject.planned,
+            parameters: subject.parameters as u64,
+            version: history.newest(),
+            model: history
+                .model(history.newest())
+                .map(|model| model.to_string())
+                .unwrap_or_default(),
+            instance: subject.instance.clone(),
+            opened_ms: self.opened.unwrap_or(0),
+            until_ms: self.until,
+            chain: ledger
+                .links
+                .last_key_value()
+                .map(|(_, link)| link.to_string())
+                .unwrap_or_default(),
+        };
+        let compared = compared(&rounds, history, moment.map_or(0, |moment| moment.withheld));
+        let mut report = Report {
+            schema: SCHEMA,
+            run,
+            totals,
+            pending: moment.map(Moment::unkept).unwrap_or_default(),
+            metered_up,
+            metered_down,
+            // Bytes may be booked to a round that never opened: those before the first.
+            balanced: (totals.socket_up, totals.socket_down) == (metered_up, metered_down)
+                && ledger.meter.keys().all(|round| books.is_balanced(*round)),
+            baselines: [("fedavg-fp32", 4), ("fedavg-fp16", 2)]
+                .map(|(name, bytes)| baseline(name, bytes * subject.parameters as u64, &compared, &totals))
+                .into(),
+            clients: clients(&parts),
+            tensors: tensors(subject, &ledger),
+            rounds,
+            participations: parts,
+            savings: Vec::new(),
+            costs: None,
+        };
+        report.savings = fl_report::savings(&report);
+        report
+    }
+}
+
+/// Where a run stands, in words.
+pub(crate) fn state(history: &History) -> String {
+    if let (None, Some((version, rollback))) = (&history.end, history.rollbacks.last_key_value())
+        && history.rounds.keys().all(|round| round <= version)
+    {
+        return format!("rolled back to version {}", rollback.to);
+    }
+    match (&history.end, history.rounds.last_key_value()) {
+        (Some(End::Done), _) => "done".to_owned(),
+        (Some(End::Failed { round, why }), _) => format!("failed in round {round}: {why}"),
+        (None, Some((round, sums))) if sums.closed.is_some() => format!("after round {round}"),
+        (None, Some((round, _))) => format!("round {round}"),
+        (None, None) => "waiting".to_owned(),
+    }
+}
+
+/// What only the whole run knows of its rounds.
+struct Books<'a> {
+    subject: &'a Subject,
+    history: &'a History,
+    /// Without its rows.
+    ledger: &'a Ledger,
+    /// Its rows by round.
+    flows: &'a BTreeMap<u64, Flow>,
+}
+
+impl Books<'_> {
+    fn flow(&self, round: u64) -> Flow {
+        self.flows.get(&round).copied().unwrap_or_default()
+    }
+
+    fn is_balanced(&self, round: u64) -> bool {
+        let flow = self.flow(round);
+        (flow.socket_up, flow.socket_down) == self.ledger.metered_in(round)
+    }
+
+    /// Completes a round's line; `finishes` are the seconds from its opening to each update.
+    fn round(&self, mut line: RoundLine, mut finishes: Vec<f64>) -> RoundLine {
+        let (round, ledger) = (line.round, self.ledger);
+        let sums = self.history.rounds.get(&round);
+        line.loss = sums
+            .and_then(crate::reporting::history::Round::mean_loss)
+            .filter(|loss| loss.is_finite());
+        if let Some(evaluated) = self.history.evaluated(round) {
+            line.accuracy = Some(evaluated.accuracy);
+            line.evaluation_loss = Some(evaluated.loss).filter(|loss| loss.is_finite());
+            line.evaluated = evaluated.examples;
+        }
+        finishes.sort_by(f64::total_cmp);
+        line.finish_median = finishes.get(finishes.len().saturating_sub(1) / 2).copied();
+        line.finish_last = finishes.last().copied();
+        let parameters = self.subject.parameters;
+        let per_parameter = |bytes, frames: u64| (frames > 0).then(|| bits(bytes, frames as usize, parameters));
+        line.bits_up = per_parameter(line.framed_up, line.updates);
+        line.bits_down = per_parameter(line.framed_down, u64::from(line.closed));
+        let density = |direction| {
+            let sections = ledger.sections.get(&(round, direction))?;
+            let sum = |of: fn(&Section) -> u64| sections.iter().map(of).fold(0, u64::saturating_add);
+            share(sum(|s| s.nonzeros), sum(|s| s.parameters.saturating_mul(s.frames)))
+        };
+        line.density_up = density(crate::accounting::ledger::Direction::Up);
+        line.density_down = density(crate::accounting::ledger::Direction::Down);
+        line.flow = self.flow(round);
+        (line.metered_up, line.metered_down) = ledger.metered_in(round);
+        line.unbooked = line.unbooked.saturating_sub(line.flow.update);
+        line.balanced = self.is_balanced(round);
+        line.link = ledger.links.get(&round).map(ToString::to_string).unwrap_or_default();
+        line
+    }
+}
+
+/// Seconds from the opening to each update, by round.
+fn finishes(parts: &[Participation]) -> BTreeMap<u64, Vec<f64>> {
+    let mut out = BTreeMap::<u64, Vec<f64>>::new();
+    for part in parts {
+        if let Some(finish) = part.finish_seconds {
+            out.entry(part.round).or_default().push(finish);
+        }
+    }
+    out
+}
+
+fn clients(parts: &[Participation]) -> Vec<ClientLine> {
+    let mut out = BTreeMap::<&str, (ClientLine, f64)>::new();
+    for part in parts {
+        let (line, finishes) = out.entry(&part.client).or_default();
+        line.asked += u64::from(part.asked);
+        line.updates += u64::from(part.updated);
+        line.examples = line.examples.saturating_add(part.examples);
+        line.train_seconds += part.train_seconds;
+        line.encode_seconds += part.encode_seconds;
+        line.wait_seconds += part.wait_seconds;
+        line.framed = line.framed.saturating_add(part.framed);
+        line.flow.add(&part.flow);
+        *finishes += part.finish_seconds.unwrap_or(0.0);
+    }
+    let line = |(name, (line, finishes)): (&str, (ClientLine, f64))| ClientLine {
+        client: name.to_owned(),
+        finish_mean: (line.updates > 0).then(|| finishes / line.updates as f64),
+        ..line
+    };
+    out.into_iter().map(line).collect()
+}
+
+fn tensors(subject: &Subject, ledger: &Ledger) -> Vec<TensorLine> {
+    let figures = |round, direction, first: u32| {
+        let sections = ledger.fidelity.get(&(round, direction))?;
+        let at = sections.binary_search_by_key(&first, |section| section.first).ok()?;
+        sections.get(at).filter(|section| section.frames > 0)
+    };
+    // Digits that mean something: the claims are in thousandths.
+    let digits = |value: f64| (value * 1e4).round() / 1e4;
+    let line = |round: u64, direction: crate::accounting::ledger::Direction, section: &Section| {
+        let fidelity = figures(round, direction, section.first);
+        let bytes = [section.recipe, section.indices, section.scales, section.values];
+        let bytes = bytes.into_iter().fold(0, u64::saturating_add);
+        let values = section.parameters.saturating_mul(section.frames);
+        TensorLine {
+            round,
+            direction: direction.name().to_owned(),
+            tensor: section.name(|at| subject.tensors.get(at).map(String::as_str)),
+            parameters: section.parameters,
+            frames: section.frames,
+            recipe_bytes: section.recipe,
+            index_bytes: section.indices,
+            scale_bytes: section.scales,
+            value_bytes: section.values,
+            bytes,
+            density: share(section.nonzeros, values),
+            rank: share(section.ranks, section.ranked),
+            bits: share(bytes.saturating_mul(8), values),
+            figures: fidelity.map_or(0, |fidelity| fidelity.frames),
+            cosine: fidelity.and_then(Fidelity::mean_cosine).map(digits),
+            cosine_least: fidelity.map(|fidelity| f64::from(fidelity.least_cosine) / 1000.0),
+            kept: fidelity.and_then(Fidelity::mean_kept).map(digits),
+            kept_least: fidelity.map(|fidelity| f64::from(fidelity.least_kept) / 1000.0),
+            age: fidelity.and_then(Fidelity::mean_age).map(digits),
+            age_most: fidelity.map(|fidelity| fidelity.oldest.into()),
+        }
+    };
+    let rows = ledger.sections.iter();
+    rows.flat_map(|((round, direction), sections)| sections.iter().map(|section| line(*round, *direction, section)))
+        .collect()
+}
+
+/// The models that federated averaging would have sent for the rounds that can be compared.
+fn compared(rounds: &[RoundLine], history: &History, withheld: u64) -> Compared {
+    let done = matches!(history.end, Some(End::Done)).then(|| Done {
+        evaluated: history.last_evaluation(),
+        withheld,
+    });
+    let round = |line: &RoundLine| baseline::Round {
+        round: line.round,
+        closed: line.closed,
+        asked: line.asked,
+        updates: line.updates,
+    };
+    baseline::compared(rounds.iter().map(round), done)
+}
+
+/// Federated averaging of models of so many bytes.
+fn baseline(name: &str, model: u64, compared: &Compared, totals: &Flow) -> Baseline {
+    let (up, down) = (compared.up.saturating_mul(model), compared.down.saturating_mul(model));
+    let ratio = |sent: u64| share(up.saturating_add(down), sent).unwrap_or(0.0);
+    Baseline {
+        name: name.to_owned(),
+        through: compared.through,
+        up,
+        down,
+        frames_ratio: ratio(totals.frames_up() + totals.frames_down()),
+        socket_ratio: ratio(totals.socket()),
+    }
+}
+
+fn seconds(until: Millis, since: Millis) -> f64 {
+    until.saturating_sub(since) as f64 / 1000.0
+}
+
+fn finite(number: f64) -> f64 {
+    if number.is_finite() { number } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use fl_compress::{Digest, Stages};
+
+    use super::*;
+    use crate::accounting::ledger::{Direction, Row};
+
+    fn report(records: &[Record], rows: impl IntoIterator<Item = Row>) -> Report {
+        let (mut filling, mut ledger) = (Filling::default(), Ledger::default());
+        records.iter().for_each(|record| filling.add(record));
+        rows.into_iter().for_each(|row| ledger.add(row));
+        let subject = Subject {
+            run: "r".into(),
+            task: "t".into(),
+            instance: "i".into(),
+            planned: 2,
+            parameters: 100,
+            tensors: vec!["a".into(), "b".into(), "c".into()],
+        };
+        filling.finish(&subject, ledger, None)
+    }
+
+    /// Three clients are asked in each of two rounds, and two of them answer, after one and two seconds.
+    fn records() -> Vec<Record> {
+        let (digest, stages) = (Digest::of(b""), Stages::default());
+        let clients: BTreeSet<_> = ["anna", "berta", "carl"].map(|name| name.parse().unwrap()).into();
+        let mut records = Vec::new();
+        for round in 1..=2 {
+            let at = 10_000 * round;
+            records.push(Record::RoundOpened {
+                round,
+                attempt: 1,
+                cohort: clients.clone(),
+                present: 3,
+                at,
+                deadline: 1,
+            });
+            records.extend(clients.iter().map(|client| evaluated(round - 1, client)));
+            for (client, n) in clients.iter().take(2).zip(1..) {
+                let mut update = Accepted::sample(digest);
+                (update.at, update.train_ms, update.stages.framed) = (at + 1_000 * n, 700, 25);
+                let client = client.clone();
+                records.push(Record::UpdateAccepted { round, client, update });
+            }
+            records.push(Record::RoundClosing {
+                round,
+                at: at + 2_500,
+                limited: true,
+            });
+            records.push(Record::RoundClosed {
+                round,
+                frame: digest,
+                frame_len: 1,
+                stages,
+                model: digest,
+                at: at + 3_000,
+            });
+        }
+        records
+    }
+
+    fn evaluated(version: u64, client: &ClientId) -> Record {
+        Record::EvaluationAccepted {
+            version,
+            client: client.clone(),
+            examples: 4,
+            loss: 0.5,
+            correct: 3,
+            at: 0,
+        }
+    }
+
+    #[test]
+    fn the_baseline_counts_the_last_models_evaluation_and_no_other() {
+        let of = |records: &[Record]| {
+            let report = report(records, []);
+            let base = report.baseline("fedavg-fp32").unwrap();
+            (base.up, base.down)
+        };
+        let mut records = records();
+        assert_eq!(of(&records), (2 * 400, 3 * 400), "the second model is not fetched yet");
+        records.push(Record::RunDone { at: 0 });
+        assert_eq!(of(&records), (4 * 400, 6 * 400));
+        records.extend(["anna", "berta"].map(|name| evaluated(2, &name.parse().unwrap())));
+        assert_eq!(of(&records), (4 * 400, 8 * 400));
+    }
+
+    #[test]
+    fn time_is_split_by_round_client_and_both() {
+        let report = report(&records(), []);
+        let line = &report.rounds[0];
+        assert_eq!((line.seconds, line.aggregate_seconds), (3.0, 0.5));
+        assert_eq!((line.finish_median, line.finish_last), (Some(1.0), Some(2.0)));
+        assert_eq!((line.train_seconds, line.wait_seconds), (1.4, 3.0));
+        assert_eq!((line.accuracy, report.rounds[1].accuracy), (Some(0.75), None));
+        assert_eq!(line.bits_up, Some(8.0 * 50.0 / 200.0));
+        let anna = &report.clients[0];
+        assert_eq!((anna.asked, anna.updates, anna.finish_mean), (2, 2, Some(1.0)));
+        assert_eq!(anna.wait_seconds, 4.0);
+        let late = &report.participations[2];
+        assert_eq!((late.client.as_str(), late.asked, late.updated), ("carl", true, false));
+        assert_eq!((report.run.opened_ms, report.run.until_ms), (10_000, 23_000));
+    }
+
+    #[test]
+    fn bytes_are_booked_to_who_moved_them_and_compared_with_the_meter_round_by_round() {
+        let flow = |up| Flow {
+            socket_up: up,
+            transport_up: up,
+            ..Flow::default()
+        };
+        let client = |round, name: &str, up| Row::Client {
+            round,
+            client: name.parse().ok(),
+            flow: flow(up),
+        };
+        let meter = |round, read| Row::Meter {
+            round,
+            read,
+            written: 0,
+        };
+        let section = Section {
+            first: 1,
+            tensors: 1,
+            parameters: 50,
+            frames: 2,
+            values: 10,
+            nonzeros: 25,
+            ranked: 2,
+            ranks: 6,
+            ..Section::default()
+        };
+        let sections = Row::Sections {
+            round: 1,
+            direction: Direction::Up,
+            sections: vec![section],
+        };
+        let rows = [
+            client(1, "anna", 10),
+            client(1, "", 5),
+            client(2, "anna", 7),
+            meter(1, 15),
+        ];
+        // Two updates before a restart, one after it.
+        let fidelity = |frames: u64, least: i16| Row::Fidelity {
+            round: 1,
+            direction: Direction::Up,
+            sections: vec![Fidelity {
+                first: 1,
+                frames,
+                cosine: 500 * frames as i64,
+                least_cosine: least,
+                kept: 250 * frames as i64,
+                least_kept: least,
+                age: 3,
+                oldest: 3,
+            }],
+        };
+        let more = [sections, fidelity(2, 20), fidelity(1, 400), meter(2, 7)];
+        // What is missing in one round and too much in another is equal in all, and yet wrong.
+        let report = report(&records(), rows.into_iter().chain(more));
+        assert!(report.balanced && report.rounds.iter().all(|line| line.balanced));
+        assert_eq!(report.clients[0].client, "-");
+        assert_eq!((report.totals.socket_up, report.metered_up), (22, 22));
+        let tensor = &report.tensors[0];
+        assert_eq!(
+            (tensor.tensor.as_str(), tensor.density, tensor.rank),
+            ("b", Some(0.25), Some(3.0))
+        );
+        assert_eq!(tensor.bits, Some(0.8));
+        assert_eq!(
+            (tensor.figures, tensor.cosine, tensor.cosine_least),
+            (3, Some(0.5), Some(0.02))
+        );
+        assert_eq!((tensor.kept, tensor.kept_least), (Some(0.25), Some(0.02)));
+        assert_eq!((tensor.age, tensor.age_most), (Some(2.0), Some(3.0)));
+        let rows = [client(1, "anna", 10), client(2, "anna", 7), meter(1, 7), meter(2, 10)];
+        let report = self::report(&records(), rows);
+        assert!(!report.balanced && report.rounds.iter().all(|line| !line.balanced));
+    }
+}

@@ -1,0 +1,57 @@
+//! Blobs as files, read beside whoever writes them. Never opens the store, and creates or removes nothing.
+
+use std::io::{ErrorKind, Read as _};
+use std::path::{Path, PathBuf};
+
+use fl_compress::Digest;
+use fl_proto::RunName;
+
+use super::{StoredFrame, WhatIfError};
+use crate::reporting::inspect::InspectError;
+use crate::storage::blobs::find;
+use crate::storage::disk::open_file;
+
+/// The blobs of a run.
+#[derive(Debug)]
+pub(super) struct Files {
+    data: PathBuf,
+    run: RunName,
+}
+
+impl Files {
+    /// The blobs of a run below the folder `data`.
+    ///
+    /// # Errors
+    /// `Corrupt` if no run can have this name.
+    pub(super) fn below(data: &Path, run: &str) -> Result<Self, InspectError> {
+        Ok(Self {
+            data: data.to_owned(),
+            run: run.parse().map_err(|e| InspectError::Corrupt(format!("{e}")))?,
+        })
+    }
+
+    /// Replaces `bytes` by those of a frame, their digest checked; whether there is such a file. Reads no more than the
+    /// record says that there is.
+    ///
+    /// # Errors
+    /// `Corrupt`, naming the file, if it has other bytes; `Failed` if it cannot be read.
+    pub(super) fn read(&self, frame: &StoredFrame, bytes: &mut Vec<u8>) -> Result<bool, WhatIfError> {
+        let digest: Digest = frame.frame.parse().map_err(|e| InspectError::Corrupt(format!("{e}")))?;
+        let path = find(&self.data, &self.run, &digest);
+        let failed = |e: std::io::Error| WhatIfError::Failed(format!("cannot read {}: {e}", path.display()));
+        let file = match open_file(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(failed(error)),
+        };
+        bytes.clear();
+        file.take(frame.sizes.framed.saturating_add(1))
+            .read_to_end(bytes)
+            .map_err(failed)?;
+        if Digest::of(bytes) != digest {
+            let text = format!("blob {} is damaged: its bytes have another digest", path.display());
+            return Err(InspectError::Corrupt(text).into());
+        }
+        Ok(true)
+    }
+}

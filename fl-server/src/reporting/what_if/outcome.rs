@@ -1,0 +1,254 @@
+//! The answer: bytes and faithfulness of each round, each client and all, as recorded and under the other spec.
+
+use std::collections::BTreeMap;
+
+use fl_compress::Memory;
+use serde::ser::SerializeMap as _;
+use serde::{Serialize, Serializer};
+
+use super::energy::Energy;
+use super::replay::{Done, Replayed};
+use super::sizes::Sizes;
+use super::{Stored, Verdict};
+use crate::config::plan::memory;
+
+/// What a run would have moved. As JSON each table is an object of columns; a number that there is none of is null.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct WhatIf {
+    pub(crate) run: String,
+    /// Values of the model.
+    pub(crate) parameters: usize,
+    /// What it would have meant.
+    pub(crate) verdict: Verdict,
+    /// How this differs from the run that was recorded, a sentence each.
+    pub(crate) differences: Vec<String>,
+    /// Memory of the updates.
+    pub(crate) memory: &'static str,
+    /// Memory of the steps.
+    pub(crate) step_memory: &'static str,
+    /// All updates.
+    pub(crate) updates: Line,
+    /// All steps.
+    pub(crate) steps: Line,
+    /// Rounds by number.
+    #[serde(serialize_with = "by_round")]
+    pub(crate) rounds: Vec<Line>,
+    /// Steps by the round that they closed.
+    #[serde(serialize_with = "by_round")]
+    pub(crate) step_rounds: Vec<Line>,
+    /// Clients by name.
+    #[serde(serialize_with = "by_client")]
+    pub(crate) clients: Vec<Line>,
+    /// Rounds of which updates are not stored any more, and of how many clients.
+    pub(crate) missing: BTreeMap<u64, usize>,
+}
+
+/// Frames added up.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub(crate) struct Line {
+    #[serde(skip_serializing_if = "Of::is_all")]
+    pub(crate) of: Of,
+    /// Frames behind the numbers.
+    pub(crate) frames: u64,
+    /// Bytes as four a value.
+    pub(crate) fp32: u64,
+    pub(crate) recorded_reduced: u64,
+    pub(crate) recorded_quantized: u64,
+    pub(crate) recorded_coded: u64,
+    /// Bytes that were moved.
+    pub(crate) recorded_framed: u64,
+    pub(crate) recorded_bound: f64,
+    pub(crate) reduced: u64,
+    pub(crate) quantized: u64,
+    pub(crate) coded: u64,
+    /// Bytes that the other spec would have moved.
+    pub(crate) framed: u64,
+    pub(crate) bound: f64,
+    /// Bytes moved for each one of the other spec.
+    pub(crate) ratio: Option<f64>,
+    /// Squared error of a frame for each unit of its update's square: the mean.
+    pub(crate) error: Option<f64>,
+    /// Cosine of a frame with its update: the mean.
+    pub(crate) cosine: Option<f64>,
+    /// The same of the sum over the run: what is still unsent at its end. Not of a round.
+    pub(crate) sum_error: Option<f64>,
+    pub(crate) sum_cosine: Option<f64>,
+}
+
+/// What a line is of.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub(crate) enum Of {
+    #[default]
+    All,
+    Round(u64),
+    Client(String),
+}
+
+impl Of {
+    fn is_all(&self) -> bool {
+        *self == Self::All
+    }
+}
+
+impl std::fmt::Display for Of {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::All => f.pad("all"),
+            Self::Round(round) => f.pad(&round.to_string()),
+            Self::Client(client) => f.pad(client),
+        }
+    }
+}
+
+impl WhatIf {
+    /// The answer for `clients`, whose updates became `updates`, one after another.
+    pub(super) fn new(
+        stored: &Stored,
+        parameters: usize,
+        (of_updates, of_steps): (Memory, Memory),
+        clients: &[&str],
+        updates: &[Replayed],
+        steps: &Replayed,
+    ) -> Self {
+        let fp32 = parameters as u64 * 4;
+        let all = |of: &[Replayed]| {
+            let mut whole = Energy::default();
+            of.iter().for_each(|chain| whole.add(&chain.whole));
+            let done = of.iter().flat_map(|chain| &chain.done);
+            Line::of(Of::All, fp32, done).with_sum(&whole)
+        };
+        let mut missing = BTreeMap::new();
+        let gone = updates.iter().flat_map(|chain| &chain.missing);
+        gone.for_each(|&round| *missing.entry(round).or_default() += 1);
+        let client = |(name, chain): (&&str, &Replayed)| {
+            Line::of(Of::Client((*name).to_owned()), fp32, &chain.done).with_sum(&chain.whole)
+        };
+        let (total, of_steps_alone) = (all(updates), all(std::slice::from_ref(steps)));
+        let downloads = stored.updates.len() as f64 / stored.steps.len().max(1) as f64;
+        Self {
+            run: stored.run.clone(),
+            verdict: Verdict::of(&stored.run, &total, &of_steps_alone, downloads),
+            differences: Vec::new(),
+            parameters,
+            memory: memory::name(of_updates),
+            step_memory: memory::name(of_steps),
+            updates: total,
+            steps: of_steps_alone,
+            rounds: rounds(updates, fp32),
+            step_rounds: rounds(std::slice::from_ref(steps), fp32),
+            clients: clients.iter().zip(updates).map(client).collect(),
+            missing,
+        }
+    }
+
+    /// Frames that were encoded again.
+    pub(crate) fn frames(&self) -> u64 {
+        self.updates.frames + self.steps.frames
+    }
+}
+
+fn rounds(chains: &[Replayed], fp32: u64) -> Vec<Line> {
+    let mut rounds = BTreeMap::<u64, Vec<&Done>>::new();
+    for done in chains.iter().flat_map(|chain| &chain.done) {
+        rounds.entry(done.round).or_default().push(done);
+    }
+    let line = |(round, done): (u64, Vec<&Done>)| Line::of(Of::Round(round), fp32, done);
+    rounds.into_iter().map(line).collect()
+}
+
+impl Line {
+    fn of<'d>(of: Of, fp32: u64, all: impl IntoIterator<Item = &'d Done>) -> Self {
+        let (mut recorded, mut other) = (Sizes::default(), Sizes::default());
+        let (mut frames, mut error, mut cosine) = (0, Mean::default(), Mean::default());
+        for done in all {
+            frames += 1;
+            sum(&mut recorded, &done.recorded);
+            sum(&mut other, &done.other);
+            error.add(done.energy.relative_error());
+            cosine.add(done.energy.cosine());
+        }
+        Self {
+            of,
+            frames,
+            fp32: fp32.saturating_mul(frames),
+            recorded_reduced: recorded.reduced,
+            recorded_quantized: recorded.quantized,
+            recorded_coded: recorded.coded,
+            recorded_framed: recorded.framed,
+            recorded_bound: recorded.bound,
+            reduced: other.reduced,
+            quantized: other.quantized,
+            coded: other.coded,
+            framed: other.framed,
+            bound: other.bound,
+            ratio: (other.framed > 0).then(|| recorded.framed as f64 / other.framed as f64),
+            error: error.value(),
+            cosine: cosine.value(),
+            sum_error: None,
+            sum_cosine: None,
+        }
+    }
+
+    fn with_sum(self, whole: &Energy) -> Self {
+        Self {
+            sum_error: whole.relative_error(),
+            sum_cosine: whole.cosine(),
+            ..self
+        }
+    }
+}
+
+/// Sizes of senders are claims: sums saturate.
+fn sum(sums: &mut Sizes, sizes: &Sizes) {
+    sums.reduced = sums.reduced.saturating_add(sizes.reduced);
+    sums.quantized = sums.quantized.saturating_add(sizes.quantized);
+    sums.coded = sums.coded.saturating_add(sizes.coded);
+    sums.framed = sums.framed.saturating_add(sizes.framed);
+    sums.bound += sizes.bound;
+}
+
+/// The mean of the numbers that there are.
+#[derive(Default)]
+struct Mean {
+    sum: f64,
+    count: u64,
+}
+
+impl Mean {
+    fn add(&mut self, value: Option<f64>) {
+        if let Some(value) = value {
+            self.sum += value;
+            self.count += 1;
+        }
+    }
+
+    fn value(&self) -> Option<f64> {
+        (self.count > 0).then(|| self.sum / self.count as f64)
+    }
+}
+
+fn by_round<S: Serializer>(lines: &[Line], serializer: S) -> Result<S::Ok, S::Error> {
+    columns("round", lines, serializer)
+}
+
+fn by_client<S: Serializer>(lines: &[Line], serializer: S) -> Result<S::Ok, S::Error> {
+    columns("client", lines, serializer)
+}
+
+/// An object of columns, that of what the lines are of by the name of `key`.
+fn columns<S: Serializer>(key: &str, lines: &[Line], serializer: S) -> Result<S::Ok, S::Error> {
+    let mut columns = BTreeMap::<String, Vec<serde_json::Value>>::new();
+    for line in lines {
+        let line = serde_json::to_value(line).map_err(serde::ser::Error::custom)?;
+        for (name, value) in line.as_object().into_iter().flatten() {
+            let name = if name == "of" { key } else { name };
+            columns.entry(name.to_owned()).or_default().push(value.clone());
+        }
+    }
+    let mut map = serializer.serialize_map(Some(columns.len()))?;
+    for (name, column) in &columns {
+        map.serialize_entry(name, column)?;
+    }
+    map.end()
+}

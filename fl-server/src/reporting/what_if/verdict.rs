@@ -1,0 +1,268 @@
+//! What an answer means, in words: what would have been moved, what would have arrived, whether that is worth a run, and how the
+//! replay differs from the run that was recorded.
+
+use fl_compress::{Memory, Spec};
+use fl_report::size;
+use serde::{Deserialize, Serialize};
+
+use super::Line;
+use crate::config::plan::memory;
+
+/// How a run compresses; the memories are resolved.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Compression {
+    pub(crate) uplink: Spec,
+    pub(crate) downlink: Spec,
+}
+
+/// What the bytes and errors of the updates mean.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Verdict {
+    /// What it would have meant, in one sentence.
+    pub(crate) meaning: String,
+    /// What to make of it.
+    pub(crate) advice: String,
+    /// Share of the energy of all updates that would have arrived by the end of the run; 0 or less: nothing usable.
+    pub(crate) arrived: Option<f64>,
+}
+
+impl Verdict {
+    /// The verdict on the updates and the steps of run `run`, each added up. `downloads`: clients that fetch a step, on
+    /// average.
+    pub(super) fn of(run: &str, updates: &Line, steps: &Line, downloads: f64) -> Self {
+        let (was, other) = (updates.recorded_framed, updates.framed);
+        let whole = |updates: u64, steps: u64| updates as f64 + downloads * steps as f64;
+        let times = whole(was, steps.recorded_framed) / whole(other, steps.framed).max(1.0);
+        let arrived = updates.sum_error.map(|error| 1.0 - error);
+        let what = match arrived {
+            None => "nothing was to be sent".to_owned(),
+            Some(arrived) if arrived <= 0.0 => {
+                "what would have arrived of them is further from them than nothing at all".to_owned()
+            }
+            Some(arrived) => {
+                let cosine = updates
+                    .sum_cosine
+                    .map_or(String::new(), |cosine| format!(" (cosine {cosine:.3})"));
+                format!(
+                    "{:.1} % of their energy would have arrived by the end{cosine}",
+                    100.0 * arrived
+                )
+            }
+        };
+        Self {
+            meaning: format!(
+                "the updates of run {run} would have taken {}, and its steps {}; {what}",
+                instead(was, other),
+                instead(steps.recorded_framed, steps.framed)
+            ),
+            advice: advice(times, arrived).to_owned(),
+            arrived,
+        }
+    }
+}
+
+/// The bytes of the replay beside those of the run.
+fn instead(was: u64, other: u64) -> String {
+    let bytes = match was.max(1) as f64 / other.max(1) as f64 {
+        times if times >= FEWER => format!("{times:.1} times fewer bytes"),
+        times if times > MORE => "about as many bytes".to_owned(),
+        times => format!("{:.1} times as many bytes", 1.0 / times.max(1e-9)),
+    };
+    format!("{} instead of {} ({bytes})", size(other), size(was))
+}
+
+/// So many times fewer bytes are fewer.
+const FEWER: f64 = 1.05;
+/// So many times fewer are more.
+const MORE: f64 = 1.0 / FEWER;
+/// Share of the energy that is nearly all of it.
+const NEARLY: f64 = 0.9;
+/// Share below which the updates are not what was learned any more.
+const HALF: f64 = 0.5;
+
+fn advice(times: f64, arrived: Option<f64>) -> &'static str {
+    match arrived {
+        Some(arrived) if arrived <= 0.0 => "do not use this spec: sending nothing would have been better",
+        Some(arrived) if arrived < HALF => {
+            "too coarse: most of what was learned would have been lost; give it more bits, or a memory"
+        }
+        _ if times <= MORE => "no gain: it takes more bytes than the run did",
+        _ if times < FEWER => "no gain: it takes as many bytes as the run did",
+        Some(arrived) if arrived < NEARLY => {
+            "a trade: fewer bytes, but a part of what was learned is lost; what that costs in accuracy takes a run (`fl-sim`)"
+        }
+        _ => "worth a run: fewer bytes for nearly the same updates; what it costs in accuracy takes a run (`fl-sim`)",
+    }
+}
+
+/// How the replay differs from the run, a sentence each. `recorded`: how the run compressed, if its store says so; `known`: the
+/// memory of its updates, if that is known.
+pub(super) fn differences(
+    recorded: Option<&Compression>,
+    known: Option<Memory>,
+    asked: &Spec,
+    (of_updates, of_steps): (Memory, Memory),
+) -> Vec<String> {
+    let mut out = Vec::new();
+    let (here, carries) = (memory::name(of_updates), carries(of_updates));
+    match known {
+        Some(known) if known == of_updates => {}
+        Some(known) => out.push(format!(
+            "memory of the updates: the run had {}, the replay has {here}, which {carries}",
+            full(known)
+        )),
+        None => out.push(format!(
+            "memory of the updates: an older program recorded the run and did not say which; the replay has {here}, which \
+             {carries}"
+        )),
+    }
+    if matches!(known, Some(Memory::Dgc(_))) && !matches!(of_updates, Memory::Dgc(_)) {
+        out.push("the stored updates are sums of momenta (dgc), not updates".to_owned());
+    }
+    let exact = Spec::exact();
+    let is_exact = |spec: &Spec| {
+        (&spec.default, &spec.small, &spec.budget) == (&exact.default, &exact.small, &exact.budget)
+            && spec.rules.is_empty()
+    };
+    if !recorded.is_some_and(|recorded| is_exact(&recorded.uplink)) {
+        out.push(
+            "the updates are as the server got them: what the run's compression had left out of them is not there to be \
+             encoded"
+                .to_owned(),
+        );
+    }
+    let same = |recorded: &Compression| {
+        recorded.downlink.memory == of_steps
+            && Spec {
+                memory: of_steps,
+                ..asked.clone()
+            } == recorded.downlink
+    };
+    if !recorded.is_some_and(same) {
+        out.push(format!(
+            "the steps are encoded by the asked spec too (memory: {}), not by the run's `compression.downlink`",
+            memory::name(of_steps)
+        ));
+    }
+    out.push("nothing is trained again: after other steps the clients would have learned other updates".to_owned());
+    out
+}
+
+/// A memory with its numbers.
+fn full(memory: Memory) -> String {
+    match memory {
+        Memory::ErrorFeedback { decay } if decay.get() != 1.0 => {
+            format!("error-feedback with decay {}", decay.get())
+        }
+        memory => memory::name(memory).to_owned(),
+    }
+}
+
+fn carries(memory: Memory) -> &'static str {
+    match memory {
+        Memory::ErrorFeedback { .. } => "carries what a frame leaves out to the client's next one",
+        Memory::Cafe => "encodes the difference from the run's recorded step before, and carries nothing",
+        Memory::Dgc(_) => "sends sums of momenta, so its errors say little",
+        _ => "carries nothing: what a frame leaves out is lost",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verdict(was: u64, other: u64, error: f64) -> Verdict {
+        Verdict::of(
+            "digits",
+            &Line {
+                recorded_framed: was,
+                framed: other,
+                sum_error: Some(error),
+                sum_cosine: Some(0.9),
+                ..Line::default()
+            },
+            &Line::default(),
+            0.0,
+        )
+    }
+
+    #[test]
+    fn steps_weigh_as_often_as_they_are_fetched() {
+        let line = |was, other, error| Line {
+            recorded_framed: was,
+            framed: other,
+            sum_error: Some(error),
+            ..Line::default()
+        };
+        let of = |downloads| Verdict::of("digits", &line(1000, 1000, 0.01), &line(500, 100, 0.2), downloads);
+        assert!(of(0.0).advice.starts_with("no gain"), "{}", of(0.0).advice);
+        assert!(of(3.0).advice.starts_with("worth a run"), "{}", of(3.0).advice);
+        let meaning = of(3.0).meaning;
+        assert!(
+            meaning.contains("its steps 100 B instead of 500 B (5.0 times fewer bytes)"),
+            "{meaning}"
+        );
+    }
+
+    #[test]
+    fn the_verdict_follows_from_bytes_and_what_arrives() {
+        for (was, other, error, advice) in [
+            (1000, 100, 0.01, "worth a run"),
+            (1000, 100, 0.3, "a trade"),
+            (1000, 100, 0.7, "too coarse"),
+            (1000, 100, 2.4, "do not use"),
+            (1000, 1000, 0.0, "no gain: it takes as many"),
+            (1000, 3000, 0.0, "no gain: it takes more"),
+            (1000, 3000, 1.0, "do not use"),
+        ] {
+            let found = verdict(was, other, error);
+            assert!(
+                found.advice.starts_with(advice),
+                "{was} {other} {error}: {}",
+                found.advice
+            );
+        }
+        let meaning = verdict(4096, 1024, 0.03).meaning;
+        assert_eq!(
+            meaning,
+            "the updates of run digits would have taken 1.00 KiB instead of 4.00 KiB (4.0 times fewer bytes), and its steps \
+             0 B instead of 0 B (about as many bytes); 97.0 % of their energy would have arrived by the end (cosine 0.900)"
+        );
+        let meaning = verdict(1024, 4096, 2.4).meaning;
+        assert!(
+            meaning.contains("4.00 KiB instead of 1.00 KiB (4.0 times as many bytes)")
+                && meaning.contains("; what would have arrived of them is further"),
+            "{meaning}"
+        );
+    }
+
+    #[test]
+    fn each_difference_from_the_run_is_named() {
+        let spec = |text: &str| toml::from_str::<Spec>(text).unwrap();
+        let memory = |text: &str| spec(&format!("memory = {text}")).memory;
+        let (cafe, feedback) = (memory("'cafe'"), memory("'error-feedback'"));
+        let asked = spec("default = { quantize = 'half' }");
+        let run = Compression {
+            uplink: Spec {
+                memory: cafe,
+                ..Spec::exact()
+            },
+            downlink: Spec {
+                memory: feedback,
+                ..asked.clone()
+            },
+        };
+        let found = differences(Some(&run), Some(cafe), &asked, (feedback, feedback));
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[0].starts_with("memory of the updates: the run had cafe, the replay has error-feedback"));
+        assert!(found[1].starts_with("nothing is trained again"));
+        let same = differences(Some(&run), Some(cafe), &asked, (cafe, feedback));
+        assert_eq!(same.len(), 1, "{same:?}");
+        let decay = memory("{ error-feedback = { decay = 0.5 } }");
+        let found = differences(Some(&run), Some(decay), &asked, (feedback, feedback));
+        assert!(found[0].contains("the run had error-feedback with decay 0.5, the replay has error-feedback"));
+        let older = differences(None, None, &asked, (feedback, feedback));
+        assert_eq!(older.len(), 4, "{older:?}");
+        assert!(older[0].contains("an older program recorded the run"));
+    }
+}

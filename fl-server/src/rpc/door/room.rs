@@ -1,0 +1,75 @@
+//! How many connections there is room for: what the configuration says, or less if the system allows fewer open files.
+
+use crate::config::server::Tuning;
+
+/// Connections held at once, at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Room {
+    /// Of clients that have shown their certificate.
+    pub(crate) clients: usize,
+    /// Of one client.
+    pub(crate) per_client: usize,
+    /// Of those that have shown none.
+    pub(crate) strangers: usize,
+    /// Of those of one address.
+    pub(crate) per_address: usize,
+}
+
+/// Descriptors for everything but clients' connections and the files of transfers: the store, the model's files, the log, the
+/// admin socket, and the admin page's connections.
+const OWN: usize = 64 + crate::admin::live::CONNECTIONS;
+/// Fewest connections that a server is of any use with.
+const LEAST: usize = 4;
+
+impl Room {
+    /// What `tuning` says, within a limit of `files` open files: enough of those are left for the server's own and for those
+    /// that transfers have open, or half of them if there are very few.
+    pub(crate) fn new(tuning: &Tuning, files: Option<u64>) -> Self {
+        let asked = Self {
+            clients: tuning.connections,
+            per_client: tuning.connections_per_client,
+            strangers: tuning.handshakes,
+            per_address: tuning.handshakes_per_address,
+        };
+        let Some(files) = files.and_then(|files| usize::try_from(files).ok()) else {
+            return asked;
+        };
+        let reserve = OWN + tuning.verify_at_once + 2 * (tuning.transfers_at_once + crate::rpc::SMALL_AT_ONCE);
+        let left = files - reserve.min(files / 2);
+        let strangers = asked.strangers.min((left / 4).max(LEAST));
+        Self {
+            clients: asked.clients.min(left.saturating_sub(strangers).max(LEAST)),
+            strangers,
+            // No address has all of it, unless that is what was asked for.
+            per_address: asked.per_address.min((strangers / 2).max(LEAST)),
+            ..asked
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn with_many_files_the_configuration_counts_and_with_few_a_reserve_is_left() {
+        let tuning = Tuning::default();
+        let all = Room::new(&tuning, None);
+        assert_eq!(Room::new(&tuning, Some(1 << 20)), all);
+        assert_eq!((all.clients, all.strangers), (tuning.connections, tuning.handshakes));
+        for files in [64, 128, 256, 1_024, 4_096] {
+            let room = Room::new(&tuning, Some(files));
+            let taken = room.clients + room.strangers;
+            assert!(
+                taken <= files as usize - (files as usize / 2).min(200),
+                "{files}: {room:?}"
+            );
+            assert!(room.per_address <= room.strangers);
+        }
+        assert!(
+            Room::new(&tuning, Some(128)).clients >= 20,
+            "a lowered limit still serves twenty"
+        );
+        assert!(Room::new(&tuning, Some(1_024)).clients >= 400);
+    }
+}

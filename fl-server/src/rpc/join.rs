@@ -1,0 +1,48 @@
+//! `Join`: what a client needs to take part, and what became of the frame that it has pending.
+
+use fl_proto::{JoinRequest, Joined, wire};
+use tonic::{Request, Status};
+
+use super::{Service, offer};
+use crate::admin::live::TurnedFor;
+
+pub(super) fn join(service: &Service, request: Request<wire::JoinRequest>) -> Result<wire::JoinReply, Status> {
+    let peer = service.caller(&request)?;
+    let turned_away = |reason, why: &str| service.events.turned_away(peer.client.as_str(), reason, why);
+    let asked = JoinRequest::try_from(request.into_inner());
+    let asked = asked.inspect_err(|error| turned_away(TurnedFor::Protocol, &error.to_string()))?;
+    let plan = &service.plan;
+    if !asked.tasks.contains(&plan.task) {
+        let text = format!(
+            "this run needs task `{}`; bind it in client.toml (there: {:?})",
+            plan.task, asked.tasks
+        );
+        turned_away(TurnedFor::Task, &text);
+        return Err(Status::failed_precondition(text));
+    }
+    // What is not known yet is left out: the client asks again with `Offer`.
+    let pending = asked
+        .pending
+        .and_then(|id| offer::standing(service, &peer.client, &id, 1).ok());
+    if let Some(ends) = peer.ends {
+        service.events.board.certificate(&peer.client, ends);
+    }
+    tracing::debug!(client = %peer.client, "joined");
+    let joined = Joined {
+        client: peer.client,
+        run: plan.name.clone(),
+        task: plan.task.clone(),
+        rounds: service.state().last_round(plan),
+        seed: plan.seed,
+        layout: (*service.layout).clone(),
+        training: plan.training,
+        uplink: plan.uplink.clone(),
+        max_frame: service.limits.max_frame,
+        pending,
+        initial: service.initial,
+        instance: service.instance,
+    };
+    let reply = joined.to_wire()?;
+    peer.tally.answered(&reply);
+    Ok(reply)
+}

@@ -1,0 +1,28 @@
+//! `Leave`: a client says that it need not be waited for.
+
+use fl_proto::{Departure, LeaveRequest, wire};
+use tonic::{Request, Status};
+
+use super::{Service, stopping};
+use crate::admin::live::TurnedFor;
+use crate::coordinator::Command;
+
+pub(super) async fn leave(service: &Service, request: Request<wire::LeaveRequest>) -> Result<wire::LeaveReply, Status> {
+    let peer = service.caller(&request)?;
+    let LeaveRequest { run, departure, reason } = request.into_inner().try_into()?;
+    service.check_run(&run)?;
+    let client = peer.client;
+    match departure {
+        Departure::Round(round) => {
+            let why = format!("it does not answer in round {round}: {reason}");
+            service.events.turned_away(client.as_str(), TurnedFor::Failure, &why);
+        }
+        Departure::Learner => service.events.turned_away(client.as_str(), TurnedFor::Learner, &reason),
+        Departure::Failure => service.events.turned_away(client.as_str(), TurnedFor::Failure, &reason),
+    }
+    let command = Command::Leaves { client, departure };
+    service.commands.send(command).await.map_err(|_| stopping())?;
+    let reply = wire::LeaveReply {};
+    peer.tally.answered(&reply);
+    Ok(reply)
+}

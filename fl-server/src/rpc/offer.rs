@@ -1,0 +1,58 @@
+//! `Offer`: what an update would meet, without its bytes.
+
+use fl_proto::{ClientId, Refusal, UpdateHeader, UpdateId, UpdateReply, wire};
+use tonic::{Request, Status};
+
+use super::Service;
+use crate::state_machine::Standing;
+
+pub(super) fn offer(service: &Service, request: Request<wire::UpdateHeader>) -> Result<wire::UpdateReply, Status> {
+    let peer = service.caller(&request)?;
+    let header = UpdateHeader::try_from(request.into_inner())?;
+    let reply = standing(service, &peer.client, &header.id, header.len)?.into();
+    peer.tally.answered(&reply);
+    Ok(reply)
+}
+
+/// What an update of `len` bytes meets now: settled, or wanted from the first byte that is not here yet.
+///
+/// # Errors
+/// `FAILED_PRECONDITION` while its round is interrupted: the client keeps it and asks again.
+pub(super) fn standing(service: &Service, client: &ClientId, id: &UpdateId, len: u64) -> Result<UpdateReply, Status> {
+    let wanted = || UpdateReply::Wanted {
+        offset: service.blobs.partial_len(client, id.round, &id.digest),
+    };
+    Ok(settled(service, client, id, len)?.unwrap_or_else(wanted))
+}
+
+/// What became of an update, if that is known without its bytes.
+///
+/// # Errors
+/// As of [`standing`].
+pub(super) fn settled(
+    service: &Service,
+    client: &ClientId,
+    id: &UpdateId,
+    len: u64,
+) -> Result<Option<UpdateReply>, Status> {
+    if id.run != service.plan.name {
+        let message = format!("the update is of run `{}`, this is run `{}`", id.run, service.plan.name);
+        return Ok(Some(UpdateReply::Refused {
+            why: Refusal::NotThisRound,
+            message,
+        }));
+    }
+    let max = service.limits.max_frame;
+    if len > max {
+        let message = format!("the frame has {len} bytes, above the {max} that this model can need");
+        return Ok(Some(UpdateReply::Refused {
+            why: Refusal::TooLarge,
+            message,
+        }));
+    }
+    match service.state().standing(client, id.round, id.attempt, id.digest) {
+        Standing::Wanted(_) => Ok(None),
+        Standing::Settled(reply) => Ok(Some(reply)),
+        Standing::NotNow(why) => Err(Status::failed_precondition(why)),
+    }
+}

@@ -1,0 +1,44 @@
+//! The step that the clients of a round may have encoded against: that of the version they train from.
+
+use std::sync::{Mutex, PoisonError};
+
+use fl_compress::{Digest, Frame, Layout, Memory};
+
+use crate::config::plan::RunPlan;
+use crate::state_machine::State;
+use crate::storage::blobs::{BlobError, Blobs};
+
+/// Digest of the step's frame; `None` if no frame of `round` may name a predictor: the run's memory is another than
+/// CAFe, or the round trains from version 0, which no step made.
+pub(super) fn of_round(state: &State, plan: &RunPlan, round: u64) -> Option<Digest> {
+    let made_by = usize::try_from(round).ok()?.checked_sub(2)?;
+    // A rollback has no step.
+    let step = state.rounds().get(made_by).filter(|made| made.base.is_none())?.frame;
+    (plan.uplink.memory == Memory::Cafe).then_some(step)
+}
+
+/// The largest magnitude in a step, decoded once for all frames of a round.
+#[derive(Debug, Default)]
+pub(crate) struct LargestOfStep(Mutex<Option<(Digest, f32)>>);
+
+impl LargestOfStep {
+    /// Largest magnitude in the step with this digest; why it cannot be told, if its frame cannot be decoded. Blocks.
+    ///
+    /// # Errors
+    /// Those of the blobs.
+    pub(super) fn get(&self, blobs: &Blobs, layout: &Layout, step: &Digest) -> Result<Result<f32, String>, BlobError> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, largest)) = known.filter(|(of, _)| of == step) {
+            return Ok(Ok(largest));
+        }
+        let bytes = blobs.get(step)?;
+        let largest = Frame::parse(&bytes, layout).and_then(|frame| frame.verify());
+        Ok(match largest {
+            Ok(largest) => {
+                *known = Some((*step, largest));
+                Ok(largest)
+            }
+            Err(why) => Err(format!("the step that it was encoded against cannot be decoded: {why}")),
+        })
+    }
+}

@@ -1,0 +1,421 @@
+//! `Submit`: an update arrives in chunks, is kept as far as it came, verified as a whole, and counted once.
+
+use std::pin::pin;
+use std::sync::Arc;
+
+use fl_compress::{Digest, Frame, FrameKind, Layout, SectionInfo, Stages};
+use fl_proto::{ProtocolError, Refusal, SectionFidelity, UpdateHeader, UpdateReply, wire};
+use tokio::sync::SemaphorePermit;
+use tokio::time::{Instant, timeout};
+use tonic::{Request, Status, Streaming};
+use wire::update_chunk::Part;
+
+use super::pace::Pace;
+use super::peer::Peer;
+use super::turns::{Kind, Turn};
+use super::{LAPSE, Service, internal, offer, predictor, unable};
+use crate::accounting::tally::Fate;
+use crate::coordinator::Command;
+use crate::state_machine::Accepted;
+use crate::storage::blobs::{BlobError, Received, Upload};
+use crate::telemetry::event::Event;
+
+pub(super) async fn submit(
+    service: Arc<Service>,
+    request: Request<Streaming<wire::UpdateChunk>>,
+) -> Result<wire::UpdateReply, Status> {
+    let peer = service.peer(&request)?;
+    let tally = Arc::clone(&peer.tally);
+    // A task of its own: it goes on when the connection breaks, so that what arrived is kept.
+    let receive = receive(service, peer, request.into_inner());
+    let reply = tokio::spawn(receive).await.map_err(internal)??.into();
+    tally.answered(&reply);
+    Ok(reply)
+}
+
+async fn receive(
+    service: Arc<Service>,
+    peer: Peer,
+    mut stream: Streaming<wire::UpdateChunk>,
+) -> Result<UpdateReply, Status> {
+    let mut turn = service.turns.take(&peer.client, Kind::Submit);
+    let mut pace = Pace::up(&service.tuning, &peer.meter);
+    let header = match next(&mut pace, &mut turn, &mut stream).await? {
+        Some(Part::Header(header)) => {
+            peer.tally.asked(&header);
+            UpdateHeader::try_from(header)?
+        }
+        _ => return Err(ProtocolError::Missing("header").into()),
+    };
+    if let Some(reply) = offer::settled(&service, &peer.client, &header.id, header.len)? {
+        peer.tally.retried();
+        return Ok(reply);
+    }
+    let held = service
+        .blobs
+        .partial_len(&peer.client, header.id.round, &header.id.digest);
+    let (before, mut came, mut first) = (peer.meter.read(), 0, None);
+    if held == header.offset {
+        peer.tally.begun(&header.id.digest);
+    }
+    if held == header.offset && held < header.len {
+        // A place is taken when there is something to put there.
+        let part = next(&mut pace, &mut turn, &mut stream).await;
+        if !matches!(part, Ok(Some(_))) {
+            peer.tally.broke_off(peer.meter.read().saturating_sub(before), came);
+        }
+        first = part?;
+        if first.is_none() {
+            return offer::standing(&service, &peer.client, &header.id, header.len);
+        }
+    }
+    let mut parts = Parts {
+        service: &service,
+        bytes: header.len,
+        first,
+        stream,
+        pace,
+        turn,
+        place: None,
+    };
+    parts.take_place().await?;
+    let upload = {
+        let (blobs, client, id, len) = (
+            service.blobs.clone(),
+            peer.client.clone(),
+            header.id.clone(),
+            header.len,
+        );
+        on_disk(&service, move || blobs.upload(&client, id.round, &id.digest, len)).await?
+    };
+    if upload.offset() != header.offset {
+        return Ok(UpdateReply::Wanted {
+            offset: upload.offset(),
+        });
+    }
+    if header.offset == 0 {
+        // Whatever came before of another upload, or of this one, is not gone on with.
+        peer.tally.settled(Fate::Aborted);
+    }
+    let span = service.tracer.upload(&peer.client, &header);
+    let began = service.clock.now();
+    let filled = fill(&service, &peer, &header, upload, &mut parts, &mut came).await;
+    peer.tally.uploaded_for(service.clock.now().saturating_sub(began));
+    if !matches!(&filled, Ok(upload) if upload.offset() == header.len) {
+        peer.tally.broke_off(peer.meter.read().saturating_sub(before), came);
+    }
+    let upload = filled?;
+    if upload.offset() < header.len {
+        return offer::standing(&service, &peer.client, &header.id, header.len);
+    }
+    let reply = settle(&service, &peer, header, upload).await?;
+    span.answered(&reply);
+    Ok(reply)
+}
+
+/// Appends what the stream brings, until the frame is whole or the stream ends. What arrived is kept either way.
+/// `came` grows by what arrived.
+async fn fill(
+    service: &Service,
+    peer: &Peer,
+    header: &UpdateHeader,
+    mut upload: Upload,
+    parts: &mut Parts<'_>,
+    came: &mut u64,
+) -> Result<Upload, Status> {
+    while upload.offset() < header.len {
+        let data = match parts.next().await? {
+            None => break,
+            Some(Part::Data(data)) => data,
+            Some(Part::Header(_)) => return Err(ProtocolError::invalid("header", "it was already sent").into()),
+        };
+        if data.len() as u64 > header.len - upload.offset() {
+            return Err(ProtocolError::invalid("data", "more than `len` bytes").into());
+        }
+        let len = data.len() as u64;
+        *came += len;
+        let kept = on_disk(service, move || upload.append(&data).map(|()| upload)).await;
+        match kept {
+            Ok(_) => peer.tally.arrived(len),
+            // Another call of this client goes on with the upload: it comes once more.
+            Err(_) => peer.tally.lost(len),
+        }
+        upload = kept?;
+        parts.pace.moved(len);
+        service.events.hint(|| Event::UpdateReceiving {
+            client: peer.client.clone(),
+            bytes: upload.offset(),
+            total: header.len,
+        });
+    }
+    Ok(upload)
+}
+
+/// Verifies the whole frame, makes it durable, and has it counted. Its bytes are booked before that: the round may be over,
+/// and its books closed, as soon as it counts.
+async fn settle(
+    service: &Arc<Service>,
+    peer: &Peer,
+    header: UpdateHeader,
+    upload: Upload,
+) -> Result<UpdateReply, Status> {
+    let round = header.id.round;
+    // An upload may last long, and verifying may wait for others: the client is admitted before either is worth anything.
+    if let Err(status) = service.admit(peer) {
+        peer.tally.settled(Fate::Refused);
+        on_disk(service, move || upload.discard()).await?;
+        return Err(status);
+    }
+    let verified = {
+        let _permit = service.limits.verifications.acquire().await.map_err(internal)?;
+        let (shared, digest) = (Arc::clone(service), header.id.digest);
+        on_disk(service, move || keep(upload, &shared, round, &digest)).await?
+    };
+    let reply = match verified {
+        Err(why) => {
+            peer.tally.settled(Fate::Refused);
+            UpdateReply::Refused {
+                why: Refusal::Invalid,
+                message: format!("the frame is not usable: {why}"),
+            }
+        }
+        Ok((frame, firsts)) => {
+            if let Err(status) = service.admit(peer) {
+                peer.tally.settled(Fate::Refused);
+                return Err(status);
+            }
+            let booked = peer.tally.settled(Fate::Update);
+            let update = Accepted {
+                digest: header.id.digest,
+                len: header.len,
+                examples: header.examples,
+                loss: header.loss,
+                train_ms: header.train_ms,
+                encode_ms: header.encode_ms,
+                stages: Stages {
+                    fp32: 4 * service.layout.len() as u64,
+                    ..header.stages
+                },
+                at: service.clock.now(),
+            };
+            let client = peer.client.clone();
+            let fidelity = figures(&firsts, &header.fidelity);
+            let reply = service
+                .ask(|reply| Command::Update {
+                    client,
+                    round,
+                    attempt: header.id.attempt,
+                    update,
+                    frame: Box::new(frame),
+                    fidelity,
+                    reply,
+                })
+                .await?;
+            if reply != Ok(UpdateReply::Accepted) {
+                peer.tally.refused_after_all(booked);
+            }
+            reply.map_err(Status::failed_precondition)?
+        }
+    };
+    if let UpdateReply::Refused { why, message } = &reply {
+        service.events.board.refused();
+        tracing::warn!(client = %peer.client, round, ?why, message, "update refused");
+    }
+    Ok(reply)
+}
+
+/// The figures of each section with its first tensor. A client of an older version sends none; figures of another number of
+/// sections are a bug of the client, which is no reason to lose its update.
+fn figures(firsts: &[u32], sections: &[SectionFidelity]) -> Vec<(u32, SectionFidelity)> {
+    if firsts.len() != sections.len() {
+        return Vec::new();
+    }
+    firsts.iter().copied().zip(sections.iter().copied()).collect()
+}
+
+/// A durable frame, and the first tensor of each of its sections.
+type Kept = (Received, Vec<u32>);
+
+/// Makes a good upload durable; drops a bad one and says what is wrong with it.
+fn keep(upload: Upload, service: &Service, round: u64, digest: &Digest) -> Result<Result<Kept, String>, BlobError> {
+    let bytes = upload.read_whole()?;
+    let firsts = match verify(&bytes, service, round)? {
+        Ok(firsts) => firsts,
+        Err(why) => {
+            upload.discard()?;
+            return Ok(Err(why));
+        }
+    };
+    drop(bytes);
+    match upload.finish(digest) {
+        Err(BlobError::Damaged { found, .. }) => Ok(Err(format!("its digest is {found}, not what was said"))),
+        kept => kept.map(|frame| Ok((frame, firsts))),
+    }
+}
+
+/// Whether the frame is an update of this model for this round, and wholly decodable to values that are, with those of
+/// its predictor, no larger than the plan's bound. Returns the first tensor of each section.
+fn verify(bytes: &[u8], service: &Service, round: u64) -> Result<Result<Vec<u32>, String>, BlobError> {
+    let step = predictor::of_round(&service.state(), &service.plan, round);
+    let Decodable {
+        found,
+        predicted,
+        firsts,
+    } = match decodable(bytes, &service.layout, round, step.as_ref()) {
+        Ok(decodable) => decodable,
+        Err(why) => return Ok(Err(why)),
+    };
+    let predictor = match step.filter(|_| predicted) {
+        None => 0.0,
+        Some(step) => match service.largest_of_step.get(&service.blobs, &service.layout, &step)? {
+            Ok(largest) => largest,
+            Err(why) => return Ok(Err(why)),
+        },
+    };
+    let largest = service.plan.largest_value();
+    if found + predictor <= largest {
+        return Ok(Ok(firsts));
+    }
+    let with = if predicted {
+        format!(", and the step that it is added to one of {predictor:e}")
+    } else {
+        String::new()
+    };
+    Ok(Err(format!(
+        "it holds a value of magnitude {found:e}{with}; above {largest:e} the updates of all rounds could add up beyond f32"
+    )))
+}
+
+/// A frame that can be counted.
+struct Decodable {
+    /// The largest magnitude in it.
+    found: f32,
+    /// Whether it was encoded against the step of the model trained from.
+    predicted: bool,
+    /// The first tensor of each section.
+    firsts: Vec<u32>,
+}
+
+/// Decodes the frame; `step` is the only predictor that it may name.
+fn decodable(bytes: &[u8], layout: &Layout, round: u64, step: Option<&Digest>) -> Result<Decodable, String> {
+    let frame = Frame::parse(bytes, layout).map_err(|e| e.to_string())?;
+    let header = frame.header();
+    if header.kind != FrameKind::Update {
+        return Err(format!("it is a {:?}, not an update", header.kind));
+    }
+    if header.round != round {
+        return Err(format!("it answers round {}, not {round}", header.round));
+    }
+    let predicted = match (frame.predictor(), step) {
+        (None, _) => false,
+        (Some(named), Some(step)) if named == step.short() => true,
+        (Some(named), Some(step)) => {
+            return Err(format!(
+                "it was encoded against frame {named:016x}, and model version {} was made by step {:016x}",
+                round - 1,
+                step.short()
+            ));
+        }
+        (Some(_), None) => {
+            return Err(format!(
+                "it was encoded against another frame, and in round {round} of this run there is none to encode against"
+            ));
+        }
+    };
+    let found = frame.verify().map_err(|e| e.to_string())?;
+    let first = |section: SectionInfo<'_>| section.places.first().map_or(0, |at| *at as u32);
+    Ok(Decodable {
+        found,
+        predicted,
+        firsts: frame.sections().map(first).collect(),
+    })
+}
+
+/// The parts that the stream brings.
+struct Parts<'a> {
+    service: &'a Service,
+    /// Of the frame.
+    bytes: u64,
+    /// One that has come already.
+    first: Option<Part>,
+    stream: Streaming<wire::UpdateChunk>,
+    pace: Pace,
+    turn: Turn,
+    /// While they come.
+    place: Option<SemaphorePermit<'a>>,
+}
+
+impl Parts<'_> {
+    /// The next one; without the place if that takes long.
+    async fn next(&mut self) -> Result<Option<Part>, Status> {
+        if let Some(first) = self.first.take() {
+            return Ok(Some(first));
+        }
+        let part = {
+            let mut coming = pin!(next(&mut self.pace, &mut self.turn, &mut self.stream));
+            match timeout(LAPSE, &mut coming).await {
+                Ok(part) => part?,
+                Err(_) => {
+                    self.place = None;
+                    coming.await?
+                }
+            }
+        };
+        if part.is_some() {
+            self.take_place().await?;
+        }
+        Ok(part)
+    }
+
+    /// Waits for a place, if it has none.
+    async fn take_place(&mut self) -> Result<(), Status> {
+        if self.place.is_none() {
+            let begun = Instant::now();
+            let place = tokio::select! {
+                place = self.service.limits.uploads.place(self.bytes) => place?,
+                status = self.turn.over() => return Err(status),
+            };
+            self.place = Some(place);
+            self.pace.excuse(begun.elapsed());
+        }
+        Ok(())
+    }
+}
+
+/// The next part of the stream; one that comes too slowly, or a newer upload of the client, ends it.
+async fn next(
+    pace: &mut Pace,
+    turn: &mut Turn,
+    stream: &mut Streaming<wire::UpdateChunk>,
+) -> Result<Option<Part>, Status> {
+    let message = tokio::select! {
+        message = pace.wait(stream.message()) => message,
+        status = turn.over() => return Err(status),
+    };
+    let slow = |_| Status::deadline_exceeded("the upload is slower than this server waits for; resume it");
+    message
+        .map_err(slow)??
+        .map(|chunk| chunk.part.ok_or_else(|| ProtocolError::Missing("part").into()))
+        .transpose()
+}
+
+/// What becomes of a call whose upload could not go on. A disk that fails stops the server: it says which path.
+async fn failed(service: &Service, error: BlobError) -> Status {
+    if let BlobError::Disk(error) = &error
+        && !error.is_busy()
+    {
+        let _ = service.commands.send(Command::Broken(error.clone())).await;
+    }
+    unable(&error)
+}
+
+/// Does something with an upload on the blocking pool.
+async fn on_disk<T: Send + 'static>(
+    service: &Service,
+    work: impl FnOnce() -> Result<T, BlobError> + Send + 'static,
+) -> Result<T, Status> {
+    match tokio::task::spawn_blocking(work).await.map_err(internal)? {
+        Ok(done) => Ok(done),
+        Err(error) => Err(failed(service, error).await),
+    }
+}

@@ -1,0 +1,264 @@
+//! Brings a run to where it was: begins it, or folds its records and computes its model again from the last checkpoint.
+
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use fl_compress::{BudgetEstimate, Digest, Layout};
+use fl_proto::FramePart;
+
+use crate::accounting::chain::{Chain, links};
+use crate::accounting::ledger::Row;
+use crate::clock::{Clock, Wall};
+use crate::config::plan::RunPlan;
+use crate::config::server::Tuning;
+use crate::coordinator::Booked;
+use crate::coordinator::desk::{Desk, Keeper, UPDATES_FROM, put_checkpoint, put_snapshot};
+use crate::model::Global;
+use crate::model::restore::{Restored, restore};
+use crate::reporting::history::History;
+use crate::reporting::inspect::{self, Facts, PLAN};
+use crate::server::serve::ServeError;
+use crate::state_machine::{Input, Presence, State, decide};
+use crate::storage::blobs::Blobs;
+use crate::storage::disk::{Disk, Fault};
+use crate::storage::record::Record;
+use crate::storage::store::{RunStore, Store};
+use crate::storage::weights;
+
+/// Everything that a server begins with.
+#[derive(Debug)]
+pub(crate) struct Started {
+    pub(crate) state: State,
+    pub(crate) store: Store,
+    pub(crate) run: RunStore,
+    pub(crate) blobs: Blobs,
+    pub(crate) desk: Desk,
+    pub(crate) chain: Chain,
+    pub(crate) history: History,
+    pub(crate) layout: Arc<Layout>,
+    pub(crate) instance: Digest,
+    /// What is damaged, if it was gone around.
+    pub(crate) damage: Option<String>,
+    /// What the run's ledger comes to so far.
+    pub(crate) booked: Booked,
+    pub(crate) clock: Clock,
+}
+
+/// Opens `data` and brings `plan` to where it was. `instance`: what tells the run from others of its name if it begins
+/// now. Blocks.
+///
+/// # Errors
+/// `Plan` if the folder has this run with another plan, or its model cannot be used; what is stored may be unusable.
+pub(crate) fn start(
+    data: &Path,
+    plan: &RunPlan,
+    tuning: Tuning,
+    fault: Option<Arc<Fault>>,
+    instance: Digest,
+    wall: Wall,
+) -> Result<Started, ServeError> {
+    let disk = Disk::new(fault).patient(true);
+    disk.create_dir(data)?;
+    let store = Store::open(data, disk.clone())?;
+    disk.make_private(data)?;
+    let run = store.run(&plan.name)?;
+    let blobs = Blobs::open(data, &plan.name, disk)?;
+    let (mut state, mut history) = (State::new(), History::default());
+    let last = Cell::new(0);
+    let mut note = |state: &mut State, record: &Record| {
+        last.set(record.at().map_or(last.get(), |at| last.get().max(at)));
+        history.add(record);
+        state.apply(record)
+    };
+    let mut noted = Ok(());
+    let records = run
+        .records()
+        .map(|record| record.map_err(ServeError::from))
+        .inspect(|record| {
+            if let (Ok(record), Ok(())) = (record, &noted) {
+                noted = note(&mut state, record);
+            }
+        });
+    let mut booked = Booked::default();
+    let rows = inspect::rows(&run)
+        .map(|row| row.map_err(ServeError::from))
+        .inspect(|row| {
+            if let Ok(row) = row {
+                booked.add(row);
+            }
+        });
+    let (_, mut chain) = links(records, rows)?;
+    noted?;
+    let clock = Clock::new(wall, last.get());
+    let (mut damage, mut used) = (None, Vec::new());
+    let (global, snapshot, facts) = if state.is_started() {
+        let Restored {
+            global,
+            facts,
+            fallback,
+        } = restore(data, plan, &store, &run, &blobs, &state, clock.now())?;
+        damage = fallback.map(|fallback| fallback.to_string());
+        if run.meta(PLAN)?.is_none() {
+            run.set_meta(PLAN, plan.text.0.as_bytes())?;
+        }
+        // Only now: what a damaged store does not name may be all that is left.
+        used = sweep(&store, &run, &blobs, tuning.keep_updates, state.version())?;
+        (global, None, facts)
+    } else {
+        let (global, snapshot, facts) = begin(plan, &run, &blobs, instance)?;
+        let first = Record::Started {
+            plan: plan.digest(),
+            model: global.digest(),
+            at: clock.now(),
+        };
+        run.append(std::slice::from_ref(&first), &[])?;
+        chain.record(&first);
+        note(&mut state, &first)?;
+        (global, Some(snapshot), facts)
+    };
+    let tail = inspect::tail(&run)?;
+    if !tail.is_empty() {
+        // What a killed server had kept of the bytes after its last row.
+        run.append(&[], &tail.iter().map(Row::to_bytes).collect::<Vec<_>>())?;
+        for row in &tail {
+            chain.row(row);
+            booked.add(row);
+        }
+    }
+    if run.len() > 1 {
+        let decision = decide(&state, plan, clock.now(), &Presence::default(), Input::Resume);
+        run.append(&decision.records, &[])?;
+        for record in &decision.records {
+            chain.record(record);
+            note(&mut state, record)?;
+        }
+        tracing::info!(run = %plan.name, version = state.version(), "run continued");
+    } else {
+        tracing::info!(run = %plan.name, parameters = global.layout().len(), "run begun");
+    }
+    let layout = Arc::clone(global.layout());
+    for (table, spec) in [("uplink", &plan.uplink), ("downlink", &plan.downlink)] {
+        if let Some(estimate) = spec.budget_estimate(&layout).filter(BudgetEstimate::starves) {
+            tracing::warn!(
+                table,
+                budget = %estimate.budget,
+                bytes = estimate.asked,
+                least = estimate.least,
+                "the budget leaves next to nothing for the values of a frame"
+            );
+        }
+    }
+    let keeper = Keeper {
+        blobs: blobs.clone(),
+        run: run.clone(),
+        initial: digest(&facts.initial)?,
+        checkpoint_every: tuning.checkpoint_every,
+        keep_updates: tuning.keep_updates,
+    };
+    let desk = Desk::new(global, snapshot, keeper, used);
+    Ok(Started {
+        state,
+        store,
+        run,
+        blobs,
+        desk,
+        chain,
+        history,
+        layout,
+        instance: digest(&facts.instance)?,
+        damage,
+        booked,
+        clock,
+    })
+}
+
+/// Reads the first weights and makes them durable: as a checkpoint, and as the snapshot that every client fetches.
+fn begin(
+    plan: &RunPlan,
+    run: &RunStore,
+    blobs: &Blobs,
+    instance: Digest,
+) -> Result<(Global, FramePart, Facts), ServeError> {
+    let first = weights::read(&plan.model).map_err(ServeError::Plan)?;
+    if let Some(seed) = first.origin.seed.filter(|&seed| seed != plan.seed) {
+        tracing::warn!(
+            run_seed = plan.seed,
+            weights_seed = seed,
+            "run.toml and its model have different seeds: every client downloads the first weights"
+        );
+    }
+    let global =
+        Global::initial(Arc::new(first.layout), first.values, plan).map_err(|e| ServeError::Plan(e.to_string()))?;
+    let snapshot = put_snapshot(&global, blobs)?;
+    let facts = Facts::new(plan, global.layout(), snapshot.digest, instance);
+    facts.store(run)?;
+    put_checkpoint(&global, blobs, run, None, &[(PLAN, plan.text.0.as_bytes())])?;
+    Ok((global, snapshot, facts))
+}
+
+/// Removes blobs that the run does not name: what a crash left behind. Returns the updates of closed rounds that are to be
+/// removed later, with their rounds.
+fn sweep(
+    store: &Store,
+    run: &RunStore,
+    blobs: &Blobs,
+    keep_updates: bool,
+    version: u64,
+) -> Result<Vec<(u64, Digest)>, ServeError> {
+    let settled = run.checkpoints()?.last().map_or(0, |oldest| oldest.version);
+    let first_kept = if keep_updates { 0 } else { settled + 1 };
+    let own = named(run, first_kept)?;
+    let noted = first_kept.to_le_bytes();
+    if !keep_updates && run.meta(UPDATES_FROM)?.as_deref() != Some(&noted) {
+        run.set_meta(UPDATES_FROM, &noted)?;
+    }
+    let mut removed = blobs.sweep(&own.blobs)?;
+    if blobs.has_shared()? {
+        let mut all = own.blobs;
+        for name in store.runs()?.iter().filter(|name| *name != run.name()) {
+            all.extend(named(&store.run(name)?, 0)?.blobs);
+        }
+        removed += blobs.sweep_shared(&all)?;
+    }
+    if removed > 0 {
+        tracing::info!(removed, "removed blobs that no record names");
+    }
+    let closed = own.updates.into_iter().filter(|(round, _)| *round <= version);
+    Ok(if keep_updates { Vec::new() } else { closed.collect() })
+}
+
+/// The blobs that a run needs.
+#[derive(Default)]
+struct Named {
+    blobs: BTreeSet<Digest>,
+    /// The updates among them, with their rounds.
+    updates: Vec<(u64, Digest)>,
+}
+
+/// What a run needs if updates are kept from the round `first_kept` on.
+fn named(run: &RunStore, first_kept: u64) -> Result<Named, ServeError> {
+    let mut named = Named::default();
+    if let Some(facts) = Facts::load(run).map_err(|e| ServeError::Model(e.to_string()))? {
+        named.blobs.insert(digest(&facts.initial)?);
+    }
+    named.blobs.extend(run.checkpoints()?.iter().map(|kept| kept.blob));
+    for record in run.records() {
+        match record? {
+            Record::UpdateAccepted { round, update, .. } if round >= first_kept => {
+                named.updates.push((round, update.digest));
+            }
+            Record::RoundClosed { frame, .. } => {
+                named.blobs.insert(frame);
+            }
+            _ => {}
+        }
+    }
+    named.blobs.extend(named.updates.iter().map(|(_, digest)| *digest));
+    Ok(named)
+}
+
+fn digest(text: &str) -> Result<Digest, ServeError> {
+    text.parse().map_err(|e| ServeError::Model(format!("facts: {e}")))
+}

@@ -1,0 +1,360 @@
+//! The only change of a [`State`]: one record.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use fl_compress::{Digest, Stages};
+use fl_proto::ClientId;
+
+use super::{Closed, Evaluated, Phase, Round, State};
+use crate::config::limits::mean_loss;
+use crate::storage::record::Record;
+
+/// A record that cannot follow what came before it.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("impossible record: {why}: {record:?}")]
+pub struct EngineError {
+    /// The rule that it breaks.
+    pub why: &'static str,
+    /// The record.
+    pub record: Box<Record>,
+}
+
+impl State {
+    /// Applies one record.
+    ///
+    /// # Errors
+    /// If it cannot follow the records before it; nothing changes then.
+    pub fn apply(&mut self, record: &Record) -> Result<(), EngineError> {
+        self.change(record).map_err(|why| EngineError {
+            why,
+            record: Box::new(record.clone()),
+        })
+    }
+
+    fn change(&mut self, record: &Record) -> Result<(), &'static str> {
+        ensure(
+            self.is_started() != matches!(record, Record::Started { .. }),
+            "a run is started once, and first",
+        )?;
+        match record {
+            Record::Started { plan, model, .. } => {
+                (self.plan, self.model, self.initial) = (Some(*plan), Some(*model), Some(*model));
+            }
+            Record::Gathered { since } => {
+                ensure(self.phase == Phase::Waiting, "nothing is waited for")?;
+                self.gathered = *since;
+            }
+            Record::RoundOpened { .. } => self.open(record)?,
+            Record::UpdateAccepted { round, client, update } => {
+                let Phase::Training(open) = &mut self.phase else {
+                    return Err("no round is open");
+                };
+                ensure(open.number == *round, "it is not this round")?;
+                ensure(open.cohort.contains(client), "the client is not in the cohort")?;
+                ensure(!open.updates.contains_key(client), "the client has answered already")?;
+                open.updates.insert(client.clone(), *update);
+            }
+            Record::MembersReplaced { round, absent, by, .. } => {
+                let Phase::Training(open) = &mut self.phase else {
+                    return Err("no round is open");
+                };
+                ensure(open.number == *round, "it is not this round")?;
+                ensure(
+                    !by.is_empty() && by.len() == absent.len(),
+                    "as many are asked as are absent",
+                )?;
+                ensure(by.is_disjoint(&open.cohort), "the client is in the cohort already")?;
+                ensure(
+                    !by.iter().any(|client| open.excluded.contains_key(client)),
+                    "an excluded client is asked",
+                )?;
+                let waited_for = |client: &ClientId| {
+                    open.cohort.contains(client) && !open.updates.contains_key(client) && !open.excused.contains(client)
+                };
+                ensure(absent.iter().all(waited_for), "the client is not waited for")?;
+                let attempt = open.attempt;
+                open.excused.extend(absent.iter().cloned());
+                open.cohort.extend(by.iter().cloned());
+                open.asked_in.extend(by.iter().map(|client| (client.clone(), attempt)));
+            }
+            Record::RoundClosing { round, limited, .. } => {
+                let Phase::Training(open) = &self.phase else {
+                    return Err("no round is open");
+                };
+                ensure(open.number == *round, "it is not this round")?;
+                ensure(!open.updates.is_empty(), "the round has no updates")?;
+                let limited = *limited;
+                self.phase = Phase::Closing(Round {
+                    limited,
+                    ..open.clone()
+                });
+            }
+            Record::RoundClosed {
+                round,
+                frame,
+                frame_len,
+                stages,
+                model,
+                at,
+            } => {
+                let depth = self.depth() + 1;
+                let Phase::Closing(open) = &mut self.phase else {
+                    return Err("no round is closing");
+                };
+                ensure(open.number == *round, "it is not this round")?;
+                let summary = summary(open, depth);
+                let (frame, frame_len, stages, model, closed) = (*frame, *frame_len, *stages, *model, *at);
+                self.closed.push(Closed {
+                    frame,
+                    frame_len,
+                    stages,
+                    model,
+                    closed,
+                    ..summary
+                });
+                self.last = std::mem::take(&mut open.cohort);
+                let answered = answered(open);
+                Arc::make_mut(&mut self.settled).extend(answered);
+                self.model = Some(model);
+                self.phase = Phase::Waiting;
+                self.gathered = None;
+                self.sum_up_evaluations();
+            }
+            Record::EvaluationAccepted {
+                version,
+                client,
+                examples,
+                loss,
+                correct,
+                at,
+            } => {
+                ensure(*version <= self.version(), "there is no such version")?;
+                ensure(
+                    *version >= self.evaluated.len() as u64,
+                    "its evaluations are summed up already",
+                )?;
+                let reports = self.evaluations.entry(*version).or_default();
+                ensure(!reports.contains_key(client), "the client has reported already")?;
+                let report = Evaluated {
+                    examples: *examples,
+                    loss: *loss,
+                    correct: *correct,
+                    at: *at,
+                };
+                reports.insert(client.clone(), report);
+            }
+            Record::EvaluationOpened { version, asked, until } => {
+                ensure(self.phase == Phase::Waiting, "a round is open")?;
+                ensure(*version == self.version(), "it is not the newest version")?;
+                self.phase = Phase::Evaluating {
+                    version: *version,
+                    asked: asked.clone(),
+                    until: *until,
+                };
+                self.gathered = None;
+            }
+            Record::RunDone { .. } => {
+                ensure(
+                    matches!(self.phase, Phase::Waiting | Phase::Evaluating { .. }),
+                    "a round is open",
+                )?;
+                ensure(self.held.is_none(), "a round is to be tried again")?;
+                self.phase = Phase::Done;
+                self.gathered = None;
+            }
+            Record::RunFailed { round, why, .. } => {
+                let Phase::Training(open) = &self.phase else {
+                    return Err("no round is open");
+                };
+                ensure(open.number == *round, "it is not this round")?;
+                self.held = Some(open.clone());
+                self.phase = Phase::Failed {
+                    round: *round,
+                    why: why.clone(),
+                };
+            }
+            Record::RolledBack { version, to, model, at } => {
+                ensure(*version == self.version() + 1, "it is not the next version")?;
+                ensure(*to < self.version(), "there is no such version to go back to")?;
+                ensure(self.model_of(*to) == Some(*model), "its model is another")?;
+                let depth = self.depth_of(*to);
+                let open = match std::mem::take(&mut self.phase) {
+                    Phase::Training(open) | Phase::Closing(open) => Some(open),
+                    _ => self.held.take(),
+                };
+                self.held = None;
+                self.gathered = None;
+                if let Some(open) = &open {
+                    Arc::make_mut(&mut self.settled).extend(answered(open));
+                }
+                self.closed.push(Closed {
+                    base: Some(*to),
+                    model: *model,
+                    closed: *at,
+                    opened: *at,
+                    ..nothing(*version, depth)
+                });
+                self.model = Some(*model);
+                self.sum_up_evaluations();
+            }
+            Record::Excluded { round, client, .. } => {
+                let open = match &mut self.phase {
+                    Phase::Training(open) => open,
+                    Phase::Waiting | Phase::Failed { .. } => self.held.as_mut().ok_or("no round is open")?,
+                    _ => return Err("no round is open"),
+                };
+                ensure(open.number == *round, "it is not this round")?;
+                ensure(!open.excluded.contains_key(client), "the client is excluded already")?;
+                let update = open.updates.remove(client);
+                open.cohort.remove(client);
+                open.asked_in.remove(client);
+                open.excused.remove(client);
+                open.excluded.insert(client.clone(), update.map(|update| update.digest));
+            }
+            Record::Resumed { at, until } => {
+                self.restarted = true;
+                self.gathered = None;
+                match &mut self.phase {
+                    Phase::Training(open) => (open.since, open.deadline) = (*at, *until),
+                    Phase::Evaluating { until: end, .. } => *end = *until,
+                    Phase::Failed { .. } => self.phase = Phase::Waiting,
+                    Phase::Waiting | Phase::Closing(_) | Phase::Done => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn open(&mut self, record: &Record) -> Result<(), &'static str> {
+        let Record::RoundOpened {
+            round,
+            attempt,
+            cohort,
+            present,
+            at,
+            deadline,
+        } = record
+        else {
+            return Err("it opens no round");
+        };
+        let before = match &self.phase {
+            Phase::Waiting => self.held.as_ref(),
+            Phase::Training(open) => Some(open),
+            _ => return Err("a round cannot open now"),
+        };
+        let number = before.map_or(self.version() + 1, |open| open.number);
+        ensure(*round == number, "it is not the next round")?;
+        ensure(
+            *attempt == before.map_or(1, |open| open.attempt.saturating_add(1)),
+            "it is not the next attempt",
+        )?;
+        ensure(!cohort.is_empty(), "the cohort is empty")?;
+        let kept = before.map_or_else(BTreeMap::new, |open| open.updates.clone());
+        ensure(
+            kept.keys().all(|client| cohort.contains(client)),
+            "an accepted update is left out",
+        )?;
+        let excluded = before.map_or_else(BTreeMap::new, |open| open.excluded.clone());
+        ensure(
+            !cohort.iter().any(|client| excluded.contains_key(client)),
+            "an excluded client is asked",
+        )?;
+        let asked_in = |client: &ClientId| {
+            let since = before.and_then(|open| open.asked_in.get(client));
+            (client.clone(), since.copied().unwrap_or(*attempt))
+        };
+        let asked_in = cohort.iter().map(asked_in).collect();
+        let mut replaced = before.map_or_else(BTreeSet::new, |open| open.replaced.clone());
+        replaced.extend(
+            before
+                .into_iter()
+                .flat_map(|open| open.cohort.difference(cohort))
+                .cloned(),
+        );
+        self.phase = Phase::Training(Round {
+            number,
+            attempt: *attempt,
+            first: match &self.phase {
+                Phase::Training(open) => open.first,
+                _ => *attempt,
+            },
+            cohort: cohort.clone(),
+            opened: before.map_or(*at, |open| open.opened),
+            since: *at,
+            deadline: *deadline,
+            updates: kept,
+            limited: false,
+            excluded,
+            asked_in,
+            replaced,
+            excused: BTreeSet::new(),
+        });
+        self.held = None;
+        self.gathered = None;
+        self.present = *present as usize;
+        self.restarted = false;
+        Ok(())
+    }
+}
+
+/// Each client whose update was accepted in the round, also if it does not count any more.
+fn answered(open: &Round) -> impl Iterator<Item = (ClientId, (u64, Digest))> {
+    let counted = open.updates.iter().map(|(client, update)| (client, update.digest));
+    let excluded = open
+        .excluded
+        .iter()
+        .filter_map(|(client, digest)| Some((client, (*digest)?)));
+    let number = open.number;
+    counted
+        .chain(excluded)
+        .map(move |(client, digest)| (client.clone(), (number, digest)))
+}
+
+/// A version that no update made.
+fn nothing(version: u64, depth: u64) -> Closed {
+    let nothing = Digest([0; 32]);
+    Closed {
+        depth,
+        base: None,
+        round: version,
+        attempts: 0,
+        asked: 0,
+        answered: 0,
+        examples: 0,
+        loss: 0.0,
+        up: 0,
+        frame: nothing,
+        frame_len: 0,
+        stages: Stages::default(),
+        model: nothing,
+        opened: 0,
+        closed: 0,
+    }
+}
+
+/// What the round itself says; the step is filled in by the caller.
+fn summary(open: &Round, depth: u64) -> Closed {
+    let examples = open
+        .updates
+        .values()
+        .fold(0u64, |n, update| n.saturating_add(update.examples));
+    let loss = mean_loss(open.updates.values().map(|update| (update.examples, update.loss)));
+    Closed {
+        attempts: open.attempt,
+        asked: open.cohort.len() as u32,
+        answered: open.updates.len() as u32,
+        examples,
+        loss: loss.unwrap_or(0.0),
+        up: open
+            .updates
+            .values()
+            .fold(0u64, |n, update| n.saturating_add(update.len)),
+        opened: open.opened,
+        ..nothing(open.number, depth)
+    }
+}
+
+fn ensure(holds: bool, why: &'static str) -> Result<(), &'static str> {
+    if holds { Ok(()) } else { Err(why) }
+}

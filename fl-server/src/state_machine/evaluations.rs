@@ -1,0 +1,109 @@
+//! What clients found when they evaluated a model version on their own held-out examples.
+
+use fl_proto::ClientId;
+
+use super::{Phase, State};
+use crate::config::limits::{MAX_LOSS, evaluation_weights};
+use crate::storage::record::Millis;
+
+/// One client's evaluation of one version.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Evaluated {
+    /// Examples; 0 if what the client reported cannot be true.
+    pub examples: u64,
+    /// Mean loss over them.
+    pub loss: f64,
+    /// How many were classified correctly.
+    pub correct: u64,
+    /// When it was accepted.
+    pub at: Millis,
+}
+
+impl Evaluated {
+    /// Whether an evaluation can have found this: anything else is a lie or a broken client, and is not counted.
+    pub(super) fn is_sane(examples: u64, loss: f64, correct: u64) -> bool {
+        examples > 0 && correct <= examples && (0.0..=MAX_LOSS).contains(&loss)
+    }
+}
+
+/// All evaluations of one version. Each example counts once, but no client for more than the others allow.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Summed {
+    /// Clients whose reports count.
+    pub clients: usize,
+    /// Examples that count.
+    pub examples: u64,
+    /// Mean loss over the examples.
+    pub loss: f64,
+    /// Examples classified correctly.
+    pub correct: u64,
+}
+
+impl Summed {
+    /// The part of the examples that was classified correctly, 0 to 1.
+    pub fn accuracy(&self) -> f64 {
+        self.correct as f64 / self.examples.max(1) as f64
+    }
+}
+
+impl State {
+    /// Whether this client is asked for its evaluation of this version now.
+    pub(super) fn asks(&self, client: &ClientId, version: u64) -> bool {
+        match &self.phase {
+            Phase::Training(round) | Phase::Closing(round) => {
+                round.number == version.saturating_add(1) && round.cohort.contains(client)
+            }
+            Phase::Evaluating { version: of, asked, .. } => *of == version && asked.contains(client),
+            Phase::Waiting | Phase::Done | Phase::Failed { .. } => false,
+        }
+    }
+
+    /// Whether this client's evaluation of this version was accepted.
+    pub(super) fn reported(&self, client: &ClientId, version: u64) -> bool {
+        self.evaluations
+            .get(&version)
+            .is_some_and(|reports| reports.contains_key(client))
+    }
+
+    /// The evaluations of a version, summed in client order; `None` if there are none.
+    pub fn evaluations(&self, version: u64) -> Option<Summed> {
+        let summed = usize::try_from(version).ok().and_then(|at| self.evaluated.get(at));
+        summed.map_or_else(|| self.sum(version), |summed| *summed)
+    }
+
+    /// Forgets who reported what of the versions before the last but one: nobody is asked for them again.
+    pub(super) fn sum_up_evaluations(&mut self) {
+        let settled = self.version().saturating_sub(1);
+        for version in self.evaluated.len() as u64..settled {
+            self.evaluated.push(self.sum(version));
+            self.evaluations.remove(&version);
+        }
+    }
+
+    fn sum(&self, version: u64) -> Option<Summed> {
+        let summed = Summed::of(self.evaluations.get(&version)?.values());
+        (summed.clients > 0).then_some(summed)
+    }
+}
+
+impl Summed {
+    /// The sum of the reports of one version, in the order of the clients' names.
+    pub(crate) fn of<'a>(reports: impl Iterator<Item = &'a Evaluated> + Clone) -> Self {
+        let reports = reports.filter(|report| report.examples > 0);
+        let claimed: Vec<u64> = reports.clone().map(|report| report.examples).collect();
+        let counted = evaluation_weights(&claimed);
+        let examples = counted.iter().fold(0u64, |n, more| n.saturating_add(*more));
+        let (mut loss, mut correct) = (0.0, 0u64);
+        for (report, &counted) in reports.zip(&counted) {
+            loss += report.loss * counted as f64;
+            let part = u128::from(report.correct) * u128::from(counted) / u128::from(report.examples.max(1));
+            correct = correct.saturating_add(u64::try_from(part).unwrap_or(u64::MAX));
+        }
+        Self {
+            clients: claimed.len(),
+            examples,
+            loss: loss / examples.max(1) as f64,
+            correct,
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! When a round opens, and with whom.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fl_proto::ClientId;
+
+use super::{Presence, Round, State, select};
+use crate::config::plan::RunPlan;
+use crate::storage::record::{Millis, Record};
+
+/// Names of missing clients that a failure lists.
+const NAMED: usize = 20;
+
+/// While no round is open: opens one, notes that the clients needed are together, or that they fell apart.
+pub(super) fn waiting(state: &State, plan: &RunPlan, now: Millis, presence: &Presence) -> Vec<Record> {
+    let held = state.held.as_ref();
+    if held.is_none() && state.depth() >= plan.rounds {
+        return vec![Record::RunDone { at: now }];
+    }
+    let number = held.map_or(state.version() + 1, |round| round.number);
+    opening(state, plan, now, presence, number, held, state.gathered)
+        .into_iter()
+        .collect()
+}
+
+/// In the decision that closes `round`: the next round, if those needed are there, or the end of the run.
+pub(super) fn after_close(
+    state: &State,
+    plan: &RunPlan,
+    now: Millis,
+    presence: &Presence,
+    round: &Round,
+) -> Option<Record> {
+    let version = round.number;
+    if state.depth() + 1 < plan.rounds {
+        return opening(state, plan, now, presence, version + 1, None, None);
+    }
+    let until = now.saturating_add(plan.cohort.deadline);
+    let asked = round.cohort.clone();
+    Some(if plan.evaluate {
+        Record::EvaluationOpened { version, asked, until }
+    } else {
+        Record::RunDone { at: now }
+    })
+}
+
+/// After the deadline with too few answers: another attempt with other clients, or the failure of the run.
+pub(super) fn reopening(round: &Round, plan: &RunPlan, now: Millis, presence: &Presence) -> Record {
+    if round.attempt - round.first < plan.cohort.retries {
+        let again = opened(plan, now, presence.connected(), round.number, Some(round));
+        // Nobody is left to be asked if all are excluded.
+        if matches!(&again, Record::RoundOpened { cohort, .. } if !cohort.is_empty()) {
+            return again;
+        }
+    }
+    let missing: Vec<_> = round.missing().map(ClientId::as_str).collect();
+    let more = missing.len().saturating_sub(NAMED);
+    let why = format!(
+        "round {}: {} of {} clients answered in time, at least {} are needed; missing: {}{}",
+        round.number,
+        round.updates.len(),
+        round.cohort.len(),
+        plan.cohort.min,
+        missing[..missing.len() - more].join(", "),
+        if more > 0 {
+            format!(" and {more} more")
+        } else {
+            String::new()
+        },
+    );
+    Record::RunFailed {
+        round: round.number,
+        why,
+        at: now,
+    }
+}
+
+fn opening(
+    state: &State,
+    plan: &RunPlan,
+    now: Millis,
+    presence: &Presence,
+    number: u64,
+    before: Option<&Round>,
+    gathered: Option<Millis>,
+) -> Option<Record> {
+    let present = presence.connected();
+    let kept = before.map_or(0, |round| {
+        round.updates.keys().filter(|client| !present.contains(*client)).count()
+    });
+    let excluded = before.map_or(0, |round| {
+        let clients = round.excluded.keys();
+        clients.filter(|client| present.contains(*client)).count()
+    });
+    let together = present.len() + kept - excluded;
+    if together < plan.cohort.min {
+        return gathered.map(|_| Record::Gathered { since: None });
+    }
+    let since = gathered.unwrap_or(now);
+    if together >= expected(state, plan, now, presence) || since.saturating_add(plan.cohort.grace) <= now {
+        return Some(opened(plan, now, present, number, before));
+    }
+    gathered.is_none().then_some(Record::Gathered { since: Some(now) })
+}
+
+/// How many clients are worth waiting for, for the time of grace: a full cohort, but no more than are connected or left
+/// within the last `absent`. A client that is gone for longer has cost the round its time already, and does not cost the
+/// next one more. After a restart the server has seen nobody leave: then all that were there when the last round opened,
+/// so that the cohort becomes what it would have been without the restart.
+fn expected(state: &State, plan: &RunPlan, now: Millis, presence: &Presence) -> usize {
+    match state.present {
+        0 => plan.cohort.size,
+        present if state.restarted => present,
+        _ => {
+            let returning = presence.returning(now, plan.cohort.absent).count();
+            plan.cohort.size.min(presence.connected().len() + returning)
+        }
+    }
+}
+
+/// While a round is open: asks others in place of members that are absent for too long, as far as there are others, and
+/// as long as `target` have not answered.
+pub(super) fn replacing(round: &Round, plan: &RunPlan, now: Millis, presence: &Presence) -> Option<Record> {
+    if round.updates.len() >= plan.cohort.target {
+        return None;
+    }
+    let lost = |client: &ClientId| {
+        presence
+            .lost_in(client, round, plan.cohort.absent)
+            .is_some_and(|at| at <= now)
+    };
+    let mut absent: BTreeSet<_> = round.unexcused().filter(|client| lost(client)).cloned().collect();
+    let by = select(
+        presence.substitutes(round),
+        absent.len(),
+        plan.seed,
+        round.number,
+        round.attempt,
+    );
+    while absent.len() > by.len() {
+        absent.pop_last();
+    }
+    (!by.is_empty()).then_some(Record::MembersReplaced {
+        round: round.number,
+        absent,
+        by,
+        at: now,
+    })
+}
+
+fn opened(plan: &RunPlan, now: Millis, present: &BTreeSet<ClientId>, round: u64, before: Option<&Round>) -> Record {
+    let attempt = before.map_or(1, |round| round.attempt.saturating_add(1));
+    let deadline = now.saturating_add(plan.cohort.deadline);
+    let cohort = cohort(plan, present, round, attempt, before);
+    Record::RoundOpened {
+        round,
+        attempt,
+        cohort,
+        present: present.len() as u32,
+        at: now,
+        deadline,
+    }
+}
+
+/// Whether clients were excluded from the round, fewer than needed are left, and others could be asked in their place.
+pub(super) fn lacks_members(round: &Round, plan: &RunPlan, present: &BTreeSet<ClientId>) -> bool {
+    let others = |client: &&ClientId| !round.cohort.contains(*client) && !round.excluded.contains_key(*client);
+    !round.excluded.is_empty() && round.cohort.len() < plan.cohort.min && present.iter().any(|client| others(&client))
+}
+
+/// Whoever has answered, then clients not asked before, then those that are missing, the connected ones first.
+fn cohort(
+    plan: &RunPlan,
+    present: &BTreeSet<ClientId>,
+    round: u64,
+    attempt: u32,
+    before: Option<&Round>,
+) -> BTreeSet<ClientId> {
+    let (none, nobody) = (BTreeMap::new(), BTreeSet::new());
+    let (kept, asked) = before.map_or((&none, &nobody), |round| (&round.updates, &round.cohort));
+    let mut cohort: BTreeSet<ClientId> = kept.keys().cloned().collect();
+    let mut fill = |pool: &mut dyn Iterator<Item = &ClientId>| {
+        let room = plan.cohort.size.saturating_sub(cohort.len());
+        cohort.extend(select(pool, room, plan.seed, round, attempt));
+    };
+    let missing = || asked.iter().filter(|client| !kept.contains_key(*client));
+    let is_excluded = |client: &ClientId| before.is_some_and(|round| round.excluded.contains_key(client));
+    fill(
+        &mut present
+            .iter()
+            .filter(|client| !asked.contains(*client) && !is_excluded(client)),
+    );
+    fill(&mut missing().filter(|client| present.contains(*client)));
+    fill(&mut missing().filter(|client| !present.contains(*client)));
+    cohort
+}

@@ -1,0 +1,96 @@
+//! Who is connected, who left when, and who said that it will not answer: an argument of every decision.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fl_proto::ClientId;
+
+use super::Round;
+use crate::storage::record::Millis;
+
+/// What the server has seen of its clients since it was started. A client that it has not seen at all is absent since
+/// then.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Presence {
+    connected: BTreeSet<ClientId>,
+    /// Clients that were connected and are not.
+    gone: BTreeMap<ClientId, Gone>,
+    /// Clients that said that they do not answer in this round.
+    sitting_out: BTreeMap<ClientId, u64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Gone {
+    since: Millis,
+    for_good: bool,
+}
+
+impl Presence {
+    /// The client is connected.
+    pub fn arrived(&mut self, client: ClientId) {
+        self.gone.remove(&client);
+        self.connected.insert(client);
+    }
+
+    /// The client's last connection ended.
+    pub fn left(&mut self, client: &ClientId, now: Millis) {
+        if self.connected.remove(client) {
+            let (since, for_good) = (now, false);
+            self.gone.insert(client.clone(), Gone { since, for_good });
+        }
+    }
+
+    /// The client says that it leaves and that it will not come back as it is.
+    pub fn left_for_good(&mut self, client: ClientId, now: Millis) {
+        self.connected.remove(&client);
+        let (since, for_good) = (now, true);
+        self.gone.insert(client, Gone { since, for_good });
+    }
+
+    /// The client says that it stays and does not answer in this round.
+    pub fn sits_out(&mut self, client: ClientId, round: u64) {
+        self.sitting_out.insert(client, round);
+    }
+
+    /// The clients that are connected.
+    pub fn connected(&self) -> &BTreeSet<ClientId> {
+        &self.connected
+    }
+
+    /// Since when a client is absent; `None` if it is connected. `start`: the beginning of the round or evaluation, from
+    /// which absence counts for a client that has not been seen.
+    pub fn absent_since(&self, client: &ClientId, start: Millis) -> Option<Millis> {
+        let absent = !self.connected.contains(client);
+        absent.then(|| self.gone.get(client).map_or(start, |gone| gone.since))
+    }
+
+    /// From when on an answer of `client` is not waited for, if it stays away: `absent` after it left, or from the
+    /// beginning if it said so. `None` while it is connected.
+    pub(super) fn lost_at(&self, client: &ClientId, start: Millis, absent: Millis) -> Option<Millis> {
+        match self.gone.get(client) {
+            Some(gone) if gone.for_good => Some(0),
+            _ => Some(self.absent_since(client, start)?.saturating_add(absent)),
+        }
+    }
+
+    /// As [`Presence::lost_at`], of a member of an open round.
+    pub(super) fn lost_in(&self, client: &ClientId, round: &Round, absent: Millis) -> Option<Millis> {
+        if self.sitting_out.get(client) == Some(&round.number) {
+            return Some(0);
+        }
+        self.lost_at(client, round.since, absent)
+    }
+
+    /// When those clients are not waited for any more that left within the last `absent` and may come back.
+    pub(super) fn returning(&self, now: Millis, absent: Millis) -> impl Iterator<Item = Millis> {
+        let until = move |gone: &Gone| gone.since.saturating_add(absent);
+        let returning = self.gone.values().filter(|gone| !gone.for_good);
+        returning.map(until).filter(move |until| *until > now)
+    }
+
+    /// Connected clients that can be asked for an answer in `round` in place of others.
+    pub(super) fn substitutes(&self, round: &Round) -> impl Iterator<Item = &ClientId> {
+        let others = |client: &&ClientId| !round.cohort.contains(*client) && !round.excluded.contains_key(*client);
+        let candidates = self.connected.iter().filter(others);
+        candidates.filter(|client| self.sitting_out.get(*client) != Some(&round.number))
+    }
+}

@@ -1,0 +1,497 @@
+//! What a run is at one moment: the fold of its records.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use fl_compress::{Digest, Stages};
+use fl_proto::ClientId;
+
+use super::{Evaluated, Log, Presence, Summed};
+use crate::config::plan::RunPlan;
+use crate::storage::record::{Accepted, Millis, Record};
+
+/// Where the run stands.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub enum Phase {
+    /// No round is open; it waits for clients.
+    #[default]
+    Waiting,
+    /// A cohort trains and submits.
+    Training(Round),
+    /// A round's updates are being aggregated.
+    Closing(Round),
+    /// The last model is being evaluated.
+    Evaluating {
+        /// Its version.
+        version: u64,
+        /// Clients asked.
+        asked: BTreeSet<ClientId>,
+        /// When waiting for them ends.
+        until: Millis,
+    },
+    /// The run is over.
+    Done,
+    /// The run gave up.
+    Failed {
+        /// The round that could not be closed.
+        round: u64,
+        /// Who was missing.
+        why: String,
+    },
+}
+
+/// An open round.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Round {
+    /// Its number, from 1: it trains from version `number - 1`.
+    pub number: u64,
+    /// 1, and one more each time that its deadline passed with too few answers.
+    pub attempt: u32,
+    /// The attempt from which retries are counted: that of the last start after a failure.
+    pub first: u32,
+    /// Clients asked; holds every client in `updates`.
+    pub cohort: BTreeSet<ClientId>,
+    /// When the first attempt opened.
+    pub opened: Millis,
+    /// When this attempt opened or was resumed: grace never counts from before.
+    pub since: Millis,
+    /// When this attempt is given up.
+    pub deadline: Millis,
+    /// What was accepted.
+    pub updates: BTreeMap<ClientId, Accepted>,
+    /// While closing: whether the plan's limits apply.
+    pub limited: bool,
+    /// Clients that have no more part in it, with the update that was accepted of them, if one was.
+    pub excluded: BTreeMap<ClientId, Option<Digest>>,
+    /// Of each client in `cohort`, the attempt since which it has been asked without a break: an update that was begun
+    /// in another attempt is refused for ever.
+    pub asked_in: BTreeMap<ClientId, u32>,
+    /// Clients that were replaced in this round at some time.
+    pub replaced: BTreeSet<ClientId>,
+    /// Clients in `cohort` that are absent, and in whose place others were asked. Their updates still count.
+    pub excused: BTreeSet<ClientId>,
+}
+
+impl Round {
+    /// When `target` updates were in, if they are: the moment from which grace counts.
+    pub fn reached(&self, target: usize) -> Option<Millis> {
+        let nth = target.max(1) - 1;
+        if nth >= self.updates.len() {
+            return None;
+        }
+        let mut times: Vec<Millis> = self.updates.values().map(|update| update.at).collect();
+        let (_, &mut at, _) = times.select_nth_unstable(nth);
+        Some(at.max(self.since))
+    }
+
+    /// Clients asked that have not answered, in order.
+    pub fn missing(&self) -> impl Iterator<Item = &ClientId> {
+        self.cohort.iter().filter(|client| !self.updates.contains_key(*client))
+    }
+
+    /// Those of them in whose place nobody was asked.
+    pub(super) fn unexcused(&self) -> impl Iterator<Item = &ClientId> {
+        self.missing().filter(|client| !self.excused.contains(*client))
+    }
+
+    /// Clients whose answers the round waits for: asked, not excused, and not lost at `now`.
+    pub fn waited_for(&self, presence: &Presence, absent: Millis, now: Millis) -> impl Iterator<Item = &ClientId> {
+        let lost = move |client: &ClientId| presence.lost_in(client, self, absent).is_some_and(|at| at <= now);
+        self.unexcused().filter(move |client| !lost(client))
+    }
+}
+
+/// How a model version came to be: a closed round, in numbers; or a rollback, which has no updates and no frame.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Closed {
+    /// Rounds behind the model, without those that were taken back.
+    pub depth: u64,
+    /// Of a rollback: the version whose model it is.
+    pub base: Option<u64>,
+    /// The round, and the version of the model that it made.
+    pub round: u64,
+    /// Attempts that it took.
+    pub attempts: u32,
+    /// Clients asked.
+    pub asked: u32,
+    /// Clients that answered.
+    pub answered: u32,
+    /// Examples of all updates.
+    pub examples: u64,
+    /// Training loss, the mean over the examples.
+    pub loss: f64,
+    /// Bytes of all updates' frames.
+    pub up: u64,
+    /// Digest of the step's frame.
+    pub frame: Digest,
+    /// Its bytes.
+    pub frame_len: u64,
+    /// Its bytes after each stage.
+    pub stages: Stages,
+    /// Digest of the new model.
+    pub model: Digest,
+    /// When the round opened.
+    pub opened: Millis,
+    /// When it closed.
+    pub closed: Millis,
+}
+
+/// One update's part in a round.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Contribution {
+    /// Whose.
+    pub client: ClientId,
+    /// Its weight.
+    pub examples: u64,
+    /// Digest of its frame.
+    pub frame: Digest,
+}
+
+/// What an interrupted phase still has to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Owed {
+    /// Aggregate these updates and say [`Input::Stepped`](super::Input::Stepped).
+    Close {
+        /// The round.
+        round: u64,
+        /// Its updates, by client name.
+        updates: Vec<Contribution>,
+        /// Whether the plan's limits apply to them.
+        limited: bool,
+    },
+}
+
+/// What a run is at one moment. Changed by [`State::apply`] and nothing else.
+///
+/// It is copied at every change that somebody still looks at, so a copy is O(cohort): what grows with the rounds or with
+/// all clients ever seen is shared between copies.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct State {
+    pub(super) plan: Option<Digest>,
+    pub(super) phase: Phase,
+    pub(super) model: Option<Digest>,
+    /// Digest of the model of version 0.
+    pub(super) initial: Option<Digest>,
+    /// While waiting: since when the fewest clients needed are together.
+    pub(super) gathered: Option<Millis>,
+    /// While waiting: the round that failed and is to be tried again.
+    pub(super) held: Option<Round>,
+    /// Clients that were connected when the last round opened.
+    pub(super) present: usize,
+    /// Whether the server was started again since then.
+    pub(super) restarted: bool,
+    /// Cohort of the last closed round.
+    pub(super) last: BTreeSet<ClientId>,
+    pub(super) closed: Log<Closed>,
+    /// Each client's last accepted update in a closed round: answers a question that comes again.
+    pub(super) settled: Arc<BTreeMap<ClientId, (u64, Digest)>>,
+    /// By client, of the newest version and the one before: who has reported is asked no more.
+    pub(super) evaluations: BTreeMap<u64, BTreeMap<ClientId, Evaluated>>,
+    /// Of all older versions, from 0: they change no more.
+    pub(super) evaluated: Log<Option<Summed>>,
+}
+
+impl State {
+    /// A run before its first record.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Where the run stands.
+    pub fn phase(&self) -> &Phase {
+        &self.phase
+    }
+
+    /// The open round, while training or closing.
+    pub fn round(&self) -> Option<&Round> {
+        match &self.phase {
+            Phase::Training(round) | Phase::Closing(round) => Some(round),
+            _ => None,
+        }
+    }
+
+    /// Whether `Started` was applied.
+    pub fn is_started(&self) -> bool {
+        self.plan.is_some()
+    }
+
+    /// Whether the run is over, well or not.
+    pub fn is_over(&self) -> bool {
+        matches!(self.phase, Phase::Done | Phase::Failed { .. })
+    }
+
+    /// Identity of the plan that the run began with.
+    pub fn plan(&self) -> Option<Digest> {
+        self.plan
+    }
+
+    /// The newest model version: the number of rounds closed and of rollbacks.
+    pub fn version(&self) -> u64 {
+        self.closed.len() as u64
+    }
+
+    /// Rounds behind the newest model, without those that were taken back: what the plan's `rounds` counts.
+    pub fn depth(&self) -> u64 {
+        self.depth_of(self.version())
+    }
+
+    pub(super) fn depth_of(&self, version: u64) -> u64 {
+        self.made(version).map_or(0, |made| made.depth)
+    }
+
+    /// The number that the run's last round will have, if nothing more is taken back.
+    pub fn last_round(&self, plan: &RunPlan) -> u64 {
+        plan.rounds + (self.version() - self.depth())
+    }
+
+    /// The newest version that a round made: a rollback has a number, and is no round. 0 if there is none.
+    pub fn last_closed(&self) -> u64 {
+        let mut version = self.version();
+        while self.made(version).is_some_and(|made| made.base.is_some()) {
+            version -= 1;
+        }
+        version
+    }
+
+    /// How a version after 0 was made.
+    fn made(&self, version: u64) -> Option<&Closed> {
+        let at = usize::try_from(version.checked_sub(1)?).ok()?;
+        self.closed.get(at)
+    }
+
+    /// The newest rollback: its version, and the version whose model it is.
+    pub fn rolled_back(&self) -> Option<(u64, u64)> {
+        let rollbacks = self
+            .closed
+            .iter()
+            .filter_map(|made| made.base.map(|to| (made.round, to)));
+        rollbacks.last()
+    }
+
+    /// Digest of the model of a version.
+    pub fn model_of(&self, version: u64) -> Option<Digest> {
+        match version {
+            0 => self.initial,
+            version => self.made(version).map(|made| made.model),
+        }
+    }
+
+    /// Frames of the steps whose sum, with version 0, is this version; `None` if there is no such version.
+    pub fn steps_of(&self, version: u64) -> Option<Vec<Digest>> {
+        let (mut at, mut steps) = (version, Vec::new());
+        while at > 0 {
+            let made = self.made(at)?;
+            at = match made.base {
+                Some(to) => to,
+                None => {
+                    steps.push(made.frame);
+                    at - 1
+                }
+            };
+        }
+        steps.reverse();
+        Some(steps)
+    }
+
+    /// The record that takes the model back to version `to`.
+    ///
+    /// # Errors
+    /// Why it cannot be: the run has not begun, or has no such version before the newest.
+    pub fn roll_back(&self, to: u64, now: Millis) -> Result<Record, String> {
+        let newest = self.version();
+        let model = self.model_of(to).filter(|_| to < newest);
+        let model = model.ok_or_else(|| match newest {
+            0 => "no round is closed yet: there is nothing to roll back".to_owned(),
+            newest => format!(
+                "cannot roll back to version {to}: give a version from 0 to {}",
+                newest - 1
+            ),
+        })?;
+        Ok(Record::RolledBack {
+            version: newest + 1,
+            to,
+            model,
+            at: now,
+        })
+    }
+
+    /// The record that excludes a client from the open round, or from one that failed and is to be tried again.
+    ///
+    /// # Errors
+    /// Why it cannot be: no round takes updates, or the client is excluded already.
+    pub fn exclude(&self, client: &ClientId, now: Millis) -> Result<Record, String> {
+        let open = match (&self.phase, &self.held) {
+            (Phase::Training(open), _) | (Phase::Waiting | Phase::Failed { .. }, Some(open)) => open,
+            (Phase::Closing(open), _) => {
+                let (round, before) = (open.number, open.number - 1);
+                return Err(format!(
+                    "round {round} is being averaged already; take it back with `fl-server rollback --to {before}` when it is \
+                     closed"
+                ));
+            }
+            _ => return Err("no round is open".to_owned()),
+        };
+        if open.excluded.contains_key(client) {
+            return Err(format!("{client} is excluded from round {} already", open.number));
+        }
+        if !open.cohort.contains(client) {
+            let asked: Vec<&str> = open.cohort.iter().map(ClientId::as_str).collect();
+            return Err(format!(
+                "{client} is not asked in round {}; these are: {}",
+                open.number,
+                asked.join(", ")
+            ));
+        }
+        Ok(Record::Excluded {
+            round: open.number,
+            client: client.clone(),
+            at: now,
+        })
+    }
+
+    /// Digest of the newest model; that of no bytes before `Started`.
+    pub fn model(&self) -> Digest {
+        self.model.unwrap_or_else(|| Digest::of(&[]))
+    }
+
+    /// The versions made so far, by a round or a rollback: the one at index `i` is version `i + 1`.
+    pub fn rounds(&self) -> &Log<Closed> {
+        &self.closed
+    }
+
+    /// The round and the digest of this client's last accepted update.
+    pub(super) fn accepted(&self, client: &ClientId) -> Option<(u64, Digest)> {
+        let open = self.round().or(self.held.as_ref());
+        let open = open.and_then(|open| {
+            let counted = open.updates.get(client).map(|update| update.digest);
+            // An acknowledgement stands: the client is told the same, though the update is not counted.
+            let digest = counted.or_else(|| open.excluded.get(client).copied().flatten())?;
+            Some((open.number, digest))
+        });
+        open.or_else(|| self.settled.get(client).copied())
+    }
+
+    /// What an interrupted phase still has to do.
+    pub fn owed(&self) -> Option<Owed> {
+        let Phase::Closing(round) = &self.phase else {
+            return None;
+        };
+        let part = |(client, update): (&ClientId, &Accepted)| Contribution {
+            client: client.clone(),
+            examples: update.examples,
+            frame: update.digest,
+        };
+        Some(Owed::Close {
+            round: round.number,
+            updates: round.updates.iter().map(part).collect(),
+            limited: round.limited,
+        })
+    }
+
+    /// The next moment after `now` at which a [`Input::Tick`](super::Input::Tick) does something, if nothing else
+    /// happens before.
+    pub fn wake(&self, plan: &RunPlan, now: Millis, presence: &Presence) -> Option<Millis> {
+        let (cohort, absent) = (&plan.cohort, plan.cohort.absent);
+        match &self.phase {
+            Phase::Waiting => {
+                let grace = self.gathered?.saturating_add(cohort.grace);
+                presence.returning(now, absent).chain([grace]).min()
+            }
+            Phase::Training(round) => {
+                let grace = round.reached(cohort.target).map(|at| at.saturating_add(cohort.grace));
+                let lost = round
+                    .unexcused()
+                    .filter_map(|client| presence.lost_in(client, round, absent));
+                lost.filter(|at| *at > now).chain(grace).chain([round.deadline]).min()
+            }
+            Phase::Evaluating { version, asked, until } => {
+                let owing = asked.iter().filter(|client| !self.reported(client, *version));
+                let start = until.saturating_sub(cohort.deadline);
+                let lost = owing.filter_map(|client| presence.lost_at(client, start, absent));
+                lost.filter(|at| *at > now).chain([*until]).min()
+            }
+            Phase::Closing(_) | Phase::Done | Phase::Failed { .. } => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fl_compress::Stages;
+
+    use super::*;
+
+    fn client(i: u64) -> ClientId {
+        format!("client-{i}").parse().unwrap()
+    }
+
+    /// Rounds of one client each, and never the same.
+    fn records(rounds: u64) -> Vec<Record> {
+        let (digest, stages, at) = (Digest::of(b"x"), Stages::default(), 0);
+        let mut records = vec![Record::Started {
+            plan: digest,
+            model: digest,
+            at,
+        }];
+        for round in 1..=rounds {
+            let client = client(round);
+            let update = Accepted::sample(digest);
+            let (cohort, present, deadline) = (BTreeSet::from([client.clone()]), 1, 0);
+            records.extend([
+                Record::RoundOpened {
+                    round,
+                    attempt: 1,
+                    cohort,
+                    present,
+                    at,
+                    deadline,
+                },
+                Record::EvaluationAccepted {
+                    version: round - 1,
+                    client: client.clone(),
+                    examples: 1,
+                    loss: 0.0,
+                    correct: 0,
+                    at,
+                },
+                Record::UpdateAccepted { round, client, update },
+                Record::RoundClosing {
+                    round,
+                    at,
+                    limited: true,
+                },
+                Record::RoundClosed {
+                    round,
+                    frame: digest,
+                    frame_len: 1,
+                    stages,
+                    model: digest,
+                    at,
+                },
+            ]);
+        }
+        records
+    }
+
+    #[test]
+    fn a_change_of_a_copy_touches_only_what_the_cohort_makes() {
+        let records = records(201);
+        let (before, [update, closing, closed]) = records.split_last_chunk().unwrap();
+        let mut old = State::new();
+        before.iter().for_each(|record| old.apply(record).unwrap());
+        assert_eq!((old.version(), old.settled.len()), (200, 200));
+        assert!(old.evaluations.len() <= 2, "evaluations by client are of two versions");
+        let mut new = old.clone();
+        new.apply(update).unwrap();
+        new.apply(closing).unwrap();
+        assert!(
+            Arc::ptr_eq(&old.settled, &new.settled),
+            "an update copies nothing of the clients of other rounds"
+        );
+        let found = Some((201, Digest::of(b"x")));
+        assert_eq!(new.accepted(&client(201)), found);
+        new.apply(closed).unwrap();
+        assert_eq!(new.accepted(&client(201)), found, "also when closed");
+        assert_eq!((old.settled.len(), new.settled.len()), (200, 201));
+    }
+}

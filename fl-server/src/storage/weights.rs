@@ -1,0 +1,142 @@
+//! Models as safetensors files: first weights come in one, and an export is one.
+
+use std::io::{self, Read as _};
+use std::path::Path;
+
+use fl_compress::weights::{self, Notes, Weights};
+use fl_compress::{Error, Layout};
+
+use crate::storage::disk::open_file;
+
+/// A file of weights with which a run can begin.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct FirstWeights {
+    pub(crate) layout: Layout,
+    /// `[layout.len()]`
+    pub(crate) values: Vec<f32>,
+    /// What the file says about their origin.
+    pub(crate) origin: Origin,
+}
+
+/// What a file of weights says about how they were made.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Origin {
+    /// Seed from which `fl-client init` made them.
+    pub(crate) seed: Option<u64>,
+    /// Learner for which it made them.
+    pub(crate) learner: Option<String>,
+}
+
+impl Origin {
+    fn of(notes: &Notes) -> Self {
+        // A larger number cannot be written in a run.toml.
+        let seed = notes.get(weights::SEED).and_then(|seed| seed.parse().ok());
+        Self {
+            seed: seed.filter(|&seed| i64::try_from(seed).is_ok()),
+            learner: notes.get(weights::LEARNER).cloned(),
+        }
+    }
+}
+
+/// Reads the file at `path`. F16 and BF16 become F32.
+///
+/// # Errors
+/// If the file cannot be read, is no safetensors file, or holds a tensor of integers or a value that is not finite; the
+/// text names the file and the tensor.
+pub(crate) fn read(path: &Path) -> Result<FirstWeights, String> {
+    let read = || {
+        let mut bytes = Vec::new();
+        open_file(path)?.read_to_end(&mut bytes).map(|_| bytes)
+    };
+    let bytes = read().map_err(|why| unreadable(path, &why))?;
+    from_bytes(&bytes).map_err(|why| format!("model {}: {why}", path.display()))
+}
+
+/// Reads what the file at `path` says about the origin of its weights, and no more than its header.
+///
+/// # Errors
+/// As [`read`], for the header.
+pub(crate) fn origin(path: &Path) -> Result<Origin, String> {
+    let file = open_file(path).map_err(|why| unreadable(path, &why))?;
+    let notes = weights::read_notes(io::BufReader::new(file));
+    let notes = notes.map_err(|why| format!("model {}: {why}", path.display()))?;
+    Ok(Origin::of(&notes))
+}
+
+fn unreadable(path: &Path, why: &io::Error) -> String {
+    let path = path.display();
+    if why.kind() == io::ErrorKind::NotFound {
+        return format!("model {path} is not there; make it with `fl-client init --learner NAME -o {path}`");
+    }
+    format!("model {path}: {why}")
+}
+
+fn from_bytes(bytes: &[u8]) -> Result<FirstWeights, Error> {
+    let weights = Weights::parse(bytes)?;
+    weights.expect_floats()?;
+    Ok(FirstWeights {
+        layout: weights.layout().clone(),
+        values: weights.values()?,
+        origin: Origin::of(weights.notes()),
+    })
+}
+
+/// The bytes of such a file. Shapes: `values: [layout.len()]`.
+///
+/// # Errors
+/// `Usage` if `values` has another length.
+pub(crate) fn to_bytes(layout: &Layout, values: &[f32]) -> Result<Vec<u8>, Error> {
+    weights::to_safetensors(layout, values)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_that_two_readers_would_read_differently_is_refused() {
+        let header = br#"{"w":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},"w":{"dtype":"F32","shape":[3,2],"data_offsets":[0,24]}}"#;
+        let bytes = [&(header.len() as u64).to_le_bytes(), &header[..], &[0; 24]].concat();
+        let why = from_bytes(&bytes).unwrap_err().to_string();
+        assert!(why.contains("tensor `w` stands twice"), "{why}");
+    }
+
+    #[test]
+    fn what_cannot_be_trained_is_named() {
+        let header = br#"{"seen":{"dtype":"I64","shape":[],"data_offsets":[0,8]}}"#;
+        let bytes = [&(header.len() as u64).to_le_bytes(), &header[..], &[0; 8]].concat();
+        assert!(from_bytes(&bytes).unwrap_err().to_string().contains("`seen` is I64"));
+    }
+
+    #[test]
+    fn the_origin_is_what_the_notes_say_and_nothing_if_they_say_no_number() {
+        let layout = Layout::new([("w", vec![2])]).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("init.safetensors");
+        for (text, seed) in [
+            ("42", Some(42)),
+            ("9223372036854775807", Some(i64::MAX as u64)),
+            ("9223372036854775808", None),
+            ("-1", None),
+            ("x", None),
+        ] {
+            let notes = Notes::from([(weights::SEED.to_owned(), text.to_owned())]);
+            let bytes = weights::to_safetensors_with(&layout, &[1.0, 2.0], &[], &notes).unwrap();
+            std::fs::write(&path, &bytes).unwrap();
+            let origin = origin(&path).unwrap();
+            assert_eq!((origin.seed, &origin.learner), (seed, &None), "{text}");
+            assert_eq!(read(&path).unwrap().origin, origin);
+        }
+        std::fs::write(&path, to_bytes(&layout, &[1.0, 2.0]).unwrap()).unwrap();
+        assert_eq!(origin(&path), Ok(Origin::default()));
+        for broken in [&b""[..], b"\xff\xff\xff\xff\xff\xff\xff\xff{}", b"\x09\0\0\0\0\0\0\0{}"] {
+            std::fs::write(&path, broken).unwrap();
+            assert!(origin(&path).unwrap_err().contains("safetensors"), "{broken:?}");
+        }
+        let missing = origin(&dir.path().join("none.safetensors")).unwrap_err();
+        assert!(
+            missing.contains("none.safetensors is not there; make it with `fl-client init"),
+            "{missing}"
+        );
+    }
+}

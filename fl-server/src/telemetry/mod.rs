@@ -1,0 +1,4 @@
+//! What a running server reports of itself: events for displays and logs, and traces.
+
+pub mod event;
+pub(crate) mod trace;

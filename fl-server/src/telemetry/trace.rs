@@ -1,0 +1,191 @@
+//! Spans of what the server does in a round: the round itself, its uploads, its downloads, its aggregation.
+//!
+//! They are for people: nothing depends on them, and nothing waits for them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fl_compress::Digest;
+use fl_proto::trace::{Collector, Exporter, Nanos, Span, Spans, now};
+use fl_proto::{ClientId, ModelHeader, UpdateHeader, UpdateReply};
+
+use crate::accounting::ledger::Flow;
+use crate::config::plan::RunPlan;
+use crate::reporting::history::History;
+use crate::storage::record::Millis;
+
+/// How long the end of a server may wait for the collector.
+pub(crate) const FINISH_WITHIN: Duration = Duration::from_secs(2);
+
+/// Starts sending to `collector`, if there is one.
+pub(crate) fn start(
+    collector: Option<&Collector>,
+    plan: &Arc<RunPlan>,
+    instance: Digest,
+) -> (Tracer, Option<Exporter>) {
+    let started = collector.map(|to| Exporter::start(to, "fl-server", None, env!("CARGO_PKG_VERSION")));
+    let (spans, exporter) = started.unzip();
+    let tracer = Tracer {
+        plan: Arc::clone(plan),
+        instance,
+        spans: spans.unwrap_or_default(),
+        closing: None,
+    };
+    (tracer, exporter)
+}
+
+/// Makes spans, if anybody wants them.
+#[derive(Debug, Clone)]
+pub(crate) struct Tracer {
+    plan: Arc<RunPlan>,
+    /// Tells the run from others of its name.
+    instance: Digest,
+    spans: Spans,
+    /// The round that is being closed, and since when.
+    closing: Option<(u64, Millis)>,
+}
+
+impl Tracer {
+    /// A round takes no more updates.
+    pub(crate) fn closing(&mut self, round: u64, at: Millis) {
+        self.closing = Some((round, at));
+    }
+
+    /// A round is over. `flow`: bytes of all clients.
+    pub(crate) fn round(&mut self, round: u64, history: &History, flow: &Flow) {
+        let closing = self.closing.take();
+        let Some((found, step)) = history
+            .rounds
+            .get(&round)
+            .and_then(|found| Some((found, found.closed.as_ref()?)))
+        else {
+            return;
+        };
+        let (opened, closed) = (nanos(found.opened), nanos(step.at));
+        // A server that was started anew meanwhile does not know since when.
+        if let Some((_, since)) = closing.filter(|(closing, _)| *closing == round) {
+            self.spans.give(|| {
+                self.part("aggregate", round, "", nanos(since), closed)
+                    .with("fl.updates", found.updates as u64)
+                    .with("fl.bytes", step.len)
+            });
+        }
+        self.spans.give(|| {
+            self.known(Span::root(&self.instance, round, opened, closed), round)
+                .with("fl.attempt", u64::from(found.attempts))
+                .with("fl.cohort", found.cohort as u64)
+                .with("fl.updates", found.updates as u64)
+                .with("fl.bytes_up", flow.socket_up)
+                .with("fl.bytes_down", flow.socket_down)
+        });
+    }
+
+    /// The run gave up in this round, which may still be closed when it is served again: the root is left for then.
+    pub(crate) fn failed(&self, round: u64, history: &History, why: &str, at: Millis) {
+        if let Some(found) = history.rounds.get(&round) {
+            self.spans.give(|| Span {
+                error: Some(why.to_owned()),
+                ..self
+                    .part("gave-up", round, "", nanos(found.opened), nanos(at))
+                    .with("fl.attempt", u64::from(found.attempts))
+            });
+        }
+    }
+
+    /// An update begins to arrive, or goes on to.
+    pub(crate) fn upload(&self, client: &ClientId, header: &UpdateHeader) -> Transfer {
+        self.transfer(|start| {
+            self.part("upload", header.id.round, client.as_str(), start, start)
+                .with("fl.client", client.as_str())
+                .with("fl.bytes", header.len)
+                .with("fl.offset", header.offset)
+        })
+    }
+
+    /// A model begins to be sent.
+    pub(crate) fn download(&self, client: &ClientId, version: u64, header: &ModelHeader) -> Transfer {
+        // Version v is what round v + 1 begins with; the last is only evaluated.
+        let round = version.saturating_add(1).min(self.plan.rounds);
+        self.transfer(|start| {
+            let bytes = header
+                .frames()
+                .iter()
+                .fold(0u64, |sum, part| sum.saturating_add(part.len));
+            let form = match header {
+                ModelHeader::Snapshot(_) => "snapshot",
+                ModelHeader::Steps(_) => "steps",
+            };
+            self.part("download", round, client.as_str(), start, start)
+                .with("fl.client", client.as_str())
+                .with("fl.version", version)
+                .with("fl.form", form)
+                .with("fl.bytes", bytes)
+        })
+    }
+
+    fn transfer(&self, begun: impl FnOnce(Nanos) -> Span) -> Transfer {
+        Transfer {
+            spans: self.spans.clone(),
+            span: self.spans.wanted().then(|| begun(now())),
+        }
+    }
+
+    fn part(&self, name: &'static str, round: u64, who: &str, start: Nanos, end: Nanos) -> Span {
+        self.known(Span::part(&self.instance, round, (name, who), start, end), round)
+    }
+
+    fn known(&self, span: Span, round: u64) -> Span {
+        span.with("fl.run", self.plan.name.as_str()).with("fl.round", round)
+    }
+}
+
+/// An upload or download that is going on. Dropped before its end is told, it was broken off.
+#[derive(Debug)]
+pub(crate) struct Transfer {
+    spans: Spans,
+    span: Option<Span>,
+}
+
+impl Transfer {
+    /// The model was sent as a whole.
+    pub(crate) fn done(mut self) {
+        self.end(|span| span);
+    }
+
+    /// The update arrived as a whole, and this was the answer.
+    pub(crate) fn answered(mut self, reply: &UpdateReply) {
+        self.end(|span| match reply {
+            UpdateReply::Accepted => span.with("fl.verdict", "accepted"),
+            UpdateReply::Wanted { .. } => span.with("fl.verdict", "wanted"),
+            UpdateReply::Refused { why, message } => {
+                let why = format!("refused: {why:?}");
+                Span {
+                    error: Some(message.clone()),
+                    ..span.with("fl.verdict", why.as_str())
+                }
+            }
+        });
+    }
+
+    fn end(&mut self, known: impl FnOnce(Span) -> Span) {
+        if let Some(span) = self.span.take() {
+            self.spans.give(|| {
+                let end = now().max(span.start);
+                known(Span { end, ..span })
+            });
+        }
+    }
+}
+
+impl Drop for Transfer {
+    fn drop(&mut self) {
+        self.end(|span| Span {
+            error: Some("broken off".to_owned()),
+            ..span
+        });
+    }
+}
+
+fn nanos(at: Millis) -> Nanos {
+    at.saturating_mul(1_000_000)
+}
