@@ -5,14 +5,14 @@
 //! Needs root and iproute2: `cargo namespaces`. Where it cannot run it fails and says why.
 #![allow(clippy::unwrap_used)]
 
-mod support;
+mod fixtures;
 
 use std::sync::mpsc::{Receiver, channel};
 
-use support::EXACT;
-use support::fed::Fed;
-use support::netns::{Counters, Namespace};
-use support::process::{Line, Process, done, wait_for};
+use fixtures::EXACT;
+use fixtures::fed::Fed;
+use fixtures::netns::{Counters, Namespace};
+use fixtures::process::{Line, Process, done, wait_for};
 
 const CLIENTS: usize = 2;
 const ROUNDS: u64 = 3;

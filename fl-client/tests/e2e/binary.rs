@@ -1,9 +1,4 @@
 //! The program as a user meets it: exit codes, messages, signals.
-#![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used)]
-
-#[path = "session/support/mod.rs"]
-mod support;
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -11,7 +6,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::Instant;
 
 use fl_proto::Phase;
-use support::{Call, Certificates, TASK, TestServer, World};
+
+use crate::support::{Call, Certificates, TASK, TestServer, World};
 
 fn folder(server: &str, certificates: &Certificates) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();

@@ -1,7 +1,10 @@
-//! The session against a scripted server at a real socket: the whole protocol, and everything that can go wrong with it.
+//! The client against a scripted server at a real socket: the whole protocol, everything that can go wrong with it, and the
+//! program as a user meets it.
 #![allow(clippy::unwrap_used)]
 
 mod another_run;
+#[cfg(target_os = "linux")]
+mod binary;
 mod crashes;
 mod models;
 mod predicted;

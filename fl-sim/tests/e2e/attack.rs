@@ -1,8 +1,5 @@
 //! One client of four holds a valid certificate and lies: in its update, in its number of examples, in its evaluations. The
 //! run goes on, and the model that the others measure is as good as without it.
-#![allow(clippy::unwrap_used)]
-
-mod support;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -12,7 +9,8 @@ use fl_client::{Evaluation, Fit, FitPlan, Learner, Tasks};
 use fl_compress::Layout;
 use fl_sim::federation::{self, Member, Setup};
 use fl_sim::workload::{TASK, Workload};
-use support::{COMPRESSED, EXACT};
+
+use crate::fixtures::{COMPRESSED, EXACT};
 
 const CLIENTS: u32 = 4;
 const ROUNDS: u64 = 10;

@@ -1,13 +1,11 @@
 //! The law of the defaults: with an empty `[compression]` table every built-in learner ends within a point of fp32 (`har`
 //! within two), on every data set that it takes. `docs/reference/compressors.md` has the figures.
-#![allow(clippy::unwrap_used)]
-
-mod support;
 
 use std::path::Path;
 
 use fl_sim::experiment::{Experiment, Trial};
-use support::real_data;
+
+use crate::fixtures::real_data;
 
 /// Runs the experiment `defaults-NAME` and compares each learner's default with its fp32. `most`: points that it may lose,
 /// in the mean over the seeds.

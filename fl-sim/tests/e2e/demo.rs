@@ -1,15 +1,11 @@
 //! `fl-sim demo` as a process: whose output nobody reads, that is stopped, that is told to keep its folder where there is
 //! one already; and `fl-sim experiment` told of what there is not.
-#![cfg(unix)]
-#![allow(clippy::unwrap_used)]
-
-mod support;
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::channel;
 
-use support::process::{PATIENCE, Process, done, fails, sim};
+use crate::fixtures::process::{PATIENCE, Process, done, fails, sim};
 
 /// A demo that takes a moment a round.
 fn demo(rounds: &str, more: &[&str]) -> Command {

@@ -1,13 +1,11 @@
 //! Fashion-MNIST, unevenly shared out, compressed in both directions: the model learns, every byte is accounted for, few
 //! bytes are sent, and neither chance nor the order of arrival changes a bit of the model.
-#![allow(clippy::unwrap_used)]
-
-mod support;
 
 use fl_client::data::{Builtin, DataSource, Shard, Split};
 use fl_sim::score::Score;
 use fl_sim::workload::{TASK, Workload};
-use support::{COMPRESSED, EXACT, real_data, train};
+
+use crate::fixtures::{COMPRESSED, EXACT, real_data, train};
 
 const CLIENTS: u32 = 4;
 const ROUNDS: u64 = 4;

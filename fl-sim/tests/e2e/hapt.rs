@@ -1,12 +1,10 @@
 //! HAPT: six people's phones, one client a person, the convolutional learner made for them. What nobody shares still
 //! makes a model that recognises what all of them do.
-#![allow(clippy::unwrap_used)]
-
-mod support;
 
 use fl_client::data::{Builtin, DataSource, Hapt};
 use fl_sim::workload::{TASK, Workload};
-use support::{COMPRESSED, real_data, train};
+
+use crate::fixtures::{COMPRESSED, real_data, train};
 
 const PEOPLE: u32 = 6;
 const ROUNDS: u64 = 3;

@@ -1,7 +1,4 @@
 //! A hundred clients at once, each with a connection and a state of its own: nobody is lost and nothing is unaccounted for.
-#![allow(clippy::unwrap_used)]
-
-mod support;
 
 use std::sync::Arc;
 
@@ -9,7 +6,8 @@ use fl_client::{Learner, Tasks};
 use fl_sim::federation::{self, Member, Setup};
 use fl_sim::ready::{self, Ready};
 use fl_sim::workload::TASK;
-use support::COMPRESSED;
+
+use crate::fixtures::COMPRESSED;
 
 const CLIENTS: u64 = 100;
 const VALUES: usize = 10_000;

@@ -4,17 +4,15 @@
 //!
 //! A moment is never a time: it is the n-th line that the victim logs after a round has closed, and every HTTP/2 frame
 //! is a line. So kills fall while clients connect, fetch, train, send, and wait for a receipt that is lost.
-#![allow(clippy::unwrap_used)]
-
-mod support;
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use fl_client::data::{Builtin, DataSource};
 use fl_sim::workload::{TASK, Workload};
-use support::fed::Fed;
-use support::process::{Line, PATIENCE, Process};
-use support::{COMPRESSED, train};
+
+use crate::fixtures::fed::Fed;
+use crate::fixtures::process::{Line, PATIENCE, Process};
+use crate::fixtures::{COMPRESSED, train};
 
 const CLIENTS: usize = 3;
 const KILLS: usize = 10;

@@ -1,18 +1,17 @@
 //! The example of a learner and data of one's own takes part in a real run, and the federation finds the law behind the
 //! readings.
-#![allow(clippy::unwrap_used)]
 
-#[path = "../../fl-client/examples/own_learner.rs"]
+#[path = "../../../fl-client/examples/own_learner.rs"]
 #[allow(dead_code, unreachable_pub)]
 mod example;
-mod support;
 
 use std::sync::mpsc::channel;
 
 use fl_client::{Outcome, weights};
 use fl_compress::Layout;
-use support::fed::Fed;
-use support::process::{Process, done, wait_for};
+
+use crate::fixtures::fed::Fed;
+use crate::fixtures::process::{Process, done, wait_for};
 
 const ROUNDS: u64 = 5;
 

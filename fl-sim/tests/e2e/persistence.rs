@@ -3,9 +3,6 @@
 //!
 //! The server is a process that ends as SIGKILL would end it; its clients live on in this one. Points are
 //! taken some apart here; the ignored tests take every one.
-#![allow(clippy::unwrap_used)]
-
-mod support;
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
@@ -19,10 +16,11 @@ use fl_client::{Backoff, ClientFile, Evaluation, Fit, FitPlan, Learner, Tasks, w
 use fl_compress::{Digest, Layout};
 use fl_sim::ready;
 use fl_sim::workload::TASK;
-use support::COMPRESSED;
-use support::fed::Fed;
-use support::process::{Line, PATIENCE, Process};
 use tokio::runtime::Runtime;
+
+use crate::fixtures::COMPRESSED;
+use crate::fixtures::fed::Fed;
+use crate::fixtures::process::{Line, PATIENCE, Process};
 
 const CLIENTS: usize = 2;
 const ROUNDS: u64 = 2;

@@ -1,7 +1,4 @@
 //! A federation in which half of the clients take part in a round, and updates are encoded against the last step.
-#![allow(clippy::unwrap_used)]
-
-mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

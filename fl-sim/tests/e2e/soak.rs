@@ -1,5 +1,4 @@
 //! The soak test in its short form: a minute among strangers, bad clients, kills and a clock that jumps.
-#![allow(clippy::unwrap_used)]
 
 use std::process::Command;
 

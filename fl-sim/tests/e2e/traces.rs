@@ -1,8 +1,5 @@
 //! A round as one trace: what a server and its clients send to an OpenTelemetry collector, read with the standard's own
 //! messages. And what they do without one.
-#![allow(clippy::unwrap_used)]
-
-mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::TcpListener;
@@ -16,9 +13,9 @@ use tokio::runtime::Runtime;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::{Request, Response, Status};
 
-use support::COMPRESSED;
-use support::fed::Fed;
-use support::process::{Process, fails, wait_for};
+use crate::fixtures::COMPRESSED;
+use crate::fixtures::fed::Fed;
+use crate::fixtures::process::{Process, fails, wait_for};
 
 const ROUNDS: usize = 3;
 const SERVER: usize = 0;

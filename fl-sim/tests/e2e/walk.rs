@@ -1,16 +1,13 @@
 //! The README's walk through separate processes, typed as a new user would: found a federation, issue two clients, serve,
 //! take part, look while it runs and after, take the model home. And what a user meets who mistypes: another
 //! federation's certificate, a key that there is not, a data file cut short.
-#![allow(clippy::unwrap_used)]
-
-mod support;
 
 use std::process::Command;
 use std::sync::mpsc::channel;
 
-use support::COMPRESSED;
-use support::fed::Fed;
-use support::process::{Process, done, fails, wait_for};
+use crate::fixtures::COMPRESSED;
+use crate::fixtures::fed::Fed;
+use crate::fixtures::process::{Process, done, fails, wait_for};
 
 const ROUNDS: u64 = 3;
 const SERVER: usize = 0;
