@@ -4,9 +4,8 @@
 //! "FLCZ" | version | tensors: names and shapes | frame, as it is sent | 1.1: tensors of integers | CRC-32C
 //! ```
 
-use crate::seal::{seal, unseal};
 use crate::weights::IntegerTensor;
-use crate::wire::{Reader, Writer};
+use crate::wire::{Reader, Writer, seal, unseal};
 use crate::{Error, Layout, MAX_DIMS, MAX_TENSORS};
 
 const MAJOR: u8 = 1;
@@ -37,10 +36,8 @@ impl<'a> Archive<'a> {
         let integer_bytes: usize = integers.iter().map(|tensor| tensor.bytes().len()).sum();
         let tensors = 1 + layout.tensors().len() + integers.len();
         let mut out = Vec::with_capacity(frame.len() + integer_bytes + 64 * tensors);
-        let mut writer = Writer(&mut out);
-        writer.bytes(Self::MAGIC);
-        writer.u8(MAJOR);
-        writer.u8(if integers.is_empty() { 0 } else { INTEGERS });
+        let mut writer = Writer::new(&mut out);
+        writer.head(Self::MAGIC, MAJOR, if integers.is_empty() { 0 } else { INTEGERS });
         writer.varint(layout.tensors().len() as u64);
         for tensor in layout.tensors() {
             writer.u8(tensor.name.len() as u8);

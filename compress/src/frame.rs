@@ -17,8 +17,8 @@ use sinks::{Counted, Largest, MeasuredByTensor};
 use crate::fidelity::Products;
 use crate::recipe::Recipe;
 use crate::rng::Draws;
-use crate::seal::unseal;
 use crate::section::{PlaneBounds, PlaneBytes, Section, Sink};
+use crate::wire::unseal;
 use crate::{Digest, Error, Layout, Tensor, threads};
 
 /// A frame whose header, checksum and section table have been checked against a layout.

@@ -50,14 +50,13 @@ mod recipe;
 mod reduce;
 mod rng;
 mod rules;
-mod seal;
 mod section;
 mod snapshot;
 mod spec;
 mod state;
 mod threads;
 pub mod weights;
-mod wire;
+pub mod wire;
 
 pub use archive::Archive;
 pub use budget::{BudgetEstimate, BudgetWatch, OverBudget};

@@ -87,7 +87,7 @@ mod tests {
                 for code in [Code::Pack, Code::Rans] {
                     let recipe = Recipe { reduce, quantize, code };
                     let mut bytes = Vec::new();
-                    recipe.write(&mut Writer(&mut bytes));
+                    recipe.write(&mut Writer::new(&mut bytes));
                     let mut reader = Reader::new(&bytes);
                     assert_eq!(Recipe::read(&mut reader, Shape::row(300)), Ok(recipe));
                     assert_eq!(reader.finish("end"), Ok(()));

@@ -2,9 +2,8 @@
 
 use crate::frame::{Extras, OVERHEAD};
 use crate::recipe::Recipe;
-use crate::seal::seal;
 use crate::section::all_finite;
-use crate::wire::Writer;
+use crate::wire::{Writer, seal};
 use crate::{Error, FrameHeader, FrameKind, Layout};
 
 /// The frame of model `version` with all its `values`, which [`crate::Frame::decode`] gives back bit for bit.
@@ -31,7 +30,7 @@ pub fn snapshot(layout: &Layout, values: &[f32], version: u64) -> Result<Vec<u8>
     }
     .write(layout, layout.tensors().len(), Extras::default(), &mut frame);
     for tensor in layout.tensors() {
-        let mut writer = Writer(&mut frame);
+        let mut writer = Writer::new(&mut frame);
         Recipe::EXACT.write(&mut writer);
         writer.f32s(&values[tensor.offset..tensor.offset + tensor.len]);
     }

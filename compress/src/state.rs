@@ -5,9 +5,8 @@ use std::sync::Arc;
 use crate::Fidelity;
 use crate::encoder::{Encoder, Pending, Stages, UnitState};
 use crate::rules::Tracked;
-use crate::seal::{seal, unseal};
 use crate::section::all_finite;
-use crate::wire::{Reader, Writer};
+use crate::wire::{Reader, Writer, seal, unseal};
 use crate::{Digest, Error, Frame, Layout, Spec};
 
 const MAGIC: &[u8; 4] = b"FLCS";
@@ -30,14 +29,13 @@ impl Encoder {
         let aged = self.units().iter().any(|unit| unit.silent > 0);
         let faithful = aged || pending.is_some_and(|pending| !pending.fidelity.is_empty());
         let flag = |flag, set: bool| if set { flag } else { 0 };
-        let mut writer = Writer(out);
-        writer.bytes(MAGIC);
-        writer.u8(MAJOR);
-        writer.u8(match (faithful, kind != 0 || learned) {
+        let mut writer = Writer::new(out);
+        let minor = match (faithful, kind != 0 || learned) {
             (true, _) => 2,
             (false, true) => 1,
             (false, false) => 0,
-        });
+        };
+        writer.head(MAGIC, MAJOR, minor);
         writer.u8(flag(HAS_MEMORY, !vectors.is_empty())
             | flag(HAS_PENDING, pending.is_some())
             | flag(HAS_LEARNED, learned)
@@ -100,12 +98,12 @@ impl Encoder {
                 )));
             }
             let count = 1 + usize::from(kind == 2);
-            let len = encoder.layout().len() * 4;
+            let len = encoder.layout().len();
             let mut kept = encoder.carried_mut().vectors_mut().into_iter();
             for _ in 0..count {
-                let bytes = reader.take(len, "memory")?;
+                let values = reader.f32s(len, "memory")?;
                 if let Some(vector) = kept.next() {
-                    read_f32s(bytes, vector)?;
+                    fill(vector, values)?;
                 }
             }
         }
@@ -128,13 +126,9 @@ impl Encoder {
     }
 }
 
-fn read_f32s(bytes: &[u8], values: &mut [f32]) -> Result<(), Error> {
-    let words = bytes.as_chunks().0;
-    values
-        .iter_mut()
-        .zip(words)
-        .for_each(|(value, word)| *value = f32::from_le_bytes(*word));
-    if all_finite(values) {
+fn fill(vector: &mut [f32], values: impl Iterator<Item = f32>) -> Result<(), Error> {
+    vector.iter_mut().zip(values).for_each(|(place, value)| *place = value);
+    if all_finite(vector) {
         return Ok(());
     }
     Err(Error::NotFinite("memory".to_owned()))
@@ -146,7 +140,7 @@ impl UnitState {
     }
 
     fn write(&self, writer: &mut Writer<'_>) {
-        writer.u64(self.ratio.to_bits());
+        writer.f64(self.ratio);
         self.tracked.write(writer);
         let warm = self.warm.as_deref().unwrap_or_default();
         writer.varint(warm.len() as u64);
@@ -159,7 +153,7 @@ fn read_learned(reader: &mut Reader<'_>, units: &mut [UnitState]) -> Result<(), 
     let count = reader.varint("number of units")?;
     let fits = count == units.len() as u64;
     for at in 0..count {
-        let ratio = f64::from_bits(reader.u64("ratio of a budget")?);
+        let ratio = reader.f64("ratio of a budget")?;
         if !(0.01..=100.0).contains(&ratio) {
             return Err(reader.corrupt("ratio of a budget"));
         }
@@ -167,14 +161,14 @@ fn read_learned(reader: &mut Reader<'_>, units: &mut [UnitState]) -> Result<(), 
         let len = reader.varint("length of a factor")?;
         let len = usize::try_from(len).ok().filter(|&len| len <= u32::MAX as usize);
         let len = len.ok_or_else(|| reader.corrupt("length of a factor"))?;
-        let bytes = reader.take(len * 4, "factor")?;
+        let values = reader.f32s(len, "factor")?;
         let unit = units.get_mut(at as usize).filter(|_| fits);
         let Some(unit) = unit else { continue };
         (unit.ratio, unit.tracked) = (ratio, tracked);
         unit.warm = None;
         if len > 0 && len % unit.unit.shape.cols == 0 && len <= unit.unit.shape.len() {
             let mut warm = vec![0.0; len];
-            read_f32s(bytes, &mut warm)?;
+            fill(&mut warm, values)?;
             unit.warm = Some(warm);
         }
     }
@@ -218,8 +212,8 @@ impl Fidelity {
 
     fn read(reader: &mut Reader<'_>, len: u64) -> Result<Self, Error> {
         let fidelity = Self {
-            cosine: f32::from_bits(reader.u32("cosine")?),
-            kept: f32::from_bits(reader.u32("energy kept")?),
+            cosine: reader.f32("cosine")?,
+            kept: reader.f32("energy kept")?,
             nonzeros: reader.varint("number of values that are not zero")?,
             age: read_age(reader)?,
         };

@@ -1,27 +1,56 @@
-//! Bytes in and out: little-endian, bounds-checked, every read naming the field it wanted.
+//! The workspace's binary reader and writer: little-endian, bounds-checked, with one seal for files.
 //!
-//! No other module does arithmetic on offsets into bytes from outside.
+//! Every read names its field, and the error repeats that name with the offset at which the read failed. No other
+//! module computes offsets into bytes from a peer or a disk.
+//!
+//! ```
+//! use fl_compress::wire::{Writer, seal, unseal};
+//!
+//! let mut file = Vec::new();
+//! let mut writer = Writer::new(&mut file);
+//! writer.head(b"DEMO", 1, 0);
+//! writer.u64(7);
+//! seal(0, &mut file);
+//!
+//! let mut reader = unseal(&file, b"DEMO", 1)?;
+//! assert_eq!(reader.u64("round")?, 7);
+//! reader.finish("bytes after the round")?;
+//! # Ok::<(), fl_compress::Error>(())
+//! ```
 
 use crate::Error;
 
-/// Reads fields from the front of some bytes.
+/// Length of the checksum (CRC-32C) that [`seal`] appends.
+pub const CHECKSUM_BYTES: usize = 4;
+
+/// Reads fields from the front of a byte slice.
+///
+/// # Errors
+/// Every read returns `Truncated` if the bytes end before the field does.
 #[derive(Debug, Clone)]
-pub(crate) struct Reader<'a> {
+pub struct Reader<'a> {
     bytes: &'a [u8],
     offset: usize,
 }
 
 impl<'a> Reader<'a> {
-    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+    /// Starts at the first byte.
+    pub fn new(bytes: &'a [u8]) -> Self {
         Self { bytes, offset: 0 }
     }
 
-    /// Number of bytes read so far.
-    pub(crate) fn offset(&self) -> usize {
+    /// Number of bytes read so far; in a sub-reader, counted from the start of the outermost reader.
+    pub fn offset(&self) -> usize {
         self.offset
     }
 
-    pub(crate) fn take(&mut self, len: usize, what: &str) -> Result<&'a [u8], Error> {
+    /// Number of bytes left.
+    pub fn left(&self) -> usize {
+        self.bytes.len() - self.offset
+    }
+
+    /// The next `len` bytes.
+    pub fn take(&mut self, len: usize, what: &str) -> Result<&'a [u8], Error> {
         let rest = &self.bytes[self.offset..];
         let taken = rest.get(..len).ok_or_else(|| Error::Truncated {
             what: what.to_owned(),
@@ -31,30 +60,84 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    fn array<const N: usize>(&mut self, what: &str) -> Result<[u8; N], Error> {
+    /// The next `N` bytes.
+    pub fn array<const N: usize>(&mut self, what: &str) -> Result<[u8; N], Error> {
         let mut out = [0; N];
         out.copy_from_slice(self.take(N, what)?);
         Ok(out)
     }
 
-    pub(crate) fn u8(&mut self, what: &str) -> Result<u8, Error> {
+    /// A reader of the next `len` bytes, which this reader skips.
+    pub fn sub(&mut self, len: usize, what: &str) -> Result<Reader<'a>, Error> {
+        let offset = self.offset;
+        self.take(len, what)?;
+        let bytes = &self.bytes[..self.offset];
+        Ok(Reader { bytes, offset })
+    }
+
+    /// One byte.
+    pub fn u8(&mut self, what: &str) -> Result<u8, Error> {
         self.array::<1>(what).map(|[byte]| byte)
     }
 
-    pub(crate) fn u16(&mut self, what: &str) -> Result<u16, Error> {
+    /// Two bytes.
+    pub fn u16(&mut self, what: &str) -> Result<u16, Error> {
         self.array(what).map(u16::from_le_bytes)
     }
 
-    pub(crate) fn u32(&mut self, what: &str) -> Result<u32, Error> {
+    /// Four bytes.
+    pub fn u32(&mut self, what: &str) -> Result<u32, Error> {
         self.array(what).map(u32::from_le_bytes)
     }
 
-    pub(crate) fn u64(&mut self, what: &str) -> Result<u64, Error> {
+    /// Eight bytes.
+    pub fn u64(&mut self, what: &str) -> Result<u64, Error> {
         self.array(what).map(u64::from_le_bytes)
     }
 
-    /// Seven bits a byte, lowest first, the top bit meaning that more follow; only the shortest form is taken.
-    pub(crate) fn varint(&mut self, what: &str) -> Result<u64, Error> {
+    /// Two bytes, two's complement.
+    pub fn i16(&mut self, what: &str) -> Result<i16, Error> {
+        self.array(what).map(i16::from_le_bytes)
+    }
+
+    /// Four bytes; any bit pattern, NaN included.
+    pub fn f32(&mut self, what: &str) -> Result<f32, Error> {
+        self.array(what).map(f32::from_le_bytes)
+    }
+
+    /// Eight bytes; any bit pattern, NaN included.
+    pub fn f64(&mut self, what: &str) -> Result<f64, Error> {
+        self.array(what).map(f64::from_le_bytes)
+    }
+
+    /// `count` values of four bytes each. Allocates nothing.
+    pub fn f32s(&mut self, count: usize, what: &str) -> Result<impl ExactSizeIterator<Item = f32> + 'a, Error> {
+        // A length that overflows is longer than any slice.
+        let bytes = self.take(count.saturating_mul(4), what)?;
+        Ok(bytes.as_chunks().0.iter().map(|word| f32::from_le_bytes(*word)))
+    }
+
+    /// UTF-8 text after its length in bytes as `u16`.
+    ///
+    /// # Errors
+    /// `Corrupt` if the bytes are not UTF-8.
+    pub fn text(&mut self, what: &str) -> Result<&'a str, Error> {
+        let len = self.u16(what)?;
+        let bytes = self.take(usize::from(len), what)?;
+        std::str::from_utf8(bytes).map_err(|_| self.corrupt(what))
+    }
+
+    /// Bytes after their length as `u64`.
+    pub fn block(&mut self, what: &str) -> Result<&'a [u8], Error> {
+        let len = self.u64(what)?;
+        self.take(usize::try_from(len).unwrap_or(usize::MAX), what)
+    }
+
+    /// A number in seven bits a byte, lowest first; the top bit says that more bytes follow.
+    ///
+    /// # Errors
+    /// `Corrupt` for any form but the shortest, and from 2^63 on.
+    pub fn varint(&mut self, what: &str) -> Result<u64, Error> {
         let mut value = 0u64;
         for shift in (0..63).step_by(7) {
             let byte = self.u8(what)?;
@@ -69,17 +152,20 @@ impl<'a> Reader<'a> {
         Err(self.corrupt(what))
     }
 
-    /// Succeeds if nothing is left.
-    pub(crate) fn finish(&self, what: &str) -> Result<(), Error> {
-        if self.offset == self.bytes.len() {
+    /// Succeeds at the end of the bytes.
+    ///
+    /// # Errors
+    /// `Corrupt` with `what` if bytes are left.
+    pub fn finish(&self, what: &str) -> Result<(), Error> {
+        if self.left() == 0 {
             Ok(())
         } else {
             Err(self.corrupt(what))
         }
     }
 
-    /// The error for a field, just read, that breaks a rule.
-    pub(crate) fn corrupt(&self, what: &str) -> Error {
+    /// The error for the field just read, if its value breaks a rule.
+    pub fn corrupt(&self, what: &str) -> Error {
         Error::Corrupt {
             what: what.to_owned(),
             offset: self.offset,
@@ -87,42 +173,59 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Appends fields to a vector.
+/// Appends fields to a vector, in the forms that [`Reader`] reads.
 #[derive(Debug)]
-pub(crate) struct Writer<'a>(pub(crate) &'a mut Vec<u8>);
+pub struct Writer<'a>(&'a mut Vec<u8>);
 
-impl Writer<'_> {
-    pub(crate) fn bytes(&mut self, bytes: &[u8]) {
+impl<'a> Writer<'a> {
+    /// Appends behind what `out` holds.
+    pub fn new(out: &'a mut Vec<u8>) -> Self {
+        Self(out)
+    }
+
+    /// The bytes as they are.
+    pub fn bytes(&mut self, bytes: &[u8]) {
         self.0.extend_from_slice(bytes);
     }
 
-    pub(crate) fn u8(&mut self, value: u8) {
+    /// One byte.
+    pub fn u8(&mut self, value: u8) {
         self.0.push(value);
     }
 
-    pub(crate) fn u16(&mut self, value: u16) {
+    /// Two bytes.
+    pub fn u16(&mut self, value: u16) {
         self.bytes(&value.to_le_bytes());
     }
 
-    pub(crate) fn u32(&mut self, value: u32) {
+    /// Four bytes.
+    pub fn u32(&mut self, value: u32) {
         self.bytes(&value.to_le_bytes());
     }
 
-    pub(crate) fn u64(&mut self, value: u64) {
+    /// Eight bytes.
+    pub fn u64(&mut self, value: u64) {
         self.bytes(&value.to_le_bytes());
     }
 
-    /// What [`Reader::varint`] reads; `value` is below 2^63.
-    pub(crate) fn varint(&mut self, mut value: u64) {
-        while value >= 0x80 {
-            self.0.push(value as u8 | 0x80);
-            value >>= 7;
-        }
-        self.0.push(value as u8);
+    /// Two bytes, two's complement.
+    pub fn i16(&mut self, value: i16) {
+        self.bytes(&value.to_le_bytes());
     }
 
-    /// Four bytes a value, through a buffer that stays in the nearest cache.
-    pub(crate) fn f32s(&mut self, values: &[f32]) {
+    /// Four bytes.
+    pub fn f32(&mut self, value: f32) {
+        self.bytes(&value.to_le_bytes());
+    }
+
+    /// Eight bytes.
+    pub fn f64(&mut self, value: f64) {
+        self.bytes(&value.to_le_bytes());
+    }
+
+    /// Four bytes a value.
+    pub fn f32s(&mut self, values: &[f32]) {
+        // Through a buffer that stays in the nearest cache.
         let mut buffer = [0u8; 16 * 1024];
         for block in values.chunks(buffer.len() / 4) {
             for (bytes, value) in buffer.as_chunks_mut().0.iter_mut().zip(block) {
@@ -131,6 +234,88 @@ impl Writer<'_> {
             self.bytes(&buffer[..block.len() * 4]);
         }
     }
+
+    /// What [`Reader::text`] reads. Text of more than 65,535 bytes is cut there, at the start of a character.
+    pub fn text(&mut self, text: &str) {
+        let text = &text[..text.floor_char_boundary(usize::from(u16::MAX))];
+        self.u16(text.len() as u16);
+        self.bytes(text.as_bytes());
+    }
+
+    /// What [`Reader::block`] reads; `write` appends the block's bytes.
+    pub fn block(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        let start = self.0.len() + 8;
+        self.u64(0);
+        write(self.0);
+        let len = (self.0.len() - start) as u64;
+        self.0[start - 8..start].copy_from_slice(&len.to_le_bytes());
+    }
+
+    /// What [`Reader::varint`] reads; `value` is below 2^63.
+    pub fn varint(&mut self, mut value: u64) {
+        while value >= 0x80 {
+            self.0.push(value as u8 | 0x80);
+            value >>= 7;
+        }
+        self.0.push(value as u8);
+    }
+
+    /// Magic and version, with which a sealed file begins.
+    pub fn head(&mut self, magic: &[u8; 4], major: u8, minor: u8) {
+        self.bytes(magic);
+        self.bytes(&[major, minor]);
+    }
+}
+
+/// Appends the checksum of `out[start..]`.
+pub fn seal(start: usize, out: &mut Vec<u8>) {
+    let checksum = crc32c::crc32c(&out[start..]);
+    Writer(out).u32(checksum);
+}
+
+/// Checks the checksum at the end of `bytes` and reads what is before it.
+///
+/// # Errors
+/// `Truncated` if `bytes` is shorter than a checksum, `Corrupt` if the checksum is of other bytes.
+pub fn checked(bytes: &[u8]) -> Result<Reader<'_>, Error> {
+    let Some((body, checksum)) = bytes.split_last_chunk() else {
+        return Err(Error::Truncated {
+            what: "checksum".to_owned(),
+            offset: bytes.len(),
+        });
+    };
+    if u32::from_le_bytes(*checksum) != crc32c::crc32c(body) {
+        return Err(Error::Corrupt {
+            what: "checksum".to_owned(),
+            offset: body.len(),
+        });
+    }
+    Ok(Reader::new(body))
+}
+
+/// Checks magic, major version and checksum of a sealed file, and reads what is between version and checksum. A newer
+/// minor version is accepted.
+///
+/// # Errors
+/// `Truncated`; `Corrupt` for another magic or checksum; `Mismatch` for another major version.
+pub fn unseal<'a>(bytes: &'a [u8], magic: &[u8; 4], major: u8) -> Result<Reader<'a>, Error> {
+    let mut reader = Reader::new(bytes);
+    if reader.take(magic.len(), "magic")? != magic {
+        return Err(Error::Corrupt {
+            what: "magic".to_owned(),
+            offset: 0,
+        });
+    }
+    let (found, minor) = (reader.u8("version")?, reader.u8("version")?);
+    if found != major {
+        return Err(Error::Mismatch(format!(
+            "format version {found}.{minor}; only version {major} is known"
+        )));
+    }
+    reader.clone().take(CHECKSUM_BYTES, "checksum")?;
+    let mut body = checked(bytes)?;
+    body.take(reader.offset(), "version")?;
+    Ok(body)
 }
 
 #[cfg(test)]
@@ -141,7 +326,7 @@ mod tests {
     fn varint_round_trips_and_refuses_long_forms() {
         for value in [0, 1, 127, 128, 16_383, 16_384, u64::from(u32::MAX), (1 << 63) - 1] {
             let mut bytes = Vec::new();
-            Writer(&mut bytes).varint(value);
+            Writer::new(&mut bytes).varint(value);
             let mut reader = Reader::new(&bytes);
             assert_eq!(reader.varint("v"), Ok(value));
             assert_eq!(reader.finish("end"), Ok(()));
@@ -164,5 +349,64 @@ mod tests {
             offset: 3,
         };
         assert_eq!(Reader::new(&[1, 2, 3]).u64("round"), Err(missing));
+    }
+
+    #[test]
+    fn every_form_reads_back_what_was_written() {
+        let mut bytes = Vec::new();
+        let mut writer = Writer::new(&mut bytes);
+        writer.head(b"TEST", 3, 1);
+        writer.i16(-2);
+        writer.f32(0.5);
+        writer.f64(-0.25);
+        writer.f32s(&[1.0, -2.0]);
+        writer.text("tensor");
+        writer.block(|out| out.extend([7, 8, 9]));
+        seal(0, &mut bytes);
+        let mut reader = unseal(&bytes, b"TEST", 3).unwrap();
+        assert_eq!((reader.offset(), reader.i16("i16")), (6, Ok(-2)));
+        assert_eq!((reader.f32("f32"), reader.f64("f64")), (Ok(0.5), Ok(-0.25)));
+        assert_eq!(reader.f32s(2, "values").unwrap().collect::<Vec<_>>(), [1.0, -2.0]);
+        assert_eq!(reader.text("name"), Ok("tensor"));
+        assert_eq!(reader.block("part"), Ok(&[7, 8, 9][..]));
+        assert_eq!((reader.left(), reader.finish("end")), (0, Ok(())));
+        let mut cut = bytes.clone();
+        cut.truncate(8);
+        assert!(matches!(
+            unseal(&cut, b"TEST", 3),
+            Err(Error::Truncated { offset: 8, .. })
+        ));
+        assert!(matches!(
+            unseal(&bytes, b"ELSE", 3),
+            Err(Error::Corrupt { offset: 0, .. })
+        ));
+        assert!(matches!(unseal(&bytes, b"TEST", 2), Err(Error::Mismatch(_))));
+        bytes[10] ^= 1;
+        assert!(matches!(checked(&bytes), Err(Error::Corrupt { what, .. }) if what == "checksum"));
+    }
+
+    #[test]
+    fn a_sub_reader_ends_where_it_should_and_keeps_count() {
+        let mut reader = Reader::new(&[1, 2, 3, 4]);
+        assert_eq!(reader.u8("first"), Ok(1));
+        let mut sub = reader.sub(2, "part").unwrap();
+        assert_eq!((sub.offset(), sub.u16("two")), (1, Ok(0x0302)));
+        assert!(matches!(sub.u8("more"), Err(Error::Truncated { offset: 3, .. })));
+        assert_eq!((reader.offset(), reader.u8("last")), (3, Ok(4)));
+        assert!(reader.sub(1, "part").is_err());
+    }
+
+    #[test]
+    fn absurd_lengths_are_truncated_and_long_text_is_cut() {
+        let bytes = [0xff; 12];
+        assert!(matches!(
+            Reader::new(&bytes).block("part"),
+            Err(Error::Truncated { .. })
+        ));
+        assert!(matches!(Reader::new(&bytes).text("name"), Err(Error::Truncated { .. })));
+        assert!(Reader::new(&bytes).f32s(usize::MAX, "values").is_err());
+        let mut out = Vec::new();
+        Writer::new(&mut out).text(&"\u{20ac}".repeat(30_000));
+        assert_eq!(Reader::new(&out).text("name").unwrap().len(), 65_535);
     }
 }

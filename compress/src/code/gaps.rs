@@ -29,7 +29,7 @@ pub(crate) fn encode_indices(indices: &[u32], shape: Shape, code: Code, out: &mu
     if !other.is_empty() && other.len() < best.len() {
         (best, coder) = (other, 1);
     }
-    let mut writer = Writer(out);
+    let mut writer = Writer::new(out);
     writer.varint(best.len() as u64 * 2 + coder);
     writer.bytes(&best);
 }

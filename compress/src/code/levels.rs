@@ -19,7 +19,7 @@ pub(crate) fn encode_levels(levels: &[i32], shape: Shape, code: Code, out: &mut 
     if code == Code::Context {
         let mut stream = Vec::new();
         context::encode_levels(levels, shape, &mut stream);
-        let mut writer = Writer(out);
+        let mut writer = Writer::new(out);
         writer.varint(stream.len() as u64);
         writer.bytes(&stream);
     } else {

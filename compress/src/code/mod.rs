@@ -53,10 +53,10 @@ pub(crate) fn encode_symbols(symbols: &[u8], width: u32, code: Code, out: &mut V
     let counts = table::histogram(symbols);
     let mut coded = Vec::new();
     if encode_coded(symbols, width, code, &counts, plain, &mut coded) {
-        Writer(out).varint(coded.len() as u64);
+        Writer::new(out).varint(coded.len() as u64);
         out.append(&mut coded);
     } else {
-        Writer(out).varint(0);
+        Writer::new(out).varint(0);
         pack::pack(symbols, width, out);
     }
     table::entropy(&counts) / 8.0

@@ -18,13 +18,13 @@ pub(super) fn encode(symbols: &[u8], counts: &[u64; 256], limit: usize, out: &mu
         return false;
     }
     let start = out.len();
-    table.write(&mut Writer(out));
+    table.write(&mut Writer::new(out));
     let (states, words) = code(symbols, &table);
     if out.len() - start + STATE_BYTES + words.len() * 2 >= limit {
         out.truncate(start);
         return false;
     }
-    let mut writer = Writer(out);
+    let mut writer = Writer::new(out);
     states.iter().for_each(|&state| writer.u32(state));
     words.iter().for_each(|&word| writer.u16(word));
     true

@@ -23,7 +23,7 @@ const PORTION: usize = 1024;
 pub(super) fn encode(levels: &[i32], shape: Shape, code: Code, out: &mut Vec<u8>) {
     debug_assert_eq!(levels.len(), shape.len());
     let (places, kept) = gather(levels);
-    Writer(out).varint(kept.len() as u64);
+    Writer::new(out).varint(kept.len() as u64);
     if !kept.is_empty() {
         if kept.len() < levels.len() {
             encode_indices(&places, shape, code, out);
@@ -64,7 +64,7 @@ fn encode_kept(kept: &[i32], code: Code, out: &mut Vec<u8>) {
         bits.put(number & ((1 << count) - 1), count);
     }
     bits.finish();
-    let mut writer = Writer(out);
+    let mut writer = Writer::new(out);
     writer.varint(extra.len() as u64);
     writer.bytes(&extra);
 }

@@ -140,7 +140,7 @@ mod tests {
                 .all(|(&count, &freq)| (count == 0) == (freq == 0))
         );
         let mut bytes = Vec::new();
-        table.write(&mut Writer(&mut bytes));
+        table.write(&mut Writer::new(&mut bytes));
         let mut reader = Reader::new(&bytes);
         assert_eq!(Table::read(&mut reader, width), Ok(table));
         assert_eq!(reader.finish("end"), Ok(()));

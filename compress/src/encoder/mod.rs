@@ -8,9 +8,9 @@ use crate::frame::{Extras, MINOR_AT, OVERHEAD, Unit, units};
 use crate::memory::Carried;
 use crate::rng::Draws;
 use crate::rules::Tracked;
-use crate::seal::{CHECKSUM_BYTES, seal};
 use crate::section::Input;
 use crate::spec::Method;
+use crate::wire::{CHECKSUM_BYTES, seal};
 use crate::{Budget, Digest, Error, Fidelity, Frame, FrameHeader, Layout, Memory, Spec, threads};
 
 /// What became of a frame.

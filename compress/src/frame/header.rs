@@ -1,7 +1,6 @@
 //! The fixed part of a frame.
 
-use crate::seal::CHECKSUM_BYTES;
-use crate::wire::{Reader, Writer};
+use crate::wire::{CHECKSUM_BYTES, Reader, Writer};
 use crate::{Error, Layout};
 
 pub(super) const MAGIC: &[u8; 4] = b"FLCF";
@@ -49,7 +48,7 @@ impl FrameHeader {
     pub(crate) fn write(&self, layout: &Layout, sections: usize, extras: Extras, out: &mut Vec<u8>) {
         let merges = if extras.below > 0 { MERGES } else { 0 };
         let flags = merges | extras.predictor.map_or(0, |_| HAS_PREDICTOR);
-        let mut out = Writer(out);
+        let mut out = Writer::new(out);
         out.bytes(MAGIC);
         out.u8(MAJOR);
         out.u8(u8::from(flags != 0));

@@ -10,7 +10,7 @@ pub(super) fn encode(values: &[f32], code: Code, out: &mut Vec<u8>) -> Size {
     let bound = match code {
         Code::Pack => {
             out.reserve(values.len() * 4);
-            Writer(out).f32s(values);
+            Writer::new(out).f32s(values);
             plain as f64
         }
         _ => encode_words(values.iter().map(|value| value.to_le_bytes()), code, out),

@@ -21,7 +21,7 @@ const LIMIT: f32 = 32_752.0;
 
 pub(super) fn encode(values: &[f32], code: Code, out: &mut Vec<u8>) -> Size {
     let exponent = exponent(largest(values));
-    Writer(out).u8(exponent as u8);
+    Writer::new(out).u8(exponent as u8);
     let factor = power(-i32::from(exponent));
     let mut halves = Vec::with_capacity(values.len());
     let (mut scaled, mut block) = ([0.0; BLOCK], [f16::ZERO; BLOCK]);

@@ -38,7 +38,7 @@ pub(super) fn encode(values: &[f32], code: Code, draws: Draws, out: &mut Vec<u8>
         };
         *sign = u8::from(*symbol != ZERO && value.is_sign_negative());
     }
-    Writer(out).u16(top as i16 as u16);
+    Writer::new(out).u16(top as i16 as u16);
     let count = values.len() as u64;
     Size {
         plain: 2 + count + count.div_ceil(8),

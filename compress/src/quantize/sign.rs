@@ -34,7 +34,7 @@ pub(super) fn encode(sign: Sign, values: &[f32], code: Code, out: &mut Vec<u8>) 
     let [minus, plus] = classify(values, &mut symbols);
     let pluses = symbols.iter().map(|&symbol| usize::from(symbol)).sum::<usize>();
     let mean = |sum: f64, count: usize| (sum / count.max(1) as f64) as f32;
-    let mut writer = Writer(out);
+    let mut writer = Writer::new(out);
     let scales = match sign {
         Sign::Shared => {
             writer.f32s(&[mean(minus + plus, values.len())]);

@@ -67,7 +67,7 @@ impl Ternary {
                 scale
             }
         };
-        Writer(out).f32s(&[scale]);
+        Writer::new(out).f32s(&[scale]);
         Size {
             plain: 4 + (values.len() as u64 * 2).div_ceil(8),
             bound: 4.0 + encode_symbols(&symbols, 2, code, out),

@@ -128,7 +128,7 @@ mod tests {
                 anchor: 1e300,
             };
             let mut bytes = Vec::new();
-            tracked.write(&mut Writer(&mut bytes));
+            tracked.write(&mut Writer::new(&mut bytes));
             assert_eq!(bytes.len(), 24);
             assert_eq!(Tracked::read(&mut Reader::new(&bytes)), Ok(tracked));
             for len in 0..bytes.len() {

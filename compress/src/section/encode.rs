@@ -335,7 +335,7 @@ fn write(input: &Input<'_>, reduced: &Reduced<'_>, code: Code) -> Encoded {
         code,
     };
     let mut out = Vec::new();
-    recipe.write(&mut Writer(&mut out));
+    recipe.write(&mut Writer::new(&mut out));
     let mut stages = Stages {
         fp32: input.values.len() as u64 * 4,
         ..Stages::default()

@@ -8,7 +8,8 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
-use fl_compress::{Encoder, Layout, Spec};
+use fl_compress::wire::{Writer, seal, unseal};
+use fl_compress::{Encoder, Error, Layout, Spec};
 
 use crate::failure::Failure;
 use crate::write;
@@ -16,9 +17,6 @@ use crate::write;
 const MAGIC: &[u8; 4] = b"FLCT";
 const MAJOR: u8 = 1;
 const MINOR: u8 = 0;
-/// Magic, version and round.
-const HEAD: usize = 14;
-const CHECKSUM: usize = 4;
 
 /// An encoder between two updates.
 #[derive(Debug)]
@@ -43,38 +41,25 @@ impl State {
         if !bytes.starts_with(MAGIC) {
             return Err(Failure::input(path, "not a state file of this tool"));
         }
-        let Some((body, checksum)) = bytes
-            .split_last_chunk::<CHECKSUM>()
-            .filter(|(body, _)| body.len() >= HEAD)
-        else {
-            return Err(Failure::corrupt(path, format!("truncated at byte {}", bytes.len())));
-        };
-        if body[4] != MAJOR {
-            let version = format!("format version {}.{}; only version {MAJOR} is known", body[4], body[5]);
-            return Err(Failure::input(path, version));
-        }
-        if u32::from_le_bytes(*checksum) != crc32c::crc32c(body) {
-            return Err(Failure::corrupt(
-                path,
-                format!("corrupt at byte {}: checksum", body.len()),
-            ));
-        }
-        let mut round = [0; 8];
-        round.copy_from_slice(&body[6..HEAD]);
-        let loaded = Encoder::load(layout, spec, &body[HEAD..]);
-        let (encoder, _) = loaded.map_err(|why| Failure::payload(path, &why))?;
-        Ok(Self {
-            round: u64::from_le_bytes(round),
-            encoder,
-        })
+        Self::read(layout, spec, &bytes).map_err(|why| Failure::payload(path, &why))
+    }
+
+    fn read(layout: Arc<Layout>, spec: &Spec, bytes: &[u8]) -> Result<Self, Error> {
+        let mut reader = unseal(bytes, MAGIC, MAJOR)?;
+        let round = reader.u64("round")?;
+        let state = reader.take(reader.left(), "state")?;
+        let (encoder, _) = Encoder::load(layout, spec, state)?;
+        Ok(Self { round, encoder })
     }
 
     /// Replaces the file at `path`, whole or not at all.
     pub(crate) fn save(&self, path: &Path) -> Result<(), Failure> {
-        let mut bytes = [MAGIC, &[MAJOR, MINOR][..], &self.round.to_le_bytes()].concat();
+        let mut bytes = Vec::new();
+        let mut writer = Writer::new(&mut bytes);
+        writer.head(MAGIC, MAJOR, MINOR);
+        writer.u64(self.round);
         self.encoder.save(None, &mut bytes);
-        let checksum = crc32c::crc32c(&bytes);
-        bytes.extend_from_slice(&checksum.to_le_bytes());
+        seal(0, &mut bytes);
         write::file(path, &bytes)
     }
 }

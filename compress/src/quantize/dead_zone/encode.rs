@@ -33,7 +33,7 @@ impl DeadZone {
                 None => stochastic(values, step, limit, draws, &mut levels),
             }
         }
-        Writer(out).f32s(&[step, mean.min(f32::MAX)]);
+        Writer::new(out).f32s(&[step, mean.min(f32::MAX)]);
         let width = width(&levels);
         Size {
             plain: 8 + (values.len() as u64 * width).div_ceil(8),
