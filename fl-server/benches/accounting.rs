@@ -6,7 +6,8 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod made;
+#[path = "../tests/fixtures/long_run.rs"]
+mod long_run;
 
 use std::hint::black_box;
 use std::path::PathBuf;
@@ -37,7 +38,7 @@ const TIMES: usize = 41;
 
 fn main() {
     for (clients, values, codec, spec) in LOADS {
-        let names = made::names(clients);
+        let names = long_run::names(clients);
         let frame = frame(values, spec);
         let parts = [
             ("counting on the sockets", sockets(&names, frame.len())),
@@ -151,7 +152,7 @@ fn sections(values: usize, frame: &[u8]) -> f64 {
 
 fn close(names: &[ClientId]) -> f64 {
     let mut books = Books::new(names);
-    let (records, rows) = (made::records(1, names).concat(), made::rows(1, names));
+    let (records, rows) = (long_run::records(1, names).concat(), long_run::rows(1, names));
     let sections: Vec<Row> = rows.into_iter().take(2).collect();
     median(|| {
         books.count(1);
@@ -166,8 +167,8 @@ fn rows_in_store(names: &[ClientId]) -> f64 {
         .unwrap()
         .run(&"run".parse().unwrap())
         .unwrap();
-    let [_, last] = made::records(1, names);
-    let rows: Vec<Vec<u8>> = made::rows(1, names).iter().map(Row::to_bytes).collect();
+    let [_, last] = long_run::records(1, names);
+    let rows: Vec<Vec<u8>> = long_run::rows(1, names).iter().map(Row::to_bytes).collect();
     let with = median(|| run.append(&last, &rows).unwrap());
     let without = median(|| run.append(&last, &[]).unwrap());
     (with - without).max(0.0)

@@ -5,7 +5,8 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod made;
+#[path = "../tests/fixtures/long_run.rs"]
+mod long_run;
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -44,7 +45,7 @@ fn main() {
     );
     let data = fed.join("data");
     let begun = Instant::now();
-    made::write(&data, RUN, rounds, &made::names(clients as usize));
+    long_run::write(&data, RUN, rounds, &long_run::names(clients as usize));
     println!("{rounds} rounds x {clients} clients, made in {:.1?}", begun.elapsed());
     read(&data);
     forms("no server", &fed, dir.path());

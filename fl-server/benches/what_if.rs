@@ -4,7 +4,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-#[path = "../tests/stored_run/mod.rs"]
+#[path = "../tests/fixtures/stored_run.rs"]
 mod stored_run;
 
 use std::process::Command;

@@ -1,14 +1,10 @@
 //! Clients that go, with nobody to wait for them.
 
-#![allow(clippy::unwrap_used)]
-
-mod shell_support;
-
 use std::time::Duration;
 
+use crate::support::*;
 use fl_proto::{Departure, JoinRequest, LeaveRequest, Phase, UpdateReply, wire};
 use fl_server::{Event, Serve};
-use shell_support::*;
 use tonic::Code;
 
 const HOUR: u64 = 3_600_000;

@@ -1,17 +1,13 @@
 //! What a running server says of its books: everything that it says agrees at each moment, no saving is overstated, and what
 //! is on disk outlives a kill.
 
-#![allow(clippy::unwrap_used)]
-
-mod shell_support;
-
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use crate::support::*;
 use fl_compress::Layout;
 use fl_proto::Issued;
 use serde_json::{Value, json};
-use shell_support::*;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::process::Child;

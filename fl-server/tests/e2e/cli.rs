@@ -1,15 +1,11 @@
 //! The command line: a federation founded, served, looked at while it runs and after, and stopped.
 
-#![allow(clippy::unwrap_used)]
-
-mod shell_support;
-
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use crate::support::*;
 use fl_compress::Layout;
 use fl_proto::Issued;
-use shell_support::*;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout};
 
@@ -252,7 +248,7 @@ fn check_says_what_is_wrong_and_where() {
     }
     // A server.toml may have every key commented out; a run.toml may not, and neither may be empty.
     let (server, run) = (founded.path("server.toml"), founded.path("run.toml"));
-    std::fs::write(&server, include_str!("../../configs/server.toml")).unwrap();
+    std::fs::write(&server, include_str!("../../../configs/server.toml")).unwrap();
     assert!(good(&["check", server.to_str().unwrap()]).contains("good server"));
     std::fs::write(&run, "# nothing").unwrap();
     assert!(bad(2, &["check", &founded.run]).contains("a run.toml needs `name`"));

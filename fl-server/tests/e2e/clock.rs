@@ -1,17 +1,13 @@
 //! A wall clock that jumps while a run is served.
 
-#![allow(clippy::unwrap_used)]
-
-mod shell_support;
-
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime};
 
+use crate::support::*;
 use fl_proto::{Phase, UpdateReply};
 use fl_server::Event;
 use fl_server::disk::Disk;
 use fl_server::store::Store;
-use shell_support::*;
 
 const HOUR: i64 = 3_600_000;
 /// Far longer than any round of these tests, far shorter than a jump.

@@ -1,27 +1,12 @@
 //! How faithful frames are: what clients say of their updates is checked, summed by tensor, kept over restarts and shown, and a
 //! tensor that is hardly sent is reported.
 
-#![allow(clippy::unwrap_used)]
-
-mod shell_support;
-
+use crate::support::*;
 use fl_proto::UpdateReply;
-use fl_server::ledger::{Direction, Ledger, Row};
-use fl_server::store::Store;
+use fl_server::ledger::Direction;
 use fl_server::{Event, Live};
-use shell_support::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tonic::Code;
-
-fn ledger(fed: &Fed) -> Ledger {
-    let store = Store::open(&fed.data(), Default::default()).unwrap();
-    let run = store.run(&"test".parse().unwrap()).unwrap();
-    let mut ledger = Ledger::default();
-    for row in run.rows() {
-        ledger.add(Row::from_bytes(&row.unwrap()).unwrap());
-    }
-    ledger
-}
 
 /// Waits until this round is open.
 async fn opened(hand: &mut Hand, round: u64) {
@@ -74,7 +59,7 @@ async fn figures_are_summed_by_tensor_once_and_survive_a_stop_within_a_round() {
     drop((anna, berta, carl, _watches));
     server.stop().await;
 
-    let ledger = ledger(&fed);
+    let ledger = fed.ledger();
     let figures = &ledger.fidelity[&(1, Direction::Up)];
     let found: Vec<_> = figures
         .iter()

@@ -1,14 +1,10 @@
 //! What comes from strangers, liars and broken links: refused with a reason, never fatal, never counted.
 
-#![allow(clippy::unwrap_used)]
-
-mod shell_support;
-
+use crate::support::*;
 use fl_compress::{Encoder, FrameHeader, FrameKind, Layout, Spec};
 use fl_proto::{Authority, Phase, Refusal, UpdateReply, wire};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use shell_support::*;
 use time::{Duration, OffsetDateTime};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tonic::Code;

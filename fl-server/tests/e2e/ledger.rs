@@ -1,30 +1,15 @@
 //! What the ledger says is what the sockets carried, on both sides; and what a full disk does to a server.
 
-#![allow(clippy::unwrap_used)]
-
-mod shell_support;
-
 use std::sync::Arc;
 
+use crate::support::*;
 use fl_proto::UpdateReply;
 use fl_server::disk::{Fault, FaultKind};
-use fl_server::ledger::{Direction, Ledger, Row};
-use fl_server::store::Store;
+use fl_server::ledger::Direction;
 use fl_server::{Ending, Event};
-use shell_support::*;
 
 /// Bytes of TLS 1.3's closing alert.
 const CLOSE_NOTIFY: u64 = 24;
-
-fn ledger(fed: &Fed) -> Ledger {
-    let store = Store::open(&fed.data(), Default::default()).unwrap();
-    let run = store.run(&"test".parse().unwrap()).unwrap();
-    let mut ledger = Ledger::default();
-    for row in run.rows() {
-        ledger.add(Row::from_bytes(&row.unwrap()).unwrap());
-    }
-    ledger
-}
 
 #[tokio::test]
 async fn the_ledger_is_the_meter_and_the_clients_own_meters_to_the_byte() {
@@ -47,7 +32,7 @@ async fn the_ledger_is_the_meter_and_the_clients_own_meters_to_the_byte() {
     drop(hands);
     let outcome = server.end().await;
 
-    let ledger = ledger(&fed);
+    let ledger = fed.ledger();
     assert!(ledger.is_balanced());
     let total = ledger.total();
     assert_eq!((total.socket_up, total.socket_down), outcome.socket);
@@ -110,7 +95,7 @@ async fn refused_frames_are_waste_and_a_restart_goes_on_booking() {
     let server = fed.start(&Run::default()).await;
     fed.client("anna", &server).await;
     let second = server.stop().await;
-    let ledger = ledger(&fed);
+    let ledger = fed.ledger();
     let total = ledger.total();
     assert_eq!((total.update, total.waste()), (frame.len() as u64, frame.len() as u64));
     assert!(ledger.is_balanced());

@@ -1,16 +1,12 @@
 //! The page of the run at the admin address: who may look, what it says while a run goes on, and that it holds up nothing.
 
-#![allow(clippy::unwrap_used)]
-
-mod shell_support;
-
 use std::sync::Arc;
 
+use crate::support::*;
 use fl_proto::Issued;
 use fl_server::{Ending, Live, LiveError};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
-use shell_support::*;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 

@@ -1,13 +1,9 @@
 //! Whole runs over real sockets with mutual TLS.
 
-#![allow(clippy::unwrap_used)]
-
-mod shell_support;
-
+use crate::support::*;
 use fl_compress::{Digest, Frame};
 use fl_proto::{ModelHeader, Phase, RoundState, UpdateReply};
 use fl_server::{Ending, Event};
-use shell_support::*;
 
 fn drain(server: &mut Server) -> Vec<Event> {
     std::iter::from_fn(|| server.events.try_recv().ok()).collect()

@@ -1,19 +1,15 @@
 //! What a data folder keeps for its runs: two of them side by side, damaged files, and what is left to go on from.
 
-#![allow(clippy::unwrap_used)]
-
-mod shell_support;
-
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::support::*;
 use fl_proto::{Phase, UpdateReply};
 use fl_server::blobs::Blobs;
 use fl_server::disk::Disk;
 use fl_server::record::Record;
 use fl_server::store::{RunStore, Store};
 use fl_server::{Ending, Event, Outcome, RunPlan, Serve};
-use shell_support::*;
 
 const ROUNDS: u64 = 12;
 

@@ -1,20 +1,16 @@
 //! Connections from everywhere: strangers in any number, clients that say nothing, that say it twice, or very slowly. Those
 //! that take part notice nothing of them.
 
-#![allow(clippy::unwrap_used)]
-
-mod shell_support;
-
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::*;
 use fl_compress::Layout;
 use fl_proto::wire::federation_client::FederationClient;
 use fl_proto::{CHUNK, FetchRequest, Phase, UpdateReply, client_tls, wire};
 use fl_server::Live;
 use hyper_util::rt::TokioIo;
-use shell_support::*;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::process::Command;

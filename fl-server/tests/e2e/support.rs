@@ -1,5 +1,5 @@
 //! A federation on loopback: a real server, and clients driven by hand, call by call.
-#![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
+#![allow(unreachable_pub)]
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,6 +10,9 @@ use fl_proto::{
     Authority, Dial, EvaluationReport, FetchRequest, Issued, JoinRequest, Joined, Meter, ModelHeader, Phase,
     RoundState, SectionFidelity, UpdateHeader, UpdateId, UpdateReply, client_tls, dial, wire,
 };
+use fl_server::disk::Disk;
+use fl_server::ledger::{Ledger, Row};
+use fl_server::store::Store;
 use fl_server::{Event, Outcome, RunPlan, Serve, ServeError};
 use tempfile::TempDir;
 use time::{Duration, OffsetDateTime};
@@ -125,6 +128,17 @@ impl Fed {
 
     pub async fn start(&self, run: &Run) -> Server {
         Server::start(self.options(run)).await
+    }
+
+    /// The stored ledger of the run, read with the server stopped.
+    pub fn ledger(&self) -> Ledger {
+        let store = Store::open(&self.data(), Disk::default()).unwrap();
+        let run = store.run(&"test".parse().unwrap()).unwrap();
+        let mut ledger = Ledger::default();
+        for row in run.rows() {
+            ledger.add(Row::from_bytes(&row.unwrap()).unwrap());
+        }
+        ledger
     }
 
     pub fn issue(&self, name: &str) -> Issued {

@@ -1,15 +1,11 @@
 //! `fl-server report --what-if` on the command line: its answers, and what it says of what it cannot answer.
 
-#![allow(clippy::unwrap_used)]
-
-mod stored_run;
-
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
 
+use crate::stored_run::StoredRun;
 use fl_compress::{Layout, Spec};
-use stored_run::StoredRun;
 
 const TOP_K: &str =
     "memory = 'none'\ndefault = { reduce = { top_k = 0.05 }, quantize = { uniform = 4 }, code = 'rans' }";

@@ -1,13 +1,13 @@
-//! The laws of the server's core: engine, global model, store, blobs and plan.
+//! Properties of the server's core: state machine, model, store, blobs and plan.
 
 // Helpers are tests too: clippy.toml allows unwrap only inside functions marked as such.
 #![allow(clippy::unwrap_used)]
 
-mod engine_laws;
-mod engine_rules;
-mod global;
+mod model;
 mod plan;
 mod predicted;
+mod state_machine_laws;
+mod state_machine_rules;
 mod storage;
 mod world;
 

@@ -8,7 +8,7 @@ use fl_server::plan::RunPlan;
 use fl_server::state_machine::Contribution;
 
 use crate::client;
-use crate::global::{Frames, compressed, layout, plan, values};
+use crate::model::{Frames, compressed, layout, plan, values};
 
 const CLIENTS: usize = 5;
 const ROUNDS: u64 = 4;

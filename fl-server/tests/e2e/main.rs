@@ -1,0 +1,20 @@
+//! A server on loopback sockets with mutual TLS, its command line and its data folder. One binary, because linking one takes
+//! longer than most of its tests.
+#![allow(clippy::unwrap_used)]
+
+#[path = "../fixtures/stored_run.rs"]
+mod stored_run;
+mod support;
+
+mod absent;
+mod books;
+mod cli;
+mod clock;
+mod fidelity;
+mod hostile;
+mod ledger;
+mod live;
+mod run;
+mod storage;
+mod strangers;
+mod what_if;
