@@ -3,16 +3,16 @@
 //! It knows neither clients' machines nor the kind of model: a layout, values and frames. Nothing here reads a clock
 //! or a file; frames come through a closure, one at a time, so that the memory needed does not grow with the cohort.
 
-mod aggregate;
-mod chain;
 mod checkpoint;
+mod close_round;
+mod optimizer;
 mod replay;
 pub(crate) mod restore;
 mod sections;
-mod step;
-mod strategy;
+mod updates;
+mod version_path;
 
-pub use chain::{chain, sum};
+pub use close_round::{Global, GlobalError, Limited, Stepped};
+pub use optimizer::fedavg::Strategy;
 pub use replay::{Replayed, RolledBack, replayed};
-pub use step::{Global, GlobalError, Limited, Stepped};
-pub use strategy::Strategy;
+pub use version_path::{chain, sum};

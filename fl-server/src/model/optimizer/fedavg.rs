@@ -44,7 +44,7 @@ impl Strategy for FedAvg {
 }
 
 /// The strategy that the plan asks for.
-pub(super) fn strategy(spec: &StrategySpec) -> Box<dyn Strategy> {
+pub(in crate::model) fn strategy(spec: &StrategySpec) -> Box<dyn Strategy> {
     match *spec {
         StrategySpec::FedAvg { learning_rate } => Box::new(FedAvg { learning_rate }),
     }

@@ -9,9 +9,9 @@ use fl_compress::{
 };
 use fl_proto::ClientId;
 
-use super::aggregate::{Average, average};
+use super::optimizer::fedavg::{Strategy, strategy};
 use super::sections::{Sections, fidelity};
-use super::strategy::{Strategy, strategy};
+use super::updates::{Average, average};
 use crate::accounting::ledger::{Fidelity, Section};
 use crate::config::limits::Limits;
 use crate::config::plan::{RunPlan, StrategySpec};

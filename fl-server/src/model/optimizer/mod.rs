@@ -1,0 +1,3 @@
+//! Server optimizers: from the aggregate of a round's updates to the model update.
+
+pub(super) mod fedavg;
