@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::accounting::ledger::{Fidelity, Section};
-use crate::model::{Global, GlobalError, Limited, sum};
+use crate::model::{GlobalModel, Limited, ModelError, sum_frames};
 use crate::server::serve::ServeError;
 use crate::state_machine::Contribution;
 use crate::storage::blobs::Blobs;
@@ -63,7 +63,7 @@ pub(crate) struct RollBack {
 #[derive(Debug)]
 pub(crate) struct Desk {
     /// Not here while a job has it.
-    global: Option<Box<Global>>,
+    global: Option<Box<GlobalModel>>,
     version: u64,
     job: Option<JoinHandle<Result<Done, ServeError>>>,
     close: Option<Close>,
@@ -90,7 +90,7 @@ pub(crate) struct Keeper {
 
 #[derive(Debug)]
 struct Done {
-    global: Box<Global>,
+    global: Box<GlobalModel>,
     finished: Finished,
     snapshot: Option<FramePart>,
     /// Rounds and updates that a checkpoint job has left in place.
@@ -99,7 +99,12 @@ struct Done {
 
 impl Desk {
     /// `used`: rounds and updates that the older checkpoint does not include.
-    pub(crate) fn new(global: Global, snapshot: Option<FramePart>, keeper: Keeper, used: Vec<(u64, Digest)>) -> Self {
+    pub(crate) fn new(
+        global: GlobalModel,
+        snapshot: Option<FramePart>,
+        keeper: Keeper,
+        used: Vec<(u64, Digest)>,
+    ) -> Self {
         let (version, keeper) = (global.version(), Arc::new(keeper));
         Self {
             global: Some(Box::new(global)),
@@ -234,7 +239,7 @@ impl Desk {
     }
 }
 
-fn close(mut global: Box<Global>, keeper: &Keeper, wanted: &Close) -> Result<Done, ServeError> {
+fn close(mut global: Box<GlobalModel>, keeper: &Keeper, wanted: &Close) -> Result<Done, ServeError> {
     let read = |digest: &Digest, bytes: &mut Vec<u8>| keeper.blobs.read(digest, bytes);
     let round = wanted.round;
     let stepped = global.close(round, &wanted.updates, wanted.limited, read)?;
@@ -280,9 +285,9 @@ fn close(mut global: Box<Global>, keeper: &Keeper, wanted: &Close) -> Result<Don
     })
 }
 
-fn roll_back(mut global: Box<Global>, keeper: &Keeper, wanted: &RollBack) -> Result<Done, ServeError> {
+fn roll_back(mut global: Box<GlobalModel>, keeper: &Keeper, wanted: &RollBack) -> Result<Done, ServeError> {
     let read = |digest: &Digest, bytes: &mut Vec<u8>| keeper.blobs.read(digest, bytes);
-    let model = sum(global.layout(), &keeper.initial, &wanted.steps, read)?;
+    let model = sum_frames(global.layout(), &keeper.initial, &wanted.steps, read)?;
     global.roll_back(wanted.version, model, &wanted.model)?;
     Ok(Done {
         global,
@@ -292,7 +297,7 @@ fn roll_back(mut global: Box<Global>, keeper: &Keeper, wanted: &RollBack) -> Res
     })
 }
 
-fn snapshot(global: Box<Global>, keeper: &Keeper) -> Result<Done, ServeError> {
+fn snapshot(global: Box<GlobalModel>, keeper: &Keeper) -> Result<Done, ServeError> {
     let part = put_snapshot(&global, &keeper.blobs)?;
     Ok(Done {
         global,
@@ -303,7 +308,7 @@ fn snapshot(global: Box<Global>, keeper: &Keeper) -> Result<Done, ServeError> {
 }
 
 /// Makes the frame of the whole model durable.
-pub(crate) fn put_snapshot(global: &Global, blobs: &Blobs) -> Result<FramePart, ServeError> {
+pub(crate) fn put_snapshot(global: &GlobalModel, blobs: &Blobs) -> Result<FramePart, ServeError> {
     let frame = global.snapshot()?;
     let digest = blobs.put(&frame)?;
     Ok(FramePart {
@@ -315,7 +320,7 @@ pub(crate) fn put_snapshot(global: &Global, blobs: &Blobs) -> Result<FramePart, 
 
 /// Writes a checkpoint, keeps the one before, and removes those before that. If updates are not kept, removes those that
 /// the older of the two includes.
-fn checkpoint(global: Box<Global>, keeper: &Keeper, used: Vec<(u64, Digest)>) -> Result<Done, ServeError> {
+fn checkpoint(global: Box<GlobalModel>, keeper: &Keeper, used: Vec<(u64, Digest)>) -> Result<Done, ServeError> {
     let before = keeper.run.checkpoints()?;
     let older = before.iter().find(|kept| kept.version < global.version()).copied();
     let settled = older.map_or(global.version(), |kept| kept.version);
@@ -350,7 +355,7 @@ pub(crate) const UPDATES_FROM: &str = "updates-from";
 /// Makes a checkpoint durable, then names it and the older one that is kept beside it. `also`: named values that are set
 /// with them.
 pub(crate) fn put_checkpoint(
-    global: &Global,
+    global: &GlobalModel,
     blobs: &Blobs,
     run: &RunStore,
     older: Option<Checkpoint>,
@@ -365,8 +370,8 @@ pub(crate) fn put_checkpoint(
     Ok(kept)
 }
 
-impl From<GlobalError> for ServeError {
-    fn from(error: GlobalError) -> Self {
+impl From<ModelError> for ServeError {
+    fn from(error: ModelError) -> Self {
         Self::Model(error.to_string())
     }
 }

@@ -11,7 +11,8 @@ use std::sync::Arc;
 
 use fl_compress::{Digest, Encoder, Layout};
 
-use super::{Global, GlobalError};
+use super::error::ModelError;
+use super::global_model::GlobalModel;
 use crate::config::plan::RunPlan;
 
 const MAGIC: &[u8; 4] = b"FLGC";
@@ -20,7 +21,7 @@ const MINOR: u8 = 2;
 /// Bytes before the values.
 const HEAD: usize = 4 + 2 + 8 + 8 + 8;
 
-impl Global {
+impl GlobalModel {
     /// The bytes of a checkpoint. Needs as much memory again as model and residual.
     pub fn save(&self) -> Vec<u8> {
         let values = self.model.len() + self.encoder.residual().map_or(0, <[f32]>::len);
@@ -54,12 +55,12 @@ impl Global {
         out
     }
 
-    /// Reads what [`Global::save`] wrote.
+    /// Reads what [`GlobalModel::save`] wrote.
     ///
     /// # Errors
     /// `Start`, saying what is wrong: cut short, damaged, of a newer version, of another model or run.
-    pub fn load(layout: Arc<Layout>, plan: &RunPlan, bytes: &[u8]) -> Result<Self, GlobalError> {
-        Self::read(layout, plan, bytes).map_err(|why| GlobalError::Start(format!("checkpoint: {why}")))
+    pub fn load(layout: Arc<Layout>, plan: &RunPlan, bytes: &[u8]) -> Result<Self, ModelError> {
+        Self::read(layout, plan, bytes).map_err(|why| ModelError::Start(format!("checkpoint: {why}")))
     }
 
     fn read(layout: Arc<Layout>, plan: &RunPlan, bytes: &[u8]) -> Result<Self, String> {

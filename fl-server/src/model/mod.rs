@@ -5,6 +5,9 @@
 
 mod checkpoint;
 mod close_round;
+mod error;
+mod global_model;
+mod limited;
 mod optimizer;
 mod replay;
 pub(crate) mod restore;
@@ -12,7 +15,10 @@ mod sections;
 mod updates;
 mod version_path;
 
-pub use close_round::{Global, GlobalError, Limited, Stepped};
-pub use optimizer::fedavg::Strategy;
+pub use close_round::RoundResult;
+pub use error::ModelError;
+pub use global_model::GlobalModel;
+pub use limited::Limited;
+pub use optimizer::fedavg::ServerOptimizer;
 pub use replay::{Replayed, RolledBack, replayed};
-pub use version_path::{chain, sum};
+pub use version_path::{sum_frames, version_path};

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use fl_compress::{Digest, Layout};
 use fl_proto::ClientId;
 
-use super::{Global, GlobalError};
+use super::error::ModelError;
+use super::global_model::GlobalModel;
 use crate::config::plan::RunPlan;
 use crate::state_machine::Contribution;
 use crate::storage::record::Record;
@@ -84,19 +85,19 @@ pub fn replayed<E>(records: impl IntoIterator<Item = Result<Record, E>>, after: 
     Ok(rounds)
 }
 
-impl Global {
+impl GlobalModel {
     /// The model of `version`, whose values its frames have made. Encoder and strategy begin anew. `step`: digest of the
     /// frame that made the version; `None` for version 0. Shapes: `model: [layout.len()]`.
     ///
     /// # Errors
-    /// As [`Global::initial`].
+    /// As [`GlobalModel::initial`].
     pub fn from_frames(
         layout: Arc<Layout>,
         model: Vec<f32>,
         version: u64,
         step: Option<Digest>,
         plan: &RunPlan,
-    ) -> Result<Self, GlobalError> {
+    ) -> Result<Self, ModelError> {
         let mut global = Self::initial(layout, model, plan)?;
         global.step = step.filter(|_| global.predicts);
         global.version = version;
@@ -106,19 +107,19 @@ impl Global {
     /// Closes a round again and compares with what was recorded.
     ///
     /// # Errors
-    /// As [`Global::close`], and `Differs`.
+    /// As [`GlobalModel::close`], and `Differs`.
     pub fn replay<E: Display>(
         &mut self,
         round: &Replayed,
         read: impl FnMut(&Digest, &mut Vec<u8>) -> Result<(), E>,
-    ) -> Result<(), GlobalError> {
+    ) -> Result<(), ModelError> {
         let stepped = self.close(round.round, &round.updates, round.limited, read)?;
         let same = |what, found, recorded| {
             let round = round.round;
             if found == recorded {
                 Ok(())
             } else {
-                Err(GlobalError::Differs {
+                Err(ModelError::Differs {
                     round,
                     what,
                     found,

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::plan::RunPlan;
 use crate::coordinator::desk::put_checkpoint;
-use crate::model::{Global, GlobalError, replayed, sum};
+use crate::model::{GlobalModel, ModelError, replayed, sum_frames};
 use crate::reporting::inspect::{self, Facts, InspectError};
 use crate::server::serve::ServeError;
 use crate::state_machine::{Millis, State};
@@ -89,7 +89,7 @@ impl Fallback {
 /// A run's newest model.
 #[derive(Debug)]
 pub(crate) struct Restored {
-    pub(crate) global: Global,
+    pub(crate) global: GlobalModel,
     pub(crate) facts: Facts,
     /// What is damaged, if the newest checkpoint could not be used.
     pub(crate) fallback: Option<Fallback>,
@@ -190,7 +190,7 @@ struct Sources<'a> {
 }
 
 /// A model, or what is damaged of its source.
-type Computed = Result<Global, String>;
+type Computed = Result<GlobalModel, String>;
 
 impl Sources<'_> {
     /// The model from the first source that is whole; where that is not the newest checkpoint, also which it is and what
@@ -200,7 +200,7 @@ impl Sources<'_> {
         checkpoints: &[Checkpoint],
         facts: &Facts,
         steps: impl FnOnce() -> Result<(Vec<f32>, inspect::Parts), InspectError>,
-    ) -> Result<(Global, Option<(Source, String)>), ServeError> {
+    ) -> Result<(GlobalModel, Option<(Source, String)>), ServeError> {
         let mut damaged = Vec::new();
         for (i, checkpoint) in checkpoints.iter().enumerate() {
             let version = checkpoint.version;
@@ -231,7 +231,7 @@ impl Sources<'_> {
                 _ => None,
             };
             let layout = Arc::clone(&self.layout);
-            Global::from_frames(layout, model, parts.version, step, self.plan).map_err(|e| e.to_string())
+            GlobalModel::from_frames(layout, model, parts.version, step, self.plan).map_err(|e| e.to_string())
         });
         match made {
             Ok(global) => Ok((global, Some((Source::Steps, damaged.join("; "))))),
@@ -248,7 +248,7 @@ impl Sources<'_> {
             Err(BlobError::Disk(error)) => return Err(error.into()),
             Err(why) => return Ok(Err(why.to_string())),
         };
-        match Global::load(Arc::clone(&self.layout), self.plan, &bytes) {
+        match GlobalModel::load(Arc::clone(&self.layout), self.plan, &bytes) {
             Ok(global) => self.rounds(global),
             Err(why) => Ok(Err(why.to_string())),
         }
@@ -262,13 +262,13 @@ impl Sources<'_> {
                 return Ok(Err(format!("blob {} is missing", update.frame)));
             }
         }
-        let first = || -> Result<Global, String> {
+        let first = || -> Result<GlobalModel, String> {
             let digest: Digest = initial.parse().map_err(|e| format!("facts: {e}"))?;
             let bytes = self.blobs.get(&digest).map_err(|e| e.to_string())?;
             let frame = Frame::parse(&bytes, &self.layout).map_err(|e| e.to_string())?;
             let mut model = vec![0.0; self.layout.len()];
             frame.decode(&mut model).map_err(|e| e.to_string())?;
-            Global::initial(Arc::clone(&self.layout), model, self.plan).map_err(|e| e.to_string())
+            GlobalModel::initial(Arc::clone(&self.layout), model, self.plan).map_err(|e| e.to_string())
         };
         match first() {
             Ok(global) => {
@@ -280,7 +280,7 @@ impl Sources<'_> {
     }
 
     /// Closes the rounds after the version of `global` again.
-    fn rounds(&self, mut global: Global) -> Result<Computed, ServeError> {
+    fn rounds(&self, mut global: GlobalModel) -> Result<Computed, ServeError> {
         // What was taken back by a rollback need not be repeated.
         if let Some((version, to)) = self
             .state
@@ -305,7 +305,7 @@ impl Sources<'_> {
             match (done, unread) {
                 (Ok(()), _) => self.forget(&mut global)?,
                 (Err(_), Some(BlobError::Disk(error))) => return Err(error.into()),
-                (Err(why @ (GlobalError::Frame { .. } | GlobalError::Predictor { .. })), _) => {
+                (Err(why @ (ModelError::Frame { .. } | ModelError::Predictor { .. })), _) => {
                     return Ok(Err(why.to_string()));
                 }
                 (Err(why), _) => return Err(why.into()),
@@ -322,10 +322,10 @@ impl Sources<'_> {
             .steps_of(version)
             .ok_or_else(|| format!("there is no version {version}"))?;
         let read = |digest: &Digest, bytes: &mut Vec<u8>| self.blobs.read(digest, bytes);
-        sum(&self.layout, &initial, &steps, read).map_err(|e| e.to_string())
+        sum_frames(&self.layout, &initial, &steps, read).map_err(|e| e.to_string())
     }
 
-    fn forget(&self, global: &mut Global) -> Result<(), ServeError> {
+    fn forget(&self, global: &mut GlobalModel) -> Result<(), ServeError> {
         if self.forgotten.contains(&global.version()) {
             let failed = |e: fl_compress::Error| ServeError::Internal(e.to_string());
             global.forget().map_err(failed)?;

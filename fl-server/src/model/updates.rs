@@ -5,8 +5,9 @@ use std::fmt::Display;
 
 use fl_compress::{Digest, Frame, FrameKind, Layout};
 
+use super::error::ModelError;
+use super::limited::Limited;
 use super::sections::Sections;
-use super::{GlobalError, Limited};
 use crate::config::limits::{Limits, Norms, Part, reference};
 use crate::state_machine::Contribution;
 
@@ -40,13 +41,13 @@ pub(super) fn average<E: Display>(
     step: Option<&Digest>,
     limits: Option<(&Limits, Option<f64>)>,
     read: impl FnMut(&Digest, &mut Vec<u8>) -> Result<(), E>,
-) -> Result<Average, GlobalError> {
+) -> Result<Average, ModelError> {
     let mut sorted: Vec<_> = updates.iter().collect();
     sorted.sort_by(|a, b| a.client.cmp(&b.client));
     let examples: Vec<u64> = sorted.iter().map(|update| update.examples).collect();
     let total: f64 = examples.iter().map(|n| *n as f64).sum();
     if total <= 0.0 {
-        return Err(GlobalError::Empty { round });
+        return Err(ModelError::Empty { round });
     }
     let before = limits.and_then(|(_, before)| before);
     let claimed = |n: &u64| Part {
@@ -115,12 +116,12 @@ impl<E: Display, R: FnMut(&Digest, &mut Vec<u8>) -> Result<(), E>> Sum<'_, R> {
         &mut self,
         parts: &[Part],
         mut norms: Option<&mut Vec<f64>>,
-    ) -> Result<(Vec<f32>, Sections), GlobalError> {
+    ) -> Result<(Vec<f32>, Sections), ModelError> {
         let (mut average, mut predicted, mut sections) = (vec![0.0; self.layout.len()], 0.0, Sections::default());
         let (mut update, mut predictor) = (Vec::new(), None);
         let total: f64 = parts.iter().map(|part| part.examples).sum();
         for (at, (update_of, part)) in self.updates.iter().zip(parts).enumerate() {
-            let of = |why: String| GlobalError::Frame {
+            let of = |why: String| ModelError::Frame {
                 round: self.round,
                 client: update_of.client.clone(),
                 why,
@@ -164,9 +165,9 @@ impl<E: Display, R: FnMut(&Digest, &mut Vec<u8>) -> Result<(), E>> Sum<'_, R> {
     }
 
     /// Adds `weight` times the step that updates were encoded against.
-    fn predictor(&mut self, weight: f32, acc: &mut [f32]) -> Result<(), GlobalError> {
+    fn predictor(&mut self, weight: f32, acc: &mut [f32]) -> Result<(), ModelError> {
         let Some(step) = self.step else { return Ok(()) };
-        let of = |why: String| GlobalError::Predictor { round: self.round, why };
+        let of = |why: String| ModelError::Predictor { round: self.round, why };
         (self.read)(step, &mut self.bytes).map_err(|e| of(e.to_string()))?;
         let frame = Frame::parse(&self.bytes, self.layout).map_err(|e| of(e.to_string()))?;
         frame.accumulate(weight, acc).map_err(|e| of(e.to_string()))

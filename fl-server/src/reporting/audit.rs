@@ -14,7 +14,7 @@ use crate::accounting::ledger::Row;
 use crate::config::plan::RunPlan;
 use crate::coordinator::desk::UPDATES_FROM;
 use crate::model::restore::Fallback;
-use crate::model::{Global, Replayed, RolledBack, replayed, sum};
+use crate::model::{GlobalModel, Replayed, RolledBack, replayed, sum_frames};
 use crate::reporting::inspect::{self, InspectError, begun_run, rows, stored_plan};
 use crate::storage::blobs::{BlobError, Blobs};
 use crate::storage::disk::Disk;
@@ -223,7 +223,7 @@ struct Again<'a> {
     /// The sum of the frames so far, or why there is none.
     model: Result<Vec<f32>, String>,
     /// The server's side, or why aggregation cannot go on.
-    global: Result<Global, String>,
+    global: Result<GlobalModel, String>,
     /// The version of the checkpoint that the server's side was taken from, if it does not follow from the updates.
     taken_from: Option<u64>,
 }
@@ -243,7 +243,7 @@ impl<'a> Again<'a> {
             let model = model
                 .clone()
                 .map_err(|_| "the first weights are not there".to_owned())?;
-            Global::initial(Arc::clone(&layout), model, plan).map_err(|e| e.to_string())
+            GlobalModel::initial(Arc::clone(&layout), model, plan).map_err(|e| e.to_string())
         });
         Self {
             blobs,
@@ -264,12 +264,12 @@ impl<'a> Again<'a> {
             let steps = steps.ok_or("a round before it is missing")?;
             let initial: Digest = initial.parse().map_err(|e| format!("facts: {e}"))?;
             let read = |digest: &Digest, bytes: &mut Vec<u8>| self.blobs.read(digest, bytes);
-            sum(&self.layout, &initial, &steps, read).map_err(|e| e.to_string())
+            sum_frames(&self.layout, &initial, &steps, read).map_err(|e| e.to_string())
         };
         let model = model().map_err(|why| format!("the rollback to version {}: {why}", base.to));
         self.global = self.plan.clone().and_then(|plan| {
             let model = model.clone()?;
-            let global = Global::initial(Arc::clone(&self.layout), model.clone(), plan);
+            let global = GlobalModel::initial(Arc::clone(&self.layout), model.clone(), plan);
             let rolled = global.and_then(|mut global| {
                 global.roll_back(base.version, model, &base.model)?;
                 Ok(global)
@@ -366,10 +366,11 @@ impl<'a> Again<'a> {
     }
 
     /// A checkpoint whose model is the recorded one, with its bytes.
-    fn loaded(&self, blob: &Digest, model: &Digest) -> Result<(Global, Vec<u8>), Found> {
+    fn loaded(&self, blob: &Digest, model: &Digest) -> Result<(GlobalModel, Vec<u8>), Found> {
         let bytes = self.blobs.get(blob).map_err(|e| Found::Bad(e.to_string()))?;
         let plan = self.plan.clone().map_err(Found::Unknown)?;
-        let loaded = Global::load(Arc::clone(&self.layout), plan, &bytes).map_err(|e| Found::Bad(e.to_string()))?;
+        let loaded =
+            GlobalModel::load(Arc::clone(&self.layout), plan, &bytes).map_err(|e| Found::Bad(e.to_string()))?;
         let found = loaded.digest();
         if found != *model {
             return Err(Found::Bad(format!("its model has digest {found}, recorded is {model}")));

@@ -18,7 +18,7 @@ use super::turns::Kind;
 use super::{LAPSE, Service, internal, unable};
 use crate::accounting::tally::Sent;
 use crate::coordinator::Command;
-use crate::model::chain;
+use crate::model::version_path;
 use crate::state_machine::State;
 
 type Chunks = mpsc::Sender<Result<wire::ModelChunk, Status>>;
@@ -94,7 +94,7 @@ fn steps(state: &State, asked: &FetchRequest) -> Option<Vec<FramePart>> {
     let held = asked
         .held
         .filter(|&held| held <= asked.want && asked.want - held <= MAX_CHAIN as u64)?;
-    chain(state, held, asked.want)
+    version_path(state, held, asked.want)
 }
 
 /// Sends the header and then the frames from their files, piece by piece, never a frame as a whole.

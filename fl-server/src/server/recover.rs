@@ -15,7 +15,7 @@ use crate::config::plan::RunPlan;
 use crate::config::server::Tuning;
 use crate::coordinator::Booked;
 use crate::coordinator::desk::{Desk, Keeper, UPDATES_FROM, put_checkpoint, put_snapshot};
-use crate::model::Global;
+use crate::model::GlobalModel;
 use crate::model::restore::{Restored, restore};
 use crate::reporting::history::History;
 use crate::reporting::inspect::{self, Facts, PLAN};
@@ -180,7 +180,7 @@ fn begin(
     run: &RunStore,
     blobs: &Blobs,
     instance: Digest,
-) -> Result<(Global, FramePart, Facts), ServeError> {
+) -> Result<(GlobalModel, FramePart, Facts), ServeError> {
     let first = weights::read(&plan.model).map_err(ServeError::Plan)?;
     if let Some(seed) = first.origin.seed.filter(|&seed| seed != plan.seed) {
         tracing::warn!(
@@ -189,8 +189,8 @@ fn begin(
             "run.toml and its model have different seeds: every client downloads the first weights"
         );
     }
-    let global =
-        Global::initial(Arc::new(first.layout), first.values, plan).map_err(|e| ServeError::Plan(e.to_string()))?;
+    let global = GlobalModel::initial(Arc::new(first.layout), first.values, plan)
+        .map_err(|e| ServeError::Plan(e.to_string()))?;
     let snapshot = put_snapshot(&global, blobs)?;
     let facts = Facts::new(plan, global.layout(), snapshot.digest, instance);
     facts.store(run)?;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fl_compress::{Digest, Encoder, Frame, FrameHeader, FrameKind, Layout, Spec, Stages, Verdict};
-use fl_server::model::{Global, GlobalError, replayed};
+use fl_server::model::{GlobalModel, ModelError, replayed};
 use fl_server::plan::{RunPlan, StrategySpec};
 use fl_server::state_machine::{Accepted, Contribution, Record};
 use proptest::prelude::*;
@@ -91,7 +91,7 @@ impl Frames {
 fn uncompressed_it_is_plain_federated_averaging_bit_for_bit() {
     let (layout, mut frames) = (layout(), Frames::default());
     let mut model = values(1, layout.len());
-    let mut global = Global::initial(Arc::clone(&layout), model.clone(), &plan(Spec::exact())).unwrap();
+    let mut global = GlobalModel::initial(Arc::clone(&layout), model.clone(), &plan(Spec::exact())).unwrap();
     for round in 1..=3 {
         let updates = frames.round(&layout, 5, round);
         let stepped = global.close(round, &updates, true, frames.read()).unwrap();
@@ -124,7 +124,7 @@ fn a_client_that_applies_the_frames_holds_the_server_s_model() {
     for downlink in [Spec::exact(), compressed()] {
         let (layout, mut frames) = (layout(), Frames::default());
         let mut mine = values(1, layout.len());
-        let mut global = Global::initial(Arc::clone(&layout), mine.clone(), &plan(downlink)).unwrap();
+        let mut global = GlobalModel::initial(Arc::clone(&layout), mine.clone(), &plan(downlink)).unwrap();
         for round in 1..=6 {
             let updates = frames.round(&layout, 3, round);
             let stepped = global.close(round, &updates, true, frames.read()).unwrap();
@@ -145,7 +145,7 @@ fn a_client_that_applies_the_frames_holds_the_server_s_model() {
 #[test]
 fn a_restart_from_any_checkpoint_gives_the_same_bytes() {
     let (layout, mut frames, plan) = (layout(), Frames::default(), plan(compressed()));
-    let initial = || Global::initial(Arc::clone(&layout), values(1, layout.len()), &plan).unwrap();
+    let initial = || GlobalModel::initial(Arc::clone(&layout), values(1, layout.len()), &plan).unwrap();
     let mut global = initial();
     let mut checkpoints = vec![global.save()];
     let mut records: Vec<Record> = Vec::new();
@@ -194,7 +194,7 @@ fn a_restart_from_any_checkpoint_gives_the_same_bytes() {
         checkpoints.push(global.save());
     }
     for (version, bytes) in (0..).zip(&checkpoints) {
-        let mut again = Global::load(Arc::clone(&layout), &plan, bytes).unwrap();
+        let mut again = GlobalModel::load(Arc::clone(&layout), &plan, bytes).unwrap();
         assert_eq!((again.version(), &again.save()), (version, bytes));
         let rounds = replayed(records.iter().cloned().map(Ok::<_, String>), version).unwrap();
         assert_eq!(rounds.len() as u64, 5 - version);
@@ -210,7 +210,7 @@ fn a_restart_from_any_checkpoint_gives_the_same_bytes() {
     assert!(
         matches!(
             error,
-            GlobalError::Differs {
+            ModelError::Differs {
                 round: 1,
                 what: "model",
                 ..
@@ -223,13 +223,13 @@ fn a_restart_from_any_checkpoint_gives_the_same_bytes() {
     rounds[0].model = Digest::of(b"");
     drop(global.replay(&rounds[0], frames.read()));
     let error = global.replay(&rounds[1], frames.read()).unwrap_err();
-    assert!(matches!(error, GlobalError::Differs { round: 2, .. }), "{error}");
+    assert!(matches!(error, ModelError::Differs { round: 2, .. }), "{error}");
 }
 
 #[test]
 fn broken_updates_name_their_client_and_change_nothing() {
     let (layout, mut frames) = (layout(), Frames::default());
-    let mut global = Global::initial(Arc::clone(&layout), values(1, layout.len()), &plan(compressed())).unwrap();
+    let mut global = GlobalModel::initial(Arc::clone(&layout), values(1, layout.len()), &plan(compressed())).unwrap();
     let before = global.save();
     let good = frames.round(&layout, 3, 1);
     let mut missing = good.clone();
@@ -243,18 +243,18 @@ fn broken_updates_name_their_client_and_change_nothing() {
     for updates in [missing, late, short] {
         let error = global.close(1, &updates, true, frames.read()).unwrap_err();
         assert!(
-            matches!(&error, GlobalError::Frame { round: 1, client: of, .. } if *of == client(1)),
+            matches!(&error, ModelError::Frame { round: 1, client: of, .. } if *of == client(1)),
             "{error}"
         );
         assert_eq!(global.save(), before);
     }
     assert_eq!(
         global.close(1, &[], true, frames.read()),
-        Err(GlobalError::Empty { round: 1 })
+        Err(ModelError::Empty { round: 1 })
     );
     assert_eq!(
         global.close(2, &good, true, frames.read()),
-        Err(GlobalError::Order { round: 2, version: 0 })
+        Err(ModelError::Order { round: 2, version: 0 })
     );
     global.close(1, &good, true, frames.read()).unwrap();
 }
@@ -264,7 +264,7 @@ fn an_update_far_beyond_the_others_changes_no_bit_of_the_model() {
     for exact in [true, false] {
         let (layout, mut frames) = (layout(), Frames::default());
         let plan = plan(if exact { Spec::exact() } else { compressed() });
-        let start = || Global::initial(Arc::clone(&layout), values(1, layout.len()), &plan).unwrap();
+        let start = || GlobalModel::initial(Arc::clone(&layout), values(1, layout.len()), &plan).unwrap();
         let mut honest = frames.round(&layout, 3, 1);
         honest.iter_mut().for_each(|update| update.examples = 20);
         let mut calm = start();
@@ -296,7 +296,7 @@ fn an_update_far_beyond_the_others_changes_no_bit_of_the_model() {
 #[test]
 fn claimed_examples_and_norms_are_cut_to_what_the_others_allow() {
     let (layout, mut frames) = (layout(), Frames::default());
-    let mut global = Global::initial(Arc::clone(&layout), vec![0.0; layout.len()], &plan(Spec::exact())).unwrap();
+    let mut global = GlobalModel::initial(Arc::clone(&layout), vec![0.0; layout.len()], &plan(Spec::exact())).unwrap();
     let value = |value: f32| vec![value; layout.len()];
     let mut updates: Vec<_> = (0..4).map(|i| frames.update(&layout, i, 1, &value(1.0))).collect();
     updates.iter_mut().for_each(|update| update.examples = 100);
@@ -330,7 +330,7 @@ fn the_server_learning_rate_scales_the_step() {
         strategy: StrategySpec::FedAvg { learning_rate: 0.5 },
         ..plan(Spec::exact())
     };
-    let mut global = Global::initial(Arc::clone(&layout), vec![0.0; layout.len()], &plan).unwrap();
+    let mut global = GlobalModel::initial(Arc::clone(&layout), vec![0.0; layout.len()], &plan).unwrap();
     let updates = vec![frames.update(&layout, 0, 1, &vec![3.0; layout.len()])];
     global.close(1, &updates, true, frames.read()).unwrap();
     assert!(global.model().iter().all(|&value| value == 1.5));
@@ -344,7 +344,7 @@ fn no_update_can_make_a_round_fail_to_close() {
     for downlink in [Spec::exact(), compressed(), one_bit] {
         let (layout, mut frames, plan) = (layout(), Frames::default(), plan(downlink));
         let mut mine = values(1, layout.len());
-        let mut global = Global::initial(Arc::clone(&layout), mine.clone(), &plan).unwrap();
+        let mut global = GlobalModel::initial(Arc::clone(&layout), mine.clone(), &plan).unwrap();
         let mut unused = Vec::new();
         for round in 1..=12 {
             let sign = |i: usize| if i.is_multiple_of(3) { -1.0 } else { 1.0 };
@@ -353,7 +353,7 @@ fn no_update_can_make_a_round_fail_to_close() {
                 _ => values(round, layout.len()),
             };
             let updates = vec![frames.update(&layout, 0, round, &delta)];
-            let mut again = Global::load(Arc::clone(&layout), &plan, &global.save()).unwrap();
+            let mut again = GlobalModel::load(Arc::clone(&layout), &plan, &global.save()).unwrap();
             let stepped = global.close(round, &updates, true, frames.read()).unwrap();
             assert_eq!(
                 again.close(round, &updates, true, frames.read()).unwrap(),
@@ -382,7 +382,7 @@ fn updates_within_the_bound_are_used_in_every_round() {
             rounds: 40,
             ..plan(Spec::exact())
         };
-        let mut global = Global::initial(Arc::clone(&layout), values(1, layout.len()), &plan).unwrap();
+        let mut global = GlobalModel::initial(Arc::clone(&layout), values(1, layout.len()), &plan).unwrap();
         for round in 1..=plan.rounds {
             let delta = vec![plan.largest_value(); layout.len()];
             let updates = (0..3)
@@ -396,29 +396,32 @@ fn updates_within_the_bound_are_used_in_every_round() {
 #[test]
 fn damaged_checkpoints_and_models_are_refused() {
     let (layout, plan) = (layout(), plan(compressed()));
-    let bytes = Global::initial(Arc::clone(&layout), values(1, layout.len()), &plan)
+    let bytes = GlobalModel::initial(Arc::clone(&layout), values(1, layout.len()), &plan)
         .unwrap()
         .save();
     for cut in 0..bytes.len() {
-        assert!(Global::load(Arc::clone(&layout), &plan, &bytes[..cut]).is_err());
+        assert!(GlobalModel::load(Arc::clone(&layout), &plan, &bytes[..cut]).is_err());
     }
     for at in 0..bytes.len() {
         let mut flipped = bytes.clone();
         flipped[at] ^= 1 << (at % 8);
-        assert!(Global::load(Arc::clone(&layout), &plan, &flipped).is_err(), "byte {at}");
+        assert!(
+            GlobalModel::load(Arc::clone(&layout), &plan, &flipped).is_err(),
+            "byte {at}"
+        );
     }
     let other = RunPlan {
         seed: 8,
         ..plan.clone()
     };
     assert!(
-        Global::load(Arc::clone(&layout), &other, &bytes)
+        GlobalModel::load(Arc::clone(&layout), &other, &bytes)
             .unwrap_err()
             .to_string()
             .contains("another model or run")
     );
-    assert!(Global::initial(Arc::clone(&layout), vec![0.0; 3], &plan).is_err());
-    assert!(Global::initial(Arc::clone(&layout), vec![f32::NAN; layout.len()], &plan).is_err());
+    assert!(GlobalModel::initial(Arc::clone(&layout), vec![0.0; 3], &plan).is_err());
+    assert!(GlobalModel::initial(Arc::clone(&layout), vec![f32::NAN; layout.len()], &plan).is_err());
 }
 
 proptest! {
@@ -427,7 +430,7 @@ proptest! {
     #[test]
     fn the_order_of_the_updates_does_not_matter(order in Just((0..6usize).collect::<Vec<_>>()).prop_shuffle()) {
         let (layout, mut frames) = (layout(), Frames::default());
-        let start = || Global::initial(Arc::clone(&layout), values(1, layout.len()), &plan(compressed())).unwrap();
+        let start = || GlobalModel::initial(Arc::clone(&layout), values(1, layout.len()), &plan(compressed())).unwrap();
         let updates = frames.round(&layout, 6, 1);
         let shuffled: Vec<_> = order.iter().map(|&i| updates[i].clone()).collect();
         let (mut one, mut other) = (start(), start());

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fl_compress::{Digest, Frame, Layout, Memory, Spec};
-use fl_server::model::{Global, GlobalError, Replayed, Stepped};
+use fl_server::model::{GlobalModel, ModelError, Replayed, RoundResult};
 use fl_server::plan::RunPlan;
 use fl_server::state_machine::Contribution;
 
@@ -20,8 +20,8 @@ fn cafe() -> RunPlan {
     plan
 }
 
-fn initial(layout: &Arc<Layout>, plan: &RunPlan) -> Global {
-    Global::initial(Arc::clone(layout), values(1, layout.len()), plan).unwrap()
+fn initial(layout: &Arc<Layout>, plan: &RunPlan) -> GlobalModel {
+    GlobalModel::initial(Arc::clone(layout), values(1, layout.len()), plan).unwrap()
 }
 
 /// Updates of a round, of which every other one is encoded against `step`, if there is one.
@@ -40,7 +40,7 @@ fn decoded(frame: &[u8], layout: &Layout) -> Vec<f32> {
 }
 
 /// What a live server did: each round as recorded, the state after it, and its step.
-fn live(frames: &mut Frames, layout: &Arc<Layout>) -> Vec<(Replayed, Vec<u8>, Stepped)> {
+fn live(frames: &mut Frames, layout: &Arc<Layout>) -> Vec<(Replayed, Vec<u8>, RoundResult)> {
     let mut global = initial(layout, &cafe());
     let mut step: Option<Vec<u8>> = None;
     (1..=ROUNDS)
@@ -119,7 +119,7 @@ fn a_restart_from_any_checkpoint_repeats_predicted_rounds_to_the_bit() {
         .into_iter()
         .chain(rounds.iter().map(|(_, saved, _)| saved.clone()));
     for (version, bytes) in checkpoints.enumerate() {
-        let mut again = Global::load(Arc::clone(&layout), &plan, &bytes).unwrap();
+        let mut again = GlobalModel::load(Arc::clone(&layout), &plan, &bytes).unwrap();
         assert_eq!((again.version(), again.save()), (version as u64, bytes));
         for (closed, saved, _) in &rounds[version..] {
             again.replay(closed, frames.read()).unwrap();
@@ -160,9 +160,12 @@ fn checkpoints_are_of_the_newer_forms_only_where_there_is_a_step_or_a_norm_to_na
             bytes[end - 32..end] == stepped.digest.0,
             plan.uplink.memory == Memory::Cafe
         );
-        assert_eq!(Global::load(Arc::clone(&layout), &plan, &bytes).unwrap().save(), bytes);
+        assert_eq!(
+            GlobalModel::load(Arc::clone(&layout), &plan, &bytes).unwrap().save(),
+            bytes
+        );
         for cut in 0..bytes.len() {
-            assert!(Global::load(Arc::clone(&layout), &plan, &bytes[..cut]).is_err());
+            assert!(GlobalModel::load(Arc::clone(&layout), &plan, &bytes[..cut]).is_err());
         }
     }
 }
@@ -172,21 +175,21 @@ fn a_frame_that_names_another_step_names_its_client_and_changes_nothing() {
     let (layout, mut frames) = (layout(), Frames::default());
     let rounds = live(&mut frames, &layout);
     let old = rounds[0].2.frame.clone();
-    let mut global = Global::load(Arc::clone(&layout), &cafe(), &rounds[1].1).unwrap();
+    let mut global = GlobalModel::load(Arc::clone(&layout), &cafe(), &rounds[1].1).unwrap();
     let updates = mixed(&mut frames, &layout, 3, Some(&old));
     let error = global.close(3, &updates, true, frames.read()).unwrap_err();
     assert!(
-        matches!(&error, GlobalError::Frame { client: of, why, .. } if *of == client(0) && why.contains("another step")),
+        matches!(&error, ModelError::Frame { client: of, why, .. } if *of == client(0) && why.contains("another step")),
         "{error}"
     );
     let missing = frames.0.remove(&rounds[1].2.digest).unwrap();
     let updates = mixed(&mut frames, &layout, 3, Some(&missing));
     let error = global.close(3, &updates, true, frames.read()).unwrap_err();
-    assert!(matches!(&error, GlobalError::Predictor { round: 3, .. }), "{error}");
+    assert!(matches!(&error, ModelError::Predictor { round: 3, .. }), "{error}");
     assert_eq!(global.save(), rounds[1].1);
     // Where clients do not predict, none may.
     let mut plain = initial(&layout, &plan(compressed()));
     let first = mixed(&mut frames, &layout, 1, Some(&missing));
     let error = plain.close(1, &first, true, frames.read()).unwrap_err();
-    assert!(matches!(error, GlobalError::Frame { round: 1, .. }), "{error}");
+    assert!(matches!(error, ModelError::Frame { round: 1, .. }), "{error}");
 }

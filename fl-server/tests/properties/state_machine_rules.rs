@@ -724,7 +724,11 @@ fn a_rollback_gives_an_older_model_a_new_number_and_its_rounds_are_trained_again
     );
     assert_eq!(world.state.steps_of(3), world.state.steps_of(1));
     assert_eq!(world.state.rolled_back(), Some((3, 1)));
-    assert_eq!(fl_server::model::chain(&world.state, 1, 3), None, "no step leads there");
+    assert_eq!(
+        fl_server::model::version_path(&world.state, 1, 3),
+        None,
+        "no step leads there"
+    );
     // The open round is given up, and its number with it: an acknowledgement is repeated, a late update is not counted.
     assert_eq!(world.round(), 4);
     assert_eq!(

@@ -1,0 +1,62 @@
+//! What the plan's limits took of an update.
+
+use std::fmt;
+
+use fl_proto::ClientId;
+
+/// An update that counts for less than its sender claimed, because of the plan's limits.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Limited {
+    /// Whose.
+    pub client: ClientId,
+    /// Examples claimed.
+    pub claimed: u64,
+    /// Examples that it counts with; 0 if it does not count.
+    pub counted: f64,
+    /// L2 norm of the decoded update.
+    pub norm: f64,
+    /// Norm that it is compared with.
+    pub reference: f64,
+    /// Factor of its values.
+    pub scale: f64,
+}
+
+impl Limited {
+    /// Whether it counts for less than half of what was claimed: honest updates differ by less.
+    pub fn is_conspicuous(&self) -> bool {
+        self.counted < 0.5 * self.claimed as f64 || self.scale < 0.5
+    }
+}
+
+impl fmt::Display for Limited {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            client,
+            claimed,
+            counted,
+            norm,
+            reference,
+            scale,
+        } = self;
+        if *counted == 0.0 {
+            return write!(
+                f,
+                "the update of {client} does not count: its norm is {norm:.3e}, the median {reference:.3e}"
+            );
+        }
+        write!(f, "the update of {client} counts with ")?;
+        let counted = counted.round();
+        if counted < *claimed as f64 {
+            write!(f, "{counted} of the {claimed} examples that it claims")?;
+        } else {
+            write!(f, "its {claimed} examples")?;
+        }
+        if *scale < 1.0 {
+            write!(
+                f,
+                " and {scale:.3} of its values: its norm is {norm:.3e}, the median {reference:.3e}"
+            )?;
+        }
+        Ok(())
+    }
+}
