@@ -3,7 +3,8 @@
 use bytes::Bytes;
 use fl_compress::Digest;
 
-use crate::{CHUNK, ProtocolError};
+use crate::error::ProtocolError;
+use crate::limits::CHUNK;
 
 /// The chunks of `frame` from `offset` on, in order, without copying.
 pub fn chunks(frame: Bytes, offset: usize) -> impl Iterator<Item = Bytes> {

@@ -1,6 +1,9 @@
 //! A client's evaluation of one model version.
 
-use crate::{MAX_EXAMPLES, ProtocolError, RunName, wire};
+use crate::error::ProtocolError;
+use crate::limits::MAX_EXAMPLES;
+use crate::names::RunName;
+use crate::wire;
 
 /// Evaluation on a client's held-out examples.
 #[derive(Debug, Clone, PartialEq)]

@@ -3,7 +3,9 @@
 
 use fl_compress::Fidelity;
 
-use crate::{MAX_FIGURES, ProtocolError, wire};
+use crate::error::ProtocolError;
+use crate::limits::MAX_FIGURES;
+use crate::wire;
 
 /// Thousandths of one.
 const UNIT: i16 = 1000;

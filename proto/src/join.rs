@@ -2,11 +2,13 @@
 
 use fl_compress::{Digest, Layout, Spec};
 
+use crate::error::ProtocolError;
+use crate::limits::{MAX_TASKS, PROTOCOL_MAJOR, PROTOCOL_MINOR};
+use crate::names::{ClientId, RunName};
+use crate::training::{Length, Schedule, Training};
 use crate::update::digest;
-use crate::{
-    ClientId, Length, MAX_TASKS, PROTOCOL_MAJOR, PROTOCOL_MINOR, ProtocolError, RunName, Schedule, Training, UpdateId,
-    UpdateReply, wire,
-};
+use crate::update::{UpdateId, UpdateReply};
+use crate::wire;
 
 /// What a client says when it joins.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,6 +1,9 @@
 //! A client says that its answer need not be waited for.
 
-use crate::{MAX_REASON, ProtocolError, RunName, wire};
+use crate::error::ProtocolError;
+use crate::limits::MAX_REASON;
+use crate::names::RunName;
+use crate::wire;
 
 /// What a client leaves, and so for how long it is not waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -24,12 +24,7 @@ pub mod trace;
 mod training;
 mod transport;
 mod update;
-
-/// Messages and services generated from the schema.
-#[allow(missing_docs, unreachable_pub, clippy::all)]
-pub mod wire {
-    tonic::include_proto!("fl.v1");
-}
+pub mod wire;
 
 pub use chunk::{Assembler, chunks};
 pub use error::ProtocolError;

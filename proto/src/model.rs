@@ -2,8 +2,11 @@
 
 use fl_compress::Digest;
 
+use crate::error::ProtocolError;
+use crate::limits::MAX_CHAIN;
+use crate::names::RunName;
 use crate::update::digest;
-use crate::{MAX_CHAIN, ProtocolError, RunName, wire};
+use crate::wire;
 
 /// What a client holds and wants.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::ProtocolError;
+use crate::error::ProtocolError;
 
 /// Longest name in bytes.
 const MAX_NAME: usize = 64;

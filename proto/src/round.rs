@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use fl_compress::Digest;
 
+use crate::error::ProtocolError;
 use crate::update::digest;
-use crate::{ProtocolError, wire};
+use crate::wire;
 
 /// Where the run stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -19,7 +19,8 @@ use time::{Duration, OffsetDateTime};
 use tokio_rustls::rustls;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use crate::{ClientId, ProtocolError};
+use crate::error::ProtocolError;
+use crate::names::ClientId;
 
 /// Name that every server certificate carries.
 pub(crate) const SERVER_NAME: &str = "fl-server";

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::ProtocolError;
+use crate::error::ProtocolError;
 
 /// How long a client trains in one round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

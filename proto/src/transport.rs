@@ -12,9 +12,11 @@ use tokio_rustls::rustls::{ClientConfig, ServerConfig};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 use tonic::transport::{Channel, Endpoint, Server};
 
-use crate::meter::{Accepted, Lingering};
+use crate::limits::{CONNECT_TIMEOUT, KEEP_ALIVE_EVERY, KEEP_ALIVE_TIMEOUT};
+use crate::meter::accepted::{Accepted, PeerInfo};
+use crate::meter::counter::Meter;
+use crate::meter::linger::Lingering;
 use crate::tls::{HTTP2, SERVER_NAME};
-use crate::{CONNECT_TIMEOUT, KEEP_ALIVE_EVERY, KEEP_ALIVE_TIMEOUT, Meter, PeerInfo};
 
 /// Bytes that a client lets be in flight to it: enough for a fast link.
 const CLIENT_WINDOW: u32 = 1024 * 1024;

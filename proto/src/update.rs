@@ -3,7 +3,11 @@
 use bytes::Bytes;
 use fl_compress::{Digest, Stages};
 
-use crate::{MAX_EXAMPLES, ProtocolError, RunName, SectionFidelity, wire};
+use crate::error::ProtocolError;
+use crate::fidelity::SectionFidelity;
+use crate::limits::MAX_EXAMPLES;
+use crate::names::RunName;
+use crate::wire;
 
 /// The update of one client for one round, by content.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -11,7 +11,8 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
-use super::{Meter, Metered};
+use super::counter::Meter;
+use super::metered::Metered;
 
 /// Longest wait for the other side's end.
 const LINGER: Duration = Duration::from_secs(1);

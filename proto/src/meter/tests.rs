@@ -1,11 +1,14 @@
 use std::io::{IoSlice, Result as IoResult};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use time::{Duration, OffsetDateTime};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tonic::service::Routes;
 
-use super::*;
+use super::{Meter, Metered};
 use crate::{Authority, Dial, accept, client_tls, dial, server_builder, server_tls};
 
 /// Bytes of a record with a lone PING in it.

@@ -1,0 +1,100 @@
+//! Counts of bytes, of one connection or of many.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::sync::Notify;
+
+/// Bytes read from and written to one connection, or to all of an endpoint's.
+#[derive(Debug, Default)]
+pub struct Meter {
+    read: AtomicU64,
+    written: AtomicU64,
+    pings_read: AtomicU64,
+    pings_written: AtomicU64,
+    open: AtomicU64,
+    closed: Notify,
+    total: Option<Arc<Meter>>,
+}
+
+impl Meter {
+    /// A meter that also counts into `total`.
+    pub fn within(total: Arc<Meter>) -> Self {
+        Self {
+            total: Some(total),
+            ..Self::default()
+        }
+    }
+
+    /// Bytes read so far.
+    pub fn read(&self) -> u64 {
+        self.read.load(Ordering::Acquire)
+    }
+
+    /// Bytes written so far.
+    pub fn written(&self) -> u64 {
+        self.written.load(Ordering::Acquire)
+    }
+
+    /// Bytes read so far in TLS records that have the size of a lone HTTP/2 PING, whole records only. Read this before
+    /// [`Meter::read`], and it is never more. The GOAWAY with which a client says goodbye has that size too.
+    pub fn pings_read(&self) -> u64 {
+        self.pings_read.load(Ordering::Acquire)
+    }
+
+    /// The same of what was written.
+    pub fn pings_written(&self) -> u64 {
+        self.pings_written.load(Ordering::Acquire)
+    }
+
+    /// Streams that count into this meter now.
+    pub fn open(&self) -> u64 {
+        self.open.load(Ordering::Acquire)
+    }
+
+    /// Waits until no stream counts into this meter any more: its counts are final, unless another one is opened.
+    pub async fn closed(&self) {
+        loop {
+            let closed = self.closed.notified();
+            if self.open() == 0 {
+                break;
+            }
+            closed.await;
+        }
+    }
+
+    pub(super) fn opens(&self) {
+        self.open.fetch_add(1, Ordering::AcqRel);
+        if let Some(total) = &self.total {
+            total.opens();
+        }
+    }
+
+    pub(super) fn closes(&self) {
+        self.open.fetch_sub(1, Ordering::AcqRel);
+        self.closed.notify_waiters();
+        if let Some(total) = &self.total {
+            total.closes();
+        }
+    }
+
+    pub(super) fn add_read(&self, bytes: u64, pings: u64) {
+        self.read.fetch_add(bytes, Ordering::AcqRel);
+        if pings > 0 {
+            self.pings_read.fetch_add(pings, Ordering::AcqRel);
+        }
+        if let Some(total) = &self.total {
+            total.add_read(bytes, pings);
+        }
+    }
+
+    pub(super) fn add_written(&self, bytes: u64, pings: u64) {
+        self.written.fetch_add(bytes, Ordering::AcqRel);
+        if pings > 0 {
+            self.pings_written.fetch_add(pings, Ordering::AcqRel);
+        }
+        if let Some(total) = &self.total {
+            total.add_written(bytes, pings);
+        }
+    }
+}
