@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use fl_client::data::{Builtin, DataSource};
-use fl_client::learners::{DeviceChoice, build, initial_weights};
+use fl_client::learners::{DeviceChoice, find};
 use fl_client::{FitPlan, Learner, Progress};
 use fl_proto::{Length, Schedule, Training};
 
@@ -46,8 +46,8 @@ fn samples_per_second(name: &str, steps: u32, repeat: usize) -> anyhow::Result<(
         ..Builtin::default()
     })
     .load()?;
-    let mut learner = build(name, DeviceChoice::Cpu, data)?;
-    learner.load(&initial_weights(name, 1)?.1)?;
+    let mut learner = find(name)?.build(DeviceChoice::Cpu, data)?;
+    learner.load(&find(name)?.initial_weights(1)?.1)?;
     fit(learner.as_mut(), steps / 4)?;
     let (mut walls, mut cpus) = (Vec::new(), Vec::new());
     for _ in 0..repeat {

@@ -120,7 +120,7 @@ impl ClientFile {
         self.tasks.iter().fold(Tasks::new(), |tasks, (name, entry)| {
             let (entry, device) = (entry.clone(), self.device);
             tasks.with_lazy(name, move || {
-                learners::build(&entry.learner, device, entry.data.load()?.compact())
+                learners::find(&entry.learner)?.build(device, entry.data.load()?.compact())
             })
         })
     }
@@ -136,16 +136,8 @@ fn parse(text: &str) -> Result<Raw, String> {
             raw.tasks.len()
         ));
     }
-    if let Some((name, entry)) = raw
-        .tasks
-        .iter()
-        .find(|(_, entry)| !learners::NAMES.contains(&entry.learner.as_str()))
-    {
-        let known = learners::NAMES.join(", ");
-        return Err(format!(
-            "`tasks.{name}.learner`: there is no `{}`; there are {known}",
-            entry.learner
-        ));
+    for (name, entry) in &raw.tasks {
+        learners::find(&entry.learner).map_err(|e| format!("`tasks.{name}.learner`: {e}"))?;
     }
     if raw.give_up_after_s.is_some_and(|s| !(s > 0.0 && s < 1e9)) {
         return Err("`give_up_after_s` must be above 0 and below 1e9".to_owned());

@@ -89,13 +89,13 @@ fn from_bytes(bytes: &[u8], layout: &Layout) -> anyhow::Result<Vec<f32>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::learners::initial_weights;
+    use crate::learners::find;
 
     #[test]
     fn a_model_comes_back_as_it_was_written() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("model.safetensors");
-        let (layout, weights) = initial_weights("lenet", 3).unwrap();
+        let (layout, weights) = find("lenet").unwrap().initial_weights(3).unwrap();
         export(&path, &layout, &weights).unwrap();
         assert_eq!(import(&path, &layout).unwrap(), weights);
         assert_eq!(layout_of(&path).unwrap(), *layout);

@@ -52,7 +52,7 @@ fn a_client_of_a_tenth_of_fashion_mnist_does_not_keep_the_other_nine() {
         test_limit: None,
         hold_out_batch_5: false,
     });
-    let build = |data| trained(learners::build("mlp", DeviceChoice::Cpu, data).unwrap());
+    let build = |data| trained(learners::find("mlp").unwrap().build(DeviceChoice::Cpu, data).unwrap());
     let before = resident();
     let learner = build(source.load().unwrap().compact());
     let compact = resident() - before;

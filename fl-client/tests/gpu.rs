@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use fl_client::data::{Builtin, DataSource};
-use fl_client::learners::{DeviceChoice, build};
+use fl_client::learners::{DeviceChoice, find};
 use fl_client::{Evaluation, Fit, FitPlan};
 use fl_proto::{Length, Schedule, Training};
 
@@ -29,7 +29,7 @@ fn round(name: &str, device: DeviceChoice) -> (Fit, Evaluation, Vec<f32>) {
         test: 200,
         ..Builtin::default()
     });
-    let mut learner = build(name, device, data.load().unwrap()).unwrap();
+    let mut learner = find(name).unwrap().build(device, data.load().unwrap()).unwrap();
     let before = learner.initial(1).unwrap();
     learner.load(&before).unwrap();
     let plan = FitPlan {

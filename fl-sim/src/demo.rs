@@ -9,6 +9,7 @@ use anyhow::Context as _;
 use clap::Args;
 use fl_client::Error;
 use fl_client::data::{Builtin, DataSource, Shard, Split};
+use fl_client::learners;
 use fl_proto::Issued;
 use fl_server::{Event, Live};
 
@@ -37,8 +38,7 @@ pub struct Demo {
     /// Rounds to run
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     rounds: u64,
-    /// Learner: mlp, cnn or lenet
-    #[arg(long, default_value = "mlp")]
+    #[arg(long, help = learners::help(), default_value = "mlp")]
     learner: String,
     /// Folder with MNIST-like idx files (see `fl-client data get`); without it, the built-in set is drawn
     #[arg(long, value_name = "DIR")]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use fl_client::data::{Builtin, DataSource, Hapt, Shard};
+use fl_client::data::DataSource;
 use fl_client::learners::{self, DeviceChoice};
 use fl_client::{Error, Learner, Tasks};
 use fl_compress::Layout;
@@ -13,8 +13,6 @@ use crate::federation::Member;
 
 /// The task that every simulated run names.
 pub const TASK: &str = "simulation";
-/// People in the HAPT recordings.
-const PEOPLE: u32 = 30;
 
 /// A learner and data, shared out among clients.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -41,7 +39,7 @@ impl Workload {
         let (learner, data) = (self.learner.clone(), self.part(client)?);
         let make = move || {
             let data = data.load()?;
-            learners::build(&learner, DeviceChoice::Cpu, data)
+            learners::find(&learner)?.build(DeviceChoice::Cpu, data)
         };
         let name = format!("client-{client:02}").parse()?;
         Ok(Member {
@@ -55,7 +53,7 @@ impl Workload {
     /// # Errors
     /// If the data cannot be read or the learner does not suit it.
     pub fn learner(&self, client: u32) -> anyhow::Result<Box<dyn Learner>> {
-        learners::build(&self.learner, DeviceChoice::Cpu, self.part(client)?.load()?)
+        learners::find(&self.learner)?.build(DeviceChoice::Cpu, self.part(client)?.load()?)
     }
 
     /// Layout and first weights of the model.
@@ -68,30 +66,11 @@ impl Workload {
             (builtin.train, builtin.test) = (1, 1);
         }
         let input = first.load().context("the first client's data")?.train.input();
-        let made = learners::initial_weights_for(&self.learner, input, seed);
+        let made = learners::find(&self.learner)?.initial_weights_for(input, seed);
         Ok(made.map_err(|e| Error::Config(format!("{e:#}")))?)
     }
 
     fn part(&self, client: u32) -> anyhow::Result<DataSource> {
-        let shard = |shard: &Shard| Shard {
-            client,
-            clients: self.clients,
-            ..shard.clone()
-        };
-        Ok(match &self.data {
-            DataSource::Builtin(builtin) => DataSource::Builtin(Builtin {
-                client,
-                ..builtin.clone()
-            }),
-            DataSource::Idx(idx) => DataSource::Idx(shard(idx)),
-            DataSource::Cifar10(cifar) => DataSource::Cifar10(shard(cifar)),
-            DataSource::Hapt(hapt) => {
-                anyhow::ensure!(client < PEOPLE, "HAPT has {PEOPLE} people, so at most as many clients");
-                DataSource::Hapt(Hapt {
-                    user: client as u8 + 1,
-                    ..hapt.clone()
-                })
-            }
-        })
+        Ok(self.data.of_client(client, self.clients)?)
     }
 }

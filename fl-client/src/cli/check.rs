@@ -37,7 +37,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         let loaded = entry.data.load().map_err(anyhow::Error::from);
         let built = loaded.and_then(|data| {
             let (train, test) = (data.train.len(), data.test.len());
-            let learner = learners::build(&entry.learner, file.device, data)?;
+            let learner = learners::find(&entry.learner)?.build(file.device, data)?;
             Ok((train, test, learner.layout().len()))
         });
         match built {

@@ -15,8 +15,7 @@ use crate::{ClientFile, Error, Evaluation, weights};
 pub(super) struct Args {
     /// The model, as safetensors.
     model: PathBuf,
-    /// Name of the learner: mlp, cnn, lenet, har.
-    #[arg(long, requires = "data", conflicts_with = "config")]
+    #[arg(long, help = learners::help(), requires = "data", conflicts_with = "config")]
     learner: Option<String>,
     /// The examples, as in client.toml, such as '{ idx = { dir = "data/fashion-mnist" } }'.
     #[arg(long, requires = "learner")]
@@ -37,7 +36,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let TaskEntry { learner: name, data } = entry(args)?;
-    let mut learner = learners::build(&name, args.device, data.load()?.compact())?;
+    let mut learner = learners::find(&name)?.build(args.device, data.load()?.compact())?;
     let weights = weights::import(&args.model, &learner.layout());
     let weights = weights.map_err(|e| Error::Config(format!("{e:#}")))?;
     learner.load(&weights)?;

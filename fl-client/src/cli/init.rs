@@ -8,15 +8,14 @@ use fl_compress::weights::{LEARNER, Notes, SEED};
 use super::out;
 use crate::Error;
 use crate::data::Input;
-use crate::learners::{default_input, initial_weights_for};
+use crate::learners;
 use crate::weights::export_with;
 
 /// Write the first weights of a model, the same on every machine for the same seed. The file notes the seed: a run takes
 /// it as its own where run.toml gives none.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Name of the learner: mlp, cnn, lenet, har.
-    #[arg(long)]
+    #[arg(long, help = learners::help())]
     learner: String,
     /// Seed of the weights.
     #[arg(long, default_value_t = 42)]
@@ -33,12 +32,13 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
-    let usual = default_input(&args.learner).map_err(|e| Error::Config(format!("`--learner`: {e}")))?;
+    let learner = learners::find(&args.learner)?;
+    let usual = learner.input;
     let input = Input {
         shape: args.input.unwrap_or(usual.shape),
         classes: args.classes.map_or(usual.classes, usize::from),
     };
-    let made = initial_weights_for(&args.learner, input, args.seed);
+    let made = learner.initial_weights_for(input, args.seed);
     let (layout, weights) = made.map_err(|e| Error::Config(format!("{e:#}")))?;
     let notes = Notes::from([
         (SEED.to_owned(), args.seed.to_string()),

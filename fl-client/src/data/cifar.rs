@@ -1,9 +1,12 @@
 //! CIFAR-10's binary files: records of one label and 3,072 values.
 
-use std::path::Path;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
 
+use super::dataset::{ClientData, Dataset, Features, Input};
+use super::error::Error;
 use super::files::DataFile;
-use super::{Dataset, Error, Features, Input};
+use super::shard::Shard;
 
 const RECORD: usize = 3073;
 const BATCH: u64 = 10_000 * RECORD as u64;
@@ -50,7 +53,7 @@ pub fn read_cifar10(files: &[&Path]) -> Result<Dataset, Error> {
 }
 
 /// All bytes of one file: whole records, one to 10,000 of them.
-fn read(path: &Path) -> Result<(std::path::PathBuf, Vec<u8>), Error> {
+fn read(path: &Path) -> Result<(PathBuf, Vec<u8>), Error> {
     const WHAT: &str = "records of 3,073 bytes";
     let mut file = DataFile::open(path, HINT)?;
     let bytes = match file.take(BATCH, WHAT) {
@@ -75,6 +78,42 @@ fn size(path: &Path) -> Result<u64, Error> {
         Ok(bytes) => Ok(bytes.len() as u64),
         Err(Error::Size { found, .. }) => Ok(found),
         Err(error) => Err(error),
+    }
+}
+
+pub(super) fn check(shard: &Shard) -> Result<(), Error> {
+    shard.check()
+}
+
+pub(super) fn relative_to(shard: &mut Shard, base: &Path) {
+    shard.relative_to(base);
+}
+
+pub(super) fn of_client(shard: &Shard, client: u32, clients: u32) -> Result<Shard, Error> {
+    Ok(shard.of_client(client, clients))
+}
+
+pub(super) fn load(shard: &Shard) -> Result<ClientData, Error> {
+    if shard.hold_out_batch_5 {
+        return shard.load(
+            "cifar10 without batch 5",
+            |dir| batches(dir, 1..=4),
+            |dir| batches(dir, 5..=5),
+        );
+    }
+    shard.load("cifar10", |dir| batches(dir, 1..=5), test_batch)
+}
+
+fn batches(dir: &Path, numbers: RangeInclusive<u32>) -> Result<Dataset, Error> {
+    let files: Vec<PathBuf> = numbers.map(|n| dir.join(format!("data_batch_{n}.bin"))).collect();
+    read_cifar10(&files.iter().map(PathBuf::as_path).collect::<Vec<_>>())
+}
+
+/// The official test batch, or the first thousand of it where only these are there.
+fn test_batch(dir: &Path) -> Result<Dataset, Error> {
+    match read_cifar10(&[&dir.join("test_batch.bin")]) {
+        Err(Error::Missing { .. }) => read_cifar10(&[&dir.join("test_batch_first1000.bin")]),
+        other => other,
     }
 }
 

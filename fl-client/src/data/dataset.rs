@@ -3,7 +3,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::{Error, Rng};
+use super::error::Error;
+use super::rng::Rng;
 
 /// What a model is fed and what it answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use md5::{Digest as _, Md5};
 
-use super::Error;
+use super::error::Error;
 use super::unpack::{Member, unpack, unpacked};
 
 /// Largest file that is fetched, in bytes.

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use super::Error;
+use super::error::Error;
 
 /// A data file, decompressed as it is read.
 pub(super) struct DataFile {

@@ -1,9 +1,13 @@
 //! HAPT: acceleration and rotation of 30 people's phones, cut into labelled windows.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
+
+use super::dataset::{ClientData, Dataset, Examples, Features, Input};
+use super::error::Error;
 use super::files::DataFile;
-use super::{Dataset, Error, Features, Input};
+use super::shared::shared;
 
 /// Six channels of 128 samples at 50 Hz; six activities and six transitions between postures.
 const INPUT: Input = Input {
@@ -22,7 +26,24 @@ const SCALE: [f32; 6] = [
 /// Rows of the largest signal file taken: nearly six hours for each of 50 people.
 const MAX_ROWS: u64 = 50_000_000;
 
+/// People whose recordings there are.
+const PEOPLE: u8 = 30;
+
 const HINT: &str = "give the folder that holds `signals.i16.npy.xz` and `windows.tsv`";
+
+/// One person of HAPT. Of each activity the last fifth of the person's windows is held out: activities come in blocks,
+/// so the last fifth of all windows would hold activities that were hardly trained.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Hapt {
+    /// Folder of the files.
+    pub dir: PathBuf,
+    /// The person, 1 to 30.
+    pub user: u8,
+    /// Take at most this many of the person's training windows.
+    #[serde(default)]
+    pub limit: Option<u32>,
+}
 
 /// What `windows.tsv` says: one entry a window.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -119,6 +140,54 @@ fn header(file: &mut DataFile) -> Result<u64, Error> {
             format!("expected '<i2' in rows of 6, found {}", text.trim()),
         )),
     }
+}
+
+pub(super) fn check(hapt: &Hapt) -> Result<(), Error> {
+    if !(1..=PEOPLE).contains(&hapt.user) {
+        let reason = format!("is {}, but must be 1 to {PEOPLE}", hapt.user);
+        return Err(Error::config("user", reason));
+    }
+    if hapt.limit == Some(0) {
+        return Err(Error::config("limit", "must be at least 1"));
+    }
+    Ok(())
+}
+
+pub(super) fn relative_to(hapt: &mut Hapt, base: &Path) {
+    hapt.dir = base.join(&hapt.dir);
+}
+
+pub(super) fn of_client(hapt: &Hapt, client: u32, _: u32) -> Result<Hapt, Error> {
+    let user = u8::try_from(client + 1).ok().filter(|user| *user <= PEOPLE);
+    let user = user.ok_or_else(|| {
+        let reason = format!("must be at most {PEOPLE}: HAPT has so many people, and each is one client");
+        Error::config("clients", reason)
+    })?;
+    Ok(Hapt { user, ..hapt.clone() })
+}
+
+pub(super) fn load(hapt: &Hapt) -> Result<ClientData, Error> {
+    let windows = read_hapt_windows(&hapt.dir)?;
+    let (mut train, mut test) = (Vec::new(), Vec::new());
+    for activity in 0..12 {
+        let is_one = |&i: &u32| (windows.users[i as usize], windows.labels[i as usize]) == (hapt.user, activity);
+        let own: Vec<u32> = (0..windows.users.len() as u32).filter(is_one).collect();
+        let (first, last) = own.split_at(own.len() - own.len() / 5);
+        train.extend_from_slice(first);
+        test.extend_from_slice(last);
+    }
+    if train.is_empty() {
+        return Err(Error::config(
+            "user",
+            format!("is {}, of whom there are no windows", hapt.user),
+        ));
+    }
+    let set = shared(format!("hapt {}", hapt.dir.display()), || read_hapt(&hapt.dir, windows))?;
+    let limit = hapt.limit.map_or(usize::MAX, |limit| limit as usize);
+    Ok(ClientData {
+        train: Examples::new(set.clone(), train)?.take(limit),
+        test: Examples::new(set, test)?,
+    })
 }
 
 #[cfg(test)]

@@ -2,8 +2,10 @@
 
 use std::path::Path;
 
+use super::dataset::{ClientData, Dataset, Features, Input};
+use super::error::Error;
 use super::files::DataFile;
-use super::{Dataset, Error, Features, Input};
+use super::shard::Shard;
 
 /// Bytes an idx file may declare; the largest public one holds 47 MB.
 pub(super) const MAX_BYTES: u64 = 1 << 31;
@@ -81,6 +83,29 @@ pub fn read_idx_pair(images: &Path, labels: &Path, classes: usize) -> Result<Dat
         },
     )
     .map_err(|error| Error::malformed(labels, error.to_string()))
+}
+
+pub(super) fn check(shard: &Shard) -> Result<(), Error> {
+    if shard.hold_out_batch_5 {
+        return Err(Error::config("hold_out_batch_5", "is for CIFAR-10 only"));
+    }
+    shard.check()
+}
+
+pub(super) fn relative_to(shard: &mut Shard, base: &Path) {
+    shard.relative_to(base);
+}
+
+pub(super) fn of_client(shard: &Shard, client: u32, clients: u32) -> Result<Shard, Error> {
+    Ok(shard.of_client(client, clients))
+}
+
+pub(super) fn load(shard: &Shard) -> Result<ClientData, Error> {
+    let pair = |dir: &Path, part: &str| {
+        let file = |name: &str| dir.join(format!("{part}-{name}-ubyte"));
+        read_idx_pair(&file("images-idx3"), &file("labels-idx1"), 10)
+    };
+    shard.load("idx", |dir| pair(dir, "train"), |dir| pair(dir, "t10k"))
 }
 
 #[cfg(test)]

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use super::{Dataset, Error};
+use super::dataset::Dataset;
+use super::error::Error;
 
 static SETS: Mutex<BTreeMap<String, Weak<Dataset>>> = Mutex::new(BTreeMap::new());
 

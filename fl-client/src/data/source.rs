@@ -1,283 +1,100 @@
-//! The `[data]` table of a client's configuration.
+//! The data sets by name: the `data` table of a client's configuration.
 
-use std::ops::RangeInclusive;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::shared::shared;
-use super::{ClientData, Dataset, Error, Examples, Hand, Split, draw, read_cifar10, read_hapt};
-use super::{read_hapt_windows, read_idx_pair, share, slice};
+use super::builtin::{self, Builtin};
+use super::dataset::ClientData;
+use super::error::Error;
+use super::hapt::{self, Hapt};
+use super::shard::Shard;
+use super::{cifar, idx};
 
-/// Most examples the built-in set draws for one client.
-const MAX_DRAWN: u32 = 1_000_000;
+/// Each row is a data set: its name in a configuration, its keys, and the module that has `check`, `relative_to`,
+/// `of_client` and `load` for them.
+macro_rules! data_sets {
+    ($($(#[$doc:meta])* $name:ident($keys:ty) in $module:ident,)*) => {
+        /// Where a client's examples come from. Checked when it is read: a `DataSource` out of a file is in range.
+        #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+        #[serde(rename_all = "kebab-case", try_from = "Raw")]
+        pub enum DataSource {
+            $($(#[$doc])* $name($keys),)*
+        }
 
-/// Where a client's examples come from. Checked when it is read: a `DataSource` out of a file is in range.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", try_from = "Raw")]
-pub enum DataSource {
-    /// Handwriting-like digits drawn by the program, every client in its own hand.
-    Builtin(Builtin),
+        #[derive(Deserialize)]
+        #[serde(rename_all = "kebab-case")]
+        enum Raw {
+            $($name($keys),)*
+        }
+
+        impl TryFrom<Raw> for DataSource {
+            type Error = Error;
+
+            fn try_from(raw: Raw) -> Result<Self, Error> {
+                let source = match raw {
+                    $(Raw::$name(set) => Self::$name(set),)*
+                };
+                source.check()?;
+                Ok(source)
+            }
+        }
+
+        impl DataSource {
+            /// Makes a relative folder relative to `base`, where the configuration file lies.
+            pub fn relative_to(&mut self, base: &Path) {
+                match self {
+                    $(Self::$name(set) => $module::relative_to(set, base),)*
+                }
+            }
+
+            /// The part of one of `clients` clients, counted from 0.
+            ///
+            /// # Errors
+            /// `Config` if the set cannot be shared by so many.
+            pub fn of_client(&self, client: u32, clients: u32) -> Result<Self, Error> {
+                match self {
+                    $(Self::$name(set) => $module::of_client(set, client, clients).map(Self::$name),)*
+                }
+            }
+
+            /// Reads or draws this client's examples. Clients of one process share one copy of a file's set.
+            ///
+            /// # Errors
+            /// `Config` if a number is out of range, otherwise those of the reader.
+            pub fn load(&self) -> Result<ClientData, Error> {
+                self.check()?;
+                match self {
+                    $(Self::$name(set) => $module::load(set),)*
+                }
+            }
+
+            fn check(&self) -> Result<(), Error> {
+                match self {
+                    $(Self::$name(set) => $module::check(set),)*
+                }
+            }
+        }
+    };
+}
+
+data_sets! {
+    /// Handwriting-like digits drawn by the program; each client writes in its own style.
+    Builtin(Builtin) in builtin,
     /// Images and labels in idx files, under the names that MNIST and Fashion-MNIST have.
-    Idx(Shard),
+    Idx(Shard) in idx,
     /// CIFAR-10's binary files.
-    Cifar10(Shard),
+    Cifar10(Shard) in cifar,
     /// One person of the HAPT recordings.
-    Hapt(Hapt),
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Raw {
-    Builtin(Builtin),
-    Idx(Shard),
-    Cifar10(Shard),
-    Hapt(Hapt),
-}
-
-/// The built-in set of one client.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Builtin {
-    /// Seed of the whole federation.
-    pub seed: u64,
-    /// Whose hand; any number.
-    pub client: u32,
-    /// Examples to train on, 1 to 1,000,000.
-    pub train: u32,
-    /// Examples held out, at most 1,000,000.
-    pub test: u32,
-}
-
-impl Default for Builtin {
-    fn default() -> Self {
-        Self {
-            seed: 42,
-            client: 0,
-            train: 600,
-            test: 100,
-        }
-    }
-}
-
-/// One client's share of a set that is the same file for all.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Shard {
-    /// Folder of the files.
-    pub dir: PathBuf,
-    /// Which client this is, from 0.
-    #[serde(default)]
-    pub client: u32,
-    /// Number of clients that share the set.
-    #[serde(default = "one")]
-    pub clients: u32,
-    /// Who gets what.
-    #[serde(default)]
-    pub split: Split,
-    /// Seed of the split, the same for all clients.
-    #[serde(default = "seed")]
-    pub seed: u64,
-    /// Take at most this many of the client's training examples.
-    #[serde(default)]
-    pub limit: Option<u32>,
-    /// Take at most this many of its held-out examples.
-    #[serde(default)]
-    pub test_limit: Option<u32>,
-    /// CIFAR-10 only: train on batches 1 to 4 and evaluate on batch 5, in place of the test batch.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub hold_out_batch_5: bool,
-}
-
-/// One person of HAPT. Of each activity the last fifth of the person's windows is held out: activities come in blocks,
-/// so the last fifth of all windows would hold activities that were hardly trained.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Hapt {
-    /// Folder of the files.
-    pub dir: PathBuf,
-    /// The person, 1 to 30.
-    pub user: u8,
-    /// Take at most this many of the person's training windows.
-    #[serde(default)]
-    pub limit: Option<u32>,
-}
-
-fn one() -> u32 {
-    1
-}
-
-fn seed() -> u64 {
-    42
-}
-
-impl TryFrom<Raw> for DataSource {
-    type Error = Error;
-
-    fn try_from(raw: Raw) -> Result<Self, Error> {
-        let source = match raw {
-            Raw::Builtin(builtin) => Self::Builtin(builtin),
-            Raw::Idx(shard) => Self::Idx(shard),
-            Raw::Cifar10(shard) => Self::Cifar10(shard),
-            Raw::Hapt(hapt) => Self::Hapt(hapt),
-        };
-        source.check()?;
-        Ok(source)
-    }
-}
-
-impl DataSource {
-    /// Makes a relative folder relative to `base`, where the configuration file lies.
-    pub fn relative_to(&mut self, base: &Path) {
-        match self {
-            Self::Builtin(_) => {}
-            Self::Idx(shard) | Self::Cifar10(shard) => shard.dir = base.join(&shard.dir),
-            Self::Hapt(hapt) => hapt.dir = base.join(&hapt.dir),
-        }
-    }
-
-    /// Reads or draws this client's examples. Clients of one process share one copy of a file's set.
-    ///
-    /// # Errors
-    /// `Config` if a number is out of range, otherwise those of the reader.
-    pub fn load(&self) -> Result<ClientData, Error> {
-        self.check()?;
-        match self {
-            Self::Builtin(builtin) => builtin.load(),
-            Self::Idx(shard) => shard.load("idx", idx_train, idx_test),
-            Self::Cifar10(shard) if shard.hold_out_batch_5 => {
-                shard.load("cifar10 without batch 5", cifar_first_four, cifar_fifth)
-            }
-            Self::Cifar10(shard) => shard.load("cifar10", cifar_train, cifar_test),
-            Self::Hapt(hapt) => hapt.load(),
-        }
-    }
-
-    fn check(&self) -> Result<(), Error> {
-        match self {
-            Self::Builtin(b) if !(1..=MAX_DRAWN).contains(&b.train) || b.test > MAX_DRAWN => Err(Error::config(
-                "train",
-                format!("must be 1 to {MAX_DRAWN}, and `test` at most that"),
-            )),
-            Self::Idx(s) | Self::Cifar10(s) if s.client >= s.clients => Err(Error::config(
-                "client",
-                format!("is {}, but must be below `clients` = {}", s.client, s.clients),
-            )),
-            Self::Idx(s) if s.hold_out_batch_5 => Err(Error::config("hold_out_batch_5", "is for CIFAR-10 only")),
-            Self::Idx(s) | Self::Cifar10(s) if s.limit == Some(0) => Err(Error::config("limit", "must be at least 1")),
-            Self::Idx(s) | Self::Cifar10(s) => s.split.check(),
-            Self::Hapt(h) if !(1..=30).contains(&h.user) => {
-                Err(Error::config("user", format!("is {}, but must be 1 to 30", h.user)))
-            }
-            Self::Hapt(h) if h.limit == Some(0) => Err(Error::config("limit", "must be at least 1")),
-            Self::Builtin(_) | Self::Hapt(_) => Ok(()),
-        }
-    }
-}
-
-impl Builtin {
-    fn load(&self) -> Result<ClientData, Error> {
-        let hand = Hand::new(self.seed, self.client);
-        let (train, test) = (self.train as usize, self.test as usize);
-        let set = Arc::new(draw(&hand, train + test)?);
-        let part = |from: usize, to: usize| Examples::new(set.clone(), (from as u32..to as u32).collect::<Vec<_>>());
-        Ok(ClientData {
-            train: part(0, train)?,
-            test: part(train, train + test)?,
-        })
-    }
-}
-
-impl Shard {
-    fn load(
-        &self,
-        kind: &str,
-        train: fn(&Path) -> Result<Dataset, Error>,
-        test: fn(&Path) -> Result<Dataset, Error>,
-    ) -> Result<ClientData, Error> {
-        let key = |part: &str| format!("{kind} {part} {}", self.dir.display());
-        let train = shared(key("train"), || train(&self.dir))?;
-        let test = shared(key("test"), || test(&self.dir))?;
-        let mine = share(train.labels(), self.split, self.client, self.clients, self.seed)?;
-        let held: Vec<u32> = slice(test.len(), self.client, self.clients).map(|i| i as u32).collect();
-        let limit = |limit: Option<u32>| limit.map_or(usize::MAX, |limit| limit as usize);
-        Ok(ClientData {
-            train: Examples::new(train, mine)?.take(limit(self.limit)),
-            test: Examples::new(test, held)?.take(limit(self.test_limit)),
-        })
-    }
-}
-
-impl Hapt {
-    fn load(&self) -> Result<ClientData, Error> {
-        let windows = read_hapt_windows(&self.dir)?;
-        let (mut train, mut test) = (Vec::new(), Vec::new());
-        for activity in 0..12 {
-            let is_one = |&i: &u32| (windows.users[i as usize], windows.labels[i as usize]) == (self.user, activity);
-            let own: Vec<u32> = (0..windows.users.len() as u32).filter(is_one).collect();
-            let (first, last) = own.split_at(own.len() - own.len() / 5);
-            train.extend_from_slice(first);
-            test.extend_from_slice(last);
-        }
-        if train.is_empty() {
-            return Err(Error::config(
-                "user",
-                format!("is {}, of whom there are no windows", self.user),
-            ));
-        }
-        let set = shared(format!("hapt {}", self.dir.display()), || read_hapt(&self.dir, windows))?;
-        let limit = self.limit.map_or(usize::MAX, |limit| limit as usize);
-        Ok(ClientData {
-            train: Examples::new(set.clone(), train)?.take(limit),
-            test: Examples::new(set, test)?,
-        })
-    }
-}
-
-fn idx_train(dir: &Path) -> Result<Dataset, Error> {
-    read_idx_pair(
-        &dir.join("train-images-idx3-ubyte"),
-        &dir.join("train-labels-idx1-ubyte"),
-        10,
-    )
-}
-
-fn idx_test(dir: &Path) -> Result<Dataset, Error> {
-    read_idx_pair(
-        &dir.join("t10k-images-idx3-ubyte"),
-        &dir.join("t10k-labels-idx1-ubyte"),
-        10,
-    )
-}
-
-fn cifar_train(dir: &Path) -> Result<Dataset, Error> {
-    cifar_batches(dir, 1..=5)
-}
-
-fn cifar_first_four(dir: &Path) -> Result<Dataset, Error> {
-    cifar_batches(dir, 1..=4)
-}
-
-fn cifar_fifth(dir: &Path) -> Result<Dataset, Error> {
-    cifar_batches(dir, 5..=5)
-}
-
-fn cifar_batches(dir: &Path, numbers: RangeInclusive<u32>) -> Result<Dataset, Error> {
-    let files: Vec<PathBuf> = numbers.map(|n| dir.join(format!("data_batch_{n}.bin"))).collect();
-    read_cifar10(&files.iter().map(PathBuf::as_path).collect::<Vec<_>>())
-}
-
-/// The official test batch, or the first thousand of it where only these are there.
-fn cifar_test(dir: &Path) -> Result<Dataset, Error> {
-    match read_cifar10(&[&dir.join("test_batch.bin")]) {
-        Err(Error::Missing { .. }) => read_cifar10(&[&dir.join("test_batch_first1000.bin")]),
-        other => other,
-    }
+    Hapt(Hapt) in hapt,
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
+    use super::super::cifar::read_cifar10;
+    use super::super::split::Split;
     use super::*;
 
     #[derive(Deserialize)]

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Error, Rng};
+use super::error::Error;
+use super::rng::Rng;
 
 /// Least number of examples a client is left with, where there are enough for all.
 pub(super) const MIN_EXAMPLES: usize = 10;

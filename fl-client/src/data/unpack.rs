@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use flate2::bufread::GzDecoder;
 
-use super::Error;
+use super::error::Error;
 
 /// Bytes an archive may hold besides its known files: heads, padding, a readme.
 const BESIDES: u64 = 1 << 20;

@@ -8,7 +8,7 @@ use fl_compress::Layout;
 use fl_proto::{Length, Training};
 
 use super::device::DeviceChoice;
-use super::model::Model;
+use super::info::{LearnerInfo, Model};
 use super::params::Params;
 use crate::data::{ClientData, Examples, Rng};
 use crate::learner::{Evaluation, Fit, FitPlan, Learner};
@@ -20,7 +20,7 @@ const EVALUATE: usize = 256;
 /// A built-in model with one client's data. Uses one core.
 #[derive(Debug)]
 pub struct Classifier {
-    model: Model,
+    model: Box<dyn Model>,
     layout: Arc<Layout>,
     /// The model's tensors in the order of the layout; changing them changes the model.
     vars: Vec<Var>,
@@ -29,11 +29,12 @@ pub struct Classifier {
 }
 
 impl Classifier {
-    /// The model called `name`, shaped by `data`, with weights zero.
+    /// The model of `learner`, shaped by `data`, with weights zero.
     ///
     /// # Errors
-    /// As [`build`](super::build).
-    pub fn new(name: &str, device: DeviceChoice, data: ClientData) -> anyhow::Result<Self> {
+    /// As [`LearnerInfo::build`].
+    pub fn new(learner: &LearnerInfo, device: DeviceChoice, data: ClientData) -> anyhow::Result<Self> {
+        let name = learner.name;
         ensure!(!data.train.is_empty(), "learner `{name}` has no example to train on");
         let input = data.train.input();
         ensure!(
@@ -42,7 +43,7 @@ impl Classifier {
         );
         let device = device.open()?;
         let mut params = Params::new(&device);
-        let model = Model::new(name, input, &mut params).with_context(|| format!("learner `{name}`"))?;
+        let model = (learner.model)(input, &mut params).with_context(|| format!("learner `{name}`"))?;
         let (layout, vars) = params.finish()?;
         Ok(Self {
             model,
@@ -188,7 +189,7 @@ fn steps(training: &Training, per_epoch: u64) -> u64 {
 mod tests {
     use fl_proto::Schedule;
 
-    use super::super::{NAMES, initial_weights};
+    use super::super::{LEARNERS, find};
     use super::*;
     use crate::data::{Builtin, DataSource, Dataset, Features};
     use crate::learner::Progress;
@@ -227,8 +228,8 @@ mod tests {
             .load()
             .unwrap(),
         };
-        let mut learner = Classifier::new(name, DeviceChoice::Cpu, data).unwrap();
-        let (layout, weights) = initial_weights(name, 1).unwrap();
+        let mut learner = Classifier::new(find(name).unwrap(), DeviceChoice::Cpu, data).unwrap();
+        let (layout, weights) = find(name).unwrap().initial_weights(1).unwrap();
         assert_eq!(*layout, *learner.layout());
         learner.load(&weights).unwrap();
         (learner, weights)
@@ -245,7 +246,7 @@ mod tests {
             }
         }
         let labels = (0..240).map(|i| (i % 12) as u8).collect();
-        let input = super::super::default_input("har").unwrap();
+        let input = find("har").unwrap().input;
         let all = Examples::all(Arc::new(Dataset::new(Features::Floats(values), labels, input).unwrap()));
         ClientData {
             train: all.clone(),
@@ -270,7 +271,7 @@ mod tests {
 
     #[test]
     fn every_model_learns() {
-        for name in NAMES {
+        for name in LEARNERS.iter().map(|learner| learner.name) {
             let (mut learner, _) = learner(name);
             let before = learner.evaluate().unwrap().unwrap();
             let first = learner
@@ -308,7 +309,7 @@ mod tests {
 
     #[test]
     fn weights_come_back_as_they_were_loaded() {
-        for name in NAMES {
+        for name in LEARNERS.iter().map(|learner| learner.name) {
             let (learner, weights) = learner(name);
             let mut out = vec![0.0; weights.len()];
             learner.weights(&mut out).unwrap();
@@ -319,7 +320,7 @@ mod tests {
 
     #[test]
     fn a_proximal_term_and_a_clip_norm_keep_the_model_near_its_start() {
-        let start = initial_weights("mlp", 1).unwrap().1;
+        let start = find("mlp").unwrap().initial_weights(1).unwrap().1;
         let far = Training {
             learning_rate: 0.2,
             length: Length::Epochs(3),

@@ -2,15 +2,23 @@
 
 use candle_core::{Result, Tensor};
 
+use super::info::{DIGITS, LearnerInfo, Model};
 use super::layers::{Conv2d, Linear, flat, left};
 use super::params::Params;
 use crate::data::Input;
 use crate::ops::Tape;
 
+pub(super) const LEARNER: LearnerInfo = LearnerInfo {
+    name: "cnn",
+    about: "the convolutional network of McMahan et al. 2017",
+    input: DIGITS,
+    model: |input, params| Ok(Box::new(Cnn::new(input, params)?)),
+};
+
 /// Two 5x5 convolutions of 32 and 64 filters without padding, each with a 2x2 max-pool, then 512 and the classes:
 /// 582,026 parameters on 28x28 images.
 #[derive(Debug)]
-pub(super) struct Cnn {
+struct Cnn {
     conv1: Conv2d,
     conv2: Conv2d,
     fc1: Linear,
@@ -18,7 +26,7 @@ pub(super) struct Cnn {
 }
 
 impl Cnn {
-    pub(super) fn new(input: Input, p: &mut Params) -> Result<Self> {
+    fn new(input: Input, p: &mut Params) -> Result<Self> {
         let [channels, height, width] = input.shape;
         let after = |len| left(left(len, 5, 2)?, 5, 2);
         let inputs = 64 * after(height)? * after(width)?;
@@ -29,8 +37,10 @@ impl Cnn {
             fc2: Linear::new(p, "fc2", 512, input.classes)?,
         })
     }
+}
 
-    pub(super) fn forward(&self, tape: &mut Tape, x: &Tensor) -> Result<Tensor> {
+impl Model for Cnn {
+    fn forward(&self, tape: &mut Tape, x: &Tensor) -> Result<Tensor> {
         let x = self.conv1.forward(tape, x)?;
         let x = self.conv2.forward(tape, &x)?;
         let x = flat(tape, &x)?;

@@ -2,15 +2,26 @@
 
 use candle_core::{Result, Tensor};
 
+use super::info::{LearnerInfo, Model};
 use super::layers::{Conv1d, Linear, flat, left};
 use super::params::Params;
 use crate::data::Input;
 use crate::ops::Tape;
 
+pub(super) const LEARNER: LearnerInfo = LearnerInfo {
+    name: "har",
+    about: "one-dimensional convolutions over sensor signals",
+    input: Input {
+        shape: [6, 1, 128],
+        classes: 12,
+    },
+    model: |input, params| Ok(Box::new(Har::new(input, params)?)),
+};
+
 /// Convolutions of 24 and 32 filters over 5 samples, each with a max-pool of 2, then 32 and the classes: 34,740
 /// parameters on windows of 6 channels and 128 samples with 12 activities.
 #[derive(Debug)]
-pub(super) struct Har {
+struct Har {
     conv1: Conv1d,
     conv2: Conv1d,
     fc1: Linear,
@@ -18,7 +29,7 @@ pub(super) struct Har {
 }
 
 impl Har {
-    pub(super) fn new(input: Input, p: &mut Params) -> Result<Self> {
+    fn new(input: Input, p: &mut Params) -> Result<Self> {
         let [channels, height, samples] = input.shape;
         if height != 1 {
             candle_core::bail!("expects signals, of height 1, not {:?}", input.shape);
@@ -31,8 +42,10 @@ impl Har {
             fc2: Linear::new(p, "fc2", 32, input.classes)?,
         })
     }
+}
 
-    pub(super) fn forward(&self, tape: &mut Tape, x: &Tensor) -> Result<Tensor> {
+impl Model for Har {
+    fn forward(&self, tape: &mut Tape, x: &Tensor) -> Result<Tensor> {
         let x = self.conv1.forward(tape, x)?;
         let x = self.conv2.forward(tape, &x)?;
         let x = flat(tape, &x)?;

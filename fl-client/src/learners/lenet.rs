@@ -2,15 +2,23 @@
 
 use candle_core::{Result, Tensor};
 
+use super::info::{DIGITS, LearnerInfo, Model};
 use super::layers::{Conv2d, Linear, flat, left};
 use super::params::Params;
 use crate::data::Input;
 use crate::ops::Tape;
 
+pub(super) const LEARNER: LearnerInfo = LearnerInfo {
+    name: "lenet",
+    about: "LeNet-5",
+    input: DIGITS,
+    model: |input, params| Ok(Box::new(LeNet::new(input, params)?)),
+};
+
 /// Two 5x5 convolutions of 6 and 16 filters, each with a 2x2 max-pool, then 120, 84 and the classes. Images below
 /// 32x32 are padded by 2, as in the paper: 61,706 parameters on 28x28 images.
 #[derive(Debug)]
-pub(super) struct LeNet {
+struct LeNet {
     conv1: Conv2d,
     conv2: Conv2d,
     fc1: Linear,
@@ -19,7 +27,7 @@ pub(super) struct LeNet {
 }
 
 impl LeNet {
-    pub(super) fn new(input: Input, p: &mut Params) -> Result<Self> {
+    fn new(input: Input, p: &mut Params) -> Result<Self> {
         let [channels, height, width] = input.shape;
         let pad = if height < 32 && width < 32 { 2 } else { 0 };
         let after = |len: usize| left(left(len + 2 * pad, 5, 2)?, 5, 2);
@@ -32,8 +40,10 @@ impl LeNet {
             fc3: Linear::new(p, "fc3", 84, input.classes)?,
         })
     }
+}
 
-    pub(super) fn forward(&self, tape: &mut Tape, x: &Tensor) -> Result<Tensor> {
+impl Model for LeNet {
+    fn forward(&self, tape: &mut Tape, x: &Tensor) -> Result<Tensor> {
         let x = self.conv1.forward(tape, x)?;
         let x = self.conv2.forward(tape, &x)?;
         let x = flat(tape, &x)?;

@@ -3,8 +3,15 @@
 //! It needs no file and no network, and it is non-IID by nature: clients differ in slant, width, thickness, ink, noise
 //! and in how they shape each digit. The same seed and client give the same bytes on every machine.
 
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::dataset::{ClientData, Dataset, Examples, Features, Input};
+use super::error::Error;
+use super::rng::Rng;
 use super::strokes::{DASH, DIGITS, FOOT, Point, ink, rounded};
-use super::{Dataset, Error, Features, Input, Rng};
 
 const SIDE: usize = 28;
 const INPUT: Input = Input {
@@ -13,6 +20,59 @@ const INPUT: Input = Input {
 };
 /// Mean and standard deviation of the pixels over many hands.
 const SCALE: (f32, f32) = (0.13, 0.26);
+
+/// Most examples that are drawn for one client.
+const MAX_DRAWN: u32 = 1_000_000;
+
+/// The built-in set of one client.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Builtin {
+    /// Seed of the whole federation.
+    pub seed: u64,
+    /// Whose hand; any number.
+    pub client: u32,
+    /// Examples to train on, 1 to 1,000,000.
+    pub train: u32,
+    /// Examples held out, at most 1,000,000.
+    pub test: u32,
+}
+
+impl Default for Builtin {
+    fn default() -> Self {
+        Self {
+            seed: 42,
+            client: 0,
+            train: 600,
+            test: 100,
+        }
+    }
+}
+
+pub(super) fn check(builtin: &Builtin) -> Result<(), Error> {
+    if (1..=MAX_DRAWN).contains(&builtin.train) && builtin.test <= MAX_DRAWN {
+        return Ok(());
+    }
+    let reason = format!("must be 1 to {MAX_DRAWN}, and `test` at most that");
+    Err(Error::config("train", reason))
+}
+
+pub(super) fn relative_to(_: &mut Builtin, _: &Path) {}
+
+pub(super) fn of_client(builtin: &Builtin, client: u32, _: u32) -> Result<Builtin, Error> {
+    Ok(Builtin { client, ..*builtin })
+}
+
+pub(super) fn load(builtin: &Builtin) -> Result<ClientData, Error> {
+    let hand = Hand::new(builtin.seed, builtin.client);
+    let (train, test) = (builtin.train as usize, builtin.test as usize);
+    let set = Arc::new(draw(&hand, train + test)?);
+    let part = |from: usize, to: usize| Examples::new(set.clone(), (from as u32..to as u32).collect::<Vec<_>>());
+    Ok(ClientData {
+        train: part(0, train)?,
+        test: part(train, train + test)?,
+    })
+}
 
 /// How one client writes.
 #[derive(Debug, Clone)]
