@@ -2,18 +2,18 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
-#[path = "../tests/made/mod.rs"]
-mod made;
+#[path = "../tests/e2e/fixtures.rs"]
+mod fixtures;
 
 use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use fl_report::{By, Filter, csv, json, parquet, table_text, tensorboard, text};
+use fl_report::{Filter, Query, csv, json, parquet, table_text, tensorboard, text};
 
 fn forms(c: &mut Criterion) {
-    let report = made::made(1_000, &made::names(100), 1);
+    let report = fixtures::made(1_000, &fixtures::names(100), 1);
     let all = Filter::default();
-    let lines = || report.table(By::Participation, &all).unwrap();
+    let lines = || report.table(Query::named("participation").unwrap(), &all).unwrap();
     let mut group = c.benchmark_group("1000 rounds x 100 clients");
     group.sample_size(10);
     group.bench_function("text", |b| b.iter(|| text(black_box(&report))));

@@ -1,41 +1,60 @@
-//! What a federated run cost, byte by byte: the data of a report, and every form in which people and programs read it.
+//! What a federated run cost, byte by byte: the data of a report, the questions to it, and the forms of the answers.
 //!
-//! [`Report`] is plain data. Its tables ([`RoundLine`], [`ClientLine`], [`Participation`], [`TensorLine`]) know their
-//! columns, units and meaning, so that every form of them (text, JSON, CSV, Parquet, the page) says the same.
+//! [`Report`] is plain data. Its tables ([`RoundLine`], [`ClientLine`], [`Participation`], [`TensorLine`]) declare each column
+//! once, with unit and meaning, so that every form (text, JSON, CSV, Parquet, the page) shows the same. [`QUERIES`] lists the
+//! questions, [`FORMS`] the forms.
 //!
 //! This crate never touches a socket, a clock, a store or a model.
 
 mod against;
-mod columns;
 mod costs;
-mod directions;
 mod error;
-mod flow;
 mod forms;
-mod lines;
-mod page;
-mod query;
+mod queries;
 mod report;
-mod savings;
 mod scale;
+mod schemas;
 pub mod signed;
-mod stages;
-mod tensors;
+mod table;
 mod text;
 
-pub use against::{Against, BaselineRound, Comparison, ReachLine, RunRound, TotalLine};
-pub use columns::{Cell, Column, Line, Table, Values};
-pub use costs::{ClientCost, Costs, CostsPlan, Link, RoundCost};
-pub use directions::DirectionLine;
+pub use against::Against;
+pub use against::baseline::BaselineRound;
+pub use against::comparison::{Comparison, TotalLine};
+pub use against::reach::ReachLine;
+pub use against::run::RunRound;
+pub use costs::plan::{CostsPlan, Link};
 pub use error::Error;
-pub use flow::Flow;
-pub use forms::{EventFile, csv, json, object_json, parquet, table_json, tensorboard};
-pub use lines::{ClientLine, Participation, RoundLine, TensorLine};
-pub use page::{live_page, page, page_json};
-pub use query::{By, Filter, schemas};
-pub use report::{Baseline, Report, Run, SCHEMA};
-pub use savings::{Saving, savings};
-pub use scale::{Scale, ScaleLine, Scaled};
-pub use stages::StageLine;
-pub use tensors::TensorTotal;
-pub use text::{size, table_text, text};
+pub use forms::FORMS;
+pub use forms::csv::csv;
+pub use forms::form::{Answer, Asked, Form, Output};
+pub use forms::html::{live_page, page, page_json};
+pub use forms::json::{json, object_json, table_json};
+pub use forms::parquet::write::parquet;
+pub use forms::tensorboard::{EventFile, tensorboard};
+pub use forms::text::whole::text;
+pub use queries::QUERIES;
+pub use queries::direction::DirectionLine;
+pub use queries::filter::Filter;
+pub use queries::query::Query;
+pub use queries::saving::savings;
+pub use queries::stage::StageLine;
+pub use queries::tensor::TensorTotal;
+pub use report::client::ClientLine;
+pub use report::costs::{ClientCost, Cost, Costs, RoundCost};
+pub use report::flow::Flow;
+pub use report::participation::Participation;
+pub use report::round::RoundLine;
+pub use report::run::{Baseline, Run};
+pub use report::saving::Saving;
+pub use report::stages::StageBytes;
+pub use report::tensor::{Fidelity, SectionBytes, TensorLine};
+pub use report::{Report, SCHEMA};
+pub use scale::estimate::{ScaleLine, Scaled};
+pub use scale::size::Scale;
+pub use schemas::schemas;
+pub use table::Table;
+pub use table::column::{Cell, Column, Values};
+pub use table::line::Columns;
+pub use table::schema::Schema;
+pub use text::{size, table_text};

@@ -69,8 +69,11 @@ fn a_federation_of_processes_is_set_up_watched_and_its_model_taken_home() {
     assert!(said.contains(&report.run.model), "{said}");
     assert!(report.rounds.iter().all(|round| round.updates == 2 && round.closed));
     for tensor in &report.tensors {
-        assert_eq!(tensor.figures, tensor.frames, "{tensor:?}");
-        assert!(tensor.cosine.unwrap() > 0.1 && tensor.kept.unwrap() > 0.0, "{tensor:?}");
+        assert_eq!(tensor.fidelity.figures, tensor.section.frames, "{tensor:?}");
+        assert!(
+            tensor.fidelity.cosine.unwrap() > 0.1 && tensor.fidelity.kept.unwrap() > 0.0,
+            "{tensor:?}"
+        );
     }
     let text = done(fed.sim(&["server", "report", "fed"]));
     assert!(

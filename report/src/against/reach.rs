@@ -1,32 +1,32 @@
-//! Bytes that it took to reach an accuracy.
+//! Bytes that two runs needed to reach an accuracy.
 
-use crate::columns::line;
 use crate::report::Report;
+use crate::table::line::line;
 
 line! {
-    /// What two runs had moved when they first reached an accuracy.
+    /// Bytes that two runs had moved when they first reached an accuracy.
     pub struct ReachLine {
         /// The accuracy.
         accuracy: f64 [""],
-        /// Round in which this run reached it.
+        /// Round in which this run reached the accuracy.
         own_round: Option<f64> ["round"],
-        /// Everything on its sockets until then.
+        /// All bytes on this run's sockets until then.
         own_bytes: Option<f64> ["B"],
-        /// Round in which the other run reached it.
+        /// Round in which the other run reached the accuracy.
         other_round: Option<f64> ["round"],
-        /// Everything on its sockets until then.
+        /// All bytes on the other run's sockets until then.
         other_bytes: Option<f64> ["B"],
-        /// The other's bytes over this run's.
+        /// The other run's bytes over this run's.
         ratio: Option<f64> [""],
     }
 }
 
-/// Accuracies that are asked for, with the best of each run.
+/// The accuracies of the table, beside the best of each run.
 const LEVELS: [f64; 17] = [
     0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98, 0.99,
 ];
 
-/// Accuracies that at least one of the runs reached after its first round, or began with.
+/// The accuracies that at least one run reached, from the lower of the two first ones on.
 pub(super) fn reach(own: &Report, other: &Report) -> Vec<ReachLine> {
     let best = |report: &Report| report.rounds.iter().filter_map(|line| line.accuracy).reduce(f64::max);
     let first = |report: &Report| report.rounds.iter().find_map(|line| line.accuracy);
@@ -55,10 +55,10 @@ pub(super) fn reach(own: &Report, other: &Report) -> Vec<ReachLine> {
         .collect()
 }
 
-/// The round that first reached an accuracy, and all bytes until its end.
+/// The first round that reached an accuracy, and all bytes until its end.
 fn reached(report: &Report, accuracy: f64) -> Option<(f64, f64)> {
     let first = report.rounds.first()?.round;
-    // What was moved before the first round counts too.
+    // Bytes before the first round count too.
     let before = report.participations.iter().filter(|line| line.round < first);
     let mut bytes = before.fold(0.0, |sum, line| sum + line.flow.socket() as f64);
     for line in &report.rounds {

@@ -1,36 +1,37 @@
-//! A run beside another run.
+//! A run compared with another run.
 
 use std::collections::BTreeSet;
 
-use super::reach::reach;
-use super::{Comparison, TotalLine, ratio};
-use crate::columns::{Table, line};
-use crate::lines::RoundLine;
+use crate::against::comparison::{Comparison, TotalLine, ratio, totals};
+use crate::against::reach::reach;
 use crate::report::Report;
-use crate::text::{count, name};
+use crate::report::round::RoundLine;
+use crate::table::Table;
+use crate::table::line::line;
+use crate::text::number::{count, name};
 
 line! {
-    /// One round of two runs; what one of them does not have is missing.
+    /// One round of two runs. A value that a run does not have is missing.
     pub struct RunRound {
         /// The round.
         round: u64 [""],
-        /// Everything on this run's sockets.
+        /// All bytes on this run's sockets.
         own_bytes: Option<f64> ["B"],
-        /// Everything on the other's.
+        /// All bytes on the other run's sockets.
         other_bytes: Option<f64> ["B"],
-        /// The other's over this run's.
+        /// The other run's bytes over this run's.
         ratio: Option<f64> [""],
         /// Accuracy of this run's model.
         own_accuracy: Option<f64> [""],
-        /// Accuracy of the other's.
+        /// Accuracy of the other run's model.
         other_accuracy: Option<f64> [""],
-        /// Bits of frame for each parameter of this run's mean update.
+        /// Bits of frame per parameter of this run's updates, mean.
         own_bits_up: Option<f64> ["bit"],
-        /// Of the other's.
+        /// Bits of frame per parameter of the other run's updates, mean.
         other_bits_up: Option<f64> ["bit"],
-        /// Bits of frame for each parameter of this run's step.
+        /// Bits of frame per parameter of this run's model update.
         own_bits_down: Option<f64> ["bit"],
-        /// Of the other's.
+        /// Bits of frame per parameter of the other run's model update.
         other_bits_down: Option<f64> ["bit"],
     }
 }
@@ -38,10 +39,10 @@ line! {
 pub(super) fn compare(own: &Report, other: &Report) -> Comparison {
     let numbers: BTreeSet<u64> = own.rounds.iter().chain(&other.rounds).map(|line| line.round).collect();
     let rounds: Vec<RunRound> = numbers.into_iter().map(|round| beside(own, other, round)).collect();
-    let mine = own.total_line();
+    let mine = totals(own);
     let theirs = TotalLine {
         times: ratio(other.totals.socket(), own.totals.socket()),
-        ..other.total_line()
+        ..totals(other)
     };
     Comparison {
         against: other.run.name.clone(),
@@ -72,15 +73,15 @@ fn beside(own: &Report, other: &Report, round: u64) -> RunRound {
     }
 }
 
-/// The line of a round; lines are in the order of their rounds.
+/// The line of a round, by binary search: lines are in the order of rounds.
 fn at(report: &Report, round: u64) -> Option<&RoundLine> {
     let place = report.rounds.binary_search_by_key(&round, |line| line.round).ok()?;
     report.rounds.get(place)
 }
 
-/// In what the runs differ, so that nobody compares what cannot be compared.
+/// How the runs differ, so that a reader does not compare what cannot be compared.
 fn notes(own: &Report, other: &Report) -> Vec<String> {
-    let mut notes = vec!["Both sides count everything on their sockets.".to_owned()];
+    let mut notes = vec!["Both sides count all bytes on their sockets.".to_owned()];
     let (mine, theirs) = (&own.run, &other.run);
     if mine.task != theirs.task {
         let tasks = (name(&mine.task), name(&theirs.task));
@@ -96,12 +97,10 @@ fn notes(own: &Report, other: &Report) -> Vec<String> {
             count(theirs.parameters)
         ));
     }
-    let closed = |report: &Report| report.rounds.iter().filter(|line| line.closed).count();
-    if closed(own) != closed(other) {
+    let (mine, theirs) = (own.closed().count(), other.closed().count());
+    if mine != theirs {
         notes.push(format!(
-            "This run has {} closed rounds, the other {}: totals are of different lengths.",
-            closed(own),
-            closed(other)
+            "This run has {mine} closed rounds, the other {theirs}: the totals cover different numbers of rounds."
         ));
     }
     notes

@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use super::{ClientCost, Costs, RoundCost};
-use crate::columns::{Column, Line, Table, Values};
 use crate::error::Error;
+use crate::report::costs::{ClientCost, Costs, RoundCost};
+use crate::table::Table;
+use crate::table::column::Values;
+use crate::table::line::Columns;
 
 impl Costs {
-    /// Adds the columns of [`ClientCost`] to a table with one line a client, or of [`RoundCost`] to one with one line a
-    /// round.
+    /// Adds the columns of [`ClientCost`] to a table with one line per client, or those of [`RoundCost`] to a table with one
+    /// line per round.
     ///
     /// # Errors
     /// `NotKept` for any other table.
@@ -16,35 +18,26 @@ impl Costs {
         let key = |name: &str| table.column(name).map(|column| &column.values);
         let more = match (key("client"), key("round")) {
             (Some(Values::Texts(clients)), None) => {
-                let costs: BTreeMap<&str, &ClientCost> =
-                    self.clients.iter().map(|line| (line.client.as_str(), line)).collect();
-                let none = ClientCost::default();
-                let lines = clients
-                    .iter()
-                    .map(|client| costs.get(client.as_str()).copied().unwrap_or(&none));
-                columns(&lines.collect::<Vec<_>>())
+                let costs = self.clients.iter().map(|line| (line.client.as_str(), line)).collect();
+                columns(clients.iter().map(String::as_str), &costs, &ClientCost::default())
             }
             (None, Some(Values::Integers(rounds))) if table.column("closed").is_some() => {
-                let costs: BTreeMap<u64, &RoundCost> = self.rounds.iter().map(|line| (line.round, line)).collect();
-                let none = RoundCost::default();
-                let lines = rounds.iter().map(|round| costs.get(round).copied().unwrap_or(&none));
-                columns(&lines.collect::<Vec<_>>())
+                let costs = self.rounds.iter().map(|line| (line.round, line)).collect();
+                columns(rounds.iter().copied(), &costs, &RoundCost::default())
             }
             _ => {
                 return Err(Error::NotKept(
-                    "costs are worked out by client and by round: ask by one of them, or without --by for the whole",
+                    "costs are kept by client and by round: ask by one of them, or without --by for the whole run",
                 ));
             }
         };
-        table.columns.extend(more);
+        // The first column is the key, which the table has.
+        table.columns.extend(more.columns.into_iter().skip(1));
         Ok(table)
     }
 }
 
-/// The columns of costs without the key.
-fn columns<L: Line>(lines: &[&L]) -> Vec<Column> {
-    let mut out = Vec::new();
-    L::columns(lines, &mut out);
-    out.drain(..1);
-    out
+/// The costs of each key, or `none`.
+fn columns<K: Ord, L: Columns>(keys: impl Iterator<Item = K> + Clone, costs: &BTreeMap<K, &L>, none: &L) -> Table {
+    Table::of(keys.map(|key| costs.get(&key).copied().unwrap_or(none)))
 }

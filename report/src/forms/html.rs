@@ -1,48 +1,65 @@
-//! The page: one HTML file that holds its style, its scripts and its data, and asks no network for anything.
+//! The page: one HTML file that holds its style, its scripts and its data, and makes no network request.
 //!
-//! `page/` has its parts. A page of a running server holds no data: it fetches the report and is told of changes.
+//! Its parts are in `report/page/`. The page of a running server holds no data: it fetches the report and subscribes to changes.
 
 use serde::{Serialize, Serializer};
 
-use crate::columns::{self, Line, line};
-use crate::costs::Costs;
 use crate::error::Error;
-use crate::flow::Flow;
-use crate::lines::{ClientLine, Participation, RoundLine, TensorLine};
-use crate::report::{Baseline, Report, Run};
-use crate::savings::Saving;
+use crate::forms::form::{Answer, Asked, Form, Output};
+use crate::report::Report;
+use crate::report::client::ClientLine;
+use crate::report::costs::Costs;
+use crate::report::flow::Flow;
+use crate::report::participation::Participation;
+use crate::report::round::RoundLine;
+use crate::report::run::{Baseline, Run};
+use crate::report::saving::Saving;
+use crate::report::tensor::TensorLine;
+use crate::table::line::{self, Columns, line};
 
-const PAGE: &str = include_str!("../page/page.html");
-const STYLE: &str = include_str!("../page/page.css");
-const CHARTS: &str = include_str!("../page/charts.js");
-/// In the order of `page/assemble.mjs`: each uses those before it, and the last one starts.
+pub(super) static FORM: Form = Form {
+    name: "html",
+    about: "one page that needs no network",
+    shows: &[Asked::Whole],
+    costs: true,
+    output: Output::Text,
+    write: |answer| match answer {
+        Answer::Whole(report) => page(report).map(String::into_bytes),
+        _ => Err(Error::NotKept("a page holds the whole run")),
+    },
+};
+
+const PAGE: &str = include_str!("../../page/page.html");
+const STYLE: &str = include_str!("../../page/page.css");
+const CHARTS: &str = include_str!("../../page/charts.js");
+/// In the order of `page/assemble.mjs`: each script uses those before it, and the last one starts the page.
 const SCRIPTS: [&str; 15] = [
-    include_str!("../page/js/format.js"),
-    include_str!("../page/js/dom.js"),
-    include_str!("../page/js/table.js"),
-    include_str!("../page/js/scale.js"),
-    include_str!("../page/js/plot.js"),
-    include_str!("../page/js/figure.js"),
-    include_str!("../page/js/heat.js"),
-    include_str!("../page/js/bytes.js"),
-    include_str!("../page/js/learning.js"),
-    include_str!("../page/js/time.js"),
-    include_str!("../page/js/clients.js"),
-    include_str!("../page/js/head.js"),
-    include_str!("../page/js/proof.js"),
-    include_str!("../page/js/live.js"),
-    include_str!("../page/js/page.js"),
+    include_str!("../../page/js/format.js"),
+    include_str!("../../page/js/dom.js"),
+    include_str!("../../page/js/table.js"),
+    include_str!("../../page/js/scale.js"),
+    include_str!("../../page/js/plot.js"),
+    include_str!("../../page/js/figure.js"),
+    include_str!("../../page/js/heat.js"),
+    include_str!("../../page/js/bytes.js"),
+    include_str!("../../page/js/learning.js"),
+    include_str!("../../page/js/time.js"),
+    include_str!("../../page/js/clients.js"),
+    include_str!("../../page/js/head.js"),
+    include_str!("../../page/js/proof.js"),
+    include_str!("../../page/js/live.js"),
+    include_str!("../../page/js/page.js"),
 ];
 
-/// The page of a report, to be opened as a file.
+/// Writes the page of a report, to be opened as a file.
 ///
 /// # Errors
-/// `Form`; none that a report can cause.
+/// `Form` if there is no memory for it.
 pub fn page(report: &Report) -> Result<String, Error> {
-    // What closes the element cannot stand in it: `<` is written as JSON may write it.
+    // JSON may escape `<`, so that no text in the data can close the element.
     let json = page_json(report)?.replace('<', "\\u003c");
     let data = format!("<script type=\"application/json\" id=\"report\">{json}</script>");
-    // Nothing in the data can contain the digest of the data.
+    // No text in the data can contain the digest of the data, so none can guess the nonce.
     let nonce = blake3::hash(data.as_bytes()).to_hex();
     Ok(assemble(
         &format!("{}: communication report", report.run.name),
@@ -51,7 +68,7 @@ pub fn page(report: &Report) -> Result<String, Error> {
     ))
 }
 
-/// What the page needs to know of a report: all of it, and of participations only the columns that it shows.
+/// Writes the report as the page reads it: all of it, but only those columns of participations that the page shows.
 ///
 /// # Errors
 /// As [`page`].
@@ -66,11 +83,11 @@ pub fn page_json(report: &Report) -> Result<String, Error> {
         metered_down: report.metered_down,
         balanced: report.balanced,
         baselines: &report.baselines,
-        rounds: Columns(&report.rounds),
-        clients: Columns(&report.clients),
-        participations: Columns(&shown),
-        tensors: Columns(&report.tensors),
-        savings: Columns(&report.savings),
+        rounds: Lines(&report.rounds),
+        clients: Lines(&report.clients),
+        participations: Lines(&shown),
+        tensors: Lines(&report.tensors),
+        savings: Lines(&report.savings),
         costs: report.costs.as_ref(),
     };
     serde_json::to_string(&needed).map_err(|e| Error::form("HTML")(e.to_string()))
@@ -87,42 +104,42 @@ struct Needed<'a> {
     metered_down: u64,
     balanced: bool,
     baselines: &'a [Baseline],
-    rounds: Columns<'a, RoundLine>,
-    clients: Columns<'a, ClientLine>,
-    participations: Columns<'a, Shown>,
-    tensors: Columns<'a, TensorLine>,
-    savings: Columns<'a, Saving>,
+    rounds: Lines<'a, RoundLine>,
+    clients: Lines<'a, ClientLine>,
+    participations: Lines<'a, Shown>,
+    tensors: Lines<'a, TensorLine>,
+    savings: Lines<'a, Saving>,
     #[serde(skip_serializing_if = "Option::is_none")]
     costs: Option<&'a Costs>,
 }
 
-/// Lines, written as an object of columns.
-struct Columns<'a, L>(&'a [L]);
+/// Lines that are written as an object of columns.
+struct Lines<'a, L>(&'a [L]);
 
-impl<L: Line> Serialize for Columns<'_, L> {
+impl<L: Columns> Serialize for Lines<'_, L> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        columns::serialize(self.0, serializer)
+        line::serialize(self.0, serializer)
     }
 }
 
 line! {
-    /// What the page shows of a client in a round.
+    /// The columns of participations that the page shows.
     struct Shown {
         /// The round.
         round: u64 [""],
         /// The client.
         client: String [""],
-        /// Whether its update counts.
+        /// Whether the client's update was accepted.
         updated: bool [""],
-        /// From the round's opening to its update.
+        /// Time from the round's first attempt to the update.
         finish_seconds: Option<f64> ["s"],
-        /// Training, as it says.
+        /// Training time, as the client reports it.
         train_seconds: f64 ["s"],
         /// Uploads that were resumed or sent again.
         retries: u64 [""],
-        /// Everything read from its sockets.
+        /// All bytes read from the client's sockets.
         socket_up: u64 ["B"],
-        /// Everything written to them.
+        /// All bytes written to the client's sockets.
         socket_down: u64 ["B"],
     }
 }
@@ -142,7 +159,7 @@ impl Shown {
     }
 }
 
-/// The page of a running server. `nonce`: letters and digits drawn for this process, without which no script runs.
+/// Writes the page of a running server. `nonce`: letters and digits drawn for this process; a script runs only with it.
 pub fn live_page(run: &str, nonce: &str) -> String {
     assemble(&format!("{run}: live"), nonce, "")
 }
@@ -173,7 +190,7 @@ fn assemble(title: &str, nonce: &str, data: &str) -> String {
     out
 }
 
-/// Text as it may stand in an element.
+/// Escapes text for an element or an attribute.
 fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('"', "&quot;")
 }
@@ -219,7 +236,7 @@ mod tests {
 
     #[test]
     fn the_columns_of_participations_are_those_that_the_page_reads() {
-        let sample = include_str!("../page/sample.mjs");
+        let sample = include_str!("../../page/sample.mjs");
         let list = sample
             .split_once("PAGE_PARTICIPATIONS = [")
             .unwrap()
@@ -250,7 +267,7 @@ mod tests {
 
     #[test]
     fn the_scripts_are_those_that_the_pages_own_tool_puts_together() {
-        let tool = include_str!("../page/assemble.mjs");
+        let tool = include_str!("../../page/assemble.mjs");
         let list = tool.split_once("SCRIPTS = [").unwrap().1.split_once(']').unwrap().0;
         let names: Vec<&str> = list.split('"').skip(1).step_by(2).collect();
         assert_eq!(names.len(), SCRIPTS.len());

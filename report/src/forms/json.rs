@@ -1,17 +1,43 @@
-//! JSON: objects one key a line, arrays in one line each, so that a column of a hundred thousand values is one line.
+//! JSON: objects with one key per line, arrays on one line each, so that a column of a hundred thousand values is one line.
 
 use std::io::{Result as IoResult, Write};
 
 use serde::Serialize;
-use serde::ser::{SerializeMap, Serializer};
+use serde::ser::Serializer;
 use serde_json::ser::{Formatter, PrettyFormatter};
 
-use crate::columns::{Column, Table, Values};
 use crate::error::Error;
-use crate::query::{By, Filter};
+use crate::forms::form::{Answer, Asked, Form, Output};
+use crate::queries::filter::Filter;
+use crate::queries::query::Query;
+use crate::report::run::Run;
 use crate::report::{Report, SCHEMA};
+use crate::table::Table;
+use crate::table::column::Column;
 
-/// The whole report.
+pub(super) static FORM: Form = Form {
+    name: "json",
+    about: "one object",
+    shows: Asked::ALL,
+    costs: true,
+    output: Output::Text,
+    write: |answer| {
+        let text = match answer {
+            Answer::Whole(report) => json(report),
+            Answer::Table {
+                report,
+                query,
+                filter,
+                table,
+            } => table_json(report, query, filter, table),
+            Answer::Comparison(_, comparison) => object_json(comparison),
+            Answer::Scaled(scaled) => object_json(scaled),
+        };
+        text.map(String::into_bytes)
+    },
+};
+
+/// Writes the whole report.
 ///
 /// # Errors
 /// `Form` if there is no memory for it.
@@ -19,28 +45,27 @@ pub fn json(report: &Report) -> Result<String, Error> {
     object_json(report)
 }
 
-/// Any object of a report in the same style.
+/// Writes any object in the same style.
 ///
 /// # Errors
 /// As [`json`].
 pub fn object_json(object: &impl Serialize) -> Result<String, Error> {
     let mut out = Vec::new();
-    let failed = |e: &dyn std::fmt::Display| Error::form("JSON")(e.to_string());
     let mut serializer = serde_json::Serializer::with_formatter(&mut out, Style::default());
-    object.serialize(&mut serializer).map_err(|e| failed(&e))?;
+    object.serialize(&mut serializer).map_err(Error::form("JSON"))?;
     out.push(b'\n');
-    String::from_utf8(out).map_err(|e| failed(&e))
+    String::from_utf8(out).map_err(Error::form("JSON"))
 }
 
-/// One table: `table` is an object of columns, `columns` says what they are, `by`, `round` and `client` what was asked.
+/// Writes one table: `table` is an object of columns, `columns` describes them, `by`, `round` and `client` repeat the question.
 ///
 /// # Errors
 /// As [`json`].
-pub fn table_json(report: &Report, by: By, filter: &Filter, table: &Table) -> Result<String, Error> {
+pub fn table_json(report: &Report, query: &Query, filter: &Filter, table: &Table) -> Result<String, Error> {
     #[derive(Serialize)]
     struct Answer<'a> {
         schema: u32,
-        run: &'a crate::report::Run,
+        run: &'a Run,
         by: &'static str,
         round: Option<u64>,
         client: Option<&'a str>,
@@ -50,7 +75,7 @@ pub fn table_json(report: &Report, by: By, filter: &Filter, table: &Table) -> Re
     object_json(&Answer {
         schema: SCHEMA,
         run: &report.run,
-        by: by.name(),
+        by: query.name,
         round: filter.round,
         client: filter.client.as_deref(),
         columns: Abouts(&table.columns),
@@ -58,7 +83,7 @@ pub fn table_json(report: &Report, by: By, filter: &Filter, table: &Table) -> Re
     })
 }
 
-/// What the columns are: name to `{type, unit, about}`.
+/// Describes columns: an object of name to `{type, unit, about}`.
 pub(super) struct Abouts<'a>(pub(super) &'a [Column]);
 
 impl Serialize for Abouts<'_> {
@@ -80,22 +105,7 @@ impl Serialize for Abouts<'_> {
     }
 }
 
-impl Serialize for Table {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(self.columns.len()))?;
-        for column in &self.columns {
-            match &column.values {
-                Values::Integers(values) => map.serialize_entry(column.name, values)?,
-                Values::Numbers(values) => map.serialize_entry(column.name, values)?,
-                Values::Flags(values) => map.serialize_entry(column.name, values)?,
-                Values::Texts(values) => map.serialize_entry(column.name, values)?,
-            }
-        }
-        map.end()
-    }
-}
-
-/// Objects as in serde_json's pretty style; arrays, and all within them, in one line.
+/// Objects in serde_json's pretty style; arrays, with all that is in them, on one line.
 #[derive(Default)]
 struct Style {
     pretty: PrettyFormatter<'static>,

@@ -1,23 +1,37 @@
-//! An event file of TensorBoard: scalars of every round that closed.
+//! An event file of TensorBoard: scalars of every closed round.
 //!
-//! The file is a series of TFRecords: length (u64), its checksum, an `Event` of protobuf, its checksum; little-endian.
-//! Its name and its clock are the run's, never the real ones.
+//! The file is a sequence of TFRecords: length (u64), checksum of the length, an `Event` of protobuf, checksum of the event;
+//! little-endian. Its name and its times are those of the run, not of the clock.
 
 use prost::Message;
 
-use crate::lines::RoundLine;
+use crate::error::Error;
+use crate::forms::form::{Answer, Asked, Form, Output};
 use crate::report::Report;
+use crate::report::round::RoundLine;
 
-/// An event file: its name and content.
+pub(super) static FORM: Form = Form {
+    name: "tensorboard",
+    about: "an event file in the folder `-o DIR`",
+    shows: &[Asked::Whole],
+    costs: false,
+    output: Output::Folder(name),
+    write: |answer| match answer {
+        Answer::Whole(report) => Ok(tensorboard(report).bytes),
+        _ => Err(Error::NotKept("an event file holds the whole run")),
+    },
+};
+
+/// Name and content of an event file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventFile {
-    /// `events.out.tfevents.SECONDS.fl-report`, with the time of the run's first record: the same run, the same name.
+    /// `events.out.tfevents.SECONDS.fl-report`, with the time of the run's first record: a run always gets the same name.
     pub name: String,
-    /// Content.
+    /// The content.
     pub bytes: Vec<u8>,
 }
 
-/// `tensorflow.Event`, as far as it is used.
+/// The fields of `tensorflow.Event` that are used.
 #[derive(Clone, PartialEq, Message)]
 struct Event {
     #[prost(double, tag = "1")]
@@ -37,7 +51,7 @@ struct Summary {
     value: Vec<Scalar>,
 }
 
-/// `tensorflow.Summary.Value`, as far as it is used.
+/// The fields of `tensorflow.Summary.Value` that are used.
 #[derive(Clone, PartialEq, Message)]
 struct Scalar {
     #[prost(string, tag = "1")]
@@ -46,7 +60,7 @@ struct Scalar {
     simple_value: Option<f32>,
 }
 
-/// Makes the event file of a report. Its values are 32-bit floats: bytes have seven digits.
+/// Writes the event file of a report. Its values are 32-bit floats, so bytes have seven significant digits.
 pub fn tensorboard(report: &Report) -> EventFile {
     let opened = report.run.opened_ms;
     let mut bytes = Vec::new();
@@ -56,7 +70,7 @@ pub fn tensorboard(report: &Report) -> EventFile {
         ..Event::default()
     };
     record(&mut bytes, &first.encode_to_vec());
-    for line in report.rounds.iter().filter(|line| line.closed) {
+    for line in report.closed() {
         let event = Event {
             wall_time: line.opened_ms as f64 / 1000.0 + line.seconds,
             step: i64::try_from(line.round).unwrap_or(i64::MAX),
@@ -66,9 +80,13 @@ pub fn tensorboard(report: &Report) -> EventFile {
         record(&mut bytes, &event.encode_to_vec());
     }
     EventFile {
-        name: format!("events.out.tfevents.{:010}.fl-report", opened / 1000),
+        name: name(report),
         bytes,
     }
+}
+
+fn name(report: &Report) -> String {
+    format!("events.out.tfevents.{:010}.fl-report", report.run.opened_ms / 1000)
 }
 
 fn scalars(line: &RoundLine) -> Vec<Scalar> {
@@ -108,7 +126,7 @@ fn record(out: &mut Vec<u8>, data: &[u8]) {
     out.extend(masked(data).to_le_bytes());
 }
 
-/// The checksum of a TFRecord: CRC-32C turned by 15 bits, so that a checksum of checksums is sound.
+/// The checksum of a TFRecord: CRC-32C, rotated and offset, so that the CRC of data that holds CRCs stays sound.
 fn masked(data: &[u8]) -> u32 {
     crc32c::crc32c(data).rotate_right(15).wrapping_add(0xa282_ead8)
 }

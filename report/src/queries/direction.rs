@@ -1,9 +1,21 @@
 //! What the bytes on the sockets were for, in each direction.
 
-use crate::columns::line;
-use crate::flow::Flow;
-use crate::query::Filter;
+use crate::queries::filter::Filter;
+use crate::queries::query::Query;
 use crate::report::Report;
+use crate::table::Table;
+use crate::table::line::line;
+use crate::table::schema::Schema;
+
+pub(super) static QUERY: Query = Query {
+    name: "direction",
+    about: "a kind of bytes on the sockets, in each direction",
+    schemas: &[Schema::of::<DirectionLine>(
+        "direction",
+        "One line per direction and kind of bytes; the kinds of a direction add up to its sockets.",
+    )],
+    answer: |report, filter| Ok(Table::of(directions(report, filter).iter())),
+};
 
 line! {
     /// Bytes of one kind in one direction.
@@ -19,29 +31,12 @@ line! {
     }
 }
 
-/// The flow of the lines asked for.
-pub(crate) fn flow(report: &Report, filter: &Filter) -> Flow {
-    match (filter.round, &filter.client) {
-        (None, None) => report.totals,
-        (None, Some(client)) => report.client(client).map(|line| line.flow).unwrap_or_default(),
-        (Some(round), client) => {
-            let mut flow = Flow::default();
-            let lines = report.participations.iter().filter(|line| line.round == round);
-            lines
-                .filter(|line| client.as_ref().is_none_or(|client| line.client == *client))
-                .for_each(|line| flow.add(&line.flow));
-            flow
-        }
-    }
-}
-
 pub(crate) fn directions(report: &Report, filter: &Filter) -> Vec<DirectionLine> {
-    let flow = flow(report, filter);
+    let flow = filter.flow(report);
     let line = |(direction, kind, bytes): (&str, &str, u64)| {
-        let all = if direction == "up" {
-            flow.socket_up
-        } else {
-            flow.socket_down
+        let all = match direction {
+            "up" => flow.socket_up,
+            _ => flow.socket_down,
         };
         DirectionLine {
             direction: direction.to_owned(),

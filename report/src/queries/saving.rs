@@ -1,32 +1,33 @@
-//! Where to save: what the bytes on the sockets were spent on, in sentences, the largest first, each with what to change.
+//! What the bytes on the sockets were spent on, the largest cost first, each with a way to reduce it.
 
-use crate::columns::line;
-use crate::directions::flow;
-use crate::query::Filter;
+use std::collections::BTreeSet;
+
+use crate::queries::filter::Filter;
+use crate::queries::query::Query;
 use crate::report::Report;
-use crate::text::{count, digits};
+use crate::report::flow::Flow;
+use crate::report::participation::Participation;
+use crate::report::saving::Saving;
+use crate::table::Table;
+use crate::table::schema::Schema;
+use crate::table::sums::sum;
+use crate::text::number::{count, digits};
 
-line! {
-    /// One cost of a run. All of them add up to its sockets.
-    pub struct Saving {
-        /// What was paid for: `updates`, `model updates`, `whole models`, `useless frames`, `connections`, `messages`.
-        cost: String [""],
-        /// Bytes.
-        bytes: u64 ["B"],
-        /// Share of everything on the sockets.
-        share: Option<f64> [""],
-        /// What they were spent on, as a sentence.
-        why: String [""],
-        /// What to change to spend less, as a sentence.
-        change: String [""],
-    }
-}
+pub(super) static QUERY: Query = Query {
+    name: "saving",
+    about: "a cost, with a way to reduce it",
+    schemas: &[Schema::of::<Saving>(
+        "saving",
+        "One line per cost, the largest first; they add up to the sockets. `savings` of the JSON has the first three.",
+    )],
+    answer: |report, filter| Ok(Table::of(costs(report, filter).iter())),
+};
 
 /// How many costs a whole report names.
 const NAMED: usize = 3;
-/// From so many connections of a client on, on average, connections are opened too often.
+/// Mean connections per client from which on clients connect too often.
 const OFTEN: f64 = 1.5;
-/// From so many bits for each parameter on, a frame is hardly compressed.
+/// Bits per parameter from which on a frame is hardly compressed.
 const PLAIN: f64 = 16.0;
 
 /// The largest costs of a run.
@@ -38,82 +39,13 @@ pub fn savings(report: &Report) -> Vec<Saving> {
 }
 
 /// All costs of the lines asked for, the largest first.
-pub(crate) fn costs(report: &Report, filter: &Filter) -> Vec<Saving> {
-    let flow = flow(report, filter);
-    let parts: Vec<_> = report
-        .participations
-        .iter()
-        .filter(|line| filter.round.is_none_or(|round| round == line.round))
-        .filter(|line| filter.client.as_ref().is_none_or(|client| *client == line.client))
-        .collect();
-    let updates = parts.iter().filter(|line| line.updated).count() as u64;
-    let framed = parts.iter().fold(0_u64, |sum, line| sum.saturating_add(line.framed));
-    let clients = parts
-        .iter()
-        .map(|line| line.client.as_str())
-        .filter(|client| *client != "-");
-    let clients = clients.collect::<std::collections::BTreeSet<_>>().len() as u64;
-    let parameters = report.run.parameters;
-    let bits = |bytes: u64, frames: u64| {
-        let slots = parameters.saturating_mul(frames);
-        (slots > 0).then(|| 8.0 * bytes as f64 / slots as f64)
-    };
-    let budget = |way: &str, bits: Option<f64>| match bits {
-        Some(bits) if bits >= PLAIN => format!(
-            "Compress them: run.toml sends them plain; without its `default` in [compression.{way}] they take a quarter of a bit."
-        ),
-        _ => format!(
-            "Lower `budget` in [compression.{way}] of run.toml; try it with `fl-server report --what-if` first."
-        ),
-    };
-    let up = bits(framed, updates);
-    let down = {
-        let closed = report.rounds.iter().filter(|line| line.closed);
-        let (bytes, frames) = closed.fold((0_u64, 0), |sum, line| {
-            (sum.0.saturating_add(line.framed_down), sum.1 + 1)
-        });
-        bits(bytes, frames)
-    };
-    let at = |bits: Option<f64>| bits.map_or(String::new(), |bits| format!(" at {} bits a parameter", digits(bits)));
-    let whole = parameters.saturating_mul(4);
-    let models = if whole > 0 {
-        flow.snapshot as f64 / whole as f64
-    } else {
-        0.0
-    };
-    // Connections that showed no certificate are nobody's, as is what they cost.
-    let nobodys = parts.iter().filter(|line| line.client == "-");
-    let nobodys = nobodys.fold(0_u64, |sum, line| sum.saturating_add(line.flow.connections));
-    let connections = flow.connections.saturating_sub(nobodys);
-    let each = if clients > 0 {
-        connections as f64 / clients as f64
-    } else {
-        0.0
-    };
-    let sum = |bytes: &[u64]| bytes.iter().copied().fold(0, u64::saturating_add);
-    let retrain =
-        "Do more work in each round (`epochs` in [train] of run.toml), so that fewer rounds reach the same model.";
+fn costs(report: &Report, filter: &Filter) -> Vec<Saving> {
+    let flow = filter.flow(report);
+    let parts: Vec<_> = filter.participations(report).collect();
     let lines = [
-        (
-            "updates",
-            flow.update,
-            format!("Clients sent {} updates{}.", count(updates), at(up)),
-            budget("uplink", up),
-        ),
-        (
-            "model updates",
-            flow.steps,
-            format!("Clients fetched the model updates of the rounds{}.", at(down)),
-            budget("downlink", down),
-        ),
-        (
-            "whole models",
-            flow.snapshot,
-            format!("Clients fetched whole models, as much as {} of them in fp32.", digits(models)),
-            "Give run.toml the `seed` of `fl-client init`, so that clients make the first weights themselves, and keep the \
-             clients' state folders, so that they need model updates only."
-                .to_owned(),
-        ),
+        updates(report, &flow, &parts),
+        model_updates(report, &flow),
+        whole_models(report, &flow),
         (
             "useless frames",
             flow.waste(),
@@ -122,59 +54,127 @@ pub(crate) fn costs(report: &Report, filter: &Filter) -> Vec<Saving> {
              (`grace`, `deadline`)."
                 .to_owned(),
         ),
-        (
-            "connections",
-            sum(&[
-                flow.transport_up,
-                flow.transport_down,
-                flow.heartbeat_up,
-                flow.heartbeat_down,
-            ]),
-            format!(
-                "TLS and HTTP/2 took this, on {} connections, {} for each client.",
-                count(connections),
-                digits(each)
-            ),
-            if each > OFTEN {
-                "Keep clients connected between rounds: every new connection costs a handshake.".to_owned()
-            } else {
-                retrain.to_owned()
-            },
-        ),
+        connections(&flow, &parts),
         (
             "messages",
-            sum(&[flow.control_up, flow.control_down, flow.evaluation]),
+            sum([flow.control_up, flow.control_down, flow.evaluation]),
             "Clients joined, watched, offered updates, evaluated, and were answered.".to_owned(),
-            retrain.to_owned(),
+            RETRAIN.to_owned(),
         ),
     ];
     let all = flow.socket();
-    let mut lines: Vec<Saving> = lines
-        .into_iter()
-        .map(|(cost, bytes, why, change)| Saving {
-            cost: cost.to_owned(),
-            bytes,
-            share: (all > 0).then(|| bytes as f64 / all as f64),
-            why,
-            change,
-        })
-        .collect();
-    // Of equal ones the order above stays.
+    let mut lines = lines.map(|(cost, bytes, why, change)| Saving {
+        cost: cost.to_owned(),
+        bytes,
+        share: (all > 0).then(|| bytes as f64 / all as f64),
+        why,
+        change,
+    });
+    // Stable: equal costs keep the order above.
     lines.sort_by_key(|line| std::cmp::Reverse(line.bytes));
-    lines
+    lines.into()
+}
+
+/// Name, bytes, cause and remedy of a cost.
+type Cost = (&'static str, u64, String, String);
+
+const RETRAIN: &str =
+    "Do more work in each round (`epochs` in [train] of run.toml), so that fewer rounds reach the same model.";
+
+fn updates(report: &Report, flow: &Flow, parts: &[&Participation]) -> Cost {
+    let updates = parts.iter().filter(|line| line.updated).count() as u64;
+    let bits = bits(report, sum(parts.iter().map(|line| line.stages.framed)), updates);
+    let why = format!("Clients sent {} updates{}.", count(updates), at(bits));
+    ("updates", flow.update, why, budget("uplink", bits))
+}
+
+fn model_updates(report: &Report, flow: &Flow) -> Cost {
+    let framed = sum(report.closed().map(|line| line.down.framed));
+    let bits = bits(report, framed, report.closed().count() as u64);
+    let why = format!("Clients fetched the model updates of the rounds{}.", at(bits));
+    ("model updates", flow.steps, why, budget("downlink", bits))
+}
+
+fn whole_models(report: &Report, flow: &Flow) -> Cost {
+    let whole = report.run.parameters.saturating_mul(4);
+    let models = if whole > 0 {
+        flow.snapshot as f64 / whole as f64
+    } else {
+        0.0
+    };
+    (
+        "whole models",
+        flow.snapshot,
+        format!("Clients fetched whole models, as much as {} of them in fp32.", digits(models)),
+        "Give run.toml the `seed` of `fl-client init`, so that clients make the first weights themselves, and keep the \
+         clients' state folders, so that they need model updates only."
+            .to_owned(),
+    )
+}
+
+fn connections(flow: &Flow, parts: &[&Participation]) -> Cost {
+    // Connections without a certificate belong to no client.
+    let (unnamed, named): (Vec<&Participation>, Vec<_>) = parts.iter().partition(|line| line.client == "-");
+    let clients = named.iter().map(|line| &line.client).collect::<BTreeSet<_>>().len();
+    let connections = flow
+        .connections
+        .saturating_sub(sum(unnamed.iter().map(|line| line.flow.connections)));
+    let each = if clients > 0 {
+        connections as f64 / clients as f64
+    } else {
+        0.0
+    };
+    (
+        "connections",
+        sum([
+            flow.transport_up,
+            flow.transport_down,
+            flow.heartbeat_up,
+            flow.heartbeat_down,
+        ]),
+        format!(
+            "TLS and HTTP/2 took this, on {} connections, {} for each client.",
+            count(connections),
+            digits(each)
+        ),
+        if each > OFTEN {
+            "Keep clients connected between rounds: every new connection costs a handshake.".to_owned()
+        } else {
+            RETRAIN.to_owned()
+        },
+    )
+}
+
+fn bits(report: &Report, bytes: u64, frames: u64) -> Option<f64> {
+    let slots = report.run.parameters.saturating_mul(frames);
+    (slots > 0).then(|| 8.0 * bytes as f64 / slots as f64)
+}
+
+fn at(bits: Option<f64>) -> String {
+    bits.map_or(String::new(), |bits| format!(" at {} bits a parameter", digits(bits)))
+}
+
+fn budget(link: &str, bits: Option<f64>) -> String {
+    match bits {
+        Some(bits) if bits >= PLAIN => format!(
+            "Compress them: run.toml sends them plain; without its `default` in [compression.{link}] they take a quarter of a bit."
+        ),
+        _ => format!(
+            "Lower `budget` in [compression.{link}] of run.toml; try it with `fl-server report --what-if` first."
+        ),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flow::Flow;
     use crate::report::tests::report;
 
     fn of(flow: Flow) -> Vec<Saving> {
         let mut report = report();
         report.run.parameters = 1_000;
         (report.totals, report.participations[0].flow) = (flow, flow);
-        (report.participations[0].updated, report.participations[0].framed) = (true, flow.update);
+        (report.participations[0].updated, report.participations[0].stages.framed) = (true, flow.update);
         savings(&report)
     }
 

@@ -1,137 +1,70 @@
-//! What each stage of compression made of the bytes, and what was sent in the end.
+//! What each stage of compression made of the bytes, and what was sent.
 
-use crate::columns::line;
-use crate::directions::flow;
-use crate::lines::RoundLine;
-use crate::query::Filter;
+use crate::queries::filter::Filter;
+use crate::queries::query::Query;
 use crate::report::Report;
+use crate::report::stages::StageBytes;
+use crate::table::Table;
+use crate::table::column::Value;
+use crate::table::line::line;
+use crate::table::schema::Schema;
+
+pub(super) static QUERY: Query = Query {
+    name: "stage",
+    about: "a stage of compression, in each direction",
+    schemas: &[Schema::of::<StageLine>("stage", "One line per direction and stage.")],
+    answer: |report, filter| Ok(Table::of(stages(report, filter).iter())),
+};
 
 line! {
     /// Bytes after one stage, in one direction.
     pub struct StageLine {
-        /// `up` for the updates, `down` for the steps.
+        /// `up` for the updates, `down` for the model updates.
         direction: String [""],
-        /// `fp32`, `reduced`, `quantized` (of these two, none that is larger than the stage before it), `coded`, `framed`; `bound`, their order-0 entropy, which only coding by context may go below; and `sent`, the frames that were sent: wanted or not, of steps to every client, and snapshots.
+        /// `fp32`, `reduced`, `quantized` (the last two only if they are no larger than the stage before), `coded`, `framed`; `bound`, the order-0 entropy, which only context coding can go below; `sent`, all frames on the sockets: refused ones, model updates to every client, and snapshots too.
         stage: String [""],
         /// Bytes.
         bytes: f64 ["B"],
-        /// Share of the same at four bytes a value; of what was sent down, of a model at four bytes a value for every client asked.
+        /// Share of the same values at 4 bytes each; for `sent` down, of a model at 4 bytes per value for every client asked.
         share: Option<f64> [""],
-        /// Bytes for each parameter.
+        /// Bytes per parameter.
         bytes_per_parameter: Option<f64> ["B/parameter"],
     }
 }
 
-/// The names of the stages; what was sent follows them.
-const STAGES: [&str; 6] = ["fp32", "reduced", "quantized", "coded", "framed", "bound"];
+/// Stages before coding, when an index still counts 4 bytes. Such a stage can be larger than the one before it, and is left
+/// out then: nothing sends it, and it would read as compression that expands.
+const BEFORE_CODING: [&str; 2] = ["reduced", "quantized"];
 
 pub(crate) fn stages(report: &Report, filter: &Filter) -> Vec<StageLine> {
-    let mut up = [0.0; 6];
+    let mut up = StageBytes::default();
     let mut down = None;
     let asked: u64;
-    if let Some(client) = &filter.client {
-        let lines = report
-            .participations
-            .iter()
-            .filter(|line| line.client == *client && filter.round.is_none_or(|round| round == line.round));
+    if filter.client.is_some() {
+        let lines = filter.participations(report);
         asked = lines.clone().filter(|line| line.asked).count() as u64;
-        for line in lines {
-            let bytes = [line.fp32, line.reduced, line.quantized, line.coded, line.framed].map(|bytes| bytes as f64);
-            add(&mut up, bytes, line.bound);
-        }
+        lines.for_each(|line| up.add(&line.stages));
     } else {
-        let lines = report
-            .rounds
-            .iter()
-            .filter(|line| filter.round.is_none_or(|round| round == line.round));
-        // What went down to the clients of an open round is not all of it.
+        let lines = filter.rounds(report);
+        // The model update of an open round has not reached all clients yet.
         asked = lines.clone().filter(|line| line.closed).map(|line| line.asked).sum();
-        let mut steps = [0.0; 6];
+        let mut sum = StageBytes::default();
         for line in lines {
-            add(&mut up, stages_up(line), line.bound_up);
-            add(&mut steps, stages_down(line), line.bound_down);
+            up.add(&line.up);
+            sum.add(&line.down);
         }
-        down = Some(steps);
+        down = Some(sum);
     }
-    let flow = flow(report, filter);
+    let flow = filter.flow(report);
     let mut out = Vec::new();
-    push(&mut out, "up", Some(&up), flow.frames_up(), up[0]);
+    push(&mut out, "up", Some(&up), flow.frames_up(), up.fp32 as f64);
     let whole = 4.0 * report.run.parameters as f64 * asked as f64;
-    // The steps are the same for all clients: of one client there is only what was sent to it.
+    // All clients get the same model updates: for one client there are only the bytes that were sent to it.
     push(&mut out, "down", down.as_ref(), flow.frames_down(), whole);
     out
 }
 
-fn stages_up(line: &RoundLine) -> [f64; 5] {
-    [
-        line.fp32_up,
-        line.reduced_up,
-        line.quantized_up,
-        line.coded_up,
-        line.framed_up,
-    ]
-    .map(|bytes| bytes as f64)
-}
-
-fn stages_down(line: &RoundLine) -> [f64; 5] {
-    [
-        line.fp32_down,
-        line.reduced_down,
-        line.quantized_down,
-        line.coded_down,
-        line.framed_down,
-    ]
-    .map(|bytes| bytes as f64)
-}
-
-fn add(sums: &mut [f64; 6], stages: [f64; 5], bound: f64) {
-    let more = stages.into_iter().chain([bound]);
-    sums.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
-}
-
-/// Stages that are left out because they have more bytes than the one before: before coding, an index counts four bytes, and
-/// a stage that nothing sends would read as compression that expands.
-fn left_out(stages: &[f64; 6]) -> Vec<&'static str> {
-    let mut least = stages[0];
-    let mut out = Vec::new();
-    for (stage, bytes) in STAGES.iter().zip(stages).take(3).skip(1) {
-        if *bytes > least {
-            out.push(*stage);
-        } else {
-            least = *bytes;
-        }
-    }
-    out
-}
-
-/// What has to be known to read the stages, as a sentence; empty if nothing has.
-pub(crate) fn note(lines: &[StageLine]) -> String {
-    let has = |direction: &str, stage: &str| {
-        lines
-            .iter()
-            .any(|line| line.direction == direction && line.stage == stage)
-    };
-    let missing: Vec<String> = ["up", "down"]
-        .into_iter()
-        .filter(|direction| has(direction, "fp32"))
-        .flat_map(|direction| {
-            ["reduced", "quantized"]
-                .into_iter()
-                .filter(move |stage| !has(direction, stage))
-                .map(move |stage| format!("{stage} ({direction})"))
-        })
-        .collect();
-    if missing.is_empty() {
-        return String::new();
-    }
-    format!(
-        "Left out: {}. Before coding an index counts 4 bytes, so that this form, which nothing sends, is larger than the one \
-         before it.\n",
-        missing.join(", ")
-    )
-}
-
-fn push(out: &mut Vec<StageLine>, direction: &str, stages: Option<&[f64; 6]>, sent: u64, whole: f64) {
+fn push(out: &mut Vec<StageLine>, direction: &str, stages: Option<&StageBytes>, sent: u64, whole: f64) {
     let line = |stage: &str, bytes: f64, fp32: f64| {
         let share = (fp32 > 0.0).then(|| bytes / fp32);
         StageLine {
@@ -143,16 +76,46 @@ fn push(out: &mut Vec<StageLine>, direction: &str, stages: Option<&[f64; 6]>, se
         }
     };
     if let Some(stages) = stages {
-        let left_out = left_out(stages);
-        out.extend(
-            STAGES
-                .iter()
-                .zip(stages)
-                .filter(|(stage, _)| !left_out.contains(stage))
-                .map(|(stage, bytes)| line(stage, *bytes, stages[0])),
-        );
+        let fp32 = stages.fp32 as f64;
+        let mut least = fp32;
+        for (column, value) in Table::of([stages].into_iter()).row(0) {
+            let bytes = match value {
+                Value::Integer(bytes) => bytes as f64,
+                Value::Number(bytes) => bytes,
+                _ => continue,
+            };
+            if BEFORE_CODING.contains(&column.name) {
+                if bytes > least {
+                    continue;
+                }
+                least = bytes;
+            }
+            out.push(line(column.name, bytes, fp32));
+        }
     }
     out.push(line("sent", sent as f64, whole));
+}
+
+/// Says which stages are left out and why, as a sentence; empty if all are there.
+pub(crate) fn note(lines: &[StageLine]) -> String {
+    let has = |direction: &str, stage: &str| {
+        let mut lines = lines.iter();
+        lines.any(|line| line.direction == direction && line.stage == stage)
+    };
+    let directions = ["up", "down"].into_iter().filter(|direction| has(direction, "fp32"));
+    let missing: Vec<String> = directions
+        .flat_map(|direction| BEFORE_CODING.map(|stage| (stage, direction)))
+        .filter(|(stage, direction)| !has(direction, stage))
+        .map(|(stage, direction)| format!("{stage} ({direction})"))
+        .collect();
+    if missing.is_empty() {
+        return String::new();
+    }
+    format!(
+        "Left out: {}. Before coding, an index counts 4 bytes, so this form, which is never sent, is larger than the stage \
+         before it.\n",
+        missing.join(", ")
+    )
 }
 
 #[cfg(test)]
@@ -165,8 +128,14 @@ mod tests {
         report.run.parameters = 250;
         let line = &mut report.rounds[0];
         (line.closed, line.asked, line.updates) = (true, 1, 1);
-        (line.fp32_up, line.reduced_up, line.quantized_up) = (1_000, reduced, quantized);
-        (line.coded_up, line.framed_up, line.bound_up) = (40, 50, 39.0);
+        line.up = StageBytes {
+            fp32: 1_000,
+            reduced,
+            quantized,
+            coded: 40,
+            framed: 50,
+            entropy_bound: 39.0,
+        };
         stages(&report, &Filter::default())
     }
 

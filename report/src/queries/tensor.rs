@@ -1,57 +1,60 @@
-//! Tensors over all rounds.
+//! Which tensors the bytes of the frames went to.
 
 use std::collections::BTreeMap;
 
-use crate::columns::line;
-use crate::lines::TensorLine;
+use crate::error::Error;
+use crate::queries::query::Query;
+use crate::report::tensor::{Fidelity, SectionBytes, TensorLine};
+use crate::table::Table;
+use crate::table::line::line;
+use crate::table::schema::Schema;
+
+pub(super) static QUERY: Query = Query {
+    name: "tensor",
+    about: "a tensor, in each direction",
+    schemas: &[
+        Schema::of::<TensorTotal>("tensor", "One line per tensor and direction, over all rounds."),
+        Schema::of::<TensorLine>(
+            "tensor of a round",
+            "One line per tensor and direction of one round: `--by tensor --round R`, and `tensors` of the JSON.",
+        ),
+    ],
+    answer: |report, filter| match filter.round {
+        _ if filter.client.is_some() => Err(Error::NotKept(
+            "tensors are not kept per client: ask by tensor without a client, or for the client by stage",
+        )),
+        Some(_) => Ok(Table::of(
+            report.tensors.iter().filter(|line| filter.has_round(line.round)),
+        )),
+        None => Ok(Table::of(totals(&report.tensors).iter())),
+    },
+};
 
 line! {
-    /// One section of the frames of all rounds in one direction: a tensor, or small tensors coded together.
+    /// One section of the frames of all rounds in one direction.
     pub struct TensorTotal {
-        /// `up` for the updates, `down` for the steps.
+        /// `up` for the updates, `down` for the model updates.
         direction: String [""],
-        /// The tensor's name; of several, their number.
+        /// The tensor's name; of tensors coded together, their number.
         tensor: String [""],
-        /// Its parameters.
+        /// Parameters of the section.
         parameters: u64 [""],
-        /// Frames that are added up here.
-        frames: u64 [""],
-        /// Bytes of recipes.
-        recipe_bytes: u64 ["B"],
-        /// Bytes of indices.
-        index_bytes: u64 ["B"],
-        /// Bytes of scales.
-        scale_bytes: u64 ["B"],
-        /// Bytes of values.
-        value_bytes: u64 ["B"],
-        /// All of its bytes.
-        bytes: u64 ["B"],
-        /// Share of all sections' bytes in its direction.
+        /// Bytes by part.
+        section: SectionBytes [],
+        /// Share of the bytes of all sections in the same direction.
         share: Option<f64> [""],
-        /// Share of its parameters that are not zero, over all frames.
+        /// Share of nonzero parameters, over all frames.
         density: Option<f64> [""],
-        /// Mean rank, where it was sent as factors, or with components apart.
+        /// Mean rank, if the section was sent as factors or with components split off.
         rank: Option<f64> [""],
-        /// Bits for each parameter.
+        /// Bits per parameter.
         bits: Option<f64> ["bit"],
-        /// Frames that came with the figures that follow. Those of updates are their clients' claims.
-        figures: u64 [""],
-        /// Cosine of what the receiver adds and the update before compression, on average: 1 if they point the same way.
-        cosine: Option<f64> [""],
-        /// The least of them.
-        cosine_least: Option<f64> [""],
-        /// Share of the energy encoded (residual included) that was kept, on average: 1 if exact, below 0 if worse than nothing.
-        kept: Option<f64> [""],
-        /// The least of them.
-        kept_least: Option<f64> [""],
-        /// Age of the residual, in updates of its sender since one with a value that is not zero was taken, on average.
-        age: Option<f64> [""],
-        /// The oldest of them.
-        age_most: Option<f64> [""],
+        /// Fidelity of the frames.
+        fidelity: Fidelity [],
     }
 }
 
-/// A mean whose weights are summed as it goes.
+/// A weighted mean.
 #[derive(Default)]
 struct Mean {
     sum: f64,
@@ -82,8 +85,8 @@ struct Sum {
     age: Mean,
 }
 
-/// Lines added up over rounds: the updates' first, in the order in which their tensors first stand in a frame.
-pub(crate) fn totals(lines: &[TensorLine]) -> Vec<TensorTotal> {
+/// Adds up lines over rounds: updates first, tensors in the order in which they first occur in a frame.
+fn totals(lines: &[TensorLine]) -> Vec<TensorTotal> {
     let mut places: BTreeMap<(&str, &str), usize> = BTreeMap::new();
     let mut sums: Vec<Sum> = Vec::new();
     for line in lines {
@@ -92,66 +95,63 @@ pub(crate) fn totals(lines: &[TensorLine]) -> Vec<TensorTotal> {
             sums.push(Sum::default());
         }
         if let Some(sum) = sums.get_mut(place) {
-            add(sum, line);
+            sum.add(line);
         }
     }
     let all = |direction: &str| -> f64 {
         let of = lines.iter().filter(|line| line.direction == direction);
-        of.map(|line| line.bytes as f64).sum()
+        of.map(|line| line.section.bytes as f64).sum()
     };
     let (up, down) = (all("up"), all("down"));
-    let mut totals: Vec<TensorTotal> = sums
-        .into_iter()
-        .map(|sum| {
-            let all = if sum.line.direction == "up" { up } else { down };
-            let bytes = sum.line.bytes as f64;
-            TensorTotal {
-                share: (all > 0.0).then(|| bytes / all),
-                density: sum.density.value(),
-                rank: sum.rank.value(),
-                bits: (sum.values > 0.0).then(|| 8.0 * bytes / sum.values),
-                cosine: sum.cosine.value(),
-                kept: sum.kept.value(),
-                age: sum.age.value(),
-                ..sum.line
-            }
-        })
-        .collect();
+    let mut totals: Vec<TensorTotal> = sums.into_iter().map(|sum| sum.total(up, down)).collect();
     totals.sort_by_key(|line| line.direction != "up");
     totals
 }
 
-fn extreme(known: Option<f64>, more: Option<f64>, of: fn(f64, f64) -> f64) -> Option<f64> {
-    known.zip(more).map(|(known, more)| of(known, more)).or(known).or(more)
+impl Sum {
+    fn add(&mut self, line: &TensorLine) {
+        let total = &mut self.line;
+        if total.tensor.is_empty() {
+            total.direction.clone_from(&line.direction);
+            total.tensor.clone_from(&line.tensor);
+        }
+        total.parameters = total.parameters.max(line.parameters);
+        total.section.add(&line.section);
+        let values = line.parameters as f64 * line.section.frames as f64;
+        self.values += values;
+        self.density.add(line.density, values);
+        self.rank.add(line.rank, line.section.frames as f64);
+        let (own, more) = (&mut total.fidelity, &line.fidelity);
+        own.figures = own.figures.saturating_add(more.figures);
+        let figures = more.figures as f64;
+        self.cosine.add(more.cosine, figures);
+        self.kept.add(more.kept, figures);
+        self.age.add(more.age, figures);
+        own.cosine_least = extreme(own.cosine_least, more.cosine_least, f64::min);
+        own.kept_least = extreme(own.kept_least, more.kept_least, f64::min);
+        own.age_most = extreme(own.age_most, more.age_most, f64::max);
+    }
+
+    /// The line of these sums. `up`, `down`: the bytes of all sections in each direction.
+    fn total(self, up: f64, down: f64) -> TensorTotal {
+        let bytes = self.line.section.bytes as f64;
+        let all = if self.line.direction == "up" { up } else { down };
+        TensorTotal {
+            share: (all > 0.0).then(|| bytes / all),
+            density: self.density.value(),
+            rank: self.rank.value(),
+            bits: (self.values > 0.0).then(|| 8.0 * bytes / self.values),
+            fidelity: Fidelity {
+                cosine: self.cosine.value(),
+                kept: self.kept.value(),
+                age: self.age.value(),
+                ..self.line.fidelity
+            },
+            ..self.line
+        }
+    }
 }
 
-fn add(sum: &mut Sum, line: &TensorLine) {
-    let total = &mut sum.line;
-    if total.tensor.is_empty() {
-        total.direction.clone_from(&line.direction);
-        total.tensor.clone_from(&line.tensor);
-    }
-    total.parameters = total.parameters.max(line.parameters);
-    for (own, more) in [
-        (&mut total.frames, line.frames),
-        (&mut total.recipe_bytes, line.recipe_bytes),
-        (&mut total.index_bytes, line.index_bytes),
-        (&mut total.scale_bytes, line.scale_bytes),
-        (&mut total.value_bytes, line.value_bytes),
-        (&mut total.bytes, line.bytes),
-        (&mut total.figures, line.figures),
-    ] {
-        *own = own.saturating_add(more);
-    }
-    let values = line.parameters as f64 * line.frames as f64;
-    sum.values += values;
-    sum.density.add(line.density, values);
-    sum.rank.add(line.rank, line.frames as f64);
-    let figures = line.figures as f64;
-    sum.cosine.add(line.cosine, figures);
-    sum.kept.add(line.kept, figures);
-    sum.age.add(line.age, figures);
-    total.cosine_least = extreme(total.cosine_least, line.cosine_least, f64::min);
-    total.kept_least = extreme(total.kept_least, line.kept_least, f64::min);
-    total.age_most = extreme(total.age_most, line.age_most, f64::max);
+fn extreme(known: Option<f64>, more: Option<f64>, of: fn(f64, f64) -> f64) -> Option<f64> {
+    known.zip(more).map(|(known, more)| of(known, more)).or(known).or(more)
 }

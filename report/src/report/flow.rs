@@ -2,54 +2,84 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::columns::line;
+use crate::table::sums::{sum, sums};
 
-line! {
-    /// Bytes of one client in one round, or sums of them; with them the figures that only the connections know.
-    #[derive(Copy, Eq, Serialize, Deserialize)]
-    #[serde(default)]
-    pub struct Flow {
-        /// Frames of updates that were taken.
-        update: u64 ["B"],
-        /// Frames of updates that were refused, or sent once more.
-        refused: u64 ["B"],
-        /// Parts of frames that were on their way when an upload broke off, and frames that broke off for good.
-        aborted: u64 ["B"],
-        /// Evaluations reported.
-        evaluation: u64 ["B"],
-        /// All other messages from the client: joining, watching, offers and the headers of frames.
-        control_up: u64 ["B"],
-        /// TLS records from the client of the size of an HTTP/2 ping.
-        heartbeat_up: u64 ["B"],
-        /// The rest of what was read from the client's sockets: TLS and HTTP/2.
-        transport_up: u64 ["B"],
-        /// Everything read from the client's sockets: the sum of the seven before.
-        socket_up: u64 ["B"],
-        /// Frames of the chain of steps.
-        steps: u64 ["B"],
-        /// Snapshots of the model.
-        snapshot: u64 ["B"],
-        /// All other messages to the client: the run, its states, receipts and the headers of models.
-        control_down: u64 ["B"],
-        /// TLS records to the client of the size of an HTTP/2 ping.
-        heartbeat_down: u64 ["B"],
-        /// The rest of what was written to the client's sockets: TLS and HTTP/2.
-        transport_down: u64 ["B"],
-        /// Everything written to the client's sockets: the sum of the five before.
-        socket_down: u64 ["B"],
-        /// Connections opened.
-        connections: u64 [""],
-        /// Uploads that were resumed or sent again.
-        retries: u64 [""],
-        /// Time in which uploads were arriving.
-        upload_ms: u64 ["ms"],
-        /// Time in which models were sent.
-        download_ms: u64 ["ms"],
-    }
+/// Declares the fields of a flow: `/// meaning`, then `name [unit]`, and for a kind of bytes its direction and name.
+macro_rules! flow {
+    ($( #[doc = $about:literal] $field:ident [$unit:literal] $($direction:literal $kind:literal)?, )*) => {
+        sums! {
+            /// Bytes of one client in one round, or sums of them, with the figures that only connections know.
+            #[derive(Copy, Eq, Serialize, Deserialize)]
+            #[serde(default)]
+            pub struct Flow {
+                $( #[doc = $about] $field: u64 [$unit], )*
+            }
+        }
+
+        impl Flow {
+            /// The names of the fields, in the order of their declaration.
+            pub const NAMES: [&'static str; Self::FIELDS] = [$( stringify!($field) ),*];
+            /// Number of fields.
+            pub const FIELDS: usize = [$( $unit ),*].len();
+            const KINDS: [Kind; [$( $( $kind, )? )*].len()] = [$( $( ($direction, $kind, |flow| flow.$field), )? )*];
+
+            /// The fields, in the order of their declaration.
+            pub fn fields(&self) -> [u64; Self::FIELDS] {
+                [$( self.$field ),*]
+            }
+
+            /// The fields, in the order of their declaration.
+            pub fn fields_mut(&mut self) -> [&mut u64; Self::FIELDS] {
+                [$( &mut self.$field ),*]
+            }
+        }
+    };
+}
+
+/// Direction and name of a kind of bytes, and the field that counts it.
+type Kind = (&'static str, &'static str, fn(&Flow) -> u64);
+
+flow! {
+    /// Frames of accepted updates.
+    update ["B"] "up" "update",
+    /// Frames of updates that were refused, or sent again.
+    refused ["B"] "up" "refused",
+    /// Parts of frames in flight when an upload broke off, and frames that were given up.
+    aborted ["B"] "up" "aborted",
+    /// Reported evaluations.
+    evaluation ["B"] "up" "evaluation",
+    /// All other messages from the client: joining, watching, offers and the headers of frames.
+    control_up ["B"] "up" "control",
+    /// TLS records from the client that have the size of an HTTP/2 ping.
+    heartbeat_up ["B"] "up" "heartbeat",
+    /// The rest of the bytes read from the client's sockets: TLS and HTTP/2.
+    transport_up ["B"] "up" "transport",
+    /// All bytes read from the client's sockets: the sum of the seven columns before.
+    socket_up ["B"],
+    /// Frames of model updates.
+    steps ["B"] "down" "steps",
+    /// Snapshots of the model.
+    snapshot ["B"] "down" "snapshot",
+    /// All other messages to the client: the run, its states, receipts and the headers of models.
+    control_down ["B"] "down" "control",
+    /// TLS records to the client that have the size of an HTTP/2 ping.
+    heartbeat_down ["B"] "down" "heartbeat",
+    /// The rest of the bytes written to the client's sockets: TLS and HTTP/2.
+    transport_down ["B"] "down" "transport",
+    /// All bytes written to the client's sockets: the sum of the five columns before.
+    socket_down ["B"],
+    /// Connections opened.
+    connections [""],
+    /// Uploads that were resumed or sent again.
+    retries [""],
+    /// Time in which uploads were arriving.
+    upload_ms ["ms"],
+    /// Time in which models were being sent.
+    download_ms ["ms"],
 }
 
 impl Flow {
-    /// Frame bytes from the client, wanted or not.
+    /// Frame bytes from the client, whether they were of use or not.
     pub fn frames_up(&self) -> u64 {
         sum([self.update, self.refused, self.aborted])
     }
@@ -59,49 +89,38 @@ impl Flow {
         sum([self.steps, self.snapshot])
     }
 
-    /// Frame bytes that no model came of.
+    /// Frame bytes from the client that contributed to no model.
     pub fn waste(&self) -> u64 {
         sum([self.refused, self.aborted])
     }
 
-    /// Everything on the client's sockets.
+    /// All bytes on the client's sockets.
     pub fn socket(&self) -> u64 {
         sum([self.socket_up, self.socket_down])
     }
 
-    /// The bytes by direction and kind, the transport's last: `("up", "update", bytes)`.
-    pub fn kinds(&self) -> [(&'static str, &'static str, u64); 12] {
-        [
-            ("up", "update", self.update),
-            ("up", "refused", self.refused),
-            ("up", "aborted", self.aborted),
-            ("up", "evaluation", self.evaluation),
-            ("up", "control", self.control_up),
-            ("up", "heartbeat", self.heartbeat_up),
-            ("up", "transport", self.transport_up),
-            ("down", "steps", self.steps),
-            ("down", "snapshot", self.snapshot),
-            ("down", "control", self.control_down),
-            ("down", "heartbeat", self.heartbeat_down),
-            ("down", "transport", self.transport_down),
-        ]
+    /// Direction, kind and bytes of each kind, the transport's last in each direction: `("up", "update", bytes)`.
+    pub fn kinds(&self) -> [(&'static str, &'static str, u64); Self::KINDS.len()] {
+        Self::KINDS.map(|(direction, kind, bytes)| (direction, kind, bytes(self)))
     }
 
-    /// Makes the rest of what the sockets carried that of the transport.
+    /// Books all bytes of the sockets that no other kind accounts for as transport.
     pub fn settle_transport(&mut self) {
-        let known_up = sum([self.frames_up(), self.evaluation, self.control_up, self.heartbeat_up]);
-        let known_down = sum([self.frames_down(), self.control_down, self.heartbeat_down]);
-        self.transport_up = self.socket_up.saturating_sub(known_up);
-        self.transport_down = self.socket_down.saturating_sub(known_down);
+        (self.transport_up, self.transport_down) = (0, 0);
+        self.transport_up = self.socket_up.saturating_sub(self.kinds_in("up"));
+        self.transport_down = self.socket_down.saturating_sub(self.kinds_in("down"));
     }
 
-    /// Adds another flow, field by field.
-    pub fn add(&mut self, other: &Self) {
-        let pairs = self.fields_mut().into_iter().zip(other.fields());
-        pairs.for_each(|(own, more)| *own = own.saturating_add(more));
+    /// The kinds of one direction, added up: the sockets' bytes in a flow that is settled.
+    pub(crate) fn kinds_in(&self, direction: &str) -> u64 {
+        sum(self
+            .kinds()
+            .into_iter()
+            .filter(|kind| kind.0 == direction)
+            .map(|kind| kind.2))
     }
 
-    /// What has been added since `earlier`.
+    /// Returns the difference to an earlier state, field by field.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let mut out = *self;
@@ -109,63 +128,6 @@ impl Flow {
         pairs.for_each(|(own, less)| *own = own.saturating_sub(less));
         out
     }
-
-    /// The fields, in the order of their declaration.
-    pub fn fields(&self) -> [u64; Self::FIELDS] {
-        let mut copy = *self;
-        copy.fields_mut().map(|field| *field)
-    }
-
-    /// Number of fields.
-    pub const FIELDS: usize = 18;
-
-    /// The fields, in the order of their declaration.
-    pub fn fields_mut(&mut self) -> [&mut u64; Self::FIELDS] {
-        let Self {
-            update,
-            refused,
-            aborted,
-            evaluation,
-            control_up,
-            heartbeat_up,
-            transport_up,
-            socket_up,
-            steps,
-            snapshot,
-            control_down,
-            heartbeat_down,
-            transport_down,
-            socket_down,
-            connections,
-            retries,
-            upload_ms,
-            download_ms,
-        } = self;
-        [
-            update,
-            refused,
-            aborted,
-            evaluation,
-            control_up,
-            heartbeat_up,
-            transport_up,
-            socket_up,
-            steps,
-            snapshot,
-            control_down,
-            heartbeat_down,
-            transport_down,
-            socket_down,
-            connections,
-            retries,
-            upload_ms,
-            download_ms,
-        ]
-    }
-}
-
-fn sum<const N: usize>(bytes: [u64; N]) -> u64 {
-    bytes.into_iter().fold(0, u64::saturating_add)
 }
 
 #[cfg(test)]
@@ -191,13 +153,6 @@ mod tests {
         let mut flow = numbered();
         (flow.socket_up, flow.socket_down) = (1_000, 2_000);
         flow.settle_transport();
-        let of = |direction| {
-            flow.kinds()
-                .iter()
-                .filter(|kind| kind.0 == direction)
-                .map(|kind| kind.2)
-                .sum::<u64>()
-        };
-        assert_eq!((of("up"), of("down")), (1_000, 2_000));
+        assert_eq!((flow.kinds_in("up"), flow.kinds_in("down")), (1_000, 2_000));
     }
 }

@@ -1,115 +1,95 @@
-//! The report of a run.
+//! The data of a report: what a run cost and gained.
+
+pub(crate) mod client;
+pub(crate) mod costs;
+pub(crate) mod flow;
+pub(crate) mod participation;
+pub(crate) mod round;
+pub(crate) mod run;
+pub(crate) mod saving;
+pub(crate) mod stages;
+pub(crate) mod tensor;
 
 use serde::{Deserialize, Serialize};
 
-use crate::columns::{deserialize, serialize};
-use crate::costs::Costs;
-use crate::flow::Flow;
-use crate::lines::{ClientLine, Participation, RoundLine, TensorLine};
-use crate::savings::Saving;
+use crate::report::client::ClientLine;
+use crate::report::costs::Costs;
+use crate::report::flow::Flow;
+use crate::report::participation::Participation;
+use crate::report::round::RoundLine;
+use crate::report::run::{Baseline, Run};
+use crate::report::saving::Saving;
+use crate::report::tensor::TensorLine;
+use crate::table::line::{deserialize, serialize};
 
-/// Version of the report's names. Columns are added at times; one is renamed or given another meaning only with another
-/// version.
+/// Version of the names of keys and columns. A name that is added keeps the version; one that is renamed or changes its
+/// meaning raises it.
 pub const SCHEMA: u32 = 1;
 
-/// What a run cost and gained. This is also the JSON that `report --format json` writes, in which every table is an
-/// object of columns.
+/// What a run cost and gained. [`json`](crate::json()) writes this struct, each table as an object of columns.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// Version of the names: [`SCHEMA`].
     pub schema: u32,
-    /// Which run.
+    /// Which run, and its state.
     pub run: Run,
     /// Bytes of the whole run.
     pub totals: Flow,
-    /// What of these bytes a running server has not written to disk yet, and would lose if it were killed now.
+    /// The part of `totals` that a running server has not written to disk yet. A kill would lose these bytes.
     #[serde(default)]
     pub pending: Flow,
-    /// Bytes read from all sockets, counted apart from the clients' rows; of a running server up to this moment.
+    /// Bytes read from all sockets, counted by the meter and not by client; of a running server up to this moment.
     pub metered_up: u64,
-    /// Bytes written to them.
+    /// Bytes written to all sockets, counted by the meter and not by client.
     pub metered_down: u64,
-    /// Whether the ledger is what the meter counted, to the byte, in every round.
+    /// Whether the ledger equals the meter, to the byte, in every round.
     pub balanced: bool,
     /// What other ways of training would have sent for the same cohorts and rounds.
     pub baselines: Vec<Baseline>,
-    /// Rounds that closed, and the one that is open.
+    /// The closed rounds and the open one.
     #[serde(serialize_with = "serialize", deserialize_with = "deserialize")]
     pub rounds: Vec<RoundLine>,
-    /// Clients, by name.
+    /// Clients, in the order of names.
     #[serde(serialize_with = "serialize", deserialize_with = "deserialize")]
     pub clients: Vec<ClientLine>,
-    /// Clients in rounds, by round and name.
+    /// Clients in rounds, in the order of rounds and names.
     #[serde(serialize_with = "serialize", deserialize_with = "deserialize")]
     pub participations: Vec<Participation>,
     /// Sections of frames, by round, direction and place in the frame.
     #[serde(serialize_with = "serialize", deserialize_with = "deserialize")]
     pub tensors: Vec<TensorLine>,
-    /// The largest costs, and what to change to save: see [`savings`](crate::savings()).
+    /// The largest costs and how to reduce them: see [`savings`](crate::savings()).
     #[serde(default, serialize_with = "serialize", deserialize_with = "deserialize")]
     pub savings: Vec<Saving>,
-    /// What it cost in money and carbon, where prices were given.
+    /// What the run cost in money and carbon, if prices were given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub costs: Option<Costs>,
 }
 
-/// Which run a report is of, and where it stands.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Run {
-    /// Its name.
-    pub name: String,
-    /// Its task.
-    pub task: String,
-    /// `waiting`, `round N`, `done` or `failed in round N: why`.
-    pub state: String,
-    /// Rounds planned.
-    pub planned: u64,
-    /// Parameters of the model.
-    pub parameters: u64,
-    /// Newest model version.
-    pub version: u64,
-    /// Its digest.
-    pub model: String,
-    /// Tells the run from others of its name.
-    pub instance: String,
-    /// When the first record was made, in milliseconds since 1970; 0 if there is none.
-    pub opened_ms: u64,
-    /// When the newest was.
-    pub until_ms: u64,
-    /// The newest link of the chain of rounds; empty if there is none.
-    pub chain: String,
-}
-
-/// What another way of training would have sent.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Baseline {
-    /// `fedavg-fp32` or `fedavg-fp16`.
-    pub name: String,
-    /// The newest round that it counts as a whole, 0 for none. A round counts once its model has reached the clients: when the
-    /// next one has closed, and the last one when the run is done. Of clients that are connected then, a model each
-    /// counts when they have gone.
-    #[serde(default)]
-    pub through: u64,
-    /// All values of each update of these rounds.
-    pub up: u64,
-    /// All values for each client asked in them, and for each that evaluated the last model.
-    pub down: u64,
-    /// Its bytes over the bytes of all frames sent. Frames of later rounds are among them: the ratio of an unfinished run is
-    /// too low rather than too high.
-    pub frames_ratio: f64,
-    /// Its bytes over everything on the sockets; likewise.
-    pub socket_ratio: f64,
-}
-
 impl Report {
-    /// The baseline of this name.
+    /// Finds a baseline by name.
     pub fn baseline(&self, name: &str) -> Option<&Baseline> {
         self.baselines.iter().find(|baseline| baseline.name == name)
     }
 
-    /// The accuracy of the newest model that was evaluated.
+    /// Accuracy of the newest evaluated model.
     pub fn accuracy(&self) -> Option<f64> {
         self.rounds.iter().rev().find_map(|round| round.accuracy)
+    }
+
+    /// Finds a round by number.
+    pub fn round(&self, round: u64) -> Option<&RoundLine> {
+        self.rounds.iter().find(|line| line.round == round)
+    }
+
+    /// The closed rounds.
+    pub(crate) fn closed(&self) -> impl Iterator<Item = &RoundLine> + Clone {
+        self.rounds.iter().filter(|line| line.closed)
+    }
+
+    /// Finds a client by name.
+    pub fn client(&self, client: &str) -> Option<&ClientLine> {
+        self.clients.iter().find(|line| line.client == client)
     }
 }
 

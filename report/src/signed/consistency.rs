@@ -5,41 +5,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::lines::{CLIENT, PARTICIPATION, ROUND, ReadHeader, TENSOR};
-use super::rows::{ClientRow, ParticipationRow, RoundRow, TensorRow, row};
-use crate::columns::Line;
-use crate::flow::Flow;
-
-/// Statements of a report that cannot all be true.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Differences {
-    /// The first of them, each a sentence with both figures.
-    pub found: Vec<String>,
-    /// How many there are besides.
-    pub more: usize,
-}
-
-impl Differences {
-    /// Whether all figures agree.
-    pub fn is_empty(&self) -> bool {
-        self.found.is_empty()
-    }
-
-    fn add(&mut self, difference: String) {
-        if self.found.len() < NAMED {
-            self.found.push(difference);
-        } else {
-            self.more += 1;
-        }
-    }
-}
-
-/// Differences that are named.
-const NAMED: usize = 20;
-/// Bytes by stage, in the rows of rounds (with `_up`) and of participations.
-const STAGES: [&str; 5] = ["fp32", "reduced", "quantized", "coded", "framed"];
-/// How far two ratios may be apart, of their size.
-const RATIO_ERROR: f64 = 1e-9;
+use crate::report::flow::Flow;
+use crate::report::stages::StageBytes;
+use crate::signed::differences::Differences;
+use crate::signed::format::{CLIENT, PARTICIPATION, ROUND, TENSOR};
+use crate::signed::lines::ReadHeader;
+use crate::signed::rows::{ClientRow, ParticipationRow, RoundRow, TensorRow, row};
+use crate::table::Table;
+use crate::table::column::Values;
+use crate::table::sums::sum;
 
 /// The figures of a report, line by line.
 #[derive(Debug, Default)]
@@ -75,7 +49,7 @@ struct Sums {
     flow: Flow,
     updates: u64,
     examples: u64,
-    stages: [u64; 5],
+    stages: StageBytes,
 }
 
 impl Figures {
@@ -109,16 +83,16 @@ impl Figures {
     fn round(&mut self, row: RoundRow) {
         self.count(ROUND);
         let who = format!("round {}", row.round);
-        self.sockets(&who, &row.flow);
+        self.differences.sockets(&who, &row.flow);
         for (what, share) in [
             ("accuracy", row.accuracy),
             ("density_up", row.density_up),
             ("density_down", row.density_down),
         ] {
-            self.share(&who, what, share);
+            self.differences.share(&who, what, share);
         }
         let equal = (row.flow.socket_up, row.flow.socket_down) == (row.metered_up, row.metered_down);
-        self.flag(&who, row.balanced, equal);
+        self.differences.flag(&who, row.balanced, equal);
         if self.rounds.entry(row.round).or_default().said.replace(row).is_some() {
             self.differences.add(format!("{who} stands there twice"));
         }
@@ -127,7 +101,7 @@ impl Figures {
     fn client(&mut self, row: ClientRow) {
         self.count(CLIENT);
         let who = client_name(&row.client);
-        self.sockets(&who, &row.flow);
+        self.differences.sockets(&who, &row.flow);
         let client = self.clients.entry(row.client.clone()).or_default();
         if client.said.replace(row).is_some() {
             self.differences.add(format!("{who} stands there twice"));
@@ -136,9 +110,9 @@ impl Figures {
 
     fn participation(&mut self, row: &ParticipationRow<'_>) {
         self.count(PARTICIPATION);
-        if sums_up(&row.flow) != row.flow.socket_up || sums_down(&row.flow) != row.flow.socket_down {
+        if row.flow.kinds_in("up") != row.flow.socket_up || row.flow.kinds_in("down") != row.flow.socket_down {
             let who = format!("round {}, {}", row.round, client_name(&row.client));
-            self.sockets(&who, &row.flow);
+            self.differences.sockets(&who, &row.flow);
         }
         self.rounds.entry(row.round).or_default().sums.add(row);
         if !self.clients.contains_key(&*row.client) {
@@ -157,7 +131,7 @@ impl Figures {
     fn tensor(&mut self, row: &TensorRow<'_>) {
         self.count(TENSOR);
         let parts = [row.recipe_bytes, row.index_bytes, row.scale_bytes, row.value_bytes];
-        let sum = parts.into_iter().fold(0, u64::saturating_add);
+        let sum = sum(parts);
         let who = || {
             format!(
                 "round {}, {} `{}`",
@@ -167,10 +141,10 @@ impl Figures {
             )
         };
         if sum != row.bytes {
-            self.same(&who(), "bytes", row.bytes, "its parts", sum);
+            self.differences.same(&who(), "bytes", row.bytes, "its parts", sum);
         }
         if row.density.is_some_and(|share| !(0.0..=1.0).contains(&share)) {
-            self.share(&who(), "density", row.density);
+            self.differences.share(&who(), "density", row.density);
         }
         let direction = usize::from(row.direction != "up");
         let sections = &mut self.rounds.entry(row.round).or_default().sections[direction];
@@ -210,20 +184,13 @@ impl Figures {
             if !said.link.is_empty() {
                 link = std::mem::take(&mut said.link);
             }
-            self.flow(&who, &said.flow, "its clients", &sums.flow);
-            self.same(&who, "updates", said.updates, "its clients", sums.updates);
-            self.same(&who, "examples", said.examples, "its clients", sums.examples);
-            let stages = [
-                said.fp32_up,
-                said.reduced_up,
-                said.quantized_up,
-                said.coded_up,
-                said.framed_up,
-            ];
-            for ((name, said), sum) in STAGES.iter().zip(stages).zip(sums.stages) {
-                self.same(&who, &format!("{name}_up"), said, "its clients", sum);
-            }
-            let frames = [("updates", said.framed_up), ("step", said.framed_down)];
+            self.differences.flow(&who, &said.flow, "its clients", &sums.flow);
+            self.differences
+                .same(&who, "updates", said.updates, "its clients", sums.updates);
+            self.differences
+                .same(&who, "examples", said.examples, "its clients", sums.examples);
+            self.stages(&who, &said.stages, &sums.stages);
+            let frames = [("updates", said.stages.framed), ("step", said.framed_down)];
             for ((name, framed), sections) in frames.into_iter().zip(*sections) {
                 if sections > framed {
                     let text =
@@ -240,13 +207,28 @@ impl Figures {
                 continue;
             };
             total.1.add(&said.flow);
-            self.flow(&who, &said.flow, "its rounds", &sums.flow);
-            self.same(&who, "updates", said.updates, "its rounds", sums.updates);
-            self.same(&who, "examples", said.examples, "its rounds", sums.examples);
-            self.same(&who, "framed", said.framed, "its rounds", sums.stages[4]);
+            self.differences.flow(&who, &said.flow, "its rounds", &sums.flow);
+            self.differences
+                .same(&who, "updates", said.updates, "its rounds", sums.updates);
+            self.differences
+                .same(&who, "examples", said.examples, "its rounds", sums.examples);
+            self.differences
+                .same(&who, "framed", said.framed, "its rounds", sums.stages.framed);
         }
         self.whole(&total, metered, all_balanced, unopened, &link);
         (self.header, self.differences)
+    }
+
+    /// Compares the stages of a round's updates with those of its clients, but for the entropy bound, which is a float.
+    fn stages(&mut self, who: &str, said: &StageBytes, sum: &StageBytes) {
+        let table = Table::of([said, sum].into_iter());
+        for column in table.columns {
+            if let Values::Integers(bytes) = column.values {
+                let (said, sum) = (bytes[0], bytes[1]);
+                self.differences
+                    .same(who, &format!("{}_up", column.name), said, "its clients", sum);
+            }
+        }
     }
 
     /// What the header says of the whole run.
@@ -260,22 +242,22 @@ impl Figures {
     ) {
         let header = std::mem::take(&mut self.header);
         let who = "the run";
-        self.sockets(who, &header.totals);
-        self.flow(who, &header.totals, "its rounds", rounds);
-        self.flow(who, &header.totals, "its clients", clients);
+        self.differences.sockets(who, &header.totals);
+        self.differences.flow(who, &header.totals, "its rounds", rounds);
+        self.differences.flow(who, &header.totals, "its clients", clients);
         for (what, said, sum) in [
             ("metered_up", header.metered_up, metered.0),
             ("metered_down", header.metered_down, metered.1),
         ] {
             // What was metered in rounds that never opened stands nowhere else.
             if !unopened || said < sum {
-                self.same(who, what, said, "its rounds", sum);
+                self.differences.same(who, what, said, "its rounds", sum);
             }
         }
         let sockets = (header.totals.socket_up, header.totals.socket_down);
         let equal = all_balanced && sockets == (header.metered_up, header.metered_down);
         if header.balanced || !unopened {
-            self.flag(who, header.balanced, equal);
+            self.differences.flag(who, header.balanced, equal);
         }
         if header.run.chain != link {
             let chain = header.run.chain.escape_debug();
@@ -291,7 +273,7 @@ impl Figures {
                 .find(|(name, _)| *name == kind)
                 .map_or(0, |(_, found)| *found);
             if [ROUND, CLIENT, PARTICIPATION, TENSOR].contains(&kind.as_str()) {
-                self.same(
+                self.differences.same(
                     "the header",
                     &format!("lines of kind `{kind}`"),
                     *said,
@@ -305,8 +287,10 @@ impl Figures {
         for baseline in &header.baselines {
             let bytes = baseline.up.saturating_add(baseline.down);
             let name = baseline.name.escape_debug().to_string();
-            self.ratio(&name, "frames_ratio", baseline.frames_ratio, bytes, frames);
-            self.ratio(&name, "socket_ratio", baseline.socket_ratio, bytes, flow.socket());
+            self.differences
+                .ratio(&name, "frames_ratio", baseline.frames_ratio, bytes, frames);
+            self.differences
+                .ratio(&name, "socket_ratio", baseline.socket_ratio, bytes, flow.socket());
         }
         self.header = header;
     }
@@ -314,93 +298,17 @@ impl Figures {
     fn count(&mut self, kind: &'static str) {
         *self.counts.entry(kind).or_default() += 1;
     }
-
-    fn same(&mut self, who: &str, what: &str, said: u64, of: &str, sum: u64) {
-        if said != sum {
-            self.differences
-                .add(format!("{who}: {what} is {said}, that of {of} {sum}"));
-        }
-    }
-
-    fn flow(&mut self, who: &str, said: &Flow, of: &str, sum: &Flow) {
-        if said == sum {
-            return;
-        }
-        let mut columns = Vec::new();
-        Flow::columns(&[], &mut columns);
-        for (column, (said, sum)) in columns.iter().zip(said.fields().into_iter().zip(sum.fields())) {
-            self.same(who, column.name, said, of, sum);
-        }
-    }
-
-    fn sockets(&mut self, who: &str, flow: &Flow) {
-        self.same(who, "socket_up", flow.socket_up, "its kinds together", sums_up(flow));
-        self.same(
-            who,
-            "socket_down",
-            flow.socket_down,
-            "its kinds together",
-            sums_down(flow),
-        );
-    }
-
-    fn share(&mut self, who: &str, what: &str, share: Option<f64>) {
-        if let Some(share) = share.filter(|share| !(0.0..=1.0).contains(share)) {
-            self.differences
-                .add(format!("{who}: {what} is {share}, and a share is between 0 and 1"));
-        }
-    }
-
-    fn flag(&mut self, who: &str, balanced: bool, equal: bool) {
-        if balanced != equal {
-            let (says, is) = if balanced {
-                ("balanced", "not")
-            } else {
-                ("not balanced", "balanced")
-            };
-            self.differences.add(format!(
-                "{who}: it says that it is {says}, and by its figures it is {is}"
-            ));
-        }
-    }
-
-    fn ratio(&mut self, baseline: &str, what: &str, said: f64, bytes: u64, of: u64) {
-        // Without any byte there is no ratio, whatever is said instead.
-        let ratio = bytes as f64 / of as f64;
-        if of > 0 && (said - ratio).abs() > RATIO_ERROR * ratio.max(1.0) {
-            self.differences.add(format!(
-                "{baseline}: {what} is {said}, its bytes over those moved {ratio}"
-            ));
-        }
-    }
 }
 
 impl Sums {
     fn add(&mut self, row: &ParticipationRow<'_>) {
         self.flow.add(&row.flow);
-        if !row.updated {
-            return;
-        }
-        self.updates += 1;
-        self.examples = self.examples.saturating_add(row.examples);
-        let stages = [row.fp32, row.reduced, row.quantized, row.coded, row.framed];
-        for (sum, bytes) in self.stages.iter_mut().zip(stages) {
-            *sum = sum.saturating_add(bytes);
+        if row.updated {
+            self.updates += 1;
+            self.examples = self.examples.saturating_add(row.examples);
+            self.stages.add(&row.stages);
         }
     }
-}
-
-fn sums_up(flow: &Flow) -> u64 {
-    sums(flow, "up")
-}
-
-fn sums_down(flow: &Flow) -> u64 {
-    sums(flow, "down")
-}
-
-fn sums(flow: &Flow, direction: &str) -> u64 {
-    let kinds = flow.kinds().into_iter().filter(|kind| kind.0 == direction);
-    kinds.fold(0, |sum, kind| sum.saturating_add(kind.2))
 }
 
 fn client_name(client: &str) -> String {

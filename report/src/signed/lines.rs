@@ -1,14 +1,16 @@
-//! The lines that are not rows of a table: the first, and the last three.
+//! The lines that are not rows of a table: the first one and the last three.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::flow::Flow;
-use crate::report::{Baseline, Report, Run};
+use crate::report::Report;
+use crate::report::flow::Flow;
+use crate::report::run::{Baseline, Run};
+use crate::signed::format::{CLIENT, FORMAT, PARTICIPATION, ROUND, TENSOR, VERSION};
 
-/// The first line, as it is written: the report without its tables, and how many lines they have.
+/// The first line as it is written: the report without its tables, and their numbers of lines.
 #[derive(Debug, Serialize)]
 pub(super) struct Header<'a> {
     pub(super) kind: &'static str,
@@ -22,7 +24,7 @@ pub(super) struct Header<'a> {
     pub(super) metered_down: u64,
     pub(super) balanced: bool,
     pub(super) baselines: &'a [Baseline],
-    /// By kind.
+    /// Lines by kind.
     pub(super) lines: BTreeMap<&'static str, usize>,
 }
 
@@ -30,8 +32,8 @@ impl<'a> Header<'a> {
     pub(super) fn of(report: &'a Report) -> Self {
         Self {
             kind: "header",
-            format: super::FORMAT,
-            version: super::VERSION,
+            format: FORMAT,
+            version: VERSION,
             schema: report.schema,
             run: &report.run,
             totals: &report.totals,
@@ -50,12 +52,7 @@ impl<'a> Header<'a> {
     }
 }
 
-pub(super) const ROUND: &str = "round";
-pub(super) const CLIENT: &str = "client";
-pub(super) const PARTICIPATION: &str = "participation";
-pub(super) const TENSOR: &str = "tensor";
-
-/// The first line, as it is read: what later programs add is passed over, what earlier ones had not is empty.
+/// The first line as it is read. Members that newer programs add are ignored, members that older programs lack are empty.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct ReadHeader {
@@ -68,7 +65,7 @@ pub(super) struct ReadHeader {
     pub(super) lines: BTreeMap<String, u64>,
 }
 
-/// Which run it is of.
+/// The run.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct ReadRun {
@@ -77,14 +74,14 @@ pub(super) struct ReadRun {
     pub(super) chain: String,
 }
 
-/// The last line but two: who issued the server's certificate. PEM.
+/// The third line from the end: the certificate of the authority that issued the server's. PEM.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct AuthorityLine<'a> {
     pub(super) kind: Cow<'a, str>,
     pub(super) authority: Cow<'a, str>,
 }
 
-/// The last line but one: whose signature it is. PEM.
+/// The second line from the end: the certificate of the server that signed. PEM.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct CertificateLine<'a> {
     pub(super) kind: Cow<'a, str>,

@@ -1,29 +1,29 @@
-//! A report that proves itself: JSON lines, each sealed with all lines before it, signed by the server at the end.
+//! Signed reports: JSON lines, each sealed together with all lines before it, and a signature of the server at the end.
 //!
-//! [`write()`] makes one; [`verify()`] reads one without any network and finds every changed byte, and where. The format
-//! is in `docs/reference/report-columns.md`.
+//! [`write()`] makes one. [`verify()`] needs no network and finds every changed byte, and where it is. The format is
+//! documented in `docs/reference/report-columns.md`.
 //!
-//! Nothing here reads a clock or a file: certificates and keys are texts, the time is an argument. Nothing in a file is
-//! believed before its seals hold, and no bytes whatsoever make it panic.
+//! Nothing here reads a clock or a file: certificates and keys are texts, the time is an argument. No byte of a file is trusted
+//! before its seals hold, and no file makes this module panic.
 
+mod certificate;
 mod chain;
 mod consistency;
+mod differences;
+mod error;
+mod format;
+mod hex;
 mod lines;
 mod place;
 mod rows;
-mod signature;
+mod seals;
+mod signer;
 mod verify;
 mod write;
 
-pub use consistency::Differences;
+pub use differences::Differences;
+pub use error::VerifyError;
 pub use place::{Change, Place};
-pub use signature::{SignError, Signer};
-pub use verify::{Verified, VerifyError, verify};
+pub use signer::{SignError, Signer};
+pub use verify::{Verified, verify};
 pub use write::write;
-
-/// Name of the format, in the first line.
-const FORMAT: &str = "fl-report-signed";
-/// Version of the format. A file of a newer one is refused.
-const VERSION: u32 = 1;
-/// What every signed report begins with; its version follows.
-const BEGINNING: &str = r#"{"kind":"header","format":"fl-report-signed","version":"#;

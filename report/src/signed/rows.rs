@@ -1,31 +1,26 @@
-//! The rows of a signed report as far as they are compared. What an earlier program did not write is zero or missing.
+//! The columns of rows that are compared. Columns that an older program did not write are zero or missing.
 
 use std::borrow::Cow;
 
 use serde::Deserialize;
 
-use crate::flow::Flow;
+use crate::report::flow::Flow;
+use crate::report::stages::StageBytes;
 
 /// Reads a row.
 ///
 /// # Errors
-/// Why it is none, for a person.
+/// Why the line is not a row, for a person.
 pub(super) fn row<'a, T: Deserialize<'a>>(line: &'a [u8]) -> Result<T, String> {
     serde_json::from_slice(line).map_err(|e| e.to_string())
 }
 
-/// A round.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct RoundRow {
     pub(super) round: u64,
     pub(super) updates: u64,
     pub(super) examples: u64,
-    pub(super) fp32_up: u64,
-    pub(super) reduced_up: u64,
-    pub(super) quantized_up: u64,
-    pub(super) coded_up: u64,
-    pub(super) framed_up: u64,
     pub(super) framed_down: u64,
     pub(super) metered_up: u64,
     pub(super) metered_down: u64,
@@ -34,11 +29,13 @@ pub(super) struct RoundRow {
     pub(super) accuracy: Option<f64>,
     pub(super) density_up: Option<f64>,
     pub(super) density_down: Option<f64>,
+    /// With the suffix `_up`.
+    #[serde(flatten)]
+    pub(super) stages: StageBytes,
     #[serde(flatten)]
     pub(super) flow: Flow,
 }
 
-/// A client.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct ClientRow {
@@ -50,7 +47,6 @@ pub(super) struct ClientRow {
     pub(super) flow: Flow,
 }
 
-/// A client in a round.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct ParticipationRow<'a> {
@@ -59,16 +55,12 @@ pub(super) struct ParticipationRow<'a> {
     pub(super) client: Cow<'a, str>,
     pub(super) updated: bool,
     pub(super) examples: u64,
-    pub(super) fp32: u64,
-    pub(super) reduced: u64,
-    pub(super) quantized: u64,
-    pub(super) coded: u64,
-    pub(super) framed: u64,
+    #[serde(flatten)]
+    pub(super) stages: StageBytes,
     #[serde(flatten)]
     pub(super) flow: Flow,
 }
 
-/// A section of a round's frames.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct TensorRow<'a> {

@@ -2,14 +2,15 @@
 
 use serde::Serialize;
 
-use super::chain::{START, Seal, Sealer, append};
-use super::lines::{AuthorityLine, CLIENT, CertificateLine, Header, PARTICIPATION, ROUND, SignatureLine, TENSOR};
-use super::signature::{SignError, Signer};
-use crate::columns::{Table, Values};
 use crate::report::Report;
+use crate::signed::chain::{START, Seal, Sealer, append};
+use crate::signed::format::{CLIENT, PARTICIPATION, ROUND, TENSOR};
+use crate::signed::lines::{AuthorityLine, CertificateLine, Header, SignatureLine};
+use crate::signed::signer::{SignError, Signer};
+use crate::table::Table;
 
-/// The signed report as text: every line ends in a line end. The same report gives the same bytes up to an ECDSA
-/// signature, which is another each time.
+/// Writes a signed report as text, every line with its line end. The same report gives the same bytes except for an ECDSA
+/// signature, which is random.
 ///
 /// # Errors
 /// `Key` if signing fails, `Json` if a line cannot be written.
@@ -55,28 +56,23 @@ impl Lines {
     fn json(&mut self, object: &impl Serialize) -> Result<(), SignError> {
         self.content.clear();
         put(&mut self.content, object)?;
-        // The closing brace follows the seal.
+        // The seal comes before the closing brace.
         self.content.pop();
         self.end();
         Ok(())
     }
 
-    /// Appends a table, a line for each of its lines.
+    /// Appends the lines of a table.
     fn table(&mut self, kind: &str, table: &Table) -> Result<(), SignError> {
         for line in 0..table.len() {
             self.content.clear();
             self.content.extend_from_slice(b"{\"kind\":");
             put(&mut self.content, &kind)?;
-            for column in &table.columns {
+            for (column, value) in table.row(line) {
                 self.content.push(b',');
                 put(&mut self.content, &column.name)?;
                 self.content.push(b':');
-                match &column.values {
-                    Values::Integers(values) => put(&mut self.content, &values.get(line)),
-                    Values::Numbers(values) => put(&mut self.content, &values.get(line)),
-                    Values::Flags(values) => put(&mut self.content, &values.get(line)),
-                    Values::Texts(values) => put(&mut self.content, &values.get(line)),
-                }?;
+                put(&mut self.content, &value)?;
             }
             self.end();
         }

@@ -1,247 +1,232 @@
-//! Lines with named columns: written once as a struct, read as a table by every form of a report.
-//!
-//! A table is stored column by column, in JSON as an object of arrays: a hundred thousand lines are small that way, and
-//! data frames load it as it is.
+//! Lines: structs whose fields are declared once, with unit and meaning, and read as the columns of a table.
 
 use std::collections::BTreeMap;
 
 use serde::de::Error as _;
 use serde::ser::SerializeMap;
-use serde::{Deserialize, Deserializer, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
-/// The values of one column, one for each line.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Values {
-    /// Whole numbers.
-    Integers(Vec<u64>),
-    /// Numbers; `None` where there is none. Never NaN or infinite.
-    Numbers(Vec<Option<f64>>),
-    /// Yes or no.
-    Flags(Vec<bool>),
-    /// Texts.
-    Texts(Vec<String>),
+use crate::table::column::{Cell, Column};
+
+/// Which frames a group of fields describes. The names of its columns end in `_up` or `_down` accordingly.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// The frames of the line, whichever they are: no suffix.
+    Plain,
+    /// The updates of a round.
+    Up,
+    /// The model update of a round.
+    Down,
 }
 
-/// One column of a table.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Column {
-    /// Its name in every form.
-    pub name: &'static str,
-    /// Unit of its values: `B`, `s`, `ms`, `bit`, or nothing.
-    pub unit: &'static str,
-    /// What it says.
-    pub about: &'static str,
-    /// Its values.
-    pub values: Values,
+/// Name, unit and meaning of a column; name and meaning for each [`Side`].
+#[derive(Debug, Clone, Copy)]
+pub struct Head {
+    pub(crate) names: [&'static str; 3],
+    pub(crate) abouts: [&'static str; 3],
+    pub(crate) unit: &'static str,
+    pub(crate) side: Side,
 }
 
-/// Lines of one kind, column by column.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct Table {
-    /// Its columns, in order; all of one length.
-    pub columns: Vec<Column>,
-}
+impl Head {
+    /// The head of a whole line, whose fields have their own.
+    pub(crate) const LINE: Self = Self {
+        names: [""; 3],
+        abouts: [""; 3],
+        unit: "",
+        side: Side::Plain,
+    };
 
-impl Table {
-    /// A table of lines.
-    pub fn of<'a, L: Line + 'a>(lines: impl Iterator<Item = &'a L> + Clone) -> Self {
-        let mut columns = Vec::new();
-        L::columns(&lines.collect::<Vec<_>>(), &mut columns);
-        Self { columns }
-    }
-
-    /// Number of lines.
-    pub fn len(&self) -> usize {
-        self.columns.first().map_or(0, |column| column.values.len())
-    }
-
-    /// Whether there is no line.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// The column of this name.
-    pub fn column(&self, name: &str) -> Option<&Column> {
-        self.columns.iter().find(|column| column.name == name)
+    fn name(&self) -> &'static str {
+        self.names[self.side as usize]
     }
 }
 
-impl Values {
-    /// Number of values.
-    pub fn len(&self) -> usize {
-        match self {
-            Self::Integers(values) => values.len(),
-            Self::Numbers(values) => values.len(),
-            Self::Flags(values) => values.len(),
-            Self::Texts(values) => values.len(),
-        }
-    }
+/// The JSON of columns while lines are read from it.
+#[derive(Debug)]
+pub struct Source {
+    columns: BTreeMap<String, Box<RawValue>>,
+    /// Length of the columns read so far.
+    len: Option<usize>,
+}
 
-    /// What they are, in a word: `integer`, `number`, `flag` or `text`.
-    pub fn kind(&self) -> &'static str {
-        match self {
-            Self::Integers(_) => "integer",
-            Self::Numbers(_) => "number",
-            Self::Flags(_) => "flag",
-            Self::Texts(_) => "text",
-        }
-    }
-
-    /// Whether there is no value.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
+impl Source {
+    pub(crate) fn len(&self) -> usize {
+        self.len.unwrap_or(0)
     }
 }
 
-/// A struct whose fields are columns.
-pub trait Line: Sized {
-    /// Appends the columns of `lines`.
-    fn columns(lines: &[&Self], out: &mut Vec<Column>);
+/// What fills columns of a table: a value one, a line or a group of fields as many as it has fields.
+pub trait Columns: Sized {
+    /// Appends the columns of `fields` to `out`.
+    fn columns<'a>(head: &Head, fields: impl Iterator<Item = &'a Self> + Clone, out: &mut Vec<Column>)
+    where
+        Self: 'a;
 
-    /// Appends each column's name and a function of the lines to its JSON.
-    fn write<M: SerializeMap>(lines: &[&Self], map: &mut M) -> Result<(), M::Error>;
-
-    /// Takes the lines out of the JSON of their columns.
+    /// Appends each column's name and values to a JSON object.
     ///
     /// # Errors
-    /// A column that is missing, of another type or of another length; the text names it.
-    fn read(columns: &mut BTreeMap<String, Box<RawValue>>) -> Result<Vec<Self>, String>;
+    /// The serializer's.
+    fn write<'a, M: SerializeMap>(
+        head: &Head,
+        fields: impl Iterator<Item = &'a Self> + Clone,
+        map: &mut M,
+    ) -> Result<(), M::Error>
+    where
+        Self: 'a;
+
+    /// Takes the values out of the JSON of their columns.
+    ///
+    /// # Errors
+    /// A column that is missing, of another type or of another length; the text names the column.
+    fn read(head: &Head, source: &mut Source) -> Result<Vec<Self>, String>;
 }
 
-/// A type that can stand in a column.
-pub trait Cell: Clone + serde::Serialize + for<'de> Deserialize<'de> {
-    /// Values of a column of it.
-    fn values(cells: impl Iterator<Item = Self>) -> Values;
-}
+impl<C: Cell> Columns for C {
+    fn columns<'a>(head: &Head, fields: impl Iterator<Item = &'a Self> + Clone, out: &mut Vec<Column>)
+    where
+        Self: 'a,
+    {
+        out.push(Column {
+            name: head.name(),
+            unit: head.unit,
+            about: head.abouts[head.side as usize].trim_ascii(),
+            values: C::values(fields.cloned()),
+        });
+    }
 
-impl Cell for u64 {
-    fn values(cells: impl Iterator<Item = Self>) -> Values {
-        Values::Integers(cells.collect())
+    fn write<'a, M: SerializeMap>(
+        head: &Head,
+        fields: impl Iterator<Item = &'a Self> + Clone,
+        map: &mut M,
+    ) -> Result<(), M::Error>
+    where
+        Self: 'a,
+    {
+        map.serialize_entry(head.name(), &Sequence(fields))
+    }
+
+    fn read(head: &Head, source: &mut Source) -> Result<Vec<Self>, String> {
+        let name = head.name();
+        let json = source.columns.remove(name);
+        let json = json.ok_or_else(|| format!("column `{name}` is missing"))?;
+        let cells: Vec<C> = serde_json::from_str(json.get()).map_err(|e| format!("column `{name}`: {e}"))?;
+        if *source.len.get_or_insert(cells.len()) != cells.len() {
+            return Err(format!("column `{name}` has another length than the columns before it"));
+        }
+        Ok(cells)
     }
 }
 
-impl Cell for f64 {
-    fn values(cells: impl Iterator<Item = Self>) -> Values {
-        Values::Numbers(cells.map(|cell| Some(cell).filter(|cell| cell.is_finite())).collect())
-    }
-}
+/// An iterator, written as an array.
+struct Sequence<I>(I);
 
-impl Cell for Option<f64> {
-    fn values(cells: impl Iterator<Item = Self>) -> Values {
-        Values::Numbers(cells.map(|cell| cell.filter(|cell| cell.is_finite())).collect())
+impl<I: Iterator<Item: Serialize> + Clone> Serialize for Sequence<I> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.clone())
     }
-}
-
-impl Cell for bool {
-    fn values(cells: impl Iterator<Item = Self>) -> Values {
-        Values::Flags(cells.collect())
-    }
-}
-
-impl Cell for String {
-    fn values(cells: impl Iterator<Item = Self>) -> Values {
-        Values::Texts(cells.collect())
-    }
-}
-
-/// One column of JSON, as lines are read back.
-pub(crate) fn read_column<C: Cell>(
-    columns: &mut BTreeMap<String, Box<RawValue>>,
-    name: &str,
-    len: &mut Option<usize>,
-) -> Result<Vec<C>, String> {
-    let raw = columns
-        .remove(name)
-        .ok_or_else(|| format!("column `{name}` is missing"))?;
-    let cells: Vec<C> = serde_json::from_str(raw.get()).map_err(|e| format!("column `{name}`: {e}"))?;
-    if *len.get_or_insert(cells.len()) != cells.len() {
-        return Err(format!("column `{name}` has another length than the columns before it"));
-    }
-    Ok(cells)
 }
 
 /// Writes lines as an object of columns.
 ///
 /// # Errors
 /// The serializer's.
-pub(crate) fn serialize<L: Line, S: Serializer>(lines: &[L], serializer: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn serialize<L: Columns, S: Serializer>(lines: &[L], serializer: S) -> Result<S::Ok, S::Error> {
     let mut map = serializer.serialize_map(None)?;
-    L::write(&lines.iter().collect::<Vec<_>>(), &mut map)?;
+    L::write(&Head::LINE, lines.iter(), &mut map)?;
     map.end()
 }
 
-/// Reads lines from an object of columns; columns of a newer program are passed over.
+/// Reads lines from an object of columns, and ignores columns that it does not know.
 ///
 /// # Errors
-/// As [`Line::read`].
-pub(crate) fn deserialize<'de, L: Line, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<L>, D::Error> {
-    let mut columns = BTreeMap::<String, Box<RawValue>>::deserialize(deserializer)?;
-    L::read(&mut columns).map_err(D::Error::custom)
+/// As [`Columns::read`].
+pub(crate) fn deserialize<'de, L: Columns, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<L>, D::Error> {
+    let columns = BTreeMap::deserialize(deserializer)?;
+    L::read(&Head::LINE, &mut Source { columns, len: None }).map_err(D::Error::custom)
 }
 
-/// Declares a line: `/// meaning`, then `name: type [unit]`; and perhaps `..field: Type`, whose columns follow.
+/// Declares a line or a group of fields. A value: `/// meaning`, then `name: type [unit]`, or `name as "column": type [unit]`
+/// where the column has another name. A group: `name: type []`, or `[Up]` and `[Down]` to end its columns' names so.
 macro_rules! line {
     (
         $(#[$meta:meta])*
         $vis:vis struct $line:ident {
-            $( #[doc = $about:literal] $field:ident : $cell:ty [$unit:literal], )*
-            $( .. $rest:ident : $rest_line:ty )?
+            $(
+                #[doc = $about:literal]
+                $(#[$field_meta:meta])*
+                $field:ident $(as $name:literal)? : $type:ty [$($unit:literal)? $($side:ident)?],
+            )*
         }
     ) => {
         $(#[$meta])*
         #[derive(Debug, Clone, PartialEq, Default)]
         $vis struct $line {
-            $( #[doc = $about] pub $field: $cell, )*
-            $( #[doc = "What its bytes were for."] pub $rest: $rest_line, )?
+            $( #[doc = $about] $(#[$field_meta])* pub $field: $type, )*
         }
 
-        impl $crate::columns::Line for $line {
-            fn columns(lines: &[&Self], out: &mut Vec<$crate::columns::Column>) {
-                $( out.push($crate::columns::Column {
-                    name: stringify!($field),
-                    unit: $unit,
-                    about: $about.trim_ascii(),
-                    values: <$cell as $crate::columns::Cell>::values(lines.iter().map(|line| line.$field.clone())),
-                }); )*
-                $( <$rest_line as $crate::columns::Line>::columns(
-                    &lines.iter().map(|line| &line.$rest).collect::<Vec<_>>(), out
-                ); )?
+        impl $crate::table::line::Columns for $line {
+            fn columns<'a>(
+                head: &$crate::table::line::Head,
+                lines: impl Iterator<Item = &'a Self> + Clone,
+                out: &mut Vec<$crate::table::column::Column>,
+            ) {
+                $( <$type as $crate::table::line::Columns>::columns(
+                    &$crate::table::line::line!(@head head, $about, $field $($name)?, [$($unit)?] [$($side)?]),
+                    lines.clone().map(|line| &line.$field),
+                    out,
+                ); )*
             }
 
-            fn write<M: serde::ser::SerializeMap>(lines: &[&Self], map: &mut M) -> Result<(), M::Error> {
-                $( map.serialize_entry(
-                    stringify!($field),
-                    &lines.iter().map(|line| &line.$field).collect::<Vec<_>>(),
+            fn write<'a, M: serde::ser::SerializeMap>(
+                head: &$crate::table::line::Head,
+                lines: impl Iterator<Item = &'a Self> + Clone,
+                map: &mut M,
+            ) -> Result<(), M::Error> {
+                $( <$type as $crate::table::line::Columns>::write(
+                    &$crate::table::line::line!(@head head, $about, $field $($name)?, [$($unit)?] [$($side)?]),
+                    lines.clone().map(|line| &line.$field),
+                    map,
                 )?; )*
-                $( <$rest_line as $crate::columns::Line>::write(
-                    &lines.iter().map(|line| &line.$rest).collect::<Vec<_>>(), map
-                )?; )?
                 Ok(())
             }
 
             fn read(
-                columns: &mut std::collections::BTreeMap<String, Box<serde_json::value::RawValue>>,
+                head: &$crate::table::line::Head,
+                source: &mut $crate::table::line::Source,
             ) -> Result<Vec<Self>, String> {
-                let mut len = None;
-                $( let $field: Vec<$cell> = $crate::columns::read_column(columns, stringify!($field), &mut len)?; )*
-                $( let $rest = <$rest_line as $crate::columns::Line>::read(columns)?; )?
-                $( if len.is_some_and(|len| len != $rest.len()) {
-                    return Err(format!("the columns of `{}` have another length", stringify!($rest)));
-                } )?
-                let len = len.unwrap_or(0);
-                $( let mut $field = $field.into_iter(); )*
-                $( let mut $rest = $rest.into_iter(); )?
-                let mut lines = Vec::with_capacity(len);
-                for _ in 0..len {
+                $( let mut $field = <$type as $crate::table::line::Columns>::read(
+                    &$crate::table::line::line!(@head head, $about, $field $($name)?, [$($unit)?] [$($side)?]),
+                    source,
+                )?.into_iter(); )*
+                let mut lines = Vec::with_capacity(source.len());
+                for _ in 0..source.len() {
                     lines.push(Self {
-                        $( $field: $field.next().ok_or_else(|| stringify!($field).to_owned())?, )*
-                        $( $rest: $rest.next().ok_or_else(|| stringify!($rest).to_owned())?, )?
+                        $( $field: $field.next().ok_or(stringify!($field))?, )*
                     });
                 }
                 Ok(lines)
             }
         }
     };
+    (@head $outer:ident, $about:literal, $field:ident $($name:literal)?, [$($unit:literal)?] [$($side:ident)?]) => {
+        $crate::table::line::Head {
+            names: [
+                $crate::table::line::line!(@name $field $($name)?),
+                concat!($crate::table::line::line!(@name $field $($name)?), "_up"),
+                concat!($crate::table::line::line!(@name $field $($name)?), "_down"),
+            ],
+            abouts: [
+                $about,
+                concat!($about, " Sum over the updates of the round."),
+                concat!($about, " The model update of the round."),
+            ],
+            unit: concat!($($unit)?),
+            side: [$($crate::table::line::Side::$side,)? $outer.side][0],
+        }
+    };
+    (@name $field:ident) => { stringify!($field) };
+    (@name $field:ident $name:literal) => { $name };
 }
 pub(crate) use line;

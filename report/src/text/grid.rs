@@ -1,18 +1,17 @@
-//! Lines whose cells stand under each other.
+//! Aligned columns.
 
-/// Rows of cells with heads; texts are aligned left, numbers right.
+/// Columns of cells under heads; texts are aligned left, numbers right.
 #[derive(Debug, Default)]
 pub(crate) struct Grid {
     columns: Vec<(String, bool, Vec<String>)>,
 }
 
 impl Grid {
-    /// Adds a column.
     pub(crate) fn column(&mut self, head: impl Into<String>, left: bool, cells: Vec<String>) {
         self.columns.push((head.into(), left, cells));
     }
 
-    /// Writes it with two spaces between columns, none at a line's end.
+    /// Writes the columns with two spaces between them and none at the end of a line.
     pub(crate) fn write(&self, out: &mut String) {
         let width = |(head, _, cells): &(String, bool, Vec<String>)| {
             let cells = cells.iter().map(|cell| cell.chars().count());

@@ -1,8 +1,8 @@
-//! Numbers and names as a person reads them.
+//! Numbers and names for a person.
 
-use crate::columns::{Column, Values};
+use crate::table::column::{Column, Value};
 
-/// Bytes with three digits and a unit of 1024.
+/// Formats bytes with three digits and a unit of 1024.
 pub(crate) fn size(bytes: f64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
     if bytes < 1024.0 {
@@ -18,7 +18,7 @@ pub(crate) fn size(bytes: f64) -> String {
     format!("{value:.after$} {}", UNITS[unit])
 }
 
-/// A number of at least zero with three digits, or all of those before the point.
+/// Formats a number from zero on with three digits, or with all digits before the point.
 pub(crate) fn digits(value: f64) -> String {
     let after = places(value);
     format!("{value:.after$}")
@@ -32,13 +32,13 @@ fn places(value: f64) -> usize {
     }
 }
 
-/// Seconds: to the hundredth below 100, else to the tenth.
+/// Formats seconds: two decimals below 100, one from there on.
 pub(crate) fn seconds(value: f64) -> String {
     let after = if value < 100.0 { 2 } else { 1 };
     format!("{value:.after$}")
 }
 
-/// A span of time in the unit that suits it.
+/// Formats a duration in seconds, minutes, hours or days.
 pub(crate) fn span(seconds: f64) -> String {
     match seconds {
         ..120.0 => format!("{} s", digits(seconds)),
@@ -48,7 +48,7 @@ pub(crate) fn span(seconds: f64) -> String {
     }
 }
 
-/// A moment, in UTC to the second.
+/// Formats a time in UTC to the second.
 pub(crate) fn moment(unix_ms: u64) -> String {
     let seconds = i64::try_from(unix_ms / 1000).ok();
     let Some(at) = seconds.and_then(|at| time::OffsetDateTime::from_unix_timestamp(at).ok()) else {
@@ -58,12 +58,12 @@ pub(crate) fn moment(unix_ms: u64) -> String {
     format!("{date} {hour:02}:{minute:02}:{second:02} UTC")
 }
 
-/// A share as a percentage.
+/// Formats a share as a percentage.
 pub(crate) fn percent(share: f64) -> String {
     format!("{:.2} %", share * 100.0)
 }
 
-/// A whole number, its thousands set apart.
+/// Formats an integer with thousands separators.
 pub(crate) fn count(number: u64) -> String {
     let plain = number.to_string();
     let mut out = String::with_capacity(plain.len() * 4 / 3);
@@ -76,11 +76,11 @@ pub(crate) fn count(number: u64) -> String {
     out
 }
 
-/// Characters of a name that a table shows.
+/// Longest name that a table shows, in characters.
 const NAME_CHARS: usize = 48;
 
-/// A name from outside: what would move the cursor or turn the writing is escaped, and its middle is left out if it is
-/// long.
+/// Formats a name from outside: escapes characters that move the cursor or change the direction of writing, and cuts the middle
+/// out of a long name.
 pub(crate) fn name(name: &str) -> String {
     let turns =
         |c: char| matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
@@ -105,7 +105,7 @@ pub(crate) fn name(name: &str) -> String {
     format!("{start}..{end}")
 }
 
-/// A sum of money or energy with four digits that count, however small it is.
+/// Formats a sum of money or energy with four significant digits.
 pub(crate) fn short(value: f64) -> String {
     if value == 0.0 {
         return "0".to_owned();
@@ -115,38 +115,36 @@ pub(crate) fn short(value: f64) -> String {
     format!("{value:.after$}")
 }
 
-/// What a missing number looks like.
+/// A missing number.
 pub(crate) const MISSING: &str = "-";
 
-/// One value of a column.
+/// Formats one value of a column.
 pub(crate) fn cell(column: &Column, row: usize) -> String {
-    let number = |value: f64| match column.unit {
+    match column.values.at(row) {
+        Value::Missing => MISSING.to_owned(),
+        Value::Integer(bytes) if column.unit == "B" => size(bytes as f64),
+        Value::Integer(value) => value.to_string(),
+        Value::Number(value) => quantity(column, value),
+        Value::Flag(flag) => (if flag { "yes" } else { "no" }).to_owned(),
+        // Sentences of this program are shown whole.
+        Value::Text(text) if matches!(column.name, "why" | "change") => text.to_owned(),
+        Value::Text(text) => name(text),
+    }
+}
+
+fn quantity(column: &Column, value: f64) -> String {
+    let is_share = |name: &str| name == "share" || name.starts_with("density") || name.starts_with("kept");
+    match column.unit {
         "B" => size(value),
         "s" => seconds(value),
         "bit" => format!("{value:.3}"),
         "round" => format!("{value:.0}"),
         "money" | "kWh" | "g" => short(value),
-        _ if column.name == "share" || column.name.starts_with("density") || column.name.starts_with("kept") => {
-            percent(value)
-        }
+        _ if is_share(column.name) => percent(value),
         _ if column.name.starts_with("age") => format!("{value:.1}"),
         _ if column.name.starts_with("ratio") || column.name == "times" => digits(value),
         _ => format!("{value:.4}"),
-    };
-    let shown = match &column.values {
-        Values::Integers(values) => values.get(row).map(|value| match column.unit {
-            "B" => size(*value as f64),
-            _ => value.to_string(),
-        }),
-        Values::Numbers(values) => values.get(row).copied().flatten().map(number),
-        Values::Flags(values) => values
-            .get(row)
-            .map(|flag| (if *flag { "yes" } else { "no" }).to_owned()),
-        // Sentences of this program are shown whole.
-        Values::Texts(values) if matches!(column.name, "why" | "change") => values.get(row).cloned(),
-        Values::Texts(values) => values.get(row).map(|text| name(text)),
-    };
-    shown.unwrap_or_else(|| MISSING.to_owned())
+    }
 }
 
 #[cfg(test)]

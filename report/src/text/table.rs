@@ -1,12 +1,13 @@
-//! A table with the columns that tell a person something.
+//! Tables for a person: of wide ones, the columns that matter most.
 
-use super::grid::Grid;
-use super::number::cell;
-use crate::columns::{Column, Table, Values};
+use crate::table::Table;
+use crate::table::column::{Column, Values};
+use crate::text::grid::Grid;
+use crate::text::number::cell;
 
-/// Columns of the wide tables that a person is shown, each list known by a column that only it has. A name with `?` is
-/// shown if one of its values is not zero.
-const TELLING: [(&str, &str); 4] = [
+/// The columns shown of each wide table, which is recognized by a column that no other table has. A column with `?` is shown if
+/// one of its values is not zero.
+const SHOWN: [(&str, &str); 4] = [
     (
         "closed",
         "round closed asked updates accuracy? loss? update refused? aborted? steps snapshot? socket_up socket_down \
@@ -29,28 +30,28 @@ const TELLING: [(&str, &str); 4] = [
     ),
 ];
 
-/// Writes a table: the telling columns of a wide one, all columns of any other.
+/// Writes a table: the columns of [`SHOWN`] of a wide one, all columns of any other.
 pub(crate) fn write(out: &mut String, table: &Table) {
     let mut grid = Grid::default();
     let mut add = |column: &Column| {
         let cells = (0..column.values.len()).map(|row| cell(column, row)).collect();
         grid.column(head(column), matches!(column.values, Values::Texts(_)), cells);
     };
-    match TELLING.iter().find(|(mark, _)| table.column(mark).is_some()) {
+    match SHOWN.iter().find(|(mark, _)| table.column(mark).is_some()) {
         None => table.columns.iter().for_each(add),
         Some((_, names)) => {
             for name in names.split(' ') {
                 let column = table.column(name.trim_end_matches('?'));
-                let told = |column: &&Column| tells(column) || !(name.ends_with('?') || column.name == "closed");
-                column.filter(told).into_iter().for_each(&mut add);
+                let shown = |column: &&Column| is_unusual(column) || !(name.ends_with('?') || column.name == "closed");
+                column.filter(shown).into_iter().for_each(&mut add);
             }
         }
     }
     grid.write(out);
 }
 
-/// Whether a value differs from what is usual: zero, or a round that is closed.
-fn tells(column: &Column) -> bool {
+/// Whether a value differs from the usual one: zero, or `true` for `closed`.
+fn is_unusual(column: &Column) -> bool {
     match &column.values {
         Values::Integers(values) => values.iter().any(|value| *value != 0),
         Values::Numbers(values) => values.iter().flatten().any(|value| *value != 0.0),
@@ -59,7 +60,7 @@ fn tells(column: &Column) -> bool {
     }
 }
 
-/// A column's name as a head, with its unit where the cells do not say it.
+/// The head of a column: its name, with the unit if the cells do not show it.
 fn head(column: &Column) -> String {
     let name = column.name.strip_suffix("_ms").unwrap_or(column.name);
     let words = name.strip_suffix("_seconds").unwrap_or(name).replace('_', " ");

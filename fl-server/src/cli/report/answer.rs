@@ -1,74 +1,50 @@
 //! The bytes of an answer: a whole report, one of its tables, or a comparison.
 
-use fl_report::{Against, By, Comparison, Error, Report, Table};
+use fl_report::{Against, Answer, Error, Report};
 
-use super::{Args, Form, ask};
-use crate::cli::Failure;
+use crate::admin::socket::{self, Ask};
+use crate::cli::report::args::Args;
+use crate::cli::{Failure, source};
 use crate::config::server::ServerConfig;
 
-/// The answer in a form of one file.
-pub(super) fn of(args: &Args, config: &ServerConfig, report: &Report, form: Form) -> Result<Vec<u8>, Failure> {
+/// The report of a run, or of the only one.
+pub(super) fn ask(config: &ServerConfig, run: Option<&String>) -> Result<Report, Failure> {
+    match source::ask(config, &Ask::Report { run: run.cloned() })? {
+        socket::Answer::Report(report) => Ok(*report),
+        _ => Err(source::unexpected().into()),
+    }
+}
+
+/// Answers from this report, in the form that is asked for.
+pub(super) fn of(args: &Args, config: &ServerConfig, report: &Report) -> Result<Vec<u8>, Failure> {
+    let form = args.format;
     if let Some(with) = &args.against {
         let comparison = match Against::baseline(with) {
             Some(baseline) => report.against(baseline),
             None => report.against(Against::Run(&ask(config, Some(with))?)),
         };
-        return Ok(compared(report, &comparison, form)?);
+        return Ok(form.write(&Answer::Comparison(report, &comparison))?);
     }
-    let Some(by) = args.by() else {
-        return Ok(whole(report, form)?);
+    let Some(query) = args.query() else {
+        return Ok(form.write(&Answer::Whole(report))?);
     };
     let filter = args.filter();
-    let table = report.table(by, &filter).map_err(blame)?;
-    let table = match &report.costs {
-        Some(costs) if args.by.is_some() || form != Form::Text && form != Form::Json => {
-            costs.join(table).map_err(blame)?
-        }
-        _ => table,
-    };
-    Ok(match form {
-        Form::Text => fl_report::table_text(&table).into_bytes(),
-        Form::Json => fl_report::table_json(report, by, &filter, &table)?.into_bytes(),
-        form => tabular(report, by.name(), &table, form)?,
-    })
+    let mut table = report.table(query, &filter).map_err(failure)?;
+    if let Some(costs) = report.costs.as_ref().filter(|_| args.by.is_some() || form.is_table()) {
+        table = costs.join(table).map_err(failure)?;
+    }
+    Ok(form.write(&Answer::Table {
+        report,
+        query,
+        filter: &filter,
+        table: &table,
+    })?)
 }
 
-/// A question that no report answers is a wrong argument; one about a round or client that is not there is not.
-fn blame(error: Error) -> Failure {
+/// A question that no report answers is a wrong argument; a round or client that the run does not have is not.
+fn failure(error: Error) -> Failure {
     match error {
         Error::NotKept(_) => Failure::usage(error),
         error => error.into(),
-    }
-}
-
-fn whole(report: &Report, form: Form) -> Result<Vec<u8>, Error> {
-    match form {
-        Form::Text => Ok(fl_report::text(report).into_bytes()),
-        Form::Json => fl_report::json(report).map(String::into_bytes),
-        Form::Html => fl_report::page(report).map(String::into_bytes),
-        form => {
-            let table = report.table(By::Round, &fl_report::Filter::default())?;
-            let table = match &report.costs {
-                Some(costs) => costs.join(table)?,
-                None => table,
-            };
-            tabular(report, By::Round.name(), &table, form)
-        }
-    }
-}
-
-fn compared(report: &Report, comparison: &Comparison, form: Form) -> Result<Vec<u8>, Error> {
-    match form {
-        Form::Text => Ok(comparison.text().into_bytes()),
-        Form::Json => fl_report::object_json(comparison).map(String::into_bytes),
-        form => tabular(report, "against", &comparison.rounds, form),
-    }
-}
-
-/// The forms that hold one table.
-fn tabular(report: &Report, name: &str, table: &Table, form: Form) -> Result<Vec<u8>, Error> {
-    match form {
-        Form::Parquet => fl_report::parquet(&report.run, name, table),
-        _ => fl_report::csv(table),
     }
 }

@@ -7,7 +7,10 @@ use std::collections::BTreeMap;
 use fl_compress::Stages;
 use fl_proto::ClientId;
 pub use fl_report::Report;
-use fl_report::{Baseline, ClientLine, Flow, Participation, RoundLine, Run, SCHEMA, TensorLine};
+use fl_report::{
+    Baseline, ClientLine, Fidelity as Figures, Flow, Participation, RoundLine, Run, SCHEMA, SectionBytes, StageBytes,
+    TensorLine,
+};
 
 use crate::accounting::baseline::{self, Compared, Done};
 use crate::accounting::ledger::{Fidelity, Ledger, Section, share};
@@ -94,12 +97,7 @@ impl Filling {
                 line.aggregate_seconds = closing.map_or(0.0, |closing| seconds(*at, closing));
                 line.wait_seconds = waited;
                 (line.model, line.frame) = (model.to_string(), frame.to_string());
-                line.fp32_down = stages.fp32;
-                line.reduced_down = stages.reduced;
-                line.quantized_down = stages.quantized;
-                line.coded_down = stages.coded;
-                line.framed_down = stages.framed;
-                line.bound_down = finite(stages.bound);
+                line.down = stage_bytes(stages);
             }
             Record::Started { at, .. } => {
                 self.opened = Some(*at);
@@ -124,25 +122,8 @@ impl Filling {
         line.train_seconds += seconds(update.train_ms, 0);
         line.encode_seconds += seconds(update.encode_ms, 0);
         let opened = line.opened_ms;
-        let Stages {
-            fp32,
-            reduced,
-            quantized,
-            coded,
-            framed,
-            bound,
-        } = update.stages;
-        // The stages are claims of the sender: sums saturate.
-        for (sum, more) in [
-            (&mut line.fp32_up, fp32),
-            (&mut line.reduced_up, reduced),
-            (&mut line.quantized_up, quantized),
-            (&mut line.coded_up, coded),
-            (&mut line.framed_up, framed),
-        ] {
-            *sum = sum.saturating_add(more);
-        }
-        line.bound_up += finite(bound);
+        let stages = stage_bytes(&update.stages);
+        line.up.add(&stages);
         let part = self.parts.round(round).of(Some(client.clone()));
         part.taken = Some(update.at);
         let part = &mut part.line;
@@ -152,8 +133,7 @@ impl Filling {
         part.finish_seconds = Some(seconds(update.at, opened));
         part.train_seconds = seconds(update.train_ms, 0);
         part.encode_seconds = seconds(update.encode_ms, 0);
-        (part.fp32, part.reduced, part.quantized) = (fp32, reduced, quantized);
-        (part.coded, part.framed, part.bound) = (coded, framed, finite(bound));
+        part.stages = stages;
     }
 
     fn see(&mut self, at: Millis) {
@@ -293,8 +273,8 @@ impl Books<'_> {
         line.finish_last = finishes.last().copied();
         let parameters = self.subject.parameters;
         let per_parameter = |bytes, frames: u64| (frames > 0).then(|| bits(bytes, frames as usize, parameters));
-        line.bits_up = per_parameter(line.framed_up, line.updates);
-        line.bits_down = per_parameter(line.framed_down, u64::from(line.closed));
+        line.bits_up = per_parameter(line.up.framed, line.updates);
+        line.bits_down = per_parameter(line.down.framed, u64::from(line.closed));
         let density = |direction| {
             let sections = ledger.sections.get(&(round, direction))?;
             let sum = |of: fn(&Section) -> u64| sections.iter().map(of).fold(0, u64::saturating_add);
@@ -332,7 +312,7 @@ fn clients(parts: &[Participation]) -> Vec<ClientLine> {
         line.train_seconds += part.train_seconds;
         line.encode_seconds += part.encode_seconds;
         line.wait_seconds += part.wait_seconds;
-        line.framed = line.framed.saturating_add(part.framed);
+        line.framed = line.framed.saturating_add(part.stages.framed);
         line.flow.add(&part.flow);
         *finishes += part.finish_seconds.unwrap_or(0.0);
     }
@@ -362,22 +342,26 @@ fn tensors(subject: &Subject, ledger: &Ledger) -> Vec<TensorLine> {
             direction: direction.name().to_owned(),
             tensor: section.name(|at| subject.tensors.get(at).map(String::as_str)),
             parameters: section.parameters,
-            frames: section.frames,
-            recipe_bytes: section.recipe,
-            index_bytes: section.indices,
-            scale_bytes: section.scales,
-            value_bytes: section.values,
-            bytes,
+            section: SectionBytes {
+                frames: section.frames,
+                recipe_bytes: section.recipe,
+                index_bytes: section.indices,
+                scale_bytes: section.scales,
+                value_bytes: section.values,
+                bytes,
+            },
             density: share(section.nonzeros, values),
             rank: share(section.ranks, section.ranked),
             bits: share(bytes.saturating_mul(8), values),
-            figures: fidelity.map_or(0, |fidelity| fidelity.frames),
-            cosine: fidelity.and_then(Fidelity::mean_cosine).map(digits),
-            cosine_least: fidelity.map(|fidelity| f64::from(fidelity.least_cosine) / 1000.0),
-            kept: fidelity.and_then(Fidelity::mean_kept).map(digits),
-            kept_least: fidelity.map(|fidelity| f64::from(fidelity.least_kept) / 1000.0),
-            age: fidelity.and_then(Fidelity::mean_age).map(digits),
-            age_most: fidelity.map(|fidelity| fidelity.oldest.into()),
+            fidelity: Figures {
+                figures: fidelity.map_or(0, |fidelity| fidelity.frames),
+                cosine: fidelity.and_then(Fidelity::mean_cosine).map(digits),
+                cosine_least: fidelity.map(|fidelity| f64::from(fidelity.least_cosine) / 1000.0),
+                kept: fidelity.and_then(Fidelity::mean_kept).map(digits),
+                kept_least: fidelity.map(|fidelity| f64::from(fidelity.least_kept) / 1000.0),
+                age: fidelity.and_then(Fidelity::mean_age).map(digits),
+                age_most: fidelity.map(|fidelity| fidelity.oldest.into()),
+            },
         }
     };
     let rows = ledger.sections.iter();
@@ -418,8 +402,16 @@ fn seconds(until: Millis, since: Millis) -> f64 {
     until.saturating_sub(since) as f64 / 1000.0
 }
 
-fn finite(number: f64) -> f64 {
-    if number.is_finite() { number } else { 0.0 }
+/// The stages of a frame as a report shows them. Those of an update are claims of its sender.
+fn stage_bytes(stages: &Stages) -> StageBytes {
+    StageBytes {
+        fp32: stages.fp32,
+        reduced: stages.reduced,
+        quantized: stages.quantized,
+        coded: stages.coded,
+        framed: stages.framed,
+        entropy_bound: Some(stages.bound).filter(|bits| bits.is_finite()).unwrap_or(0.0),
+    }
 }
 
 #[cfg(test)]
@@ -595,11 +587,17 @@ mod tests {
         );
         assert_eq!(tensor.bits, Some(0.8));
         assert_eq!(
-            (tensor.figures, tensor.cosine, tensor.cosine_least),
-            (3, Some(0.5), Some(0.02))
+            tensor.fidelity,
+            Figures {
+                figures: 3,
+                cosine: Some(0.5),
+                cosine_least: Some(0.02),
+                kept: Some(0.25),
+                kept_least: Some(0.02),
+                age: Some(2.0),
+                age_most: Some(3.0),
+            }
         );
-        assert_eq!((tensor.kept, tensor.kept_least), (Some(0.25), Some(0.02)));
-        assert_eq!((tensor.age, tensor.age_most), (Some(2.0), Some(3.0)));
         let rows = [client(1, "anna", 10), client(2, "anna", 7), meter(1, 7), meter(2, 10)];
         let report = self::report(&records(), rows);
         assert!(!report.balanced && report.rounds.iter().all(|line| !line.balanced));

@@ -1,19 +1,18 @@
-//! Where the time of a run went, and what its links were doing.
+//! Where the time of a run went, and how fast its links were.
 
 use std::fmt::Write as _;
 
-use super::grid::Grid;
-use super::number::{MISSING, percent, seconds, size, span};
 use crate::report::Report;
+use crate::report::round::RoundLine;
+use crate::text::grid::Grid;
+use crate::text::number::{MISSING, percent, seconds, size, span};
 
-/// Transfers that take less on average say nothing of the link.
+/// Transfers that take less than this on average measure the processor, not the link.
 const LEAST_MS: u64 = 10;
 
-/// Writes where the clients' time went, then the server's, then how fast the links were while they were used.
+/// Writes how the clients spent their time, how the server did, and how fast the links were during transfers.
 pub(crate) fn write(out: &mut String, report: &Report) {
-    let of = |value: fn(&crate::lines::RoundLine) -> f64| {
-        report.rounds.iter().map(value).fold(0.0, |sum, value| sum + value)
-    };
+    let of = |value: fn(&RoundLine) -> f64| report.rounds.iter().map(value).fold(0.0, |sum, value| sum + value);
     let (upload, download) = (report.totals.upload_ms, report.totals.download_ms);
     let parts = [
         ("download", download as f64 / 1000.0),
@@ -52,7 +51,6 @@ pub(crate) fn write(out: &mut String, report: &Report) {
         (report.totals.frames_up(), upload, "up"),
         (report.totals.frames_down(), download, "down"),
     ] {
-        // Transfers of a few milliseconds say how fast the processor was, not the link.
         let transfers = if direction == "up" { updates } else { asked };
         if ms >= LEAST_MS.saturating_mul(transfers.max(1)) {
             let rate = size(frames as f64 * 1000.0 / ms as f64);

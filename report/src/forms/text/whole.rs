@@ -2,20 +2,24 @@
 
 use std::fmt::Write as _;
 
-use super::number::{count, digits, moment, name, percent, size, span};
-use super::{time, write};
-use crate::columns::Table;
-use crate::directions::directions;
-use crate::flow::Flow;
-use crate::lines::RoundLine;
-use crate::query::Filter;
-use crate::report::{Report, Run};
-use crate::stages::{note, stages};
+use crate::forms::text::{costs, time};
+use crate::queries::direction::directions;
+use crate::queries::filter::Filter;
+use crate::queries::stage::{note, stages};
+use crate::report::Report;
+use crate::report::flow::Flow;
+use crate::report::round::RoundLine;
+use crate::report::run::{Baseline, Run};
+use crate::table::Table;
+use crate::table::sums::sum;
+use crate::text::grid::Grid;
+use crate::text::number::{count, digits, moment, name, percent, size, span};
+use crate::text::table;
 
-/// What is said when the ledger is not what the sockets carried.
+/// The verdict on a ledger that does not equal the meter.
 const UNBALANCED: &str = "NOT EQUAL: bytes are unaccounted for";
 
-/// The whole report.
+/// Formats a report for a person.
 pub fn text(report: &Report) -> String {
     let mut out = String::new();
     head(&mut out, &report.run);
@@ -30,14 +34,13 @@ pub fn text(report: &Report) -> String {
     section(&mut out, "Clients", &Table::of(report.clients.iter()));
     baselines(&mut out, report);
     if let Some(costs) = &report.costs {
-        out.push('\n');
-        costs.write(&mut out);
+        costs::write(&mut out, costs);
     }
     ledger(&mut out, report);
     out
 }
 
-/// Where most could be saved.
+/// The largest costs.
 fn save(out: &mut String, report: &Report) {
     if report.savings.is_empty() {
         return;
@@ -58,7 +61,7 @@ fn save(out: &mut String, report: &Report) {
     }
 }
 
-/// What the rounds' bytes and time were spent on.
+/// What the bytes and the time of the rounds were spent on.
 fn work(out: &mut String, report: &Report) {
     let all = Filter::default();
     let lines = stages(report, &all);
@@ -78,7 +81,7 @@ fn section(out: &mut String, title: &str, table: &Table) {
     if table.is_empty() {
         out.push_str("none yet\n");
     } else {
-        write(out, table);
+        table::write(out, table);
     }
 }
 
@@ -104,7 +107,7 @@ fn head(out: &mut String, run: &Run) {
     let _ = writeln!(out, "Model version {}, digest {}", run.version, run.model);
 }
 
-/// What the run cost and gained, in a sentence or two.
+/// What the run cost and gained, in one or two sentences.
 fn cost(out: &mut String, report: &Report) {
     let totals = &report.totals;
     let _ = write!(
@@ -124,7 +127,7 @@ fn cost(out: &mut String, report: &Report) {
         None => writeln!(out, "."),
     };
     if let Some(base) = report.baseline("fedavg-fp32").filter(|base| base.socket_ratio > 0.0) {
-        let closed = report.rounds.iter().filter(|line| line.closed).count() as u64;
+        let closed = report.closed().count() as u64;
         let (rounds, least) = match base.through < closed || closed < report.rounds.len() as u64 {
             true => (
                 format!("the first {}", plural(base.through as usize, "round")),
@@ -132,7 +135,7 @@ fn cost(out: &mut String, report: &Report) {
             ),
             false => ("the same cohorts".to_owned(), ""),
         };
-        // The run's side lacks what the sockets of a killed server had carried.
+        // Bytes that a killed server had moved are missing on the run's side.
         let is_short = report.rounds.iter().any(|line| line.unbooked > 0);
         let bound = if is_short { "at most " } else { least };
         let _ = writeln!(
@@ -174,7 +177,7 @@ fn total(out: &mut String, report: &Report) {
     );
 }
 
-/// What was booked to rounds that never opened.
+/// Bytes that are booked to rounds that never opened.
 fn outside(out: &mut String, report: &Report) {
     let mut inside = Flow::default();
     report.rounds.iter().for_each(|line| inside.add(&line.flow));
@@ -193,8 +196,8 @@ fn baselines(out: &mut String, report: &Report) {
         return;
     }
     out.push_str("\nBaselines: the payload of other ways of training, for the same cohorts and rounds\n");
-    let mut grid = super::grid::Grid::default();
-    let column = |value: &dyn Fn(&crate::report::Baseline) -> String| report.baselines.iter().map(value).collect();
+    let mut grid = Grid::default();
+    let column = |value: &dyn Fn(&Baseline) -> String| report.baselines.iter().map(value).collect();
     grid.column("baseline", true, column(&|base| name(&base.name)));
     grid.column("up", false, column(&|base| size(base.up as f64)));
     grid.column("down", false, column(&|base| size(base.down as f64)));
@@ -207,7 +210,7 @@ fn baselines(out: &mut String, report: &Report) {
     );
 }
 
-/// The rounds of which something is so, the first of them.
+/// The numbers of the first rounds that meet a condition.
 fn named(report: &Report, is_so: impl Fn(&RoundLine) -> bool) -> Option<String> {
     let rounds: Vec<String> = report
         .rounds
@@ -247,11 +250,7 @@ fn ledger(out: &mut String, report: &Report) {
         let _ = writeln!(out, "Rounds that are not equal: {rounds}");
     }
     if let Some(rounds) = named(report, |line| line.unbooked > 0) {
-        let bytes = report
-            .rounds
-            .iter()
-            .map(|line| line.unbooked)
-            .fold(0, u64::saturating_add);
+        let bytes = sum(report.rounds.iter().map(|line| line.unbooked));
         let _ = writeln!(
             out,
             "A server was killed in these rounds, and what its sockets had carried is in neither: {} of frames counted, and \

@@ -1,0 +1,56 @@
+//! Tables: structs are written once as lines, and every form of a report reads their columns.
+//!
+//! A table is stored column by column, in JSON as an object of arrays. That is small for a hundred thousand lines, and data
+//! frames load it as it is.
+
+pub(crate) mod column;
+pub(crate) mod line;
+pub(crate) mod schema;
+pub(crate) mod sums;
+
+use serde::{Serialize, Serializer};
+
+use crate::table::column::{Column, Value};
+use crate::table::line::{Columns, Head};
+
+/// Lines of one kind, column by column.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Table {
+    /// The columns in order, all of one length.
+    pub columns: Vec<Column>,
+}
+
+impl Table {
+    /// Builds the table of `lines`.
+    pub fn of<'a, L: Columns + 'a>(lines: impl Iterator<Item = &'a L> + Clone) -> Self {
+        let mut columns = Vec::new();
+        L::columns(&Head::LINE, lines, &mut columns);
+        Self { columns }
+    }
+
+    /// Number of lines.
+    pub fn len(&self) -> usize {
+        self.columns.first().map_or(0, |column| column.values.len())
+    }
+
+    /// Whether the table has no line.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Finds a column by name.
+    pub fn column(&self, name: &str) -> Option<&Column> {
+        self.columns.iter().find(|column| column.name == name)
+    }
+
+    /// The values of one line, in the order of the columns.
+    pub(crate) fn row(&self, row: usize) -> impl Iterator<Item = (&Column, Value<'_>)> {
+        self.columns.iter().map(move |column| (column, column.values.at(row)))
+    }
+}
+
+impl Serialize for Table {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.columns.iter().map(|column| (column.name, &column.values)))
+    }
+}

@@ -1,0 +1,13 @@
+//! Tests of the whole crate, in one binary: linking is what takes time.
+
+// Helpers are tests too: clippy.toml allows unwrap only inside functions marked as such.
+#![allow(clippy::unwrap_used)]
+
+mod docs;
+mod fixtures;
+mod forms;
+mod golden;
+#[cfg(feature = "parquet")]
+mod parquet;
+mod questions;
+mod signed;
