@@ -1,6 +1,8 @@
 //! The admin socket: while the server holds the store, the command line asks it instead. One JSON line each way, over
 //! a unix socket in the data folder that only its owner can open.
 
+use crate::reporting::moment::Moved;
+use crate::reporting::status::RunStatus;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream as Blocking;
@@ -13,15 +15,16 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::admin::live::{Board, TurnedAway};
 use crate::coordinator::change::{self, Change};
-use crate::coordinator::{Attendance, Command, Moment};
+use crate::coordinator::command::{Attendance, Command};
 use crate::reporting::inspect::{self, InspectError, Parts, Served};
 use crate::reporting::report::Report;
 use crate::reporting::what_if::Stored;
 use crate::storage::record::Millis;
 use crate::storage::store::Store;
 use crate::telemetry::event::{OpenRound, Waiting};
+use crate::telemetry::status::LiveStatus;
+use crate::telemetry::turned_away::TurnedAway;
 
 /// A question.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -84,49 +87,6 @@ pub(crate) struct Live {
     pub(crate) turned_away: Vec<TurnedAway>,
 }
 
-/// What a run has moved up to this moment, in all its processes.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
-pub(crate) struct Moved {
-    pub(crate) socket_up: u64,
-    pub(crate) socket_down: u64,
-    /// What of it is not on disk yet.
-    pub(crate) pending_up: u64,
-    pub(crate) pending_down: u64,
-    /// Bytes of fp32 averaging over these, as far as rounds can be compared; 0 for none.
-    pub(crate) ratio: f64,
-    /// The newest round that is compared as a whole.
-    pub(crate) through: u64,
-    /// Whether the ledger is what the sockets have carried.
-    pub(crate) balanced: bool,
-}
-
-impl Moved {
-    pub(crate) fn of(moment: &Moment, parameters: usize) -> Self {
-        let (moved, pending) = (moment.moved(), moment.unkept());
-        Self {
-            socket_up: moved.socket_up,
-            socket_down: moved.socket_down,
-            pending_up: pending.socket_up,
-            pending_down: pending.socket_down,
-            ratio: moment.ratio(parameters),
-            through: moment.compared.through,
-            balanced: moment.is_balanced(),
-        }
-    }
-}
-
-/// One run in a line.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct RunStatus {
-    pub(crate) run: String,
-    pub(crate) state: String,
-    pub(crate) planned: u64,
-    pub(crate) closed: u64,
-    /// Damage that the server has met and gone around, for a person.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) damage: Vec<String>,
-}
-
 /// The socket's place.
 pub(crate) fn path(data: &Path) -> PathBuf {
     data.join("admin.sock")
@@ -169,7 +129,7 @@ pub(crate) struct Admin {
 pub(crate) struct Sources {
     pub(crate) store: Store,
     pub(crate) commands: mpsc::Sender<Command>,
-    pub(crate) board: Arc<Board>,
+    pub(crate) board: Arc<LiveStatus>,
     pub(crate) run: String,
     pub(crate) listen: String,
     /// Values of the model.

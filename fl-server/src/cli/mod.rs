@@ -24,7 +24,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
-use crate::coordinator::ROUNDS;
+use crate::coordinator::notifications::ROUNDS;
 
 /// A server of federated learning: it trains a model with clients that keep their data.
 #[derive(Debug, Parser)]

@@ -11,8 +11,10 @@ use time::OffsetDateTime;
 
 use super::{Format, Outcome, out, source};
 use crate::admin::live::ends_soon;
-use crate::admin::socket::{Answer, Ask, Live, Moved, RunStatus, Status};
+use crate::admin::socket::{Answer, Ask, Live, Status};
 use crate::config::server::ServerConfig;
+use crate::reporting::moment::Moved;
+use crate::reporting::status::RunStatus;
 use crate::telemetry::event::time;
 
 #[derive(Debug, clap::Args)]
@@ -161,8 +163,8 @@ fn moved_text(moved: &Moved) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admin::live::{Turned, TurnedFor};
     use crate::telemetry::event::{Missing, OpenRound, Waiting};
+    use crate::telemetry::turned_away::{Turned, TurnedFor};
 
     fn standing() -> Standing {
         Standing {

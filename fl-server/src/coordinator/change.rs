@@ -1,5 +1,5 @@
 //! What an operator may change in a run: take the model back to an older version, and exclude a client from the open round.
-//! Each is one record; on a running server the driver writes it, on a stopped one the command line.
+//! Each is one record; on a running server the coordinator writes it, on a stopped one the command line.
 
 use fl_proto::ClientId;
 use serde::{Deserialize, Serialize};

@@ -3,6 +3,7 @@
 //!
 //! The figures of updates are their clients' claims: they reach reports, metrics and warnings, and no decision.
 
+use crate::telemetry::gauge::TensorGauge;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -13,27 +14,6 @@ use crate::accounting::ledger::{Direction, Fidelity, Row, Section, add_all, shar
 
 /// Rounds in a row after which a starved tensor is reported.
 const ROUNDS: u32 = 3;
-
-/// The figures of one section of a round's frames.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct TensorGauge {
-    pub(crate) direction: Direction,
-    /// Name of the tensor; of small tensors in one section, their number.
-    pub(crate) tensor: String,
-    /// Share of the values that are not zero.
-    pub(crate) density: f64,
-    /// Sums over the frames that came with figures.
-    pub(crate) fidelity: Option<Fidelity>,
-    /// Rounds in a row, up to this, in which the section was starved.
-    pub(crate) starved: u32,
-}
-
-impl TensorGauge {
-    /// Mean cosine of decoded and raw update, if known.
-    pub(crate) fn cosine(&self) -> Option<f64> {
-        self.fidelity?.mean_cosine()
-    }
-}
 
 /// Sums and gauges of a run that is being served.
 #[derive(Debug)]

@@ -13,9 +13,9 @@ use fl_compress::{Digest, Frame, Layout};
 use serde::{Deserialize, Serialize};
 
 use crate::config::plan::RunPlan;
-use crate::coordinator::desk::put_checkpoint;
+use crate::coordinator::model_task::put_checkpoint;
 use crate::model::{GlobalModel, ModelError, replayed, sum_frames};
-use crate::reporting::inspect::{self, Facts, InspectError};
+use crate::reporting::inspect::{self, InspectError, RunMetadata};
 use crate::server::serve::ServeError;
 use crate::state_machine::{Millis, State};
 use crate::storage::blobs::{BlobError, Blobs};
@@ -90,7 +90,7 @@ impl Fallback {
 #[derive(Debug)]
 pub(crate) struct Restored {
     pub(crate) global: GlobalModel,
-    pub(crate) facts: Facts,
+    pub(crate) facts: RunMetadata,
     /// What is damaged, if the newest checkpoint could not be used.
     pub(crate) fallback: Option<Fallback>,
 }
@@ -118,7 +118,7 @@ pub(crate) fn restore(
     }
     let model = |e: InspectError| ServeError::Model(e.to_string());
     let none = || ServeError::Model(format!("run `{}` has no facts, although it has begun", plan.name));
-    let facts = Facts::load(run).map_err(model)?.ok_or_else(none)?;
+    let facts = RunMetadata::load(run).map_err(model)?.ok_or_else(none)?;
     let mut fallbacks = Fallback::load(run).map_err(model)?;
     let sources = Sources {
         plan,
@@ -198,7 +198,7 @@ impl Sources<'_> {
     fn best(
         &self,
         checkpoints: &[Checkpoint],
-        facts: &Facts,
+        facts: &RunMetadata,
         steps: impl FnOnce() -> Result<(Vec<f32>, inspect::Parts), InspectError>,
     ) -> Result<(GlobalModel, Option<(Source, String)>), ServeError> {
         let mut damaged = Vec::new();

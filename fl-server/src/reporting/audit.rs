@@ -12,7 +12,7 @@ use fl_compress::{Digest, Frame, Layout};
 use crate::accounting::chain::links;
 use crate::accounting::ledger::Row;
 use crate::config::plan::RunPlan;
-use crate::coordinator::desk::UPDATES_FROM;
+use crate::coordinator::model_task::UPDATES_FROM;
 use crate::model::restore::Fallback;
 use crate::model::{GlobalModel, Replayed, RolledBack, replayed, sum_frames};
 use crate::reporting::inspect::{self, InspectError, begun_run, rows, stored_plan};

@@ -8,12 +8,12 @@ use fl_proto::RunName;
 use serde::{Deserialize, Serialize};
 
 use crate::accounting::ledger::{Ledger, Row};
-use crate::admin::socket::RunStatus;
 use crate::config::plan::RunPlan;
-use crate::coordinator::Moment;
 use crate::model::restore::Fallback;
 use crate::reporting::history::History;
-use crate::reporting::report::{Filling, Report, Subject, state};
+use crate::reporting::moment::Moment;
+use crate::reporting::report::{Report, ReportBuilder, RunInfo, state};
+use crate::reporting::status::RunStatus;
 use crate::reporting::what_if::Compression;
 use crate::storage::blobs;
 use crate::storage::disk::open_file;
@@ -42,9 +42,9 @@ impl From<StoreError> for InspectError {
     }
 }
 
-/// Facts of a run that its records do not hold, kept beside them.
+/// RunMetadata of a run that its records do not hold, kept beside them.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Facts {
+pub(crate) struct RunMetadata {
     pub(crate) task: String,
     pub(crate) rounds: u64,
     /// Names and shapes of the model's tensors.
@@ -85,7 +85,7 @@ pub(crate) fn stored_plan(run: &RunStore, begun: Digest) -> Result<Result<RunPla
     })
 }
 
-impl Facts {
+impl RunMetadata {
     pub(crate) fn new(plan: &RunPlan, layout: &Layout, initial: Digest, instance: Digest) -> Self {
         let layout = layout
             .tensors()
@@ -141,7 +141,7 @@ pub(crate) fn statuses(store: &Store, served: Option<&Served>) -> Result<Vec<Run
     let mut out = Vec::new();
     for name in begun(store)? {
         let run = store.run(&name)?;
-        let planned = Facts::load(&run)?.map_or(0, |facts| facts.rounds);
+        let planned = RunMetadata::load(&run)?.map_or(0, |facts| facts.rounds);
         let served = served.filter(|served| served.run == name.as_str());
         let history = history_of(&run, served.map_or(usize::MAX, |served| served.moment.records as usize))?;
         let closed = history.steps(history.newest()).map_or(0, |steps| steps.len() as u64);
@@ -163,7 +163,7 @@ pub(crate) fn report(store: &Store, run: Option<&str>, moment: Option<&Served>) 
     let moment = moment.map(|served| &served.moment);
     let (ledger, filling) = std::thread::scope(|scope| {
         let ledger = scope.spawn(|| ledger(&run, moment));
-        let mut filling = Filling::default();
+        let mut filling = ReportBuilder::default();
         for record in run
             .records()
             .take(moment.map_or(usize::MAX, |moment| moment.records as usize))
@@ -174,7 +174,7 @@ pub(crate) fn report(store: &Store, run: Option<&str>, moment: Option<&Served>) 
         Ok::<_, StoreError>((ledger, filling))
     })?;
     let layout = facts.layout()?;
-    let subject = Subject {
+    let subject = RunInfo {
         run: run.name().to_string(),
         parameters: layout.len(),
         tensors: layout.tensors().iter().map(|tensor| tensor.name.clone()).collect(),
@@ -313,10 +313,10 @@ pub(crate) fn chosen(store: &Store, run: Option<&str>) -> Result<RunStore, Inspe
 }
 
 /// The run that is asked for, and its facts.
-pub(crate) fn begun_run(store: &Store, run: Option<&str>) -> Result<(RunStore, Facts), InspectError> {
+pub(crate) fn begun_run(store: &Store, run: Option<&str>) -> Result<(RunStore, RunMetadata), InspectError> {
     let run = chosen(store, run)?;
     let name = run.name().clone();
-    let facts = Facts::load(&run)?;
+    let facts = RunMetadata::load(&run)?;
     let facts = facts.ok_or_else(|| InspectError::NotThere(format!("run {name} has not begun yet")))?;
     Ok((run, facts))
 }
@@ -326,7 +326,7 @@ fn begun(store: &Store) -> Result<Vec<RunName>, InspectError> {
     let mut out = Vec::new();
     for name in store.runs()? {
         let run = store.run(&name)?;
-        if !run.is_empty() || Facts::load(&run)?.is_some() {
+        if !run.is_empty() || RunMetadata::load(&run)?.is_some() {
             out.push(name);
         }
     }

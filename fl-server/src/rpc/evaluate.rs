@@ -4,7 +4,7 @@ use fl_proto::{EvaluationReport, wire};
 use tonic::{Request, Status};
 
 use super::Service;
-use crate::coordinator::Command;
+use crate::coordinator::command::Command;
 
 pub(super) async fn evaluate(
     service: &Service,

@@ -17,7 +17,7 @@ use super::peer::Peer;
 use super::turns::Kind;
 use super::{LAPSE, Service, internal, unable};
 use crate::accounting::tally::Sent;
-use crate::coordinator::Command;
+use crate::coordinator::command::Command;
 use crate::model::version_path;
 use crate::state_machine::State;
 

@@ -4,7 +4,7 @@ use fl_proto::{JoinRequest, Joined, wire};
 use tonic::{Request, Status};
 
 use super::{Service, offer};
-use crate::admin::live::TurnedFor;
+use crate::telemetry::turned_away::TurnedFor;
 
 pub(super) fn join(service: &Service, request: Request<wire::JoinRequest>) -> Result<wire::JoinReply, Status> {
     let peer = service.caller(&request)?;

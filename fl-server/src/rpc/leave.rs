@@ -4,8 +4,8 @@ use fl_proto::{Departure, LeaveRequest, wire};
 use tonic::{Request, Status};
 
 use super::{Service, stopping};
-use crate::admin::live::TurnedFor;
-use crate::coordinator::Command;
+use crate::coordinator::command::Command;
+use crate::telemetry::turned_away::TurnedFor;
 
 pub(super) async fn leave(service: &Service, request: Request<wire::LeaveRequest>) -> Result<wire::LeaveReply, Status> {
     let peer = service.caller(&request)?;

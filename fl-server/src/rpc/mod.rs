@@ -1,4 +1,4 @@
-//! The calls of `fl.v1.Federation`, one file each. They check what is said, move bytes, and ask the driver; they hold
+//! The calls of `fl.v1.Federation`, one file each. They check what is said, move bytes, and ask the coordinator; they hold
 //! no state of the run and decide nothing.
 
 pub(crate) mod door;
@@ -27,15 +27,16 @@ use tonic::{Code, Request, Response, Status, Streaming};
 use wire::federation_server::{Federation, FederationServer};
 
 use crate::accounting::traffic::Traffic;
-use crate::admin::live::TurnedFor;
 use crate::clock::Clock;
 use crate::config::plan::RunPlan;
 use crate::config::server::Tuning;
-use crate::coordinator::{Command, Events};
+use crate::coordinator::command::Command;
 use crate::rpc::door::Caller;
 use crate::state_machine::State;
 use crate::storage::blobs::{BlobError, Blobs};
+use crate::telemetry::events::Events;
 use crate::telemetry::trace::Tracer;
+use crate::telemetry::turned_away::TurnedFor;
 use peer::Peer;
 pub(crate) use predictor::LargestOfStep;
 pub(crate) use turns::Turns;
@@ -175,7 +176,7 @@ impl Service {
         Ok(())
     }
 
-    /// Asks the driver and waits for its answer, which comes when it is durable.
+    /// Asks the coordinator and waits for its answer, which comes when it is durable.
     async fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Result<T, Status> {
         let (reply, answer) = oneshot::channel();
         self.commands.send(command(reply)).await.map_err(|_| stopping())?;

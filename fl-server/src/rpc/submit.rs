@@ -1,5 +1,6 @@
 //! `Submit`: an update arrives in chunks, is kept as far as it came, verified as a whole, and counted once.
 
+use crate::coordinator::command::Submitted;
 use std::pin::pin;
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use super::peer::Peer;
 use super::turns::{Kind, Turn};
 use super::{LAPSE, Service, internal, offer, predictor, unable};
 use crate::accounting::tally::Fate;
-use crate::coordinator::Command;
+use crate::coordinator::command::Command;
 use crate::state_machine::Accepted;
 use crate::storage::blobs::{BlobError, Received, Upload};
 use crate::telemetry::event::Event;
@@ -201,14 +202,16 @@ async fn settle(
             let client = peer.client.clone();
             let fidelity = figures(&firsts, &header.fidelity);
             let reply = service
-                .ask(|reply| Command::Update {
-                    client,
-                    round,
-                    attempt: header.id.attempt,
-                    update,
-                    frame: Box::new(frame),
-                    fidelity,
-                    reply,
+                .ask(|reply| {
+                    Command::Update(Box::new(Submitted {
+                        client,
+                        round,
+                        attempt: header.id.attempt,
+                        update,
+                        frame,
+                        fidelity,
+                        reply,
+                    }))
                 })
                 .await?;
             if reply != Ok(UpdateReply::Accepted) {

@@ -12,9 +12,9 @@ use tonic::{Request, Status};
 use super::peer::Peer;
 use super::turns::Kind;
 use super::{Service, peer, stopping};
-use crate::admin::live::TurnedFor;
-use crate::coordinator::Command;
+use crate::coordinator::command::Command;
 use crate::state_machine::State;
+use crate::telemetry::turned_away::TurnedFor;
 
 type Messages = mpsc::Sender<Result<wire::RoundState, Status>>;
 

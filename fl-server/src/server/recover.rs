@@ -8,17 +8,17 @@ use std::sync::Arc;
 use fl_compress::{BudgetEstimate, Digest, Layout};
 use fl_proto::FramePart;
 
+use crate::accounting::booked::Booked;
 use crate::accounting::chain::{Chain, links};
 use crate::accounting::ledger::Row;
 use crate::clock::{Clock, Wall};
 use crate::config::plan::RunPlan;
 use crate::config::server::Tuning;
-use crate::coordinator::Booked;
-use crate::coordinator::desk::{Desk, Keeper, UPDATES_FROM, put_checkpoint, put_snapshot};
+use crate::coordinator::model_task::{ModelStore, ModelTask, UPDATES_FROM, put_checkpoint, put_snapshot};
 use crate::model::GlobalModel;
 use crate::model::restore::{Restored, restore};
 use crate::reporting::history::History;
-use crate::reporting::inspect::{self, Facts, PLAN};
+use crate::reporting::inspect::{self, PLAN, RunMetadata};
 use crate::server::serve::ServeError;
 use crate::state_machine::{Input, Presence, State, decide};
 use crate::storage::blobs::Blobs;
@@ -34,7 +34,7 @@ pub(crate) struct Started {
     pub(crate) store: Store,
     pub(crate) run: RunStore,
     pub(crate) blobs: Blobs,
-    pub(crate) desk: Desk,
+    pub(crate) model_task: ModelTask,
     pub(crate) chain: Chain,
     pub(crate) history: History,
     pub(crate) layout: Arc<Layout>,
@@ -150,20 +150,20 @@ pub(crate) fn start(
             );
         }
     }
-    let keeper = Keeper {
+    let keeper = ModelStore {
         blobs: blobs.clone(),
         run: run.clone(),
         initial: digest(&facts.initial)?,
         checkpoint_every: tuning.checkpoint_every,
         keep_updates: tuning.keep_updates,
     };
-    let desk = Desk::new(global, snapshot, keeper, used);
+    let model_task = ModelTask::new(global, snapshot, keeper, used);
     Ok(Started {
         state,
         store,
         run,
         blobs,
-        desk,
+        model_task,
         chain,
         history,
         layout,
@@ -180,7 +180,7 @@ fn begin(
     run: &RunStore,
     blobs: &Blobs,
     instance: Digest,
-) -> Result<(GlobalModel, FramePart, Facts), ServeError> {
+) -> Result<(GlobalModel, FramePart, RunMetadata), ServeError> {
     let first = weights::read(&plan.model).map_err(ServeError::Plan)?;
     if let Some(seed) = first.origin.seed.filter(|&seed| seed != plan.seed) {
         tracing::warn!(
@@ -192,7 +192,7 @@ fn begin(
     let global = GlobalModel::initial(Arc::new(first.layout), first.values, plan)
         .map_err(|e| ServeError::Plan(e.to_string()))?;
     let snapshot = put_snapshot(&global, blobs)?;
-    let facts = Facts::new(plan, global.layout(), snapshot.digest, instance);
+    let facts = RunMetadata::new(plan, global.layout(), snapshot.digest, instance);
     facts.store(run)?;
     put_checkpoint(&global, blobs, run, None, &[(PLAN, plan.text.0.as_bytes())])?;
     Ok((global, snapshot, facts))
@@ -240,7 +240,7 @@ struct Named {
 /// What a run needs if updates are kept from the round `first_kept` on.
 fn named(run: &RunStore, first_kept: u64) -> Result<Named, ServeError> {
     let mut named = Named::default();
-    if let Some(facts) = Facts::load(run).map_err(|e| ServeError::Model(e.to_string()))? {
+    if let Some(facts) = RunMetadata::load(run).map_err(|e| ServeError::Model(e.to_string()))? {
         named.blobs.insert(digest(&facts.initial)?);
     }
     named.blobs.extend(run.checkpoints()?.iter().map(|kept| kept.blob));

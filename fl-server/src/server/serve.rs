@@ -1,4 +1,4 @@
-//! Serves one run: puts store, model, driver, calls and admin socket together, and takes them apart again.
+//! Serves one run: puts store, model, coordinator, calls and admin socket together, and takes them apart again.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -12,13 +12,17 @@ use fl_report::CostsPlan;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::accounting::booked::Booked;
 use crate::accounting::traffic::Traffic;
-use crate::admin::live::{self, Board, Live, TurnedFor};
+use crate::admin::live::{self, Live};
 use crate::admin::socket::{Admin, Sources};
 use crate::clock::{self, Wall};
 use crate::config::plan::RunPlan;
 use crate::config::server::Tuning;
-use crate::coordinator::{Booked, Driver, Events, Pace, Present, Watch};
+use crate::coordinator::actor::Coordinator;
+use crate::coordinator::fidelity::Watch;
+use crate::coordinator::pace::Pace;
+use crate::coordinator::presence::Present;
 use crate::rpc::door::{Door, Nobody, Room, Seats, TurnAway};
 use crate::rpc::{LargestOfStep, Limits, Service, Turns, federation};
 use crate::server::recover::{Started, start};
@@ -27,7 +31,10 @@ use crate::storage::blobs::BlobError;
 use crate::storage::disk::{DiskError, Fault};
 use crate::storage::store::StoreError;
 use crate::telemetry::event::Event;
+use crate::telemetry::events::Events;
+use crate::telemetry::status::LiveStatus;
 use crate::telemetry::trace;
+use crate::telemetry::turned_away::TurnedFor;
 
 /// What to serve, and how.
 #[derive(Debug)]
@@ -151,7 +158,7 @@ impl ServeError {
     }
 }
 
-/// Requests that wait for the driver, at most; beyond that, calls wait.
+/// Requests that wait for the coordinator, at most; beyond that, calls wait.
 const QUEUE: usize = 256;
 
 /// 32 random bytes.
@@ -201,7 +208,7 @@ pub async fn serve(
         run,
         store,
         blobs,
-        desk,
+        model_task,
         chain,
         history,
         layout,
@@ -219,7 +226,7 @@ pub async fn serve(
     let (shown, seen) = watch::channel(Arc::clone(&state));
     let (stopping, stop) = watch::channel(false);
     let (commands, queue) = mpsc::channel(QUEUE);
-    let board = Arc::new(Board::default());
+    let board = Arc::new(LiveStatus::default());
     let events = Events {
         channel: events,
         board: Arc::clone(&board),
@@ -245,14 +252,14 @@ pub async fn serve(
         largest_of_step: LargestOfStep::default(),
         tracer: tracer.clone(),
     };
-    let driver = Driver {
+    let coordinator = Coordinator {
         plan: Arc::clone(&plan),
         parameters: layout.len(),
         state,
         shown,
         store: run,
         blobs,
-        desk,
+        model_task,
         traffic: Arc::clone(&traffic),
         events: events.clone(),
         clock,
@@ -322,12 +329,12 @@ pub async fn serve(
     if let Some(text) = damage {
         events.tell(Event::Damaged(text)).await;
     }
-    let mut driver = Task(tokio::spawn(driver.run(queue, ended(finished))));
+    let mut coordinator = Task(tokio::spawn(coordinator.run(queue, ended(finished))));
 
     let failed = tokio::select! {
         () = shutdown => None,
         () = over(seen, &seats, &tuning, exit_when_done) => None,
-        state = &mut driver.0 => Some(state),
+        state = &mut coordinator.0 => Some(state),
         done = &mut calls.0 => {
             let done = done.map_err(ServeError::panicked)?;
             return Err(done.err().map_or_else(|| ServeError::Transport("the listener ended".into()), |e| transport(&e)));
@@ -348,7 +355,7 @@ pub async fn serve(
     drop(finish);
     let state = match failed {
         Some(state) => state,
-        None => (&mut driver.0).await,
+        None => (&mut coordinator.0).await,
     };
     let state = state.map_err(ServeError::panicked)??;
     let ending = match state.phase() {

@@ -1,4 +1,8 @@
-//! What a running server reports of itself: events for displays and logs, and traces.
+//! What a running server reports of itself: events for displays and logs, the live status, and traces.
 
 pub mod event;
+pub(crate) mod events;
+pub(crate) mod gauge;
+pub(crate) mod status;
 pub(crate) mod trace;
+pub(crate) mod turned_away;

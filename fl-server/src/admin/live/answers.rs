@@ -19,7 +19,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use super::gate::Entry;
 use super::limit::Place;
 use super::metrics::{self, Measured, Process};
-use super::ticks::App;
+use super::ticks::Dashboard;
 
 /// What Prometheus takes.
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -32,7 +32,7 @@ const PENALTY: Duration = Duration::from_secs(1);
 /// Where a token is shown.
 const LOGIN: &str = "/login";
 
-pub(super) fn router(app: Arc<App>) -> Router {
+pub(super) fn router(app: Arc<Dashboard>) -> Router {
     Router::new()
         .route("/", get(page))
         .route("/report.json", get(report))
@@ -47,7 +47,7 @@ pub(super) fn router(app: Arc<App>) -> Router {
 }
 
 /// Lets in who may come in, and sets what a browser must keep to.
-async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+async fn guard(State(app): State<Arc<Dashboard>>, request: Request, next: Next) -> Response {
     let path = request.uri().path().to_owned();
     let entry = app.gate.entry(request.headers());
     if let (Entry::Allowed, Some(place)) = (entry, request.extensions().get::<Place>()) {
@@ -86,18 +86,18 @@ async fn in_time(request: Request, next: Next) -> Response {
     }
 }
 
-async fn page(State(app): State<Arc<App>>) -> Response {
+async fn page(State(app): State<Arc<Dashboard>>) -> Response {
     Html(fl_report::live_page(app.sources.plan.name.as_str(), &app.nonce)).into_response()
 }
 
-async fn report(State(app): State<Arc<App>>) -> Response {
+async fn report(State(app): State<Arc<Dashboard>>) -> Response {
     match app.report().await {
         Ok(text) => json(text),
         Err(why) => plain(StatusCode::INTERNAL_SERVER_ERROR, &why),
     }
 }
 
-async fn live(State(app): State<Arc<App>>) -> Response {
+async fn live(State(app): State<Arc<Dashboard>>) -> Response {
     match serde_json::to_string(&app.view().await) {
         Ok(text) => json(text.into()),
         Err(error) => plain(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
@@ -105,7 +105,7 @@ async fn live(State(app): State<Arc<App>>) -> Response {
 }
 
 /// Tells of changes: at most one a second of what goes on, and one for each report.
-async fn stream(State(app): State<Arc<App>>) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
+async fn stream(State(app): State<Arc<Dashboard>>) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
     let (events, stream) = tokio::sync::mpsc::channel(2);
     let mut ticks = app.ticks.clone();
     tokio::spawn(async move {
@@ -144,7 +144,7 @@ async fn stream(State(app): State<Arc<App>>) -> Sse<impl Stream<Item = Result<Ev
     Sse::new(ReceiverStream::new(stream)).keep_alive(KeepAlive::default())
 }
 
-async fn prometheus(State(app): State<Arc<App>>) -> Response {
+async fn prometheus(State(app): State<Arc<Dashboard>>) -> Response {
     let (view, moment) = app.look().await;
     let Some(moment) = moment else {
         return plain(StatusCode::SERVICE_UNAVAILABLE, "the server is stopping");
@@ -172,7 +172,7 @@ struct Shown {
     token: String,
 }
 
-async fn login(State(app): State<Arc<App>>, Form(Shown { token }): Form<Shown>) -> Response {
+async fn login(State(app): State<Arc<Dashboard>>, Form(Shown { token }): Form<Shown>) -> Response {
     if let Some(cookie) = app.gate.cookie().filter(|_| app.gate.is_token(&token)) {
         return ([(header::SET_COOKIE, cookie)], Redirect::to("/")).into_response();
     }

@@ -14,7 +14,7 @@ pub(crate) const LEAST: usize = 32;
 
 /// What lets a request in.
 #[derive(Debug, Clone)]
-pub(crate) enum Gate {
+pub(crate) enum AuthGuard {
     /// The request names this machine itself.
     Loopback,
     /// The request shows the token, or the cookie that was given for it.
@@ -37,7 +37,7 @@ pub(crate) enum Entry {
     Foreign,
 }
 
-impl Gate {
+impl AuthGuard {
     /// A gate that asks for `token`.
     pub(crate) fn with_token(token: &str) -> Self {
         Self::Token {
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn a_loopback_address_answers_only_to_its_own_names() {
-        let entry = |host| Gate::Loopback.entry(&headers(&[("host", host)]));
+        let entry = |host| AuthGuard::Loopback.entry(&headers(&[("host", host)]));
         for host in ["localhost:7071", "LOCALHOST", "127.0.0.1", "127.0.0.1:1", "[::1]:7071"] {
             assert_eq!(entry(host), Entry::Allowed, "{host}");
         }
@@ -135,16 +135,16 @@ mod tests {
         ] {
             assert_eq!(entry(host), Entry::Foreign, "{host}");
         }
-        assert_eq!(Gate::Loopback.entry(&HeaderMap::new()), Entry::Foreign);
+        assert_eq!(AuthGuard::Loopback.entry(&HeaderMap::new()), Entry::Foreign);
         let mut twice = headers(&[("host", "localhost")]);
         twice.append("host", "evil.example".parse().unwrap());
-        assert_eq!(Gate::Loopback.entry(&twice), Entry::Foreign);
+        assert_eq!(AuthGuard::Loopback.entry(&twice), Entry::Foreign);
     }
 
     #[test]
     fn elsewhere_token_or_cookie_lets_in_and_nothing_else() {
         let token = "0123456789abcdef0123456789abcdef";
-        let gate = Gate::with_token(token);
+        let gate = AuthGuard::with_token(token);
         let entry = |name, value: &str| gate.entry(&headers(&[("host", "localhost"), (name, value)]));
         assert_eq!(entry("authorization", &format!("Bearer {token}")), Entry::Allowed);
         let cookie = gate.cookie().unwrap();
@@ -155,7 +155,7 @@ mod tests {
         assert_eq!(entry("authorization", token), Entry::Login);
         assert_eq!(entry("cookie", &format!("fl_session={token}")), Entry::Login);
         assert_eq!(entry("cookie", "fl_session="), Entry::Login);
-        let other = Gate::with_token("another token of thirty-two bytes");
+        let other = AuthGuard::with_token("another token of thirty-two bytes");
         assert_eq!(other.entry(&headers(&[("cookie", pair)])), Entry::Login);
     }
 }

@@ -5,14 +5,13 @@
 //! socket is another ([`crate::admin::socket`]).
 
 mod answers;
-pub(crate) mod board;
 mod gate;
 mod limit;
 mod metrics;
 mod ticks;
-mod turned;
 mod view;
 
+use crate::telemetry::status::LiveStatus;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,15 +30,11 @@ use tokio::sync::{mpsc, watch};
 use crate::accounting::traffic::Traffic;
 use crate::clock::Clock;
 use crate::config::plan::RunPlan;
-use crate::coordinator::Command;
+use crate::coordinator::command::Command;
 use crate::state_machine::State;
 use crate::storage::store::Store;
-pub(crate) use board::Board;
-use gate::Gate;
+use gate::AuthGuard;
 use limit::Limit;
-#[cfg(test)]
-pub(crate) use turned::Turned;
-pub(crate) use turned::{TurnedAway, TurnedFor};
 pub(crate) use view::ends_soon;
 
 /// Where and for whom the page is served.
@@ -47,7 +42,7 @@ pub(crate) use view::ends_soon;
 pub struct Live {
     listener: TcpListener,
     address: SocketAddr,
-    gate: Gate,
+    gate: AuthGuard,
     tls: Option<RustlsConfig>,
 }
 
@@ -106,9 +101,9 @@ impl Live {
         address: SocketAddr,
         token: Option<&str>,
         own: &Issued,
-    ) -> Result<(Gate, Option<RustlsConfig>), LiveError> {
+    ) -> Result<(AuthGuard, Option<RustlsConfig>), LiveError> {
         Ok(if address.ip().is_loopback() {
-            (Gate::Loopback, None)
+            (AuthGuard::Loopback, None)
         } else {
             let token = token.map(str::trim).filter(|token| token.len() >= gate::LEAST);
             let short = || {
@@ -118,7 +113,7 @@ impl Live {
                 );
                 LiveError::Token(text)
             };
-            (Gate::with_token(token.ok_or_else(short)?), Some(tls(own)?))
+            (AuthGuard::with_token(token.ok_or_else(short)?), Some(tls(own)?))
         })
     }
 
@@ -205,7 +200,7 @@ pub(crate) struct Sources {
     /// True when the server is about to stop.
     pub(crate) stopping: watch::Receiver<bool>,
     pub(crate) traffic: Arc<Traffic>,
-    pub(crate) board: Arc<Board>,
+    pub(crate) board: Arc<LiveStatus>,
     /// Values of the model.
     pub(crate) parameters: usize,
     pub(crate) clock: Clock,

@@ -7,20 +7,21 @@ use fl_report::Costs;
 use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::time::MissedTickBehavior;
 
-use super::gate::Gate;
-use super::view::{Around, Throughput, View};
+use super::gate::AuthGuard;
+use super::view::{Throughput, View, ViewContext};
 use super::{Sources, TICK};
 use crate::accounting::ledger::Flow;
-use crate::admin::socket::Moved;
-use crate::coordinator::{Attendance, Command, Moment};
+use crate::coordinator::command::{Attendance, Command};
 use crate::reporting::inspect::{self, Served};
+use crate::reporting::moment::Moment;
+use crate::reporting::moment::Moved;
 use crate::storage::record::Millis;
 
 /// What every answer needs.
 #[derive(Debug)]
-pub(super) struct App {
+pub(super) struct Dashboard {
     pub(super) sources: Sources,
-    pub(super) gate: Gate,
+    pub(super) gate: AuthGuard,
     /// When serving began.
     pub(super) since: Millis,
     /// Without it no script runs on the page.
@@ -39,12 +40,12 @@ pub(super) struct App {
 pub(super) struct Tick {
     /// `live.json`.
     pub(super) live: Arc<str>,
-    pub(super) mark: Mark,
+    pub(super) mark: Fingerprint,
 }
 
 /// When this changes, the report has changed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Mark {
+pub(super) struct Fingerprint {
     pub(super) version: u64,
     /// Updates and evaluations come between versions.
     progress: (u64, Option<u64>),
@@ -65,12 +66,12 @@ struct Rates {
 }
 
 /// Begins to look once a second. The task ends with the state's sender.
-pub(super) fn start(sources: Sources, gate: Gate) -> Arc<App> {
+pub(super) fn start(sources: Sources, gate: AuthGuard) -> Arc<Dashboard> {
     let (shown, ticks) = watch::channel(Tick::default());
     let mut nonce = [0; 16];
     // A nonce that could be guessed would only weaken a second line of defence: nothing foreign is on the page.
     let _ = getrandom::fill(&mut nonce);
-    let app = Arc::new(App {
+    let app = Arc::new(Dashboard {
         since: sources.clock.now(),
         sources,
         gate,
@@ -85,7 +86,7 @@ pub(super) fn start(sources: Sources, gate: Gate) -> Arc<App> {
     app
 }
 
-async fn look(app: std::sync::Weak<App>, shown: watch::Sender<Tick>) {
+async fn look(app: std::sync::Weak<Dashboard>, shown: watch::Sender<Tick>) {
     let mut every = tokio::time::interval(TICK);
     every.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -102,7 +103,7 @@ async fn look(app: std::sync::Weak<App>, shown: watch::Sender<Tick>) {
     }
 }
 
-impl App {
+impl Dashboard {
     /// The run as it stands.
     pub(super) async fn view(&self) -> View {
         self.look().await.0
@@ -137,7 +138,7 @@ impl App {
         let state = moment.as_ref().map(|moment| Arc::clone(&moment.state));
         let state = state.unwrap_or_else(|| Arc::clone(&self.sources.state.borrow()));
         let known = moment.as_ref().map(|moment| moment.known.clone());
-        let around = Around {
+        let around = ViewContext {
             plan: &self.sources.plan,
             now: self.sources.clock.now(),
             wall: self.sources.clock.wall(),
@@ -186,9 +187,9 @@ impl App {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn mark(&self, moment: Option<&Moment>) -> Mark {
+    fn mark(&self, moment: Option<&Moment>) -> Fingerprint {
         let state = self.sources.state.borrow();
-        Mark {
+        Fingerprint {
             is_left: state.is_over() && moment.is_some_and(|moment| moment.withheld == 0),
             version: state.version(),
             progress: self.sources.board.progress(),

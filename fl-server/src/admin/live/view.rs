@@ -6,12 +6,12 @@ use fl_proto::ClientId;
 use serde::Serialize;
 use time::{Duration, OffsetDateTime};
 
-use super::board::{Known, Note};
-use crate::admin::socket::Moved;
 use crate::config::plan::RunPlan;
+use crate::reporting::moment::Moved;
 use crate::state_machine::{Phase, Round, State};
 use crate::storage::record::Millis;
 use crate::telemetry::event::Waiting;
+use crate::telemetry::status::{LogEntry, StatusSnapshot};
 
 /// A certificate that ends sooner than this is warned about.
 const SOON: Duration = Duration::days(30);
@@ -42,8 +42,8 @@ pub(crate) struct View {
     pub(crate) throughput: Throughput,
     /// What the run has moved, as the report says at the same moment; `None` while the server stops.
     pub(crate) moved: Option<Moved>,
-    pub(crate) alerts: Vec<Note>,
-    pub(crate) events: Vec<Note>,
+    pub(crate) alerts: Vec<LogEntry>,
+    pub(crate) events: Vec<LogEntry>,
     pub(crate) certificates: Vec<Certificate>,
 }
 
@@ -102,12 +102,12 @@ impl Certificate {
 
 /// What a view is made of, besides the state.
 #[derive(Debug)]
-pub(crate) struct Around<'a> {
+pub(crate) struct ViewContext<'a> {
     pub(crate) plan: &'a RunPlan,
     pub(crate) now: Millis,
     /// The time of day, by which certificates end.
     pub(crate) wall: Millis,
-    pub(crate) known: Known,
+    pub(crate) known: StatusSnapshot,
     pub(crate) present: BTreeSet<ClientId>,
     pub(crate) waiting: Option<Waiting>,
     pub(crate) throughput: Throughput,
@@ -118,8 +118,8 @@ pub(crate) struct Around<'a> {
 
 impl View {
     /// The run as it stands.
-    pub(crate) fn new(state: &State, around: Around<'_>) -> Self {
-        let Around {
+    pub(crate) fn new(state: &State, around: ViewContext<'_>) -> Self {
+        let ViewContext {
             plan,
             now,
             wall,
@@ -176,7 +176,13 @@ impl View {
     }
 }
 
-fn member(client: &ClientId, round: &Round, known: &Known, present: &BTreeSet<ClientId>, enough: bool) -> Member {
+fn member(
+    client: &ClientId,
+    round: &Round,
+    known: &StatusSnapshot,
+    present: &BTreeSet<ClientId>,
+    enough: bool,
+) -> Member {
     let taken = round.updates.get(client);
     let (received, total) = match taken {
         Some(update) => (update.len, update.len),
@@ -231,8 +237,8 @@ mod tests {
         RunPlan::from_toml(text, Path::new("")).unwrap()
     }
 
-    fn around(plan: &RunPlan, known: Known) -> Around<'_> {
-        Around {
+    fn around(plan: &RunPlan, known: StatusSnapshot) -> ViewContext<'_> {
+        ViewContext {
             plan,
             now: 5_000,
             wall: 5_000,
@@ -264,7 +270,7 @@ mod tests {
             deadline: 61_000,
         };
         [started, opened].iter().for_each(|record| state.apply(record).unwrap());
-        let mut known = Known::default();
+        let mut known = StatusSnapshot::default();
         known.uploads.insert("carl".parse().unwrap(), (5, 10));
         let view = View::new(&state, around(&plan, known.clone()));
         assert_eq!((view.phase, view.round, view.until_ms), ("training", 1, Some(61_000)));

@@ -14,15 +14,15 @@ use fl_report::{
 
 use crate::accounting::baseline::{self, Compared, Done};
 use crate::accounting::ledger::{Fidelity, Ledger, Section, share};
-use crate::coordinator::Moment;
 use crate::reporting::history::{End, History};
+use crate::reporting::moment::Moment;
 use crate::storage::record::{Accepted, Millis, Record};
 use crate::telemetry::event::bits;
 use parts::Parts;
 
 /// What a report needs to know of a run besides its records and its ledger.
 #[derive(Debug, Clone)]
-pub(crate) struct Subject {
+pub(crate) struct RunInfo {
     /// Its name.
     pub(crate) run: String,
     /// Its task.
@@ -39,7 +39,7 @@ pub(crate) struct Subject {
 
 /// A report being filled with records.
 #[derive(Debug, Default)]
-pub(crate) struct Filling {
+pub(crate) struct ReportBuilder {
     history: History,
     rounds: BTreeMap<u64, RoundLine>,
     parts: Parts,
@@ -49,7 +49,7 @@ pub(crate) struct Filling {
     until: Millis,
 }
 
-impl Filling {
+impl ReportBuilder {
     /// Takes one record in. Records of one run come in order.
     pub(crate) fn add(&mut self, record: &Record) {
         self.history.add(record);
@@ -149,7 +149,7 @@ impl Filling {
     }
 
     /// The report of these records and a ledger. `moment`: of the run that is served, its books now.
-    pub(crate) fn finish(mut self, subject: &Subject, mut ledger: Ledger, moment: Option<&Moment>) -> Report {
+    pub(crate) fn finish(mut self, subject: &RunInfo, mut ledger: Ledger, moment: Option<&Moment>) -> Report {
         let flows = ledger.rounds();
         for ((round, client), flow) in std::mem::take(&mut ledger.rows) {
             self.parts.round(round).of(client).line.flow.add(&flow);
@@ -238,7 +238,7 @@ pub(crate) fn state(history: &History) -> String {
 
 /// What only the whole run knows of its rounds.
 struct Books<'a> {
-    subject: &'a Subject,
+    subject: &'a RunInfo,
     history: &'a History,
     /// Without its rows.
     ledger: &'a Ledger,
@@ -324,7 +324,7 @@ fn clients(parts: &[Participation]) -> Vec<ClientLine> {
     out.into_iter().map(line).collect()
 }
 
-fn tensors(subject: &Subject, ledger: &Ledger) -> Vec<TensorLine> {
+fn tensors(subject: &RunInfo, ledger: &Ledger) -> Vec<TensorLine> {
     let figures = |round, direction, first: u32| {
         let sections = ledger.fidelity.get(&(round, direction))?;
         let at = sections.binary_search_by_key(&first, |section| section.first).ok()?;
@@ -424,10 +424,10 @@ mod tests {
     use crate::accounting::ledger::{Direction, Row};
 
     fn report(records: &[Record], rows: impl IntoIterator<Item = Row>) -> Report {
-        let (mut filling, mut ledger) = (Filling::default(), Ledger::default());
+        let (mut filling, mut ledger) = (ReportBuilder::default(), Ledger::default());
         records.iter().for_each(|record| filling.add(record));
         rows.into_iter().for_each(|row| ledger.add(row));
-        let subject = Subject {
+        let subject = RunInfo {
             run: "r".into(),
             task: "t".into(),
             instance: "i".into(),

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Compression;
 use super::sizes::Sizes;
-use crate::reporting::inspect::{self, Facts, InspectError};
+use crate::reporting::inspect::{self, InspectError, RunMetadata};
 use crate::storage::record::Record;
 use crate::storage::store::Store;
 
@@ -47,7 +47,7 @@ impl Stored {
     /// `NotThere` if there is no such run; `Corrupt`; the store's.
     pub(crate) fn of(store: &Store, run: Option<&str>) -> Result<Self, InspectError> {
         let run = inspect::chosen(store, run)?;
-        let facts = Facts::load(&run)?;
+        let facts = RunMetadata::load(&run)?;
         let facts = facts.ok_or_else(|| InspectError::NotThere(format!("run {} has not begun yet", run.name())))?;
         let mut stored = Self {
             run: run.name().to_string(),

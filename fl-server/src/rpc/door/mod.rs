@@ -55,9 +55,9 @@ pub(crate) struct Door {
 
 /// Takes note of a connection that does not become a client's.
 #[derive(Clone)]
-pub(crate) struct TurnAway(Arc<Note>);
+pub(crate) struct TurnAway(Arc<LogEntry>);
 
-type Note = dyn Fn(Nobody, &str) + Send + Sync;
+type LogEntry = dyn Fn(Nobody, &str) + Send + Sync;
 
 /// Whose a connection was that did not become a client's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

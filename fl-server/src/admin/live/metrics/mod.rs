@@ -14,14 +14,14 @@ use std::fmt;
 
 use prometheus_client::registry::Unit;
 
-use super::board::Known;
 use super::view::{Certificate, View};
 use crate::accounting::ledger::{Direction, Flow};
 use crate::accounting::traffic::Named;
-use crate::admin::socket::Moved;
-use crate::coordinator::TensorGauge;
+use crate::reporting::moment::Moved;
 use crate::storage::record::Millis;
 use crate::telemetry::event::RoundSummary;
+use crate::telemetry::gauge::TensorGauge;
+use crate::telemetry::status::StatusSnapshot;
 pub(crate) use process::Process;
 use registry::{Labels, Metrics};
 
@@ -29,7 +29,7 @@ use registry::{Labels, Metrics};
 #[derive(Debug)]
 pub(crate) struct Measured<'a> {
     pub(crate) view: &'a View,
-    pub(crate) known: &'a Known,
+    pub(crate) known: &'a StatusSnapshot,
     /// Newest model version.
     pub(crate) version: u64,
     /// Clients' bytes.
@@ -166,7 +166,7 @@ fn moved(metrics: &mut Metrics, moved: &Moved) {
     metrics.gauges("fl_ledger_balanced", about, None, one(balanced));
 }
 
-fn counts(metrics: &mut Metrics, known: &Known) {
+fn counts(metrics: &mut Metrics, known: &StatusSnapshot) {
     let closed = &known.closed;
     let seconds = "From the opening to the model of each closed round, added up";
     metrics.counters("fl_rounds_closed", "Rounds closed", None, one(closed.rounds as f64));

@@ -112,7 +112,7 @@ fn whole() -> String {
         retries: 1,
         ..Flow::default()
     };
-    let mut known = Known::default();
+    let mut known = StatusSnapshot::default();
     (known.closed.rounds, known.closed.refused, known.closed.seconds) = (2, 4, 2.5);
     known.closed.flow = flow;
     known.closed.last = Some(RoundSummary {
@@ -212,7 +212,7 @@ fn what_is_not_known_yet_is_left_out() {
             moved: Some(Moved::default()),
             ..view()
         },
-        known: &Known::default(),
+        known: &StatusSnapshot::default(),
         version: 0,
         clients: &[],
         open: Flow::default(),

@@ -12,11 +12,11 @@ use fl_report::size;
 use serde::Serialize;
 use time::OffsetDateTime;
 
-use super::turned::{Turned, TurnedFor};
 use crate::accounting::ledger::Flow;
-use crate::coordinator::TensorGauge;
 use crate::storage::record::Millis;
 use crate::telemetry::event::{Evaluated, Event, RoundSummary, names};
+use crate::telemetry::gauge::TensorGauge;
+use crate::telemetry::turned_away::{Turned, TurnedFor};
 
 /// Events that are kept.
 const EVENTS: usize = 200;
@@ -27,7 +27,7 @@ const CLIENTS: usize = 100_000;
 
 /// Something that happened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(crate) struct Note {
+pub(crate) struct LogEntry {
     /// Milliseconds since 1970.
     pub(crate) at_ms: Millis,
     pub(crate) kind: &'static str,
@@ -37,13 +37,13 @@ pub(crate) struct Note {
 
 /// What the board knows.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Known {
+pub(crate) struct StatusSnapshot {
     /// Bytes received of uploads of the open round, and bytes of them in all.
     pub(crate) uploads: BTreeMap<ClientId, (u64, u64)>,
     /// Newest first.
-    pub(crate) events: VecDeque<Note>,
+    pub(crate) events: VecDeque<LogEntry>,
     /// Newest first.
-    pub(crate) alerts: VecDeque<Note>,
+    pub(crate) alerts: VecDeque<LogEntry>,
     /// When the certificates end that clients have shown.
     pub(crate) certificates: BTreeMap<ClientId, OffsetDateTime>,
     /// Sums of the rounds that this process has closed.
@@ -71,11 +71,11 @@ pub(crate) struct Closed {
 
 /// The board.
 #[derive(Debug, Default)]
-pub(crate) struct Board(Mutex<Known>);
+pub(crate) struct LiveStatus(Mutex<StatusSnapshot>);
 
-impl Board {
+impl LiveStatus {
     /// What is known now.
-    pub(crate) fn known(&self) -> Known {
+    pub(crate) fn known(&self) -> StatusSnapshot {
         self.lock().clone()
     }
 
@@ -110,7 +110,7 @@ impl Board {
             Event::Evaluated(evaluated) => known.evaluated = Some(*evaluated),
             Event::Alert(text) => {
                 known.closed.alerts += 1;
-                let note = Note {
+                let note = LogEntry {
                     at_ms: now,
                     kind: "alert",
                     text: text.clone(),
@@ -118,7 +118,7 @@ impl Board {
                 push(&mut known.alerts, note, ALERTS);
             }
             Event::Damaged(text) => {
-                let note = Note {
+                let note = LogEntry {
                     at_ms: now,
                     kind: "damaged",
                     text: text.clone(),
@@ -129,7 +129,7 @@ impl Board {
             Event::MemberPresence { .. } => return,
             Event::Warning(text) => {
                 known.closed.warnings += 1;
-                let note = Note {
+                let note = LogEntry {
                     at_ms: now,
                     kind: "warning",
                     text: text.clone(),
@@ -145,7 +145,7 @@ impl Board {
             | Event::TurnedAway { .. } => {}
         }
         let (kind, text) = words(event);
-        let note = Note { at_ms: now, kind, text };
+        let note = LogEntry { at_ms: now, kind, text };
         push(&mut known.events, note, EVENTS);
     }
 
@@ -172,12 +172,12 @@ impl Board {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Known> {
+    fn lock(&self) -> MutexGuard<'_, StatusSnapshot> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn push(notes: &mut VecDeque<Note>, note: Note, most: usize) {
+fn push(notes: &mut VecDeque<LogEntry>, note: LogEntry, most: usize) {
     notes.truncate(most - 1);
     notes.push_front(note);
 }
@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn the_newest_comes_first_and_old_ones_go() {
-        let board = Board::default();
+        let board = LiveStatus::default();
         for round in 0..300 {
             let event = Event::RoundOpened {
                 round,
@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn a_new_round_forgets_how_far_the_uploads_of_the_last_were() {
-        let board = Board::default();
+        let board = LiveStatus::default();
         let client: ClientId = "anna".parse().unwrap();
         let part = Event::UpdateReceiving {
             client: client.clone(),

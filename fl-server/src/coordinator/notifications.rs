@@ -1,17 +1,13 @@
 //! Tells displays and the log what has become durable, and compares the books at every round's end.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use fl_proto::ClientId;
-use tokio::sync::mpsc;
 
-use super::Driver;
-use super::fidelity::Seen;
 use crate::accounting::ledger::Flow;
 use crate::accounting::traffic::Sample;
-use crate::admin::live::{Board, TurnedFor};
-use crate::clock::Clock;
+use crate::coordinator::actor::Coordinator;
+use crate::coordinator::fidelity::Seen;
 use crate::model::Limited;
 use crate::state_machine::Phase;
 use crate::storage::record::Record;
@@ -20,47 +16,7 @@ use crate::telemetry::event::{Evaluated, Event, Missing, OpenRound, Waiting};
 /// Target of what is logged about rounds.
 pub(crate) const ROUNDS: &str = module_path!();
 
-/// Where events go: on the board, and to a display if there is one.
-#[derive(Debug, Clone)]
-pub(crate) struct Events {
-    pub(crate) channel: Option<mpsc::Sender<Event>>,
-    pub(crate) board: Arc<Board>,
-    pub(crate) clock: Clock,
-}
-
-impl Events {
-    /// Tells what may as well be missed.
-    pub(crate) fn hint(&self, event: impl FnOnce() -> Event) {
-        let event = event();
-        self.board.note(&event, self.clock.now());
-        if let Some(channel) = &self.channel {
-            let _ = channel.try_send(event);
-        }
-    }
-
-    /// Takes note of a client that cannot take part, and warns about it now and then.
-    pub(crate) fn turned_away(&self, client: &str, reason: TurnedFor, why: &str) {
-        if self.board.turned_away(client, reason, why, self.clock.now()) {
-            let reason = reason.label();
-            tracing::warn!(client, reason, why, "client turned away");
-            self.hint(|| Event::TurnedAway {
-                client: client.to_owned(),
-                reason,
-                why: why.to_owned(),
-            });
-        }
-    }
-
-    /// Tells what should not be missed; waits while the channel is full.
-    pub(crate) async fn tell(&self, event: Event) {
-        self.board.note(&event, self.clock.now());
-        if let Some(channel) = &self.channel {
-            let _ = channel.send(event).await;
-        }
-    }
-}
-
-impl Driver {
+impl Coordinator {
     /// The ledger must be what the sockets carried.
     pub(super) async fn check(&mut self, round: u64, sample: &Sample) {
         if let Some(text) = sample.alert(round) {

@@ -1,5 +1,5 @@
 //! The desk where the global model lies. One heavy job at a time is done on it, on the blocking pool: closing a round,
-//! making a snapshot, writing a checkpoint. The driver says what is wanted and is told what is finished.
+//! making a snapshot, writing a checkpoint. The coordinator says what is wanted and is told what is finished.
 
 use std::sync::Arc;
 
@@ -15,10 +15,10 @@ use crate::state_machine::Contribution;
 use crate::storage::blobs::Blobs;
 use crate::storage::store::{Checkpoint, RunStore};
 
-/// What became of a job, as far as the driver must know.
+/// What became of a job, as far as the coordinator must know.
 #[derive(Debug, Clone)]
 #[expect(clippy::large_enum_variant, reason = "one value a round, moved twice")]
-pub(crate) enum Finished {
+pub(crate) enum JobOutcome {
     /// A round's step is durable.
     Closed {
         round: u64,
@@ -61,7 +61,7 @@ pub(crate) struct RollBack {
 
 /// The model, the work that is wanted on it, and the work that is going on.
 #[derive(Debug)]
-pub(crate) struct Desk {
+pub(crate) struct ModelTask {
     /// Not here while a job has it.
     global: Option<Box<GlobalModel>>,
     version: u64,
@@ -72,14 +72,14 @@ pub(crate) struct Desk {
     /// The snapshot of the current version, if one was made.
     snapshot: Option<FramePart>,
     checkpoint_due: bool,
-    keeper: Arc<Keeper>,
+    keeper: Arc<ModelStore>,
     /// Rounds and updates that have been counted since the older checkpoint.
     used: Vec<(u64, Digest)>,
 }
 
 /// Where the model's blobs go and when.
 #[derive(Debug)]
-pub(crate) struct Keeper {
+pub(crate) struct ModelStore {
     pub(crate) blobs: Blobs,
     pub(crate) run: RunStore,
     /// The snapshot of version 0: the beginning of every chain, never removed.
@@ -91,18 +91,18 @@ pub(crate) struct Keeper {
 #[derive(Debug)]
 struct Done {
     global: Box<GlobalModel>,
-    finished: Finished,
+    finished: JobOutcome,
     snapshot: Option<FramePart>,
     /// Rounds and updates that a checkpoint job has left in place.
     used: Vec<(u64, Digest)>,
 }
 
-impl Desk {
+impl ModelTask {
     /// `used`: rounds and updates that the older checkpoint does not include.
     pub(crate) fn new(
         global: GlobalModel,
         snapshot: Option<FramePart>,
-        keeper: Keeper,
+        keeper: ModelStore,
         used: Vec<(u64, Digest)>,
     ) -> Self {
         let (version, keeper) = (global.version(), Arc::new(keeper));
@@ -174,7 +174,7 @@ impl Desk {
     ///
     /// # Errors
     /// Whatever made the job fail: the model is lost then and comes back by a restart.
-    pub(crate) async fn finished(&mut self) -> Result<Finished, ServeError> {
+    pub(crate) async fn finished(&mut self) -> Result<JobOutcome, ServeError> {
         let Some(job) = &mut self.job else {
             return std::future::pending().await;
         };
@@ -191,9 +191,9 @@ impl Desk {
             // What was done belongs to a version that was taken back meanwhile; a blob that nothing names is removed at the
             // next start.
             self.global = Some(global);
-            return Ok(Finished::Other);
+            return Ok(JobOutcome::Other);
         }
-        if let Finished::Closed { round, .. } = finished {
+        if let JobOutcome::Closed { round, .. } = finished {
             self.checkpoint_due |= round % self.keeper.checkpoint_every == 0;
             self.version = round;
             self.drop_snapshot();
@@ -207,7 +207,7 @@ impl Desk {
     ///
     /// # Errors
     /// As [`Desk::finished`].
-    pub(crate) async fn join(&mut self) -> Result<Option<Finished>, ServeError> {
+    pub(crate) async fn join(&mut self) -> Result<Option<JobOutcome>, ServeError> {
         if self.job.is_none() {
             return Ok(None);
         }
@@ -239,7 +239,7 @@ impl Desk {
     }
 }
 
-fn close(mut global: Box<GlobalModel>, keeper: &Keeper, wanted: &Close) -> Result<Done, ServeError> {
+fn close(mut global: Box<GlobalModel>, keeper: &ModelStore, wanted: &Close) -> Result<Done, ServeError> {
     let read = |digest: &Digest, bytes: &mut Vec<u8>| keeper.blobs.read(digest, bytes);
     let round = wanted.round;
     let stepped = global.close(round, &wanted.updates, wanted.limited, read)?;
@@ -267,7 +267,7 @@ fn close(mut global: Box<GlobalModel>, keeper: &Keeper, wanted: &Close) -> Resul
         stepped.stages,
         stepped.model,
     );
-    let finished = Finished::Closed {
+    let finished = JobOutcome::Closed {
         round,
         frame,
         frame_len,
@@ -285,23 +285,23 @@ fn close(mut global: Box<GlobalModel>, keeper: &Keeper, wanted: &Close) -> Resul
     })
 }
 
-fn roll_back(mut global: Box<GlobalModel>, keeper: &Keeper, wanted: &RollBack) -> Result<Done, ServeError> {
+fn roll_back(mut global: Box<GlobalModel>, keeper: &ModelStore, wanted: &RollBack) -> Result<Done, ServeError> {
     let read = |digest: &Digest, bytes: &mut Vec<u8>| keeper.blobs.read(digest, bytes);
     let model = sum_frames(global.layout(), &keeper.initial, &wanted.steps, read)?;
     global.roll_back(wanted.version, model, &wanted.model)?;
     Ok(Done {
         global,
-        finished: Finished::Other,
+        finished: JobOutcome::Other,
         snapshot: None,
         used: Vec::new(),
     })
 }
 
-fn snapshot(global: Box<GlobalModel>, keeper: &Keeper) -> Result<Done, ServeError> {
+fn snapshot(global: Box<GlobalModel>, keeper: &ModelStore) -> Result<Done, ServeError> {
     let part = put_snapshot(&global, &keeper.blobs)?;
     Ok(Done {
         global,
-        finished: Finished::Other,
+        finished: JobOutcome::Other,
         snapshot: Some(part),
         used: Vec::new(),
     })
@@ -320,7 +320,7 @@ pub(crate) fn put_snapshot(global: &GlobalModel, blobs: &Blobs) -> Result<FrameP
 
 /// Writes a checkpoint, keeps the one before, and removes those before that. If updates are not kept, removes those that
 /// the older of the two includes.
-fn checkpoint(global: Box<GlobalModel>, keeper: &Keeper, used: Vec<(u64, Digest)>) -> Result<Done, ServeError> {
+fn checkpoint(global: Box<GlobalModel>, keeper: &ModelStore, used: Vec<(u64, Digest)>) -> Result<Done, ServeError> {
     let before = keeper.run.checkpoints()?;
     let older = before.iter().find(|kept| kept.version < global.version()).copied();
     let settled = older.map_or(global.version(), |kept| kept.version);
@@ -343,7 +343,7 @@ fn checkpoint(global: Box<GlobalModel>, keeper: &Keeper, used: Vec<(u64, Digest)
     tracing::debug!(version = global.version(), "checkpoint written");
     Ok(Done {
         global,
-        finished: Finished::Other,
+        finished: JobOutcome::Other,
         snapshot: None,
         used: rest,
     })

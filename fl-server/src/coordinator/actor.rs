@@ -1,0 +1,55 @@
+//! The coordinator: the state of the run, and everything that its one task owns beside it.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use crate::accounting::booked::Booked;
+use crate::accounting::chain::Chain;
+use crate::accounting::traffic::Traffic;
+use crate::clock::Clock;
+use crate::config::plan::RunPlan;
+use crate::coordinator::fidelity::Watch;
+use crate::coordinator::model_task::ModelTask;
+use crate::coordinator::pace::Pace;
+use crate::coordinator::presence::Present;
+use crate::reporting::history::History;
+use crate::state_machine::{Millis, State};
+use crate::storage::blobs::Blobs;
+use crate::storage::store::RunStore;
+use crate::telemetry::event::Waiting;
+use crate::telemetry::events::Events;
+use crate::telemetry::trace::Tracer;
+
+/// The state of the run and all that changes it.
+#[derive(Debug)]
+pub(crate) struct Coordinator {
+    pub(crate) plan: Arc<RunPlan>,
+    pub(crate) parameters: usize,
+    pub(crate) state: Arc<State>,
+    pub(crate) shown: watch::Sender<Arc<State>>,
+    pub(crate) store: RunStore,
+    pub(crate) blobs: Blobs,
+    pub(crate) model_task: ModelTask,
+    pub(crate) traffic: Arc<Traffic>,
+    pub(crate) events: Events,
+    pub(crate) clock: Clock,
+    pub(crate) present: Present,
+    /// Of what was recorded since the newest round closed.
+    pub(crate) chain: Chain,
+    /// For displays only.
+    pub(crate) history: History,
+    pub(crate) wake: Option<Millis>,
+    /// What displays were told last.
+    pub(crate) waiting: Option<Waiting>,
+    pub(crate) tracer: Tracer,
+    /// What the rows come to that are durable.
+    pub(crate) booked: Booked,
+    /// What the meter said in those of earlier processes.
+    pub(crate) before: (u64, u64),
+    /// What is in the ledger's tail.
+    pub(crate) kept: Booked,
+    pub(crate) pace: Pace,
+    /// For reports and warnings only.
+    pub(crate) fidelity: Watch,
+}

@@ -1,0 +1,83 @@
+//! What of the sockets' bytes is on disk, and the moment that displays and reports are made of.
+
+use crate::accounting::booked::Booked;
+use crate::reporting::moment::Moment;
+use std::sync::Arc;
+
+use crate::accounting::baseline::{self, Compared, Done, withheld};
+use crate::accounting::ledger::Row;
+use crate::accounting::traffic::Peek;
+use crate::coordinator::actor::Coordinator;
+use crate::reporting::history::History;
+use crate::server::serve::ServeError;
+use crate::state_machine::Phase;
+
+impl Coordinator {
+    /// The round that bytes belong to now.
+    pub(super) fn books_to(&self) -> u64 {
+        self.state
+            .round()
+            .map_or_else(|| self.state.last_closed(), |round| round.number)
+    }
+
+    /// The run and its books now.
+    pub(super) fn moment(&self) -> Moment {
+        let Peek {
+            sample,
+            meter,
+            connected,
+        } = self.traffic.peek();
+        let withheld = withheld(connected.into_values(), self.state.version());
+        Moment {
+            state: Arc::clone(&self.state),
+            known: self.events.board.known(),
+            records: self.store.len(),
+            rows: self.store.rows_len(),
+            booked: self.booked,
+            round: self.books_to(),
+            kept: self.kept,
+            meter,
+            before: self.before,
+            clients: self.traffic.clients(&sample),
+            compared: compared(&self.history, self.state.phase(), withheld),
+            withheld,
+            pending: sample,
+        }
+    }
+
+    /// Keeps bytes that no row has, if it is time: no round may close for long, and a kill would lose them.
+    pub(super) async fn keep_books(&mut self) -> Result<(), ServeError> {
+        let unkept = self.traffic.passed() != self.kept.metered;
+        if !self.pace.is_due(self.clock.now(), unkept) {
+            return Ok(());
+        }
+        let sample = self.traffic.peek().sample;
+        if !sample.is_balanced() {
+            // Bytes pass right now.
+            return Ok(());
+        }
+        let rows: Vec<_> = sample.rows(self.books_to()).iter().map(Row::to_bytes).collect();
+        let store = self.store.clone();
+        tokio::task::spawn_blocking(move || store.set_tail(&rows))
+            .await
+            .map_err(ServeError::panicked)??;
+        self.kept = Booked::of(&sample);
+        self.pace.kept();
+        Ok(())
+    }
+}
+
+/// What federated averaging would have sent for the rounds of a run that can be compared.
+fn compared(history: &History, phase: &Phase, withheld: u64) -> Compared {
+    let done = matches!(phase, Phase::Done).then(|| Done {
+        evaluated: history.last_evaluation(),
+        withheld,
+    });
+    let round = |(round, sums): (&u64, &crate::reporting::history::Round)| baseline::Round {
+        round: *round,
+        closed: sums.closed.is_some(),
+        asked: sums.cohort as u64,
+        updates: sums.updates as u64,
+    };
+    baseline::compared(history.rounds.iter().map(round), done)
+}

@@ -1,0 +1,145 @@
+//! Makes what was decided durable, then answers and shows it.
+
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+
+use crate::accounting::booked::Booked;
+use crate::accounting::ledger::Row;
+use crate::accounting::tally::Fate;
+use crate::coordinator::actor::Coordinator;
+use crate::server::serve::ServeError;
+use crate::state_machine::{Input, Owed, Record};
+use crate::storage::blobs::Received;
+
+/// What is decided but not durable yet.
+#[derive(Default)]
+pub(super) struct Batch {
+    pub(super) records: Vec<Record>,
+    /// Rows of the round that the records close.
+    pub(super) rows: Vec<Row>,
+    /// Frames of the updates that the records name.
+    pub(super) accepted: Vec<Received>,
+    /// Frames that no record will name.
+    pub(super) unused: Vec<Received>,
+    answers: Vec<Answer>,
+}
+
+/// Sends a reply once the batch is durable.
+type Answer = Box<dyn FnOnce(&Coordinator) + Send>;
+
+impl Batch {
+    /// Replies with `value` once the batch is durable. A client that is gone asks again when it is back.
+    pub(super) fn answer<T: Send + 'static>(&mut self, reply: oneshot::Sender<T>, value: T) {
+        self.answer_with(reply, |_| value);
+    }
+
+    /// Replies with what `value` returns once the batch is durable.
+    pub(super) fn answer_with<T: Send + 'static>(
+        &mut self,
+        reply: oneshot::Sender<T>,
+        value: impl FnOnce(&Coordinator) -> T + Send + 'static,
+    ) {
+        self.answers
+            .push(Box::new(move |coordinator| drop(reply.send(value(coordinator)))));
+    }
+}
+
+impl Coordinator {
+    /// Lets time pass, makes the batch durable, answers, shows the state, and starts what it owes.
+    pub(super) async fn commit(&mut self, mut batch: Batch) -> Result<(), ServeError> {
+        loop {
+            let before = batch.records.len();
+            self.decide(Input::Tick, &mut batch)?;
+            if batch.records.len() == before {
+                break;
+            }
+        }
+        self.wake = self.state.wake(&self.plan, self.clock.now(), &self.present.presence);
+        if !batch.records.is_empty() {
+            let closed = batch.records.iter().find_map(closed);
+            let sample = closed.map(|_| self.traffic.sample(Fate::Refused));
+            let mut rows = std::mem::take(&mut batch.rows);
+            if let Some((round, sample)) = closed.zip(sample.as_ref()) {
+                rows.extend(sample.rows(round));
+            }
+            let accepted = std::mem::take(&mut batch.accepted);
+            self.append(&batch.records, rows, accepted).await?;
+            self.shown.send_replace(Arc::clone(&self.state));
+            self.announce(&batch.records, closed.zip(sample)).await;
+        }
+        self.announce_waiting().await;
+        if !batch.unused.is_empty() {
+            let unused = std::mem::take(&mut batch.unused);
+            tokio::task::spawn_blocking(move || drop(unused))
+                .await
+                .map_err(ServeError::panicked)?;
+        }
+        for answer in batch.answers {
+            answer(self);
+        }
+        if let Some(Owed::Close {
+            round,
+            updates,
+            limited,
+        }) = self.state.owed()
+        {
+            self.model_task.want_close(round, updates, limited);
+        }
+        self.model_task.start();
+        Ok(())
+    }
+
+    /// Books what has passed since the last round closed to the newest round.
+    pub(super) async fn book_rest(&mut self) -> Result<(), ServeError> {
+        let round = self.books_to();
+        // A frame that is arriving is gone on with when the run is served again.
+        let sample = self.traffic.sample(Fate::Update);
+        let mut rows = sample.rows(round);
+        rows.append(&mut self.fidelity.rows());
+        self.append(&[], rows, Vec::new()).await?;
+        self.check(round, &sample).await;
+        Ok(())
+    }
+
+    /// Makes blobs of the accepted updates, then records and ledger rows durable together, with the link of a round that
+    /// they close. No other task turns an upload into a blob, so a refused one never is a blob.
+    async fn append(
+        &mut self,
+        records: &[Record],
+        mut rows: Vec<Row>,
+        accepted: Vec<Received>,
+    ) -> Result<(), ServeError> {
+        let mut links = Vec::new();
+        rows.iter().for_each(|row| self.chain.row(row));
+        for record in records {
+            self.chain.record(record);
+            links.extend(closed(record).map(|round| Row::Link {
+                round,
+                link: self.chain.close(),
+            }));
+        }
+        rows.append(&mut links);
+        let bytes: Vec<_> = rows.iter().map(Row::to_bytes).collect();
+        let (blobs, store, records) = (self.blobs.clone(), self.store.clone(), records.to_vec());
+        tokio::task::spawn_blocking(move || {
+            blobs.keep(accepted)?;
+            Ok::<_, ServeError>(store.append(&records, &bytes)?)
+        })
+        .await
+        .map_err(ServeError::panicked)??;
+        if !rows.is_empty() {
+            rows.iter().for_each(|row| self.booked.add(row));
+            self.kept = Booked::default();
+        }
+        self.pace.recorded();
+        Ok(())
+    }
+}
+
+fn closed(record: &Record) -> Option<u64> {
+    match record {
+        Record::RoundClosed { round, .. } => Some(*round),
+        _ => None,
+    }
+}

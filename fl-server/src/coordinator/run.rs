@@ -1,0 +1,251 @@
+//! The loop of the coordinator: takes commands, decides them, and handles what the model task has finished.
+
+use crate::coordinator::actor::Coordinator;
+use crate::coordinator::command::Attendance;
+use crate::coordinator::command::Command;
+use crate::coordinator::command::Submitted;
+use crate::coordinator::commit::Batch;
+use crate::coordinator::fidelity;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fl_proto::Departure;
+use tokio::sync::mpsc;
+use tokio::time::MissedTickBehavior;
+
+use crate::accounting::ledger::{Direction, Row};
+use crate::coordinator::change::said;
+use crate::coordinator::model_task::{JobOutcome, RollBack};
+use crate::server::serve::ServeError;
+use crate::state_machine::{Decision, Input, Record, Reply, State, decide};
+
+/// Requests decided with one flush, at most.
+const BATCH: usize = 256;
+
+/// How often to look for bytes that are to be kept on disk.
+const LOOK: Duration = Duration::from_secs(1);
+
+impl Coordinator {
+    /// Runs until `stop`, then books the last bytes and returns the state.
+    ///
+    /// # Errors
+    /// Whatever keeps a record from being durable, or the model from being computed. Nothing unanswered counts then.
+    pub(crate) async fn run(
+        mut self,
+        mut commands: mpsc::Receiver<Command>,
+        stop: impl Future<Output = ()>,
+    ) -> Result<Arc<State>, ServeError> {
+        let mut stop = pin!(stop);
+        let mut waiting = Vec::with_capacity(BATCH);
+        let mut looks = tokio::time::interval(LOOK);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        self.commit(Batch::default()).await?;
+        loop {
+            let wake = self.sleep();
+            tokio::select! {
+                biased;
+                () = &mut stop => break,
+                finished = self.model_task.finished() => self.finished(finished?).await?,
+                n = commands.recv_many(&mut waiting, BATCH) => {
+                    if n == 0 {
+                        break;
+                    }
+                    let batch = self.decide_all(&mut waiting)?;
+                    self.commit(batch).await?;
+                }
+                () = wake => self.commit(Batch::default()).await?,
+                _ = looks.tick() => self.keep_books().await?,
+            }
+        }
+        if let Some(finished) = self.model_task.join().await? {
+            self.finished(finished).await?;
+        }
+        self.book_rest().await?;
+        Ok(self.state)
+    }
+
+    /// Sleeps until the engine wants to be asked again.
+    fn sleep(&self) -> impl Future<Output = ()> + use<> {
+        let left = self
+            .wake
+            .map(|wake| Duration::from_millis(wake.saturating_sub(self.clock.now())));
+        async move {
+            match left {
+                Some(left) => tokio::time::sleep(left).await,
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    fn decide_all(&mut self, waiting: &mut Vec<Command>) -> Result<Batch, ServeError> {
+        let mut batch = Batch::default();
+        for command in waiting.drain(..) {
+            self.handle(command, &mut batch)?;
+        }
+        Ok(batch)
+    }
+
+    fn handle(&mut self, command: Command, batch: &mut Batch) -> Result<(), ServeError> {
+        match command {
+            Command::Arrived(client) => {
+                self.announce_presence(&client, true);
+                self.present.arrived(client);
+            }
+            Command::Left(client) => {
+                self.present.left(&client, self.clock.now());
+                if !self.present.presence.connected().contains(&client) {
+                    self.announce_presence(&client, false);
+                }
+            }
+            Command::Leaves { client, departure } => {
+                self.announce_presence(&client, false);
+                match departure {
+                    Departure::Round(round) => self.present.presence.sits_out(client, round),
+                    Departure::Learner | Departure::Failure => {
+                        self.present.presence.left_for_good(client, self.clock.now());
+                    }
+                }
+            }
+            Command::Snapshot { version, reply } => self.model_task.want_snapshot(version, reply),
+            Command::Change { change, reply } => match change.record(&self.state, self.clock.now()) {
+                Ok(record) => {
+                    let text = self.change(record, batch)?;
+                    batch.answer(reply, Ok(text));
+                }
+                // The operator may be gone.
+                Err(why) => drop(reply.send(Err(why))),
+            },
+            Command::Broken(error) => return Err(error.into()),
+            Command::Present { reply } => {
+                let _ = reply.send(Attendance {
+                    present: self.present.presence.connected().iter().cloned().collect(),
+                    waiting: self.waiting(),
+                    round: self.open_round(),
+                });
+            }
+            Command::Moment { reply } => batch.answer_with(reply, Coordinator::moment),
+            Command::Update(submitted) => self.submit(*submitted, batch)?,
+            Command::Evaluation { client, report, reply } => {
+                let input = Input::Evaluation {
+                    client: &client,
+                    version: report.version,
+                    examples: report.examples,
+                    loss: report.loss,
+                    correct: report.correct,
+                };
+                if let Reply::Evaluation { counted } = self.decide(input, batch)? {
+                    batch.answer(reply, counted);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn submit(&mut self, submitted: Submitted, batch: &mut Batch) -> Result<(), ServeError> {
+        let Submitted {
+            client,
+            round,
+            attempt,
+            update,
+            frame,
+            fidelity,
+            reply,
+        } = submitted;
+        let before = batch.records.len();
+        let input = Input::Update {
+            client: &client,
+            round,
+            attempt,
+            update,
+        };
+        match self.decide(input, batch)? {
+            Reply::Update(answer) => batch.answer(reply, Ok(answer)),
+            Reply::NotNow(why) => batch.answer(reply, Err(why)),
+            Reply::None | Reply::Evaluation { .. } => {}
+        }
+        let names = |record: &Record| matches!(record, Record::UpdateAccepted { .. });
+        // A repeated update has no new record.
+        if batch.records[before..].iter().any(names) {
+            self.fidelity.accepted(round, &fidelity);
+            batch.accepted.push(frame);
+        } else {
+            batch.unused.push(frame);
+        }
+        Ok(())
+    }
+
+    /// Decides one input and applies its records, which become durable with the batch.
+    pub(super) fn decide(&mut self, input: Input<'_>, batch: &mut Batch) -> Result<Reply, ServeError> {
+        let Decision { records, reply, .. } =
+            decide(&self.state, &self.plan, self.clock.now(), &self.present.presence, input);
+        if !records.is_empty() {
+            let state = Arc::make_mut(&mut self.state);
+            for record in &records {
+                state.apply(record)?;
+            }
+            batch.records.extend(records);
+        }
+        Ok(reply)
+    }
+
+    /// Applies what the operator wants, which becomes durable with the batch; says what it is.
+    fn change(&mut self, record: Record, batch: &mut Batch) -> Result<String, ServeError> {
+        Arc::make_mut(&mut self.state).apply(&record)?;
+        if let Record::RolledBack { version, to, model, .. } = record {
+            let steps = self.state.steps_of(to).unwrap_or_default();
+            self.model_task.want_roll_back(RollBack { version, steps, model });
+        }
+        let text = said(&record);
+        tracing::warn!("{text}");
+        batch.records.push(record);
+        Ok(text)
+    }
+
+    /// Takes in what the model task has finished.
+    async fn finished(&mut self, finished: JobOutcome) -> Result<(), ServeError> {
+        let (mut batch, mut seen) = (Batch::default(), None);
+        if let JobOutcome::Closed {
+            round,
+            frame,
+            frame_len,
+            stages,
+            model,
+            sections: [up, down],
+            limited,
+            fidelity,
+        } = finished
+        {
+            self.announce_limited(round, &limited).await;
+            let mut figures = self.fidelity.rows();
+            if !fidelity.is_empty() {
+                figures.push(fidelity::row(round, Direction::Down, fidelity));
+            }
+            let closed = [(Direction::Up, up.as_slice()), (Direction::Down, down.as_slice())];
+            seen = Some(self.fidelity.closed(&closed, &figures));
+            let sections = |direction, sections| Row::Sections {
+                round,
+                direction,
+                sections,
+            };
+            batch.rows = vec![sections(Direction::Up, up), sections(Direction::Down, down)];
+            batch.rows.append(&mut figures);
+            self.decide(
+                Input::Stepped {
+                    round,
+                    frame,
+                    frame_len,
+                    stages,
+                    model,
+                },
+                &mut batch,
+            )?;
+        }
+        self.commit(batch).await?;
+        if let Some(seen) = seen {
+            self.announce_fidelity(seen).await;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,15 @@
+//! One run in a line, for `fl-server status`.
+
+use serde::{Deserialize, Serialize};
+
+/// One run in a line.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct RunStatus {
+    pub(crate) run: String,
+    pub(crate) state: String,
+    pub(crate) planned: u64,
+    pub(crate) closed: u64,
+    /// Damage that the server has met and gone around, for a person.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) damage: Vec<String>,
+}

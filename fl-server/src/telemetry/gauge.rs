@@ -1,0 +1,24 @@
+//! How faithful the newest frames are, tensor by tensor.
+
+use crate::accounting::ledger::{Direction, Fidelity};
+
+/// The figures of one section of a round's frames.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct TensorGauge {
+    pub(crate) direction: Direction,
+    /// Name of the tensor; of small tensors in one section, their number.
+    pub(crate) tensor: String,
+    /// Share of the values that are not zero.
+    pub(crate) density: f64,
+    /// Sums over the frames that came with figures.
+    pub(crate) fidelity: Option<Fidelity>,
+    /// Rounds in a row, up to this, in which the section was starved.
+    pub(crate) starved: u32,
+}
+
+impl TensorGauge {
+    /// Mean cosine of decoded and raw update, if known.
+    pub(crate) fn cosine(&self) -> Option<f64> {
+        self.fidelity?.mean_cosine()
+    }
+}
