@@ -9,10 +9,12 @@ use fl_proto::trace::{Collector, collector};
 use fl_proto::{Issued, MAX_TASKS};
 use serde::Deserialize;
 
+use crate::config::ClientConfig;
 use crate::config::check_address;
 use crate::data::DataSource;
+use crate::error::Error;
 use crate::learners::{self, DeviceChoice};
-use crate::{ClientConfig, Error, Tasks};
+use crate::tasks::Tasks;
 
 /// Largest file that is read, in bytes.
 const MAX_FILE: u64 = 1024 * 1024;

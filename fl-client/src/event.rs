@@ -7,7 +7,7 @@ use std::time::Duration;
 use fl_compress::Digest;
 use fl_proto::{ClientId, RunName};
 
-use crate::{Evaluation, Progress};
+use crate::learner::{Evaluation, Progress};
 
 /// One thing that happened. Events are for people and for measuring: nothing depends on them.
 #[derive(Debug, Clone)]

@@ -4,7 +4,8 @@ use fl_proto::expiry;
 use time::OffsetDateTime;
 use x509_parser::pem::parse_x509_pem;
 
-use crate::{ClientConfig, Error};
+use crate::config::ClientConfig;
+use crate::error::Error;
 
 /// When the client's certificate ends.
 ///

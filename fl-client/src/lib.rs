@@ -10,10 +10,11 @@ pub mod learners;
 pub mod ops;
 pub mod weights;
 
-mod blame;
+mod client;
 mod client_file;
 mod config;
 mod error;
+mod error_mapping;
 mod event;
 mod identity;
 mod rpc;
@@ -21,8 +22,6 @@ mod session;
 mod state;
 mod tasks;
 mod trace;
-mod work;
-mod worker;
 
 pub use client_file::{ClientFile, TaskEntry};
 pub use config::{Backoff, ClientConfig};

@@ -13,14 +13,15 @@ use fl_proto::{
 use tonic::transport::Channel;
 use tonic::{Request, Streaming};
 
-use crate::config::check_address;
-use crate::{ClientConfig, Error, blame};
+use crate::config::{ClientConfig, check_address};
+use crate::error::Error;
+use crate::error_mapping;
 
-/// Longest wait for the answer to a call that moves no frame.
-const ANSWER: Duration = Duration::from_secs(60);
+/// Time limit of a call that moves no frame.
+const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Longest wait for the server to take note that this client leaves.
-const FAREWELL: Duration = Duration::from_secs(5);
+/// Time limit of the call with which this client leaves.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// One connection to the server.
 #[derive(Debug, Clone)]
@@ -43,7 +44,9 @@ impl Rpc {
             tls,
             meter: Arc::clone(&config.meter),
         };
-        let channel = fl_proto::dial(dial).await.map_err(|e| blame::transport(&e, config))?;
+        let channel = fl_proto::dial(dial)
+            .await
+            .map_err(|e| error_mapping::transport(&e, config))?;
         let client = FederationClient::new(channel)
             .max_decoding_message_size(MAX_MESSAGE)
             .max_encoding_message_size(MAX_MESSAGE);
@@ -54,22 +57,24 @@ impl Rpc {
     }
 
     pub(crate) async fn join(&mut self, request: JoinRequest) -> Result<Joined, Error> {
-        let reply = self.client.join(soon(request.into())).await;
-        let reply = reply.map_err(|status| match blame::first_call(self.blame(&status), &self.config) {
-            Error::NotNow(why) => Error::OtherTask(why),
-            error => error,
-        })?;
+        let reply = self.client.join(with_timeout(request.into())).await;
+        let reply = reply.map_err(
+            |status| match error_mapping::first_call(self.error_of(&status), &self.config) {
+                Error::NotNow(why) => Error::OtherTask(why),
+                error => error,
+            },
+        )?;
         Ok(reply.into_inner().try_into()?)
     }
 
     pub(crate) async fn watch(&mut self, run: &RunName) -> Result<Streaming<wire::RoundState>, Error> {
         let reply = self.client.watch(WatchRequest { run: run.to_string() }).await;
-        Ok(reply.map_err(|status| self.blame(&status))?.into_inner())
+        Ok(reply.map_err(|status| self.error_of(&status))?.into_inner())
     }
 
     pub(crate) async fn fetch(&mut self, request: FetchRequest) -> Result<Streaming<wire::ModelChunk>, Error> {
         let reply = self.client.fetch(wire::FetchRequest::from(request)).await;
-        Ok(reply.map_err(|status| self.blame(&status))?.into_inner())
+        Ok(reply.map_err(|status| self.error_of(&status))?.into_inner())
     }
 
     pub(crate) async fn offer(&mut self, header: &UpdateHeader) -> Result<UpdateReply, Error> {
@@ -78,8 +83,11 @@ impl Rpc {
             fidelity: Vec::new(),
             ..header.clone()
         };
-        let reply = self.client.offer(soon((&header).into())).await;
-        Ok(reply.map_err(|status| self.blame(&status))?.into_inner().try_into()?)
+        let reply = self.client.offer(with_timeout((&header).into())).await;
+        Ok(reply
+            .map_err(|status| self.error_of(&status))?
+            .into_inner()
+            .try_into()?)
     }
 
     /// Sends the frame from `header.offset` on.
@@ -89,13 +97,16 @@ impl Rpc {
         let parts = std::iter::once(first).chain(chunks(frame, offset).map(update_chunk::Part::Data));
         let stream = tokio_stream::iter(parts.map(|part| UpdateChunk { part: Some(part) }));
         let reply = self.client.submit(stream).await;
-        Ok(reply.map_err(|status| self.blame(&status))?.into_inner().try_into()?)
+        Ok(reply
+            .map_err(|status| self.error_of(&status))?
+            .into_inner()
+            .try_into()?)
     }
 
     /// Whether the evaluation counted.
     pub(crate) async fn evaluate(&mut self, report: EvaluationReport) -> Result<bool, Error> {
-        let reply = self.client.evaluate(soon(report.into())).await;
-        Ok(reply.map_err(|status| self.blame(&status))?.into_inner().counted)
+        let reply = self.client.evaluate(with_timeout(report.into())).await;
+        Ok(reply.map_err(|status| self.error_of(&status))?.into_inner().counted)
     }
 
     /// Tells the server that this client need not be waited for. Best effort: a server of version 1.0 does not know the
@@ -106,20 +117,20 @@ impl Rpc {
             departure,
             reason,
         };
-        let told = tokio::time::timeout(FAREWELL, self.client.leave(wire::LeaveRequest::from(request))).await;
+        let told = tokio::time::timeout(LEAVE_TIMEOUT, self.client.leave(wire::LeaveRequest::from(request))).await;
         if !matches!(told, Ok(Ok(_))) {
             tracing::debug!(?departure, "the server was not told that this client leaves");
         }
     }
 
     /// What a failed call or a broken stream means.
-    pub(crate) fn blame(&self, status: &tonic::Status) -> Error {
-        blame::status(status, &self.config)
+    pub(crate) fn error_of(&self, status: &tonic::Status) -> Error {
+        error_mapping::status(status, &self.config)
     }
 }
 
-fn soon<T>(message: T) -> Request<T> {
+fn with_timeout<T>(message: T) -> Request<T> {
     let mut request = Request::new(message);
-    request.set_timeout(ANSWER);
+    request.set_timeout(CALL_TIMEOUT);
     request
 }

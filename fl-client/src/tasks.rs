@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use fl_compress::Layout;
 
-use crate::{Error, Learner};
+use crate::error::Error;
+use crate::learner::Learner;
 
 type Make = Box<dyn FnOnce() -> anyhow::Result<Box<dyn Learner>> + Send>;
 

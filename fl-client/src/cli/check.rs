@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use super::out;
-use crate::{ClientFile, Error, learners};
+use crate::client_file::ClientFile;
+use crate::error::Error;
+use crate::learners;
 
 /// Check a configuration: keys, certificates, learners, data.
 #[derive(Debug, clap::Args)]

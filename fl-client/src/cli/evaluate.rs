@@ -6,9 +6,12 @@ use anyhow::{Context as _, bail};
 use serde_json::json;
 
 use super::{Format, out};
+use crate::client_file::ClientFile;
 use crate::client_file::TaskEntry;
+use crate::error::Error;
+use crate::learner::Evaluation;
 use crate::learners::{self, DeviceChoice};
-use crate::{ClientFile, Error, Evaluation, weights};
+use crate::weights;
 
 /// Evaluate a model on held-out examples.
 #[derive(Debug, clap::Args)]

@@ -6,8 +6,8 @@ use anyhow::Context as _;
 use fl_compress::weights::{LEARNER, Notes, SEED};
 
 use super::out;
-use crate::Error;
 use crate::data::Input;
+use crate::error::Error;
 use crate::learners;
 use crate::weights::export_with;
 

@@ -17,7 +17,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
-use crate::Error;
+use crate::error::Error;
 
 /// Takes part in federated training: trains where the data is and sends only what matters.
 #[derive(Debug, Parser)]

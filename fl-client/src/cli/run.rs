@@ -6,9 +6,11 @@ use anyhow::Context as _;
 use indicatif::ProgressBar;
 
 use super::show::Show;
+use crate::client_file::ClientFile;
 use crate::config::check_address;
+use crate::error::Error;
 use crate::learners::DeviceChoice;
-use crate::{ClientFile, Error, Outcome};
+use crate::session::Outcome;
 
 /// Take part in the runs of a federation.
 #[derive(Debug, clap::Args)]

@@ -8,7 +8,8 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::{Event, Progress, Sent};
+use crate::event::{Event, Sent};
+use crate::learner::Progress;
 
 /// Nothing moves on the screen for what is faster than this.
 const PATIENCE: Duration = Duration::from_secs(2);

@@ -1,4 +1,4 @@
-//! Training in the background: it outlives the connection, because the round may too.
+//! Training in the background. It outlives the connection, because the round may do so too.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -7,26 +7,31 @@ use fl_compress::Digest;
 use fl_proto::{Phase, RoundState};
 use tokio::sync::{Semaphore, oneshot};
 
-use crate::work::Outgoing;
-use crate::worker::Worker;
-use crate::{Error, Progress};
+use crate::client::{ClientActor, ClientState, PendingUpdate};
+use crate::error::Error;
+use crate::learner::Progress;
 
-/// A learner at work for one round. Dropping this tells the learner to stop.
+/// A training for one round. Dropping it stops the learner.
 #[derive(Debug)]
 pub(super) struct Training {
     pub(super) round: u64,
     model: Digest,
-    /// The attempt in which the client is asked now.
+    /// The attempt of the round in which the server asks the client.
     attempt: Arc<AtomicU32>,
     progress: Arc<Progress>,
-    result: oneshot::Receiver<Result<Outgoing, Error>>,
+    result: oneshot::Receiver<Result<PendingUpdate, Error>>,
 }
 
 impl Training {
-    /// Starts the learner as soon as the gate lets it.
-    pub(super) fn start(worker: &Worker, gate: &Arc<Semaphore>, state: &RoundState, progress: Arc<Progress>) -> Self {
+    /// Starts the learner when the gate has a permit.
+    pub(super) fn start(
+        actor: &ClientActor,
+        gate: &Arc<Semaphore>,
+        state: &RoundState,
+        progress: Arc<Progress>,
+    ) -> Self {
         let (reply, result) = oneshot::channel();
-        let (worker, gate, round) = (worker.clone(), Arc::clone(gate), state.round);
+        let (actor, gate, round) = (actor.clone(), Arc::clone(gate), state.round);
         let shared = Arc::clone(&progress);
         let attempt = Arc::new(AtomicU32::new(state.attempt));
         let asked_in = Arc::clone(&attempt);
@@ -36,12 +41,12 @@ impl Training {
                 permit = gate.acquire_owned() => permit.ok(),
                 () = reply.closed() => return,
             };
-            let job = move |work: &mut crate::work::Work| {
+            let job = move |client: &mut ClientState| {
                 let _permit = permit;
-                work.train(round, &asked_in, &shared)
+                client.train(round, &asked_in, &shared)
             };
-            let result = worker.call(job).await.and_then(|result| result);
-            // If nobody waits any more, a frame that was made is found pending at the next round.
+            let result = actor.call(job).await.and_then(|result| result);
+            // If the receiver is gone, the next round finds the update pending.
             let _ = reply.send(result);
         });
         Self {
@@ -53,7 +58,7 @@ impl Training {
         }
     }
 
-    /// Whether its update could still count.
+    /// Whether the update could still count.
     pub(super) fn is_for(&self, state: &RoundState) -> bool {
         state.phase == Phase::Training
             && state.selected
@@ -61,21 +66,21 @@ impl Training {
             && (self.round, self.model) == (state.round, state.model)
     }
 
-    /// The client was asked again: an update that is not encoded yet will be one of that attempt.
+    /// The server asked again: an update that is not encoded yet will belong to this attempt.
     pub(super) fn asked_in(&self, attempt: u32) {
         self.attempt.store(attempt, Ordering::Release);
     }
 
-    /// The round and the attempt in which the client is asked.
+    /// The round and the attempt in which the server asks.
     pub(super) fn asked(&self) -> (u64, u32) {
         (self.round, self.attempt.load(Ordering::Acquire))
     }
 
-    /// What came of it. Can be dropped and awaited again, until it has completed.
-    pub(super) async fn finished(&mut self) -> Result<Outgoing, Error> {
+    /// The result. Cancel safe: the future can be dropped and awaited again until it has completed.
+    pub(super) async fn finished(&mut self) -> Result<PendingUpdate, Error> {
         let ended = |_| {
             Err(Error::Crashed(
-                "the learner panicked; what it said stands above".to_owned(),
+                "the learner panicked; its message is in the log above".to_owned(),
             ))
         };
         (&mut self.result).await.unwrap_or_else(ended)

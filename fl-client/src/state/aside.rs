@@ -1,56 +1,54 @@
-//! Two runs may have one name: a server was set up anew, or a client moved to another server. What one left unsent means
-//! nothing to the other's model, so it is set aside, and it comes back if its own run does. Told apart by the instance,
-//! which the server draws when it begins a run.
+//! Runs of the same name: a server was set up anew, or a client moved to another server. The unsent update of one run means
+//! nothing to another run's model, so its state moves aside, and back when its own run returns. The instance that the server
+//! draws when it begins a run identifies the run.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use fl_compress::Digest;
 use fl_proto::RunName;
 
-use super::{RunState, StateDir};
-use crate::Error;
+use super::run_state::RunState;
+use crate::error::Error;
 
-impl StateDir {
-    /// Makes what is under the name of `run` that of the run of this instance, or nothing.
-    ///
-    /// # Errors
-    /// `State` if the memory there is broken or a folder cannot be moved.
-    pub(super) fn settle_owner(&self, state: &RunState, run: &RunName, instance: Digest) -> Result<(), Error> {
-        let head = state.head()?;
-        if head.is_some_and(|head| head.instance == instance) {
-            return Ok(());
-        }
-        if let Some(head) = head {
-            let aside = self.aside(run, head.instance);
-            remove(&aside)?;
-            self.disk.move_folder(&state.folder, &aside)?;
-            tracing::warn!(
-                %run,
-                was = %head.instance,
-                now = %instance,
-                pending_round = head.pending.map(|claims| claims.round),
-                aside = %aside.display(),
-                "the server's run has this name but was begun anew: what compression left unsent for the earlier run, and \
-                 an update it may not have received, are set aside and not sent; delete that folder if the earlier run \
-                 will not come back",
-            );
-        }
-        let own = self.aside(run, instance);
-        if own.is_dir() {
-            // What is there has no memory: a model and its step, which can be fetched again.
-            remove(&state.folder)?;
-            self.disk.move_folder(&own, &state.folder)?;
-            tracing::info!(%run, "an earlier run is back: its state is taken up again");
-        }
-        Ok(())
+/// Makes the folder of `run` hold the state of this instance, or nothing. `root`: the state folder.
+///
+/// # Errors
+/// `State` if the memory in the folder is broken or a folder cannot be moved.
+pub(super) fn settle_owner(root: &Path, state: &RunState, run: &RunName, instance: Digest) -> Result<(), Error> {
+    let head = state.head()?;
+    if head.is_some_and(|head| head.instance == instance) {
+        return Ok(());
     }
-
-    fn aside(&self, run: &RunName, instance: Digest) -> PathBuf {
-        self.root.join("aside").join(format!("{run}-{instance}"))
+    let disk = state.disk;
+    if let Some(head) = head {
+        let aside = aside(root, run, head.instance);
+        remove(&aside)?;
+        disk.move_folder(&state.folder, &aside)?;
+        tracing::warn!(
+            %run,
+            was = %head.instance,
+            now = %instance,
+            pending_round = head.pending.map(|metadata| metadata.round),
+            aside = %aside.display(),
+            "the server has begun a new run with this name: the residual of the earlier run, and an update that the server \
+             may not have received, are moved aside and not sent; delete that folder if the earlier run will not return",
+        );
     }
+    let own = aside(root, run, instance);
+    if own.is_dir() {
+        // The folder has no memory, so it holds at most a model and its step, which can be fetched again.
+        remove(&state.folder)?;
+        disk.move_folder(&own, &state.folder)?;
+        tracing::info!(%run, "an earlier run has returned: its state is restored");
+    }
+    Ok(())
 }
 
-fn remove(folder: &std::path::Path) -> Result<(), Error> {
+fn aside(root: &Path, run: &RunName, instance: Digest) -> PathBuf {
+    root.join("aside").join(format!("{run}-{instance}"))
+}
+
+fn remove(folder: &Path) -> Result<(), Error> {
     match std::fs::remove_dir_all(folder) {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(Error::io(folder, "remove", &e)),
         _ => Ok(()),

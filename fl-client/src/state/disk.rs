@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::path::Path;
 
-use crate::Error;
+use crate::error::Error;
 
 /// How careful writing is.
 #[derive(Debug, Clone, Copy)]

@@ -3,7 +3,7 @@
 use std::fs::{File, TryLockError};
 use std::path::Path;
 
-use crate::Error;
+use crate::error::Error;
 
 /// Held as long as the state is in use.
 #[derive(Debug)]

@@ -14,21 +14,21 @@
 use fl_compress::{Digest, Encoder, Layout, Pending, Spec};
 use std::sync::Arc;
 
-use super::RunState;
 use super::fields::{Fields, sealed, unsealed};
-use crate::Error;
+use super::run_state::RunState;
+use crate::error::Error;
 
 const MAGIC: &[u8; 4] = b"FLMH";
 const MAJOR: u8 = 1;
 const MINOR: u8 = 1;
 const FIXED: usize = 4 + 1 + 1 + 32 + 8 + 1;
-const CLAIMS: usize = 8 + 32 + 8 + 8 + 8 + 8;
+const METADATA: usize = 8 + 32 + 8 + 8 + 8 + 8;
 const ATTEMPT: usize = 4;
 const SUM: usize = 4;
 
 /// What is said with the pending frame, so that it can be sent again as it was.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Claims {
+pub(crate) struct UpdateMetadata {
     pub(crate) round: u64,
     /// The attempt of the round in which the frame was encoded; 0 if it is not known.
     pub(crate) attempt: u32,
@@ -45,42 +45,42 @@ pub(crate) struct Head {
     /// The instance of the run that the memory belongs to.
     pub(crate) instance: Digest,
     pub(crate) body: u64,
-    pub(crate) pending: Option<Claims>,
+    pub(crate) pending: Option<UpdateMetadata>,
 }
 
 impl Head {
     fn write(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(FIXED + CLAIMS + ATTEMPT + SUM);
+        let mut out = Vec::with_capacity(FIXED + METADATA + ATTEMPT + SUM);
         out.extend_from_slice(MAGIC);
         out.extend_from_slice(&[MAJOR, MINOR]);
         out.extend_from_slice(&self.instance.0);
         out.extend_from_slice(&self.body.to_le_bytes());
         out.push(if self.pending.is_some() { 2 } else { 0 });
-        if let Some(claims) = &self.pending {
-            out.extend_from_slice(&claims.round.to_le_bytes());
-            out.extend_from_slice(&claims.digest.0);
+        if let Some(metadata) = &self.pending {
+            out.extend_from_slice(&metadata.round.to_le_bytes());
+            out.extend_from_slice(&metadata.digest.0);
             for field in [
-                claims.examples,
-                claims.loss.to_bits(),
-                claims.train_ms,
-                claims.encode_ms,
+                metadata.examples,
+                metadata.loss.to_bits(),
+                metadata.train_ms,
+                metadata.encode_ms,
             ] {
                 out.extend_from_slice(&field.to_le_bytes());
             }
-            out.extend_from_slice(&claims.attempt.to_le_bytes());
+            out.extend_from_slice(&metadata.attempt.to_le_bytes());
         }
         sealed(out)
     }
 
     /// Reads the head from the front of `bytes` and returns what follows it.
     fn read(bytes: &[u8]) -> Result<(Self, &[u8]), &'static str> {
-        let claims = match bytes.get(FIXED - 1).ok_or("head")? {
+        let metadata = match bytes.get(FIXED - 1).ok_or("head")? {
             0 => 0,
-            1 => CLAIMS,
-            2 => CLAIMS + ATTEMPT,
+            1 => METADATA,
+            2 => METADATA + ATTEMPT,
             _ => return Err("pending flag"),
         };
-        let len = FIXED + claims + SUM;
+        let len = FIXED + metadata + SUM;
         let (head, rest) = bytes.split_at_checked(len).ok_or("head")?;
         let mut fields = Fields(unsealed(head)?);
         fields.magic(MAGIC, MAJOR)?;
@@ -88,15 +88,15 @@ impl Head {
         let body = fields.u64("body length")?;
         fields.u8("pending flag")?;
         let mut pending = None;
-        if claims > 0 {
-            pending = Some(Claims {
+        if metadata > 0 {
+            pending = Some(UpdateMetadata {
                 round: fields.u64("round")?,
                 digest: fields.digest("digest")?,
                 examples: fields.u64("examples")?,
                 loss: f64::from_bits(fields.u64("loss")?),
                 train_ms: fields.u64("train_ms")?,
                 encode_ms: fields.u64("encode_ms")?,
-                attempt: if claims > CLAIMS { fields.u32("attempt")? } else { 0 },
+                attempt: if metadata > METADATA { fields.u32("attempt")? } else { 0 },
             });
         }
         Ok((
@@ -117,7 +117,7 @@ impl RunState {
     /// `State` if the file is broken or cannot be read.
     pub(crate) fn head(&self) -> Result<Option<Head>, Error> {
         let path = self.path("memory");
-        let Some((bytes, len)) = self.disk.read_front(&path, (FIXED + CLAIMS + ATTEMPT + SUM) as u64)? else {
+        let Some((bytes, len)) = self.disk.read_front(&path, (FIXED + METADATA + ATTEMPT + SUM) as u64)? else {
             return Ok(None);
         };
         let (head, rest) = Head::read(&bytes).map_err(|what| self.broken(what))?;
@@ -137,7 +137,7 @@ impl RunState {
         &self,
         layout: &Arc<Layout>,
         spec: &Spec,
-    ) -> Result<(Encoder, Option<(Pending, Claims)>), Error> {
+    ) -> Result<(Encoder, Option<(Pending, UpdateMetadata)>), Error> {
         // Beside memory and frame: what was learned of each section, and its figures.
         let (values, tensors) = (layout.len(), layout.tensors().len());
         let max = 1024 + 4 * values as u64 + 128 * tensors as u64 + fl_proto::max_frame(values, tensors);
@@ -154,14 +154,14 @@ impl RunState {
         let (mut encoder, pending) = loaded.map_err(|e| self.broken(&e.to_string()))?;
         let pending = match (pending, head.pending) {
             (None, None) => None,
-            (Some(pending), Some(claims)) if pending.digest == claims.digest => Some((pending, claims)),
+            (Some(pending), Some(metadata)) if pending.digest == metadata.digest => Some((pending, metadata)),
             _ => return Err(self.broken("head and body name different frames")),
         };
-        let Some((pending, claims)) = pending else {
+        let Some((pending, metadata)) = pending else {
             return Ok((encoder, None));
         };
-        match self.verdict(claims.digest)? {
-            None => Ok((encoder, Some((pending, claims)))),
+        match self.ack(metadata.digest)? {
+            None => Ok((encoder, Some((pending, metadata)))),
             Some(verdict) => {
                 encoder
                     .settle(&pending, verdict)
@@ -180,14 +180,14 @@ impl RunState {
         instance: Digest,
         encoder: &Encoder,
         pending: &Pending,
-        claims: Claims,
+        metadata: UpdateMetadata,
     ) -> Result<(), Error> {
         let mut body = Vec::new();
         encoder.save(Some(pending), &mut body);
         let head = Head {
             instance,
             body: body.len() as u64,
-            pending: Some(claims),
+            pending: Some(metadata),
         }
         .write();
         self.disk.replace(&self.path("memory"), &[&head, &body])
@@ -213,7 +213,7 @@ mod tests {
         Head {
             instance: Digest([0xab; 32]),
             body: 9,
-            pending: Some(Claims {
+            pending: Some(UpdateMetadata {
                 round: 3,
                 attempt: 2,
                 digest,

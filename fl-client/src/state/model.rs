@@ -6,10 +6,10 @@
 
 use fl_compress::{Digest, Layout};
 
-use super::RunState;
 use super::disk::Disk;
 use super::fields::Fields;
-use crate::Error;
+use super::run_state::RunState;
+use crate::error::Error;
 
 const MAGIC: &[u8; 4] = b"FLMD";
 const MAJOR: u8 = 1;

@@ -11,10 +11,10 @@
 use fl_compress::{Digest, Frame, Layout};
 use fl_proto::max_frame;
 
-use super::RunState;
 use super::disk::Disk;
 use super::fields::{Fields, sealed, unsealed};
-use crate::Error;
+use super::run_state::RunState;
+use crate::error::Error;
 
 const MAGIC: &[u8; 4] = b"FLST";
 const MAJOR: u8 = 1;

@@ -1,4 +1,4 @@
-//! One round of a client: load, fit, delta, encode, make durable.
+//! One round of a client: load, fit, subtract, encode, make durable.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -7,12 +7,14 @@ use std::time::Instant;
 use fl_compress::{Digest, Frame, FrameHeader, FrameKind};
 use fl_proto::MAX_EXAMPLES;
 
-use super::{Outgoing, Work};
+use super::pending_update::PendingUpdate;
+use super::state::ClientState;
+use crate::error::Error;
 use crate::event::Event;
-use crate::state::Claims;
-use crate::{Error, Fit, FitPlan, Progress};
+use crate::learner::{Fit, FitPlan, Progress};
+use crate::state::UpdateMetadata;
 
-impl Work {
+impl ClientState {
     /// Trains from the model held and returns the frame, which is durable with the memory that goes with it. `attempt`: the
     /// attempt in which the client is asked, read when the frame is encoded: the frame belongs to it.
     ///
@@ -24,12 +26,12 @@ impl Work {
         round: u64,
         attempt: &AtomicU32,
         progress: &Arc<Progress>,
-    ) -> Result<Outgoing, Error> {
+    ) -> Result<PendingUpdate, Error> {
         let moved_on = || Error::NotNow("the round moved on".to_owned());
         self.run()?;
         let run = self.run.as_mut().ok_or_else(moved_on)?;
         let model = run.model.as_ref().ok_or_else(moved_on)?;
-        if progress.stopped() || run.open.is_some() {
+        if progress.stopped() || run.pending.is_some() {
             return Err(moved_on());
         }
         let seed = |what: &str| derive_seed(what, run.joined.seed, run.joined.client.as_str(), round);
@@ -91,13 +93,13 @@ impl Work {
                 asked = over.asked,
                 bytes = over.used,
                 bits,
-                "the update takes more than its budget asks for"
+                "the update is larger than its budget"
             );
         }
         let encode_ms = started.elapsed().as_millis() as u64;
 
         let Fit { examples, loss } = fit;
-        let claims = Claims {
+        let metadata = UpdateMetadata {
             round,
             attempt,
             digest: pending.digest,
@@ -107,20 +109,20 @@ impl Work {
             encode_ms,
         };
         run.state
-            .save_memory(run.joined.instance, &run.encoder, &pending, claims)?;
-        run.open = Some((pending, claims));
-        let outgoing = run.outgoing().ok_or_else(moved_on)?;
-        let bytes = outgoing.header.len;
+            .save_memory(run.joined.instance, &run.encoder, &pending, metadata)?;
+        run.pending = Some((pending, metadata));
+        let update = run.pending_update().ok_or_else(moved_on)?;
+        let bytes = update.header.len;
         self.events.send(Event::Encoded { round, bytes });
-        Ok(outgoing)
+        Ok(update)
     }
 }
 
-/// What the server would refuse is refused here, where its cause is.
+/// Refuses here what the server would refuse, because the cause is here.
 fn checked(fit: Fit) -> Result<Fit, Error> {
     if fit.examples == 0 || fit.examples > MAX_EXAMPLES {
         return Err(Error::Learner(format!(
-            "it claims {} examples; 1 to {MAX_EXAMPLES} can be",
+            "it reports {} examples; the number must be 1 to {MAX_EXAMPLES}",
             fit.examples
         )));
     }

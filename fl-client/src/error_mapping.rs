@@ -1,4 +1,4 @@
-//! Turns what the transport says into what is wrong and what to do.
+//! Maps errors of the transport and of calls to errors that say what is wrong and what to do.
 
 use std::error::Error as StdError;
 use std::io::ErrorKind;
@@ -6,8 +6,9 @@ use std::io::ErrorKind;
 use rustls::{AlertDescription, CertificateError};
 use tonic::{Code, Status};
 
+use crate::config::ClientConfig;
+use crate::error::Error;
 use crate::identity::own_fault;
-use crate::{ClientConfig, Error};
 
 /// Why no connection could be made.
 pub(crate) fn transport(error: &(dyn StdError + 'static), config: &ClientConfig) -> Error {

@@ -1,16 +1,16 @@
-//! The newest state of the run: older ones that were not acted upon are forgotten.
+//! The latest state of the run. Older states that nobody acted upon are dropped.
 
 use fl_proto::{Phase, RoundState, wire};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tonic::Streaming;
 
-use crate::Error;
+use crate::error::Error;
 use crate::rpc::Rpc;
 
-/// What the watch stream said last. A task reads the stream, so that the server never waits for a busy client.
+/// The last message of the watch stream. A task reads the stream, so that the server never waits for a busy client.
 #[derive(Debug)]
-pub(super) struct Newest {
+pub(super) struct RoundWatch {
     seen: watch::Receiver<Seen>,
     acted: u64,
     reader: JoinHandle<()>,
@@ -24,8 +24,8 @@ struct Seen {
     end: Option<Error>,
 }
 
-impl Newest {
-    pub(super) fn of(stream: Streaming<wire::RoundState>, rpc: Rpc) -> Self {
+impl RoundWatch {
+    pub(super) fn start(stream: Streaming<wire::RoundState>, rpc: Rpc) -> Self {
         let (sender, seen) = watch::channel(Seen::default());
         Self {
             seen,
@@ -34,7 +34,7 @@ impl Newest {
         }
     }
 
-    /// The newest state that was not returned yet.
+    /// The latest state, once there is one that was not returned yet.
     ///
     /// # Errors
     /// Why the stream ended, once every state was returned.
@@ -55,8 +55,8 @@ impl Newest {
         }
     }
 
-    /// Completes when there is no sense in preparing for `old` any more. Never completes for a stream that has ended:
-    /// what was begun may still be of use after the next connection.
+    /// Completes when a newer state makes work for `old` useless. Never completes for a stream that has ended: the work may
+    /// still be of use after the next connection.
     pub(super) async fn supersedes(&self, old: &RoundState) {
         let mut seen = self.seen.clone();
         let newer = seen
@@ -69,7 +69,7 @@ impl Newest {
     }
 }
 
-impl Drop for Newest {
+impl Drop for RoundWatch {
     fn drop(&mut self) {
         self.reader.abort();
     }
@@ -85,7 +85,7 @@ async fn read(mut stream: Streaming<wire::RoundState>, rpc: Rpc, seen: watch::Se
         let state = match stream.message().await {
             Ok(Some(message)) => RoundState::try_from(message).map_err(Error::from),
             Ok(None) => Err(Error::Broken("the server ended the watch: it is stopping".to_owned())),
-            Err(status) => Err(rpc.blame(&status)),
+            Err(status) => Err(rpc.error_of(&status)),
         };
         match state {
             Ok(state) => seen.send_modify(|seen| {

@@ -6,9 +6,9 @@
 
 use fl_compress::{Digest, Verdict};
 
-use super::RunState;
 use super::fields::{Fields, sealed, unsealed};
-use crate::Error;
+use super::run_state::RunState;
+use crate::error::Error;
 
 const MAGIC: &[u8; 4] = b"FLVD";
 const MAJOR: u8 = 1;
@@ -20,7 +20,7 @@ impl RunState {
     ///
     /// # Errors
     /// `State` if the file is broken or cannot be read.
-    pub(crate) fn verdict(&self, digest: Digest) -> Result<Option<Verdict>, Error> {
+    pub(crate) fn ack(&self, digest: Digest) -> Result<Option<Verdict>, Error> {
         let path = self.path("verdict");
         let Some(bytes) = self.disk.read(&path, LEN)? else {
             return Ok(None);
@@ -38,7 +38,7 @@ impl RunState {
     ///
     /// # Errors
     /// `State` if it cannot be written.
-    pub(crate) fn save_verdict(&self, digest: Digest, verdict: Verdict) -> Result<(), Error> {
+    pub(crate) fn save_ack(&self, digest: Digest, verdict: Verdict) -> Result<(), Error> {
         self.disk.replace(&self.path("verdict"), &[&write(digest, verdict)])
     }
 }

@@ -1,20 +1,21 @@
-//! One connection: join, then act on the newest state of the run until the connection breaks or the run is over.
+//! One connection: join, then act on the latest state of the run until the connection breaks or the run is over.
 
 use std::sync::Arc;
 
 use fl_proto::{Departure, EvaluationReport, JoinRequest, Joined, Phase, RoundState, UpdateId, UpdateReply};
 
-use super::books::Books;
-use super::deliver::deliver;
-use super::fetch::bring;
-use super::memo::Memo;
-use super::newest::Newest;
+use super::fetch_model::fetch_model;
+use super::round_watch::RoundWatch;
+use super::session_state::SessionState;
+use super::traffic_log::TrafficLog;
 use super::training::Training;
+use super::upload::upload;
+use crate::client::{ClientActor, PendingUpdate, same_run};
+use crate::config::ClientConfig;
+use crate::error::Error;
 use crate::event::{Event, Sink};
+use crate::learner::{Evaluation, Progress};
 use crate::rpc::Rpc;
-use crate::work::{Outgoing, same_run};
-use crate::worker::Worker;
-use crate::{ClientConfig, Error, Evaluation, Progress};
 
 /// Serves one connection and returns the last round when the run is over.
 ///
@@ -22,30 +23,30 @@ use crate::{ClientConfig, Error, Evaluation, Progress};
 /// Why the connection ended; transient if coming back may help.
 pub(super) async fn serve(
     config: &Arc<ClientConfig>,
-    worker: &Worker,
+    actor: &ClientActor,
     events: &Sink,
-    books: &mut Books,
-    memo: &mut Memo,
+    traffic: &mut TrafficLog,
+    session: &mut SessionState,
 ) -> Result<u64, Error> {
     let mut rpc = Rpc::connect(config).await?;
-    // While a learner is at work nothing is pending, and the worker would not answer.
-    let asked = match &memo.training {
+    // During training nothing is pending, and the actor is busy.
+    let asked = match &session.training {
         Some(_) => None,
-        None => worker.call(|work| work.pending()).await??,
+        None => actor.call(|client| client.pending()).await??,
     };
     let request = JoinRequest {
-        tasks: memo.tasks.clone(),
+        tasks: session.tasks.clone(),
         pending: asked.clone(),
     };
     let joined = rpc.join(request).await?;
-    memo.heard = true;
+    session.answered = true;
     let run = joined.run.clone();
     let taken_part = Box::pin(take_part(
         config,
-        worker,
+        actor,
         events,
-        books,
-        memo,
+        traffic,
+        session,
         rpc.clone(),
         joined,
         asked,
@@ -59,12 +60,12 @@ pub(super) async fn serve(
     taken_part
 }
 
-/// How the client leaves the run after this error: not at all if it comes back by itself.
+/// How the client leaves the run after this error; `None` if it reconnects by itself.
 fn departure(error: &Error) -> Option<Departure> {
     match error {
         Error::Learner(_) | Error::Config(_) => Some(Departure::Learner),
         Error::Protocol(_) | Error::State { .. } | Error::Crashed(_) => Some(Departure::Failure),
-        // A client that is not admitted is not waited for either, and would not be heard.
+        // The server does not wait for a client that it refused, and would not accept the call.
         Error::Refused(_)
         | Error::Unreachable(_)
         | Error::Broken(_)
@@ -75,33 +76,33 @@ fn departure(error: &Error) -> Option<Departure> {
     }
 }
 
-/// Settles the frame that is pending and follows the run until it is over.
+/// Uploads the pending update, if there is one, and follows the run until it is over.
 #[expect(clippy::too_many_arguments, reason = "the parts of one connection")]
 async fn take_part(
     config: &Arc<ClientConfig>,
-    worker: &Worker,
+    actor: &ClientActor,
     events: &Sink,
-    books: &mut Books,
-    memo: &mut Memo,
+    traffic: &mut TrafficLog,
+    session: &mut SessionState,
     mut rpc: Rpc,
     mut joined: Joined,
     asked: Option<UpdateId>,
 ) -> Result<u64, Error> {
     let known = joined.pending.take();
     let joined = Arc::new(joined);
-    if !memo.joined.as_ref().is_some_and(|before| same_run(before, &joined)) {
-        memo.leave_run();
-        books.leave_run();
+    if !session.joined.as_ref().is_some_and(|before| same_run(before, &joined)) {
+        session.leave_run();
+        traffic.leave_run();
     }
-    let open = match &memo.training {
+    let pending = match &session.training {
         Some(_) => None,
         None => {
             let joined = Arc::clone(&joined);
-            worker.call(move |work| work.join(&joined)).await??
+            actor.call(move |client| client.join(&joined)).await??
         }
     };
-    memo.joined = Some(Arc::clone(&joined));
-    let newest = Newest::of(rpc.watch(&joined.run).await?, rpc.clone());
+    session.joined = Some(Arc::clone(&joined));
+    let watch = RoundWatch::start(rpc.watch(&joined.run).await?, rpc.clone());
     let Joined {
         client,
         run,
@@ -117,59 +118,59 @@ async fn take_part(
         rounds,
         instance,
     });
-    let known = known.filter(|_| open.as_ref().map(|open| &open.header.id) == asked.as_ref());
-    let mut link = Link {
+    let known = known.filter(|_| pending.as_ref().map(|update| &update.header.id) == asked.as_ref());
+    let mut connection = Connection {
         config,
-        worker,
+        actor,
         events,
-        books,
-        memo,
+        traffic,
+        session,
         rpc,
         joined,
     };
-    if let Some(open) = open {
-        link.deliver(open, known).await?;
+    if let Some(update) = pending {
+        connection.upload(update, known).await?;
     }
-    link.follow(newest).await
+    connection.follow(watch).await
 }
 
-struct Link<'a> {
+struct Connection<'a> {
     config: &'a ClientConfig,
-    worker: &'a Worker,
+    actor: &'a ClientActor,
     events: &'a Sink,
-    books: &'a mut Books,
-    memo: &'a mut Memo,
+    traffic: &'a mut TrafficLog,
+    session: &'a mut SessionState,
     rpc: Rpc,
     joined: Arc<Joined>,
 }
 
-impl Link<'_> {
-    async fn follow(mut self, mut newest: Newest) -> Result<u64, Error> {
-        let mut state = newest.next().await?;
+impl Connection<'_> {
+    async fn follow(mut self, mut watch: RoundWatch) -> Result<u64, Error> {
+        let mut state = watch.next().await?;
         loop {
             if self.announce(&state) {
-                self.memo.training = None;
+                self.session.training = None;
                 return Ok(state.round);
             }
-            self.act(&state, &newest).await?;
+            self.act(&state, &watch).await?;
             tokio::select! {
-                next = newest.next() => state = next?,
-                (asked, result) = finished(&mut self.memo.training) => {
-                    self.memo.training = None;
+                next = watch.next() => state = next?,
+                (asked, result) = finished(&mut self.session.training) => {
+                    self.session.training = None;
                     self.conclude(asked, result).await?;
                 }
             }
         }
     }
 
-    /// Tells where the run stands; true if it is over.
+    /// Reports the state of the run as events; true if the run is over.
     fn announce(&mut self, state: &RoundState) -> bool {
         if state.round > 0 {
-            self.books.enter(state.round);
+            self.traffic.enter_round(state.round);
         }
         let seen = (state.round, state.selected);
-        if state.round > 0 && self.memo.announced != Some(seen) {
-            self.memo.announced = Some(seen);
+        if state.round > 0 && self.session.announced != Some(seen) {
+            self.session.announced = Some(seen);
             self.events.send(Event::Round {
                 round: state.round,
                 selected: state.selected,
@@ -185,30 +186,32 @@ impl Link<'_> {
         state.phase == Phase::Done
     }
 
-    /// Begins what the state asks for; what it does not ask for any more is given up.
-    async fn act(&mut self, state: &RoundState, newest: &Newest) -> Result<(), Error> {
-        if let Some(training) = self.memo.training.as_ref().filter(|training| training.is_for(state)) {
+    /// Starts what the state asks for and stops a training that it no longer asks for.
+    async fn act(&mut self, state: &RoundState, watch: &RoundWatch) -> Result<(), Error> {
+        if let Some(training) = self.session.training.as_ref().filter(|training| training.is_for(state)) {
             training.asked_in(state.attempt);
             return Ok(());
         }
-        if self.memo.training.take().is_some() {
-            self.memo.unsettled = true;
+        if self.session.training.take().is_some() {
+            self.session.unsettled = true;
         }
         let training = state.phase == Phase::Training;
-        if !training || self.memo.spent != Some((state.round, state.attempt)) {
-            self.memo.spent = None;
+        if !training || self.session.settled != Some((state.round, state.attempt)) {
+            self.session.settled = None;
         }
-        let train = training && state.selected && state.accepted.is_none() && self.memo.spent.is_none();
-        let evaluate = state.evaluate && self.memo.evaluated != Some(state.version) && state.phase != Phase::Failed;
+        let train = training && state.selected && state.accepted.is_none() && self.session.settled.is_none();
+        let evaluate = state.evaluate && self.session.evaluated != Some(state.version) && state.phase != Phase::Failed;
         if !train && !evaluate {
             return Ok(());
         }
         let prepared = tokio::select! {
             prepared = Box::pin(self.prepare(state, evaluate)) => prepared,
-            () = newest.supersedes(state) => return Ok(()),
+            () = watch.supersedes(state) => return Ok(()),
         };
         match prepared {
-            Err(Error::NotNow(why)) => tracing::debug!(round = state.round, why, "the server is elsewhere, waiting"),
+            Err(Error::NotNow(why)) => {
+                tracing::debug!(round = state.round, why, "the server is in another round; waiting")
+            }
             Err(error) => return Err(error),
             Ok(()) if train => self.start(state),
             Ok(()) => {}
@@ -217,15 +220,15 @@ impl Link<'_> {
     }
 
     async fn prepare(&mut self, state: &RoundState, evaluate: bool) -> Result<(), Error> {
-        if self.memo.unsettled {
-            if let Some(left) = self.worker.call(|work| work.outgoing()).await? {
-                self.deliver(left, None).await?;
+        if self.session.unsettled {
+            if let Some(update) = self.actor.call(|client| client.pending_update()).await? {
+                self.upload(update, None).await?;
             }
-            self.memo.unsettled = false;
+            self.session.unsettled = false;
         }
-        bring(
+        fetch_model(
             &mut self.rpc,
-            self.worker,
+            self.actor,
             self.events,
             &self.joined,
             (state.version, state.model),
@@ -235,7 +238,7 @@ impl Link<'_> {
     }
 
     fn start(&mut self, state: &RoundState) {
-        if self.memo.spent == Some((state.round, state.attempt)) {
+        if self.session.settled == Some((state.round, state.attempt)) {
             return;
         }
         let progress = Arc::new(Progress::default());
@@ -243,37 +246,37 @@ impl Link<'_> {
             round: state.round,
             progress: Arc::clone(&progress),
         });
-        self.memo.training = Some(Training::start(self.worker, &self.config.gate, state, progress));
+        self.session.training = Some(Training::start(self.actor, &self.config.gate, state, progress));
     }
 
-    /// Sends what a training came to.
-    async fn conclude(&mut self, asked: (u64, u32), result: Result<Outgoing, Error>) -> Result<(), Error> {
+    /// Uploads the result of a training, or leaves the round if it failed.
+    async fn conclude(&mut self, asked: (u64, u32), result: Result<PendingUpdate, Error>) -> Result<(), Error> {
         match result {
-            Ok(outgoing) => self.deliver(outgoing, Some(UpdateReply::Wanted { offset: 0 })).await,
+            Ok(update) => self.upload(update, Some(UpdateReply::Wanted { offset: 0 })).await,
             Err(Error::Learner(why)) => {
                 let (round, _) = asked;
-                tracing::warn!(round, why, "learner failed, leaving the round");
-                self.memo.spent = Some(asked);
+                tracing::warn!(round, why, "the learner failed; leaving the round");
+                self.session.settled = Some(asked);
                 let run = self.joined.run.clone();
                 self.rpc.leave(&run, Departure::Round(round), why.clone()).await;
                 self.events.send(Event::LeftRound { round, why });
                 Ok(())
             }
             Err(Error::NotNow(_)) => {
-                self.memo.unsettled = true;
+                self.session.unsettled = true;
                 Ok(())
             }
             Err(error) => Err(error),
         }
     }
 
-    async fn deliver(&mut self, outgoing: Outgoing, known: Option<UpdateReply>) -> Result<(), Error> {
-        let (round, attempt) = (outgoing.header.id.round, outgoing.header.id.attempt);
-        match deliver(&mut self.rpc, self.worker, self.events, outgoing, known).await {
-            Ok(()) => self.memo.spent = Some((round, attempt)),
+    async fn upload(&mut self, update: PendingUpdate, known: Option<UpdateReply>) -> Result<(), Error> {
+        let (round, attempt) = (update.header.id.round, update.header.id.attempt);
+        match upload(&mut self.rpc, self.actor, self.events, update, known).await {
+            Ok(()) => self.session.settled = Some((round, attempt)),
             Err(Error::NotNow(why)) => {
                 tracing::debug!(round, why, "the update stays pending");
-                self.memo.unsettled = true;
+                self.session.unsettled = true;
             }
             Err(error) => return Err(error),
         }
@@ -282,9 +285,9 @@ impl Link<'_> {
 
     async fn evaluate(&mut self, state: &RoundState) -> Result<(), Error> {
         let permit = Arc::clone(&self.config.gate).acquire_owned().await.ok();
-        let evaluated = self.worker.call(move |work| {
+        let evaluated = self.actor.call(move |client| {
             let _permit = permit;
-            work.evaluate()
+            client.evaluate()
         });
         match evaluated.await? {
             Ok(Some(report)) => {
@@ -312,13 +315,13 @@ impl Link<'_> {
             }),
             Err(error) => return Err(error),
         }
-        self.memo.evaluated = Some(state.version);
+        self.session.evaluated = Some(state.version);
         Ok(())
     }
 }
 
-/// Round, attempt and result of the training, if there is one; otherwise never.
-async fn finished(training: &mut Option<Training>) -> ((u64, u32), Result<Outgoing, Error>) {
+/// Round, attempt and result of the training; never completes if there is none.
+async fn finished(training: &mut Option<Training>) -> ((u64, u32), Result<PendingUpdate, Error>) {
     match training {
         Some(training) => {
             let result = training.finished().await;

@@ -1,4 +1,4 @@
-//! Brings the model held to a version: by the steps after it, or by a snapshot if they do not lead there.
+//! Fetches a model version: the updates after the version held, or a snapshot if those do not lead there.
 
 use bytes::Bytes;
 use fl_compress::{Digest, FrameKind};
@@ -6,53 +6,62 @@ use fl_proto::wire::model_chunk::Part;
 use fl_proto::{Assembler, FetchRequest, Joined, ModelHeader, max_frame, wire};
 use tonic::Streaming;
 
-use crate::Error;
+use crate::client::ClientActor;
+use crate::error::Error;
 use crate::event::{Event, Sink};
 use crate::rpc::Rpc;
-use crate::worker::Worker;
 
-/// Makes the worker hold `version`, whose digest is `digest`. What was applied before this is dropped or fails stays.
+/// Makes the client hold `version`, whose digest is `digest`. Frames that were applied before the call fails or is dropped
+/// stay applied.
 ///
 /// # Errors
-/// `Protocol` if even a snapshot does not lead to that digest; whatever breaks the call.
-pub(super) async fn bring(
+/// `Protocol` if even a snapshot does not have that digest; otherwise why the call failed.
+pub(super) async fn fetch_model(
     rpc: &mut Rpc,
-    worker: &Worker,
+    actor: &ClientActor,
     events: &Sink,
     joined: &Joined,
     (version, digest): (u64, Digest),
 ) -> Result<(), Error> {
-    worker.call(|work| work.begin()).await??;
-    if worker.call(move |work| work.holds(version, digest)).await?? {
+    actor.call(|client| client.begin()).await??;
+    if actor.call(move |client| client.holds(version, digest)).await?? {
         return Ok(());
     }
     events.send(Event::Fetching { version });
-    let held = worker.call(|work| work.held()).await?.filter(|held| *held < version);
+    let held = actor.call(|client| client.held()).await?.filter(|held| *held < version);
     if held.is_some() {
-        match fetch(rpc, worker, joined, held, version).await {
+        match fetch_frames(rpc, actor, joined, held, version).await {
             Ok(()) => {
-                if worker.call(move |work| work.holds(version, digest)).await?? {
+                if actor.call(move |client| client.holds(version, digest)).await?? {
                     events.send(Event::Fetched { version });
                     return Ok(());
                 }
             }
-            Err(Error::Protocol(why)) => tracing::warn!(version, why, "steps cannot be used, fetching a snapshot"),
+            Err(Error::Protocol(why)) => {
+                tracing::warn!(version, why, "the model updates cannot be used; fetching a snapshot")
+            }
             Err(error) => return Err(error),
         }
-        worker.call(|work| work.drop_model()).await?;
+        actor.call(|client| client.drop_model()).await?;
     }
-    fetch(rpc, worker, joined, None, version).await?;
-    if worker.call(move |work| work.holds(version, digest)).await?? {
+    fetch_frames(rpc, actor, joined, None, version).await?;
+    if actor.call(move |client| client.holds(version, digest)).await?? {
         events.send(Event::Fetched { version });
         return Ok(());
     }
     Err(Error::Protocol(format!(
         "the server's snapshot of model version {version} does not have the digest {digest} that it announced: its store is \
-         damaged; whoever runs the server should check it"
+         damaged; run `fl-server verify` on the server"
     )))
 }
 
-async fn fetch(rpc: &mut Rpc, worker: &Worker, joined: &Joined, held: Option<u64>, want: u64) -> Result<(), Error> {
+async fn fetch_frames(
+    rpc: &mut Rpc,
+    actor: &ClientActor,
+    joined: &Joined,
+    held: Option<u64>,
+    want: u64,
+) -> Result<(), Error> {
     let mut chunks = Chunks {
         stream: rpc
             .fetch(FetchRequest {
@@ -71,7 +80,7 @@ async fn fetch(rpc: &mut Rpc, worker: &Worker, joined: &Joined, held: Option<u64
     };
     if parts.last().is_none_or(|last| last.version != want) {
         return Err(Error::Protocol(format!(
-            "the server sent no way to model version {want}"
+            "the server sent frames that do not end at model version {want}"
         )));
     }
     let max = max_frame(joined.layout.len(), joined.layout.tensors().len());
@@ -81,22 +90,26 @@ async fn fetch(rpc: &mut Rpc, worker: &Worker, joined: &Joined, held: Option<u64
             let data = chunks.data().await?;
             chunks.rest = frame.push(data);
         }
-        worker.call(move |work| work.apply(part, kind, frame)).await??;
+        actor.call(move |client| client.apply(part, kind, frame)).await??;
     }
     Ok(())
 }
 
-/// The chunks of one fetch, cut anywhere.
+/// The chunks of one fetch. A chunk may end anywhere in a frame.
 struct Chunks {
     stream: Streaming<wire::ModelChunk>,
     rpc: Rpc,
-    /// Read, but not part of the frame before.
+    /// Bytes that were read but belong to the next frame.
     rest: Bytes,
 }
 
 impl Chunks {
     async fn next(&mut self) -> Result<Part, Error> {
-        let message = self.stream.message().await.map_err(|status| self.rpc.blame(&status))?;
+        let message = self
+            .stream
+            .message()
+            .await
+            .map_err(|status| self.rpc.error_of(&status))?;
         let chunk = message.ok_or_else(|| Error::Protocol("the server ended a fetch too early".to_owned()))?;
         chunk
             .part

@@ -1,27 +1,27 @@
-//! Brings a frame to the server, from wherever it got to, until its fate is known and remembered.
+//! Uploads an update, resuming where an earlier upload stopped, until the server's answer is known and on disk.
 
 use fl_compress::Verdict;
 use fl_proto::UpdateReply;
 
-use crate::Error;
+use crate::client::{ClientActor, PendingUpdate};
+use crate::error::Error;
 use crate::event::{Event, Sent, Sink};
 use crate::rpc::Rpc;
-use crate::work::Outgoing;
-use crate::worker::Worker;
 
-/// Sends `outgoing` and settles it. `known`: what the server has said of it already; `None` asks first.
+/// Uploads `update` and stores the answer. `known`: an answer that the server gave earlier; with `None` the server is asked
+/// first.
 ///
 /// # Errors
-/// Whatever breaks the call: the frame stays pending, and calling this again after the next connection is safe at every
-/// point, because the server knows an update by its content.
-pub(super) async fn deliver(
+/// If the call fails. The update stays pending. A retry after the next connection is safe at every point: the server
+/// identifies an update by its content, so the upload is idempotent.
+pub(super) async fn upload(
     rpc: &mut Rpc,
-    worker: &Worker,
+    actor: &ClientActor,
     events: &Sink,
-    outgoing: Outgoing,
+    update: PendingUpdate,
     known: Option<UpdateReply>,
 ) -> Result<(), Error> {
-    let Outgoing { mut header, frame } = outgoing;
+    let PendingUpdate { mut header, frame } = update;
     let (round, bytes, digest) = (header.id.round, header.len, header.id.digest);
     let mut reply = match known {
         Some(reply) => reply,
@@ -34,7 +34,7 @@ pub(super) async fn deliver(
             UpdateReply::Refused { message, .. } => break (Verdict::Refused, Sent::Refused { message }),
             UpdateReply::Wanted { offset } if offset > bytes || sent_from.is_some_and(|before| offset <= before) => {
                 return Err(Error::Broken(format!(
-                    "the upload makes no headway: {bytes} bytes sent, {offset} received"
+                    "the upload does not advance: {bytes} bytes sent, {offset} received"
                 )));
             }
             UpdateReply::Wanted { offset } => {
@@ -48,7 +48,7 @@ pub(super) async fn deliver(
             }
         }
     };
-    worker.call(move |work| work.settle(digest, verdict)).await??;
+    actor.call(move |client| client.settle(digest, verdict)).await??;
     events.send(Event::Sent {
         round,
         bytes,

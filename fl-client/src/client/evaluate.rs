@@ -2,10 +2,11 @@
 
 use fl_proto::EvaluationReport;
 
-use super::Work;
-use crate::{Error, Evaluation};
+use super::state::ClientState;
+use crate::error::Error;
+use crate::learner::Evaluation;
 
-impl Work {
+impl ClientState {
     /// Evaluates the model held; `None` if the learner has no held-out examples.
     ///
     /// # Errors
@@ -28,7 +29,7 @@ impl Work {
         };
         if examples == 0 || correct > examples || !loss.is_finite() {
             return Err(Error::Learner(format!(
-                "evaluation: {correct} of {examples} right with loss {loss} cannot be"
+                "its evaluation is impossible: {correct} of {examples} correct, loss {loss}"
             )));
         }
         Ok(Some(EvaluationReport {

@@ -1,0 +1,16 @@
+//! What a client computes with and must not lose: learner, model, memory, and their state on disk. Nothing here is async:
+//! [`ClientActor`] calls every method on the blocking pool.
+
+mod actor;
+mod evaluate;
+mod model;
+mod pending_update;
+mod replica;
+mod run;
+mod state;
+mod train;
+
+pub(crate) use actor::ClientActor;
+pub(crate) use pending_update::PendingUpdate;
+pub(crate) use run::same_run;
+pub(crate) use state::ClientState;

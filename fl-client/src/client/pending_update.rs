@@ -1,0 +1,40 @@
+//! An encoded update that the server has not acknowledged yet.
+
+use bytes::Bytes;
+use fl_compress::Pending;
+use fl_proto::{RunName, SectionFidelity, UpdateHeader, UpdateId};
+
+use crate::state::UpdateMetadata;
+
+/// A frame and its header, as they are uploaded.
+#[derive(Debug, Clone)]
+pub(crate) struct PendingUpdate {
+    pub(crate) header: UpdateHeader,
+    pub(crate) frame: Bytes,
+}
+
+impl PendingUpdate {
+    pub(super) fn new(run: RunName, pending: &Pending, metadata: &UpdateMetadata) -> Self {
+        let id = UpdateId {
+            run,
+            round: metadata.round,
+            attempt: metadata.attempt,
+            digest: pending.digest,
+        };
+        let header = UpdateHeader {
+            id,
+            len: pending.frame.len() as u64,
+            offset: 0,
+            examples: metadata.examples,
+            loss: metadata.loss,
+            train_ms: metadata.train_ms,
+            encode_ms: metadata.encode_ms,
+            stages: pending.stages,
+            fidelity: SectionFidelity::of(&pending.fidelity),
+        };
+        Self {
+            header,
+            frame: Bytes::copy_from_slice(&pending.frame),
+        }
+    }
+}

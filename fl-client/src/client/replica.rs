@@ -1,0 +1,82 @@
+//! The client's replica of the server's model.
+
+use fl_compress::{Digest, FrameKind};
+use fl_proto::{Assembler, FramePart};
+
+use super::model::Model;
+use super::state::ClientState;
+use crate::error::Error;
+
+impl ClientState {
+    /// Whether the model held is `version` with this digest. A model of that version with another digest is dropped.
+    ///
+    /// # Errors
+    /// `NotNow` if no run is joined.
+    pub(crate) fn holds(&mut self, version: u64, digest: Digest) -> Result<bool, Error> {
+        let keep_every = self.keep_model_every;
+        let run = self.run()?;
+        let Some(model) = run.model.as_mut().filter(|model| model.version == version) else {
+            return Ok(false);
+        };
+        let found = model.digest();
+        if found != digest {
+            tracing::warn!(version, %found, wanted = %digest, "the model differs from the server's; dropping it");
+            run.model = None;
+            return Ok(false);
+        }
+        run.keep_step();
+        if keep_every > 0 && version.is_multiple_of(keep_every) {
+            run.keep_model();
+        }
+        Ok(true)
+    }
+
+    /// Makes model version 0 from the run's seed, if no model is held and the learner's is the server's to the bit.
+    ///
+    /// # Errors
+    /// `Config` or `Learner` if there is no learner; `NotNow` if no run is joined.
+    pub(crate) fn begin(&mut self) -> Result<(), Error> {
+        if self.run()?.model.is_some() {
+            return Ok(());
+        }
+        let Self {
+            run: Some(run), tasks, ..
+        } = self
+        else {
+            return Ok(());
+        };
+        let values = tasks.learner(&run.joined.task)?.initial(run.joined.seed);
+        let initial = run.joined.initial;
+        let values = values.filter(|values| Digest::of_f32(values) == initial);
+        run.model = values.map(|values| Model::initial(values, initial));
+        Ok(())
+    }
+
+    /// Version of the model held.
+    pub(crate) fn held(&self) -> Option<u64> {
+        self.run.as_ref()?.model.as_ref().map(|model| model.version)
+    }
+
+    /// Forgets the model.
+    pub(crate) fn drop_model(&mut self) {
+        if let Some(run) = &mut self.run {
+            run.model = None;
+        }
+    }
+
+    /// Applies one frame of a fetch: a snapshot replaces the model, a step is added to the version before it.
+    ///
+    /// # Errors
+    /// `Protocol` if the frame is broken or not what its header says; the model is dropped then.
+    pub(crate) fn apply(&mut self, part: FramePart, kind: FrameKind, frame: Assembler) -> Result<(), Error> {
+        let run = self.run()?;
+        let applied = frame
+            .finish()
+            .map_err(|e| e.to_string())
+            .and_then(|bytes| run.apply(part.version, kind, bytes));
+        applied.map_err(|why| {
+            run.model = None;
+            Error::Protocol(format!("the frame of model version {}: {why}", part.version))
+        })
+    }
+}

@@ -1,0 +1,126 @@
+//! What a client holds for one run: made on first use, so that a client that waits holds next to nothing.
+
+use std::sync::Arc;
+
+use fl_compress::{BudgetWatch, Digest, Encoder, FrameKind, Layout, Memory, Pending, Verdict};
+use fl_proto::Joined;
+
+use super::model::Model;
+use super::pending_update::PendingUpdate;
+use crate::error::Error;
+use crate::state::{RunState, UpdateMetadata};
+
+/// Model, encoder and state of one run.
+#[derive(Debug)]
+pub(super) struct Run {
+    pub(super) joined: Arc<Joined>,
+    pub(super) layout: Arc<Layout>,
+    pub(super) state: RunState,
+    pub(super) encoder: Encoder,
+    pub(super) watch: BudgetWatch,
+    /// The update that the server has not acknowledged yet.
+    pub(super) pending: Option<(Pending, UpdateMetadata)>,
+    pub(super) model: Option<Model>,
+}
+
+impl Run {
+    pub(super) fn load(joined: Arc<Joined>, layout: Arc<Layout>, state: RunState) -> Result<Self, Error> {
+        let (encoder, pending) = state.load_memory(&layout, &joined.uplink)?;
+        let model = state.load_model(&layout).map(Model::from);
+        Ok(Self {
+            joined,
+            layout,
+            state,
+            encoder,
+            watch: BudgetWatch::default(),
+            pending,
+            model,
+        })
+    }
+
+    pub(super) fn pending_update(&self) -> Option<PendingUpdate> {
+        let (pending, metadata) = self.pending.as_ref()?;
+        Some(PendingUpdate::new(self.joined.run.clone(), pending, metadata))
+    }
+
+    pub(super) fn settle(&mut self, digest: Digest, verdict: Verdict) -> Result<(), Error> {
+        let Some((pending, _)) = self.pending.as_ref().filter(|(pending, _)| pending.digest == digest) else {
+            return Ok(());
+        };
+        self.state.save_ack(digest, verdict)?;
+        self.encoder
+            .settle(pending, verdict)
+            .map_err(|e| Error::Crashed(format!("pending update: {e}")))?;
+        self.pending = None;
+        Ok(())
+    }
+
+    /// Applies a fetched frame. On an error no model is held any more.
+    pub(super) fn apply(&mut self, version: u64, kind: FrameKind, frame: Vec<u8>) -> Result<(), String> {
+        let keep_frame = self.predicts() && kind == FrameKind::Step;
+        let held = self.model.take();
+        self.model = Some(Model::after(held, version, kind, frame, &self.layout, keep_frame)?);
+        Ok(())
+    }
+
+    /// Keeps the frame that the next update is encoded against, if the run's memory does so.
+    pub(super) fn keep_step(&mut self) {
+        if self.predicts()
+            && let Some(model) = &mut self.model
+        {
+            model.keep_step(&self.state, &self.layout);
+        }
+    }
+
+    pub(super) fn keep_model(&mut self) {
+        if let Some(model) = &mut self.model {
+            model.keep(&self.state);
+        }
+    }
+
+    /// Whether updates are encoded against the last model update.
+    fn predicts(&self) -> bool {
+        self.joined.uplink.memory == Memory::Cafe
+    }
+}
+
+/// Whether two joins are of the same run with the same settings. Pending updates do not matter.
+pub(crate) fn same_run(before: &Joined, now: &Joined) -> bool {
+    let Joined {
+        client,
+        run,
+        task,
+        rounds,
+        seed,
+        layout,
+        training,
+        uplink,
+        initial,
+        instance,
+        max_frame: _,
+        pending: _,
+    } = before;
+    (client, run, task, rounds, seed) == (&now.client, &now.run, &now.task, &now.rounds, &now.seed)
+        && (layout, training, uplink) == (&now.layout, &now.training, &now.uplink)
+        && (initial, instance) == (&now.initial, &now.instance)
+}
+
+pub(super) fn check_layout(run: &Layout, learner: &Layout, task: &str) -> Result<(), Error> {
+    if run == learner {
+        return Ok(());
+    }
+    let shape = |t: &fl_compress::Tensor| format!("{} {:?}", t.name, t.shape);
+    let mut pairs = run.tensors().iter().zip(learner.tensors());
+    let what = match pairs.find(|(a, b)| (&a.name, &a.shape) != (&b.name, &b.shape)) {
+        Some((theirs, ours)) => format!("the run has {}, the learner {}", shape(theirs), shape(ours)),
+        None => format!(
+            "the run has {} tensors, the learner {}",
+            run.tensors().len(),
+            learner.tensors().len()
+        ),
+    };
+    Err(Error::Learner(format!(
+        "the model of task `{task}` differs from the run's model: {what}; bind the task to the learner that made the run's \
+         first weights"
+    )))
+}

@@ -1,0 +1,115 @@
+//! A client's learners and its state.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use fl_compress::{Digest, Verdict};
+use fl_proto::{Joined, UpdateId};
+
+use super::pending_update::PendingUpdate;
+use super::run::{Run, check_layout, same_run};
+use crate::error::Error;
+use crate::event::Sink;
+use crate::state::StateDir;
+use crate::tasks::Tasks;
+
+/// A client's learners and its state.
+#[derive(Debug)]
+pub(crate) struct ClientState {
+    dir: StateDir,
+    pub(super) tasks: Tasks,
+    pub(super) events: Sink,
+    pub(super) keep_model_every: u64,
+    joined: Option<Arc<Joined>>,
+    pub(super) run: Option<Run>,
+}
+
+impl ClientState {
+    /// Opens and locks the state folder.
+    ///
+    /// # Errors
+    /// `State` if it is in use or cannot be made.
+    pub(crate) fn open(
+        folder: &Path,
+        sync: bool,
+        keep_model_every: u64,
+        tasks: Tasks,
+        events: Sink,
+    ) -> Result<Self, Error> {
+        Ok(Self {
+            dir: StateDir::open(folder, sync)?,
+            tasks,
+            events,
+            keep_model_every,
+            joined: None,
+            run: None,
+        })
+    }
+
+    /// The update that the server has not acknowledged yet: of the joined run, or, before joining, of the run that the
+    /// client joined last.
+    ///
+    /// # Errors
+    /// `State` if it cannot be read.
+    pub(crate) fn pending(&self) -> Result<Option<UpdateId>, Error> {
+        match &self.run {
+            Some(run) => Ok(run.pending_update().map(|update| update.header.id)),
+            None => self.dir.pending(),
+        }
+    }
+
+    /// The joined run's unacknowledged update.
+    pub(crate) fn pending_update(&self) -> Option<PendingUpdate> {
+        self.run.as_ref().and_then(Run::pending_update)
+    }
+
+    /// Switches to the run that was joined and returns its unacknowledged update.
+    ///
+    /// # Errors
+    /// `Config` or `Learner` if the client cannot do the task or its model is another; `State` if the state is broken.
+    pub(crate) fn join(&mut self, joined: &Arc<Joined>) -> Result<Option<PendingUpdate>, Error> {
+        if !self.joined.as_ref().is_some_and(|before| same_run(before, joined)) {
+            (self.joined, self.run) = (None, None);
+            if let Some(layout) = self.tasks.layout(&joined.task)? {
+                check_layout(&joined.layout, &layout, &joined.task)?;
+            }
+            self.dir.enter(&joined.run, joined.instance)?;
+            self.joined = Some(Arc::clone(joined));
+        }
+        if self.run.is_none() && self.dir.pending()?.is_some() {
+            self.run()?;
+        }
+        Ok(self.pending_update())
+    }
+
+    /// Installs the server's answer to the pending update: on disk first, then in the encoder's memory.
+    ///
+    /// # Errors
+    /// `State` if the answer cannot be written; the update stays pending then.
+    pub(crate) fn settle(&mut self, digest: Digest, verdict: Verdict) -> Result<(), Error> {
+        self.run()?.settle(digest, verdict)
+    }
+
+    /// Keeps the model for the next start.
+    pub(crate) fn close(mut self) {
+        if let Some(run) = &mut self.run {
+            run.keep_model();
+        }
+    }
+
+    /// The joined run, loaded from disk on first use.
+    pub(super) fn run(&mut self) -> Result<&mut Run, Error> {
+        let run = match self.run.take() {
+            Some(run) => run,
+            None => {
+                let joined = self.joined.clone();
+                let joined = joined.ok_or_else(|| Error::NotNow("no run is joined".to_owned()))?;
+                let layout = self.tasks.learner(&joined.task)?.layout();
+                check_layout(&joined.layout, &layout, &joined.task)?;
+                let state = self.dir.enter(&joined.run, joined.instance)?;
+                Run::load(joined, layout, state)?
+            }
+        };
+        Ok(self.run.insert(run))
+    }
+}

@@ -1,0 +1,112 @@
+//! The outer loop of a client: serve a connection, back off, connect again.
+
+use std::sync::Arc;
+
+use fl_proto::Meter;
+use tokio::time::Instant;
+
+use super::connection::serve;
+use super::session_state::SessionState;
+use super::traffic_log::TrafficLog;
+use crate::client::{ClientActor, ClientState};
+use crate::config::ClientConfig;
+use crate::error::Error;
+use crate::event::{Event, Sink};
+use crate::tasks::Tasks;
+use crate::trace;
+
+/// How [`run`] ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// The run is over.
+    Done {
+        /// Its last round.
+        round: u64,
+    },
+    /// `shutdown` completed. Nothing is lost: the client resumes when it is started again.
+    Stopped,
+}
+
+/// Takes part in the runs of a federation until the run is over, `shutdown` completes, or trying again cannot help.
+///
+/// Learners compute on the blocking pool, at most as many at once as `config.gate` has permits. An update is on disk before
+/// it is sent. When this function returns, the state folder is unlocked. If the returned future is dropped instead, the
+/// learner stops and the folder is unlocked soon after.
+///
+/// # Errors
+/// `Config`, `Refused`, `Protocol`, `State`, `Learner`, `Crashed`, or `GaveUp`, and with `exit_when_done` `OtherTask`.
+/// Transient errors are retried.
+pub async fn run(
+    mut config: ClientConfig,
+    tasks: Tasks,
+    events: impl Fn(Event) + Send + Sync + 'static,
+    shutdown: impl Future<Output = ()>,
+) -> Result<Outcome, Error> {
+    config.meter = Arc::new(Meter::within(config.meter));
+    let config = Arc::new(config);
+    let (events, tracing) = trace::start(config.otlp.clone(), events);
+    let mut traffic = TrafficLog::new(Arc::clone(&config.meter), events.clone());
+    let names = tasks.names();
+    let client = {
+        let (config, events) = (Arc::clone(&config), events.clone());
+        let open = move || ClientState::open(&config.state, config.sync, config.keep_model_every, tasks, events);
+        let opened = tokio::task::spawn_blocking(open).await;
+        opened.map_err(|e| Error::Crashed(format!("opening the state: {e}")))??
+    };
+    let (actor, ended) = ClientActor::start(client);
+    let life = Box::pin(live(config, actor, events, &mut traffic, names));
+    let outcome = tokio::select! {
+        biased;
+        () = shutdown => Ok(Outcome::Stopped),
+        outcome = life => outcome,
+    };
+    traffic.close().await;
+    // The actor's task ends now that its last handle is gone. Its only error is a panic, which was reported already.
+    let _ = ended.await;
+    tracing.finish().await;
+    outcome
+}
+
+async fn live(
+    config: Arc<ClientConfig>,
+    actor: ClientActor,
+    events: Sink,
+    traffic: &mut TrafficLog,
+    tasks: Vec<String>,
+) -> Result<Outcome, Error> {
+    let who = fl_compress::Digest::of(config.own.certificate.as_bytes()).to_string();
+    let mut session = SessionState::new(tasks);
+    let mut attempt = 0;
+    let mut contact = Instant::now();
+    loop {
+        let served = Box::pin(serve(&config, &actor, &events, traffic, &mut session)).await;
+        traffic.close().await;
+        if std::mem::take(&mut session.answered) {
+            contact = Instant::now();
+            // Without back-off, two processes with one certificate would displace each other as fast as they can connect.
+            if !matches!(served, Err(Error::Displaced(_))) {
+                attempt = 0;
+            }
+        }
+        let (why, wait) = match served {
+            Ok(round) if config.exit_when_done => return Ok(Outcome::Done { round }),
+            Ok(_) => (None, config.backoff.max),
+            // The caller asked for this run alone: there is nothing to wait for.
+            Err(error @ Error::OtherTask(_)) if config.exit_when_done => return Err(error),
+            Err(error) if error.is_transient() => (Some(error.to_string()), config.backoff.wait(&who, attempt)),
+            Err(error) => return Err(error),
+        };
+        if let Some(limit) = config.give_up_after.filter(|limit| contact.elapsed() + wait > *limit) {
+            let why = why.unwrap_or_else(|| "no new run began".to_owned());
+            return Err(Error::GaveUp(format!(
+                "{why} (for {} s, the limit `give_up_after_s`)",
+                limit.as_secs_f64()
+            )));
+        }
+        if let Some(why) = why {
+            events.send(Event::Disconnected { why, retry_in: wait });
+        }
+        attempt = attempt.saturating_add(1);
+        tokio::time::sleep(wait).await;
+    }
+}

@@ -1,0 +1,45 @@
+//! What a client remembers from one connection to the next. None of it is on disk: after a restart, the server's answers
+//! and the state folder hold all that matters.
+
+use std::sync::Arc;
+
+use fl_proto::Joined;
+
+use super::training::Training;
+
+/// State that outlives a connection.
+#[derive(Debug, Default)]
+pub(super) struct SessionState {
+    /// Names of the tasks that the client can do.
+    pub(super) tasks: Vec<String>,
+    /// Whether the server has answered since this was last cleared.
+    pub(super) answered: bool,
+    pub(super) joined: Option<Arc<Joined>>,
+    pub(super) training: Option<Training>,
+    /// A training was stopped at a moment when it may already have encoded an update.
+    pub(super) unsettled: bool,
+    /// Round and attempt for which nothing more is to be done: the update is acknowledged, or the learner failed.
+    pub(super) settled: Option<(u64, u32)>,
+    /// Model version that was evaluated last.
+    pub(super) evaluated: Option<u64>,
+    /// Round and selection of the last `Event::Round`.
+    pub(super) announced: Option<(u64, bool)>,
+}
+
+impl SessionState {
+    pub(super) fn new(tasks: Vec<String>) -> Self {
+        Self {
+            tasks,
+            ..Self::default()
+        }
+    }
+
+    /// Forgets everything about a run that the client is no longer part of.
+    pub(super) fn leave_run(&mut self) {
+        *self = Self {
+            tasks: std::mem::take(&mut self.tasks),
+            answered: self.answered,
+            ..Self::default()
+        };
+    }
+}
