@@ -4,6 +4,7 @@
 
 mod failures;
 mod fidelity;
+mod help_page;
 mod integers;
 mod limit;
 mod reports;

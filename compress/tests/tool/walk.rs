@@ -83,3 +83,9 @@ fn a_reader_that_stops_is_no_error() {
         );
     }
 }
+
+/// The options and commands in docs/reference/cli.md are those that the program prints.
+#[test]
+fn the_command_line_reference_is_what_the_program_prints() {
+    crate::help_page::check(env!("CARGO_BIN_EXE_fl-compress"), "fl-compress", &[]);
+}

@@ -239,3 +239,9 @@ fn a_client_says_when_it_is_connected_and_ready() {
         took[2], took[4]
     );
 }
+
+/// The options and commands in docs/reference/cli.md are those that the program prints.
+#[test]
+fn the_command_line_reference_is_what_the_program_prints() {
+    crate::help_page::check(env!("CARGO_BIN_EXE_fl-client"), "fl-client", &[]);
+}

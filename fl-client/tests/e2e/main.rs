@@ -6,6 +6,9 @@ mod another_run;
 #[cfg(target_os = "linux")]
 mod binary;
 mod crashes;
+#[cfg(target_os = "linux")]
+#[path = "../../../compress/tests/tool/help_page.rs"]
+mod help_page;
 mod models;
 mod predicted;
 mod rounds;

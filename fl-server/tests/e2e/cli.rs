@@ -773,3 +773,9 @@ async fn sigterm_stops_gracefully_and_the_run_continues() {
     let (child, _lines, _) = founded.serve().await;
     drop(child);
 }
+
+/// The options and commands in docs/reference/cli.md are those that the program prints.
+#[test]
+fn the_command_line_reference_is_what_the_program_prints() {
+    crate::help_page::check(env!("CARGO_BIN_EXE_fl-server"), "fl-server", &[]);
+}

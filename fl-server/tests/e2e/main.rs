@@ -2,6 +2,8 @@
 //! longer than most of its tests.
 #![allow(clippy::unwrap_used)]
 
+#[path = "../../../compress/tests/tool/help_page.rs"]
+mod help_page;
 #[path = "../fixtures/stored_run.rs"]
 mod stored_run;
 mod support;

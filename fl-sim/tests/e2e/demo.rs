@@ -108,3 +108,9 @@ fn what_an_experiment_has_not_is_wrong_usage() {
     fails(sim(["demo", "--data", "/none"]), 2, &["/none"]);
     fails(sim(["demo", "--learning-rate", "0"]), 2, &["learning_rate"]);
 }
+
+/// The options and commands in docs/reference/cli.md are those that the program prints.
+#[test]
+fn the_command_line_reference_is_what_the_program_prints() {
+    crate::help_page::check(env!("CARGO_BIN_EXE_fl-sim"), "fl-sim", &["server", "client"]);
+}

@@ -4,6 +4,9 @@
 
 #[path = "../fixtures/mod.rs"]
 mod fixtures;
+#[cfg(unix)]
+#[path = "../../../compress/tests/tool/help_page.rs"]
+mod help_page;
 
 mod attack;
 mod defaults;

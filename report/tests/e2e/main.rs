@@ -3,10 +3,12 @@
 // Helpers are tests too: clippy.toml allows unwrap only inside functions marked as such.
 #![allow(clippy::unwrap_used)]
 
+mod configuration;
 mod docs;
 mod fixtures;
 mod forms;
 mod golden;
+mod links;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod questions;
