@@ -4,9 +4,10 @@
 //! "FLCZ" | version | tensors: names and shapes | frame, as it is sent | 1.1: tensors of integers | CRC-32C
 //! ```
 
-use crate::weights::IntegerTensor;
+use crate::error::Error;
+use crate::layout::{Layout, MAX_DIMS, MAX_TENSORS};
+use crate::weights::integers::IntegerTensor;
 use crate::wire::{Reader, Writer, seal, unseal};
-use crate::{Error, Layout, MAX_DIMS, MAX_TENSORS};
 
 const MAJOR: u8 = 1;
 /// The minor version that brought tensors of integers. An archive without any is of minor version 0.

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::{Digest, Error};
+use crate::digest::Digest;
+use crate::error::Error;
 
 /// Largest number of values a layout may hold: what a `u32` index can address.
 pub const MAX_VALUES: usize = u32::MAX as usize;

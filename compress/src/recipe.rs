@@ -1,9 +1,9 @@
 //! What was chosen for one tensor: plain numbers, the header of its section, and all that its decoder sees.
 
-use crate::Error;
-use crate::code::Code;
+use crate::code::method::Code;
+use crate::error::Error;
 use crate::layout::Shape;
-use crate::quantize::Quantize;
+use crate::quantize::recipe::Quantize;
 use crate::reduce::Reduce;
 use crate::wire::{Reader, Writer};
 

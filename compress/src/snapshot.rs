@@ -1,10 +1,11 @@
 //! A whole model in one frame.
 
-use crate::frame::{Extras, OVERHEAD};
+use crate::error::Error;
+use crate::finite::all_finite;
+use crate::frame::header::{Extras, FrameHeader, FrameKind, OVERHEAD};
+use crate::layout::Layout;
 use crate::recipe::Recipe;
-use crate::section::all_finite;
 use crate::wire::{Writer, seal};
-use crate::{Error, FrameHeader, FrameKind, Layout};
 
 /// The frame of model `version` with all its `values`, which [`crate::Frame::decode`] gives back bit for bit.
 /// Shapes: `values: [layout.len()]`.

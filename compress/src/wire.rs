@@ -18,7 +18,7 @@
 //! # Ok::<(), fl_compress::Error>(())
 //! ```
 
-use crate::Error;
+use crate::error::Error;
 
 /// Length of the checksum (CRC-32C) that [`seal`] appends.
 pub const CHECKSUM_BYTES: usize = 4;

@@ -10,7 +10,7 @@
 //!
 //! Each way alone errs less with more bits, so the best of them does too.
 
-use super::curve::{Curve, Point};
+use crate::budget::curve::{Curve, Point};
 
 /// Halvings of a range of multipliers or knobs.
 const HALVINGS: usize = 32;
@@ -19,14 +19,14 @@ const OCTAVES: f64 = 64.0;
 
 /// A point on each curve.
 #[derive(Debug)]
-pub(super) struct Allotment {
+pub(crate) struct Allotment {
     points: Vec<Point>,
 }
 
 impl Allotment {
     /// The points whose bits together are `target`, or as near as the curves go without passing it: of least error. If
     /// even the coarsest points pass it, those.
-    pub(super) fn new(curves: &[Curve], target: f64) -> Self {
+    pub(crate) fn new(curves: &[Curve], target: f64) -> Self {
         let coarsest: Vec<Point> = curves.iter().map(|curve| curve.points[0]).collect();
         if sum(&coarsest) >= target {
             return Self { points: coarsest };
@@ -45,12 +45,12 @@ impl Allotment {
     }
 
     /// The turn of each knob.
-    pub(super) fn knobs(&self) -> Vec<f64> {
+    pub(crate) fn knobs(&self) -> Vec<f64> {
         self.points.iter().map(|point| point.knob).collect()
     }
 
     /// Whether no knob can be turned to send less.
-    pub(super) fn is_coarsest(&self, curves: &[Curve]) -> bool {
+    pub(crate) fn is_coarsest(&self, curves: &[Curve]) -> bool {
         curves
             .iter()
             .zip(&self.points)
@@ -165,12 +165,13 @@ mod tests {
     use proptest::test_runner::RngSeed;
 
     use super::*;
+    use crate::code::method::CodeSpec;
     use crate::layout::Shape;
-    use crate::quantize::{DeadZone, QuantizeSpec};
+    use crate::quantize::dead_zone::DeadZone;
+    use crate::quantize::spec::QuantizeSpec;
     use crate::reduce::Selection;
     use crate::rng::Draws;
-    use crate::section::Input;
-    use crate::spec::CodeSpec;
+    use crate::section::input::Input;
 
     fn laplace(len: usize, seed: u64, scale: f32) -> Vec<f32> {
         let draws = Draws::new(seed, 0);

@@ -1,8 +1,12 @@
 //! What bits and error a unit would have for each turn of its knob.
 
-use crate::quantize::{DeadZone, Histogram, QuantizeSpec, Rounding, sum_of_squares};
+use crate::quantize::dead_zone::DeadZone;
+use crate::quantize::dead_zone::model::Histogram;
+use crate::quantize::numbers::sum_of_squares;
+use crate::quantize::spec::QuantizeSpec;
+use crate::quantize::uniform::Rounding;
 use crate::reduce::Selection;
-use crate::section::Input;
+use crate::section::input::Input;
 
 /// Points an octave.
 const PER_OCTAVE: usize = 8;
@@ -18,19 +22,19 @@ const BIN: f64 = 1.02;
 
 /// One turn of the knob.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Point {
+pub(crate) struct Point {
     /// Step or threshold: more is coarser.
-    pub(super) knob: f64,
-    pub(super) bits: f64,
+    pub(crate) knob: f64,
+    pub(crate) bits: f64,
     /// Squared error.
-    pub(super) error: f64,
+    pub(crate) error: f64,
     /// What the histograms tell of the bits.
     entropy: f64,
 }
 
 /// The rate-distortion curve of one unit.
 #[derive(Debug)]
-pub(super) struct Curve {
+pub(crate) struct Curve {
     /// Of the values; or of what components leave, then of both their halves.
     histograms: Vec<Histogram>,
     knob: Knob,
@@ -41,7 +45,7 @@ pub(super) struct Curve {
     /// Bits that coding takes for each one that the histograms tell, as far as [`Curve::share`] counts them.
     ratio: f64,
     /// From the coarsest, which sends nothing unless a [`Curve::limit`] is set, to the finest.
-    pub(super) points: Vec<Point>,
+    pub(crate) points: Vec<Point>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -78,17 +82,17 @@ impl Knob {
 
 impl Curve {
     /// Whether a unit has a knob.
-    pub(super) fn has_knob(input: &Input<'_>) -> bool {
+    pub(crate) fn has_knob(input: &Input<'_>) -> bool {
         Knob::of(input).is_some()
     }
 
     /// Whether a unit's knob is a step.
-    pub(super) fn has_step(input: &Input<'_>) -> bool {
+    pub(crate) fn has_step(input: &Input<'_>) -> bool {
         matches!(Knob::of(input), Some(Knob::Step { .. } | Knob::Chance(_))) && input.selection == Selection::Components
     }
 
     /// The step that a unit has of its own, without a budget.
-    pub(super) fn own_step(&self, input: &Input<'_>) -> f64 {
+    pub(crate) fn own_step(&self, input: &Input<'_>) -> f64 {
         match self.knob {
             Knob::Step { dead_zone, .. } | Knob::Chance(dead_zone) => f64::from(dead_zone.step_for(input.values)),
             Knob::Reach { .. } => self.coarsest(),
@@ -96,7 +100,7 @@ impl Curve {
     }
 
     /// The curve of `input`, which has a knob. `ratio` is what coding took for each bit foretold, the last time.
-    pub(super) fn new(input: &Input<'_>, ratio: f64) -> Self {
+    pub(crate) fn new(input: &Input<'_>, ratio: f64) -> Self {
         let histograms = match &input.leading {
             Some(leading) => vec![
                 Histogram::new(&leading.left(input.values, input.shape)),
@@ -123,7 +127,7 @@ impl Curve {
 
     /// Sum of the squares of the values.
     #[cfg(test)]
-    pub(super) fn energy(&self) -> f64 {
+    pub(crate) fn energy(&self) -> f64 {
         self.energy
     }
 
@@ -133,7 +137,7 @@ impl Curve {
     }
 
     /// The turn that sends nothing.
-    pub(super) fn coarsest(&self) -> f64 {
+    pub(crate) fn coarsest(&self) -> f64 {
         match self.knob {
             Knob::Step { threshold, .. } => self.largest() / threshold * 1.01,
             // Then a value is sent once in a thousand times.
@@ -147,7 +151,7 @@ impl Curve {
     }
 
     /// Bits and error at a turn.
-    pub(super) fn at(&self, knob: f64) -> Point {
+    pub(crate) fn at(&self, knob: f64) -> Point {
         let (entropy, error) = self.entropy(knob);
         Point {
             knob,
@@ -159,7 +163,7 @@ impl Curve {
 
     /// The point at `knob`, or a coarser one that errs less with no more bits: values of nearly one magnitude err more with
     /// a finer step that does not suit it.
-    pub(super) fn best_at(&self, knob: f64) -> Point {
+    pub(crate) fn best_at(&self, knob: f64) -> Point {
         let coarser = self.points.iter().take_while(|point| point.knob > knob);
         coarser.fold(self.at(knob), |best, point| {
             let is_better = point.error < best.error && point.bits <= best.bits;
@@ -190,7 +194,7 @@ impl Curve {
             Knob::Chance(_) => sums(&|histogram| histogram.estimate_stochastic(knob)),
             Knob::Reach { bits, len } => sums(&|histogram| {
                 let (count, below) = histogram.reaching(knob);
-                let bits = count * bits + crate::code::support_bound(len, count.round() as usize);
+                let bits = count * bits + crate::code::gaps::support_bound(len, count.round() as usize);
                 (bits, below)
             }),
         }
@@ -198,7 +202,7 @@ impl Curve {
 
     /// Takes away the points whose relative error, the root of squared error over squared values, is above `error`. Chance
     /// has no such limit: its error has no bias, and may be larger than the values.
-    pub(super) fn limit(&mut self, error: f64) {
+    pub(crate) fn limit(&mut self, error: f64) {
         let most = error * error * self.energy;
         let fits = |point: &Point| point.error <= most;
         let Some(first) = self.points.iter().position(fits).filter(|&at| at > 0) else {
@@ -220,7 +224,7 @@ impl Curve {
     }
 
     /// Coding took `bytes` at `knob`: from now on it is taken to do as well, or as badly.
-    pub(super) fn took(&mut self, knob: f64, bytes: usize) -> f64 {
+    pub(crate) fn took(&mut self, knob: f64, bytes: usize) -> f64 {
         let (bits, _) = self.entropy(knob);
         if bits > 0.0 {
             let more = bytes as f64 * 8.0 - HEAD - bits;
@@ -235,7 +239,7 @@ impl Curve {
     }
 
     /// The input with its knob turned.
-    pub(super) fn turned<'v>(&self, input: &Input<'v>, knob: f64) -> Input<'v> {
+    pub(crate) fn turned<'v>(&self, input: &Input<'v>, knob: f64) -> Input<'v> {
         let mut turned = input.clone();
         match self.knob {
             Knob::Step { dead_zone, .. } | Knob::Chance(dead_zone) => {

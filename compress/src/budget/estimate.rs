@@ -1,10 +1,17 @@
 //! What a budget leaves for the values of a layout, before there is an update.
 
-use super::{SECTION, most_bytes};
-use crate::Budget;
-use crate::encoder::UnitState;
-use crate::frame::OVERHEAD;
+use crate::error::Error;
+use crate::frame::header::OVERHEAD;
+use crate::frame::units::Unit;
+use crate::quantize::spec::QuantizeSpec;
+use crate::reduce::ReduceSpec;
+use crate::reduce::spec::{RandomK, TopK};
+use crate::spec::Method;
+use crate::spec::budget::Budget;
 
+/// Most bytes of a section beside its values, and of a frame beside its sections.
+pub(crate) const SECTION: u64 = 16;
+const FRAME: u64 = 64;
 /// Bytes of a section without a value: its recipe.
 const EMPTY: u64 = 3;
 /// Most bytes of what the flags of a frame announce: which tensors are small, and the predictor.
@@ -31,19 +38,20 @@ pub struct BudgetEstimate {
 }
 
 impl BudgetEstimate {
-    pub(crate) fn new(budget: Budget, units: &[UnitState]) -> Self {
-        let len = |state: &UnitState| state.unit.shape.len();
-        let values: u64 = units.iter().map(|state| len(state) as u64).sum();
+    /// `units`: the sections of a frame and their codecs.
+    pub(crate) fn new<'u>(budget: Budget, units: impl Iterator<Item = (&'u Unit, &'u Method)>) -> Self {
+        let mut values = 0;
         let frame = (OVERHEAD + FLAGGED) as u64;
         let (mut least, mut heads) = (frame, frame);
         let mut sharing = (Vec::new(), 0);
-        for state in units {
-            match most_bytes(&state.method, len(state)) as u64 {
+        for (unit, method) in units {
+            values += unit.shape.len() as u64;
+            match most_bytes(method, unit.shape.len()) as u64 {
                 0 => {
                     least += EMPTY;
                     heads += SECTION;
-                    sharing.0.extend_from_slice(&state.unit.tensors);
-                    sharing.1 += len(state) as u64;
+                    sharing.0.extend_from_slice(&unit.tensors);
+                    sharing.1 += unit.shape.len() as u64;
                 }
                 most => {
                     least += EMPTY + most;
@@ -75,9 +83,41 @@ impl BudgetEstimate {
     }
 }
 
+/// Whether a budget can be kept, whatever the values.
+///
+/// # Errors
+/// `Usage` if it is in bytes, and less than headers and units without a knob may take.
+pub(crate) fn check<'u>(budget: Budget, units: impl Iterator<Item = (&'u Unit, &'u Method)>) -> Result<(), Error> {
+    let Budget::Bytes(bytes) = budget else {
+        return Ok(());
+    };
+    let most = |(unit, method): (&Unit, &Method)| most_bytes(method, unit.shape.len()) as u64 + SECTION;
+    let least: u64 = units.map(most).sum::<u64>() + FRAME;
+    if least <= bytes {
+        return Ok(());
+    }
+    Err(Error::Usage(format!(
+        "a budget of {budget} a frame may not do: up to {least} bytes go to headers and to tensors whose codec has no step \
+         or density to choose"
+    )))
+}
+
+/// Most bytes that the values of a unit of `len` may take if it has no knob; 0 if it has one.
+pub(crate) fn most_bytes(Method { reduce, quantize, .. }: &Method, len: usize) -> usize {
+    let bytes = match reduce {
+        ReduceSpec::TopK(TopK { chunk: None, density }) if density.counts() => 0,
+        ReduceSpec::Keep | ReduceSpec::Auto if matches!(quantize, QuantizeSpec::DeadZone(_)) => 0,
+        ReduceSpec::Keep | ReduceSpec::Auto => quantize.most_bytes(len),
+        ReduceSpec::RandomK(RandomK { density }) => quantize.most_bytes(density.count(len)),
+        _ => len * 4,
+    };
+    bytes.min(len * 4)
+}
+
 #[cfg(test)]
 mod tests {
-    use crate::{Layout, Spec};
+    use crate::layout::Layout;
+    use crate::spec::Spec;
 
     /// The learner `har`: six of its eight tensors are small.
     fn har() -> Layout {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::Pending;
+use crate::pending::Pending;
 
 /// A frame of this many times the bytes asked for is worth a word.
 const MATERIAL: f64 = 1.05;
@@ -54,7 +54,9 @@ impl fmt::Display for OverBudget {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Digest, FrameHeader, FrameKind, Stages};
+    use crate::digest::Digest;
+    use crate::frame::header::{FrameHeader, FrameKind};
+    use crate::stages::Stages;
 
     fn pending(used: usize, asked: Option<u64>) -> Pending {
         Pending {

@@ -2,20 +2,20 @@
 
 /// Appends bits to a vector.
 #[derive(Debug)]
-pub(super) struct BitWriter<'a> {
+pub(crate) struct BitWriter<'a> {
     out: &'a mut Vec<u8>,
     held: u64,
     count: u32,
 }
 
 impl<'a> BitWriter<'a> {
-    pub(super) fn new(out: &'a mut Vec<u8>) -> Self {
+    pub(crate) fn new(out: &'a mut Vec<u8>) -> Self {
         Self { out, held: 0, count: 0 }
     }
 
     /// Appends the lowest `count` bits of `value`, whose other bits are zero. Range: `count <= 32`.
     #[inline]
-    pub(super) fn put(&mut self, value: u32, count: u32) {
+    pub(crate) fn put(&mut self, value: u32, count: u32) {
         self.held |= u64::from(value) << self.count;
         self.count += count;
         if self.count >= 32 {
@@ -26,7 +26,7 @@ impl<'a> BitWriter<'a> {
     }
 
     /// Writes what is held, padded with zero bits to a whole byte.
-    pub(super) fn finish(self) {
+    pub(crate) fn finish(self) {
         let bytes = self.held.to_le_bytes();
         self.out.extend_from_slice(&bytes[..self.count.div_ceil(8) as usize]);
     }
@@ -34,7 +34,7 @@ impl<'a> BitWriter<'a> {
 
 /// Takes bits from the front of some bytes; past the end it reads zeros, which [`BitReader::finish`] reports.
 #[derive(Debug, Clone)]
-pub(super) struct BitReader<'a> {
+pub(crate) struct BitReader<'a> {
     bytes: &'a [u8],
     next: usize,
     held: u64,
@@ -43,7 +43,7 @@ pub(super) struct BitReader<'a> {
 }
 
 impl<'a> BitReader<'a> {
-    pub(super) fn new(bytes: &'a [u8]) -> Self {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
         Self {
             bytes,
             next: 0,
@@ -55,7 +55,7 @@ impl<'a> BitReader<'a> {
 
     /// Takes `count` bits. Range: `count <= 32`.
     #[inline]
-    pub(super) fn take(&mut self, count: u32) -> u32 {
+    pub(crate) fn take(&mut self, count: u32) -> u32 {
         self.fill();
         let value = self.held & ((1 << count) - 1);
         self.skip(count);
@@ -65,7 +65,7 @@ impl<'a> BitReader<'a> {
     /// Takes ones up to and including the first zero, and returns their number; `limit` ones end it without a zero.
     /// Range: `limit <= 48`.
     #[inline]
-    pub(super) fn take_ones(&mut self, limit: u32) -> u32 {
+    pub(crate) fn take_ones(&mut self, limit: u32) -> u32 {
         self.fill();
         let ones = self.held.trailing_ones();
         if ones >= limit {
@@ -77,7 +77,7 @@ impl<'a> BitReader<'a> {
     }
 
     /// Whether all bytes were used, no more than there are, and the padding is zero.
-    pub(super) fn finish(&self) -> bool {
+    pub(crate) fn finish(&self) -> bool {
         let total = self.bytes.len() as u64 * 8;
         let padding = total.checked_sub(self.used).filter(|&bits| bits < 8);
         padding.is_some_and(|bits| {
@@ -89,13 +89,13 @@ impl<'a> BitReader<'a> {
 
     /// The next `count` bits, of those held.
     #[inline(always)]
-    pub(super) fn peek(&self, count: u32) -> u32 {
+    pub(crate) fn peek(&self, count: u32) -> u32 {
         (self.held & ((1 << count) - 1)) as u32
     }
 
     /// Leaves out `count` bits, of those held.
     #[inline(always)]
-    pub(super) fn skip(&mut self, count: u32) {
+    pub(crate) fn skip(&mut self, count: u32) {
         self.held >>= count;
         self.count -= count;
         self.used += u64::from(count);
@@ -103,7 +103,7 @@ impl<'a> BitReader<'a> {
 
     /// Holds at least 56 bits afterwards.
     #[inline]
-    pub(super) fn fill(&mut self) {
+    pub(crate) fn fill(&mut self) {
         if let Some(word) = self.bytes.get(self.next..).and_then(|rest| rest.first_chunk()) {
             self.held |= u64::from_le_bytes(*word) << self.count;
             self.next += ((63 - self.count) >> 3) as usize;

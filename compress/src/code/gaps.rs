@@ -3,9 +3,10 @@
 //! The plane is a varint `bytes * 2 + coder` and as many bytes, of coder 0 ([`super::rice`]) or 1, which the code of the
 //! recipe names: [`super::tokens`], or under [`Code::Context`] flags in the shape of the tensor.
 
-use super::context::{SupportDecoder, encode_support};
-use super::{Code, rice, tokens};
-use crate::Error;
+use crate::code::context::support::{Decoder as SupportDecoder, encode as encode_support};
+use crate::code::method::Code;
+use crate::code::{rice, tokens};
+use crate::error::Error;
 use crate::layout::Shape;
 use crate::wire::{Reader, Writer};
 

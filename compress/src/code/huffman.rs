@@ -4,7 +4,7 @@
 //! up all codes, 4 bits each: 1 to 12, or 0 and 4 bits more: how many more symbols follow that do not occur. 13 stands for
 //! the only symbol that occurs, whose code has no bits.
 
-use super::bits::{BitReader, BitWriter};
+use crate::code::bits::{BitReader, BitWriter};
 
 /// Longest code.
 const LONGEST: u32 = 12;
@@ -16,7 +16,7 @@ const RUN: usize = 16;
 
 /// Appends lengths and codes if that takes fewer than `limit` bytes; returns whether it did. `counts` are those of
 /// `symbols`, which are not empty.
-pub(super) fn encode(symbols: &[u8], counts: &[u64; 256], limit: usize, out: &mut Vec<u8>) -> bool {
+pub(crate) fn encode(symbols: &[u8], counts: &[u64; 256], limit: usize, out: &mut Vec<u8>) -> bool {
     let lengths = lengths(counts);
     let bits: u64 = counts
         .iter()
@@ -153,7 +153,7 @@ fn write_codes(symbols: &[u8], codes: &[(u16, u8); 256], out: &mut BitWriter<'_>
 
 /// Takes symbols from the front of coded bytes; past their end it makes some up, which [`Decoder::finish`] reports.
 #[derive(Debug)]
-pub(super) struct Decoder<'a> {
+pub(crate) struct Decoder<'a> {
     bits: BitReader<'a>,
     /// Symbol and code length of each 12 bits that may come next.
     table: Box<[(u8, u8)]>,
@@ -161,7 +161,7 @@ pub(super) struct Decoder<'a> {
 
 impl<'a> Decoder<'a> {
     /// Opens `bytes`, symbols below `1 << width`; returns nothing if their code lengths are not those of a full code.
-    pub(super) fn new(bytes: &'a [u8], width: u32) -> Option<Self> {
+    pub(crate) fn new(bytes: &'a [u8], width: u32) -> Option<Self> {
         let mut bits = BitReader::new(bytes);
         let given = read_lengths(&mut bits, width)?;
         let mut table = vec![(0, 0); TOTAL as usize].into_boxed_slice();
@@ -177,7 +177,7 @@ impl<'a> Decoder<'a> {
 
     /// Fills `out` with the next symbols.
     #[inline(never)]
-    pub(super) fn read(&mut self, out: &mut [u8]) {
+    pub(crate) fn read(&mut self, out: &mut [u8]) {
         let table: &[(u8, u8); TOTAL as usize] = self.table.as_ref().try_into().expect("one entry for each 12 bits");
         let mut bits = self.bits.clone();
         for group in out.chunks_mut(4) {
@@ -193,15 +193,15 @@ impl<'a> Decoder<'a> {
     }
 
     /// Whether all bytes were used.
-    pub(super) fn finish(&self) -> bool {
+    pub(crate) fn finish(&self) -> bool {
         self.bits.finish()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::table::{entropy, histogram};
     use super::*;
+    use crate::code::table::{entropy, histogram};
     use crate::rng::Draws;
 
     fn round_trip(symbols: &[u8], width: u32) -> usize {

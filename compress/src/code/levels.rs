@@ -1,10 +1,11 @@
 //! Signed levels, most of them zero, as one plane: under context coding a stream of their own, which is a varint, its length
 //! in bytes, and as many bytes ([`super::context`]); else [`super::sparse`].
 
-use super::Code;
-use super::context::{self, LevelsDecoder};
-use super::sparse::{self, SparseLevels, SparsePlane};
-use crate::Error;
+use crate::code::context;
+use crate::code::context::levels::LevelsDecoder;
+use crate::code::method::Code;
+use crate::code::sparse::{self, SparseLevels, SparsePlane};
+use crate::error::Error;
 use crate::layout::Shape;
 use crate::wire::{Reader, Writer};
 
@@ -18,7 +19,7 @@ const GROUP: usize = 16;
 pub(crate) fn encode_levels(levels: &[i32], shape: Shape, code: Code, out: &mut Vec<u8>) -> f64 {
     if code == Code::Context {
         let mut stream = Vec::new();
-        context::encode_levels(levels, shape, &mut stream);
+        context::levels::encode_levels(levels, shape, &mut stream);
         let mut writer = Writer::new(out);
         writer.varint(stream.len() as u64);
         writer.bytes(&stream);

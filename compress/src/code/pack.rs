@@ -1,12 +1,12 @@
 //! Symbols at their plain width, 1 to 8 bits each, lowest bit first: eight symbols take as many bytes as the width.
 
 /// Bytes taken by `count` symbols of `width` bits.
-pub(super) fn packed_len(count: usize, width: u32) -> usize {
+pub(crate) fn packed_len(count: usize, width: u32) -> usize {
     (count as u64 * u64::from(width)).div_ceil(8) as usize
 }
 
 /// Appends `symbols`, each below `1 << width`.
-pub(super) fn pack(symbols: &[u8], width: u32, out: &mut Vec<u8>) {
+pub(crate) fn pack(symbols: &[u8], width: u32, out: &mut Vec<u8>) {
     if width == 8 {
         return out.extend_from_slice(symbols);
     }
@@ -21,7 +21,7 @@ pub(super) fn pack(symbols: &[u8], width: u32, out: &mut Vec<u8>) {
 
 /// Takes symbols from the front of packed bytes.
 #[derive(Debug)]
-pub(super) struct Unpacker<'a> {
+pub(crate) struct Unpacker<'a> {
     bytes: &'a [u8],
     width: u32,
     held: u64,
@@ -29,7 +29,7 @@ pub(super) struct Unpacker<'a> {
 }
 
 impl<'a> Unpacker<'a> {
-    pub(super) fn new(bytes: &'a [u8], width: u32) -> Self {
+    pub(crate) fn new(bytes: &'a [u8], width: u32) -> Self {
         Self {
             bytes,
             width,
@@ -39,7 +39,7 @@ impl<'a> Unpacker<'a> {
     }
 
     /// Fills `out`; the caller has checked that there are as many symbols.
-    pub(super) fn read(&mut self, out: &mut [u8]) {
+    pub(crate) fn read(&mut self, out: &mut [u8]) {
         if self.width == 8 {
             let (now, rest) = self.bytes.split_at(out.len());
             out.copy_from_slice(now);
@@ -66,7 +66,7 @@ impl<'a> Unpacker<'a> {
     }
 
     /// Whether all bytes were used and the padding is zero.
-    pub(super) fn finish(&self) -> bool {
+    pub(crate) fn finish(&self) -> bool {
         self.bytes.is_empty() && self.held == 0
     }
 

@@ -3,8 +3,8 @@
 //! A state stays in `[2^16, 2^32)` and is renormalised by one 16-bit word. Symbol i belongs to state i mod 4. Coding runs
 //! backwards from four states of 2^16, so a decoder that ends on any other state has read something else.
 
-use super::table::{PRECISION, TOTAL, Table};
-use crate::Error;
+use crate::code::table::{PRECISION, TOTAL, Table};
+use crate::error::Error;
 use crate::wire::{Reader, Writer};
 
 const LANES: usize = 4;
@@ -12,7 +12,7 @@ const FLOOR: u32 = 1 << 16;
 const STATE_BYTES: usize = LANES * 4;
 
 /// Appends the table and the coded symbols if that takes fewer than `limit` bytes; returns whether it did.
-pub(super) fn encode(symbols: &[u8], counts: &[u64; 256], limit: usize, out: &mut Vec<u8>) -> bool {
+pub(crate) fn encode(symbols: &[u8], counts: &[u64; 256], limit: usize, out: &mut Vec<u8>) -> bool {
     let table = Table::new(counts);
     if table.cost(counts) / 8.0 + STATE_BYTES as f64 > limit as f64 {
         return false;
@@ -97,7 +97,7 @@ fn pushes(table: &Table) -> [Push; 256] {
 
 /// Takes symbols from the front of coded bytes; past their end it makes some up, which [`Decoder::finish`] reports.
 #[derive(Debug)]
-pub(super) struct Decoder<'a> {
+pub(crate) struct Decoder<'a> {
     slots: Box<[Slot]>,
     states: [u32; LANES],
     words: &'a [[u8; 2]],
@@ -114,7 +114,7 @@ struct Slot {
 
 impl<'a> Decoder<'a> {
     /// Opens `bytes`, symbols below `1 << width`.
-    pub(super) fn new(bytes: &'a [u8], width: u32) -> Result<Self, Error> {
+    pub(crate) fn new(bytes: &'a [u8], width: u32) -> Result<Self, Error> {
         let mut reader = Reader::new(bytes);
         let table = Table::read(&mut reader, width)?;
         let mut states = [0; LANES];
@@ -139,7 +139,7 @@ impl<'a> Decoder<'a> {
 
     /// Fills `out` with the next symbols.
     #[inline(never)]
-    pub(super) fn read(&mut self, out: &mut [u8]) {
+    pub(crate) fn read(&mut self, out: &mut [u8]) {
         let aligned = (LANES - self.lane) % LANES;
         let (head, rest) = out.split_at_mut(aligned.min(out.len()));
         let (groups, tail) = rest.as_chunks_mut::<LANES>();
@@ -156,7 +156,7 @@ impl<'a> Decoder<'a> {
     }
 
     /// Whether all words were used and coding began here.
-    pub(super) fn finish(&self) -> bool {
+    pub(crate) fn finish(&self) -> bool {
         self.next == self.words.len() && self.states == [FLOOR; LANES]
     }
 
@@ -189,8 +189,8 @@ fn slots(table: &Table) -> Box<[Slot]> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::table::{entropy, histogram};
     use super::*;
+    use crate::code::table::{entropy, histogram};
     use crate::rng::Draws;
 
     fn geometric(count: usize, width: u32) -> Vec<u8> {

@@ -5,11 +5,12 @@
 //! many bytes. The token is that of [`super::tokens`] for the level's zig-zag number without zero: 0 for -1, 1 for 1, 2
 //! for -2, and so on.
 
-use super::bits::{BitReader, BitWriter};
-use super::tokens::{self, WIDTH};
-use super::{Code, IndexPlane, SymbolPlane, Symbols, encode_indices, encode_symbols};
-use crate::Error;
-use crate::code::gaps::Indices;
+use crate::code::bits::{BitReader, BitWriter};
+use crate::code::gaps::{IndexPlane, Indices, encode_indices};
+use crate::code::method::Code;
+use crate::code::symbols::{SymbolPlane, Symbols, encode_symbols};
+use crate::code::tokens::{self, WIDTH};
+use crate::error::Error;
 use crate::layout::Shape;
 use crate::wire::{Reader, Writer};
 
@@ -20,7 +21,7 @@ const PORTION: usize = 1024;
 
 /// Appends the plane of `levels`, whose magnitudes are below 2^31.
 /// `shape` is that of `levels`, for coders that look at neighbours.
-pub(super) fn encode(levels: &[i32], shape: Shape, code: Code, out: &mut Vec<u8>) {
+pub(crate) fn encode(levels: &[i32], shape: Shape, code: Code, out: &mut Vec<u8>) {
     debug_assert_eq!(levels.len(), shape.len());
     let (places, kept) = gather(levels);
     Writer::new(out).varint(kept.len() as u64);
@@ -88,7 +89,7 @@ pub(crate) struct SparsePlane<'a> {
 
 impl<'a> SparsePlane<'a> {
     /// Takes the plane of levels of `shape` from the front of `reader`.
-    pub(super) fn read(reader: &mut Reader<'a>, shape: Shape, code: Code) -> Result<Self, Error> {
+    pub(crate) fn read(reader: &mut Reader<'a>, shape: Shape, code: Code) -> Result<Self, Error> {
         let len = shape.len();
         let kept = reader.varint("number of levels")?;
         let kept = usize::try_from(kept).ok().filter(|&kept| kept <= len);
@@ -114,7 +115,7 @@ impl<'a> SparsePlane<'a> {
         })
     }
 
-    pub(super) fn open(&self) -> Result<SparseLevels<'a>, Error> {
+    pub(crate) fn open(&self) -> Result<SparseLevels<'a>, Error> {
         let kept = match self.values {
             Some((tokens, bits)) => Some(Kept {
                 tokens: tokens.open()?,
@@ -163,7 +164,7 @@ struct Kept<'a> {
 
 impl SparseLevels<'_> {
     /// Fills `out` with the next levels; in all no more than were read for.
-    pub(super) fn read(&mut self, out: &mut [i32]) -> Result<(), Error> {
+    pub(crate) fn read(&mut self, out: &mut [i32]) -> Result<(), Error> {
         let Some(kept) = &mut self.kept else {
             out.fill(0);
             return Ok(());
@@ -197,7 +198,7 @@ impl SparseLevels<'_> {
     }
 
     /// Succeeds if the plane held exactly the levels that were read.
-    pub(super) fn finish(&self) -> Result<(), Error> {
+    pub(crate) fn finish(&self) -> Result<(), Error> {
         if let Some(places) = &self.places {
             places.finish()?;
         }

@@ -1,21 +1,21 @@
 //! Integer frequencies of one plane: both sides compute with the same integers, so no float can make them disagree.
 
-use crate::Error;
+use crate::error::Error;
 use crate::wire::{Reader, Writer};
 
 /// Frequencies sum to `1 << PRECISION`.
-pub(super) const PRECISION: u32 = 12;
-pub(super) const TOTAL: u32 = 1 << PRECISION;
+pub(crate) const PRECISION: u32 = 12;
+pub(crate) const TOTAL: u32 = 1 << PRECISION;
 
 /// Frequency of each of the 256 possible symbols, zero for those that do not occur.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Table {
-    pub(super) freqs: [u16; 256],
+pub(crate) struct Table {
+    pub(crate) freqs: [u16; 256],
 }
 
 impl Table {
     /// Frequencies in proportion to `counts`, at least one for each symbol that occurs. `counts` are not all zero.
-    pub(super) fn new(counts: &[u64; 256]) -> Self {
+    pub(crate) fn new(counts: &[u64; 256]) -> Self {
         let total: u64 = counts.iter().sum();
         let mut freqs = counts.map(|count| {
             let share = (count as f64 * f64::from(TOTAL) / total as f64).round() as u16;
@@ -40,7 +40,7 @@ impl Table {
     }
 
     /// Writes frequencies from symbol 0 until they sum to the total; a zero is followed by how many more zeros follow.
-    pub(super) fn write(&self, out: &mut Writer<'_>) {
+    pub(crate) fn write(&self, out: &mut Writer<'_>) {
         let (mut symbol, mut sum) = (0, 0);
         while sum < TOTAL {
             let freq = self.freqs[symbol];
@@ -56,7 +56,7 @@ impl Table {
     }
 
     /// Reads what [`Table::write`] wrote, for an alphabet of `1 << width` symbols.
-    pub(super) fn read(reader: &mut Reader<'_>, width: u32) -> Result<Self, Error> {
+    pub(crate) fn read(reader: &mut Reader<'_>, width: u32) -> Result<Self, Error> {
         let what = "frequency table";
         let symbols = 1usize << width;
         let mut freqs = [0u16; 256];
@@ -81,7 +81,7 @@ impl Table {
     }
 
     /// Bits that symbols with these `counts` take, without the coder's state.
-    pub(super) fn cost(&self, counts: &[u64; 256]) -> f64 {
+    pub(crate) fn cost(&self, counts: &[u64; 256]) -> f64 {
         let bits = |(&count, &freq): (&u64, &u16)| count as f64 * (f64::from(PRECISION) - f64::from(freq).log2());
         counts
             .iter()
@@ -93,7 +93,7 @@ impl Table {
 }
 
 /// How often each symbol occurs.
-pub(super) fn histogram(symbols: &[u8]) -> [u64; 256] {
+pub(crate) fn histogram(symbols: &[u8]) -> [u64; 256] {
     let mut lanes = [[0u32; 256]; 4];
     let mut counts = [0u64; 256];
     // A lane's counters cannot overflow within a block.
@@ -117,7 +117,7 @@ pub(super) fn histogram(symbols: &[u8]) -> [u64; 256] {
 }
 
 /// Order-0 entropy of symbols with these counts, in bits in all.
-pub(super) fn entropy(counts: &[u64; 256]) -> f64 {
+pub(crate) fn entropy(counts: &[u64; 256]) -> f64 {
     let total = counts.iter().sum::<u64>() as f64;
     counts
         .iter()

@@ -3,19 +3,20 @@
 //!
 //! The tokens are a plane of their own, then come the bits.
 
-use super::bits::{BitReader, BitWriter};
-use super::{Code, SymbolPlane, Symbols, encode_symbols};
-use crate::Error;
+use crate::code::bits::{BitReader, BitWriter};
+use crate::code::method::Code;
+use crate::code::symbols::{SymbolPlane, Symbols, encode_symbols};
+use crate::error::Error;
 use crate::wire::Reader;
 
-pub(super) const WIDTH: u32 = 7;
+pub(crate) const WIDTH: u32 = 7;
 /// Gaps below this are their own token.
 const DIRECT: u32 = 16;
 /// Tokens held at a time while decoding.
 const PORTION: usize = 1024;
 
 /// Appends `gaps`, their tokens under `code`.
-pub(super) fn encode(gaps: &[u32], code: Code, out: &mut Vec<u8>) {
+pub(crate) fn encode(gaps: &[u32], code: Code, out: &mut Vec<u8>) {
     let tokens: Vec<u8> = gaps.iter().map(|&gap| token(gap)).collect();
     encode_symbols(&tokens, WIDTH, code, out);
     let mut bits = BitWriter::new(out);
@@ -26,7 +27,7 @@ pub(super) fn encode(gaps: &[u32], code: Code, out: &mut Vec<u8>) {
     bits.finish();
 }
 
-pub(super) fn token(gap: u32) -> u8 {
+pub(crate) fn token(gap: u32) -> u8 {
     if gap < DIRECT {
         return gap as u8;
     }
@@ -35,13 +36,13 @@ pub(super) fn token(gap: u32) -> u8 {
 }
 
 /// Number of bits that follow a token.
-pub(super) const fn extra_bits(token: u8) -> u32 {
+pub(crate) const fn extra_bits(token: u8) -> u32 {
     let token = token as u32;
     if token < DIRECT { 0 } else { (token - DIRECT) / 4 + 2 }
 }
 
 /// The gap without its lowest bits.
-pub(super) const fn token_base(token: u8) -> u32 {
+pub(crate) const fn token_base(token: u8) -> u32 {
     let token = token as u32;
     if token < DIRECT {
         token
@@ -63,14 +64,14 @@ static GAPS: [(u32, u8); 1 << WIDTH] = {
 
 /// Takes gaps from the front of coded bytes.
 #[derive(Debug)]
-pub(super) struct Decoder<'a> {
+pub(crate) struct Decoder<'a> {
     tokens: Symbols<'a>,
     bits: BitReader<'a>,
 }
 
 impl<'a> Decoder<'a> {
     /// Opens `bytes`, which hold `count` gaps, their tokens under `code`.
-    pub(super) fn new(bytes: &'a [u8], count: usize, code: Code) -> Result<Self, Error> {
+    pub(crate) fn new(bytes: &'a [u8], count: usize, code: Code) -> Result<Self, Error> {
         let mut reader = Reader::new(bytes);
         let tokens = SymbolPlane::read(&mut reader, count, WIDTH, code)?.open()?;
         Ok(Self {
@@ -80,7 +81,7 @@ impl<'a> Decoder<'a> {
     }
 
     /// Fills `out` with the next gaps; in all no more than were opened for.
-    pub(super) fn read(&mut self, out: &mut [u32]) {
+    pub(crate) fn read(&mut self, out: &mut [u32]) {
         let (mut tokens, mut bits) = ([0; PORTION], self.bits.clone());
         for part in out.chunks_mut(PORTION) {
             let tokens = &mut tokens[..part.len()];
@@ -94,7 +95,7 @@ impl<'a> Decoder<'a> {
     }
 
     /// Whether all tokens and bits were used.
-    pub(super) fn finish(&self) -> bool {
+    pub(crate) fn finish(&self) -> bool {
         self.tokens.finish().is_ok() && self.bits.finish()
     }
 }

@@ -1,8 +1,9 @@
 //! Words of several bytes: as they are under pack, one plane a byte under rANS, so that exponents are coded apart from
 //! mantissas.
 
-use super::{Code, SymbolPlane, Symbols, encode_symbols};
-use crate::Error;
+use crate::code::method::Code;
+use crate::code::symbols::{SymbolPlane, Symbols, encode_symbols};
+use crate::error::Error;
 use crate::wire::Reader;
 
 /// Appends little-endian `words`; returns the bytes they could not go below.

@@ -1,10 +1,11 @@
 //! The fixed part of a frame.
 
+use crate::error::Error;
+use crate::layout::Layout;
 use crate::wire::{CHECKSUM_BYTES, Reader, Writer};
-use crate::{Error, Layout};
 
-pub(super) const MAGIC: &[u8; 4] = b"FLCF";
-pub(super) const MAJOR: u8 = 1;
+pub(crate) const MAGIC: &[u8; 4] = b"FLCF";
+pub(crate) const MAJOR: u8 = 1;
 /// Bytes of a frame beside its sections, without what a flag announces.
 pub(crate) const OVERHEAD: usize = 34 + CHECKSUM_BYTES;
 /// Place of the minor version.
@@ -71,7 +72,7 @@ impl FrameHeader {
     }
 
     /// Reads all that comes before the first section, and the number of sections.
-    pub(super) fn read(reader: &mut Reader<'_>, layout: &Layout) -> Result<(Self, Extras, usize), Error> {
+    pub(crate) fn read(reader: &mut Reader<'_>, layout: &Layout) -> Result<(Self, Extras, usize), Error> {
         let kind = match reader.u8("kind")? {
             0 => FrameKind::Update,
             1 => FrameKind::Step,

@@ -1,8 +1,7 @@
 //! What the sections of a frame stand for: small tensors together first, then each other tensor.
 
-use crate::Layout;
-use crate::layout::Shape;
-use crate::section::Sink;
+use crate::layout::{Layout, Shape};
+use crate::section::sinks::Sink;
 
 /// What one section holds: a tensor, or all small tensors as if they were one row.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -130,7 +129,7 @@ impl<S: Sink> Sink for Spread<'_, S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frame::Set;
+    use crate::section::sinks::Set;
 
     #[test]
     fn small_tensors_come_first_as_one_row() {

@@ -1,10 +1,11 @@
 //! Kernels under their plain types.
 
-use crate::Code;
-use crate::code::{self, LevelPlane, SymbolPlane};
+use crate::code::levels::{self, LevelPlane};
+use crate::code::method::Code;
+use crate::code::symbols::{self, SymbolPlane};
 use crate::layout::Shape;
-use crate::quantize;
-use crate::reduce;
+use crate::quantize::{dead_zone, rotated};
+use crate::reduce::top_k;
 use crate::wire::Reader;
 
 /// Values decoded at a time.
@@ -12,17 +13,17 @@ const BLOCK: usize = 4096;
 
 /// Ascending indices of the `k` values largest in magnitude.
 pub fn top_k(threads: usize, values: &[f32], k: usize) -> Vec<u32> {
-    reduce::top_k::top_k(threads, values, k)
+    top_k::top_k(threads, values, k)
 }
 
 /// Magnitudes by bin.
 #[derive(Debug)]
-pub struct Histogram(quantize::Histogram);
+pub struct Histogram(dead_zone::model::Histogram);
 
 impl Histogram {
     /// Counts finite `values`.
     pub fn new(values: &[f32]) -> Self {
-        Self(quantize::Histogram::new(values))
+        Self(dead_zone::model::Histogram::new(values))
     }
 
     /// Bits and squared error of a dead zone of `step` and `threshold`.
@@ -33,17 +34,17 @@ impl Histogram {
 
 /// Fills `levels` with those of a dead zone; returns the mean magnitude of level one in steps.
 pub fn dead_zone(values: &[f32], step: f32, threshold: f32, levels: &mut [i32]) -> f32 {
-    quantize::dead_zone_levels(values, step, threshold, (1 << 30) as f32, levels)
+    dead_zone::encode::nearest(values, step, threshold, (1 << 30) as f32, levels)
 }
 
 /// The Walsh-Hadamard transform of a power of two of values, in place.
 pub fn hadamard(values: &mut [f32]) {
-    quantize::hadamard(values);
+    rotated::hadamard::transform(values);
 }
 
 /// Appends a plane of symbols below `1 << width`.
 pub fn encode_symbols(symbols: &[u8], width: u32, code: Code, out: &mut Vec<u8>) {
-    code::encode_symbols(symbols, width, code, out);
+    symbols::encode_symbols(symbols, width, code, out);
 }
 
 /// Fills `out` with the symbols of a plane; returns whether the plane was sound.
@@ -58,7 +59,7 @@ pub fn decode_symbols(bytes: &[u8], width: u32, code: Code, out: &mut [u8]) -> b
 
 /// Appends a matrix of levels with `cols` columns.
 pub fn encode_levels(levels: &[i32], cols: usize, code: Code, out: &mut Vec<u8>) {
-    code::encode_levels(levels, shape(levels.len(), cols), code, out);
+    levels::encode_levels(levels, shape(levels.len(), cols), code, out);
 }
 
 /// Fills `out` with a matrix of levels; returns whether the plane was sound.

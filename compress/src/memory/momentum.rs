@@ -4,10 +4,11 @@
 //! the sent part leaves `unsent`, and `velocity` is zero at the places sent, so that no stale momentum returns there. The
 //! delta is first made no longer than `clip`. The warm-up of the density is a schedule (see `docs/reference/compressors.md`).
 
-use super::not_finite;
-use crate::section::{Sink, all_finite};
-use crate::spec::Dgc;
-use crate::{Error, Frame};
+use crate::error::Error;
+use crate::finite::{all_finite, update_not_finite};
+use crate::frame::view::Frame;
+use crate::section::sinks::Sink;
+use crate::spec::memory::Dgc;
 
 /// The two vectors of Deep Gradient Compression.
 #[derive(Debug, Clone, PartialEq)]
@@ -18,7 +19,7 @@ pub(crate) struct Momentum {
 }
 
 impl Momentum {
-    pub(super) fn new(len: usize, numbers: Dgc) -> Self {
+    pub(crate) fn new(len: usize, numbers: Dgc) -> Self {
         Self {
             numbers,
             velocity: vec![0.0; len],
@@ -30,7 +31,7 @@ impl Momentum {
     ///
     /// # Errors
     /// `NotFinite` if a value is, or might become so; then nothing changes.
-    pub(super) fn absorb(&mut self, delta: &mut [f32]) -> Result<(), Error> {
+    pub(crate) fn absorb(&mut self, delta: &mut [f32]) -> Result<(), Error> {
         let factor = match self.numbers.clip() {
             Some(clip) => {
                 let squares: f64 = delta.iter().map(|&value| f64::from(value) * f64::from(value)).sum();
@@ -41,7 +42,7 @@ impl Momentum {
         let largest = |values: &[f32]| values.iter().fold(0.0f32, |most, value| most.max(value.abs()));
         let most = f64::from(largest(&self.velocity)) + f64::from(largest(delta)) + f64::from(largest(&self.unsent));
         if !all_finite(delta) || most >= f64::from(f32::MAX) {
-            return Err(not_finite());
+            return Err(update_not_finite());
         }
         let (momentum, factor) = (self.numbers.momentum() as f32, factor as f32);
         let vectors = self.velocity.iter_mut().zip(&mut self.unsent);
@@ -55,7 +56,7 @@ impl Momentum {
     }
 
     /// Takes a delta out again, given the velocity that was; the sum but for rounding.
-    pub(super) fn undo(&mut self, before: &[f32]) {
+    pub(crate) fn undo(&mut self, before: &[f32]) {
         let vectors = self.velocity.iter_mut().zip(&mut self.unsent);
         for ((velocity, unsent), before) in vectors.zip(before) {
             *unsent -= *velocity;
@@ -64,7 +65,7 @@ impl Momentum {
     }
 
     /// Takes out what `frame` carries.
-    pub(super) fn sent(&mut self, frame: &Frame<'_>) -> Result<(), Error> {
+    pub(crate) fn sent(&mut self, frame: &Frame<'_>) -> Result<(), Error> {
         frame.accumulate(-1.0, &mut self.unsent)?;
         frame.decode_into(&mut Mask(&mut self.velocity))
     }

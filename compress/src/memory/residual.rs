@@ -4,8 +4,8 @@
 //! and the new residual is `v - C(v)`. With decay 1 nothing is ever lost: the sum of what was decoded plus the residual
 //! is the sum of the deltas.
 
-use super::not_finite;
-use crate::Error;
+use crate::error::Error;
+use crate::finite::update_not_finite;
 
 /// Values handled at a time: both vectors' parts stay in the nearest cache.
 const BLOCK: usize = 4096;
@@ -14,7 +14,7 @@ const BLOCK: usize = 4096;
 ///
 /// # Errors
 /// `NotFinite` if the sum is not; then the residual is as it was, and `delta` unspecified.
-pub(super) fn absorb(residual: &mut [f32], delta: &mut [f32], decay: f32, threads: usize) -> Result<(), Error> {
+pub(crate) fn absorb(residual: &mut [f32], delta: &mut [f32], decay: f32, threads: usize) -> Result<(), Error> {
     let size = residual.len().div_ceil(threads.max(1)).max(BLOCK);
     let parts: Vec<_> = residual.chunks_mut(size).zip(delta.chunks_mut(size)).collect();
     let finite = crate::threads::map(parts, threads, |(residual, delta)| {
@@ -27,7 +27,7 @@ pub(super) fn absorb(residual: &mut [f32], delta: &mut [f32], decay: f32, thread
         return Ok(());
     }
     residual.copy_from_slice(delta);
-    Err(not_finite())
+    Err(update_not_finite())
 }
 
 /// Returns whether the sums are finite.

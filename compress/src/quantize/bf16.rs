@@ -3,9 +3,10 @@
 //! `C(v) = sign * m * 2^e` with eight significant bits: relative error at most 2^-8 down to the smallest normal number,
 //! so the contraction is `delta >= 1 - 2^-16`. Magnitudes that would round to infinity become the largest finite one.
 
-use super::Size;
-use crate::Error;
-use crate::code::{Code, WordPlane, Words, encode_words};
+use crate::code::method::Code;
+use crate::code::words::{WordPlane, Words, encode_words};
+use crate::error::Error;
+use crate::quantize::numbers::Size;
 use crate::wire::Reader;
 
 /// Values handled at a time.
@@ -13,7 +14,7 @@ const BLOCK: usize = 1024;
 /// The bits of the largest finite value.
 const LARGEST: u32 = 0x7f7f;
 
-pub(super) fn encode(values: &[f32], code: Code, out: &mut Vec<u8>) -> Size {
+pub(crate) fn encode(values: &[f32], code: Code, out: &mut Vec<u8>) -> Size {
     let mut words = vec![0; values.len()];
     round(values, &mut words);
     Size {
@@ -36,15 +37,15 @@ fn round(values: &[f32], words: &mut [u16]) {
 pub(crate) struct Plane<'a>(WordPlane<'a, 2>);
 
 impl<'a> Plane<'a> {
-    pub(super) fn read(reader: &mut Reader<'a>, count: usize, code: Code) -> Result<Self, Error> {
+    pub(crate) fn read(reader: &mut Reader<'a>, count: usize, code: Code) -> Result<Self, Error> {
         WordPlane::read(reader, count, code).map(Self)
     }
 
-    pub(super) fn bound(&self, count: usize, code: Code) -> Result<f64, Error> {
+    pub(crate) fn bound(&self, count: usize, code: Code) -> Result<f64, Error> {
         self.0.bound(count, code)
     }
 
-    pub(super) fn open(&self) -> Result<Values<'a>, Error> {
+    pub(crate) fn open(&self) -> Result<Values<'a>, Error> {
         self.0.open().map(Values)
     }
 }
@@ -53,7 +54,7 @@ impl<'a> Plane<'a> {
 pub(crate) struct Values<'a>(Words<'a, 2>);
 
 impl Values<'_> {
-    pub(super) fn read(&mut self, out: &mut [f32]) {
+    pub(crate) fn read(&mut self, out: &mut [f32]) {
         let mut words = [[0; 2]; BLOCK];
         for part in out.chunks_mut(BLOCK) {
             let words = self.0.next(&mut words[..part.len()]);
@@ -63,16 +64,16 @@ impl Values<'_> {
         }
     }
 
-    pub(super) fn finish(&self) -> Result<(), Error> {
+    pub(crate) fn finish(&self) -> Result<(), Error> {
         self.0.finish()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::QuantizeSpec;
-    use super::super::laws::{corruption, heavy, round_trip, sizes};
     use super::*;
+    use crate::quantize::laws::{corruption, heavy, round_trip, sizes};
+    use crate::quantize::spec::QuantizeSpec;
 
     #[test]
     fn rounding_is_that_of_the_half_crate() {

@@ -1,11 +1,12 @@
 //! Values as they are.
 
-use super::Size;
-use crate::Error;
-use crate::code::{Code, WordPlane, Words, encode_words};
+use crate::code::method::Code;
+use crate::code::words::{WordPlane, Words, encode_words};
+use crate::error::Error;
+use crate::quantize::numbers::Size;
 use crate::wire::{Reader, Writer};
 
-pub(super) fn encode(values: &[f32], code: Code, out: &mut Vec<u8>) -> Size {
+pub(crate) fn encode(values: &[f32], code: Code, out: &mut Vec<u8>) -> Size {
     let plain = values.len() as u64 * 4;
     let bound = match code {
         Code::Pack => {
@@ -22,15 +23,15 @@ pub(super) fn encode(values: &[f32], code: Code, out: &mut Vec<u8>) -> Size {
 pub(crate) struct Plane<'a>(WordPlane<'a, 4>);
 
 impl<'a> Plane<'a> {
-    pub(super) fn read(reader: &mut Reader<'a>, count: usize, code: Code) -> Result<Self, Error> {
+    pub(crate) fn read(reader: &mut Reader<'a>, count: usize, code: Code) -> Result<Self, Error> {
         WordPlane::read(reader, count, code).map(Self)
     }
 
-    pub(super) fn bound(&self, count: usize, code: Code) -> Result<f64, Error> {
+    pub(crate) fn bound(&self, count: usize, code: Code) -> Result<f64, Error> {
         self.0.bound(count, code)
     }
 
-    pub(super) fn open(&self) -> Result<Values<'a>, Error> {
+    pub(crate) fn open(&self) -> Result<Values<'a>, Error> {
         self.0.open().map(Values)
     }
 }
@@ -39,7 +40,7 @@ impl<'a> Plane<'a> {
 pub(crate) struct Values<'a>(Words<'a, 4>);
 
 impl Values<'_> {
-    pub(super) fn read(&mut self, out: &mut [f32]) {
+    pub(crate) fn read(&mut self, out: &mut [f32]) {
         let mut words = [[0; 4]; 1024];
         for part in out.chunks_mut(words.len()) {
             let words = self.0.next(&mut words[..part.len()]);
@@ -49,7 +50,7 @@ impl Values<'_> {
         }
     }
 
-    pub(super) fn finish(&self) -> Result<(), Error> {
+    pub(crate) fn finish(&self) -> Result<(), Error> {
         self.0.finish()
     }
 }

@@ -4,12 +4,13 @@
 //! magnitude to `[2^14, 2^15)`: no value overflows, and small updates do not sink into subnormals. Nor is any rounded up to
 //! 2^15, which times the highest power would be infinite.
 
-use ::half::f16;
-use ::half::slice::HalfFloatSliceExt;
+use half::f16;
+use half::slice::HalfFloatSliceExt;
 
-use super::{Size, largest};
-use crate::Error;
-use crate::code::{Code, WordPlane, Words, encode_words};
+use crate::code::method::Code;
+use crate::code::words::{WordPlane, Words, encode_words};
+use crate::error::Error;
+use crate::quantize::numbers::{Size, largest};
 use crate::wire::{Reader, Writer};
 
 const BLOCK: usize = 1024;
@@ -19,7 +20,7 @@ const HIGHEST: i32 = 113;
 /// The largest binary16 below 2^15.
 const LIMIT: f32 = 32_752.0;
 
-pub(super) fn encode(values: &[f32], code: Code, out: &mut Vec<u8>) -> Size {
+pub(crate) fn encode(values: &[f32], code: Code, out: &mut Vec<u8>) -> Size {
     let exponent = exponent(largest(values));
     Writer::new(out).u8(exponent as u8);
     let factor = power(-i32::from(exponent));
@@ -58,7 +59,7 @@ pub(crate) struct Plane<'a> {
 }
 
 impl<'a> Plane<'a> {
-    pub(super) fn read(reader: &mut Reader<'a>, count: usize, code: Code) -> Result<Self, Error> {
+    pub(crate) fn read(reader: &mut Reader<'a>, count: usize, code: Code) -> Result<Self, Error> {
         let exponent = i32::from(reader.u8("half exponent")? as i8);
         if !(LOWEST..=HIGHEST).contains(&exponent) {
             return Err(reader.corrupt("half exponent"));
@@ -70,11 +71,11 @@ impl<'a> Plane<'a> {
     }
 
     /// Of the words, not of the exponent.
-    pub(super) fn bound(&self, count: usize, code: Code) -> Result<f64, Error> {
+    pub(crate) fn bound(&self, count: usize, code: Code) -> Result<f64, Error> {
         self.words.bound(count, code)
     }
 
-    pub(super) fn open(&self) -> Result<Values<'a>, Error> {
+    pub(crate) fn open(&self) -> Result<Values<'a>, Error> {
         Ok(Values {
             factor: self.factor,
             words: self.words.open()?,
@@ -89,7 +90,7 @@ pub(crate) struct Values<'a> {
 }
 
 impl Values<'_> {
-    pub(super) fn read(&mut self, out: &mut [f32]) {
+    pub(crate) fn read(&mut self, out: &mut [f32]) {
         let (mut words, mut halves) = ([[0; 2]; BLOCK], [f16::ZERO; BLOCK]);
         for part in out.chunks_mut(BLOCK) {
             let (words, halves) = (self.words.next(&mut words[..part.len()]), &mut halves[..part.len()]);
@@ -102,7 +103,7 @@ impl Values<'_> {
         }
     }
 
-    pub(super) fn finish(&self) -> Result<(), Error> {
+    pub(crate) fn finish(&self) -> Result<(), Error> {
         self.words.finish()
     }
 }

@@ -1,14 +1,15 @@
 //! Laws that hold for every way to quantise, for the tests of each.
 
-use super::{QuantizeSpec, ValuePlane};
-use crate::Error;
-use crate::code::Code;
+use crate::code::method::Code;
+use crate::error::Error;
 use crate::layout::Shape;
+use crate::quantize::plane::ValuePlane;
+use crate::quantize::spec::QuantizeSpec;
 use crate::rng::Draws;
 use crate::wire::Reader;
 
 /// Symmetric values with heavy tails.
-pub(super) fn heavy(len: usize, seed: u64) -> Vec<f32> {
+pub(crate) fn heavy(len: usize, seed: u64) -> Vec<f32> {
     let draws = Draws::new(seed, 9);
     (0..len)
         .map(|i| (draws.unit(i) - 0.5) / (draws.unit(i + len) + 0.05) * 1e-3)
@@ -16,7 +17,7 @@ pub(super) fn heavy(len: usize, seed: u64) -> Vec<f32> {
 }
 
 /// Values of a unit Gaussian.
-pub(super) fn gaussian(len: usize, seed: u64) -> Vec<f32> {
+pub(crate) fn gaussian(len: usize, seed: u64) -> Vec<f32> {
     let draws = Draws::new(seed, 10);
     (0..len)
         .map(|i| {
@@ -27,12 +28,12 @@ pub(super) fn gaussian(len: usize, seed: u64) -> Vec<f32> {
 }
 
 /// The inner product.
-pub(super) fn dot(a: &[f32], b: &[f32]) -> f64 {
+pub(crate) fn dot(a: &[f32], b: &[f32]) -> f64 {
     a.iter().zip(b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum()
 }
 
 /// The squared error of `b` for `a`.
-pub(super) fn squared_error(a: &[f32], b: &[f32]) -> f64 {
+pub(crate) fn squared_error(a: &[f32], b: &[f32]) -> f64 {
     a.iter()
         .zip(b)
         .map(|(&a, &b)| (f64::from(a) - f64::from(b)).powi(2))
@@ -65,7 +66,7 @@ fn decode(
 }
 
 /// What the receiver decodes, whatever the portions.
-pub(super) fn round_trip(spec: QuantizeSpec, values: &[f32], code: Code, seed: u64) -> Vec<f32> {
+pub(crate) fn round_trip(spec: QuantizeSpec, values: &[f32], code: Code, seed: u64) -> Vec<f32> {
     let draws = Draws::new(seed, 0);
     let bytes = encode(spec, values, code, draws);
     let out = decode(spec, &bytes, values.len(), code, draws, values.len().max(1)).unwrap();
@@ -83,7 +84,7 @@ pub(super) fn round_trip(spec: QuantizeSpec, values: &[f32], code: Code, seed: u
 
 /// Over 4000 draws the mean of each value is off by at most five deviations, and the mean squared error, value by value
 /// given by `error`, by at most 5 %.
-pub(super) fn unbiased(spec: QuantizeSpec, values: &[f32], error: impl Fn(usize) -> f64) {
+pub(crate) fn unbiased(spec: QuantizeSpec, values: &[f32], error: impl Fn(usize) -> f64) {
     const DRAWS: u32 = 4000;
     let (mut mean, mut total) = (vec![0.0; values.len()], 0.0);
     for seed in 0..DRAWS {
@@ -105,7 +106,7 @@ pub(super) fn unbiased(spec: QuantizeSpec, values: &[f32], error: impl Fn(usize)
 }
 
 /// Lengths about every boundary, and values at both ends of the range: all come back finite, zeros as zeros.
-pub(super) fn sizes(spec: QuantizeSpec) {
+pub(crate) fn sizes(spec: QuantizeSpec) {
     for len in [1, 2, 3, 15, 16, 17, 63, 64, 65, 1023, 1024, 1025, 4099, 70_001] {
         for code in [Code::Pack, Code::Rans] {
             assert_eq!(round_trip(spec, &heavy(len, 5), code, 1).len(), len);
@@ -138,7 +139,7 @@ pub(super) fn sizes(spec: QuantizeSpec) {
 }
 
 /// Truncations are refused; flipped bits give an error or values.
-pub(super) fn corruption(spec: QuantizeSpec) {
+pub(crate) fn corruption(spec: QuantizeSpec) {
     let (len, draws) = (120, Draws::new(1, 0));
     for code in [Code::Pack, Code::Rans, Code::Rice, Code::Huffman, Code::Context] {
         let bytes = encode(spec, &heavy(len, 6), code, draws);

@@ -8,9 +8,10 @@
 //! width 1. Symbol `s` of the first stands for `2^(E - s)`, and 255 for zero; the second is 1 for minus. Magnitudes below
 //! the 255th level become that level or zero, again without bias.
 
-use super::{Size, largest};
-use crate::Error;
-use crate::code::{Code, SymbolPlane, Symbols, encode_symbols};
+use crate::code::method::Code;
+use crate::code::symbols::{SymbolPlane, Symbols, encode_symbols};
+use crate::error::Error;
+use crate::quantize::numbers::{Size, largest};
 use crate::rng::Draws;
 use crate::wire::{Reader, Writer};
 
@@ -23,7 +24,7 @@ const HIGHEST: i32 = 127;
 const ZERO: u8 = 255;
 
 /// Appends the planes of `values`, which are finite.
-pub(super) fn encode(values: &[f32], code: Code, draws: Draws, out: &mut Vec<u8>) -> Size {
+pub(crate) fn encode(values: &[f32], code: Code, draws: Draws, out: &mut Vec<u8>) -> Size {
     let top = floor_exponent(largest(values).to_bits()).map_or(0, |exponent| (exponent + 1).min(HIGHEST));
     let (mut symbols, mut signs) = (vec![ZERO; values.len()], vec![0; values.len()]);
     for (at, ((value, symbol), sign)) in values.iter().zip(&mut symbols).zip(&mut signs).enumerate() {
@@ -82,7 +83,7 @@ pub(crate) struct Plane<'a> {
 }
 
 impl<'a> Plane<'a> {
-    pub(super) fn read(reader: &mut Reader<'a>, count: usize, code: Code) -> Result<Self, Error> {
+    pub(crate) fn read(reader: &mut Reader<'a>, count: usize, code: Code) -> Result<Self, Error> {
         let top = i32::from(reader.u16("natural exponent")? as i16);
         if !(LOWEST..=HIGHEST).contains(&top) {
             return Err(reader.corrupt("natural exponent"));
@@ -94,11 +95,11 @@ impl<'a> Plane<'a> {
         })
     }
 
-    pub(super) fn bound(&self, count: usize, code: Code) -> Result<f64, Error> {
+    pub(crate) fn bound(&self, count: usize, code: Code) -> Result<f64, Error> {
         Ok(self.symbols.bound(count, code)? + self.signs.bound(count, code)?)
     }
 
-    pub(super) fn open(&self) -> Result<Values<'a>, Error> {
+    pub(crate) fn open(&self) -> Result<Values<'a>, Error> {
         Ok(Values {
             levels: levels(self.top),
             symbols: self.symbols.open()?,
@@ -125,7 +126,7 @@ pub(crate) struct Values<'a> {
 }
 
 impl Values<'_> {
-    pub(super) fn read(&mut self, out: &mut [f32]) {
+    pub(crate) fn read(&mut self, out: &mut [f32]) {
         let (mut symbols, mut signs) = ([0; BLOCK], [0; BLOCK]);
         for part in out.chunks_mut(BLOCK) {
             let (symbols, signs) = (&mut symbols[..part.len()], &mut signs[..part.len()]);
@@ -137,7 +138,7 @@ impl Values<'_> {
         }
     }
 
-    pub(super) fn finish(&self) -> Result<(), Error> {
+    pub(crate) fn finish(&self) -> Result<(), Error> {
         self.symbols.finish()?;
         self.signs.finish()
     }
@@ -145,9 +146,9 @@ impl Values<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::QuantizeSpec;
-    use super::super::laws::{corruption, heavy, round_trip, sizes, unbiased};
     use super::*;
+    use crate::quantize::laws::{corruption, heavy, round_trip, sizes, unbiased};
+    use crate::quantize::spec::QuantizeSpec;
 
     /// Powers of two around `value`.
     fn neighbours(value: f64) -> (f64, f64) {

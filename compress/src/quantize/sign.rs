@@ -9,9 +9,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Size, read_scale};
-use crate::Error;
-use crate::code::{Code, SymbolPlane, Symbols, encode_symbols};
+use crate::code::method::Code;
+use crate::code::symbols::{SymbolPlane, Symbols, encode_symbols};
+use crate::error::Error;
+use crate::quantize::numbers::{Size, read_scale};
 use crate::wire::{Reader, Writer};
 
 /// Values handled at a time.
@@ -29,7 +30,7 @@ pub enum Sign {
 }
 
 /// Appends the planes of `values`, which are finite and not empty.
-pub(super) fn encode(sign: Sign, values: &[f32], code: Code, out: &mut Vec<u8>) -> Size {
+pub(crate) fn encode(sign: Sign, values: &[f32], code: Code, out: &mut Vec<u8>) -> Size {
     let mut symbols = vec![0; values.len()];
     let [minus, plus] = classify(values, &mut symbols);
     let pluses = symbols.iter().map(|&symbol| usize::from(symbol)).sum::<usize>();
@@ -75,7 +76,7 @@ pub(crate) struct Plane<'a> {
 }
 
 impl<'a> Plane<'a> {
-    pub(super) fn read(reader: &mut Reader<'a>, count: usize, split: bool, code: Code) -> Result<Self, Error> {
+    pub(crate) fn read(reader: &mut Reader<'a>, count: usize, split: bool, code: Code) -> Result<Self, Error> {
         let minus = read_scale(reader, "sign scale")?;
         let plus = if split {
             read_scale(reader, "sign scale")?
@@ -89,15 +90,15 @@ impl<'a> Plane<'a> {
         })
     }
 
-    pub(super) fn scale_bytes(&self) -> usize {
+    pub(crate) fn scale_bytes(&self) -> usize {
         self.scale_bytes
     }
 
-    pub(super) fn bound(&self, count: usize, code: Code) -> Result<f64, Error> {
+    pub(crate) fn bound(&self, count: usize, code: Code) -> Result<f64, Error> {
         self.symbols.bound(count, code)
     }
 
-    pub(super) fn open(&self) -> Result<Values<'a>, Error> {
+    pub(crate) fn open(&self) -> Result<Values<'a>, Error> {
         Ok(Values {
             levels: self.levels,
             symbols: self.symbols.open()?,
@@ -112,7 +113,7 @@ pub(crate) struct Values<'a> {
 }
 
 impl Values<'_> {
-    pub(super) fn read(&mut self, out: &mut [f32]) {
+    pub(crate) fn read(&mut self, out: &mut [f32]) {
         let (mut symbols, [minus, plus]) = ([0; BLOCK], self.levels);
         for part in out.chunks_mut(BLOCK) {
             let symbols = &mut symbols[..part.len()];
@@ -123,16 +124,16 @@ impl Values<'_> {
         }
     }
 
-    pub(super) fn finish(&self) -> Result<(), Error> {
+    pub(crate) fn finish(&self) -> Result<(), Error> {
         self.symbols.finish()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::QuantizeSpec;
-    use super::super::laws::{corruption, dot, heavy, round_trip, sizes};
     use super::*;
+    use crate::quantize::laws::{corruption, dot, heavy, round_trip, sizes};
+    use crate::quantize::spec::QuantizeSpec;
 
     #[test]
     fn signs_take_the_mean_magnitudes() {

@@ -3,8 +3,13 @@
 use serde::de::MapAccess;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::{DeadZone, Quantize, Rotated, Sign, Ternary, Uniform};
-use crate::spec::choice::{self, Choice};
+use crate::forms::choice::{self, Choice};
+use crate::quantize::dead_zone::DeadZone;
+use crate::quantize::recipe::Quantize;
+use crate::quantize::rotated::Rotated;
+use crate::quantize::sign::Sign;
+use crate::quantize::ternary::Ternary;
+use crate::quantize::uniform::Uniform;
 
 /// What was asked of the second slot.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]

@@ -12,9 +12,11 @@
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::{Rounding, Size, largest, read_scale, root_mean_square};
-use crate::Error;
-use crate::code::{Code, SymbolPlane, Symbols, encode_symbols};
+use crate::code::method::Code;
+use crate::code::symbols::{SymbolPlane, Symbols, encode_symbols};
+use crate::error::Error;
+use crate::quantize::numbers::{Size, largest, read_scale, root_mean_square};
+use crate::quantize::uniform::Rounding;
 use crate::rng::Draws;
 use crate::wire::{Reader, Writer};
 
@@ -52,7 +54,7 @@ impl Ternary {
     }
 
     /// Appends the planes of `values`, which are finite and not empty.
-    pub(super) fn encode(self, values: &[f32], code: Code, draws: Draws, out: &mut Vec<u8>) -> Size {
+    pub(crate) fn encode(self, values: &[f32], code: Code, draws: Draws, out: &mut Vec<u8>) -> Size {
         let mut symbols = vec![1; values.len()];
         let scale = match self.rounding {
             Rounding::Nearest => {
@@ -113,7 +115,7 @@ pub(crate) struct Plane<'a> {
 }
 
 impl<'a> Plane<'a> {
-    pub(super) fn read(reader: &mut Reader<'a>, count: usize, code: Code) -> Result<Self, Error> {
+    pub(crate) fn read(reader: &mut Reader<'a>, count: usize, code: Code) -> Result<Self, Error> {
         let scale = read_scale(reader, "ternary scale")?;
         Ok(Self {
             scale,
@@ -122,11 +124,11 @@ impl<'a> Plane<'a> {
         })
     }
 
-    pub(super) fn bound(&self, count: usize, code: Code) -> Result<f64, Error> {
+    pub(crate) fn bound(&self, count: usize, code: Code) -> Result<f64, Error> {
         self.symbols.bound(count, code)
     }
 
-    pub(super) fn open(&self) -> Result<Values<'a>, Error> {
+    pub(crate) fn open(&self) -> Result<Values<'a>, Error> {
         Ok(Values {
             scale: self.scale,
             offset: self.offset,
@@ -143,7 +145,7 @@ pub(crate) struct Values<'a> {
 }
 
 impl Values<'_> {
-    pub(super) fn read(&mut self, out: &mut [f32]) -> Result<(), Error> {
+    pub(crate) fn read(&mut self, out: &mut [f32]) -> Result<(), Error> {
         let mut symbols = [0; BLOCK];
         for part in out.chunks_mut(BLOCK) {
             let symbols = &mut symbols[..part.len()];
@@ -161,7 +163,7 @@ impl Values<'_> {
         Ok(())
     }
 
-    pub(super) fn finish(&self) -> Result<(), Error> {
+    pub(crate) fn finish(&self) -> Result<(), Error> {
         self.symbols.finish()
     }
 }
@@ -187,9 +189,9 @@ impl<'de> Deserialize<'de> for Ternary {
 
 #[cfg(test)]
 mod tests {
-    use super::super::QuantizeSpec;
-    use super::super::laws::{corruption, dot, heavy, round_trip, sizes, unbiased};
     use super::*;
+    use crate::quantize::laws::{corruption, dot, heavy, round_trip, sizes, unbiased};
+    use crate::quantize::spec::QuantizeSpec;
 
     const NEAREST: QuantizeSpec = QuantizeSpec::Ternary(Ternary {
         rounding: Rounding::Nearest,

@@ -12,8 +12,8 @@
 //! vectors (Halko, Martinsson and Tropp 2011, section 5.1). That the singular value goes into both halves, and which
 //! components are worth their bits, is ours.
 
-use super::low_rank::{Factors, factors, multiply};
 use crate::layout::Shape;
+use crate::reduce::low_rank::{Factors, factors, multiply};
 use crate::rng::Draws;
 
 /// Components looked for.

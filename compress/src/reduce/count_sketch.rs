@@ -13,11 +13,11 @@
 //!
 //! Hashes: with `x = Draws::new(key.bits(r), r).bits(i)`, the column is `x * cols >> 64` and the sign is minus if x is odd.
 
-use super::keyed::{Purpose, keyed};
+use crate::reduce::keyed::{Purpose, keyed};
 use crate::rng::Draws;
 
 /// Most rows of a sketch.
-pub(super) const MAX_ROWS: u32 = 15;
+pub(crate) const MAX_ROWS: u32 = 15;
 /// Estimates made at a time.
 const BLOCK: usize = 256;
 const SIGN: u32 = 1 << 31;

@@ -8,7 +8,7 @@ const REDUCE: u64 = u64::from_le_bytes(*b"reduce\0\0");
 
 /// What the draws are for; part of the format.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Purpose {
+pub(crate) enum Purpose {
     Places = 1,
     LowRank = 2,
     Sketch = 3,
@@ -17,7 +17,7 @@ pub(super) enum Purpose {
 }
 
 /// Draws for `purpose`, from those of the tensor: `Draws::new(draws.bits(2^32 - 1) ^ "reduce", purpose)`.
-pub(super) fn keyed(draws: Draws, purpose: Purpose) -> Draws {
+pub(crate) fn keyed(draws: Draws, purpose: Purpose) -> Draws {
     Draws::new(draws.bits(BEYOND) ^ REDUCE, purpose as usize)
 }
 

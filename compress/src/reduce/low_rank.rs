@@ -13,8 +13,8 @@
 
 use std::f64::consts::TAU;
 
-use super::keyed::{Purpose, keyed};
 use crate::layout::Shape;
+use crate::reduce::keyed::{Purpose, keyed};
 use crate::rng::Draws;
 
 /// A column shorter than this share of the longest is of rounding errors alone.

@@ -2,23 +2,25 @@
 
 pub(crate) mod components;
 pub(crate) mod count_sketch;
-mod keyed;
+pub(crate) mod keyed;
 pub(crate) mod low_rank;
 pub(crate) mod projection;
 pub(crate) mod random_k;
-mod spec;
+pub(crate) mod spec;
 pub(crate) mod threshold;
 pub(crate) mod top_k;
 
 use serde::de::MapAccess;
 use serde::{Deserialize, Deserializer, Serialize};
 
-pub use spec::{CountSketch, LowRank, Projection, RandomK, Threshold, TopK};
-
-use crate::Error;
+use crate::density::Density;
+use crate::error::Error;
+use crate::forms::choice::{self, Choice};
 use crate::layout::Shape;
-use crate::rules::{Chosen, MAX_RANK, Selected, Tracked};
-use crate::spec::choice::{self, Choice};
+use crate::reduce::spec::{CountSketch, LowRank, Projection, RandomK, Threshold, TopK};
+use crate::rules::rank::MAX_RANK;
+use crate::rules::selection::{Chosen, Selected};
+use crate::rules::tracked::Tracked;
 use crate::wire::{Reader, Writer};
 
 /// What was asked of the first slot.
@@ -294,83 +296,5 @@ impl Reduce {
                 _ => return Err(reader.corrupt("reduce")),
             },
         })
-    }
-}
-
-/// Share of values kept, in (0, 1].
-#[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Serialize, Deserialize)]
-#[serde(try_from = "f64", into = "f64")]
-pub struct Density(f64);
-
-impl Density {
-    /// A density.
-    ///
-    /// # Errors
-    /// `Usage` if `share` is not in (0, 1].
-    pub fn new(share: f64) -> Result<Self, Error> {
-        if share > 0.0 && share <= 1.0 {
-            return Ok(Self(share));
-        }
-        Err(Error::Usage(format!("a density is above 0 and at most 1, not {share}")))
-    }
-
-    /// The density of `count` of `len` values.
-    pub(crate) fn of(count: usize, len: usize) -> Self {
-        Self((count as f64 / len.max(1) as f64).clamp(f64::MIN_POSITIVE, 1.0))
-    }
-
-    /// `ceil(share * len)`, at least one; a product that is whole but for rounding is not rounded up.
-    pub(crate) fn count(self, len: usize) -> usize {
-        ((self.0 * len as f64 * (1.0 - 1e-12)).ceil() as usize).clamp(1, len.max(1))
-    }
-
-    /// `floor(share * len)`; a product that is whole but for rounding is not rounded down.
-    pub(crate) fn count_down(self, len: usize) -> usize {
-        ((self.0 * len as f64 * (1.0 + 1e-12)) as usize).min(len)
-    }
-}
-
-impl TryFrom<f64> for Density {
-    type Error = Error;
-
-    fn try_from(share: f64) -> Result<Self, Error> {
-        Self::new(share)
-    }
-}
-
-impl From<Density> for f64 {
-    fn from(density: Density) -> Self {
-        density.0
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn count_rounds_up_but_not_for_rounding_errors() {
-        let count = |share, len| Density::new(share).unwrap().count(len);
-        assert_eq!(count(0.07, 100), 7);
-        assert_eq!(count(0.01, 10_000_000), 100_000);
-        assert_eq!(count(0.01, 101), 2);
-        assert_eq!(count(1e-9, 5), 1);
-        assert_eq!(count(1.0, 5), 5);
-        let down = |share, len| Density::new(share).unwrap().count_down(len);
-        assert_eq!(
-            [
-                down(0.29, 100),
-                down(0.07, 100),
-                down(0.01, 199),
-                down(1e-9, 5),
-                down(1.0, 5)
-            ],
-            [29, 7, 1, 0, 5]
-        );
-        assert!(
-            [0.0, -0.1, 1.1, f64::NAN]
-                .into_iter()
-                .all(|share| Density::new(share).is_err())
-        );
     }
 }

@@ -11,7 +11,7 @@
 //! Signs: with `d = Draws::new(key.bits(block), block)` and `w = d.bits(64 j + 8 g + u)`, bits of the eight words `u` of sum j
 //! and group g belong to values `512 g ..`: of value `512 g + 16 s + l`, bit `31 - s` of the l-th half word, low halves first.
 
-use super::keyed::{Purpose, keyed};
+use crate::reduce::keyed::{Purpose, keyed};
 use crate::rng::Draws;
 
 /// Values projected at a time.

@@ -11,7 +11,7 @@
 //! With `k` of `n` values kept: times `n / k` it is unbiased with `omega = n / k - 1`; unscaled, as error feedback
 //! wants it, contractive with `delta = k / n`, both exact and in expectation over seeds.
 
-use super::keyed::{Purpose, keyed};
+use crate::reduce::keyed::{Purpose, keyed};
 use crate::rng::Draws;
 
 /// Rounds of a network whose halves have four bits or more.

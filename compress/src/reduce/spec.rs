@@ -2,10 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Density, count_sketch};
-use crate::Error;
-use crate::rules::{DensitySpec, MAX_RANK, RankSpec};
-use crate::spec::short::{Short, short_forms};
+use crate::density::Density;
+use crate::error::Error;
+use crate::forms::short::{Short, short_forms};
+use crate::reduce::count_sketch;
+use crate::rules::density::DensitySpec;
+use crate::rules::rank::{MAX_RANK, RankSpec};
 
 short_forms!(TopK, RandomK, Threshold, LowRank, CountSketch, Projection);
 

@@ -8,8 +8,8 @@
 //! then at most 10 times 1.3 or 0.7 times that until 0.7 to 1.3 of the wanted `k` pass. With `k'` values kept, `delta = k' / n`
 //! as for top-k, of which it is the exact selection of `k'` values.
 
-use super::keyed::{Purpose, keyed};
-use super::top_k::{index, magnitude, reaching};
+use crate::reduce::keyed::{Purpose, keyed};
+use crate::reduce::top_k::{index, magnitude, reaching};
 use crate::rng::Draws;
 
 /// One value of this many is sampled.
@@ -89,8 +89,8 @@ fn count(threshold: u32, values: &[f32]) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::super::top_k::top_k;
     use super::*;
+    use crate::reduce::top_k::top_k;
 
     fn laplace(len: usize) -> Vec<f32> {
         let draws = Draws::new(4, 4);

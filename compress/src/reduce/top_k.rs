@@ -3,7 +3,7 @@
 //! A sample gives a threshold that a little more than `k` values should pass; one pass gathers those, and the exact
 //! selection is made among them. If the guess was wrong (too few or far too many pass), the selection is made among all.
 
-use super::Density;
+use crate::density::Density;
 use crate::rng::Draws;
 
 const SAMPLE: usize = 8 * 1024;
@@ -112,7 +112,7 @@ fn push_largest(start: usize, values: &[f32], kth: u32, mut equals: usize, out: 
     }
 }
 
-pub(super) fn magnitude(value: f32) -> u32 {
+pub(crate) fn magnitude(value: f32) -> u32 {
     value.to_bits() & 0x7fff_ffff
 }
 
@@ -121,7 +121,7 @@ fn key(index: usize, value: f32) -> u64 {
     u64::from(magnitude(value)) << 32 | u64::from(u32::MAX - index as u32)
 }
 
-pub(super) fn index(key: u64) -> u32 {
+pub(crate) fn index(key: u64) -> u32 {
     u32::MAX - key as u32
 }
 
@@ -162,7 +162,7 @@ fn gather(threads: usize, threshold: u32, values: &[f32], most: usize) -> Vec<u6
 
 /// Keys, by ascending index from `first`, of the values whose magnitude reaches `threshold`; given up soon after `most`.
 #[inline(never)]
-pub(super) fn reaching(threshold: u32, first: usize, values: &[f32], most: usize) -> Vec<u64> {
+pub(crate) fn reaching(threshold: u32, first: usize, values: &[f32], most: usize) -> Vec<u64> {
     let mut out = Vec::with_capacity(most.min(values.len()) + BLOCK);
     let (mut hits, mut keys) = ([0; BLOCK / GROUP], [0; BLOCK + 2]);
     for (start, block) in (first..).step_by(BLOCK).zip(values.chunks(BLOCK)) {

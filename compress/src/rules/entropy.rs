@@ -6,13 +6,14 @@
 //! - *literal*: as printed in the paper, with softmax of `|v| / max |v|` for `q` and a threshold on `|v|` that is an entropy.
 //!   It never selects (see [`Literal`]); it is here to be measured.
 
-use super::Chosen;
-use super::magnitude::{largest, percentile, reaching};
-use super::table::{self, Table};
-use super::tracked::{Kind, Tracked};
-use crate::{Density, Error};
+use crate::density::Density;
+use crate::error::Error;
+use crate::forms::rule::{self, Table};
+use crate::rules::magnitude::{largest, percentile, reaching};
+use crate::rules::selection::Chosen;
+use crate::rules::tracked::{Kind, Tracked};
 
-pub(super) const NAME: &str = "entropy";
+pub(crate) const NAME: &str = "entropy";
 const FORMS: [&str; 3] = ["effective", "percentile", "literal"];
 
 const ALPHA: f64 = 0.9;
@@ -66,7 +67,7 @@ impl Default for EntropyRule {
 }
 
 impl EntropyRule {
-    pub(super) fn choose(&self, values: &[f32], tracked: &mut Tracked) -> Chosen {
+    pub(crate) fn choose(&self, values: &[f32], tracked: &mut Tracked) -> Chosen {
         match &self.form {
             Form::Effective(form) => form.choose(values, tracked),
             Form::Percentile { q, least } => by_percentile(values, *q, *least),
@@ -75,54 +76,54 @@ impl EntropyRule {
     }
 
     /// Whether a number of values is chosen, rather than a magnitude.
-    pub(super) fn counts(&self) -> bool {
+    pub(crate) fn counts(&self) -> bool {
         matches!(self.form, Form::Effective(_))
     }
 
-    pub(super) fn clip(&self) -> Option<f32> {
+    pub(crate) fn clip(&self) -> Option<f32> {
         self.clip.map(|clip| clip as f32)
     }
 
-    pub(super) fn read(table: &mut Table) -> Result<Self, Error> {
+    pub(crate) fn read(table: &mut Table) -> Result<Self, Error> {
         let form = match table.form(&FORMS)? {
             0 => Form::Effective(Effective::read(table)?),
             1 => Form::Percentile {
                 q: table.number("q", Q, 0.0..=100.0)?,
-                least: table.density("least", table::LEAST)?,
+                least: table.density("least", rule::LEAST)?,
             },
             _ => Form::Literal(Literal {
                 alpha: table.number("alpha", ALPHA, 0.0..=1.0)?,
                 beta: table.number("beta", BETA, 0.0..=1.0)?,
                 eps: table.number("eps", EPS, 0.0..=1.0)?,
-                least: table.density("least", table::LEAST)?,
+                least: table.density("least", rule::LEAST)?,
             }),
         };
         let clip = table.clip()?;
         Ok(Self { form, clip })
     }
 
-    pub(super) fn table(&self) -> Table {
+    pub(crate) fn table(&self) -> Table {
         let table = match &self.form {
             Form::Effective(form) => form.table(),
             Form::Percentile { q, least } => {
                 Table::by(NAME)
                     .in_form(FORMS[1])
                     .with("q", *q, Q)
-                    .with("least", (*least).into(), table::LEAST)
+                    .with("least", (*least).into(), rule::LEAST)
             }
             Form::Literal(form) => Table::by(NAME)
                 .in_form(FORMS[2])
                 .with("alpha", form.alpha, ALPHA)
                 .with("beta", form.beta, BETA)
                 .with("eps", form.eps, EPS)
-                .with("least", form.least.into(), table::LEAST),
+                .with("least", form.least.into(), rule::LEAST),
         };
         table.with_clip(self.clip)
     }
 }
 
 /// All magnitudes that reach the `q`-th percentile; also a form of the Fisher rule.
-pub(super) fn by_percentile(values: &[f32], q: f64, least: Density) -> Chosen {
+pub(crate) fn by_percentile(values: &[f32], q: f64, least: Density) -> Chosen {
     if largest(values) == 0.0 {
         return Chosen::Count(0);
     }
@@ -149,7 +150,7 @@ impl Effective {
         let density = table.density("density", DENSITY)?;
         let form = Self {
             density,
-            least: table.density("least", table::tenth(density))?,
+            least: table.density("least", rule::tenth(density))?,
             most: table.density("most", ten_times(density))?,
             beta: table.number("beta", BETA, 0.0..=1.0)?,
             warm_up: table.rounds("warm_up", WARM_UP)?,
@@ -166,7 +167,7 @@ impl Effective {
     fn table(&self) -> Table {
         Table::by(NAME)
             .with("density", self.density.into(), DENSITY)
-            .with("least", self.least.into(), table::tenth(self.density))
+            .with("least", self.least.into(), rule::tenth(self.density))
             .with("most", self.most.into(), ten_times(self.density))
             .with("beta", self.beta, BETA)
             .with("warm_up", self.warm_up.into(), WARM_UP.into())
@@ -226,9 +227,9 @@ fn softmax_entropy(values: &[f32], eps: f64) -> Option<f64> {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::DensitySpec;
-    use super::super::samples::{G8, gaussian, kept, laplace, spec, student};
     use super::*;
+    use crate::rules::density::DensitySpec;
+    use crate::rules::samples::{G8, gaussian, kept, laplace, spec, student};
 
     fn near(a: f64, b: f64) -> bool {
         (a - b).abs() < 1e-5

@@ -9,14 +9,15 @@
 //!   *kept*. That is above the threshold, so it drives the threshold up: on Laplace draws to a density of 11 % at alpha
 //!   0.3, 3.9 % at 0.5, 0.3 % at 0.7, and to nothing but `least` at 0.9.
 
-use super::Chosen;
-use super::entropy::by_percentile;
-use super::magnitude::{TINY, kth_largest, square_reaching, squares_reaching};
-use super::table::{self, Table};
-use super::tracked::{Kind, Tracked};
-use crate::{Density, Error};
+use crate::density::Density;
+use crate::error::Error;
+use crate::forms::rule::{self, Table};
+use crate::rules::entropy::by_percentile;
+use crate::rules::magnitude::{TINY, kth_largest, square_reaching, squares_reaching};
+use crate::rules::selection::Chosen;
+use crate::rules::tracked::{Kind, Tracked};
 
-pub(super) const NAME: &str = "fisher";
+pub(crate) const NAME: &str = "fisher";
 const FORMS: [&str; 3] = ["scaled", "percentile", "literal"];
 
 const ALPHA: f64 = 0.9;
@@ -48,7 +49,7 @@ impl Default for FisherRule {
 }
 
 impl FisherRule {
-    pub(super) fn choose(&self, values: &[f32], tracked: &mut Tracked) -> Chosen {
+    pub(crate) fn choose(&self, values: &[f32], tracked: &mut Tracked) -> Chosen {
         let (kind, alpha, beta) = match self.form {
             Form::Percentile { q } => return by_percentile(values, q, self.least),
             Form::Scaled { alpha, beta, .. } => (Kind::ScaledFisher, alpha, beta),
@@ -79,11 +80,11 @@ impl FisherRule {
         }
     }
 
-    pub(super) fn clip(&self) -> Option<f32> {
+    pub(crate) fn clip(&self) -> Option<f32> {
         self.clip.map(|clip| clip as f32)
     }
 
-    pub(super) fn read(table: &mut Table) -> Result<Self, Error> {
+    pub(crate) fn read(table: &mut Table) -> Result<Self, Error> {
         let form = match table.form(&FORMS)? {
             0 => Form::Scaled {
                 density: table.density("density", DENSITY)?,
@@ -105,7 +106,7 @@ impl FisherRule {
         })
     }
 
-    pub(super) fn table(&self) -> Table {
+    pub(crate) fn table(&self) -> Table {
         let table = match self.form {
             Form::Scaled { density, alpha, beta } => Table::by(NAME)
                 .with("density", density.into(), DENSITY)
@@ -127,8 +128,8 @@ impl Form {
     /// Default of the least density.
     fn least(&self) -> f64 {
         match self {
-            Self::Scaled { density, .. } => table::tenth(*density),
-            _ => table::LEAST,
+            Self::Scaled { density, .. } => rule::tenth(*density),
+            _ => rule::LEAST,
         }
     }
 }
@@ -150,8 +151,8 @@ fn mean_of_kept(values: &[f32], threshold: f32, least: usize) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::samples::{G8, gaussian, kept, laplace, spec, student};
     use super::*;
+    use crate::rules::samples::{G8, gaussian, kept, laplace, spec, student};
 
     fn near(a: f64, b: f64) -> bool {
         (a - b).abs() < 1e-5

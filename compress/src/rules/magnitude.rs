@@ -1,7 +1,7 @@
 //! Thresholds on magnitudes: percentiles, ranks, and the `f32` that stands for a threshold known in `f64`.
 
 /// The least magnitude that is not zero.
-pub(super) const TINY: f32 = f32::from_bits(1);
+pub(crate) const TINY: f32 = f32::from_bits(1);
 
 fn magnitude(value: f32) -> u32 {
     value.to_bits() & 0x7fff_ffff
@@ -9,12 +9,12 @@ fn magnitude(value: f32) -> u32 {
 
 /// Largest magnitude; zero if there is no value.
 #[inline(never)]
-pub(super) fn largest(values: &[f32]) -> f32 {
+pub(crate) fn largest(values: &[f32]) -> f32 {
     f32::from_bits(values.iter().fold(0, |most, &value| most.max(magnitude(value))))
 }
 
 /// The `k`-th largest magnitude. `k` is from 1 to `values.len()`.
-pub(super) fn kth_largest(values: &[f32], k: usize) -> f32 {
+pub(crate) fn kth_largest(values: &[f32], k: usize) -> f32 {
     let mut magnitudes: Vec<u32> = values.iter().map(|&value| magnitude(value)).collect();
     let (_, kth, _) = magnitudes.select_nth_unstable_by(k - 1, |a, b| b.cmp(a));
     f32::from_bits(*kth)
@@ -25,7 +25,7 @@ pub(super) fn kth_largest(values: &[f32], k: usize) -> f32 {
 ///
 /// The percentile lies between two neighbours in the sorted order (above the lower one, unless it is that one), so what
 /// reaches it is what reaches the upper one: no interpolation is needed, and the squares give the same.
-pub(super) fn percentile(values: &[f32], q: f64) -> f32 {
+pub(crate) fn percentile(values: &[f32], q: f64) -> f32 {
     let last = values.len() - 1;
     let position = q * last as f64 / 100.0;
     // 99.9 of 1000 steps is the 999th, whatever the last bit says.
@@ -34,12 +34,12 @@ pub(super) fn percentile(values: &[f32], q: f64) -> f32 {
 }
 
 /// The least magnitude, not zero, that reaches `threshold`; infinite if none does.
-pub(super) fn reaching(threshold: f64) -> f32 {
+pub(crate) fn reaching(threshold: f64) -> f32 {
     least_of(threshold, |magnitude| magnitude >= threshold)
 }
 
 /// The least magnitude, not zero, whose square reaches `threshold`; infinite if none does.
-pub(super) fn square_reaching(threshold: f64) -> f32 {
+pub(crate) fn square_reaching(threshold: f64) -> f32 {
     least_of(threshold.max(0.0).sqrt(), |magnitude| {
         magnitude * magnitude >= threshold
     })
@@ -56,7 +56,7 @@ fn least_of(guess: f64, reaches: impl Fn(f64) -> bool) -> f32 {
 
 /// Sum of the squares, and number, of the values whose magnitude reaches `threshold`, which is above zero.
 #[inline(never)]
-pub(super) fn squares_reaching(threshold: f32, values: &[f32]) -> (f64, usize) {
+pub(crate) fn squares_reaching(threshold: f32, values: &[f32]) -> (f64, usize) {
     values.iter().fold((0.0, 0), |(sum, count), &value| {
         let reaches = value.abs() >= threshold;
         let square = f64::from(value) * f64::from(value);
@@ -66,8 +66,8 @@ pub(super) fn squares_reaching(threshold: f32, values: &[f32]) -> (f64, usize) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::samples::{G8, laplace};
     use super::*;
+    use crate::rules::samples::{G8, laplace};
 
     /// Sorting everything and interpolating.
     fn reference(values: &[f32], q: f64, of: impl Fn(f32) -> f64) -> f64 {

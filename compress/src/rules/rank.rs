@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::schedule::{self, Schedule};
-use super::table::{self, NumberOrRule, Table};
-use crate::Error;
+use crate::error::Error;
+use crate::forms::rule::{self, NumberOrRule, Table};
+use crate::rules::schedule::{self, Schedule};
 
 /// Largest rank that can be asked for.
 pub const MAX_RANK: u32 = 1024;
@@ -56,7 +56,7 @@ impl NumberOrRule for RankSpec {
 
 impl<'de> Deserialize<'de> for RankSpec {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        table::deserialize(deserializer)
+        rule::deserialize(deserializer)
     }
 }
 

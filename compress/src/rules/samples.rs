@@ -1,13 +1,14 @@
 //! Inputs for the tests of the rules, and what a choice keeps of them.
 
-use super::{Chosen, DensitySpec, Selected};
 use crate::rng::Draws;
+use crate::rules::density::DensitySpec;
+use crate::rules::selection::{Chosen, Selected};
 
 /// The worked examples' tensor.
-pub(super) const G8: [f32; 8] = [0.9, -0.5, 0.3, -0.1, 0.05, 0.0, -0.02, 0.6];
+pub(crate) const G8: [f32; 8] = [0.9, -0.5, 0.3, -0.1, 0.05, 0.0, -0.02, 0.6];
 
 /// The spec written as the TOML value `text`.
-pub(super) fn spec(text: &str) -> DensitySpec {
+pub(crate) fn spec(text: &str) -> DensitySpec {
     #[derive(serde::Deserialize)]
     struct Doc {
         density: DensitySpec,
@@ -20,7 +21,7 @@ fn unit(draws: Draws, index: usize) -> f64 {
     ((draws.bits(index) >> 12) as f64 + 0.5) / (1u64 << 52) as f64
 }
 
-pub(super) fn laplace(len: usize, seed: u64) -> Vec<f32> {
+pub(crate) fn laplace(len: usize, seed: u64) -> Vec<f32> {
     let draws = Draws::new(seed, 1);
     let sign = |i| if draws.bits(i) & 1 == 0 { 1.0 } else { -1.0 };
     (0..len).map(|i| (sign(i) * unit(draws, i).ln()) as f32).collect()
@@ -31,19 +32,19 @@ fn normal(draws: Draws, at: usize) -> f64 {
     (-2.0 * unit(draws, 2 * at).ln()).sqrt() * (std::f64::consts::TAU * unit(draws, 2 * at + 1)).cos()
 }
 
-pub(super) fn gaussian(len: usize, seed: u64) -> Vec<f32> {
+pub(crate) fn gaussian(len: usize, seed: u64) -> Vec<f32> {
     (0..len).map(|i| normal(Draws::new(seed, 2), i) as f32).collect()
 }
 
 /// Student's t with three degrees of freedom.
-pub(super) fn student(len: usize, seed: u64) -> Vec<f32> {
+pub(crate) fn student(len: usize, seed: u64) -> Vec<f32> {
     let normals = |i| [0, 1, 2, 3].map(|tensor| normal(Draws::new(seed, 3 + tensor), i));
     let draw = |[z, a, b, c]: [f64; 4]| z / ((a * a + b * b + c * c) / 3.0).sqrt();
     (0..len).map(|i| draw(normals(i)) as f32).collect()
 }
 
 /// What is sent: by sorting everything.
-pub(super) fn kept(values: &[f32], selected: Selected) -> Vec<f32> {
+pub(crate) fn kept(values: &[f32], selected: Selected) -> Vec<f32> {
     let mut order: Vec<usize> = (0..values.len()).filter(|&i| values[i] != 0.0).collect();
     order.sort_by(|&a, &b| values[b].abs().total_cmp(&values[a].abs()).then(a.cmp(&b)));
     let count = match selected.chosen {

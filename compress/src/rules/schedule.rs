@@ -1,9 +1,9 @@
 //! A number by round: warm-up densities (DGC), ranks that fall.
 
-use super::table::Table;
-use crate::Error;
+use crate::error::Error;
+use crate::forms::rule::Table;
 
-pub(super) const NAME: &str = "schedule";
+pub(crate) const NAME: &str = "schedule";
 
 /// A positive number that depends on the round alone: before the first point that point's value, from the last on the
 /// last's, between two of them by [`Course`].
@@ -69,11 +69,11 @@ impl Schedule {
         }
     }
 
-    pub(super) fn values(&self) -> impl Iterator<Item = f64> {
+    pub(crate) fn values(&self) -> impl Iterator<Item = f64> {
         self.points.iter().map(|&(_, value)| value)
     }
 
-    pub(super) fn read(table: &mut Table) -> Result<Self, Error> {
+    pub(crate) fn read(table: &mut Table) -> Result<Self, Error> {
         let course = match table.word("shape") {
             None => Course::default(),
             Some(word) => match COURSES.into_iter().find(|(name, _)| *name == word) {
@@ -87,7 +87,7 @@ impl Schedule {
         Self::new(table.points(), course)
     }
 
-    pub(super) fn table(&self) -> Table {
+    pub(crate) fn table(&self) -> Table {
         let shape = COURSES
             .into_iter()
             .find(|(_, course)| *course == self.course && *course != Course::default());

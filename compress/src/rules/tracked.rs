@@ -1,11 +1,11 @@
 //! What a rule remembers of one tensor: a running mean of one statistic, and what it was after the warm-up.
 
-use crate::Error;
+use crate::error::Error;
 use crate::wire::{Reader, Writer};
 
 /// Whose memory it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     #[default]
     None,
     EffectiveEntropy,
@@ -27,16 +27,16 @@ const KINDS: [Kind; 5] = [
 pub(crate) struct Tracked {
     kind: Kind,
     /// Rounds seen, those of zeros left out.
-    pub(super) rounds: u32,
+    pub(crate) rounds: u32,
     /// Exponential moving average of the statistic; its plain mean during the warm-up.
-    pub(super) mean: f64,
+    pub(crate) mean: f64,
     /// `mean` at the end of the warm-up.
-    pub(super) anchor: f64,
+    pub(crate) anchor: f64,
 }
 
 impl Tracked {
     /// Forgets what is not of `kind`.
-    pub(super) fn claim(&mut self, kind: Kind) {
+    pub(crate) fn claim(&mut self, kind: Kind) {
         if self.kind != kind {
             *self = Self {
                 kind,
@@ -46,13 +46,13 @@ impl Tracked {
     }
 
     /// The average before this round; `now` if there is none yet.
-    pub(super) fn mean_or(&self, now: f64) -> f64 {
+    pub(crate) fn mean_or(&self, now: f64) -> f64 {
         if self.rounds == 0 { now } else { self.mean }
     }
 
     /// `mean <- beta * mean + (1 - beta) * now`; during the first `warm_up` rounds the plain mean, which the anchor follows.
     /// Written so that a mean equal to `now` stays so to the last bit.
-    pub(super) fn observe(&mut self, now: f64, beta: f64, warm_up: u32) {
+    pub(crate) fn observe(&mut self, now: f64, beta: f64, warm_up: u32) {
         self.rounds = self.rounds.saturating_add(1);
         if self.rounds <= warm_up {
             self.mean += (now - self.mean) / f64::from(self.rounds);
@@ -63,7 +63,7 @@ impl Tracked {
     }
 
     /// `mean <- beta * before + (1 - beta) * now`, without a warm-up.
-    pub(super) fn follow(&mut self, now: f64, before: f64, beta: f64) {
+    pub(crate) fn follow(&mut self, now: f64, before: f64, beta: f64) {
         self.rounds = self.rounds.saturating_add(1);
         self.mean = before + (1.0 - beta) * (now - before);
     }

@@ -1,25 +1,21 @@
 //! A section's bytes to values, block by block.
 
-use super::{BLOCK, Part, PlaneBounds, PlaneBytes, all_finite, parts};
-use crate::Error;
-use crate::code::{IndexPlane, Indices, support_bound};
-use crate::frame::Measured;
+use crate::code::gaps::{IndexPlane, Indices, support_bound};
+use crate::error::Error;
+use crate::finite::all_finite;
 use crate::layout::Shape;
-use crate::quantize::{ValuePlane, Values};
+use crate::quantize::plane::{ValuePlane, Values};
 use crate::recipe::Recipe;
 use crate::reduce::{Reduce, components, count_sketch, low_rank, projection, random_k};
 use crate::rng::Draws;
+use crate::section::parts::{Part, parts};
+use crate::section::planes::{PlaneBounds, PlaneBytes};
+use crate::section::sinks::{Measured, Sink};
 use crate::threads::{self, both};
 use crate::wire::Reader;
 
-/// Where decoded values go.
-pub(crate) trait Sink {
-    /// Takes the values at `start..start + values.len()`.
-    fn dense(&mut self, start: usize, values: &[f32]);
-
-    /// Takes the values at `indices`, each of which comes once; both slices have one length.
-    fn sparse(&mut self, indices: &[u32], values: &[f32]);
-}
+/// Values handled at a time.
+const BLOCK: usize = 4096;
 
 /// One tensor of a frame, its planes found but not decoded.
 #[derive(Debug, Clone)]

@@ -1,55 +1,26 @@
 //! Values to a section's bytes.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
-use super::{Section, Sink, all_finite};
-use crate::Error;
-use crate::code::{Code, encode_indices, support_bound};
-use crate::encoder::Stages;
+use crate::code::gaps::{encode_indices, support_bound};
+use crate::code::method::{Code, CodeSpec};
+use crate::error::Error;
+use crate::finite::{OVERFLOW_LIMIT, all_finite};
 use crate::layout::Shape;
-use crate::quantize::{QuantizeSpec, ValuePlane};
+use crate::quantize::plane::ValuePlane;
+use crate::quantize::spec::QuantizeSpec;
 use crate::recipe::Recipe;
 use crate::reduce::components::Leading;
 use crate::reduce::{Reduce, Selection, count_sketch, low_rank, projection, random_k, threshold, top_k};
-use crate::rng::Draws;
-use crate::spec::CodeSpec;
+use crate::section::decode::Section;
+use crate::section::input::{Encoded, Input};
+use crate::section::sinks::Sink;
+use crate::stages::Stages;
 use crate::threads::both;
 use crate::wire::{Reader, Writer};
 
 /// Of fewer values than this, planes are made one after the other: a thread costs more.
 const FEW: usize = 1 << 14;
-/// 2^64: whatever is done with magnitudes up to this, sums of them stay far from overflow.
-const SAFE: f32 = 18_446_744_073_709_551_616.0;
-
-/// One tensor, and how it is to be encoded.
-#[derive(Debug, Clone)]
-pub(crate) struct Input<'a> {
-    /// Finite, not empty.
-    pub(crate) values: &'a [f32],
-    pub(crate) shape: Shape,
-    pub(crate) selection: Selection,
-    /// Components that are sent apart from the values; then the quantiser is a dead zone of one step for all.
-    pub(crate) leading: Option<Arc<Leading>>,
-    /// Magnitude at which values that are sent one by one are cut off.
-    pub(crate) clip: Option<f32>,
-    pub(crate) quantize: QuantizeSpec,
-    pub(crate) code: CodeSpec,
-    pub(crate) draws: Draws,
-    /// No memory will make good for what is not sent.
-    pub(crate) unbiased: bool,
-    /// Threads that may work on it.
-    pub(crate) threads: usize,
-}
-
-/// The section of a tensor.
-#[derive(Debug, Default)]
-pub(crate) struct Encoded {
-    pub(crate) bytes: Vec<u8>,
-    pub(crate) stages: Stages,
-    /// The minor version of the format that is needed to read it.
-    pub(crate) minor: u8,
-}
 
 /// Encodes a tensor; as it is, if that is shorter, or if otherwise a value decoded, or what it leaves of the tensor, would
 /// not be finite. `warm` is the second factor of the last time, and becomes that of this.
@@ -63,7 +34,10 @@ pub(crate) fn encode(input: &Input<'_>, warm: &mut Option<Vec<f32>>) -> Result<E
         ..input.clone()
     };
     // Without an early end, so that it is made by lanes.
-    let huge = input.values.iter().fold(false, |any, value| any | (value.abs() > SAFE));
+    let huge = input
+        .values
+        .iter()
+        .fold(false, |any, value| any | (value.abs() > OVERFLOW_LIMIT));
     let mut best: Option<Encoded> = None;
     match reduce(input, warm) {
         Ok(reduced) if huge && !reduced.is_finite() => {}

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Error;
+use crate::error::Error;
 
 /// Most bytes of a frame: `"200KiB"`, `"1500 B"`, or `"0.25 bits"` for each value of the model. With `"0.25 to 1 bits"` the
 /// frames of small models have more bits for each value, as these save next to nothing by less. With `", error 0.7"` after the

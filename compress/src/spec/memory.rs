@@ -4,8 +4,8 @@ use serde::de::MapAccess;
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::choice::{self, Choice};
-use crate::Error;
+use crate::error::Error;
+use crate::forms::choice::{self, Choice};
 
 const FORMS: [(&str, Memory); 6] = [
     ("none", Memory::None),

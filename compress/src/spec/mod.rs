@@ -1,22 +1,19 @@
 //! What the user asks for: the `[compression.uplink]` and `[compression.downlink]` tables of a run.
 
-mod budget;
-pub(crate) mod choice;
-mod code;
-mod memory;
-pub(crate) mod short;
-mod when;
-
-pub use budget::Budget;
-pub use code::CodeSpec;
-pub use memory::{Decay, Dgc, Memory};
-pub use when::When;
+pub(crate) mod budget;
+pub(crate) mod memory;
+pub(crate) mod when;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Tensor;
-use crate::quantize::{DeadZone, QuantizeSpec};
+use crate::code::method::CodeSpec;
+use crate::layout::Tensor;
+use crate::quantize::dead_zone::DeadZone;
+use crate::quantize::spec::QuantizeSpec;
 use crate::reduce::ReduceSpec;
+use crate::spec::budget::Budget;
+use crate::spec::memory::Memory;
+use crate::spec::when::When;
 
 /// Codec for one direction of a run. Without the key `default`, what is left out is that of [`Spec::default`]; with it, that
 /// of [`Spec::exact`]. A budget is never assumed for a spec that chooses steps or densities of its own: one with `default`,
@@ -190,7 +187,7 @@ impl Default for Spec {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Layout;
+    use crate::layout::Layout;
 
     fn refusal(text: &str) -> String {
         toml::from_str::<Spec>(text).unwrap_err().to_string()

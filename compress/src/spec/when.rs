@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::Tensor;
+use crate::layout::Tensor;
 
 /// A condition on a tensor; all that is given must hold.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -56,7 +56,7 @@ fn matches(pattern: &str, name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::matches;
+    use crate::spec::when::matches;
 
     #[test]
     fn stars_stand_for_any_text() {

@@ -7,7 +7,7 @@ const TORCH: [(&[u8], &str); 2] = [
 ];
 
 /// What `bytes` seem to be instead of safetensors, and what to do; `None` if that cannot be told.
-pub(super) fn explained(bytes: &[u8]) -> Option<String> {
+pub(crate) fn explained(bytes: &[u8]) -> Option<String> {
     let (_, form) = TORCH.iter().find(|(start, _)| bytes.starts_with(start))?;
     Some(format!(
         "this is {form} as PyTorch's torch.save writes, not safetensors; save the tensors with: import torch; from \

@@ -8,11 +8,13 @@ use serde::Deserialize;
 use serde::de::{Deserializer as _, IgnoredAny, MapAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
-use super::{IntegerTensor, Notes};
-use crate::{Error, Layout};
+use crate::error::Error;
+use crate::layout::Layout;
+use crate::weights::integers::IntegerTensor;
+use crate::weights::notes::Notes;
 
 /// Bytes before the header: its length.
-pub(super) const LENGTH: usize = 8;
+pub(crate) const LENGTH: usize = 8;
 /// Key of the header that holds texts instead of a tensor.
 const NOTES: &str = "__metadata__";
 
@@ -21,7 +23,7 @@ const NOTES: &str = "__metadata__";
 ///
 /// # Errors
 /// `Corrupt`, naming the key.
-pub(super) fn expect_unique(file: &[u8]) -> Result<(), Error> {
+pub(crate) fn expect_unique(file: &[u8]) -> Result<(), Error> {
     let corrupt = |what: String| Error::Corrupt { what, offset: LENGTH };
     let header = file.first_chunk::<LENGTH>().and_then(|len| {
         let len = usize::try_from(u64::from_le_bytes(*len)).ok()?;

@@ -4,8 +4,9 @@ use std::borrow::Cow;
 
 use safetensors::tensor::{Dtype, TensorInfo};
 
+use crate::error::Error;
+use crate::layout::{MAX_DIMS, MAX_NAME};
 use crate::wire::{Reader, Writer};
-use crate::{Error, MAX_DIMS, MAX_NAME};
 
 /// Every type that is passed through, by its number in an archive.
 const DTYPES: [Dtype; 9] = [
@@ -27,13 +28,13 @@ pub struct IntegerTensor<'a> {
     pub name: String,
     /// Extent of each dimension, outermost first; empty for a scalar.
     pub shape: Vec<usize>,
-    pub(super) dtype: Dtype,
-    pub(super) bytes: Cow<'a, [u8]>,
+    pub(crate) dtype: Dtype,
+    pub(crate) bytes: Cow<'a, [u8]>,
 }
 
 impl<'a> IntegerTensor<'a> {
     /// The tensor that `info` describes, of these `bytes`; `None` if its type is another.
-    pub(super) fn of(name: &str, info: &TensorInfo, bytes: &'a [u8]) -> Option<Self> {
+    pub(crate) fn of(name: &str, info: &TensorInfo, bytes: &'a [u8]) -> Option<Self> {
         DTYPES.contains(&info.dtype).then(|| Self {
             name: name.to_owned(),
             shape: info.shape.clone(),
@@ -139,7 +140,7 @@ impl<'a> IntegerTensor<'a> {
     ///
     /// # Errors
     /// `Usage`.
-    pub(super) fn check(&self) -> Result<(), Error> {
+    pub(crate) fn check(&self) -> Result<(), Error> {
         let Self { name, shape, .. } = self;
         if name.is_empty() || name.len() > MAX_NAME {
             return Err(Error::Usage(format!(

@@ -22,15 +22,15 @@ const WEIGHTS: [u16; MOST as usize + 1] = {
 
 /// Probability that a decision is a one, in 22 bits, above the number of observations in 10.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Chance(u32);
+pub(crate) struct Chance(u32);
 
 impl Chance {
     /// Nothing is known.
-    pub(super) const NEW: Self = Self(1 << 31);
+    pub(crate) const NEW: Self = Self(1 << 31);
 
     /// Begins at odds of `2^(halves / 2)` to `others`, as if seen [`GUESSED`] times. Ranges: `halves` -32 to 32,
     /// `others` 1 to 8.
-    pub(super) fn guess(halves: i32, others: u64) -> Self {
+    pub(crate) fn guess(halves: i32, others: u64) -> Self {
         let power = |halves: u32| (if halves.is_multiple_of(2) { 32_768u64 } else { 46_341 }) << (halves / 2);
         let (one, zero) = if halves < 0 {
             (power(0), others * power(halves.unsigned_abs()))
@@ -42,13 +42,13 @@ impl Chance {
 
     /// Probability of a one in 16 bits, never zero.
     #[inline(always)]
-    pub(super) fn ones(self) -> u32 {
+    pub(crate) fn ones(self) -> u32 {
         self.0 >> 16 | 1
     }
 
     /// Learns from one decision.
     #[inline(always)]
-    pub(super) fn learn(&mut self, one: bool) {
+    pub(crate) fn learn(&mut self, one: bool) {
         let count = self.0 & 1023;
         let weight = i64::from(WEIGHTS[(count.min(MOST)) as usize]);
         let chance = i64::from(self.0 >> 10);
@@ -58,13 +58,13 @@ impl Chance {
     }
 
     #[inline(always)]
-    pub(super) fn is_young(self) -> bool {
+    pub(crate) fn is_young(self) -> bool {
         self.0 & 1023 < YOUNG
     }
 
     /// Begins where `parent` is, if nothing is known yet.
     #[inline]
-    pub(super) fn inherit(&mut self, parent: Self) {
+    pub(crate) fn inherit(&mut self, parent: Self) {
         if self.0 & 1023 == 0 {
             self.0 = parent.0 & !1023 | (parent.0 & 1023).min(INHERITED);
         }

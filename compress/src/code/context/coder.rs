@@ -1,7 +1,7 @@
 //! Binary range coding (Martin 1979): an interval of 32 bits is split at each decision in proportion to its probability,
 //! and its common leading bytes are written.
 
-use super::chance::Chance;
+use crate::code::context::chance::Chance;
 
 /// The interval is never smaller than this before a decision.
 const FLOOR: u32 = 1 << 24;
@@ -10,7 +10,7 @@ const CHECK: u32 = 0xa5;
 
 /// Codes decisions: an encoder writes those it is given, a decoder ignores them and returns those that were written.
 /// With one walk for both, they cannot disagree on a context.
-pub(super) trait Binary {
+pub(crate) trait Binary {
     /// One decision of this probability.
     fn split(&mut self, ones: u32, one: bool) -> bool;
 
@@ -40,14 +40,14 @@ pub(super) trait Binary {
 
 /// Appends coded decisions to a vector.
 #[derive(Debug)]
-pub(super) struct Encoder<'a> {
+pub(crate) struct Encoder<'a> {
     out: &'a mut Vec<u8>,
     low: u32,
     range: u32,
 }
 
 impl<'a> Encoder<'a> {
-    pub(super) fn new(out: &'a mut Vec<u8>) -> Self {
+    pub(crate) fn new(out: &'a mut Vec<u8>) -> Self {
         Self {
             out,
             low: 0,
@@ -56,7 +56,7 @@ impl<'a> Encoder<'a> {
     }
 
     /// Ends the stream: the check, and the one byte that names a place in the interval.
-    pub(super) fn finish(mut self) {
+    pub(crate) fn finish(mut self) {
         self.plain(CHECK, 8);
         self.raise(FLOOR - 1);
         self.out.push((self.low >> 24) as u8);
@@ -117,7 +117,7 @@ impl Binary for Encoder<'_> {
 
 /// Takes decisions from the front of coded bytes; past their end it makes some up, which [`Decoder::ends`] reports.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Decoder<'a> {
+pub(crate) struct Decoder<'a> {
     bytes: &'a [u8],
     /// Bytes taken, those past the end among them.
     next: usize,
@@ -127,7 +127,7 @@ pub(super) struct Decoder<'a> {
 }
 
 impl<'a> Decoder<'a> {
-    pub(super) fn new(bytes: &'a [u8]) -> Self {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
         let mut new = Self {
             bytes,
             next: 0,
@@ -139,7 +139,7 @@ impl<'a> Decoder<'a> {
     }
 
     /// Whether coding ended here: the check is next, and the bytes are as many as an encoder writes.
-    pub(super) fn ends(mut self) -> bool {
+    pub(crate) fn ends(mut self) -> bool {
         self.plain(0, 8) == CHECK && self.next == self.bytes.len() + 3
     }
 

@@ -1,22 +1,22 @@
 //! What is known of a matrix's columns: how much each held in the rows so far.
 
-use super::spread::Spread;
+use crate::code::context::spread::Spread;
 use crate::layout::Shape;
 
 /// Columns coded behind one flag.
-pub(super) const GROUP: usize = 8;
+pub(crate) const GROUP: usize = 8;
 /// Most that a column is taken to have held before the first row.
 const MOST: u64 = 4000;
 /// Rows after which all counts are halved.
 const WINDOW: u32 = 1024;
 /// A probability of one, where they are added up.
-pub(super) const ONE: u32 = 20;
+pub(crate) const ONE: u32 = 20;
 /// Values that are not zero among as many in the first row, before any was seen: one in 2^5.
 const FIRST: u32 = 5;
 
 /// Counts of each column. One row has none: it could learn nothing from them.
 #[derive(Debug)]
-pub(super) struct Columns {
+pub(crate) struct Columns {
     counts: Vec<u16>,
     /// Their sums by group.
     groups: Vec<u32>,
@@ -29,7 +29,7 @@ pub(super) struct Columns {
 }
 
 impl Columns {
-    pub(super) fn new(shape: Shape) -> Self {
+    pub(crate) fn new(shape: Shape) -> Self {
         let cols = if shape.rows > 1 { shape.cols } else { 0 };
         Self {
             counts: vec![0; cols],
@@ -43,19 +43,19 @@ impl Columns {
     }
 
     #[inline(always)]
-    pub(super) fn count(&self, col: usize) -> u32 {
+    pub(crate) fn count(&self, col: usize) -> u32 {
         self.counts.get(col).map_or(0, |&count| u32::from(count)) + self.prior
     }
 
     /// The sum of the counts of a group of `width` columns.
     #[inline(always)]
-    pub(super) fn group(&self, group: usize, width: usize) -> u32 {
+    pub(crate) fn group(&self, group: usize, width: usize) -> u32 {
         self.groups.get(group).copied().unwrap_or_default() + self.prior * width as u32
     }
 
     /// Counts a value that is not zero, of this magnitude.
     #[inline(always)]
-    pub(super) fn add(&mut self, col: usize, magnitude: u32) {
+    pub(crate) fn add(&mut self, col: usize, magnitude: u32) {
         let more = 2 * magnitude.min(3);
         if let (Some(count), Some(group)) = (self.counts.get_mut(col), self.groups.get_mut(col / GROUP)) {
             self.spread.sum += u64::from(more);
@@ -68,7 +68,7 @@ impl Columns {
     }
 
     /// Ends a row.
-    pub(super) fn end_row(&mut self) {
+    pub(crate) fn end_row(&mut self) {
         if self.counts.is_empty() {
             return;
         }
@@ -93,7 +93,7 @@ impl Columns {
     }
 
     /// What turns a count into the expected number of values that are not zero, before [`ONE`] is taken off.
-    pub(super) fn scale(&self) -> u64 {
+    pub(crate) fn scale(&self) -> u64 {
         if self.rows == 0 {
             return 1 << (ONE - FIRST);
         }

@@ -4,10 +4,10 @@
 //! The context of a flag is the number of values expected there, a count of the column times a factor of the row. Those
 //! are only contexts: what probability each stands for is learnt.
 
-use super::chance::Chance;
-use super::coder::Binary;
-use super::columns::{Columns, GROUP};
-use super::row::{Row, Rows, log};
+use crate::code::context::chance::Chance;
+use crate::code::context::coder::Binary;
+use crate::code::context::columns::{Columns, GROUP};
+use crate::code::context::row::{Row, Rows, log};
 use crate::layout::Shape;
 
 /// Half octaves of the values expected in a group, from 2^-9.
@@ -19,7 +19,7 @@ const SHARES: usize = 8;
 
 /// Says which values are not zero, group by group in row-major order.
 #[derive(Debug)]
-pub(super) struct Flags {
+pub(crate) struct Flags {
     shape: Shape,
     /// Column of the next group.
     col: usize,
@@ -34,7 +34,7 @@ pub(super) struct Flags {
 }
 
 impl Flags {
-    pub(super) fn new(shape: Shape) -> Self {
+    pub(crate) fn new(shape: Shape) -> Self {
         let columns = Columns::new(shape);
         let rows = Rows::default();
         let row = Row::new(&columns, &rows);
@@ -55,25 +55,25 @@ impl Flags {
     }
 
     /// Column of the next group.
-    pub(super) fn col(&self) -> usize {
+    pub(crate) fn col(&self) -> usize {
         self.col
     }
 
     /// Values in the next group.
     #[inline(always)]
-    pub(super) fn width(&self) -> usize {
+    pub(crate) fn width(&self) -> usize {
         GROUP.min(self.shape.cols - self.col)
     }
 
     /// Eight times the logarithm of the number of values expected at a column of this group.
     #[inline(always)]
-    pub(super) fn expected(&self, col: usize) -> i32 {
+    pub(crate) fn expected(&self, col: usize) -> i32 {
         log(u64::from(self.columns.count(col))) + self.row.factor
     }
 
     /// Codes the flags of the next group, value j in bit j.
     #[inline(always)]
-    pub(super) fn code(&mut self, coder: &mut impl Binary, mask: u32) -> u32 {
+    pub(crate) fn code(&mut self, coder: &mut impl Binary, mask: u32) -> u32 {
         let width = self.width();
         let count = self.columns.group(self.col / GROUP, width);
         self.count = count;
@@ -115,13 +115,13 @@ impl Flags {
 
     /// Counts a value of the group that is not zero; its magnitude is one or more.
     #[inline(always)]
-    pub(super) fn add(&mut self, col: usize, magnitude: u32) {
+    pub(crate) fn add(&mut self, col: usize, magnitude: u32) {
         self.columns.add(col, magnitude);
     }
 
     /// Goes on to the next group after one of `kept` values that are not zero; returns whether a row ended.
     #[inline(always)]
-    pub(super) fn end_group(&mut self, kept: u32) -> bool {
+    pub(crate) fn end_group(&mut self, kept: u32) -> bool {
         self.row.end_group(self.count, kept);
         self.col += self.width();
         let row_ends = self.col == self.shape.cols;

@@ -5,17 +5,13 @@
 //! [`levels`] adds their signs and magnitudes, [`support`] is flags alone, [`symbols`] is for planes of symbols. The
 //! family is that of CABAC (Marpe, Schwarz and Wiegand 2003) and DeepCABAC (Wiedemann et al. 2020); the contexts are ours.
 
-mod chance;
-mod coder;
-mod columns;
-mod flags;
-mod levels;
-mod row;
-mod signs;
-mod spread;
-mod support;
-mod symbols;
-
-pub(crate) use levels::{LevelsDecoder, encode_levels};
-pub(super) use support::{Decoder as SupportDecoder, encode as encode_support};
-pub(super) use symbols::{Decoder as SymbolsDecoder, encode as encode_symbols};
+pub(crate) mod chance;
+pub(crate) mod coder;
+pub(crate) mod columns;
+pub(crate) mod flags;
+pub(crate) mod levels;
+pub(crate) mod row;
+pub(crate) mod signs;
+pub(crate) mod spread;
+pub(crate) mod support;
+pub(crate) mod symbols;

@@ -1,7 +1,7 @@
 //! What is known of the row being coded, and the logarithms in which it is put together with the columns.
 
-use super::columns::{Columns, ONE};
-use super::spread::Spread;
+use crate::code::context::columns::{Columns, ONE};
+use crate::code::context::spread::Spread;
 
 /// Values after which what is known of the row is halved.
 const WINDOW: u64 = 64 << ONE;
@@ -12,7 +12,7 @@ const ROWS: u64 = 1024;
 
 /// Eight times the binary logarithm, its mantissa taken as it is; zero stands for one.
 #[inline(always)]
-pub(super) fn log(value: u64) -> i32 {
+pub(crate) fn log(value: u64) -> i32 {
     let exponent = (value | 1).ilog2();
     let mantissa = (value << (63 - exponent)) >> 60 & 7;
     (exponent << 3) as i32 | mantissa as i32
@@ -20,28 +20,28 @@ pub(super) fn log(value: u64) -> i32 {
 
 /// How the row compares with what its columns promise.
 #[derive(Debug)]
-pub(super) struct Row {
+pub(crate) struct Row {
     scale: u64,
     log_scale: i32,
     expected: u64,
     kept: u64,
     log_kept: i32,
     /// Eight times the logarithm of what a column's count is multiplied by.
-    pub(super) factor: i32,
+    pub(crate) factor: i32,
     /// Values that are not zero in the group before.
-    pub(super) before: u32,
+    pub(crate) before: u32,
     total: u64,
 }
 
 /// How unequal rows are.
 #[derive(Debug, Default)]
-pub(super) struct Rows {
+pub(crate) struct Rows {
     spread: Spread,
     count: u64,
 }
 
 impl Rows {
-    pub(super) fn end_row(&mut self, row: &Row) {
+    pub(crate) fn end_row(&mut self, row: &Row) {
         self.count += 1;
         self.spread.sum += row.total;
         self.spread.steps += row.total;
@@ -64,7 +64,7 @@ impl Rows {
 }
 
 impl Row {
-    pub(super) fn new(columns: &Columns, rows: &Rows) -> Self {
+    pub(crate) fn new(columns: &Columns, rows: &Rows) -> Self {
         let prior = rows.prior() << ONE;
         let scale = columns.scale();
         let log_scale = log(scale) - 8 * ONE as i32;
@@ -82,7 +82,7 @@ impl Row {
 
     /// Ends a group whose columns counted `group`, and of which `kept` values are not zero.
     #[inline(always)]
-    pub(super) fn end_group(&mut self, group: u32, kept: u32) {
+    pub(crate) fn end_group(&mut self, group: u32, kept: u32) {
         self.before = kept;
         self.expected += u64::from(group) * self.scale;
         if kept > 0 {

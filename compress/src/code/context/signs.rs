@@ -1,7 +1,7 @@
 //! Signs of a matrix, from those of the same column and of the same row.
 
-use super::chance::Chance;
-use super::coder::Binary;
+use crate::code::context::chance::Chance;
+use crate::code::context::coder::Binary;
 use crate::layout::Shape;
 
 /// A balance of signs goes no further than this.
@@ -9,7 +9,7 @@ const MOST: i8 = 12;
 
 /// Codes signs.
 #[derive(Debug)]
-pub(super) struct Signs {
+pub(crate) struct Signs {
     /// Positive less negative values of each column; one row has none.
     columns: Vec<i8>,
     /// Positive less negative values of the row.
@@ -21,7 +21,7 @@ pub(super) struct Signs {
 }
 
 impl Signs {
-    pub(super) fn new(shape: Shape) -> Self {
+    pub(crate) fn new(shape: Shape) -> Self {
         Self {
             columns: vec![0; if shape.rows > 1 { shape.cols } else { 0 }],
             row: 0,
@@ -33,7 +33,7 @@ impl Signs {
 
     /// Codes whether a value is negative: as whether it has not the sign of its column.
     #[inline(always)]
-    pub(super) fn code(&mut self, coder: &mut impl Binary, col: usize, negative: bool) -> bool {
+    pub(crate) fn code(&mut self, coder: &mut impl Binary, col: usize, negative: bool) -> bool {
         let balance = self.columns.get(col).copied().unwrap_or_default();
         let flip = balance < 0;
         let sure = match balance.unsigned_abs() {
@@ -58,7 +58,7 @@ impl Signs {
         negative
     }
 
-    pub(super) fn end_row(&mut self) {
+    pub(crate) fn end_row(&mut self) {
         (self.row, self.agreed) = (0, 0);
     }
 }

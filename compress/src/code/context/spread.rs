@@ -6,17 +6,17 @@
 
 /// Running sums of counts that are made of steps.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Spread {
-    pub(super) sum: u64,
+pub(crate) struct Spread {
+    pub(crate) sum: u64,
     /// Sum of the squares of the counts.
-    pub(super) squares: u64,
+    pub(crate) squares: u64,
     /// Sum of the squares of their steps.
-    pub(super) steps: u64,
+    pub(crate) steps: u64,
 }
 
 impl Spread {
     /// The k of `places` counts, in units of a count.
-    pub(super) fn prior(&self, places: u64) -> u64 {
+    pub(crate) fn prior(&self, places: u64) -> u64 {
         // In sixteenths.
         let unit = (self.steps << 4).checked_div(self.sum).unwrap_or(32);
         let assumed = (unit * unit) >> 7;

@@ -1,13 +1,13 @@
 //! A support: the flags of a matrix up to its last value that is not zero.
 
-use super::coder::{Decoder as Decisions, Encoder};
-use super::columns::GROUP;
-use super::flags::Flags;
+use crate::code::context::coder::{Decoder as Decisions, Encoder};
+use crate::code::context::columns::GROUP;
+use crate::code::context::flags::Flags;
 use crate::layout::Shape;
 
 /// Appends ascending `indices` below `shape.len()`.
 #[inline(never)]
-pub(in super::super) fn encode(indices: &[u32], shape: Shape, out: &mut Vec<u8>) {
+pub(crate) fn encode(indices: &[u32], shape: Shape, out: &mut Vec<u8>) {
     let mut flags = Flags::new(shape);
     let mut coder = Encoder::new(out);
     let (mut start, mut left) = (0u64, indices);
@@ -37,7 +37,7 @@ fn end_group(flags: &mut Flags, mask: u32) {
 
 /// Takes indices from the front of coded bytes; past their end it makes some up, which [`Decoder::finish`] reports.
 #[derive(Debug)]
-pub(in super::super) struct Decoder<'a> {
+pub(crate) struct Decoder<'a> {
     coder: Decisions<'a>,
     flags: Box<Flags>,
     /// Place of the group being taken, and of the next one.
@@ -50,7 +50,7 @@ pub(in super::super) struct Decoder<'a> {
 
 impl<'a> Decoder<'a> {
     /// Opens `bytes`, which hold indices below `shape.len()`.
-    pub(in super::super) fn new(bytes: &'a [u8], shape: Shape) -> Self {
+    pub(crate) fn new(bytes: &'a [u8], shape: Shape) -> Self {
         Self {
             coder: Decisions::new(bytes),
             flags: Box::new(Flags::new(shape)),
@@ -63,7 +63,7 @@ impl<'a> Decoder<'a> {
 
     /// Fills `out` with the next indices, ascending; returns whether there were as many.
     #[inline(never)]
-    pub(in super::super) fn read(&mut self, out: &mut [u32]) -> bool {
+    pub(crate) fn read(&mut self, out: &mut [u32]) -> bool {
         let mut coder = self.coder;
         for index in out {
             while self.mask == 0 {
@@ -83,7 +83,7 @@ impl<'a> Decoder<'a> {
     }
 
     /// Whether coding ended here, all bytes and indices used.
-    pub(in super::super) fn finish(&self) -> bool {
+    pub(crate) fn finish(&self) -> bool {
         self.mask == 0 && self.coder.ends()
     }
 }

@@ -1,8 +1,8 @@
 //! A plane of symbols: each is the path to a leaf of a binary tree, in contexts of how far the two symbols before it were
 //! from the most frequent one.
 
-use super::chance::Chance;
-use super::coder::{Binary, Decoder as Decisions, Encoder};
+use crate::code::context::chance::Chance;
+use crate::code::context::coder::{Binary, Decoder as Decisions, Encoder};
 
 /// Distances told apart, of the symbol before and of the one before that.
 const NEAR: usize = 4;
@@ -10,7 +10,7 @@ const FAR: usize = 3;
 
 /// Appends `symbols`, each below `1 << width`; `center` is the most frequent one.
 #[inline(never)]
-pub(in super::super) fn encode(symbols: &[u8], width: u32, center: u8, out: &mut Vec<u8>) {
+pub(crate) fn encode(symbols: &[u8], width: u32, center: u8, out: &mut Vec<u8>) {
     out.push(center);
     let mut model = Model::new(width, center);
     let mut coder = Encoder::new(out);
@@ -22,14 +22,14 @@ pub(in super::super) fn encode(symbols: &[u8], width: u32, center: u8, out: &mut
 
 /// Takes symbols from the front of coded bytes; past their end it makes some up, which [`Decoder::finish`] reports.
 #[derive(Debug)]
-pub(in super::super) struct Decoder<'a> {
+pub(crate) struct Decoder<'a> {
     coder: Decisions<'a>,
     model: Model,
 }
 
 impl<'a> Decoder<'a> {
     /// Opens `bytes`, symbols below `1 << width`; returns nothing if the first byte is no such symbol.
-    pub(in super::super) fn new(bytes: &'a [u8], width: u32) -> Option<Self> {
+    pub(crate) fn new(bytes: &'a [u8], width: u32) -> Option<Self> {
         let (&center, bytes) = bytes.split_first()?;
         (u32::from(center) < 1 << width).then(|| Self {
             coder: Decisions::new(bytes),
@@ -39,7 +39,7 @@ impl<'a> Decoder<'a> {
 
     /// Fills `out` with the next symbols.
     #[inline(never)]
-    pub(in super::super) fn read(&mut self, out: &mut [u8]) {
+    pub(crate) fn read(&mut self, out: &mut [u8]) {
         let mut coder = self.coder;
         for symbol in out {
             *symbol = self.model.code(&mut coder, 0);
@@ -48,7 +48,7 @@ impl<'a> Decoder<'a> {
     }
 
     /// Whether coding ended here and all bytes were used.
-    pub(in super::super) fn finish(&self) -> bool {
+    pub(crate) fn finish(&self) -> bool {
         self.coder.ends()
     }
 }

@@ -4,15 +4,15 @@
 //! A block is 5 bits `p`, then for each gap `gap >> p` ones, a zero, and the lowest `p` bits. [`ESCAPE`] ones stand for
 //! a gap written whole in 32 bits, so that no gap takes more than 80.
 
-use super::bits::{BitReader, BitWriter};
+use crate::code::bits::{BitReader, BitWriter};
 
-pub(super) mod symbols;
+pub(crate) mod symbols;
 
 const BLOCK: usize = 256;
 const ESCAPE: u32 = 48;
 
 /// Appends `gaps`.
-pub(super) fn encode(gaps: &[u32], out: &mut Vec<u8>) {
+pub(crate) fn encode(gaps: &[u32], out: &mut Vec<u8>) {
     let mut bits = BitWriter::new(out);
     gaps.chunks(BLOCK).for_each(|block| encode_block(block, &mut bits));
     bits.finish();
@@ -59,14 +59,14 @@ fn size(gap: u32, p: u32) -> u64 {
 
 /// Takes gaps from the front of coded bytes.
 #[derive(Debug)]
-pub(super) struct Decoder<'a> {
+pub(crate) struct Decoder<'a> {
     bits: BitReader<'a>,
     p: u32,
     left: usize,
 }
 
 impl<'a> Decoder<'a> {
-    pub(super) fn new(bytes: &'a [u8]) -> Self {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
         Self {
             bits: BitReader::new(bytes),
             p: 0,
@@ -75,7 +75,7 @@ impl<'a> Decoder<'a> {
     }
 
     /// Fills `out` with the next gaps.
-    pub(super) fn read(&mut self, out: &mut [u32]) {
+    pub(crate) fn read(&mut self, out: &mut [u32]) {
         for gap in out {
             if self.left == 0 {
                 self.left = BLOCK;
@@ -92,7 +92,7 @@ impl<'a> Decoder<'a> {
     }
 
     /// Whether all bytes were used.
-    pub(super) fn finish(&self) -> bool {
+    pub(crate) fn finish(&self) -> bool {
         self.bits.finish()
     }
 }

@@ -2,11 +2,12 @@
 //!
 //! The plane is the most frequent symbol in one byte, then the codes of the folded symbols.
 
-use super::{BLOCK, BitWriter, Decoder as Gaps, encode_block};
+use crate::code::bits::BitWriter;
+use crate::code::rice::{BLOCK, Decoder as Gaps, encode_block};
 
 /// Appends `symbols`, each below `1 << width`; `center` is the most frequent one.
 #[inline(never)]
-pub(in super::super) fn encode(symbols: &[u8], width: u32, center: u8, out: &mut Vec<u8>) {
+pub(crate) fn encode(symbols: &[u8], width: u32, center: u8, out: &mut Vec<u8>) {
     out.push(center);
     let unfolded = unfolded(center, width);
     let mut folded = [0; 256];
@@ -41,7 +42,7 @@ fn unfolded(center: u8, width: u32) -> [u8; 256] {
 
 /// Takes symbols from the front of coded bytes; past their end it makes some up, which [`Decoder::finish`] reports.
 #[derive(Debug)]
-pub(in super::super) struct Decoder<'a> {
+pub(crate) struct Decoder<'a> {
     gaps: Gaps<'a>,
     unfolded: Box<[u8; 256]>,
     /// Largest folded symbol taken, and that of the alphabet.
@@ -51,7 +52,7 @@ pub(in super::super) struct Decoder<'a> {
 
 impl<'a> Decoder<'a> {
     /// Opens `bytes`, symbols below `1 << width`; returns nothing if the first byte is no such symbol.
-    pub(in super::super) fn new(bytes: &'a [u8], width: u32) -> Option<Self> {
+    pub(crate) fn new(bytes: &'a [u8], width: u32) -> Option<Self> {
         let (&center, bytes) = bytes.split_first()?;
         (u32::from(center) < 1 << width).then(|| Self {
             gaps: Gaps::new(bytes),
@@ -63,7 +64,7 @@ impl<'a> Decoder<'a> {
 
     /// Fills `out` with the next symbols.
     #[inline(never)]
-    pub(in super::super) fn read(&mut self, out: &mut [u8]) {
+    pub(crate) fn read(&mut self, out: &mut [u8]) {
         let mut buffer = [0; BLOCK];
         for part in out.chunks_mut(BLOCK) {
             let buffer = &mut buffer[..part.len()];
@@ -76,7 +77,7 @@ impl<'a> Decoder<'a> {
     }
 
     /// Whether all bytes were used, and all symbols were below `1 << width`.
-    pub(in super::super) fn finish(&self) -> bool {
+    pub(crate) fn finish(&self) -> bool {
         self.largest <= self.limit && self.gaps.finish()
     }
 }

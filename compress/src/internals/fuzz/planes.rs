@@ -1,15 +1,23 @@
 //! Targets below a frame.
 
-use super::{Choices, both_ways};
-use crate::code::{IndexPlane, LevelPlane, SymbolPlane, encode_indices, encode_levels, encode_symbols};
-use crate::quantize::ValuePlane;
+use crate::code::gaps::{IndexPlane, encode_indices};
+use crate::code::levels::{LevelPlane, encode_levels};
+use crate::code::symbols::{SymbolPlane, encode_symbols};
+use crate::error::Error;
+use crate::finite::all_finite;
+use crate::internals::fuzz::choices::{Choices, both_ways};
+use crate::internals::fuzz::seeds;
+use crate::quantize::plane::ValuePlane;
 use crate::recipe::Recipe;
 use crate::reduce::Reduce;
 use crate::rng::Draws;
-use crate::rules::Tracked;
-use crate::section::{Input, Section, Sink, all_finite, encode};
+use crate::rules::tracked::Tracked;
+use crate::section::decode::Section;
+use crate::section::encode::encode;
+use crate::section::input::Input;
+use crate::section::sinks::Sink;
+use crate::spec::Method;
 use crate::wire::Reader;
-use crate::{Error, Method};
 
 /// Symbols decode alike in any portions, are below `1 << width`, and stay themselves under the same code.
 pub fn symbols(data: &[u8]) {
@@ -111,7 +119,7 @@ pub fn section(data: &[u8]) {
         let again = again.map(|values: Result<_, Error>| values.map(|values| bits(&values)));
         assert_eq!(again, [Ok(bits(&values)), Ok(bits(&values))]);
     }
-    let methods = super::seeds::methods();
+    let methods = seeds::methods();
     let Method { reduce, quantize, code } = &methods[usize::from(method) % methods.len()];
     let unbiased = state.is_multiple_of(2);
     let (selection, clip) = reduce.select(&values, shape, seed.into(), unbiased, &mut Tracked::default());

@@ -2,13 +2,18 @@
 
 use std::sync::{Arc, LazyLock};
 
-use super::CODES;
-use super::whole::layout;
-use crate::code::{encode_indices, encode_levels, encode_symbols};
-use crate::layout::Shape;
+use crate::archive::Archive;
+use crate::code::gaps::encode_indices;
+use crate::code::levels::encode_levels;
+use crate::code::symbols::encode_symbols;
+use crate::encoder::update::Encoder;
+use crate::frame::header::{FrameHeader, FrameKind};
+use crate::internals::fuzz::choices::{CODES, layout};
+use crate::layout::{Layout, Shape};
+use crate::pending::Verdict;
 use crate::rng::Draws;
-use crate::weights::Weights;
-use crate::{Archive, Encoder, FrameHeader, FrameKind, Layout, Method, Spec, Verdict};
+use crate::spec::{Method, Spec};
+use crate::weights::file::Weights;
 
 const REDUCE: [&str; 10] = [
     "'keep'",
@@ -55,7 +60,7 @@ fn parse(text: &str) -> Spec {
 }
 
 /// Each choice of each slot.
-pub(super) fn methods() -> &'static [Method] {
+pub(crate) fn methods() -> &'static [Method] {
     static METHODS: LazyLock<Vec<Method>> = LazyLock::new(|| texts().iter().map(|text| parse(text).default).collect());
     &METHODS
 }
@@ -72,7 +77,7 @@ fn texts() -> Vec<String> {
     (0..55).map(text).collect()
 }
 
-pub(super) fn specs() -> &'static [Spec] {
+pub(crate) fn specs() -> &'static [Spec] {
     static PARSED: LazyLock<Vec<Spec>> = LazyLock::new(|| SPECS.into_iter().map(parse).collect());
     &PARSED
 }

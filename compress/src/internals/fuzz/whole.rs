@@ -2,26 +2,16 @@
 
 use std::sync::Arc;
 
-use super::Choices;
-use crate::{Archive, Encoder, Error, Frame, FrameHeader, FrameKind, Layout, Spec, Verdict};
-
-/// Layouts that frames may be of.
-pub(super) fn layout(choice: u8) -> Arc<Layout> {
-    let tensors = match choice % 4 {
-        // That of the golden frames.
-        0 => vec![("bias", vec![3]), ("weight", vec![4, 4])],
-        1 => vec![
-            ("a", vec![40, 30]),
-            ("b", vec![5]),
-            ("c", vec![]),
-            ("d", vec![5000]),
-            ("e", vec![2, 3]),
-        ],
-        2 => vec![("weight", vec![600])],
-        _ => vec![],
-    };
-    Arc::new(Layout::new(tensors).expect("it keeps all limits"))
-}
+use crate::archive::Archive;
+use crate::encoder::update::Encoder;
+use crate::error::Error;
+use crate::frame::header::{FrameHeader, FrameKind};
+use crate::frame::view::Frame;
+use crate::internals::fuzz::choices::{Choices, layout};
+use crate::internals::fuzz::seeds;
+use crate::layout::Layout;
+use crate::pending::Verdict;
+use crate::spec::Spec;
 
 /// Makes fingerprint and checksum right, where there is room for both.
 fn resealed(bytes: &[u8], layout: &Layout) -> Vec<u8> {
@@ -113,7 +103,7 @@ fn bits(values: &[f32]) -> Vec<u32> {
 /// A state that loads is saved as what loads again, to the same bytes, and goes on.
 pub fn state(data: &[u8]) {
     let mut choices = Choices(data);
-    let (layout, specs) = (layout(choices.u8()), super::seeds::specs());
+    let (layout, specs) = (layout(choices.u8()), seeds::specs());
     let spec = &specs[usize::from(choices.u8()) % specs.len()];
     let bytes = resealed(choices.0, &layout);
     let Ok((mut encoder, pending)) = Encoder::load(Arc::clone(&layout), spec, &bytes) else {

@@ -1,9 +1,10 @@
 //! Levels to values.
 
-use super::super::read_scale;
-use crate::Error;
-use crate::code::{Code, LevelPlane, Levels};
+use crate::code::levels::{LevelPlane, Levels};
+use crate::code::method::Code;
+use crate::error::Error;
 use crate::layout::Shape;
+use crate::quantize::numbers::read_scale;
 use crate::wire::Reader;
 
 /// Levels handled at a time.
@@ -17,7 +18,7 @@ pub(crate) struct Plane<'a> {
 }
 
 impl<'a> Plane<'a> {
-    pub(in super::super) fn read(reader: &mut Reader<'a>, shape: Shape, code: Code) -> Result<Self, Error> {
+    pub(crate) fn read(reader: &mut Reader<'a>, shape: Shape, code: Code) -> Result<Self, Error> {
         let step = read_scale(reader, "step")?;
         if !step.is_normal() {
             return Err(reader.corrupt("step"));
@@ -33,11 +34,11 @@ impl<'a> Plane<'a> {
         })
     }
 
-    pub(in super::super) fn bound(&self, count: usize) -> Result<f64, Error> {
+    pub(crate) fn bound(&self, count: usize) -> Result<f64, Error> {
         self.levels.bound(count)
     }
 
-    pub(in super::super) fn open(&self) -> Result<Values<'a>, Error> {
+    pub(crate) fn open(&self) -> Result<Values<'a>, Error> {
         Ok(Values {
             step: self.step,
             mean: self.mean,
@@ -54,7 +55,7 @@ pub(crate) struct Values<'a> {
 }
 
 impl Values<'_> {
-    pub(in super::super) fn read(&mut self, out: &mut [f32]) -> Result<(), Error> {
+    pub(crate) fn read(&mut self, out: &mut [f32]) -> Result<(), Error> {
         let mut levels = [0; BLOCK];
         for part in out.chunks_mut(BLOCK) {
             let levels = &mut levels[..part.len()];
@@ -64,7 +65,7 @@ impl Values<'_> {
         Ok(())
     }
 
-    pub(in super::super) fn finish(&self) -> Result<(), Error> {
+    pub(crate) fn finish(&self) -> Result<(), Error> {
         self.levels.finish()
     }
 }
@@ -77,7 +78,7 @@ fn values(levels: &[i32], step: f32, mean: f32, out: &mut [f32]) {
 }
 
 #[inline(always)]
-pub(super) fn decoded(level: i32, step: f32, mean: f32) -> f32 {
+pub(crate) fn decoded(level: i32, step: f32, mean: f32) -> f32 {
     let unit = if (level == 1) | (level == -1) { mean } else { step };
     level as f32 * unit
 }

@@ -1,9 +1,10 @@
 //! Values to levels.
 
-use super::super::{Size, largest, root_mean_square};
-use super::{DeadZone, Step};
-use crate::code::{Code, encode_levels};
+use crate::code::levels::encode_levels;
+use crate::code::method::Code;
 use crate::layout::Shape;
+use crate::quantize::dead_zone::{DeadZone, Step};
+use crate::quantize::numbers::{Size, largest, root_mean_square};
 use crate::rng::Draws;
 use crate::wire::Writer;
 
@@ -15,14 +16,7 @@ const HIGHEST: f64 = (1 << 30) as f64;
 
 impl DeadZone {
     /// Appends the planes of `values`, which are finite.
-    pub(in super::super) fn encode(
-        self,
-        values: &[f32],
-        shape: Shape,
-        code: Code,
-        draws: Draws,
-        out: &mut Vec<u8>,
-    ) -> Size {
+    pub(crate) fn encode(self, values: &[f32], shape: Shape, code: Code, draws: Draws, out: &mut Vec<u8>) -> Size {
         let mut levels = vec![0; values.len()];
         let (mut step, mut mean) = (1.0, 1.0);
         if let Some(asked) = self.absolute_step(values) {
@@ -150,8 +144,8 @@ fn width(levels: &[i32]) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::laws::heavy;
     use super::*;
+    use crate::quantize::laws::heavy;
 
     #[test]
     fn the_kernel_agrees_with_the_formula() {

@@ -11,19 +11,14 @@
 //!
 //! The planes are the step and the mean as binary32, both positive, and a level plane.
 
-mod decode;
-mod encode;
-mod model;
-
-pub(super) use decode::{Plane, Values};
-#[cfg(feature = "internals")]
-pub(crate) use encode::nearest;
-pub(crate) use model::Histogram;
+pub(crate) mod decode;
+pub(crate) mod encode;
+pub(crate) mod model;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::Rounding;
-use crate::Error;
+use crate::error::Error;
+use crate::quantize::uniform::Rounding;
 
 const DEFAULT_STEP: f64 = 2.0;
 const DEFAULT_THRESHOLD: f64 = 0.66;
@@ -159,11 +154,13 @@ impl<'de> Deserialize<'de> for DeadZone {
 
 #[cfg(test)]
 mod tests {
-    use super::super::laws::{corruption, gaussian, heavy, round_trip, sizes, squared_error, unbiased};
-    use super::super::{QuantizeSpec, root_mean_square};
     use super::*;
-    use crate::code::Code;
+    use crate::code::method::Code;
     use crate::layout::Shape;
+    use crate::quantize::dead_zone::decode::Plane;
+    use crate::quantize::laws::{corruption, gaussian, heavy, round_trip, sizes, squared_error, unbiased};
+    use crate::quantize::numbers::root_mean_square;
+    use crate::quantize::spec::QuantizeSpec;
     use crate::rng::Draws;
     use crate::wire::Reader;
 

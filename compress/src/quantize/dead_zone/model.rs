@@ -4,7 +4,7 @@
 //! largest magnitude. One word a bin holds both its count and, exactly, the sum of the remaining mantissa bits, so that one
 //! addition a value gives counts and sums of magnitudes; squares follow, taking a bin as evenly filled about its mean.
 
-use super::super::largest;
+use crate::quantize::numbers::largest;
 
 /// Mantissa bits below those that choose the bin.
 const LOW: u32 = 17;
@@ -287,12 +287,13 @@ fn cost(count: f64, len: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::laws::{gaussian, heavy, round_trip, squared_error};
-    use super::super::super::{QuantizeSpec, root_mean_square};
-    use super::super::DeadZone;
     use super::*;
-    use crate::code::Code;
+    use crate::code::method::Code;
     use crate::layout::Shape;
+    use crate::quantize::dead_zone::DeadZone;
+    use crate::quantize::laws::{gaussian, heavy, round_trip, squared_error};
+    use crate::quantize::numbers::root_mean_square;
+    use crate::quantize::spec::QuantizeSpec;
     use crate::rng::Draws;
 
     #[test]

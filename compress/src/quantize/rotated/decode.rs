@@ -1,8 +1,10 @@
 //! Scales and levels to values, a piece at a time.
 
-use super::{LONGEST, Signs, hadamard, levels, piece, pieces};
-use crate::Error;
-use crate::code::{Code, SymbolPlane, Symbols, WordPlane, Words};
+use crate::code::method::Code;
+use crate::code::symbols::{SymbolPlane, Symbols};
+use crate::code::words::{WordPlane, Words};
+use crate::error::Error;
+use crate::quantize::rotated::{LONGEST, Signs, hadamard, levels, piece, pieces};
 use crate::rng::Draws;
 use crate::wire::Reader;
 
@@ -21,7 +23,7 @@ pub(crate) struct Plane<'a> {
 
 impl<'a> Plane<'a> {
     /// Range: `bits` is that of a recipe.
-    pub(in super::super) fn read(
+    pub(crate) fn read(
         reader: &mut Reader<'a>,
         count: usize,
         bits: u32,
@@ -41,15 +43,15 @@ impl<'a> Plane<'a> {
         })
     }
 
-    pub(in super::super) fn scale_bytes(&self) -> usize {
+    pub(crate) fn scale_bytes(&self) -> usize {
         self.scale_bytes
     }
 
-    pub(in super::super) fn bound(&self, code: Code) -> Result<f64, Error> {
+    pub(crate) fn bound(&self, code: Code) -> Result<f64, Error> {
         self.symbols.bound(self.count, code)
     }
 
-    pub(in super::super) fn open(&self) -> Result<Values<'a>, Error> {
+    pub(crate) fn open(&self) -> Result<Values<'a>, Error> {
         Ok(Values {
             levels: levels(self.bits),
             signs: self.signs,
@@ -78,7 +80,7 @@ pub(crate) struct Values<'a> {
 }
 
 impl Values<'_> {
-    pub(in super::super) fn read(&mut self, mut out: &mut [f32]) {
+    pub(crate) fn read(&mut self, mut out: &mut [f32]) {
         while !out.is_empty() {
             if self.next == self.piece.len() {
                 self.next_piece();
@@ -112,7 +114,7 @@ impl Values<'_> {
         self.start += self.piece.len();
     }
 
-    pub(in super::super) fn finish(&self) -> Result<(), Error> {
+    pub(crate) fn finish(&self) -> Result<(), Error> {
         self.scales.finish()?;
         self.symbols.finish()
     }

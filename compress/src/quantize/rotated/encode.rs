@@ -1,15 +1,17 @@
 //! Values to scales and levels.
 
-use super::super::{Size, largest, sum_of_squares};
-use super::{LONGEST, Rotated, Scale, Signs, hadamard, levels, piece, pieces};
-use crate::code::{Code, encode_symbols, encode_words};
+use crate::code::method::Code;
+use crate::code::symbols::encode_symbols;
+use crate::code::words::encode_words;
+use crate::quantize::numbers::{Size, largest, sum_of_squares};
+use crate::quantize::rotated::{LONGEST, Rotated, Scale, Signs, hadamard, levels, piece, pieces};
 use crate::rng::Draws;
 
 const LANES: usize = 8;
 
 impl Rotated {
     /// Appends the planes of `values`, which are finite.
-    pub(in super::super) fn encode(self, values: &[f32], code: Code, draws: Draws, out: &mut Vec<u8>) -> Size {
+    pub(crate) fn encode(self, values: &[f32], code: Code, draws: Draws, out: &mut Vec<u8>) -> Size {
         let (signs, levels) = (Signs::new(draws), levels(self.bits));
         let mut symbols = vec![0; values.len()];
         let mut scales = Vec::with_capacity(pieces(values.len()));
@@ -118,8 +120,8 @@ fn products(y: &[f32], levels: &[f32; 16], symbols: &[u8]) -> (f64, f64) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::laws::gaussian;
     use super::*;
+    use crate::quantize::laws::gaussian;
 
     #[test]
     fn symbols_are_of_the_nearest_levels() {

@@ -69,8 +69,8 @@ fn two_stages(values: &mut [f32], half: usize) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::laws::{dot, gaussian};
     use super::*;
+    use crate::quantize::laws::{dot, gaussian};
 
     #[test]
     fn it_is_the_matrix_of_signs() {

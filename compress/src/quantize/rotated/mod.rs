@@ -12,19 +12,15 @@
 //!
 //! The planes are `S / sqrt(n)` of each piece (a word plane, W = 4, binary32) and a symbol plane of the levels, ascending.
 
-mod decode;
-mod encode;
-mod hadamard;
-
-pub(super) use decode::{Plane, Values};
-#[cfg(feature = "internals")]
-pub(crate) use hadamard::transform as hadamard;
+pub(crate) mod decode;
+pub(crate) mod encode;
+pub(crate) mod hadamard;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Error;
+use crate::error::Error;
+use crate::forms::short::{Short, short_forms};
 use crate::rng::Draws;
-use crate::spec::short::{Short, short_forms};
 
 /// Longest piece: 256 KiB of values.
 const LONGEST: usize = 1 << 16;
@@ -166,10 +162,10 @@ impl Short for Rotated {
 
 #[cfg(test)]
 mod tests {
-    use super::super::QuantizeSpec;
-    use super::super::laws::{corruption, dot, gaussian, heavy, round_trip, sizes, squared_error};
     use super::*;
-    use crate::code::Code;
+    use crate::code::method::Code;
+    use crate::quantize::laws::{corruption, dot, gaussian, heavy, round_trip, sizes, squared_error};
+    use crate::quantize::spec::QuantizeSpec;
 
     fn spec(bits: u32, scale: Scale) -> QuantizeSpec {
         QuantizeSpec::Rotated(Rotated::new(bits, scale).unwrap())

@@ -1,10 +1,12 @@
 //! Symbols and scales to values.
 
-use ::half::bf16;
+use half::bf16;
 
-use super::middle;
-use crate::Error;
-use crate::code::{Code, SymbolPlane, Symbols, WordPlane, Words};
+use crate::code::method::Code;
+use crate::code::symbols::{SymbolPlane, Symbols};
+use crate::code::words::{WordPlane, Words};
+use crate::error::Error;
+use crate::quantize::uniform::middle;
 use crate::wire::Reader;
 
 /// Values decoded at a time.
@@ -22,7 +24,7 @@ pub(crate) struct Plane<'a> {
 
 impl<'a> Plane<'a> {
     /// Range: `bits` and `block` are those of a recipe.
-    pub(in super::super) fn read(
+    pub(crate) fn read(
         reader: &mut Reader<'a>,
         count: usize,
         bits: u32,
@@ -42,19 +44,19 @@ impl<'a> Plane<'a> {
         })
     }
 
-    pub(in super::super) fn scale_bytes(&self) -> usize {
+    pub(crate) fn scale_bytes(&self) -> usize {
         self.scale_bytes
     }
 
-    pub(in super::super) fn scale_bound(&self, count: usize, code: Code) -> Result<f64, Error> {
+    pub(crate) fn scale_bound(&self, count: usize, code: Code) -> Result<f64, Error> {
         self.scales.bound(count.div_ceil(self.block), code)
     }
 
-    pub(in super::super) fn bound(&self, count: usize, code: Code) -> Result<f64, Error> {
+    pub(crate) fn bound(&self, count: usize, code: Code) -> Result<f64, Error> {
         self.symbols.bound(count, code)
     }
 
-    pub(in super::super) fn open(&self) -> Result<Values<'a>, Error> {
+    pub(crate) fn open(&self) -> Result<Values<'a>, Error> {
         Ok(Values {
             levels: levels(self.bits),
             unused: if self.bits == 1 {
@@ -87,7 +89,7 @@ pub(crate) struct Values<'a> {
 }
 
 impl Values<'_> {
-    pub(in super::super) fn read(&mut self, mut out: &mut [f32]) -> Result<(), Error> {
+    pub(crate) fn read(&mut self, mut out: &mut [f32]) -> Result<(), Error> {
         let mut symbols = [0; PORTION];
         while !out.is_empty() {
             if self.left == 0 {
@@ -127,7 +129,7 @@ impl Values<'_> {
         Ok(())
     }
 
-    pub(in super::super) fn finish(&self) -> Result<(), Error> {
+    pub(crate) fn finish(&self) -> Result<(), Error> {
         self.scales.finish()?;
         self.symbols.finish()
     }

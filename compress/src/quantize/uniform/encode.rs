@@ -1,10 +1,12 @@
 //! Values to symbols and scales.
 
-use ::half::bf16;
+use half::bf16;
 
-use super::super::{Size, largest, sum_of_squares};
-use super::{Norm, Rounding, Uniform, middle};
-use crate::code::{Code, encode_symbols, encode_words};
+use crate::code::method::Code;
+use crate::code::symbols::encode_symbols;
+use crate::code::words::encode_words;
+use crate::quantize::numbers::{Size, largest, sum_of_squares};
+use crate::quantize::uniform::{Norm, Rounding, Uniform, middle};
 use crate::rng::Draws;
 
 /// A block whose largest magnitude is below this is sent as zeros: the factor from value to level stays finite.
@@ -12,7 +14,7 @@ const SMALLEST_SCALE: f32 = 3.0e-36;
 
 impl Uniform {
     /// Appends the planes of `values`, which are finite.
-    pub(in super::super) fn encode(self, values: &[f32], code: Code, draws: Draws, out: &mut Vec<u8>) -> Size {
+    pub(crate) fn encode(self, values: &[f32], code: Code, draws: Draws, out: &mut Vec<u8>) -> Size {
         let mut symbols = vec![0; values.len()];
         let mut scales = Vec::with_capacity(values.len().div_ceil(self.block as usize));
         let blocks = values

@@ -11,10 +11,8 @@
 //! Euclidean norm, as in the theory, the scale is that norm of the block, rounded up: most values then become zero.
 //! `E[(C(v) - v)^2] = (c/m)^2 f (1 - f)`, f the fraction of `m |v| / c`; omega = `min(n/m^2, sqrt(n)/m)` with that norm.
 
-mod decode;
-mod encode;
-
-pub(super) use decode::{Plane, Values};
+pub(crate) mod decode;
+pub(crate) mod encode;
 
 use std::fmt;
 
@@ -22,7 +20,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::Error;
+use crate::error::Error;
 
 const DEFAULT_BLOCK: u32 = 1024;
 
@@ -174,9 +172,11 @@ impl<'de> Deserialize<'de> for Uniform {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{QuantizeSpec, laws};
     use super::*;
-    use crate::code::Code;
+    use crate::code::method::Code;
+    use crate::quantize::laws;
+    use crate::quantize::spec::QuantizeSpec;
+    use crate::quantize::uniform::decode::Plane;
     use crate::rng::Draws;
     use crate::wire::Reader;
 
@@ -201,7 +201,7 @@ mod tests {
         for (bits, code) in (2..=8).flat_map(|bits| [(bits, Code::Pack), (bits, Code::Rans)]) {
             let out = decode(Uniform::new(bits, Rounding::Nearest, 64).unwrap(), &values, code, 0);
             for (values, out) in values.chunks(64).zip(out.chunks(64)) {
-                let step = super::super::largest(values) * 1.01 / f32::from(middle(bits));
+                let step = crate::quantize::numbers::largest(values) * 1.01 / f32::from(middle(bits));
                 assert!(
                     values
                         .iter()
@@ -278,7 +278,7 @@ mod tests {
             let out = decode(uniform, &values, Code::Rans, 4);
             for (values, out) in values.chunks(64).zip(out.chunks(64)) {
                 let scale = match norm {
-                    Norm::Max => super::super::largest(values),
+                    Norm::Max => crate::quantize::numbers::largest(values),
                     Norm::L2 => laws::dot(values, values).sqrt() as f32,
                 };
                 let step = scale * 1.01 / f32::from(middle(4));

@@ -1,10 +1,10 @@
 //! A matrix of levels, mostly zeros: flags, then for each value that is not zero its sign and magnitude.
 
-use super::chance::Chance;
-use super::coder::{Binary, Decoder, Encoder};
-use super::columns::GROUP;
-use super::flags::Flags;
-use super::signs::Signs;
+use crate::code::context::chance::Chance;
+use crate::code::context::coder::{Binary, Decoder, Encoder};
+use crate::code::context::columns::GROUP;
+use crate::code::context::flags::Flags;
+use crate::code::context::signs::Signs;
 use crate::layout::Shape;
 
 /// Magnitudes up to this one are coded in unary.

@@ -69,13 +69,13 @@ macro_rules! short_forms {
     ($($name:ty),*) => {$(
         impl Serialize for $name {
             fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                crate::spec::short::serialize(self, serializer)
+                crate::forms::short::serialize(self, serializer)
             }
         }
 
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                crate::spec::short::deserialize(deserializer)
+                crate::forms::short::deserialize(deserializer)
             }
         }
     )*};

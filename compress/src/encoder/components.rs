@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use super::Job;
-use super::curve::Curve;
-use crate::quantize::QuantizeSpec;
+use crate::budget::curve::Curve;
+use crate::encoder::task::Job;
+use crate::quantize::spec::QuantizeSpec;
 use crate::reduce::Selection;
 use crate::reduce::components::{self, Components};
 
 /// Takes as many components of the job's matrix apart as make `error + lambda * bits` least at `step`, if any do, and returns
 /// the curve that it has then. `lambda` is what a bit is worth at that step. Nothing changes if what there is is best.
-pub(super) fn choose(job: &mut Job<'_>, curve: &Curve, step: f64) -> Option<Curve> {
+pub(crate) fn choose(job: &mut Job<'_>, curve: &Curve, step: f64) -> Option<Curve> {
     let input = &job.input;
     if input.selection != Selection::Components || !components::may_pay(input.shape) {
         return None;

@@ -2,12 +2,19 @@
 
 use std::sync::Arc;
 
-use crate::Fidelity;
-use crate::encoder::{Encoder, Pending, Stages, UnitState};
-use crate::rules::Tracked;
-use crate::section::all_finite;
+use crate::digest::Digest;
+use crate::encoder::group::UnitState;
+use crate::encoder::update::Encoder;
+use crate::error::Error;
+use crate::fidelity::Fidelity;
+use crate::finite::all_finite;
+use crate::frame::view::Frame;
+use crate::layout::Layout;
+use crate::pending::Pending;
+use crate::rules::tracked::Tracked;
+use crate::spec::Spec;
+use crate::stages::Stages;
 use crate::wire::{Reader, Writer, seal, unseal};
-use crate::{Digest, Error, Frame, Layout, Spec};
 
 const MAGIC: &[u8; 4] = b"FLCS";
 const MAJOR: u8 = 1;

@@ -1,8 +1,23 @@
-//! How planes become bytes, as asked.
+//! The coders by name, as asked and as chosen.
 
 use serde::{Deserialize, Serialize};
 
-use crate::Code;
+/// How planes of symbols become bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Code {
+    /// At their plain width.
+    #[default]
+    Pack,
+    /// By their frequencies, each plane on its own, where that is shorter.
+    Rans,
+    /// By Rice codes around the most frequent symbol.
+    Rice,
+    /// By prefix codes of their frequencies.
+    Huffman,
+    /// By adaptive binary arithmetic coding that learns from neighbours, rows and columns.
+    Context,
+}
 
 /// A coder, or the one that makes a tensor's section smallest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

@@ -1,15 +1,23 @@
 //! Where decoded values go.
 
-use crate::Layout;
 use crate::fidelity::{Products, nonzeros};
-use crate::section::Sink;
+use crate::layout::Layout;
+
+/// Where decoded values go.
+pub(crate) trait Sink {
+    /// Takes the values at `start..start + values.len()`.
+    fn dense(&mut self, start: usize, values: &[f32]);
+
+    /// Takes the values at `indices`, each of which comes once; both slices have one length.
+    fn sparse(&mut self, indices: &[u32], values: &[f32]);
+}
 
 /// Keeps only the largest magnitude, as its bits: those of positive floats are ordered as the floats are.
 #[derive(Default)]
-pub(super) struct Largest(u32);
+pub(crate) struct Largest(u32);
 
 impl Largest {
-    pub(super) fn value(&self) -> f32 {
+    pub(crate) fn value(&self) -> f32 {
         f32::from_bits(self.0)
     }
 }
@@ -47,9 +55,9 @@ impl Sink for Add<'_> {
 }
 
 /// Counts the values that are not zero, and hands all of them on.
-pub(super) struct Counted<'a, S> {
-    pub(super) inner: &'a mut S,
-    pub(super) nonzeros: u64,
+pub(crate) struct Counted<'a, S> {
+    pub(crate) inner: &'a mut S,
+    pub(crate) nonzeros: u64,
 }
 
 impl<S> Counted<'_, S> {
@@ -100,11 +108,11 @@ impl Sink for Measured<'_> {
 }
 
 /// As [`Measured`] without `other`, but with sums of its own for each tensor. Shapes: `values: [layout.len()]`.
-pub(super) struct MeasuredByTensor<'a> {
-    pub(super) layout: &'a Layout,
-    pub(super) values: &'a mut [f32],
-    pub(super) subtract: bool,
-    pub(super) products: &'a mut [Products],
+pub(crate) struct MeasuredByTensor<'a> {
+    pub(crate) layout: &'a Layout,
+    pub(crate) values: &'a mut [f32],
+    pub(crate) subtract: bool,
+    pub(crate) products: &'a mut [Products],
 }
 
 impl Sink for MeasuredByTensor<'_> {

@@ -11,13 +11,14 @@ use serde::de::{self, MapAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserializer, Serialize, Serializer};
 
-use crate::{Density, Error};
+use crate::density::Density;
+use crate::error::Error;
 
 /// Default of the least density where no density is asked for.
-pub(super) const LEAST: f64 = 0.001;
+pub(crate) const LEAST: f64 = 0.001;
 
 /// Default of the least density where one is asked for.
-pub(super) fn tenth(density: Density) -> f64 {
+pub(crate) fn tenth(density: Density) -> f64 {
     f64::from(density) / 10.0
 }
 
@@ -29,7 +30,7 @@ const KEYS: &[&str] = &[
 
 /// Parameters by name, in the order of [`KEYS`] when written.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Table {
+pub(crate) struct Table {
     words: BTreeMap<&'static str, String>,
     points: Vec<(u64, f64)>,
     numbers: BTreeMap<&'static str, f64>,
@@ -39,7 +40,7 @@ pub(super) struct Table {
 
 impl Table {
     /// A table to be written.
-    pub(super) fn by(by: &str) -> Self {
+    pub(crate) fn by(by: &str) -> Self {
         let words = BTreeMap::from([("by", by.to_owned())]);
         Self {
             words,
@@ -48,43 +49,43 @@ impl Table {
     }
 
     /// Adds a form that is not the default.
-    pub(super) fn in_form(mut self, form: &str) -> Self {
+    pub(crate) fn in_form(mut self, form: &str) -> Self {
         self.words.insert("form", form.to_owned());
         self
     }
 
     /// Adds the points of a schedule and its shape, if that is not the default.
-    pub(super) fn with_points(mut self, points: &[(u64, f64)], shape: Option<&str>) -> Self {
+    pub(crate) fn with_points(mut self, points: &[(u64, f64)], shape: Option<&str>) -> Self {
         self.points = points.to_vec();
         self.words.extend(shape.map(|shape| ("shape", shape.to_owned())));
         self
     }
 
     /// Adds a number, unless it is the default.
-    pub(super) fn with(mut self, key: &'static str, number: f64, default: f64) -> Self {
+    pub(crate) fn with(mut self, key: &'static str, number: f64, default: f64) -> Self {
         if number != default {
             self.numbers.insert(key, number);
         }
         self
     }
 
-    pub(super) fn with_clip(mut self, clip: Option<f64>) -> Self {
+    pub(crate) fn with_clip(mut self, clip: Option<f64>) -> Self {
         self.numbers.extend(clip.map(|clip| ("clip", clip)));
         self
     }
 
     /// Takes a word out.
-    pub(super) fn word(&mut self, key: &str) -> Option<String> {
+    pub(crate) fn word(&mut self, key: &str) -> Option<String> {
         self.words.remove(key)
     }
 
     /// Takes the points out.
-    pub(super) fn points(&mut self) -> Vec<(u64, f64)> {
+    pub(crate) fn points(&mut self) -> Vec<(u64, f64)> {
         std::mem::take(&mut self.points)
     }
 
     /// Takes the form out: which of `forms` is asked for, by default the first.
-    pub(super) fn form(&mut self, forms: &[&'static str; 3]) -> Result<usize, Error> {
+    pub(crate) fn form(&mut self, forms: &[&'static str; 3]) -> Result<usize, Error> {
         let asked = self.word("form");
         let at = match &asked {
             None => Some(0),
@@ -98,7 +99,7 @@ impl Table {
     }
 
     /// Takes a number out.
-    pub(super) fn number(&mut self, key: &str, default: f64, range: RangeInclusive<f64>) -> Result<f64, Error> {
+    pub(crate) fn number(&mut self, key: &str, default: f64, range: RangeInclusive<f64>) -> Result<f64, Error> {
         let number = self.numbers.remove(key).unwrap_or(default);
         if range.contains(&number) {
             return Ok(number);
@@ -108,13 +109,13 @@ impl Table {
     }
 
     /// Takes a density out.
-    pub(super) fn density(&mut self, key: &str, default: f64) -> Result<Density, Error> {
+    pub(crate) fn density(&mut self, key: &str, default: f64) -> Result<Density, Error> {
         let density = Density::new(self.numbers.remove(key).unwrap_or(default));
         density.map_err(|error| Error::Usage(format!("`{key}`: {error}")))
     }
 
     /// Takes a number of rounds out.
-    pub(super) fn rounds(&mut self, key: &str, default: u32) -> Result<u32, Error> {
+    pub(crate) fn rounds(&mut self, key: &str, default: u32) -> Result<u32, Error> {
         let rounds = self.numbers.remove(key).unwrap_or(default.into());
         if rounds.fract() == 0.0 && (1.0..=f64::from(u32::MAX)).contains(&rounds) {
             return Ok(rounds as u32);
@@ -125,7 +126,7 @@ impl Table {
     }
 
     /// Takes the clip out: a magnitude that an `f32` can hold.
-    pub(super) fn clip(&mut self) -> Result<Option<f64>, Error> {
+    pub(crate) fn clip(&mut self) -> Result<Option<f64>, Error> {
         let clip = self.numbers.remove("clip");
         match clip {
             Some(clip) if !(clip as f32 > 0.0 && (clip as f32).is_finite()) => {
@@ -168,7 +169,7 @@ impl Serialize for Table {
 }
 
 /// A number, or a rule in its place.
-pub(super) trait NumberOrRule: Sized {
+pub(crate) trait NumberOrRule: Sized {
     /// All forms, as in TOML.
     const FORMS: &'static str;
 
@@ -179,7 +180,7 @@ pub(super) trait NumberOrRule: Sized {
     fn rule(by: &str, table: &mut Table) -> Result<Option<Self>, Error>;
 }
 
-pub(super) fn deserialize<'de, T: NumberOrRule, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
+pub(crate) fn deserialize<'de, T: NumberOrRule, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
     deserializer.deserialize_any(Either(PhantomData))
 }
 

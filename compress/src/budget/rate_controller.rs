@@ -1,0 +1,58 @@
+//! From coded sizes to the next rate to ask for.
+
+/// What to ask the curves for, so that coding gives `goal` bytes: by the secant through the last two tries, within what is
+/// known to be too little and too much. All in logarithms.
+#[derive(Debug)]
+pub(crate) struct Aim {
+    goal: f64,
+    next: f64,
+    last: Option<(f64, f64)>,
+    fits: f64,
+    passes: f64,
+    /// Least step down while nothing has fitted.
+    stride: f64,
+}
+
+impl Aim {
+    pub(crate) fn new(first: f64, goal: f64) -> Self {
+        Self {
+            goal: goal.max(1.0).ln(),
+            next: first.max(1.0).ln(),
+            last: None,
+            fits: f64::NEG_INFINITY,
+            passes: f64::INFINITY,
+            stride: 0.01,
+        }
+    }
+
+    pub(crate) fn target(&self) -> f64 {
+        self.next.exp()
+    }
+
+    /// The last target gave so many bytes.
+    pub(crate) fn missed(&mut self, bytes: f64, fits: bool) {
+        let (asked, given) = (self.next, bytes.max(1.0).ln());
+        if fits {
+            self.fits = self.fits.max(asked);
+        } else {
+            self.passes = self.passes.min(asked);
+        }
+        let slope = match self.last {
+            Some((before, gave)) if (asked - before).abs() > 1e-9 => {
+                ((given - gave) / (asked - before)).clamp(0.1, 4.0)
+            }
+            _ => 1.0,
+        };
+        self.last = Some((asked, given));
+        self.next = asked + (self.goal - given) / slope;
+        if !fits && self.fits == f64::NEG_INFINITY {
+            // Where coding hardly answers, the secant would take steps too small.
+            self.next = self.next.min(asked - self.stride);
+            self.stride *= 2.0;
+        }
+        if self.next <= self.fits || self.next >= self.passes {
+            let middle = (self.fits + self.passes) / 2.0;
+            self.next = if middle.is_finite() { middle } else { self.next };
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! Planes of symbols.
+
+use crate::code::method::Code;
+use crate::code::{context, huffman, pack, rans, rice, table};
+use crate::error::Error;
+use crate::wire::{Reader, Writer};
+
+/// Appends a plane of symbols below `1 << width`; returns its order-0 entropy in bytes, which only [`Code::Context`] can go
+/// below, or its size if it is not entropy coded.
+pub(crate) fn encode_symbols(symbols: &[u8], width: u32, code: Code, out: &mut Vec<u8>) -> f64 {
+    let plain = pack::packed_len(symbols.len(), width);
+    if code == Code::Pack || symbols.is_empty() {
+        pack::pack(symbols, width, out);
+        return plain as f64;
+    }
+    let counts = table::histogram(symbols);
+    let mut coded = Vec::new();
+    if encode_coded(symbols, width, code, &counts, plain, &mut coded) {
+        Writer::new(out).varint(coded.len() as u64);
+        out.append(&mut coded);
+    } else {
+        Writer::new(out).varint(0);
+        pack::pack(symbols, width, out);
+    }
+    table::entropy(&counts) / 8.0
+}
+
+/// Appends symbols under a code other than pack if that takes fewer than `limit` bytes; returns whether it did.
+fn encode_coded(symbols: &[u8], width: u32, code: Code, counts: &[u64; 256], limit: usize, out: &mut Vec<u8>) -> bool {
+    let center = (0..=255)
+        .rev()
+        .max_by_key(|&symbol: &u8| counts[usize::from(symbol)])
+        .unwrap_or_default();
+    match code {
+        Code::Pack => return false,
+        Code::Rans => return rans::encode(symbols, counts, limit, out),
+        Code::Huffman => return huffman::encode(symbols, counts, limit, out),
+        Code::Rice => rice::symbols::encode(symbols, width, center, out),
+        Code::Context => context::symbols::encode(symbols, width, center, out),
+    }
+    out.len() < limit
+}
+
+/// A plane of symbols, not decoded yet.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SymbolPlane<'a> {
+    bytes: &'a [u8],
+    width: u32,
+    code: Code,
+    offset: usize,
+}
+
+impl<'a> SymbolPlane<'a> {
+    /// Takes a plane of `count` symbols below `1 << width` from the front of `reader`.
+    pub(crate) fn read(reader: &mut Reader<'a>, count: usize, width: u32, code: Code) -> Result<Self, Error> {
+        let coded = if code == Code::Pack || count == 0 {
+            0
+        } else {
+            reader.varint("plane length")?
+        };
+        let packed = coded == 0;
+        let offset = reader.offset();
+        let len = if packed {
+            Some(pack::packed_len(count, width))
+        } else {
+            usize::try_from(coded).ok()
+        };
+        let len = len.ok_or_else(|| reader.corrupt("plane length"))?;
+        Ok(Self {
+            bytes: reader.take(len, "plane")?,
+            width,
+            code: if packed { Code::Pack } else { code },
+            offset,
+        })
+    }
+
+    /// Bytes that the plane, of `count` symbols under `code`, could not go below: what [`encode_symbols`] returned.
+    pub(crate) fn bound(&self, count: usize, code: Code) -> Result<f64, Error> {
+        if code == Code::Pack || count == 0 {
+            return Ok(self.bytes.len() as f64);
+        }
+        let mut symbols = self.open()?;
+        let mut counts = [0u64; 256];
+        let mut block = [0; 4096];
+        for start in (0..count).step_by(block.len()) {
+            let block = &mut block[..(count - start).min(4096)];
+            symbols.read(block);
+            let more = table::histogram(block);
+            counts.iter_mut().zip(more).for_each(|(count, more)| *count += more);
+        }
+        Ok(table::entropy(&counts) / 8.0)
+    }
+
+    pub(crate) fn open(&self) -> Result<Symbols<'a>, Error> {
+        let (bytes, width) = (self.bytes, self.width);
+        let coder = match self.code {
+            Code::Pack => Some(Coder::Pack(pack::Unpacker::new(bytes, width))),
+            Code::Rans => rans::Decoder::new(bytes, width).ok().map(Coder::Rans),
+            Code::Rice => rice::symbols::Decoder::new(bytes, width).map(Coder::Rice),
+            Code::Huffman => huffman::Decoder::new(bytes, width).map(Coder::Huffman),
+            Code::Context => context::symbols::Decoder::new(bytes, width).map(Coder::Context),
+        };
+        let coder = coder.ok_or_else(|| Error::Corrupt {
+            what: "code table or states".to_owned(),
+            offset: self.offset,
+        })?;
+        Ok(Symbols {
+            coder,
+            offset: self.offset,
+        })
+    }
+}
+
+/// Takes symbols from the front of a plane.
+#[derive(Debug)]
+pub(crate) struct Symbols<'a> {
+    coder: Coder<'a>,
+    offset: usize,
+}
+
+#[derive(Debug)]
+enum Coder<'a> {
+    Pack(pack::Unpacker<'a>),
+    Rans(rans::Decoder<'a>),
+    Rice(rice::symbols::Decoder<'a>),
+    Huffman(huffman::Decoder<'a>),
+    Context(context::symbols::Decoder<'a>),
+}
+
+impl Symbols<'_> {
+    /// Fills `out` with the next symbols; in all no more than the plane was read for.
+    pub(crate) fn read(&mut self, out: &mut [u8]) {
+        match &mut self.coder {
+            Coder::Pack(symbols) => symbols.read(out),
+            Coder::Rans(symbols) => symbols.read(out),
+            Coder::Rice(symbols) => symbols.read(out),
+            Coder::Huffman(symbols) => symbols.read(out),
+            Coder::Context(symbols) => symbols.read(out),
+        }
+    }
+
+    /// Succeeds if the plane held exactly the symbols that were read.
+    pub(crate) fn finish(&self) -> Result<(), Error> {
+        let whole = match &self.coder {
+            Coder::Pack(symbols) => symbols.finish(),
+            Coder::Rans(symbols) => symbols.finish(),
+            Coder::Rice(symbols) => symbols.finish(),
+            Coder::Huffman(symbols) => symbols.finish(),
+            Coder::Context(symbols) => symbols.finish(),
+        };
+        if whole {
+            Ok(())
+        } else {
+            Err(Error::Corrupt {
+                what: "plane".to_owned(),
+                offset: self.offset,
+            })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Draws;
+
+    const CODES: [Code; 5] = [Code::Pack, Code::Rans, Code::Rice, Code::Huffman, Code::Context];
+
+    fn decode(bytes: &[u8], count: usize, width: u32, code: Code, portion: usize) -> Result<Vec<u8>, Error> {
+        let mut reader = Reader::new(bytes);
+        let plane = SymbolPlane::read(&mut reader, count, width, code)?;
+        reader.finish("end")?;
+        let mut symbols = plane.open()?;
+        let mut out = vec![0; count];
+        out.chunks_mut(portion).for_each(|part| symbols.read(part));
+        symbols.finish().map(|()| out)
+    }
+
+    /// Geometric around the middle of the alphabet.
+    fn peaked(count: usize, width: u32, seed: u64) -> Vec<u8> {
+        let (draws, middle) = (Draws::new(seed, 0), 1i32 << (width - 1));
+        let far = |i| draws.bits(i).trailing_zeros() as i32 * if draws.bits(i) >> 63 == 0 { 1 } else { -1 };
+        (0..count)
+            .map(|i| (middle + far(i)).clamp(0, 2 * middle - 1) as u8)
+            .collect()
+    }
+
+    #[test]
+    fn planes_round_trip_under_every_code_and_never_grow() {
+        for code in CODES {
+            for (width, count) in (1..=8).flat_map(|width| [1, 2, 9, 300, 5000].map(|count| (width, count))) {
+                let top = ((1u32 << width) - 1) as u8;
+                let uniform = (0..count).map(|i| Draws::new(3, 0).bits(i) as u8 & top).collect();
+                for symbols in [peaked(count, width, 1), uniform, vec![top; count], vec![0; count]] {
+                    let mut bytes = Vec::new();
+                    encode_symbols(&symbols, width, code, &mut bytes);
+                    assert!(bytes.len() <= pack::packed_len(count, width) + 1);
+                    for portion in [1, 7, 4096] {
+                        assert_eq!(decode(&bytes, count, width, code, portion).as_ref(), Ok(&symbols));
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn coded_values_are_near_their_entropy() {
+        let symbols = peaked(100_000, 4, 2);
+        for (code, most) in [
+            (Code::Rans, 1.002),
+            (Code::Huffman, 1.05),
+            (Code::Rice, 1.10),
+            (Code::Context, 1.01),
+        ] {
+            let mut bytes = Vec::new();
+            let bound = encode_symbols(&symbols, 4, code, &mut bytes);
+            assert!(
+                (bytes.len() as f64) < bound * most + 64.0,
+                "{code:?}: {} of {bound}",
+                bytes.len()
+            );
+        }
+    }
+
+    #[test]
+    fn changed_bytes_never_panic_and_cuts_are_noticed() {
+        let symbols = peaked(400, 5, 3);
+        for code in CODES {
+            let mut bytes = Vec::new();
+            encode_symbols(&symbols, 5, code, &mut bytes);
+            for cut in 0..bytes.len() {
+                assert!(
+                    decode(&bytes[..cut], 400, 5, code, 64).is_err(),
+                    "{code:?} cut at {cut}"
+                );
+            }
+            for bit in 0..bytes.len() * 8 {
+                bytes[bit / 8] ^= 1 << (bit % 8);
+                if let Ok(out) = decode(&bytes, 400, 5, code, 64) {
+                    assert!(out.iter().all(|&symbol| symbol < 32));
+                }
+                bytes[bit / 8] ^= 1 << (bit % 8);
+            }
+        }
+    }
+}

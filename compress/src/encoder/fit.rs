@@ -1,0 +1,321 @@
+//! Encodes the sections of a frame, as they are or within a number of bytes.
+
+use crate::budget::allot::Allotment;
+use crate::budget::curve::Curve;
+use crate::budget::estimate::SECTION;
+use crate::budget::rate_controller::Aim;
+use crate::encoder::components;
+use crate::encoder::task::{Job, Room};
+use crate::error::Error;
+use crate::section::encode::encode;
+use crate::section::input::{Encoded, Input};
+use crate::threads;
+
+/// Tries at most; the best that fits is taken.
+const TRIES: usize = 10;
+/// A try that uses this share of the budget is good enough.
+const ENOUGH: f64 = 0.985;
+/// What a try aims at.
+const AIM: f64 = 0.9925;
+
+/// Encodes each job as it is.
+pub(crate) fn encode_all(jobs: Vec<Job<'_>>, threads: usize) -> Result<Vec<Encoded>, Error> {
+    let work = |mut job: Job<'_>| {
+        if Curve::has_step(&job.input) {
+            let curve = Curve::new(&job.input, 1.0);
+            let step = curve.own_step(&job.input);
+            components::choose(&mut job, &curve, step);
+        }
+        encode(&job.input, job.warm)
+    };
+    threads::map(jobs, threads, work).into_iter().collect()
+}
+
+/// Encodes the jobs so that their sections take no more than `room`.
+///
+/// # Errors
+/// `Usage` if it cannot be done and `room` is firm.
+pub(crate) fn encode_within(room: Room, jobs: Vec<Job<'_>>, threads: usize) -> Result<Vec<Encoded>, Error> {
+    let places: Vec<bool> = jobs.iter().map(|job| Curve::has_knob(&job.input)).collect();
+    let (mut free, mut fixed) = (Vec::new(), Vec::new());
+    for (job, &is_free) in jobs.into_iter().zip(&places) {
+        if is_free { free.push(job) } else { fixed.push(job) }
+    }
+    let fixed = encode_all(fixed, threads)?;
+    let taken: u64 = fixed.iter().map(|section| section.bytes.len() as u64).sum();
+    if room.is_firm && taken > room.bytes {
+        return Err(Error::Usage(format!(
+            "the budget leaves {} bytes for values, and tensors whose codec has no step or density to choose take {taken}",
+            room.bytes
+        )));
+    }
+    let left = Room {
+        bytes: room.bytes.saturating_sub(taken),
+        ..room
+    };
+    let fitted = fit(left, free, threads)?;
+    let (mut fitted, mut fixed) = (fitted.into_iter(), fixed.into_iter());
+    let of = |is_free| if is_free { fitted.next() } else { fixed.next() };
+    Ok(places.into_iter().filter_map(of).collect())
+}
+
+fn fit(room: Room, mut jobs: Vec<Job<'_>>, threads: usize) -> Result<Vec<Encoded>, Error> {
+    if jobs.is_empty() {
+        return Ok(Vec::new());
+    }
+    let least = if room.is_firm { 0 } else { SECTION * jobs.len() as u64 };
+    let left = room.bytes.max(least);
+    let goal = left as f64 * AIM;
+    let limited = |mut curve: Curve| {
+        room.error.into_iter().for_each(|error| curve.limit(error));
+        curve
+    };
+    let mut curves = threads::map(jobs.iter().collect(), threads, |job| {
+        limited(Curve::new(&job.input, *job.ratio))
+    });
+    for _ in 0..2 {
+        let steps = Allotment::new(&curves, goal * 8.0).knobs();
+        let work: Vec<_> = jobs.iter_mut().zip(&curves).zip(steps).collect();
+        let better = threads::map(work, threads, |((job, curve), step)| {
+            components::choose(job, curve, step).map(limited)
+        });
+        if better.iter().all(Option::is_none) {
+            break;
+        }
+        let pairs = curves.iter_mut().zip(better);
+        pairs.for_each(|(curve, better)| {
+            if let Some(better) = better {
+                *curve = better
+            }
+        });
+    }
+    let inputs: Vec<&Input<'_>> = jobs.iter().map(|job| &job.input).collect();
+    let mut aim = Aim::new(goal * 8.0, goal);
+    let mut best: Option<(u64, Vec<Encoded>)> = None;
+    let mut before = None;
+    let mut ratios: Vec<f64> = jobs.iter().map(|job| *job.ratio).collect();
+    for attempt in 0..TRIES {
+        let allotment = Allotment::new(&curves, aim.target());
+        let knobs = allotment.knobs();
+        if before.as_ref() == Some(&knobs) {
+            break;
+        }
+        let sections = encode_with(&curves, &inputs, &knobs, threads)?;
+        let bytes: u64 = sections.iter().map(|section| section.bytes.len() as u64).sum();
+        if attempt == 0 {
+            // What each unit took says how its bits are to be counted, and so where they are best spent.
+            let units = curves.iter_mut().zip(&knobs).zip(&sections).zip(&mut ratios);
+            units.for_each(|(((curve, &knob), section), ratio)| *ratio = curve.took(knob, section.bytes.len()));
+        } else {
+            aim.missed(bytes as f64, bytes <= left);
+        }
+        let is_least = room.error.is_some() && allotment.is_coarsest(&curves);
+        if bytes > left && is_least {
+            // Less would leave a unit with a larger error than it may have.
+            best = Some((bytes, sections));
+            break;
+        }
+        if bytes <= left && best.as_ref().is_none_or(|(most, _)| bytes > *most) {
+            best = Some((bytes, sections));
+        }
+        if best
+            .as_ref()
+            .is_some_and(|(most, _)| *most as f64 >= ENOUGH * left as f64)
+        {
+            break;
+        }
+        before = Some(knobs);
+    }
+    jobs.iter_mut().zip(ratios).for_each(|(job, ratio)| *job.ratio = ratio);
+    if let Some((_, sections)) = best {
+        return Ok(sections);
+    }
+    let least: Vec<f64> = curves.iter().map(|curve| curve.points[0].knob).collect();
+    let inputs: Vec<&Input<'_>> = jobs.iter().map(|job| &job.input).collect();
+    let sections = encode_with(&curves, &inputs, &least, threads)?;
+    let bytes: u64 = sections.iter().map(|section| section.bytes.len() as u64).sum();
+    if bytes <= left || !room.is_firm {
+        return Ok(sections);
+    }
+    Err(Error::Usage(format!(
+        "the budget leaves {left} bytes for values, and sections without any take {bytes}"
+    )))
+}
+
+fn encode_with(curves: &[Curve], inputs: &[&Input<'_>], knobs: &[f64], threads: usize) -> Result<Vec<Encoded>, Error> {
+    let jobs: Vec<_> = curves.iter().zip(inputs).zip(knobs).collect();
+    let encoded = threads::map(jobs, threads, |((curve, input), &knob)| {
+        encode(&curve.turned(input, knob), &mut None)
+    });
+    encoded.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::code::method::CodeSpec;
+    use crate::layout::Shape;
+    use crate::quantize::dead_zone::DeadZone;
+    use crate::quantize::spec::QuantizeSpec;
+    use crate::reduce::Selection;
+    use crate::rng::Draws;
+    use crate::section::decode::Section;
+    use crate::section::sinks::Set;
+    use crate::wire::Reader;
+
+    /// Tensors whose lengths, scales and tails differ, as those of a network do.
+    fn tensors(seed: u64) -> Vec<Vec<f32>> {
+        let draws = Draws::new(seed, 0);
+        let kinds = [
+            (12, 3.0, 1),
+            (300, 1.0, 1),
+            (5000, 0.3, 3),
+            (20_000, 0.02, 2),
+            (9000, 0.004, 1),
+            (100, 40.0, 1),
+        ];
+        let mut at = 0;
+        let mut tensor = |(len, scale, power): (usize, f32, i32)| -> Vec<f32> {
+            let scale = scale * (8.0 * draws.unit(1_000_000 + at) - 4.0).exp2();
+            let values = (at..at + len).map(|at| {
+                let magnitude = (1.0 - draws.unit(at)).ln().powi(power) * scale;
+                if draws.bits(at) & 1 == 0 { magnitude } else { -magnitude }
+            });
+            at += len;
+            values.collect()
+        };
+        kinds.into_iter().map(&mut tensor).collect()
+    }
+
+    fn input(values: &[f32], code: CodeSpec) -> Input<'_> {
+        let cols = values.len() / 4;
+        Input {
+            values,
+            shape: Shape { rows: 4, cols },
+            selection: Selection::All,
+            leading: None,
+            clip: None,
+            quantize: QuantizeSpec::DeadZone(DeadZone::default()),
+            code,
+            draws: Draws::new(0, 0),
+            unbiased: false,
+            threads: 1,
+        }
+    }
+
+    /// Bytes and squared error of sections.
+    fn outcome(inputs: &[Input<'_>], sections: &[Encoded]) -> (u64, f64) {
+        let error = |(input, section): (&Input<'_>, &Encoded)| -> f64 {
+            let mut out = vec![0.0; input.values.len()];
+            let read = Section::read(&mut Reader::new(&section.bytes), input.shape, input.draws).unwrap();
+            read.decode(&mut Set(&mut out)).unwrap();
+            let pairs = input.values.iter().zip(out);
+            pairs.map(|(a, b)| f64::from(a - b).powi(2)).sum()
+        };
+        let bytes = sections.iter().map(|section| section.bytes.len() as u64).sum();
+        (bytes, inputs.iter().zip(sections).map(error).sum())
+    }
+
+    fn within(inputs: &[Input<'_>], room: Room) -> (u64, f64) {
+        let mut learned = vec![(None, 1.0); inputs.len()];
+        let mut sections = Vec::new();
+        // The second frame knows how well the first was coded.
+        for _ in 0..2 {
+            let jobs = inputs.iter().zip(&mut learned);
+            let jobs = jobs.map(|(input, (warm, ratio))| Job {
+                input: input.clone(),
+                warm,
+                ratio,
+            });
+            sections = encode_within(room, jobs.collect(), 2).unwrap();
+        }
+        outcome(inputs, &sections)
+    }
+
+    fn room(bytes: u64) -> Room {
+        Room {
+            bytes,
+            is_firm: false,
+            error: None,
+        }
+    }
+
+    #[test]
+    fn frames_err_no_more_than_with_one_step_for_all_at_no_more_bytes() {
+        for (seed, code) in [(1, CodeSpec::Context), (2, CodeSpec::Rans), (3, CodeSpec::Context)] {
+            let values = tensors(seed);
+            let inputs: Vec<Input<'_>> = values.iter().map(|values| input(values, code)).collect();
+            for bits in [0.1, 0.4, 1.5, 3.0] {
+                let most = (bits * 34_412.0 / 8.0) as u64;
+                let (bytes, error) = within(&inputs, room(most));
+                assert!(bytes <= most);
+                let equal = |step: f64| {
+                    let turned = inputs.iter().map(|input| {
+                        let curve = Curve::new(input, 1.0);
+                        encode(&curve.turned(input, step.min(curve.coarsest())), &mut None).unwrap()
+                    });
+                    outcome(&inputs, &turned.collect::<Vec<_>>())
+                };
+                let (mut fits, mut passes) = (20.0f64, -30.0f64);
+                for _ in 0..18 {
+                    let middle = (fits + passes) / 2.0;
+                    let fitting = equal(middle.exp2()).0 <= bytes;
+                    (fits, passes) = if fitting { (middle, passes) } else { (fits, middle) };
+                }
+                let one = equal(fits.exp2()).1;
+                assert!(
+                    error <= 1.02 * one,
+                    "seed {seed}, {bits} bits: {error:e}, with one step {one:e}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn frames_err_less_with_more_bytes() {
+        let values = tensors(4);
+        let inputs: Vec<Input<'_>> = values.iter().map(|values| input(values, CodeSpec::Context)).collect();
+        let mut before = f64::INFINITY;
+        for at in 0..20 {
+            let bytes = (400.0 * 1.25f64.powi(at)) as u64;
+            let (_, error) = within(&inputs, room(bytes));
+            assert!(error <= before, "{bytes} bytes: {error:e} after {before:e}");
+            before = error;
+        }
+    }
+
+    #[test]
+    fn a_limit_of_the_error_raises_the_bytes_as_far_as_it_must() {
+        let values = tensors(5);
+        let inputs: Vec<Input<'_>> = values.iter().map(|values| input(values, CodeSpec::Context)).collect();
+        let of = |bytes, error| {
+            let mut learned = vec![(None, 1.0); inputs.len()];
+            let jobs = inputs.iter().zip(&mut learned);
+            let jobs = jobs.map(|(input, (warm, ratio))| Job {
+                input: input.clone(),
+                warm,
+                ratio,
+            });
+            let room = Room { error, ..room(bytes) };
+            encode_within(room, jobs.collect(), 1).unwrap()
+        };
+        let raised = of(600, Some(0.7));
+        for (input, section) in inputs.iter().zip(&raised) {
+            let energy: f64 = input.values.iter().map(|&value| f64::from(value).powi(2)).sum();
+            let (_, error) = outcome(std::slice::from_ref(input), std::slice::from_ref(section));
+            assert!(error <= 0.5 * energy, "{error:e} of {energy:e}");
+        }
+        let (needed, _) = outcome(&inputs, &raised);
+        assert!((800..4000).contains(&needed), "{needed}");
+        assert_eq!(
+            outcome(&inputs, &of(600, None)).0.max(600),
+            600,
+            "without one they stay"
+        );
+        let (plain, limited) = (
+            outcome(&inputs, &of(40_000, None)),
+            outcome(&inputs, &of(40_000, Some(0.7))),
+        );
+        assert_eq!(plain, limited, "where there is enough, a limit changes nothing");
+    }
+}

@@ -1,0 +1,354 @@
+//! The decoder's view of one encoded update.
+
+use std::ops::Range;
+
+use crate::digest::Digest;
+use crate::error::Error;
+use crate::fidelity::Products;
+use crate::frame::header::{Extras, FrameHeader, FrameKind, MAGIC, MAJOR};
+use crate::frame::units::{Unit, units};
+use crate::layout::{Layout, Tensor};
+use crate::recipe::Recipe;
+use crate::rng::Draws;
+use crate::section::decode::Section;
+use crate::section::planes::{PlaneBounds, PlaneBytes};
+use crate::section::sinks::{Add, Counted, Largest, Measured, MeasuredByTensor, Set, Sink};
+use crate::threads;
+use crate::wire::unseal;
+
+/// A frame whose header, checksum and section table have been checked against a layout.
+#[derive(Debug)]
+pub struct Frame<'a> {
+    bytes: &'a [u8],
+    header: FrameHeader,
+    extras: Extras,
+    layout: &'a Layout,
+    sections: Vec<(Unit, Section<'a>)>,
+}
+
+/// One section of a frame, and what its bytes are for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SectionInfo<'a> {
+    /// Its tensor; or small tensors, encoded as one.
+    pub tensors: Vec<&'a Tensor>,
+    /// Their places in the layout.
+    pub places: &'a [usize],
+    /// How it was encoded.
+    pub recipe: Recipe,
+    /// Bytes of the recipe and of each plane.
+    pub bytes: PlaneBytes,
+}
+
+impl<'a> Frame<'a> {
+    /// Checks magic, version, checksum, layout fingerprint and section table of `bytes`.
+    ///
+    /// # Errors
+    /// `Truncated`, `Corrupt`; `Mismatch` for another version or layout.
+    pub fn parse(bytes: &'a [u8], layout: &'a Layout) -> Result<Self, Error> {
+        let mut reader = unseal(bytes, MAGIC, MAJOR)?;
+        let (header, extras, count) = FrameHeader::read(&mut reader, layout)?;
+        let units = units(layout, extras.below as usize);
+        if count != units.len() {
+            return Err(reader.corrupt("number of sections"));
+        }
+        let mut sections = Vec::with_capacity(count);
+        for (at, unit) in units.into_iter().enumerate() {
+            let section = Section::read(&mut reader, unit.shape, Draws::new(header.seed, at))?;
+            if header.kind == FrameKind::Snapshot && !section.recipe().is_lossless() {
+                return Err(reader.corrupt("snapshot that is not exact"));
+            }
+            sections.push((unit, section));
+        }
+        reader.finish("bytes after the last section")?;
+        Ok(Self {
+            bytes,
+            header,
+            extras,
+            layout,
+            sections,
+        })
+    }
+
+    /// Short digest of the frame whose values are to be added to this one's, if it was encoded as a difference from that
+    /// (see [`crate::Memory::Cafe`]).
+    pub fn predictor(&self) -> Option<u64> {
+        self.extras.predictor
+    }
+
+    /// Short digest of the frame, by which another may name it as its predictor.
+    pub fn id(&self) -> u64 {
+        Digest::of(self.bytes).short()
+    }
+
+    /// The fixed part.
+    pub fn header(&self) -> FrameHeader {
+        self.header
+    }
+
+    /// The sections: that of small tensors, if there is one, then those of the other tensors in the order of the layout.
+    pub fn sections(&self) -> impl ExactSizeIterator<Item = SectionInfo<'_>> {
+        self.sections.iter().map(|(unit, section)| SectionInfo {
+            tensors: unit.tensors.iter().map(|&at| &self.layout.tensors()[at]).collect(),
+            places: &unit.tensors,
+            recipe: section.recipe(),
+            bytes: section.bytes(),
+        })
+    }
+
+    /// What the planes of each section could not go below, in the order of [`Frame::sections`]. Reads all of them.
+    ///
+    /// # Errors
+    /// `Corrupt`. A frame that [`Frame::verify`] refuses may have bounds without a meaning.
+    pub fn bounds(&self) -> Result<Vec<PlaneBounds>, Error> {
+        self.sections.iter().map(|(_, section)| section.bounds()).collect()
+    }
+
+    /// Decodes everything and keeps nothing but the largest magnitude: `Ok` means that [`Frame::accumulate`] cannot fail
+    /// and adds no value beyond that. Needs the memory of a block of values, whatever the model.
+    ///
+    /// # Errors
+    /// `Corrupt`, `Truncated`, `NotFinite`.
+    pub fn verify(&self) -> Result<f32, Error> {
+        let mut largest = Largest::default();
+        self.sections
+            .iter()
+            .try_for_each(|(_, section)| section.decode(&mut largest))?;
+        Ok(largest.value())
+    }
+
+    /// Adds `weight` times the decoded update to `acc`. Shapes: `acc: [layout.len()]`.
+    ///
+    /// # Errors
+    /// As [`Frame::verify`]; then `acc` is unspecified. `Usage` if `acc` has another length.
+    pub fn accumulate(&self, weight: f32, acc: &mut [f32]) -> Result<(), Error> {
+        self.accumulate_on(1, weight, acc)
+    }
+
+    /// As [`Frame::accumulate`], on up to `threads` threads, with the same result.
+    ///
+    /// # Errors
+    /// As [`Frame::accumulate`].
+    pub fn accumulate_on(&self, threads: usize, weight: f32, acc: &mut [f32]) -> Result<(), Error> {
+        self.check_len(acc)?;
+        let spread = |unit: &Unit, section: &Section<'_>, acc: &mut [f32]| {
+            section.decode(&mut unit.spread(&mut Add { weight, acc }))
+        };
+        let add = |section: &Section<'_>, _: Range<usize>, acc: &mut [f32]| section.decode(&mut Add { weight, acc });
+        self.on_parts(threads, acc, spread, add).map(drop)
+    }
+
+    /// As [`Frame::accumulate`], and counts the decoded values that are not zero: one number for each section, in the order
+    /// of [`Frame::sections`].
+    ///
+    /// # Errors
+    /// As [`Frame::accumulate`].
+    pub fn accumulate_counted(&self, weight: f32, acc: &mut [f32]) -> Result<Vec<u64>, Error> {
+        self.check_len(acc)?;
+        let count = |(unit, section): &(Unit, Section<'_>)| {
+            let nonzeros = match unit.range() {
+                Some(range) => counted(
+                    section,
+                    &mut Add {
+                        weight,
+                        acc: &mut acc[range],
+                    },
+                )?,
+                None => counted(section, &mut unit.spread(&mut Add { weight, acc: &mut *acc }))?,
+            };
+            // A section that is decoded in several parts, one added to another, hands on more values than it has.
+            Ok(nonzeros.min(unit.shape.len() as u64))
+        };
+        self.sections.iter().map(count).collect()
+    }
+
+    /// Products of the decoded update with `values` and `other` for each section, in the order of [`Frame::sections`];
+    /// subtracts the decoded update from `values`, if asked. The same on any number of threads.
+    /// Shapes: `values, other: [layout.len()]`.
+    pub(crate) fn measure(
+        &self,
+        threads: usize,
+        subtract: bool,
+        values: &mut [f32],
+        other: Option<&[f32]>,
+    ) -> Result<Vec<Products>, Error> {
+        let inner = threads.div_ceil(self.sections.len().max(1));
+        let spread = |unit: &Unit, section: &Section<'_>, values: &mut [f32]| {
+            let mut products = Products::default();
+            match other {
+                Some(other) => unit
+                    .slices(values)
+                    .zip(unit.slices(other))
+                    .for_each(|(values, other)| products.encoded(values, Some(other))),
+                None => unit.slices(values).for_each(|values| products.encoded(values, None)),
+            }
+            let mut sink = Measured {
+                values,
+                other,
+                subtract,
+                products,
+            };
+            section.decode(&mut unit.spread(&mut sink))?;
+            Ok(sink.products)
+        };
+        let one = |section: &Section<'_>, range: Range<usize>, values: &mut [f32]| {
+            let other = other.map(|other| &other[range]);
+            let mut products = Products::default();
+            products.encoded(values, other);
+            let mut sink = Measured {
+                values,
+                other,
+                subtract,
+                products,
+            };
+            section.measure(inner, &mut sink)?;
+            Ok(sink.products)
+        };
+        self.on_parts(threads, values, spread, one)
+    }
+
+    /// Products of the decoded update with `values` for each tensor, in the order of the layout; subtracts the decoded
+    /// update from `values`, if asked. Shapes: `values: [layout.len()]`.
+    pub(crate) fn measure_by_tensor(&self, subtract: bool, values: &mut [f32]) -> Result<Vec<Products>, Error> {
+        self.check_len(values)?;
+        let mut products = vec![Products::default(); self.layout.tensors().len()];
+        for (unit, section) in &self.sections {
+            match (unit.range(), unit.tensors.as_slice()) {
+                (Some(range), &[tensor]) => {
+                    let mut sink = Measured {
+                        values: &mut values[range],
+                        other: None,
+                        subtract,
+                        products: Products::default(),
+                    };
+                    section.decode(&mut sink)?;
+                    products[tensor] = sink.products;
+                }
+                _ => section.decode(&mut unit.spread(&mut MeasuredByTensor {
+                    layout: self.layout,
+                    values,
+                    subtract,
+                    products: &mut products,
+                }))?,
+            }
+        }
+        Ok(products)
+    }
+
+    /// The tensors of each section, by their places in the layout.
+    pub(crate) fn places(&self) -> impl Iterator<Item = &[usize]> {
+        self.sections.iter().map(|(unit, _)| unit.tensors.as_slice())
+    }
+
+    /// Does `one` on each section that is one tensor, where that tensor is in `acc`, and its part of `acc`; `several` on each
+    /// other section and all of `acc`. The results are in the order of the sections.
+    fn on_parts<R: Send>(
+        &self,
+        threads: usize,
+        acc: &mut [f32],
+        several: impl Fn(&Unit, &Section<'a>, &mut [f32]) -> Result<R, Error>,
+        one: impl Fn(&Section<'a>, Range<usize>, &mut [f32]) -> Result<R, Error> + Sync,
+    ) -> Result<Vec<R>, Error> {
+        let mut results = Vec::with_capacity(self.sections.len());
+        for (at, (unit, section)) in self.sections.iter().enumerate() {
+            if unit.range().is_none() {
+                results.push((at, several(unit, section, acc)));
+            }
+        }
+        let (mut jobs, mut rest, mut end) = (Vec::new(), acc, 0);
+        for (at, (unit, section)) in self.sections.iter().enumerate() {
+            let Some(range) = unit.range() else { continue };
+            let (part, after) = std::mem::take(&mut rest)[range.start - end..].split_at_mut(range.len());
+            (rest, end) = (after, range.end);
+            jobs.push((at, section, range, part));
+        }
+        results.extend(threads::map(jobs, threads, |(at, section, range, part)| {
+            (at, one(section, range, part))
+        }));
+        results.sort_by_key(|(at, _)| *at);
+        results.into_iter().map(|(_, result)| result).collect()
+    }
+
+    /// Hands the decoded values to `sink`.
+    pub(crate) fn decode_into(&self, sink: &mut impl Sink) -> Result<(), Error> {
+        let mut sections = self.sections.iter();
+        sections.try_for_each(|(unit, section)| section.decode(&mut unit.spread(sink)))
+    }
+
+    /// Overwrites `out` with the decoded values: those of a snapshot bit for bit, the sign of a zero included.
+    /// Shapes: `out: [layout.len()]`.
+    ///
+    /// # Errors
+    /// As [`Frame::verify`]; then `out` is unspecified. `Usage` if `out` has another length.
+    pub fn decode(&self, out: &mut [f32]) -> Result<(), Error> {
+        self.check_len(out)?;
+        if self.sections.iter().any(|(_, section)| !section.recipe().is_lossless()) {
+            out.fill(0.0);
+        }
+        for (unit, section) in &self.sections {
+            match unit.range() {
+                Some(range) => section.decode(&mut Set(&mut out[range]))?,
+                None => section.decode(&mut unit.spread(&mut Set(out)))?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Decodes one tensor after another, in the order of the layout, and hands each to `take` with its values: those that
+    /// [`Frame::decode`] writes. Takes memory for the largest tensor, and for the small ones that were encoded together.
+    /// Shapes: `values: [tensor.len]`.
+    ///
+    /// # Errors
+    /// As [`Frame::verify`], after the tensors before were taken; `Usage` if the machine has no memory for a tensor; those
+    /// of `take`.
+    pub fn decode_each<E: From<Error>>(&self, mut take: impl FnMut(&Tensor, &[f32]) -> Result<(), E>) -> Result<(), E> {
+        let (mut alone, together): (Vec<_>, Vec<_>) =
+            self.sections.iter().partition(|(unit, _)| unit.range().is_some());
+        alone.sort_by_key(|(unit, _)| unit.tensors.first());
+        let mut alone = alone.into_iter();
+        let (mut small, mut firsts) = (Vec::new(), std::collections::BTreeMap::new());
+        for (unit, section) in together {
+            decode_alone(section, unit.shape.len(), &mut small)?;
+            firsts.extend(unit.firsts());
+        }
+        let mut buffer = Vec::new();
+        for (at, tensor) in self.layout.tensors().iter().enumerate() {
+            if let Some(&first) = firsts.get(&at) {
+                take(tensor, &small[first..first + tensor.len])?;
+            } else if let Some((_, section)) = alone.next() {
+                decode_alone(section, tensor.len, &mut buffer)?;
+                take(tensor, &buffer)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_len(&self, values: &[f32]) -> Result<(), Error> {
+        if values.len() == self.layout.len() {
+            return Ok(());
+        }
+        Err(Error::Usage(format!(
+            "{} values for a layout of {}",
+            values.len(),
+            self.layout.len()
+        )))
+    }
+}
+
+/// Makes `out` the `len` values of a section.
+fn decode_alone(section: &Section<'_>, len: usize, out: &mut Vec<f32>) -> Result<(), Error> {
+    out.clear();
+    out.try_reserve_exact(len)
+        .map_err(|_| Error::Usage(format!("no memory for the {len} values of a tensor")))?;
+    out.resize(len, 0.0);
+    section.decode(&mut Set(out))
+}
+
+/// Decodes a section and counts the values that are not zero.
+fn counted(section: &Section<'_>, sink: &mut impl Sink) -> Result<u64, Error> {
+    let mut counted = Counted {
+        inner: sink,
+        nonzeros: 0,
+    };
+    section.decode(&mut counted)?;
+    Ok(counted.nonzeros)
+}

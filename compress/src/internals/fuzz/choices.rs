@@ -1,0 +1,85 @@
+//! What the front of an input chooses.
+
+use std::sync::Arc;
+
+use crate::code::method::Code;
+use crate::layout::{Layout, Shape};
+
+pub(crate) const CODES: [Code; 5] = [Code::Pack, Code::Rans, Code::Rice, Code::Huffman, Code::Context];
+
+/// The choices at the front of an input: zeros once it has ended.
+pub(crate) struct Choices<'a>(pub(crate) &'a [u8]);
+
+impl Choices<'_> {
+    pub(crate) fn u8(&mut self) -> u8 {
+        let Some((&first, rest)) = self.0.split_first() else {
+            return 0;
+        };
+        self.0 = rest;
+        first
+    }
+
+    pub(crate) fn u16(&mut self) -> u16 {
+        u16::from_le_bytes([self.u8(), self.u8()])
+    }
+
+    pub(crate) fn code(&mut self) -> Code {
+        CODES[usize::from(self.u8()) % CODES.len()]
+    }
+
+    /// At most 64 by 256.
+    pub(crate) fn shape(&mut self) -> Shape {
+        Shape {
+            rows: usize::from(self.u8() % 64) + 1,
+            cols: usize::from(self.u8()) + 1,
+        }
+    }
+}
+
+/// Lengths of portions that make up `len`, most of them short.
+pub(crate) fn portions(len: usize, mut state: u8) -> Vec<usize> {
+    let (mut left, mut portions) = (len, Vec::new());
+    while left > 0 {
+        state = state.wrapping_mul(141).wrapping_add(57);
+        let portion = match state >> 6 {
+            0 => 1,
+            1 => usize::from(state & 15),
+            2 => usize::from(state) * 8,
+            _ => usize::from(state) * 32,
+        };
+        portions.push(portion.clamp(1, left));
+        left -= portion.clamp(1, left);
+    }
+    portions
+}
+
+/// What filling `len` places in one go gives, and what filling them in portions gives.
+pub(crate) fn both_ways<T: Clone + Default, E>(
+    len: usize,
+    state: u8,
+    mut decode: impl FnMut(&[usize], &mut [T]) -> Result<(), E>,
+) -> [Result<Vec<T>, E>; 2] {
+    let once = if len > 0 { vec![len] } else { Vec::new() };
+    [once, portions(len, state)].map(|portions| {
+        let mut out = vec![T::default(); len];
+        decode(&portions, &mut out).map(|()| out)
+    })
+}
+
+/// Layouts that frames may be of.
+pub(crate) fn layout(choice: u8) -> Arc<Layout> {
+    let tensors = match choice % 4 {
+        // That of the golden frames.
+        0 => vec![("bias", vec![3]), ("weight", vec![4, 4])],
+        1 => vec![
+            ("a", vec![40, 30]),
+            ("b", vec![5]),
+            ("c", vec![]),
+            ("d", vec![5000]),
+            ("e", vec![2, 3]),
+        ],
+        2 => vec![("weight", vec![600])],
+        _ => vec![],
+    };
+    Arc::new(Layout::new(tensors).expect("it keeps all limits"))
+}

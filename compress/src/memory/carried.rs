@@ -1,0 +1,196 @@
+//! The vectors of each kind of memory, and when they change.
+
+use crate::error::Error;
+use crate::fidelity::{Products, Relation};
+use crate::finite::{OVERFLOW_LIMIT, all_finite, update_not_finite};
+use crate::frame::view::Frame;
+use crate::memory::momentum::Momentum;
+use crate::memory::residual;
+use crate::pending::Verdict;
+use crate::section::sinks::Sink;
+use crate::spec::memory::Memory;
+
+/// The vectors of one kind of memory.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Carried {
+    Nothing,
+    Residual { values: Vec<f32>, decay: f32 },
+    Shadow(Vec<f32>),
+    Momentum(Momentum),
+}
+
+impl Carried {
+    /// Empty memory for `len` values.
+    pub(crate) fn new(memory: Memory, len: usize) -> Self {
+        match memory.resolved(true) {
+            Memory::None | Memory::Cafe | Memory::Auto => Self::Nothing,
+            Memory::ErrorFeedback { decay } => Self::Residual {
+                values: vec![0.0; len],
+                decay: decay.get() as f32,
+            },
+            Memory::Ef21 => Self::Shadow(vec![0.0; len]),
+            Memory::Dgc(numbers) => Self::Momentum(Momentum::new(len, numbers)),
+        }
+    }
+
+    /// Takes `delta` in; then [`Carried::input`] is what is to be encoded. Returns the products of the predictor with
+    /// `delta`, for each tensor.
+    ///
+    /// # Errors
+    /// `NotFinite`; then the memory is as it was, and `delta` unspecified.
+    pub(crate) fn absorb(
+        &mut self,
+        delta: &mut [f32],
+        predictor: Option<&Frame<'_>>,
+        threads: usize,
+    ) -> Result<Option<Vec<Products>>, Error> {
+        let predicted = predictor.map(|predictor| predictor.measure_by_tensor(true, delta));
+        let predicted = predicted.transpose()?;
+        match self {
+            Self::Residual { values, decay } => residual::absorb(values, delta, *decay, threads)?,
+            Self::Momentum(momentum) => momentum.absorb(delta)?,
+            Self::Shadow(shadow) => delta
+                .iter_mut()
+                .zip(shadow)
+                .for_each(|(delta, shadow)| *delta -= *shadow),
+            Self::Nothing => {}
+        }
+        let encodes_delta = matches!(self, Self::Shadow(_) | Self::Nothing);
+        if encodes_delta && !all_finite(delta) {
+            return Err(update_not_finite());
+        }
+        Ok(predicted)
+    }
+
+    /// Takes back what [`Carried::absorb`] did, `delta` being as that left it.
+    pub(crate) fn undo(&mut self, delta: &[f32]) {
+        match self {
+            Self::Residual { values, .. } => values.copy_from_slice(delta),
+            Self::Momentum(momentum) => momentum.undo(delta),
+            Self::Shadow(_) | Self::Nothing => {}
+        }
+    }
+
+    /// What is to be encoded, after `delta` was taken in.
+    pub(crate) fn input<'v>(&'v self, delta: &'v [f32]) -> &'v [f32] {
+        match self {
+            Self::Residual { values, .. } => values,
+            Self::Momentum(momentum) => &momentum.unsent,
+            Self::Shadow(_) | Self::Nothing => delta,
+        }
+    }
+
+    /// `frame` was encoded from the input. Returns what tells how faithful it is, for each of its sections. `delta`: as
+    /// [`Carried::absorb`] left it; becomes what the frame does not carry, unless the memory has that. `predicted`: the
+    /// predictor and what `absorb` returned.
+    ///
+    /// # Errors
+    /// `NotFinite` if the shadow would not be finite; then [`Carried::undo`] has nothing to add.
+    pub(crate) fn encoded(
+        &mut self,
+        frame: &Frame<'_>,
+        delta: &mut [f32],
+        predicted: Option<(&Frame<'_>, &[Products])>,
+        threads: usize,
+    ) -> Result<(Relation, Vec<Products>), Error> {
+        let relation = |encoded, other, added| Relation { encoded, other, added };
+        match self {
+            Self::Residual { values, decay } => {
+                let products = frame.measure(threads, true, values, Some(delta))?;
+                Ok((relation(1.0, -f64::from(*decay), 0.0), products))
+            }
+            Self::Shadow(shadow) => {
+                let products = frame.measure(threads, true, delta, Some(shadow))?;
+                // Magnitudes up to this are lost in the rounding of what might overflow.
+                if !shadow.iter().all(|value| value.abs() <= OVERFLOW_LIMIT) {
+                    let mut sum = Sum { shadow, finite: true };
+                    frame.decode_into(&mut sum)?;
+                    if !sum.finite {
+                        return Err(update_not_finite());
+                    }
+                }
+                Ok((relation(1.0, 1.0, 1.0), products))
+            }
+            // What momentum correction adds to the unsent sum is what a round is to bring.
+            Self::Momentum(momentum) => {
+                let products = frame.measure(threads, false, &mut momentum.unsent, Some(&momentum.velocity))?;
+                Ok((relation(0.0, 1.0, 0.0), products))
+            }
+            Self::Nothing => {
+                let mut products = frame.measure(threads, true, delta, None)?;
+                if let Some((predictor, before)) = predicted {
+                    // With `p` the predictor, `u = v + p` and `e = v - d`: before has `pp` and `pu`, after has `pe`.
+                    let after = predictor.measure_by_tensor(false, delta)?;
+                    for (products, places) in products.iter_mut().zip(frame.places()) {
+                        for (before, after) in places.iter().map(|&at| (&before[at], &after[at])) {
+                            let (pp, pv) = (before.dd, before.dv - before.dd);
+                            products.ww += pp;
+                            products.vw += pv;
+                            products.dw += pv - after.dv;
+                        }
+                    }
+                    return Ok((relation(1.0, 1.0, 1.0), products));
+                }
+                Ok((relation(1.0, 0.0, 0.0), products))
+            }
+        }
+    }
+
+    /// It is known what became of `frame`.
+    pub(crate) fn settled(&mut self, frame: &Frame<'_>, verdict: Verdict) -> Result<(), Error> {
+        match (self, verdict) {
+            (Self::Residual { values, .. }, Verdict::Refused) => frame.accumulate(1.0, values),
+            (Self::Shadow(shadow), Verdict::Accepted) => frame.accumulate(1.0, shadow),
+            (Self::Momentum(momentum), Verdict::Accepted | Verdict::Dropped) => momentum.sent(frame),
+            _ => Ok(()),
+        }
+    }
+
+    /// What was left unsent, if that is kept.
+    pub(crate) fn residual(&self) -> Option<&[f32]> {
+        match self {
+            Self::Residual { values, .. } => Some(values),
+            Self::Momentum(momentum) => Some(&momentum.unsent),
+            Self::Shadow(_) | Self::Nothing => None,
+        }
+    }
+
+    /// Number by which a state file knows the kind of memory, and its vectors.
+    pub(crate) fn vectors(&self) -> (u8, Vec<&[f32]>) {
+        match self {
+            Self::Nothing => (0, Vec::new()),
+            Self::Residual { values, .. } => (0, vec![values]),
+            Self::Shadow(shadow) => (1, vec![shadow]),
+            Self::Momentum(momentum) => (2, vec![&momentum.unsent, &momentum.velocity]),
+        }
+    }
+
+    /// The vectors, to be filled from a state file.
+    pub(crate) fn vectors_mut(&mut self) -> Vec<&mut Vec<f32>> {
+        match self {
+            Self::Nothing => Vec::new(),
+            Self::Residual { values, .. } => vec![values],
+            Self::Shadow(shadow) => vec![shadow],
+            Self::Momentum(momentum) => vec![&mut momentum.unsent, &mut momentum.velocity],
+        }
+    }
+}
+
+/// Looks at the sum of a shadow and a frame.
+struct Sum<'a> {
+    shadow: &'a [f32],
+    finite: bool,
+}
+
+impl Sink for Sum<'_> {
+    fn dense(&mut self, start: usize, values: &[f32]) {
+        let mut pairs = self.shadow[start..].iter().zip(values);
+        self.finite &= pairs.all(|(shadow, value)| (shadow + value).is_finite());
+    }
+
+    fn sparse(&mut self, indices: &[u32], values: &[f32]) {
+        for (&index, value) in indices.iter().zip(values) {
+            self.dense(index as usize, std::slice::from_ref(value));
+        }
+    }
+}

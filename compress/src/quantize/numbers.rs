@@ -1,0 +1,51 @@
+//! What the quantizers share: sizes, scales and norms.
+
+use crate::error::Error;
+use crate::wire::Reader;
+
+/// Size of one tensor's quantised values.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Size {
+    /// Bytes at their plain width, scales included.
+    pub(crate) plain: u64,
+    /// Bytes that coding could not go below.
+    pub(crate) bound: f64,
+}
+
+/// A scale as binary32: finite, and its sign plus.
+pub(crate) fn read_scale(reader: &mut Reader<'_>, what: &str) -> Result<f32, Error> {
+    let scale = f32::from_bits(reader.u32(what)?);
+    if !scale.is_finite() {
+        return Err(Error::NotFinite(what.to_owned()));
+    }
+    if scale.is_sign_negative() {
+        return Err(reader.corrupt(what));
+    }
+    Ok(scale)
+}
+
+/// The root of the mean square of `values`, summed in `f64` in a fixed order.
+pub(crate) fn root_mean_square(values: &[f32]) -> f64 {
+    (sum_of_squares(values) / values.len().max(1) as f64).sqrt()
+}
+
+#[inline(never)]
+pub(crate) fn sum_of_squares(values: &[f32]) -> f64 {
+    let mut sums = [0.0f64; 8];
+    let (groups, rest) = values.as_chunks::<8>();
+    for group in groups {
+        for (sum, &value) in sums.iter_mut().zip(group) {
+            *sum += f64::from(value) * f64::from(value);
+        }
+    }
+    sums.iter().sum::<f64>() + rest.iter().map(|&value| f64::from(value).powi(2)).sum::<f64>()
+}
+
+/// Largest magnitude among `values`, which are not NaN.
+pub(crate) fn largest(values: &[f32]) -> f32 {
+    f32::from_bits(
+        values
+            .iter()
+            .fold(0, |largest, value| (value.to_bits() & 0x7fff_ffff).max(largest)),
+    )
+}

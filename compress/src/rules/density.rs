@@ -1,0 +1,293 @@
+//! A density, or the rule that chooses it.
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::density::Density;
+use crate::error::Error;
+use crate::forms::rule as table;
+use crate::forms::rule::{NumberOrRule, Table};
+use crate::rules::entropy::{self, EntropyRule};
+use crate::rules::fisher::{self, FisherRule};
+use crate::rules::schedule::{self, Schedule};
+use crate::rules::selection::{Chosen, Selected};
+use crate::rules::tracked::Tracked;
+
+/// A share of values, or a rule that chooses it: `0.01`, `{ by = "entropy", form = "effective" | "percentile" | "literal" }`,
+/// `{ by = "fisher", form = "scaled" | "percentile" | "literal" }` or `{ by = "schedule", points = [[0, 0.25], [10, 0.01]] }`.
+/// A parameter that is left out has its default.
+#[derive(Debug, Clone, PartialEq)]
+pub enum DensitySpec {
+    /// Always the same share.
+    Fixed(Density),
+    /// By how evenly the values are spread.
+    Entropy(EntropyRule),
+    /// By squared values, the diagonal of the empirical Fisher information.
+    Fisher(FisherRule),
+    /// By round; values above 1 count as 1.
+    Schedule(Schedule),
+}
+
+impl DensitySpec {
+    /// Chooses for `values`, all finite, and remembers what it saw. A tensor of zeros changes nothing; nor does a spec
+    /// that never looks at values. What another rule remembered is forgotten first.
+    pub(crate) fn choose(&self, values: &[f32], round: u64, tracked: &mut Tracked) -> Selected {
+        let (chosen, clip) = match self {
+            Self::Fixed(density) => (Chosen::Count(density.count(values.len())), None),
+            Self::Schedule(schedule) => (Chosen::Count(scheduled(schedule, round, values.len())), None),
+            Self::Entropy(rule) => (rule.choose(values, tracked), rule.clip()),
+            Self::Fisher(rule) => (rule.choose(values, tracked), rule.clip()),
+        };
+        Selected { chosen, clip }
+    }
+}
+
+impl DensitySpec {
+    /// Whether what is chosen is how many values to send, rather than a magnitude to reach.
+    pub(crate) fn counts(&self) -> bool {
+        match self {
+            Self::Fixed(_) | Self::Schedule(_) => true,
+            Self::Entropy(rule) => rule.counts(),
+            Self::Fisher(_) => false,
+        }
+    }
+}
+
+fn scheduled(schedule: &Schedule, round: u64, len: usize) -> usize {
+    Density::new(schedule.at(round).min(1.0)).map_or(len, |density| density.count(len))
+}
+
+impl From<Density> for DensitySpec {
+    fn from(density: Density) -> Self {
+        Self::Fixed(density)
+    }
+}
+
+impl NumberOrRule for DensitySpec {
+    const FORMS: &'static str =
+        r#"a density above 0 and at most 1, or a rule: { by = "entropy" | "fisher" | "schedule", .. }"#;
+
+    fn number(number: f64) -> Result<Self, Error> {
+        Density::new(number).map(Self::Fixed)
+    }
+
+    fn rule(by: &str, table: &mut Table) -> Result<Option<Self>, Error> {
+        Ok(Some(match by {
+            entropy::NAME => Self::Entropy(EntropyRule::read(table)?),
+            fisher::NAME => Self::Fisher(FisherRule::read(table)?),
+            schedule::NAME => {
+                let schedule = Schedule::read(table)?;
+                schedule.values().try_for_each(|value| Density::new(value).map(drop))?;
+                Self::Schedule(schedule)
+            }
+            _ => return Ok(None),
+        }))
+    }
+}
+
+impl<'de> Deserialize<'de> for DensitySpec {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        table::deserialize(deserializer)
+    }
+}
+
+impl Serialize for DensitySpec {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Fixed(density) => density.serialize(serializer),
+            Self::Entropy(rule) => rule.table().serialize(serializer),
+            Self::Fisher(rule) => rule.table().serialize(serializer),
+            Self::Schedule(schedule) => schedule.table().serialize(serializer),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::samples::spec;
+    use crate::rules::schedule::Course;
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    struct Doc {
+        density: DensitySpec,
+    }
+
+    #[test]
+    fn every_form_round_trips_as_it_was_written() {
+        for written in [
+            "0.01",
+            "{ by = 'entropy' }",
+            "{ by = 'entropy', form = 'percentile' }",
+            "{ by = 'entropy', form = 'literal' }",
+            "{ by = 'entropy', density = 0.02, least = 0.01, most = 0.5, beta = 0.5, warm_up = 5, clip = 0.55 }",
+            "{ by = 'entropy', form = 'percentile', q = 99.5, least = 0.01, clip = 2.5 }",
+            "{ by = 'entropy', form = 'literal', alpha = 0.5, beta = 0.25, eps = 1e-6, least = 0.25, clip = 0.1 }",
+            "{ by = 'fisher' }",
+            "{ by = 'fisher', density = 0.07, alpha = 0.5, beta = 0.8, least = 0.002, clip = 3.5 }",
+            "{ by = 'fisher', form = 'percentile', q = 93.5 }",
+            "{ by = 'fisher', form = 'literal', alpha = 0.3, beta = 0.8, least = 0.002, clip = 3.5 }",
+            "{ by = 'schedule', points = [[0, 0.25], [10, 0.05]] }",
+            "{ by = 'schedule', shape = 'linear', points = [[3, 0.25]] }",
+            "{ by = 'schedule', shape = 'exponential', points = [[0, 0.25], [10, 0.05], [30, 0.01]] }",
+        ] {
+            let doc = Doc { density: spec(written) };
+            let text = toml::to_string(&doc).unwrap();
+            assert_eq!(toml::from_str::<Doc>(&text).unwrap(), doc, "{written}\n{text}");
+            // Defaults are left out, so nothing is written that was not asked for; a number alone is a key itself.
+            let keys = |text: &str| text.matches('=').count();
+            assert_eq!(keys(&text), keys(written).max(1), "{written}\n{text}");
+        }
+        let plain: DensitySpec =
+            spec("{ by = 'entropy', form = 'effective', density = 0.01, beta = 0.9, warm_up = 3 }");
+        assert_eq!(plain, DensitySpec::Entropy(EntropyRule::default()));
+        assert_eq!(plain, spec("{ by = 'entropy', least = 0.001, most = 0.1 }"));
+        assert_eq!(
+            spec("{ by = 'fisher', form = 'scaled', density = 0.01 }"),
+            DensitySpec::Fisher(FisherRule::default())
+        );
+    }
+
+    #[test]
+    fn refusals_say_what_was_expected() {
+        let forms = DensitySpec::FORMS;
+        for (text, expected) in [
+            ("'entropy'", forms),
+            ("true", forms),
+            ("{ by = 'entropi' }", r#"no rule by "entropi", expected a density"#),
+            ("{ q = 97 }", "missing `by`, expected a density"),
+            ("0", "a density is above 0 and at most 1, not 0"),
+            ("1.5", "a density is above 0 and at most 1, not 1.5"),
+            ("{ by = 'entropy', Q = 97 }", "unknown field `Q`, expected one of"),
+            (
+                "{ by = 'entropy', q = 97 }",
+                r#"`q` is no parameter of { by = "entropy", form = "effective" }"#,
+            ),
+            (
+                "{ by = 'fisher', warm_up = 97 }",
+                r#"`warm_up` is no parameter of { by = "fisher", form = "scaled" }"#,
+            ),
+            (
+                "{ by = 'schedule', points = [[0, 1]], form = 'x' }",
+                r#"`form` is no parameter of { by = "schedule" }"#,
+            ),
+            ("{ by = 'entropy', points = [[0, 1]] }", "`points` is no parameter of"),
+            (
+                "{ by = 'entropy', form = 'scaled' }",
+                r#"form "scaled", expected "effective", "percentile" or "literal""#,
+            ),
+            (
+                "{ by = 'fisher', form = 'effective' }",
+                r#"form "effective", expected "scaled", "percentile" or "literal""#,
+            ),
+            ("{ by = 'entropy', beta = 1.5 }", "`beta` is from 0 to 1, not 1.5"),
+            ("{ by = 'entropy', beta = nan }", "`beta` is from 0 to 1, not NaN"),
+            ("{ by = 'entropy', beta = 'high' }", "invalid type: string \"high\""),
+            (
+                "{ by = 'entropy', form = 'percentile', q = 101 }",
+                "`q` is from 0 to 100, not 101",
+            ),
+            ("{ by = 'entropy', clip = 0 }", "`clip` is above 0, not 0"),
+            ("{ by = 'entropy', clip = inf }", "`clip` is above 0, not inf"),
+            (
+                "{ by = 'entropy', warm_up = 0 }",
+                "`warm_up` is a whole number of rounds from 1",
+            ),
+            (
+                "{ by = 'entropy', warm_up = 2.5 }",
+                "`warm_up` is a whole number of rounds from 1",
+            ),
+            (
+                "{ by = 'entropy', least = 0 }",
+                "`least`: a density is above 0 and at most 1, not 0",
+            ),
+            (
+                "{ by = 'entropy', least = 0.2 }",
+                "`least` <= `density` <= `most`, not 0.2, 0.01, 0.1",
+            ),
+            ("{ by = 'schedule' }", "a schedule has points [[round, value], ..]"),
+            (
+                "{ by = 'schedule', points = [] }",
+                "a schedule has points [[round, value], ..]",
+            ),
+            (
+                "{ by = 'schedule', points = [[1, 0.5], [1, 0.2]] }",
+                "rounds of a schedule ascend",
+            ),
+            (
+                "{ by = 'schedule', points = [[1, 1.5]] }",
+                "a density is above 0 and at most 1, not 1.5",
+            ),
+            (
+                "{ by = 'schedule', points = [[1, 0.5]], shape = 'cubic' }",
+                r#""steps", "linear" or "exponential""#,
+            ),
+        ] {
+            let refusal = toml::from_str::<Doc>(&format!("density = {text}"))
+                .unwrap_err()
+                .to_string();
+            assert!(refusal.contains(expected), "{text}\n{refusal}");
+        }
+    }
+
+    #[test]
+    fn fixed_and_scheduled_counts_look_only_at_the_length() {
+        let mut tracked = Tracked::default();
+        let mut count = |text, round| spec(text).choose(&[1.0; 1000], round, &mut tracked);
+        let expected = |k| Selected {
+            chosen: Chosen::Count(k),
+            clip: None,
+        };
+        assert_eq!(count("0.07", 0), expected(70));
+        assert_eq!(
+            count("{ by = 'schedule', points = [[5, 0.5], [9, 0.001]] }", 8),
+            expected(500)
+        );
+        assert_eq!(
+            count("{ by = 'schedule', points = [[5, 0.5], [9, 0.001]] }", 9),
+            expected(1)
+        );
+        assert_eq!(tracked, Tracked::default());
+        let beyond = DensitySpec::Schedule(Schedule::new(vec![(0, 8.0)], Course::Steps).unwrap());
+        assert_eq!(beyond.choose(&[1.0; 9], 0, &mut tracked), expected(9));
+    }
+
+    #[test]
+    fn zeros_choose_nothing_and_are_not_remembered() {
+        for text in [
+            "{ by = 'entropy' }",
+            "{ by = 'entropy', form = 'percentile' }",
+            "{ by = 'entropy', form = 'literal' }",
+            "{ by = 'fisher' }",
+            "{ by = 'fisher', form = 'percentile' }",
+            "{ by = 'fisher', form = 'literal' }",
+        ] {
+            let (spec, mut tracked) = (spec(text), Tracked::default());
+            for zeros in [&[0.0; 40][..], &[-0.0], &[]] {
+                assert_eq!(spec.choose(zeros, 1, &mut tracked).chosen, Chosen::Count(0), "{text}");
+                assert_eq!(tracked, Tracked::default());
+            }
+            for one in [f32::from_bits(1), -2.0, f32::MAX] {
+                let chosen = spec.choose(&[one], 1, &mut tracked).chosen;
+                match chosen {
+                    Chosen::Count(k) => assert_eq!(k, 1),
+                    Chosen::Reaching { threshold, least } => assert!(threshold > 0.0 && least == 1),
+                }
+                let forgets = text.contains("percentile") || !text.contains("by");
+                assert_eq!(tracked == Tracked::default(), forgets, "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn another_rule_starts_afresh() {
+        let values: Vec<f32> = (1..=100).map(|i| i as f32).collect();
+        let (mut fresh, mut used) = (Tracked::default(), Tracked::default());
+        spec("{ by = 'entropy' }").choose(&values, 0, &mut used);
+        let fisher = spec("{ by = 'fisher' }");
+        assert_eq!(
+            fisher.choose(&values, 1, &mut used),
+            fisher.choose(&values, 1, &mut fresh)
+        );
+        assert_eq!(used, fresh);
+    }
+}

@@ -1,0 +1,398 @@
+//! A safetensors file as a layout and one flat vector, and back.
+
+use std::collections::BTreeMap;
+
+use safetensors::tensor::{Dtype, Metadata, SafeTensors, TensorInfo};
+
+use crate::error::Error;
+use crate::finite::all_finite;
+use crate::layout::{Layout, Tensor};
+use crate::weights::foreign;
+use crate::weights::header::{self, Envelope};
+use crate::weights::integers::IntegerTensor;
+use crate::weights::notes::Notes;
+
+/// A safetensors file whose header has been checked and whose values have not been read.
+#[derive(Debug)]
+pub struct Weights<'a> {
+    header: Metadata,
+    data: &'a [u8],
+    layout: Layout,
+    integers: Vec<IntegerTensor<'a>>,
+    notes: Notes,
+}
+
+impl<'a> Weights<'a> {
+    /// Checks the header of `bytes`: complete, no name twice, every tensor of a type that can be read, within the limits
+    /// of a layout.
+    ///
+    /// # Errors
+    /// `Corrupt` if this is no complete safetensors file or a name stands twice in its header, `Mismatch` if a tensor has
+    /// another type, `Usage` as [`Layout::new`], and for a file of PyTorch's own; they name the tensor.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, Error> {
+        let (len, header) = SafeTensors::read_metadata(bytes).map_err(|why| match foreign::explained(bytes) {
+            Some(why) => Error::Usage(why),
+            None => Error::Corrupt {
+                what: format!("not a complete safetensors file: {why}"),
+                offset: 0,
+            },
+        })?;
+        header::expect_unique(bytes)?;
+        let data = &bytes[header::LENGTH + len..];
+        // The header's own order is that of a hash map: without this, which of two errors is told would be chance.
+        let tensors: BTreeMap<String, &TensorInfo> = header.tensors().into_iter().collect();
+        let (mut floats, mut integers) = (Vec::new(), Vec::new());
+        for (name, tensor) in tensors {
+            if matches!(tensor.dtype, Dtype::F32 | Dtype::F16 | Dtype::BF16) {
+                floats.push((name, tensor.shape.clone()));
+            } else if let Some(tensor) = IntegerTensor::of(&name, tensor, bytes_of(tensor, data)) {
+                tensor.check()?;
+                integers.push(tensor);
+            } else {
+                let dtype = tensor.dtype;
+                return Err(Error::Mismatch(format!(
+                    "tensor `{name}` is {dtype:?}; F32, F16, BF16, integers and BOOL can be read: convert it, in PyTorch                      with .float()"
+                )));
+            }
+        }
+        let layout = Layout::new(floats)?;
+        Ok(Self {
+            notes: header.metadata().clone().unwrap_or_default().into_iter().collect(),
+            header,
+            data,
+            layout,
+            integers,
+        })
+    }
+
+    /// The tensors of whole numbers and truth values, by name. They are no part of the layout.
+    pub fn integers(&self) -> &[IntegerTensor<'a>] {
+        &self.integers
+    }
+
+    /// Succeeds if all tensors hold floating-point numbers, which alone can be trained.
+    ///
+    /// # Errors
+    /// `Mismatch`, naming the first tensor (by name) that does not.
+    pub fn expect_floats(&self) -> Result<(), Error> {
+        self.integers.first().map_or(Ok(()), |tensor| {
+            Err(Error::Mismatch(format!(
+                "tensor `{}` is {}; only F32, F16 and BF16 can be trained",
+                tensor.name,
+                tensor.dtype()
+            )))
+        })
+    }
+
+    /// What is noted beside the tensors.
+    pub fn notes(&self) -> &Notes {
+        &self.notes
+    }
+
+    /// Names and shapes of the tensors.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Succeeds if the file holds exactly the tensors of `layout`.
+    ///
+    /// # Errors
+    /// `Mismatch`, naming the first tensor (by name) that is missing, unknown or of another shape.
+    pub fn expect(&self, layout: &Layout) -> Result<(), Error> {
+        expect_same(&self.layout, layout)
+    }
+
+    /// All values in the order of the layout. Returns `[self.layout().len()]`.
+    ///
+    /// # Errors
+    /// `NotFinite`, naming the tensor and the index within it.
+    pub fn values(&self) -> Result<Vec<f32>, Error> {
+        let mut values = Vec::with_capacity(self.layout.len());
+        for tensor in self.layout.tensors() {
+            let info = self.header.info(&tensor.name).ok_or_else(|| Error::Corrupt {
+                what: format!("tensor `{}`", tensor.name),
+                offset: 0,
+            })?;
+            append(info.dtype, bytes_of(info, self.data), &mut values);
+            expect_finite(tensor, &values[tensor.offset..])?;
+        }
+        Ok(values)
+    }
+}
+
+/// Succeeds if `have` holds exactly the tensors of `want`.
+///
+/// # Errors
+/// `Mismatch`, naming the first tensor (by name) that is missing, unknown or of another shape.
+pub fn expect_same(have: &Layout, want: &Layout) -> Result<(), Error> {
+    difference(have, want).map_or(Ok(()), |why| Err(Error::Mismatch(why)))
+}
+
+/// Succeeds if no value of `tensor` is NaN or infinite. Shapes: `values: [tensor.len]`.
+///
+/// # Errors
+/// `NotFinite`, naming the tensor and the index within it.
+pub fn expect_finite(tensor: &Tensor, values: &[f32]) -> Result<(), Error> {
+    if all_finite(values) {
+        return Ok(());
+    }
+    let at = values.iter().take_while(|value| value.is_finite()).count();
+    Err(Error::NotFinite(format!("tensor `{}`, value {at}", tensor.name)))
+}
+
+/// The bytes of a safetensors file of `values`, the same for the same layout and values. Shapes: `values: [layout.len()]`.
+///
+/// # Errors
+/// `Usage` if `values` has another length.
+pub fn to_safetensors(layout: &Layout, values: &[f32]) -> Result<Vec<u8>, Error> {
+    to_safetensors_with(layout, values, &[], &Notes::new())
+}
+
+/// As [`to_safetensors`], with tensors of whole numbers, and texts beside them.
+///
+/// # Errors
+/// As [`to_safetensors`].
+pub fn to_safetensors_with(
+    layout: &Layout,
+    values: &[f32],
+    integers: &[IntegerTensor<'_>],
+    notes: &Notes,
+) -> Result<Vec<u8>, Error> {
+    if values.len() != layout.len() {
+        return Err(Error::Usage(format!(
+            "{} values for a layout of {}",
+            values.len(),
+            layout.len()
+        )));
+    }
+    let Envelope { mut head, tail } = Envelope::new(layout, integers, notes)?;
+    head.reserve_exact(4 * values.len() + tail.len());
+    head.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+    head.extend_from_slice(&tail);
+    Ok(head)
+}
+
+/// Where `have` first differs from `want`, in words; `None` if they are the same.
+fn difference(have: &Layout, want: &Layout) -> Option<String> {
+    let (mut have, mut want) = (have.tensors().iter().peekable(), want.tensors().iter().peekable());
+    loop {
+        match (have.peek(), want.peek()) {
+            (None, None) => return None,
+            (Some(a), Some(b)) if a.name == b.name => {
+                if a.shape != b.shape {
+                    return Some(format!(
+                        "tensor `{}` has shape {:?}; {:?} is expected",
+                        a.name, a.shape, b.shape
+                    ));
+                }
+                have.next();
+                want.next();
+            }
+            (have, Some(b)) if have.is_none_or(|a| a.name > b.name) => {
+                return Some(format!("tensor `{}` is missing", b.name));
+            }
+            (Some(a), _) => return Some(format!("tensor `{}` is not expected", a.name)),
+            (None, Some(b)) => return Some(format!("tensor `{}` is missing", b.name)),
+        }
+    }
+}
+
+/// The bytes of a tensor; the header was checked against the length of `data`.
+fn bytes_of<'a>(info: &TensorInfo, data: &'a [u8]) -> &'a [u8] {
+    let (start, end) = info.data_offsets;
+    &data[start..end]
+}
+
+fn append(dtype: Dtype, data: &[u8], out: &mut Vec<f32>) {
+    match dtype {
+        Dtype::F16 => out.extend(data.as_chunks().0.iter().map(|b| half::f16::from_le_bytes(*b).to_f32())),
+        Dtype::BF16 => out.extend(
+            data.as_chunks()
+                .0
+                .iter()
+                .map(|b| half::bf16::from_le_bytes(*b).to_f32()),
+        ),
+        _ => out.extend(data.as_chunks().0.iter().map(|b| f32::from_le_bytes(*b))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use safetensors::tensor::TensorView;
+
+    use super::*;
+    use crate::weights::notes::{LEARNER, SEED};
+
+    fn layout(tensors: &[(&str, &[usize])]) -> Layout {
+        Layout::new(tensors.iter().map(|(name, shape)| (*name, shape.to_vec()))).unwrap()
+    }
+
+    fn file(tensors: &[(&str, Dtype, &[usize], &[u8])]) -> Vec<u8> {
+        let views = tensors
+            .iter()
+            .map(|(name, dtype, shape, data)| (*name, TensorView::new(*dtype, shape.to_vec(), data).unwrap()));
+        safetensors::serialize(views, None).unwrap()
+    }
+
+    #[test]
+    fn values_come_back_bit_for_bit_and_bytes_are_the_same() {
+        let layout = layout(&[("b", &[2, 3]), ("a", &[2]), ("scalar", &[])]);
+        let values = [1.5, -0.0, f32::MIN_POSITIVE / 2.0, 3e38, -7.0, 0.0, 0.1, 1e-30, 4.0];
+        let bytes = to_safetensors(&layout, &values).unwrap();
+        assert_eq!(to_safetensors(&layout, &values).unwrap(), bytes);
+        let weights = Weights::parse(&bytes).unwrap();
+        assert_eq!(weights.layout(), &layout);
+        let back = weights.values().unwrap();
+        assert!(back.iter().zip(&values).all(|(a, b)| a.to_bits() == b.to_bits()));
+        assert!(matches!(to_safetensors(&layout, &values[1..]), Err(Error::Usage(_))));
+    }
+
+    #[test]
+    fn half_precision_becomes_single() {
+        let f16: Vec<u8> = [1.5, -2.0]
+            .iter()
+            .flat_map(|&v| half::f16::from_f32(v).to_le_bytes())
+            .collect();
+        let bf16 = half::bf16::from_f32(0.25).to_le_bytes();
+        let bytes = file(&[("a", Dtype::F16, &[2], &f16), ("b", Dtype::BF16, &[1], &bf16)]);
+        assert_eq!(Weights::parse(&bytes).unwrap().values().unwrap(), [1.5, -2.0, 0.25]);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_named() {
+        let refused = |bytes: &[u8]| {
+            Weights::parse(bytes)
+                .and_then(|weights| weights.values())
+                .unwrap_err()
+                .to_string()
+        };
+        let double = refused(&file(&[("double", Dtype::F64, &[1], &[0; 8])]));
+        assert!(
+            double.contains("`double` is F64") && double.contains(".float()"),
+            "{double}"
+        );
+        let empty = refused(&file(&[("none", Dtype::F32, &[0], &[])]));
+        assert!(empty.contains("`none` has shape [0]"), "{empty}");
+        let mut nan = vec![0; 8];
+        nan[4..].copy_from_slice(&f32::NAN.to_le_bytes());
+        let nan = refused(&file(&[("w", Dtype::F32, &[2], &nan)]));
+        assert_eq!(nan, "not finite: tensor `w`, value 1");
+    }
+
+    /// A file with this header, before `data`.
+    fn with_header(header: &str, data: &[u8]) -> Vec<u8> {
+        [&(header.len() as u64).to_le_bytes(), header.as_bytes(), data].concat()
+    }
+
+    #[test]
+    fn a_name_that_stands_twice_is_refused() {
+        let entry = |name: &str, shape: &str, offsets: &str| {
+            format!("\"{name}\":{{\"dtype\":\"F32\",\"shape\":{shape},\"data_offsets\":{offsets}}}")
+        };
+        let parse = |header: String| Weights::parse(&with_header(&header, &[0; 24])).map(drop);
+        let (whole, turned) = (entry("w", "[2,3]", "[0,24]"), entry("w", "[3,2]", "[0,24]"));
+        assert_eq!(parse(format!("{{{whole}}}")), Ok(()));
+        // Under another spelling it is the same name.
+        let spelled = turned.replace("\"w\"", "\"\\u0077\"");
+        for twice in [format!("{{{whole},{turned}}}"), format!("{{{whole},{spelled}}}")] {
+            let why = parse(twice).unwrap_err().to_string();
+            assert!(why.contains("tensor `w` stands twice"), "{why}");
+        }
+        let notes = format!("{{\"__metadata__\":{{\"a\":\"1\"}},{whole}}}");
+        assert_eq!(parse(notes), Ok(()));
+    }
+
+    #[test]
+    fn integers_come_back_exactly_and_are_no_part_of_the_layout() {
+        let counter = 1234567890123u64.to_le_bytes();
+        let bytes = file(&[
+            ("bn.num_batches_tracked", Dtype::I64, &[], &counter),
+            ("bn.weight", Dtype::F32, &[1], &1.5f32.to_le_bytes()),
+            ("mask", Dtype::BOOL, &[3], &[1, 0, 1]),
+        ]);
+        let weights = Weights::parse(&bytes).unwrap();
+        assert_eq!(weights.layout(), &layout(&[("bn.weight", &[1])]));
+        assert_eq!(weights.values().unwrap(), [1.5]);
+        let why = weights.expect_floats().unwrap_err().to_string();
+        assert!(why.contains("`bn.num_batches_tracked` is I64"), "{why}");
+        // The format's own crate writes the same bytes.
+        let again = to_safetensors_with(weights.layout(), &[1.5], weights.integers(), &Notes::new()).unwrap();
+        assert_eq!(again, bytes);
+    }
+
+    #[test]
+    fn integers_are_added_and_subtracted_in_their_own_width() {
+        let tensor = |dtype, bytes: &'static [u8]| {
+            let shape = vec![bytes.len() * 8 / Dtype::bitsize(&dtype)];
+            let info = TensorInfo {
+                dtype,
+                shape,
+                data_offsets: (0, bytes.len()),
+            };
+            IntegerTensor::of("n", &info, bytes).unwrap()
+        };
+        for (dtype, old, new) in [
+            (Dtype::U8, &[250, 3][..], &[4, 1][..]),
+            (Dtype::BOOL, &[0, 1, 1], &[1, 1, 0]),
+            (Dtype::I16, &[0xff, 0x7f], &[0, 0x80]),
+            (Dtype::U32, &[1, 0, 0, 0], &[0, 0, 0, 0]),
+            (Dtype::I64, &[255, 0, 0, 0, 0, 0, 0, 0], &[0, 1, 0, 0, 0, 0, 0, 0]),
+        ] {
+            let (old, new) = (tensor(dtype, old), tensor(dtype, new));
+            let delta = new.minus(&old).unwrap();
+            assert_eq!(old.plus(&delta).unwrap(), new, "{dtype}");
+        }
+        let why = tensor(Dtype::I8, &[0]).minus(&tensor(Dtype::U8, &[0])).unwrap_err();
+        assert!(why.to_string().contains("`n` is U8 [1]; I8 [1] is expected"), "{why}");
+    }
+
+    #[test]
+    fn notes_come_back() {
+        let notes: Notes = [(SEED, "42"), (LEARNER, "mlp")]
+            .map(|(key, text)| (key.to_owned(), text.to_owned()))
+            .into();
+        let bytes = to_safetensors_with(&layout(&[("a", &[1])]), &[1.0], &[], &notes).unwrap();
+        assert_eq!(Weights::parse(&bytes).unwrap().notes(), &notes);
+    }
+
+    #[test]
+    fn a_file_of_pytorch_is_told_how_to_become_safetensors() {
+        for start in [
+            &b"PK\x03\x04\x00\x00\x08\x08archive/data.pkl"[..],
+            b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.",
+        ] {
+            let why = Weights::parse(start).unwrap_err().to_string();
+            assert!(why.contains("torch.save") && why.contains("save_file("), "{why}");
+        }
+    }
+
+    #[test]
+    fn every_truncation_and_absurd_length_is_refused() {
+        let bytes = to_safetensors(&layout(&[("a", &[2]), ("b", &[1])]), &[1.0; 3]).unwrap();
+        for len in 0..bytes.len() {
+            assert!(
+                matches!(Weights::parse(&bytes[..len]), Err(Error::Corrupt { .. })),
+                "{len}"
+            );
+        }
+        let mut absurd = u64::MAX.to_le_bytes().to_vec();
+        absurd.extend(b"{}");
+        assert!(matches!(Weights::parse(&absurd), Err(Error::Corrupt { .. })));
+    }
+
+    #[test]
+    fn the_first_difference_is_named() {
+        let bytes = to_safetensors(&layout(&[("a", &[2]), ("c", &[1])]), &[0.0; 3]).unwrap();
+        let weights = Weights::parse(&bytes).unwrap();
+        let says = |tensors: &[(&str, &[usize])]| match weights.expect(&layout(tensors)) {
+            Ok(()) => String::new(),
+            Err(error) => error.to_string(),
+        };
+        assert_eq!(says(&[("a", &[2]), ("c", &[1])]), "");
+        assert!(says(&[("a", &[1, 2]), ("c", &[1])]).contains("`a` has shape [2]; [1, 2] is expected"));
+        assert!(says(&[("a", &[2])]).contains("`c` is not expected"));
+        assert!(says(&[("c", &[1])]).contains("`a` is not expected"));
+        assert!(says(&[("a", &[2]), ("b", &[1]), ("c", &[1])]).contains("`b` is missing"));
+        assert!(says(&[("a", &[2]), ("c", &[1]), ("d", &[1])]).contains("`d` is missing"));
+    }
+}
