@@ -4,7 +4,8 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 
-use crate::state_machine::Millis;
+/// Unix time in milliseconds.
+pub type Millis = u64;
 
 /// Tells the time of day: milliseconds since 1970. May jump.
 pub(crate) type Wall = fn() -> Millis;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use fl_proto::{ClientId, Meter};
 
-use crate::accounting::chain::Chain;
+use crate::accounting::client_counters::{ClientCounters, Sent, UploadOutcome};
+use crate::accounting::connections::Connections;
+use crate::accounting::hash_chain::HashChain;
 use crate::accounting::ledger::Row;
-use crate::accounting::tally::{Fate, Sent, Tally};
-use crate::accounting::traffic::Traffic;
 use crate::storage::record::Record;
 
 /// Bytes of a part of a frame, as clients send them.
@@ -19,15 +19,15 @@ const MESSAGES: usize = 6;
 /// The books of a server, kept as the server keeps them.
 #[derive(Debug)]
 pub struct Books {
-    traffic: Traffic,
-    chain: Chain,
+    traffic: Connections,
+    chain: HashChain,
     meters: BTreeMap<ClientId, Arc<Meter>>,
 }
 
 impl Books {
     /// One connection of each client.
     pub fn new(clients: &[ClientId]) -> Self {
-        let traffic = Traffic::new();
+        let traffic = Connections::new();
         let connect = |client: &ClientId| {
             let meter = Arc::new(Meter::within(Arc::clone(traffic.total())));
             traffic.connected(Arc::clone(&meter));
@@ -37,7 +37,7 @@ impl Books {
         let meters = clients.iter().map(connect).collect();
         Self {
             traffic,
-            chain: Chain::default(),
+            chain: HashChain::default(),
             meters,
         }
     }
@@ -50,29 +50,29 @@ impl Books {
     /// Counts what the messages of a round are for: of each client a frame of `bytes` either way, and the rest.
     pub fn count(&self, bytes: u64) {
         for (client, meter) in &self.meters {
-            let mut tally = Arc::<Tally>::default();
+            let mut counters = Arc::<ClientCounters>::default();
             for _ in 0..MESSAGES {
-                tally = self.traffic.identified(meter, client);
-                tally.asked(&());
-                tally.answered(&());
+                counters = self.traffic.identified(meter, client);
+                counters.asked(&());
+                counters.answered(&());
             }
             let parts = (0..bytes).step_by(PART as usize).map(|at| PART.min(bytes - at));
             for part in parts {
-                tally.arrived(part);
-                tally.sent(Sent::Steps, part);
+                counters.arrived(part);
+                counters.sent(Sent::Steps, part);
             }
-            tally.settled(Fate::Update);
+            counters.settled(UploadOutcome::Accepted);
         }
     }
 
-    /// Ends a round: takes a sample, makes rows of it, and a link of them, of other `rows` and of `records`. Returns all
+    /// Ends a round: takes a sample, makes rows of it, and a hash chain entry of them, of other `rows` and of `records`. Returns all
     /// rows as they are stored.
     pub fn close(&mut self, round: u64, records: &[Record], mut rows: Vec<Row>) -> Vec<Vec<u8>> {
-        rows.extend(self.traffic.sample(Fate::Refused).rows(round));
+        rows.extend(self.traffic.sample(UploadOutcome::Refused).rows(round));
         rows.iter().for_each(|row| self.chain.row(row));
         records.iter().for_each(|record| self.chain.record(record));
-        let link = self.chain.close();
-        rows.push(Row::Link { round, link });
+        let entry = self.chain.close();
+        rows.push(Row::Entry { round, entry });
         rows.iter().map(Row::to_bytes).collect()
     }
 }

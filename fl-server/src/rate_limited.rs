@@ -1,31 +1,28 @@
-//! Warnings that an attacker could cause in any number: each is said once in a while, with how often it happened since.
+//! Rate-limited logging, for warnings that an attacker can cause in any number.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// What happened since it was said last.
+/// Lets one log line through a minute and counts the occurrences that it stands for.
 #[derive(Debug, Default)]
-pub(crate) struct Seldom {
-    said: Option<Instant>,
-    times: u64,
+pub(crate) struct RateLimited {
+    logged: Option<Instant>,
+    occurrences: u64,
 }
 
-/// Time between two warnings.
-const BETWEEN: Duration = Duration::from_secs(60);
+const INTERVAL: Duration = Duration::from_secs(60);
 
-impl Seldom {
-    /// It has happened. If it is time to say so: how often since it was said last.
-    pub(crate) fn now(&mut self, now: Instant) -> Option<u64> {
-        self.times += 1;
-        if self
-            .said
-            .is_some_and(|said| now.saturating_duration_since(said) < BETWEEN)
-        {
+impl RateLimited {
+    /// Counts one occurrence. Returns the occurrences since the last line if it is time for another.
+    pub(crate) fn due(&mut self, now: Instant) -> Option<u64> {
+        self.occurrences += 1;
+        let recent = |logged| now.saturating_duration_since(logged) < INTERVAL;
+        if self.logged.is_some_and(recent) {
             return None;
         }
-        self.said = Some(now);
-        Some(std::mem::take(&mut self.times))
+        self.logged = Some(now);
+        Some(std::mem::take(&mut self.occurrences))
     }
 }
 
@@ -34,12 +31,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_is_said_at_once_and_the_others_together() {
-        let (mut seldom, start) = (Seldom::default(), Instant::now());
-        assert_eq!(seldom.now(start), Some(1));
-        assert_eq!(seldom.now(start), None);
-        assert_eq!(seldom.now(start + BETWEEN / 2), None);
-        assert_eq!(seldom.now(start + BETWEEN), Some(3));
-        assert_eq!(seldom.now(start + BETWEEN), None);
+    fn the_first_is_due_at_once_and_the_others_together() {
+        let (mut limited, start) = (RateLimited::default(), Instant::now());
+        assert_eq!(limited.due(start), Some(1));
+        assert_eq!(limited.due(start), None);
+        assert_eq!(limited.due(start + INTERVAL / 2), None);
+        assert_eq!(limited.due(start + INTERVAL), Some(3));
+        assert_eq!(limited.due(start + INTERVAL), None);
     }
 }

@@ -1,7 +1,7 @@
 //! Sums of a run's ledger rows.
 
+use crate::accounting::connections::Sample;
 use crate::accounting::ledger::{Flow, Row};
-use crate::accounting::traffic::Sample;
 
 /// What the rows of a run come to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -20,7 +20,7 @@ impl Booked {
                 self.metered.0 = self.metered.0.saturating_add(*read);
                 self.metered.1 = self.metered.1.saturating_add(*written);
             }
-            Row::Sections { .. } | Row::Fidelity { .. } | Row::Link { .. } => {}
+            Row::Sections { .. } | Row::Fidelity { .. } | Row::Entry { .. } => {}
         }
     }
 

@@ -1,7 +1,7 @@
 //! Counts what one client's messages were for, as they pass.
 //!
 //! What is counted here is payload: frames, and messages with their five bytes of gRPC. The sockets are counted apart
-//! ([`crate::accounting::traffic`]); what they carried beyond this is TLS and HTTP/2.
+//! ([`crate::accounting::connections`]); what they carried beyond this is TLS and HTTP/2.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,7 +19,7 @@ const ENDING: u64 = 256;
 
 /// One client's counters.
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct ClientCounters {
     update: AtomicU64,
     refused: AtomicU64,
     aborted: AtomicU64,
@@ -41,9 +41,9 @@ pub(crate) struct Tally {
 
 /// What became of a frame that arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum UploadOutcome {
     /// Counted in its round.
-    Update,
+    Accepted,
     /// Not taken.
     Refused,
     /// Broken off for good.
@@ -57,7 +57,7 @@ pub(crate) enum Sent {
     Snapshot,
 }
 
-impl Tally {
+impl ClientCounters {
     /// A message came that is neither frame nor evaluation.
     pub(crate) fn asked(&self, message: &impl Message) {
         add(&self.control_up, PREFIX + message.encoded_len() as u64);
@@ -84,13 +84,13 @@ impl Tally {
     }
 
     /// What became of the frame that arrived last, or of as much of it as did; returns how much that was.
-    pub(crate) fn settled(&self, fate: Fate) -> u64 {
+    pub(crate) fn settled(&self, fate: UploadOutcome) -> u64 {
         let bytes = self.arrived.swap(0, Ordering::AcqRel);
         add(
             match fate {
-                Fate::Update => &self.update,
-                Fate::Refused => &self.refused,
-                Fate::Aborted => &self.aborted,
+                UploadOutcome::Accepted => &self.update,
+                UploadOutcome::Refused => &self.refused,
+                UploadOutcome::Aborted => &self.aborted,
             },
             bytes,
         );
@@ -154,7 +154,7 @@ impl Tally {
     }
 
     /// All of it so far. `arriving`: what is taken to become of a frame that is still arriving.
-    pub(crate) fn flow(&self, arriving: Fate) -> Flow {
+    pub(crate) fn flow(&self, arriving: UploadOutcome) -> Flow {
         self.settled(arriving);
         self.counted()
     }
@@ -196,26 +196,30 @@ mod tests {
 
     #[test]
     fn an_upload_that_begins_again_is_a_retry_wherever_it_broke_off() {
-        let tally = Tally::default();
+        let counters = ClientCounters::default();
         let (first, second) = (Digest::of(b"1"), Digest::of(b"2"));
         [first, second, second, second]
             .iter()
-            .for_each(|frame| tally.begun(frame));
-        assert_eq!(tally.flow(Fate::Refused).retries, 2);
+            .for_each(|frame| counters.begun(frame));
+        assert_eq!(counters.flow(UploadOutcome::Refused).retries, 2);
     }
 
     #[test]
     fn the_chunk_that_was_on_its_way_is_aborted_and_what_came_before_is_not() {
-        let tally = Tally::default();
-        tally.arrived(131_072);
-        tally.broke_off(131_072 + 40_000, 131_072);
-        tally.arrived(1_000);
-        tally.settled(Fate::Update);
-        let flow = tally.flow(Fate::Refused);
+        let counters = ClientCounters::default();
+        counters.arrived(131_072);
+        counters.broke_off(131_072 + 40_000, 131_072);
+        counters.arrived(1_000);
+        counters.settled(UploadOutcome::Accepted);
+        let flow = counters.flow(UploadOutcome::Refused);
         assert_eq!(flow.update, 132_072);
         assert!((39_000..40_000).contains(&flow.aborted), "{}", flow.aborted);
-        let tally = Tally::default();
-        tally.broke_off(131_072 + 600, 131_072);
-        assert_eq!(tally.flow(Fate::Refused).aborted, 0, "what chunks cost is no waste");
+        let counters = ClientCounters::default();
+        counters.broke_off(131_072 + 600, 131_072);
+        assert_eq!(
+            counters.flow(UploadOutcome::Refused).aborted,
+            0,
+            "what chunks cost is no waste"
+        );
     }
 }

@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fl_proto::{ClientId, Meter};
 
+use crate::accounting::client_counters::{ClientCounters, UploadOutcome};
 use crate::accounting::ledger::{Flow, Row};
-use crate::accounting::tally::{Fate, Tally};
 
 /// All connections of an endpoint.
 #[derive(Debug)]
-pub(crate) struct Traffic {
+pub(crate) struct Connections {
     total: Arc<Meter>,
     book: Mutex<Book>,
 }
@@ -47,7 +47,7 @@ struct Connection {
 struct Account {
     /// How many clients came before it.
     place: usize,
-    tally: Arc<Tally>,
+    counters: Arc<ClientCounters>,
     /// What was booked of its sockets, up and down.
     socket: (u64, u64),
     /// What they said at the last sample.
@@ -84,7 +84,7 @@ pub(crate) struct Peek {
     pub(crate) connected: BTreeMap<ClientId, Option<u64>>,
 }
 
-impl Traffic {
+impl Connections {
     pub(crate) fn new() -> Self {
         Self {
             total: Arc::default(),
@@ -113,7 +113,7 @@ impl Traffic {
     }
 
     /// Says whose connection this is, and returns the client's counters.
-    pub(crate) fn identified(&self, meter: &Arc<Meter>, client: &ClientId) -> Arc<Tally> {
+    pub(crate) fn identified(&self, meter: &Arc<Meter>, client: &ClientId) -> Arc<ClientCounters> {
         let mut book = self.book();
         let known = book.open.iter_mut().find(|open| Arc::ptr_eq(&open.meter, meter));
         if let Some(connection) = known.filter(|connection| connection.client.is_none()) {
@@ -124,10 +124,10 @@ impl Traffic {
             place,
             ..Account::default()
         });
-        Arc::clone(&account.tally)
+        Arc::clone(&account.counters)
     }
 
-    /// Clients that have a name in [`Traffic::clients`]: those that came first, so that what is said of one only grows.
+    /// Clients that have a name in [`Connections::clients`]: those that came first, so that what is said of one only grows.
     pub(crate) const NAMED: usize = 200;
 
     /// What the clients' sockets have carried, by name: what was booked, and what `pending` adds.
@@ -157,13 +157,13 @@ impl Traffic {
 
     /// What has passed since the last sample. `arriving`: what is taken to become of frames that are still arriving, which
     /// is another at a round's end than at the server's.
-    pub(crate) fn sample(&self, arriving: Fate) -> Sample {
+    pub(crate) fn sample(&self, arriving: UploadOutcome) -> Sample {
         let mut book = self.book();
         let (readings, total) = self.steady(&mut book);
         let meter = less(total, book.metered);
         book.metered = total;
         Sample {
-            flows: book.settle(&readings, |tally| tally.flow(arriving)),
+            flows: book.settle(&readings, |counters| counters.flow(arriving)),
             meter,
         }
     }
@@ -175,10 +175,10 @@ impl Traffic {
         let meter = less(total, book.metered);
         // Nobody sees the copies of the connections' meters, by whose number one that is gone is known: the lock is held.
         let mut copy = book.clone();
-        let flows = copy.settle(&readings, Tally::peek);
+        let flows = copy.settle(&readings, ClientCounters::peek);
         let version = |client: &ClientId| {
             let account = copy.clients.get(client)?;
-            account.tally.version().filter(|_| account.ahead.frames_down() == 0)
+            account.counters.version().filter(|_| account.ahead.frames_down() == 0)
         };
         let connected = copy.open.iter().filter_map(|open| open.client.clone());
         let connected = connected.map(|client| (client.clone(), version(&client))).collect();
@@ -280,7 +280,7 @@ impl Book {
     fn settle(
         &mut self,
         readings: &[((u64, u64), bool)],
-        counted: impl Fn(&Tally) -> Flow,
+        counted: impl Fn(&ClientCounters) -> Flow,
     ) -> BTreeMap<Option<ClientId>, Flow> {
         let mut out = std::mem::take(&mut self.ended);
         let mut readings = readings.iter();
@@ -293,7 +293,7 @@ impl Book {
         });
         let connected: BTreeSet<_> = self.open.iter().filter_map(|open| open.client.as_ref()).collect();
         for (client, account) in &mut self.clients {
-            let now = counted(&account.tally);
+            let now = counted(&account.counters);
             let flow = out.entry(Some(client.clone())).or_default();
             flow.add(&now.since(&account.sampled));
             flow.add(&account.ahead);
@@ -392,9 +392,9 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
-    use crate::accounting::tally::Sent;
+    use crate::accounting::client_counters::Sent;
 
-    async fn pass(traffic: &Traffic, client: Option<&str>, bytes: usize) {
+    async fn pass(traffic: &Connections, client: Option<&str>, bytes: usize) {
         let meter = Arc::new(Meter::within(Arc::clone(traffic.total())));
         traffic.connected(Arc::clone(&meter));
         if let Some(name) = client {
@@ -409,15 +409,15 @@ mod tests {
 
     #[tokio::test]
     async fn samples_are_increments_and_balance_with_the_meter() {
-        let traffic = Traffic::new();
+        let traffic = Connections::new();
         pass(&traffic, Some("a"), 100).await;
         pass(&traffic, None, 7).await;
-        let first = traffic.sample(Fate::Refused);
+        let first = traffic.sample(UploadOutcome::Refused);
         assert!(first.is_balanced());
         assert_eq!(first.meter, (107, 4));
         assert_eq!(first.flows[&None].socket_up, 7);
         pass(&traffic, Some("a"), 30).await;
-        let second = traffic.sample(Fate::Refused);
+        let second = traffic.sample(UploadOutcome::Refused);
         assert!(second.is_balanced());
         assert_eq!(second.flows.len(), 1);
         assert_eq!(second.flows[&Some("a".parse().unwrap())].socket_up, 30);
@@ -426,12 +426,12 @@ mod tests {
 
     #[test]
     fn bytes_sampled_before_a_client_said_who_it_is_stay_where_they_were() {
-        let traffic = Traffic::new();
+        let traffic = Connections::new();
         let meter = Arc::new(Meter::within(Arc::clone(traffic.total())));
         traffic.connected(Arc::clone(&meter));
-        assert_eq!(traffic.sample(Fate::Refused).flows[&None].connections, 1);
+        assert_eq!(traffic.sample(UploadOutcome::Refused).flows[&None].connections, 1);
         traffic.identified(&meter, &"a".parse().unwrap()).retried();
-        let sample = traffic.sample(Fate::Refused);
+        let sample = traffic.sample(UploadOutcome::Refused);
         let flow = sample.flows[&Some("a".parse().unwrap())];
         assert_eq!((flow.retries, flow.connections), (1, 0), "it was counted as nobody's");
         assert!(sample.is_balanced());
@@ -441,7 +441,7 @@ mod tests {
     #[tokio::test]
     async fn connections_that_come_and_go_leave_a_constant_number_of_entries_and_exact_sums() {
         const COMING: usize = 10_000;
-        let traffic = Traffic::new();
+        let traffic = Connections::new();
         let stays = Arc::new(Meter::within(Arc::clone(traffic.total())));
         traffic.connected(Arc::clone(&stays));
         let mut most = 0;
@@ -451,7 +451,7 @@ mod tests {
             most = most.max(traffic.book().open.len());
         }
         assert!(most <= FOLD_AT, "{most} entries for one connection that is open");
-        let sample = traffic.sample(Fate::Refused);
+        let sample = traffic.sample(UploadOutcome::Refused);
         assert!(sample.is_balanced());
         let flow = |client: Option<&str>| sample.flows[&client.map(|name| name.parse().unwrap())];
         for (at, client) in [Some("a"), Some("b"), None].into_iter().enumerate() {
@@ -464,63 +464,63 @@ mod tests {
             assert_eq!(flow.connections, (count + still_open) as u64, "{client:?}");
         }
         assert!(
-            traffic.sample(Fate::Refused).flows.is_empty(),
+            traffic.sample(UploadOutcome::Refused).flows.is_empty(),
             "nothing is booked twice"
         );
     }
 
     #[tokio::test]
     async fn payload_is_booked_when_the_sockets_have_carried_it() {
-        let traffic = Traffic::new();
+        let traffic = Connections::new();
         let client = || Some("a".parse().unwrap());
         let meter = Arc::new(Meter::within(Arc::clone(traffic.total())));
         traffic.connected(Arc::clone(&meter));
-        let tally = traffic.identified(&meter, &"a".parse().unwrap());
+        let counters = traffic.identified(&meter, &"a".parse().unwrap());
         let (a, _b) = tokio::io::duplex(1 << 16);
         let mut io = fl_proto::Metered::new(a, meter);
-        tally.sent(Sent::Steps, 1_000);
+        counters.sent(Sent::Steps, 1_000);
         io.write_all(&[0; 300]).await.unwrap();
-        let first = traffic.sample(Fate::Refused).flows[&client()];
+        let first = traffic.sample(UploadOutcome::Refused).flows[&client()];
         assert_eq!((first.steps, first.transport_down, first.socket_down), (300, 0, 300));
         io.write_all(&[0; 750]).await.unwrap();
-        let second = traffic.sample(Fate::Refused).flows[&client()];
+        let second = traffic.sample(UploadOutcome::Refused).flows[&client()];
         assert_eq!(
             (second.steps, second.transport_down, second.socket_down),
             (700, 50, 750)
         );
-        tally.sent(Sent::Snapshot, 500);
+        counters.sent(Sent::Snapshot, 500);
         drop(io);
-        let last = traffic.sample(Fate::Refused);
+        let last = traffic.sample(UploadOutcome::Refused);
         assert!(last.flows.is_empty(), "what was never sent is not booked: {last:?}");
     }
 
     #[tokio::test]
     async fn a_frame_that_is_still_arriving_when_a_round_ends_came_too_late() {
-        let traffic = Traffic::new();
+        let traffic = Connections::new();
         let meter = Arc::new(Meter::within(Arc::clone(traffic.total())));
         traffic.connected(Arc::clone(&meter));
-        let tally = traffic.identified(&meter, &"a".parse().unwrap());
+        let counters = traffic.identified(&meter, &"a".parse().unwrap());
         let (a, mut b) = tokio::io::duplex(1 << 16);
         let mut io = fl_proto::Metered::new(a, meter);
         b.write_all(&[0; 500]).await.unwrap();
         io.read_exact(&mut [0; 500]).await.unwrap();
-        tally.arrived(400);
-        tally.settled(Fate::Update);
-        tally.arrived(60);
-        let flow = traffic.sample(Fate::Refused).flows[&Some("a".parse().unwrap())];
+        counters.arrived(400);
+        counters.settled(UploadOutcome::Accepted);
+        counters.arrived(60);
+        let flow = traffic.sample(UploadOutcome::Refused).flows[&Some("a".parse().unwrap())];
         assert_eq!((flow.update, flow.refused, flow.transport_up), (400, 60, 40));
     }
 
     #[tokio::test]
     async fn clients_are_told_apart_up_to_a_number_and_what_is_told_of_one_only_grows() {
-        let traffic = Traffic::new();
+        let traffic = Connections::new();
         for round in 1..=2 {
-            for n in (0..Traffic::NAMED + 2).rev() {
+            for n in (0..Connections::NAMED + 2).rev() {
                 pass(&traffic, Some(&format!("c{n}")), 10).await;
             }
-            traffic.sample(Fate::Refused);
+            traffic.sample(UploadOutcome::Refused);
             let clients = traffic.clients(&traffic.peek().sample);
-            assert_eq!(clients.len(), Traffic::NAMED + 1);
+            assert_eq!(clients.len(), Connections::NAMED + 1);
             assert!(clients.iter().all(|named| named.client != "c0" && named.client != "c1"));
             let [first, .., last] = clients.as_slice() else {
                 unreachable!()

@@ -1,33 +1,32 @@
-//! The chain of rounds: each closed round has a link, the digest of everything that was recorded since the link before.
+//! The hash chain of rounds: each closed round has an entry, the digest of everything recorded since the entry before.
 //!
-//! `link(r) = BLAKE3(CONTEXT, link(r-1), BLAKE3(records), BLAKE3(rows))`, where records are those after the close of round
-//! r-1 up to that of round r, and rows are the ledger's after the link before, each with its length (u32, little-endian)
-//! in front. The link before the first is 32 zero bytes. A flipped byte in a record or row changes every link after it.
+//! `entry(r) = BLAKE3(CONTEXT, entry(r-1), BLAKE3(records), BLAKE3(rows))`. The records are those after the close of round
+//! r-1, up to that of round r; the rows are the ledger's rows after entry r-1; each is preceded by its length (u32,
+//! little-endian). The entry before the first is 32 zero bytes. A flipped byte in a record or row changes every later entry.
 
 use fl_compress::Digest;
 
 use crate::accounting::ledger::Row;
 use crate::storage::record::Record;
 
-/// Tells this use of the hash from all others.
+/// Separates this use of the hash from all others.
 const CONTEXT: &[u8] = b"fl-server chain of rounds, version 1";
 
-/// What will go into the next link.
+/// The state of the next entry.
 #[derive(Debug, Clone)]
-pub(crate) struct Chain {
+pub(crate) struct HashChain {
     before: Digest,
     records: blake3::Hasher,
     rows: blake3::Hasher,
 }
 
-impl Default for Chain {
+impl Default for HashChain {
     fn default() -> Self {
         Self::after(Digest([0; 32]))
     }
 }
 
-impl Chain {
-    /// Goes on after a link.
+impl HashChain {
     fn after(before: Digest) -> Self {
         Self {
             before,
@@ -36,26 +35,26 @@ impl Chain {
         }
     }
 
-    /// Takes a record in. The link of a round is made when that of its close is in, before any other.
+    /// Adds a record. [`HashChain::close`] follows the record that closes a round, before any other record.
     pub(crate) fn record(&mut self, record: &Record) {
         hash(&mut self.records, &record.to_bytes());
     }
 
-    /// Takes a row of the ledger in, which is not a link.
+    /// Adds a row of the ledger that is not an entry.
     pub(crate) fn row(&mut self, row: &Row) {
         hash(&mut self.rows, &row.to_bytes());
     }
 
-    /// The link of what was taken in; what comes from here on goes into the next.
+    /// Ends the entry and begins the next.
     pub(crate) fn close(&mut self) -> Digest {
-        let mut link = blake3::Hasher::new();
-        link.update(CONTEXT);
-        link.update(&self.before.0);
-        link.update(self.records.finalize().as_bytes());
-        link.update(self.rows.finalize().as_bytes());
-        let link = Digest(*link.finalize().as_bytes());
-        *self = Self::after(link);
-        link
+        let mut entry = blake3::Hasher::new();
+        entry.update(CONTEXT);
+        entry.update(&self.before.0);
+        entry.update(self.records.finalize().as_bytes());
+        entry.update(self.rows.finalize().as_bytes());
+        let entry = Digest(*entry.finalize().as_bytes());
+        *self = Self::after(entry);
+        entry
     }
 }
 
@@ -64,37 +63,39 @@ fn hash(hasher: &mut blake3::Hasher, bytes: &[u8]) {
     hasher.update(bytes);
 }
 
-/// The links that a run's records and rows come to.
+/// Recomputes the entries of a run from its records and rows. Returns them by round, and the chain after the last.
 ///
 /// # Errors
 /// Those of the records and rows.
-pub(crate) fn links<E>(
+pub(crate) fn entries<E>(
     records: impl IntoIterator<Item = Result<Record, E>>,
     rows: impl IntoIterator<Item = Result<Row, E>>,
-) -> Result<(Vec<(u64, Digest)>, Chain), E> {
-    let (mut rows, mut links, mut chain) = (rows.into_iter(), Vec::new(), Chain::default());
-    // A run that an older program began has closed rounds without a link: they go into the first that there is.
+) -> Result<(Vec<(u64, Digest)>, HashChain), E> {
+    let (mut rows, mut entries, mut chain) = (rows.into_iter(), Vec::new(), HashChain::default());
+    // The first entry of a run that an older program began covers the rounds that were closed without one.
     let mut records = records.into_iter();
-    let mut segments = |chain: &mut Chain| -> Result<Option<u64>, E> {
+    let mut add_rows = |chain: &mut HashChain| -> Result<Option<u64>, E> {
         for row in rows.by_ref() {
             match row? {
-                Row::Link { round, .. } => return Ok(Some(round)),
+                Row::Entry { round, .. } => return Ok(Some(round)),
                 row => chain.row(&row),
             }
         }
         Ok(None)
     };
     loop {
-        let link = segments(&mut chain)?;
+        let entry = add_rows(&mut chain)?;
         for record in records.by_ref() {
             let record = record?;
             chain.record(&record);
-            if matches!(record, Record::RoundClosed { round, .. } if Some(round) == link) {
+            if matches!(record, Record::RoundClosed { round, .. } if Some(round) == entry) {
                 break;
             }
         }
-        let Some(round) = link else { return Ok((links, chain)) };
-        links.push((round, chain.close()));
+        let Some(round) = entry else {
+            return Ok((entries, chain));
+        };
+        entries.push((round, chain.close()));
     }
 }
 
@@ -120,27 +121,29 @@ mod tests {
         vec![resumed(1), closed(1), resumed(2), resumed(3), closed(2), resumed(4)]
     }
 
-    fn rows(links: &[Digest]) -> Vec<Row> {
+    fn rows(entries: &[Digest]) -> Vec<Row> {
         let meter = |round| Row::Meter {
             round,
             read: round,
             written: 0,
         };
-        let link = |round: u64| Row::Link {
+        let entry = |round: u64| Row::Entry {
             round,
-            link: links.get(round as usize - 1).copied().unwrap_or(Digest([0; 32])),
+            entry: entries.get(round as usize - 1).copied().unwrap_or(Digest([0; 32])),
         };
-        vec![meter(1), link(1), meter(1), meter(2), link(2), meter(3)]
+        vec![meter(1), entry(1), meter(1), meter(2), entry(2), meter(3)]
     }
 
     fn folded(records: Vec<Record>, rows: Vec<Row>) -> Vec<(u64, Digest)> {
         let ok = |record| Ok::<_, Infallible>(record);
-        links(records.into_iter().map(ok), rows.into_iter().map(Ok)).unwrap().0
+        entries(records.into_iter().map(ok), rows.into_iter().map(Ok))
+            .unwrap()
+            .0
     }
 
     #[test]
-    fn links_are_the_same_as_they_are_made_and_as_they_are_checked() {
-        let (mut chain, mut made) = (Chain::default(), Vec::new());
+    fn entries_are_the_same_when_they_are_made_and_when_they_are_checked() {
+        let (mut chain, mut made) = (HashChain::default(), Vec::new());
         let (records, rows) = (records(), rows(&[]));
         chain.record(&records[0]);
         chain.record(&records[1]);
@@ -153,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_shows_in_its_link_and_all_after() {
+    fn a_change_shows_in_its_entry_and_all_later_ones() {
         let good = folded(records(), rows(&[]));
         let mut changed = records();
         changed[3] = Record::Resumed { at: 9, until: 0 };

@@ -2,7 +2,7 @@
 
 pub(crate) mod baseline;
 pub(crate) mod booked;
-pub(crate) mod chain;
+pub(crate) mod client_counters;
+pub(crate) mod connections;
+pub(crate) mod hash_chain;
 pub mod ledger;
-pub(crate) mod tally;
-pub(crate) mod traffic;

@@ -15,12 +15,12 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::clock::Millis;
 use crate::coordinator::change::{self, Change};
 use crate::coordinator::command::{Attendance, Command};
 use crate::reporting::inspect::{self, InspectError, Parts, Served};
 use crate::reporting::report::Report;
 use crate::reporting::what_if::Stored;
-use crate::storage::record::Millis;
 use crate::storage::store::Store;
 use crate::telemetry::event::{OpenRound, Waiting};
 use crate::telemetry::status::LiveStatus;

@@ -3,8 +3,9 @@
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::{Outcome, out, source};
 use crate::admin::socket::{Answer, Ask};
+use crate::cli::failure::Outcome;
+use crate::cli::{out, source};
 use crate::coordinator::change::Change;
 
 pub(super) fn ask(fed: &Path, run: Option<&str>, change: Change) -> Outcome {

@@ -8,8 +8,9 @@ use anyhow::{Context, anyhow};
 use fl_compress::{Budget, BudgetEstimate, Encoder, Layout, snapshot};
 use fl_report::size;
 
-use super::issued::Issued;
-use super::{Failure, Outcome, out, source};
+use crate::cli::failure::{Failure, Outcome};
+use crate::cli::issued::Issued;
+use crate::cli::{out, source};
 use crate::config::plan::{RunPlan, memory};
 use crate::config::revoked;
 use crate::config::server::ServerConfig;

@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 
-use super::{Outcome, out, source};
 use crate::admin::socket::{Answer, Ask};
+use crate::cli::failure::Outcome;
+use crate::cli::{out, source};
 use crate::reporting::inspect;
 use crate::storage::weights;
 
@@ -34,7 +35,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     };
     let (layout, model) = inspect::assemble(&config.data, &parts)?;
     let bytes = weights::to_bytes(&layout, &model).context("the model cannot be written as safetensors")?;
-    super::report::replace(&args.output, &bytes)?;
+    out::replace(&args.output, &bytes)?;
     out::line(format_args!(
         "{}: run `{}`, version {}, digest {}",
         args.output.display(),

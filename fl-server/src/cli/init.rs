@@ -8,7 +8,8 @@ use fl_compress::Digest;
 use fl_proto::Authority;
 use time::{Duration, OffsetDateTime};
 
-use super::{Failure, Outcome, out};
+use crate::cli::failure::{Failure, Outcome};
+use crate::cli::out;
 use crate::config::server::ServerConfig;
 
 #[derive(Debug, clap::Args)]

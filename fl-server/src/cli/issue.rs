@@ -7,9 +7,10 @@ use anyhow::Context;
 use fl_proto::{Authority, ClientId, Fingerprint};
 use time::{Duration, OffsetDateTime};
 
-use super::init::{PUBLIC, SECRET, expect_new, write_new};
-use super::issued::Issued;
-use super::{Failure, Outcome, out, source};
+use crate::cli::failure::{Failure, Outcome};
+use crate::cli::init::{PUBLIC, SECRET, expect_new, write_new};
+use crate::cli::issued::Issued;
+use crate::cli::{out, source};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -316,8 +317,8 @@ mod tests {
         assert_eq!(task["data"]["builtin"]["client"].as_integer(), Some(7));
         for wrong in ["{ builtin = ", "7", "{}\nlearner = \"cnn\""] {
             let failure = bind(wrong).unwrap_err();
-            assert_eq!(failure.code, super::super::USAGE, "{wrong}");
-            assert!(failure.error.to_string().contains("--data"), "{wrong}");
+            assert!(matches!(failure, Failure::Usage(_)), "{wrong}");
+            assert!(failure.error().to_string().contains("--data"), "{wrong}");
         }
     }
 }

@@ -10,7 +10,7 @@ use anyhow::{Context, anyhow};
 use fl_proto::{ClientId, Fingerprint};
 use time::OffsetDateTime;
 
-use super::{Failure, Outcome};
+use crate::cli::failure::{Failure, Outcome};
 
 /// The list of one federation.
 #[derive(Debug)]

@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
 
-use super::init::{PUBLIC, write_new};
-use super::{Failure, Outcome, out};
+use crate::cli::failure::{Failure, Outcome};
+use crate::cli::init::{PUBLIC, write_new};
+use crate::cli::out;
 use crate::config::plan::RunPlan;
 
 #[derive(Debug, clap::Args)]

@@ -1,30 +1,14 @@
-//! The command line of the server. Each command is one file; this one says what they are called and how they end.
-
-mod change;
-mod check;
-mod exclude;
-mod export;
-mod init;
-mod issue;
-mod issued;
-mod new;
-mod out;
-mod report;
-mod rollback;
-mod serve;
-mod sign;
-mod source;
-mod status;
-mod verify;
-mod what_if;
+//! The program `fl-server`: its arguments and subcommands.
 
 use std::ffi::OsString;
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{Parser, Subcommand};
 
-use crate::coordinator::notifications::ROUNDS;
+use crate::cli::failure::{Failure, Outcome, USAGE};
+use crate::cli::logging::{LogFormat, start_logging};
+use crate::cli::{check, exclude, export, init, issue, new, out, report, rollback, serve, status, verify};
 
 /// A server of federated learning: it trains a model with clients that keep their data.
 #[derive(Debug, Parser)]
@@ -39,19 +23,6 @@ struct Cli {
     log_format: LogFormat,
     #[command(subcommand)]
     command: Command,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum LogFormat {
-    Text,
-    Json,
-}
-
-/// How a result is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
-    Text,
-    Json,
 }
 
 #[derive(Debug, Subcommand)]
@@ -80,46 +51,6 @@ enum Command {
     Check(check::Args),
 }
 
-/// Why a command failed, and the exit code that says so.
-#[derive(Debug)]
-struct Failure {
-    code: u8,
-    error: anyhow::Error,
-}
-
-type Outcome = Result<(), Failure>;
-
-/// Exit code of wrong arguments or configuration.
-const USAGE: u8 = 2;
-/// Exit code of stored data that cannot be what was stored.
-const CORRUPT: u8 = 4;
-/// Exit code of `verify` if it found nothing wrong but could not check everything.
-const UNCHECKED: u8 = 5;
-
-impl Failure {
-    fn usage(error: impl Into<anyhow::Error>) -> Self {
-        Self {
-            code: USAGE,
-            error: error.into(),
-        }
-    }
-}
-
-impl<E: Into<anyhow::Error>> From<E> for Failure {
-    /// Corrupt data and plans that cannot be served are told apart by their error, wherever in the chain it stands.
-    fn from(error: E) -> Self {
-        let error = error.into();
-        let code = if error.chain().any(source::is_corruption) {
-            CORRUPT
-        } else if error.chain().any(source::is_usage) {
-            USAGE
-        } else {
-            1
-        };
-        Self { code, error }
-    }
-}
-
 /// Runs the command that `args` (the program's name first) ask for. Results go to stdout, all else to stderr.
 pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     let cli = match Cli::try_parse_from(args) {
@@ -127,7 +58,8 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         Err(error) => {
             // Help and the version are results, and are written as such.
             if !error.use_stderr() {
-                return ended(out::judged(error.print()).map_err(Failure::from));
+                let printed = out::unless_closed(error.print()).map_err(Failure::from);
+                return exit_code(printed);
             }
             let _ = write!(std::io::stderr(), "{}", misused(&error));
             return ExitCode::from(USAGE);
@@ -147,20 +79,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         Command::Exclude(args) => exclude::run(&args),
         Command::Check(args) => check::run(&args),
     };
-    ended(outcome)
-}
-
-/// A text that may hold what somebody typed, without what would move the cursor.
-fn shown(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '\n' | '\t' => out.push(c),
-            c if c.is_control() => out.extend(c.escape_default()),
-            c => out.push(c),
-        }
-    }
-    out
+    exit_code(outcome)
 }
 
 /// What is wrong with the arguments, with the prefix that every error has.
@@ -172,96 +91,37 @@ fn misused(error: &clap::Error) -> String {
     }
 }
 
-fn ended(outcome: Outcome) -> ExitCode {
+fn exit_code(outcome: Outcome) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            // A closed stderr cannot be helped; the exit code still tells.
+            // If stderr is closed, the exit code is all that is left.
             let _ = writeln!(
                 std::io::stderr(),
                 "fl-server: {}",
-                shown(&format!("{:#}", failure.error))
+                printable(&format!("{:#}", failure.error()))
             );
-            ExitCode::from(failure.code)
+            ExitCode::from(failure.code())
         }
     }
 }
 
-/// What is logged unless RUST_LOG says otherwise. `are_shown`: whether rounds appear on the same terminal anyway.
-fn default_filter(are_shown: bool) -> String {
-    match are_shown {
-        true => format!("info,{ROUNDS}=warn"),
-        false => "info".to_owned(),
+/// `text` without control characters, which could move the cursor: it may quote input.
+fn printable(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\n' | '\t' => out.push(c),
+            c if c.is_control() => out.extend(c.escape_default()),
+            c => out.push(c),
+        }
     }
-}
-
-/// Starts the log on stderr. `serves`: the command prints a line a round on stdout; if both are terminals, the log does not
-/// repeat it. A second call in one process (an embedding program logs already) changes nothing.
-fn start_logging(format: LogFormat, serves: bool) {
-    use std::io::IsTerminal;
-    use tracing_subscriber::EnvFilter;
-    let are_shown = serves && std::io::stdout().is_terminal() && std::io::stderr().is_terminal();
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default_filter(are_shown)));
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(std::io::stderr().is_terminal())
-        // It would tell of a stderr that is closed with `eprintln!`, which panics then.
-        .log_internal_errors(false)
-        .with_writer(std::io::stderr);
-    let _ = match format {
-        LogFormat::Text => builder.with_target(false).try_init(),
-        LogFormat::Json => builder.json().try_init(),
-    };
+    out
 }
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
-    use std::sync::{Arc, Mutex};
-
-    use tracing_subscriber::EnvFilter;
-
     use super::*;
-
-    #[derive(Clone, Default)]
-    struct Lines(Arc<Mutex<Vec<u8>>>);
-
-    impl Write for Lines {
-        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            self.0.lock().unwrap().write(bytes)
-        }
-
-        fn flush(&mut self) -> std::io::Result<()> {
-            Ok(())
-        }
-    }
-
-    fn logged(are_shown: bool) -> String {
-        let lines = Lines::default();
-        let writer = lines.clone();
-        let subscriber = tracing_subscriber::fmt()
-            .with_env_filter(EnvFilter::new(default_filter(are_shown)))
-            .with_writer(move || writer.clone())
-            .finish();
-        tracing::subscriber::with_default(subscriber, || {
-            tracing::info!(target: ROUNDS, round = 1, "round closed");
-            tracing::error!(target: ROUNDS, round = 1, "books differ");
-            tracing::info!("serving");
-        });
-        String::from_utf8(lines.0.lock().unwrap().clone()).unwrap()
-    }
-
-    #[test]
-    fn a_round_that_is_on_the_terminal_is_not_logged_there_too() {
-        let apart = logged(false);
-        assert!(apart.contains("round closed") && apart.contains("serving"), "{apart}");
-        let together = logged(true);
-        assert!(!together.contains("round closed"), "{together}");
-        assert!(
-            together.contains("books differ") && together.contains("serving"),
-            "{together}"
-        );
-    }
 
     #[test]
     fn wrong_arguments_have_the_prefix_of_every_error() {

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use super::{Outcome, change};
+use crate::cli::change;
+use crate::cli::failure::Outcome;
 use crate::coordinator::change::Change;
 
 #[derive(Debug, clap::Args)]

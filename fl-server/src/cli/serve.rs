@@ -15,8 +15,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-use super::{Failure, Outcome, out, source};
 use crate::admin::live::Live;
+use crate::cli::failure::{Failure, Outcome};
+use crate::cli::{out, source};
 use crate::config::plan::RunPlan;
 use crate::config::server::ServerConfig;
 use crate::server::serve::{Ending, Serve, serve};

@@ -4,7 +4,8 @@ use anyhow::Context;
 use fl_report::Report;
 use fl_report::signed::{Signer, write};
 
-use super::{Failure, source};
+use crate::cli::failure::Failure;
+use crate::cli::source;
 use crate::config::server::ServerConfig;
 
 /// The signed report, by the key and certificates that `config` names.

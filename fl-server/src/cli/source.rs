@@ -1,6 +1,5 @@
 //! Where the commands get what they need: a federation's folder, and answers from the running server or its store.
 
-use std::error::Error;
 use std::fs::File;
 use std::io::Read as _;
 use std::net::SocketAddr;
@@ -8,44 +7,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
 use fl_proto::{Issued, is_issued_by, server_tls};
+use fl_report::Report;
 
-use super::Failure;
 use crate::admin::live::{Live, LiveError};
 use crate::admin::socket::{self as admin, Answer, Ask};
+use crate::cli::failure::Failure;
 use crate::config::server::ServerConfig;
-use crate::reporting::inspect::InspectError;
-use crate::server::serve::ServeError;
-use crate::storage::blobs::BlobError;
 use crate::storage::disk::Disk;
-use crate::storage::store::{Store, StoreError};
-
-/// Stored data is not what was stored.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-struct Corrupt(String);
-
-/// Whether an error says that stored data is corrupt: told apart by exit code.
-pub(super) fn is_corruption(error: &(dyn Error + 'static)) -> bool {
-    match error.downcast_ref::<ServeError>() {
-        Some(ServeError::Records(_) | ServeError::Model(_)) => return true,
-        Some(ServeError::Store(error)) => return is_corruption(error),
-        Some(ServeError::Blob(error)) => return is_corruption(error),
-        _ => {}
-    }
-    let store = error.downcast_ref::<StoreError>();
-    store.is_some_and(StoreError::is_corruption)
-        || matches!(
-            error.downcast_ref::<BlobError>(),
-            Some(BlobError::Missing(_) | BlobError::Damaged { .. })
-        )
-        || matches!(error.downcast_ref::<InspectError>(), Some(InspectError::Corrupt(_)))
-        || error.is::<Corrupt>()
-}
-
-/// Whether an error says that a plan cannot be served as it is.
-pub(super) fn is_usage(error: &(dyn Error + 'static)) -> bool {
-    matches!(error.downcast_ref::<ServeError>(), Some(ServeError::Plan(_)))
-}
+use crate::storage::store::Store;
 
 /// Text of a configuration file, which is not empty, and the folder that its paths are relative to.
 pub(super) fn read(file: &Path) -> Result<(String, PathBuf), Failure> {
@@ -56,7 +25,7 @@ pub(super) fn read(file: &Path) -> Result<(String, PathBuf), Failure> {
             "{} is empty; configs/ has a server.toml and a run.toml to begin with",
             file.display()
         );
-        return Err(Failure::usage(anyhow::anyhow!(why)));
+        return Err(Failure::usage(anyhow!(why)));
     }
     let base = file.parent().unwrap_or(Path::new("")).to_owned();
     Ok((text, base))
@@ -163,7 +132,7 @@ pub(super) fn federation(path: &Path) -> Result<(PathBuf, ServerConfig), Failure
             "{} is not there; found a federation with `fl-server init DIR`",
             file.display()
         );
-        return Err(Failure::usage(anyhow::anyhow!(text)));
+        return Err(Failure::usage(anyhow!(text)));
     }
     let (text, base) = read(&file)?;
     let config = ServerConfig::from_toml(&text, &base).with_context(|| file.display().to_string());
@@ -180,7 +149,7 @@ pub(super) fn ask(config: &ServerConfig, ask: &Ask) -> Result<Answer, Failure> {
                 serving: None,
                 runs: Vec::new(),
             }),
-            _ => return Err(anyhow::anyhow!("{} holds no run yet", config.data.display()).into()),
+            _ => return Err(anyhow!("{} holds no run yet", config.data.display()).into()),
         },
         None => {
             let store = Store::open(&config.data, Disk::default())?;
@@ -188,13 +157,21 @@ pub(super) fn ask(config: &ServerConfig, ask: &Ask) -> Result<Answer, Failure> {
         }
     };
     match answer {
-        Answer::Failed { why, corrupt: true } => Err(Corrupt(why).into()),
-        Answer::Failed { why, corrupt: false } => Err(anyhow::anyhow!(why).into()),
+        Answer::Failed { why, corrupt: true } => Err(Failure::corrupt(anyhow!(why))),
+        Answer::Failed { why, corrupt: false } => Err(anyhow!(why).into()),
         answer => Ok(answer),
     }
 }
 
 /// An answer to another question.
 pub(super) fn unexpected() -> anyhow::Error {
-    anyhow::anyhow!("the server answered another question; is it of another version?")
+    anyhow!("the server answered another question; is it of another version?")
+}
+
+/// The report of a run, or of the only run.
+pub(super) fn report(config: &ServerConfig, run: Option<&String>) -> Result<Report, Failure> {
+    match ask(config, &Ask::Report { run: run.cloned() })? {
+        Answer::Report(report) => Ok(*report),
+        _ => Err(unexpected().into()),
+    }
 }

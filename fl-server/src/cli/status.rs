@@ -9,9 +9,11 @@ use fl_report::size;
 use serde::Serialize;
 use time::OffsetDateTime;
 
-use super::{Format, Outcome, out, source};
 use crate::admin::live::ends_soon;
 use crate::admin::socket::{Answer, Ask, Live, Status};
+use crate::cli::failure::Outcome;
+use crate::cli::out::{self, Format};
+use crate::cli::source;
 use crate::config::server::ServerConfig;
 use crate::reporting::moment::Moved;
 use crate::reporting::status::RunStatus;

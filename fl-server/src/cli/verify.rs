@@ -10,7 +10,8 @@ use anyhow::{Context, anyhow, ensure};
 use fl_report::signed::{Verified, verify};
 use time::OffsetDateTime;
 
-use super::{CORRUPT, Failure, Outcome, UNCHECKED, USAGE, out, source};
+use crate::cli::failure::{Failure, Outcome};
+use crate::cli::{out, source};
 use crate::config::plan::RunPlan;
 use crate::reporting::audit::{Audit, Found, audit};
 use crate::storage::store::Store;
@@ -62,10 +63,10 @@ fn store(fed: &Path, run: Option<&str>, plan: Option<&Path>) -> Outcome {
     let audit = audit(&config.data, run, plan)?;
     out::text(format_args!("{}", audited(&audit)))?;
     if !audit.is_good() {
-        return Err(Failure {
-            code: CORRUPT,
-            error: anyhow!("run `{}` is not what was recorded", audit.run),
-        });
+        return Err(Failure::corrupt(anyhow!(
+            "run `{}` is not what was recorded",
+            audit.run
+        )));
     }
     let unchecked = unchecked(&audit);
     if unchecked.is_empty() {
@@ -73,13 +74,10 @@ fn store(fed: &Path, run: Option<&str>, plan: Option<&Path>) -> Outcome {
         out::line(format_args!("run `{run}` is what was recorded: everything was checked"))?;
         return Ok(());
     }
-    Err(Failure {
-        code: UNCHECKED,
-        error: anyhow!(
-            "run `{}`: nothing is wrong in what was checked; not checked: {unchecked}",
-            audit.run
-        ),
-    })
+    Err(Failure::Unchecked(anyhow!(
+        "run `{}`: nothing is wrong in what was checked; not checked: {unchecked}",
+        audit.run
+    )))
 }
 
 /// What was not checked, as `aggregation of rounds 1 to 8, checkpoint of version 8`.
@@ -129,9 +127,13 @@ fn report(file: &Path, authority: Option<&Path>) -> Outcome {
     let authority = authority.transpose()?;
     let file = read(file, MAX_BYTES)?;
     let now = OffsetDateTime::now_utc().unix_timestamp();
-    let verified = verify(&file, authority.as_deref(), now).map_err(|error| Failure {
-        code: if error.is_corruption() { CORRUPT } else { USAGE },
-        error: anyhow::Error::from(error).context(name.to_string()),
+    let verified = verify(&file, authority.as_deref(), now).map_err(|error| {
+        let kind = if error.is_corruption() {
+            Failure::Corrupt
+        } else {
+            Failure::Usage
+        };
+        kind(anyhow::Error::from(error).context(name.to_string()))
     })?;
     out::text(format_args!("{name}: {}", text(&verified)))?;
     let differences = &verified.differences;
@@ -139,10 +141,9 @@ fn report(file: &Path, authority: Option<&Path>) -> Outcome {
         return Ok(());
     }
     let count = differences.found.len() + differences.more;
-    Err(Failure {
-        code: CORRUPT,
-        error: anyhow!("{name}: it is what was signed, and {count} of its figures do not agree with others"),
-    })
+    Err(Failure::corrupt(anyhow!(
+        "{name}: the file is what was signed, but {count} of its figures contradict others"
+    )))
 }
 
 fn read(path: &Path, max: u64) -> Result<Vec<u8>, Failure> {

@@ -7,8 +7,10 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use fl_compress::Spec;
 
-use super::{Failure, Format, source};
 use crate::admin::socket::{Answer, Ask};
+use crate::cli::failure::Failure;
+use crate::cli::out::Format;
+use crate::cli::source;
 use crate::config::server::ServerConfig;
 use crate::reporting::what_if::text::{Took, text};
 use crate::reporting::what_if::{WhatIfError, what_if};

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use fl_proto::{ClientId, Fingerprint};
 use tokio::time::Instant;
 
-use crate::seldom::Seldom;
+use crate::rate_limited::RateLimited;
 
 /// One line of the list.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,13 +80,13 @@ fn read(path: &Path) -> io::Result<List> {
 /// # Errors
 /// If the list is there and cannot be read.
 pub(crate) fn names(path: &Path, client: &ClientId, fingerprint: &Fingerprint) -> io::Result<bool> {
-    static WARNED: Mutex<Option<Seldom>> = Mutex::new(None);
+    static WARNED: Mutex<Option<RateLimited>> = Mutex::new(None);
     let list = read(path).inspect_err(|error| {
         tracing::error!(path = %path.display(), %error, "list of revoked clients cannot be read: no client is admitted");
     })?;
     if !list.unknown.is_empty() {
         let mut warned = WARNED.lock().unwrap_or_else(PoisonError::into_inner);
-        if warned.get_or_insert_default().now(Instant::now()).is_some() {
+        if warned.get_or_insert_default().due(Instant::now()).is_some() {
             tracing::error!(path = %path.display(), lines = ?list.unknown, "{UNKNOWN}");
         }
     }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 use crate::accounting::booked::Booked;
-use crate::accounting::chain::Chain;
-use crate::accounting::traffic::Traffic;
+use crate::accounting::connections::Connections;
+use crate::accounting::hash_chain::HashChain;
 use crate::clock::Clock;
 use crate::config::plan::RunPlan;
 use crate::coordinator::fidelity::Watch;
@@ -31,12 +31,12 @@ pub(crate) struct Coordinator {
     pub(crate) store: RunStore,
     pub(crate) blobs: Blobs,
     pub(crate) model_task: ModelTask,
-    pub(crate) traffic: Arc<Traffic>,
+    pub(crate) traffic: Arc<Connections>,
     pub(crate) events: Events,
     pub(crate) clock: Clock,
     pub(crate) present: Present,
     /// Of what was recorded since the newest round closed.
-    pub(crate) chain: Chain,
+    pub(crate) chain: HashChain,
     /// For displays only.
     pub(crate) history: History,
     pub(crate) wake: Option<Millis>,

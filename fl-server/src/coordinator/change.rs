@@ -4,9 +4,10 @@
 use fl_proto::ClientId;
 use serde::{Deserialize, Serialize};
 
+use crate::clock::Millis;
 use crate::reporting::inspect::{self, InspectError};
 use crate::state_machine::State;
-use crate::storage::record::{Millis, Record};
+use crate::storage::record::Record;
 use crate::storage::store::Store;
 
 /// A change that an operator asks for.

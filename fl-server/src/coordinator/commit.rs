@@ -5,11 +5,11 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 use crate::accounting::booked::Booked;
+use crate::accounting::client_counters::UploadOutcome;
 use crate::accounting::ledger::Row;
-use crate::accounting::tally::Fate;
 use crate::coordinator::actor::Coordinator;
 use crate::server::serve::ServeError;
-use crate::state_machine::{Input, Owed, Record};
+use crate::state_machine::{Input, PendingWork, Record};
 use crate::storage::blobs::Received;
 
 /// What is decided but not durable yet.
@@ -58,7 +58,7 @@ impl Coordinator {
         self.wake = self.state.wake(&self.plan, self.clock.now(), &self.present.presence);
         if !batch.records.is_empty() {
             let closed = batch.records.iter().find_map(closed);
-            let sample = closed.map(|_| self.traffic.sample(Fate::Refused));
+            let sample = closed.map(|_| self.traffic.sample(UploadOutcome::Refused));
             let mut rows = std::mem::take(&mut batch.rows);
             if let Some((round, sample)) = closed.zip(sample.as_ref()) {
                 rows.extend(sample.rows(round));
@@ -78,11 +78,11 @@ impl Coordinator {
         for answer in batch.answers {
             answer(self);
         }
-        if let Some(Owed::Close {
+        if let Some(PendingWork::Close {
             round,
             updates,
             limited,
-        }) = self.state.owed()
+        }) = self.state.pending_work()
         {
             self.model_task.want_close(round, updates, limited);
         }
@@ -94,7 +94,7 @@ impl Coordinator {
     pub(super) async fn book_rest(&mut self) -> Result<(), ServeError> {
         let round = self.books_to();
         // A frame that is arriving is gone on with when the run is served again.
-        let sample = self.traffic.sample(Fate::Update);
+        let sample = self.traffic.sample(UploadOutcome::Accepted);
         let mut rows = sample.rows(round);
         rows.append(&mut self.fidelity.rows());
         self.append(&[], rows, Vec::new()).await?;
@@ -110,16 +110,16 @@ impl Coordinator {
         mut rows: Vec<Row>,
         accepted: Vec<Received>,
     ) -> Result<(), ServeError> {
-        let mut links = Vec::new();
+        let mut entries = Vec::new();
         rows.iter().for_each(|row| self.chain.row(row));
         for record in records {
             self.chain.record(record);
-            links.extend(closed(record).map(|round| Row::Link {
+            entries.extend(closed(record).map(|round| Row::Entry {
                 round,
-                link: self.chain.close(),
+                entry: self.chain.close(),
             }));
         }
-        rows.append(&mut links);
+        rows.append(&mut entries);
         let bytes: Vec<_> = rows.iter().map(Row::to_bytes).collect();
         let (blobs, store, records) = (self.blobs.clone(), self.store.clone(), records.to_vec());
         tokio::task::spawn_blocking(move || {

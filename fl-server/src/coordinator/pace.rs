@@ -1,6 +1,6 @@
 //! When bytes that are in no ledger row yet are written to the ledger's tail.
 
-use crate::storage::record::Millis;
+use crate::clock::Millis;
 
 /// When bytes that no row has are kept on disk.
 #[derive(Debug, Clone, Copy, Default)]

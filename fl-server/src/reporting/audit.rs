@@ -9,13 +9,13 @@ use std::sync::Arc;
 
 use fl_compress::{Digest, Frame, Layout};
 
-use crate::accounting::chain::links;
-use crate::accounting::ledger::Row;
+use crate::accounting::hash_chain::entries;
+use crate::accounting::ledger::{Row, stored_rows};
 use crate::config::plan::RunPlan;
 use crate::coordinator::model_task::UPDATES_FROM;
 use crate::model::restore::Fallback;
 use crate::model::{GlobalModel, Replayed, RolledBack, replayed, sum_frames};
-use crate::reporting::inspect::{self, InspectError, begun_run, rows, stored_plan};
+use crate::reporting::inspect::{self, InspectError, begun_run, stored_plan};
 use crate::storage::blobs::{BlobError, Blobs};
 use crate::storage::disk::Disk;
 use crate::storage::record::Record;
@@ -187,11 +187,11 @@ fn started(run: &RunStore) -> Result<(Digest, Digest), InspectError> {
 
 /// The stored links beside those that records and rows come to.
 fn checked_links(run: &RunStore) -> Result<BTreeMap<u64, Found>, InspectError> {
-    let (made, _) = links(run.records(), rows(run))?;
+    let (made, _) = entries(run.records(), stored_rows(run))?;
     let mut stored = Vec::new();
-    for row in rows(run) {
-        if let Row::Link { round, link } = row? {
-            stored.push((round, link));
+    for row in stored_rows(run) {
+        if let Row::Entry { round, entry } = row? {
+            stored.push((round, entry));
         }
     }
     let mut broken = None;

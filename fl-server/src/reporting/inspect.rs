@@ -7,7 +7,7 @@ use fl_compress::{Digest, Frame, FrameKind, Layout};
 use fl_proto::RunName;
 use serde::{Deserialize, Serialize};
 
-use crate::accounting::ledger::{Ledger, Row};
+use crate::accounting::ledger::{Ledger, stored_rows, stored_tail};
 use crate::config::plan::RunPlan;
 use crate::model::restore::Fallback;
 use crate::reporting::history::History;
@@ -197,38 +197,15 @@ pub(crate) struct Served {
 fn ledger(run: &RunStore, moment: Option<&Moment>) -> Result<Ledger, StoreError> {
     let mut ledger = Ledger::default();
     let len = moment.map_or(usize::MAX, |moment| moment.rows as usize);
-    for row in rows(run).take(len) {
+    for row in stored_rows(run).take(len) {
         ledger.add(row?);
     }
     let rest = match moment {
         Some(moment) => moment.pending.rows(moment.round),
-        None => tail(run)?,
+        None => stored_tail(run)?,
     };
     rest.into_iter().for_each(|row| ledger.add(row));
     Ok(ledger)
-}
-
-/// The tail of a run's ledger: rows of what has passed since the last row was written.
-///
-/// # Errors
-/// Those of the store, and `Value` for a row that cannot be read.
-pub(crate) fn tail(run: &RunStore) -> Result<Vec<Row>, StoreError> {
-    let rows = run.tail()?;
-    rows.iter()
-        .zip(run.rows_len()..)
-        .map(|(row, number)| run.row(number, row))
-        .collect()
-}
-
-/// The rows of a run's ledger, in the order in which they were written.
-///
-/// # Errors
-/// Each item: those of the store, and `Corrupt` for a row that cannot be read.
-pub(crate) fn rows(run: &RunStore) -> impl Iterator<Item = Result<Row, StoreError>> {
-    run.rows().zip(0..).map({
-        let run = run.clone();
-        move |(row, number)| run.row(number, &row?)
-    })
 }
 
 pub(crate) fn parts(store: &Store, run: Option<&str>, version: Option<u64>) -> Result<Parts, InspectError> {
@@ -344,28 +321,5 @@ fn choose(runs: &[RunName], asked: Option<&str>) -> Result<RunName, InspectError
         (None, [only]) => Ok(only.clone()),
         (None, []) => Err(InspectError::NotThere("there is no run yet".to_owned())),
         (None, _) => Err(InspectError::NotThere(format!("name one of the runs: {}", known()))),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::storage::disk::Disk;
-
-    #[test]
-    fn a_ledger_row_of_a_newer_program_is_refused_with_both_versions() {
-        let dir = tempfile::tempdir().unwrap();
-        let store = Store::open(dir.path(), Disk::default()).unwrap();
-        let run = store.run(&"digits".parse().unwrap()).unwrap();
-        let newer = vec![Row::VERSION + 1, 0];
-        run.append(&[], &[newer]).unwrap();
-        let error = rows(&run).next().unwrap().unwrap_err();
-        assert!(error.is_corruption());
-        let text = error.to_string();
-        let (newer, own) = (Row::VERSION + 1, Row::VERSION);
-        assert!(
-            text.contains(&format!("version {newer}; this program reads up to {own}")),
-            "{text}"
-        );
     }
 }

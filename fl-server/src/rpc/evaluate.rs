@@ -11,7 +11,7 @@ pub(super) async fn evaluate(
     request: Request<wire::EvaluationReport>,
 ) -> Result<wire::EvaluationReply, Status> {
     let peer = service.peer(&request)?;
-    peer.tally.evaluated(request.get_ref());
+    peer.counters.evaluated(request.get_ref());
     let report = EvaluationReport::try_from(request.into_inner())?;
     service.check_run(&report.run)?;
     let counted = service
@@ -22,6 +22,6 @@ pub(super) async fn evaluate(
         })
         .await?;
     let reply = wire::EvaluationReply { counted };
-    peer.tally.answered(&reply);
+    peer.counters.answered(&reply);
     Ok(reply)
 }

@@ -16,7 +16,7 @@ use super::pace::{Pace, TooSlow};
 use super::peer::Peer;
 use super::turns::Kind;
 use super::{LAPSE, Service, internal, unable};
-use crate::accounting::tally::Sent;
+use crate::accounting::client_counters::Sent;
 use crate::coordinator::command::Command;
 use crate::model::version_path;
 use crate::state_machine::State;
@@ -45,12 +45,12 @@ pub(super) async fn fetch(
         };
         match sent {
             Ok(()) => {
-                peer.tally.brought(asked.want);
+                peer.counters.brought(asked.want);
                 span.done();
             }
             Err(status) => drop(chunks.try_send(Err(status))),
         }
-        peer.tally.downloaded_for(service.clock.now().saturating_sub(began));
+        peer.counters.downloaded_for(service.clock.now().saturating_sub(began));
     });
     Ok(ReceiverStream::new(stream))
 }
@@ -108,7 +108,7 @@ async fn send(service: &Service, peer: &Peer, header: &ModelHeader, chunks: &Chu
     let first = wire::ModelChunk {
         part: Some(Part::Header(header.into())),
     };
-    peer.tally.answered(&first);
+    peer.counters.answered(&first);
     give(&mut pace, chunks, first).await?;
     let mut to = Reader {
         service,
@@ -140,7 +140,7 @@ async fn send_frame(peer: &Peer, kind: Sent, part: &FramePart, to: &mut Reader<'
             .map_err(|e| internal(format!("{} is shorter than recorded: {e}", path.display())))?;
         file = back;
         left -= want as u64;
-        peer.tally.sent(kind, want as u64);
+        peer.counters.sent(kind, want as u64);
         let part = Some(Part::Data(Bytes::from(piece)));
         to.give(wire::ModelChunk { part }).await?;
         to.pace.moved(want as u64);

@@ -43,6 +43,6 @@ pub(super) fn join(service: &Service, request: Request<wire::JoinRequest>) -> Re
         instance: service.instance,
     };
     let reply = joined.to_wire()?;
-    peer.tally.answered(&reply);
+    peer.counters.answered(&reply);
     Ok(reply)
 }

@@ -23,6 +23,6 @@ pub(super) async fn leave(service: &Service, request: Request<wire::LeaveRequest
     let command = Command::Leaves { client, departure };
     service.commands.send(command).await.map_err(|_| stopping())?;
     let reply = wire::LeaveReply {};
-    peer.tally.answered(&reply);
+    peer.counters.answered(&reply);
     Ok(reply)
 }

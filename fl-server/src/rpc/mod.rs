@@ -26,7 +26,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Response, Status, Streaming};
 use wire::federation_server::{Federation, FederationServer};
 
-use crate::accounting::traffic::Traffic;
+use crate::accounting::connections::Connections;
 use crate::clock::Clock;
 use crate::config::plan::RunPlan;
 use crate::config::server::Tuning;
@@ -56,7 +56,7 @@ pub(crate) struct Service {
     pub(crate) stopping: tokio::sync::watch::Receiver<bool>,
     pub(crate) commands: mpsc::Sender<Command>,
     pub(crate) blobs: Blobs,
-    pub(crate) traffic: Arc<Traffic>,
+    pub(crate) traffic: Arc<Connections>,
     pub(crate) events: Events,
     pub(crate) clock: Clock,
     pub(crate) revoked: PathBuf,
@@ -154,7 +154,7 @@ impl Service {
     /// As [`Service::peer`], for a call of one message, which is counted.
     fn caller<M: Message>(&self, request: &Request<M>) -> Result<Peer, Status> {
         let peer = self.peer(request)?;
-        peer.tally.asked(request.get_ref());
+        peer.counters.asked(request.get_ref());
         Ok(peer)
     }
 

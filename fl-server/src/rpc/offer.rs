@@ -10,7 +10,7 @@ pub(super) fn offer(service: &Service, request: Request<wire::UpdateHeader>) -> 
     let peer = service.caller(&request)?;
     let header = UpdateHeader::try_from(request.into_inner())?;
     let reply = standing(service, &peer.client, &header.id, header.len)?.into();
-    peer.tally.answered(&reply);
+    peer.counters.answered(&reply);
     Ok(reply)
 }
 

@@ -7,8 +7,8 @@ use fl_proto::{ClientId, Fingerprint, Meter};
 use time::OffsetDateTime;
 use tonic::{Request, Status};
 
-use crate::accounting::tally::Tally;
-use crate::accounting::traffic::Traffic;
+use crate::accounting::client_counters::ClientCounters;
+use crate::accounting::connections::Connections;
 use crate::config::revoked;
 use crate::rpc::door::{Call, Caller};
 
@@ -24,7 +24,7 @@ pub(crate) struct Peer {
     /// Counts its connection's bytes.
     pub(crate) meter: Arc<Meter>,
     /// Counts what it sends and gets.
-    pub(crate) tally: Arc<Tally>,
+    pub(crate) counters: Arc<ClientCounters>,
     /// The connection is in use for as long as this is held.
     _call: Arc<Call>,
 }
@@ -34,10 +34,10 @@ pub(crate) struct Peer {
 /// # Errors
 /// `UNAUTHENTICATED` without a certificate, `PERMISSION_DENIED` if the client is revoked, `RESOURCE_EXHAUSTED` if it has too
 /// many calls open.
-pub(crate) fn identify<T>(request: &Request<T>, traffic: &Traffic, revoked: &Path) -> Result<Peer, Status> {
+pub(crate) fn identify<T>(request: &Request<T>, traffic: &Connections, revoked: &Path) -> Result<Peer, Status> {
     let caller = request.extensions().get::<Caller>();
     let caller = caller.ok_or_else(|| Status::unauthenticated("the connection is not protected by TLS"))?;
-    let tally = traffic.identified(&caller.meter, &caller.client);
+    let counters = traffic.identified(&caller.meter, &caller.client);
     let call = Arc::new(caller.call()?);
     admit(revoked, &caller.client, &caller.fingerprint)?;
     Ok(Peer {
@@ -45,7 +45,7 @@ pub(crate) fn identify<T>(request: &Request<T>, traffic: &Traffic, revoked: &Pat
         fingerprint: caller.fingerprint,
         ends: caller.ends,
         meter: Arc::clone(&caller.meter),
-        tally,
+        counters,
         _call: call,
     })
 }

@@ -15,7 +15,7 @@ use super::pace::Pace;
 use super::peer::Peer;
 use super::turns::{Kind, Turn};
 use super::{LAPSE, Service, internal, offer, predictor, unable};
-use crate::accounting::tally::Fate;
+use crate::accounting::client_counters::UploadOutcome;
 use crate::coordinator::command::Command;
 use crate::state_machine::Accepted;
 use crate::storage::blobs::{BlobError, Received, Upload};
@@ -26,11 +26,11 @@ pub(super) async fn submit(
     request: Request<Streaming<wire::UpdateChunk>>,
 ) -> Result<wire::UpdateReply, Status> {
     let peer = service.peer(&request)?;
-    let tally = Arc::clone(&peer.tally);
+    let counters = Arc::clone(&peer.counters);
     // A task of its own: it goes on when the connection breaks, so that what arrived is kept.
     let receive = receive(service, peer, request.into_inner());
     let reply = tokio::spawn(receive).await.map_err(internal)??.into();
-    tally.answered(&reply);
+    counters.answered(&reply);
     Ok(reply)
 }
 
@@ -43,13 +43,13 @@ async fn receive(
     let mut pace = Pace::up(&service.tuning, &peer.meter);
     let header = match next(&mut pace, &mut turn, &mut stream).await? {
         Some(Part::Header(header)) => {
-            peer.tally.asked(&header);
+            peer.counters.asked(&header);
             UpdateHeader::try_from(header)?
         }
         _ => return Err(ProtocolError::Missing("header").into()),
     };
     if let Some(reply) = offer::settled(&service, &peer.client, &header.id, header.len)? {
-        peer.tally.retried();
+        peer.counters.retried();
         return Ok(reply);
     }
     let held = service
@@ -57,13 +57,13 @@ async fn receive(
         .partial_len(&peer.client, header.id.round, &header.id.digest);
     let (before, mut came, mut first) = (peer.meter.read(), 0, None);
     if held == header.offset {
-        peer.tally.begun(&header.id.digest);
+        peer.counters.begun(&header.id.digest);
     }
     if held == header.offset && held < header.len {
         // A place is taken when there is something to put there.
         let part = next(&mut pace, &mut turn, &mut stream).await;
         if !matches!(part, Ok(Some(_))) {
-            peer.tally.broke_off(peer.meter.read().saturating_sub(before), came);
+            peer.counters.broke_off(peer.meter.read().saturating_sub(before), came);
         }
         first = part?;
         if first.is_none() {
@@ -96,14 +96,14 @@ async fn receive(
     }
     if header.offset == 0 {
         // Whatever came before of another upload, or of this one, is not gone on with.
-        peer.tally.settled(Fate::Aborted);
+        peer.counters.settled(UploadOutcome::Aborted);
     }
     let span = service.tracer.upload(&peer.client, &header);
     let began = service.clock.now();
     let filled = fill(&service, &peer, &header, upload, &mut parts, &mut came).await;
-    peer.tally.uploaded_for(service.clock.now().saturating_sub(began));
+    peer.counters.uploaded_for(service.clock.now().saturating_sub(began));
     if !matches!(&filled, Ok(upload) if upload.offset() == header.len) {
-        peer.tally.broke_off(peer.meter.read().saturating_sub(before), came);
+        peer.counters.broke_off(peer.meter.read().saturating_sub(before), came);
     }
     let upload = filled?;
     if upload.offset() < header.len {
@@ -137,9 +137,9 @@ async fn fill(
         *came += len;
         let kept = on_disk(service, move || upload.append(&data).map(|()| upload)).await;
         match kept {
-            Ok(_) => peer.tally.arrived(len),
+            Ok(_) => peer.counters.arrived(len),
             // Another call of this client goes on with the upload: it comes once more.
-            Err(_) => peer.tally.lost(len),
+            Err(_) => peer.counters.lost(len),
         }
         upload = kept?;
         parts.pace.moved(len);
@@ -163,7 +163,7 @@ async fn settle(
     let round = header.id.round;
     // An upload may last long, and verifying may wait for others: the client is admitted before either is worth anything.
     if let Err(status) = service.admit(peer) {
-        peer.tally.settled(Fate::Refused);
+        peer.counters.settled(UploadOutcome::Refused);
         on_disk(service, move || upload.discard()).await?;
         return Err(status);
     }
@@ -174,7 +174,7 @@ async fn settle(
     };
     let reply = match verified {
         Err(why) => {
-            peer.tally.settled(Fate::Refused);
+            peer.counters.settled(UploadOutcome::Refused);
             UpdateReply::Refused {
                 why: Refusal::Invalid,
                 message: format!("the frame is not usable: {why}"),
@@ -182,10 +182,10 @@ async fn settle(
         }
         Ok((frame, firsts)) => {
             if let Err(status) = service.admit(peer) {
-                peer.tally.settled(Fate::Refused);
+                peer.counters.settled(UploadOutcome::Refused);
                 return Err(status);
             }
-            let booked = peer.tally.settled(Fate::Update);
+            let booked = peer.counters.settled(UploadOutcome::Accepted);
             let update = Accepted {
                 digest: header.id.digest,
                 len: header.len,
@@ -215,7 +215,7 @@ async fn settle(
                 })
                 .await?;
             if reply != Ok(UpdateReply::Accepted) {
-                peer.tally.refused_after_all(booked);
+                peer.counters.refused_after_all(booked);
             }
             reply.map_err(Status::failed_precondition)?
         }

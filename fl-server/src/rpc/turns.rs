@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tonic::Status;
 
-use crate::seldom::Seldom;
+use crate::rate_limited::RateLimited;
 
 /// Calls of which a client has one at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,7 +26,7 @@ pub(crate) struct Turns(Mutex<Table>);
 struct Table {
     next: u64,
     calls: BTreeMap<(ClientId, Kind), (u64, oneshot::Sender<()>)>,
-    watches: Seldom,
+    watches: RateLimited,
 }
 
 /// One call's turn. It is over when a newer call of the client takes it.
@@ -48,7 +48,7 @@ impl Turns {
         let before = table.calls.insert(key.clone(), (number, end));
         if kind == Kind::Watch
             && before.is_some()
-            && let Some(times) = table.watches.now(Instant::now())
+            && let Some(times) = table.watches.due(Instant::now())
         {
             tracing::warn!(
                 %client,

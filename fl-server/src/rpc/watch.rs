@@ -36,7 +36,7 @@ async fn attend(service: Arc<Service>, peer: Peer, messages: Messages) {
     let Peer {
         client,
         fingerprint,
-        tally,
+        counters,
         ..
     } = &peer;
     if service.commands.send(Command::Arrived(client.clone())).await.is_err() {
@@ -49,7 +49,7 @@ async fn attend(service: Arc<Service>, peer: Peer, messages: Messages) {
     let view = |state: &State| state.view(&service.plan, client, service.clock.now());
     let admit = || peer::admit(&service.revoked, client, fingerprint);
     let (state, stop) = (service.state.clone(), service.stopping.clone());
-    let sent = |message: &wire::RoundState| tally.answered(message);
+    let sent = |message: &wire::RoundState| counters.answered(message);
     let told = tokio::select! {
         told = tell(state, stop, view, admit, sent, &messages) => told,
         status = turn.over() => Err(status),

@@ -9,8 +9,9 @@ use fl_compress::{BudgetEstimate, Digest, Layout};
 use fl_proto::FramePart;
 
 use crate::accounting::booked::Booked;
-use crate::accounting::chain::{Chain, links};
+use crate::accounting::hash_chain::{HashChain, entries};
 use crate::accounting::ledger::Row;
+use crate::accounting::ledger::{stored_rows, stored_tail};
 use crate::clock::{Clock, Wall};
 use crate::config::plan::RunPlan;
 use crate::config::server::Tuning;
@@ -18,7 +19,7 @@ use crate::coordinator::model_task::{ModelStore, ModelTask, UPDATES_FROM, put_ch
 use crate::model::GlobalModel;
 use crate::model::restore::{Restored, restore};
 use crate::reporting::history::History;
-use crate::reporting::inspect::{self, PLAN, RunMetadata};
+use crate::reporting::inspect::{PLAN, RunMetadata};
 use crate::server::serve::ServeError;
 use crate::state_machine::{Input, Presence, State, decide};
 use crate::storage::blobs::Blobs;
@@ -35,7 +36,7 @@ pub(crate) struct Started {
     pub(crate) run: RunStore,
     pub(crate) blobs: Blobs,
     pub(crate) model_task: ModelTask,
-    pub(crate) chain: Chain,
+    pub(crate) chain: HashChain,
     pub(crate) history: History,
     pub(crate) layout: Arc<Layout>,
     pub(crate) instance: Digest,
@@ -82,14 +83,14 @@ pub(crate) fn start(
             }
         });
     let mut booked = Booked::default();
-    let rows = inspect::rows(&run)
+    let rows = stored_rows(&run)
         .map(|row| row.map_err(ServeError::from))
         .inspect(|row| {
             if let Ok(row) = row {
                 booked.add(row);
             }
         });
-    let (_, mut chain) = links(records, rows)?;
+    let (_, mut chain) = entries(records, rows)?;
     noted?;
     let clock = Clock::new(wall, last.get());
     let (mut damage, mut used) = (None, Vec::new());
@@ -118,7 +119,7 @@ pub(crate) fn start(
         note(&mut state, &first)?;
         (global, Some(snapshot), facts)
     };
-    let tail = inspect::tail(&run)?;
+    let tail = stored_tail(&run)?;
     if !tail.is_empty() {
         // What a killed server had kept of the bytes after its last row.
         run.append(&[], &tail.iter().map(Row::to_bytes).collect::<Vec<_>>())?;

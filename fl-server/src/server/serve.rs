@@ -13,7 +13,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::accounting::booked::Booked;
-use crate::accounting::traffic::Traffic;
+use crate::accounting::connections::Connections;
 use crate::admin::live::{self, Live};
 use crate::admin::socket::{Admin, Sources};
 use crate::clock::{self, Wall};
@@ -221,7 +221,7 @@ pub async fn serve(
     let initial = history.initial.ok_or_else(unknown)?;
 
     let plan = Arc::new(plan);
-    let traffic = Arc::new(Traffic::new());
+    let traffic = Arc::new(Connections::new());
     let state = Arc::new(state);
     let (shown, seen) = watch::channel(Arc::clone(&state));
     let (stopping, stop) = watch::channel(false);

@@ -6,8 +6,11 @@ use std::sync::Arc;
 use fl_compress::{Digest, Stages};
 use fl_proto::ClientId;
 
-use super::{Closed, Evaluated, Phase, Round, State};
 use crate::config::limits::mean_loss;
+use crate::state_machine::closed::Closed;
+use crate::state_machine::evaluated::Evaluated;
+use crate::state_machine::round::Round;
+use crate::state_machine::state::{Phase, State};
 use crate::storage::record::Record;
 
 /// A record that cannot follow what came before it.

@@ -3,11 +3,15 @@
 use fl_compress::{Digest, Stages};
 use fl_proto::{ClientId, Refusal, UpdateReply};
 
-use super::opening::{after_close, lacks_members, reopening, replacing, waiting};
-use super::{Evaluated, Phase, Presence, Round, State};
+use crate::clock::Millis;
 use crate::config::limits::MAX_LOSS;
 use crate::config::plan::RunPlan;
-use crate::storage::record::{Accepted, Millis, Record};
+use crate::state_machine::evaluated::Evaluated;
+use crate::state_machine::opening::{after_close, lacks_members, reopening, replacing, waiting};
+use crate::state_machine::presence::Presence;
+use crate::state_machine::round::Round;
+use crate::state_machine::state::{Phase, State};
+use crate::storage::record::{Accepted, Record};
 
 /// Something that happened.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -38,7 +42,7 @@ pub enum Input<'a> {
         /// How many were classified correctly.
         correct: u64,
     },
-    /// What [`State::owed`] named is done: the step's frame is durable as a blob.
+    /// What [`State::pending_work`] named is done: the step's frame is durable as a blob.
     Stepped {
         /// The round.
         round: u64,

@@ -5,23 +5,31 @@
 //!
 //! Of the caller: records are durable before they are applied to what others see and before the reply is sent; after
 //! every change of who is connected and at [`Decision::wake`] it decides on a [`Input::Tick`]; and what
-//! [`State::owed`] names is done, by whoever is alive.
+//! [`State::pending_work`] names is done, by whoever is alive.
 
 mod apply;
+mod closed;
 mod decide;
+mod evaluated;
 mod evaluations;
 mod log;
 mod opening;
+mod pending_work;
 mod presence;
+mod round;
 mod select;
 mod state;
 mod view;
 
-pub use crate::storage::record::{Accepted, Millis, Record};
+pub use crate::clock::Millis;
+pub use crate::storage::record::{Accepted, Record};
 pub use apply::EngineError;
+pub use closed::Closed;
 pub use decide::{Decision, Input, Reply, Standing, decide};
-pub use evaluations::{Evaluated, Summed};
+pub use evaluated::{Evaluated, Summed};
 pub use log::Log;
+pub use pending_work::{Contribution, PendingWork};
 pub use presence::Presence;
+pub use round::Round;
 pub use select::select;
-pub use state::{Closed, Contribution, Owed, Phase, Round, State};
+pub use state::{Phase, State};

@@ -4,9 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fl_proto::ClientId;
 
-use super::{Presence, Round, State, select};
+use crate::clock::Millis;
 use crate::config::plan::RunPlan;
-use crate::storage::record::{Millis, Record};
+use crate::state_machine::presence::Presence;
+use crate::state_machine::round::Round;
+use crate::state_machine::select::select;
+use crate::state_machine::state::State;
+use crate::storage::record::Record;
 
 /// Names of missing clients that a failure lists.
 const NAMED: usize = 20;
@@ -125,13 +129,13 @@ pub(super) fn replacing(round: &Round, plan: &RunPlan, now: Millis, presence: &P
         return None;
     }
     let lost = |client: &ClientId| {
-        presence
-            .lost_in(client, round, plan.cohort.absent)
+        round
+            .lost_at(client, presence, plan.cohort.absent)
             .is_some_and(|at| at <= now)
     };
     let mut absent: BTreeSet<_> = round.unexcused().filter(|client| lost(client)).cloned().collect();
     let by = select(
-        presence.substitutes(round),
+        round.substitutes(presence),
         absent.len(),
         plan.seed,
         round.number,

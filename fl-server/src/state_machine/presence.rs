@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fl_proto::ClientId;
 
-use super::Round;
-use crate::storage::record::Millis;
+use crate::clock::Millis;
 
 /// What the server has seen of its clients since it was started. A client that it has not seen at all is absent since
 /// then.
@@ -72,12 +71,9 @@ impl Presence {
         }
     }
 
-    /// As [`Presence::lost_at`], of a member of an open round.
-    pub(super) fn lost_in(&self, client: &ClientId, round: &Round, absent: Millis) -> Option<Millis> {
-        if self.sitting_out.get(client) == Some(&round.number) {
-            return Some(0);
-        }
-        self.lost_at(client, round.since, absent)
+    /// Whether the client said that it does not answer in `round`.
+    pub(super) fn is_sitting_out(&self, client: &ClientId, round: u64) -> bool {
+        self.sitting_out.get(client) == Some(&round)
     }
 
     /// When those clients are not waited for any more that left within the last `absent` and may come back.
@@ -85,12 +81,5 @@ impl Presence {
         let until = move |gone: &Gone| gone.since.saturating_add(absent);
         let returning = self.gone.values().filter(|gone| !gone.for_good);
         returning.map(until).filter(move |until| *until > now)
-    }
-
-    /// Connected clients that can be asked for an answer in `round` in place of others.
-    pub(super) fn substitutes(&self, round: &Round) -> impl Iterator<Item = &ClientId> {
-        let others = |client: &&ClientId| !round.cohort.contains(*client) && !round.excluded.contains_key(*client);
-        let candidates = self.connected.iter().filter(others);
-        candidates.filter(|client| self.sitting_out.get(*client) != Some(&round.number))
     }
 }

@@ -3,12 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use fl_compress::{Digest, Stages};
+use fl_compress::Digest;
 use fl_proto::ClientId;
 
-use super::{Evaluated, Log, Presence, Summed};
+use crate::clock::Millis;
 use crate::config::plan::RunPlan;
-use crate::storage::record::{Accepted, Millis, Record};
+use crate::state_machine::closed::Closed;
+use crate::state_machine::evaluated::{Evaluated, Summed};
+use crate::state_machine::log::Log;
+use crate::state_machine::pending_work::{Contribution, PendingWork};
+use crate::state_machine::presence::Presence;
+use crate::state_machine::round::Round;
+use crate::storage::record::{Accepted, Record};
 
 /// Where the run stands.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -37,127 +43,6 @@ pub enum Phase {
         round: u64,
         /// Who was missing.
         why: String,
-    },
-}
-
-/// An open round.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Round {
-    /// Its number, from 1: it trains from version `number - 1`.
-    pub number: u64,
-    /// 1, and one more each time that its deadline passed with too few answers.
-    pub attempt: u32,
-    /// The attempt from which retries are counted: that of the last start after a failure.
-    pub first: u32,
-    /// Clients asked; holds every client in `updates`.
-    pub cohort: BTreeSet<ClientId>,
-    /// When the first attempt opened.
-    pub opened: Millis,
-    /// When this attempt opened or was resumed: grace never counts from before.
-    pub since: Millis,
-    /// When this attempt is given up.
-    pub deadline: Millis,
-    /// What was accepted.
-    pub updates: BTreeMap<ClientId, Accepted>,
-    /// While closing: whether the plan's limits apply.
-    pub limited: bool,
-    /// Clients that have no more part in it, with the update that was accepted of them, if one was.
-    pub excluded: BTreeMap<ClientId, Option<Digest>>,
-    /// Of each client in `cohort`, the attempt since which it has been asked without a break: an update that was begun
-    /// in another attempt is refused for ever.
-    pub asked_in: BTreeMap<ClientId, u32>,
-    /// Clients that were replaced in this round at some time.
-    pub replaced: BTreeSet<ClientId>,
-    /// Clients in `cohort` that are absent, and in whose place others were asked. Their updates still count.
-    pub excused: BTreeSet<ClientId>,
-}
-
-impl Round {
-    /// When `target` updates were in, if they are: the moment from which grace counts.
-    pub fn reached(&self, target: usize) -> Option<Millis> {
-        let nth = target.max(1) - 1;
-        if nth >= self.updates.len() {
-            return None;
-        }
-        let mut times: Vec<Millis> = self.updates.values().map(|update| update.at).collect();
-        let (_, &mut at, _) = times.select_nth_unstable(nth);
-        Some(at.max(self.since))
-    }
-
-    /// Clients asked that have not answered, in order.
-    pub fn missing(&self) -> impl Iterator<Item = &ClientId> {
-        self.cohort.iter().filter(|client| !self.updates.contains_key(*client))
-    }
-
-    /// Those of them in whose place nobody was asked.
-    pub(super) fn unexcused(&self) -> impl Iterator<Item = &ClientId> {
-        self.missing().filter(|client| !self.excused.contains(*client))
-    }
-
-    /// Clients whose answers the round waits for: asked, not excused, and not lost at `now`.
-    pub fn waited_for(&self, presence: &Presence, absent: Millis, now: Millis) -> impl Iterator<Item = &ClientId> {
-        let lost = move |client: &ClientId| presence.lost_in(client, self, absent).is_some_and(|at| at <= now);
-        self.unexcused().filter(move |client| !lost(client))
-    }
-}
-
-/// How a model version came to be: a closed round, in numbers; or a rollback, which has no updates and no frame.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Closed {
-    /// Rounds behind the model, without those that were taken back.
-    pub depth: u64,
-    /// Of a rollback: the version whose model it is.
-    pub base: Option<u64>,
-    /// The round, and the version of the model that it made.
-    pub round: u64,
-    /// Attempts that it took.
-    pub attempts: u32,
-    /// Clients asked.
-    pub asked: u32,
-    /// Clients that answered.
-    pub answered: u32,
-    /// Examples of all updates.
-    pub examples: u64,
-    /// Training loss, the mean over the examples.
-    pub loss: f64,
-    /// Bytes of all updates' frames.
-    pub up: u64,
-    /// Digest of the step's frame.
-    pub frame: Digest,
-    /// Its bytes.
-    pub frame_len: u64,
-    /// Its bytes after each stage.
-    pub stages: Stages,
-    /// Digest of the new model.
-    pub model: Digest,
-    /// When the round opened.
-    pub opened: Millis,
-    /// When it closed.
-    pub closed: Millis,
-}
-
-/// One update's part in a round.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Contribution {
-    /// Whose.
-    pub client: ClientId,
-    /// Its weight.
-    pub examples: u64,
-    /// Digest of its frame.
-    pub frame: Digest,
-}
-
-/// What an interrupted phase still has to do.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Owed {
-    /// Aggregate these updates and say [`Input::Stepped`](super::Input::Stepped).
-    Close {
-        /// The round.
-        round: u64,
-        /// Its updates, by client name.
-        updates: Vec<Contribution>,
-        /// Whether the plan's limits apply to them.
-        limited: bool,
     },
 }
 
@@ -372,7 +257,7 @@ impl State {
     }
 
     /// What an interrupted phase still has to do.
-    pub fn owed(&self) -> Option<Owed> {
+    pub fn pending_work(&self) -> Option<PendingWork> {
         let Phase::Closing(round) = &self.phase else {
             return None;
         };
@@ -381,7 +266,7 @@ impl State {
             examples: update.examples,
             frame: update.digest,
         };
-        Some(Owed::Close {
+        Some(PendingWork::Close {
             round: round.number,
             updates: round.updates.iter().map(part).collect(),
             limited: round.limited,
@@ -401,7 +286,7 @@ impl State {
                 let grace = round.reached(cohort.target).map(|at| at.saturating_add(cohort.grace));
                 let lost = round
                     .unexcused()
-                    .filter_map(|client| presence.lost_in(client, round, absent));
+                    .filter_map(|client| round.lost_at(client, presence, absent));
                 lost.filter(|at| *at > now).chain(grace).chain([round.deadline]).min()
             }
             Phase::Evaluating { version, asked, until } => {

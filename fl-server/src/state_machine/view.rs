@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use fl_proto::{ClientId, RoundState};
 
-use super::{Phase, State};
+use crate::clock::Millis;
 use crate::config::plan::RunPlan;
-use crate::storage::record::Millis;
+use crate::state_machine::state::{Phase, State};
 
 impl State {
     /// What `client` is told at `now`.

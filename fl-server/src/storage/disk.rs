@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::seldom::Seldom;
+use crate::rate_limited::RateLimited;
 
 /// Mode of a folder: what clients sent is nobody else's business.
 const FOLDER: u32 = 0o700;
@@ -33,7 +33,7 @@ pub struct DiskError {
     pub action: &'static str,
     /// The file or folder.
     pub path: PathBuf,
-    /// What the operating system said.
+    /// What the operating system limited.
     pub why: String,
     /// The kind of its answer.
     pub kind: ErrorKind,
@@ -83,6 +83,19 @@ fn hint(kind: ErrorKind, busy: bool) -> &'static str {
 /// The system's; `InvalidInput` for a folder, pipe or device, which could keep the reader waiting for ever.
 pub(crate) fn open_file(path: &Path) -> io::Result<File> {
     regular(OpenOptions::new().read(true), path)
+}
+
+/// The files of a folder, by name.
+pub(crate) fn files(folder: &Path) -> Result<Vec<PathBuf>, DiskError> {
+    let entries = std::fs::read_dir(folder).and_then(|entries| entries.collect::<Result<Vec<_>, _>>());
+    let entries = entries.map_err(|e| DiskError::new("read", folder, &e))?;
+    let mut paths: Vec<_> = entries
+        .into_iter()
+        .map(|entry| entry.path())
+        .filter(|path| path.is_file())
+        .collect();
+    paths.sort();
+    Ok(paths)
 }
 
 fn regular(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
@@ -320,11 +333,11 @@ impl Disk {
 
     /// Does what needs a descriptor. If none is left, tries again for as long as it takes, on a disk that is patient.
     fn opened<T>(&self, action: &'static str, path: &Path, open: impl Fn() -> io::Result<T>) -> Result<T, DiskError> {
-        let (mut pause, mut said) = (PAUSE, Seldom::default());
+        let (mut pause, mut limited) = (PAUSE, RateLimited::default());
         loop {
             match self.busy().map_or_else(&open, Err) {
                 Err(error) if self.patient && is_busy(&error) => {
-                    if let Some(times) = said.now(Instant::now()) {
+                    if let Some(times) = limited.due(Instant::now()) {
                         tracing::warn!(
                             %error, path = %path.display(), times,
                             "waits until a file can be opened; raise the limit of open files (ulimit -n)"

@@ -6,7 +6,7 @@ use fl_proto::ClientId;
 use serde::{Deserialize, Serialize};
 
 use crate::accounting::ledger::Flow;
-use crate::storage::record::Millis;
+use crate::clock::Millis;
 
 /// Something happened. Events are for people: nothing that matters depends on their being read.
 #[derive(Debug, Clone, PartialEq)]

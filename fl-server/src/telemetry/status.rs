@@ -13,7 +13,7 @@ use serde::Serialize;
 use time::OffsetDateTime;
 
 use crate::accounting::ledger::Flow;
-use crate::storage::record::Millis;
+use crate::clock::Millis;
 use crate::telemetry::event::{Evaluated, Event, RoundSummary, names};
 use crate::telemetry::gauge::TensorGauge;
 use crate::telemetry::turned_away::{Turned, TurnedFor};

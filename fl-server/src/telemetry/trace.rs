@@ -10,9 +10,9 @@ use fl_proto::trace::{Collector, Exporter, Nanos, Span, Spans, now};
 use fl_proto::{ClientId, ModelHeader, UpdateHeader, UpdateReply};
 
 use crate::accounting::ledger::Flow;
+use crate::clock::Millis;
 use crate::config::plan::RunPlan;
 use crate::reporting::history::History;
-use crate::storage::record::Millis;
 
 /// How long the end of a server may wait for the collector.
 pub(crate) const FINISH_WITHIN: Duration = Duration::from_secs(2);

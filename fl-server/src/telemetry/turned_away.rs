@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
-use crate::storage::record::Millis;
+use crate::clock::Millis;
 
 /// Clients and reasons that are kept, the newest first.
 const KEPT: usize = 100;

@@ -85,7 +85,7 @@ fn run(world: &mut World, op: &Op) {
 
 /// What happens to updates, which clients begin when they are asked and which arrive at any time after that, and again.
 #[derive(Debug, Clone)]
-enum Traffic {
+enum Connections {
     World(Op),
     /// The client encodes an update for the attempt in which it is asked, if it is asked.
     Begin(usize),
@@ -93,7 +93,7 @@ enum Traffic {
     Arrive(prop::sample::Index),
 }
 
-fn traffic() -> impl Strategy<Value = Traffic> {
+fn traffic() -> impl Strategy<Value = Connections> {
     let disturbance = prop_oneof![
         3 => (0..7usize).prop_map(Op::Connect),
         2 => (0..7usize).prop_map(Op::Disconnect),
@@ -102,9 +102,9 @@ fn traffic() -> impl Strategy<Value = Traffic> {
         2 => Just(Op::Step),
     ];
     prop_oneof![
-        2 => disturbance.prop_map(Traffic::World),
-        2 => (0..7usize).prop_map(Traffic::Begin),
-        3 => any::<prop::sample::Index>().prop_map(Traffic::Arrive),
+        2 => disturbance.prop_map(Connections::World),
+        2 => (0..7usize).prop_map(Connections::Begin),
+        3 => any::<prop::sample::Index>().prop_map(Connections::Arrive),
     ]
 }
 
@@ -174,8 +174,8 @@ proptest! {
         let mut begun: Vec<Begun> = Vec::new();
         for op in &ops {
             match op {
-                Traffic::World(op) => run(&mut world, op),
-                Traffic::Begin(i) => {
+                Connections::World(op) => run(&mut world, op),
+                Connections::Begin(i) => {
                     let view = world.state.view(&world.plan, &client(*i), world.now);
                     if view.phase == fl_proto::Phase::Training && view.selected && view.accepted.is_none() {
                         let attempt = if *i < OLD { view.attempt } else { 0 };
@@ -184,7 +184,7 @@ proptest! {
                         begun.push(Begun { i: *i, round: view.round, attempt, update, answers: Vec::new() });
                     }
                 }
-                Traffic::Arrive(which) if !begun.is_empty() => {
+                Connections::Arrive(which) if !begun.is_empty() => {
                     let at = which.index(begun.len());
                     let Begun { i, round, attempt, update, .. } = begun[at];
                     let reply = world.send(i, (round, attempt), update);
@@ -192,7 +192,7 @@ proptest! {
                     let later = world.acknowledged.keys().any(|(of, number)| *of == client(i) && *number > round);
                     begun[at].answers.extend(reply.filter(|_| !later));
                 }
-                Traffic::Arrive(_) => {}
+                Connections::Arrive(_) => {}
             }
         }
         for Begun { i, round, attempt, answers, .. } in &begun {

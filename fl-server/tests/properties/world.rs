@@ -6,7 +6,7 @@ use fl_compress::{Digest, Stages};
 use fl_proto::{ClientId, UpdateReply};
 use fl_server::plan::RunPlan;
 use fl_server::state_machine::{
-    Accepted, Closed, Decision, Input, Millis, Owed, Phase, Presence, Record, Reply, State, decide,
+    Accepted, Closed, Decision, Input, Millis, PendingWork, Phase, Presence, Record, Reply, State, decide,
 };
 
 #[derive(Debug)]
@@ -154,7 +154,7 @@ impl World {
 
     /// Does what is owed: the model's digest is that of the old one and the updates.
     pub(crate) fn step(&mut self) {
-        let Some(Owed::Close { round, updates, .. }) = self.state.owed() else {
+        let Some(PendingWork::Close { round, updates, .. }) = self.state.pending_work() else {
             return;
         };
         for part in &updates {

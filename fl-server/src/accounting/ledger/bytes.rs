@@ -1,171 +1,166 @@
-//! The bytes of a ledger row: version, kind, round, then its numbers, little-endian, and of a client's row its name.
+//! The bytes of a ledger row: version, kind, round, then its numbers, little-endian; in a client's row, its name at the end.
 //!
-//! Version 1 knew clients' rows of six numbers and the meter's; it is frozen and still read. Version 2 added sections and
-//! links, version 3 fidelity. A row is written in the version that has its kind, so that the links of older rounds hold.
+//! Version 1 has rows of clients with six numbers, and rows of the meter; it is frozen and still read. Version 2 added
+//! sections and entries, version 3 fidelity. A row is written in the version that introduced its kind, so that the hash
+//! chain's entries of older rounds stay valid.
 
-use fl_compress::Digest;
+use fl_compress::wire::{Reader, Writer};
+use fl_compress::{Digest, Error};
+use fl_report::Flow;
 
-use super::{Direction, Fidelity, Flow, Row, Section};
+use crate::accounting::ledger::fidelity::Fidelity;
+use crate::accounting::ledger::row::Row;
+use crate::accounting::ledger::section::{Direction, Section};
 
-/// The first version.
 const FIRST: u8 = 1;
-/// That of clients, meter, sections and links, as they are written.
-const VERSION: u8 = 2;
-/// That of fidelity.
+/// Version of the rows of clients, meter, sections and entries.
+const SECOND: u8 = 2;
+/// Version of the rows of fidelity.
 const THIRD: u8 = 3;
 
 const CLIENT: u8 = 0;
 const METER: u8 = 1;
 const SECTIONS: u8 = 2;
-const LINK: u8 = 3;
+const ENTRY: u8 = 3;
 const FIDELITY: u8 = 4;
 
-/// Bytes of a section.
-const SECTION: usize = 2 * 4 + 9 * 8;
-/// Bytes of a section's fidelity.
-const FIGURES: usize = 2 * 4 + 4 * 8 + 2 * 2;
-
 impl Row {
-    /// Newest version that is read and written; those before it are read too.
+    /// The newest version; older ones are read too.
     pub(crate) const VERSION: u8 = THIRD;
 
     /// The row as stored.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(2 + 8 * (Flow::FIELDS + 1) + 16);
-        let kind = match self {
-            Self::Client { .. } => [VERSION, CLIENT],
-            Self::Meter { .. } => [VERSION, METER],
-            Self::Sections { .. } => [VERSION, SECTIONS],
-            Self::Link { .. } => [VERSION, LINK],
+        let mut bytes = Vec::with_capacity(2 + 8 * (Flow::FIELDS + 1) + 16);
+        let mut out = Writer::new(&mut bytes);
+        out.bytes(&match self {
+            Self::Client { .. } => [SECOND, CLIENT],
+            Self::Meter { .. } => [SECOND, METER],
+            Self::Sections { .. } => [SECOND, SECTIONS],
+            Self::Entry { .. } => [SECOND, ENTRY],
             Self::Fidelity { .. } => [THIRD, FIDELITY],
-        };
-        out.extend_from_slice(&kind);
-        let mut number = |n: u64| out.extend_from_slice(&n.to_le_bytes());
-        number(self.round());
+        });
+        out.u64(self.round());
         match self {
             Self::Client { client, flow, .. } => {
-                flow.fields().into_iter().for_each(number);
-                out.extend_from_slice(client.as_ref().map_or(&[][..], |name| name.as_str().as_bytes()));
+                flow.fields().into_iter().for_each(|n| out.u64(n));
+                out.bytes(client.as_ref().map_or(&[], |name| name.as_str().as_bytes()));
             }
             Self::Meter { read, written, .. } => {
-                number(*read);
-                number(*written);
+                out.u64(*read);
+                out.u64(*written);
             }
             Self::Sections {
                 direction, sections, ..
             } => {
-                out.push(u8::from(*direction == Direction::Down));
+                out.u8(u8::from(*direction == Direction::Down));
                 sections.iter().for_each(|section| write_section(section, &mut out));
             }
             Self::Fidelity {
                 direction, sections, ..
             } => {
-                out.push(u8::from(*direction == Direction::Down));
-                sections.iter().for_each(|section| write_figures(section, &mut out));
+                out.u8(u8::from(*direction == Direction::Down));
+                sections.iter().for_each(|section| write_fidelity(section, &mut out));
             }
-            Self::Link { link, .. } => out.extend_from_slice(&link.0),
+            Self::Entry { entry, .. } => out.bytes(&entry.0),
         }
-        out
+        bytes
     }
 
-    /// Reads a row back; `None` if the bytes are not a row of a version known.
+    /// Reads a row; `None` if the bytes are not a row of a known version.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let (&[version, kind], rest) = bytes.split_first_chunk::<2>()?;
-        let (round, mut rest) = number(rest)?;
-        let mut next = || {
-            let (n, tail) = number(rest)?;
-            rest = tail;
-            Some(n)
-        };
-        match (version, kind) {
-            (FIRST, CLIENT) => {
-                let mut flow = Flow::default();
-                let first = [
-                    &mut flow.update,
-                    &mut flow.refused,
-                    &mut flow.steps,
-                    &mut flow.snapshot,
-                    &mut flow.socket_up,
-                    &mut flow.socket_down,
-                ];
-                for field in first {
-                    *field = next()?;
-                }
-                flow.settle_transport();
-                Some(Self::Client {
-                    round,
-                    client: name(rest)?,
-                    flow,
-                })
+        let mut from = Reader::new(bytes);
+        let row = read(&mut from).ok()?;
+        from.finish("end").ok()?;
+        Some(row)
+    }
+}
+
+fn read(from: &mut Reader<'_>) -> Result<Row, Error> {
+    let [version, kind] = from.array("version and kind")?;
+    let round = from.u64("round")?;
+    Ok(match (version, kind) {
+        (FIRST, CLIENT) => {
+            let mut flow = Flow::default();
+            for field in [
+                &mut flow.update,
+                &mut flow.refused,
+                &mut flow.steps,
+                &mut flow.snapshot,
+                &mut flow.socket_up,
+                &mut flow.socket_down,
+            ] {
+                *field = from.u64("bytes")?;
             }
-            (VERSION, CLIENT) => {
-                let mut flow = Flow::default();
-                for field in flow.fields_mut() {
-                    *field = next()?;
-                }
-                Some(Self::Client {
-                    round,
-                    client: name(rest)?,
-                    flow,
-                })
-            }
-            (FIRST | VERSION, METER) => {
-                let (read, written) = (next()?, next()?);
-                rest.is_empty().then_some(Self::Meter { round, read, written })
-            }
-            (VERSION, SECTIONS) => {
-                let (direction, rest) = direction(rest)?;
-                let (sections, rest) = rest.as_chunks::<SECTION>();
-                let sections = sections.iter().map(read_section).collect::<Option<_>>()?;
-                rest.is_empty().then_some(Self::Sections {
-                    round,
-                    direction,
-                    sections,
-                })
-            }
-            (THIRD, FIDELITY) => {
-                let (direction, rest) = direction(rest)?;
-                let (sections, rest) = rest.as_chunks::<FIGURES>();
-                let sections = sections.iter().map(read_figures).collect::<Option<Vec<_>>>()?;
-                let in_order = sections.is_sorted_by(|a, b| a.first < b.first);
-                (rest.is_empty() && in_order).then_some(Self::Fidelity {
-                    round,
-                    direction,
-                    sections,
-                })
-            }
-            (VERSION, LINK) => {
-                let link = Digest(rest.try_into().ok()?);
-                Some(Self::Link { round, link })
-            }
-            _ => None,
+            flow.settle_transport();
+            let client = read_name(from)?;
+            Row::Client { round, client, flow }
         }
+        (SECOND, CLIENT) => {
+            let mut flow = Flow::default();
+            for field in flow.fields_mut() {
+                *field = from.u64("bytes")?;
+            }
+            let client = read_name(from)?;
+            Row::Client { round, client, flow }
+        }
+        (FIRST | SECOND, METER) => Row::Meter {
+            round,
+            read: from.u64("read")?,
+            written: from.u64("written")?,
+        },
+        (SECOND, SECTIONS) => Row::Sections {
+            round,
+            direction: read_direction(from)?,
+            sections: read_all(from, read_section)?,
+        },
+        (THIRD, FIDELITY) => {
+            let direction = read_direction(from)?;
+            let sections = read_all(from, read_fidelity)?;
+            if !sections.is_sorted_by(|a, b| a.first < b.first) {
+                return Err(from.corrupt("order of sections"));
+            }
+            Row::Fidelity {
+                round,
+                direction,
+                sections,
+            }
+        }
+        (SECOND, ENTRY) => Row::Entry {
+            round,
+            entry: from.array("entry").map(Digest)?,
+        },
+        _ => return Err(from.corrupt("version and kind")),
+    })
+}
+
+fn read_direction(from: &mut Reader<'_>) -> Result<Direction, Error> {
+    match from.u8("direction")? {
+        0 => Ok(Direction::Up),
+        1 => Ok(Direction::Down),
+        _ => Err(from.corrupt("direction")),
     }
 }
 
-fn number(bytes: &[u8]) -> Option<(u64, &[u8])> {
-    let (head, tail) = bytes.split_first_chunk::<8>()?;
-    Some((u64::from_le_bytes(*head), tail))
-}
-
-fn direction(bytes: &[u8]) -> Option<(Direction, &[u8])> {
-    let (direction, rest) = bytes.split_first()?;
-    match direction {
-        0 => Some((Direction::Up, rest)),
-        1 => Some((Direction::Down, rest)),
-        _ => None,
+/// The rest of the bytes; empty for no name.
+fn read_name(from: &mut Reader<'_>) -> Result<Option<fl_proto::ClientId>, Error> {
+    let name = from.take(from.left(), "name")?;
+    let name = std::str::from_utf8(name).map_err(|_| from.corrupt("name"))?;
+    if name.is_empty() {
+        return Ok(None);
     }
+    name.parse().map(Some).map_err(|_| from.corrupt("name"))
 }
 
-/// `None` for bytes that are no name; `Some(None)` for none.
-fn name(bytes: &[u8]) -> Option<Option<fl_proto::ClientId>> {
-    match std::str::from_utf8(bytes).ok()? {
-        "" => Some(None),
-        name => Some(Some(name.parse().ok()?)),
+/// Items to the end of the bytes.
+fn read_all<T>(from: &mut Reader<'_>, read: impl Fn(&mut Reader<'_>) -> Result<T, Error>) -> Result<Vec<T>, Error> {
+    let mut items = Vec::new();
+    while from.left() > 0 {
+        items.push(read(from)?);
     }
+    Ok(items)
 }
 
-fn write_section(section: &Section, out: &mut Vec<u8>) {
+fn write_section(section: &Section, out: &mut Writer<'_>) {
     let Section {
         first,
         tensors,
@@ -179,35 +174,32 @@ fn write_section(section: &Section, out: &mut Vec<u8>) {
         ranked,
         ranks,
     } = *section;
-    out.extend_from_slice(&first.to_le_bytes());
-    out.extend_from_slice(&tensors.to_le_bytes());
-    let numbers = [
+    out.u32(first);
+    out.u32(tensors);
+    for number in [
         parameters, frames, recipe, indices, scales, values, nonzeros, ranked, ranks,
-    ];
-    numbers.iter().for_each(|n| out.extend_from_slice(&n.to_le_bytes()));
+    ] {
+        out.u64(number);
+    }
 }
 
-fn read_section(bytes: &[u8; SECTION]) -> Option<Section> {
-    let (first, rest) = bytes.split_first_chunk()?;
-    let (tensors, rest) = rest.split_first_chunk()?;
-    let mut numbers = rest.as_chunks().0.iter().map(|n| u64::from_le_bytes(*n));
-    let mut next = || numbers.next();
-    Some(Section {
-        first: u32::from_le_bytes(*first),
-        tensors: u32::from_le_bytes(*tensors),
-        parameters: next()?,
-        frames: next()?,
-        recipe: next()?,
-        indices: next()?,
-        scales: next()?,
-        values: next()?,
-        nonzeros: next()?,
-        ranked: next()?,
-        ranks: next()?,
+fn read_section(from: &mut Reader<'_>) -> Result<Section, Error> {
+    Ok(Section {
+        first: from.u32("first")?,
+        tensors: from.u32("tensors")?,
+        parameters: from.u64("parameters")?,
+        frames: from.u64("frames")?,
+        recipe: from.u64("recipe")?,
+        indices: from.u64("indices")?,
+        scales: from.u64("scales")?,
+        values: from.u64("values")?,
+        nonzeros: from.u64("nonzeros")?,
+        ranked: from.u64("ranked")?,
+        ranks: from.u64("ranks")?,
     })
 }
 
-fn write_figures(section: &Fidelity, out: &mut Vec<u8>) {
+fn write_fidelity(section: &Fidelity, out: &mut Writer<'_>) {
     let Fidelity {
         first,
         frames,
@@ -218,38 +210,33 @@ fn write_figures(section: &Fidelity, out: &mut Vec<u8>) {
         age,
         oldest,
     } = *section;
-    out.extend_from_slice(&first.to_le_bytes());
-    out.extend_from_slice(&oldest.to_le_bytes());
-    let numbers = [frames, cosine as u64, kept as u64, age];
-    numbers.iter().for_each(|n| out.extend_from_slice(&n.to_le_bytes()));
-    out.extend_from_slice(&least_cosine.to_le_bytes());
-    out.extend_from_slice(&least_kept.to_le_bytes());
+    out.u32(first);
+    out.u32(oldest);
+    for number in [frames, cosine as u64, kept as u64, age] {
+        out.u64(number);
+    }
+    out.i16(least_cosine);
+    out.i16(least_kept);
 }
 
-fn read_figures(bytes: &[u8; FIGURES]) -> Option<Fidelity> {
-    let (first, rest) = bytes.split_first_chunk()?;
-    let (oldest, rest) = rest.split_first_chunk()?;
-    let (frames, rest) = number(rest)?;
-    let (cosine, rest) = number(rest)?;
-    let (kept, rest) = number(rest)?;
-    let (age, rest) = number(rest)?;
-    let (least_cosine, least_kept) = rest.split_first_chunk()?;
-    Some(Fidelity {
-        first: u32::from_le_bytes(*first),
-        frames,
-        cosine: cosine as i64,
-        least_cosine: i16::from_le_bytes(*least_cosine),
-        kept: kept as i64,
-        least_kept: i16::from_le_bytes(least_kept.try_into().ok()?),
-        age,
-        oldest: u32::from_le_bytes(*oldest),
+fn read_fidelity(from: &mut Reader<'_>) -> Result<Fidelity, Error> {
+    let (first, oldest) = (from.u32("first")?, from.u32("oldest")?);
+    Ok(Fidelity {
+        first,
+        frames: from.u64("frames")?,
+        cosine: from.u64("cosine")? as i64,
+        kept: from.u64("kept")? as i64,
+        age: from.u64("age")?,
+        least_cosine: from.i16("least_cosine")?,
+        least_kept: from.i16("least_kept")?,
+        oldest,
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::rows;
     use super::*;
+    use crate::accounting::ledger::row::samples::rows;
 
     #[test]
     fn rows_survive_storage_and_their_bytes_are_fixed() {

@@ -1,95 +1,15 @@
-//! The ledger: what every byte on the socket was for, by round and client.
-//!
-//! A client's row says how many bytes its connections moved in a round and what they were for. Beside the rows stands
-//! what the endpoint's meter counted on its own. The two must be equal to the byte. Rows add up: a round may have several
-//! for one client. Section rows say which tensors the frames' bytes went to, and a link ends each closed round.
+//! One row of the ledger.
 
-mod bytes;
-mod fidelity;
-
-use std::collections::BTreeMap;
-
-pub use fidelity::Fidelity;
-pub(crate) use fidelity::add_all;
 use fl_compress::Digest;
 use fl_proto::ClientId;
-pub use fl_report::Flow;
+use fl_report::Flow;
 
-/// The way that bytes go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Direction {
-    /// From clients: updates.
-    Up,
-    /// To clients: steps.
-    Down,
-}
+use crate::accounting::ledger::fidelity::Fidelity;
+use crate::accounting::ledger::section::{Direction, Section};
 
-impl Direction {
-    /// `up` or `down`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Up => "up",
-            Self::Down => "down",
-        }
-    }
-}
-
-/// One section of a round's frames: a tensor, or small tensors coded together.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Section {
-    /// Place of its first tensor in the layout.
-    pub first: u32,
-    /// Tensors in it.
-    pub tensors: u32,
-    /// Their parameters.
-    pub parameters: u64,
-    /// Frames that are added up here.
-    pub frames: u64,
-    /// Bytes of recipes.
-    pub recipe: u64,
-    /// Bytes of indices.
-    pub indices: u64,
-    /// Bytes of scales.
-    pub scales: u64,
-    /// Bytes of values.
-    pub values: u64,
-    /// Decoded values that are not zero.
-    pub nonzeros: u64,
-    /// Frames in which it has a rank.
-    pub ranked: u64,
-    /// Their ranks.
-    pub ranks: u64,
-}
-
-impl Section {
-    /// Its name in reports: that of its tensor; of several tensors, their number. `name` gives a tensor's name by its place.
-    pub(crate) fn name<'a>(&self, name: impl Fn(usize) -> Option<&'a str>) -> String {
-        match self.tensors {
-            1 => name(self.first as usize).unwrap_or_default().to_owned(),
-            several => format!("{several} small tensors"),
-        }
-    }
-
-    /// Adds the same section of other frames.
-    pub fn add(&mut self, other: &Self) {
-        let sums = [
-            (&mut self.frames, other.frames),
-            (&mut self.recipe, other.recipe),
-            (&mut self.indices, other.indices),
-            (&mut self.scales, other.scales),
-            (&mut self.values, other.values),
-            (&mut self.nonzeros, other.nonzeros),
-            (&mut self.ranked, other.ranked),
-            (&mut self.ranks, other.ranks),
-        ];
-        sums.into_iter().for_each(|(own, more)| *own = own.saturating_add(more));
-    }
-}
-
-/// One line of the ledger.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Row {
-    /// Bytes of one client in one round; without a name, of connections that never said who they were.
+    /// Bytes of one client in one round; without a name, bytes of unauthenticated connections.
     Client {
         /// The round.
         round: u64,
@@ -98,7 +18,7 @@ pub enum Row {
         /// Its bytes.
         flow: Flow,
     },
-    /// What the endpoint's meter counted in the same time.
+    /// What the endpoint's own meter counted in the same time.
     Meter {
         /// The round.
         round: u64,
@@ -111,7 +31,7 @@ pub enum Row {
     Sections {
         /// The round.
         round: u64,
-        /// Updates or step.
+        /// Updates or model update.
         direction: Direction,
         /// In the order of a frame.
         sections: Vec<Section>,
@@ -120,17 +40,17 @@ pub enum Row {
     Fidelity {
         /// The round.
         round: u64,
-        /// Updates or step.
+        /// Updates or model update.
         direction: Direction,
         /// In the order of their first tensors.
         sections: Vec<Fidelity>,
     },
-    /// Ends a closed round: digest of its records and rows and of the link before; docs/rounds.md has the formula.
-    Link {
+    /// Ends a closed round with its entry of the hash chain ([`HashChain`](crate::accounting::hash_chain::HashChain)).
+    Entry {
         /// The round.
         round: u64,
-        /// The digest.
-        link: Digest,
+        /// The digest of the round's records and rows and of the entry before.
+        entry: Digest,
     },
 }
 
@@ -142,123 +62,16 @@ impl Row {
             | Self::Meter { round, .. }
             | Self::Sections { round, .. }
             | Self::Fidelity { round, .. }
-            | Self::Link { round, .. } => *round,
+            | Self::Entry { round, .. } => *round,
         }
     }
-}
-
-/// The ledger of a run, added up.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Ledger {
-    /// Bytes by round and client; without a name, of connections that never said who they were.
-    pub rows: BTreeMap<(u64, Option<ClientId>), Flow>,
-    /// What the meter counted, up and down, by round.
-    pub meter: BTreeMap<u64, (u64, u64)>,
-    /// Sections of the frames, by round, direction and place.
-    pub sections: BTreeMap<(u64, Direction), Vec<Section>>,
-    /// Fidelity of the sections, by round and direction.
-    pub fidelity: BTreeMap<(u64, Direction), Vec<Fidelity>>,
-    /// The links of the closed rounds.
-    pub links: BTreeMap<u64, Digest>,
-}
-
-impl Ledger {
-    /// Adds one row.
-    pub fn add(&mut self, row: Row) {
-        match row {
-            Row::Client { round, client, flow } => {
-                self.rows.entry((round, client)).or_default().add(&flow);
-            }
-            Row::Meter { round, read, written } => {
-                let (up, down) = self.meter.entry(round).or_default();
-                *up = up.saturating_add(read);
-                *down = down.saturating_add(written);
-            }
-            Row::Sections {
-                round,
-                direction,
-                sections,
-            } => {
-                self.sections.insert((round, direction), sections);
-            }
-            Row::Fidelity {
-                round,
-                direction,
-                sections,
-            } => add_all(self.fidelity.entry((round, direction)).or_default(), &sections),
-            Row::Link { round, link } => {
-                self.links.insert(round, link);
-            }
-        }
-    }
-
-    /// Bytes of all clients in one round.
-    pub fn round(&self, round: u64) -> Flow {
-        sum(self
-            .rows
-            .range((round, None)..)
-            .take_while(|((r, _), _)| *r == round)
-            .map(|(_, flow)| flow))
-    }
-
-    /// Bytes of all clients by round.
-    pub fn rounds(&self) -> BTreeMap<u64, Flow> {
-        let mut out = BTreeMap::<_, Flow>::new();
-        for ((round, _), flow) in &self.rows {
-            out.entry(*round).or_default().add(flow);
-        }
-        out
-    }
-
-    /// What the meter counted in one round, up and down.
-    pub fn metered_in(&self, round: u64) -> (u64, u64) {
-        self.meter.get(&round).copied().unwrap_or_default()
-    }
-
-    /// Bytes of each client in all rounds.
-    pub fn clients(&self) -> BTreeMap<Option<ClientId>, Flow> {
-        let mut out = BTreeMap::<_, Flow>::new();
-        for ((_, client), flow) in &self.rows {
-            out.entry(client.clone()).or_default().add(flow);
-        }
-        out
-    }
-
-    /// Bytes of all clients in all rounds.
-    pub fn total(&self) -> Flow {
-        sum(self.rows.values())
-    }
-
-    /// What the meter counted, up and down.
-    pub fn metered(&self) -> (u64, u64) {
-        self.meter.values().fold((0, 0), |(up, down), (u, d)| {
-            (up.saturating_add(*u), down.saturating_add(*d))
-        })
-    }
-
-    /// Whether the rows are what the meter counted, to the byte.
-    pub fn is_balanced(&self) -> bool {
-        let total = self.total();
-        (total.socket_up, total.socket_down) == self.metered()
-    }
-}
-
-/// A part of a whole; `None` if that is nothing.
-pub(crate) fn share(part: u64, whole: u64) -> Option<f64> {
-    (whole > 0).then(|| part as f64 / whole as f64)
-}
-
-fn sum<'a>(flows: impl Iterator<Item = &'a Flow>) -> Flow {
-    let mut out = Flow::default();
-    flows.for_each(|flow| out.add(flow));
-    out
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod samples {
     use super::*;
 
-    fn flow(k: u64) -> Flow {
+    pub(in super::super) fn flow(k: u64) -> Flow {
         Flow {
             update: k,
             refused: 2 * k,
@@ -270,7 +83,7 @@ mod tests {
         }
     }
 
-    pub(super) fn rows() -> Vec<Row> {
+    pub(in super::super) fn rows() -> Vec<Row> {
         let client = |round, name: &str, k| Row::Client {
             round,
             client: name.parse().ok(),
@@ -309,30 +122,10 @@ mod tests {
                     oldest: 8,
                 }],
             },
-            Row::Link {
+            Row::Entry {
                 round: 2,
-                link: Digest::of(b"2"),
+                entry: Digest::of(b"2"),
             },
         ]
-    }
-
-    #[test]
-    fn sums_are_by_round_by_client_and_in_all() {
-        let mut ledger = Ledger::default();
-        rows().into_iter().for_each(|row| ledger.add(row));
-        assert_eq!(ledger.round(1), flow(11));
-        assert_eq!(ledger.rounds(), [(1, flow(11)), (2, flow(100))].into());
-        assert_eq!(ledger.clients()[&Some("a".parse().unwrap())], flow(101));
-        assert_eq!(ledger.total(), flow(111));
-        assert_eq!(ledger.metered_in(2), (500, 900));
-        assert_eq!(ledger.sections[&(2, Direction::Up)][0].parameters, 30);
-        assert_eq!(ledger.fidelity[&(2, Direction::Down)][0].frames, 2);
-        assert!(ledger.is_balanced());
-        ledger.add(Row::Meter {
-            round: 2,
-            read: 1,
-            written: 0,
-        });
-        assert!(!ledger.is_balanced());
     }
 }

@@ -27,7 +27,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use time::OffsetDateTime;
 use tokio::sync::{mpsc, watch};
 
-use crate::accounting::traffic::Traffic;
+use crate::accounting::connections::Connections;
 use crate::clock::Clock;
 use crate::config::plan::RunPlan;
 use crate::coordinator::command::Command;
@@ -199,7 +199,7 @@ pub(crate) struct Sources {
     pub(crate) commands: mpsc::Sender<Command>,
     /// True when the server is about to stop.
     pub(crate) stopping: watch::Receiver<bool>,
-    pub(crate) traffic: Arc<Traffic>,
+    pub(crate) traffic: Arc<Connections>,
     pub(crate) board: Arc<LiveStatus>,
     /// Values of the model.
     pub(crate) parameters: usize,

@@ -11,11 +11,11 @@ use super::gate::AuthGuard;
 use super::view::{Throughput, View, ViewContext};
 use super::{Sources, TICK};
 use crate::accounting::ledger::Flow;
+use crate::clock::Millis;
 use crate::coordinator::command::{Attendance, Command};
 use crate::reporting::inspect::{self, Served};
 use crate::reporting::moment::Moment;
 use crate::reporting::moment::Moved;
-use crate::storage::record::Millis;
 
 /// What every answer needs.
 #[derive(Debug)]

@@ -6,10 +6,10 @@ use fl_proto::ClientId;
 use serde::Serialize;
 use time::{Duration, OffsetDateTime};
 
+use crate::clock::Millis;
 use crate::config::plan::RunPlan;
 use crate::reporting::moment::Moved;
 use crate::state_machine::{Phase, Round, State};
-use crate::storage::record::Millis;
 use crate::telemetry::event::Waiting;
 use crate::telemetry::status::{LogEntry, StatusSnapshot};
 

@@ -2,18 +2,10 @@
 
 use fl_report::{Against, Answer, Error, Report};
 
-use crate::admin::socket::{self, Ask};
+use crate::cli::failure::Failure;
 use crate::cli::report::args::Args;
-use crate::cli::{Failure, source};
+use crate::cli::source;
 use crate::config::server::ServerConfig;
-
-/// The report of a run, or of the only one.
-pub(super) fn ask(config: &ServerConfig, run: Option<&String>) -> Result<Report, Failure> {
-    match source::ask(config, &Ask::Report { run: run.cloned() })? {
-        socket::Answer::Report(report) => Ok(*report),
-        _ => Err(source::unexpected().into()),
-    }
-}
 
 /// Answers from this report, in the form that is asked for.
 pub(super) fn of(args: &Args, config: &ServerConfig, report: &Report) -> Result<Vec<u8>, Failure> {
@@ -21,7 +13,7 @@ pub(super) fn of(args: &Args, config: &ServerConfig, report: &Report) -> Result<
     if let Some(with) = &args.against {
         let comparison = match Against::baseline(with) {
             Some(baseline) => report.against(baseline),
-            None => report.against(Against::Run(&ask(config, Some(with))?)),
+            None => report.against(Against::Run(&source::report(config, Some(with))?)),
         };
         return Ok(form.write(&Answer::Comparison(report, &comparison))?);
     }

@@ -1,7 +1,7 @@
 //! Durations as people write them: a number and a unit.
 
-use super::PlanError;
-use crate::storage::record::Millis;
+use crate::clock::Millis;
+use crate::config::plan::error::PlanError;
 
 /// Longest duration: 30 days.
 const MAX: Millis = 30 * 24 * 3_600_000;

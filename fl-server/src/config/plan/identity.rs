@@ -4,7 +4,10 @@ use fl_compress::{Digest, Spec};
 use fl_proto::Training;
 use serde::Serialize;
 
-use super::{Cohort, Limits, RunPlan, StrategySpec};
+use crate::config::limits::Limits;
+use crate::config::plan::cohort::Cohort;
+use crate::config::plan::run_plan::RunPlan;
+use crate::config::plan::strategy::StrategySpec;
 
 /// One spelling of a plan. The file of the first weights is left out: a run's first record has their digest.
 #[derive(Serialize)]

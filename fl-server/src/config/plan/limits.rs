@@ -2,7 +2,8 @@
 
 use serde::Deserialize;
 
-use super::{Limits, PlanError, rule};
+use crate::config::limits::Limits;
+use crate::config::plan::error::{PlanError, rule};
 
 /// The table as written.
 #[derive(Deserialize)]

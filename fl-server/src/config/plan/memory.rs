@@ -3,7 +3,7 @@
 
 use fl_compress::Memory;
 
-use super::{PlanError, value};
+use crate::config::plan::error::{PlanError, value};
 
 /// The memory of updates. `everyone`: whether every client takes part in every round, as far as the plan tells.
 ///

@@ -1,87 +1,21 @@
-//! The experiment: run.toml, parsed into a plan that cannot be out of range.
-
-mod duration;
-mod identity;
-mod limits;
-pub(crate) mod memory;
+//! One experiment, from a run.toml.
 
 use std::path::{Path, PathBuf};
 
 use fl_compress::Spec;
 use fl_proto::{RunName, Training};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
-pub use crate::config::limits::Limits;
-use crate::storage::record::Millis;
+use crate::config::limits::Limits;
+use crate::config::plan::cohort::{Cohort, RawCohort};
+use crate::config::plan::error::{PlanError, rule, value};
+use crate::config::plan::strategy::StrategySpec;
+use crate::config::plan::{limits, memory};
 
 /// Most rounds of a run.
 pub const MAX_ROUNDS: u64 = 10_000_000;
-/// Most clients in a cohort.
-pub const MAX_COHORT: usize = 100_000;
 /// Longest task name in bytes.
 const MAX_TASK: usize = 64;
-
-/// What is wrong with a run.toml.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum PlanError {
-    /// It is not TOML, or a key is unknown, missing or of the wrong type.
-    #[error("{0}")]
-    Syntax(String),
-    /// A value breaks a rule.
-    #[error("`{key} = {value}`: {rule}")]
-    Value {
-        /// The key with its table.
-        key: &'static str,
-        /// The value as written.
-        value: String,
-        /// The rule that it breaks.
-        rule: String,
-    },
-}
-
-/// How a cohort is chosen among the clients that are connected.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Select {
-    /// Each as likely as any other, by the run's seed.
-    #[default]
-    Uniform,
-}
-
-/// Who is asked in a round, and when the round closes. `1 <= min <= target <= size`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Cohort {
-    /// How clients are chosen.
-    pub select: Select,
-    /// Clients asked.
-    pub size: usize,
-    /// Fewer answers than this: the round is tried again.
-    pub min: usize,
-    /// This many answers: it may close.
-    pub target: usize,
-    /// How much longer the rest is waited for.
-    pub grace: Millis,
-    /// When it closes with at least `min`, or is tried again.
-    pub deadline: Millis,
-    /// How often it is tried again before the run gives up.
-    pub retries: u32,
-    /// How long a client may be away before it is not waited for any more. Left out of the plan's identity at its
-    /// default, which runs have that were begun without this key.
-    #[serde(skip_serializing_if = "is_default_absent")]
-    pub absent: Millis,
-}
-
-/// How the server turns the average update into a step; the `[strategy]` table.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "name", rename_all = "lowercase", deny_unknown_fields)]
-pub enum StrategySpec {
-    /// The average itself, times a learning rate (McMahan et al. 2017, algorithm 1).
-    FedAvg {
-        /// Server learning rate, finite and above 0; 1 by default.
-        #[serde(default = "one")]
-        learning_rate: f32,
-    },
-}
 
 /// One experiment. Every field is checked: a plan cannot be out of range.
 #[derive(Debug, Clone, PartialEq)]
@@ -138,31 +72,12 @@ struct Raw {
     cohort: RawCohort,
     #[serde(default)]
     train: Training,
-    #[serde(default = "fedavg")]
+    #[serde(default)]
     strategy: StrategySpec,
     #[serde(default)]
     compression: RawCompression,
     #[serde(default)]
     limits: limits::Raw,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RawCohort {
-    #[serde(default)]
-    select: Select,
-    size: Option<usize>,
-    min: usize,
-    target: usize,
-    clients: Option<usize>,
-    #[serde(default = "ten_seconds")]
-    grace: String,
-    #[serde(default = "five_minutes")]
-    deadline: String,
-    #[serde(default = "three")]
-    retries: u32,
-    #[serde(default = "ten_seconds")]
-    absent: String,
 }
 
 #[derive(Default, Deserialize)]
@@ -250,58 +165,6 @@ impl RunPlan {
     }
 }
 
-impl RawCohort {
-    /// Whether each round asks every client of the federation, and waits for all of them until its deadline.
-    fn everyone(&self) -> bool {
-        self.clients.is_some_and(|clients| self.target >= clients)
-    }
-
-    fn checked(self) -> Result<Cohort, PlanError> {
-        let Self {
-            select,
-            min,
-            target,
-            retries,
-            ..
-        } = self;
-        let size = self.size.unwrap_or(target);
-        rule(min >= 1, "cohort.min", &min, || "must be at least 1".to_owned())?;
-        rule(target >= min, "cohort.target", &target, || {
-            format!("must be at least cohort.min, {min}")
-        })?;
-        rule(size >= target, "cohort.size", &size, || {
-            format!("must be at least cohort.target, {target}")
-        })?;
-        if let Some(clients) = self.clients {
-            rule(clients >= 1, "cohort.clients", &clients, || {
-                "must be at least 1".to_owned()
-            })?;
-        }
-        rule(size <= MAX_COHORT, "cohort.size", &size, || {
-            format!("must be at most {MAX_COHORT}")
-        })?;
-        rule(retries <= 1_000, "cohort.retries", &retries, || {
-            "must be at most 1000".to_owned()
-        })?;
-        let grace = duration::parse("cohort.grace", &self.grace)?;
-        let deadline = duration::parse("cohort.deadline", &self.deadline)?;
-        rule(deadline > 0, "cohort.deadline", &self.deadline, || {
-            "must be above 0".to_owned()
-        })?;
-        let absent = duration::parse("cohort.absent", &self.absent)?;
-        Ok(Cohort {
-            select,
-            size,
-            min,
-            target,
-            grace,
-            deadline,
-            retries,
-            absent,
-        })
-    }
-}
-
 impl RunPlan {
     /// Largest magnitude of a value in an update: `f32::MAX / (4 * rounds * max(1, learning rate))`.
     ///
@@ -314,47 +177,6 @@ impl RunPlan {
     }
 }
 
-fn rule(
-    holds: bool,
-    key: &'static str,
-    found: &dyn std::fmt::Display,
-    why: impl FnOnce() -> String,
-) -> Result<(), PlanError> {
-    if holds { Ok(()) } else { Err(value(key, found, why())) }
-}
-
-fn value(key: &'static str, found: &dyn std::fmt::Display, rule: String) -> PlanError {
-    PlanError::Value {
-        key,
-        value: found.to_string(),
-        rule,
-    }
-}
-
-fn one() -> f32 {
-    1.0
-}
-
 fn yes() -> bool {
     true
-}
-
-fn three() -> u32 {
-    3
-}
-
-fn ten_seconds() -> String {
-    "10s".to_owned()
-}
-
-fn is_default_absent(absent: &Millis) -> bool {
-    *absent == 10_000
-}
-
-fn five_minutes() -> String {
-    "5min".to_owned()
-}
-
-fn fedavg() -> StrategySpec {
-    StrategySpec::FedAvg { learning_rate: one() }
 }

@@ -189,9 +189,9 @@ impl ReportBuilder {
             opened_ms: self.opened.unwrap_or(0),
             until_ms: self.until,
             chain: ledger
-                .links
+                .entries
                 .last_key_value()
-                .map(|(_, link)| link.to_string())
+                .map(|(_, entry)| entry.to_string())
                 .unwrap_or_default(),
         };
         let compared = compared(&rounds, history, moment.map_or(0, |moment| moment.withheld));
@@ -286,7 +286,7 @@ impl Books<'_> {
         (line.metered_up, line.metered_down) = ledger.metered_in(round);
         line.unbooked = line.unbooked.saturating_sub(line.flow.update);
         line.balanced = self.is_balanced(round);
-        line.link = ledger.links.get(&round).map(ToString::to_string).unwrap_or_default();
+        line.link = ledger.entries.get(&round).map(ToString::to_string).unwrap_or_default();
         line
     }
 }

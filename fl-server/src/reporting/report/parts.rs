@@ -6,7 +6,7 @@ use fl_proto::ClientId;
 use fl_report::Participation;
 
 use super::seconds;
-use crate::storage::record::Millis;
+use crate::clock::Millis;
 
 /// Stands for connections that never said who they were.
 const NOBODY: &str = "-";

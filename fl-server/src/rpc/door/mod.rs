@@ -28,8 +28,8 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 use tonic::transport::server::Connected;
 
-use crate::accounting::traffic::Traffic;
-use crate::seldom::Seldom;
+use crate::accounting::connections::Connections;
+use crate::rate_limited::RateLimited;
 use lobby::{Entry, Lobby};
 pub(crate) use room::Room;
 pub(crate) use seats::{Call, Seats};
@@ -42,7 +42,7 @@ pub(crate) type Incoming = ReceiverStream<io::Result<Seated>>;
 pub(crate) struct Door {
     listener: TcpListener,
     tls: Arc<ServerConfig>,
-    traffic: Arc<Traffic>,
+    traffic: Arc<Connections>,
     seats: Arc<Seats>,
     lobby: Lobby<Stranger>,
     handshakes: JoinSet<u64>,
@@ -50,7 +50,7 @@ pub(crate) struct Door {
     /// Longest time without a call that a client's connection is kept.
     idle: Duration,
     turned_away: TurnAway,
-    cannot_accept: Seldom,
+    cannot_accept: RateLimited,
 }
 
 /// Takes note of a connection that does not become a client's.
@@ -106,7 +106,7 @@ impl Door {
     pub(crate) fn new(
         listener: TcpListener,
         tls: Arc<ServerConfig>,
-        traffic: Arc<Traffic>,
+        traffic: Arc<Connections>,
         room: &Room,
         idle: Duration,
         turned_away: TurnAway,
@@ -123,7 +123,7 @@ impl Door {
             clients,
             idle,
             turned_away,
-            cannot_accept: Seldom::default(),
+            cannot_accept: RateLimited::default(),
         };
         (door, seats, ReceiverStream::new(incoming))
     }
@@ -221,7 +221,7 @@ impl Door {
         if let Some(stranger) = self.lobby.oldest() {
             stranger.handshake.abort();
         }
-        if let Some(times) = self.cannot_accept.now(Instant::now()) {
+        if let Some(times) = self.cannot_accept.due(Instant::now()) {
             tracing::warn!(%error, times, "cannot accept connections just now; raise the limit of open files (ulimit -n)");
         }
         Some(Instant::now() + PAUSE)

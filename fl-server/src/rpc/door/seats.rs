@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tonic::Status;
 
-use crate::seldom::Seldom;
+use crate::rate_limited::RateLimited;
 
 /// All seats of a server.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ struct Table {
     next: u64,
     taken: usize,
     clients: BTreeMap<ClientId, Vec<Seat>>,
-    crowded: Seldom,
+    crowded: RateLimited,
 }
 
 /// One connection's seat. The connection ends when this is dropped.
@@ -57,7 +57,7 @@ impl Seats {
         let own = table.clients.get(client).map_or(0, Vec::len);
         if own >= self.per_client {
             table.remove_oldest(client);
-            if let Some(times) = table.crowded.now(now) {
+            if let Some(times) = table.crowded.due(now) {
                 tracing::warn!(
                     %client,
                     times,

@@ -1,30 +1,23 @@
-//! A blob that arrives in pieces, over as many calls as it takes.
+//! A blob that arrives in pieces, over one or more calls.
 //!
-//! Each client has at most one: beginning another drops what was there, so that the room taken is bounded by the
-//! clients. The pieces are in `partial/RUN/CLIENT-ROUND-DIGEST`, whose length is where to go on. They are not synced:
-//! what a crash leaves of them is checked against the digest at the end, as everything is.
+//! Each client has at most one: beginning another removes the first, so the number of clients bounds the disk space. The
+//! pieces are in `partial/RUN/CLIENT-ROUND-DIGEST`, whose length is the offset to resume at. They are not synced: the digest
+//! of the complete upload is checked, also after a crash.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fl_compress::Digest;
 use fl_proto::ClientId;
 
-use super::{BlobError, Blobs, files};
-use crate::storage::disk::{Disk, DiskError};
+use crate::storage::blobs::error::BlobError;
+use crate::storage::blobs::partial::Partial;
+use crate::storage::blobs::run_blobs::Blobs;
+use crate::storage::disk::DiskError;
 
-/// What is there of a client's upload.
-#[derive(Debug)]
-pub(super) struct Partial {
-    path: PathBuf,
-    /// The number of the call that may go on with it; one more once the file is gone or a blob.
-    turn: u64,
-}
-
-/// One call's hold on an upload. Only the latest call's counts: older ones get `Superseded`.
+/// One call's hold on an upload. Only the latest call may use it; older ones get `Superseded`.
 #[derive(Debug)]
 pub struct Upload {
     blobs: Blobs,
@@ -32,27 +25,27 @@ pub struct Upload {
     turn: u64,
     path: PathBuf,
     file: File,
-    /// Of the bytes received.
+    /// Hash of the bytes received.
     hasher: blake3::Hasher,
     received: u64,
     len: u64,
 }
 
 impl Blobs {
-    /// Bytes held of this upload, of whatever call.
+    /// Bytes received of this upload, by any call.
     pub fn partial_len(&self, client: &ClientId, round: u64, digest: &Digest) -> u64 {
         std::fs::metadata(self.partial_path(client, round, digest)).map_or(0, |meta| meta.len())
     }
 
-    /// Goes on with an upload of `len` bytes, or begins it. What this client had begun besides is dropped. The caller
-    /// has checked that `len` is no more than it takes.
+    /// Resumes an upload of `len` bytes, or begins it, and removes another unfinished upload of this client. The caller
+    /// has checked `len` against its limit.
     ///
     /// # Errors
-    /// The disk's.
+    /// `Disk`.
     pub fn upload(&self, client: &ClientId, round: u64, digest: &Digest, len: u64) -> Result<Upload, BlobError> {
         let path = self.partial_path(client, round, digest);
         let partial = {
-            let mut all = self.partial.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut all = self.partials.lock().unwrap_or_else(PoisonError::into_inner);
             let fresh = || {
                 Arc::new(Mutex::new(Partial {
                     path: path.clone(),
@@ -83,10 +76,10 @@ impl Blobs {
         })
     }
 
-    /// Makes whole uploads blobs; durable when it returns.
+    /// Makes complete uploads blobs; durable on return.
     ///
     /// # Errors
-    /// The disk's: the files of those that are not blobs by then are removed.
+    /// `Disk`: the files of the uploads that are not blobs by then are removed.
     pub fn keep(&self, received: Vec<Received>) -> Result<(), BlobError> {
         if received.is_empty() {
             return Ok(());
@@ -106,8 +99,8 @@ impl Blobs {
     }
 }
 
-/// A whole upload that is not a blob: dropping it removes its file. Each call's upload is a file of its own, so the same
-/// bytes, sent by another client or sent again, are not touched by that.
+/// A complete upload that is not a blob yet; dropping it removes its file. Every call has a file of its own, so this does
+/// not affect the same bytes of another call or client.
 #[derive(Debug)]
 pub struct Received {
     blobs: Blobs,
@@ -127,19 +120,19 @@ impl Drop for Received {
     fn drop(&mut self) {
         let removed = self.side.take().map(|side| self.blobs.disk.remove(&side));
         if let Some(Err(error)) = removed {
-            tracing::warn!(%error, "a refused update stays until the next start");
+            tracing::warn!(%error, "cannot remove a refused update; the next start removes it");
         }
     }
 }
 
-/// Reads what is there of an upload of `len` bytes and stands at its end; what is longer is emptied.
+/// Hashes the bytes received of an upload of `len` bytes and moves to their end. A longer file is emptied.
 fn resume(mut file: &File, len: u64) -> io::Result<(blake3::Hasher, u64)> {
     let mut hasher = blake3::Hasher::new();
     if file.metadata()?.len() > len {
         file.set_len(0)?;
     }
     let held = file.metadata()?.len();
-    // Not on the stack: this runs on many threads, and each would keep the pages.
+    // On the heap: each of many threads would keep these pages of its stack.
     let mut piece = vec![0; held.min(64 * 1024) as usize];
     let mut received = 0;
     loop {
@@ -154,16 +147,16 @@ fn resume(mut file: &File, len: u64) -> io::Result<(blake3::Hasher, u64)> {
 }
 
 impl Upload {
-    /// Bytes held: where the next piece goes.
+    /// Bytes received: the offset of the next piece.
     pub fn offset(&self) -> u64 {
         self.received
     }
 
-    /// Adds a piece.
+    /// Appends a piece.
     ///
     /// # Errors
-    /// `TooLarge` if it goes beyond the length declared, `Superseded`: nothing is written then. The disk's: then this
-    /// hold ends, and another call goes on from what was written.
+    /// `TooLarge` and `Superseded`: nothing was written. `Disk`: this call's hold ends, and another call resumes after the
+    /// bytes that were written.
     pub fn append(&mut self, piece: &[u8]) -> Result<(), BlobError> {
         let len = self.received.saturating_add(piece.len() as u64);
         if len > self.len {
@@ -183,7 +176,7 @@ impl Upload {
     /// All bytes received.
     ///
     /// # Errors
-    /// `Short`, `Superseded`; the disk's.
+    /// `Short`, `Superseded`; `Disk`.
     pub fn read_whole(&self) -> Result<Vec<u8>, BlobError> {
         if self.received < self.len {
             return Err(BlobError::Short {
@@ -199,12 +192,11 @@ impl Upload {
         Ok(bytes)
     }
 
-    /// Makes the bytes of the upload durable, out of the reach of later calls. They are not a blob yet:
-    /// [`Blobs::keep`] makes them one. If their digest is not `digest`, everything received is dropped, so that the
-    /// client begins anew.
+    /// Makes the bytes durable in a file that no later call writes to; [`Blobs::keep`] makes that file a blob. If their
+    /// digest is not `digest`, the bytes are removed and the client starts over.
     ///
     /// # Errors
-    /// `Short`, `Damaged`, `Superseded`; the disk's.
+    /// `Short`, `Damaged`, `Superseded`; `Disk`.
     pub fn finish(self, digest: &Digest) -> Result<Received, BlobError> {
         if self.received < self.len {
             return Err(BlobError::Short {
@@ -223,7 +215,7 @@ impl Upload {
         disk.sync(&self.file, &self.path)?;
         let side = self.blobs.side();
         disk.rename(&self.path, &side)?;
-        // From here on the file belongs to what is returned: a retry of the client begins another.
+        // `Received` owns the file now: a retry by the client begins another.
         held.turn += 1;
         Ok(Received {
             blobs: self.blobs.clone(),
@@ -232,17 +224,17 @@ impl Upload {
         })
     }
 
-    /// Drops what was received: for a frame that will never be taken.
+    /// Removes the bytes received, of a frame that is refused for good.
     ///
     /// # Errors
-    /// `Superseded`; the disk's.
+    /// `Superseded`; `Disk`.
     pub fn discard(self) -> Result<(), BlobError> {
         let mut held = self.turn()?;
         held.turn += 1;
         Ok(self.blobs.disk.remove(&self.path)?)
     }
 
-    /// Keeps other calls out, if this one is the latest.
+    /// Locks the upload if this call is the latest one.
     fn turn(&self) -> Result<MutexGuard<'_, Partial>, BlobError> {
         let held = self.partial.lock().unwrap_or_else(PoisonError::into_inner);
         if held.turn == self.turn {
@@ -251,27 +243,4 @@ impl Upload {
             Err(BlobError::Superseded)
         }
     }
-}
-
-/// The uploads that an earlier process left, one a client; files of other names are removed.
-pub(super) fn left_over(folder: &Path, disk: &Disk) -> Result<BTreeMap<ClientId, Arc<Mutex<Partial>>>, DiskError> {
-    let mut all = BTreeMap::new();
-    for path in files(folder)? {
-        match client_of(&path).filter(|client| !all.contains_key(client)) {
-            Some(client) => {
-                all.insert(client, Arc::new(Mutex::new(Partial { path, turn: 0 })));
-            }
-            None => disk.remove(&path)?,
-        }
-    }
-    Ok(all)
-}
-
-/// `CLIENT-ROUND-DIGEST`, read from its end because a client's name may hold dashes.
-fn client_of(path: &Path) -> Option<ClientId> {
-    let mut parts = path.file_name()?.to_str()?.rsplitn(3, '-');
-    let (digest, round, client) = (parts.next()?, parts.next()?, parts.next()?);
-    digest.parse::<Digest>().ok()?;
-    round.parse::<u64>().ok()?;
-    client.parse().ok()
 }

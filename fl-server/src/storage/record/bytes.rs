@@ -1,62 +1,42 @@
 //! The bytes of a record: version, kind, fields in the order of their declaration, CRC-32C of all before it.
 //!
 //! Integers and floats are little-endian; a text is its length (u16) and UTF-8; an option is a byte 0 or 1 and then
-//! the value; a set of clients is a count (u32) and their names, rising. Each version is frozen: a change is the next one,
-//! read beside it. A record is written in the lowest version that can hold it, so that what was read is written as it was:
-//! the chain of rounds depends on that.
+//! the value; a set of clients is a count (u32) and their names, rising. Each version is frozen: a change gets the next
+//! version, and both are read. A record is written in the lowest version that can hold it, so that a record read and written
+//! again has the same bytes: the hash chain of the rounds depends on that.
 //!
-//! Version 2: `RoundClosing` is under the plan's limits; `RolledBack` and `Excluded` are new.
+//! Version 2: `RoundClosing` under the plan's limits; `RolledBack`, `Excluded` and `MembersReplaced`.
 
-use std::collections::BTreeSet;
+use fl_compress::Error;
+use fl_compress::wire::{self, Reader, Writer};
 
-use fl_compress::Stages;
-use fl_proto::ClientId;
-
-use super::cursor::Cursor;
-use super::{Accepted, Record};
+use crate::storage::record::error::RecordError;
+use crate::storage::record::fields::{
+    read_accepted, read_client, read_clients, read_digest, read_stages, write_accepted, write_clients, write_stages,
+    write_text,
+};
+use crate::storage::record::kinds::Record;
 
 const VERSION: u8 = 2;
-/// Longest text kept in a record, in bytes; a longer one is cut.
-const MAX_TEXT: usize = 4_096;
-
-/// Bytes that are not a record.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum RecordError {
-    /// They end too early.
-    #[error("truncated at byte {offset}: {what} is missing")]
-    Truncated {
-        /// The field.
-        what: &'static str,
-        /// Where.
-        offset: usize,
-    },
-    /// They are not what was written.
-    #[error("corrupt at byte {offset}: {what}")]
-    Corrupt {
-        /// The field or rule.
-        what: &'static str,
-        /// Where.
-        offset: usize,
-    },
-    /// They were written by a newer program.
-    #[error("version {theirs}; this program reads up to {ours}: update it")]
-    Newer {
-        /// The version found.
-        theirs: u8,
-        /// The newest that this program reads.
-        ours: u8,
-    },
-}
 
 impl Record {
     /// The bytes that are stored.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut out = Out(vec![self.version()]);
+        let mut bytes = vec![self.version()];
+        let mut out = Writer::new(&mut bytes);
+        out.u8(self.kind());
         match self {
-            Self::Started { plan, model, at } => out.u8(1).raw(&plan.0).raw(&model.0).u64(*at),
+            Self::Started { plan, model, at } => {
+                out.bytes(&plan.0);
+                out.bytes(&model.0);
+                out.u64(*at);
+            }
             Self::Gathered { since } => match since {
-                None => out.u8(2).u8(0),
-                Some(at) => out.u8(2).u8(1).u64(*at),
+                None => out.u8(0),
+                Some(at) => {
+                    out.u8(1);
+                    out.u64(*at);
+                }
             },
             Self::RoundOpened {
                 round,
@@ -65,16 +45,23 @@ impl Record {
                 present,
                 at,
                 deadline,
-            } => out
-                .u8(3)
-                .u64(*round)
-                .u32(*attempt)
-                .clients(cohort)
-                .u32(*present)
-                .u64(*at)
-                .u64(*deadline),
-            Self::UpdateAccepted { round, client, update } => out.u8(4).u64(*round).client(client).accepted(update),
-            Self::RoundClosing { round, at, limited: _ } => out.u8(5).u64(*round).u64(*at),
+            } => {
+                out.u64(*round);
+                out.u32(*attempt);
+                write_clients(cohort, &mut out);
+                out.u32(*present);
+                out.u64(*at);
+                out.u64(*deadline);
+            }
+            Self::UpdateAccepted { round, client, update } => {
+                out.u64(*round);
+                write_text(client.as_str(), &mut out);
+                write_accepted(update, &mut out);
+            }
+            Self::RoundClosing { round, at, limited: _ } => {
+                out.u64(*round);
+                out.u64(*at);
+            }
             Self::RoundClosed {
                 round,
                 frame,
@@ -82,14 +69,14 @@ impl Record {
                 stages,
                 model,
                 at,
-            } => out
-                .u8(6)
-                .u64(*round)
-                .raw(&frame.0)
-                .u64(*frame_len)
-                .stages(stages)
-                .raw(&model.0)
-                .u64(*at),
+            } => {
+                out.u64(*round);
+                out.bytes(&frame.0);
+                out.u64(*frame_len);
+                write_stages(stages, &mut out);
+                out.bytes(&model.0);
+                out.u64(*at);
+            }
             Self::EvaluationAccepted {
                 version,
                 client,
@@ -97,27 +84,68 @@ impl Record {
                 loss,
                 correct,
                 at,
-            } => out
-                .u8(7)
-                .u64(*version)
-                .client(client)
-                .u64(*examples)
-                .f64(*loss)
-                .u64(*correct)
-                .u64(*at),
-            Self::EvaluationOpened { version, asked, until } => out.u8(8).u64(*version).clients(asked).u64(*until),
-            Self::RunDone { at } => out.u8(9).u64(*at),
-            Self::RunFailed { round, why, at } => out.u8(10).u64(*round).text(why).u64(*at),
-            Self::Resumed { at, until } => out.u8(11).u64(*at).u64(*until),
-            Self::RolledBack { version, to, model, at } => out.u8(12).u64(*version).u64(*to).raw(&model.0).u64(*at),
-            Self::Excluded { round, client, at } => out.u8(13).u64(*round).client(client).u64(*at),
-            Self::MembersReplaced { round, absent, by, at } => {
-                out.u8(14).u64(*round).clients(absent).clients(by).u64(*at)
+            } => {
+                out.u64(*version);
+                write_text(client.as_str(), &mut out);
+                out.u64(*examples);
+                out.f64(*loss);
+                out.u64(*correct);
+                out.u64(*at);
             }
-        };
-        let crc = crc32c::crc32c(&out.0);
-        out.u32(crc);
-        out.0
+            Self::EvaluationOpened { version, asked, until } => {
+                out.u64(*version);
+                write_clients(asked, &mut out);
+                out.u64(*until);
+            }
+            Self::RunDone { at } => out.u64(*at),
+            Self::RunFailed { round, why, at } => {
+                out.u64(*round);
+                write_text(why, &mut out);
+                out.u64(*at);
+            }
+            Self::Resumed { at, until } => {
+                out.u64(*at);
+                out.u64(*until);
+            }
+            Self::RolledBack { version, to, model, at } => {
+                out.u64(*version);
+                out.u64(*to);
+                out.bytes(&model.0);
+                out.u64(*at);
+            }
+            Self::Excluded { round, client, at } => {
+                out.u64(*round);
+                write_text(client.as_str(), &mut out);
+                out.u64(*at);
+            }
+            Self::MembersReplaced { round, absent, by, at } => {
+                out.u64(*round);
+                write_clients(absent, &mut out);
+                write_clients(by, &mut out);
+                out.u64(*at);
+            }
+        }
+        wire::seal(0, &mut bytes);
+        bytes
+    }
+
+    fn kind(&self) -> u8 {
+        match self {
+            Self::Started { .. } => 1,
+            Self::Gathered { .. } => 2,
+            Self::RoundOpened { .. } => 3,
+            Self::UpdateAccepted { .. } => 4,
+            Self::RoundClosing { .. } => 5,
+            Self::RoundClosed { .. } => 6,
+            Self::EvaluationAccepted { .. } => 7,
+            Self::EvaluationOpened { .. } => 8,
+            Self::RunDone { .. } => 9,
+            Self::RunFailed { .. } => 10,
+            Self::Resumed { .. } => 11,
+            Self::RolledBack { .. } => 12,
+            Self::Excluded { .. } => 13,
+            Self::MembersReplaced { .. } => 14,
+        }
     }
 
     /// The lowest version that can hold it.
@@ -131,45 +159,31 @@ impl Record {
         }
     }
 
-    /// Reads what [`Record::to_bytes`] wrote.
+    /// Reads the bytes of [`Record::to_bytes`].
     ///
     /// # Errors
-    /// `Truncated`, `Corrupt`, `Newer`.
+    /// `Bytes`, `Newer`.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, RecordError> {
-        let (&theirs, _) = bytes.split_first().ok_or(RecordError::Truncated {
-            what: "version",
-            offset: 0,
-        })?;
+        let theirs = Reader::new(bytes).u8("version")?;
         if theirs > VERSION {
             return Err(RecordError::Newer { theirs, ours: VERSION });
         }
-        let short = RecordError::Truncated {
-            what: "checksum",
-            offset: bytes.len(),
-        };
-        let (body, crc) = bytes.split_last_chunk::<4>().ok_or(short)?;
-        if crc32c::crc32c(body) != u32::from_le_bytes(*crc) {
-            return Err(RecordError::Corrupt {
-                what: "checksum",
-                offset: body.len(),
-            });
-        }
-        let mut from = Cursor::new(body);
+        let mut from = wire::checked(bytes)?;
         let version = from.u8("version")?;
         let record = fields(&mut from, version)?;
         if record.version() != version {
-            return Err(from.corrupt("version"));
+            return Err(from.corrupt("version").into());
         }
-        from.finish()?;
+        from.finish("end")?;
         Ok(record)
     }
 }
 
-fn fields(from: &mut Cursor<'_>, version: u8) -> Result<Record, RecordError> {
+fn fields(from: &mut Reader<'_>, version: u8) -> Result<Record, Error> {
     Ok(match from.u8("kind")? {
         1 => Record::Started {
-            plan: from.digest("plan")?,
-            model: from.digest("model")?,
+            plan: read_digest(from, "plan")?,
+            model: read_digest(from, "model")?,
             at: from.u64("at")?,
         },
         2 => match from.u8("since")? {
@@ -182,15 +196,15 @@ fn fields(from: &mut Cursor<'_>, version: u8) -> Result<Record, RecordError> {
         3 => Record::RoundOpened {
             round: from.u64("round")?,
             attempt: from.u32("attempt")?,
-            cohort: from.clients()?,
+            cohort: read_clients(from)?,
             present: from.u32("present")?,
             at: from.u64("at")?,
             deadline: from.u64("deadline")?,
         },
         4 => Record::UpdateAccepted {
             round: from.u64("round")?,
-            client: from.client()?,
-            update: from.accepted()?,
+            client: read_client(from)?,
+            update: read_accepted(from)?,
         },
         5 => Record::RoundClosing {
             round: from.u64("round")?,
@@ -199,15 +213,15 @@ fn fields(from: &mut Cursor<'_>, version: u8) -> Result<Record, RecordError> {
         },
         6 => Record::RoundClosed {
             round: from.u64("round")?,
-            frame: from.digest("frame")?,
+            frame: read_digest(from, "frame")?,
             frame_len: from.u64("frame_len")?,
-            stages: from.stages()?,
-            model: from.digest("model")?,
+            stages: read_stages(from)?,
+            model: read_digest(from, "model")?,
             at: from.u64("at")?,
         },
         7 => Record::EvaluationAccepted {
             version: from.u64("version")?,
-            client: from.client()?,
+            client: read_client(from)?,
             examples: from.u64("examples")?,
             loss: from.f64("loss")?,
             correct: from.u64("correct")?,
@@ -215,7 +229,7 @@ fn fields(from: &mut Cursor<'_>, version: u8) -> Result<Record, RecordError> {
         },
         8 => Record::EvaluationOpened {
             version: from.u64("version")?,
-            asked: from.clients()?,
+            asked: read_clients(from)?,
             until: from.u64("until")?,
         },
         9 => Record::RunDone { at: from.u64("at")? },
@@ -231,108 +245,34 @@ fn fields(from: &mut Cursor<'_>, version: u8) -> Result<Record, RecordError> {
         12 => Record::RolledBack {
             version: from.u64("version")?,
             to: from.u64("to")?,
-            model: from.digest("model")?,
+            model: read_digest(from, "model")?,
             at: from.u64("at")?,
         },
         13 => Record::Excluded {
             round: from.u64("round")?,
-            client: from.client()?,
+            client: read_client(from)?,
             at: from.u64("at")?,
         },
         14 => Record::MembersReplaced {
             round: from.u64("round")?,
-            absent: from.clients()?,
-            by: from.clients()?,
+            absent: read_clients(from)?,
+            by: read_clients(from)?,
             at: from.u64("at")?,
         },
         _ => return Err(from.corrupt("kind")),
     })
 }
 
-/// Appends fields to a vector.
-struct Out(Vec<u8>);
-
-impl Out {
-    fn raw(&mut self, bytes: &[u8]) -> &mut Self {
-        self.0.extend_from_slice(bytes);
-        self
-    }
-
-    fn u8(&mut self, value: u8) -> &mut Self {
-        self.raw(&[value])
-    }
-
-    fn u32(&mut self, value: u32) -> &mut Self {
-        self.raw(&value.to_le_bytes())
-    }
-
-    fn u64(&mut self, value: u64) -> &mut Self {
-        self.raw(&value.to_le_bytes())
-    }
-
-    fn f64(&mut self, value: f64) -> &mut Self {
-        self.raw(&value.to_le_bytes())
-    }
-
-    fn text(&mut self, text: &str) -> &mut Self {
-        let text = &text[..text.floor_char_boundary(MAX_TEXT)];
-        self.raw(&(text.len() as u16).to_le_bytes()).raw(text.as_bytes())
-    }
-
-    fn client(&mut self, client: &ClientId) -> &mut Self {
-        self.text(client.as_str())
-    }
-
-    fn clients(&mut self, clients: &BTreeSet<ClientId>) -> &mut Self {
-        self.u32(clients.len() as u32);
-        clients.iter().fold(self, |out, client| out.client(client))
-    }
-
-    fn stages(&mut self, stages: &Stages) -> &mut Self {
-        let Stages {
-            fp32,
-            reduced,
-            quantized,
-            coded,
-            framed,
-            bound,
-        } = *stages;
-        self.u64(fp32)
-            .u64(reduced)
-            .u64(quantized)
-            .u64(coded)
-            .u64(framed)
-            .f64(bound)
-    }
-
-    fn accepted(&mut self, update: &Accepted) -> &mut Self {
-        let Accepted {
-            digest,
-            len,
-            examples,
-            loss,
-            train_ms,
-            encode_ms,
-            stages,
-            at,
-        } = update;
-        self.raw(&digest.0)
-            .u64(*len)
-            .u64(*examples)
-            .f64(*loss)
-            .u64(*train_ms)
-            .u64(*encode_ms)
-            .stages(stages)
-            .u64(*at)
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use fl_compress::Digest;
+    use std::collections::BTreeSet;
+
+    use fl_compress::{Digest, Stages};
+    use fl_proto::ClientId;
     use proptest::prelude::*;
 
     use super::*;
+    use crate::storage::record::kinds::Accepted;
 
     fn client(i: u8) -> ClientId {
         format!("client-{i}").parse().unwrap()
@@ -508,7 +448,7 @@ mod tests {
         other[0] = 2;
         let found = Record::from_bytes(&sealed(other));
         assert!(
-            matches!(found, Err(RecordError::Corrupt { what: "version", .. })),
+            matches!(&found, Err(RecordError::Bytes(Error::Corrupt { what, .. })) if what == "version"),
             "{found:?}"
         );
     }
@@ -551,8 +491,7 @@ mod tests {
 
     /// With a checksum that fits, the parser alone stands between bytes and memory.
     fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
-        let crc = crc32c::crc32c(&bytes);
-        bytes.extend_from_slice(&crc.to_le_bytes());
+        wire::seal(0, &mut bytes);
         bytes
     }
 
@@ -561,13 +500,13 @@ mod tests {
         let opened = |names: &[u8]| [&[1, 8][..], &[0; 8], names].concat();
         let absurd = Record::from_bytes(&sealed(opened(&[255, 255, 255, 255])));
         assert!(
-            matches!(absurd, Err(RecordError::Truncated { what: "client", .. })),
+            matches!(&absurd, Err(RecordError::Bytes(Error::Truncated { what, .. })) if what == "client"),
             "{absurd:?}"
         );
         let twice = [&[2, 0, 0, 0][..], &[1, 0, b'a', 1, 0, b'a'], &[0; 8]].concat();
         assert!(matches!(
             Record::from_bytes(&sealed(opened(&twice))),
-            Err(RecordError::Corrupt { what: "clients", .. })
+            Err(RecordError::Bytes(Error::Corrupt { what, .. })) if what == "clients"
         ));
     }
 

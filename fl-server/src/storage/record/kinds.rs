@@ -1,20 +1,11 @@
-//! One durable event. A run is the fold of its records, in order; nothing else about it needs to be remembered.
-//!
-//! Records hold facts, never consequences that a later version of the rules might see otherwise. Their bytes are in
-//! `record/bytes.rs`, and docs/rounds.md lists what each one changes.
-
-mod bytes;
-mod cursor;
+//! What each record says.
 
 use std::collections::BTreeSet;
 
 use fl_compress::{Digest, Stages};
 use fl_proto::ClientId;
 
-pub use bytes::RecordError;
-
-/// Unix time in milliseconds.
-pub type Millis = u64;
+use crate::clock::Millis;
 
 /// An update that was taken: its frame is durable under `digest`, and it counts in its round.
 #[derive(Debug, Clone, Copy, PartialEq)]

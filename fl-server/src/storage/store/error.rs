@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use fl_proto::RunName;
 
-use super::{MAJOR, MINOR};
 use crate::storage::disk::DiskError;
 use crate::storage::record::RecordError;
+use crate::storage::store::format::{MAJOR, MINOR};
 
 /// The store cannot do what was asked.
 #[derive(Debug, thiserror::Error)]

@@ -1,21 +1,22 @@
-//! The number of the store's last commit, once more, in a file beside it.
+//! A copy of the number of the store's last commit, in a file beside the store.
 //!
-//! After a crash the database drops whatever of its log it cannot read, without a word: one byte that the disk has
-//! flipped takes every later commit along. Each commit therefore carries its number, and the same number is written
-//! here once the commit is durable. A store that is behind this file has lost what it had acknowledged.
+//! After a crash the database silently drops what it cannot read of its log: one flipped byte drops all later commits.
+//! Each commit therefore carries its number, and this file gets the same number once the commit is durable. A store with a
+//! lower number than this file has lost acknowledged commits.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
+use fl_compress::wire;
+
 use crate::storage::disk::{Disk, DiskError};
 
 /// Eight bytes of number, four of CRC-32C.
 const SLOT: usize = 12;
-/// Written in turn, so that a write that is torn leaves the number before.
+/// Written in turn, so that a torn write leaves the number before it intact.
 const SLOTS: usize = 2;
 
-/// The file and what it says.
 #[derive(Debug)]
 pub(super) struct Head {
     file: File,
@@ -25,7 +26,7 @@ pub(super) struct Head {
 }
 
 impl Head {
-    /// Opens `dir/head`, creating it if need be.
+    /// Opens `dir/head`, or creates it.
     pub(super) fn open(dir: &Path, disk: &Disk) -> Result<Self, DiskError> {
         let path = dir.join("head");
         let is_new = !path.exists();
@@ -43,12 +44,12 @@ impl Head {
         })
     }
 
-    /// Commits that were durable when this was written; `None` if nothing readable is there.
+    /// Number of durable commits when the file was written; `None` if the file has no intact number.
     pub(super) fn commits(&self) -> Option<u64> {
         self.commits
     }
 
-    /// Whether there was no such file.
+    /// Whether the file did not exist before.
     pub(super) fn is_new(&self) -> bool {
         self.is_new
     }
@@ -57,11 +58,11 @@ impl Head {
         &self.path
     }
 
-    /// Notes that so many commits are durable. Not synced: it survives the death of the process, and after a power loss
-    /// an older number only makes the check weaker.
+    /// Writes the number of durable commits. Not synced: the number survives a crash of the process, and an older number
+    /// after a power loss only weakens the check.
     pub(super) fn note(&mut self, commits: u64, disk: &Disk) -> Result<(), DiskError> {
-        let number = commits.to_le_bytes();
-        let bytes = [&number[..], &crc32c::crc32c(&number).to_le_bytes()].concat();
+        let mut bytes = commits.to_le_bytes().to_vec();
+        wire::seal(0, &mut bytes);
         let slot = SLOT as u64 * (commits % SLOTS as u64);
         let at = self.file.seek(SeekFrom::Start(slot));
         at.map_err(|e| DiskError::new("write", &self.path, &e))?;
@@ -72,6 +73,5 @@ impl Head {
 }
 
 fn number(slot: &[u8; SLOT]) -> Option<u64> {
-    let (number, crc) = slot.split_first_chunk::<8>()?;
-    (crc == crc32c::crc32c(number).to_le_bytes()).then(|| u64::from_le_bytes(*number))
+    wire::checked(slot).and_then(|mut slot| slot.u64("commits")).ok()
 }

@@ -1,39 +1,28 @@
-//! Bytes with a version and a checksum, for values that are not records.
+//! The version byte and the checksum of values that are not records.
+
+use fl_compress::wire;
 
 use crate::storage::record::RecordError;
 
+const VERSION: u8 = 1;
+
 /// Version byte, bytes, CRC-32C of both.
 pub(super) fn seal(bytes: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(bytes.len() + 5);
-    out.push(1);
+    let mut out = Vec::with_capacity(1 + bytes.len() + wire::CHECKSUM_BYTES);
+    out.push(VERSION);
     out.extend_from_slice(bytes);
-    let crc = crc32c::crc32c(&out);
-    out.extend_from_slice(&crc.to_le_bytes());
+    wire::seal(0, &mut out);
     out
 }
 
 /// Reads what [`seal`] wrote.
 ///
 /// # Errors
-/// `Truncated`, `Corrupt`, `Newer`.
-pub(super) fn unseal(bytes: &[u8]) -> Result<Vec<u8>, RecordError> {
-    let short = RecordError::Truncated {
-        what: "checksum",
-        offset: bytes.len(),
-    };
-    let (body, crc) = bytes.split_last_chunk::<4>().ok_or(short)?;
-    if crc32c::crc32c(body) != u32::from_le_bytes(*crc) {
-        return Err(RecordError::Corrupt {
-            what: "checksum",
-            offset: body.len(),
-        });
-    }
-    match body.split_first() {
-        Some((1, rest)) => Ok(rest.to_vec()),
-        Some((&theirs, _)) => Err(RecordError::Newer { theirs, ours: 1 }),
-        None => Err(RecordError::Truncated {
-            what: "version",
-            offset: 0,
-        }),
+/// `Bytes`, `Newer`.
+pub(super) fn unseal(bytes: &[u8]) -> Result<&[u8], RecordError> {
+    let mut body = wire::checked(bytes)?;
+    match body.u8("version")? {
+        VERSION => Ok(body.take(body.left(), "value")?),
+        theirs => Err(RecordError::Newer { theirs, ours: VERSION }),
     }
 }

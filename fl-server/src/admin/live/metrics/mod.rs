@@ -2,10 +2,10 @@
 //!
 //! Counters begin with the process. Those of the ledger move when a round closes, because only then bytes
 //! are booked to it; `fl_ledger_open` has the rest. How
-//! many series there are depends on the size of the federation only up to [`Traffic::NAMED`] clients and the certificates.
+//! many series there are depends on the size of the federation only up to [`Connections::NAMED`] clients and the certificates.
 //! docs/reference/monitoring.md lists every metric; a test compares.
 //!
-//! [`Traffic::NAMED`]: crate::accounting::traffic::Traffic::NAMED
+//! [`Connections::NAMED`]: crate::accounting::connections::Connections::NAMED
 
 mod process;
 mod registry;
@@ -15,10 +15,10 @@ use std::fmt;
 use prometheus_client::registry::Unit;
 
 use super::view::{Certificate, View};
+use crate::accounting::connections::Named;
 use crate::accounting::ledger::{Direction, Flow};
-use crate::accounting::traffic::Named;
+use crate::clock::Millis;
 use crate::reporting::moment::Moved;
-use crate::storage::record::Millis;
 use crate::telemetry::event::RoundSummary;
 use crate::telemetry::gauge::TensorGauge;
 use crate::telemetry::status::StatusSnapshot;

@@ -4,7 +4,7 @@ use prometheus_client::registry::Unit;
 
 use super::one;
 use super::registry::Metrics;
-use crate::storage::record::Millis;
+use crate::clock::Millis;
 
 /// The process.
 #[derive(Debug, Clone, Default)]

@@ -1,0 +1,72 @@
+//! Bytes of a round's frames by section.
+
+/// The direction of a transfer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Direction {
+    /// From clients to the server: updates.
+    Up,
+    /// From the server to clients: model updates.
+    Down,
+}
+
+impl Direction {
+    /// `up` or `down`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Up => "up",
+            Self::Down => "down",
+        }
+    }
+}
+
+/// One section of a round's frames: a tensor, or small tensors coded together.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Section {
+    /// Place of its first tensor in the layout.
+    pub first: u32,
+    /// Tensors in it.
+    pub tensors: u32,
+    /// Their parameters.
+    pub parameters: u64,
+    /// Frames that are added up here.
+    pub frames: u64,
+    /// Bytes of recipes.
+    pub recipe: u64,
+    /// Bytes of indices.
+    pub indices: u64,
+    /// Bytes of scales.
+    pub scales: u64,
+    /// Bytes of values.
+    pub values: u64,
+    /// Decoded values that are not zero.
+    pub nonzeros: u64,
+    /// Frames in which it has a rank.
+    pub ranked: u64,
+    /// Their ranks.
+    pub ranks: u64,
+}
+
+impl Section {
+    /// Its name in reports: that of its tensor; of several tensors, their number. `name` gives a tensor's name by its place.
+    pub(crate) fn name<'a>(&self, name: impl Fn(usize) -> Option<&'a str>) -> String {
+        match self.tensors {
+            1 => name(self.first as usize).unwrap_or_default().to_owned(),
+            several => format!("{several} small tensors"),
+        }
+    }
+
+    /// Adds the same section of other frames.
+    pub fn add(&mut self, other: &Self) {
+        let sums = [
+            (&mut self.frames, other.frames),
+            (&mut self.recipe, other.recipe),
+            (&mut self.indices, other.indices),
+            (&mut self.scales, other.scales),
+            (&mut self.values, other.values),
+            (&mut self.nonzeros, other.nonzeros),
+            (&mut self.ranked, other.ranked),
+            (&mut self.ranks, other.ranks),
+        ];
+        sums.into_iter().for_each(|(own, more)| *own = own.saturating_add(more));
+    }
+}

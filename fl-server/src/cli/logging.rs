@@ -1,0 +1,89 @@
+//! The log on stderr.
+
+use clap::ValueEnum;
+
+use crate::coordinator::notifications::ROUNDS;
+
+/// The format of log lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum LogFormat {
+    Text,
+    Json,
+}
+
+/// The filter without RUST_LOG. `are_shown`: whether the command prints rounds on the same terminal.
+fn default_filter(are_shown: bool) -> String {
+    match are_shown {
+        true => format!("info,{ROUNDS}=warn"),
+        false => "info".to_owned(),
+    }
+}
+
+/// Starts the log. `serves`: the command prints a line for each round on stdout; if stdout and stderr are terminals, the log
+/// omits these lines. Does nothing if the process has a log already, as an embedding program may.
+pub(super) fn start_logging(format: LogFormat, serves: bool) {
+    use std::io::IsTerminal;
+    use tracing_subscriber::EnvFilter;
+    let are_shown = serves && std::io::stdout().is_terminal() && std::io::stderr().is_terminal();
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default_filter(are_shown)));
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
+        // Reported with `eprintln!`, which panics if stderr is closed.
+        .log_internal_errors(false)
+        .with_writer(std::io::stderr);
+    let _ = match format {
+        LogFormat::Text => builder.with_target(false).try_init(),
+        LogFormat::Json => builder.json().try_init(),
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::sync::{Arc, Mutex};
+
+    use tracing_subscriber::EnvFilter;
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn logged(are_shown: bool) -> String {
+        let lines = Lines::default();
+        let writer = lines.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_env_filter(EnvFilter::new(default_filter(are_shown)))
+            .with_writer(move || writer.clone())
+            .finish();
+        tracing::subscriber::with_default(subscriber, || {
+            tracing::info!(target: ROUNDS, round = 1, "round closed");
+            tracing::error!(target: ROUNDS, round = 1, "books differ");
+            tracing::info!("serving");
+        });
+        String::from_utf8(lines.0.lock().unwrap().clone()).unwrap()
+    }
+
+    #[test]
+    fn a_round_that_is_on_the_terminal_is_not_logged_there_too() {
+        let apart = logged(false);
+        assert!(apart.contains("round closed") && apart.contains("serving"), "{apart}");
+        let together = logged(true);
+        assert!(!together.contains("round closed"), "{together}");
+        assert!(
+            together.contains("books differ") && together.contains("serving"),
+            "{together}"
+        );
+    }
+}

@@ -1,0 +1,24 @@
+//! The command line of the server: a file for each subcommand.
+
+mod change;
+mod check;
+mod exclude;
+mod export;
+mod failure;
+mod init;
+mod issue;
+mod issued;
+mod logging;
+mod new;
+mod out;
+mod program;
+mod report;
+mod rollback;
+mod serve;
+mod sign;
+mod source;
+mod status;
+mod verify;
+mod what_if;
+
+pub use program::main;

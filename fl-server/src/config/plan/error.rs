@@ -1,0 +1,36 @@
+//! Errors of a run.toml.
+
+/// What is wrong with a run.toml.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// It is not TOML, or a key is unknown, missing or of the wrong type.
+    #[error("{0}")]
+    Syntax(String),
+    /// A value breaks a rule.
+    #[error("`{key} = {value}`: {rule}")]
+    Value {
+        /// The key with its table.
+        key: &'static str,
+        /// The value as written.
+        value: String,
+        /// The rule that it breaks.
+        rule: String,
+    },
+}
+
+pub(super) fn rule(
+    holds: bool,
+    key: &'static str,
+    found: &dyn std::fmt::Display,
+    why: impl FnOnce() -> String,
+) -> Result<(), PlanError> {
+    if holds { Ok(()) } else { Err(value(key, found, why())) }
+}
+
+pub(super) fn value(key: &'static str, found: &dyn std::fmt::Display, rule: String) -> PlanError {
+    PlanError::Value {
+        key,
+        value: found.to_string(),
+        rule,
+    }
+}

@@ -1,0 +1,46 @@
+//! Which clients evaluate which version, and their results.
+
+use fl_proto::ClientId;
+
+use crate::state_machine::evaluated::Summed;
+use crate::state_machine::state::{Phase, State};
+
+impl State {
+    /// Whether this client is asked for its evaluation of this version now.
+    pub(super) fn asks(&self, client: &ClientId, version: u64) -> bool {
+        match &self.phase {
+            Phase::Training(round) | Phase::Closing(round) => {
+                round.number == version.saturating_add(1) && round.cohort.contains(client)
+            }
+            Phase::Evaluating { version: of, asked, .. } => *of == version && asked.contains(client),
+            Phase::Waiting | Phase::Done | Phase::Failed { .. } => false,
+        }
+    }
+
+    /// Whether this client's evaluation of this version was accepted.
+    pub(super) fn reported(&self, client: &ClientId, version: u64) -> bool {
+        self.evaluations
+            .get(&version)
+            .is_some_and(|reports| reports.contains_key(client))
+    }
+
+    /// The evaluations of a version, summed in client order; `None` if there are none.
+    pub fn evaluations(&self, version: u64) -> Option<Summed> {
+        let summed = usize::try_from(version).ok().and_then(|at| self.evaluated.get(at));
+        summed.map_or_else(|| self.sum(version), |summed| *summed)
+    }
+
+    /// Forgets who reported what of the versions before the last but one: nobody is asked for them again.
+    pub(super) fn sum_up_evaluations(&mut self) {
+        let settled = self.version().saturating_sub(1);
+        for version in self.evaluated.len() as u64..settled {
+            self.evaluated.push(self.sum(version));
+            self.evaluations.remove(&version);
+        }
+    }
+
+    fn sum(&self, version: u64) -> Option<Summed> {
+        let summed = Summed::of(self.evaluations.get(&version)?.values());
+        (summed.clients > 0).then_some(summed)
+    }
+}

@@ -1,0 +1,43 @@
+//! Uploads in progress, at most one for each client.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use fl_compress::Digest;
+use fl_proto::ClientId;
+
+use crate::storage::disk::{Disk, DiskError, files};
+
+pub(super) type Partials = Arc<Mutex<BTreeMap<ClientId, Arc<Mutex<Partial>>>>>;
+
+/// A client's unfinished upload.
+#[derive(Debug)]
+pub(super) struct Partial {
+    pub(super) path: PathBuf,
+    /// Number of the call that may write to the file. Incremented when the file is removed or becomes a blob.
+    pub(super) turn: u64,
+}
+
+/// The unfinished uploads of an earlier process, one for each client; removes files with other names.
+pub(super) fn left_over(folder: &Path, disk: &Disk) -> Result<Partials, DiskError> {
+    let mut all = BTreeMap::new();
+    for path in files(folder)? {
+        match client_of(&path).filter(|client| !all.contains_key(client)) {
+            Some(client) => {
+                all.insert(client, Arc::new(Mutex::new(Partial { path, turn: 0 })));
+            }
+            None => disk.remove(&path)?,
+        }
+    }
+    Ok(Arc::new(Mutex::new(all)))
+}
+
+/// `CLIENT-ROUND-DIGEST`, split from the end because a client's name may have dashes.
+fn client_of(path: &Path) -> Option<ClientId> {
+    let mut parts = path.file_name()?.to_str()?.rsplitn(3, '-');
+    let (digest, round, client) = (parts.next()?, parts.next()?, parts.next()?);
+    digest.parse::<Digest>().ok()?;
+    round.parse::<u64>().ok()?;
+    client.parse().ok()
+}

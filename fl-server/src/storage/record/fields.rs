@@ -1,0 +1,105 @@
+//! The fields that several records have.
+
+use std::collections::BTreeSet;
+
+use fl_compress::wire::{Reader, Writer};
+use fl_compress::{Digest, Error, Stages};
+use fl_proto::ClientId;
+
+use crate::storage::record::kinds::Accepted;
+
+/// Longest text of a record in bytes; a longer one is cut.
+const MAX_TEXT: usize = 4_096;
+
+pub(super) fn write_text(text: &str, out: &mut Writer<'_>) {
+    out.text(&text[..text.floor_char_boundary(MAX_TEXT)]);
+}
+
+pub(super) fn read_digest(from: &mut Reader<'_>, what: &str) -> Result<Digest, Error> {
+    from.array(what).map(Digest)
+}
+
+pub(super) fn read_client(from: &mut Reader<'_>) -> Result<ClientId, Error> {
+    from.text("client")?.parse().map_err(|_| from.corrupt("client"))
+}
+
+pub(super) fn write_clients(clients: &BTreeSet<ClientId>, out: &mut Writer<'_>) {
+    out.u32(clients.len() as u32);
+    clients.iter().for_each(|client| write_text(client.as_str(), out));
+}
+
+/// A count, then that many names in strictly rising order.
+pub(super) fn read_clients(from: &mut Reader<'_>) -> Result<BTreeSet<ClientId>, Error> {
+    let count = from.u32("clients")?;
+    // Not allocated by the count, which may be wrong.
+    let mut out = Vec::new();
+    for _ in 0..count {
+        let client = read_client(from)?;
+        if out.last().is_some_and(|last| *last >= client) {
+            return Err(from.corrupt("clients"));
+        }
+        out.push(client);
+    }
+    // From a sorted vector, which is faster than one insertion after another.
+    Ok(out.into_iter().collect())
+}
+
+pub(super) fn write_stages(stages: &Stages, out: &mut Writer<'_>) {
+    let Stages {
+        fp32,
+        reduced,
+        quantized,
+        coded,
+        framed,
+        bound,
+    } = *stages;
+    for bytes in [fp32, reduced, quantized, coded, framed] {
+        out.u64(bytes);
+    }
+    out.f64(bound);
+}
+
+pub(super) fn read_stages(from: &mut Reader<'_>) -> Result<Stages, Error> {
+    Ok(Stages {
+        fp32: from.u64("stages")?,
+        reduced: from.u64("stages")?,
+        quantized: from.u64("stages")?,
+        coded: from.u64("stages")?,
+        framed: from.u64("stages")?,
+        bound: from.f64("stages")?,
+    })
+}
+
+pub(super) fn write_accepted(update: &Accepted, out: &mut Writer<'_>) {
+    let Accepted {
+        digest,
+        len,
+        examples,
+        loss,
+        train_ms,
+        encode_ms,
+        stages,
+        at,
+    } = update;
+    out.bytes(&digest.0);
+    out.u64(*len);
+    out.u64(*examples);
+    out.f64(*loss);
+    out.u64(*train_ms);
+    out.u64(*encode_ms);
+    write_stages(stages, out);
+    out.u64(*at);
+}
+
+pub(super) fn read_accepted(from: &mut Reader<'_>) -> Result<Accepted, Error> {
+    Ok(Accepted {
+        digest: read_digest(from, "digest")?,
+        len: from.u64("len")?,
+        examples: from.u64("examples")?,
+        loss: from.f64("loss")?,
+        train_ms: from.u64("train_ms")?,
+        encode_ms: from.u64("encode_ms")?,
+        stages: read_stages(from)?,
+        at: from.u64("at")?,
+    })
+}

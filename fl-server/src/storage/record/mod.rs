@@ -1,0 +1,13 @@
+//! Records: the durable events of a run.
+//!
+//! A run is the fold of its records in order; nothing else about it is stored. A record holds facts and never their
+//! consequences, because a later version of the rules may derive others. docs/rounds.md lists what each record changes.
+
+mod bytes;
+mod error;
+mod fields;
+mod kinds;
+
+pub use crate::clock::Millis;
+pub use error::RecordError;
+pub use kinds::{Accepted, Record};

@@ -1,0 +1,34 @@
+//! The version of the store's tables, and their keys.
+
+/// A store with another major version or a newer minor version is refused. Minor version 1: each run has blobs of its own.
+pub(super) const MAJOR: u8 = 1;
+pub(super) const MINOR: u8 = 1;
+
+pub(super) const VERSION_KEY: &[u8] = b"v";
+/// Number of the last commit.
+pub(super) const COMMITS_KEY: &[u8] = b"c";
+/// Number of commits when the store was opened without its head file.
+pub(super) const HEAD_MISSING_KEY: &[u8] = b"h";
+/// Number of the next run.
+pub(super) const NEXT_RUN_KEY: &[u8] = b"i";
+
+/// Numbers of runs by name.
+pub(super) const RUN: u8 = b'n';
+pub(super) const RECORD: u8 = b'r';
+/// Ledger rows.
+pub(super) const ROW: u8 = b'l';
+/// Named values.
+pub(super) const META: u8 = b'm';
+/// The ledger's tail.
+pub(super) const TAIL: u8 = b't';
+
+/// The start of the keys of a run in a table.
+pub(super) fn prefix(table: u8, run: u32) -> [u8; 5] {
+    let [a, b, c, d] = run.to_be_bytes();
+    [table, a, b, c, d]
+}
+
+/// The sequence number of a key.
+pub(super) fn sequence(key: &[u8]) -> Option<u64> {
+    key.get(5..)?.try_into().ok().map(u64::from_be_bytes)
+}

@@ -1,0 +1,257 @@
+//! One run in the store.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use fl_compress::Digest;
+use fl_compress::wire::{Reader, Writer};
+use fl_proto::RunName;
+
+use crate::storage::record::{Record, RecordError};
+use crate::storage::store::database::{Batch, Bytes, Database};
+use crate::storage::store::error::StoreError;
+use crate::storage::store::format::{META, RECORD, ROW, TAIL, prefix, sequence};
+use crate::storage::store::seal::{seal, unseal};
+
+/// A checkpoint of the model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// Model version.
+    pub version: u64,
+    /// Digest of its blob.
+    pub blob: Digest,
+}
+
+/// The named values of a run's checkpoints, newest first. If the newest is damaged, the older one and the updates after it
+/// give the same model.
+pub const CHECKPOINTS: [&str; 2] = ["checkpoint", "checkpoint-before"];
+
+/// One run in the store; clones share it. Written by one caller at a time.
+#[derive(Debug, Clone)]
+pub struct RunStore {
+    database: Database,
+    name: RunName,
+    id: u32,
+    records: Arc<AtomicU64>,
+    rows: Arc<AtomicU64>,
+}
+
+impl RunStore {
+    pub(super) fn open(database: Database, name: RunName, id: u32) -> Result<Self, StoreError> {
+        let next = |table| -> Result<Arc<AtomicU64>, StoreError> {
+            let last = database.last_key(&prefix(table, id))?;
+            let next = last.map_or(0, |key| sequence(&key).map_or(u64::MAX, |n| n.saturating_add(1)));
+            Ok(Arc::new(AtomicU64::new(next)))
+        };
+        let (records, rows) = (next(RECORD)?, next(ROW)?);
+        Ok(Self {
+            database,
+            name,
+            id,
+            records,
+            rows,
+        })
+    }
+
+    pub fn name(&self) -> &RunName {
+        &self.name
+    }
+
+    /// Number of records.
+    pub fn len(&self) -> u64 {
+        self.records.load(Ordering::Relaxed)
+    }
+
+    /// Whether there is no record.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Number of ledger rows.
+    pub fn rows_len(&self) -> u64 {
+        self.rows.load(Ordering::Relaxed)
+    }
+
+    /// Appends records and ledger rows, all or none, with one flush; durable when it returns. Rows take the place of the
+    /// [tail](RunStore::tail), whose bytes they must contain. Blocks.
+    ///
+    /// # Errors
+    /// `Stopped`, `Broken`; the disk's. After one of them every further write is refused with `Stopped`.
+    pub fn append(&self, records: &[Record], rows: &[Vec<u8>]) -> Result<(), StoreError> {
+        if records.is_empty() && rows.is_empty() {
+            return Ok(());
+        }
+        let mut batch = Batch::default();
+        let (first, first_row) = (self.records.load(Ordering::Relaxed), self.rows.load(Ordering::Relaxed));
+        for (seq, record) in (first..).zip(records) {
+            batch.insert(self.key(RECORD, seq), record.to_bytes());
+        }
+        for (seq, row) in (first_row..).zip(rows) {
+            batch.insert(self.key(ROW, seq), seal(row));
+        }
+        if !rows.is_empty() {
+            batch.remove(&prefix(TAIL, self.id));
+        }
+        self.database.write(batch)?;
+        self.records.store(first + records.len() as u64, Ordering::Relaxed);
+        self.rows.store(first_row + rows.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The records, in the order in which they were appended.
+    ///
+    /// # Errors
+    /// Each item: `Value` with number and byte, `Gap`, `Broken`.
+    pub fn records(&self) -> impl Iterator<Item = Result<Record, StoreError>> {
+        let run = self.clone();
+        self.values(RECORD).map(move |value| {
+            let (number, value) = value?;
+            Record::from_bytes(&value).map_err(|why| run.value("record", number.to_string(), why))
+        })
+    }
+
+    /// The ledger rows, in the order in which they were appended.
+    ///
+    /// # Errors
+    /// As [`RunStore::records`].
+    pub fn rows(&self) -> impl Iterator<Item = Result<Vec<u8>, StoreError>> {
+        let run = self.clone();
+        self.values(ROW).map(move |value| {
+            let (number, value) = value?;
+            let row = unseal(&value).map(<[u8]>::to_vec);
+            row.map_err(|why| run.value("ledger row", number.to_string(), why))
+        })
+    }
+
+    /// The tail of the ledger: rows of what has passed since the last row was appended. A later tail replaces it.
+    ///
+    /// # Errors
+    /// `Value`, `Broken`.
+    pub fn tail(&self) -> Result<Vec<Vec<u8>>, StoreError> {
+        let Some(value) = self.database.read(&prefix(TAIL, self.id))? else {
+            return Ok(Vec::new());
+        };
+        let read = || -> Result<Vec<Vec<u8>>, RecordError> {
+            let (mut rest, mut rows) = (Reader::new(unseal(&value)?), Vec::new());
+            while rest.left() > 0 {
+                let len = rest.u32("row")?;
+                rows.push(rest.take(len as usize, "row")?.to_vec());
+            }
+            Ok(rows)
+        };
+        read().map_err(|why| self.value("ledger row", "the tail".to_owned(), why))
+    }
+
+    /// Replaces the tail of the ledger; durable when it returns. Blocks.
+    ///
+    /// # Errors
+    /// As [`RunStore::append`].
+    pub fn set_tail(&self, rows: &[Vec<u8>]) -> Result<(), StoreError> {
+        let mut bytes = Vec::new();
+        let mut writer = Writer::new(&mut bytes);
+        for row in rows {
+            writer.u32(row.len() as u32);
+            writer.bytes(row);
+        }
+        let mut batch = Batch::default();
+        batch.insert(&prefix(TAIL, self.id), seal(&bytes));
+        self.database.write(batch)
+    }
+
+    /// A small named value: the plan's text, the layout, the last checkpoint.
+    ///
+    /// # Errors
+    /// `Value`, `Broken`.
+    pub fn meta(&self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        let value = self.database.read(&self.meta_key(key))?;
+        let value = value.map(|value| unseal(&value).map(<[u8]>::to_vec)).transpose();
+        value.map_err(|why| self.value("entry", key.to_owned(), why))
+    }
+
+    /// Sets a small named value; durable when it returns. Blocks.
+    ///
+    /// # Errors
+    /// As [`RunStore::append`].
+    pub fn set_meta(&self, key: &str, value: &[u8]) -> Result<(), StoreError> {
+        self.set_metas(&[(key, value)], &[])
+    }
+
+    /// Sets and removes named values, all or none.
+    fn set_metas(&self, set: &[(&str, &[u8])], remove: &[&str]) -> Result<(), StoreError> {
+        let mut batch = Batch::default();
+        for (key, value) in set {
+            batch.insert(self.meta_key(key), seal(value));
+        }
+        for key in remove {
+            batch.remove(self.meta_key(key));
+        }
+        self.database.write(batch)
+    }
+
+    /// The checkpoints of the global model that are kept, newest first.
+    ///
+    /// # Errors
+    /// `Value`, `Broken`.
+    pub fn checkpoints(&self) -> Result<Vec<Checkpoint>, StoreError> {
+        let mut all = Vec::new();
+        for key in CHECKPOINTS {
+            let Some(value) = self.meta(key)? else { break };
+            let read = || -> Result<Checkpoint, fl_compress::Error> {
+                let mut value = Reader::new(&value);
+                let (version, blob) = (value.u64("checkpoint")?, value.array("checkpoint").map(Digest)?);
+                value.finish("checkpoint")?;
+                Ok(Checkpoint { version, blob })
+            };
+            all.push(read().map_err(|why| self.value("entry", key.to_owned(), why.into()))?);
+        }
+        Ok(all)
+    }
+
+    /// Names the checkpoints that are kept from now on, newest first, [`CHECKPOINTS`] at most; their blobs are durable
+    /// already. `also`: named values that are set with them, all or none. Durable when it returns. Blocks.
+    ///
+    /// # Errors
+    /// As [`RunStore::append`].
+    pub fn set_checkpoints(&self, kept: &[Checkpoint], also: &[(&str, &[u8])]) -> Result<(), StoreError> {
+        let values = kept
+            .iter()
+            .map(|kept| [&kept.version.to_le_bytes()[..], &kept.blob.0].concat());
+        let values: Vec<Vec<u8>> = values.collect();
+        let named = CHECKPOINTS.into_iter().zip(values.iter().map(Vec::as_slice));
+        let set: Vec<_> = named.chain(also.iter().copied()).collect();
+        self.set_metas(&set, CHECKPOINTS.get(kept.len()..).unwrap_or_default())
+    }
+
+    /// The values of a table with their numbers, which must be 0, 1, 2, ..
+    fn values(&self, table: u8) -> impl Iterator<Item = Result<(u64, Bytes), StoreError>> + use<> {
+        let run = self.name.clone();
+        let entries = self.database.scan(&prefix(table, self.id)).zip(0..);
+        entries.map(move |(entry, number)| {
+            let (key, value) = entry?;
+            match sequence(&key) == Some(number) {
+                true => Ok((number, value)),
+                false => Err(StoreError::Gap {
+                    number,
+                    run: run.clone(),
+                }),
+            }
+        })
+    }
+
+    fn key(&self, table: u8, seq: u64) -> Vec<u8> {
+        [&prefix(table, self.id)[..], &seq.to_be_bytes()].concat()
+    }
+
+    fn meta_key(&self, key: &str) -> Vec<u8> {
+        [&prefix(META, self.id)[..], key.as_bytes()].concat()
+    }
+
+    fn value(&self, table: &'static str, number: String, why: RecordError) -> StoreError {
+        StoreError::Value {
+            table,
+            number,
+            run: self.name.clone(),
+            why,
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! The runs of a data folder.
+
+use std::path::Path;
+
+use fl_proto::RunName;
+
+use crate::storage::disk::Disk;
+use crate::storage::store::database::{Batch, Database};
+use crate::storage::store::error::StoreError;
+use crate::storage::store::format::{META, NEXT_RUN_KEY, RECORD, ROW, RUN};
+use crate::storage::store::run_store::RunStore;
+
+/// The store of a data folder; clones share it.
+#[derive(Debug, Clone)]
+pub struct Store {
+    database: Database,
+}
+
+impl Store {
+    /// Opens the store below `dir`, or creates it. Blocks, for a second at most while another holder has it open.
+    ///
+    /// # Errors
+    /// `Busy`, `Newer`, `Broken`, `Lost`, `Head`; the disk's.
+    pub fn open(dir: &Path, disk: Disk) -> Result<Self, StoreError> {
+        let database = Database::open(dir, disk)?;
+        Ok(Self { database })
+    }
+
+    /// The number of commits when the head file was missing, if it ever was.
+    ///
+    /// # Errors
+    /// `Broken`.
+    pub fn head_was_missing(&self) -> Result<Option<u64>, StoreError> {
+        self.database.head_was_missing()
+    }
+
+    /// Whether `dir` has a store, or had one.
+    pub fn is_at(dir: &Path) -> bool {
+        dir.join("store").exists() || dir.join("head").exists()
+    }
+
+    /// The runs, by name.
+    ///
+    /// # Errors
+    /// `Broken`.
+    pub fn runs(&self) -> Result<Vec<RunName>, StoreError> {
+        let name = |key: &[u8]| std::str::from_utf8(key.get(1..)?).ok()?.parse().ok();
+        let runs = self.database.scan(&[RUN]).map(|entry| {
+            let (key, _) = entry?;
+            name(&key).ok_or_else(|| self.database.broken("a run's name is not one"))
+        });
+        runs.collect()
+    }
+
+    /// The run of this name, created if there is none.
+    ///
+    /// # Errors
+    /// `Broken`; the disk's.
+    pub fn run(&self, name: &RunName) -> Result<RunStore, StoreError> {
+        let key = [&[RUN], name.as_str().as_bytes()].concat();
+        let id = match self.database.read(&key)? {
+            Some(bytes) => self.run_number(&bytes)?,
+            None => {
+                let id = self.next_run()?;
+                let mut batch = Batch::default();
+                batch.insert(key, &id.to_be_bytes());
+                batch.insert(NEXT_RUN_KEY, &id.saturating_add(1).to_be_bytes());
+                self.database.write(batch)?;
+                id
+            }
+        };
+        RunStore::open(self.database.clone(), name.clone(), id)
+    }
+
+    /// A number that no run has had: a run with a number of before would inherit the records stored under it. Stores of
+    /// format 1.0 do not have the number of the next run, so the keys are searched too.
+    fn next_run(&self) -> Result<u32, StoreError> {
+        let mut next = match self.database.read(NEXT_RUN_KEY)? {
+            Some(bytes) => self.run_number(&bytes)?,
+            None => 0,
+        };
+        for entry in self.database.scan(&[RUN]) {
+            next = next.max(self.run_number(&entry?.1)?.saturating_add(1));
+        }
+        for table in [RECORD, ROW, META] {
+            let last = self.database.last_key(&[table])?;
+            let number = last.and_then(|key| Some(u32::from_be_bytes(*key.get(1..)?.first_chunk()?)));
+            next = next.max(number.map_or(0, |number| number.saturating_add(1)));
+        }
+        if next == u32::MAX {
+            return Err(self.database.broken("no number is left for another run"));
+        }
+        Ok(next)
+    }
+
+    fn run_number(&self, bytes: &[u8]) -> Result<u32, StoreError> {
+        let bytes = <[u8; 4]>::try_from(bytes);
+        let bytes = bytes.map_err(|_| self.database.broken("a run's number does not have 4 bytes"))?;
+        Ok(u32::from_be_bytes(bytes))
+    }
+}
