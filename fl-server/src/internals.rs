@@ -9,6 +9,7 @@ use crate::accounting::client_counters::{ClientCounters, Sent, UploadOutcome};
 use crate::accounting::connections::Connections;
 use crate::accounting::hash_chain::HashChain;
 use crate::accounting::ledger::Row;
+use crate::accounting::transfers::{DownloadAccount, UploadAccount};
 use crate::storage::record::Record;
 
 /// Bytes of a part of a frame, as clients send them.
@@ -56,12 +57,15 @@ impl Books {
                 counters.asked(&());
                 counters.answered(&());
             }
+            let mut upload = UploadAccount::open(&counters, meter, bytes);
+            let download = DownloadAccount::begin(&counters, Sent::Steps);
+            upload.begin(0);
             let parts = (0..bytes).step_by(PART as usize).map(|at| PART.min(bytes - at));
             for part in parts {
-                counters.arrived(part);
-                counters.sent(Sent::Steps, part);
+                upload.chunk(part, true);
+                download.chunk(part);
             }
-            counters.settled(UploadOutcome::Accepted);
+            upload.finish(UploadOutcome::Accepted);
         }
     }
 

@@ -74,17 +74,17 @@ impl ClientCounters {
     }
 
     /// A part of a frame came.
-    pub(crate) fn arrived(&self, bytes: u64) {
+    pub(super) fn arrived(&self, bytes: u64) {
         add(&self.arrived, bytes);
     }
 
     /// A part of a frame came and could not be kept.
-    pub(crate) fn lost(&self, bytes: u64) {
+    pub(super) fn lost(&self, bytes: u64) {
         add(&self.aborted, bytes);
     }
 
     /// What became of the frame that arrived last, or of as much of it as did; returns how much that was.
-    pub(crate) fn settled(&self, fate: UploadOutcome) -> u64 {
+    pub(super) fn settled(&self, fate: UploadOutcome) -> u64 {
         let bytes = self.arrived.swap(0, Ordering::AcqRel);
         add(
             match fate {
@@ -98,13 +98,13 @@ impl ClientCounters {
     }
 
     /// A frame of `bytes` that was counted as taken is not.
-    pub(crate) fn refused_after_all(&self, bytes: u64) {
+    pub(super) fn refused_after_all(&self, bytes: u64) {
         self.update.fetch_sub(bytes, Ordering::AcqRel);
         add(&self.refused, bytes);
     }
 
     /// A part of a model is on its way.
-    pub(crate) fn sent(&self, kind: Sent, bytes: u64) {
+    pub(super) fn sent(&self, kind: Sent, bytes: u64) {
         add(
             match kind {
                 Sent::Steps => &self.steps,
@@ -115,7 +115,7 @@ impl ClientCounters {
     }
 
     /// A model of this version was handed to the connection as a whole.
-    pub(crate) fn brought(&self, version: u64) {
+    pub(super) fn brought(&self, version: u64) {
         self.brought.fetch_max(version.saturating_add(1), Ordering::AcqRel);
     }
 
@@ -125,7 +125,7 @@ impl ClientCounters {
     }
 
     /// An upload begins; that of the same frame as before is a retry.
-    pub(crate) fn begun(&self, frame: &Digest) {
+    pub(super) fn begun(&self, frame: &Digest) {
         if self.begun.swap(frame.short(), Ordering::AcqRel) == frame.short() {
             self.retried();
         }
@@ -133,7 +133,7 @@ impl ClientCounters {
 
     /// An upload broke off, of which the connection carried `read` bytes and whole chunks brought `came`. What it carried
     /// beyond those, less what messages cost, is the chunk that was on its way: it comes once more.
-    pub(crate) fn broke_off(&self, read: u64, came: u64) {
+    pub(super) fn broke_off(&self, read: u64, came: u64) {
         let beyond = read.saturating_sub(came).saturating_sub(came / OVERHEAD + ENDING);
         add(&self.aborted, beyond);
     }
@@ -144,12 +144,12 @@ impl ClientCounters {
     }
 
     /// Uploads arrived for so long.
-    pub(crate) fn uploaded_for(&self, ms: u64) {
+    pub(super) fn uploaded_for(&self, ms: u64) {
         add(&self.upload_ms, ms);
     }
 
     /// Models were sent for so long.
-    pub(crate) fn downloaded_for(&self, ms: u64) {
+    pub(super) fn downloaded_for(&self, ms: u64) {
         add(&self.download_ms, ms);
     }
 

@@ -6,3 +6,4 @@ pub(crate) mod client_counters;
 pub(crate) mod connections;
 pub(crate) mod hash_chain;
 pub mod ledger;
+pub(crate) mod transfers;

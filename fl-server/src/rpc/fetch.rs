@@ -17,6 +17,7 @@ use super::peer::Peer;
 use super::turns::Kind;
 use super::{LAPSE, Service, internal, unable};
 use crate::accounting::client_counters::Sent;
+use crate::accounting::transfers::DownloadAccount;
 use crate::coordinator::command::Command;
 use crate::model::version_path;
 use crate::state_machine::State;
@@ -37,20 +38,23 @@ pub(super) async fn fetch(
     };
     let (chunks, stream) = mpsc::channel(1);
     tokio::spawn(async move {
-        let began = service.clock.now();
+        let kind = match header {
+            ModelHeader::Snapshot(_) => Sent::Snapshot,
+            ModelHeader::Steps(_) => Sent::Steps,
+        };
+        let account = DownloadAccount::begin(&peer.counters, kind);
         let span = service.tracer.download(&peer.client, asked.want, &header);
         let sent = tokio::select! {
-            sent = send(&service, &peer, &header, &chunks) => sent,
+            sent = send(&service, &peer, &header, &account, &chunks) => sent,
             status = turn.over() => Err(status),
         };
         match sent {
             Ok(()) => {
-                peer.counters.brought(asked.want);
+                account.finish(asked.want);
                 span.done();
             }
             Err(status) => drop(chunks.try_send(Err(status))),
         }
-        peer.counters.downloaded_for(service.clock.now().saturating_sub(began));
     });
     Ok(ReceiverStream::new(stream))
 }
@@ -98,13 +102,15 @@ fn steps(state: &State, asked: &FetchRequest) -> Option<Vec<FramePart>> {
 }
 
 /// Sends the header and then the frames from their files, piece by piece, never a frame as a whole.
-async fn send(service: &Service, peer: &Peer, header: &ModelHeader, chunks: &Chunks) -> Result<(), Status> {
+async fn send(
+    service: &Service,
+    peer: &Peer,
+    header: &ModelHeader,
+    account: &DownloadAccount,
+    chunks: &Chunks,
+) -> Result<(), Status> {
     let mut pace = Pace::down(&service.tuning, &peer.meter);
     let bytes: u64 = header.frames().iter().map(|part| part.len).sum();
-    let kind = match header {
-        ModelHeader::Snapshot(_) => Sent::Snapshot,
-        ModelHeader::Steps(_) => Sent::Steps,
-    };
     let first = wire::ModelChunk {
         part: Some(Part::Header(header.into())),
     };
@@ -118,12 +124,12 @@ async fn send(service: &Service, peer: &Peer, header: &ModelHeader, chunks: &Chu
         place: None,
     };
     for part in header.frames() {
-        send_frame(peer, kind, part, &mut to).await?;
+        send_frame(account, part, &mut to).await?;
     }
     Ok(())
 }
 
-async fn send_frame(peer: &Peer, kind: Sent, part: &FramePart, to: &mut Reader<'_>) -> Result<(), Status> {
+async fn send_frame(account: &DownloadAccount, part: &FramePart, to: &mut Reader<'_>) -> Result<(), Status> {
     to.take_place().await?;
     let (mut file, path) = to.service.blobs.file(&part.digest).map_err(|e| unable(&e))?;
     let mut left = part.len;
@@ -140,7 +146,7 @@ async fn send_frame(peer: &Peer, kind: Sent, part: &FramePart, to: &mut Reader<'
             .map_err(|e| internal(format!("{} is shorter than recorded: {e}", path.display())))?;
         file = back;
         left -= want as u64;
-        peer.counters.sent(kind, want as u64);
+        account.chunk(want as u64);
         let part = Some(Part::Data(Bytes::from(piece)));
         to.give(wire::ModelChunk { part }).await?;
         to.pace.moved(want as u64);

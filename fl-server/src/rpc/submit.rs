@@ -16,6 +16,7 @@ use super::peer::Peer;
 use super::turns::{Kind, Turn};
 use super::{LAPSE, Service, internal, offer, predictor, unable};
 use crate::accounting::client_counters::UploadOutcome;
+use crate::accounting::transfers::UploadAccount;
 use crate::coordinator::command::Command;
 use crate::state_machine::Accepted;
 use crate::storage::blobs::{BlobError, Received, Upload};
@@ -55,17 +56,14 @@ async fn receive(
     let held = service
         .blobs
         .partial_len(&peer.client, header.id.round, &header.id.digest);
-    let (before, mut came, mut first) = (peer.meter.read(), 0, None);
+    let mut account = UploadAccount::open(&peer.counters, &peer.meter, header.len);
+    let mut first = None;
     if held == header.offset {
-        peer.counters.begun(&header.id.digest);
+        account.expect(&header.id.digest);
     }
     if held == header.offset && held < header.len {
-        // A place is taken when there is something to put there.
-        let part = next(&mut pace, &mut turn, &mut stream).await;
-        if !matches!(part, Ok(Some(_))) {
-            peer.counters.broke_off(peer.meter.read().saturating_sub(before), came);
-        }
-        first = part?;
+        // The upload waits for a place only once it has bytes to write.
+        first = next(&mut pace, &mut turn, &mut stream).await?;
         if first.is_none() {
             return offer::standing(&service, &peer.client, &header.id, header.len);
         }
@@ -94,35 +92,25 @@ async fn receive(
             offset: upload.offset(),
         });
     }
-    if header.offset == 0 {
-        // Whatever came before of another upload, or of this one, is not gone on with.
-        peer.counters.settled(UploadOutcome::Aborted);
-    }
+    account.begin(header.offset);
     let span = service.tracer.upload(&peer.client, &header);
-    let began = service.clock.now();
-    let filled = fill(&service, &peer, &header, upload, &mut parts, &mut came).await;
-    peer.counters.uploaded_for(service.clock.now().saturating_sub(began));
-    if !matches!(&filled, Ok(upload) if upload.offset() == header.len) {
-        peer.counters.broke_off(peer.meter.read().saturating_sub(before), came);
-    }
-    let upload = filled?;
+    let upload = fill(&service, &peer, &header, upload, &mut parts, &mut account).await?;
     if upload.offset() < header.len {
         return offer::standing(&service, &peer.client, &header.id, header.len);
     }
-    let reply = settle(&service, &peer, header, upload).await?;
+    let reply = settle(&service, &peer, header, upload, account).await?;
     span.answered(&reply);
     Ok(reply)
 }
 
-/// Appends what the stream brings, until the frame is whole or the stream ends. What arrived is kept either way.
-/// `came` grows by what arrived.
+/// Appends the stream's chunks until the frame is complete or the stream ends. Chunks that were written are kept either way.
 async fn fill(
     service: &Service,
     peer: &Peer,
     header: &UpdateHeader,
     mut upload: Upload,
     parts: &mut Parts<'_>,
-    came: &mut u64,
+    account: &mut UploadAccount,
 ) -> Result<Upload, Status> {
     while upload.offset() < header.len {
         let data = match parts.next().await? {
@@ -134,13 +122,8 @@ async fn fill(
             return Err(ProtocolError::invalid("data", "more than `len` bytes").into());
         }
         let len = data.len() as u64;
-        *came += len;
         let kept = on_disk(service, move || upload.append(&data).map(|()| upload)).await;
-        match kept {
-            Ok(_) => peer.counters.arrived(len),
-            // Another call of this client goes on with the upload: it comes once more.
-            Err(_) => peer.counters.lost(len),
-        }
+        account.chunk(len, kept.is_ok());
         upload = kept?;
         parts.pace.moved(len);
         service.events.hint(|| Event::UpdateReceiving {
@@ -152,18 +135,19 @@ async fn fill(
     Ok(upload)
 }
 
-/// Verifies the whole frame, makes it durable, and has it counted. Its bytes are booked before that: the round may be over,
-/// and its books closed, as soon as it counts.
+/// Verifies the complete frame, makes it durable, and submits it for counting. Its bytes are booked before: once the frame
+/// counts, its round may close and book all bytes.
 async fn settle(
     service: &Arc<Service>,
     peer: &Peer,
     header: UpdateHeader,
     upload: Upload,
+    account: UploadAccount,
 ) -> Result<UpdateReply, Status> {
     let round = header.id.round;
     // An upload may last long, and verifying may wait for others: the client is admitted before either is worth anything.
     if let Err(status) = service.admit(peer) {
-        peer.counters.settled(UploadOutcome::Refused);
+        account.finish(UploadOutcome::Refused);
         on_disk(service, move || upload.discard()).await?;
         return Err(status);
     }
@@ -174,7 +158,7 @@ async fn settle(
     };
     let reply = match verified {
         Err(why) => {
-            peer.counters.settled(UploadOutcome::Refused);
+            account.finish(UploadOutcome::Refused);
             UpdateReply::Refused {
                 why: Refusal::Invalid,
                 message: format!("the frame is not usable: {why}"),
@@ -182,10 +166,10 @@ async fn settle(
         }
         Ok((frame, firsts)) => {
             if let Err(status) = service.admit(peer) {
-                peer.counters.settled(UploadOutcome::Refused);
+                account.finish(UploadOutcome::Refused);
                 return Err(status);
             }
-            let booked = peer.counters.settled(UploadOutcome::Accepted);
+            let booked = account.finish(UploadOutcome::Accepted);
             let update = Accepted {
                 digest: header.id.digest,
                 len: header.len,
@@ -215,7 +199,7 @@ async fn settle(
                 })
                 .await?;
             if reply != Ok(UpdateReply::Accepted) {
-                peer.counters.refused_after_all(booked);
+                booked.refuse();
             }
             reply.map_err(Status::failed_precondition)?
         }
