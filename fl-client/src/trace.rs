@@ -16,7 +16,7 @@ use crate::event::{Event, Sent, Sink};
 /// Marks that wait, at most: a client makes a handful each round.
 const QUEUE: usize = 256;
 /// How long the end of a client may wait for the collector.
-const FINISH_WITHIN: Duration = Duration::from_secs(2);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Turns events into spans that go to `collector`, if there is one, and hands them on to `events`.
 pub(crate) fn start(collector: Option<Collector>, events: impl Fn(Event) + Send + Sync + 'static) -> (Sink, Tracing) {
@@ -147,7 +147,7 @@ async fn trace(collector: Collector, mut marks: mpsc::Receiver<(Nanos, Mark)>, m
         tracer.mark(at, mark);
     }
     if let Some(exporter) = exporter {
-        exporter.finish(FINISH_WITHIN).await;
+        exporter.finish(FLUSH_TIMEOUT).await;
     }
 }
 

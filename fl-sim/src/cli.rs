@@ -7,13 +7,14 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{Parser, Subcommand};
+use fl_cli::log::{self, LogFormat};
+use fl_cli::{Format, args, exit, out};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::demo::Demo;
 use crate::experiment::{self, Experiment};
 use crate::load::{Load, LoadClients};
-use crate::out;
 use crate::score::bytes;
 use crate::soak::{Soak, SoakServer};
 use crate::update::Update;
@@ -30,12 +31,6 @@ struct Cli {
     format: Format,
     #[command(subcommand)]
     command: Command,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
-    Text,
-    Json,
 }
 
 #[derive(Debug, Subcommand)]
@@ -81,20 +76,9 @@ enum Command {
 
 /// Runs the program. `args`: the program's name first.
 pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
-    let cli = match Cli::try_parse_from(args) {
+    let cli: Cli = match args::parse(NAME, args) {
         Ok(cli) => cli,
-        Err(error) => {
-            // Help and the version are results; what is wrong otherwise is on stderr.
-            if !error.use_stderr() {
-                return ended(out::judged(error.print()));
-            }
-            let text = error.to_string();
-            match text.trim_end().strip_prefix("error: ") {
-                Some(why) => out::note(format_args!("fl-sim: {why}")),
-                None => out::note(format_args!("{}", text.trim_end())),
-            }
-            return ExitCode::from(USAGE);
-        }
+        Err(code) => return code,
     };
     let named = |name: &str, args: Vec<OsString>| std::iter::once(OsString::from(name)).chain(args);
     let done = match cli.command {
@@ -162,16 +146,18 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     ended(done)
 }
 
-/// Exit code of wrong usage or configuration.
-const USAGE: u8 = 2;
+const NAME: &str = "fl-sim";
 
 fn ended(done: anyhow::Result<()>) -> ExitCode {
-    let Err(error) = done else {
-        return ExitCode::SUCCESS;
-    };
-    out::note(format_args!("fl-sim: {error:#}"));
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => exit::failed(NAME, format!("{error:#}"), code(&error)),
+    }
+}
+
+fn code(error: &anyhow::Error) -> u8 {
     if let Some(stopped) = error.downcast_ref::<Stopped>() {
-        return ExitCode::from(stopped.code());
+        return stopped.code();
     }
     let usage = error.chain().any(|cause| {
         let data: Option<&fl_client::data::Error> = cause.downcast_ref();
@@ -179,11 +165,7 @@ fn ended(done: anyhow::Result<()>) -> ExitCode {
             || data.is_some_and(fl_client::data::Error::is_input)
             || cause.is::<fl_server::plan::PlanError>()
     });
-    if usage {
-        ExitCode::from(USAGE)
-    } else {
-        ExitCode::FAILURE
-    }
+    if usage { exit::USAGE } else { exit::FAILURE }
 }
 
 /// A signal ended the work before it was done.
@@ -203,7 +185,7 @@ impl Stopped {
     }
 
     /// Completes when the process is told to stop.
-    async fn told() -> anyhow::Result<Self> {
+    async fn wait() -> anyhow::Result<Self> {
         let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
         let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
         Ok(tokio::select! {
@@ -236,18 +218,12 @@ fn in_folder(work: impl AsyncFnOnce(&Path) -> anyhow::Result<()>) -> anyhow::Res
     done.and(removed)
 }
 
-/// How long what a signal interrupts may take to end.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Time limit for blocking work to end after a signal.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Does `work`, or as much of it as is done when a signal stops it.
 fn on_runtime(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
-    let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "error".into());
-    let _ = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        // It would tell of a stderr that is closed with `eprintln!`, which panics then.
-        .log_internal_errors(false)
-        .with_writer(std::io::stderr)
-        .try_init();
+    log::start(LogFormat::Text, "error");
     // Enough to keep a disk busy with writes that wait for it; more threads would only hold memory.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .max_blocking_threads(64)
@@ -256,10 +232,10 @@ fn on_runtime(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<
     let done = runtime.block_on(async {
         tokio::select! {
             done = Box::pin(work) => done,
-            stopped = Stopped::told() => Err(stopped?.into()),
+            stopped = Stopped::wait() => Err(stopped?.into()),
         }
     });
-    runtime.shutdown_timeout(PATIENCE);
+    runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
     done
 }
 

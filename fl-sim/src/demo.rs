@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Args;
+use fl_cli::out;
 use fl_client::Error;
 use fl_client::data::{Builtin, DataSource, Shard, Split};
 use fl_client::learners;
@@ -15,7 +16,6 @@ use fl_server::{Event, Live};
 
 use crate::display::Display;
 use crate::federation::{self, News, Setup};
-use crate::out;
 use crate::score::{self, Score};
 use crate::workload::{TASK, Workload};
 

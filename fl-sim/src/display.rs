@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use fl_cli::out;
 use fl_client::{Event, Progress, Sent};
 use fl_proto::ClientId;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::out;
 use crate::score::bytes;
 
 /// Names that fit under the bar.

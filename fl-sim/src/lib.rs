@@ -9,7 +9,6 @@ pub mod display;
 pub mod experiment;
 pub mod federation;
 pub mod load;
-mod out;
 pub mod ready;
 pub mod score;
 pub mod soak;

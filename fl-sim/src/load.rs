@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, ensure};
 use clap::Args;
+use fl_cli::out;
 use fl_client::{ClientConfig, Tasks};
 use fl_proto::{Authority, ClientId, Issued, Meter};
 use fl_server::{Ending, Serve};
@@ -18,7 +19,6 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 
 use crate::federation::{VALID, ledger, note, plan};
-use crate::out;
 use crate::ready::{self, Ready};
 use crate::score::Score;
 use crate::workload::TASK;

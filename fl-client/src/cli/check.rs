@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use super::out;
+use fl_cli::out;
+
 use crate::client_file::ClientFile;
 use crate::error::Error;
 use crate::learners;

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
+use fl_cli::{Format, out};
 use serde_json::json;
 
-use super::{Format, out};
 use crate::client_file::ClientFile;
 use crate::client_file::TaskEntry;
 use crate::error::Error;

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use anyhow::Context as _;
+use fl_cli::out;
 use fl_compress::weights::{LEARNER, Notes, SEED};
 
-use super::out;
 use crate::data::Input;
 use crate::error::Error;
 use crate::learners;

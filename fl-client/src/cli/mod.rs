@@ -2,22 +2,23 @@
 //!
 //! Exit codes: 0 done, 1 failure, 2 wrong usage or configuration, 3 refused by the server, 5 another task than this client's.
 
+mod beside;
 mod check;
 mod data;
 mod evaluate;
 mod init;
-mod log;
-mod out;
 mod run;
 mod show;
 
 use std::ffi::OsString;
-use std::io::Write as _;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{Parser, Subcommand};
+use fl_cli::log::LogFormat;
+use fl_cli::{args, exit, log};
 
 use crate::error::Error;
+use beside::Beside;
 
 /// Takes part in federated training: trains where the data is and sends only what matters.
 #[derive(Debug, Parser)]
@@ -29,6 +30,8 @@ struct Args {
     #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text)]
     log_format: LogFormat,
 }
+
+const NAME: &str = "fl-client";
 
 const EXIT_CODES: &str = "Exit codes: 0 done, 1 failure, 2 wrong usage or configuration, 3 refused by the server \
                           (certificate or permission), 5 the server runs a task that this client has no learner \
@@ -43,30 +46,11 @@ enum Command {
     Data(data::Args),
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum LogFormat {
-    Text,
-    Json,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
-    Text,
-    Json,
-}
-
 /// Runs the program with `args`, the first of which is its name. Public so that another program can contain this one.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let args = match Args::try_parse_from(args) {
+    let args: Args = match args::parse(NAME, args) {
         Ok(args) => args,
-        Err(error) => {
-            // Help and version are results; what is wrong otherwise is on stderr.
-            if !error.use_stderr() {
-                return ended(out::judged(error.print()));
-            }
-            let _ = write!(std::io::stderr(), "{}", misused(&error));
-            return ExitCode::from(2);
-        }
+        Err(code) => return code,
     };
     let bar = indicatif::ProgressBar::hidden();
     // The log of a run is what its operator reads; the other commands print a result.
@@ -74,7 +58,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Run(_) => "warn,fl_client=info",
         _ => "warn",
     };
-    log::start(args.log_format, filter, &bar);
+    log::start_with(args.log_format, filter, Beside::new(&bar));
     let done = match args.command {
         Command::Run(args) => run::run(args, &bar),
         Command::Init(args) => init::run(&args),
@@ -83,40 +67,26 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Data(args) => data::run(&args, &bar),
     };
     bar.finish_and_clear();
-    ended(done)
-}
-
-/// What is wrong with the arguments, with the prefix that every error has.
-fn misused(error: &clap::Error) -> String {
-    let text = error.to_string();
-    match text.strip_prefix("error: ") {
-        Some(why) => format!("fl-client: {why}"),
-        None => text,
-    }
-}
-
-fn ended(done: anyhow::Result<()>) -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            // A closed stderr cannot be helped; the exit code still tells.
-            let text = format!("{error:#}");
-            // Where the system wants backtraces, candle puts one into its message.
-            let text = text.split("\n   0: ").next().unwrap_or_default();
-            let _ = writeln!(std::io::stderr(), "fl-client: {text}");
-            code(&error)
-        }
+        Err(error) => exit::failed(NAME, text_of(&error), code(&error)),
     }
 }
 
-fn code(error: &anyhow::Error) -> ExitCode {
+/// The message without the backtrace that candle puts into it where the system asks for backtraces.
+fn text_of(error: &anyhow::Error) -> String {
+    let text = format!("{error:#}");
+    text.split("\n   0: ").next().unwrap_or_default().to_owned()
+}
+
+fn code(error: &anyhow::Error) -> u8 {
     match error.downcast_ref::<Error>() {
-        Some(Error::Config(_)) => ExitCode::from(2),
-        Some(Error::Refused(_)) => ExitCode::from(3),
-        Some(Error::OtherTask(_)) => ExitCode::from(5),
+        Some(Error::Config(_)) => exit::USAGE,
+        Some(Error::Refused(_)) => 3,
+        Some(Error::OtherTask(_)) => 5,
         _ => match error.downcast_ref::<crate::data::Error>() {
-            Some(error) if error.is_input() => ExitCode::from(2),
-            _ => ExitCode::FAILURE,
+            Some(error) if error.is_input() => exit::USAGE,
+            _ => exit::FAILURE,
         },
     }
 }

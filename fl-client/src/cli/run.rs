@@ -59,45 +59,14 @@ pub(super) fn run(args: Args, bar: &ProgressBar) -> anyhow::Result<()> {
         .build()
         .context("cannot start the runtime")?;
     let outcome = runtime.block_on(async {
-        let shutdown = stop_signal().context("cannot listen for signals")?;
+        let shutdown = fl_cli::signal::stop()?;
         let show = Show::start(bar.clone());
         let tasks = file.learners();
         Ok::<_, anyhow::Error>(crate::run(file.config, tasks, move |event| show.event(event), shutdown).await?)
     })?;
     match outcome {
         Outcome::Done { round } => tracing::info!(round, "the run is over"),
-        Outcome::Stopped => tracing::info!("stopped; the next start goes on from here"),
+        Outcome::Stopped => tracing::info!("stopped; the next start resumes here"),
     }
     Ok(())
-}
-
-/// Completes when the process is asked to stop. Asked again, it ends at once, as a kill would end it.
-#[cfg(unix)]
-fn stop_signal() -> std::io::Result<impl Future<Output = ()>> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    Ok(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-        tracing::info!("stopping; a second signal ends at once");
-        tokio::spawn(async move {
-            tokio::select! {
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
-            }
-            std::process::exit(1);
-        });
-    })
-}
-
-/// Completes when the process is asked to stop.
-#[cfg(not(unix))]
-fn stop_signal() -> std::io::Result<impl Future<Output = ()>> {
-    Ok(async {
-        if tokio::signal::ctrl_c().await.is_err() {
-            std::future::pending::<()>().await;
-        }
-    })
 }

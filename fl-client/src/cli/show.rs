@@ -11,8 +11,8 @@ use tokio::time::Instant;
 use crate::event::{Event, Sent};
 use crate::learner::Progress;
 
-/// Nothing moves on the screen for what is faster than this.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// A progress bar appears only after this long.
+const PROGRESS_DELAY: Duration = Duration::from_secs(2);
 const TICK: Duration = Duration::from_millis(200);
 
 /// What the client is doing, and how far it is if that is known.
@@ -124,7 +124,7 @@ async fn draw(bar: ProgressBar, mut doing: watch::Receiver<Doing>) {
             }
             _ = tick.tick() => {
                 let Some((what, progress)) = doing.borrow().clone() else { continue };
-                if since.elapsed() < PATIENCE {
+                if since.elapsed() < PROGRESS_DELAY {
                     continue;
                 }
                 let (done, total) = progress.map_or((0, 0), |progress| progress.read());

@@ -12,8 +12,8 @@ use super::unpack::{Member, unpack, unpacked};
 
 /// Largest file that is fetched, in bytes.
 const MAX_BYTES: u64 = 512 << 20;
-/// Longest wait for a connection, and for the next bytes.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Time limit of connecting, and of the wait for a response.
+const NETWORK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// One file of a public set.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -192,8 +192,8 @@ fn download(
         reason: instead(set, file, dir, &why),
     };
     let config = ureq::Agent::config_builder()
-        .timeout_connect(Some(PATIENCE))
-        .timeout_recv_response(Some(PATIENCE));
+        .timeout_connect(Some(NETWORK_TIMEOUT))
+        .timeout_recv_response(Some(NETWORK_TIMEOUT));
     let agent = ureq::Agent::new_with_config(config.build());
     let mut response = agent.get(&file.url).call().map_err(|error| failed(error.to_string()))?;
     let total = response.body().content_length();

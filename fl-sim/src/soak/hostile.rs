@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tonic::transport::Channel;
 
-use super::Dice;
+use super::dice::Dice;
 use crate::workload::TASK;
 
 /// Names of the two certified clients that are not honest.
@@ -32,8 +32,8 @@ const SILENT: usize = 100;
 const GARBAGE_APART: (u64, u64) = (50, 200);
 /// Milliseconds from one call of a bad client to the next.
 const CALLS_APART: (u64, u64) = (50, 400);
-/// How long a bad client waits for an answer, or for the server to be there again.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Time limit of a bad client's calls, and of its wait for the server.
+const CALL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What was done to a federation.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
@@ -125,7 +125,7 @@ async fn connect(to: std::net::SocketAddr, stranger: usize) -> std::io::Result<T
     let socket = TcpSocket::new_v4()?;
     let last = 2 + (stranger % 200) as u8;
     socket.bind((std::net::Ipv4Addr::new(127, 0, 1, last), 0).into())?;
-    tokio::time::timeout(PATIENCE, socket.connect(to)).await?
+    tokio::time::timeout(CALL_TIMEOUT, socket.connect(to)).await?
 }
 
 /// Connects and says nothing, again and again.
@@ -146,7 +146,7 @@ async fn garbage(to: std::net::SocketAddr, mut dice: Dice, counts: Arc<Counts>) 
         if let Ok(mut connection) = connect(to, stranger).await {
             counts.garbage.fetch_add(1, Ordering::Relaxed);
             let bytes: Vec<u8> = (0..dice.below(4_096)).map(|_| dice.next() as u8).collect();
-            let _ = tokio::time::timeout(PATIENCE, connection.write_all(&bytes)).await;
+            let _ = tokio::time::timeout(CALL_TIMEOUT, connection.write_all(&bytes)).await;
         }
         tokio::time::sleep(dice.pause(GARBAGE_APART)).await;
     }
@@ -182,25 +182,27 @@ impl Bad {
             tls: client_tls(&self.authority, &own)?,
             meter: Arc::new(Meter::default()),
         });
-        let channel = tokio::time::timeout(PATIENCE, channel).await??;
+        let channel = tokio::time::timeout(CALL_TIMEOUT, channel).await??;
         let mut calls = FederationClient::new(channel);
         let request = wire::JoinRequest::from(JoinRequest {
             tasks: vec![TASK.to_owned()],
             pending: None,
         });
-        let joined = tokio::time::timeout(PATIENCE, calls.join(request)).await??.into_inner();
+        let joined = tokio::time::timeout(CALL_TIMEOUT, calls.join(request))
+            .await??
+            .into_inner();
         let joined = Joined::try_from(joined)?;
         let watched = calls.watch(wire::WatchRequest {
             run: joined.run.to_string(),
         });
-        let mut watched = tokio::time::timeout(PATIENCE, watched).await??.into_inner();
+        let mut watched = tokio::time::timeout(CALL_TIMEOUT, watched).await??.into_inner();
         while let Some(state) = watched.message().await? {
             let state = RoundState::try_from(state)?;
             if state.phase != Phase::Training {
                 continue;
             }
             for _ in 0..1 + self.dice.below(3) {
-                let done = tokio::time::timeout(PATIENCE, self.misbehave(&mut calls, &joined, &state)).await;
+                let done = tokio::time::timeout(CALL_TIMEOUT, self.misbehave(&mut calls, &joined, &state)).await;
                 let counted = if self.is_malicious {
                     &self.counts.malicious
                 } else {

@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
+use fl_cli::out;
 use fl_proto::Issued;
 use fl_server::{RunPlan, Serve};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::Dice;
-use crate::out;
+use super::dice::Dice;
 
 /// The server of a soak test, started by it.
 #[derive(Debug, Args)]

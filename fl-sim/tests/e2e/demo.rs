@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::channel;
 
-use crate::fixtures::process::{PATIENCE, Process, done, fails, sim};
+use crate::fixtures::process::{Process, TIMEOUT, done, fails, sim};
 
 /// A demo that takes a moment a round.
 fn demo(rounds: &str, more: &[&str]) -> Command {
@@ -27,9 +27,9 @@ fn a_demo_that_is_stopped_says_by_what_and_leaves_nothing_behind() {
         let mut process = Process::start(command, 0, 1, &sender);
         drop(sender);
         // The line of the first round: everything is at work.
-        let mut text = lines.recv_timeout(PATIENCE).unwrap().text;
+        let mut text = lines.recv_timeout(TIMEOUT).unwrap().text;
         while !text.is_some_and(|text| text.trim_start().starts_with("1 ")) {
-            text = lines.recv_timeout(PATIENCE).unwrap().text;
+            text = lines.recv_timeout(TIMEOUT).unwrap().text;
         }
         assert!(!is_empty(temporary.path()));
         process.signal(name);

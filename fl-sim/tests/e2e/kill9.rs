@@ -11,7 +11,7 @@ use fl_client::data::{Builtin, DataSource};
 use fl_sim::workload::{TASK, Workload};
 
 use crate::fixtures::fed::Fed;
-use crate::fixtures::process::{Line, PATIENCE, Process};
+use crate::fixtures::process::{Line, Process, TIMEOUT};
 use crate::fixtures::{COMPRESSED, train};
 
 const CLIENTS: usize = 3;
@@ -124,7 +124,7 @@ impl Stage {
     fn play(&mut self, kills: &[Kill]) -> usize {
         let (mut closed, mut lines, mut killed) = (0, 0, 0);
         while self.running.iter().skip(1).any(Option::is_some) {
-            let line = self.lines.recv_timeout(PATIENCE).expect("something happens");
+            let line = self.lines.recv_timeout(TIMEOUT).expect("something happens");
             if line.life != self.lives[line.who].0 {
                 continue;
             }

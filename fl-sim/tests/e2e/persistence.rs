@@ -20,7 +20,7 @@ use tokio::runtime::Runtime;
 
 use crate::fixtures::COMPRESSED;
 use crate::fixtures::fed::Fed;
-use crate::fixtures::process::{Line, PATIENCE, Process};
+use crate::fixtures::process::{Line, Process, TIMEOUT};
 
 const CLIENTS: usize = 2;
 const ROUNDS: u64 = 2;
@@ -166,7 +166,7 @@ impl Stage {
         // Before it serves, a signal would kill it, and clients may be through before it does.
         let (mut serves, mut told) = (false, waiting == 0);
         while streams > 0 {
-            let line = self.lines.recv_timeout(PATIENCE).expect("something happens");
+            let line = self.lines.recv_timeout(TIMEOUT).expect("something happens");
             match (line.who, line.text) {
                 (SERVER, Some(text)) => {
                     serves |= text.starts_with("serving `");

@@ -19,11 +19,11 @@ const QUEUE: usize = 4096;
 /// Spans in one message, at most.
 const BATCH: usize = 512;
 /// How long spans are gathered before they are sent.
-const GATHER: Duration = Duration::from_millis(500);
+const BATCH_DELAY: Duration = Duration::from_millis(500);
 /// How long one message may take.
-const SEND_WITHIN: Duration = Duration::from_secs(5);
+const SEND_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long to leave a collector alone that does not answer.
-const REST: Duration = Duration::from_secs(5);
+const RETRY_AFTER: Duration = Duration::from_secs(5);
 
 /// Where a collector listens for OTLP over gRPC.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,7 +76,7 @@ impl Exporter {
         let (queue, spans) = mpsc::channel(QUEUE);
         let (stop, stopped) = oneshot::channel();
         let dropped = Arc::new(AtomicU64::new(0));
-        let endpoint = Endpoint::from(collector.0.clone()).connect_timeout(SEND_WITHIN);
+        let endpoint = Endpoint::from(collector.0.clone()).connect_timeout(SEND_TIMEOUT);
         let sender = Sender {
             client: TraceServiceClient::new(endpoint.connect_lazy()),
             resource: resource(service, instance, version),
@@ -115,7 +115,7 @@ impl Sender {
                 n = spans.recv_many(&mut batch, BATCH) => n > 0,
                 _ = &mut stop => false,
             };
-            let wait = if running { GATHER } else { Duration::ZERO };
+            let wait = if running { BATCH_DELAY } else { Duration::ZERO };
             let stopping = !running || stops(&mut stop, wait).await;
             while batch.len() < BATCH
                 && let Ok(span) = spans.try_recv()
@@ -127,7 +127,7 @@ impl Sender {
             }
             // Told to stop meanwhile, it still waits for this message: `finish` knows for how long.
             let sent = self.send(std::mem::take(&mut batch)).await;
-            if !sent && stops(&mut stop, REST).await {
+            if !sent && stops(&mut stop, RETRY_AFTER).await {
                 return self.rest(batch, spans).await;
             }
         }
@@ -160,7 +160,7 @@ impl Sender {
     async fn send(&mut self, batch: Vec<Span>) -> bool {
         let len = batch.len() as u64;
         let call = self.client.export(request(&self.resource, batch));
-        let why = match timeout(SEND_WITHIN, call).await {
+        let why = match timeout(SEND_TIMEOUT, call).await {
             Ok(Ok(reply)) => {
                 let rejected = reply.into_inner().partial_success.unwrap_or_default();
                 let count = u64::try_from(rejected.rejected_spans).unwrap_or(0).min(len);
@@ -173,7 +173,7 @@ impl Sender {
                 return true;
             }
             Ok(Err(status)) => status.message().to_owned(),
-            Err(_) => format!("no answer within {} s", SEND_WITHIN.as_secs()),
+            Err(_) => format!("no answer within {} s", SEND_TIMEOUT.as_secs()),
         };
         self.dropped.fetch_add(len, Ordering::AcqRel);
         self.warn(&why);
@@ -238,7 +238,7 @@ mod tests {
         let (spans, exporter, listener) = start().await;
         drop(listener);
         (0..5).for_each(|n| spans.give(|| span(n)));
-        exporter.finish(SEND_WITHIN).await;
+        exporter.finish(SEND_TIMEOUT).await;
         assert_eq!(spans.0.unwrap().dropped.load(Ordering::Acquire), 5);
     }
 
@@ -247,7 +247,7 @@ mod tests {
         let (spans, exporter, _listener) = start().await;
         spans.give(|| span(1));
         let within = Duration::from_millis(20);
-        let finished = timeout(SEND_WITHIN / 2, exporter.finish(within));
+        let finished = timeout(SEND_TIMEOUT / 2, exporter.finish(within));
         assert!(finished.await.is_ok());
     }
 

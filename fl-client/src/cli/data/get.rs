@@ -3,9 +3,9 @@
 use std::io::IsTerminal;
 use std::path::Path;
 
+use fl_cli::out;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::cli::out;
 use crate::data::{Fetched, Public, fetch};
 
 pub(super) fn run(name: &str, to: &Path, bar: &ProgressBar) -> anyhow::Result<()> {

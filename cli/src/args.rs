@@ -1,0 +1,51 @@
+//! Arguments, and what a wrong argument prints.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::{exit, out};
+
+/// Parses the arguments of `program`; the first of `args` is its name.
+///
+/// # Errors
+/// The exit code to return: success after `--help` or `--version`, [`exit::USAGE`] after a message about a wrong argument.
+pub fn parse<C: Parser>(program: &str, args: impl IntoIterator<Item = OsString>) -> Result<C, ExitCode> {
+    C::try_parse_from(args).map_err(|error| {
+        if error.use_stderr() {
+            return exit::failed(program, reason(&error), exit::USAGE);
+        }
+        // Help and version are results.
+        match out::finish(error.print()) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => exit::failed(program, format!("{error:#}"), exit::FAILURE),
+        }
+    })
+}
+
+/// The message without clap's own prefix.
+fn reason(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let text = text.trim_end();
+    text.strip_prefix("error: ").unwrap_or(text).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Args {
+        #[arg(long)]
+        run: Option<String>,
+    }
+
+    #[test]
+    fn a_wrong_argument_is_named_without_a_second_prefix() {
+        let why = reason(&Args::try_parse_from(["x", "--rum"]).unwrap_err());
+        assert!(why.starts_with("unexpected argument '--rum'"), "{why}");
+        let args: Args = parse("x", ["x", "--run", "a"].map(OsString::from)).unwrap();
+        assert_eq!(args.run.as_deref(), Some("a"));
+    }
+}

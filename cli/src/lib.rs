@@ -1,0 +1,18 @@
+//! What the command lines of `fl-server`, `fl-client` and `fl-sim` share.
+//!
+//! Results go to stdout, everything else to stderr. A closed stdout or stderr never panics and never fails a command.
+
+pub mod args;
+pub mod exit;
+pub mod log;
+pub mod out;
+pub mod signal;
+
+/// How a command writes its result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+}

@@ -1,0 +1,34 @@
+//! Log lines beside a progress bar: the bar makes way while a line is written.
+
+use std::io::{self, Write};
+
+use indicatif::ProgressBar;
+use tracing_subscriber::fmt::MakeWriter;
+
+/// Writes to stderr while the bar is hidden.
+#[derive(Clone)]
+pub(super) struct Beside(ProgressBar);
+
+impl Beside {
+    pub(super) fn new(bar: &ProgressBar) -> Self {
+        Self(bar.clone())
+    }
+}
+
+impl Write for Beside {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.suspend(|| io::stderr().write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
+}
+
+impl<'a> MakeWriter<'a> for Beside {
+    type Writer = Self;
+
+    fn make_writer(&'a self) -> Self {
+        self.clone()
+    }
+}

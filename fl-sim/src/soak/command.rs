@@ -1,0 +1,42 @@
+//! `fl-sim soak`.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use super::outcome::Soaked;
+use super::stage::Stage;
+
+/// Options of `fl-sim soak`.
+#[derive(Debug, Clone, Args)]
+pub struct Soak {
+    /// How long it runs
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=600))]
+    minutes: u64,
+    /// Seed of kills, jumps and attacks
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Honest clients
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(3..=50))]
+    clients: u32,
+    /// Keep the federation's folder here instead of deleting it; a new or empty folder
+    #[arg(long)]
+    keep: Option<PathBuf>,
+}
+
+impl Soak {
+    /// Where the federation is to be kept, if anywhere.
+    pub fn kept(&self) -> Option<&Path> {
+        self.keep.as_deref()
+    }
+
+    /// Runs in the folder `dir`.
+    ///
+    /// # Errors
+    /// If the federation cannot be set up, or its end cannot be examined. Invariants that do not hold are in the result.
+    pub async fn run(&self, dir: &Path) -> anyhow::Result<Soaked> {
+        std::fs::create_dir_all(dir)?;
+        let stage = Stage::set(dir, self.clients, self.seed).await?;
+        stage.play(self.minutes, self.seed).await
+    }
+}
