@@ -13,6 +13,7 @@ pub mod cli;
 mod clock;
 mod config;
 mod coordinator;
+mod error;
 #[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod internals;
@@ -29,8 +30,10 @@ pub use accounting::ledger;
 pub use admin::live::{Live, LiveError};
 pub use config::plan::{self, RunPlan};
 pub use config::server::{ServerConfig, Tuning};
+pub use error::ServeError;
 pub use reporting::{history, report};
 pub use server::allocator::settle_allocator;
-pub use server::serve::{Ending, Outcome, Serve, ServeError, serve};
+pub use server::options::{Ending, Outcome, Serve};
+pub use server::serve::serve;
 pub use storage::{blobs, disk, record, store};
 pub use telemetry::event::{self, Evaluated, Event, RoundSummary, Waiting};

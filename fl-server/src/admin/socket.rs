@@ -1,6 +1,7 @@
 //! The admin socket: while the server holds the store, the command line asks it instead. One JSON line each way, over
 //! a unix socket in the data folder that only its owner can open.
 
+use crate::model::stored_frames::ModelFrames;
 use crate::reporting::moment::Moved;
 use crate::reporting::status::RunStatus;
 use std::io::{BufRead, BufReader, Write};
@@ -18,7 +19,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::clock::Millis;
 use crate::coordinator::change::{self, Change};
 use crate::coordinator::command::{Attendance, Command};
-use crate::reporting::inspect::{self, InspectError, Parts, Served};
+use crate::reporting::inspect::{self, InspectError, Served};
 use crate::reporting::report::Report;
 use crate::reporting::what_if::Stored;
 use crate::storage::store::Store;
@@ -52,7 +53,7 @@ pub(crate) enum Ask {
 pub(crate) enum Answer {
     Status(Status),
     Report(Box<Report>),
-    Model(Parts),
+    Model(ModelFrames),
     Frames(Box<Stored>),
     /// What has changed.
     Changed(String),
@@ -129,7 +130,7 @@ pub(crate) struct Admin {
 pub(crate) struct Sources {
     pub(crate) store: Store,
     pub(crate) commands: mpsc::Sender<Command>,
-    pub(crate) board: Arc<LiveStatus>,
+    pub(crate) status: Arc<LiveStatus>,
     pub(crate) run: String,
     pub(crate) listen: String,
     /// Values of the model.
@@ -242,7 +243,7 @@ async fn live(sources: &Sources, ask: Ask) -> Answer {
             waiting,
             moved,
             round,
-            turned_away: sources.board.known().turned.list.into(),
+            turned_away: sources.status.known().turned.list.into(),
         });
     }
     answer

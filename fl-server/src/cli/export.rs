@@ -1,5 +1,6 @@
 //! `fl-server export FED [RUN] -o FILE`: a model as safetensors, its digest checked.
 
+use crate::model::stored_frames::assemble;
 use std::path::PathBuf;
 
 use anyhow::Context;
@@ -7,7 +8,6 @@ use anyhow::Context;
 use crate::admin::socket::{Answer, Ask};
 use crate::cli::failure::Outcome;
 use crate::cli::{out, source};
-use crate::reporting::inspect;
 use crate::storage::weights;
 
 #[derive(Debug, clap::Args)]
@@ -33,7 +33,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     let Answer::Model(parts) = source::ask(&config, &ask)? else {
         return Err(source::unexpected().into());
     };
-    let (layout, model) = inspect::assemble(&config.data, &parts)?;
+    let (layout, model) = assemble(&config.data, &parts)?;
     let bytes = weights::to_bytes(&layout, &model).context("the model cannot be written as safetensors")?;
     out::replace(&args.output, &bytes)?;
     out::line(format_args!(

@@ -2,8 +2,8 @@
 
 use std::error::Error;
 
+use crate::error::ServeError;
 use crate::reporting::inspect::InspectError;
-use crate::server::serve::ServeError;
 use crate::storage::blobs::BlobError;
 use crate::storage::store::StoreError;
 
@@ -63,18 +63,13 @@ impl<E: Into<anyhow::Error>> From<E> for Failure {
 fn code_of(error: &(dyn Error + 'static)) -> Option<u8> {
     if let Some(error) = error.downcast_ref::<ServeError>() {
         return match error {
-            ServeError::Plan(_) => Some(USAGE),
-            ServeError::Records(_) | ServeError::Model(_) => Some(CORRUPT),
-            ServeError::Store(error) => code_of(error),
-            ServeError::Blob(error) => code_of(error),
+            error if error.is_usage() => Some(USAGE),
+            error if error.is_corruption() => Some(CORRUPT),
             _ => None,
         };
     }
     let is_corrupt = error.downcast_ref().is_some_and(StoreError::is_corruption)
-        || matches!(
-            error.downcast_ref(),
-            Some(BlobError::Missing(_) | BlobError::Damaged { .. })
-        )
+        || error.downcast_ref().is_some_and(BlobError::is_corruption)
         || matches!(error.downcast_ref(), Some(InspectError::Corrupt(_)));
     is_corrupt.then_some(CORRUPT)
 }

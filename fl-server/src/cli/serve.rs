@@ -20,7 +20,8 @@ use crate::cli::failure::{Failure, Outcome};
 use crate::cli::{out, source};
 use crate::config::plan::RunPlan;
 use crate::config::server::ServerConfig;
-use crate::server::serve::{Ending, Serve, serve};
+use crate::server::options::{Ending, Serve};
+use crate::server::serve::serve;
 use crate::storage::disk::Fault;
 use crate::telemetry::event::{Evaluated, Event, RoundSummary, Waiting, names};
 

@@ -8,8 +8,8 @@ use crate::accounting::baseline::{self, Compared, Done, withheld};
 use crate::accounting::connections::Peek;
 use crate::accounting::ledger::Row;
 use crate::coordinator::actor::Coordinator;
+use crate::error::ServeError;
 use crate::reporting::history::History;
-use crate::server::serve::ServeError;
 use crate::state_machine::Phase;
 
 impl Coordinator {
@@ -30,7 +30,7 @@ impl Coordinator {
         let withheld = withheld(connected.into_values(), self.state.version());
         Moment {
             state: Arc::clone(&self.state),
-            known: self.events.board.known(),
+            known: self.events.status.known(),
             records: self.store.len(),
             rows: self.store.rows_len(),
             booked: self.booked,
@@ -58,9 +58,7 @@ impl Coordinator {
         }
         let rows: Vec<_> = sample.rows(self.books_to()).iter().map(Row::to_bytes).collect();
         let store = self.store.clone();
-        tokio::task::spawn_blocking(move || store.set_tail(&rows))
-            .await
-            .map_err(ServeError::panicked)??;
+        tokio::task::spawn_blocking(move || store.set_tail(&rows)).await??;
         self.kept = Booked::of(&sample);
         self.pace.kept();
         Ok(())

@@ -8,7 +8,7 @@ use crate::accounting::booked::Booked;
 use crate::accounting::client_counters::UploadOutcome;
 use crate::accounting::ledger::Row;
 use crate::coordinator::actor::Coordinator;
-use crate::server::serve::ServeError;
+use crate::error::ServeError;
 use crate::state_machine::{Input, PendingWork, Record};
 use crate::storage::blobs::Received;
 
@@ -71,9 +71,7 @@ impl Coordinator {
         self.announce_waiting().await;
         if !batch.unused.is_empty() {
             let unused = std::mem::take(&mut batch.unused);
-            tokio::task::spawn_blocking(move || drop(unused))
-                .await
-                .map_err(ServeError::panicked)?;
+            tokio::task::spawn_blocking(move || drop(unused)).await?;
         }
         for answer in batch.answers {
             answer(self);
@@ -126,8 +124,7 @@ impl Coordinator {
             blobs.keep(accepted)?;
             Ok::<_, ServeError>(store.append(&records, &bytes)?)
         })
-        .await
-        .map_err(ServeError::panicked)??;
+        .await??;
         if !rows.is_empty() {
             rows.iter().for_each(|row| self.booked.add(row));
             self.kept = Booked::default();

@@ -1,6 +1,10 @@
 //! The desk where the global model lies. One heavy job at a time is done on it, on the blocking pool: closing a round,
 //! making a snapshot, writing a checkpoint. The coordinator says what is wanted and is told what is finished.
 
+use crate::model::model_store::ModelStore;
+use crate::model::model_store::UPDATES_FROM;
+use crate::model::model_store::put_checkpoint;
+use crate::model::model_store::put_snapshot;
 use std::sync::Arc;
 
 use fl_compress::{Digest, Stages};
@@ -9,11 +13,9 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::accounting::ledger::{Fidelity, Section};
-use crate::model::{GlobalModel, Limited, ModelError, sum_frames};
-use crate::server::serve::ServeError;
+use crate::error::ServeError;
+use crate::model::{GlobalModel, Limited, sum_frames};
 use crate::state_machine::Contribution;
-use crate::storage::blobs::Blobs;
-use crate::storage::store::{Checkpoint, RunStore};
 
 /// What became of a job, as far as the coordinator must know.
 #[derive(Debug, Clone)]
@@ -75,17 +77,6 @@ pub(crate) struct ModelTask {
     keeper: Arc<ModelStore>,
     /// Rounds and updates that have been counted since the older checkpoint.
     used: Vec<(u64, Digest)>,
-}
-
-/// Where the model's blobs go and when.
-#[derive(Debug)]
-pub(crate) struct ModelStore {
-    pub(crate) blobs: Blobs,
-    pub(crate) run: RunStore,
-    /// The snapshot of version 0: the beginning of every chain, never removed.
-    pub(crate) initial: Digest,
-    pub(crate) checkpoint_every: u64,
-    pub(crate) keep_updates: bool,
 }
 
 #[derive(Debug)]
@@ -185,7 +176,7 @@ impl ModelTask {
             finished,
             snapshot,
             used,
-        } = done.map_err(ServeError::panicked)??;
+        } = done??;
         self.used.extend(used);
         if self.roll_back.is_some() {
             // What was done belongs to a version that was taken back meanwhile; a blob that nothing names is removed at the
@@ -307,17 +298,6 @@ fn snapshot(global: Box<GlobalModel>, keeper: &ModelStore) -> Result<Done, Serve
     })
 }
 
-/// Makes the frame of the whole model durable.
-pub(crate) fn put_snapshot(global: &GlobalModel, blobs: &Blobs) -> Result<FramePart, ServeError> {
-    let frame = global.snapshot()?;
-    let digest = blobs.put(&frame)?;
-    Ok(FramePart {
-        version: global.version(),
-        len: frame.len() as u64,
-        digest,
-    })
-}
-
 /// Writes a checkpoint, keeps the one before, and removes those before that. If updates are not kept, removes those that
 /// the older of the two includes.
 fn checkpoint(global: Box<GlobalModel>, keeper: &ModelStore, used: Vec<(u64, Digest)>) -> Result<Done, ServeError> {
@@ -347,31 +327,4 @@ fn checkpoint(global: Box<GlobalModel>, keeper: &ModelStore, used: Vec<(u64, Dig
         snapshot: None,
         used: rest,
     })
-}
-
-/// The named value of the first round all of whose updates are kept; updates of rounds before it may have been removed.
-pub(crate) const UPDATES_FROM: &str = "updates-from";
-
-/// Makes a checkpoint durable, then names it and the older one that is kept beside it. `also`: named values that are set
-/// with them.
-pub(crate) fn put_checkpoint(
-    global: &GlobalModel,
-    blobs: &Blobs,
-    run: &RunStore,
-    older: Option<Checkpoint>,
-    also: &[(&str, &[u8])],
-) -> Result<Vec<Checkpoint>, ServeError> {
-    let newest = Checkpoint {
-        version: global.version(),
-        blob: blobs.put(&global.save())?,
-    };
-    let kept: Vec<_> = [newest].into_iter().chain(older).collect();
-    run.set_checkpoints(&kept, also)?;
-    Ok(kept)
-}
-
-impl From<ModelError> for ServeError {
-    fn from(error: ModelError) -> Self {
-        Self::Model(error.to_string())
-    }
 }

@@ -27,7 +27,7 @@ impl Coordinator {
 
     /// Shows how faithful the frames of the round were that closed, and warns of tensors that are hardly sent.
     pub(super) async fn announce_fidelity(&mut self, Seen { gauges, warnings }: Seen) {
-        self.events.board.tensors(gauges);
+        self.events.status.tensors(gauges);
         for text in warnings {
             tracing::warn!("{text}");
             self.events.tell(Event::Warning(text)).await;

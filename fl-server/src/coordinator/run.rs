@@ -18,7 +18,7 @@ use tokio::time::MissedTickBehavior;
 use crate::accounting::ledger::{Direction, Row};
 use crate::coordinator::change::said;
 use crate::coordinator::model_task::{JobOutcome, RollBack};
-use crate::server::serve::ServeError;
+use crate::error::ServeError;
 use crate::state_machine::{Decision, Input, Record, Reply, State, decide};
 
 /// Requests decided with one flush, at most.

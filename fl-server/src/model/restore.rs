@@ -13,13 +13,14 @@ use fl_compress::{Digest, Frame, Layout};
 use serde::{Deserialize, Serialize};
 
 use crate::config::plan::RunPlan;
-use crate::coordinator::model_task::put_checkpoint;
+use crate::model::model_store::put_checkpoint;
+use crate::model::persistence_error::PersistenceError;
+use crate::model::run_metadata::RunMetadata;
+use crate::model::stored_frames::{ModelFrames, assemble};
 use crate::model::{GlobalModel, ModelError, replayed, sum_frames};
-use crate::reporting::inspect::{self, InspectError, RunMetadata};
-use crate::server::serve::ServeError;
 use crate::state_machine::{Millis, State};
 use crate::storage::blobs::{BlobError, Blobs};
-use crate::storage::store::{Checkpoint, RunStore, Store};
+use crate::storage::store::{Checkpoint, RunStore};
 
 /// From what a model was computed when its newest checkpoint could not be used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,12 +72,12 @@ impl Fallback {
     ///
     /// # Errors
     /// `Corrupt`; the store's.
-    pub(crate) fn load(run: &RunStore) -> Result<Vec<Self>, InspectError> {
+    pub(crate) fn load(run: &RunStore) -> Result<Vec<Self>, PersistenceError> {
         let Some(bytes) = run.meta(FALLBACKS)? else {
             return Ok(Vec::new());
         };
         let parsed = serde_json::from_slice(&bytes);
-        parsed.map_err(|e| InspectError::Corrupt(format!("fallbacks of run {}: {e}", run.name())))
+        parsed.map_err(|e| PersistenceError::stored(format_args!("fallbacks of run {}", run.name()), e))
     }
 
     /// The versions at which residual and strategy began anew.
@@ -103,45 +104,43 @@ pub(crate) struct Restored {
 pub(crate) fn restore(
     data: &Path,
     plan: &RunPlan,
-    store: &Store,
     run: &RunStore,
     blobs: &Blobs,
     state: &State,
     now: Millis,
-) -> Result<Restored, ServeError> {
+) -> Result<Restored, PersistenceError> {
     if state.plan() != Some(plan.digest()) {
-        return Err(ServeError::Plan(format!(
-            "run `{0}` was begun with another plan; give the changed run another name, or serve it as it was (what was \
-             changed is more than a comment or the path of `model`)",
-            plan.name
-        )));
+        return Err(PersistenceError::OtherPlan { run: plan.name.clone() });
     }
-    let model = |e: InspectError| ServeError::Model(e.to_string());
-    let none = || ServeError::Model(format!("run `{}` has no facts, although it has begun", plan.name));
-    let facts = RunMetadata::load(run).map_err(model)?.ok_or_else(none)?;
-    let mut fallbacks = Fallback::load(run).map_err(model)?;
+    let facts = RunMetadata::load(run)?;
+    let facts = facts.ok_or_else(|| missing(run, "facts"))?;
+    let mut fallbacks = Fallback::load(run)?;
     let sources = Sources {
         plan,
         run,
         blobs,
         state,
         initial: &facts.initial,
-        layout: Arc::new(facts.layout().map_err(model)?),
+        layout: Arc::new(facts.layout()?),
         forgotten: Fallback::forgotten(&fallbacks),
     };
     let checkpoints = run.checkpoints()?;
     let (global, found) = sources.best(&checkpoints, &facts, || {
-        let parts = inspect::parts(store, Some(run.name().as_str()), None)?;
-        Ok((inspect::assemble(data, &parts)?.1, parts))
+        let parts = ModelFrames {
+            run: run.name().to_string(),
+            version: state.version(),
+            model: state.model().to_string(),
+            layout: facts.layout.clone(),
+            frames: frames(&facts, state)?,
+        };
+        Ok((assemble(data, &parts)?.1, parts))
     })?;
     if (global.version(), global.digest()) != (state.version(), state.model()) {
-        let text = format!(
-            "version {} has digest {}, recorded is {}",
-            global.version(),
-            global.digest(),
-            state.model()
-        );
-        return Err(ServeError::Model(text));
+        return Err(PersistenceError::OtherModel {
+            version: global.version(),
+            found: global.digest(),
+            recorded: state.model(),
+        });
     }
     let Some((source, why)) = found else {
         return Ok(Restored {
@@ -167,13 +166,29 @@ pub(crate) fn restore(
     for bad in checkpoints.iter().filter(|one| Some(**one) != older) {
         blobs.remove(&bad.blob)?;
     }
-    let note = serde_json::to_vec(&fallbacks).map_err(|e| ServeError::Internal(e.to_string()))?;
+    let note = serde_json::to_vec(&fallbacks).expect("strings and numbers are always JSON");
     put_checkpoint(&global, blobs, run, older, &[(FALLBACKS, &note)])?;
     Ok(Restored {
         global,
         facts,
         fallback: Some(fallback),
     })
+}
+
+/// The frames that lead to the newest version.
+fn frames(metadata: &RunMetadata, state: &State) -> Result<Vec<String>, PersistenceError> {
+    let version = state.version();
+    let gap = || PersistenceError::stored("records", format_args!("a round before version {version} is missing"));
+    let steps = state.steps_of(version).ok_or_else(gap)?;
+    let steps = steps.iter().map(Digest::to_string);
+    Ok([metadata.initial.clone()].into_iter().chain(steps).collect())
+}
+
+fn missing(run: &RunStore, what: &str) -> PersistenceError {
+    PersistenceError::stored(
+        format_args!("{what} of run {}", run.name()),
+        "missing, although the run has begun",
+    )
 }
 
 /// What a model is computed from.
@@ -199,8 +214,8 @@ impl Sources<'_> {
         &self,
         checkpoints: &[Checkpoint],
         facts: &RunMetadata,
-        steps: impl FnOnce() -> Result<(Vec<f32>, inspect::Parts), InspectError>,
-    ) -> Result<(GlobalModel, Option<(Source, String)>), ServeError> {
+        steps: impl FnOnce() -> Result<(Vec<f32>, ModelFrames), PersistenceError>,
+    ) -> Result<(GlobalModel, Option<(Source, String)>), PersistenceError> {
         let mut damaged = Vec::new();
         for (i, checkpoint) in checkpoints.iter().enumerate() {
             let version = checkpoint.version;
@@ -237,12 +252,12 @@ impl Sources<'_> {
             Ok(global) => Ok((global, Some((Source::Steps, damaged.join("; "))))),
             Err(why) => {
                 damaged.push(format!("from the steps of all rounds: {why}"));
-                Err(ServeError::Model(damaged.join("; ")))
+                Err(PersistenceError::Damaged(damaged))
             }
         }
     }
 
-    fn by_checkpoint(&self, checkpoint: &Checkpoint) -> Result<Computed, ServeError> {
+    fn by_checkpoint(&self, checkpoint: &Checkpoint) -> Result<Computed, PersistenceError> {
         let bytes = match self.blobs.get(&checkpoint.blob) {
             Ok(bytes) => bytes,
             Err(BlobError::Disk(error)) => return Err(error.into()),
@@ -254,7 +269,7 @@ impl Sources<'_> {
         }
     }
 
-    fn by_updates(&self, initial: &str) -> Result<Computed, ServeError> {
+    fn by_updates(&self, initial: &str) -> Result<Computed, PersistenceError> {
         let rounds = replayed(self.run.records(), 0)?;
         for update in rounds.iter().flat_map(|round| &round.updates) {
             // Before anything is computed for nothing.
@@ -280,7 +295,7 @@ impl Sources<'_> {
     }
 
     /// Closes the rounds after the version of `global` again.
-    fn rounds(&self, mut global: GlobalModel) -> Result<Computed, ServeError> {
+    fn rounds(&self, mut global: GlobalModel) -> Result<Computed, PersistenceError> {
         // What was taken back by a rollback need not be repeated.
         if let Some((version, to)) = self
             .state
@@ -325,10 +340,9 @@ impl Sources<'_> {
         sum_frames(&self.layout, &initial, &steps, read).map_err(|e| e.to_string())
     }
 
-    fn forget(&self, global: &mut GlobalModel) -> Result<(), ServeError> {
+    fn forget(&self, global: &mut GlobalModel) -> Result<(), PersistenceError> {
         if self.forgotten.contains(&global.version()) {
-            let failed = |e: fl_compress::Error| ServeError::Internal(e.to_string());
-            global.forget().map_err(failed)?;
+            global.forget().map_err(|e| ModelError::Start(e.to_string()))?;
         }
         Ok(())
     }

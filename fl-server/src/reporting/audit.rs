@@ -12,10 +12,11 @@ use fl_compress::{Digest, Frame, Layout};
 use crate::accounting::hash_chain::entries;
 use crate::accounting::ledger::{Row, stored_rows};
 use crate::config::plan::RunPlan;
-use crate::coordinator::model_task::UPDATES_FROM;
+use crate::model::model_store::UPDATES_FROM;
 use crate::model::restore::Fallback;
+use crate::model::run_metadata::{StoredPlan, stored_plan};
 use crate::model::{GlobalModel, Replayed, RolledBack, replayed, sum_frames};
-use crate::reporting::inspect::{self, InspectError, begun_run, stored_plan};
+use crate::reporting::inspect::{self, InspectError, begun_run};
 use crate::storage::blobs::{BlobError, Blobs};
 use crate::storage::disk::Disk;
 use crate::storage::record::Record;
@@ -121,7 +122,10 @@ pub(crate) fn audit(data: &Path, run: Option<&str>, plan: Option<RunPlan>) -> Re
         let text = format!("run {} was begun with another plan than the one given", run.name());
         return Err(InspectError::NotThere(text));
     }
-    let plan = plan.map_or_else(|| stored_plan(&run, begun), |plan| Ok(Ok(plan)))?;
+    let plan = plan.map_or_else(
+        || stored_plan(&run, begun),
+        |plan| Ok(StoredPlan::Known(Box::new(plan))),
+    )?;
     let mut links = checked_links(&run)?;
     let closed = replayed(run.records(), 0)?;
     let layout = Arc::new(facts.layout()?);
@@ -136,7 +140,7 @@ pub(crate) fn audit(data: &Path, run: Option<&str>, plan: Option<RunPlan>) -> Re
         forgotten: Fallback::forgotten(&fallbacks),
         updates_from: updates_from(&run)?,
         checkpoints: run.checkpoints()?,
-        ..Again::new(blobs, layout, &facts.initial, plan.as_ref())
+        ..Again::new(blobs, layout, &facts.initial, plan.known())
     };
     let history = inspect::history(&run)?;
     let initial = Found::of(again.is_model(&model));
@@ -159,7 +163,10 @@ pub(crate) fn audit(data: &Path, run: Option<&str>, plan: Option<RunPlan>) -> Re
     }
     Ok(Audit {
         run: run.name().to_string(),
-        plan: plan.map_or_else(Found::Unknown, |_| Found::Good),
+        plan: match plan {
+            StoredPlan::Known(_) => Found::Good,
+            StoredPlan::Unknown(why) => Found::Unknown(why),
+        },
         initial,
         rounds,
         checkpoints,

@@ -1,22 +1,18 @@
 //! Reads what a store holds of its runs. Changes nothing, and needs no server.
 
-use std::io::Read as _;
-use std::path::Path;
+use crate::model::persistence_error::PersistenceError;
+use crate::model::run_metadata::RunMetadata;
+use crate::model::stored_frames::ModelFrames;
 
-use fl_compress::{Digest, Frame, FrameKind, Layout};
+use fl_compress::Digest;
 use fl_proto::RunName;
-use serde::{Deserialize, Serialize};
 
 use crate::accounting::ledger::{Ledger, stored_rows, stored_tail};
-use crate::config::plan::RunPlan;
 use crate::model::restore::Fallback;
 use crate::reporting::history::History;
 use crate::reporting::moment::Moment;
 use crate::reporting::report::{Report, ReportBuilder, RunInfo, state};
 use crate::reporting::status::RunStatus;
-use crate::reporting::what_if::Compression;
-use crate::storage::blobs;
-use crate::storage::disk::open_file;
 use crate::storage::store::{RunStore, Store, StoreError};
 
 /// What is asked for cannot be read.
@@ -33,6 +29,15 @@ pub(crate) enum InspectError {
     Store(StoreError),
 }
 
+impl From<PersistenceError> for InspectError {
+    fn from(error: PersistenceError) -> Self {
+        match error {
+            PersistenceError::Store(error) => error.into(),
+            error => Self::Corrupt(error.to_string()),
+        }
+    }
+}
+
 impl From<StoreError> for InspectError {
     fn from(error: StoreError) -> Self {
         match error.is_corruption() {
@@ -40,100 +45,6 @@ impl From<StoreError> for InspectError {
             false => Self::Store(error),
         }
     }
-}
-
-/// RunMetadata of a run that its records do not hold, kept beside them.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct RunMetadata {
-    pub(crate) task: String,
-    pub(crate) rounds: u64,
-    /// Names and shapes of the model's tensors.
-    pub(crate) layout: Vec<(String, Vec<usize>)>,
-    /// Digest of the snapshot frame of version 0.
-    pub(crate) initial: String,
-    /// Drawn when the run was begun, as hexadecimal: tells it from others of its name.
-    pub(crate) instance: String,
-    /// How it compresses; not there if an older program began it.
-    #[serde(default)]
-    pub(crate) compression: Option<Compression>,
-}
-
-/// The named value of the facts.
-const FACTS: &str = "facts";
-
-/// The named value of the run.toml that the run was begun with.
-pub(crate) const PLAN: &str = "plan";
-
-/// The plan of a run, as stored.
-///
-/// # Errors
-/// A text that says why there is none: an older program began the run, or this one reads another plan in it.
-pub(crate) fn stored_plan(run: &RunStore, begun: Digest) -> Result<Result<RunPlan, String>, InspectError> {
-    let Some(bytes) = run.meta(PLAN)? else {
-        let why = "an older program began the run, and its plan is not stored; give its run.toml with --plan";
-        return Ok(Err(why.to_owned()));
-    };
-    let text = String::from_utf8(bytes);
-    let plan = text.map_err(|e| e.to_string());
-    let plan = plan.and_then(|text| RunPlan::from_toml(&text, Path::new("")).map_err(|e| e.to_string()));
-    Ok(match plan {
-        Ok(plan) if plan.digest() == begun => Ok(plan),
-        Ok(_) => {
-            Err("this program reads another plan in the stored run.toml; use the program that wrote it".to_owned())
-        }
-        Err(why) => Err(format!("the stored run.toml cannot be read: {why}")),
-    })
-}
-
-impl RunMetadata {
-    pub(crate) fn new(plan: &RunPlan, layout: &Layout, initial: Digest, instance: Digest) -> Self {
-        let layout = layout
-            .tensors()
-            .iter()
-            .map(|t| (t.name.clone(), t.shape.clone()))
-            .collect();
-        Self {
-            task: plan.task.clone(),
-            rounds: plan.rounds,
-            layout,
-            initial: initial.to_string(),
-            instance: instance.to_string(),
-            compression: Some(Compression {
-                uplink: plan.uplink.clone(),
-                downlink: plan.downlink.clone(),
-            }),
-        }
-    }
-
-    pub(crate) fn store(&self, run: &RunStore) -> Result<(), StoreError> {
-        let bytes = serde_json::to_vec(self).expect("strings and numbers are always JSON");
-        run.set_meta(FACTS, &bytes)
-    }
-
-    /// The facts of a run; `None` before its first start was complete.
-    pub(crate) fn load(run: &RunStore) -> Result<Option<Self>, InspectError> {
-        let Some(bytes) = run.meta(FACTS)? else { return Ok(None) };
-        let parsed = serde_json::from_slice(&bytes);
-        parsed
-            .map(Some)
-            .map_err(|e| InspectError::Corrupt(format!("facts of run {}: {e}", run.name())))
-    }
-
-    pub(crate) fn layout(&self) -> Result<Layout, InspectError> {
-        Layout::new(self.layout.iter().cloned()).map_err(|e| InspectError::Corrupt(format!("stored layout: {e}")))
-    }
-}
-
-/// The frames whose sum is a model: one snapshot, then steps.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Parts {
-    pub(crate) run: String,
-    pub(crate) version: u64,
-    /// Digest of the model.
-    pub(crate) model: String,
-    pub(crate) layout: Vec<(String, Vec<usize>)>,
-    /// Digests of the frames, in order.
-    pub(crate) frames: Vec<String>,
 }
 
 /// The runs of a store. `served`: the one that its server serves, at this moment.
@@ -208,7 +119,7 @@ fn ledger(run: &RunStore, moment: Option<&Moment>) -> Result<Ledger, StoreError>
     Ok(ledger)
 }
 
-pub(crate) fn parts(store: &Store, run: Option<&str>, version: Option<u64>) -> Result<Parts, InspectError> {
+pub(crate) fn parts(store: &Store, run: Option<&str>, version: Option<u64>) -> Result<ModelFrames, InspectError> {
     let (run, facts) = begun_run(store, run)?;
     let (name, history) = (run.name(), history(&run)?);
     let newest = history.newest();
@@ -225,49 +136,13 @@ pub(crate) fn parts(store: &Store, run: Option<&str>, version: Option<u64>) -> R
         .model(version)
         .map(|model| model.to_string())
         .unwrap_or_default();
-    Ok(Parts {
+    Ok(ModelFrames {
         run: name.to_string(),
         version,
         model,
         layout: facts.layout,
         frames,
     })
-}
-
-/// The model that `parts` add up to, its digest checked. Blobs are read below `data`, whoever writes there.
-pub(crate) fn assemble(data: &Path, parts: &Parts) -> Result<(Layout, Vec<f32>), InspectError> {
-    let corrupt = |text: String| InspectError::Corrupt(text);
-    let layout = Layout::new(parts.layout.iter().cloned()).map_err(|e| corrupt(format!("stored layout: {e}")))?;
-    let run = parts.run.parse().map_err(|e| corrupt(format!("{e}")))?;
-    let mut model = vec![0.0; layout.len()];
-    for name in &parts.frames {
-        let digest: Digest = name.parse().map_err(|e| corrupt(format!("{e}")))?;
-        let path = blobs::find(data, &run, &digest);
-        let mut bytes = Vec::new();
-        open_file(&path)
-            .and_then(|mut file| file.read_to_end(&mut bytes))
-            .map_err(|e| corrupt(format!("blob {}: {e}", path.display())))?;
-        if Digest::of(&bytes) != digest {
-            return Err(corrupt(format!(
-                "blob {} is damaged: its bytes have another digest",
-                path.display()
-            )));
-        }
-        let frame = Frame::parse(&bytes, &layout).map_err(|e| corrupt(format!("{}: {e}", path.display())))?;
-        let added = match frame.header().kind {
-            FrameKind::Snapshot => frame.decode(&mut model),
-            _ => frame.accumulate(1.0, &mut model),
-        };
-        added.map_err(|e| corrupt(format!("{}: {e}", path.display())))?;
-    }
-    let found = Digest::of_f32(&model).to_string();
-    if found != parts.model {
-        return Err(corrupt(format!(
-            "version {} has digest {found}, its record says {}",
-            parts.version, parts.model
-        )));
-    }
-    Ok((layout, model))
 }
 
 /// The sums of a run's records.

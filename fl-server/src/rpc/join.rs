@@ -25,7 +25,7 @@ pub(super) fn join(service: &Service, request: Request<wire::JoinRequest>) -> Re
         .pending
         .and_then(|id| offer::standing(service, &peer.client, &id, 1).ok());
     if let Some(ends) = peer.ends {
-        service.events.board.certificate(&peer.client, ends);
+        service.events.status.certificate(&peer.client, ends);
     }
     tracing::debug!(client = %peer.client, "joined");
     let joined = Joined {

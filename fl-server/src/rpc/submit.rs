@@ -205,7 +205,7 @@ async fn settle(
         }
     };
     if let UpdateReply::Refused { why, message } = &reply {
-        service.events.board.refused();
+        service.events.status.refused();
         tracing::warn!(client = %peer.client, round, ?why, message, "update refused");
     }
     Ok(reply)

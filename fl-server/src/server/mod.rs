@@ -1,5 +1,8 @@
 //! Builds a server, runs it, recovers what it had stored, and shuts it down.
 
 pub(crate) mod allocator;
-pub(crate) mod recover;
+mod build;
+pub(crate) mod options;
+mod recover;
 pub(crate) mod serve;
+mod task;

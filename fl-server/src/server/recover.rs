@@ -1,5 +1,6 @@
 //! Brings a run to where it was: begins it, or folds its records and computes its model again from the last checkpoint.
 
+use crate::model::persistence_error::PersistenceError;
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -15,12 +16,13 @@ use crate::accounting::ledger::{stored_rows, stored_tail};
 use crate::clock::{Clock, Wall};
 use crate::config::plan::RunPlan;
 use crate::config::server::Tuning;
-use crate::coordinator::model_task::{ModelStore, ModelTask, UPDATES_FROM, put_checkpoint, put_snapshot};
+use crate::coordinator::model_task::ModelTask;
+use crate::error::ServeError;
 use crate::model::GlobalModel;
+use crate::model::model_store::{ModelStore, UPDATES_FROM, put_checkpoint, put_snapshot};
 use crate::model::restore::{Restored, restore};
+use crate::model::run_metadata::{PLAN, RunMetadata};
 use crate::reporting::history::History;
-use crate::reporting::inspect::{PLAN, RunMetadata};
-use crate::server::serve::ServeError;
 use crate::state_machine::{Input, Presence, State, decide};
 use crate::storage::blobs::Blobs;
 use crate::storage::disk::{Disk, Fault};
@@ -99,7 +101,7 @@ pub(crate) fn start(
             global,
             facts,
             fallback,
-        } = restore(data, plan, &store, &run, &blobs, &state, clock.now())?;
+        } = restore(data, plan, &run, &blobs, &state, clock.now())?;
         damage = fallback.map(|fallback| fallback.to_string());
         if run.meta(PLAN)?.is_none() {
             run.set_meta(PLAN, plan.text.0.as_bytes())?;
@@ -182,7 +184,7 @@ fn begin(
     blobs: &Blobs,
     instance: Digest,
 ) -> Result<(GlobalModel, FramePart, RunMetadata), ServeError> {
-    let first = weights::read(&plan.model).map_err(ServeError::Plan)?;
+    let first = weights::read(&plan.model)?;
     if let Some(seed) = first.origin.seed.filter(|&seed| seed != plan.seed) {
         tracing::warn!(
             run_seed = plan.seed,
@@ -190,8 +192,7 @@ fn begin(
             "run.toml and its model have different seeds: every client downloads the first weights"
         );
     }
-    let global = GlobalModel::initial(Arc::new(first.layout), first.values, plan)
-        .map_err(|e| ServeError::Plan(e.to_string()))?;
+    let global = GlobalModel::initial(Arc::new(first.layout), first.values, plan).map_err(ServeError::FirstModel)?;
     let snapshot = put_snapshot(&global, blobs)?;
     let facts = RunMetadata::new(plan, global.layout(), snapshot.digest, instance);
     facts.store(run)?;
@@ -241,7 +242,7 @@ struct Named {
 /// What a run needs if updates are kept from the round `first_kept` on.
 fn named(run: &RunStore, first_kept: u64) -> Result<Named, ServeError> {
     let mut named = Named::default();
-    if let Some(facts) = RunMetadata::load(run).map_err(|e| ServeError::Model(e.to_string()))? {
+    if let Some(facts) = RunMetadata::load(run)? {
         named.blobs.insert(digest(&facts.initial)?);
     }
     named.blobs.extend(run.checkpoints()?.iter().map(|kept| kept.blob));
@@ -261,5 +262,6 @@ fn named(run: &RunStore, first_kept: u64) -> Result<Named, ServeError> {
 }
 
 fn digest(text: &str) -> Result<Digest, ServeError> {
-    text.parse().map_err(|e| ServeError::Model(format!("facts: {e}")))
+    text.parse()
+        .map_err(|e| PersistenceError::stored("facts", format_args!("{e}")).into())
 }

@@ -1,7 +1,7 @@
 //! Models as safetensors files: first weights come in one, and an export is one.
 
 use std::io::{self, Read as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use fl_compress::weights::{self, Notes, Weights};
 use fl_compress::{Error, Layout};
@@ -38,37 +38,66 @@ impl Origin {
     }
 }
 
+/// A file of first weights cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum WeightsError {
+    /// There is no such file.
+    #[error("model {} is not there; make it with `fl-client init --learner NAME -o {}`", .0.display(), .0.display())]
+    Missing(PathBuf),
+    /// The file cannot be read.
+    #[error("model {}: {why}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        why: io::Error,
+    },
+    /// The file is no safetensors file, or holds a tensor of integers or a value that is not finite.
+    #[error("model {}: {why}", path.display())]
+    Invalid {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, and with which tensor.
+        why: Error,
+    },
+}
+
 /// Reads the file at `path`. F16 and BF16 become F32.
 ///
 /// # Errors
 /// If the file cannot be read, is no safetensors file, or holds a tensor of integers or a value that is not finite; the
 /// text names the file and the tensor.
-pub(crate) fn read(path: &Path) -> Result<FirstWeights, String> {
+pub(crate) fn read(path: &Path) -> Result<FirstWeights, WeightsError> {
     let read = || {
         let mut bytes = Vec::new();
         open_file(path)?.read_to_end(&mut bytes).map(|_| bytes)
     };
-    let bytes = read().map_err(|why| unreadable(path, &why))?;
-    from_bytes(&bytes).map_err(|why| format!("model {}: {why}", path.display()))
+    let bytes = read().map_err(|why| unreadable(path, why))?;
+    from_bytes(&bytes).map_err(|why| invalid(path, why))
 }
 
 /// Reads what the file at `path` says about the origin of its weights, and no more than its header.
 ///
 /// # Errors
 /// As [`read`], for the header.
-pub(crate) fn origin(path: &Path) -> Result<Origin, String> {
-    let file = open_file(path).map_err(|why| unreadable(path, &why))?;
+pub(crate) fn origin(path: &Path) -> Result<Origin, WeightsError> {
+    let file = open_file(path).map_err(|why| unreadable(path, why))?;
     let notes = weights::read_notes(io::BufReader::new(file));
-    let notes = notes.map_err(|why| format!("model {}: {why}", path.display()))?;
+    let notes = notes.map_err(|why| invalid(path, why))?;
     Ok(Origin::of(&notes))
 }
 
-fn unreadable(path: &Path, why: &io::Error) -> String {
-    let path = path.display();
-    if why.kind() == io::ErrorKind::NotFound {
-        return format!("model {path} is not there; make it with `fl-client init --learner NAME -o {path}`");
+fn unreadable(path: &Path, why: io::Error) -> WeightsError {
+    let path = path.to_owned();
+    match why.kind() {
+        io::ErrorKind::NotFound => WeightsError::Missing(path),
+        _ => WeightsError::Unreadable { path, why },
     }
-    format!("model {path}: {why}")
+}
+
+fn invalid(path: &Path, why: Error) -> WeightsError {
+    let path = path.to_owned();
+    WeightsError::Invalid { path, why }
 }
 
 fn from_bytes(bytes: &[u8]) -> Result<FirstWeights, Error> {
@@ -128,12 +157,15 @@ mod tests {
             assert_eq!(read(&path).unwrap().origin, origin);
         }
         std::fs::write(&path, to_bytes(&layout, &[1.0, 2.0]).unwrap()).unwrap();
-        assert_eq!(origin(&path), Ok(Origin::default()));
+        assert_eq!(origin(&path).unwrap(), Origin::default());
         for broken in [&b""[..], b"\xff\xff\xff\xff\xff\xff\xff\xff{}", b"\x09\0\0\0\0\0\0\0{}"] {
             std::fs::write(&path, broken).unwrap();
-            assert!(origin(&path).unwrap_err().contains("safetensors"), "{broken:?}");
+            assert!(
+                origin(&path).unwrap_err().to_string().contains("safetensors"),
+                "{broken:?}"
+            );
         }
-        let missing = origin(&dir.path().join("none.safetensors")).unwrap_err();
+        let missing = origin(&dir.path().join("none.safetensors")).unwrap_err().to_string();
         assert!(
             missing.contains("none.safetensors is not there; make it with `fl-client init"),
             "{missing}"

@@ -9,11 +9,11 @@ use crate::telemetry::event::Event;
 use crate::telemetry::status::LiveStatus;
 use crate::telemetry::turned_away::TurnedFor;
 
-/// Where events go: on the board, and to a display if there is one.
+/// Where events go: on the status, and to a display if there is one.
 #[derive(Debug, Clone)]
 pub(crate) struct Events {
     pub(crate) channel: Option<mpsc::Sender<Event>>,
-    pub(crate) board: Arc<LiveStatus>,
+    pub(crate) status: Arc<LiveStatus>,
     pub(crate) clock: Clock,
 }
 
@@ -21,7 +21,7 @@ impl Events {
     /// Tells what may as well be missed.
     pub(crate) fn hint(&self, event: impl FnOnce() -> Event) {
         let event = event();
-        self.board.note(&event, self.clock.now());
+        self.status.note(&event, self.clock.now());
         if let Some(channel) = &self.channel {
             let _ = channel.try_send(event);
         }
@@ -29,7 +29,7 @@ impl Events {
 
     /// Takes note of a client that cannot take part, and warns about it now and then.
     pub(crate) fn turned_away(&self, client: &str, reason: TurnedFor, why: &str) {
-        if self.board.turned_away(client, reason, why, self.clock.now()) {
+        if self.status.turned_away(client, reason, why, self.clock.now()) {
             let reason = reason.label();
             tracing::warn!(client, reason, why, "client turned away");
             self.hint(|| Event::TurnedAway {
@@ -42,7 +42,7 @@ impl Events {
 
     /// Tells what should not be missed; waits while the channel is full.
     pub(crate) async fn tell(&self, event: Event) {
-        self.board.note(&event, self.clock.now());
+        self.status.note(&event, self.clock.now());
         if let Some(channel) = &self.channel {
             let _ = channel.send(event).await;
         }

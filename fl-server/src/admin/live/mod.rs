@@ -200,7 +200,7 @@ pub(crate) struct Sources {
     /// True when the server is about to stop.
     pub(crate) stopping: watch::Receiver<bool>,
     pub(crate) traffic: Arc<Connections>,
-    pub(crate) board: Arc<LiveStatus>,
+    pub(crate) status: Arc<LiveStatus>,
     /// Values of the model.
     pub(crate) parameters: usize,
     pub(crate) clock: Clock,

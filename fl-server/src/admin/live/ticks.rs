@@ -142,7 +142,7 @@ impl Dashboard {
             plan: &self.sources.plan,
             now: self.sources.clock.now(),
             wall: self.sources.clock.wall(),
-            known: known.unwrap_or_else(|| self.sources.board.known()),
+            known: known.unwrap_or_else(|| self.sources.status.known()),
             moved: moment.as_ref().map(|moment| Moved::of(moment, self.sources.parameters)),
             present: present.into_iter().collect(),
             waiting,
@@ -192,7 +192,7 @@ impl Dashboard {
         Fingerprint {
             is_left: state.is_over() && moment.is_some_and(|moment| moment.withheld == 0),
             version: state.version(),
-            progress: self.sources.board.progress(),
+            progress: self.sources.status.progress(),
             is_over: state.is_over(),
         }
     }

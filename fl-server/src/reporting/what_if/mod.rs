@@ -23,7 +23,7 @@ use fl_compress::{Encoder, Frame, FrameKind, Layout, Memory, Spec};
 
 pub(crate) use outcome::{Line, WhatIf};
 pub(crate) use stored::{Stored, StoredFrame};
-pub(crate) use verdict::{Compression, Verdict};
+pub(crate) use verdict::Verdict;
 
 use crate::config::plan::{PlanError, memory};
 use crate::reporting::inspect::InspectError;

@@ -1,13 +1,14 @@
 //! Which frames a run has stored, and what its records say of them. Never the frames themselves.
 
+use crate::model::run_metadata::RunMetadata;
 use std::collections::{BTreeMap, BTreeSet};
 
 use fl_compress::Stages;
 use serde::{Deserialize, Serialize};
 
-use super::Compression;
 use super::sizes::Sizes;
-use crate::reporting::inspect::{self, InspectError, RunMetadata};
+use crate::model::run_metadata::Compression;
+use crate::reporting::inspect::{self, InspectError};
 use crate::storage::record::Record;
 use crate::storage::store::Store;
 

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+use crate::model::run_metadata::Compression;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -280,7 +281,7 @@ fn a_run_with_cafe_is_replayed_with_cafe_and_any_other_memory_is_named() {
     assert!(!named(&answer), "{:?}", answer.differences);
 
     let mut made = Made::by(&uplink);
-    made.stored.compression = Some(super::Compression {
+    made.stored.compression = Some(Compression {
         uplink: spec(&uplink),
         downlink: Spec::exact(),
     });

@@ -1,19 +1,13 @@
 //! What an answer means, in words: what would have been moved, what would have arrived, whether that is worth a run, and how the
 //! replay differs from the run that was recorded.
 
+use crate::model::run_metadata::Compression;
 use fl_compress::{Memory, Spec};
 use fl_report::size;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::Line;
 use crate::config::plan::memory;
-
-/// How a run compresses; the memories are resolved.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Compression {
-    pub(crate) uplink: Spec,
-    pub(crate) downlink: Spec,
-}
 
 /// What the bytes and errors of the updates mean.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -43,3 +43,10 @@ pub enum BlobError {
     #[error("another call continues the upload")]
     Superseded,
 }
+
+impl BlobError {
+    /// Whether what is stored is not what was stored.
+    pub fn is_corruption(&self) -> bool {
+        matches!(self, Self::Missing(_) | Self::Damaged { .. })
+    }
+}

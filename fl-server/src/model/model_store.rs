@@ -1,0 +1,52 @@
+//! Where the model's snapshots and checkpoints are stored, and when.
+
+use fl_compress::Digest;
+use fl_proto::FramePart;
+
+use crate::model::global_model::GlobalModel;
+use crate::model::persistence_error::PersistenceError;
+use crate::storage::blobs::Blobs;
+use crate::storage::store::{Checkpoint, RunStore};
+
+/// Where the model's blobs go and when.
+#[derive(Debug)]
+pub(crate) struct ModelStore {
+    pub(crate) blobs: Blobs,
+    pub(crate) run: RunStore,
+    /// The snapshot of version 0: the beginning of every chain, never removed.
+    pub(crate) initial: Digest,
+    pub(crate) checkpoint_every: u64,
+    pub(crate) keep_updates: bool,
+}
+
+/// Makes the frame of the whole model durable.
+pub(crate) fn put_snapshot(global: &GlobalModel, blobs: &Blobs) -> Result<FramePart, PersistenceError> {
+    let frame = global.snapshot()?;
+    let digest = blobs.put(&frame)?;
+    Ok(FramePart {
+        version: global.version(),
+        len: frame.len() as u64,
+        digest,
+    })
+}
+
+/// The named value of the first round all of whose updates are kept; updates of rounds before it may have been removed.
+pub(crate) const UPDATES_FROM: &str = "updates-from";
+
+/// Makes a checkpoint durable, then names it and the older one that is kept beside it. `also`: named values that are set
+/// with them.
+pub(crate) fn put_checkpoint(
+    global: &GlobalModel,
+    blobs: &Blobs,
+    run: &RunStore,
+    older: Option<Checkpoint>,
+    also: &[(&str, &[u8])],
+) -> Result<Vec<Checkpoint>, PersistenceError> {
+    let newest = Checkpoint {
+        version: global.version(),
+        blob: blobs.put(&global.save())?,
+    };
+    let kept: Vec<_> = [newest].into_iter().chain(older).collect();
+    run.set_checkpoints(&kept, also)?;
+    Ok(kept)
+}

@@ -1,0 +1,117 @@
+//! What is stored beside a run's records: its task, its layout and how it compresses.
+
+use std::path::Path;
+
+use fl_compress::{Digest, Layout, Spec};
+use serde::{Deserialize, Serialize};
+
+use crate::config::plan::RunPlan;
+use crate::model::persistence_error::PersistenceError;
+use crate::storage::store::{RunStore, StoreError};
+
+/// How a run compresses; the memories are resolved.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Compression {
+    pub(crate) uplink: Spec,
+    pub(crate) downlink: Spec,
+}
+
+/// What a run's records do not hold, stored beside them.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct RunMetadata {
+    pub(crate) task: String,
+    pub(crate) rounds: u64,
+    /// Names and shapes of the model's tensors.
+    pub(crate) layout: Vec<(String, Vec<usize>)>,
+    /// Digest of the snapshot frame of version 0.
+    pub(crate) initial: String,
+    /// Drawn when the run was begun, as hexadecimal: tells it from others of its name.
+    pub(crate) instance: String,
+    /// How it compresses; not there if an older program began it.
+    #[serde(default)]
+    pub(crate) compression: Option<Compression>,
+}
+
+/// The entry of the store.
+const FACTS: &str = "facts";
+
+/// The entry of the store for the run.toml with which the run began.
+pub(crate) const PLAN: &str = "plan";
+
+/// The plan that is stored with a run.
+#[derive(Debug)]
+pub(crate) enum StoredPlan {
+    Known(Box<RunPlan>),
+    /// Why it is not known: an older program began the run, or this one reads another plan in the stored run.toml.
+    Unknown(String),
+}
+
+impl StoredPlan {
+    /// The plan, or why it is not known.
+    pub(crate) fn known(&self) -> Result<&RunPlan, &String> {
+        match self {
+            Self::Known(plan) => Ok(plan),
+            Self::Unknown(why) => Err(why),
+        }
+    }
+}
+
+/// Reads the plan that is stored with a run. `begun`: its digest, as recorded.
+///
+/// # Errors
+/// Those of the store.
+pub(crate) fn stored_plan(run: &RunStore, begun: Digest) -> Result<StoredPlan, StoreError> {
+    let Some(bytes) = run.meta(PLAN)? else {
+        let why = "an older program began the run, and its plan is not stored; give its run.toml with --plan";
+        return Ok(StoredPlan::Unknown(why.to_owned()));
+    };
+    let text = String::from_utf8(bytes);
+    let plan = text.map_err(|e| e.to_string());
+    let plan = plan.and_then(|text| RunPlan::from_toml(&text, Path::new("")).map_err(|e| e.to_string()));
+    Ok(match plan {
+        Ok(plan) if plan.digest() == begun => StoredPlan::Known(Box::new(plan)),
+        Ok(_) => StoredPlan::Unknown(
+            "this program reads another plan in the stored run.toml; use the program that wrote it".to_owned(),
+        ),
+        Err(why) => StoredPlan::Unknown(format!("the stored run.toml cannot be read: {why}")),
+    })
+}
+
+impl RunMetadata {
+    pub(crate) fn new(plan: &RunPlan, layout: &Layout, initial: Digest, instance: Digest) -> Self {
+        let layout = layout
+            .tensors()
+            .iter()
+            .map(|t| (t.name.clone(), t.shape.clone()))
+            .collect();
+        Self {
+            task: plan.task.clone(),
+            rounds: plan.rounds,
+            layout,
+            initial: initial.to_string(),
+            instance: instance.to_string(),
+            compression: Some(Compression {
+                uplink: plan.uplink.clone(),
+                downlink: plan.downlink.clone(),
+            }),
+        }
+    }
+
+    pub(crate) fn store(&self, run: &RunStore) -> Result<(), StoreError> {
+        let bytes = serde_json::to_vec(self).expect("strings and numbers are always JSON");
+        run.set_meta(FACTS, &bytes)
+    }
+
+    /// The facts of a run; `None` before its first start was complete.
+    pub(crate) fn load(run: &RunStore) -> Result<Option<Self>, PersistenceError> {
+        let Some(bytes) = run.meta(FACTS)? else { return Ok(None) };
+        let parsed = serde_json::from_slice(&bytes);
+        parsed
+            .map(Some)
+            .map_err(|e| PersistenceError::stored(format_args!("facts of run {}", run.name()), e))
+    }
+
+    pub(crate) fn layout(&self) -> Result<Layout, PersistenceError> {
+        Layout::new(self.layout.iter().cloned()).map_err(|e| PersistenceError::stored("stored layout", e))
+    }
+}

@@ -1,0 +1,71 @@
+//! The stored frames whose sum is a version of a run's model.
+
+use std::io::Read as _;
+use std::path::Path;
+
+use fl_compress::{Digest, Frame, FrameKind, Layout};
+use serde::{Deserialize, Serialize};
+
+use crate::model::persistence_error::PersistenceError;
+use crate::storage::blobs;
+use crate::storage::disk::open_file;
+
+/// The frames whose sum is a model: one snapshot, then model updates.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct ModelFrames {
+    pub(crate) run: String,
+    pub(crate) version: u64,
+    /// Digest of the model.
+    pub(crate) model: String,
+    pub(crate) layout: Vec<(String, Vec<usize>)>,
+    /// Digests of the frames, in order.
+    pub(crate) frames: Vec<String>,
+}
+
+/// Adds up the frames and checks the digest of the sum. Reads blobs below `data`; a server may be running there.
+///
+/// # Errors
+/// `Stored`, naming the blob that is missing, damaged or of another model; `OtherModel`.
+pub(crate) fn assemble(data: &Path, parts: &ModelFrames) -> Result<(Layout, Vec<f32>), PersistenceError> {
+    let stored = |what: &str, why: String| PersistenceError::stored(what, why);
+    let layout = Layout::new(parts.layout.iter().cloned()).map_err(|e| stored("stored layout", e.to_string()))?;
+    let run = parts
+        .run
+        .parse()
+        .map_err(|e| stored("name of the run", format!("{e}")))?;
+    let recorded: Digest = parts
+        .model
+        .parse()
+        .map_err(|e| stored("digest of the model", format!("{e}")))?;
+    let mut model = vec![0.0; layout.len()];
+    for name in &parts.frames {
+        let digest: Digest = name.parse().map_err(|e| stored("digest of a frame", format!("{e}")))?;
+        let path = blobs::find(data, &run, &digest);
+        let mut bytes = Vec::new();
+        open_file(&path)
+            .and_then(|mut file| file.read_to_end(&mut bytes))
+            .map_err(|e| unusable(&path, &e))?;
+        if Digest::of(&bytes) != digest {
+            return Err(unusable(&path, &"it is damaged: its bytes have another digest"));
+        }
+        let frame = Frame::parse(&bytes, &layout).map_err(|e| unusable(&path, &e))?;
+        let added = match frame.header().kind {
+            FrameKind::Snapshot => frame.decode(&mut model),
+            _ => frame.accumulate(1.0, &mut model),
+        };
+        added.map_err(|e| unusable(&path, &e))?;
+    }
+    let found = Digest::of_f32(&model);
+    if found != recorded {
+        return Err(PersistenceError::OtherModel {
+            version: parts.version,
+            found,
+            recorded,
+        });
+    }
+    Ok((layout, model))
+}
+
+fn unusable(blob: &Path, why: &dyn std::fmt::Display) -> PersistenceError {
+    PersistenceError::stored(format_args!("blob {}", blob.display()), why)
+}

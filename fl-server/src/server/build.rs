@@ -1,0 +1,269 @@
+//! Builds a server: recovers its run, connects its tasks, and starts them.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use fl_compress::{Digest, Layout};
+use fl_proto::trace::Exporter;
+use fl_proto::{Issued, open_files, server_builder, server_tls};
+use fl_report::CostsPlan;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::accounting::booked::Booked;
+use crate::accounting::connections::Connections;
+use crate::admin::live::{self, Live};
+use crate::admin::socket::{Admin, Sources};
+use crate::clock::Clock;
+use crate::config::plan::RunPlan;
+use crate::config::server::Tuning;
+use crate::coordinator::actor::Coordinator;
+use crate::coordinator::command::Command;
+use crate::coordinator::fidelity::Watch;
+use crate::coordinator::pace::Pace;
+use crate::coordinator::presence::Present;
+use crate::error::ServeError;
+use crate::model::PersistenceError;
+use crate::rpc::door::{Door, Nobody, Room, Seats, TurnAway};
+use crate::rpc::{LargestOfStep, Limits, Service, Turns, federation};
+use crate::server::options::Serve;
+use crate::server::recover::{Started, start};
+use crate::server::task::Task;
+use crate::state_machine::State;
+use crate::storage::store::Store;
+use crate::telemetry::event::Event;
+use crate::telemetry::events::Events;
+use crate::telemetry::status::LiveStatus;
+use crate::telemetry::trace::{self, Tracer};
+use crate::telemetry::turned_away::TurnedFor;
+
+/// Requests that wait for the coordinator, at most; beyond that, calls wait.
+const QUEUE: usize = 256;
+
+/// A server whose tasks run.
+#[derive(Debug)]
+pub(super) struct Server {
+    pub(super) coordinator: Task<Result<Arc<State>, ServeError>>,
+    pub(super) calls: Task<Result<(), tonic::transport::Error>>,
+    pub(super) door: Task<()>,
+    pub(super) admin: Task<()>,
+    pub(super) page: Option<Task<()>>,
+    /// Becomes true when the server is about to stop.
+    pub(super) stopping: watch::Sender<bool>,
+    /// Dropped to have the running calls finished.
+    pub(super) drain: oneshot::Sender<()>,
+    /// Dropped to have the coordinator finish.
+    pub(super) finish: oneshot::Sender<()>,
+    pub(super) state: watch::Receiver<Arc<State>>,
+    pub(super) seats: Arc<Seats>,
+    pub(super) traffic: Arc<Connections>,
+    pub(super) exporter: Option<Exporter>,
+    pub(super) tuning: Tuning,
+    pub(super) exit_when_done: bool,
+}
+
+impl Server {
+    /// Recovers the run of `options` and serves it on `listener`.
+    ///
+    /// # Errors
+    /// Whatever keeps the run from being served.
+    pub(super) async fn build(listener: TcpListener, options: Serve) -> Result<Self, ServeError> {
+        let listen = listener.local_addr().map_err(ServeError::Listener)?;
+        let tls = server_tls(&options.authority, &options.own)?;
+        let room = Room::new(&options.tuning, open_files());
+        let mut started = recover(&options).await?;
+        let (shown, state) = watch::channel(Arc::new(std::mem::take(&mut started.state)));
+        let (stopping, stop) = watch::channel(false);
+        let (commands, queue) = mpsc::channel(QUEUE);
+        let tuning = options.tuning;
+        let plan = Arc::new(options.plan);
+        let (tracer, exporter) = trace::start(options.otlp.as_ref(), &plan, started.instance);
+        let shared = Shared {
+            plan,
+            layout: Arc::clone(&started.layout),
+            store: started.store.clone(),
+            traffic: Arc::new(Connections::new()),
+            events: Events {
+                channel: options.events,
+                status: Arc::new(LiveStatus::default()),
+                clock: started.clock,
+            },
+            clock: started.clock,
+            state: state.clone(),
+            stopping: stop,
+            commands,
+            tracer,
+            tuning,
+        };
+        let service = shared.service(&started, options.revoked)?;
+        let admin = shared.admin(&options.data, listen.to_string())?;
+        let page = options
+            .live
+            .map(|page| shared.page(page, &options.authority, &options.own, options.costs));
+        let turn_away = turn_away(shared.events.clone());
+        let traffic = Arc::clone(&shared.traffic);
+        let (door, seats, incoming) = Door::new(listener, tls, Arc::clone(&traffic), &room, tuning.idle, turn_away);
+        let door = Task::spawn(door.keep());
+        let (drain, drained) = oneshot::channel();
+        let (finish, finished) = oneshot::channel();
+        let calls = server_builder().add_service(federation(service));
+        let calls = Task::spawn(calls.serve_with_incoming_shutdown(incoming, dropped(drained)));
+        tracing::info!(
+            %listen,
+            run = %shared.plan.name,
+            open_files = open_files(),
+            connections = room.clients,
+            handshakes = room.strangers,
+            "serving"
+        );
+        shared.events.tell(Event::Ready).await;
+        if let Some(text) = started.damage.take() {
+            shared.events.tell(Event::Damaged(text)).await;
+        }
+        let coordinator = shared.coordinator(started, shown);
+        Ok(Self {
+            coordinator: Task::spawn(coordinator.run(queue, dropped(finished))),
+            calls,
+            door,
+            admin,
+            page,
+            stopping,
+            drain,
+            finish,
+            state,
+            seats,
+            traffic,
+            exporter,
+            tuning,
+            exit_when_done: options.exit_when_done,
+        })
+    }
+}
+
+/// What the parts of a server share.
+struct Shared {
+    plan: Arc<RunPlan>,
+    layout: Arc<Layout>,
+    store: Store,
+    traffic: Arc<Connections>,
+    events: Events,
+    clock: Clock,
+    state: watch::Receiver<Arc<State>>,
+    stopping: watch::Receiver<bool>,
+    commands: mpsc::Sender<Command>,
+    tracer: Tracer,
+    tuning: Tuning,
+}
+
+impl Shared {
+    fn service(&self, started: &Started, revoked: PathBuf) -> Result<Service, ServeError> {
+        let unknown = || PersistenceError::stored("records", "the run has begun, but no record names its first model");
+        Ok(Service {
+            plan: Arc::clone(&self.plan),
+            layout: Arc::clone(&self.layout),
+            initial: started.history.initial.ok_or_else(unknown)?,
+            instance: started.instance,
+            state: self.state.clone(),
+            stopping: self.stopping.clone(),
+            commands: self.commands.clone(),
+            blobs: started.blobs.clone().impatient(),
+            traffic: Arc::clone(&self.traffic),
+            events: self.events.clone(),
+            clock: self.clock,
+            revoked,
+            tuning: self.tuning,
+            limits: Limits::new(&self.layout, &self.tuning),
+            turns: Arc::new(Turns::default()),
+            largest_of_step: LargestOfStep::default(),
+            tracer: self.tracer.clone(),
+        })
+    }
+
+    fn coordinator(&self, started: Started, shown: watch::Sender<Arc<State>>) -> Coordinator {
+        let state = Arc::clone(&shown.borrow());
+        Coordinator {
+            plan: Arc::clone(&self.plan),
+            parameters: self.layout.len(),
+            state,
+            shown,
+            store: started.run,
+            blobs: started.blobs,
+            model_task: started.model_task,
+            traffic: Arc::clone(&self.traffic),
+            events: self.events.clone(),
+            clock: self.clock,
+            present: Present::default(),
+            chain: started.chain,
+            history: started.history,
+            wake: None,
+            waiting: None,
+            tracer: self.tracer.clone(),
+            booked: started.booked,
+            before: started.booked.metered,
+            kept: Booked::default(),
+            pace: Pace::default(),
+            fidelity: Watch::new(Arc::clone(&self.layout)),
+        }
+    }
+
+    fn admin(&self, data: &Path, listen: String) -> Result<Task<()>, ServeError> {
+        let admin = Admin::bind(data).map_err(|why| ServeError::AdminSocket {
+            data: data.to_owned(),
+            why,
+        })?;
+        let sources = Sources {
+            store: self.store.clone(),
+            commands: self.commands.clone(),
+            status: Arc::clone(&self.events.status),
+            run: self.plan.name.to_string(),
+            listen,
+            parameters: self.layout.len(),
+        };
+        Ok(Task::spawn(admin.serve(sources)))
+    }
+
+    fn page(&self, page: Live, authority: &str, own: &Issued, costs: Option<CostsPlan>) -> Task<()> {
+        let sources = live::Sources {
+            store: self.store.clone(),
+            plan: Arc::clone(&self.plan),
+            state: self.state.clone(),
+            commands: self.commands.clone(),
+            stopping: self.stopping.clone(),
+            traffic: Arc::clone(&self.traffic),
+            status: Arc::clone(&self.events.status),
+            parameters: self.layout.len(),
+            clock: self.clock,
+            own: live::expiries(authority, own),
+            costs,
+        };
+        Task::spawn(page.serve(sources))
+    }
+}
+
+/// Brings the run to where it was, off the runtime's own threads.
+async fn recover(options: &Serve) -> Result<Started, ServeError> {
+    let instance = options.instance.map_or_else(random_instance, Ok)?;
+    let (data, plan, fault) = (options.data.clone(), options.plan.clone(), options.fault.clone());
+    let (tuning, wall) = (options.tuning, options.clock);
+    tokio::task::spawn_blocking(move || start(&data, &plan, tuning, fault, instance, wall)).await?
+}
+
+fn random_instance() -> Result<Digest, ServeError> {
+    let mut bytes = [0; 32];
+    getrandom::fill(&mut bytes)?;
+    Ok(Digest(bytes))
+}
+
+/// Records connections that are closed before they count as a client's.
+fn turn_away(events: Events) -> TurnAway {
+    TurnAway::new(move |nobody, why| match nobody {
+        Nobody::Uncertified(address) => events.turned_away(&address.to_string(), TurnedFor::Certificate, why),
+        // Any number of strangers share one entry: they are nobody's clients.
+        Nobody::Stranger => events.turned_away("strangers", TurnedFor::Stranger, why),
+    })
+}
+
+/// Completes when the other side is dropped.
+async fn dropped(signal: oneshot::Receiver<()>) {
+    let _ = signal.await;
+}
