@@ -2,7 +2,7 @@
 
     fl-server report fed --format json -o run.json
     fl-server report fed --format parquet --by participation -o run.parquet
-    python docs/reports.py run.json run.parquet
+    python docs/reference/load_reports.py run.json run.parquet
 
 Needs pandas with pyarrow, and polars.
 """

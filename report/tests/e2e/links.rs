@@ -1,4 +1,4 @@
-//! Every relative link of a page leads to a file, and every anchor to a heading.
+//! Every relative link of a page leads to a file, every anchor to a heading, and every path in backquotes exists.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -25,6 +25,40 @@ fn every_link_leads_to_a_file_and_every_anchor_to_a_heading() {
         }
     }
     assert!(broken.is_empty(), "broken links:\n{}", broken.join("\n"));
+}
+
+#[test]
+fn every_path_in_the_docs_exists() {
+    const FOLDERS: [&str; 10] = [
+        "cli",
+        "compress",
+        "report",
+        "proto",
+        "fl-client",
+        "fl-server",
+        "fl-sim",
+        "configs",
+        "deploy",
+        "docs",
+    ];
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let is_path = |text: &&str| {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
+        let first = text.split_once('/').map(|(folder, _)| folder);
+        text.chars().all(plain) && !text.contains("NAME") && first.is_some_and(|folder| FOLDERS.contains(&folder))
+    };
+    let mut pages = vec![repository.join("README.md"), repository.join("CONTRIBUTING.md")];
+    collect(&repository.join("docs"), &mut pages);
+    let mut missing = Vec::new();
+    for page in &pages {
+        let text = fs::read_to_string(page).unwrap();
+        let paths = prose(&text)
+            .flat_map(|line| line.split('`').skip(1).step_by(2))
+            .filter(is_path);
+        let gone = paths.filter(|path| !repository.join(path).exists());
+        missing.extend(gone.map(|path| format!("{}: {path}", page.display())));
+    }
+    assert!(missing.is_empty(), "paths that do not exist:\n{}", missing.join("\n"));
 }
 
 fn collect(folder: &Path, pages: &mut Vec<PathBuf>) {
