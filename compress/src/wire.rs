@@ -49,6 +49,26 @@ impl<'a> Reader<'a> {
         self.bytes.len() - self.offset
     }
 
+    /// Magic and version, with which a file begins. A newer minor version is accepted.
+    ///
+    /// # Errors
+    /// `Truncated`; `Corrupt` for another magic; `Mismatch` for another major version.
+    pub fn head(&mut self, magic: &[u8; 4], major: u8) -> Result<(), Error> {
+        if self.take(magic.len(), "magic")? != magic {
+            return Err(Error::Corrupt {
+                what: "magic".to_owned(),
+                offset: 0,
+            });
+        }
+        let (found, minor) = (self.u8("version")?, self.u8("version")?);
+        if found != major {
+            return Err(Error::Mismatch(format!(
+                "format version {found}.{minor}; only version {major} is known"
+            )));
+        }
+        Ok(())
+    }
+
     /// The next `len` bytes.
     pub fn take(&mut self, len: usize, what: &str) -> Result<&'a [u8], Error> {
         let rest = &self.bytes[self.offset..];
@@ -300,18 +320,7 @@ pub fn checked(bytes: &[u8]) -> Result<Reader<'_>, Error> {
 /// `Truncated`; `Corrupt` for another magic or checksum; `Mismatch` for another major version.
 pub fn unseal<'a>(bytes: &'a [u8], magic: &[u8; 4], major: u8) -> Result<Reader<'a>, Error> {
     let mut reader = Reader::new(bytes);
-    if reader.take(magic.len(), "magic")? != magic {
-        return Err(Error::Corrupt {
-            what: "magic".to_owned(),
-            offset: 0,
-        });
-    }
-    let (found, minor) = (reader.u8("version")?, reader.u8("version")?);
-    if found != major {
-        return Err(Error::Mismatch(format!(
-            "format version {found}.{minor}; only version {major} is known"
-        )));
-    }
+    reader.head(magic, major)?;
     reader.clone().take(CHECKSUM_BYTES, "checksum")?;
     let mut body = checked(bytes)?;
     body.take(reader.offset(), "version")?;

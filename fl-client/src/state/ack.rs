@@ -4,16 +4,16 @@
 //! "FLVD" | major u8 | minor u8 | digest 32 | verdict u8 | CRC-32C u32
 //! ```
 
+use fl_compress::wire::{CHECKSUM_BYTES, Writer, seal, unseal};
 use fl_compress::{Digest, Verdict};
 
-use super::fields::{Fields, sealed, unsealed};
 use super::run_state::RunState;
 use crate::error::Error;
 
 const MAGIC: &[u8; 4] = b"FLVD";
 const MAJOR: u8 = 1;
 const MINOR: u8 = 0;
-const LEN: u64 = 4 + 2 + 32 + 1 + 4;
+const LEN: u64 = (4 + 2 + 32 + 1 + CHECKSUM_BYTES) as u64;
 
 impl RunState {
     /// The verdict on the frame with this digest, if it is known.
@@ -45,32 +45,29 @@ impl RunState {
 
 fn write(digest: Digest, verdict: Verdict) -> Vec<u8> {
     let mut out = Vec::with_capacity(LEN as usize);
-    out.extend_from_slice(MAGIC);
-    out.extend_from_slice(&[MAJOR, MINOR]);
-    out.extend_from_slice(&digest.0);
-    out.push(match verdict {
+    let mut writer = Writer::new(&mut out);
+    writer.head(MAGIC, MAJOR, MINOR);
+    writer.bytes(&digest.0);
+    writer.u8(match verdict {
         Verdict::Accepted => 1,
         Verdict::Refused => 2,
         Verdict::Dropped => 3,
     });
-    sealed(out)
+    seal(0, &mut out);
+    out
 }
 
-fn read(bytes: &[u8]) -> Result<(Digest, Verdict), &'static str> {
-    let mut fields = Fields(unsealed(bytes)?);
-    fields.magic(MAGIC, MAJOR)?;
-    let digest = fields.digest("digest")?;
-    let verdict = match fields.u8("verdict")? {
+fn read(bytes: &[u8]) -> Result<(Digest, Verdict), fl_compress::Error> {
+    let mut reader = unseal(bytes, MAGIC, MAJOR)?;
+    let digest = reader.array("digest").map(Digest)?;
+    let verdict = match reader.u8("verdict")? {
         1 => Verdict::Accepted,
         2 => Verdict::Refused,
         3 => Verdict::Dropped,
-        _ => return Err("verdict"),
+        _ => return Err(reader.corrupt("verdict")),
     };
-    if fields.0.is_empty() {
-        Ok((digest, verdict))
-    } else {
-        Err("length")
-    }
+    reader.finish("bytes after the verdict")?;
+    Ok((digest, verdict))
 }
 
 #[cfg(test)]

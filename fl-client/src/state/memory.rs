@@ -11,10 +11,11 @@
 //!
 //! Major version 1 had no digest of version 0: whose it is cannot be told any more.
 
-use fl_compress::{Digest, Encoder, Layout, Pending, Spec};
 use std::sync::Arc;
 
-use super::fields::{Fields, sealed, unsealed};
+use fl_compress::wire::{CHECKSUM_BYTES, Reader, Writer, seal, unseal};
+use fl_compress::{Digest, Encoder, Layout, Pending, Spec};
+
 use super::run_state::RunState;
 use crate::error::Error;
 
@@ -24,9 +25,8 @@ const MINOR: u8 = 1;
 const FIXED: usize = 4 + 1 + 1 + 32 + 8 + 1;
 const METADATA: usize = 8 + 32 + 8 + 8 + 8 + 8;
 const ATTEMPT: usize = 4;
-const SUM: usize = 4;
 
-/// What is said with the pending frame, so that it can be sent again as it was.
+/// What the header of the pending update says, so that a retry sends the same.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct UpdateMetadata {
     pub(crate) round: u64,
@@ -50,53 +50,52 @@ pub(crate) struct Head {
 
 impl Head {
     fn write(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(FIXED + METADATA + ATTEMPT + SUM);
-        out.extend_from_slice(MAGIC);
-        out.extend_from_slice(&[MAJOR, MINOR]);
-        out.extend_from_slice(&self.instance.0);
-        out.extend_from_slice(&self.body.to_le_bytes());
-        out.push(if self.pending.is_some() { 2 } else { 0 });
+        let mut out = Vec::with_capacity(FIXED + METADATA + ATTEMPT + CHECKSUM_BYTES);
+        let mut writer = Writer::new(&mut out);
+        writer.head(MAGIC, MAJOR, MINOR);
+        writer.bytes(&self.instance.0);
+        writer.u64(self.body);
+        writer.u8(if self.pending.is_some() { 2 } else { 0 });
         if let Some(metadata) = &self.pending {
-            out.extend_from_slice(&metadata.round.to_le_bytes());
-            out.extend_from_slice(&metadata.digest.0);
-            for field in [
-                metadata.examples,
-                metadata.loss.to_bits(),
-                metadata.train_ms,
-                metadata.encode_ms,
-            ] {
-                out.extend_from_slice(&field.to_le_bytes());
-            }
-            out.extend_from_slice(&metadata.attempt.to_le_bytes());
+            writer.u64(metadata.round);
+            writer.bytes(&metadata.digest.0);
+            writer.u64(metadata.examples);
+            writer.f64(metadata.loss);
+            writer.u64(metadata.train_ms);
+            writer.u64(metadata.encode_ms);
+            writer.u32(metadata.attempt);
         }
-        sealed(out)
+        seal(0, &mut out);
+        out
     }
 
     /// Reads the head from the front of `bytes` and returns what follows it.
-    fn read(bytes: &[u8]) -> Result<(Self, &[u8]), &'static str> {
-        let metadata = match bytes.get(FIXED - 1).ok_or("head")? {
+    fn read(bytes: &[u8]) -> Result<(Self, &[u8]), fl_compress::Error> {
+        let mut reader = Reader::new(bytes);
+        reader.take(FIXED - 1, "head")?;
+        let metadata = match reader.u8("pending flag")? {
             0 => 0,
             1 => METADATA,
             2 => METADATA + ATTEMPT,
-            _ => return Err("pending flag"),
+            _ => return Err(reader.corrupt("pending flag")),
         };
-        let len = FIXED + metadata + SUM;
-        let (head, rest) = bytes.split_at_checked(len).ok_or("head")?;
-        let mut fields = Fields(unsealed(head)?);
-        fields.magic(MAGIC, MAJOR)?;
-        let instance = fields.digest("instance")?;
-        let body = fields.u64("body length")?;
-        fields.u8("pending flag")?;
+        let mut reader = Reader::new(bytes);
+        let head = reader.take(FIXED + metadata + CHECKSUM_BYTES, "head")?;
+        let rest = reader.take(reader.left(), "body")?;
+        let mut reader = unseal(head, MAGIC, MAJOR)?;
+        let instance = reader.array("instance").map(Digest)?;
+        let body = reader.u64("body length")?;
+        reader.u8("pending flag")?;
         let mut pending = None;
         if metadata > 0 {
             pending = Some(UpdateMetadata {
-                round: fields.u64("round")?,
-                digest: fields.digest("digest")?,
-                examples: fields.u64("examples")?,
-                loss: f64::from_bits(fields.u64("loss")?),
-                train_ms: fields.u64("train_ms")?,
-                encode_ms: fields.u64("encode_ms")?,
-                attempt: if metadata > METADATA { fields.u32("attempt")? } else { 0 },
+                round: reader.u64("round")?,
+                digest: reader.array("digest").map(Digest)?,
+                examples: reader.u64("examples")?,
+                loss: reader.f64("loss")?,
+                train_ms: reader.u64("train_ms")?,
+                encode_ms: reader.u64("encode_ms")?,
+                attempt: if metadata > METADATA { reader.u32("attempt")? } else { 0 },
             });
         }
         Ok((
@@ -117,10 +116,13 @@ impl RunState {
     /// `State` if the file is broken or cannot be read.
     pub(crate) fn head(&self) -> Result<Option<Head>, Error> {
         let path = self.path("memory");
-        let Some((bytes, len)) = self.disk.read_front(&path, (FIXED + METADATA + ATTEMPT + SUM) as u64)? else {
+        let Some((bytes, len)) = self
+            .disk
+            .read_front(&path, (FIXED + METADATA + ATTEMPT + CHECKSUM_BYTES) as u64)?
+        else {
             return Ok(None);
         };
-        let (head, rest) = Head::read(&bytes).map_err(|what| self.broken(what))?;
+        let (head, rest) = Head::read(&bytes).map_err(|e| self.broken(&e.to_string()))?;
         let head_len = (bytes.len() - rest.len()) as u64;
         if head_len.checked_add(head.body) != Some(len) {
             return Err(self.broken("body: the file is cut short or has grown"));
@@ -149,7 +151,7 @@ impl RunState {
             ));
         };
         let bytes = self.disk.read(&self.path("memory"), max)?.unwrap_or_default();
-        let (_, body) = Head::read(&bytes).map_err(|what| self.broken(what))?;
+        let (_, body) = Head::read(&bytes).map_err(|e| self.broken(&e.to_string()))?;
         let loaded = Encoder::load(Arc::clone(layout), spec, body);
         let (mut encoder, pending) = loaded.map_err(|e| self.broken(&e.to_string()))?;
         let pending = match (pending, head.pending) {
@@ -254,9 +256,10 @@ mod tests {
         assert_eq!(settled.write(), bytes);
         let mut newer = bytes;
         newer[4] = 2;
-        let body = newer.len() - SUM;
-        let newer = sealed(newer[..body].to_vec());
-        assert_eq!(Head::read(&newer), Err("version (written by another release)"));
+        let body = newer.len() - CHECKSUM_BYTES;
+        newer.truncate(body);
+        seal(0, &mut newer);
+        assert!(matches!(Head::read(&newer), Err(fl_compress::Error::Mismatch(_))));
     }
 
     #[test]
@@ -276,7 +279,9 @@ mod tests {
         ];
         let mut expected = head();
         expected.pending.as_mut().unwrap().attempt = 0;
-        assert_eq!(Head::read(&sealed(bytes.concat())).unwrap(), (expected, &[][..]));
+        let mut bytes = bytes.concat();
+        seal(0, &mut bytes);
+        assert_eq!(Head::read(&bytes).unwrap(), (expected, &[][..]));
     }
 
     fn sum(head: &Head) -> [u8; 4] {

@@ -16,7 +16,6 @@
 mod ack;
 mod aside;
 mod disk;
-mod fields;
 mod lock;
 mod memory;
 mod model;

@@ -4,10 +4,10 @@
 //! "FLMD" | major u8 | minor u8 | version u64 | digest 32 | values, f32 each
 //! ```
 
+use fl_compress::wire::{Reader, Writer};
 use fl_compress::{Digest, Layout};
 
 use super::disk::Disk;
-use super::fields::Fields;
 use super::run_state::RunState;
 use crate::error::Error;
 
@@ -34,7 +34,7 @@ impl RunState {
             bytes
                 .map(|b| parse(&b, layout.len()))
                 .transpose()
-                .map_err(str::to_owned)
+                .map_err(|e| e.to_string())
         });
         parsed.unwrap_or_else(|why| {
             tracing::warn!(path = %path.display(), why, "kept model is unusable and will be fetched again");
@@ -48,26 +48,23 @@ impl RunState {
     /// `State` if it cannot be written.
     pub(crate) fn save_model(&self, version: u64, digest: Digest, values: &[f32]) -> Result<(), Error> {
         let mut out = Vec::with_capacity(HEAD + 4 * values.len());
-        out.extend_from_slice(MAGIC);
-        out.extend_from_slice(&[MAJOR, MINOR]);
-        out.extend_from_slice(&version.to_le_bytes());
-        out.extend_from_slice(&digest.0);
-        out.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+        let mut writer = Writer::new(&mut out);
+        writer.head(MAGIC, MAJOR, MINOR);
+        writer.u64(version);
+        writer.bytes(&digest.0);
+        writer.f32s(values);
         Disk { sync: false }.replace(&self.path("model"), &[&out])
     }
 }
 
-fn parse(bytes: &[u8], len: usize) -> Result<KeptModel, &'static str> {
-    let mut fields = Fields(bytes);
-    fields.magic(MAGIC, MAJOR)?;
-    let (version, digest) = (fields.u64("version")?, fields.digest("digest")?);
-    let (words, rest) = fields.0.as_chunks::<4>();
-    if words.len() != len || !rest.is_empty() {
-        return Err("length");
-    }
-    let values: Vec<f32> = words.iter().map(|word| f32::from_le_bytes(*word)).collect();
+fn parse(bytes: &[u8], len: usize) -> Result<KeptModel, fl_compress::Error> {
+    let mut reader = Reader::new(bytes);
+    reader.head(MAGIC, MAJOR)?;
+    let (version, digest) = (reader.u64("version")?, reader.array("digest").map(Digest)?);
+    let values: Vec<f32> = reader.f32s(len, "values")?.collect();
+    reader.finish("bytes after the values")?;
     if Digest::of_f32(&values) != digest {
-        return Err("digest");
+        return Err(reader.corrupt("digest"));
     }
     Ok(KeptModel {
         version,

@@ -8,11 +8,11 @@
 //! The kept model is another file, because it is as long as the model and written every few versions; a step is short
 //! and written at each.
 
+use fl_compress::wire::{CHECKSUM_BYTES, Writer, seal, unseal};
 use fl_compress::{Digest, Frame, Layout};
 use fl_proto::max_frame;
 
 use super::disk::Disk;
-use super::fields::{Fields, sealed, unsealed};
 use super::run_state::RunState;
 use crate::error::Error;
 
@@ -20,16 +20,15 @@ const MAGIC: &[u8; 4] = b"FLST";
 const MAJOR: u8 = 1;
 const MINOR: u8 = 0;
 const HEAD: usize = 4 + 2 + 32;
-const SUM: usize = 4;
 
 impl RunState {
     /// The frame of the step that made `model`, if it is the one kept and is whole.
     pub(crate) fn load_step(&self, layout: &Layout, model: Digest) -> Option<Vec<u8>> {
         let path = self.path("step");
-        let max = (HEAD + SUM) as u64 + max_frame(layout.len(), layout.tensors().len());
+        let max = (HEAD + CHECKSUM_BYTES) as u64 + max_frame(layout.len(), layout.tensors().len());
         let read = self.disk.read(&path, max).map_err(|e| e.to_string());
         let parsed = read.and_then(|bytes| match bytes {
-            Some(bytes) => parse(&bytes, layout, model),
+            Some(bytes) => parse(&bytes, layout, model).map_err(|e| e.to_string()),
             None => Ok(None),
         });
         parsed.unwrap_or_else(|why| {
@@ -48,23 +47,24 @@ impl RunState {
 }
 
 fn write(model: Digest, frame: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(HEAD + frame.len() + SUM);
-    out.extend_from_slice(MAGIC);
-    out.extend_from_slice(&[MAJOR, MINOR]);
-    out.extend_from_slice(&model.0);
-    out.extend_from_slice(frame);
-    sealed(out)
+    let mut out = Vec::with_capacity(HEAD + frame.len() + CHECKSUM_BYTES);
+    let mut writer = Writer::new(&mut out);
+    writer.head(MAGIC, MAJOR, MINOR);
+    writer.bytes(&model.0);
+    writer.bytes(frame);
+    seal(0, &mut out);
+    out
 }
 
 /// The frame; `None` if it made another model.
-fn parse(bytes: &[u8], layout: &Layout, model: Digest) -> Result<Option<Vec<u8>>, String> {
-    let mut fields = Fields(unsealed(bytes)?);
-    fields.magic(MAGIC, MAJOR)?;
-    if fields.digest("digest")? != model {
+fn parse(bytes: &[u8], layout: &Layout, model: Digest) -> Result<Option<Vec<u8>>, fl_compress::Error> {
+    let mut reader = unseal(bytes, MAGIC, MAJOR)?;
+    if reader.array("digest").map(Digest)? != model {
         return Ok(None);
     }
-    Frame::parse(fields.0, layout).map_err(|e| e.to_string())?;
-    Ok(Some(fields.0.to_vec()))
+    let frame = reader.take(reader.left(), "frame")?;
+    Frame::parse(frame, layout)?;
+    Ok(Some(frame.to_vec()))
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use fl_cli::out;
 use fl_compress::Digest;
+use fl_compress::wire::Reader;
 use fl_proto::RunName;
 use fl_server::disk::Disk;
 use fl_server::record::Record;
@@ -224,18 +225,11 @@ impl Stage {
 /// The model that a client kept: its version, the digest that it says, and that of its values.
 fn kept(path: &Path) -> anyhow::Result<(u64, Digest, Digest)> {
     let bytes = std::fs::read(path)?;
-    let parts = bytes
-        .split_first_chunk::<6>()
-        .and_then(|(_, rest)| rest.split_first_chunk::<8>())
-        .and_then(|(version, rest)| Some((version, rest.split_first_chunk::<32>()?)));
-    let (version, (digest, values)) = parts.context("it is cut short")?;
-    let values: Vec<f32> = values
-        .as_chunks()
-        .0
-        .iter()
-        .map(|value| f32::from_le_bytes(*value))
-        .collect();
-    Ok((u64::from_le_bytes(*version), Digest(*digest), Digest::of_f32(&values)))
+    let mut reader = Reader::new(&bytes);
+    reader.head(b"FLMD", 1)?;
+    let (version, digest) = (reader.u64("version")?, Digest(reader.array("digest")?));
+    let values: Vec<f32> = reader.f32s(reader.left() / 4, "values")?.collect();
+    Ok((version, digest, Digest::of_f32(&values)))
 }
 
 /// A port that nothing listens on, below those that systems hand out for outgoing connections: a client that knocks at such
