@@ -1,4 +1,4 @@
-//! Frames in chunks: cut on one side, put together on the other, never beyond the declared length.
+//! Splits frames into chunks and reassembles them, never beyond the declared length.
 
 use bytes::Bytes;
 use fl_compress::Digest;
@@ -6,7 +6,7 @@ use fl_compress::Digest;
 use crate::error::ProtocolError;
 use crate::limits::CHUNK;
 
-/// The chunks of `frame` from `offset` on, in order, without copying.
+/// The chunks of `frame` from `offset` to its end, in order, without copying.
 pub fn chunks(frame: Bytes, offset: usize) -> impl Iterator<Item = Bytes> {
     let len = frame.len();
     (offset.min(len)..len)
@@ -14,7 +14,7 @@ pub fn chunks(frame: Bytes, offset: usize) -> impl Iterator<Item = Bytes> {
         .map(move |start| frame.slice(start..len.min(start + CHUNK)))
 }
 
-/// Puts a frame of known length and digest together in memory.
+/// Reassembles a frame of known length and digest in memory.
 #[derive(Debug)]
 pub struct Assembler {
     bytes: Vec<u8>,
@@ -26,7 +26,7 @@ impl Assembler {
     /// Expects `len` bytes with this digest.
     ///
     /// # Errors
-    /// `Invalid` if `len` is above `max`: nothing is allocated then.
+    /// `Invalid` if `len` is above `max`; nothing is allocated then.
     pub fn new(len: u64, max: u64, digest: Digest) -> Result<Self, ProtocolError> {
         if len > max {
             return Err(ProtocolError::invalid(
@@ -41,12 +41,12 @@ impl Assembler {
         })
     }
 
-    /// Bytes still missing.
+    /// Bytes that are still missing.
     pub fn missing(&self) -> usize {
         self.len - self.bytes.len()
     }
 
-    /// Takes as much of `data` as is missing and returns the rest, which belongs to the next frame.
+    /// Takes as many bytes of `data` as are missing and returns the rest, which belongs to the next frame.
     pub fn push(&mut self, mut data: Bytes) -> Bytes {
         let take = data.split_to(data.len().min(self.missing()));
         if self.bytes.is_empty() {
@@ -56,10 +56,10 @@ impl Assembler {
         data
     }
 
-    /// The frame.
+    /// The whole frame.
     ///
     /// # Errors
-    /// `Invalid` if bytes are missing or the digest is another.
+    /// `Invalid` if bytes are missing or the digest differs.
     pub fn finish(self) -> Result<Vec<u8>, ProtocolError> {
         if self.missing() > 0 {
             return Err(ProtocolError::invalid(

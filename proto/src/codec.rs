@@ -1,4 +1,4 @@
-//! Messages in protobuf, as everywhere in gRPC, with smaller buffers to start from.
+//! The protobuf codec of gRPC, with smaller initial buffers.
 
 use std::marker::PhantomData;
 
@@ -6,10 +6,10 @@ use prost::Message;
 use tonic::codec::{BufferSettings, Codec};
 use tonic_prost::ProstCodec;
 
-/// Bytes that a stream's buffers have before anything is in them. Every client keeps a watch stream open, whose messages
-/// are of some hundred bytes; a chunk makes its buffer as large as it needs.
+/// Initial size of a stream's buffers. Every client keeps a watch stream open, whose messages have a few hundred bytes; a chunk
+/// grows its buffer as needed.
 const START: usize = 512;
-/// Bytes after which what is encoded is handed on, as usual.
+/// Encoded bytes are passed on above this size, as in tonic.
 const HAND_ON: usize = 32 * 1024;
 
 /// Protobuf, encoded from `T` and decoded to `U`.

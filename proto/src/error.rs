@@ -1,23 +1,23 @@
-//! What is wrong with a message.
+//! Errors in messages.
 
 /// A message breaks a rule of the protocol. Becomes `INVALID_ARGUMENT` on the wire.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProtocolError {
-    /// A field that must be set is not.
+    /// A required field is not set.
     #[error("field `{0}` is missing")]
     Missing(&'static str),
-    /// A field has a value that it cannot have.
+    /// A field has a value that breaks a rule.
     #[error("field `{field}`: {why}")]
     Invalid {
         /// The field.
         field: &'static str,
-        /// The rule that it breaks.
+        /// The broken rule.
         why: String,
     },
 }
 
 impl ProtocolError {
-    /// A field that breaks the rule `why`.
+    /// The error of a field whose value breaks the rule `why`.
     pub fn invalid(field: &'static str, why: impl Into<String>) -> Self {
         Self::Invalid { field, why: why.into() }
     }

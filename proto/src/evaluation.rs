@@ -5,12 +5,12 @@ use crate::limits::MAX_EXAMPLES;
 use crate::names::RunName;
 use crate::wire;
 
-/// Evaluation on a client's held-out examples.
+/// The result of evaluating a model version on a client's held-out examples.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EvaluationReport {
     /// The run.
     pub run: RunName,
-    /// Model version evaluated.
+    /// The model version.
     pub version: u64,
     /// Examples, at least 1.
     pub examples: u64,

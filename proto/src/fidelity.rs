@@ -1,5 +1,5 @@
-//! How much of an update each section of its frame carries, as it travels and as it is summed: in thousandths, so that sums
-//! are exact and a section takes five bytes.
+//! How much of an update each section of its frame carries. The figures are in thousandths, both on the wire and in sums, so
+//! that sums are exact and a section takes five bytes.
 
 use fl_compress::Fidelity;
 
@@ -7,11 +7,10 @@ use crate::error::ProtocolError;
 use crate::limits::MAX_FIGURES;
 use crate::wire;
 
-/// Thousandths of one.
+/// One, in thousandths.
 const UNIT: i16 = 1000;
 
-/// The figures of one section. What a client says of its update is a claim that nobody can check: displays use it, and
-/// nothing that decides.
+/// The figures of one section. The server cannot verify them, so displays use them and decisions do not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SectionFidelity {
     cosine: i16,
@@ -46,7 +45,7 @@ impl SectionFidelity {
 
 impl From<&Fidelity> for SectionFidelity {
     fn from(section: &Fidelity) -> Self {
-        // Clamped by the encoder; a NaN would become 0.
+        // The encoder clamps them; a NaN would become 0.
         let thousandths = |share: f32| (share * f32::from(UNIT)).round().clamp(-1000.0, 1000.0) as i16;
         Self {
             cosine: thousandths(section.cosine),
@@ -57,7 +56,7 @@ impl From<&Fidelity> for SectionFidelity {
 }
 
 impl wire::Fidelity {
-    /// As a message; `None` for no figures.
+    /// The figures as a message; `None` for no figures.
     pub(crate) fn from_sections(sections: &[SectionFidelity]) -> Option<Self> {
         (!sections.is_empty()).then(|| Self {
             cosine: sections.iter().map(|section| section.cosine.into()).collect(),
@@ -66,7 +65,7 @@ impl wire::Fidelity {
         })
     }
 
-    /// The figures of each section; none if there is no message.
+    /// The figures of each section; empty if there is no message.
     pub(crate) fn sections(message: Option<Self>) -> Result<Vec<SectionFidelity>, ProtocolError> {
         let Self { cosine, kept, age } = message.unwrap_or_default();
         if cosine.len() > MAX_FIGURES || kept.len() != cosine.len() || age.len() != cosine.len() {

@@ -1,4 +1,4 @@
-//! The fingerprint of a certificate: what tells two certificates of one name apart.
+//! The fingerprint of a certificate. It distinguishes certificates of one name.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,23 +7,23 @@ use std::str::FromStr;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fingerprint(pub [u8; 32]);
 
-/// What a fingerprint in text begins with.
+/// Prefix of a fingerprint as text.
 const PREFIX: &str = "sha256:";
 
-/// A text that is not a fingerprint.
+/// The text is not a fingerprint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not a fingerprint: it must be `sha256:` and 64 hexadecimal digits, as `fl-server issue` prints it")]
 pub struct FingerprintError;
 
 impl Fingerprint {
-    /// Of one X.509 certificate. `der`: its bytes.
+    /// The fingerprint of one X.509 certificate. `der`: its bytes.
     pub fn of(der: &[u8]) -> Self {
         let mut bytes = [0; 32];
         bytes.copy_from_slice(ring::digest::digest(&ring::digest::SHA256, der).as_ref());
         Self(bytes)
     }
 
-    /// Of the first certificate of a PEM file.
+    /// The fingerprint of the first certificate of a PEM file.
     ///
     /// # Errors
     /// `NotACertificate`.
@@ -44,7 +44,8 @@ impl fmt::Display for Fingerprint {
 impl FromStr for Fingerprint {
     type Err = FingerprintError;
 
-    /// Reads what is displayed, and upper case or colons between the digits, as `openssl x509 -fingerprint -sha256` prints.
+    /// Parses what `Display` writes, and also upper case and colons between the digits, as `openssl x509 -fingerprint -sha256`
+    /// prints them.
     fn from_str(text: &str) -> Result<Self, FingerprintError> {
         let (prefix, digits) = text.split_at_checked(PREFIX.len()).ok_or(FingerprintError)?;
         if !prefix.eq_ignore_ascii_case(PREFIX) {

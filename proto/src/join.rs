@@ -1,4 +1,4 @@
-//! Joining a run: what a client brings, and everything it needs to take part.
+//! Joining a run: what a client sends, and all that it needs to take part.
 
 use fl_compress::{Digest, Layout, Spec};
 
@@ -10,12 +10,12 @@ use crate::update::digest;
 use crate::update::{UpdateId, UpdateReply};
 use crate::wire;
 
-/// What a client says when it joins.
+/// What a client sends to join.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JoinRequest {
-    /// Tasks for which it has a learner and data.
+    /// Tasks for which the client has a learner and data.
     pub tasks: Vec<String>,
-    /// The frame that it has pending.
+    /// The update that the client has pending.
     pub pending: Option<UpdateId>,
 }
 
@@ -36,8 +36,9 @@ impl TryFrom<wire::JoinRequest> for JoinRequest {
     fn try_from(request: wire::JoinRequest) -> Result<Self, ProtocolError> {
         if request.protocol_major != PROTOCOL_MAJOR {
             let theirs = format!("{}.{}", request.protocol_major, request.protocol_minor);
-            let why =
-                format!("the client speaks {theirs}, this server {PROTOCOL_MAJOR}.{PROTOCOL_MINOR}; update the older");
+            let why = format!(
+                "the client speaks version {theirs}, this server {PROTOCOL_MAJOR}.{PROTOCOL_MINOR}; update the older of the two"
+            );
             return Err(ProtocolError::invalid("protocol_major", why));
         }
         if request.tasks.len() > MAX_TASKS {
@@ -53,32 +54,32 @@ impl TryFrom<wire::JoinRequest> for JoinRequest {
     }
 }
 
-/// What a client learns when it has joined.
+/// What a client receives when it has joined.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Joined {
     /// The client's own name.
     pub client: ClientId,
     /// The run.
     pub run: RunName,
-    /// Its task.
+    /// The run's task.
     pub task: String,
-    /// Its number of rounds.
+    /// The run's number of rounds.
     pub rounds: u64,
-    /// Its seed.
+    /// The run's seed.
     pub seed: u64,
     /// The model's tensors.
     pub layout: Layout,
-    /// Local SGD.
+    /// Settings of local SGD.
     pub training: Training,
     /// How updates are compressed.
     pub uplink: Spec,
     /// Largest frame that the server takes, in bytes.
     pub max_frame: u64,
-    /// What became of the pending frame.
+    /// The server's answer to the pending update.
     pub pending: Option<UpdateReply>,
     /// Digest of model version 0.
     pub initial: Digest,
-    /// Tells runs of the same name apart: drawn when the run was begun.
+    /// Identifies the run among runs of the same name; drawn when the run was begun.
     pub instance: Digest,
 }
 

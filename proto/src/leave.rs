@@ -1,22 +1,22 @@
-//! A client says that its answer need not be waited for.
+//! A client tells the server not to wait for its update.
 
 use crate::error::ProtocolError;
 use crate::limits::MAX_REASON;
 use crate::names::RunName;
 use crate::wire;
 
-/// What a client leaves, and so for how long it is not waited for.
+/// What a client leaves. It determines how long the server does not wait for the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Departure {
     /// This round: the client stays connected and takes part in the next.
     Round(u64),
     /// The run, because the client's learner is for another model, or cannot be made.
     Learner,
-    /// The run, because of something else that a person has to mend.
+    /// The run, because of another problem that a person must fix.
     Failure,
 }
 
-/// That a client leaves, and why.
+/// Which part of a run a client leaves, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaveRequest {
     /// The run.

@@ -1,4 +1,4 @@
-//! Fetching the model: what is asked, and the table of what follows.
+//! Fetching the model: the request, and the table of the frames that follow.
 
 use fl_compress::Digest;
 
@@ -8,7 +8,7 @@ use crate::names::RunName;
 use crate::update::digest;
 use crate::wire;
 
-/// What a client holds and wants.
+/// The version that a client holds and the version that it wants.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FetchRequest {
     /// The run.
@@ -44,7 +44,7 @@ impl TryFrom<wire::FetchRequest> for FetchRequest {
 /// One frame of a fetch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FramePart {
-    /// Model version that the frame leads to.
+    /// Model version after the frame.
     pub version: u64,
     /// Bytes.
     pub len: u64,
@@ -52,17 +52,17 @@ pub struct FramePart {
     pub digest: Digest,
 }
 
-/// What a fetch sends: a snapshot, or the chain of steps after the version held.
+/// What a fetch sends: a snapshot, or the model updates after the version held.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ModelHeader {
     /// The whole model.
     Snapshot(FramePart),
-    /// Steps of consecutive versions; empty if the client is up to date.
+    /// Model updates of consecutive versions; empty if the client is up to date.
     Steps(Vec<FramePart>),
 }
 
 impl ModelHeader {
-    /// The frames, in the order in which they are sent.
+    /// The frames in sending order.
     pub fn frames(&self) -> &[FramePart] {
         match self {
             Self::Snapshot(part) => std::slice::from_ref(part),

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use crate::error::ProtocolError;
 
-/// Longest name in bytes.
+/// Longest name, in bytes.
 const MAX_NAME: usize = 64;
 
 macro_rules! name {
@@ -39,7 +39,7 @@ macro_rules! name {
 }
 
 name!(
-    /// A client's name: the common name of its certificate.
+    /// A client's name, which is the common name of its certificate.
     ClientId,
     "client"
 );
@@ -49,7 +49,7 @@ name!(
     "run"
 );
 
-/// A name is a plain file name: letters, digits, `-`, `_` and `.`, not beginning with a dot or a dash.
+/// Accepts plain file names: letters, digits, `-`, `_` and `.`, with neither a dot nor a dash in front.
 fn check(field: &'static str, text: &str) -> Result<(), ProtocolError> {
     let plain = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_' | b'.');
     if text.is_empty() || text.len() > MAX_NAME || !text.bytes().all(plain) || text.starts_with(['.', '-']) {

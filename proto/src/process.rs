@@ -1,8 +1,7 @@
-//! What a process asks of the system when it starts: how many files and connections it may have open, and that what it writes
-//! is for its owner only.
+//! What a process asks of the system when it starts: a limit of open files and connections, and private files.
 
-/// Raises this process's limit of open files as far as the system allows without privileges, and returns it; `None` if there
-/// is none, or if the system does not tell. To be called when a program starts.
+/// Raises this process's limit of open files as far as the system allows without privileges, and returns it. `None`: there is
+/// no limit, or the system does not say. Called when a program starts.
 pub fn raise_open_files() -> Option<u64> {
     #[cfg(unix)]
     {
@@ -12,13 +11,13 @@ pub fn raise_open_files() -> Option<u64> {
             current: limit.maximum,
             maximum: limit.maximum,
         };
-        // Where the hard limit is not one that the kernel grants (macOS), the soft one stays.
+        // Where the kernel does not grant the hard limit (macOS), the soft limit stays.
         let _ = setrlimit(Resource::Nofile, raised);
     }
     open_files()
 }
 
-/// Files and connections that this process may have open; `None` if there is no limit, or if the system does not tell.
+/// Files and connections that this process may have open. `None`: there is no limit, or the system does not say.
 pub fn open_files() -> Option<u64> {
     #[cfg(unix)]
     return rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
@@ -26,17 +25,17 @@ pub fn open_files() -> Option<u64> {
     return None;
 }
 
-/// Has every file that this process makes from now on be for its owner only, also those that other crates make. To be called
-/// when a program starts that keeps what others should not see; what a user asked to be written is not.
+/// Makes every file that this process creates from now on private to its owner, including files of other crates. Called at
+/// the start of a program that keeps secrets, but not by commands that write a file for the user.
 pub fn make_new_files_private() {
     #[cfg(unix)]
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
 }
 
-/// Makes a folder, and those above it, for its owner only; takes from others what they may do with one that is there.
+/// Creates a folder, and those above it, for its owner only. Removes the permissions of others from a folder that exists.
 ///
 /// # Errors
-/// The system's.
+/// Errors of the system.
 pub fn make_private_folder(path: &std::path::Path) -> std::io::Result<()> {
     #[cfg(unix)]
     {
@@ -53,10 +52,10 @@ pub fn make_private_folder(path: &std::path::Path) -> std::io::Result<()> {
     std::fs::create_dir_all(path)
 }
 
-/// Makes a file for writing, for its owner only, or empties it.
+/// Creates or truncates a file for writing, for its owner only.
 ///
 /// # Errors
-/// The system's.
+/// Errors of the system.
 pub fn make_private_file(path: &std::path::Path) -> std::io::Result<std::fs::File> {
     let mut options = std::fs::OpenOptions::new();
     options.write(true).create(true).truncate(true);

@@ -8,7 +8,7 @@ use crate::error::ProtocolError;
 use crate::update::digest;
 use crate::wire;
 
-/// Where the run stands.
+/// Phase of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
     /// Too few clients are connected to begin.
@@ -21,20 +21,20 @@ pub enum Phase {
     Evaluating,
     /// The run is over.
     Done,
-    /// The run gave up.
+    /// The run failed.
     Failed,
 }
 
-/// One message of the watch stream. Each stands alone.
+/// One message of the watch stream. Each message is complete by itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RoundState {
-    /// The round being run, from 1; 0 before the first.
+    /// The current round, from 1; 0 before the first.
     pub round: u64,
-    /// Where the run stands.
+    /// Phase of the run.
     pub phase: Phase,
     /// Whether this client is in the round's cohort.
     pub selected: bool,
-    /// The attempt of the round in which it was asked; 0 if it is not in the cohort.
+    /// The attempt of the round in which the server asked this client; 0 if the client is not in the cohort.
     pub attempt: u32,
     /// This client's accepted update of this round.
     pub accepted: Option<Digest>,
@@ -46,7 +46,7 @@ pub struct RoundState {
     pub evaluate: bool,
     /// Time left until the round's deadline, if one is set.
     pub left: Option<Duration>,
-    /// For a person.
+    /// A message for a person.
     pub message: String,
 }
 

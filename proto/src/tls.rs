@@ -1,8 +1,8 @@
 //! The federation's own certificate authority, and TLS that trusts nothing else.
 //!
-//! Every certificate says what it is for: a client's cannot serve, the server's cannot join. The server's carries the
-//! fixed name [`SERVER_NAME`], which is what clients check, so that its address may change without a new certificate.
-//! Both sides speak TLS 1.3 and nothing older, whatever versions the features of a dependency compile in.
+//! Every certificate states its purpose: a client's certificate cannot serve, the server's cannot join. The server's
+//! certificate carries the fixed name [`SERVER_NAME`], which clients check, so that the server's address may change without a
+//! new certificate. Both sides speak TLS 1.3 only, whatever versions the features of a dependency compile in.
 
 use std::sync::Arc;
 
@@ -22,13 +22,13 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use crate::error::ProtocolError;
 use crate::names::ClientId;
 
-/// Name that every server certificate carries.
+/// Name in every server certificate.
 pub(crate) const SERVER_NAME: &str = "fl-server";
-/// The only version of TLS that is spoken.
+/// The only version of TLS.
 const VERSIONS: [&SupportedProtocolVersion; 1] = [&rustls::version::TLS13];
-/// HTTP/2, as ALPN says it (RFC 7301).
+/// HTTP/2 in ALPN (RFC 7301).
 pub(crate) const HTTP2: &[u8] = b"h2";
-/// How far a certificate's validity begins in the past, for clients whose clock is behind.
+/// How far in the past a certificate's validity begins, for clients whose clock is slow.
 const CLOCK_SKEW: Duration = Duration::hours(24);
 
 /// Why a certificate or key cannot be made or used.
@@ -43,15 +43,15 @@ pub enum TlsError {
     /// The certificate's common name is not a client name.
     #[error("certificate subject: {0}")]
     Name(#[from] ProtocolError),
-    /// A PEM text does not hold what it should.
+    /// A PEM text has the wrong content.
     #[error("{what}: {why}")]
     Pem {
-        /// Which text.
+        /// The text.
         what: &'static str,
-        /// What is wrong with it.
+        /// What is wrong with the text.
         why: String,
     },
-    /// Certificate, key and authority cannot be used together.
+    /// Certificate, key and authority do not fit together.
     #[error("certificate and key: {0}")]
     Unusable(#[from] rustls::Error),
 }
@@ -72,7 +72,7 @@ pub struct Authority {
 }
 
 impl Authority {
-    /// Makes a new authority, valid for `valid` from `now` on.
+    /// Creates a new authority, valid for `valid` from `now` on.
     ///
     /// # Errors
     /// `Material` if no key can be made.
@@ -93,7 +93,7 @@ impl Authority {
         ))
     }
 
-    /// Reads an authority back.
+    /// Reads an authority from PEM.
     ///
     /// # Errors
     /// `Material` if the PEM texts are not a certificate and its key.
@@ -104,18 +104,18 @@ impl Authority {
         })
     }
 
-    /// A certificate for the server.
+    /// Issues the server's certificate.
     ///
     /// # Errors
-    /// `Material` if it cannot be made.
+    /// `Material` if the certificate cannot be made.
     pub fn issue_server(&self, now: OffsetDateTime, valid: Duration) -> Result<Issued, TlsError> {
         self.issue(SERVER_NAME, ExtendedKeyUsagePurpose::ServerAuth, now, valid)
     }
 
-    /// A certificate for a client.
+    /// Issues a client's certificate.
     ///
     /// # Errors
-    /// `Material` if it cannot be made.
+    /// `Material` if the certificate cannot be made.
     pub fn issue_client(&self, name: &ClientId, now: OffsetDateTime, valid: Duration) -> Result<Issued, TlsError> {
         self.issue(name.as_str(), ExtendedKeyUsagePurpose::ClientAuth, now, valid)
     }
@@ -153,7 +153,7 @@ fn params(name: &str, now: OffsetDateTime, valid: Duration) -> CertificateParams
     params
 }
 
-/// The server's side of mutual TLS 1.3: only clients of `authority` get in. All arguments are PEM.
+/// The server's side of mutual TLS 1.3, which admits only clients of `authority`. All arguments are PEM.
 ///
 /// # Errors
 /// `Pem` if a text holds no certificate or key, `Unusable` if they do not fit together.
@@ -171,7 +171,7 @@ pub fn server_tls(authority: &str, own: &Issued) -> Result<Arc<ServerConfig>, Tl
     Ok(Arc::new(config))
 }
 
-/// The client's side of mutual TLS 1.3: only the server of `authority` is spoken to. All arguments are PEM.
+/// The client's side of mutual TLS 1.3, which accepts only the server of `authority`. All arguments are PEM.
 ///
 /// # Errors
 /// As [`server_tls`].
@@ -226,10 +226,10 @@ impl Issued {
     }
 }
 
-/// Name of the client whose verified certificate this is. `der`: one X.509 certificate.
+/// The name of the client in a verified certificate. `der`: one X.509 certificate.
 ///
 /// # Errors
-/// `NotACertificate`, or `Name` if its common name is missing or not a client name.
+/// `NotACertificate`, or `Name` if the common name is missing or not a client name.
 pub fn peer_name(der: &[u8]) -> Result<ClientId, TlsError> {
     let (_, certificate) = X509Certificate::from_der(der).map_err(|e| TlsError::NotACertificate(e.to_string()))?;
     let name = certificate
@@ -240,7 +240,7 @@ pub fn peer_name(der: &[u8]) -> Result<ClientId, TlsError> {
     Ok(name.ok_or(ProtocolError::Missing("common name"))?.parse()?)
 }
 
-/// When the certificate ends.
+/// Expiry of a DER certificate.
 ///
 /// # Errors
 /// `NotACertificate`.
@@ -250,7 +250,7 @@ pub fn peer_expiry(der: &[u8]) -> Result<OffsetDateTime, TlsError> {
     OffsetDateTime::from_unix_timestamp(certificate.validity().not_after.timestamp()).map_err(|e| bad(e.to_string()))
 }
 
-/// When the certificate ends. `pem`: one certificate.
+/// Expiry of a PEM certificate.
 ///
 /// # Errors
 /// `NotACertificate`.
@@ -260,7 +260,7 @@ pub fn expiry(pem: &str) -> Result<OffsetDateTime, TlsError> {
     peer_expiry(&pem.contents)
 }
 
-/// Whether the first certificate of one PEM text is signed by the first one of another, which is a certificate authority.
+/// Whether the first certificate of one PEM text is signed by the first certificate of the other, which is an authority.
 ///
 /// # Errors
 /// `NotACertificate`.

@@ -9,7 +9,7 @@ use crate::error::ProtocolError;
 pub enum Length {
     /// Passes over the client's examples.
     Epochs(u32),
-    /// Optimiser steps, whatever the number of examples.
+    /// SGD steps, independent of the number of examples.
     Steps(u32),
 }
 
@@ -31,7 +31,7 @@ pub enum Schedule {
     },
 }
 
-/// Local SGD as the run asks for it. Every field is checked: a `Training` cannot be out of range.
+/// Settings of local SGD. Every field is checked: a `Training` cannot be out of range.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Raw", into = "Raw")]
 pub struct Training {
@@ -43,17 +43,17 @@ pub struct Training {
     pub learning_rate: f32,
     /// How the rate changes with the round.
     pub schedule: Schedule,
-    /// Momentum of the local optimiser (reset every round), 0 to below 1.
+    /// Momentum of local SGD (reset every round), 0 to below 1.
     pub momentum: f32,
     /// L2 weight decay added to the gradient, 0 or above.
     pub weight_decay: f32,
-    /// Largest L2 norm of one step's gradient over all tensors; `None` leaves it as it is.
+    /// Largest L2 norm of one step's gradient over all tensors; `None`: no clipping.
     pub clip_norm: Option<f32>,
     /// Weight mu of FedProx's proximal term (Li et al. 2020, eq. 2), 0 for none.
     pub proximal: f32,
 }
 
-/// The `[train]` table as written: `epochs` or `steps`, and every other key with its default.
+/// The `[train]` table as written: `epochs` or `steps`; every other key has a default.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Raw {
@@ -155,7 +155,7 @@ impl Default for Training {
 }
 
 impl Training {
-    /// The same, if every field is in its range.
+    /// The same settings if every field is in range.
     pub(crate) fn checked(self) -> Result<Self, ProtocolError> {
         let within = |field, value: f32, ok: bool, range| {
             if ok {

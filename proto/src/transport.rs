@@ -18,12 +18,12 @@ use crate::meter::counter::Meter;
 use crate::meter::linger::Lingering;
 use crate::tls::{HTTP2, SERVER_NAME};
 
-/// Bytes that a client lets be in flight to it: enough for a fast link.
+/// Flow-control window of a client: enough for a fast link.
 const CLIENT_WINDOW: u32 = 1024 * 1024;
-/// Bytes that the server lets be in flight from each client. A hundred clients whose uploads wait for their turn hold
-/// this much of its memory each; one client on a link of 50 ms can send 20 Mbit/s.
+/// Flow-control window of the server for each client. A hundred clients whose uploads wait for their turn hold this much of its
+/// memory each; one client on a link of 50 ms can send 20 Mbit/s.
 const SERVER_WINDOW: u32 = 128 * 1024;
-/// Calls that one client may have open at once: watch, fetch, submit, and room.
+/// Concurrent calls of one client: watch, fetch, submit, and slack.
 pub const MAX_STREAMS: u32 = 16;
 
 /// Where and how a client connects.
@@ -37,14 +37,13 @@ pub struct Dial {
     pub meter: Arc<Meter>,
 }
 
-/// Connects to the server: one connection. When it breaks, the channel's calls fail and the caller dials again, because
-/// what was learned by joining holds for the connection only: behind the same address there may be another server by
-/// then, or another run.
+/// Opens one connection to the server. When the connection breaks, the channel's calls fail and the caller dials again: the
+/// result of joining holds for one connection only, because another server or another run may listen at the address by then.
 ///
 /// # Errors
-/// Whatever keeps the connection from being made; its `source` chain says what.
+/// Why the connection failed; the `source` chain has the cause.
 pub async fn dial(dial: Dial) -> Result<Channel, tonic::transport::Error> {
-    // The connector below speaks TLS: tonic is given a plain address, and requests name the true scheme.
+    // The connector below speaks TLS. tonic gets a plain address, and requests name the true scheme.
     let endpoint = Endpoint::from_shared(format!("http://{}", dial.address))?;
     let origin = Endpoint::from_shared(format!("https://{}", dial.address))?
         .uri()
@@ -78,8 +77,7 @@ pub async fn dial(dial: Dial) -> Result<Channel, tonic::transport::Error> {
     endpoint.connect_with_connector(connect).await
 }
 
-/// A gRPC server with the limits of this protocol; services are added by the caller. It is given connections that
-/// [`accept`] made.
+/// A gRPC server with the limits of this protocol. The caller adds services and passes connections made by [`accept`].
 pub fn server_builder() -> Server {
     Server::builder()
         .initial_stream_window_size(SERVER_WINDOW)
@@ -89,11 +87,11 @@ pub fn server_builder() -> Server {
         .http2_keepalive_timeout(Some(KEEP_ALIVE_TIMEOUT))
 }
 
-/// The server's side of a connection that a listener accepted: shakes hands and takes the client's certificate. `meter`
-/// counts its bytes from the first one on.
+/// The server's side of a connection: performs the handshake and takes the client's certificate. `meter` counts from the first
+/// byte on.
 ///
 /// # Errors
-/// If the client does not speak TLS 1.3, shows no certificate of the authority, or takes longer than [`CONNECT_TIMEOUT`].
+/// If the client does not speak TLS 1.3, presents no certificate of the authority, or takes longer than [`CONNECT_TIMEOUT`].
 pub async fn accept(
     io: TcpStream,
     address: SocketAddr,
@@ -104,7 +102,7 @@ pub async fn accept(
     let io = Lingering::new(io, Arc::clone(&meter));
     let io = within(TlsAcceptor::from(tls).accept(io)).await?;
     let certificate = io.get_ref().1.peer_certificates().and_then(|chain| chain.first());
-    // The verifier wants one.
+    // The verifier requires a certificate, so there is one.
     let certificate = certificate.ok_or_else(|| io::Error::other("the client showed no certificate"))?;
     let info = PeerInfo {
         address,
@@ -114,7 +112,7 @@ pub async fn accept(
     Ok(Accepted::new(io, info))
 }
 
-/// A handshake, given up if it takes too long.
+/// A handshake with a time limit.
 async fn within<T>(handshake: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     let done = tokio::time::timeout(CONNECT_TIMEOUT, handshake).await;
     done.unwrap_or_else(|_| Err(io::Error::other("the TLS handshake timed out")))

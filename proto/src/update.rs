@@ -1,4 +1,4 @@
-//! Updates: their identity, what is said with them, and what becomes of them.
+//! Updates: their identity, their header, and the server's answer.
 
 use bytes::Bytes;
 use fl_compress::{Digest, Stages};
@@ -9,29 +9,29 @@ use crate::limits::MAX_EXAMPLES;
 use crate::names::RunName;
 use crate::wire;
 
-/// The update of one client for one round, by content.
+/// Identifies the update of one client for one round by its content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UpdateId {
     /// The run.
     pub run: RunName,
     /// The round, from 1.
     pub round: u64,
-    /// The attempt of the round in which the client was asked for it; 0 if the client does not say.
+    /// The attempt of the round in which the server asked for the update; 0 if the client does not say.
     pub attempt: u32,
     /// Digest of the frame.
     pub digest: Digest,
 }
 
-/// What is said with an update. Claims of the client: the server checks the frame itself.
+/// The header of an update. The server cannot verify the client's figures; it checks the frame itself.
 #[derive(Debug, Clone, PartialEq)]
 pub struct UpdateHeader {
-    /// Identity.
+    /// Identity of the update.
     pub id: UpdateId,
     /// Bytes of the frame, at least 1.
     pub len: u64,
-    /// First byte sent by this call, at most `len`.
+    /// Offset of the first byte that this call sends, at most `len`.
     pub offset: u64,
-    /// Examples trained on: the weight in the average, 1 to [`MAX_EXAMPLES`].
+    /// Examples trained on, which weight the average: 1 to [`MAX_EXAMPLES`].
     pub examples: u64,
     /// Mean training loss.
     pub loss: f64,
@@ -45,7 +45,7 @@ pub struct UpdateHeader {
     pub fidelity: Vec<SectionFidelity>,
 }
 
-/// Why an update will never be taken.
+/// Why an update will never be accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
     /// The round is closed, not begun, or of another run.
@@ -56,25 +56,25 @@ pub enum Refusal {
     AlreadyAccepted,
     /// The frame is broken, of another layout or round, or not finite.
     Invalid,
-    /// The frame is longer than the server takes.
+    /// The frame is longer than the server accepts.
     TooLarge,
 }
 
-/// What becomes of an update.
+/// The server's answer to an update.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UpdateReply {
-    /// Durable and counted once.
+    /// Durable, and counted once.
     Accepted,
-    /// Not known yet: to be sent from `offset` on.
+    /// Unknown: the client is to send the frame from `offset` on.
     Wanted {
-        /// Bytes already held.
+        /// Bytes that the server holds already.
         offset: u64,
     },
-    /// Never taken.
+    /// Never accepted.
     Refused {
         /// Why.
         why: Refusal,
-        /// For a person.
+        /// A message for a person.
         message: String,
     },
 }
@@ -128,7 +128,7 @@ impl TryFrom<wire::UpdateHeader> for UpdateHeader {
     fn try_from(header: wire::UpdateHeader) -> Result<Self, ProtocolError> {
         let id = UpdateId::try_from(header.id.ok_or(ProtocolError::Missing("id"))?)?;
         if header.len == 0 || header.offset > header.len {
-            let why = format!("{} bytes from {} on cannot be", header.len, header.offset);
+            let why = format!("{} bytes from offset {} are impossible", header.len, header.offset);
             return Err(ProtocolError::invalid("len", why));
         }
         if header.examples == 0 || header.examples > MAX_EXAMPLES {

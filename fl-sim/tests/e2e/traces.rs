@@ -97,7 +97,10 @@ fn a_collector_that_is_not_there_or_never_answers_changes_nothing() {
     let absent = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap();
     let fed = federation(&format!("http://{absent}"), &silent.0);
     let said = run(&fed, false);
-    let warned = said.iter().filter(|line| line.contains("does not take traces")).count();
+    let warned = said
+        .iter()
+        .filter(|line| line.contains("does not accept traces"))
+        .count();
     assert_eq!(warned, 1, "{said:?}");
     assert!(said.iter().any(|line| line.contains("traces have gaps")), "{said:?}");
     let report = fed.report();

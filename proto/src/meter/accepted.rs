@@ -1,4 +1,4 @@
-//! A connection that a server has accepted, and what is known of its peer.
+//! A connection that the server has accepted, and its peer.
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -13,18 +13,18 @@ use tonic::transport::server::Connected;
 use super::counter::Meter;
 use super::linger::Lingering;
 
-/// What the server knows of a connection below TLS; found in a request's extensions.
+/// The peer of a connection; found in the extensions of a request.
 #[derive(Debug, Clone)]
 pub struct PeerInfo {
     /// The peer's address.
     pub address: SocketAddr,
     /// The connection's meter.
     pub meter: Arc<Meter>,
-    /// The certificate that the peer proved to hold: one X.509 certificate, DER.
+    /// The certificate whose key the peer proved to hold: one X.509 certificate, DER.
     pub certificate: Arc<[u8]>,
 }
 
-/// A metered connection of a client that has shown its certificate: what [`crate::accept`] makes.
+/// A metered connection whose client has presented its certificate. [`crate::accept`] makes it.
 #[derive(Debug)]
 pub struct Accepted {
     io: Box<TlsStream<Lingering<TcpStream>>>,
@@ -36,7 +36,7 @@ impl Accepted {
         Self { io: Box::new(io), info }
     }
 
-    /// What is known of the peer.
+    /// The peer.
     pub fn info(&self) -> &PeerInfo {
         &self.info
     }

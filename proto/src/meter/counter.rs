@@ -36,23 +36,23 @@ impl Meter {
         self.written.load(Ordering::Acquire)
     }
 
-    /// Bytes read so far in TLS records that have the size of a lone HTTP/2 PING, whole records only. Read this before
-    /// [`Meter::read`], and it is never more. The GOAWAY with which a client says goodbye has that size too.
+    /// Bytes read in TLS records of the size of a lone HTTP/2 PING, whole records only. Read before [`Meter::read`], this count
+    /// is never the larger one. The GOAWAY that ends a connection has that size too.
     pub fn pings_read(&self) -> u64 {
         self.pings_read.load(Ordering::Acquire)
     }
 
-    /// The same of what was written.
+    /// The same count for bytes written.
     pub fn pings_written(&self) -> u64 {
         self.pings_written.load(Ordering::Acquire)
     }
 
-    /// Streams that count into this meter now.
+    /// Open streams that count into this meter.
     pub fn open(&self) -> u64 {
         self.open.load(Ordering::Acquire)
     }
 
-    /// Waits until no stream counts into this meter any more: its counts are final, unless another one is opened.
+    /// Waits until no stream counts into this meter. The counts are final then, unless another stream opens.
     pub async fn closed(&self) {
         loop {
             let closed = self.closed.notified();

@@ -1,6 +1,6 @@
-//! The end of a connection: the side that is through says so and listens on until the other side is through too. Otherwise
-//! what is still under way is thrown away by the kernel and answered with a reset, and the two sides' books differ by it.
-//! Never waits longer than [`LINGER`], whatever the other side does, and keeps nothing of what it still hears.
+//! Closing a connection without loss: a side that has finished says so and reads on until the other side has finished too.
+//! Otherwise the kernel discards data in flight and answers with a reset, and the byte counts of the two sides differ. The wait
+//! is at most [`LINGER`], and the data read meanwhile is discarded.
 
 use std::io;
 use std::pin::Pin;
@@ -14,16 +14,16 @@ use tokio::time::Sleep;
 use super::counter::Meter;
 use super::metered::Metered;
 
-/// Longest wait for the other side's end.
+/// Longest wait for the other side to finish.
 const LINGER: Duration = Duration::from_secs(1);
-/// Bytes that are heard and forgotten at once.
+/// Size of the buffer for discarded bytes.
 const SCRATCH: usize = 4096;
 
 /// A metered stream whose shutdown completes when the other side has closed as well.
 #[derive(Debug)]
 pub(crate) struct Lingering<S> {
     io: Metered<S>,
-    /// Since this side is through.
+    /// Deadline of the wait, once this side has finished.
     until: Option<Pin<Box<Sleep>>>,
 }
 
@@ -74,7 +74,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Lingering<S> {
             let mut heard = ReadBuf::new(&mut scratch);
             match Pin::new(&mut *io).poll_read(cx, &mut heard) {
                 Poll::Ready(Ok(())) if !heard.filled().is_empty() => {}
-                // The other side's end, or its breaking off: nothing more will come.
+                // End of stream or an error: no more data will come.
                 Poll::Ready(_) => return Poll::Ready(Ok(())),
                 Poll::Pending => return until.as_mut().poll(cx).map(Ok),
             }

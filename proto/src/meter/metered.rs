@@ -9,7 +9,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::counter::Meter;
 use super::records::Records;
 
-/// A stream that counts what passes.
+/// A stream that counts the bytes that pass into a [`Meter`].
 #[derive(Debug)]
 pub struct Metered<S> {
     io: S,
@@ -19,7 +19,7 @@ pub struct Metered<S> {
 }
 
 impl<S> Metered<S> {
-    /// Counts `io` into `meter`.
+    /// Counts the bytes of `io` into `meter`.
     pub fn new(io: S, meter: Arc<Meter>) -> Self {
         meter.opens();
         Self {

@@ -1,30 +1,30 @@
-//! Finds the records of the size of a heartbeat in one direction of a TLS stream, from what stands readable in front of
-//! each record: its type and its length.
+//! Finds TLS records of the size of a heartbeat in one direction of a connection, by the plain header of each record: its type
+//! and length.
 //!
-//! Under TLS 1.3 nothing else can be told apart below the encryption, and nothing else is looked at. The reader keeps a
-//! few bytes of state, allocates nothing, and never fails: what cannot be TLS ends it for good.
+//! TLS 1.3 encrypts everything else. The reader keeps a few bytes of state, allocates nothing, and never fails: after bytes
+//! that cannot be TLS, it stops looking.
 
-/// Bytes in front of a record: its type, a version that means nothing any more, and its length (RFC 8446, section 5.1).
+/// Length of a record's header: type, an obsolete version, and length (RFC 8446, section 5.1).
 const HEADER: usize = 5;
-/// Types that a record may have: change of cipher, alert, handshake, application data, heartbeat (RFC 6520).
+/// Valid record types: change of cipher, alert, handshake, application data, heartbeat (RFC 6520).
 const TYPES: std::ops::RangeInclusive<u8> = 20..=24;
-/// What is encrypted is application data to whoever looks at it from outside.
+/// The outer type of every encrypted record.
 const APPLICATION_DATA: u8 = 23;
-/// The longest content of an encrypted record (RFC 8446, section 5.2).
+/// Longest content of an encrypted record (RFC 8446, section 5.2).
 const LONGEST: usize = (1 << 14) + 256;
 /// An HTTP/2 PING: 9 bytes of frame header and 8 of its own (RFC 9113, section 6.7).
 const PING: usize = 9 + 8;
-/// What TLS 1.3 adds to a record's content: the true type and the cipher's tag.
+/// Bytes that TLS 1.3 adds to a record's content: the inner type and the cipher's tag.
 const SEALED: usize = 1 + 16;
 
 /// One direction of one connection.
 #[derive(Debug, Clone)]
 pub(super) enum Records {
-    /// In a header, of which so many bytes are known.
+    /// Inside a header; `known` bytes of it are in `bytes`.
     Header { known: usize, bytes: [u8; HEADER] },
-    /// In a record's content, of which so many bytes are still to come.
+    /// Inside a record's content; `left` bytes are to come.
     Content { left: usize, ping: bool },
-    /// This is not TLS.
+    /// The stream is not TLS.
     Other,
 }
 
@@ -38,8 +38,8 @@ impl Default for Records {
 }
 
 impl Records {
-    /// Takes the next bytes of the stream. Returns the bytes (headers included) of the records that ended in them and have
-    /// exactly the size of a lone PING, or of another frame of that size, which is only the farewell GOAWAY.
+    /// Takes the next bytes of the stream. Returns the bytes (headers included) of the completed records that have exactly the
+    /// size of a lone PING. The GOAWAY at the end of a connection is the only other frame of that size.
     pub(super) fn pass(&mut self, mut bytes: &[u8]) -> u64 {
         let mut pings = 0;
         while !bytes.is_empty() {

@@ -1,5 +1,5 @@
-//! Sends spans in the background. Whoever gives them never waits; the queue is bounded, what does not fit or cannot be
-//! sent is dropped and counted, and that is said once until it goes well again.
+//! Sends spans in the background. The caller never waits: the queue is bounded, and spans that do not fit or cannot be sent are
+//! dropped and counted. A failure is logged once until the collector answers again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,15 +14,15 @@ use super::otlp::wire::trace_service_client::TraceServiceClient;
 use super::otlp::{request, resource, wire};
 use super::span::Span;
 
-/// Spans that wait to be sent, at most: a round of a thousand clients, and about 2 MiB.
+/// Capacity of the queue: the spans of a round of a thousand clients, about 2 MiB.
 const QUEUE: usize = 4096;
-/// Spans in one message, at most.
+/// Most spans in one message.
 const BATCH: usize = 512;
-/// How long spans are gathered before they are sent.
+/// How long spans are collected into one message.
 const BATCH_DELAY: Duration = Duration::from_millis(500);
-/// How long one message may take.
+/// Time limit of one message.
 const SEND_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long to leave a collector alone that does not answer.
+/// Pause after a failure.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 
 /// Where a collector listens for OTLP over gRPC.
@@ -30,13 +30,13 @@ const RETRY_AFTER: Duration = Duration::from_secs(5);
 pub struct Collector(Uri);
 
 impl Collector {
-    /// The collector at `uri`, which has been checked.
+    /// The collector at `uri`, whose form was checked.
     pub(super) fn at(uri: Uri) -> Result<Self, &'static str> {
         Ok(Self(uri))
     }
 }
 
-/// Takes spans. Made by [`Exporter::start`]; the default takes none.
+/// Accepts spans. Made by [`Exporter::start`]; the default drops all.
 #[derive(Debug, Clone, Default)]
 pub struct Spans(Option<Taker>);
 
@@ -47,12 +47,12 @@ struct Taker {
 }
 
 impl Spans {
-    /// Whether anybody wants spans.
+    /// Whether spans are sent anywhere.
     pub fn wanted(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Gives a span, which is made only if somebody wants it. Never waits.
+    /// Queues a span, which is made only if spans are sent. Never waits.
     pub fn give(&self, span: impl FnOnce() -> Span) {
         if let Some(taker) = &self.0
             && taker.queue.try_send(span()).is_err()
@@ -70,8 +70,8 @@ pub struct Exporter {
 }
 
 impl Exporter {
-    /// Starts a task that sends to `collector`; it ends with [`Exporter::finish`], or when no [`Spans`] are left.
-    /// `service`, `instance`: what the spans' process is called. To be called within a runtime.
+    /// Starts a task that sends to `collector`. It ends with [`Exporter::finish`], or when no [`Spans`] are left. `service`,
+    /// `instance`: names of the process. Must be called within a runtime.
     pub fn start(collector: &Collector, service: &str, instance: Option<&str>, version: &str) -> (Spans, Self) {
         let (queue, spans) = mpsc::channel(QUEUE);
         let (stop, stopped) = oneshot::channel();
@@ -88,13 +88,13 @@ impl Exporter {
         (Spans(Some(Taker { queue, dropped })), Self { stop, task })
     }
 
-    /// Sends what is waiting, for so long at most, and ends.
+    /// Sends the queued spans within the time limit, and ends.
     pub async fn finish(self, within: Duration) {
         let Self { stop, mut task } = self;
         let _ = stop.send(());
         if timeout(within, &mut task).await.is_err() {
             task.abort();
-            tracing::warn!("the collector of traces did not take the last ones in time; they are lost");
+            tracing::warn!("the collector did not accept the last spans in time; they are lost");
         }
     }
 }
@@ -125,7 +125,7 @@ impl Sender {
             if stopping {
                 return self.rest(batch, spans).await;
             }
-            // Told to stop meanwhile, it still waits for this message: `finish` knows for how long.
+            // After a stop signal the task still waits for this message; `finish` has the time limit.
             let sent = self.send(std::mem::take(&mut batch)).await;
             if !sent && stops(&mut stop, RETRY_AFTER).await {
                 return self.rest(batch, spans).await;
@@ -133,7 +133,7 @@ impl Sender {
         }
     }
 
-    /// Sends what is left, until one message fails.
+    /// Sends the remaining spans until one message fails.
     async fn rest(&mut self, mut batch: Vec<Span>, mut spans: mpsc::Receiver<Span>) {
         spans.close();
         loop {
@@ -151,12 +151,12 @@ impl Sender {
             tracing::warn!(
                 lost,
                 collector = self.address,
-                "traces have gaps: not all could be sent"
+                "traces have gaps: some spans could not be sent"
             );
         }
     }
 
-    /// Sends one message; true if the collector took it.
+    /// Sends one message; true if the collector accepted it.
     async fn send(&mut self, batch: Vec<Span>) -> bool {
         let len = batch.len() as u64;
         let call = self.client.export(request(&self.resource, batch));
@@ -185,7 +185,7 @@ impl Sender {
             tracing::warn!(
                 why,
                 collector = self.address,
-                "the collector does not take traces; the run goes on without"
+                "the collector does not accept traces; the run continues without them"
             );
         }
     }
@@ -193,12 +193,12 @@ impl Sender {
     fn went_well(&mut self) {
         if std::mem::take(&mut self.warned) {
             let lost = self.dropped.load(Ordering::Acquire);
-            tracing::info!(lost, collector = self.address, "the collector takes traces again");
+            tracing::info!(lost, collector = self.address, "the collector accepts traces again");
         }
     }
 }
 
-/// Waits; true if it is time to stop before the wait is over.
+/// Waits; true if the stop signal came first.
 async fn stops(stop: &mut oneshot::Receiver<()>, wait: Duration) -> bool {
     tokio::select! {
         biased;

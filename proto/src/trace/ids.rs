@@ -1,17 +1,17 @@
-//! Ids of traces and spans, derived with BLAKE3 from what they name and never drawn.
+//! Ids of traces and spans, derived with BLAKE3 from what they identify, never random.
 
 use fl_compress::Digest;
 
-/// Names a trace. Never all zero.
+/// Id of a trace. Never all zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TraceId(pub [u8; 16]);
 
-/// Names a span within its trace. Never all zero.
+/// Id of a span within its trace. Never all zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SpanId(pub [u8; 8]);
 
 impl TraceId {
-    /// The trace of a round. `instance`: what tells the run from others of its name.
+    /// The trace of a round. `instance` identifies the run.
     pub fn of_round(instance: &Digest, round: u64) -> Self {
         Self(id(&["trace"], instance, round, 0))
     }
@@ -23,7 +23,7 @@ impl SpanId {
         Self(id(&["round"], instance, round, 0))
     }
 
-    /// A part of the round, by what is done, who does it and since when, in nanoseconds since 1970.
+    /// A step of the round: what is done, who does it, and its start in nanoseconds since 1970.
     pub fn of_part(instance: &Digest, round: u64, (name, who): (&str, &str), start: u64) -> Self {
         Self(id(&["part", name, who], instance, round, start))
     }
@@ -40,7 +40,7 @@ fn id<const N: usize>(words: &[&str], instance: &Digest, round: u64, start: u64)
     bytes.extend_from_slice(&start.to_le_bytes());
     let digest = Digest::of(&bytes).0;
     let mut id = std::array::from_fn(|i| digest[i]);
-    // The standard takes all zero for no id.
+    // In the standard, all zero means no id.
     if id == [0; N] {
         id[0] = 1;
     }

@@ -1,8 +1,8 @@
-//! Traces of rounds, sent by whoever wants them to an OpenTelemetry collector.
+//! Traces of rounds, sent to an OpenTelemetry collector.
 //!
-//! A round is one trace. Its id, and that of its root span, follow from the run's instance and the round's number, so
-//! that server and clients name the same trace without a word about it on the wire, and go on with it after a restart.
-//! Nothing here may ever slow or end a run: what cannot be sent is dropped and counted.
+//! A round is one trace. Its id and that of its root span follow from the run's instance and the round's number. Server and
+//! clients use the same trace without an exchange, and continue it after a restart. Tracing never slows or ends a run: spans
+//! that cannot be sent are dropped and counted.
 
 #[cfg(feature = "otlp")]
 mod export;

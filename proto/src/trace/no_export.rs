@@ -6,7 +6,7 @@ use tonic::transport::Uri;
 
 use super::span::Span;
 
-/// Where a collector listens. There is none in this program.
+/// A collector. There is none in this program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Collector {}
 
@@ -16,12 +16,12 @@ impl Collector {
     }
 }
 
-/// Takes no spans.
+/// Drops all spans.
 #[derive(Debug, Clone, Default)]
 pub struct Spans;
 
 impl Spans {
-    /// False: nobody wants spans.
+    /// Always false.
     pub fn wanted(&self) -> bool {
         false
     }

@@ -1,10 +1,10 @@
-//! Spans as OTLP has them.
+//! Spans in the form of OTLP.
 
 use super::span::{Span, Value};
 use wire::StatusCode;
 use wire::any_value::Value as Any;
 
-/// Messages and client generated from the part of OTLP that is used.
+/// Messages and client, generated from the part of OTLP that is used.
 #[allow(missing_docs, unreachable_pub, clippy::all)]
 pub(super) mod wire {
     tonic::include_proto!("opentelemetry.proto.collector.trace.v1");

@@ -1,10 +1,10 @@
-//! `otlp` in server.toml and client.toml: where traces are sent, if anywhere.
+//! The key `otlp` of server.toml and client.toml: where traces are sent, if anywhere.
 
 use tonic::transport::Uri;
 
 use super::export::Collector;
 
-/// Reads the value of `otlp`; `None` for `off`.
+/// Parses the value of `otlp`; `None` for `off`.
 ///
 /// # Errors
 /// What is wrong, as the end of a sentence that names the key and its value.
@@ -14,7 +14,7 @@ pub fn collector(text: &str) -> Result<Option<Collector>, &'static str> {
     }
     let uri = text.parse::<Uri>().map_err(|_| RULE)?;
     let host = uri.host().is_some_and(|host| !host.is_empty());
-    // A port out of range is read as none.
+    // A port out of range parses as no port.
     let port = uri.port_u16().is_some_and(|port| port > 0);
     let user = uri
         .authority()

@@ -14,22 +14,22 @@ pub fn now() -> Nanos {
         .map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// Something that took from `start` to `end`.
+/// A step that took from `start` to `end`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Span {
     /// The round's trace.
     pub trace: TraceId,
-    /// Its own id.
+    /// The span's id.
     pub id: SpanId,
-    /// The span that it is part of; `None` for a root.
+    /// The enclosing span; `None` for a root.
     pub parent: Option<SpanId>,
-    /// What was done, in one word.
+    /// The step in one word.
     pub name: &'static str,
-    /// When it began.
+    /// Start time.
     pub start: Nanos,
-    /// When it ended; a clock that was set back meanwhile makes it end when it began.
+    /// Never before `start`: if the clock was set back, `end` is `start`.
     pub end: Nanos,
-    /// What is known of it, by name.
+    /// Attributes by name.
     pub attributes: Vec<(&'static str, Value)>,
     /// Why it failed, if it did.
     pub error: Option<String>,
@@ -50,8 +50,8 @@ impl Span {
         }
     }
 
-    /// A part of a round. Its id follows from all that is said here: no two parts of one name of one `who` may begin at
-    /// the same nanosecond.
+    /// A step of a round. Its id follows from the arguments: two steps with the same `name` and `who` must not start in the
+    /// same nanosecond.
     pub fn part(
         instance: &fl_compress::Digest,
         round: u64,
@@ -67,7 +67,7 @@ impl Span {
         }
     }
 
-    /// Adds what is known of it.
+    /// Adds an attribute.
     #[must_use]
     pub fn with(mut self, key: &'static str, value: impl Into<Value>) -> Self {
         self.attributes.push((key, value.into()));
@@ -75,12 +75,12 @@ impl Span {
     }
 }
 
-/// What is known.
+/// Value of an attribute.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value {
-    /// In words.
+    /// Text.
     Text(String),
-    /// As a number; what is larger than an `i64` is sent as the largest.
+    /// A number. Numbers above `i64::MAX` are sent as `i64::MAX`.
     Count(u64),
 }
 
