@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use crate::model::{ModelError, PersistenceError};
-use crate::state_machine::EngineError;
+use crate::state_machine::ImpossibleRecord;
 use crate::storage::blobs::BlobError;
 use crate::storage::disk::DiskError;
 use crate::storage::store::StoreError;
@@ -24,7 +24,7 @@ pub enum ServeError {
     Disk(#[from] DiskError),
     /// The records contradict each other.
     #[error("the records of this run contradict each other: {0}")]
-    Records(#[from] EngineError),
+    Records(#[from] ImpossibleRecord),
     /// The model cannot be stored, or computed again as recorded.
     #[error(transparent)]
     Model(#[from] PersistenceError),

@@ -1,25 +1,23 @@
-//! What federated averaging of plain values would have moved for the rounds of a run that can be compared.
+//! The baseline: what federated averaging of fp32 values would have moved for the comparable rounds of a run.
 //!
-//! A round costs twice: its updates go up while it is open, and the model that it makes goes down in the next round. So a
-//! closed round is compared once another has closed after it, and the last one once the run is done. The bytes of the run
-//! that it is compared with are all that its sockets have carried. That is more than the compared rounds have cost while
-//! the run goes on, so that the ratio of a run whose rounds cost the same never exceeds its final one.
+//! A round moves bytes twice: its updates while it is open, and its model in the next round. So a closed round is compared
+//! once a later one has closed, and the last round once the run is done. The baseline is divided by all bytes of the run's
+//! sockets. While the run goes on, these include bytes of rounds that are not compared yet, so the ratio of a run with rounds
+//! of equal cost never exceeds its final value.
 
 /// A round, as far as the baseline depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Round {
     pub(crate) round: u64,
     pub(crate) closed: bool,
-    /// Clients asked.
     pub(crate) asked: u64,
-    /// Updates counted.
     pub(crate) updates: u64,
 }
 
 /// Models that federated averaging would have sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Compared {
-    /// The newest round that counts as a whole.
+    /// The newest round that is compared completely.
     pub(crate) through: u64,
     pub(crate) up: u64,
     pub(crate) down: u64,
@@ -30,14 +28,14 @@ pub(crate) struct Compared {
 pub(crate) struct Done {
     /// Clients that fetched the last model only to evaluate it.
     pub(crate) evaluated: u64,
-    /// Models that are not counted yet, because clients are still connected: see [`withheld`].
+    /// Models that are left out while clients are connected: see [`withheld`].
     pub(crate) withheld: u64,
 }
 
-/// The models of the rounds that can be compared; `rounds` rise. `done`: that the run is, and how.
+/// The models of the comparable rounds; `rounds` are in order. `done`: how the run ended, if it has.
 ///
-/// A model goes down to every client asked, and one up for every update; after the last round, one more goes down to every
-/// client that evaluated it.
+/// Federated averaging sends a model down to every client asked and one up for every update; after the last round, one more
+/// down to every client that evaluates it.
 pub(crate) fn compared(rounds: impl IntoIterator<Item = Round>, done: Option<Done>) -> Compared {
     let (mut sum, mut newest) = (Compared::default(), None);
     let add = |sum: &mut Compared, round: &Round| {
@@ -64,8 +62,8 @@ pub(crate) fn compared(rounds: impl IntoIterator<Item = Round>, done: Option<Don
 }
 
 /// Models that the baseline of a finished run leaves out while clients are connected, given for each the newest version that
-/// its sockets have carried. One that has the `last` still says goodbye, which costs less than a model; one that has not
-/// still fetches it.
+/// its sockets have carried. A client with the `last` version still closes its connection, which costs less than a model; a
+/// client without it still fetches it.
 pub(crate) fn withheld(connected: impl IntoIterator<Item = Option<u64>>, last: u64) -> u64 {
     let models = |version: Option<u64>| if version.is_some_and(|held| held >= last) { 1 } else { 2 };
     connected.into_iter().map(models).sum()

@@ -1,18 +1,17 @@
 //! Sums of a run's ledger rows.
 
-use crate::accounting::connections::Sample;
 use crate::accounting::ledger::{Flow, Row};
+use crate::accounting::sample::Sample;
 
-/// What the rows of a run come to.
+/// Sums of ledger rows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Booked {
     pub(crate) flow: Flow,
-    /// What the meter counted, up and down.
+    /// Bytes of the endpoint's meter, up and down.
     pub(crate) metered: (u64, u64),
 }
 
 impl Booked {
-    /// Takes one row in.
     pub(crate) fn add(&mut self, row: &Row) {
         match row {
             Row::Client { flow, .. } => self.flow.add(flow),

@@ -1,7 +1,6 @@
-//! Counts what one client's messages were for, as they pass.
+//! Counts the payload of one client's messages by purpose: frames, and messages with their five bytes of gRPC.
 //!
-//! What is counted here is payload: frames, and messages with their five bytes of gRPC. The sockets are counted apart
-//! ([`crate::accounting::connections`]); what they carried beyond this is TLS and HTTP/2.
+//! The sockets are counted separately ([`crate::accounting::connections`]); the difference is TLS and HTTP/2.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,11 +9,11 @@ use prost::Message;
 
 use crate::accounting::ledger::Flow;
 
-/// Bytes before a message in gRPC.
+/// Bytes that gRPC adds in front of a message.
 const PREFIX: u64 = 5;
-/// Of so many bytes of chunks, one more is TLS and HTTP/2, about.
+/// TLS and HTTP/2 add about one byte for so many bytes of chunks.
 const OVERHEAD: u64 = 256;
-/// What else a connection carries while it breaks, about.
+/// Bytes of other messages that a connection carries while it breaks, about.
 const ENDING: u64 = 256;
 
 /// One client's counters.
@@ -31,26 +30,26 @@ pub(crate) struct ClientCounters {
     retries: AtomicU64,
     upload_ms: AtomicU64,
     download_ms: AtomicU64,
-    /// Bytes of a frame that are here and whose fate is not known.
+    /// Bytes received of a frame without an outcome yet.
     arrived: AtomicU64,
-    /// The frame whose upload began last, in short.
+    /// Short digest of the frame whose upload began last.
     begun: AtomicU64,
-    /// 1 more than the newest model version that was handed to its connection as a whole; 0 for none.
+    /// 1 more than the newest model version that was handed to its connection completely; 0 for none.
     brought: AtomicU64,
 }
 
-/// What became of a frame that arrived.
+/// How the bytes of an upload are booked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum UploadOutcome {
-    /// Counted in its round.
+    /// As `update`: the frame counts in its round.
     Accepted,
-    /// Not taken.
+    /// As `refused`.
     Refused,
-    /// Broken off for good.
+    /// As `aborted`: the upload does not resume.
     Aborted,
 }
 
-/// Which kind of model is sent.
+/// The frames of a download.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sent {
     Steps,
@@ -58,32 +57,32 @@ pub(crate) enum Sent {
 }
 
 impl ClientCounters {
-    /// A message came that is neither frame nor evaluation.
+    /// Counts a received message that is neither frame nor evaluation.
     pub(crate) fn asked(&self, message: &impl Message) {
         add(&self.control_up, PREFIX + message.encoded_len() as u64);
     }
 
-    /// An evaluation came.
+    /// Counts a received evaluation.
     pub(crate) fn evaluated(&self, message: &impl Message) {
         add(&self.evaluation, PREFIX + message.encoded_len() as u64);
     }
 
-    /// A message is on its way that is no frame.
+    /// Counts a sent message that is not a frame.
     pub(crate) fn answered(&self, message: &impl Message) {
         add(&self.control_down, PREFIX + message.encoded_len() as u64);
     }
 
-    /// A part of a frame came.
+    /// Counts a chunk that was kept.
     pub(super) fn arrived(&self, bytes: u64) {
         add(&self.arrived, bytes);
     }
 
-    /// A part of a frame came and could not be kept.
+    /// Counts a chunk that could not be kept.
     pub(super) fn lost(&self, bytes: u64) {
         add(&self.aborted, bytes);
     }
 
-    /// What became of the frame that arrived last, or of as much of it as did; returns how much that was.
+    /// Books the received bytes of the last frame, complete or not; returns their number.
     pub(super) fn settled(&self, fate: UploadOutcome) -> u64 {
         let bytes = self.arrived.swap(0, Ordering::AcqRel);
         add(
@@ -97,13 +96,13 @@ impl ClientCounters {
         bytes
     }
 
-    /// A frame of `bytes` that was counted as taken is not.
+    /// Books a frame of `bytes` as refused that was booked as accepted.
     pub(super) fn refused_after_all(&self, bytes: u64) {
         self.update.fetch_sub(bytes, Ordering::AcqRel);
         add(&self.refused, bytes);
     }
 
-    /// A part of a model is on its way.
+    /// Counts a sent chunk of a model.
     pub(super) fn sent(&self, kind: Sent, bytes: u64) {
         add(
             match kind {
@@ -114,55 +113,53 @@ impl ClientCounters {
         );
     }
 
-    /// A model of this version was handed to the connection as a whole.
+    /// The model of this version was handed to the connection completely.
     pub(super) fn brought(&self, version: u64) {
         self.brought.fetch_max(version.saturating_add(1), Ordering::AcqRel);
     }
 
-    /// The newest version that was handed to the connection as a whole.
+    /// The newest version that was handed to the connection completely.
     pub(crate) fn version(&self) -> Option<u64> {
         self.brought.load(Ordering::Acquire).checked_sub(1)
     }
 
-    /// An upload begins; that of the same frame as before is a retry.
+    /// Begins an upload. An upload of the same frame as before is a retry.
     pub(super) fn begun(&self, frame: &Digest) {
         if self.begun.swap(frame.short(), Ordering::AcqRel) == frame.short() {
             self.retried();
         }
     }
 
-    /// An upload broke off, of which the connection carried `read` bytes and whole chunks brought `came`. What it carried
-    /// beyond those, less what messages cost, is the chunk that was on its way: it comes once more.
+    /// An upload broke off after the connection had carried `read` bytes, and complete chunks had `came` bytes. The
+    /// difference, less the overhead of messages, is the chunk in flight, which the client sends again.
     pub(super) fn broke_off(&self, read: u64, came: u64) {
         let beyond = read.saturating_sub(came).saturating_sub(came / OVERHEAD + ENDING);
         add(&self.aborted, beyond);
     }
 
-    /// An upload comes that is settled already.
+    /// Counts an upload that has an outcome already, or begins again.
     pub(crate) fn retried(&self) {
         add(&self.retries, 1);
     }
 
-    /// Uploads arrived for so long.
     pub(super) fn uploaded_for(&self, ms: u64) {
         add(&self.upload_ms, ms);
     }
 
-    /// Models were sent for so long.
     pub(super) fn downloaded_for(&self, ms: u64) {
         add(&self.download_ms, ms);
     }
 
-    /// All of it so far. `arriving`: what is taken to become of a frame that is still arriving.
+    /// All bytes so far. `arriving`: how a frame in flight is booked.
     pub(crate) fn flow(&self, arriving: UploadOutcome) -> Flow {
         self.settled(arriving);
         self.counted()
     }
 
-    /// All of it so far, and the frame that is still arriving as an update. Changes nothing.
+    /// All bytes so far, with a frame in flight as an update. Changes nothing.
     pub(crate) fn peek(&self) -> Flow {
         let mut flow = self.counted();
-        // After the counters: a frame that is settled in between is missing here rather than there twice.
+        // Read after the counters: a frame that is settled in between is then missing, not counted twice.
         flow.update += self.arrived.load(Ordering::Acquire);
         flow
     }

@@ -3,7 +3,9 @@
 pub(crate) mod baseline;
 pub(crate) mod booked;
 pub(crate) mod client_counters;
+mod connection_counters;
 pub(crate) mod connections;
 pub(crate) mod hash_chain;
 pub mod ledger;
+pub(crate) mod sample;
 pub(crate) mod transfers;

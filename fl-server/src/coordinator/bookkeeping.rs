@@ -5,8 +5,8 @@ use crate::reporting::moment::Moment;
 use std::sync::Arc;
 
 use crate::accounting::baseline::{self, Compared, Done, withheld};
-use crate::accounting::connections::Peek;
 use crate::accounting::ledger::Row;
+use crate::accounting::sample::Peek;
 use crate::coordinator::actor::Coordinator;
 use crate::error::ServeError;
 use crate::reporting::history::History;

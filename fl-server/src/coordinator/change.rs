@@ -54,7 +54,7 @@ pub(crate) fn said(record: &Record) -> String {
 pub(crate) fn change(store: &Store, run: Option<&str>, change: &Change, now: Millis) -> Result<String, InspectError> {
     let run = inspect::chosen(store, run)?;
     let mut state = State::new();
-    let corrupt = |e: crate::state_machine::EngineError| InspectError::Corrupt(e.to_string());
+    let corrupt = |e: crate::state_machine::ImpossibleRecord| InspectError::Corrupt(e.to_string());
     for record in run.records() {
         state.apply(&record?).map_err(corrupt)?;
     }

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use fl_proto::ClientId;
 
-use crate::accounting::connections::Sample;
 use crate::accounting::ledger::Flow;
+use crate::accounting::sample::Sample;
 use crate::coordinator::actor::Coordinator;
 use crate::coordinator::fidelity::Seen;
 use crate::model::Limited;

@@ -232,7 +232,7 @@ impl Coordinator {
             batch.rows = vec![sections(Direction::Up, up), sections(Direction::Down, down)];
             batch.rows.append(&mut figures);
             self.decide(
-                Input::Stepped {
+                Input::RoundResult {
                     round,
                     frame,
                     frame_len,

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::accounting::baseline::Compared;
 use crate::accounting::booked::Booked;
-use crate::accounting::connections::{Named, Sample};
 use crate::accounting::ledger::Flow;
+use crate::accounting::sample::{Named, Sample};
 use crate::state_machine::State;
 use crate::telemetry::status::StatusSnapshot;
 

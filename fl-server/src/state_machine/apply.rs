@@ -1,4 +1,4 @@
-//! The only change of a [`State`]: one record.
+//! The only way to change a [`State`]: a record.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,10 +16,9 @@ use crate::storage::record::Record;
 /// A record that cannot follow what came before it.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("impossible record: {why}: {record:?}")]
-pub struct EngineError {
+pub struct ImpossibleRecord {
     /// The rule that it breaks.
     pub why: &'static str,
-    /// The record.
     pub record: Box<Record>,
 }
 
@@ -27,9 +26,9 @@ impl State {
     /// Applies one record.
     ///
     /// # Errors
-    /// If it cannot follow the records before it; nothing changes then.
-    pub fn apply(&mut self, record: &Record) -> Result<(), EngineError> {
-        self.change(record).map_err(|why| EngineError {
+    /// If the record cannot follow the records before it; the state is then unchanged.
+    pub fn apply(&mut self, record: &Record) -> Result<(), ImpossibleRecord> {
+        self.change(record).map_err(|why| ImpossibleRecord {
             why,
             record: Box::new(record.clone()),
         })
@@ -45,7 +44,7 @@ impl State {
                 (self.plan, self.model, self.initial) = (Some(*plan), Some(*model), Some(*model));
             }
             Record::Gathered { since } => {
-                ensure(self.phase == Phase::Waiting, "nothing is waited for")?;
+                ensure(self.phase == Phase::Waiting, "the run is not waiting for clients")?;
                 self.gathered = *since;
             }
             Record::RoundOpened { .. } => self.open(record)?,
@@ -301,7 +300,7 @@ impl State {
     }
 }
 
-/// Each client whose update was accepted in the round, also if it does not count any more.
+/// The clients whose updates were accepted in the round, excluded ones too.
 fn answered(open: &Round) -> impl Iterator<Item = (ClientId, (u64, Digest))> {
     let counted = open.updates.iter().map(|(client, update)| (client, update.digest));
     let excluded = open
@@ -314,7 +313,7 @@ fn answered(open: &Round) -> impl Iterator<Item = (ClientId, (u64, Digest))> {
         .map(move |(client, digest)| (client.clone(), (number, digest)))
 }
 
-/// A version that no update made.
+/// A version without updates.
 fn nothing(version: u64, depth: u64) -> Closed {
     let nothing = Digest([0; 32]);
     Closed {
@@ -336,7 +335,7 @@ fn nothing(version: u64, depth: u64) -> Closed {
     }
 }
 
-/// What the round itself says; the step is filled in by the caller.
+/// The numbers of the round's updates; the caller adds those of the model update.
 fn summary(open: &Round, depth: u64) -> Closed {
     let examples = open
         .updates

@@ -1,23 +1,20 @@
-//! A closed round, in numbers.
+//! The numbers of a closed round.
 
 use fl_compress::{Digest, Stages};
 
 use crate::clock::Millis;
 
-/// How a model version came to be: a closed round, in numbers; or a rollback, which has no updates and no frame.
+/// How a model version was made: by a closed round, or by a rollback, which has no updates and no frame.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Closed {
-    /// Rounds behind the model, without those that were taken back.
+    /// Rounds behind the model, without those that were rolled back.
     pub depth: u64,
-    /// Of a rollback: the version whose model it is.
+    /// For a rollback: the version whose model it has.
     pub base: Option<u64>,
-    /// The round, and the version of the model that it made.
+    /// The round, which is also the version of its model.
     pub round: u64,
-    /// Attempts that it took.
     pub attempts: u32,
-    /// Clients asked.
     pub asked: u32,
-    /// Clients that answered.
     pub answered: u32,
     /// Examples of all updates.
     pub examples: u64,
@@ -25,16 +22,11 @@ pub struct Closed {
     pub loss: f64,
     /// Bytes of all updates' frames.
     pub up: u64,
-    /// Digest of the step's frame.
+    /// Digest of the model update's frame.
     pub frame: Digest,
-    /// Its bytes.
     pub frame_len: u64,
-    /// Its bytes after each stage.
     pub stages: Stages,
-    /// Digest of the new model.
     pub model: Digest,
-    /// When the round opened.
     pub opened: Millis,
-    /// When it closed.
     pub closed: Millis,
 }

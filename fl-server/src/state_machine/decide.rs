@@ -1,4 +1,4 @@
-//! What follows from an input. Nothing is changed here: the records say what is to change.
+//! Decides which records and which reply follow from an input. Changes nothing.
 
 use fl_compress::{Digest, Stages};
 use fl_proto::{ClientId, Refusal, UpdateReply};
@@ -13,82 +13,71 @@ use crate::state_machine::round::Round;
 use crate::state_machine::state::{Phase, State};
 use crate::storage::record::{Accepted, Record};
 
-/// Something that happened.
+/// An event that the run decides on.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Input<'a> {
-    /// Time passed, or somebody came or went.
+    /// Time passed, or a client connected or left.
     Tick,
     /// A frame of this round, verified and durable as a blob, is offered for counting.
     Update {
-        /// Whose.
         client: &'a ClientId,
-        /// The round that it answers.
+        /// The round that the update answers.
         round: u64,
-        /// The attempt of that round in which it was begun; 0 if the client does not say.
+        /// The attempt of that round in which the client began it; 0 if unknown.
         attempt: u32,
-        /// What; `at` is overwritten with the time of the decision.
+        /// Its `at` is overwritten with the time of the decision.
         update: Accepted,
     },
     /// A client evaluated a model version.
     Evaluation {
-        /// Whose.
         client: &'a ClientId,
-        /// The version.
         version: u64,
         /// Held-out examples.
         examples: u64,
-        /// Mean loss over them.
         loss: f64,
-        /// How many were classified correctly.
+        /// Examples classified correctly.
         correct: u64,
     },
-    /// What [`State::pending_work`] named is done: the step's frame is durable as a blob.
-    Stepped {
-        /// The round.
+    /// The work of [`State::pending_work`] is done: the model update's frame is durable as a blob.
+    RoundResult {
         round: u64,
-        /// Digest of the step's frame.
+        /// Digest of the model update's frame.
         frame: Digest,
-        /// Its bytes.
         frame_len: u64,
-        /// Its bytes after each stage.
         stages: Stages,
-        /// Digest of the new model.
         model: Digest,
     },
-    /// The server was started on a run that has records. Sent once, before any other input.
+    /// The server started on a run that has records. Sent once, before any other input.
     Resume,
 }
 
-/// What the sender of an input is told, once the records are durable.
+/// The reply to the sender of an input, sent once the records are durable.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reply {
-    /// Nothing.
     None,
-    /// What became of the update.
     Update(UpdateReply),
-    /// What becomes of the update is not known before the run goes on, and why: the client keeps it and asks again.
+    /// The update cannot be settled yet, and why: the client keeps it and asks again.
     NotNow(&'static str),
-    /// Whether the evaluation counts.
     Evaluation {
-        /// False if it was not asked for, came too late, or cannot be true; sent again it is true until two more rounds have
-        /// closed.
+        /// False if the evaluation was not asked for, came too late, or is impossible. A repeated report gets the same answer
+        /// until two more rounds have closed.
         counted: bool,
     },
 }
 
-/// What follows from an input.
+/// The records and the reply that follow from an input.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Decision {
-    /// To be made durable together and applied in order.
+    /// The caller makes them durable together, then applies them in order.
     pub records: Vec<Record>,
-    /// To be sent after that.
+    /// The caller sends it after that.
     pub reply: Reply,
-    /// When to decide on a [`Input::Tick`]: at once if anything changed. After applying the records of several
-    /// decisions, [`State::wake`] says the same.
+    /// When to decide on an [`Input::Tick`]: at once if there are records. After the records of several decisions are
+    /// applied, [`State::wake`] returns the same.
     pub wake: Option<Millis>,
 }
 
-/// Decides what follows from `input` at `now` with the clients that are there. The same arguments, the same decision.
+/// Decides what follows from `input` at `now`. Pure: the same arguments give the same decision.
 pub fn decide(state: &State, plan: &RunPlan, now: Millis, presence: &Presence, input: Input<'_>) -> Decision {
     let (records, reply) = if !state.is_started() {
         (Vec::new(), unstarted(&input))
@@ -101,7 +90,7 @@ pub fn decide(state: &State, plan: &RunPlan, now: Millis, presence: &Presence, i
                 attempt,
                 update,
             } => offered(state, plan, now, client, (round, attempt), update),
-            Input::Stepped {
+            Input::RoundResult {
                 round,
                 frame,
                 frame_len,
@@ -116,7 +105,7 @@ pub fn decide(state: &State, plan: &RunPlan, now: Millis, presence: &Presence, i
                     model,
                     at: now,
                 };
-                (stepped(state, plan, now, presence, round, closed), Reply::None)
+                (round_result(state, plan, now, presence, round, closed), Reply::None)
             }
             Input::Resume if state.phase == Phase::Done => (Vec::new(), Reply::None),
             Input::Resume => {
@@ -132,7 +121,7 @@ pub fn decide(state: &State, plan: &RunPlan, now: Millis, presence: &Presence, i
             } => {
                 let (asked, reported) = (state.asks(client, version), state.reported(client, version));
                 let sane = Evaluated::is_sane(examples, loss, correct);
-                // An evaluation that cannot be true is an answer without an example, so that nobody waits for another one.
+                // An impossible evaluation is recorded without an example, so that the run does not wait for another.
                 let (examples, loss, correct) = if sane { (examples, loss, correct) } else { (0, 0.0, 0) };
                 let record = Record::EvaluationAccepted {
                     version,
@@ -165,7 +154,7 @@ fn unstarted(input: &Input<'_>) -> Reply {
     match input {
         Input::Update { .. } => Reply::Update(refused(Refusal::NotThisRound, "the run has not begun")),
         Input::Evaluation { .. } => Reply::Evaluation { counted: false },
-        Input::Tick | Input::Stepped { .. } | Input::Resume => Reply::None,
+        Input::Tick | Input::RoundResult { .. } | Input::Resume => Reply::None,
     }
 }
 
@@ -221,8 +210,8 @@ fn closes(round: &Round, plan: &RunPlan, now: Millis, one_more: bool) -> bool {
         || (answered >= cohort.min && now >= round.deadline)
 }
 
-/// Whether the round closes without those that are missing: `min` have answered, and the rest is absent for too long.
-/// Asked once nobody is there to take their places.
+/// Whether the round closes without its missing clients: `min` have answered, and the others are absent for too long. Called
+/// when no client can replace them.
 fn closes_without(round: &Round, plan: &RunPlan, now: Millis, presence: &Presence) -> bool {
     let cohort = &plan.cohort;
     round.updates.len() >= cohort.min && round.waited_for(presence, cohort.absent, now).next().is_none()
@@ -243,7 +232,7 @@ fn offered(
     };
     let update = Accepted {
         at: now,
-        loss: believed(update.loss),
+        loss: clamped(update.loss),
         ..update
     };
     let mut records = vec![Record::UpdateAccepted {
@@ -261,8 +250,8 @@ fn offered(
     (records, Reply::Update(UpdateReply::Accepted))
 }
 
-/// A training loss that a mean can hold: only displays look at it, so one that cannot be true is no reason to refuse an update.
-fn believed(loss: f64) -> f64 {
+/// The training loss, clamped to what a mean can hold. Only displays use it, so an impossible loss does not refuse an update.
+fn clamped(loss: f64) -> f64 {
     if loss.is_nan() {
         MAX_LOSS
     } else {
@@ -270,7 +259,14 @@ fn believed(loss: f64) -> f64 {
     }
 }
 
-fn stepped(state: &State, plan: &RunPlan, now: Millis, presence: &Presence, round: u64, closed: Record) -> Vec<Record> {
+fn round_result(
+    state: &State,
+    plan: &RunPlan,
+    now: Millis,
+    presence: &Presence,
+    round: u64,
+    closed: Record,
+) -> Vec<Record> {
     match &state.phase {
         Phase::Closing(open) if open.number == round => {
             let mut records = vec![closed];
@@ -281,21 +277,20 @@ fn stepped(state: &State, plan: &RunPlan, now: Millis, presence: &Presence, roun
     }
 }
 
-/// What an update meets.
+/// The status of an update.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Standing<'a> {
-    /// It would count in this round.
+    /// The update would count in this round.
     Wanted(&'a Round),
-    /// Its fate is known, and stays.
+    /// The update has a final outcome.
     Settled(UpdateReply),
-    /// Its round is interrupted; what becomes of the update follows when the round opens again.
+    /// Its round is interrupted; the outcome follows when the round opens again.
     NotNow(&'static str),
 }
 
 impl State {
-    /// What an update of this identity would meet. Once settled it stays so, however often it is asked and whatever
-    /// happens in between, so that a lost receipt can be asked for again. `attempt`: the one in which it was begun; 0 if
-    /// the client does not say.
+    /// The status of the update with this identity. `Settled` is final, so that a client can ask again for a lost receipt.
+    /// `attempt`: the attempt in which the update was begun; 0 if unknown.
     pub fn standing(&self, client: &ClientId, round: u64, attempt: u32, digest: Digest) -> Standing<'_> {
         let settled = self.accepted(client);
         if settled == Some((round, digest)) {
@@ -317,7 +312,7 @@ impl State {
                     message,
                 })
             }
-            // A member may keep its place when the round opens again: a refusal now could not be taken back then.
+            // A member may keep its place when the round opens again, and a refusal is final.
             (_, Some(held)) if held.number == round => match held.wants(client, attempt) {
                 Ok(()) => Standing::NotNow("the round is interrupted and will be tried again"),
                 Err(why) => Standing::Settled(refused(Refusal::NotSelected, why)),
@@ -332,7 +327,7 @@ impl Round {
     fn wants(&self, client: &ClientId, attempt: u32) -> Result<(), &'static str> {
         match self.asked_in.get(client) {
             None => Err("this client is not in the cohort of the round, or was replaced in it"),
-            // A client that names no attempt may have been refused before it was asked again.
+            // Without an attempt, the update may have been refused before its client was asked again.
             Some(_) if attempt == 0 && self.replaced.contains(client) => {
                 Err("this client was replaced in the round, and its update does not say in which attempt it was begun")
             }

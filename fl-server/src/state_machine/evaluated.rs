@@ -1,4 +1,4 @@
-//! What clients found when they evaluated a model version on their own held-out examples.
+//! Results of clients that evaluated a model version on their own held-out examples.
 
 use crate::clock::Millis;
 use crate::config::limits::{MAX_LOSS, evaluation_weights};
@@ -6,24 +6,23 @@ use crate::config::limits::{MAX_LOSS, evaluation_weights};
 /// One client's evaluation of one version.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Evaluated {
-    /// Examples; 0 if what the client reported cannot be true.
+    /// Examples; 0 if the report was impossible.
     pub examples: u64,
     /// Mean loss over them.
     pub loss: f64,
-    /// How many were classified correctly.
+    /// Examples classified correctly.
     pub correct: u64,
-    /// When it was accepted.
     pub at: Millis,
 }
 
 impl Evaluated {
-    /// Whether an evaluation can have found this: anything else is a lie or a broken client, and is not counted.
+    /// Whether an evaluation can have these results. Others come from a malicious or broken client and do not count.
     pub(super) fn is_sane(examples: u64, loss: f64, correct: u64) -> bool {
         examples > 0 && correct <= examples && (0.0..=MAX_LOSS).contains(&loss)
     }
 }
 
-/// All evaluations of one version. Each example counts once, but no client for more than the others allow.
+/// The sum of all evaluations of one version. Each example counts once, up to a bound for each client.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Summed {
     /// Clients whose reports count.
@@ -37,14 +36,14 @@ pub struct Summed {
 }
 
 impl Summed {
-    /// The part of the examples that was classified correctly, 0 to 1.
+    /// Share of the examples classified correctly, 0 to 1.
     pub fn accuracy(&self) -> f64 {
         self.correct as f64 / self.examples.max(1) as f64
     }
 }
 
 impl Summed {
-    /// The sum of the reports of one version, in the order of the clients' names.
+    /// The sum of the reports of one version; `reports` in the order of the clients' names.
     pub(crate) fn of<'a>(reports: impl Iterator<Item = &'a Evaluated> + Clone) -> Self {
         let reports = reports.filter(|report| report.examples > 0);
         let claimed: Vec<u64> = reports.clone().map(|report| report.examples).collect();

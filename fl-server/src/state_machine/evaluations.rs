@@ -6,7 +6,7 @@ use crate::state_machine::evaluated::Summed;
 use crate::state_machine::state::{Phase, State};
 
 impl State {
-    /// Whether this client is asked for its evaluation of this version now.
+    /// Whether the run asks this client now to evaluate this version.
     pub(super) fn asks(&self, client: &ClientId, version: u64) -> bool {
         match &self.phase {
             Phase::Training(round) | Phase::Closing(round) => {
@@ -30,7 +30,7 @@ impl State {
         summed.map_or_else(|| self.sum(version), |summed| *summed)
     }
 
-    /// Forgets who reported what of the versions before the last but one: nobody is asked for them again.
+    /// Replaces the reports of all versions before the last but one by their sums: no client is asked for them again.
     pub(super) fn sum_up_evaluations(&mut self) {
         let settled = self.version().saturating_sub(1);
         for version in self.evaluated.len() as u64..settled {

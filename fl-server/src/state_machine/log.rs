@@ -1,11 +1,11 @@
-//! A list that only grows, in chunks that copies of it share: a copy costs the same however long the list is.
+//! An append-only list in chunks that its copies share: copying takes constant time.
 
 use std::sync::Arc;
 
-/// Items to a chunk: what the first change after a copy copies, at most.
+/// Items in a chunk: the most that the first change after a copy has to copy.
 const CHUNK: usize = 64;
 
-/// Items in the order in which they came.
+/// Items in the order of insertion.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Log<T> {
     /// Each of `CHUNK` items.

@@ -1,11 +1,11 @@
-//! The life of a run as a pure function: `decide` says what follows from an input, `apply` is the only change.
+//! The life of a run as a pure function: `decide` turns an input into records, and only `apply` changes the state.
 //!
-//! No socket, file, clock or source of randomness is used here: the time, who is connected and the seed are
-//! arguments, so that any run can be replayed and any schedule tested. docs/rounds.md draws it as a table.
+//! This module uses no socket, file, clock or source of randomness: the time, the connected clients and the seed are
+//! arguments, so that any run can be replayed and any schedule tested. docs/rounds.md has the table of transitions.
 //!
-//! Of the caller: records are durable before they are applied to what others see and before the reply is sent; after
-//! every change of who is connected and at [`Decision::wake`] it decides on a [`Input::Tick`]; and what
-//! [`State::pending_work`] names is done, by whoever is alive.
+//! Contract of the caller: records are durable before they are applied to a state that others see, and before the reply is
+//! sent; after every change of the connected clients and at [`Decision::wake`], the caller decides on an [`Input::Tick`]; and
+//! the caller does the work that [`State::pending_work`] names, also after a restart.
 
 mod apply;
 mod closed;
@@ -23,7 +23,7 @@ mod view;
 
 pub use crate::clock::Millis;
 pub use crate::storage::record::{Accepted, Record};
-pub use apply::EngineError;
+pub use apply::ImpossibleRecord;
 pub use closed::Closed;
 pub use decide::{Decision, Input, Reply, Standing, decide};
 pub use evaluated::{Evaluated, Summed};

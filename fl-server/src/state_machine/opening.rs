@@ -1,4 +1,4 @@
-//! When a round opens, and with whom.
+//! When a round opens, and with which clients.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,10 +12,10 @@ use crate::state_machine::select::select;
 use crate::state_machine::state::State;
 use crate::storage::record::Record;
 
-/// Names of missing clients that a failure lists.
+/// Most names of missing clients that a failure lists.
 const NAMED: usize = 20;
 
-/// While no round is open: opens one, notes that the clients needed are together, or that they fell apart.
+/// While no round is open: opens one, or records that the minimum of clients was reached or lost.
 pub(super) fn waiting(state: &State, plan: &RunPlan, now: Millis, presence: &Presence) -> Vec<Record> {
     let held = state.held.as_ref();
     if held.is_none() && state.depth() >= plan.rounds {
@@ -27,7 +27,7 @@ pub(super) fn waiting(state: &State, plan: &RunPlan, now: Millis, presence: &Pre
         .collect()
 }
 
-/// In the decision that closes `round`: the next round, if those needed are there, or the end of the run.
+/// In the decision that closes `round`: the next round, if enough clients are connected, or the end of the run.
 pub(super) fn after_close(
     state: &State,
     plan: &RunPlan,
@@ -52,7 +52,7 @@ pub(super) fn after_close(
 pub(super) fn reopening(round: &Round, plan: &RunPlan, now: Millis, presence: &Presence) -> Record {
     if round.attempt - round.first < plan.cohort.retries {
         let again = opened(plan, now, presence.connected(), round.number, Some(round));
-        // Nobody is left to be asked if all are excluded.
+        // The cohort is empty if all clients are excluded.
         if matches!(&again, Record::RoundOpened { cohort, .. } if !cohort.is_empty()) {
             return again;
         }
@@ -107,10 +107,10 @@ fn opening(
     gathered.is_none().then_some(Record::Gathered { since: Some(now) })
 }
 
-/// How many clients are worth waiting for, for the time of grace: a full cohort, but no more than are connected or left
-/// within the last `absent`. A client that is gone for longer has cost the round its time already, and does not cost the
-/// next one more. After a restart the server has seen nobody leave: then all that were there when the last round opened,
-/// so that the cohort becomes what it would have been without the restart.
+/// How many clients the run waits for, up to the time of grace: `min(size, clients connected or gone for less than
+/// `absent`)`. A client that is gone for longer has delayed a round already and delays no other. After a restart, when the
+/// server has seen no client leave: the number connected when the last round opened, so that the cohort is the same as
+/// without the restart.
 fn expected(state: &State, plan: &RunPlan, now: Millis, presence: &Presence) -> usize {
     match state.present {
         0 => plan.cohort.size,
@@ -122,8 +122,8 @@ fn expected(state: &State, plan: &RunPlan, now: Millis, presence: &Presence) -> 
     }
 }
 
-/// While a round is open: asks others in place of members that are absent for too long, as far as there are others, and
-/// as long as `target` have not answered.
+/// While a round is open and fewer than `target` clients have answered: asks others in place of members that are absent for
+/// too long, as far as there are others.
 pub(super) fn replacing(round: &Round, plan: &RunPlan, now: Millis, presence: &Presence) -> Option<Record> {
     if round.updates.len() >= plan.cohort.target {
         return None;
@@ -166,13 +166,13 @@ fn opened(plan: &RunPlan, now: Millis, present: &BTreeSet<ClientId>, round: u64,
     }
 }
 
-/// Whether clients were excluded from the round, fewer than needed are left, and others could be asked in their place.
+/// Whether exclusions left the round with fewer than `min` clients, and others could be asked in their place.
 pub(super) fn lacks_members(round: &Round, plan: &RunPlan, present: &BTreeSet<ClientId>) -> bool {
     let others = |client: &&ClientId| !round.cohort.contains(*client) && !round.excluded.contains_key(*client);
     !round.excluded.is_empty() && round.cohort.len() < plan.cohort.min && present.iter().any(|client| others(&client))
 }
 
-/// Whoever has answered, then clients not asked before, then those that are missing, the connected ones first.
+/// The clients that have answered, then clients not asked before, then the missing ones, connected ones first.
 fn cohort(
     plan: &RunPlan,
     present: &BTreeSet<ClientId>,

@@ -1,4 +1,4 @@
-//! Who is connected, who left when, and who said that it will not answer: an argument of every decision.
+//! The clients that are connected, that left, and that do not answer in a round: an argument of every decision.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,14 +6,13 @@ use fl_proto::ClientId;
 
 use crate::clock::Millis;
 
-/// What the server has seen of its clients since it was started. A client that it has not seen at all is absent since
-/// then.
+/// What the server has seen of its clients since its start. A client that it has not seen is absent since then.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Presence {
     connected: BTreeSet<ClientId>,
     /// Clients that were connected and are not.
     gone: BTreeMap<ClientId, Gone>,
-    /// Clients that said that they do not answer in this round.
+    /// Clients that announced that they do not answer in this round.
     sitting_out: BTreeMap<ClientId, u64>,
 }
 
@@ -24,7 +23,6 @@ struct Gone {
 }
 
 impl Presence {
-    /// The client is connected.
     pub fn arrived(&mut self, client: ClientId) {
         self.gone.remove(&client);
         self.connected.insert(client);
@@ -38,32 +36,31 @@ impl Presence {
         }
     }
 
-    /// The client says that it leaves and that it will not come back as it is.
+    /// The client announces that it leaves for good.
     pub fn left_for_good(&mut self, client: ClientId, now: Millis) {
         self.connected.remove(&client);
         let (since, for_good) = (now, true);
         self.gone.insert(client, Gone { since, for_good });
     }
 
-    /// The client says that it stays and does not answer in this round.
+    /// The client announces that it stays connected and does not answer in this round.
     pub fn sits_out(&mut self, client: ClientId, round: u64) {
         self.sitting_out.insert(client, round);
     }
 
-    /// The clients that are connected.
     pub fn connected(&self) -> &BTreeSet<ClientId> {
         &self.connected
     }
 
-    /// Since when a client is absent; `None` if it is connected. `start`: the beginning of the round or evaluation, from
-    /// which absence counts for a client that has not been seen.
+    /// Since when a client is absent; `None` if it is connected. `start`: the begin of the round or evaluation, from which
+    /// absence counts for a client that the server has not seen.
     pub fn absent_since(&self, client: &ClientId, start: Millis) -> Option<Millis> {
         let absent = !self.connected.contains(client);
         absent.then(|| self.gone.get(client).map_or(start, |gone| gone.since))
     }
 
-    /// From when on an answer of `client` is not waited for, if it stays away: `absent` after it left, or from the
-    /// beginning if it said so. `None` while it is connected.
+    /// When the server stops waiting for `client` if it stays away: `absent` after it left, or at once if it left for good.
+    /// `None` while it is connected.
     pub(super) fn lost_at(&self, client: &ClientId, start: Millis, absent: Millis) -> Option<Millis> {
         match self.gone.get(client) {
             Some(gone) if gone.for_good => Some(0),
@@ -71,12 +68,12 @@ impl Presence {
         }
     }
 
-    /// Whether the client said that it does not answer in `round`.
+    /// Whether the client announced that it does not answer in `round`.
     pub(super) fn is_sitting_out(&self, client: &ClientId, round: u64) -> bool {
         self.sitting_out.get(client) == Some(&round)
     }
 
-    /// When those clients are not waited for any more that left within the last `absent` and may come back.
+    /// For each client that left within the last `absent` and may come back: when the server stops waiting for it.
     pub(super) fn returning(&self, now: Millis, absent: Millis) -> impl Iterator<Item = Millis> {
         let until = move |gone: &Gone| gone.since.saturating_add(absent);
         let returning = self.gone.values().filter(|gone| !gone.for_good);

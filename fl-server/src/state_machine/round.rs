@@ -12,37 +12,37 @@ use crate::storage::record::Accepted;
 /// An open round.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Round {
-    /// Its number, from 1: it trains from version `number - 1`.
+    /// From 1; the round trains from version `number - 1`.
     pub number: u64,
-    /// 1, and one more each time that its deadline passed with too few answers.
+    /// From 1; one more each time that the deadline passed with too few answers.
     pub attempt: u32,
-    /// The attempt from which retries are counted: that of the last start after a failure.
+    /// The attempt from which retries are counted: the first, or the first since the run failed.
     pub first: u32,
-    /// Clients asked; holds every client in `updates`.
+    /// Clients asked, among them every client in `updates`.
     pub cohort: BTreeSet<ClientId>,
     /// When the first attempt opened.
     pub opened: Millis,
-    /// When this attempt opened or was resumed: grace never counts from before.
+    /// When this attempt opened or was resumed: grace counts from here at the earliest.
     pub since: Millis,
-    /// When this attempt is given up.
+    /// When this attempt ends.
     pub deadline: Millis,
-    /// What was accepted.
+    /// Accepted updates.
     pub updates: BTreeMap<ClientId, Accepted>,
     /// While closing: whether the plan's limits apply.
     pub limited: bool,
-    /// Clients that have no more part in it, with the update that was accepted of them, if one was.
+    /// Excluded clients, each with its update if one was accepted.
     pub excluded: BTreeMap<ClientId, Option<Digest>>,
-    /// Of each client in `cohort`, the attempt since which it has been asked without a break: an update that was begun
-    /// in another attempt is refused for ever.
+    /// For each client in `cohort`, the attempt since which it is asked without interruption: an update that was begun in
+    /// another attempt is refused for good.
     pub asked_in: BTreeMap<ClientId, u32>,
-    /// Clients that were replaced in this round at some time.
+    /// Clients that were replaced in this round.
     pub replaced: BTreeSet<ClientId>,
-    /// Clients in `cohort` that are absent, and in whose place others were asked. Their updates still count.
+    /// Absent clients in `cohort` in whose place others were asked. Their updates still count.
     pub excused: BTreeSet<ClientId>,
 }
 
 impl Round {
-    /// When `target` updates were in, if they are: the moment from which grace counts.
+    /// When the round had `target` updates, if it has them: grace counts from there.
     pub fn reached(&self, target: usize) -> Option<Millis> {
         let nth = target.max(1) - 1;
         if nth >= self.updates.len() {
@@ -53,17 +53,17 @@ impl Round {
         Some(at.max(self.since))
     }
 
-    /// Clients asked that have not answered, in order.
+    /// Clients asked that have not answered, by name.
     pub fn missing(&self) -> impl Iterator<Item = &ClientId> {
         self.cohort.iter().filter(|client| !self.updates.contains_key(*client))
     }
 
-    /// Those of them in whose place nobody was asked.
+    /// Missing clients in whose place nobody was asked.
     pub(super) fn unexcused(&self) -> impl Iterator<Item = &ClientId> {
         self.missing().filter(|client| !self.excused.contains(*client))
     }
 
-    /// Clients whose answers the round waits for: asked, not excused, and not lost at `now`.
+    /// Clients that the round waits for: missing, not excused, and not lost at `now`.
     pub fn waited_for(&self, presence: &Presence, absent: Millis, now: Millis) -> impl Iterator<Item = &ClientId> {
         let lost = move |client: &ClientId| self.lost_at(client, presence, absent).is_some_and(|at| at <= now);
         self.unexcused().filter(move |client| !lost(client))

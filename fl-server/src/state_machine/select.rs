@@ -1,11 +1,11 @@
-//! Who is asked: a choice that depends on the seed, the round and the attempt, and not on who came first.
+//! Cohort selection. The choice depends on the seed, the round and the attempt, and not on the order of arrival.
 
 use std::collections::BTreeSet;
 
 use fl_proto::ClientId;
 
-/// Chooses `size` of `candidates`, all of them if there are no more, uniformly: those whose names rank lowest under a
-/// hash keyed with (`seed`, `round`, `attempt`).
+/// Selects `size` of `candidates` uniformly, or all if there are fewer: those with the smallest hashes of their names, keyed
+/// with (`seed`, `round`, `attempt`).
 pub fn select<'a>(
     candidates: impl Iterator<Item = &'a ClientId>,
     size: usize,

@@ -1,4 +1,4 @@
-//! What a run is at one moment: the fold of its records.
+//! The state of a run: the fold of its records.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,40 +16,37 @@ use crate::state_machine::presence::Presence;
 use crate::state_machine::round::Round;
 use crate::storage::record::{Accepted, Record};
 
-/// Where the run stands.
+/// The phase of the run.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub enum Phase {
-    /// No round is open; it waits for clients.
+    /// No round is open; the run waits for clients.
     #[default]
     Waiting,
-    /// A cohort trains and submits.
+    /// A round is open: its cohort trains and uploads.
     Training(Round),
-    /// A round's updates are being aggregated.
+    /// The server aggregates a round's updates.
     Closing(Round),
-    /// The last model is being evaluated.
+    /// Clients evaluate the last model.
     Evaluating {
-        /// Its version.
         version: u64,
-        /// Clients asked.
         asked: BTreeSet<ClientId>,
-        /// When waiting for them ends.
+        /// When the server stops waiting for them.
         until: Millis,
     },
-    /// The run is over.
     Done,
-    /// The run gave up.
+    /// The run failed.
     Failed {
         /// The round that could not be closed.
         round: u64,
-        /// Who was missing.
+        /// Names the clients that were missing.
         why: String,
     },
 }
 
-/// What a run is at one moment. Changed by [`State::apply`] and nothing else.
+/// The state of a run. Only [`State::apply`] changes it.
 ///
-/// It is copied at every change that somebody still looks at, so a copy is O(cohort): what grows with the rounds or with
-/// all clients ever seen is shared between copies.
+/// Every change copies the state if a reader still holds it, so a copy is O(cohort): the parts that grow with the rounds or
+/// with all clients ever seen are shared between copies.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct State {
     pub(super) plan: Option<Digest>,
@@ -57,22 +54,22 @@ pub struct State {
     pub(super) model: Option<Digest>,
     /// Digest of the model of version 0.
     pub(super) initial: Option<Digest>,
-    /// While waiting: since when the fewest clients needed are together.
+    /// While waiting: since when the minimum of clients is connected.
     pub(super) gathered: Option<Millis>,
-    /// While waiting: the round that failed and is to be tried again.
+    /// While waiting: the failed round that is tried again.
     pub(super) held: Option<Round>,
     /// Clients that were connected when the last round opened.
     pub(super) present: usize,
-    /// Whether the server was started again since then.
+    /// Whether the server restarted since then.
     pub(super) restarted: bool,
     /// Cohort of the last closed round.
     pub(super) last: BTreeSet<ClientId>,
     pub(super) closed: Log<Closed>,
-    /// Each client's last accepted update in a closed round: answers a question that comes again.
+    /// Each client's last accepted update in a closed round, for clients that ask again.
     pub(super) settled: Arc<BTreeMap<ClientId, (u64, Digest)>>,
-    /// By client, of the newest version and the one before: who has reported is asked no more.
+    /// By client, of the newest version and the one before: a client that reported is not asked again.
     pub(super) evaluations: BTreeMap<u64, BTreeMap<ClientId, Evaluated>>,
-    /// Of all older versions, from 0: they change no more.
+    /// Sums of all older versions, from 0.
     pub(super) evaluated: Log<Option<Summed>>,
 }
 
@@ -100,12 +97,12 @@ impl State {
         self.plan.is_some()
     }
 
-    /// Whether the run is over, well or not.
+    /// Whether the run is done or failed.
     pub fn is_over(&self) -> bool {
         matches!(self.phase, Phase::Done | Phase::Failed { .. })
     }
 
-    /// Identity of the plan that the run began with.
+    /// Digest of the plan that the run began with.
     pub fn plan(&self) -> Option<Digest> {
         self.plan
     }
@@ -115,7 +112,7 @@ impl State {
         self.closed.len() as u64
     }
 
-    /// Rounds behind the newest model, without those that were taken back: what the plan's `rounds` counts.
+    /// Rounds behind the newest model, without those that were rolled back: what the plan's `rounds` counts.
     pub fn depth(&self) -> u64 {
         self.depth_of(self.version())
     }
@@ -124,12 +121,12 @@ impl State {
         self.made(version).map_or(0, |made| made.depth)
     }
 
-    /// The number that the run's last round will have, if nothing more is taken back.
+    /// The number of the run's last round if no further rollback happens.
     pub fn last_round(&self, plan: &RunPlan) -> u64 {
         plan.rounds + (self.version() - self.depth())
     }
 
-    /// The newest version that a round made: a rollback has a number, and is no round. 0 if there is none.
+    /// The newest version that a round made, not a rollback. 0 if there is none.
     pub fn last_closed(&self) -> u64 {
         let mut version = self.version();
         while self.made(version).is_some_and(|made| made.base.is_some()) {
@@ -161,7 +158,7 @@ impl State {
         }
     }
 
-    /// Frames of the steps whose sum, with version 0, is this version; `None` if there is no such version.
+    /// Frames of the model updates whose sum with version 0 is this version; `None` if there is no such version.
     pub fn steps_of(&self, version: u64) -> Option<Vec<Digest>> {
         let (mut at, mut steps) = (version, Vec::new());
         while at > 0 {
@@ -181,7 +178,7 @@ impl State {
     /// The record that takes the model back to version `to`.
     ///
     /// # Errors
-    /// Why it cannot be: the run has not begun, or has no such version before the newest.
+    /// If the run has not begun, or has no such version before the newest.
     pub fn roll_back(&self, to: u64, now: Millis) -> Result<Record, String> {
         let newest = self.version();
         let model = self.model_of(to).filter(|_| to < newest);
@@ -200,18 +197,18 @@ impl State {
         })
     }
 
-    /// The record that excludes a client from the open round, or from one that failed and is to be tried again.
+    /// The record that excludes a client from the open round, or from a failed round that is tried again.
     ///
     /// # Errors
-    /// Why it cannot be: no round takes updates, or the client is excluded already.
+    /// If no round accepts updates, or the client is excluded already.
     pub fn exclude(&self, client: &ClientId, now: Millis) -> Result<Record, String> {
         let open = match (&self.phase, &self.held) {
             (Phase::Training(open), _) | (Phase::Waiting | Phase::Failed { .. }, Some(open)) => open,
             (Phase::Closing(open), _) => {
                 let (round, before) = (open.number, open.number - 1);
                 return Err(format!(
-                    "round {round} is being averaged already; take it back with `fl-server rollback --to {before}` when it is \
-                     closed"
+                    "round {round} is being averaged already; when it is closed, undo it with \
+                     `fl-server rollback --to {before}`"
                 ));
             }
             _ => return Err("no round is open".to_owned()),
@@ -249,14 +246,14 @@ impl State {
         let open = self.round().or(self.held.as_ref());
         let open = open.and_then(|open| {
             let counted = open.updates.get(client).map(|update| update.digest);
-            // An acknowledgement stands: the client is told the same, though the update is not counted.
+            // An acknowledgement is final: an excluded client gets the same answer, though its update does not count.
             let digest = counted.or_else(|| open.excluded.get(client).copied().flatten())?;
             Some((open.number, digest))
         });
         open.or_else(|| self.settled.get(client).copied())
     }
 
-    /// What an interrupted phase still has to do.
+    /// The work of the current phase outside the state machine.
     pub fn pending_work(&self) -> Option<PendingWork> {
         let Phase::Closing(round) = &self.phase else {
             return None;

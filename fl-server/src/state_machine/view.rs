@@ -9,7 +9,7 @@ use crate::config::plan::RunPlan;
 use crate::state_machine::state::{Phase, State};
 
 impl State {
-    /// What `client` is told at `now`.
+    /// The message of `Watch` to `client` at `now`.
     pub fn view(&self, plan: &RunPlan, client: &ClientId, now: Millis) -> RoundState {
         use fl_proto::Phase as Seen;
         let left = |until: Millis| Some(Duration::from_millis(until.saturating_sub(now).max(1)));
@@ -23,7 +23,7 @@ impl State {
                 format!("waiting for {} clients to be connected", plan.cohort.min),
             ),
             Phase::Training(round) => {
-                // Nothing here that changes when others answer: every client would be told of each of them.
+                // Without anything that changes when other clients answer: each answer would be sent to every client.
                 let asked = format!("{} clients are asked", round.cohort.len());
                 let asked = match round.attempt {
                     1 => asked,

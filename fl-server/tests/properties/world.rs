@@ -175,7 +175,7 @@ impl World {
             Digest::of(text.as_bytes()),
             Digest::of(format!("model {text}").as_bytes()),
         );
-        self.input(Input::Stepped {
+        self.input(Input::RoundResult {
             round,
             frame,
             frame_len: 50,

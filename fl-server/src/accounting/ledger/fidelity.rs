@@ -1,27 +1,27 @@
-//! How faithful the frames of a round were, section by section: sums and extremes over frames, in thousandths.
+//! The fidelity of a round's frames by section: sums and extremes over frames, in thousandths.
 //!
-//! Of updates these are sums of what clients claim. No decision may depend on them.
+//! For updates, clients report these figures. No decision may depend on them.
 
 use fl_proto::SectionFidelity;
 
 /// The figures of one section of a round's frames in one direction. Integers, so that sums do not depend on an order.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Fidelity {
-    /// Place of its first tensor in the layout.
+    /// Index of its first tensor in the layout.
     pub first: u32,
-    /// Frames that are added up here: those that came with figures.
+    /// Frames with figures.
     pub frames: u64,
-    /// Sum of the cosines of decoded and raw update.
+    /// Sum of the cosines between decoded and raw update.
     pub cosine: i64,
-    /// The least of them.
+    /// The least one.
     pub least_cosine: i16,
-    /// Sum of the shares of energy that were kept.
+    /// Sum of the shares of energy kept.
     pub kept: i64,
-    /// The least of them.
+    /// The least one.
     pub least_kept: i16,
-    /// Sum of the ages of residuals, in updates of their sender.
+    /// Sum of the residuals' ages, in updates of their sender.
     pub age: u64,
-    /// The oldest of them.
+    /// The highest age.
     pub oldest: u32,
 }
 
@@ -75,7 +75,7 @@ impl Fidelity {
     }
 }
 
-/// Adds `more` to `sums`, which are in the order of their first tensors, as are `more`.
+/// Adds `more` to `sums`; both are in the order of their first tensors.
 pub(crate) fn add_all(sums: &mut Vec<Fidelity>, more: &[Fidelity]) {
     for section in more {
         match sums.binary_search_by_key(&section.first, |sum| sum.first) {

@@ -11,34 +11,28 @@ use crate::accounting::ledger::section::{Direction, Section};
 pub enum Row {
     /// Bytes of one client in one round; without a name, bytes of unauthenticated connections.
     Client {
-        /// The round.
         round: u64,
-        /// The client.
         client: Option<ClientId>,
-        /// Its bytes.
         flow: Flow,
     },
     /// What the endpoint's own meter counted in the same time.
     Meter {
-        /// The round.
         round: u64,
         /// Bytes read from all sockets.
         read: u64,
         /// Bytes written to them.
         written: u64,
     },
-    /// Where the bytes of a closed round's frames went.
+    /// Bytes of a closed round's frames by section.
     Sections {
-        /// The round.
         round: u64,
         /// Updates or model update.
         direction: Direction,
         /// In the order of a frame.
         sections: Vec<Section>,
     },
-    /// How faithful the frames of a round were. A round may have several for one direction: they add up.
+    /// Fidelity of a round's frames. Several rows of a round and direction add up.
     Fidelity {
-        /// The round.
         round: u64,
         /// Updates or model update.
         direction: Direction,
@@ -47,7 +41,6 @@ pub enum Row {
     },
     /// Ends a closed round with its entry of the hash chain ([`HashChain`](crate::accounting::hash_chain::HashChain)).
     Entry {
-        /// The round.
         round: u64,
         /// The digest of the round's records and rows and of the entry before.
         entry: Digest,
@@ -55,7 +48,6 @@ pub enum Row {
 }
 
 impl Row {
-    /// The round that it belongs to.
     pub fn round(&self) -> u64 {
         match self {
             Self::Client { round, .. }

@@ -22,32 +22,27 @@ impl Direction {
 /// One section of a round's frames: a tensor, or small tensors coded together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Section {
-    /// Place of its first tensor in the layout.
+    /// Index of its first tensor in the layout.
     pub first: u32,
-    /// Tensors in it.
     pub tensors: u32,
-    /// Their parameters.
+    /// Parameters of these tensors.
     pub parameters: u64,
-    /// Frames that are added up here.
+    /// Frames summed.
     pub frames: u64,
-    /// Bytes of recipes.
     pub recipe: u64,
-    /// Bytes of indices.
     pub indices: u64,
-    /// Bytes of scales.
     pub scales: u64,
-    /// Bytes of values.
     pub values: u64,
     /// Decoded values that are not zero.
     pub nonzeros: u64,
-    /// Frames in which it has a rank.
+    /// Frames in which the section has a rank.
     pub ranked: u64,
-    /// Their ranks.
+    /// Sum of these ranks.
     pub ranks: u64,
 }
 
 impl Section {
-    /// Its name in reports: that of its tensor; of several tensors, their number. `name` gives a tensor's name by its place.
+    /// Its name in reports: the name of its tensor, or the number of its tensors. `name` returns a tensor's name by index.
     pub(crate) fn name<'a>(&self, name: impl Fn(usize) -> Option<&'a str>) -> String {
         match self.tensors {
             1 => name(self.first as usize).unwrap_or_default().to_owned(),

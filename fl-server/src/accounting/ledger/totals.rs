@@ -10,12 +10,12 @@ use crate::accounting::ledger::fidelity::{Fidelity, add_all};
 use crate::accounting::ledger::row::Row;
 use crate::accounting::ledger::section::{Direction, Section};
 
-/// The ledger of a run, added up.
+/// The sums of a run's ledger.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ledger {
     /// Bytes by round and client; without a name, bytes of unauthenticated connections.
     pub rows: BTreeMap<(u64, Option<ClientId>), Flow>,
-    /// What the meter counted, up and down, by round.
+    /// Bytes of the meter, up and down, by round.
     pub meter: BTreeMap<u64, (u64, u64)>,
     /// Sections of the frames, by round, direction and place.
     pub sections: BTreeMap<(u64, Direction), Vec<Section>>,
@@ -26,7 +26,6 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Adds one row.
     pub fn add(&mut self, row: Row) {
         match row {
             Row::Client { round, client, flow } => {
@@ -73,7 +72,7 @@ impl Ledger {
         out
     }
 
-    /// What the meter counted in one round, up and down.
+    /// Bytes of the meter in one round, up and down.
     pub fn metered_in(&self, round: u64) -> (u64, u64) {
         self.meter.get(&round).copied().unwrap_or_default()
     }
@@ -92,21 +91,21 @@ impl Ledger {
         sum(self.rows.values())
     }
 
-    /// What the meter counted, up and down.
+    /// Bytes of the meter in all rounds, up and down.
     pub fn metered(&self) -> (u64, u64) {
         self.meter.values().fold((0, 0), |(up, down), (u, d)| {
             (up.saturating_add(*u), down.saturating_add(*d))
         })
     }
 
-    /// Whether the rows are what the meter counted, to the byte.
+    /// Whether the clients' rows and the meter's rows are equal to the byte.
     pub fn is_balanced(&self) -> bool {
         let total = self.total();
         (total.socket_up, total.socket_down) == self.metered()
     }
 }
 
-/// A part of a whole; `None` if that is nothing.
+/// `part / whole`; `None` for a whole of 0.
 pub(crate) fn share(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
 }

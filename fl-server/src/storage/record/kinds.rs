@@ -7,10 +7,9 @@ use fl_proto::ClientId;
 
 use crate::clock::Millis;
 
-/// An update that was taken: its frame is durable under `digest`, and it counts in its round.
+/// An accepted update: its frame is durable under `digest`, and it counts in its round.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Accepted {
-    /// Digest of the frame.
     pub digest: Digest,
     /// Bytes of the frame.
     pub len: u64,
@@ -18,13 +17,10 @@ pub struct Accepted {
     pub examples: u64,
     /// Mean training loss.
     pub loss: f64,
-    /// Milliseconds of training.
     pub train_ms: u64,
-    /// Milliseconds of encoding.
     pub encode_ms: u64,
     /// Bytes after each stage of compression.
     pub stages: Stages,
-    /// When it was taken.
     pub at: Millis,
 }
 
@@ -46,7 +42,7 @@ impl Accepted {
 }
 
 impl Record {
-    /// When it was written, if it says so.
+    /// The time of the record, if it has one.
     pub fn at(&self) -> Option<Millis> {
         match self {
             Self::Gathered { since } => *since,
@@ -67,147 +63,119 @@ impl Record {
     }
 }
 
-/// Everything that changes a [`State`](crate::state_machine::State).
+/// A durable change of a [`State`](crate::state_machine::State).
 #[derive(Debug, Clone, PartialEq)]
 pub enum Record {
-    /// The run begins. The caller of the engine writes it first, once the initial model is durable.
+    /// The run begins. The server writes this record first, once the initial model is durable.
     Started {
-        /// Identity of the experiment.
+        /// Digest of the plan ([`RunPlan::digest`](crate::config::plan::RunPlan::digest)).
         plan: Digest,
         /// Digest of the model of version 0.
         model: Digest,
-        /// When.
         at: Millis,
     },
-    /// While waiting, the fewest clients needed came together, or fell apart again.
+    /// Between rounds, the number of connected clients reached the minimum, or fell below it again.
     Gathered {
-        /// Since when they are together; `None` if no longer.
+        /// When it was reached; `None` if it fell below.
         since: Option<Millis>,
     },
     /// A round opens, or opens again with another cohort.
     RoundOpened {
-        /// The round, from 1.
         round: u64,
         /// 1 for the first; later attempts keep the updates already accepted.
         attempt: u32,
-        /// Clients asked.
         cohort: BTreeSet<ClientId>,
-        /// Clients that were connected.
+        /// Number of clients connected.
         present: u32,
-        /// When.
         at: Millis,
-        /// When it is given up.
+        /// When the attempt ends without enough answers.
         deadline: Millis,
     },
-    /// Others are asked in place of members of the open round that are absent. The absent ones stay in the cohort: their
+    /// Other clients are asked in place of absent members of the open round. The absent ones stay in the cohort: their
     /// updates still count.
     MembersReplaced {
-        /// The round.
         round: u64,
-        /// Members that are not waited for any more.
+        /// Members that the round no longer waits for.
         absent: BTreeSet<ClientId>,
-        /// As many clients that are asked in their place.
+        /// The same number of clients, asked in their place.
         by: BTreeSet<ClientId>,
-        /// When.
         at: Millis,
     },
     /// An update counts in its round.
     UpdateAccepted {
-        /// The round.
         round: u64,
-        /// Whose.
         client: ClientId,
-        /// What.
         update: Accepted,
     },
-    /// No further update is taken in this round.
+    /// The round accepts no further update.
     RoundClosing {
-        /// The round.
         round: u64,
-        /// When.
         at: Millis,
-        /// Whether the plan's limits apply to its updates. False in records of a program that had none.
+        /// Whether the plan's limits apply to its updates. False in records of programs before there were limits.
         limited: bool,
     },
-    /// The round's updates became a step, and the step a new model version.
+    /// The round's updates became a model update, and that a new model version.
     RoundClosed {
-        /// The round: the version of the new model.
+        /// Also the version of the new model.
         round: u64,
-        /// Digest of the step's frame.
+        /// Digest of the model update's frame.
         frame: Digest,
-        /// Its bytes.
         frame_len: u64,
-        /// Its bytes after each stage.
         stages: Stages,
-        /// Digest of the new model.
         model: Digest,
-        /// When.
         at: Millis,
     },
-    /// A client has evaluated a version. Without an example, what it reported cannot be true and does not count.
+    /// A client evaluated a version. Without an example, its report was impossible and does not count.
     EvaluationAccepted {
         /// Model version evaluated.
         version: u64,
-        /// Whose.
         client: ClientId,
         /// Held-out examples.
         examples: u64,
         /// Mean loss over them.
         loss: f64,
-        /// How many were classified correctly.
+        /// Examples classified correctly.
         correct: u64,
-        /// When.
         at: Millis,
     },
-    /// The last model is handed out for evaluation.
+    /// The evaluation of the last model begins.
     EvaluationOpened {
-        /// Its version.
         version: u64,
-        /// Clients asked.
         asked: BTreeSet<ClientId>,
-        /// When waiting for them ends.
+        /// When the server stops waiting for them.
         until: Millis,
     },
-    /// The run is over.
     RunDone {
-        /// When.
         at: Millis,
     },
-    /// The run gave up.
+    /// The run failed.
     RunFailed {
         /// The round that could not be closed.
         round: u64,
-        /// Who was missing.
+        /// Names the clients that were missing.
         why: String,
-        /// When.
         at: Millis,
     },
-    /// The model goes back to an older version. The next version number is given to it, so that no number ever stands for two
-    /// models. An open round, with what was accepted in it, is abandoned.
+    /// The model goes back to an older version under the next version number: no number ever names two models. An open round
+    /// and its updates are abandoned.
     RolledBack {
         /// The new version: one more than the newest.
         version: u64,
-        /// The version whose model it is.
+        /// The version whose model it has.
         to: u64,
-        /// Digest of that model.
         model: Digest,
-        /// When.
         at: Millis,
     },
-    /// A client has no more part in the open round: its update is not counted, and it is not asked again in this round.
+    /// A client is excluded from the open round: its update does not count, and the round does not ask it again.
     Excluded {
-        /// The round.
         round: u64,
-        /// Whom.
         client: ClientId,
-        /// When.
         at: Millis,
     },
-    /// The server was started again. A failed run waits for clients again; what was running gets its time again.
+    /// The server restarted. A failed run waits for clients again; an open round or evaluation gets its full time again.
     Resumed {
-        /// When.
         at: Millis,
-        /// New deadline of the round or evaluation that was interrupted.
+        /// New deadline of the interrupted round or evaluation.
         until: Millis,
     },
 }

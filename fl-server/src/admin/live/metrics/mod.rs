@@ -15,8 +15,8 @@ use std::fmt;
 use prometheus_client::registry::Unit;
 
 use super::view::{Certificate, View};
-use crate::accounting::connections::Named;
 use crate::accounting::ledger::{Direction, Flow};
+use crate::accounting::sample::Named;
 use crate::clock::Millis;
 use crate::reporting::moment::Moved;
 use crate::telemetry::event::RoundSummary;
