@@ -1,4 +1,4 @@
-//! Asks the running server, or the store of a stopped one, for a change, and prints what has changed.
+//! Requests a change from the running server, or makes it in the store of a stopped one, and prints it.
 
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};

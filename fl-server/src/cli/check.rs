@@ -1,4 +1,4 @@
-//! `fl-server check FILE`: reads a server.toml or run.toml as `serve` would, and says what is wrong with it.
+//! `fl-server check FILE`: reads a server.toml or run.toml as `serve` does, and prints its errors.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -18,11 +18,10 @@ use crate::storage::weights::{self, FirstWeights};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// A server.toml or a run.toml; told apart by their keys, or where there is none by the file's name.
+    /// A server.toml or a run.toml, recognized by its keys, or without keys by the file's name.
     file: PathBuf,
 }
 
-/// What a file is meant to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Run,
@@ -43,11 +42,10 @@ const RUN: [&str; 11] = [
     "compression",
     "limits",
 ];
-/// Those without which it is none.
+/// Required keys of a run.toml.
 const NEEDED: [&str; 5] = ["name", "task", "rounds", "model", "cohort"];
-/// The same in words.
 const NEEDS: &str = "a run.toml needs `name`, `task`, `rounds`, `model`, and [cohort] with `min` and `target`";
-/// Keys of a server.toml. A client.toml has some of them too.
+/// Keys of a server.toml; a client.toml shares some.
 const SERVER: [&str; 24] = [
     "listen",
     "admin",
@@ -74,7 +72,7 @@ const SERVER: [&str; 24] = [
     "stop_within",
     "otlp",
 ];
-/// Keys that only a client.toml has.
+/// Keys of a client.toml only.
 const CLIENT: [&str; 4] = ["server", "state", "device", "tasks"];
 
 pub(super) fn run(args: &Args) -> Outcome {
@@ -147,11 +145,11 @@ pub(super) fn run(args: &Args) -> Outcome {
     Ok(())
 }
 
-/// Which clients download the first weights, and at what cost. A client makes them itself if its learner gives the same
-/// weights from the run's seed.
+/// A line about the download of the initial weights. A client generates them itself if its learner gives the same weights from
+/// the run's seed.
 fn downloads(plan: &RunPlan, model: &FirstWeights) -> String {
     let (seed, target) = (plan.seed, plan.cohort.target as u64);
-    // A snapshot is the frame of every value as it is, with a few bytes a tensor.
+    // A snapshot has every value uncompressed, and a few bytes for each tensor.
     let each = snapshot(&model.layout, &model.values, 0).map_or(0, |frame| frame.len() as u64);
     let cost = format!("{} each, {} for {target} clients", size(each), size(each * target));
     let origin = &model.origin;
@@ -174,7 +172,7 @@ fn downloads(plan: &RunPlan, model: &FirstWeights) -> String {
     }
 }
 
-/// What a budget leaves for the tensors of a model: a line, and a warning if that is next to nothing.
+/// A line about a budget, with a warning if it leaves next to nothing for the model's tensors.
 fn budget(table: &str, estimate: &BudgetEstimate, layout: &Layout) -> String {
     let BudgetEstimate {
         budget,
@@ -227,7 +225,7 @@ fn budget(table: &str, estimate: &BudgetEstimate, layout: &Layout) -> String {
     text
 }
 
-/// What a file is, by its keys. Where no key tells, as in a server.toml in which all are commented out, by its name.
+/// The kind of a file by its keys; without keys, as in a server.toml with all keys commented out, by its name.
 fn kind(table: &toml::Table, file: &Path) -> Result<Kind, String> {
     let any = |keys: &[&str]| keys.iter().any(|key| table.contains_key(*key));
     if any(&CLIENT) {

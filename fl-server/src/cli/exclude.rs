@@ -8,9 +8,9 @@ use crate::coordinator::change::Change;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The federation's folder, or its server.toml. The server may be running or not.
+    /// The federation's folder, or its server.toml. The server may be running or stopped.
     fed: PathBuf,
-    /// The client. It may take part in later rounds; to lock it out, add its name to `revoked`.
+    /// The client. It may take part in later rounds; to refuse it for good, add its name to `revoked`.
     client: String,
     /// The run; not needed if there is only one.
     #[arg(long)]

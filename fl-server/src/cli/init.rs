@@ -1,4 +1,4 @@
-//! `fl-server init DIR`: founds a federation.
+//! `fl-server init DIR`: creates a federation.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -14,9 +14,9 @@ use crate::config::server::ServerConfig;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Folder to found the federation in; made if it is missing.
+    /// Folder of the federation; created if it is missing.
     dir: PathBuf,
-    /// Name of the federation; the folder's name if not given.
+    /// Name of the federation; default: the folder's name.
     #[arg(long)]
     name: Option<String>,
     /// Address and port to listen on.
@@ -25,14 +25,13 @@ pub(super) struct Args {
     /// Address and port of the page of the run, or `off`.
     #[arg(long)]
     admin: Option<String>,
-    /// Keep every client's update, so that `verify` can make every round again and `report --what-if` can answer.
+    /// Keep every client's update, for complete audits by `verify` and for `report --what-if`.
     #[arg(long)]
     audit: bool,
 }
 
-/// How long the authority is valid: longer than any device lives.
+/// Validity of the authority: longer than the life of a device.
 const AUTHORITY_DAYS: i64 = 3650;
-/// How long the server's certificate is valid.
 const SERVER_DAYS: i64 = 3650;
 /// The commented configuration, every key at its default.
 const TEMPLATE: &str = include_str!("../../../configs/server.toml");
@@ -60,7 +59,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     };
     ServerConfig::from_toml(&config, &args.dir).map_err(Failure::usage)?;
     let mut token = [0; 32];
-    getrandom::fill(&mut token).map_err(|e| anyhow::anyhow!("the system gives no random bytes: {e}"))?;
+    getrandom::fill(&mut token).map_err(|e| anyhow::anyhow!("the system has no random bytes: {e}"))?;
     let token = format!("{}\n", Digest(token));
 
     let now = OffsetDateTime::now_utc();
@@ -78,11 +77,11 @@ pub(super) fn run(args: &Args) -> Outcome {
     let dir = args.dir.display();
     let server = args.dir.join("server.toml");
     out::text(format_args!(
-        "founded federation `{name}` in {dir}\n  \
+        "created federation `{name}` in {dir}\n  \
          authority.key signs every certificate: keep it safe, and off the server if you can\n\
          next: fl-server issue NAME --fed {dir} --out NAME/      # for each client\n      \
          fl-client init --learner NAME -o init.safetensors   # first weights: mlp, cnn, lenet, har\n      \
-         fl-server new NAME --task TASK -o run.toml          # what is trained, and how\n      \
+         fl-server new NAME --task TASK -o run.toml          # the experiment\n      \
          fl-server check run.toml\n      \
          fl-server serve {} --run run.toml\n",
         server.display()
@@ -90,18 +89,16 @@ pub(super) fn run(args: &Args) -> Outcome {
     Ok(())
 }
 
-/// Mode of a file that anyone may read.
 pub(super) const PUBLIC: u32 = 0o644;
-/// Mode of a private key.
 pub(super) const SECRET: u32 = 0o600;
 
-/// Succeeds if `dir` has none of the files of these names.
+/// Refuses a folder that has a file with one of these names.
 pub(super) fn expect_new(dir: &Path, names: &[&str]) -> Outcome {
     for name in names {
         let path = dir.join(name);
         if path.symlink_metadata().is_ok() {
             let text = format!(
-                "{} exists already and is never overwritten; remove it, or choose another place",
+                "{} exists already and is never overwritten; remove it, or choose another folder",
                 path.display()
             );
             return Err(anyhow::anyhow!(text).into());
@@ -117,7 +114,7 @@ pub(super) fn write_new(dir: &Path, files: &[(&str, &str, u32)]) -> Outcome {
 
     let names: Vec<&str> = files.iter().map(|(name, _, _)| *name).collect();
     expect_new(dir, &names)?;
-    std::fs::create_dir_all(dir).with_context(|| format!("cannot make folder {}", dir.display()))?;
+    std::fs::create_dir_all(dir).with_context(|| format!("cannot create folder {}", dir.display()))?;
     for (name, content, mode) in files {
         let path = dir.join(name);
         let open = std::fs::OpenOptions::new()

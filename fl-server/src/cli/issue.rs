@@ -1,4 +1,4 @@
-//! `fl-server issue NAME --out DIR`: makes what one client needs to take part.
+//! `fl-server issue NAME --out DIR`: creates the certificate and the folder of a client.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -14,10 +14,10 @@ use crate::cli::{out, source};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The client's name: letters, digits, `-`, `_` and `.`. With --count, what their names begin with.
+    /// The client's name: letters, digits, `-`, `_` and `.`. With --count, the prefix of the names.
     name: String,
-    /// Folder for the client's files, NAME/ if not given; made if it is missing. With --count, where their folders are
-    /// made, `.` if not given.
+    /// Folder for the client's files, created if it is missing; default: NAME/. With --count, the parent of the
+    /// clients' folders; default: `.`.
     #[arg(long)]
     out: Option<PathBuf>,
     /// The federation's folder.
@@ -26,17 +26,17 @@ pub(super) struct Args {
     /// Days that the certificate is valid.
     #[arg(long, default_value_t = 365, value_parser = clap::value_parser!(u16).range(1..=3650))]
     days: u16,
-    /// Issue another certificate to a client that has one. The one before stays valid until it expires or its fingerprint
-    /// is listed in `revoked`.
+    /// Issue another certificate to a client that has one. The earlier one stays valid until it expires or its
+    /// fingerprint is listed in `revoked`.
     #[arg(long)]
     again: bool,
-    /// `host:port` at which the client reaches the server; as in server.toml if not given.
+    /// `host:port` of the server as the client reaches it; default: as in server.toml.
     #[arg(long)]
     server: Option<String>,
-    /// So many clients: NAME-00, NAME-01 and so on, each with a folder of its name.
+    /// Number of clients: NAME-00, NAME-01 and so on, each with a folder of its name.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     count: Option<u32>,
-    /// A task to bind in client.toml, as run.toml names it.
+    /// A task to bind in client.toml; `task` in run.toml.
     #[arg(long, requires = "learner", requires = "data")]
     task: Option<String>,
     /// The learner of the task: mlp, cnn, lenet, har.
@@ -57,8 +57,8 @@ pub(super) fn run(args: &Args) -> Outcome {
         let before = list.fingerprints(name)?;
         if let (Some(last), false) = (before.last(), args.again) {
             let text = format!(
-                "`{name}` has a certificate already, {last}; `--again` issues another, and the one before stays valid \
-                 until it expires or its fingerprint is listed in {revoked}"
+                "`{name}` has a certificate already, {last}; `--again` issues another, and the earlier one stays \
+                 valid until it expires or its fingerprint is listed in {revoked}"
             );
             return Err(Failure::usage(anyhow::anyhow!(text)));
         }
@@ -77,12 +77,12 @@ pub(super) fn run(args: &Args) -> Outcome {
         certificate: certificate.clone(),
         key,
     })
-    .with_context(|| format!("the authority in {} is not usable", folder.display()))?;
+    .with_context(|| format!("the authority in {} cannot be used", folder.display()))?;
     let server = args
         .server
         .clone()
         .unwrap_or_else(|| reachable(config.listen).to_string());
-    // Before the first is made: all or none.
+    // Checked for all clients before the first is created.
     for client in &clients {
         expect_new(&client.folder, &FILES)?;
     }
@@ -105,16 +105,16 @@ pub(super) fn run(args: &Args) -> Outcome {
     next(args, &clients)
 }
 
-/// A client to be made.
+/// A client to create.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Client {
     name: ClientId,
     folder: PathBuf,
-    /// The table of its task.
+    /// The table of its task in client.toml.
     task: Option<String>,
 }
 
-/// The clients asked for, with all that can be wrong with their names and task found out.
+/// The clients to create, with names and task checked.
 fn clients(args: &Args) -> Result<Vec<Client>, Failure> {
     let width = args.count.map_or(0, |count| (count - 1).to_string().len().max(2));
     let one = |at: u32| {
@@ -138,7 +138,7 @@ fn clients(args: &Args) -> Result<Vec<Client>, Failure> {
     (0..args.count.unwrap_or(1)).map(one).collect()
 }
 
-/// The table that binds a task for the client of number `at`.
+/// The table that binds a task for client number `at`.
 fn task(args: &Args, at: u32) -> Result<Option<String>, Failure> {
     let (Some(task), Some(learner), Some(data)) = (&args.task, &args.learner, &args.data) else {
         return Ok(None);
@@ -170,7 +170,7 @@ fn quoted(key: &str) -> String {
 /// Files of a client's folder.
 const FILES: [&str; 4] = ["authority.pem", "client.pem", "client.key", "client.toml"];
 
-/// Makes the folder of one client. Returns its certificate's fingerprint and end.
+/// Creates the folder of one client. Returns the fingerprint and the end of its certificate.
 fn issue(
     client: &Client,
     days: u16,
@@ -203,21 +203,21 @@ fn issue(
     Ok((fingerprint, now + valid))
 }
 
-/// What there is to do next.
+/// Prints the next steps.
 fn next(args: &Args, clients: &[Client]) -> Outcome {
     let Some(first) = clients.first() else { return Ok(()) };
     let (dir, config) = (first.folder.display(), first.folder.join("client.toml"));
     let config = config.display();
-    let bring = match clients {
-        [_] => format!("bring {dir} to the client"),
-        _ => "bring each folder to its client".to_owned(),
+    let copy = match clients {
+        [_] => format!("copy {dir} to the client"),
+        _ => "copy each folder to its client".to_owned(),
     };
     let bind = match args.task {
         Some(_) => String::new(),
         None => format!(", bind a task in {config}"),
     };
     out::text(format_args!(
-        "next: {bring}{bind}, and there\n      fl-client check {config}\n      fl-client run {config}\n"
+        "next: {copy}{bind}, then there\n      fl-client check {config}\n      fl-client run {config}\n"
     ))?;
     Ok(())
 }
@@ -231,7 +231,7 @@ fn reachable(listen: SocketAddr) -> SocketAddr {
 }
 
 /// The client's configuration; `SERVER` and `CLIENT` are filled in.
-const TEMPLATE: &str = r##"# client.toml of CLIENT. Paths are relative to this file. `fl-client check client.toml` says whether it is right.
+const TEMPLATE: &str = r##"# client.toml of CLIENT. Paths are relative to this file. `fl-client check client.toml` checks it.
 
 # `host:port` of the server.
 server = "SERVER"
@@ -241,7 +241,7 @@ authority   = "authority.pem"
 certificate = "client.pem"
 key         = "client.key"
 
-# Folder of what the client must not lose: what compression left unsent, and the update that is on its way.
+# Folder of the client's state: the residual of compression, and the update in flight.
 #state = "state"
 
 # Where to train: "auto", "cpu" or "cuda:0".

@@ -1,5 +1,5 @@
-//! The list of certificates that a federation has issued: a line for each, `NAME FINGERPRINT DATE`, in the file `issued`. The
-//! server does not read it: it says what to revoke.
+//! The list of certificates that a federation has issued: the file `issued`, with a line `NAME FINGERPRINT DATE` for each. The
+//! server does not read it; operators take the fingerprints to revoke from it.
 
 use std::collections::BTreeSet;
 use std::fs::OpenOptions;
@@ -25,7 +25,7 @@ impl Issued {
     /// Fingerprints of the certificates that `name` has, the oldest first.
     ///
     /// # Errors
-    /// If the list cannot be read, or a line of it is not one.
+    /// If the list cannot be read or has a malformed line.
     pub(super) fn fingerprints(&self, name: &ClientId) -> Result<Vec<Fingerprint>, Failure> {
         let path = self.0.display();
         let text = match std::fs::read_to_string(&self.0) {
@@ -41,7 +41,7 @@ impl Issued {
                 (Some(client), Some(fingerprint)) if client == name.as_str() => found.push(fingerprint),
                 (Some(_), Some(_)) | (None, _) => {}
                 (Some(_), None) => {
-                    let why = "it has no fingerprint; correct the line or remove it";
+                    let why = "no fingerprint; correct the line or remove it";
                     return Err(Failure::usage(anyhow!("{path}, line {number}: {why}")));
                 }
             }

@@ -1,4 +1,4 @@
-//! `fl-server new NAME --task T`: a commented run.toml, from the text that configs/run.toml has.
+//! `fl-server new NAME --task T`: a commented run.toml, from configs/run.toml.
 
 use std::path::{Path, PathBuf};
 
@@ -19,16 +19,16 @@ pub(super) struct Args {
     /// Rounds of the run.
     #[arg(long, default_value_t = 10)]
     rounds: u64,
-    /// Fewer answers than this: a round is tried again.
+    /// With fewer answers at the deadline, a round is tried again.
     #[arg(long, default_value_t = 2)]
     min: usize,
-    /// With this many answers a round may close.
+    /// With so many answers, a round closes after the time of grace.
     #[arg(long, default_value_t = 8)]
     target: usize,
-    /// File of the first weights, relative to the run.toml.
+    /// File of the initial weights, relative to the run.toml.
     #[arg(long, default_value = "init.safetensors")]
     model: String,
-    /// File to write, which must not be there yet; standard output if not given.
+    /// File to write, which must not exist yet; default: standard output.
     #[arg(short, long)]
     output: Option<PathBuf>,
 }
@@ -46,12 +46,12 @@ pub(super) fn run(args: &Args) -> Outcome {
     };
     let (folder, name) = (path.parent().unwrap_or(Path::new("")), path.file_name());
     let name = name.and_then(|name| name.to_str());
-    let name = name.ok_or_else(|| Failure::usage(anyhow!("{} is no name of a file", path.display())))?;
+    let name = name.ok_or_else(|| Failure::usage(anyhow!("{} is not a file name", path.display())))?;
     write_new(folder, &[(name, &text, PUBLIC)])?;
     let (path, model) = (path.display(), base.join(&args.model));
     out::text(format_args!(
-        "{path}: run `{}` of task `{}`, {} rounds; every other key stands at its default\n\
-         next: fl-client init --learner NAME -o {}     # first weights, unless they are there\n      \
+        "{path}: run `{}` of task `{}`, {} rounds; every other key has its default\n\
+         next: fl-client init --learner NAME -o {}     # initial weights, if there are none yet\n      \
          fl-server check {path}\n",
         args.name,
         args.task,
@@ -61,7 +61,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     Ok(())
 }
 
-/// The keys that a run cannot do without, as the template has them and as they shall be.
+/// The lines of required keys in the template, and their replacements.
 fn keys(args: &Args) -> [(&'static str, String); 6] {
     let text = |key: &str, text: &str| format!("{key} = {}", toml::Value::from(text));
     [

@@ -10,15 +10,15 @@ use crate::cli::failure::{Failure, Outcome, USAGE};
 use crate::cli::logging::{LogFormat, start_logging};
 use crate::cli::{check, exclude, export, init, issue, new, out, report, rollback, serve, status, verify};
 
-/// A server of federated learning: it trains a model with clients that keep their data.
+/// A federated learning server: trains a model with clients whose data stays with them.
 #[derive(Debug, Parser)]
 #[command(name = "fl-server", version, arg_required_else_help = true)]
 #[command(
     after_help = "Exit codes: 0 done, 1 failed, 2 wrong arguments or configuration, 4 stored data is corrupt, \
-                        5 what could be verified is right, but not everything could be."
+                        5 verified without an error, but not completely."
 )]
 struct Cli {
-    /// How log lines are written to stderr. RUST_LOG chooses which; the default is `info`.
+    /// Format of the log on stderr. RUST_LOG sets the level; the default is `info`.
     #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text)]
     log_format: LogFormat,
     #[command(subcommand)]
@@ -27,36 +27,36 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Founds a federation: its authority, the server's certificate, and a commented server.toml.
+    /// Creates a federation: its authority, the server's certificate, and a commented server.toml.
     Init(init::Args),
-    /// Makes the folder that one client needs: its certificate and key, and a commented client.toml.
+    /// Creates the folder of a client: its certificate and key, and a commented client.toml.
     Issue(issue::Args),
     /// Writes a commented run.toml.
     New(new::Args),
-    /// Serves a run until it is stopped; a run that was begun is continued.
+    /// Serves a run until it is stopped; continues a run that has begun.
     Serve(serve::Args),
-    /// Says where the runs of a federation stand.
+    /// Shows the state of the runs of a federation.
     Status(status::Args),
-    /// What every round cost: bytes, accuracy and time, beside what fp32 averaging would have sent.
+    /// Shows the cost of every round: bytes, accuracy and time, compared with fp32 averaging.
     Report(report::Args),
-    /// Says whether a signed report is what a server signed, and where it was changed; or audits a run in its store.
+    /// Verifies a signed report, or audits a run in its store.
     Verify(verify::Args),
     /// Writes a run's model as safetensors.
     Export(export::Args),
-    /// Takes the model of a run back to an older version.
+    /// Rolls the model of a run back to an older version.
     Rollback(rollback::Args),
-    /// Excludes a client from the open round: its update is not counted.
+    /// Excludes a client from the open round: its update does not count.
     Exclude(exclude::Args),
-    /// Checks a server.toml or run.toml and says what is wrong with it.
+    /// Checks a server.toml or run.toml.
     Check(check::Args),
 }
 
-/// Runs the command that `args` (the program's name first) ask for. Results go to stdout, all else to stderr.
+/// Runs the subcommand in `args`, which begin with the program's name. Results go to stdout, all else to stderr.
 pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and the version are results, and are written as such.
+            // Help and the version are results and go to stdout.
             if !error.use_stderr() {
                 let printed = out::unless_closed(error.print()).map_err(Failure::from);
                 return exit_code(printed);
@@ -82,7 +82,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     exit_code(outcome)
 }
 
-/// What is wrong with the arguments, with the prefix that every error has.
+/// The text of an error in the arguments, with the prefix of all errors.
 fn misused(error: &clap::Error) -> String {
     let text = error.to_string();
     match text.strip_prefix("error: ") {

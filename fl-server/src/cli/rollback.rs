@@ -8,12 +8,12 @@ use crate::coordinator::change::Change;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The federation's folder, or its server.toml. The server may be running or not.
+    /// The federation's folder, or its server.toml. The server may be running or stopped.
     fed: PathBuf,
     /// The run; not needed if there is only one.
     run: Option<String>,
-    /// The version to go back to, 0 to one less than the newest. It becomes the newest under the next number, and the rounds
-    /// after it are trained again.
+    /// The version to return to, 0 to one less than the newest. It becomes the newest version under the next number,
+    /// and the rounds after it are trained again.
     #[arg(long)]
     to: u64,
 }

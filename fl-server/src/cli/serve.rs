@@ -1,4 +1,4 @@
-//! `fl-server serve server.toml --run run.toml`: serves a run, one line a round.
+//! `fl-server serve server.toml --run run.toml`: serves a run and prints a line for each round.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -27,20 +27,20 @@ use crate::telemetry::event::{Evaluated, Event, RoundSummary, Waiting, names};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The server's configuration, or the federation's folder.
+    /// The federation's folder, or its server.toml.
     server: PathBuf,
-    /// The run to serve.
+    /// The run.toml of the run.
     #[arg(long)]
     run: PathBuf,
-    /// Return when the run is over, instead of telling clients so until stopped.
+    /// Exit when the run is over. Without this option, the server tells clients until it is stopped.
     #[arg(long)]
     exit_when_done: bool,
-    /// Strikes at the N-th write: `abort@N` or `full@N`.
+    /// A fault at the N-th write: `abort@N` or `full@N`.
     #[arg(long, hide = true)]
     fault: Option<String>,
 }
 
-/// Events that wait for the terminal, at most.
+/// Capacity of the channel of events to print.
 const EVENTS: usize = 1024;
 
 pub(super) fn run(args: &Args) -> Outcome {
@@ -64,7 +64,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         .map(|text| text.parse::<Fault>().map_err(|e| Failure::usage(anyhow::anyhow!(e))));
     options.fault = fault.transpose()?.map(Arc::new);
 
-    // Enough to keep a disk busy with writes that wait for it; more threads would only hold memory.
+    // Enough threads to keep a disk busy; more would only use memory.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .max_blocking_threads(64)
         .enable_all()
@@ -72,7 +72,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         .context("no runtime")?;
     let outcome = runtime.block_on(async {
         let listener = TcpListener::bind(config.listen).await;
-        let listener = listener.map_err(|why| unheard(config.listen, &why))?;
+        let listener = listener.map_err(|why| cannot_listen(config.listen, &why))?;
         let ready = format!("serving `{}` on {}", options.plan.name, listener.local_addr()?);
         let ready = match &options.live {
             Some(page) => format!("{ready}; look at {}", page.url()),
@@ -80,7 +80,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         };
         let (events, lines) = mpsc::channel(EVENTS);
         options.events = Some(events);
-        let printing = tokio::spawn(print(ready, lines, say()));
+        let printing = tokio::spawn(print(ready, lines, printer()));
         let outcome = serve(listener, options, stop_signal()?).await?;
         let _ = printing.await;
         Ok::<_, Failure>(outcome)
@@ -95,14 +95,16 @@ pub(super) fn run(args: &Args) -> Outcome {
             outcome.version
         ))?,
         Ending::Failed { round, why } => {
-            return Err(anyhow::anyhow!("the run failed in round {round}: {why}; serve again to try again").into());
+            return Err(
+                anyhow::anyhow!("the run failed in round {round}: {why}; start the server again to retry").into(),
+            );
         }
     }
     Ok(())
 }
 
-/// Why `address` cannot be listened on, and the key that says where to.
-fn unheard(address: SocketAddr, why: &std::io::Error) -> anyhow::Error {
+/// The error for an address that cannot be listened on, with the key to change.
+fn cannot_listen(address: SocketAddr, why: &std::io::Error) -> anyhow::Error {
     match why.kind() {
         ErrorKind::AddrInUse => anyhow::anyhow!(
             "cannot listen on {address}: another process listens there; choose another with `listen` in server.toml"
@@ -111,7 +113,7 @@ fn unheard(address: SocketAddr, why: &std::io::Error) -> anyhow::Error {
     }
 }
 
-/// The page of the run, if there is to be one.
+/// The page of the run, unless `admin` is `off`.
 fn page(config: &ServerConfig) -> Result<Option<Live>, Failure> {
     let Some(address) = config.admin else { return Ok(None) };
     let (token, own) = source::page(config, address)?;
@@ -119,7 +121,7 @@ fn page(config: &ServerConfig) -> Result<Option<Live>, Failure> {
     Ok(Some(page.map_err(|error| source::page_failure(config, error))?))
 }
 
-/// Completes at SIGTERM or SIGINT. A second one ends the process at once.
+/// Completes at SIGTERM or SIGINT. A second signal ends the process at once.
 fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
@@ -128,7 +130,7 @@ fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
-        tracing::info!("stopping; the run goes on when it is served again");
+        tracing::info!("stopping; the run continues when it is served again");
         tokio::spawn(async move {
             tokio::select! {
                 _ = terminate.recv() => {}
@@ -139,36 +141,35 @@ fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {
     })
 }
 
-/// Writes to the standard output. The run goes on without it: the first line that cannot be written is warned about.
-fn say() -> impl FnMut(&str) {
+/// Prints lines on the standard output. If it fails, warns once, and the run continues.
+fn printer() -> impl FnMut(&str) {
     let mut failed = false;
     move |line| {
         if let Err(error) = out::line(format_args!("{line}")) {
             if !failed {
-                tracing::warn!("{error:#}; the run goes on");
+                tracing::warn!("{error:#}; the run continues");
             }
             failed = true;
         }
     }
 }
 
-/// Clients that come and go do not fill the screen: of what a run waits for, one line in so long a time.
-const BREATH: Duration = Duration::from_secs(1);
+/// At most one line about waiting clients in this time.
+const WAITING_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A round that is open for so long: whom it waits for is said.
-const AFTER: Duration = Duration::from_secs(10);
-/// And again every so long.
-const AGAIN: Duration = Duration::from_secs(60);
+/// Time after which an open round prints the clients that it waits for.
+const MISSING_AFTER: Duration = Duration::from_secs(10);
+const MISSING_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The open round, as far as the events say.
+/// The open round, from its events.
 struct Open {
     round: u64,
     asked: usize,
-    /// Clients that it waits for.
+    /// Clients that the round waits for.
     missing: BTreeSet<ClientId>,
-    /// Those of them that are not connected.
+    /// Missing clients that are not connected.
     gone: BTreeSet<ClientId>,
-    /// When to say so.
+    /// When to print the missing clients.
     due: Instant,
 }
 
@@ -213,7 +214,7 @@ impl Open {
     }
 }
 
-/// One line for each thing that a person waits for.
+/// Prints events as lines.
 async fn print(ready: String, mut events: mpsc::Receiver<Event>, mut say: impl FnMut(&str)) {
     let mut waiting: Option<(Instant, Waiting)> = None;
     let mut open: Option<Open> = None;
@@ -236,7 +237,7 @@ async fn print(ready: String, mut events: mpsc::Receiver<Event>, mut say: impl F
                 None => break,
                 Some(Event::Ready) => say(&ready),
                 Some(Event::Waiting(now)) => {
-                    let due = waiting.map_or_else(|| Instant::now() + BREATH, |(due, _)| due);
+                    let due = waiting.map_or_else(|| Instant::now() + WAITING_INTERVAL, |(due, _)| due);
                     waiting = Some((due, now));
                 }
                 Some(event) => {
@@ -245,9 +246,9 @@ async fn print(ready: String, mut events: mpsc::Receiver<Event>, mut say: impl F
                     }
                     match &event {
                         Event::RoundOpened { round, cohort, .. } => {
-                            // Clients that have answered in an earlier attempt are asked no more.
+                            // Clients that answered in an earlier attempt are not asked again.
                             let before = open.take().filter(|open| open.round == *round);
-                            let (asked, due) = (cohort.len(), Instant::now() + AFTER);
+                            let (asked, due) = (cohort.len(), Instant::now() + MISSING_AFTER);
                             let answered = |client: &&ClientId| {
                                 before.as_ref().is_none_or(|before| before.missing.contains(*client))
                             };
@@ -264,7 +265,7 @@ async fn print(ready: String, mut events: mpsc::Receiver<Event>, mut say: impl F
             () = long => {
                 if let Some(open) = &mut open {
                     say(&open.line());
-                    open.due = Instant::now() + AGAIN;
+                    open.due = Instant::now() + MISSING_INTERVAL;
                 }
             }
             () = due => waiting.take().into_iter().for_each(|(_, now)| say(&now.to_string())),
@@ -347,7 +348,7 @@ mod tests {
             for event in batch {
                 events.send(event).await.unwrap();
             }
-            tokio::time::sleep(2 * BREATH).await;
+            tokio::time::sleep(2 * WAITING_INTERVAL).await;
         }
         drop(events);
         printing.await.unwrap();

@@ -1,4 +1,4 @@
-//! Where the commands get what they need: a federation's folder, and answers from the running server or its store.
+//! What the subcommands read: a federation's folder, and answers of the running server or its store.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -16,7 +16,7 @@ use crate::config::server::ServerConfig;
 use crate::storage::disk::Disk;
 use crate::storage::store::Store;
 
-/// Text of a configuration file, which is not empty, and the folder that its paths are relative to.
+/// Text of a configuration file and the folder that its paths are relative to. An empty file is an error.
 pub(super) fn read(file: &Path) -> Result<(String, PathBuf), Failure> {
     let text = text(file).with_context(|| format!("cannot read {}", file.display()));
     let text = text.map_err(Failure::usage)?;
@@ -31,25 +31,22 @@ pub(super) fn read(file: &Path) -> Result<(String, PathBuf), Failure> {
     Ok((text, base))
 }
 
-/// Bytes that a configuration may have.
+/// Largest configuration file in bytes.
 const MAX_BYTES: u64 = 1 << 20;
 
 /// Text of a file that may be empty.
 ///
 /// # Errors
-/// If it is not a file, is too large or is not UTF-8.
+/// If the file is not a regular one, is too large or is not UTF-8.
 pub(super) fn text(file: &Path) -> anyhow::Result<String> {
-    anyhow::ensure!(file.is_file(), "it is not a file");
+    anyhow::ensure!(file.is_file(), "not a regular file");
     let mut text = String::new();
     File::open(file)?.take(MAX_BYTES + 1).read_to_string(&mut text)?;
-    anyhow::ensure!(
-        text.len() as u64 <= MAX_BYTES,
-        "it is larger than a configuration can be"
-    );
+    anyhow::ensure!(text.len() as u64 <= MAX_BYTES, "larger than {MAX_BYTES} bytes");
     Ok(text)
 }
 
-/// The certificates that a server shows and asks for, PEM: the authority's, and its own with the key.
+/// The certificates of a server in PEM: the authority's, and its own with the key.
 ///
 /// # Errors
 /// If a file cannot be read or they cannot be used together; the text names them.
@@ -71,7 +68,7 @@ pub(super) fn certificates(config: &ServerConfig) -> Result<(String, Issued), Fa
         .map_err(Failure::usage)?;
     if !is_issued_by(&own.certificate, &authority).map_err(|e| Failure::usage(anyhow!(e)))? {
         return Err(Failure::usage(anyhow!(
-            "{} was not issued by {}: no client would take this server for its own; name the files of one federation",
+            "{} was not issued by {}: no client would accept this server; use the files of one federation",
             config.certificate.display(),
             config.authority.display()
         )));
@@ -79,7 +76,7 @@ pub(super) fn certificates(config: &ServerConfig) -> Result<(String, Issued), Fa
     Ok((authority, own))
 }
 
-/// Token, certificate and key of the page of a run at `address`, checked together; no token where none is asked for.
+/// Token, certificate and key of the page of a run at `address`, checked together. A page on loopback needs none.
 ///
 /// # Errors
 /// If a file is needed and cannot be read, or they cannot be used together; the text names them and their key.
@@ -109,7 +106,7 @@ pub(super) fn page(config: &ServerConfig, address: SocketAddr) -> Result<(Option
     Ok((Some(token), own))
 }
 
-/// What keeps the page from being served, with the files that it comes from.
+/// Adds the files that an error of the page comes from.
 pub(super) fn page_failure(config: &ServerConfig, error: LiveError) -> Failure {
     let (certificate, key) = (config.admin_certificate.display(), config.admin_key.display());
     let context = match &error {
@@ -120,7 +117,7 @@ pub(super) fn page_failure(config: &ServerConfig, error: LiveError) -> Failure {
     Failure::usage(anyhow::Error::from(error).context(context))
 }
 
-/// Folder and configuration of a federation, given as its folder or its server.toml.
+/// Folder and configuration of a federation, from its folder or its server.toml.
 pub(super) fn federation(path: &Path) -> Result<(PathBuf, ServerConfig), Failure> {
     let file = if path.is_dir() {
         path.join("server.toml")
@@ -129,7 +126,7 @@ pub(super) fn federation(path: &Path) -> Result<(PathBuf, ServerConfig), Failure
     };
     if !file.exists() {
         let text = format!(
-            "{} is not there; found a federation with `fl-server init DIR`",
+            "{} does not exist; create a federation with `fl-server init DIR`",
             file.display()
         );
         return Err(Failure::usage(anyhow!(text)));
@@ -163,7 +160,7 @@ pub(super) fn ask(config: &ServerConfig, ask: &Ask) -> Result<Answer, Failure> {
     }
 }
 
-/// An answer to another question.
+/// The error for an answer to another question.
 pub(super) fn unexpected() -> anyhow::Error {
     anyhow!("the server answered another question; is it of another version?")
 }

@@ -1,4 +1,4 @@
-//! `fl-server status FED`: where the runs of a federation stand, and which certificates end soon.
+//! `fl-server status FED`: the state of the runs of a federation, and certificates that end soon.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -23,12 +23,12 @@ use crate::telemetry::event::time;
 pub(super) struct Args {
     /// The federation's folder, or its server.toml.
     fed: PathBuf,
-    /// How to write it.
+    /// Format of the result.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
 }
 
-/// What `status` says; its keys are described in docs/reference/monitoring.md.
+/// The result of `status`; docs/reference/monitoring.md describes its keys.
 #[derive(Debug, Serialize)]
 struct Standing {
     serving: Option<Live>,
@@ -36,13 +36,13 @@ struct Standing {
     certificates: Vec<Certificate>,
 }
 
-/// A certificate of the server, as far as it can be read.
+/// A certificate of the server.
 #[derive(Debug, Serialize)]
 struct Certificate {
     file: PathBuf,
     /// `2036-11-18`.
     ends: String,
-    /// Whether to issue a new one now.
+    /// Whether to replace it now.
     ends_soon: bool,
 }
 
@@ -79,7 +79,6 @@ fn certificates(config: &ServerConfig, now: OffsetDateTime) -> Vec<Certificate> 
         .collect()
 }
 
-/// The same for a person.
 fn text(standing: &Standing) -> String {
     let mut out = String::new();
     match &standing.serving {
@@ -136,7 +135,7 @@ fn text(standing: &Standing) -> String {
     out
 }
 
-/// What the run has moved, in a line.
+/// One line about the bytes of a run.
 fn moved_text(moved: &Moved) -> String {
     let Moved {
         socket_up,

@@ -1,5 +1,5 @@
-//! `fl-server verify --report FILE`: whether a signed report is what a server signed, without federation or network.
-//! `fl-server verify FED [RUN]`: whether a store's run follows from its updates.
+//! `fl-server verify --report FILE`: verifies a signed report, without federation or network.
+//! `fl-server verify FED [RUN]`: audits a run in its store.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -18,27 +18,27 @@ use crate::storage::store::Store;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The federation's folder, or its server.toml, to audit a run in its store; no server may be running there.
+    /// The federation's folder, or its server.toml, to audit a run in its store; its server must be stopped.
     #[arg(required_unless_present = "report", conflicts_with = "report")]
     fed: Option<PathBuf>,
     /// The run; not needed if there is only one.
     #[arg(requires = "fed")]
     run: Option<String>,
-    /// A run.toml, to compare with the plan that the run was begun with; needed only for runs that an older program began.
+    /// A run.toml to compare with the plan of the run; required only for runs that an older program began.
     #[arg(long, requires = "fed")]
     plan: Option<PathBuf>,
     /// A report that `fl-server report --sign` wrote.
     #[arg(long)]
     report: Option<PathBuf>,
-    /// The authority.pem of the federation. Without it, that in the report is taken, which proves integrity and not who
-    /// signed.
+    /// The authority.pem of the federation. Without it, the one in the report is used, which proves integrity but not
+    /// the signer.
     #[arg(long, requires = "report")]
     authority: Option<PathBuf>,
 }
 
-/// Bytes that a signed report may have: more than a million lines.
+/// Largest signed report in bytes: more than a million lines.
 const MAX_BYTES: u64 = 1 << 30;
-/// Bytes that a certificate's file may have.
+/// Largest certificate file in bytes.
 const MAX_PEM: u64 = 1 << 20;
 
 pub(super) fn run(args: &Args) -> Outcome {
@@ -148,10 +148,10 @@ fn report(file: &Path, authority: Option<&Path>) -> Outcome {
 
 fn read(path: &Path, max: u64) -> Result<Vec<u8>, Failure> {
     let read = || {
-        ensure!(path.is_file(), "it is not a file");
+        ensure!(path.is_file(), "not a regular file");
         let mut bytes = Vec::new();
         File::open(path)?.take(max + 1).read_to_end(&mut bytes)?;
-        ensure!(bytes.len() as u64 <= max, "it is larger than {max} bytes");
+        ensure!(bytes.len() as u64 <= max, "larger than {max} bytes");
         Ok(bytes)
     };
     read()

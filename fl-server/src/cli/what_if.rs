@@ -1,4 +1,4 @@
-//! `fl-server report FED [RUN] --what-if SPEC.toml`: the question, how far it is, and the answer as text or JSON.
+//! `fl-server report FED [RUN] --what-if SPEC.toml`: progress, and the answer as text or JSON.
 
 use std::io::{IsTerminal as _, Write as _, stderr};
 use std::path::Path;
@@ -49,7 +49,7 @@ pub(super) fn run(
     };
     Ok(match format {
         Format::Text => text(&answer, &file.display().to_string(), took),
-        Format::Json => serde_json::to_string_pretty(&answer).context("it cannot be written as JSON")? + "\n",
+        Format::Json => serde_json::to_string_pretty(&answer).context("the answer cannot be written as JSON")? + "\n",
     })
 }
 
@@ -60,16 +60,15 @@ fn spec(file: &Path) -> Result<Spec, Failure> {
         .map_err(Failure::usage)
 }
 
-/// How far it is, on a terminal, once a second.
+/// Progress on a terminal, once a second.
 struct Bar {
     began: Instant,
     shown: Option<Instant>,
 }
 
 impl Bar {
-    /// What is done sooner than this shows nothing.
-    const PATIENCE: Duration = Duration::from_secs(2);
-    const EVERY: Duration = Duration::from_secs(1);
+    const SHOW_AFTER: Duration = Duration::from_secs(2);
+    const INTERVAL: Duration = Duration::from_secs(1);
 
     fn new() -> Self {
         Self {
@@ -83,13 +82,13 @@ impl Bar {
         let spent = now - self.began;
         let due = self
             .shown
-            .map_or(spent > Self::PATIENCE, |shown| now - shown > Self::EVERY);
+            .map_or(spent > Self::SHOW_AFTER, |shown| now - shown > Self::INTERVAL);
         if !due || !stderr().is_terminal() {
             return;
         }
         self.shown = Some(now);
         let left = spent.as_secs_f64() / done.max(1) as f64 * total.saturating_sub(done) as f64;
-        // A closed stderr cannot be helped.
+        // Best effort: stderr may be closed.
         let _ = write!(
             stderr(),
             "\r\x1b[Kwhat-if: {done} of {total} frames, about {left:.0} s left"

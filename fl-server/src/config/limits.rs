@@ -1,14 +1,14 @@
-//! What one client may weigh in a round: bounds relative to the other clients, so that one of them, malicious or broken,
-//! does not decide the model.
+//! Bounds on the weight of one client in a round, relative to the other clients, so that a malicious or broken client does
+//! not decide the model.
 //!
-//! Every bound is a function of the updates that a round accepted, and of one number that follows from the rounds before.
-//! It depends neither on the order of arrival nor on a clock, so a replay applies the same bounds.
+//! Every bound is a function of the accepted updates of the round and of one number from the rounds before. It depends
+//! neither on the order of arrival nor on a clock, so a replay applies the same bounds.
 
 use serde::Serialize;
 
-/// Updates below this number have no majority: their median is not robust.
+/// Fewer updates have no majority, so their median is not robust.
 const MAJORITY: usize = 3;
-/// Most by which the reference norm changes in a round without a majority.
+/// Largest factor by which the reference norm changes in a round without a majority.
 const DRIFT: f64 = 2.0;
 /// Largest magnitude of a loss that a client may report. Cross-entropy is below 100 unless training diverges.
 pub(crate) const MAX_LOSS: f64 = 1e6;
@@ -20,7 +20,7 @@ pub struct Limits {
     pub examples: f64,
     /// Most examples that an update counts with. At least 1.
     pub max_examples: f64,
-    /// Largest part of a round that is one client's: of its examples, and of its updates' norms times examples. Above 0.
+    /// Largest share of one client in a round's examples, and in the sum of norm times examples. Above 0.
     pub share: f64,
     /// Norm to which an update is scaled down, as a multiple of the reference norm. At least 1.
     pub norm: f64,
@@ -48,23 +48,23 @@ impl Default for Limits {
 pub(crate) struct Norms {
     /// One for each update.
     pub(crate) values: Vec<f64>,
-    /// What they are compared with, if any update of the run was not zero.
+    /// The norm that they are compared with; `None` if all updates of the run were zero.
     pub(crate) reference: Option<f64>,
 }
 
-/// What one update counts for.
+/// The weight of one update.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Part {
     /// Examples that it counts with; 0 if it does not count.
     pub(crate) examples: f64,
     /// Factor of its values, 0 to 1.
     pub(crate) scale: f64,
-    /// Its factor in the average: its part of all examples, times `scale`.
+    /// Its factor in the average: its share of all examples, times `scale`.
     pub(crate) weight: f64,
 }
 
 impl Limits {
-    /// Whether a norm can change what an update counts for.
+    /// Whether norms affect the weights.
     pub(crate) fn use_norms(&self) -> bool {
         self.share < 1.0
             || [self.norm, self.max_norm, self.discard]
@@ -72,11 +72,11 @@ impl Limits {
                 .any(|limit| limit.is_finite())
     }
 
-    /// What each update of a round counts for; without `norms`, by its examples alone.
+    /// The weight of each update of a round; without `norms`, by examples only.
     pub(crate) fn parts(&self, examples: &[u64], norms: Option<&Norms>) -> Vec<Part> {
         let reference = norms.and_then(|norms| norms.reference).unwrap_or(f64::INFINITY);
         let norm = |at: usize| norms.map_or(0.0, |norms| norms.values[at]);
-        // Of infinite bounds and references, none is exceeded; a product of 0 and infinity cannot occur.
+        // An infinite bound or reference is never exceeded; a product of 0 and infinity cannot occur.
         let counts: Vec<bool> = (0..examples.len())
             .map(|at| norm(at) <= self.discard * reference)
             .collect();
@@ -99,7 +99,7 @@ impl Limits {
         }
         let contribution = |at: usize, part: &Part| part.examples * part.scale * norm(at);
         let contributions = parts.iter().enumerate().map(|(at, part)| contribution(at, part));
-        // Updates of zeros are common where a codec sends nothing in some rounds: they say nothing about the others.
+        // Without updates of zeros: codecs that send nothing in some rounds make them, and they would distort the median.
         let most = cap(contributions.filter(|value| *value > 0.0), f64::INFINITY, self.share);
         for (at, part) in parts.iter_mut().enumerate() {
             let contribution = contribution(at, part);
@@ -116,8 +116,8 @@ impl Limits {
     }
 }
 
-/// The norm that those of a round are compared with: their median. In a round of fewer than three updates that are not zero,
-/// it is at most a factor of two from that of the round before.
+/// The reference norm of a round: the median of its norms. In a round with fewer than three nonzero updates, it is within a
+/// factor of two of the reference of the round before.
 pub(crate) fn reference(norms: &[f64], before: Option<f64>) -> Option<f64> {
     let mut sorted: Vec<f64> = norms.iter().copied().filter(|norm| *norm > 0.0).collect();
     sorted.sort_by(f64::total_cmp);
@@ -127,16 +127,16 @@ pub(crate) fn reference(norms: &[f64], before: Option<f64>) -> Option<f64> {
     }
 }
 
-/// Examples that evaluations and training losses count with, by the default limits: displays are made of records, which do not
-/// hold a plan.
+/// Examples with which evaluations and training losses count, by the default limits: displays use records, which do not have
+/// the plan.
 pub(crate) fn evaluation_weights(examples: &[u64]) -> Vec<u64> {
     let limits = Limits::default();
     let most = cap(examples.iter().map(|n| *n as f64), limits.examples, limits.share);
-    // A cap is finite unless there is nothing to cap; the cast saturates then.
+    // The cap is infinite only without values; the cast then saturates.
     examples.iter().map(|n| (*n).min(most as u64)).collect()
 }
 
-/// Mean of the losses of a round's updates, by the examples that they may count with. `None` if there are no examples.
+/// Mean loss of a round's updates, weighted by bounded examples. `None` without examples.
 pub(crate) fn mean_loss(updates: impl Iterator<Item = (u64, f64)> + Clone) -> Option<f64> {
     let claimed: Vec<u64> = updates.clone().map(|(examples, _)| examples).collect();
     let counted = evaluation_weights(&claimed);
@@ -145,8 +145,8 @@ pub(crate) fn mean_loss(updates: impl Iterator<Item = (u64, f64)> + Clone) -> Op
     (total > 0.0).then(|| sum / total)
 }
 
-/// The largest that one of `values` may be: `times` their median, and so much that it is at most `share` of the sum of all,
-/// each cut to it; but never less than the median. Two values or fewer have no `share`.
+/// The bound on each of `values`: `times` their median, and at most `share` of the sum of all bounded values; but at least the
+/// median. With two values or fewer, `share` does not apply.
 fn cap(values: impl Iterator<Item = f64>, times: f64, share: f64) -> f64 {
     let mut sorted: Vec<f64> = values.collect();
     sorted.sort_by(f64::total_cmp);
@@ -160,9 +160,9 @@ fn cap(values: impl Iterator<Item = f64>, times: f64, share: f64) -> f64 {
     most.min(filled(&sorted, share).max(median))
 }
 
-/// The largest bound that is at most `share` of the sum of all `sorted` values, each cut to it. 0 if there is none.
+/// The largest bound that is at most `share` of the sum of all `sorted` values under that bound. 0 if there is none.
 fn filled(sorted: &[f64], share: f64) -> f64 {
-    // Sums of the values up to each: subtracting a huge one from the sum of all would leave nothing of the others.
+    // Prefix sums: subtracting a huge value from the total would cancel the others.
     let mut sums = Vec::with_capacity(sorted.len());
     sums.extend(sorted.iter().scan(0.0, |sum, value| {
         *sum += value;
@@ -182,7 +182,7 @@ fn filled(sorted: &[f64], share: f64) -> f64 {
     0.0
 }
 
-/// The lower median: with one value in four, or in any larger number, far off to either side, it is another.
+/// The lower median.
 fn median(sorted: &[f64]) -> Option<f64> {
     sorted.get(sorted.len().saturating_sub(1) / 2).copied()
 }

@@ -1,4 +1,4 @@
-//! What a server is told: `server.toml`, `run.toml`, and the list of revoked clients.
+//! Configuration: `server.toml`, `run.toml`, and the list of revoked clients.
 
 pub(crate) mod limits;
 pub mod plan;

@@ -1,4 +1,4 @@
-//! The list of revoked clients: a file with a name or a fingerprint in each line, or a folder with a file for each.
+//! The list of revoked clients: a file with a name or fingerprint in each line, or a folder with a file for each.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -17,18 +17,18 @@ enum Entry {
     Certificate(Fingerprint),
 }
 
-/// What is listed: entries, and lines that are neither a name nor a fingerprint.
+/// The entries, and the lines that are neither a name nor a fingerprint.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct List {
     entries: Vec<Entry>,
     unknown: Vec<String>,
 }
 
-/// How `openssl x509 -fingerprint -sha256` begins its line, in lower case and without spaces.
+/// The prefix in the output of `openssl x509 -fingerprint -sha256`, in lower case and without spaces.
 const OPENSSL: &str = "sha256fingerprint=";
 
 impl List {
-    /// Reads lines: blank ones and what follows a `#` are comments.
+    /// Reads lines; `#` begins a comment.
     fn of<'a>(lines: impl Iterator<Item = &'a str>) -> Self {
         let mut list = Self::default();
         for line in lines {
@@ -57,7 +57,7 @@ fn entry(text: &str) -> Option<Entry> {
     text.parse().ok().map(Entry::Name)
 }
 
-/// What is at `path`; nothing if nothing is there.
+/// Reads the list at `path`; empty if it does not exist.
 fn read(path: &Path) -> io::Result<List> {
     let found = match std::fs::metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(List::default()),
@@ -70,19 +70,19 @@ fn read(path: &Path) -> io::Result<List> {
     }
     if !found.is_file() {
         // Reading a pipe would wait for a writer.
-        return Err(io::Error::other("it is neither a file nor a folder"));
+        return Err(io::Error::other("neither a file nor a folder"));
     }
     Ok(List::of(std::fs::read_to_string(path)?.lines()))
 }
 
-/// Whether the list at `path` names the client or its certificate. Warns of lines that name nobody.
+/// Whether the list at `path` has the client or its certificate. Logs lines that are neither a name nor a fingerprint.
 ///
 /// # Errors
-/// If the list is there and cannot be read.
+/// If the list exists and cannot be read.
 pub(crate) fn names(path: &Path, client: &ClientId, fingerprint: &Fingerprint) -> io::Result<bool> {
     static WARNED: Mutex<Option<RateLimited>> = Mutex::new(None);
     let list = read(path).inspect_err(|error| {
-        tracing::error!(path = %path.display(), %error, "list of revoked clients cannot be read: no client is admitted");
+        tracing::error!(path = %path.display(), %error, "cannot read the list of revoked clients: no client is admitted");
     })?;
     if !list.unknown.is_empty() {
         let mut warned = WARNED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -96,10 +96,10 @@ pub(crate) fn names(path: &Path, client: &ClientId, fingerprint: &Fingerprint) -
     }))
 }
 
-const UNKNOWN: &str = "lines of the list of revoked clients are neither a name nor a fingerprint, and revoke nobody";
+const UNKNOWN: &str = "lines in the list of revoked clients are neither a name nor a fingerprint and have no effect";
 
-/// What is wrong with the list at `path`: a sentence for each line that revokes nobody. `issued`: names of clients that have
-/// a certificate, if that is known.
+/// The errors in the list at `path`: a sentence for each line without effect. `issued`: names of clients with a certificate,
+/// if known.
 pub(crate) fn faults(path: &Path, issued: Option<&BTreeSet<String>>) -> Vec<String> {
     let list = match read(path) {
         Ok(list) => list,
@@ -109,7 +109,7 @@ pub(crate) fn faults(path: &Path, issued: Option<&BTreeSet<String>>) -> Vec<Stri
     let unknown = list
         .unknown
         .iter()
-        .map(|line| format!("{shown}: `{line}` is neither a name nor a fingerprint, and revokes nobody"));
+        .map(|line| format!("{shown}: `{line}` is neither a name nor a fingerprint and has no effect"));
     let stranger = list.entries.iter().filter_map(|entry| match entry {
         Entry::Name(name) if issued.is_some_and(|issued| !issued.contains(name.as_str())) => {
             Some(format!("{shown}: no certificate was issued for `{name}`"))

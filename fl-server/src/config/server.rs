@@ -1,4 +1,4 @@
-//! `server.toml`: facts of one deployment. What is trained, and how, stands in `run.toml` and never here.
+//! `server.toml`: settings of one deployment. The experiment is in `run.toml`.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -8,63 +8,58 @@ use fl_proto::trace::{Collector, collector};
 use fl_report::CostsPlan;
 use serde::Deserialize;
 
-/// Settings of a server, checked: paths are resolved against the file's folder, numbers are in range.
+/// Settings of a server: paths are resolved against the file's folder, numbers are in range.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ServerConfig {
     /// Address and port to listen on.
     pub listen: SocketAddr,
     /// Address and port of the page of the run; `None` for none.
     pub admin: Option<SocketAddr>,
-    /// File of the token that the page asks for where it can be reached from other machines.
+    /// File of the page's token, required if other machines can reach the page.
     pub admin_token: PathBuf,
-    /// Certificate of the page there.
     pub admin_certificate: PathBuf,
-    /// The key of that certificate.
     pub admin_key: PathBuf,
     /// Folder of the store, the blobs and the admin socket.
     pub data: PathBuf,
     /// The federation's authority certificate.
     pub authority: PathBuf,
-    /// The server's certificate.
     pub certificate: PathBuf,
-    /// The key of that certificate.
     pub key: PathBuf,
-    /// Names that are not admitted: a file of one name a line, or a folder of files named so. May be missing.
+    /// Revoked clients: a file with one in each line, or a folder with a file for each. May be missing.
     pub revoked: PathBuf,
-    /// How the server works, whatever it serves.
     pub tuning: Tuning,
-    /// Where traces of rounds are sent; `None` for nowhere.
+    /// Where traces of rounds are sent, if anywhere.
     pub otlp: Option<Collector>,
-    /// What bytes cost, for the page of the run; `None` where no price is given.
+    /// Prices of bytes, for the page of the run.
     pub costs: Option<CostsPlan>,
 }
 
-/// Settings that trade memory, disk and patience.
+/// Limits on memory, disk, connections and waiting times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tuning {
     /// Whether updates stay on disk after a checkpoint has made them unnecessary.
     pub keep_updates: bool,
     /// Rounds between two checkpoints of the model, at least 1.
     pub checkpoint_every: u64,
-    /// Frames that are verified at once, at least 1: each is in memory as a whole.
+    /// Frames verified at once, at least 1: each is in memory completely.
     pub verify_at_once: usize,
-    /// Large uploads received at once, and large downloads sent at once, at least 1; small ones are never held up.
+    /// Large uploads at once, and large downloads at once, at least 1; small transfers do not wait.
     pub transfers_at_once: usize,
-    /// Silence after which a transfer is broken off; what arrived of an upload is kept and resumed.
+    /// Timeout of a transfer without bytes. The received part of an upload is kept, and the upload resumes.
     pub stall: Duration,
-    /// Bytes a second below which a transfer is broken off, when it has been slower for as long as `stall`.
+    /// Least rate of a transfer in bytes per second; a transfer that is slower for `stall` is aborted.
     pub least_rate: u64,
-    /// Connections of clients held at once, at least 1; fewer if the system allows fewer open files.
+    /// Connections of clients at once, at least 1; fewer if the system allows fewer open files.
     pub connections: usize,
-    /// Connections of one client, at least 1: a newer one ends the oldest.
+    /// Connections of one client, at least 1: a further one closes the oldest.
     pub connections_per_client: usize,
-    /// Connections at once that have not shown a certificate yet, at least 1.
+    /// Connections at once before the TLS handshake is complete, at least 1.
     pub handshakes: usize,
-    /// Those of one address.
+    /// The same for one address.
     pub handshakes_per_address: usize,
-    /// Time without a call after which a client's connection is closed.
+    /// Timeout of a client's connection without a call.
     pub idle: Duration,
-    /// Time that running calls have to finish when the server stops.
+    /// Time for running calls to finish when the server stops.
     pub stop_within: Duration,
 }
 
@@ -87,29 +82,26 @@ impl Default for Tuning {
     }
 }
 
-/// What is wrong with a `server.toml`.
+/// An error in a `server.toml`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// Not TOML, a key that is not known, or a value of another type.
+    /// Not TOML, an unknown key, or a value of another type.
     #[error("{0}")]
     Syntax(String),
-    /// The table `[costs]`: a key of it, its value and the rule.
+    /// An error in the table `[costs]`.
     #[error("[costs]: {0}")]
     Costs(String),
     /// A value that breaks a rule.
     #[error("`{key}` is {value}, but {rule}")]
     Value {
-        /// The key.
         key: &'static str,
-        /// Its value as written.
         value: String,
-        /// The rule.
         rule: &'static str,
     },
 }
 
 impl ServerConfig {
-    /// Reads the text of a `server.toml` that stands in the folder `base`.
+    /// Reads the text of a `server.toml` in the folder `base`.
     ///
     /// # Errors
     /// `Syntax` and `Value`, naming the key, its value and the rule.

@@ -1,7 +1,7 @@
-//! Every write of the process to its data folder passes here, so that a test can make any of them the last.
+//! All writes below the data folder, with fault injection: a test can make any of them the last.
 //!
-//! A *persistence point* is a step after which the disk differs: a write, an fsync, a rename, an fsync of a folder, a
-//! removal, a commit of the store. An injected fault strikes at the n-th. Nothing else in this crate writes files
+//! A *persistence point* is a step that changes what is on disk: a write, an fsync, a rename, an fsync of a folder, a
+//! removal, a commit of the store. An injected fault triggers at the n-th point. No other module of this crate writes files
 //! below the data folder.
 
 use std::fs::{DirBuilder, File, OpenOptions, Permissions};
@@ -17,27 +17,24 @@ use tokio::time::Instant;
 
 use crate::rate_limited::RateLimited;
 
-/// Mode of a folder: what clients sent is nobody else's business.
+/// Mode of a folder: only the owner may read clients' updates.
 const FOLDER: u32 = 0o700;
 /// Mode of a file.
 const FILE: u32 = 0o600;
-/// Pauses between tries while too many files are open: the first, and the longest.
-const PAUSE: Duration = Duration::from_millis(10);
-const LONG_PAUSE: Duration = Duration::from_secs(1);
+/// First and longest back-off while too many files are open.
+const BACK_OFF: Duration = Duration::from_millis(10);
+const MAX_BACK_OFF: Duration = Duration::from_secs(1);
 
-/// The disk could not do what was asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("cannot {action} {}: {why}{}", path.display(), hint(*kind, *busy))]
 pub struct DiskError {
-    /// What was asked: `write`, `fsync`, ..
+    /// The operation: `write`, `fsync`, ..
     pub action: &'static str,
-    /// The file or folder.
     pub path: PathBuf,
-    /// What the operating system limited.
+    /// The message of the operating system.
     pub why: String,
-    /// The kind of its answer.
     pub kind: ErrorKind,
-    /// Whether too many files are open, here or on the whole machine: nothing is wrong with the disk.
+    /// Whether too many files are open, in this process or on the machine. The disk is fine.
     busy: bool,
 }
 
@@ -52,12 +49,12 @@ impl DiskError {
         }
     }
 
-    /// Whether room is what is missing.
+    /// Whether the disk is full.
     pub fn is_full(&self) -> bool {
         matches!(self.kind, ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
     }
 
-    /// Whether only a descriptor is missing: the same may go well a moment later.
+    /// Whether only a file descriptor is missing: a retry may succeed.
     pub fn is_busy(&self) -> bool {
         self.busy
     }
@@ -71,8 +68,10 @@ fn is_busy(error: &io::Error) -> bool {
 fn hint(kind: ErrorKind, busy: bool) -> &'static str {
     match kind {
         _ if busy => "; raise the limit of open files (ulimit -n)",
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "; free some space there and start again: nothing is lost",
-        ErrorKind::PermissionDenied => "; check who owns it",
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+            "; free some space and start the server again: nothing is lost"
+        }
+        ErrorKind::PermissionDenied => "; check its owner and mode",
         _ => "",
     }
 }
@@ -80,7 +79,7 @@ fn hint(kind: ErrorKind, busy: bool) -> &'static str {
 /// Opens a file for reading.
 ///
 /// # Errors
-/// The system's; `InvalidInput` for a folder, pipe or device, which could keep the reader waiting for ever.
+/// The system's; `InvalidInput` for a folder, pipe or device, on which a read could block forever.
 pub(crate) fn open_file(path: &Path) -> io::Result<File> {
     regular(OpenOptions::new().read(true), path)
 }
@@ -99,37 +98,37 @@ pub(crate) fn files(folder: &Path) -> Result<Vec<PathBuf>, DiskError> {
 }
 
 fn regular(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
-    // Changes nothing for files; opening a pipe would wait for its other end.
+    // Without effect on files; without it, opening a pipe would wait for its other end.
     let file = options.custom_flags(libc::O_NONBLOCK).open(path)?;
     if file.metadata()?.is_file() {
         return Ok(file);
     }
-    Err(io::Error::new(ErrorKind::InvalidInput, "it is not a file"))
+    Err(io::Error::new(ErrorKind::InvalidInput, "not a regular file"))
 }
 
-/// What an injected fault does when its point is reached.
+/// The effect of an injected fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultKind {
-    /// Ends the process at once, as SIGKILL would; a write is left half done.
+    /// Ends the process at once, as SIGKILL does, in the middle of a write.
     Abort,
-    /// The disk is full from then on; the write that meets it is left half done.
+    /// The disk is full from then on; the first write is partial.
     Full,
-    /// Too many files are open, once: at the first file or folder that is opened from then on.
+    /// Too many files are open once, at the next open of a file or folder.
     Busy,
 }
 
-/// A fault that strikes at one persistence point, counted from 1. As text: `abort@17`, `full@17`, `busy@17`.
+/// A fault at one persistence point, counted from 1. As text: `abort@17`, `full@17`, `busy@17`.
 #[derive(Debug)]
 pub struct Fault {
     kind: FaultKind,
     at: u64,
     seen: AtomicU64,
-    /// Whether it was busy.
+    /// Whether a `Busy` fault has happened.
     spent: AtomicBool,
 }
 
 impl Fault {
-    /// A fault at the `at`-th point; one at `u64::MAX` only counts.
+    /// A fault at the `at`-th point; at `u64::MAX` it only counts points.
     pub fn new(kind: FaultKind, at: u64) -> Self {
         Self {
             kind,
@@ -161,7 +160,7 @@ impl FromStr for Fault {
     }
 }
 
-/// The way to the disk; clones share the fault and its count.
+/// The disk; clones share the fault and its count.
 #[derive(Debug, Clone, Default)]
 pub struct Disk {
     fault: Option<Arc<Fault>>,
@@ -169,21 +168,20 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// A disk on which `fault` will strike, if one is given.
     pub fn new(fault: Option<Arc<Fault>>) -> Self {
         Self { fault, patient: false }
     }
 
-    /// The same disk for work that nobody could try again: while too many files are open, it waits until one can be opened.
-    /// Otherwise that is an error, see [`DiskError::is_busy`].
+    /// `patient`: for work that no client retries. While too many files are open, a patient disk waits; otherwise that is an
+    /// error, see [`DiskError::is_busy`].
     pub(crate) fn patient(self, patient: bool) -> Self {
         Self { patient, ..self }
     }
 
-    /// Passes one persistence point that is about to do `action` at `path`.
+    /// Passes the persistence point before `action` at `path`.
     ///
     /// # Errors
-    /// The injected one.
+    /// The injected fault.
     pub fn point(&self, action: &'static str, path: &Path) -> Result<(), DiskError> {
         match self.struck() {
             None | Some(FaultKind::Busy) => Ok(()),
@@ -206,10 +204,10 @@ impl Disk {
         path.parent().map_or(Ok(()), |parent| self.sync_dir(parent))
     }
 
-    /// Takes from everybody but the owner what they may do with a folder and with what is in it.
+    /// Removes the permissions of all others on a folder and everything in it.
     ///
     /// # Errors
-    /// The disk's; that the folder belongs to somebody else is no error.
+    /// The disk's; a folder of another owner is no error.
     pub fn make_private(&self, path: &Path) -> Result<(), DiskError> {
         let failed = |e: io::Error| DiskError::new("set the mode of", path, &e);
         let meta = path.symlink_metadata().map_err(failed)?;
@@ -220,7 +218,7 @@ impl Disk {
         if meta.permissions().mode() & 0o077 != 0 {
             match std::fs::set_permissions(path, Permissions::from_mode(mode)) {
                 Err(e) if e.kind() == ErrorKind::PermissionDenied => {
-                    tracing::warn!(path = %path.display(), "others may read this folder or file, and its mode cannot be set");
+                    tracing::warn!(path = %path.display(), "other users may read this folder or file: its mode cannot be changed");
                 }
                 set => set.map_err(failed)?,
             }
@@ -233,7 +231,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Opens a file for reading and writing, at its beginning; creates it if need be and empties it if asked to.
+    /// Opens or creates a file for reading and writing; `empty` truncates it.
     ///
     /// # Errors
     /// The disk's.
@@ -244,7 +242,7 @@ impl Disk {
         self.opened("create", path, || regular(&mut options.clone(), path))
     }
 
-    /// Opens a file for reading, which must be a regular one; `None` if there is none.
+    /// Opens a regular file for reading; `None` if it does not exist.
     ///
     /// # Errors
     /// The disk's.
@@ -255,10 +253,10 @@ impl Disk {
         })
     }
 
-    /// Writes `bytes` where `file` stands; `path` is its name, for the error.
+    /// Writes `bytes` at the position of `file`; `path` is for the error.
     ///
     /// # Errors
-    /// The disk's; an unknown part is written then.
+    /// The disk's; an unknown part of `bytes` was then written.
     pub fn write(&self, mut file: &File, path: &Path, bytes: &[u8]) -> Result<(), DiskError> {
         let written = match self.struck() {
             None | Some(FaultKind::Busy) => file.write_all(bytes),
@@ -282,7 +280,7 @@ impl Disk {
         file.sync_all().map_err(|e| DiskError::new("fsync", path, &e))
     }
 
-    /// Renames a file within one folder tree, replacing what stood there.
+    /// Renames a file within one folder tree, replacing the target.
     ///
     /// # Errors
     /// The disk's.
@@ -306,7 +304,7 @@ impl Disk {
         folder.sync_all().map_err(|e| DiskError::new("fsync", path, &e))
     }
 
-    /// Removes a file; one that is not there is no error.
+    /// Removes a file, if it exists.
     ///
     /// # Errors
     /// The disk's.
@@ -318,11 +316,10 @@ impl Disk {
         }
     }
 
-    /// Writes a file so that either the old content or the new is there, whatever happens: side file, fsync, rename,
-    /// fsync of the folder.
+    /// Replaces a file atomically: side file, fsync, rename, fsync of the folder.
     ///
     /// # Errors
-    /// The disk's; the old content stands then.
+    /// The disk's; the old content is then unchanged.
     pub fn replace(&self, path: &Path, side: &Path, bytes: &[u8]) -> Result<(), DiskError> {
         let file = self.open(side, true)?;
         self.write(&file, side, bytes)?;
@@ -331,20 +328,20 @@ impl Disk {
         path.parent().map_or(Ok(()), |folder| self.sync_dir(folder))
     }
 
-    /// Does what needs a descriptor. If none is left, tries again for as long as it takes, on a disk that is patient.
+    /// Opens something. A patient disk retries until a file descriptor is free.
     fn opened<T>(&self, action: &'static str, path: &Path, open: impl Fn() -> io::Result<T>) -> Result<T, DiskError> {
-        let (mut pause, mut limited) = (PAUSE, RateLimited::default());
+        let (mut pause, mut limited) = (BACK_OFF, RateLimited::default());
         loop {
             match self.busy().map_or_else(&open, Err) {
                 Err(error) if self.patient && is_busy(&error) => {
                     if let Some(times) = limited.due(Instant::now()) {
                         tracing::warn!(
                             %error, path = %path.display(), times,
-                            "waits until a file can be opened; raise the limit of open files (ulimit -n)"
+                            "too many open files; waiting for one to be closed. Raise the limit of open files (ulimit -n)"
                         );
                     }
                     std::thread::sleep(pause);
-                    pause = (2 * pause).min(LONG_PAUSE);
+                    pause = (2 * pause).min(MAX_BACK_OFF);
                 }
                 opened => return opened.map_err(|e| DiskError::new(action, path, &e)),
             }

@@ -1,4 +1,4 @@
-//! What is on disk: records and named values in sled, frames and models as files by digest.
+//! The data folder: records and named values in a database, frames and models as files by digest.
 
 pub mod blobs;
 pub mod disk;

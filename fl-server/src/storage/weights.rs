@@ -1,4 +1,4 @@
-//! Models as safetensors files: first weights come in one, and an export is one.
+//! Models as safetensors files: initial weights and exports.
 
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
@@ -8,22 +8,21 @@ use fl_compress::{Error, Layout};
 
 use crate::storage::disk::open_file;
 
-/// A file of weights with which a run can begin.
+/// Initial weights of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct FirstWeights {
     pub(crate) layout: Layout,
     /// `[layout.len()]`
     pub(crate) values: Vec<f32>,
-    /// What the file says about their origin.
     pub(crate) origin: Origin,
 }
 
-/// What a file of weights says about how they were made.
+/// The notes of a weights file about its origin.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Origin {
-    /// Seed from which `fl-client init` made them.
+    /// Seed of `fl-client init`.
     pub(crate) seed: Option<u64>,
-    /// Learner for which it made them.
+    /// Learner of `fl-client init`.
     pub(crate) learner: Option<String>,
 }
 
@@ -65,8 +64,8 @@ pub enum WeightsError {
 /// Reads the file at `path`. F16 and BF16 become F32.
 ///
 /// # Errors
-/// If the file cannot be read, is no safetensors file, or holds a tensor of integers or a value that is not finite; the
-/// text names the file and the tensor.
+/// If the file cannot be read, is not a safetensors file, or has a tensor of integers or a value that is not finite; the text
+/// names the file and the tensor.
 pub(crate) fn read(path: &Path) -> Result<FirstWeights, WeightsError> {
     let read = || {
         let mut bytes = Vec::new();
@@ -76,7 +75,7 @@ pub(crate) fn read(path: &Path) -> Result<FirstWeights, WeightsError> {
     from_bytes(&bytes).map_err(|why| invalid(path, why))
 }
 
-/// Reads what the file at `path` says about the origin of its weights, and no more than its header.
+/// Reads the notes of the file at `path`, from its header only.
 ///
 /// # Errors
 /// As [`read`], for the header.
@@ -110,7 +109,7 @@ fn from_bytes(bytes: &[u8]) -> Result<FirstWeights, Error> {
     })
 }
 
-/// The bytes of such a file. Shapes: `values: [layout.len()]`.
+/// The bytes of a safetensors file. Shapes: `values: [layout.len()]`.
 ///
 /// # Errors
 /// `Usage` if `values` has another length.

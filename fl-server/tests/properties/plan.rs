@@ -241,7 +241,7 @@ fn a_run_without_a_seed_has_that_of_its_first_weights_and_the_identity_that_goes
     // The file is only needed where no seed is given: a run that has begun goes on without it.
     let missing = load("").unwrap_err().to_string();
     assert!(
-        missing.contains("init.safetensors is not there") && missing.contains("give the run's `seed`"),
+        missing.contains("init.safetensors is not there") && missing.contains("set `seed`"),
         "{missing}"
     );
     let given = load("seed = 42").unwrap();

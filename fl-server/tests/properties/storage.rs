@@ -277,10 +277,10 @@ fn a_pipe_in_place_of_a_file_is_an_error_and_does_not_hang() {
     let digest = Digest::of(b"content");
     pipe(&blobs.path(&digest));
     let error = blobs.get(&digest).unwrap_err().to_string();
-    assert!(error.contains("it is not a file"), "{error}");
+    assert!(error.contains("not a regular file"), "{error}");
     pipe(&dir.path().join("head"));
     let error = Store::open(dir.path(), Disk::default()).unwrap_err().to_string();
-    assert!(error.contains("it is not a file"), "{error}");
+    assert!(error.contains("not a regular file"), "{error}");
 }
 
 #[test]

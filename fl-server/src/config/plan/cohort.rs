@@ -9,34 +9,33 @@ use crate::config::plan::error::{PlanError, rule};
 /// Most clients in a cohort.
 pub const MAX_COHORT: usize = 100_000;
 
-/// How a cohort is chosen among the clients that are connected.
+/// How a cohort is selected from the connected clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Select {
-    /// Each as likely as any other, by the run's seed.
+    /// Uniformly, by the run's seed.
     #[default]
     Uniform,
 }
 
-/// Who is asked in a round, and when the round closes. `1 <= min <= target <= size`.
+/// How many clients a round asks, and when it closes. `1 <= min <= target <= size`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Cohort {
-    /// How clients are chosen.
     pub select: Select,
     /// Clients asked.
     pub size: usize,
-    /// Fewer answers than this: the round is tried again.
+    /// With fewer answers at the deadline, the round is tried again.
     pub min: usize,
-    /// This many answers: it may close.
+    /// With so many answers, the round closes after the time of grace.
     pub target: usize,
-    /// How much longer the rest is waited for.
+    /// Time to wait for further answers after `target`.
     pub grace: Millis,
-    /// When it closes with at least `min`, or is tried again.
+    /// Time after which the round closes with at least `min` answers, or is tried again.
     pub deadline: Millis,
-    /// How often it is tried again before the run gives up.
+    /// Attempts after the first before the run fails.
     pub retries: u32,
-    /// How long a client may be away before it is not waited for any more. Left out of the plan's identity at its
-    /// default, which runs have that were begun without this key.
+    /// How long the round waits for a client that is not connected. The plan's identity omits it at its default: runs that
+    /// began before this key existed keep theirs.
     #[serde(skip_serializing_if = "is_default_absent")]
     pub absent: Millis,
 }
@@ -62,7 +61,7 @@ pub(super) struct RawCohort {
 }
 
 impl RawCohort {
-    /// Whether each round asks every client of the federation, and waits for all of them until its deadline.
+    /// Whether each round asks every client of the federation and waits for all of them until its deadline.
     pub(super) fn everyone(&self) -> bool {
         self.clients.is_some_and(|clients| self.target >= clients)
     }

@@ -1,9 +1,9 @@
 //! Errors of a run.toml.
 
-/// What is wrong with a run.toml.
+/// An error in a run.toml.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
-    /// It is not TOML, or a key is unknown, missing or of the wrong type.
+    /// Not TOML, or a key that is unknown, missing or of the wrong type.
     #[error("{0}")]
     Syntax(String),
     /// A value breaks a rule.

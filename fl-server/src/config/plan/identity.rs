@@ -1,4 +1,4 @@
-//! The identity of an experiment: everything in the plan that can change its outcome, in one spelling.
+//! The identity of an experiment: all values of the plan that can change its outcome, in canonical form.
 
 use fl_compress::{Digest, Spec};
 use fl_proto::Training;
@@ -9,7 +9,7 @@ use crate::config::plan::cohort::Cohort;
 use crate::config::plan::run_plan::RunPlan;
 use crate::config::plan::strategy::StrategySpec;
 
-/// One spelling of a plan. The file of the first weights is left out: a run's first record has their digest.
+/// The canonical form of a plan. It omits the file of initial weights: the run's first record has their digest.
 #[derive(Serialize)]
 struct Identity<'a> {
     version: u32,
@@ -23,14 +23,14 @@ struct Identity<'a> {
     strategy: &'a StrategySpec,
     uplink: &'a Spec,
     downlink: &'a Spec,
-    /// Left out at its defaults: a run that was begun before there were limits is continued with them. Its earlier rounds are
-    /// repeated without, because `RoundClosing` says by which rule a round is closed.
+    /// Omitted at its defaults, so that a run that began before there were limits continues with them. Its earlier rounds are
+    /// replayed without limits, because `RoundClosing` records whether they applied.
     #[serde(skip_serializing_if = "Option::is_none")]
     limits: Option<&'a Limits>,
 }
 
 impl RunPlan {
-    /// The plan in one spelling (JSON, fields in fixed order), whatever the layout, comments and defaults of its file.
+    /// The plan in canonical form (JSON, fields in fixed order), independent of the layout, comments and defaults of its file.
     pub fn to_bytes(&self) -> Vec<u8> {
         let identity = Identity {
             version: 1,
@@ -49,7 +49,7 @@ impl RunPlan {
         serde_json::to_vec(&identity).expect("names, numbers and enums are always JSON")
     }
 
-    /// Digest of [`RunPlan::to_bytes`]: two files with the same digest ask for the same experiment.
+    /// Digest of [`RunPlan::to_bytes`]: two files with the same digest describe the same experiment.
     pub fn digest(&self) -> Digest {
         Digest::of(&self.to_bytes())
     }

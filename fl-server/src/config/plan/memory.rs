@@ -1,11 +1,11 @@
-//! What is carried from round to round, decided once: `auto` never leaves the plan, so that every restart and every client
-//! takes the same, and what the server could not do is refused before the run begins.
+//! Resolves `memory = "auto"` when the plan is read, so that every restart and every client uses the same memory, and refuses
+//! memories that the server does not support.
 
 use fl_compress::Memory;
 
 use crate::config::plan::error::{PlanError, value};
 
-/// The memory of updates. `everyone`: whether every client takes part in every round, as far as the plan tells.
+/// The memory of updates. `everyone`: whether the plan asks every client in every round.
 ///
 /// # Errors
 /// `Value` for EF21.
@@ -14,25 +14,27 @@ pub(crate) fn of_updates(asked: Memory, everyone: bool) -> Result<Memory, PlanEr
         Memory::Ef21 => Err(refused(
             "compression.uplink.memory",
             asked,
-            "the server would have to keep a vector as long as the model for every client, and it keeps none; take cafe \
-             where clients take part now and then, error-feedback where all do in every round",
+            "the server would have to keep a vector of the model's size for every client; use cafe if clients take part in \
+             some rounds, error-feedback if all take part in every round",
         )),
         memory => Ok(memory),
     }
 }
 
-/// The memory of steps.
+/// The memory of model updates.
 ///
 /// # Errors
 /// `Value` for all but none and error feedback.
 pub(crate) fn of_steps(asked: Memory) -> Result<Memory, PlanError> {
     let why = match asked.resolved(true) {
-        Memory::Cafe => "a step is what updates are predicted by and has no predictor itself; take error-feedback",
+        Memory::Cafe => {
+            "model updates have no predictor, because they are the predictor of updates; use error-feedback"
+        }
         Memory::Ef21 => {
-            "its frames are differences from the sum of those before them, and a step is added to the model alone; take \
+            "its frames are differences from the sum of earlier frames, but a model update is added to the model; use \
              error-feedback"
         }
-        Memory::Dgc(_) => "it is momentum of local training, and a step is made of updates; take error-feedback",
+        Memory::Dgc(_) => "it is momentum of local training, which model updates do not have; use error-feedback",
         memory => return Ok(memory),
     };
     Err(refused("compression.downlink.memory", asked, why))

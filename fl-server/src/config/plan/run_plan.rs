@@ -17,38 +17,34 @@ pub const MAX_ROUNDS: u64 = 10_000_000;
 /// Longest task name in bytes.
 const MAX_TASK: usize = 64;
 
-/// One experiment. Every field is checked: a plan cannot be out of range.
+/// One experiment. Every field is checked and in range.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunPlan {
-    /// Name of the run.
     pub name: RunName,
-    /// What the clients work on: each of them binds it to a learner and data.
+    /// The task, which each client binds to a learner and data.
     pub task: String,
     /// Rounds, at least 1.
     pub rounds: u64,
-    /// Seed of everything random: that of run.toml, else that from which the first weights were made, else 0.
+    /// Seed of all randomness: of run.toml, else of the initial weights, else 0.
     pub seed: u64,
-    /// File of the first weights (safetensors).
+    /// File of the initial weights (safetensors).
     pub model: PathBuf,
-    /// Who is asked, and when a round closes.
     pub cohort: Cohort,
-    /// Local training.
     pub training: Training,
-    /// From average to step.
     pub strategy: StrategySpec,
-    /// How updates are compressed; exact where the table is missing. Its memory is never `Auto` or `Ef21`.
+    /// Compression of updates; exact if the table is missing. Its memory is never `Auto` or `Ef21`.
     pub uplink: Spec,
-    /// How steps are compressed; exact where the table is missing. Its memory is `None` or `ErrorFeedback`.
+    /// Compression of model updates; exact if the table is missing. Its memory is `None` or `ErrorFeedback`.
     pub downlink: Spec,
     /// Whether clients evaluate each version.
     pub evaluate: bool,
-    /// What one client may weigh in a round.
+    /// Bounds on the weight of one client in a round.
     pub limits: Limits,
-    /// The text that all of this was read from, its seed resolved.
+    /// The text of the run.toml, with the seed resolved.
     pub text: PlanText,
 }
 
-/// The text of a run.toml. Any two are equal: plans are compared by what they ask for.
+/// The text of a run.toml. All texts are equal, so that plans are compared by their values.
 #[derive(Debug, Clone, Default)]
 pub struct PlanText(pub String);
 
@@ -88,11 +84,10 @@ struct RawCompression {
 }
 
 impl RunPlan {
-    /// Reads a run.toml, and where it gives no seed, the one that is noted in its file of first weights. `base` is the
-    /// folder that its paths are relative to.
+    /// Reads a run.toml; if it has no seed, reads the seed in the notes of the initial weights. Paths are relative to `base`.
     ///
     /// # Errors
-    /// As [`RunPlan::from_toml`]; `Value` if the seed is not given and the file that may note it cannot be read.
+    /// As [`RunPlan::from_toml`]; `Value` if there is no seed and the file of initial weights cannot be read.
     pub fn load(text: &str, base: &Path) -> Result<Self, PlanError> {
         let (mut plan, seed) = Self::parse(text, base)?;
         if seed.is_none() {
@@ -101,18 +96,17 @@ impl RunPlan {
                 value(
                     "model",
                     &path,
-                    format!("{why}; or give the run's `seed`, which the file would note"),
+                    format!("{why}; or set `seed`, which the server otherwise reads from this file"),
                 )
             })?;
             plan.seed = origin.seed.unwrap_or(plan.seed);
-            // The text is stored with the run, and must give the same plan where the file of first weights is gone.
+            // The text is stored with the run and must give the same plan without the file of initial weights.
             plan.text = PlanText(format!("seed = {} # of its first weights\n{text}", plan.seed));
         }
         Ok(plan)
     }
 
-    /// Reads a run.toml and no other file: a seed that is not given is 0. `base` is the folder that its paths are relative
-    /// to.
+    /// Reads a run.toml and no other file; without a seed, the seed is 0. Paths are relative to `base`.
     ///
     /// # Errors
     /// `Syntax` with line and column, or `Value` with key, value and rule.
@@ -120,7 +114,7 @@ impl RunPlan {
         Self::parse(text, base).map(|(plan, _)| plan)
     }
 
-    /// The plan, its seed 0 if none is given, and the seed that is given.
+    /// The plan, and its seed if the run.toml has one.
     fn parse(text: &str, base: &Path) -> Result<(Self, Option<u64>), PlanError> {
         let raw: Raw = toml::from_str(text).map_err(|e| PlanError::Syntax(e.to_string().trim_end().to_owned()))?;
         let name: RunName = raw.name.parse().map_err(|e| value("name", &raw.name, format!("{e}")))?;
@@ -168,8 +162,8 @@ impl RunPlan {
 impl RunPlan {
     /// Largest magnitude of a value in an update: `f32::MAX / (4 * rounds * max(1, learning rate))`.
     ///
-    /// An average is no larger than the largest of its updates, so the steps of all rounds together stay within a quarter
-    /// of the range of `f32`. With 50 rounds this is 1.7e36.
+    /// An average is not larger than the largest of its updates, so the model updates of all rounds together stay within a
+    /// quarter of the range of `f32`. With 50 rounds this is 1.7e36.
     pub fn largest_value(&self) -> f32 {
         let StrategySpec::FedAvg { learning_rate } = self.strategy;
         let steps = 4.0 * self.rounds as f64 * f64::from(learning_rate.max(1.0));

@@ -1,4 +1,4 @@
-//! What the store cannot do, and what to do about it.
+//! Errors of the store.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,6 @@ use crate::storage::disk::DiskError;
 use crate::storage::record::RecordError;
 use crate::storage::store::format::{MAJOR, MINOR};
 
-/// The store cannot do what was asked.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// Another process has it open.
@@ -17,79 +16,66 @@ pub enum StoreError {
     /// A newer program wrote it.
     #[error("{} has format {theirs}; this program reads {MAJOR}.{MINOR}: update it", path.display())]
     Newer {
-        /// The folder.
         path: PathBuf,
         /// The format found, `major.minor`.
         theirs: String,
     },
-    /// Commits that were durable are gone.
+    /// Durable commits are lost.
     #[error(
-        "the store at {} has only {commits} of its {acknowledged} commits: the disk has damaged or lost some of it. Restore \
-         the data folder from a backup. With none, keep a copy of it and remove {}: if what the store still says of the run \
-         can be computed from what else is there, it goes on from there",
+        "the store at {} has only {commits} of its {acknowledged} commits: the disk damaged or lost part of it. Restore the \
+         data folder from a backup. Without a backup, copy the data folder, then remove {}: the run continues from what the \
+         store still has, if its model can be computed from the blobs that are left",
         path.display(),
         head.display()
     )]
     Lost {
-        /// The folder.
         path: PathBuf,
-        /// Commits found.
         commits: u64,
-        /// Commits that were durable.
         acknowledged: u64,
-        /// The file that says so.
+        /// The file with the number of durable commits.
         head: PathBuf,
     },
-    /// How many commits there were cannot be read.
+    /// The number of durable commits cannot be read.
     #[error(
-        "{} is not what was written: the disk has damaged it, and perhaps the store beside it. Restore the data folder from \
-         a backup, or remove this file if you trust the store",
+        "{}: bad checksum; the disk damaged this file, and perhaps the store. Restore the data folder from a backup, or remove \
+         this file if you trust the store",
         .0.display()
     )]
     Head(PathBuf),
-    /// The disk's.
+    /// The disk failed.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// The database's.
+    /// The database failed.
     #[error("the store at {} is damaged: {why}. Restore the data folder from a backup", path.display())]
     Broken {
-        /// The folder.
         path: PathBuf,
-        /// What it said.
+        /// Its message.
         why: String,
     },
-    /// A value is not what was written.
+    /// A value is corrupt or of a newer program.
     #[error("{table} {number} of run {run}: {why}")]
     Value {
         /// `record`, `ledger row` or `entry`.
         table: &'static str,
-        /// Its number, from 0, or its name.
+        /// Its number from 0, or its name.
         number: String,
-        /// The run.
         run: RunName,
-        /// What is wrong, and at which byte.
         why: RecordError,
     },
-    /// A record is missing between others.
+    /// A record is missing before a later one.
     #[error("record {number} of run {run} is missing")]
-    Gap {
-        /// The number that should come next.
-        number: u64,
-        /// The run.
-        run: RunName,
-    },
-    /// An earlier write failed: what is durable is unknown until the store is opened again.
-    #[error("the store at {} has stopped: {why}", path.display())]
+    Gap { number: u64, run: RunName },
+    /// An earlier write failed: the store does not know what is durable until it is opened again.
+    #[error("the store at {} refuses writes after an error: {why}", path.display())]
     Stopped {
-        /// The folder.
         path: PathBuf,
-        /// What the failed write said.
+        /// The error of that write.
         why: String,
     },
 }
 
 impl StoreError {
-    /// Whether what is stored is not what was stored.
+    /// Whether stored data is damaged.
     pub fn is_corruption(&self) -> bool {
         matches!(
             self,

@@ -26,7 +26,7 @@ pub struct Checkpoint {
 /// give the same model.
 pub const CHECKPOINTS: [&str; 2] = ["checkpoint", "checkpoint-before"];
 
-/// One run in the store; clones share it. Written by one caller at a time.
+/// One run in the store; clones share it. One caller at a time writes.
 #[derive(Debug, Clone)]
 pub struct RunStore {
     database: Database,
@@ -72,11 +72,11 @@ impl RunStore {
         self.rows.load(Ordering::Relaxed)
     }
 
-    /// Appends records and ledger rows, all or none, with one flush; durable when it returns. Rows take the place of the
-    /// [tail](RunStore::tail), whose bytes they must contain. Blocks.
+    /// Appends records and ledger rows, all or none, with one flush; durable on return. The rows replace the
+    /// [tail](RunStore::tail) and must include its bytes. Blocks.
     ///
     /// # Errors
-    /// `Stopped`, `Broken`; the disk's. After one of them every further write is refused with `Stopped`.
+    /// `Stopped`, `Broken`, `Disk`. After an error, every further write returns `Stopped`.
     pub fn append(&self, records: &[Record], rows: &[Vec<u8>]) -> Result<(), StoreError> {
         if records.is_empty() && rows.is_empty() {
             return Ok(());
@@ -98,10 +98,10 @@ impl RunStore {
         Ok(())
     }
 
-    /// The records, in the order in which they were appended.
+    /// The records, in the order of appending.
     ///
     /// # Errors
-    /// Each item: `Value` with number and byte, `Gap`, `Broken`.
+    /// Each item: `Value`, `Gap`, `Broken`.
     pub fn records(&self) -> impl Iterator<Item = Result<Record, StoreError>> {
         let run = self.clone();
         self.values(RECORD).map(move |value| {
@@ -110,7 +110,7 @@ impl RunStore {
         })
     }
 
-    /// The ledger rows, in the order in which they were appended.
+    /// The ledger rows, in the order of appending.
     ///
     /// # Errors
     /// As [`RunStore::records`].
@@ -123,7 +123,7 @@ impl RunStore {
         })
     }
 
-    /// The tail of the ledger: rows of what has passed since the last row was appended. A later tail replaces it.
+    /// The tail of the ledger: rows of the bytes after the last appended row. A later tail replaces it.
     ///
     /// # Errors
     /// `Value`, `Broken`.
@@ -142,7 +142,7 @@ impl RunStore {
         read().map_err(|why| self.value("ledger row", "the tail".to_owned(), why))
     }
 
-    /// Replaces the tail of the ledger; durable when it returns. Blocks.
+    /// Replaces the tail of the ledger; durable on return. Blocks.
     ///
     /// # Errors
     /// As [`RunStore::append`].
@@ -158,7 +158,7 @@ impl RunStore {
         self.database.write(batch)
     }
 
-    /// A small named value: the plan's text, the layout, the last checkpoint.
+    /// A small named value, such as the plan's text, the layout or the last checkpoint.
     ///
     /// # Errors
     /// `Value`, `Broken`.
@@ -168,7 +168,7 @@ impl RunStore {
         value.map_err(|why| self.value("entry", key.to_owned(), why))
     }
 
-    /// Sets a small named value; durable when it returns. Blocks.
+    /// Sets a small named value; durable on return. Blocks.
     ///
     /// # Errors
     /// As [`RunStore::append`].
@@ -188,7 +188,7 @@ impl RunStore {
         self.database.write(batch)
     }
 
-    /// The checkpoints of the global model that are kept, newest first.
+    /// The checkpoints of the model, newest first.
     ///
     /// # Errors
     /// `Value`, `Broken`.
@@ -207,8 +207,8 @@ impl RunStore {
         Ok(all)
     }
 
-    /// Names the checkpoints that are kept from now on, newest first, [`CHECKPOINTS`] at most; their blobs are durable
-    /// already. `also`: named values that are set with them, all or none. Durable when it returns. Blocks.
+    /// Replaces the list of checkpoints, newest first, at most [`CHECKPOINTS`]; their blobs are durable already. `also`: named
+    /// values that are set with them, all or none. Durable on return. Blocks.
     ///
     /// # Errors
     /// As [`RunStore::append`].
@@ -222,7 +222,7 @@ impl RunStore {
         self.set_metas(&set, CHECKPOINTS.get(kept.len()..).unwrap_or_default())
     }
 
-    /// The values of a table with their numbers, which must be 0, 1, 2, ..
+    /// The values of a table with their numbers, which must be consecutive from 0.
     fn values(&self, table: u8) -> impl Iterator<Item = Result<(u64, Bytes), StoreError>> + use<> {
         let run = self.name.clone();
         let entries = self.database.scan(&prefix(table, self.id)).zip(0..);
