@@ -56,6 +56,11 @@ pub(crate) fn system() -> Millis {
         .map_or(0, |since| since.as_millis() as Millis)
 }
 
+/// Seconds from `since` to `until`; 0 if the clock went back.
+pub(crate) fn seconds(until: Millis, since: Millis) -> f64 {
+    until.saturating_sub(since) as f64 / 1000.0
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};

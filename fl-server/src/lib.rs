@@ -27,7 +27,7 @@ mod storage;
 mod telemetry;
 
 pub use accounting::ledger;
-pub use admin::live::{Live, LiveError};
+pub use admin::page::listener::{Live, LiveError};
 pub use config::plan::{self, RunPlan};
 pub use config::server::{ServerConfig, Tuning};
 pub use error::ServeError;

@@ -15,7 +15,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-use crate::admin::live::Live;
+use crate::admin::page::listener::Live;
 use crate::cli::failure::{Failure, Outcome};
 use crate::cli::{out, source};
 use crate::config::plan::RunPlan;

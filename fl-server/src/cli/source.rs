@@ -9,7 +9,7 @@ use anyhow::{Context, anyhow};
 use fl_proto::{Issued, is_issued_by, server_tls};
 use fl_report::Report;
 
-use crate::admin::live::{Live, LiveError};
+use crate::admin::page::listener::{Live, LiveError};
 use crate::admin::socket::{self as admin, Answer, Ask};
 use crate::cli::failure::Failure;
 use crate::config::server::ServerConfig;

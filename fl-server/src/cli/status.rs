@@ -9,7 +9,7 @@ use fl_report::size;
 use serde::Serialize;
 use time::OffsetDateTime;
 
-use crate::admin::live::ends_soon;
+use crate::admin::page::view::ends_soon;
 use crate::admin::socket::{Answer, Ask, Live, Status};
 use crate::cli::failure::Outcome;
 use crate::cli::out::{self, Format};

@@ -1,5 +1,6 @@
 //! Tells displays and the log what has become durable, and compares the books at every round's end.
 
+use crate::telemetry::trace::RoundFacts;
 use std::collections::BTreeSet;
 
 use fl_proto::ClientId;
@@ -63,7 +64,9 @@ impl Coordinator {
                 Record::RoundClosed { round, .. } => {
                     if let Some((_, sample)) = booked.as_ref().filter(|(booked, _)| booked == round) {
                         self.check(*round, sample).await;
-                        self.tracer.round(*round, &self.history, &sample.total());
+                        if let Some((facts, step)) = self.facts(*round).zip(self.history.closed(*round)) {
+                            self.tracer.round(&facts, (step.at, step.len), &sample.total());
+                        }
                         self.round_closed(*round, sample.total()).await;
                     }
                 }
@@ -72,7 +75,9 @@ impl Coordinator {
                     self.events.tell(Event::Done).await;
                 }
                 Record::RunFailed { round, why, at } => {
-                    self.tracer.failed(*round, &self.history, why, *at);
+                    if let Some(facts) = self.facts(*round) {
+                        self.tracer.failed(&facts, why, *at);
+                    }
                     tracing::error!(round, why, "run failed");
                     self.events
                         .tell(Event::Failed {
@@ -160,6 +165,17 @@ impl Coordinator {
                 .state
                 .wake(&self.plan, self.clock.now(), &self.present.presence)
                 .is_some(),
+        })
+    }
+
+    fn facts(&self, number: u64) -> Option<RoundFacts> {
+        let round = self.history.rounds.get(&number)?;
+        Some(RoundFacts {
+            number,
+            opened: round.opened,
+            attempts: u64::from(round.attempts),
+            cohort: round.cohort as u64,
+            updates: round.updates as u64,
         })
     }
 

@@ -118,6 +118,11 @@ impl Round {
 }
 
 impl History {
+    /// What a closed round became.
+    pub(crate) fn closed(&self, round: u64) -> Option<&Step> {
+        self.rounds.get(&round)?.closed.as_ref()
+    }
+
     /// Takes one record into the sums. Records of one run come in order.
     pub fn add(&mut self, record: &Record) {
         match record {

@@ -3,8 +3,8 @@
 use fl_proto::{EvaluationReport, wire};
 use tonic::{Request, Status};
 
-use super::Service;
 use crate::coordinator::command::Command;
+use crate::rpc::context::Service;
 
 pub(super) async fn evaluate(
     service: &Service,

@@ -15,11 +15,12 @@ use wire::model_chunk::Part;
 use super::pace::{Pace, TooSlow};
 use super::peer::Peer;
 use super::turns::Kind;
-use super::{LAPSE, Service, internal, unable};
 use crate::accounting::client_counters::Sent;
 use crate::accounting::transfers::DownloadAccount;
 use crate::coordinator::command::Command;
 use crate::model::version_path;
+use crate::rpc::context::{Service, internal, unable};
+use crate::rpc::transfers::LAPSE;
 use crate::state_machine::State;
 
 type Chunks = mpsc::Sender<Result<wire::ModelChunk, Status>>;

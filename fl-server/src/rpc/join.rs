@@ -3,7 +3,8 @@
 use fl_proto::{JoinRequest, Joined, wire};
 use tonic::{Request, Status};
 
-use super::{Service, offer};
+use super::offer;
+use crate::rpc::context::Service;
 use crate::telemetry::turned_away::TurnedFor;
 
 pub(super) fn join(service: &Service, request: Request<wire::JoinRequest>) -> Result<wire::JoinReply, Status> {

@@ -3,8 +3,8 @@
 use fl_proto::{Departure, LeaveRequest, wire};
 use tonic::{Request, Status};
 
-use super::{Service, stopping};
 use crate::coordinator::command::Command;
+use crate::rpc::context::{Service, stopping};
 use crate::telemetry::turned_away::TurnedFor;
 
 pub(super) async fn leave(service: &Service, request: Request<wire::LeaveRequest>) -> Result<wire::LeaveReply, Status> {

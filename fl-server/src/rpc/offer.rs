@@ -3,7 +3,7 @@
 use fl_proto::{ClientId, Refusal, UpdateHeader, UpdateId, UpdateReply, wire};
 use tonic::{Request, Status};
 
-use super::Service;
+use crate::rpc::context::Service;
 use crate::state_machine::Standing;
 
 pub(super) fn offer(service: &Service, request: Request<wire::UpdateHeader>) -> Result<wire::UpdateReply, Status> {

@@ -9,10 +9,11 @@ use tokio::time::MissedTickBehavior;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Status};
 
+use super::peer;
 use super::peer::Peer;
 use super::turns::Kind;
-use super::{Service, peer, stopping};
 use crate::coordinator::command::Command;
+use crate::rpc::context::{Service, stopping};
 use crate::state_machine::State;
 use crate::telemetry::turned_away::TurnedFor;
 

@@ -12,7 +12,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::accounting::booked::Booked;
 use crate::accounting::connections::Connections;
-use crate::admin::live::{self, Live};
+use crate::admin::page::listener::{Live, expiries};
+use crate::admin::page::sources::Sources as PageSources;
 use crate::admin::socket::{Admin, Sources};
 use crate::clock::Clock;
 use crate::config::plan::RunPlan;
@@ -24,8 +25,12 @@ use crate::coordinator::pace::Pace;
 use crate::coordinator::presence::Present;
 use crate::error::ServeError;
 use crate::model::PersistenceError;
+use crate::rpc::calls::federation;
+use crate::rpc::context::Service;
 use crate::rpc::door::{Door, Nobody, Room, Seats, TurnAway};
-use crate::rpc::{LargestOfStep, Limits, Service, Turns, federation};
+use crate::rpc::predictor::LargestOfStep;
+use crate::rpc::transfers::Limits;
+use crate::rpc::turns::Turns;
 use crate::server::options::Serve;
 use crate::server::recover::{Started, start};
 use crate::server::task::Task;
@@ -223,7 +228,7 @@ impl Shared {
     }
 
     fn page(&self, page: Live, authority: &str, own: &Issued, costs: Option<CostsPlan>) -> Task<()> {
-        let sources = live::Sources {
+        let sources = PageSources {
             store: self.store.clone(),
             plan: Arc::clone(&self.plan),
             state: self.state.clone(),
@@ -233,7 +238,7 @@ impl Shared {
             status: Arc::clone(&self.events.status),
             parameters: self.layout.len(),
             clock: self.clock,
-            own: live::expiries(authority, own),
+            own: expiries(authority, own),
             costs,
         };
         Task::spawn(page.serve(sources))

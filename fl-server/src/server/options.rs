@@ -9,7 +9,7 @@ use fl_proto::trace::Collector;
 use fl_report::CostsPlan;
 use tokio::sync::mpsc;
 
-use crate::admin::live::Live;
+use crate::admin::page::listener::Live;
 use crate::clock::{self, Wall};
 use crate::config::plan::RunPlan;
 use crate::config::server::Tuning;

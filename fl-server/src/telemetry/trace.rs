@@ -12,7 +12,6 @@ use fl_proto::{ClientId, ModelHeader, UpdateHeader, UpdateReply};
 use crate::accounting::ledger::Flow;
 use crate::clock::Millis;
 use crate::config::plan::RunPlan;
-use crate::reporting::history::History;
 
 /// How long the end of a server may wait for the collector.
 pub(crate) const FINISH_WITHIN: Duration = Duration::from_secs(2);
@@ -34,6 +33,17 @@ pub(crate) fn start(
     (tracer, exporter)
 }
 
+/// What the spans of a round say of it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RoundFacts {
+    pub(crate) number: u64,
+    /// When it was first opened.
+    pub(crate) opened: Millis,
+    pub(crate) attempts: u64,
+    pub(crate) cohort: u64,
+    pub(crate) updates: u64,
+}
+
 /// Makes spans, if anybody wants them.
 #[derive(Debug, Clone)]
 pub(crate) struct Tracer {
@@ -51,45 +61,37 @@ impl Tracer {
         self.closing = Some((round, at));
     }
 
-    /// A round is over. `flow`: bytes of all clients.
-    pub(crate) fn round(&mut self, round: u64, history: &History, flow: &Flow) {
-        let closing = self.closing.take();
-        let Some((found, step)) = history
-            .rounds
-            .get(&round)
-            .and_then(|found| Some((found, found.closed.as_ref()?)))
-        else {
-            return;
-        };
-        let (opened, closed) = (nanos(found.opened), nanos(step.at));
-        // A server that was started anew meanwhile does not know since when.
-        if let Some((_, since)) = closing.filter(|(closing, _)| *closing == round) {
+    /// Ends the trace of a closed round. `closed`: when, and the bytes of the model update. `flow`: bytes of all clients.
+    pub(crate) fn round(&mut self, round: &RoundFacts, closed: (Millis, u64), flow: &Flow) {
+        let (number, (closed, bytes)) = (round.number, closed);
+        let (opened, closed) = (nanos(round.opened), nanos(closed));
+        // A server that restarted meanwhile does not know when closing began.
+        if let Some((_, since)) = self.closing.take().filter(|(closing, _)| *closing == number) {
             self.spans.give(|| {
-                self.part("aggregate", round, "", nanos(since), closed)
-                    .with("fl.updates", found.updates as u64)
-                    .with("fl.bytes", step.len)
+                self.part("aggregate", number, "", nanos(since), closed)
+                    .with("fl.updates", round.updates)
+                    .with("fl.bytes", bytes)
             });
         }
         self.spans.give(|| {
-            self.known(Span::root(&self.instance, round, opened, closed), round)
-                .with("fl.attempt", u64::from(found.attempts))
-                .with("fl.cohort", found.cohort as u64)
-                .with("fl.updates", found.updates as u64)
+            self.known(Span::root(&self.instance, number, opened, closed), number)
+                .with("fl.attempt", round.attempts)
+                .with("fl.cohort", round.cohort)
+                .with("fl.updates", round.updates)
                 .with("fl.bytes_up", flow.socket_up)
                 .with("fl.bytes_down", flow.socket_down)
         });
     }
 
-    /// The run gave up in this round, which may still be closed when it is served again: the root is left for then.
-    pub(crate) fn failed(&self, round: u64, history: &History, why: &str, at: Millis) {
-        if let Some(found) = history.rounds.get(&round) {
-            self.spans.give(|| Span {
-                error: Some(why.to_owned()),
-                ..self
-                    .part("gave-up", round, "", nanos(found.opened), nanos(at))
-                    .with("fl.attempt", u64::from(found.attempts))
-            });
-        }
+    /// Records that the run gave up in a round. The round may still be closed when the run is served again, so its root
+    /// span is left for then.
+    pub(crate) fn failed(&self, round: &RoundFacts, why: &str, at: Millis) {
+        self.spans.give(|| Span {
+            error: Some(why.to_owned()),
+            ..self
+                .part("gave-up", round.number, "", nanos(round.opened), nanos(at))
+                .with("fl.attempt", round.attempts)
+        });
     }
 
     /// An update begins to arrive, or goes on to.

@@ -2,6 +2,7 @@
 
 mod parts;
 
+use crate::clock::seconds;
 use std::collections::BTreeMap;
 
 use fl_compress::Stages;
@@ -396,10 +397,6 @@ fn baseline(name: &str, model: u64, compared: &Compared, totals: &Flow) -> Basel
         frames_ratio: ratio(totals.frames_up() + totals.frames_down()),
         socket_ratio: ratio(totals.socket()),
     }
-}
-
-fn seconds(until: Millis, since: Millis) -> f64 {
-    until.saturating_sub(since) as f64 / 1000.0
 }
 
 /// The stages of a frame as a report shows them. Those of an update are claims of its sender.

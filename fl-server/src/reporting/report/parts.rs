@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use fl_proto::ClientId;
 use fl_report::Participation;
 
-use super::seconds;
 use crate::clock::Millis;
+use crate::clock::seconds;
 
 /// Stands for connections that never said who they were.
 const NOBODY: &str = "-";

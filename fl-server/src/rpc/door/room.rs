@@ -17,7 +17,7 @@ pub(crate) struct Room {
 
 /// Descriptors for everything but clients' connections and the files of transfers: the store, the model's files, the log, the
 /// admin socket, and the admin page's connections.
-const OWN: usize = 64 + crate::admin::live::CONNECTIONS;
+const OWN: usize = 64 + crate::admin::page::listener::CONNECTIONS;
 /// Fewest connections that a server is of any use with.
 const LEAST: usize = 4;
 
@@ -34,7 +34,8 @@ impl Room {
         let Some(files) = files.and_then(|files| usize::try_from(files).ok()) else {
             return asked;
         };
-        let reserve = OWN + tuning.verify_at_once + 2 * (tuning.transfers_at_once + crate::rpc::SMALL_AT_ONCE);
+        let reserve =
+            OWN + tuning.verify_at_once + 2 * (tuning.transfers_at_once + crate::rpc::transfers::SMALL_AT_ONCE);
         let left = files - reserve.min(files / 2);
         let strangers = asked.strangers.min((left / 4).max(LEAST));
         Self {

@@ -86,3 +86,8 @@ impl Metrics {
         }
     }
 }
+
+/// Without labels.
+pub(super) fn one(value: f64) -> [(Labels, f64); 1] {
+    [(Labels::new(), value)]
+}

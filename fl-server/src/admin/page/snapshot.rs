@@ -7,9 +7,9 @@ use fl_report::Costs;
 use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::time::MissedTickBehavior;
 
-use super::gate::AuthGuard;
+use super::auth_guard::AuthGuard;
+use super::sources::{Sources, TICK};
 use super::view::{Throughput, View, ViewContext};
-use super::{Sources, TICK};
 use crate::accounting::ledger::Flow;
 use crate::clock::Millis;
 use crate::coordinator::command::{Attendance, Command};
@@ -82,11 +82,11 @@ pub(super) fn start(sources: Sources, gate: AuthGuard) -> Arc<Dashboard> {
         last: Mutex::default(),
         logins: Semaphore::new(1),
     });
-    tokio::spawn(look(Arc::downgrade(&app), shown));
+    tokio::spawn(refresh_loop(Arc::downgrade(&app), shown));
     app
 }
 
-async fn look(app: std::sync::Weak<Dashboard>, shown: watch::Sender<Tick>) {
+async fn refresh_loop(app: std::sync::Weak<Dashboard>, shown: watch::Sender<Tick>) {
     let mut every = tokio::time::interval(TICK);
     every.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -95,7 +95,7 @@ async fn look(app: std::sync::Weak<Dashboard>, shown: watch::Sender<Tick>) {
         app.measure();
         // The app itself holds one receiver.
         if shown.receiver_count() > 1 {
-            let (view, moment) = app.look().await;
+            let (view, moment) = app.view_and_moment().await;
             let live = serde_json::to_string(&view).unwrap_or_default().into();
             let mark = app.mark(moment.as_ref());
             shown.send_replace(Tick { live, mark });
@@ -106,7 +106,7 @@ async fn look(app: std::sync::Weak<Dashboard>, shown: watch::Sender<Tick>) {
 impl Dashboard {
     /// The run as it stands.
     pub(super) async fn view(&self) -> View {
-        self.look().await.0
+        self.view_and_moment().await.0
     }
 
     /// The run and its books now; `None` if the server is stopping.
@@ -117,7 +117,7 @@ impl Dashboard {
     }
 
     /// The run as it stands, and what it was made of.
-    pub(super) async fn look(&self) -> (View, Option<Moment>) {
+    pub(super) async fn view_and_moment(&self) -> (View, Option<Moment>) {
         let (reply, present) = oneshot::channel();
         let _ = self.sources.commands.send(Command::Present { reply }).await;
         let Attendance { present, waiting, .. } = present.await.unwrap_or_default();

@@ -1,17 +1,5 @@
-//! The admin address: the page of the run that is served, its data, and its metrics, over HTTP. It answers questions and
-//! changes nothing.
-//!
-//! On a loopback address it asks for nothing. Anywhere else it speaks TLS and asks for a token. The command line's own
-//! socket is another ([`crate::admin::socket`]).
+//! Listens for browsers and programs that read metrics.
 
-mod answers;
-mod gate;
-mod limit;
-mod metrics;
-mod ticks;
-mod view;
-
-use crate::telemetry::status::LiveStatus;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,23 +7,16 @@ use std::time::Duration;
 use axum_server::Handle;
 use axum_server::tls_rustls::RustlsConfig;
 use fl_proto::{Issued, expiry};
-use fl_report::CostsPlan;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use time::OffsetDateTime;
-use tokio::sync::{mpsc, watch};
 
-use crate::accounting::connections::Connections;
-use crate::clock::Clock;
-use crate::config::plan::RunPlan;
-use crate::coordinator::command::Command;
-use crate::state_machine::State;
-use crate::storage::store::Store;
-use gate::AuthGuard;
-use limit::Limit;
-pub(crate) use view::ends_soon;
+use crate::admin::page::auth_guard::{self, AuthGuard};
+use crate::admin::page::connection_limit::Limit;
+use crate::admin::page::sources::Sources;
+use crate::admin::page::{routes, snapshot};
 
 /// Where and for whom the page is served.
 #[derive(Debug)]
@@ -105,11 +86,11 @@ impl Live {
         Ok(if address.ip().is_loopback() {
             (AuthGuard::Loopback, None)
         } else {
-            let token = token.map(str::trim).filter(|token| token.len() >= gate::LEAST);
+            let token = token.map(str::trim).filter(|token| token.len() >= auth_guard::LEAST);
             let short = || {
                 let text = format!(
                     "{address} can be reached from other machines: that needs a token of at least {} characters",
-                    gate::LEAST
+                    auth_guard::LEAST
                 );
                 LiveError::Token(text)
             };
@@ -127,8 +108,8 @@ impl Live {
     pub(crate) async fn serve(self, sources: Sources) {
         let url = self.url();
         let mut stopping = sources.stopping.clone();
-        let app = ticks::start(sources, self.gate);
-        let service = answers::router(app).into_make_service();
+        let app = snapshot::start(sources, self.gate);
+        let service = routes::router(app).into_make_service();
         let handle = Handle::new();
         let stop = handle.clone();
         tokio::spawn(async move {
@@ -190,26 +171,6 @@ fn tls(own: &Issued) -> Result<RustlsConfig, LiveError> {
     Ok(RustlsConfig::from_config(Arc::new(config)))
 }
 
-/// What the answers are made of.
-#[derive(Debug)]
-pub(crate) struct Sources {
-    pub(crate) store: Store,
-    pub(crate) plan: Arc<RunPlan>,
-    pub(crate) state: watch::Receiver<Arc<State>>,
-    pub(crate) commands: mpsc::Sender<Command>,
-    /// True when the server is about to stop.
-    pub(crate) stopping: watch::Receiver<bool>,
-    pub(crate) traffic: Arc<Connections>,
-    pub(crate) status: Arc<LiveStatus>,
-    /// Values of the model.
-    pub(crate) parameters: usize,
-    pub(crate) clock: Clock,
-    /// When the certificates of the authority and the server end.
-    pub(crate) own: Vec<(&'static str, OffsetDateTime)>,
-    /// What bytes cost.
-    pub(crate) costs: Option<CostsPlan>,
-}
-
 /// When the certificates end that a server has, PEM; those that cannot be read are left out.
 pub(crate) fn expiries(authority: &str, own: &Issued) -> Vec<(&'static str, OffsetDateTime)> {
     [("authority", authority), ("server", &own.certificate)]
@@ -224,5 +185,3 @@ pub(crate) const CONNECTIONS: usize = 64;
 const HEADERS_WITHIN: Duration = Duration::from_secs(10);
 /// Time that answers have to finish when the server stops.
 const FAREWELL: Duration = Duration::from_millis(500);
-/// How often what is shown may change.
-const TICK: Duration = Duration::from_secs(1);

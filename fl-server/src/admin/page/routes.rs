@@ -16,10 +16,10 @@ use serde::Deserialize;
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 
-use super::gate::Entry;
-use super::limit::Place;
+use super::auth_guard::Entry;
+use super::connection_limit::Place;
 use super::metrics::{self, Measured, Process};
-use super::ticks::Dashboard;
+use super::snapshot::Dashboard;
 
 /// What Prometheus takes.
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -145,7 +145,7 @@ async fn stream(State(app): State<Arc<Dashboard>>) -> Sse<impl Stream<Item = Res
 }
 
 async fn prometheus(State(app): State<Arc<Dashboard>>) -> Response {
-    let (view, moment) = app.look().await;
+    let (view, moment) = app.view_and_moment().await;
     let Some(moment) = moment else {
         return plain(StatusCode::SERVICE_UNAVAILABLE, "the server is stopping");
     };

@@ -7,7 +7,7 @@ use fl_report::Flow;
 
 use super::*;
 use crate::accounting::ledger::Fidelity;
-use crate::admin::live::view::{Member, Throughput};
+use crate::admin::page::view::{Member, Throughput};
 use crate::telemetry::event::Evaluated;
 
 const DOCS: &str = include_str!("../../../../../docs/reference/monitoring.md");

@@ -2,8 +2,7 @@
 
 use prometheus_client::registry::Unit;
 
-use super::one;
-use super::registry::Metrics;
+use super::registry::{Metrics, one};
 use crate::clock::Millis;
 
 /// The process.

@@ -23,7 +23,7 @@ use crate::telemetry::event::RoundSummary;
 use crate::telemetry::gauge::TensorGauge;
 use crate::telemetry::status::StatusSnapshot;
 pub(crate) use process::Process;
-use registry::{Labels, Metrics};
+use registry::{Labels, Metrics, one};
 
 /// What the metrics are made of.
 #[derive(Debug)]
@@ -78,11 +78,6 @@ pub(crate) fn text(measured: &Measured<'_>) -> Result<String, fmt::Error> {
     tensors(&mut metrics, &known.tensors);
     certificates(&mut metrics, &view.certificates);
     metrics.text()
-}
-
-/// Without labels.
-fn one(value: f64) -> [(Labels, f64); 1] {
-    [(Labels::new(), value)]
 }
 
 fn direction(name: &str) -> Labels {

@@ -1,0 +1,39 @@
+//! What the page and the metrics are made of.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fl_report::CostsPlan;
+use time::OffsetDateTime;
+use tokio::sync::{mpsc, watch};
+
+use crate::accounting::connections::Connections;
+use crate::clock::Clock;
+use crate::config::plan::RunPlan;
+use crate::coordinator::command::Command;
+use crate::state_machine::State;
+use crate::storage::store::Store;
+use crate::telemetry::status::LiveStatus;
+
+/// What the answers are made of.
+#[derive(Debug)]
+pub(crate) struct Sources {
+    pub(crate) store: Store,
+    pub(crate) plan: Arc<RunPlan>,
+    pub(crate) state: watch::Receiver<Arc<State>>,
+    pub(crate) commands: mpsc::Sender<Command>,
+    /// True when the server is about to stop.
+    pub(crate) stopping: watch::Receiver<bool>,
+    pub(crate) traffic: Arc<Connections>,
+    pub(crate) status: Arc<LiveStatus>,
+    /// Values of the model.
+    pub(crate) parameters: usize,
+    pub(crate) clock: Clock,
+    /// When the certificates of the authority and the server end.
+    pub(crate) own: Vec<(&'static str, OffsetDateTime)>,
+    /// What bytes cost.
+    pub(crate) costs: Option<CostsPlan>,
+}
+
+/// How often what is shown may change.
+pub(super) const TICK: Duration = Duration::from_secs(1);

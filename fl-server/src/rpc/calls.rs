@@ -1,0 +1,61 @@
+//! The calls as the generated code wants them: each hands over to its file.
+
+use std::sync::Arc;
+
+use fl_proto::{MAX_MESSAGE, wire};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status, Streaming};
+use wire::federation_server::{Federation, FederationServer};
+
+use crate::rpc::context::Service;
+use crate::rpc::{evaluate, fetch, join, leave, offer, submit, watch};
+
+/// The calls, with the limits of the protocol.
+pub(crate) fn federation(service: Service) -> FederationServer<Calls> {
+    FederationServer::new(Calls(Arc::new(service)))
+        .max_decoding_message_size(MAX_MESSAGE)
+        .max_encoding_message_size(MAX_MESSAGE)
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Calls(Arc<Service>);
+
+#[tonic::async_trait]
+impl Federation for Calls {
+    type WatchStream = ReceiverStream<Result<wire::RoundState, Status>>;
+    type FetchStream = ReceiverStream<Result<wire::ModelChunk, Status>>;
+
+    async fn join(&self, request: Request<wire::JoinRequest>) -> Result<Response<wire::JoinReply>, Status> {
+        join::join(&self.0, request).map(Response::new)
+    }
+
+    async fn watch(&self, request: Request<wire::WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
+        watch::watch(Arc::clone(&self.0), request).map(Response::new)
+    }
+
+    async fn fetch(&self, request: Request<wire::FetchRequest>) -> Result<Response<Self::FetchStream>, Status> {
+        fetch::fetch(Arc::clone(&self.0), request).await.map(Response::new)
+    }
+
+    async fn offer(&self, request: Request<wire::UpdateHeader>) -> Result<Response<wire::UpdateReply>, Status> {
+        offer::offer(&self.0, request).map(Response::new)
+    }
+
+    async fn submit(
+        &self,
+        request: Request<Streaming<wire::UpdateChunk>>,
+    ) -> Result<Response<wire::UpdateReply>, Status> {
+        submit::submit(Arc::clone(&self.0), request).await.map(Response::new)
+    }
+
+    async fn leave(&self, request: Request<wire::LeaveRequest>) -> Result<Response<wire::LeaveReply>, Status> {
+        leave::leave(&self.0, request).await.map(Response::new)
+    }
+
+    async fn evaluate(
+        &self,
+        request: Request<wire::EvaluationReport>,
+    ) -> Result<Response<wire::EvaluationReply>, Status> {
+        evaluate::evaluate(&self.0, request).await.map(Response::new)
+    }
+}

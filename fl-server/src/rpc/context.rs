@@ -1,0 +1,132 @@
+//! What every call needs, and how it answers when something is in the way.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use fl_compress::{Digest, Layout};
+use fl_proto::RunName;
+use prost::Message;
+use tokio::sync::{mpsc, oneshot};
+use tonic::{Code, Request, Status};
+
+use crate::accounting::connections::Connections;
+use crate::clock::Clock;
+use crate::config::plan::RunPlan;
+use crate::config::server::Tuning;
+use crate::coordinator::command::Command;
+use crate::rpc::door::Caller;
+use crate::rpc::peer::{self, Peer};
+use crate::rpc::predictor::LargestOfStep;
+use crate::rpc::transfers::Limits;
+use crate::rpc::turns::Turns;
+use crate::state_machine::State;
+use crate::storage::blobs::{BlobError, Blobs};
+use crate::telemetry::events::Events;
+use crate::telemetry::trace::Tracer;
+use crate::telemetry::turned_away::TurnedFor;
+
+/// What every call needs.
+#[derive(Debug)]
+pub(crate) struct Service {
+    pub(crate) plan: Arc<RunPlan>,
+    pub(crate) layout: Arc<Layout>,
+    /// Digest of model version 0.
+    pub(crate) initial: Digest,
+    /// Tells this run from others of its name.
+    pub(crate) instance: Digest,
+    /// The state of the run, as of the last durable record.
+    pub(crate) state: tokio::sync::watch::Receiver<Arc<State>>,
+    /// True when the server is about to stop.
+    pub(crate) stopping: tokio::sync::watch::Receiver<bool>,
+    pub(crate) commands: mpsc::Sender<Command>,
+    pub(crate) blobs: Blobs,
+    pub(crate) traffic: Arc<Connections>,
+    pub(crate) events: Events,
+    pub(crate) clock: Clock,
+    pub(crate) revoked: PathBuf,
+    pub(crate) tuning: Tuning,
+    pub(crate) limits: Limits,
+    pub(crate) turns: Arc<Turns>,
+    /// Of the step that the newest model was made by.
+    pub(crate) largest_of_step: LargestOfStep,
+    pub(crate) tracer: Tracer,
+}
+
+impl Service {
+    /// The caller's name, if it is admitted.
+    pub(super) fn peer<T>(&self, request: &Request<T>) -> Result<Peer, Status> {
+        let peer = peer::identify(request, &self.traffic, &self.revoked);
+        peer.inspect_err(|status| self.turned_away(request, status))
+    }
+
+    /// Takes note of a caller that is not admitted.
+    pub(super) fn turned_away<T>(&self, request: &Request<T>, status: &Status) {
+        let reason = match status.code() {
+            Code::PermissionDenied => TurnedFor::Revoked,
+            Code::Unauthenticated => TurnedFor::Certificate,
+            Code::Unavailable if status.message().starts_with(peer::UNREADABLE) => TurnedFor::Revoked,
+            _ => return,
+        };
+        let caller = request.extensions().get::<Caller>();
+        let client = caller.map_or_else(
+            || "a client without a name".to_owned(),
+            |caller| caller.client.to_string(),
+        );
+        self.events.turned_away(&client, reason, status.message());
+    }
+
+    /// As [`Service::peer`], for a call of one message, which is counted.
+    pub(super) fn caller<M: Message>(&self, request: &Request<M>) -> Result<Peer, Status> {
+        let peer = self.peer(request)?;
+        peer.counters.asked(request.get_ref());
+        Ok(peer)
+    }
+
+    /// Whether the caller is still admitted: asked again before what it sent counts.
+    pub(super) fn admit(&self, peer: &Peer) -> Result<(), Status> {
+        peer::admit(&self.revoked, &peer.client, &peer.fingerprint)
+    }
+
+    pub(super) fn state(&self) -> Arc<State> {
+        Arc::clone(&self.state.borrow())
+    }
+
+    /// Refuses a message that is about another run.
+    pub(super) fn check_run(&self, run: &RunName) -> Result<(), Status> {
+        if *run != self.plan.name {
+            let text = format!("this server runs `{}`, not `{run}`; join again", self.plan.name);
+            return Err(Status::failed_precondition(text));
+        }
+        Ok(())
+    }
+
+    /// Asks the coordinator and waits for its answer, which comes when it is durable.
+    pub(super) async fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Result<T, Status> {
+        let (reply, answer) = oneshot::channel();
+        self.commands.send(command(reply)).await.map_err(|_| stopping())?;
+        answer.await.map_err(|_| stopping())
+    }
+}
+
+/// The client should come back.
+pub(super) fn stopping() -> Status {
+    Status::unavailable("the server is stopping; come back")
+}
+
+/// Something on this side that the client can do nothing about.
+pub(super) fn internal(error: impl std::fmt::Display) -> Status {
+    tracing::error!(%error, "call failed");
+    Status::unavailable("the server cannot answer just now; come back")
+}
+
+/// A blob that cannot be had or kept. If only a descriptor is missing, nothing is wrong on this side.
+pub(super) fn unable(error: &BlobError) -> Status {
+    match error {
+        BlobError::Superseded => Status::aborted("a later upload of this client took over"),
+        BlobError::Disk(error) if error.is_busy() => {
+            tracing::warn!(%error, "a client is told to come back");
+            Status::unavailable("the server has too many files open just now; come back")
+        }
+        error => internal(error),
+    }
+}

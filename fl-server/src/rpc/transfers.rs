@@ -1,0 +1,65 @@
+//! How many transfers and verifications go on at once.
+
+use std::time::Duration;
+
+use fl_compress::Layout;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tonic::Status;
+
+use crate::config::server::Tuning;
+
+/// Bounds on what is in memory at once.
+#[derive(Debug)]
+pub(crate) struct Limits {
+    /// Largest frame taken.
+    pub(super) max_frame: u64,
+    pub(super) uploads: Transfers,
+    pub(super) downloads: Transfers,
+    /// One permit for each frame being verified.
+    pub(super) verifications: Semaphore,
+}
+
+/// A transfer up to this size does not wait for larger ones.
+const SMALL: u64 = 64 * 1024;
+/// Small transfers in one direction at once: each has a file open.
+pub(crate) const SMALL_AT_ONCE: usize = 64;
+
+/// Time after which a transfer in which nothing moves gives its place to another; it takes one again when something does.
+pub(super) const LAPSE: Duration = Duration::from_secs(1);
+
+/// Places for the transfers in one direction. A client has at most one of them, see [`crate::rpc::turns`], and only while there is
+/// something to move.
+#[derive(Debug)]
+pub(super) struct Transfers {
+    large: Semaphore,
+    small: Semaphore,
+}
+
+impl Transfers {
+    fn new(large: usize) -> Self {
+        Self {
+            large: Semaphore::new(large),
+            small: Semaphore::new(SMALL_AT_ONCE),
+        }
+    }
+
+    /// Waits for a place for a transfer of so many bytes.
+    pub(super) async fn place(&self, bytes: u64) -> Result<SemaphorePermit<'_>, Status> {
+        let places = if bytes > SMALL { &self.large } else { &self.small };
+        places
+            .acquire()
+            .await
+            .map_err(|_| Status::unavailable("the server is stopping; come back"))
+    }
+}
+
+impl Limits {
+    pub(crate) fn new(layout: &Layout, tuning: &Tuning) -> Self {
+        Self {
+            max_frame: fl_proto::max_frame(layout.len(), layout.tensors().len()),
+            uploads: Transfers::new(tuning.transfers_at_once),
+            downloads: Transfers::new(tuning.transfers_at_once),
+            verifications: Semaphore::new(tuning.verify_at_once),
+        }
+    }
+}
