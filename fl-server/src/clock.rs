@@ -1,4 +1,4 @@
-//! The time line of a run: what its deadlines are counted on and what its records say.
+//! The clock of a run: the times of its deadlines and records.
 
 use std::time::{Duration, SystemTime};
 
@@ -7,11 +7,11 @@ use tokio::time::Instant;
 /// Unix time in milliseconds.
 pub type Millis = u64;
 
-/// Tells the time of day: milliseconds since 1970. May jump.
+/// The time of day in milliseconds since 1970. May jump.
 pub(crate) type Wall = fn() -> Millis;
 
-/// Milliseconds since 1970 as they were when serving began, and from then on as a monotonic clock counts. So a wall clock
-/// that is set back or forward moves no deadline, and the times of a run's records never go back.
+/// Milliseconds since 1970: the time of day when serving began, plus a monotonic clock. So a wall clock that is set back or
+/// forward moves no deadline, and the times of a run's records never decrease.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clock {
     wall: Wall,
@@ -20,7 +20,7 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// Begins now: at the time of day, or at `last`, the time of the run's last record, if that is later.
+    /// Starts at the time of day, or at `last`, the time of the run's last record, if that is later.
     pub(crate) fn new(wall: Wall, last: Millis) -> Self {
         let now = wall();
         if last > now {
@@ -43,7 +43,7 @@ impl Clock {
         self.began_at.saturating_add(u64::try_from(elapsed).unwrap_or(u64::MAX))
     }
 
-    /// The time of day, for what ends by the calendar.
+    /// The time of day, for calendar dates such as the expiry of certificates.
     pub(crate) fn wall(&self) -> Millis {
         (self.wall)()
     }

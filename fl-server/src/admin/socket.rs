@@ -116,7 +116,7 @@ const MAX_ASK: u64 = 4096;
 /// Questions being answered at once.
 const AT_ONCE: usize = 4;
 /// Patience with whoever asks.
-const PATIENCE: Duration = Duration::from_secs(10);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The listening socket; its file is removed when it is dropped.
 #[derive(Debug)]
@@ -165,7 +165,7 @@ impl Admin {
                 Ok((stream, _)) => {
                     let sources = sources.clone();
                     tokio::spawn(async move {
-                        let asked = tokio::time::timeout(PATIENCE, converse(stream, &sources)).await;
+                        let asked = tokio::time::timeout(ANSWER_TIMEOUT, converse(stream, &sources)).await;
                         if let Ok(Err(error)) = asked {
                             tracing::debug!(%error, "admin question failed");
                         }
@@ -269,7 +269,7 @@ pub(crate) fn ask_server(data: &Path, ask: &Ask) -> anyhow::Result<Option<Answer
     let Ok(mut stream) = Blocking::connect(path(data)) else {
         return Ok(None);
     };
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
     let mut line = serde_json::to_vec(ask)?;
     line.push(b'\n');
     stream.write_all(&line)?;

@@ -21,7 +21,7 @@ use crate::telemetry::event::Waiting;
 use crate::telemetry::events::Events;
 use crate::telemetry::trace::Tracer;
 
-/// The state of the run and all that changes it.
+/// The state of the run, and everything that changes it.
 #[derive(Debug)]
 pub(crate) struct Coordinator {
     pub(crate) plan: Arc<RunPlan>,
@@ -35,19 +35,19 @@ pub(crate) struct Coordinator {
     pub(crate) events: Events,
     pub(crate) clock: Clock,
     pub(crate) present: Present,
-    /// Of what was recorded since the newest round closed.
+    /// The hash chain of what was recorded since the newest round closed.
     pub(crate) chain: HashChain,
     /// For displays only.
     pub(crate) history: History,
     pub(crate) wake: Option<Millis>,
-    /// What displays were told last.
+    /// What displays show.
     pub(crate) waiting: Option<Waiting>,
     pub(crate) tracer: Tracer,
-    /// What the rows come to that are durable.
+    /// Sums of the durable ledger rows.
     pub(crate) booked: Booked,
-    /// What the meter said in those of earlier processes.
+    /// Bytes up and down in the rows of earlier processes.
     pub(crate) before: (u64, u64),
-    /// What is in the ledger's tail.
+    /// Sums of the ledger's tail.
     pub(crate) kept: Booked,
     pub(crate) pace: Pace,
     /// For reports and warnings only.

@@ -1,4 +1,4 @@
-//! What of the sockets' bytes is on disk, and the moment that displays and reports are made of.
+//! Writes bytes that are in no ledger row to the ledger's tail, and takes the snapshot from which displays and reports are made.
 
 use crate::accounting::booked::Booked;
 use crate::reporting::moment::Moment;
@@ -13,14 +13,14 @@ use crate::reporting::history::History;
 use crate::state_machine::Phase;
 
 impl Coordinator {
-    /// The round that bytes belong to now.
+    /// The round to which bytes are booked now.
     pub(super) fn books_to(&self) -> u64 {
         self.state
             .round()
             .map_or_else(|| self.state.last_closed(), |round| round.number)
     }
 
-    /// The run and its books now.
+    /// The run and its ledger now.
     pub(super) fn moment(&self) -> Moment {
         let Peek {
             sample,
@@ -45,7 +45,7 @@ impl Coordinator {
         }
     }
 
-    /// Keeps bytes that no row has, if it is time: no round may close for long, and a kill would lose them.
+    /// Writes bytes that are in no row to the ledger's tail, if it is time: a round may stay open for long, and a kill would lose them.
     pub(super) async fn keep_books(&mut self) -> Result<(), ServeError> {
         let unkept = self.traffic.passed() != self.kept.metered;
         if !self.pace.is_due(self.clock.now(), unkept) {
@@ -53,7 +53,7 @@ impl Coordinator {
         }
         let sample = self.traffic.peek().sample;
         if !sample.is_balanced() {
-            // Bytes pass right now.
+            // Bytes are passing right now: the two counts differ for a moment.
             return Ok(());
         }
         let rows: Vec<_> = sample.rows(self.books_to()).iter().map(Row::to_bytes).collect();
@@ -65,7 +65,7 @@ impl Coordinator {
     }
 }
 
-/// What federated averaging would have sent for the rounds of a run that can be compared.
+/// Bytes that federated averaging would have sent for the rounds that can be compared.
 fn compared(history: &History, phase: &Phase, withheld: u64) -> Compared {
     let done = matches!(phase, Phase::Done).then(|| Done {
         evaluated: history.last_evaluation(),

@@ -1,5 +1,5 @@
-//! What an operator may change in a run: take the model back to an older version, and exclude a client from the open round.
-//! Each is one record; on a running server the coordinator writes it, on a stopped one the command line.
+//! Changes that an operator may make to a run: roll the model back to an older version, or exclude a client from the open
+//! round. Each is one record. On a running server the coordinator writes it, on a stopped one the command line.
 
 use fl_proto::ClientId;
 use serde::{Deserialize, Serialize};
@@ -10,21 +10,21 @@ use crate::state_machine::State;
 use crate::storage::record::Record;
 use crate::storage::store::Store;
 
-/// A change that an operator asks for.
+/// A change to a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) enum Change {
-    /// Take the model back to version `to`.
+    /// Rolls the model back to version `to`.
     RollBack { to: u64 },
-    /// Exclude a client from the open round.
+    /// Excludes a client from the open round.
     Exclude { client: String },
 }
 
 impl Change {
-    /// The record that does it.
+    /// The record of the change.
     ///
     /// # Errors
-    /// Why it cannot be done.
+    /// Why the change is not possible now.
     pub(crate) fn record(&self, state: &State, now: Millis) -> Result<Record, String> {
         match self {
             Self::RollBack { to } => state.roll_back(*to, now),
@@ -36,7 +36,7 @@ impl Change {
     }
 }
 
-/// What a change did, in words.
+/// The effect of a change, as a sentence.
 pub(crate) fn said(record: &Record) -> String {
     match record {
         Record::RolledBack { version, to, .. } => {
@@ -47,10 +47,10 @@ pub(crate) fn said(record: &Record) -> String {
     }
 }
 
-/// Changes a run that is not being served; without a name, the only one.
+/// Changes a run that no server is serving. Without a name, the only run.
 ///
 /// # Errors
-/// `NotThere` if it cannot be done; those of the records and the store.
+/// `NotThere` if the change is not possible; those of the records and the store.
 pub(crate) fn change(store: &Store, run: Option<&str>, change: &Change, now: Millis) -> Result<String, InspectError> {
     let run = inspect::chosen(store, run)?;
     let mut state = State::new();

@@ -1,4 +1,4 @@
-//! What calls and the admin address ask of the coordinator.
+//! Requests to the coordinator, from calls and from the admin address.
 
 use fl_proto::{ClientId, Departure, EvaluationReport, FramePart, SectionFidelity, UpdateReply};
 use tokio::sync::oneshot;
@@ -10,38 +10,38 @@ use crate::storage::blobs::Received;
 use crate::storage::disk::DiskError;
 use crate::telemetry::event::{OpenRound, Waiting};
 
-/// What the calls ask of the coordinator.
+/// A request to the coordinator.
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// A client began to watch.
+    /// A client opened a watch stream.
     Arrived(ClientId),
-    /// One of its watch streams ended.
+    /// One of a client's watch streams ended.
     Left(ClientId),
-    /// It says that it will not answer.
+    /// A client announces that it will not answer.
     Leaves { client: ClientId, departure: Departure },
     /// A verified update.
     Update(Box<Submitted>),
-    /// An evaluation.
+    /// The reply: whether the evaluation counts.
     Evaluation {
         client: ClientId,
         report: EvaluationReport,
         reply: oneshot::Sender<bool>,
     },
-    /// The frame of the whole model; `None` if it has moved on from `version`.
+    /// The frame of the whole model. The reply is `None` if a newer version exists.
     Snapshot {
         version: u64,
         reply: oneshot::Sender<Option<FramePart>>,
     },
-    /// The disk failed outside of the store: the server must stop before it promises more.
+    /// The disk failed outside of the store: the server must stop before it acknowledges anything else.
     Broken(DiskError),
-    /// The operator changes the course of the run; answered with what has changed, or why nothing has.
+    /// A change by the operator. The reply is its effect, or why nothing has changed.
     Change {
         change: Change,
         reply: oneshot::Sender<Result<String, String>>,
     },
-    /// The clients that are watching, and whom the run waits for.
+    /// Which clients are connected, and which of them the run waits for.
     Present { reply: oneshot::Sender<Attendance> },
-    /// The run and its books now.
+    /// The run and its ledger now.
     Moment { reply: oneshot::Sender<Moment> },
 }
 
@@ -59,12 +59,12 @@ pub(crate) struct Submitted {
     pub(crate) reply: oneshot::Sender<Result<UpdateReply, &'static str>>,
 }
 
-/// Who is there, and whom the run waits for.
+/// Which clients are connected, and which of them the run waits for.
 #[derive(Debug, Default)]
 pub(crate) struct Attendance {
     pub(crate) present: Vec<ClientId>,
     /// If no round is open.
     pub(crate) waiting: Option<Waiting>,
-    /// If one is open and takes updates.
+    /// If a round is open and takes updates.
     pub(crate) round: Option<OpenRound>,
 }

@@ -1,4 +1,4 @@
-//! Makes what was decided durable, then answers and shows it.
+//! Makes decisions durable, then replies and publishes the new state.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::error::ServeError;
 use crate::state_machine::{Input, PendingWork, Record};
 use crate::storage::blobs::Received;
 
-/// What is decided but not durable yet.
+/// Decisions that are not durable yet.
 #[derive(Default)]
 pub(super) struct Batch {
     pub(super) records: Vec<Record>,
@@ -29,7 +29,7 @@ pub(super) struct Batch {
 type Answer = Box<dyn FnOnce(&Coordinator) + Send>;
 
 impl Batch {
-    /// Replies with `value` once the batch is durable. A client that is gone asks again when it is back.
+    /// Replies with `value` once the batch is durable. A client that has disconnected asks again when it reconnects.
     pub(super) fn answer<T: Send + 'static>(&mut self, reply: oneshot::Sender<T>, value: T) {
         self.answer_with(reply, |_| value);
     }
@@ -46,7 +46,7 @@ impl Batch {
 }
 
 impl Coordinator {
-    /// Lets time pass, makes the batch durable, answers, shows the state, and starts what it owes.
+    /// Applies deadlines, makes the batch durable, replies, publishes the state, and starts its pending work.
     pub(super) async fn commit(&mut self, mut batch: Batch) -> Result<(), ServeError> {
         loop {
             let before = batch.records.len();
@@ -88,10 +88,10 @@ impl Coordinator {
         Ok(())
     }
 
-    /// Books what has passed since the last round closed to the newest round.
+    /// Books the bytes since the last round closed to the newest round.
     pub(super) async fn book_rest(&mut self) -> Result<(), ServeError> {
         let round = self.books_to();
-        // A frame that is arriving is gone on with when the run is served again.
+        // Booked as `update`: an upload in progress resumes after the restart.
         let sample = self.traffic.sample(UploadOutcome::Accepted);
         let mut rows = sample.rows(round);
         rows.append(&mut self.fidelity.rows());
@@ -100,8 +100,8 @@ impl Coordinator {
         Ok(())
     }
 
-    /// Makes blobs of the accepted updates, then records and ledger rows durable together, with the link of a round that
-    /// they close. No other task turns an upload into a blob, so a refused one never is a blob.
+    /// Turns the accepted uploads into blobs, then makes records and ledger rows durable together, with the hash chain's entry
+    /// of a round that they close. No other task turns an upload into a blob, so a refused update never becomes one.
     async fn append(
         &mut self,
         records: &[Record],

@@ -1,7 +1,7 @@
-//! How faithful frames are, tensor by tensor: sums over the updates of open rounds, gauges of the newest closed round, and a
-//! warning when a tensor is hardly sent for several rounds.
+//! The fidelity of frames, by tensor: sums over the updates of open rounds, gauges of the newest closed round, and a
+//! warning when almost nothing of a tensor is sent for several rounds.
 //!
-//! The figures of updates are their clients' claims: they reach reports, metrics and warnings, and no decision.
+//! The figures of updates are their clients' claims: they appear in reports, metrics and warnings, and decide nothing.
 
 use crate::telemetry::gauge::TensorGauge;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +19,7 @@ const ROUNDS: u32 = 3;
 #[derive(Debug)]
 pub(crate) struct Watch {
     layout: Arc<Layout>,
-    /// Of updates accepted in rounds that are not closed.
+    /// Figures of the updates accepted in rounds that are not closed.
     open: BTreeMap<u64, Vec<Fidelity>>,
     starved: BTreeMap<(Direction, u32), Starved>,
 }
@@ -35,11 +35,11 @@ struct Starved {
     known: u32,
 }
 
-/// What a closed round says of its frames.
+/// The fidelity of a closed round's frames.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) gauges: Vec<TensorGauge>,
-    /// For a person, of sections that have been starved for [`ROUNDS`] rounds now.
+    /// One sentence for each section that has been starved for [`ROUNDS`] rounds.
     pub(crate) warnings: Vec<String>,
 }
 
@@ -52,7 +52,7 @@ impl Watch {
         }
     }
 
-    /// Takes in the figures of an update that was accepted in `round`: of each section, its first tensor and its figures.
+    /// Adds the figures of an update accepted in `round`: for each section, its first tensor and its figures.
     pub(crate) fn accepted(&mut self, round: u64, figures: &[(u32, SectionFidelity)]) {
         if figures.is_empty() {
             return;
@@ -65,14 +65,14 @@ impl Watch {
         add_all(self.open.entry(round).or_default(), &sections);
     }
 
-    /// The rows of what has been accepted and is in no row, and forgets it: when a round closes or the server stops.
+    /// Takes the figures that are in no ledger row yet, as rows: when a round closes or the server stops.
     pub(crate) fn rows(&mut self) -> Vec<Row> {
         let open = std::mem::take(&mut self.open).into_iter();
         open.map(|(round, sections)| row(round, Direction::Up, sections))
             .collect()
     }
 
-    /// Takes in a closed round: the sections of its frames, up and down, and their figures as far as they are known.
+    /// Adds a closed round: the sections of its frames, up and down, and their figures where known.
     pub(crate) fn closed(&mut self, sections: &[(Direction, &[Section])], rows: &[Row]) -> Seen {
         let mut seen = Seen::default();
         for &(direction, sections) in sections {
@@ -137,10 +137,10 @@ pub(crate) fn row(round: u64, direction: Direction, sections: Vec<Fidelity>) -> 
     }
 }
 
-/// Whether a section was sent at next to nothing: hardly a value is not zero, and what arrives hardly points where the update
-/// did. Both, because a spec may ask for few values on purpose, and what is sent whole may be noise.
+/// Whether almost nothing of a section was sent: almost all values are zero, and the decoded update hardly points in the
+/// direction of the raw one. Both, because a spec may ask for few values on purpose, and a dense update may be noise.
 fn is_starved(density: f64, cosine: Option<f64>) -> bool {
-    /// Share of values. The sparsest published methods send 0.1 %.
+    /// Share of nonzero values. The sparsest published methods send 0.1 %.
     const DENSITY: f64 = 0.001;
     /// Cosine of decoded and raw update.
     const COSINE: f64 = 0.1;

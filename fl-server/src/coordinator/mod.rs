@@ -1,8 +1,8 @@
 //! The one task that owns the state of the run.
 //!
-//! Requests come through a bounded channel. All that are waiting are decided together, their records made durable by
-//! one flush, and only then are they answered and the new state shown. Heavy work on the model happens elsewhere
-//! ([`model_task`]); the coordinator answers meanwhile.
+//! Requests arrive through a bounded channel. The task decides all waiting requests together, makes their records durable
+//! by one flush, and only then replies and publishes the new state. Heavy work on the model happens on other threads
+//! ([`model_task`]).
 
 pub(crate) mod actor;
 pub(crate) mod bookkeeping;

@@ -1,5 +1,5 @@
-//! The desk where the global model lies. One heavy job at a time is done on it, on the blocking pool: closing a round,
-//! making a snapshot, writing a checkpoint. The coordinator says what is wanted and is told what is finished.
+//! Owns the global model and runs one heavy job at a time on it, on the blocking pool: closing a round, making a snapshot,
+//! writing a checkpoint, rolling back. The coordinator requests jobs and receives their outcomes.
 
 use crate::model::model_store::ModelStore;
 use crate::model::model_store::UPDATES_FROM;
@@ -17,32 +17,32 @@ use crate::error::ServeError;
 use crate::model::{GlobalModel, Limited, sum_frames};
 use crate::state_machine::Contribution;
 
-/// What became of a job, as far as the coordinator must know.
+/// The outcome of a job, for the coordinator.
 #[derive(Debug, Clone)]
 #[expect(clippy::large_enum_variant, reason = "one value a round, moved twice")]
 pub(crate) enum JobOutcome {
-    /// A round's step is durable.
+    /// The model update of a round is durable.
     Closed {
         round: u64,
         frame: Digest,
         frame_len: u64,
         stages: Stages,
         model: Digest,
-        /// Where the bytes of the updates' frames went, and those of the step's.
+        /// Bytes by section: of the updates' frames, and of the model update's.
         sections: [Vec<Section>; 2],
         /// Updates that count for less than claimed.
         limited: Vec<Limited>,
-        /// How faithful the step's frame is.
+        /// Fidelity of the model update's frame.
         fidelity: Vec<Fidelity>,
     },
-    /// Nothing that changes the run.
+    /// A job that does not change the run.
     Other,
 }
 
-/// Asks for the frame of the whole model.
+/// A request for the frame of the whole model.
 type Wanted = (u64, oneshot::Sender<Option<FramePart>>);
 
-/// A round to be closed.
+/// A request to close a round.
 #[derive(Debug)]
 struct Close {
     round: u64,
@@ -50,21 +50,21 @@ struct Close {
     limited: bool,
 }
 
-/// A version to go back to.
+/// A request to roll back.
 #[derive(Debug)]
 pub(crate) struct RollBack {
-    /// The version that it becomes.
+    /// The version that the restored model gets.
     pub(crate) version: u64,
-    /// Frames of the steps that lead to it from version 0.
+    /// Frames of the model updates from version 0 to the restored model.
     pub(crate) steps: Vec<Digest>,
-    /// Digest of its model.
+    /// Digest of the restored model.
     pub(crate) model: Digest,
 }
 
-/// The model, the work that is wanted on it, and the work that is going on.
+/// The model, the requests for it, and the job in progress.
 #[derive(Debug)]
 pub(crate) struct ModelTask {
-    /// Not here while a job has it.
+    /// `None` while a job has it.
     global: Option<Box<GlobalModel>>,
     version: u64,
     job: Option<JoinHandle<Result<Done, ServeError>>>,
@@ -75,7 +75,7 @@ pub(crate) struct ModelTask {
     snapshot: Option<FramePart>,
     checkpoint_due: bool,
     keeper: Arc<ModelStore>,
-    /// Rounds and updates that have been counted since the older checkpoint.
+    /// Rounds and updates since the older checkpoint.
     used: Vec<(u64, Digest)>,
 }
 
@@ -111,7 +111,7 @@ impl ModelTask {
         }
     }
 
-    /// A round is to be closed; said any number of times.
+    /// Requests closing `round`. Idempotent.
     pub(crate) fn want_close(&mut self, round: u64, updates: Vec<Contribution>, limited: bool) {
         if self.global.is_some() && round > self.version {
             self.close = Some(Close {
@@ -122,7 +122,7 @@ impl ModelTask {
         }
     }
 
-    /// The model becomes an older one before anything else is done with it. What is going on is finished and dropped.
+    /// Requests a rollback, before any other job. A job in progress finishes and its outcome is dropped.
     pub(crate) fn want_roll_back(&mut self, wanted: RollBack) {
         self.version = wanted.version;
         self.drop_snapshot();
@@ -131,13 +131,13 @@ impl ModelTask {
         self.checkpoint_due = true;
     }
 
-    /// Somebody wants the frame of the whole model.
+    /// Requests the frame of the whole model.
     pub(crate) fn want_snapshot(&mut self, version: u64, reply: oneshot::Sender<Option<FramePart>>) {
         self.wanted.push((version, reply));
     }
 
-    /// Answers what can be answered and starts the next job, if there is one and the model is here. Every round that
-    /// was finished must be durable in the store by now.
+    /// Replies where possible and starts the next job, if there is one and none is in progress. Every finished round must be
+    /// durable in the store by now.
     pub(crate) fn start(&mut self) {
         let Some(global) = self.global.take() else { return };
         self.answer();
@@ -161,10 +161,10 @@ impl ModelTask {
         self.job = Some(job);
     }
 
-    /// Waits for the job that is going on; for ever if there is none. May be dropped and called again.
+    /// Waits for the job in progress, for ever if there is none. Cancel-safe.
     ///
     /// # Errors
-    /// Whatever made the job fail: the model is lost then and comes back by a restart.
+    /// The job's. The model is lost then and a restart recovers it.
     pub(crate) async fn finished(&mut self) -> Result<JobOutcome, ServeError> {
         let Some(job) = &mut self.job else {
             return std::future::pending().await;
@@ -179,8 +179,8 @@ impl ModelTask {
         } = done??;
         self.used.extend(used);
         if self.roll_back.is_some() {
-            // What was done belongs to a version that was taken back meanwhile; a blob that nothing names is removed at the
-            // next start.
+            // The job belongs to a version that was rolled back meanwhile. The next start removes its blob, which no record
+            // names.
             self.global = Some(global);
             return Ok(JobOutcome::Other);
         }
@@ -194,10 +194,10 @@ impl ModelTask {
         Ok(finished)
     }
 
-    /// Finishes the job that is going on, if any.
+    /// Finishes the job in progress, if any.
     ///
     /// # Errors
-    /// As [`Desk::finished`].
+    /// As [`ModelTask::finished`].
     pub(crate) async fn join(&mut self) -> Result<Option<JobOutcome>, ServeError> {
         if self.job.is_none() {
             return Ok(None);
@@ -205,7 +205,7 @@ impl ModelTask {
         self.finished().await.map(Some)
     }
 
-    /// Answers who wants the snapshot that is there, or one that no longer will be.
+    /// Replies to requests for the snapshot that exists, and to those for versions that are no longer the newest.
     fn answer(&mut self) {
         let (version, snapshot) = (self.version, self.snapshot);
         let waiting = std::mem::take(&mut self.wanted)
@@ -214,14 +214,14 @@ impl ModelTask {
                 if wanted == version && snapshot.is_none() {
                     return Some((wanted, reply));
                 }
-                // Whoever asked may be gone.
+                // The client may have disconnected.
                 let _ = reply.send(snapshot.filter(|_| wanted == version));
                 None
             });
         self.wanted = waiting.collect();
     }
 
-    /// The snapshot of an older version is of no use: whoever needs one gets the newest.
+    /// Removes the snapshot of the previous version: clients always fetch the newest.
     fn drop_snapshot(&mut self) {
         let old = self.snapshot.take().filter(|old| old.digest != self.keeper.initial);
         if let Some(Err(error)) = old.map(|old| self.keeper.blobs.remove(&old.digest)) {
@@ -298,8 +298,8 @@ fn snapshot(global: Box<GlobalModel>, keeper: &ModelStore) -> Result<Done, Serve
     })
 }
 
-/// Writes a checkpoint, keeps the one before, and removes those before that. If updates are not kept, removes those that
-/// the older of the two includes.
+/// Writes a checkpoint, keeps the previous one, and removes older ones. If updates are not kept, removes those that the
+/// older of the two checkpoints includes.
 fn checkpoint(global: Box<GlobalModel>, keeper: &ModelStore, used: Vec<(u64, Digest)>) -> Result<Done, ServeError> {
     let before = keeper.run.checkpoints()?;
     let older = before.iter().find(|kept| kept.version < global.version()).copied();

@@ -1,4 +1,4 @@
-//! Tells displays and the log what has become durable, and compares the books at every round's end.
+//! Sends what has become durable to displays and the log, and compares ledger and sockets at the end of every round.
 
 use crate::telemetry::trace::RoundFacts;
 use std::collections::BTreeSet;
@@ -18,7 +18,7 @@ use crate::telemetry::event::{Evaluated, Event, Missing, OpenRound, Waiting};
 pub(crate) const ROUNDS: &str = module_path!();
 
 impl Coordinator {
-    /// The ledger must be what the sockets carried.
+    /// Raises an alert if the ledger differs from the sockets.
     pub(super) async fn check(&mut self, round: u64, sample: &Sample) {
         if let Some(text) = sample.alert(round) {
             tracing::error!(round, "{text}");
@@ -26,7 +26,7 @@ impl Coordinator {
         }
     }
 
-    /// Shows how faithful the frames of the round were that closed, and warns of tensors that are hardly sent.
+    /// Publishes the fidelity of a closed round's frames, and warns of starved tensors.
     pub(super) async fn announce_fidelity(&mut self, Seen { gauges, warnings }: Seen) {
         self.events.status.tensors(gauges);
         for text in warnings {
@@ -35,7 +35,7 @@ impl Coordinator {
         }
     }
 
-    /// Tells what is durable now.
+    /// Sends the events of durable records.
     pub(super) async fn announce(&mut self, records: &[Record], booked: Option<(u64, Sample)>) {
         for record in records {
             self.history.add(record);
@@ -92,7 +92,7 @@ impl Coordinator {
         }
     }
 
-    /// Tells which updates of a round count for less than their senders claimed.
+    /// Sends which updates of a round count for less than their clients claimed.
     pub(super) async fn announce_limited(&mut self, round: u64, limited: &[Limited]) {
         for update in limited {
             let text = update.to_string();
@@ -105,7 +105,7 @@ impl Coordinator {
         }
     }
 
-    /// Tells whom the run waits for, if that has changed.
+    /// Sends which clients the run waits for, if that has changed.
     pub(super) async fn announce_waiting(&mut self) {
         let waiting = self.waiting();
         if waiting != self.waiting {
@@ -116,7 +116,7 @@ impl Coordinator {
         }
     }
 
-    /// Tells that a client came or went whose answer the open round lacks.
+    /// Sends that a client connected or disconnected whose update the open round lacks.
     pub(super) fn announce_presence(&self, client: &ClientId, connected: bool) {
         if let Phase::Training(round) = self.state.phase()
             && round.cohort.contains(client)
@@ -130,7 +130,7 @@ impl Coordinator {
         }
     }
 
-    /// The open round and whom it waits for, while it takes updates.
+    /// The open round and the clients it waits for, while it takes updates.
     pub(super) fn open_round(&self) -> Option<OpenRound> {
         let Phase::Training(round) = self.state.phase() else {
             return None;
@@ -155,12 +155,12 @@ impl Coordinator {
         })
     }
 
-    /// Whom the run waits for, if no round is open.
+    /// How many clients the run waits for, if no round is open.
     pub(super) fn waiting(&self) -> Option<Waiting> {
         matches!(self.state.phase(), Phase::Waiting).then(|| Waiting {
             present: self.present.presence.connected().len(),
             min: self.plan.cohort.min,
-            // While waiting, the engine wakes for nothing but the end of the grace that the fewest needed began.
+            // While waiting, the only deadline is the end of the grace period that began when `min` clients were connected.
             enough: self
                 .state
                 .wake(&self.plan, self.clock.now(), &self.present.presence)
@@ -179,7 +179,7 @@ impl Coordinator {
         })
     }
 
-    /// A round's end is also the end of the evaluations of the model that it began with.
+    /// The end of a round also ends the evaluations of the model with which it began.
     async fn round_closed(&mut self, round: u64, flow: Flow) {
         self.evaluated(round.saturating_sub(1)).await;
         if let Some(summary) = self.history.summary(round, flow, self.parameters) {
@@ -213,10 +213,10 @@ impl Coordinator {
     }
 }
 
-/// A number as people read it in a log: four digits after the point.
+/// Rounds to four digits after the point, for the log.
 fn four_digits(number: f64) -> f64 {
     let rounded = (number * 1e4).round() / 1e4;
-    // What is too large to have such digits stays as it is.
+    // A number too large to have such digits stays unchanged.
     if rounded.is_finite() { rounded } else { number }
 }
 

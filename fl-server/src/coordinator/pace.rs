@@ -1,42 +1,42 @@
-//! When bytes that are in no ledger row yet are written to the ledger's tail.
+//! When to write bytes that are in no ledger row yet to the ledger's tail.
 
 use crate::clock::Millis;
 
-/// When bytes that no row has are kept on disk.
+/// When to write the ledger's tail.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Pace {
-    /// Since when there are such bytes.
+    /// Since when there are bytes outside of rows and tail.
     since: Option<Millis>,
-    /// How often they were kept since the last record.
+    /// Times that the tail was written since the last record.
     idle: u32,
 }
 
-/// Bytes are kept this long after they were first seen. The time doubles while nothing but bytes comes, such as the pings of
-/// clients that wait.
+/// The tail is written this long after such bytes were first seen. The delay doubles while no record follows, such as during
+/// the pings of waiting clients.
 const KEEP_WITHIN: Millis = 1_000;
-/// How often it may double.
+/// Doublings, at most.
 const DOUBLINGS: u32 = 4;
 
 impl Pace {
-    /// Whether to keep them now. `unkept`: whether there are any.
+    /// Whether to write the tail now. `unkept`: whether there are bytes outside of rows and tail.
     pub(crate) fn is_due(&mut self, now: Millis, unkept: bool) -> bool {
         if !unkept {
             self.since = None;
             return false;
         }
-        // A clock that was set back makes no difference but to this once.
+        // A clock that was set back delays the tail once.
         let since = self.since.map_or(now, |since| since.min(now));
         self.since = Some(since);
         now - since >= KEEP_WITHIN << self.idle.min(DOUBLINGS)
     }
 
-    /// They were kept.
+    /// The tail was written.
     pub(crate) fn kept(&mut self) {
         self.since = None;
         self.idle = self.idle.saturating_add(1);
     }
 
-    /// Something was recorded.
+    /// A record was written.
     pub(crate) fn recorded(&mut self) {
         self.idle = 0;
     }

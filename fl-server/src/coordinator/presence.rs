@@ -1,4 +1,4 @@
-//! Who is connected: a client counts once, however many of its streams are open.
+//! Which clients are connected: a client counts once, whatever the number of its open streams.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use fl_proto::ClientId;
 
 use crate::state_machine::{Millis, Presence};
 
-/// Clients that watch, each with its number of streams.
+/// Connected clients, each with its number of watch streams.
 #[derive(Debug, Default)]
 pub(crate) struct Present {
     streams: BTreeMap<ClientId, usize>,

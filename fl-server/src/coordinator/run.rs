@@ -24,14 +24,14 @@ use crate::state_machine::{Decision, Input, Record, Reply, State, decide};
 /// Requests decided with one flush, at most.
 const BATCH: usize = 256;
 
-/// How often to look for bytes that are to be kept on disk.
-const LOOK: Duration = Duration::from_secs(1);
+/// How often the coordinator checks whether to write the ledger's tail.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Coordinator {
     /// Runs until `stop`, then books the last bytes and returns the state.
     ///
     /// # Errors
-    /// Whatever keeps a record from being durable, or the model from being computed. Nothing unanswered counts then.
+    /// Those of the store, the disk and the model. Requests without a reply are not durable then.
     pub(crate) async fn run(
         mut self,
         mut commands: mpsc::Receiver<Command>,
@@ -39,7 +39,7 @@ impl Coordinator {
     ) -> Result<Arc<State>, ServeError> {
         let mut stop = pin!(stop);
         let mut waiting = Vec::with_capacity(BATCH);
-        let mut looks = tokio::time::interval(LOOK);
+        let mut looks = tokio::time::interval(POLL_INTERVAL);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         self.commit(Batch::default()).await?;
         loop {
@@ -66,7 +66,7 @@ impl Coordinator {
         Ok(self.state)
     }
 
-    /// Sleeps until the engine wants to be asked again.
+    /// Sleeps until the state machine's next deadline.
     fn sleep(&self) -> impl Future<Output = ()> + use<> {
         let left = self
             .wake
@@ -114,7 +114,7 @@ impl Coordinator {
                     let text = self.change(record, batch)?;
                     batch.answer(reply, Ok(text));
                 }
-                // The operator may be gone.
+                // The operator may have disconnected.
                 Err(why) => drop(reply.send(Err(why))),
             },
             Command::Broken(error) => return Err(error.into()),
@@ -190,7 +190,7 @@ impl Coordinator {
         Ok(reply)
     }
 
-    /// Applies what the operator wants, which becomes durable with the batch; says what it is.
+    /// Applies an operator's change, which becomes durable with the batch. Returns its effect as a sentence.
     fn change(&mut self, record: Record, batch: &mut Batch) -> Result<String, ServeError> {
         Arc::make_mut(&mut self.state).apply(&record)?;
         if let Record::RolledBack { version, to, model, .. } = record {
@@ -203,7 +203,7 @@ impl Coordinator {
         Ok(text)
     }
 
-    /// Takes in what the model task has finished.
+    /// Handles the outcome of a job.
     async fn finished(&mut self, finished: JobOutcome) -> Result<(), ServeError> {
         let (mut batch, mut seen) = (Batch::default(), None);
         if let JobOutcome::Closed {

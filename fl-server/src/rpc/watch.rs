@@ -67,10 +67,10 @@ async fn attend(service: Arc<Service>, peer: Peer, messages: Messages) {
 }
 
 /// How often to look whether a client that is told nothing is still admitted.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Sends the view of the state when it is another than the last one sent, until the run is over, the client is gone or
-/// the server stops. `admit` is asked before each message and every [`LOOK`] besides, whatever happens meanwhile; not at
+/// the server stops. `admit` is asked before each message and every [`POLL_INTERVAL`] besides, whatever happens meanwhile; not at
 /// each change of the state, since there are as many of those as updates, for each client that watches. `sent` counts each
 /// message.
 ///
@@ -84,7 +84,7 @@ async fn tell(
     sent: impl Fn(&wire::RoundState),
     messages: &Messages,
 ) -> Result<(), Status> {
-    let mut look = tokio::time::interval(LOOK);
+    let mut look = tokio::time::interval(POLL_INTERVAL);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut last, mut due): (Option<RoundState>, Option<RoundState>) = (None, None);
     let mut over = false;
@@ -256,7 +256,7 @@ mod tests {
             tokio::time::sleep(Duration::from_secs(3_600)).await;
             assert!(!watched.ended.is_finished());
             watched.revoked.store(true, Ordering::Relaxed);
-            let ended = tokio::time::timeout(2 * LOOK, watched.ended).await.unwrap();
+            let ended = tokio::time::timeout(2 * POLL_INTERVAL, watched.ended).await.unwrap();
             assert_eq!(ended.unwrap().unwrap_err().code(), tonic::Code::PermissionDenied);
         }
     }

@@ -245,7 +245,7 @@ impl Shared {
     }
 }
 
-/// Brings the run to where it was, off the runtime's own threads.
+/// Recovers the run on a blocking thread.
 async fn recover(options: &Serve) -> Result<Started, ServeError> {
     let instance = options.instance.map_or_else(random_instance, Ok)?;
     let (data, plan, fault) = (options.data.clone(), options.plan.clone(), options.fault.clone());
@@ -263,7 +263,7 @@ fn random_instance() -> Result<Digest, ServeError> {
 fn turn_away(events: Events) -> TurnAway {
     TurnAway::new(move |nobody, why| match nobody {
         Nobody::Uncertified(address) => events.turned_away(&address.to_string(), TurnedFor::Certificate, why),
-        // Any number of strangers share one entry: they are nobody's clients.
+        // All strangers share one entry: their number is unbounded.
         Nobody::Stranger => events.turned_away("strangers", TurnedFor::Stranger, why),
     })
 }

@@ -1,4 +1,4 @@
-//! Serves one run until it is over or the server is told to stop.
+//! Serves one run until it is over or the server is stopped.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// the last bytes.
 ///
 /// # Errors
-/// Whatever keeps the run from being served. Clients are told to come back, and nothing acknowledged is lost.
+/// Whatever keeps the run from being served. Calls in progress end with `UNAVAILABLE`, and nothing acknowledged is lost.
 pub async fn serve(
     listener: TcpListener,
     options: Serve,
@@ -33,7 +33,7 @@ pub async fn serve(
 
 /// Why a server stops.
 enum Stop {
-    /// It was told to, or the run is over.
+    /// `shutdown` completed, or the run is over.
     Asked,
     /// The coordinator ended by itself.
     Coordinator(Result<Arc<State>, ServeError>),

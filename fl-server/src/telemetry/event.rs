@@ -1,4 +1,4 @@
-//! What a run tells a display while it goes on.
+//! Events of a running server, for displays.
 
 use std::fmt;
 
@@ -8,41 +8,41 @@ use serde::{Deserialize, Serialize};
 use crate::accounting::ledger::Flow;
 use crate::clock::Millis;
 
-/// Something happened. Events are for people: nothing that matters depends on their being read.
+/// An event. Events are for people: the server's behavior does not depend on a reader.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
-    /// Clients can come.
+    /// The server accepts clients.
     Ready,
-    /// No round is open: the run waits for clients. Told whenever it changes.
+    /// No round is open: the run waits for clients. Sent at each change.
     Waiting(Waiting),
-    /// A round began, or began again with other clients.
+    /// A round opened, or opened again with other clients.
     RoundOpened {
         /// The round.
         round: u64,
-        /// How often it was tried before.
+        /// The attempt, from 1.
         attempt: u32,
         /// The clients asked.
         cohort: Vec<ClientId>,
     },
-    /// Others are asked in place of members of the open round that are absent.
+    /// The open round asks other clients in place of absent members.
     MembersReplaced {
         /// The round.
         round: u64,
-        /// Members that are not waited for any more.
+        /// Members for which the round no longer waits.
         absent: Vec<ClientId>,
-        /// Clients that are asked in their place.
+        /// Clients asked in their place.
         by: Vec<ClientId>,
     },
-    /// A client whose answer the open round lacks has gone, or is back. Lost if the channel is full.
+    /// A client whose update the open round lacks has disconnected or reconnected. Best effort: dropped if the channel is full.
     MemberPresence {
         /// The round.
         round: u64,
         /// The client.
         client: ClientId,
-        /// Whether it is back.
+        /// Whether the client has reconnected.
         connected: bool,
     },
-    /// A client cannot take part. Told at most every ten minutes of the same client. Lost if the channel is full.
+    /// A client cannot take part. At most one event in ten minutes for each client. Best effort: dropped if the channel is full.
     TurnedAway {
         /// Its name, or its address.
         client: String,
@@ -51,11 +51,11 @@ pub enum Event {
         /// For a person.
         why: String,
     },
-    /// A part of an update arrived. Lost if the channel is full.
+    /// A part of an update arrived. Best effort: dropped if the channel is full.
     UpdateReceiving {
         /// The client.
         client: ClientId,
-        /// Bytes of the frame that are here.
+        /// Bytes of the frame received.
         bytes: u64,
         /// Bytes of the whole frame.
         total: u64,
@@ -76,33 +76,33 @@ pub enum Event {
         /// Whose update, and how much of it counts.
         text: String,
     },
-    /// All evaluations of one model version, added up so far.
+    /// The evaluations of one model version so far, summed.
     Evaluated(Evaluated),
     /// The run is over.
     Done,
-    /// The run gave up.
+    /// The run failed.
     Failed {
         /// The round.
         round: u64,
         /// Why.
         why: String,
     },
-    /// Something is wrong that a person must look at.
+    /// An error that a person must act on.
     Alert(String),
-    /// Stored data was found to be damaged; the run goes on from what is left.
+    /// Stored data is damaged; the run continues from the rest.
     Damaged(String),
-    /// The run goes on, but a person may want to change something.
+    /// The run continues, but its configuration may need a change.
     Warning(String),
 }
 
-/// Whom a run waits for while no round is open.
+/// The clients that a run waits for while no round is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waiting {
     /// Clients that are connected.
     pub present: usize,
-    /// Clients without which no round opens.
+    /// Connected clients that a round needs to open.
     pub min: usize,
-    /// Whether they are enough: the round opens when a full cohort is there, or the grace is over.
+    /// Whether `min` clients are connected: the round opens once a full cohort is, or the grace period ends.
     pub enough: bool,
 }
 
@@ -123,7 +123,7 @@ impl fmt::Display for Waiting {
     }
 }
 
-/// A round that takes updates, and whom it waits for.
+/// A round that takes updates, and the clients it waits for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenRound {
     /// The round.
@@ -136,20 +136,20 @@ pub struct OpenRound {
     pub answered: usize,
     /// When the round first opened.
     pub opened_ms: Millis,
-    /// When the round closes without those that are missing, or is tried again.
+    /// When the round closes without the missing clients, or opens again.
     pub until_ms: Millis,
-    /// Clients that it waits for.
+    /// Clients for which the round waits.
     pub waits_for: Vec<Missing>,
-    /// Clients that it does not wait for any more. Their updates still count.
+    /// Clients for which the round no longer waits. Their updates still count.
     pub given_up: Vec<Missing>,
 }
 
-/// A client whose answer a round lacks.
+/// A client whose update a round lacks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Missing {
     /// The client.
     pub client: String,
-    /// Since when it is not connected; absent while it is.
+    /// Since when the client is disconnected; `None` while it is connected.
     pub absent_since_ms: Option<Millis>,
 }
 
@@ -190,7 +190,7 @@ impl fmt::Display for Missing {
     }
 }
 
-/// Names in a list that is written out.
+/// Names in a list, at most.
 const NAMED: usize = 20;
 
 /// The names, or the first of them and how many more there are.
@@ -213,7 +213,7 @@ pub(crate) fn time(at: Millis) -> String {
     format!("{:02}:{:02}:{:02}Z", seconds / 3600, seconds / 60 % 60, seconds % 60)
 }
 
-/// What one round did and cost.
+/// Result and cost of one round.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct RoundSummary {
     /// The round.
@@ -222,13 +222,13 @@ pub struct RoundSummary {
     pub updates: usize,
     /// Mean training loss, by examples.
     pub loss: f64,
-    /// From its opening to its model.
+    /// From the round's opening to its model.
     pub seconds: f64,
-    /// Bytes of all clients, as the ledger has them.
+    /// Bytes of all clients, from the ledger.
     pub flow: Flow,
-    /// Bits of frame that a parameter took in a mean update.
+    /// Frame bits for each parameter, mean over the updates.
     pub bits_up: f64,
-    /// Bits of frame that a parameter took in the server's step.
+    /// Frame bits for each parameter, in the model update.
     pub bits_down: f64,
 }
 
@@ -239,13 +239,13 @@ pub struct Evaluated {
     pub version: u64,
     /// Examples of all clients that answered.
     pub examples: u64,
-    /// Share of them classified correctly.
+    /// Share of examples classified correctly.
     pub accuracy: f64,
-    /// Mean loss over them.
+    /// Mean loss over the examples.
     pub loss: f64,
 }
 
-/// Frame bits a parameter; 0 where there is nothing to divide by.
+/// Frame bits for each parameter; 0 without parameters or frames.
 pub(crate) fn bits(bytes: u64, frames: usize, parameters: usize) -> f64 {
     let slots = frames as f64 * parameters as f64;
     if slots > 0.0 { 8.0 * bytes as f64 / slots } else { 0.0 }

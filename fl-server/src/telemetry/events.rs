@@ -9,7 +9,7 @@ use crate::telemetry::event::Event;
 use crate::telemetry::status::LiveStatus;
 use crate::telemetry::turned_away::TurnedFor;
 
-/// Where events go: on the status, and to a display if there is one.
+/// Where events go: into the live status, and to a display if there is one.
 #[derive(Debug, Clone)]
 pub(crate) struct Events {
     pub(crate) channel: Option<mpsc::Sender<Event>>,
@@ -18,7 +18,7 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// Tells what may as well be missed.
+    /// Best effort: dropped if the channel is full.
     pub(crate) fn hint(&self, event: impl FnOnce() -> Event) {
         let event = event();
         self.status.note(&event, self.clock.now());
@@ -27,7 +27,7 @@ impl Events {
         }
     }
 
-    /// Takes note of a client that cannot take part, and warns about it now and then.
+    /// Records a client that cannot take part, and logs a rate-limited warning.
     pub(crate) fn turned_away(&self, client: &str, reason: TurnedFor, why: &str) {
         if self.status.turned_away(client, reason, why, self.clock.now()) {
             let reason = reason.label();
@@ -40,7 +40,7 @@ impl Events {
         }
     }
 
-    /// Tells what should not be missed; waits while the channel is full.
+    /// Sends an event; waits while the channel is full.
     pub(crate) async fn tell(&self, event: Event) {
         self.status.note(&event, self.clock.now());
         if let Some(channel) = &self.channel {

@@ -1,4 +1,4 @@
-//! How faithful the newest frames are, tensor by tensor.
+//! The fidelity of the newest frames, by tensor.
 
 use crate::accounting::ledger::{Direction, Fidelity};
 
@@ -6,11 +6,11 @@ use crate::accounting::ledger::{Direction, Fidelity};
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct TensorGauge {
     pub(crate) direction: Direction,
-    /// Name of the tensor; of small tensors in one section, their number.
+    /// Name of the tensor, or the number of small tensors in the section.
     pub(crate) tensor: String,
     /// Share of the values that are not zero.
     pub(crate) density: f64,
-    /// Sums over the frames that came with figures.
+    /// Sums over the frames that carried figures.
     pub(crate) fidelity: Option<Fidelity>,
     /// Rounds in a row, up to this, in which the section was starved.
     pub(crate) starved: u32,

@@ -1,8 +1,8 @@
-//! What a page about the running server shows and its records do not hold: how far uploads are, what happened lately,
-//! what should be looked at, and whose certificates end when.
+//! The live status: what the page of a running server shows and its records do not hold, such as the progress of uploads,
+//! recent events, alerts, and when certificates expire.
 //!
-//! For displays and metrics only: nothing that matters depends on it. The lock guards these few values, and is never held
-//! while waiting for anything.
+//! For displays and metrics only: no decision depends on it. The lock guards these few values and is never held across an
+//! await.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,33 +18,31 @@ use crate::telemetry::event::{Evaluated, Event, RoundSummary, names};
 use crate::telemetry::gauge::TensorGauge;
 use crate::telemetry::turned_away::{Turned, TurnedFor};
 
-/// Events that are kept.
+/// Events kept, at most.
 const EVENTS: usize = 200;
-/// Alerts that are kept.
+/// Alerts kept, at most.
 const ALERTS: usize = 50;
-/// Clients whose uploads and certificates are remembered: more than any federation that one server serves.
+/// Clients whose uploads and certificates are kept, at most: more than any federation that one server serves.
 const CLIENTS: usize = 100_000;
 
-/// Something that happened.
+/// One entry of the event list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct LogEntry {
     /// Milliseconds since 1970.
     pub(crate) at_ms: Millis,
     pub(crate) kind: &'static str,
-    /// For a person.
+    /// A sentence.
     pub(crate) text: String,
 }
 
-/// What the board knows.
+/// The live status at one moment.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct StatusSnapshot {
-    /// Bytes received of uploads of the open round, and bytes of them in all.
+    /// Uploads of the open round: bytes received, and bytes in total.
     pub(crate) uploads: BTreeMap<ClientId, (u64, u64)>,
-    /// Newest first.
     pub(crate) events: VecDeque<LogEntry>,
-    /// Newest first.
     pub(crate) alerts: VecDeque<LogEntry>,
-    /// When the certificates end that clients have shown.
+    /// When the clients' certificates expire.
     pub(crate) certificates: BTreeMap<ClientId, OffsetDateTime>,
     /// Sums of the rounds that this process has closed.
     pub(crate) closed: Closed,
@@ -54,38 +52,38 @@ pub(crate) struct StatusSnapshot {
     pub(crate) tensors: Arc<[TensorGauge]>,
 }
 
-/// What the rounds came to that this process has closed.
+/// Sums of the rounds that this process has closed.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Closed {
     pub(crate) rounds: u64,
     pub(crate) updates: u64,
-    /// Updates that had arrived and were not taken.
+    /// Updates that arrived and were refused.
     pub(crate) refused: u64,
     pub(crate) seconds: f64,
     pub(crate) flow: Flow,
     pub(crate) alerts: u64,
     pub(crate) warnings: u64,
-    /// The newest of them.
+    /// The newest closed round.
     pub(crate) last: Option<RoundSummary>,
 }
 
-/// The board.
+/// The live status of a server.
 #[derive(Debug, Default)]
 pub(crate) struct LiveStatus(Mutex<StatusSnapshot>);
 
 impl LiveStatus {
-    /// What is known now.
+    /// A copy of the status now.
     pub(crate) fn known(&self) -> StatusSnapshot {
         self.lock().clone()
     }
 
-    /// Changes when updates were counted or a model was evaluated.
+    /// A value that changes when an update is counted or a model is evaluated.
     pub(crate) fn progress(&self) -> (u64, Option<u64>) {
         let known = self.lock();
         (known.closed.updates, known.evaluated.map(|seen| seen.version))
     }
 
-    /// Takes notice of an event.
+    /// Records an event.
     pub(crate) fn note(&self, event: &Event, now: Millis) {
         let mut known = self.lock();
         match event {
@@ -125,7 +123,7 @@ impl LiveStatus {
                 };
                 push(&mut known.alerts, note, ALERTS);
             }
-            // A client on a bad link comes and goes: too much for the list.
+            // A client on a bad link would fill the list.
             Event::MemberPresence { .. } => return,
             Event::Warning(text) => {
                 known.closed.warnings += 1;
@@ -149,22 +147,22 @@ impl LiveStatus {
         push(&mut known.events, note, EVENTS);
     }
 
-    /// Takes notice of an update that had arrived and was not taken.
+    /// Records a refused update.
     pub(crate) fn refused(&self) {
         self.lock().closed.refused += 1;
     }
 
-    /// Takes notice of a client that was turned away; true if it is worth a warning.
+    /// Records a client that was turned away. Returns whether to warn.
     pub(crate) fn turned_away(&self, client: &str, reason: TurnedFor, why: &str, now: Millis) -> bool {
         self.lock().turned.add(client, reason, why, now)
     }
 
-    /// Takes notice of how faithful the frames of a closed round were.
+    /// Records the fidelity of a closed round's frames.
     pub(crate) fn tensors(&self, gauges: Vec<TensorGauge>) {
         self.lock().tensors = gauges.into();
     }
 
-    /// Takes notice of a client's certificate.
+    /// Records when a client's certificate expires.
     pub(crate) fn certificate(&self, client: &ClientId, ends: OffsetDateTime) {
         let mut known = self.lock();
         if known.certificates.len() < CLIENTS {
@@ -182,7 +180,7 @@ fn push(notes: &mut VecDeque<LogEntry>, note: LogEntry, most: usize) {
     notes.push_front(note);
 }
 
-/// What kind of event it is, and what a person reads of it.
+/// The kind of an event, and its sentence.
 fn words(event: &Event) -> (&'static str, String) {
     match event {
         Event::Ready => ("ready", "clients can come".to_owned()),

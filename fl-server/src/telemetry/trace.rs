@@ -1,6 +1,6 @@
-//! Spans of what the server does in a round: the round itself, its uploads, its downloads, its aggregation.
+//! Spans of a round on the server: the round, its uploads, its downloads, its aggregation.
 //!
-//! They are for people: nothing depends on them, and nothing waits for them.
+//! No decision depends on them, and nothing waits for them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::accounting::ledger::Flow;
 use crate::clock::Millis;
 use crate::config::plan::RunPlan;
 
-/// How long the end of a server may wait for the collector.
+/// Timeout for the collector when the server stops.
 pub(crate) const FINISH_WITHIN: Duration = Duration::from_secs(2);
 
 /// Starts sending to `collector`, if there is one.
@@ -33,7 +33,7 @@ pub(crate) fn start(
     (tracer, exporter)
 }
 
-/// What the spans of a round say of it.
+/// A round, as its spans describe it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RoundFacts {
     pub(crate) number: u64,
@@ -44,19 +44,19 @@ pub(crate) struct RoundFacts {
     pub(crate) updates: u64,
 }
 
-/// Makes spans, if anybody wants them.
+/// Makes spans, if there is a collector.
 #[derive(Debug, Clone)]
 pub(crate) struct Tracer {
     plan: Arc<RunPlan>,
-    /// Tells the run from others of its name.
+    /// Identifies the run among those of its name.
     instance: Digest,
     spans: Spans,
-    /// The round that is being closed, and since when.
+    /// The round being closed, and since when.
     closing: Option<(u64, Millis)>,
 }
 
 impl Tracer {
-    /// A round takes no more updates.
+    /// Records that a round takes no more updates.
     pub(crate) fn closing(&mut self, round: u64, at: Millis) {
         self.closing = Some((round, at));
     }
@@ -94,7 +94,7 @@ impl Tracer {
         });
     }
 
-    /// An update begins to arrive, or goes on to.
+    /// Begins the span of an upload, or of its continuation.
     pub(crate) fn upload(&self, client: &ClientId, header: &UpdateHeader) -> Transfer {
         self.transfer(|start| {
             self.part("upload", header.id.round, client.as_str(), start, start)
@@ -104,7 +104,7 @@ impl Tracer {
         })
     }
 
-    /// A model begins to be sent.
+    /// Begins the span of a download.
     pub(crate) fn download(&self, client: &ClientId, version: u64, header: &ModelHeader) -> Transfer {
         // Version v is what round v + 1 begins with; the last is only evaluated.
         let round = version.saturating_add(1).min(self.plan.rounds);
@@ -141,7 +141,7 @@ impl Tracer {
     }
 }
 
-/// An upload or download that is going on. Dropped before its end is told, it was broken off.
+/// An upload or download in progress. Dropping it records that it was aborted.
 #[derive(Debug)]
 pub(crate) struct Transfer {
     spans: Spans,
@@ -149,12 +149,12 @@ pub(crate) struct Transfer {
 }
 
 impl Transfer {
-    /// The model was sent as a whole.
+    /// The whole model was sent.
     pub(crate) fn done(mut self) {
         self.end(|span| span);
     }
 
-    /// The update arrived as a whole, and this was the answer.
+    /// The whole update arrived; `reply` is the server's answer.
     pub(crate) fn answered(mut self, reply: &UpdateReply) {
         self.end(|span| match reply {
             UpdateReply::Accepted => span.with("fl.verdict", "accepted"),

@@ -1,4 +1,4 @@
-//! Whom the server turned away: counters by reason and a bounded list, for `status`, the page and `/metrics`.
+//! Clients that the server turned away: counters by reason and a bounded list, for `status`, the page and `/metrics`.
 
 use std::collections::VecDeque;
 
@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::Millis;
 
-/// Clients and reasons that are kept, the newest first.
+/// Entries kept, at most; the newest first.
 const KEPT: usize = 100;
-/// The same client is warned about again after so long.
+/// Least time between two warnings about one client.
 const AGAIN_AFTER: Millis = 600_000;
 /// Warnings in all within [`WINDOW`]: a scanner with many addresses must not fill the log.
 const WARNINGS: u32 = 20;
@@ -25,7 +25,7 @@ pub(crate) enum TurnedFor {
     Task,
     /// Its learner is for another model, or cannot be made.
     Learner,
-    /// It left because of something else that a person has to mend.
+    /// The client left because of another failure that a person has to fix.
     Failure,
     /// It speaks another version of the protocol.
     Protocol,
@@ -67,16 +67,16 @@ pub(crate) struct TurnedAway {
     pub(crate) reason: String,
     /// For a person.
     pub(crate) why: String,
-    /// How often.
+    /// Number of times.
     pub(crate) times: u64,
     /// The last time.
     pub(crate) at_ms: Millis,
-    /// When it was warned about.
+    /// When the last warning was logged.
     #[serde(skip)]
     warned: Millis,
 }
 
-/// All of them.
+/// All clients that were turned away.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Turned {
     pub(crate) list: VecDeque<TurnedAway>,
@@ -86,12 +86,12 @@ pub(crate) struct Turned {
 }
 
 impl Turned {
-    /// How often clients were turned away, by reason.
+    /// Number of times that clients were turned away, by reason.
     pub(crate) fn counts(&self) -> impl Iterator<Item = (TurnedFor, u64)> {
         TurnedFor::ALL.into_iter().zip(self.counts)
     }
 
-    /// Takes notice; true if it is worth a warning.
+    /// Adds an entry. Returns whether to warn.
     pub(crate) fn add(&mut self, client: &str, reason: TurnedFor, why: &str, now: Millis) -> bool {
         self.counts[reason as usize] += 1;
         let label = reason.label();

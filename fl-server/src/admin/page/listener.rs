@@ -114,7 +114,7 @@ impl Live {
         let stop = handle.clone();
         tokio::spawn(async move {
             let _ = stopping.wait_for(|stopping| *stopping).await;
-            stop.graceful_shutdown(Some(FAREWELL));
+            stop.graceful_shutdown(Some(CLOSE_TIMEOUT));
         });
         let limit = Limit::new(CONNECTIONS);
         let impatient = |builder: &mut Builder<TokioExecutor>| {
@@ -184,4 +184,4 @@ pub(crate) const CONNECTIONS: usize = 64;
 /// A connection on which no request's head comes for longer is closed, from its first moment on.
 const HEADERS_WITHIN: Duration = Duration::from_secs(10);
 /// Time that answers have to finish when the server stops.
-const FAREWELL: Duration = Duration::from_millis(500);
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);

@@ -97,9 +97,9 @@ impl lobby::Waiting for Stranger {
 /// Connections of clients that wait to be taken by the calls: they are taken at once.
 const QUEUE: usize = 16;
 /// How often to look for connections that are idle.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Pause after the system could not accept a connection, which says that it has no descriptor left.
-const PAUSE: Duration = Duration::from_millis(50);
+const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
 impl Door {
     /// A door for `listener`, and the connections of clients that come in by it.
@@ -130,7 +130,7 @@ impl Door {
 
     /// Lets connections in until the calls take no more.
     pub(crate) async fn keep(mut self) {
-        let mut look = tokio::time::interval(LOOK);
+        let mut look = tokio::time::interval(POLL_INTERVAL);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut paused = None;
         loop {
@@ -224,7 +224,7 @@ impl Door {
         if let Some(times) = self.cannot_accept.due(Instant::now()) {
             tracing::warn!(%error, times, "cannot accept connections just now; raise the limit of open files (ulimit -n)");
         }
-        Some(Instant::now() + PAUSE)
+        Some(Instant::now() + RETRY_INTERVAL)
     }
 }
 
