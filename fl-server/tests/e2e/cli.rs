@@ -637,9 +637,10 @@ fn reports_answer(founded: &Founded, fed: &str) {
         lines(&["--client", "anna", "--by", "stage", "--format", "csv"]),
         1 + 7 + 1
     );
-    assert!(good(&["report", fed, "--against", "fp16"]).contains("payload only: 2 bytes a value"));
+    assert!(good(&["report", fed, "--against", "fp16"]).contains("payload only: 2 bytes per value"));
     assert!(
-        good(&["report", fed, "--against", "test"]).contains("Accuracy for bytes") || lines(&["--against", "test"]) > 5
+        good(&["report", fed, "--against", "test"]).contains("Bytes moved when an accuracy")
+            || lines(&["--against", "test"]) > 5
     );
 
     let costs = founded.path("costs.toml");

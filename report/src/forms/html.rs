@@ -2,20 +2,15 @@
 //!
 //! Its parts are in `report/page/`. The page of a running server holds no data: it fetches the report and subscribes to changes.
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use crate::error::Error;
 use crate::forms::form::{Answer, Asked, Form, Output};
 use crate::report::Report;
-use crate::report::client::ClientLine;
 use crate::report::costs::Costs;
 use crate::report::flow::Flow;
-use crate::report::participation::Participation;
-use crate::report::round::RoundLine;
 use crate::report::run::{Baseline, Run};
-use crate::report::saving::Saving;
-use crate::report::tensor::TensorLine;
-use crate::table::line::{self, Columns, line};
+use crate::table::Table;
 
 pub(super) static FORM: Form = Form {
     name: "html",
@@ -73,7 +68,6 @@ pub fn page(report: &Report) -> Result<String, Error> {
 /// # Errors
 /// As [`page`].
 pub fn page_json(report: &Report) -> Result<String, Error> {
-    let shown: Vec<Shown> = report.participations.iter().map(Shown::of).collect();
     let needed = Needed {
         schema: report.schema,
         run: &report.run,
@@ -83,15 +77,27 @@ pub fn page_json(report: &Report) -> Result<String, Error> {
         metered_down: report.metered_down,
         balanced: report.balanced,
         baselines: &report.baselines,
-        rounds: Lines(&report.rounds),
-        clients: Lines(&report.clients),
-        participations: Lines(&shown),
-        tensors: Lines(&report.tensors),
-        savings: Lines(&report.savings),
+        rounds: Table::of(report.rounds.iter()),
+        clients: Table::of(report.clients.iter()),
+        participations: Table::select(report.participations.iter(), SHOWN),
+        tensors: Table::of(report.tensors.iter()),
+        savings: Table::of(report.savings.iter()),
         costs: report.costs.as_ref(),
     };
-    serde_json::to_string(&needed).map_err(|e| Error::form("HTML")(e.to_string()))
+    serde_json::to_string(&needed).map_err(Error::form("HTML"))
 }
+
+/// The columns of participations that the page shows.
+const SHOWN: &[&str] = &[
+    "round",
+    "client",
+    "updated",
+    "finish_seconds",
+    "train_seconds",
+    "retries",
+    "socket_up",
+    "socket_down",
+];
 
 /// A report as the page reads it.
 #[derive(Serialize)]
@@ -104,59 +110,13 @@ struct Needed<'a> {
     metered_down: u64,
     balanced: bool,
     baselines: &'a [Baseline],
-    rounds: Lines<'a, RoundLine>,
-    clients: Lines<'a, ClientLine>,
-    participations: Lines<'a, Shown>,
-    tensors: Lines<'a, TensorLine>,
-    savings: Lines<'a, Saving>,
+    rounds: Table,
+    clients: Table,
+    participations: Table,
+    tensors: Table,
+    savings: Table,
     #[serde(skip_serializing_if = "Option::is_none")]
     costs: Option<&'a Costs>,
-}
-
-/// Lines that are written as an object of columns.
-struct Lines<'a, L>(&'a [L]);
-
-impl<L: Columns> Serialize for Lines<'_, L> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        line::serialize(self.0, serializer)
-    }
-}
-
-line! {
-    /// The columns of participations that the page shows.
-    struct Shown {
-        /// The round.
-        round: u64 [""],
-        /// The client.
-        client: String [""],
-        /// Whether the client's update was accepted.
-        updated: bool [""],
-        /// Time from the round's first attempt to the update.
-        finish_seconds: Option<f64> ["s"],
-        /// Training time, as the client reports it.
-        train_seconds: f64 ["s"],
-        /// Uploads that were resumed or sent again.
-        retries: u64 [""],
-        /// All bytes read from the client's sockets.
-        socket_up: u64 ["B"],
-        /// All bytes written to the client's sockets.
-        socket_down: u64 ["B"],
-    }
-}
-
-impl Shown {
-    fn of(part: &Participation) -> Self {
-        Self {
-            round: part.round,
-            client: part.client.clone(),
-            updated: part.updated,
-            finish_seconds: part.finish_seconds,
-            train_seconds: part.train_seconds,
-            retries: part.flow.retries,
-            socket_up: part.flow.socket_up,
-            socket_down: part.flow.socket_down,
-        }
-    }
 }
 
 /// Writes the page of a running server. `nonce`: letters and digits drawn for this process; a script runs only with it.
@@ -193,87 +153,4 @@ fn assemble(title: &str, nonce: &str, data: &str) -> String {
 /// Escapes text for an element or an attribute.
 fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('"', "&quot;")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::report::tests::report;
-
-    #[test]
-    fn a_page_is_whole_and_its_data_cannot_break_out() {
-        let mut report = report();
-        report.run.name = "</script><script>alert(1)</script>".into();
-        let page = page(&report).unwrap();
-        assert!(!page.contains("<!--") && page.trim_end().ends_with("</html>"));
-        assert!(!page.contains("<script>alert"));
-        let data = page
-            .split_once("id=\"report\">")
-            .unwrap()
-            .1
-            .split_once("</script>")
-            .unwrap()
-            .0;
-        let data: serde_json::Value = serde_json::from_str(data).unwrap();
-        assert_eq!(data["run"]["name"], report.run.name.as_str());
-        assert_eq!(data["participations"]["client"], serde_json::json!(["anna"]));
-        assert_eq!(data["rounds"]["socket_up"], serde_json::json!([20]));
-    }
-
-    #[test]
-    fn what_is_in_a_report_cannot_know_the_nonce_of_its_page() {
-        let nonce = |run: &str| {
-            let mut report = report();
-            report.run.name = run.into();
-            let page = page(&report).unwrap();
-            let (_, rest) = page.split_once("script-src 'nonce-").unwrap();
-            rest.split_once('\'').unwrap().0.to_owned()
-        };
-        let guessed = nonce("digits");
-        assert_eq!(nonce("digits"), guessed, "the same report, the same page");
-        assert_ne!(nonce(&format!("digits<script nonce={guessed}>")), guessed);
-    }
-
-    #[test]
-    fn the_columns_of_participations_are_those_that_the_page_reads() {
-        let sample = include_str!("../../page/sample.mjs");
-        let list = sample
-            .split_once("PAGE_PARTICIPATIONS = [")
-            .unwrap()
-            .1
-            .split_once(']')
-            .unwrap()
-            .0;
-        let read: Vec<&str> = list.split('"').skip(1).step_by(2).collect();
-        let data: serde_json::Value = serde_json::from_str(&page_json(&report()).unwrap()).unwrap();
-        let mut written: Vec<&str> = data["participations"]
-            .as_object()
-            .unwrap()
-            .keys()
-            .map(String::as_str)
-            .collect();
-        written.sort_by_key(|name| read.iter().position(|read| read == name));
-        assert_eq!(written, read);
-    }
-
-    #[test]
-    fn a_page_asks_no_network_and_the_live_one_holds_no_data() {
-        let page = live_page("digits", "abc");
-        assert!(!page.contains("id=\"report\"") && page.contains("nonce-abc"));
-        for from in ["src=\"http", "src='http", "href=\"http", "@import", "url(http"] {
-            assert!(!page.contains(from), "{from}");
-        }
-    }
-
-    #[test]
-    fn the_scripts_are_those_that_the_pages_own_tool_puts_together() {
-        let tool = include_str!("../../page/assemble.mjs");
-        let list = tool.split_once("SCRIPTS = [").unwrap().1.split_once(']').unwrap().0;
-        let names: Vec<&str> = list.split('"').skip(1).step_by(2).collect();
-        assert_eq!(names.len(), SCRIPTS.len());
-        for (name, script) in names.iter().zip(SCRIPTS) {
-            let path = format!("{}/page/js/{name}.js", env!("CARGO_MANIFEST_DIR"));
-            assert_eq!(std::fs::read_to_string(path).unwrap(), script, "{name}");
-        }
-    }
 }

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::table::line::{deserialize, line, serialize};
+use crate::table::line::{deserialize, line};
+use crate::table::serialize;
 use crate::table::sums::sums;
 
 sums! {

@@ -20,7 +20,8 @@ use crate::report::round::RoundLine;
 use crate::report::run::{Baseline, Run};
 use crate::report::saving::Saving;
 use crate::report::tensor::TensorLine;
-use crate::table::line::{deserialize, serialize};
+use crate::table::line::deserialize;
+use crate::table::serialize;
 
 /// Version of the names of keys and columns. A name that is added keeps the version; one that is renamed or changes its
 /// meaning raises it.
@@ -90,79 +91,5 @@ impl Report {
     /// Finds a client by name.
     pub fn client(&self, client: &str) -> Option<&ClientLine> {
         self.clients.iter().find(|line| line.client == client)
-    }
-}
-
-#[cfg(test)]
-pub(crate) mod tests {
-    use super::*;
-
-    pub(crate) fn report() -> Report {
-        let flow = Flow {
-            update: 10,
-            socket_up: 20,
-            ..Flow::default()
-        };
-        Report {
-            schema: SCHEMA,
-            run: Run {
-                name: "digits".into(),
-                ..Run::default()
-            },
-            totals: flow,
-            pending: Flow::default(),
-            metered_up: 20,
-            metered_down: 0,
-            balanced: true,
-            baselines: vec![Baseline {
-                name: "fedavg-fp32".into(),
-                ..Baseline::default()
-            }],
-            rounds: vec![RoundLine {
-                round: 1,
-                accuracy: Some(0.5),
-                flow,
-                ..RoundLine::default()
-            }],
-            clients: Vec::new(),
-            participations: vec![Participation {
-                round: 1,
-                client: "anna".into(),
-                flow,
-                ..Participation::default()
-            }],
-            tensors: vec![TensorLine::default()],
-            savings: Vec::new(),
-            costs: None,
-        }
-    }
-
-    #[test]
-    fn a_report_survives_its_json_whose_tables_are_objects_of_columns() {
-        let text = serde_json::to_string(&report()).unwrap();
-        assert_eq!(serde_json::from_str::<Report>(&text).unwrap(), report());
-        let json: serde_json::Value = serde_json::from_str(&text).unwrap();
-        assert_eq!(json["participations"]["client"], serde_json::json!(["anna"]));
-        assert_eq!(json["participations"]["socket_up"], serde_json::json!([20]));
-        assert_eq!(json["rounds"]["loss"], serde_json::json!([null]));
-    }
-
-    #[test]
-    fn a_table_with_a_column_missing_or_cut_short_is_refused_by_name() {
-        let json = serde_json::to_value(report()).unwrap();
-        let refused = |change: &dyn Fn(&mut serde_json::Value)| {
-            let mut json = json.clone();
-            change(&mut json["rounds"]);
-            serde_json::from_str::<Report>(&json.to_string())
-                .unwrap_err()
-                .to_string()
-        };
-        assert!(
-            refused(&|rounds| drop(rounds.as_object_mut().unwrap().remove("steps"))).contains("`steps` is missing")
-        );
-        assert!(
-            refused(&|rounds| rounds["accuracy"] = serde_json::json!([])).contains("`accuracy` has another length")
-        );
-        assert!(refused(&|rounds| rounds["socket_up"] = serde_json::json!([])).contains("`socket_up`"));
     }
 }

@@ -45,23 +45,3 @@ impl FromStr for Scale {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_no_scale_is_refused_with_an_example() {
-        for (text, said) in [
-            ("devices=10", "both are needed"),
-            ("clients=3,rounds=2", "`clients` is neither"),
-            ("devices=0,rounds=2", "`devices` must be a number from 1"),
-            ("devices=x,rounds=2", "`devices` must be"),
-            ("devices=1,devices=2,rounds=3", "twice"),
-            ("", "neither"),
-        ] {
-            let error = text.parse::<Scale>().unwrap_err();
-            assert!(error.contains(said), "{text}: {error}");
-        }
-    }
-}

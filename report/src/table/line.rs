@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::de::Error as _;
-use serde::ser::SerializeMap;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use crate::table::column::{Cell, Column};
@@ -27,6 +26,8 @@ pub struct Head {
     pub(crate) abouts: [&'static str; 3],
     pub(crate) unit: &'static str,
     pub(crate) side: Side,
+    /// Columns that are left out if their names are not among these.
+    pub(crate) only: Option<&'static [&'static str]>,
 }
 
 impl Head {
@@ -36,6 +37,7 @@ impl Head {
         abouts: [""; 3],
         unit: "",
         side: Side::Plain,
+        only: None,
     };
 
     fn name(&self) -> &'static str {
@@ -64,18 +66,6 @@ pub trait Columns: Sized {
     where
         Self: 'a;
 
-    /// Appends each column's name and values to a JSON object.
-    ///
-    /// # Errors
-    /// The serializer's.
-    fn write<'a, M: SerializeMap>(
-        head: &Head,
-        fields: impl Iterator<Item = &'a Self> + Clone,
-        map: &mut M,
-    ) -> Result<(), M::Error>
-    where
-        Self: 'a;
-
     /// Takes the values out of the JSON of their columns.
     ///
     /// # Errors
@@ -88,23 +78,14 @@ impl<C: Cell> Columns for C {
     where
         Self: 'a,
     {
-        out.push(Column {
-            name: head.name(),
-            unit: head.unit,
-            about: head.abouts[head.side as usize].trim_ascii(),
-            values: C::values(fields.cloned()),
-        });
-    }
-
-    fn write<'a, M: SerializeMap>(
-        head: &Head,
-        fields: impl Iterator<Item = &'a Self> + Clone,
-        map: &mut M,
-    ) -> Result<(), M::Error>
-    where
-        Self: 'a,
-    {
-        map.serialize_entry(head.name(), &Sequence(fields))
+        if head.only.is_none_or(|names| names.contains(&head.name())) {
+            out.push(Column {
+                name: head.name(),
+                unit: head.unit,
+                about: head.abouts[head.side as usize].trim_ascii(),
+                values: C::values(fields.cloned()),
+            });
+        }
     }
 
     fn read(head: &Head, source: &mut Source) -> Result<Vec<Self>, String> {
@@ -117,25 +98,6 @@ impl<C: Cell> Columns for C {
         }
         Ok(cells)
     }
-}
-
-/// An iterator, written as an array.
-struct Sequence<I>(I);
-
-impl<I: Iterator<Item: Serialize> + Clone> Serialize for Sequence<I> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.0.clone())
-    }
-}
-
-/// Writes lines as an object of columns.
-///
-/// # Errors
-/// The serializer's.
-pub(crate) fn serialize<L: Columns, S: Serializer>(lines: &[L], serializer: S) -> Result<S::Ok, S::Error> {
-    let mut map = serializer.serialize_map(None)?;
-    L::write(&Head::LINE, lines.iter(), &mut map)?;
-    map.end()
 }
 
 /// Reads lines from an object of columns, and ignores columns that it does not know.
@@ -179,19 +141,6 @@ macro_rules! line {
                 ); )*
             }
 
-            fn write<'a, M: serde::ser::SerializeMap>(
-                head: &$crate::table::line::Head,
-                lines: impl Iterator<Item = &'a Self> + Clone,
-                map: &mut M,
-            ) -> Result<(), M::Error> {
-                $( <$type as $crate::table::line::Columns>::write(
-                    &$crate::table::line::line!(@head head, $about, $field $($name)?, [$($unit)?] [$($side)?]),
-                    lines.clone().map(|line| &line.$field),
-                    map,
-                )?; )*
-                Ok(())
-            }
-
             fn read(
                 head: &$crate::table::line::Head,
                 source: &mut $crate::table::line::Source,
@@ -224,6 +173,7 @@ macro_rules! line {
             ],
             unit: concat!($($unit)?),
             side: [$($crate::table::line::Side::$side,)? $outer.side][0],
+            only: $outer.only,
         }
     };
     (@name $field:ident) => { stringify!($field) };

@@ -23,8 +23,21 @@ pub struct Table {
 impl Table {
     /// Builds the table of `lines`.
     pub fn of<'a, L: Columns + 'a>(lines: impl Iterator<Item = &'a L> + Clone) -> Self {
+        Self::with(&Head::LINE, lines)
+    }
+
+    /// Builds the table of `lines` with only the columns of these names, in the order of their declaration.
+    pub(crate) fn select<'a, L: Columns + 'a>(
+        lines: impl Iterator<Item = &'a L> + Clone,
+        names: &'static [&'static str],
+    ) -> Self {
+        let only = Some(names);
+        Self::with(&Head { only, ..Head::LINE }, lines)
+    }
+
+    fn with<'a, L: Columns + 'a>(head: &Head, lines: impl Iterator<Item = &'a L> + Clone) -> Self {
         let mut columns = Vec::new();
-        L::columns(&Head::LINE, lines, &mut columns);
+        L::columns(head, lines, &mut columns);
         Self { columns }
     }
 
@@ -53,4 +66,12 @@ impl Serialize for Table {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.columns.iter().map(|column| (column.name, &column.values)))
     }
+}
+
+/// Writes lines as an object of columns.
+///
+/// # Errors
+/// The serializer's.
+pub(crate) fn serialize<L: Columns, S: Serializer>(lines: &[L], serializer: S) -> Result<S::Ok, S::Error> {
+    Table::of(lines.iter()).serialize(serializer)
 }

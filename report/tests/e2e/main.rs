@@ -4,12 +4,19 @@
 #![allow(clippy::unwrap_used)]
 
 mod configuration;
+mod costs;
 mod docs;
 mod fixtures;
 mod forms;
 mod golden;
+mod json;
 mod links;
+mod page;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod questions;
+mod saving;
+mod scale;
 mod signed;
+mod stage;
+mod tiny;

@@ -1,0 +1,50 @@
+//! The largest costs, and how to reduce them.
+
+use fl_report::{Flow, Saving, savings};
+
+use crate::tiny::tiny;
+
+fn of(flow: Flow) -> Vec<Saving> {
+    let mut report = tiny();
+    report.run.parameters = 1_000;
+    (report.totals, report.participations[0].flow) = (flow, flow);
+    (report.participations[0].updated, report.participations[0].stages.framed) = (true, flow.update);
+    savings(&report)
+}
+
+#[test]
+fn the_three_largest_costs_are_named_with_what_to_change() {
+    let found = of(Flow {
+        update: 500,
+        steps: 20,
+        snapshot: 4_000,
+        refused: 30,
+        transport_up: 700,
+        socket_up: 1_230,
+        socket_down: 4_020,
+        connections: 4,
+        ..Flow::default()
+    });
+    let names: Vec<_> = found.iter().map(|line| (line.cost.as_str(), line.bytes)).collect();
+    assert_eq!(names, [("whole models", 4_000), ("connections", 700), ("updates", 500)]);
+    assert_eq!(
+        found[0].why,
+        "Clients fetched whole models, as much as 1.00 of them in fp32."
+    );
+    assert!(found[0].change.contains("`seed`") && found[1].change.contains("Keep clients connected"));
+    assert_eq!(found[2].why, "Clients sent 1 updates at 4.00 bits a parameter.");
+    assert!(found[2].change.contains("Lower `budget`"));
+    assert_eq!(found[0].share, Some(4_000.0 / 5_250.0));
+}
+
+#[test]
+fn plain_updates_are_to_be_compressed_and_nothing_costs_nothing() {
+    let found = of(Flow {
+        update: 4_000,
+        socket_up: 4_000,
+        ..Flow::default()
+    });
+    assert_eq!(found.len(), 1);
+    assert!(found[0].change.starts_with("Compress them"), "{found:?}");
+    assert!(of(Flow::default()).is_empty());
+}
