@@ -1,4 +1,4 @@
-//! `client.toml`: the deployment facts of one device, and which learner and data stand for which task.
+//! `client.toml`: the deployment facts of one device, and the learner and data of each task.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,13 +16,13 @@ use crate::error::Error;
 use crate::learners::{self, DeviceChoice};
 use crate::tasks::Tasks;
 
-/// Largest file that is read, in bytes.
+/// Longest file that is read, in bytes.
 const MAX_FILE: u64 = 1024 * 1024;
 
-/// A `client.toml` that was read with the files it names.
+/// A `client.toml` with the files that it names.
 #[derive(Debug, Clone)]
 pub struct ClientFile {
-    /// Everything but the learners.
+    /// Everything except the learners.
     pub config: ClientConfig,
     /// Where learners compute.
     pub device: DeviceChoice,
@@ -36,11 +36,11 @@ pub struct ClientFile {
 pub struct TaskEntry {
     /// Name of a built-in learner.
     pub learner: String,
-    /// Its examples.
+    /// The learner's examples.
     pub data: DataSource,
 }
 
-/// The file as written: every key that has a default may be left out. Paths are relative to the file.
+/// The file as written. Keys with a default may be left out; paths are relative to the file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Raw {
@@ -79,7 +79,7 @@ impl ClientFile {
     /// Reads the file and the certificates that it names.
     ///
     /// # Errors
-    /// `Config` with the file, the key and what is allowed.
+    /// `Config` names the file, the key and the allowed values.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let base = path.parent().unwrap_or(Path::new(""));
         let written = text(path)?;
@@ -117,7 +117,7 @@ impl ClientFile {
         Ok(Self { config, device, tasks })
     }
 
-    /// The learners, each made when a run first needs it. Each keeps its own examples and nothing else of their files.
+    /// The learners, each built when a run first needs it. A learner keeps its own examples only, not the whole data files.
     pub fn learners(&self) -> Tasks {
         self.tasks.iter().fold(Tasks::new(), |tasks, (name, entry)| {
             let (entry, device) = (entry.clone(), self.device);

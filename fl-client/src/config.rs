@@ -1,4 +1,4 @@
-//! What a client needs to know to take part: where, as whom, and where its state lies.
+//! What a client needs to take part: the server's address, its certificate, and its state folder.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use fl_proto::trace::Collector;
 use fl_proto::{Issued, Meter};
 use tokio::sync::Semaphore;
 
-/// Deployment facts of one client. What is trained, and how, comes from the server's run.
+/// Deployment facts of one client. What is trained, and how, is part of the server's run.
 #[derive(Debug, Clone)]
 pub struct ClientConfig {
     /// `host:port` of the server.
@@ -17,29 +17,28 @@ pub struct ClientConfig {
     pub authority: String,
     /// The client's certificate and key, PEM.
     pub own: Issued,
-    /// Folder of the client's state; made if missing, used by one client at a time.
+    /// Folder of the client's state. Created if missing; one client at a time may use it.
     pub state: PathBuf,
-    /// Whether the state survives power loss (fsync); without, it survives the death of the process.
+    /// Whether the state survives a power loss (fsync). Without, it survives the death of the process.
     pub sync: bool,
-    /// The model is kept on disk after every so many versions, to save a download after a restart; 0 for only at a
-    /// graceful stop.
+    /// The model is written to disk every so many versions, which saves a download after a restart; 0: only at a graceful stop.
     pub keep_model_every: u64,
-    /// How soon to come back after a break.
+    /// Back-off between attempts to connect.
     pub backoff: Backoff,
-    /// Give up after so long without a server; `None` for never.
+    /// Give up after so long without a server; `None`: never.
     pub give_up_after: Option<Duration>,
     /// Whether to return when the run is over; otherwise the client waits for the next run.
     pub exit_when_done: bool,
-    /// Permits for learners at work, shared by the clients of one process.
+    /// Permits for training, shared by the clients of one process.
     pub gate: Arc<Semaphore>,
     /// Counts the bytes on the client's sockets.
     pub meter: Arc<Meter>,
-    /// Where traces of rounds are sent; `None` for nowhere.
+    /// Where traces of rounds are sent; `None`: nowhere.
     pub otlp: Option<Collector>,
 }
 
 impl ClientConfig {
-    /// The defaults, with the facts that have none.
+    /// The defaults, with the facts that have no default.
     pub fn new(
         server: impl Into<String>,
         authority: impl Into<String>,
@@ -63,7 +62,7 @@ impl ClientConfig {
     }
 }
 
-/// `host:port`, as `server` must be.
+/// Checks that `server` is `host:port`.
 ///
 /// # Errors
 /// What is wrong, as the end of a sentence.
@@ -80,13 +79,13 @@ pub(crate) fn check_address(server: &str) -> Result<(), String> {
     }
 }
 
-/// Waiting times between attempts to connect: doubled each time from `first` to `max`, each cut by up to a half so that
-/// clients that lost the same server do not come back together.
+/// Exponential back-off between attempts to connect: the wait doubles from `first` to `max`, and each wait is shortened by up
+/// to a half, so that clients that lost the same server do not return at the same moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Backoff {
     /// The first wait.
     pub first: Duration,
-    /// The longest.
+    /// The longest wait.
     pub max: Duration,
 }
 
@@ -100,7 +99,7 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// Wait before attempt `attempt` (from 0) of the client `who`. The same arguments give the same wait.
+    /// The wait before attempt `attempt` (from 0) of the client `who`. The same arguments give the same wait.
     pub(crate) fn wait(&self, who: &str, attempt: u32) -> Duration {
         let full = self
             .first

@@ -1,35 +1,35 @@
-//! What can go wrong with a client, by what its operator can do about it.
+//! Errors of a client, by what its operator can do about them.
 
 use std::path::{Path, PathBuf};
 
-/// Why a client stopped, or what it is retrying after.
+/// Why a client stopped, or why it retries.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The configuration, certificate or key cannot be used as written.
+    /// The configuration, certificate or key is unusable.
     #[error("{0}")]
     Config(String),
-    /// One side does not accept the other's certificate, or the client is not admitted. Trying again does not help.
+    /// One side does not accept the other's certificate, or the client is not admitted. A retry does not help.
     #[error("{0}")]
     Refused(String),
-    /// The server cannot be reached; the client tries again.
+    /// The server cannot be reached; the client retries.
     #[error("{0}")]
     Unreachable(String),
-    /// The connection broke, or the server is stopping; the client comes back.
+    /// The connection broke, or the server is stopping; the client reconnects.
     #[error("{0}")]
     Broken(String),
-    /// A newer connection with this client's certificate has taken over; the client comes back, each time later.
+    /// A newer connection with this client's certificate has taken over; the client reconnects after a growing wait.
     #[error("{0}")]
     Displaced(String),
-    /// Right call, wrong moment: the client waits for the next state of the run.
+    /// The call is right but too early or too late: the client waits for the next state of the run.
     #[error("not now: {0}")]
     NotNow(String),
     /// The server runs a task that this client has no learner for; it may run another one later.
     #[error("{0}")]
     OtherTask(String),
-    /// The server does what the protocol forbids, or says that the client does.
+    /// The server violates the protocol, or reports that the client does.
     #[error("{0}")]
     Protocol(String),
-    /// The client's own state on disk cannot be read or written.
+    /// The client's state on disk cannot be read or written.
     #[error("{}: {why}", path.display())]
     State {
         /// The file or folder.
@@ -37,10 +37,10 @@ pub enum Error {
         /// What is wrong and what to do.
         why: String,
     },
-    /// The learner cannot be made, is for another model, or failed.
+    /// The learner cannot be built, has another model than the run, or failed.
     #[error("learner: {0}")]
     Learner(String),
-    /// A part of the client broke; starting it again is safe.
+    /// A part of the client panicked; a restart is safe.
     #[error("{0}")]
     Crashed(String),
     /// The server could not be reached for as long as the configuration allows.
@@ -49,7 +49,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether connecting anew may help.
+    /// Whether reconnecting may help.
     pub fn is_transient(&self) -> bool {
         matches!(
             self,

@@ -1,4 +1,4 @@
-//! What a client tells whoever watches it.
+//! Events of a client.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use fl_proto::{ClientId, RunName};
 
 use crate::learner::{Evaluation, Progress};
 
-/// One thing that happened. Events are for people and for measuring: nothing depends on them.
+/// Something that happened. Events are for people and for measurements; nothing depends on them.
 #[derive(Debug, Clone)]
 pub enum Event {
-    /// Joined the run: the client is ready.
+    /// The client has joined the run and is ready.
     Connected {
-        /// The client's name, as the server reads it from the certificate.
+        /// The client's name in its certificate.
         client: ClientId,
         /// The run.
         run: RunName,
@@ -22,7 +22,7 @@ pub enum Event {
         task: String,
         /// Its number of rounds.
         rounds: u64,
-        /// Tells it from others of its name.
+        /// Identifies the run among runs of the same name.
         instance: Digest,
     },
     /// The run moved to another round.
@@ -32,7 +32,7 @@ pub enum Event {
         /// Whether this client is in the cohort.
         selected: bool,
     },
-    /// The model is being brought to a version.
+    /// The client fetches a model version.
     Fetching {
         /// The version.
         version: u64,
@@ -46,7 +46,7 @@ pub enum Event {
     Training {
         /// The round.
         round: u64,
-        /// How far it is.
+        /// Progress of the training.
         progress: Arc<Progress>,
     },
     /// The update is being compressed.
@@ -54,27 +54,27 @@ pub enum Event {
         /// The round.
         round: u64,
     },
-    /// The update is compressed and safe on disk.
+    /// The update is compressed and durable.
     Encoded {
         /// The round.
         round: u64,
         /// Bytes of its frame.
         bytes: u64,
     },
-    /// The update is on its way.
+    /// The upload of the update has started.
     Sending {
         /// The round.
         round: u64,
         /// Bytes of the frame that are still to be sent.
         bytes: u64,
     },
-    /// The fate of an update is known.
+    /// The server has answered an update.
     Sent {
         /// The round.
         round: u64,
         /// Bytes of the whole frame.
         bytes: u64,
-        /// What became of it.
+        /// The answer.
         verdict: Sent,
     },
     /// A model version was evaluated on this client's held-out examples.
@@ -91,27 +91,27 @@ pub enum Event {
         /// Why.
         why: String,
     },
-    /// The run gave up; the client waits for the server to try again.
+    /// The run failed; the client waits for the server to try again.
     Failed {
-        /// What the server says.
+        /// The server's message.
         message: String,
     },
-    /// Bytes passed on the client's sockets, counted under TLS. Every byte is told once: when the run has moved to another
-    /// round, and when a connection has ended. So a round in which connections broke is told several times.
+    /// Bytes on the client's sockets, counted under TLS. Every byte is reported once: when the run has moved to another round,
+    /// or when a connection has ended. A round in which connections broke is therefore reported several times.
     Traffic {
-        /// The round in which they passed, from 1; 0 if the server has named none. Joining belongs to the round that is
-        /// heard of first.
+        /// The round of the bytes, from 1; 0 if the server has named none. Bytes of joining belong to the first round that the
+        /// server names.
         round: u64,
-        /// Bytes written since the last was told.
+        /// Bytes written since the last report.
         sent: u64,
-        /// Bytes read.
+        /// Bytes read since the last report.
         received: u64,
     },
     /// The connection was lost or could not be made.
     Disconnected {
         /// Why, and what to do.
         why: String,
-        /// When the client tries again.
+        /// Time until the next attempt.
         retry_in: Duration,
     },
     /// The run is over.
@@ -121,19 +121,19 @@ pub enum Event {
     },
 }
 
-/// What became of an update.
+/// The server's answer to an update.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Sent {
-    /// Counted in its round.
+    /// The update counts in its round.
     Accepted,
-    /// Not counted: where the memory is error feedback, its content goes into a later update.
+    /// The update does not count. With error feedback, its content becomes part of a later update.
     Refused {
-        /// What the server says.
+        /// The server's message.
         message: String,
     },
 }
 
-/// Where events go. Called from the client's tasks, so it must not block.
+/// Receives events. It is called from the client's tasks and must not block.
 #[derive(Clone)]
 pub(crate) struct Sink(Arc<dyn Fn(Event) + Send + Sync>);
 

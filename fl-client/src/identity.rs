@@ -1,4 +1,4 @@
-//! The client's own certificate, as far as the client can judge it.
+//! The client's own certificate, as far as the client can check it.
 
 use fl_proto::expiry;
 use time::OffsetDateTime;
@@ -7,17 +7,17 @@ use x509_parser::pem::parse_x509_pem;
 use crate::config::ClientConfig;
 use crate::error::Error;
 
-/// When the client's certificate ends.
+/// Expiry of the client's certificate.
 ///
 /// # Errors
-/// `Config` if the authority's certificate or the client's own is not one.
+/// `Config` if the authority's certificate or the client's own cannot be parsed.
 pub fn check_certificates(config: &ClientConfig) -> Result<OffsetDateTime, Error> {
     expiry(&config.authority).map_err(|e| Error::Config(format!("`authority`: {e}")))?;
     expiry(&config.own.certificate).map_err(|e| Error::Config(format!("`certificate`: {e}")))
 }
 
-/// What is evidently wrong with the client's own certificate, as the end of a sentence. `None` does not mean that it is
-/// good: only the server can say that.
+/// An evident fault of the client's own certificate, as the end of a sentence. `None` does not mean that the certificate is
+/// valid: only the server can decide that.
 pub(crate) fn own_fault(config: &ClientConfig) -> Option<String> {
     let ends = expiry(&config.own.certificate).ok()?;
     if ends < OffsetDateTime::now_utc() {
@@ -41,7 +41,7 @@ pub(crate) fn own_fault(config: &ClientConfig) -> Option<String> {
             "this client's certificate is of `{issuer}`, not of `{name}`; check `certificate`"
         ));
     }
-    // Federations may have one name; what tells them apart is the authority's key.
+    // Two federations may have the same name; the authority's key distinguishes them.
     let foreign = own.verify_signature(Some(authority.public_key())).is_err();
     foreign.then(|| {
         format!("this client's certificate is of another authority that is also called `{name}`; check `certificate`")

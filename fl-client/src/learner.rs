@@ -1,4 +1,4 @@
-//! What a user implements to bring a model and data of their own.
+//! The trait that a user implements to bring a model and data.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use fl_compress::Layout;
 use fl_proto::Training;
 
-/// What to do in one round.
+/// The work of one round.
 #[derive(Debug, Clone)]
 pub struct FitPlan {
     /// Local SGD settings of the run.
@@ -17,11 +17,11 @@ pub struct FitPlan {
     pub rounds: u64,
     /// Seed of every random choice of this client in this round.
     pub seed: u64,
-    /// Where the learner says how far it is, and learns that it should stop.
+    /// Where the learner reports its progress and reads the request to stop.
     pub progress: Arc<Progress>,
 }
 
-/// Shared between a learner at work and whoever watches it.
+/// Progress of a training, shared by the learner and its observers.
 #[derive(Debug, Default)]
 pub struct Progress {
     done: AtomicU64,
@@ -30,38 +30,38 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Says that `done` of `total` steps are made.
+    /// Reports that `done` of `total` steps are done.
     pub fn set(&self, done: u64, total: u64) {
         self.total.store(total, Ordering::Relaxed);
         self.done.store(done, Ordering::Relaxed);
     }
 
-    /// Steps made and steps in all (0 before the first call of [`Progress::set`]).
+    /// Steps done and steps in total (0 before the first call of [`Progress::set`]).
     pub fn read(&self) -> (u64, u64) {
         (self.done.load(Ordering::Relaxed), self.total.load(Ordering::Relaxed))
     }
 
-    /// Asks the learner to give up: the round is over or the process is stopping.
+    /// Asks the learner to stop: the round is over or the process is stopping.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// Whether to give up. A learner looks once a step and then returns an error.
+    /// Whether to stop. A learner checks this once per step and then returns an error.
     pub fn stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 }
 
-/// What a round of local training came to.
+/// The result of one round of local training.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Fit {
-    /// Examples the update stands for: its weight in the average.
+    /// Examples that the update stands for: its weight in the average.
     pub examples: u64,
     /// Mean training loss over the round.
     pub loss: f64,
 }
 
-/// What an evaluation on held-out examples came to.
+/// The result of an evaluation on held-out examples.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Evaluation {
     /// Examples evaluated.
@@ -72,13 +72,13 @@ pub struct Evaluation {
     pub correct: u64,
 }
 
-/// A model and the data it is trained on. The client calls it from one thread at a time, never from an async task.
+/// A model and its data. The client calls a learner from one thread at a time, never from an async task.
 pub trait Learner: Send {
     /// Names and shapes of the model's tensors.
     fn layout(&self) -> Arc<Layout>;
 
-    /// First weights of a run with this `seed`, if the learner can make them: a new client whose weights are the
-    /// server's to the bit then downloads no model. Returns `[layout.len()]`; the same on every machine.
+    /// First weights of a run with this `seed`, if the learner can make them. A new client whose weights equal the server's to
+    /// the bit downloads no model. Returns `[layout.len()]`; the same on every machine.
     fn initial(&self, seed: u64) -> Option<Vec<f32>> {
         let _ = seed;
         None
@@ -87,13 +87,13 @@ pub trait Learner: Send {
     /// Replaces the model's weights. Shapes: `weights: [layout.len()]`.
     ///
     /// # Errors
-    /// Whatever the learner cannot do; the client reports it and leaves the round.
+    /// Any failure of the learner; the client reports it and leaves the round.
     fn load(&mut self, weights: &[f32]) -> anyhow::Result<()>;
 
     /// Trains from the loaded weights.
     ///
     /// # Errors
-    /// As [`Learner::load`], and when the plan's progress says stop.
+    /// As [`Learner::load`], and when `plan.progress` asks the learner to stop.
     fn fit(&mut self, plan: &FitPlan) -> anyhow::Result<Fit>;
 
     /// Copies the current weights out. Shapes: `out: [layout.len()]`.

@@ -1,7 +1,7 @@
-//! A federated-learning client: trains where the data is and sends only what matters.
+//! A federated-learning client: it trains where the data is and sends compressed updates.
 //!
-//! [`run`] is the whole life of a client. It is what the binary calls, and what a program calls that brings a model and
-//! data of its own as a [`Learner`]: see `examples/own_learner.rs`.
+//! [`run`] is the whole client. The binary calls it, and so does a program with a model and data of its own, as a [`Learner`]:
+//! see `examples/own_learner.rs`.
 
 pub mod cli;
 pub mod data;

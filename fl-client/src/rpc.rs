@@ -1,4 +1,4 @@
-//! The calls of the protocol, in domain types and this crate's errors.
+//! The calls of the protocol, with domain types and this crate's errors.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +31,6 @@ pub(crate) struct Rpc {
 }
 
 impl Rpc {
-    /// Connects.
     ///
     /// # Errors
     /// `Config`, `Refused` or `Unreachable`, with what to do.
@@ -90,7 +89,7 @@ impl Rpc {
             .try_into()?)
     }
 
-    /// Sends the frame from `header.offset` on.
+    /// Uploads the frame from `header.offset` to its end.
     pub(crate) async fn submit(&mut self, header: &UpdateHeader, frame: Bytes) -> Result<UpdateReply, Error> {
         let first = update_chunk::Part::Header(header.into());
         let offset = usize::try_from(header.offset).unwrap_or(usize::MAX);
@@ -109,8 +108,8 @@ impl Rpc {
         Ok(reply.map_err(|status| self.error_of(&status))?.into_inner().counted)
     }
 
-    /// Tells the server that this client need not be waited for. Best effort: a server of version 1.0 does not know the
-    /// call, and notices that the client is gone.
+    /// Tells the server not to wait for this client. Best effort: a server of version 1.0 does not know the call, and notices
+    /// that the client is gone.
     pub(crate) async fn leave(&mut self, run: &RunName, departure: Departure, reason: String) {
         let request = LeaveRequest {
             run: run.clone(),
@@ -123,7 +122,7 @@ impl Rpc {
         }
     }
 
-    /// What a failed call or a broken stream means.
+    /// The error of a failed call or a broken stream.
     pub(crate) fn error_of(&self, status: &tonic::Status) -> Error {
         error_mapping::status(status, &self.config)
     }

@@ -1,4 +1,4 @@
-//! The tasks that a client can do: names bound to learners, made when they are first needed.
+//! The tasks that a client can do: names bound to learners, which are built on first use.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,19 +11,19 @@ use crate::learner::Learner;
 
 type Make = Box<dyn FnOnce() -> anyhow::Result<Box<dyn Learner>> + Send>;
 
-/// Learners by task name. A run names its task; the client answers with the learner bound to that name.
+/// Learners by task name. A run names its task, and the client trains with the learner bound to that name.
 #[derive(Default)]
 pub struct Tasks(BTreeMap<String, Slot>);
 
 enum Slot {
     Make(Make),
     Ready(Box<dyn Learner>),
-    /// Making it failed; the text says why.
-    Spoilt(String),
+    /// Building the learner failed, for this reason.
+    Failed(String),
 }
 
 impl Tasks {
-    /// No task.
+    /// A client without tasks.
     pub fn new() -> Self {
         Self::default()
     }
@@ -35,7 +35,7 @@ impl Tasks {
         self
     }
 
-    /// Binds `task` to a learner that is made once, off the async threads, when there is first something to do for it.
+    /// Binds `task` to a learner that is built on first use, outside the async threads.
     #[must_use]
     pub fn with_lazy(
         mut self,
@@ -46,12 +46,12 @@ impl Tasks {
         self
     }
 
-    /// The names.
+    /// Names of the tasks.
     pub fn names(&self) -> Vec<String> {
         self.0.keys().cloned().collect()
     }
 
-    /// Layout of the learner of `task`, if it is made already.
+    /// Layout of the learner of `task`, if the learner is built already.
     ///
     /// # Errors
     /// `Config` if there is no such task.
@@ -68,10 +68,10 @@ impl Tasks {
         Error::Config(format!("the run's task is `{task}`, but this client has only: {known}"))
     }
 
-    /// The learner of `task`, made now if it was not yet. May take long: never called from an async task.
+    /// The learner of `task`, built now if necessary. May take long: never called from an async task.
     ///
     /// # Errors
-    /// `Config` if there is no such task, `Learner` if it cannot be made.
+    /// `Config` if there is no such task, `Learner` if the learner cannot be built.
     pub(crate) fn learner(&mut self, task: &str) -> Result<&mut dyn Learner, Error> {
         if !self.0.contains_key(task) {
             return Err(self.unknown(task));
@@ -79,20 +79,20 @@ impl Tasks {
         let slot = self
             .0
             .entry(task.to_owned())
-            .or_insert_with(|| Slot::Spoilt("it is not bound".to_owned()));
+            .or_insert_with(|| Slot::Failed("no learner is bound to it".to_owned()));
         if matches!(slot, Slot::Make(_)) {
-            let taken = std::mem::replace(slot, Slot::Spoilt("it could not be made".to_owned()));
+            let taken = std::mem::replace(slot, Slot::Failed("its learner could not be built".to_owned()));
             if let Slot::Make(make) = taken {
                 *slot = match make() {
                     Ok(learner) => Slot::Ready(learner),
-                    Err(error) => Slot::Spoilt(format!("{error:#}")),
+                    Err(error) => Slot::Failed(format!("{error:#}")),
                 };
             }
         }
         match slot {
             Slot::Ready(learner) => Ok(learner.as_mut()),
-            Slot::Spoilt(why) => Err(Error::Learner(format!("task `{task}`: {why}"))),
-            Slot::Make(_) => Err(Error::Learner(format!("task `{task}` is being made"))),
+            Slot::Failed(why) => Err(Error::Learner(format!("task `{task}`: {why}"))),
+            Slot::Make(_) => Err(Error::Learner(format!("task `{task}` is being built"))),
         }
     }
 }

@@ -1,6 +1,6 @@
-//! Spans of what a client does in a round, made from its events: fetch, train, encode, send.
+//! Spans of a client's work in a round, made from its events: fetch, train, encode, send.
 //!
-//! Like the events they are for people: nothing depends on them, and no event waits for them.
+//! Like events, spans are for people: nothing depends on them, and no event waits for them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,12 +13,12 @@ use tokio::task::JoinHandle;
 
 use crate::event::{Event, Sent, Sink};
 
-/// Marks that wait, at most: a client makes a handful each round.
+/// Capacity of the queue: a client makes a handful of marks each round.
 const QUEUE: usize = 256;
-/// How long the end of a client may wait for the collector.
+/// Time limit of sending the last spans.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Turns events into spans that go to `collector`, if there is one, and hands them on to `events`.
+/// Passes events on to `events`, and turns them into spans for `collector`, if there is one.
 pub(crate) fn start(collector: Option<Collector>, events: impl Fn(Event) + Send + Sync + 'static) -> (Sink, Tracing) {
     let Some(collector) = collector else {
         return (Sink::new(events), Tracing(None));
@@ -28,7 +28,7 @@ pub(crate) fn start(collector: Option<Collector>, events: impl Fn(Event) + Send 
     let task = tokio::spawn(trace(collector, queue, stopped));
     let sink = Sink::new(move |event| {
         for what in marks_of(&event) {
-            // A mark that does not fit is a span that is missing.
+            // If the queue is full, a span is missing.
             let _ = marks.try_send((now(), what));
         }
         events(event);
@@ -41,7 +41,7 @@ pub(crate) fn start(collector: Option<Collector>, events: impl Fn(Event) + Send 
 pub(crate) struct Tracing(Option<(oneshot::Sender<()>, JoinHandle<()>)>);
 
 impl Tracing {
-    /// Sends what there is, within a bounded time.
+    /// Sends the remaining spans within a bounded time.
     pub(crate) async fn finish(self) {
         if let Some((stop, task)) = self.0 {
             let _ = stop.send(());
@@ -50,7 +50,7 @@ impl Tracing {
     }
 }
 
-/// What a client does that takes time.
+/// A step of the client's work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Part {
     Fetch,
@@ -70,7 +70,7 @@ impl Part {
     }
 }
 
-/// What an event says of spans.
+/// The start or end of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Mark {
     Joined {
@@ -79,11 +79,11 @@ enum Mark {
         rounds: u64,
         instance: Digest,
     },
-    /// A part of the round, or for `Fetch` what is done to hold a version of the model.
+    /// A step of the round has started; for `Fetch`, the number is the model version.
     Begin(Part, u64),
-    /// It is done: bytes of the frame, if there is one, and what became of it.
+    /// The step is done: bytes of the frame, if there is one, and the server's answer.
     End(Part, Option<u64>, Option<&'static str>),
-    /// It is not, and why.
+    /// The step failed.
     Fail(Part, String),
 }
 
@@ -117,7 +117,7 @@ fn marks_of(event: &Event) -> Vec<Mark> {
         Event::LeftRound { why, .. } => [Part::Train, Part::Encode]
             .map(|part| Mark::Fail(part, why.clone()))
             .to_vec(),
-        // A learner at work does not mind.
+        // Training continues without a connection.
         Event::Disconnected { why, .. } => [Part::Fetch, Part::Send]
             .map(|part| Mark::Fail(part, why.clone()))
             .to_vec(),
@@ -151,7 +151,7 @@ async fn trace(collector: Collector, mut marks: mpsc::Receiver<(Nanos, Mark)>, m
     }
 }
 
-/// Who does what since when.
+/// The steps in progress.
 #[derive(Debug, Default)]
 struct Tracer {
     spans: Spans,
@@ -187,9 +187,9 @@ impl Tracer {
                 });
             }
             Mark::Begin(part, number) => {
-                self.end(part, at, Some("given up for something newer".to_owned()), |span| span);
+                self.end(part, at, Some("superseded".to_owned()), |span| span);
                 let round = match (part, &self.joined) {
-                    // Version v is what round v + 1 begins with; the last is only evaluated.
+                    // Round v + 1 starts from version v; the last version is only evaluated.
                     (Part::Fetch, Some(joined)) => number.saturating_add(1).min(joined.rounds),
                     _ => number,
                 };
@@ -211,7 +211,7 @@ impl Tracer {
         };
         self.spans.give(|| {
             let client = joined.client.as_str();
-            // The same client on the server's side has spans of other names.
+            // The server's spans for the same client have other names.
             let span = Span::part(&joined.instance, round, (part.name(), client), start, at)
                 .with("fl.run", joined.run.as_str())
                 .with("fl.round", round)

@@ -7,10 +7,10 @@ use anyhow::{Context as _, ensure};
 use fl_compress::Layout;
 use fl_compress::weights::{Notes, Weights, to_safetensors_with};
 
-/// Largest file taken, in bytes.
+/// Largest model file that is read, in bytes.
 const MAX_BYTES: u64 = 32 << 30;
 
-/// Writes flat `weights` as `f32` tensors to `path`, replacing it whole or not at all. Shapes: `weights: [layout.len()]`.
+/// Writes flat `weights` as `f32` tensors to `path`, atomically. Shapes: `weights: [layout.len()]`.
 ///
 /// # Errors
 /// If the lengths differ or the file cannot be written.
@@ -18,7 +18,7 @@ pub fn export(path: &Path, layout: &Layout, weights: &[f32]) -> anyhow::Result<(
     export_with(path, layout, weights, &Notes::new())
 }
 
-/// As [`export`], with `notes` in the file's metadata: [`fl_compress::weights::SEED`], for example.
+/// As [`export`], with `notes` in the file's metadata, such as [`fl_compress::weights::SEED`].
 ///
 /// # Errors
 /// As [`export`].
@@ -49,8 +49,8 @@ pub fn export_with(path: &Path, layout: &Layout, weights: &[f32], notes: &Notes)
         .with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Reads a model of `layout` from the safetensors file at `path`: every tensor of the layout, and no other. `f16`
-/// and `bf16` become `f32`. Returns `[layout.len()]`.
+/// Reads a model of `layout` from the safetensors file at `path`: exactly the tensors of the layout. `f16` and `bf16` become
+/// `f32`. Returns `[layout.len()]`.
 ///
 /// # Errors
 /// If the file cannot be read, is no safetensors file, or a tensor is missing, unknown, of another shape or type, or

@@ -74,7 +74,7 @@ enum Command {
     },
 }
 
-/// Runs the program. `args`: the program's name first.
+/// Runs the program. `args`: its name first.
 pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     let cli: Cli = match args::parse(NAME, args) {
         Ok(cli) => cli,
@@ -168,7 +168,7 @@ fn code(error: &anyhow::Error) -> u8 {
     if usage { exit::USAGE } else { exit::FAILURE }
 }
 
-/// A signal ended the work before it was done.
+/// A signal stopped the work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stopped {
     Interrupt,
@@ -176,7 +176,7 @@ enum Stopped {
 }
 
 impl Stopped {
-    /// What a shell says of a program that a signal ended: 128 and the signal's number.
+    /// The exit code that a shell reports for a signal: 128 plus the signal's number.
     fn code(self) -> u8 {
         match self {
             Self::Interrupt => 130,
@@ -184,7 +184,7 @@ impl Stopped {
         }
     }
 
-    /// Completes when the process is told to stop.
+    /// Completes at SIGINT or SIGTERM.
     async fn wait() -> anyhow::Result<Self> {
         let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
         let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
@@ -206,10 +206,10 @@ impl fmt::Display for Stopped {
 
 impl std::error::Error for Stopped {}
 
-/// Does `work` in a folder of its own, which is removed when it ends, whether by itself or by a signal.
+/// Runs `work` in a temporary folder, which is removed at the end, also after a signal.
 fn in_folder(work: impl AsyncFnOnce(&Path) -> anyhow::Result<()>) -> anyhow::Result<()> {
     let folder = tempfile::tempdir().context("cannot make a folder for the federation")?;
-    // Nothing writes there any more when the runtime has ended.
+    // The runtime has ended, so nothing writes to the folder any more.
     let done = on_runtime(work(folder.path()));
     let path = folder.path().to_owned();
     let removed = folder
@@ -221,10 +221,10 @@ fn in_folder(work: impl AsyncFnOnce(&Path) -> anyhow::Result<()>) -> anyhow::Res
 /// Time limit for blocking work to end after a signal.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Does `work`, or as much of it as is done when a signal stops it.
+/// Runs `work` until it ends or a signal stops it.
 fn on_runtime(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
     log::start(LogFormat::Text, "error");
-    // Enough to keep a disk busy with writes that wait for it; more threads would only hold memory.
+    // Enough threads to keep a disk busy with synchronous writes; more would only use memory.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .max_blocking_threads(64)
         .enable_all()

@@ -19,7 +19,7 @@ use crate::federation::{self, News, Setup};
 use crate::score::{self, Score};
 use crate::workload::{TASK, Workload};
 
-/// Plain federated averaging.
+/// The compression of plain federated averaging.
 const EXACT: &str = "\
 [compression.uplink]
 memory  = \"none\"
@@ -109,10 +109,10 @@ impl Demo {
         )
     }
 
-    /// The folder that is to be kept, if one is.
+    /// The folder of `--keep`.
     ///
     /// # Errors
-    /// `Config` if there is something in it: the ledger of a run before would be counted with that of this one.
+    /// `Config` if the folder is not empty: the ledger of an earlier run would be added to that of this one.
     pub fn kept(&self) -> Result<Option<&Path>, Error> {
         let Some(dir) = self.keep.as_deref() else {
             return Ok(None);
@@ -126,8 +126,8 @@ impl Demo {
         }
     }
 
-    /// Runs the demo in `dir`, an empty folder that is made if it is missing; `table` prints a line per round and a
-    /// summary on the standard output.
+    /// Runs the demo in `dir`, an empty folder that is created if it is missing. `table`: print a line per round and a summary
+    /// to stdout.
     ///
     /// # Errors
     /// If the data cannot be read or the federation fails.
@@ -196,7 +196,7 @@ impl Demo {
         Ok(score)
     }
 
-    /// Writes the report of the federation in `dir` as a page: into the folder that is kept, or to a file of its own.
+    /// Writes the report of the federation in `dir` as a page, into the kept folder or to a temporary file.
     async fn write_report(&self, dir: &Path) -> anyhow::Result<PathBuf> {
         let path = match self.keep {
             Some(_) => dir.join("report.html"),
@@ -209,13 +209,13 @@ impl Demo {
         let args = ["fl-server", "report", "--format", "html", "-o"].map(OsString::from);
         let args = args.into_iter().chain([path.clone().into(), dir.into()]);
         let written = tokio::task::spawn_blocking(move || fl_server::cli::main(args)).await?;
-        // It has said why on the standard error.
+        // The command has printed the reason to stderr.
         anyhow::ensure!(written == ExitCode::SUCCESS, "the report was not written");
         Ok(path)
     }
 }
 
-/// The page of the run, where `serve` has it too, or at any free port if that is taken.
+/// The page of the run: at the port of `fl-server serve`, or at any free port if that one is taken.
 fn live() -> anyhow::Result<Live> {
     let none = Issued {
         certificate: String::new(),
@@ -226,7 +226,7 @@ fn live() -> anyhow::Result<Live> {
     page.context("no page")
 }
 
-/// Prints a round's line once its model has been evaluated, which is when the next round closes.
+/// Prints a round's line once its model is evaluated, which is when the next round closes.
 struct Lines {
     parameters: u64,
     table: bool,
@@ -259,7 +259,6 @@ impl Lines {
     }
 }
 
-/// Cores of this machine.
 pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }

@@ -1,4 +1,4 @@
-//! The live view of a run on a terminal: one bar per round, and under it who is training and who has sent.
+//! The live view of a run on a terminal: one bar per round, and below it the state of each client.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,11 +11,11 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::score::bytes;
 
-/// Names that fit under the bar.
+/// Most clients shown below the bar.
 const SHOWN: usize = 8;
 
-/// What each client is doing, fed by the clients' events and drawn a few times a second. Nothing is drawn when the
-/// error stream is not a terminal.
+/// The state of each client, updated by the clients' events and drawn a few times a second. Nothing is drawn if stderr is not a
+/// terminal.
 #[derive(Debug, Clone)]
 pub struct Display {
     clients: Arc<Mutex<BTreeMap<ClientId, Doing>>>,
@@ -51,7 +51,7 @@ impl Display {
         }
     }
 
-    /// Begins the bar of `round`.
+    /// Starts the bar of `round`.
     pub fn open(&self, round: u64, rounds: u64, cohort: &[ClientId]) {
         let mut clients = self.lock();
         cohort.iter().for_each(|name| {
@@ -62,7 +62,7 @@ impl Display {
         self.round.set_prefix(format!("round {round:>2}/{rounds}"));
     }
 
-    /// Takes note of what a client says.
+    /// Updates the state of a client.
     pub fn note(&self, client: &ClientId, event: &Event) {
         let doing = match event {
             Event::Fetching { .. } => Doing::Fetching,
@@ -80,12 +80,12 @@ impl Display {
         self.lock().insert(client.clone(), doing);
     }
 
-    /// Prints a line above the bars. The run goes on if it cannot be written.
+    /// Prints a line above the bars. A failed write does not stop the run.
     pub fn println(&self, line: &str) {
         self.above(|| drop(out::line(format_args!("{line}"))));
     }
 
-    /// The same on the standard error.
+    /// Prints a line above the bars, to stderr.
     pub fn eprintln(&self, line: &str) {
         self.above(|| out::note(format_args!("{line}")));
     }
@@ -98,20 +98,20 @@ impl Display {
         }
     }
 
-    /// Draws until dropped or aborted; to be run as a task.
+    /// Draws until it is dropped or aborted; runs as a task.
     pub async fn draw(self) {
         let mut ticks = tokio::time::interval(Duration::from_millis(100));
         while !self.bars.is_hidden() {
             ticks.tick().await;
             let (permille, text) = self.state();
-            // A position alone is not always drawn soon after a reset.
+            // indicatif does not always draw a position soon after a reset.
             self.round.set_position(permille);
             self.round.tick();
             self.names.set_message(text);
         }
     }
 
-    /// Takes the bars off the terminal.
+    /// Removes the bars from the terminal.
     pub fn clear(&self) {
         self.round.finish_and_clear();
         self.names.finish_and_clear();
@@ -138,7 +138,7 @@ impl Display {
 }
 
 impl Doing {
-    /// How much of a client's round is behind it, 0 to 1. Training is nearly all of it.
+    /// Progress of a client in the round, 0 to 1. Training takes nearly all of a round.
     fn part(&self) -> f64 {
         match self {
             Self::Waiting | Self::Fetching | Self::Gone => 0.0,

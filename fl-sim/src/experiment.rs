@@ -1,4 +1,4 @@
-//! An experiment: one workload, several ways to run it, several seeds; accuracy and bytes side by side.
+//! An experiment: one workload, several variants, several seeds; accuracy and bytes side by side.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -10,27 +10,27 @@ use crate::federation::{self, News, Setup};
 use crate::score::{Score, bytes};
 use crate::workload::{TASK, Workload};
 
-/// An experiment file. Its folder is where relative data folders begin.
+/// An experiment file. Relative data folders are relative to its folder.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Experiment {
-    /// Seeds of the runs: first weights, cohorts, batches, stochastic rounding. Splits have a seed of their own.
+    /// Seeds of the runs: first weights, cohorts, batches, stochastic rounding. Splits have their own seed.
     pub seeds: Vec<u64>,
-    /// What is trained.
+    /// Learner and data.
     pub workload: Workload,
-    /// `run.toml` but for name, task, seed and model.
+    /// `run.toml` without name, task, seed and model.
     pub run: toml::Table,
-    /// The ways to run it.
+    /// The variants.
     pub variant: Vec<Variant>,
 }
 
-/// One way to run an experiment.
+/// One variant of an experiment.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Variant {
-    /// Its name in the table, and of its runs.
+    /// Its name in the table and in run names.
     pub name: String,
-    /// The learner, if it is another than the workload's.
+    /// The learner, if it differs from the workload's.
     pub learner: Option<String>,
     /// The `[compression]` table of its runs.
     #[serde(default)]
@@ -44,7 +44,7 @@ pub struct Trial {
     pub variant: String,
     /// The seed.
     pub seed: u64,
-    /// What it came to.
+    /// The result.
     pub score: Score,
 }
 
@@ -111,7 +111,7 @@ impl Experiment {
     }
 }
 
-/// The table of an experiment: mean and sample standard deviation over seeds, ratios against fp32 averaging.
+/// The table of an experiment: mean and sample standard deviation over the seeds, and ratios to fp32 averaging.
 pub fn table(trials: &[Trial]) -> String {
     let mut names: Vec<&str> = trials.iter().map(|trial| trial.variant.as_str()).collect();
     names.dedup();
@@ -141,7 +141,7 @@ pub fn table(trials: &[Trial]) -> String {
     out
 }
 
-/// Mean and sample standard deviation; zero where there are too few values.
+/// Mean and sample standard deviation; the deviation is zero for fewer than two values.
 fn mean_sd(values: impl Iterator<Item = f64>) -> (f64, f64) {
     let values: Vec<f64> = values.collect();
     let n = values.len().max(1) as f64;

@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 
 use crate::score::{RoundLine, Score};
 
-/// How long the certificates of a simulated federation are valid.
+/// Validity of the certificates of a simulated federation.
 pub(crate) const VALID: Duration = Duration::days(2);
 
 /// One client of the federation.
@@ -26,14 +26,14 @@ pub(crate) const VALID: Duration = Duration::days(2);
 pub struct Member {
     /// Its name.
     pub name: ClientId,
-    /// What it can do.
+    /// The client's tasks.
     pub tasks: Tasks,
 }
 
-/// What to run.
+/// A federation to run.
 #[derive(Debug)]
 pub struct Setup {
-    /// Folder of everything the federation keeps; made if missing.
+    /// Folder of the federation; created if missing.
     pub dir: PathBuf,
     /// The text of `run.toml`, without `model`.
     pub run: String,
@@ -43,30 +43,30 @@ pub struct Setup {
     pub weights: Vec<f32>,
     /// The clients.
     pub members: Vec<Member>,
-    /// Learners at work at once.
+    /// Trainings at the same time.
     pub at_once: usize,
-    /// Whether clients' states survive power loss too.
+    /// Whether the clients' states survive a power loss.
     pub sync: bool,
-    /// The page of the run, if there is to be one.
+    /// The page of the run, if any.
     pub live: Option<Live>,
 }
 
-/// Folder of the server's data, in that of the federation.
+/// The server's data folder in the folder of the federation.
 const DATA: &str = "server";
 
-/// What happens while a federation runs.
+/// An event of a federation.
 #[derive(Debug)]
 pub enum News<'a> {
-    /// Something on the server.
+    /// An event of the server.
     Server(&'a Event),
-    /// Something on a client.
+    /// An event of a client.
     Client(&'a ClientId, &'a fl_client::Event),
 }
 
 /// Runs the federation until its run is over.
 ///
 /// # Errors
-/// If the run fails, or the server or any client gives up.
+/// If the run fails, or the server or a client gives up.
 pub async fn run(setup: Setup, mut news: impl FnMut(News<'_>)) -> anyhow::Result<Score> {
     std::fs::create_dir_all(&setup.dir).with_context(|| format!("make {}", setup.dir.display()))?;
     let plan = plan(&setup.dir, &setup.run, &setup.layout, &setup.weights)?;
@@ -109,7 +109,7 @@ pub async fn run(setup: Setup, mut news: impl FnMut(News<'_>)) -> anyhow::Result
         );
         let (tell, name) = (tell.clone(), member.name);
         let events = move |event| {
-            // The receiver is gone only when the federation is being taken down.
+            // The receiver is gone only while the federation shuts down.
             let _ = tell.send((name.clone(), event));
         };
         running.spawn(Box::pin(fl_client::run(
@@ -140,7 +140,7 @@ pub async fn run(setup: Setup, mut news: impl FnMut(News<'_>)) -> anyhow::Result
             else => break,
         }
     }
-    // An error here means that the server has already ended, which its outcome tells better.
+    // An error means that the server has already ended; its outcome has the reason.
     let _ = stop.send(());
     while let Some(event) = server_news.recv().await {
         note(&mut rounds, &event);
@@ -159,7 +159,7 @@ pub async fn run(setup: Setup, mut news: impl FnMut(News<'_>)) -> anyhow::Result
     })
 }
 
-/// The plan of a run whose run.toml and first model are written to `dir`. `run`: the text of `run.toml` without `model`.
+/// Writes run.toml and the first model to `dir` and returns the plan. `run`: the text of `run.toml` without `model`.
 pub(crate) fn plan(dir: &Path, run: &str, layout: &Layout, weights: &[f32]) -> anyhow::Result<RunPlan> {
     fl_client::weights::export(&dir.join("init.safetensors"), layout, weights)?;
     let text = format!("model = \"init.safetensors\"\n{run}");
@@ -168,7 +168,7 @@ pub(crate) fn plan(dir: &Path, run: &str, layout: &Layout, weights: &[f32]) -> a
     Ok(plan)
 }
 
-/// Makes `dir` a federation's folder, on which the commands of `fl-server` work: server.toml and what it names.
+/// Makes `dir` a federation's folder for the commands of `fl-server`: server.toml and the files that it names.
 fn found(dir: &Path, authority: &str, own: &Issued) -> anyhow::Result<()> {
     use std::io::Write as _;
     use std::os::unix::fs::OpenOptionsExt as _;
@@ -210,7 +210,7 @@ fn client(
     }
 }
 
-/// The ledger of a run as it lies on disk.
+/// The ledger of a run, read from disk.
 pub(crate) fn ledger(data: &Path, run: &RunName) -> anyhow::Result<Ledger> {
     let store = Store::open(data, Disk::default())?;
     let mut ledger = Ledger::default();
@@ -221,7 +221,7 @@ pub(crate) fn ledger(data: &Path, run: &RunName) -> anyhow::Result<Ledger> {
     Ok(ledger)
 }
 
-/// Enters what an event says about a round.
+/// Adds an event to the rounds.
 pub(crate) fn note(rounds: &mut Vec<RoundLine>, event: &Event) {
     match event {
         Event::RoundClosed(_) => rounds.extend(RoundLine::from_event(event)),

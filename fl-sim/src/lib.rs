@@ -1,7 +1,7 @@
 //! A whole federation in one process: real server, real clients, mutual TLS over loopback sockets.
 //!
-//! The demo, the experiments and the load generator are programs on top of [`federation::run`]; the end-to-end tests
-//! use the same function. Nothing is simulated but the distance between the machines.
+//! The demo, the experiments and the load generator call [`federation::run`], and so do the end-to-end tests. Only the distance
+//! between the machines is simulated.
 
 pub mod cli;
 pub mod demo;

@@ -79,10 +79,9 @@ pub struct Measured {
     pub seconds: Vec<f64>,
     /// Their median.
     pub median: f64,
-    /// Largest resident memory of the server while it served, in bytes; 0 where the system does not tell.
+    /// Largest resident memory of the server while it served, in bytes; 0 if the system does not say.
     pub server_peak: u64,
-    /// Processor time of the server in a round, in seconds, starting and ending included; 0 where the system does not
-    /// tell.
+    /// Processor time of the server per round, in seconds, including start and stop; 0 if the system does not say.
     pub server_cpu: f64,
     /// The run.
     pub score: Score,
@@ -195,7 +194,7 @@ impl Load {
 }
 
 impl LoadClients {
-    /// Runs the clients until the run is over and prints what their sockets carried, `[written, read]`.
+    /// Runs the clients until the run is over and prints the bytes on their sockets, `[written, read]`.
     ///
     /// # Errors
     /// If a client gives up.
@@ -243,7 +242,7 @@ fn read(dir: &Path, name: &str) -> anyhow::Result<String> {
     std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))
 }
 
-/// `VmHWM` of this process in bytes; 0 where the system does not tell.
+/// `VmHWM` of this process in bytes; 0 if the system does not say.
 fn peak() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -252,8 +251,7 @@ fn peak() -> u64 {
         * 1024
 }
 
-/// Processor time of this process so far, without its children's, in steps of 10 ms (proc(5)); 0 where the system does
-/// not tell.
+/// Processor time of this process without its children, in steps of 10 ms (proc(5)); 0 if the system does not say.
 fn processor_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
@@ -266,7 +264,7 @@ fn processor_seconds() -> f64 {
     (ticks(11).unwrap_or(0.0) + ticks(12).unwrap_or(0.0)) / 100.0
 }
 
-/// Begins a new peak, where the system can (Linux, proc(5)): what was done before serving is not counted.
+/// Resets the peak of resident memory, where the system can (Linux, proc(5)), so that only serving counts.
 fn forget_peak() {
     let _ = std::fs::write("/proc/self/clear_refs", "5");
 }

@@ -1,4 +1,4 @@
-//! A learner that trains in no time: it returns a delta made beforehand. For measuring everything but training.
+//! A learner that takes no time: it returns a delta made in advance. Measures everything except training.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use anyhow::ensure;
 use fl_client::{Evaluation, Fit, FitPlan, Learner};
 use fl_compress::Layout;
 
-/// Adds the same heavy-tailed delta in every round, turned by one place each time so that no two rounds are equal.
+/// Adds the same heavy-tailed delta in every round, rotated by one place each time, so that no two rounds are equal.
 #[derive(Debug)]
 pub struct Ready {
     layout: Arc<Layout>,
@@ -18,7 +18,7 @@ impl Ready {
     /// A learner for a model of `values` values whose delta derives from `seed`.
     ///
     /// # Errors
-    /// If no layout can have that many values.
+    /// If no layout can have so many values.
     pub fn new(values: usize, seed: u64) -> anyhow::Result<Self> {
         let layout = Arc::new(layout(values)?);
         let delta = (0..values as u64).map(|i| heavy_tailed(seed, i)).collect();
@@ -33,7 +33,7 @@ impl Ready {
 /// The layout of a [`Ready`] model: a few large matrices and one small vector, as real models have.
 ///
 /// # Errors
-/// If no layout can have that many values.
+/// If no layout can have so many values.
 pub fn layout(values: usize) -> anyhow::Result<Layout> {
     let bias = (values / 1000).clamp(1, 512).min(values);
     let rest = values - bias;
@@ -95,7 +95,7 @@ fn heavy_tailed(seed: u64, index: u64) -> f32 {
     (if hash & 1 == 0 { magnitude } else { -magnitude }) as f32
 }
 
-/// SplitMix64's finaliser (Steele, Lea and Flood 2014).
+/// SplitMix64's finalizer (Steele, Lea and Flood 2014).
 fn mix(mut x: u64) -> u64 {
     x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,4 +1,4 @@
-//! What a finished run came to: a line per round, totals, and what fp32 federated averaging would have sent.
+//! The result of a run: a line per round, totals, and what fp32 federated averaging would have sent.
 
 use std::fmt::Write as _;
 
@@ -12,25 +12,25 @@ pub struct RoundLine {
     pub round: u64,
     /// Updates that were averaged.
     pub updates: u64,
-    /// Test accuracy of the model that the round made, 0 to 1, over the examples of the clients that evaluated it.
+    /// Test accuracy of the round's model, 0 to 1, over the examples of the clients that evaluated it.
     pub accuracy: Option<f64>,
-    /// Mean test loss of that model.
+    /// Mean test loss of the round's model.
     pub test_loss: Option<f64>,
     /// Mean training loss of the updates, weighted by examples.
     pub train_loss: f64,
     /// Bytes on the sockets from and to the clients: frames, messages, HTTP/2 and TLS.
     pub up: u64,
-    /// See `up`.
+    /// Downlink, as `up`.
     pub down: u64,
     /// Bytes of frames alone, from and to the clients.
     pub frames_up: u64,
-    /// See `frames_up`.
+    /// Downlink, as `frames_up`.
     pub frames_down: u64,
     /// Wall-clock seconds from the round's opening to its close.
     pub seconds: f64,
 }
 
-/// Most bytes that one side writes to close a connection: a few small HTTP/2 frames and an alert, each a TLS record.
+/// Most bytes that one side writes to close a connection: a few small HTTP/2 frames and a TLS alert, each in its own record.
 const MAX_CLOSING: u64 = 256;
 
 /// A finished run.
@@ -42,11 +42,11 @@ pub struct Score {
     pub clients: u64,
     /// The rounds, in order.
     pub rounds: Vec<RoundLine>,
-    /// Bytes read and written by the server's sockets over the whole run: handshakes, joining and leaving included.
+    /// Bytes read and written by the server's sockets over the whole run, including handshakes, joining and leaving.
     pub server_socket: (u64, u64),
     /// Bytes written and read by the clients' sockets over the whole run.
     pub client_socket: (u64, u64),
-    /// Rows of the ledger, added up, in the same two directions.
+    /// Sum of the ledger's rows in the same two directions.
     pub ledger: (u64, u64),
     /// Digest of the last model.
     pub model: String,
@@ -58,21 +58,20 @@ impl Score {
         self.server_socket.0 + self.server_socket.1
     }
 
-    /// What fp32 federated averaging would have sent for the same rounds and cohorts: a model down and a model up for
-    /// every update, and the last model down once more, as here. Payload only, so that the comparison is on the side
-    /// of the other.
+    /// Bytes that fp32 federated averaging would have sent for the same rounds and cohorts: a model down and a model up for
+    /// every update, and the last model down once more. Payload only, so the comparison favors fp32.
     pub fn fp32_bytes(&self) -> u64 {
         let updates: u64 = self.rounds.iter().map(|round| round.updates).sum();
         let last = self.rounds.last().map_or(0, |round| round.updates);
         (2 * updates + last) * 4 * self.parameters
     }
 
-    /// How many times fewer bytes were sent than fp32 federated averaging would have.
+    /// Bytes of fp32 federated averaging / bytes sent.
     pub fn ratio(&self) -> f64 {
         self.fp32_bytes() as f64 / self.sent().max(1) as f64
     }
 
-    /// Bits of frame for each value of the model, of the mean update and of the mean frame to a client.
+    /// Frame bits per value of the model: of the mean update and of the mean frame to a client.
     pub fn bits(&self) -> (f64, f64) {
         let frames: u64 = self.rounds.iter().map(|round| round.updates).sum();
         let values = (frames * self.parameters).max(1) as f64;
@@ -85,16 +84,16 @@ impl Score {
         self.rounds.last().and_then(|round| round.accuracy)
     }
 
-    /// Bytes that one side wrote and the other never read, up and down: the last HTTP/2 frames and the alert by which TLS
-    /// closes a connection, sent to a side that had closed it already.
+    /// Bytes that one side wrote and the other never read, up and down: the last HTTP/2 frames and the TLS alert of a
+    /// connection that the other side had closed already.
     pub fn unread(&self) -> (u64, u64) {
         let up = self.client_socket.0.saturating_sub(self.server_socket.0);
         let down = self.server_socket.1.saturating_sub(self.client_socket.1);
         (up, down)
     }
 
-    /// Whether the ledger is what the server's sockets carried, and that is what the clients' sockets carried but for
-    /// what closes a connection.
+    /// Whether the ledger equals the bytes on the server's sockets, and these equal the bytes on the clients' sockets except
+    /// for closing connections.
     pub fn balanced(&self) -> bool {
         let (up, down) = self.unread();
         let carried = (self.client_socket.0 - up, self.client_socket.1 + down);
@@ -102,7 +101,7 @@ impl Score {
         self.ledger == self.server_socket && carried == self.server_socket && closing
     }
 
-    /// What a person wants to know at the end, in lines of at most 80 columns; the result in bold if `is_bold`.
+    /// The summary at the end, in lines of at most 80 columns; the result in bold if `is_bold`.
     pub fn summary(&self, is_bold: bool) -> String {
         let bold = |text: String| match is_bold {
             true => format!("\x1b[1m{text}\x1b[0m"),
@@ -189,7 +188,7 @@ impl RoundLine {
     }
 }
 
-/// The heading over [`RoundLine::text`].
+/// The header of the table of [`RoundLine::text`].
 pub fn header() -> String {
     format!(
         "{:>5} {:>8}  {:>9}  {:>10}  {:>8}  {:>8}  {:^13} {:>6}",
@@ -197,7 +196,7 @@ pub fn header() -> String {
     )
 }
 
-/// Bytes for a person: three significant digits and a binary unit.
+/// Bytes for people: three significant digits and a binary unit.
 pub fn bytes(n: u64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB"];
     let (mut value, mut unit) = (n as f64, 0);

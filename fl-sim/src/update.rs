@@ -29,7 +29,7 @@ pub(crate) struct Update {
 }
 
 impl Update {
-    /// Trains and writes; returns what was written, in words.
+    /// Trains, writes the update and returns a summary.
     ///
     /// # Errors
     /// If the experiment, its data or the output cannot be used.

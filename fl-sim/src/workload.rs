@@ -1,4 +1,4 @@
-//! What the clients of a simulated federation train, and on what.
+//! Learner and data of a simulated federation.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::federation::Member;
 
-/// The task that every simulated run names.
+/// The task of every simulated run.
 pub const TASK: &str = "simulation";
 
-/// A learner and data, shared out among clients.
+/// A learner, and data shared by the clients.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Workload {
@@ -22,15 +22,15 @@ pub struct Workload {
     pub learner: String,
     /// Number of clients.
     pub clients: u32,
-    /// The data of the whole federation; which part is whose is filled in for each client.
+    /// The data of the whole federation; each client gets its part.
     pub data: DataSource,
 }
 
 impl Workload {
-    /// The clients, each with its own part of the data, loaded when the run begins.
+    /// The clients, each with its part of the data, loaded when the run starts.
     ///
     /// # Errors
-    /// If there are more clients than people whose data there is.
+    /// If the data cannot be shared by so many clients.
     pub fn members(&self) -> anyhow::Result<Vec<Member>> {
         (0..self.clients).map(|client| self.member(client)).collect()
     }

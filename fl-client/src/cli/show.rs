@@ -62,7 +62,7 @@ impl Show {
                         tracing::warn!(
                             round,
                             message,
-                            "update refused; with error feedback its content goes into a later one"
+                            "update refused; with error feedback its content becomes part of a later update"
                         );
                     }
                 }
@@ -80,11 +80,11 @@ impl Show {
                 None
             }
             Event::LeftRound { round, why } => {
-                tracing::warn!(round, why, "not taking part in this round");
+                tracing::warn!(round, why, "leaving this round");
                 None
             }
             Event::Failed { message } => {
-                tracing::warn!(message, "the run gave up; waiting for the server to try again");
+                tracing::warn!(message, "the run failed; waiting for the server to try again");
                 None
             }
             Event::Traffic { round, sent, received } => {

@@ -1,4 +1,4 @@
-//! Evaluation of the model held on the client's held-out examples.
+//! Evaluation of the held model on the client's held-out examples.
 
 use fl_proto::EvaluationReport;
 
@@ -7,10 +7,10 @@ use crate::error::Error;
 use crate::learner::Evaluation;
 
 impl ClientState {
-    /// Evaluates the model held; `None` if the learner has no held-out examples.
+    /// Evaluates the held model; `None` if the learner has no held-out examples.
     ///
     /// # Errors
-    /// `Learner` if it fails or its result makes no sense; `NotNow` if no model is held.
+    /// `Learner` if the evaluation fails or its result is impossible; `NotNow` if no model is held.
     pub(crate) fn evaluate(&mut self) -> Result<Option<EvaluationReport>, Error> {
         let nothing = || Error::NotNow("no model is held".to_owned());
         self.run()?;

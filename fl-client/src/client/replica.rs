@@ -8,7 +8,7 @@ use super::state::ClientState;
 use crate::error::Error;
 
 impl ClientState {
-    /// Whether the model held is `version` with this digest. A model of that version with another digest is dropped.
+    /// Whether the held model is `version` with this digest. A model of that version with another digest is dropped.
     ///
     /// # Errors
     /// `NotNow` if no run is joined.
@@ -31,7 +31,7 @@ impl ClientState {
         Ok(true)
     }
 
-    /// Makes model version 0 from the run's seed, if no model is held and the learner's is the server's to the bit.
+    /// Makes model version 0 from the run's seed, if no model is held and the learner's weights equal the server's to the bit.
     ///
     /// # Errors
     /// `Config` or `Learner` if there is no learner; `NotNow` if no run is joined.
@@ -52,12 +52,11 @@ impl ClientState {
         Ok(())
     }
 
-    /// Version of the model held.
+    /// Version of the held model.
     pub(crate) fn held(&self) -> Option<u64> {
         self.run.as_ref()?.model.as_ref().map(|model| model.version)
     }
 
-    /// Forgets the model.
     pub(crate) fn drop_model(&mut self) {
         if let Some(run) = &mut self.run {
             run.model = None;

@@ -15,11 +15,11 @@ use crate::learner::{Fit, FitPlan, Progress};
 use crate::state::UpdateMetadata;
 
 impl ClientState {
-    /// Trains from the model held and returns the frame, which is durable with the memory that goes with it. `attempt`: the
-    /// attempt in which the client is asked, read when the frame is encoded: the frame belongs to it.
+    /// Trains from the held model and returns the update, which is durable together with the encoder's memory. `attempt`: the
+    /// attempt in which the server asks the client; read at the time of encoding, because the frame belongs to that attempt.
     ///
     /// # Errors
-    /// `Learner` if training fails: the client leaves the round. `NotNow` if `progress` was stopped. `State` if the frame
+    /// `Learner` if training fails: the client leaves the round. `NotNow` if `progress` was stopped. `State` if the update
     /// cannot be made durable; it must not be sent then.
     pub(crate) fn train(
         &mut self,
@@ -71,7 +71,7 @@ impl ClientState {
         let header = FrameHeader {
             kind: FrameKind::Update,
             round,
-            // Frames of different attempts have different digests, even if training gives the same values again.
+            // Frames of different attempts must have different digests, even if training gives the same values.
             seed: match attempt {
                 0 | 1 => seed("encode"),
                 attempt => seed(&format!("encode in attempt {attempt}")),

@@ -1,7 +1,7 @@
-//! The built-in set: 28x28 digits, drawn by the program, every client in a hand of its own.
+//! The built-in set: synthetic 28x28 digits; each client writes in its own style, so the data is non-IID.
 //!
-//! It needs no file and no network, and it is non-IID by nature: clients differ in slant, width, thickness, ink, noise
-//! and in how they shape each digit. The same seed and client give the same bytes on every machine.
+//! The set needs no file and no network. Clients differ in slant, width, thickness, ink, noise and the shape of each digit. The
+//! same seed and client give the same bytes on every machine.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ const INPUT: Input = Input {
     shape: [1, SIDE, SIDE],
     classes: 10,
 };
-/// Mean and standard deviation of the pixels over many hands.
+/// Mean and standard deviation of the pixels over many styles.
 const SCALE: (f32, f32) = (0.13, 0.26);
 
 /// Most examples that are drawn for one client.
@@ -30,7 +30,7 @@ const MAX_DRAWN: u32 = 1_000_000;
 pub struct Builtin {
     /// Seed of the whole federation.
     pub seed: u64,
-    /// Whose hand; any number.
+    /// Which style; any number.
     pub client: u32,
     /// Examples to train on, 1 to 1,000,000.
     pub train: u32,
@@ -88,13 +88,12 @@ pub struct Hand {
     ink: f32,
     /// Spread of the noise on every pixel, 0 to 1.
     noise: f32,
-    /// The strokes of each digit as this hand forms them; some hands put a foot under the one or a dash through the
-    /// seven.
+    /// The strokes of each digit in this style. Some styles put a foot under the one or a dash through the seven.
     digits: Vec<Vec<Vec<Point>>>,
 }
 
 impl Hand {
-    /// The hand of `client` in the federation of `seed`.
+    /// The style of `client` in the federation of `seed`.
     pub fn new(seed: u64, client: u32) -> Self {
         let rng = &mut Rng::of(&[seed, 10, u64::from(client)]);
         let slant = draw_between(rng, -0.3, 0.5);
@@ -142,14 +141,14 @@ impl Hand {
     }
 }
 
-/// `count` examples by `hand`, digits in random order.
+/// `count` examples in the style of `hand`, digits in random order.
 ///
 /// # Errors
 /// `Config` if the set would pass the limits of a [`Dataset`].
 pub fn draw(hand: &Hand, count: usize) -> Result<Dataset, Error> {
     let (mut values, mut labels) = (vec![0; count * INPUT.len()], Vec::with_capacity(count));
     for (at, out) in values.chunks_exact_mut(INPUT.len()).enumerate() {
-        // Each example has a sequence of its own: drawing more never changes those drawn before.
+        // Each example has its own sequence: drawing more never changes earlier examples.
         let mut rng = Rng::of(&[hand.seed, at as u64]);
         let digit = rng.below(INPUT.classes as u64) as usize;
         hand.write(digit, &mut rng, out);

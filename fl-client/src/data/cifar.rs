@@ -21,7 +21,7 @@ const STD: [f32; 3] = [0.2470, 0.2435, 0.2616];
 const HINT: &str = "give the folder of `data_batch_1.bin` to `data_batch_5.bin` \
                     (`fl-client data get cifar-10 --to DIR` fetches it)";
 
-/// The records of one or more files, plain, gzip or xz, one after another.
+/// The records of one or more files, plain, gzip or xz, in order.
 ///
 /// # Errors
 /// `Missing`, `Io`; `Size` if a file holds no whole number of records; `Malformed` if it cannot be decompressed, holds
@@ -52,7 +52,7 @@ pub fn read_cifar10(files: &[&Path]) -> Result<Dataset, Error> {
     )
 }
 
-/// All bytes of one file: whole records, one to 10,000 of them.
+/// All bytes of one file: 1 to 10,000 whole records.
 fn read(path: &Path) -> Result<(PathBuf, Vec<u8>), Error> {
     const WHAT: &str = "records of 3,073 bytes";
     let mut file = DataFile::open(path, HINT)?;
@@ -63,7 +63,7 @@ fn read(path: &Path) -> Result<(PathBuf, Vec<u8>), Error> {
             return Ok((path, bytes));
         }
         Err(Error::Size { .. }) => {
-            // Fewer than a full batch: read again, now that the size is known.
+            // Fewer records than a full batch: read again, now that the size is known.
             let found = size(path)?;
             let whole = found.div_ceil(RECORD as u64).max(1) * RECORD as u64;
             DataFile::open(path, HINT)?.take(whole, WHAT)?
@@ -109,7 +109,7 @@ fn batches(dir: &Path, numbers: RangeInclusive<u32>) -> Result<Dataset, Error> {
     read_cifar10(&files.iter().map(PathBuf::as_path).collect::<Vec<_>>())
 }
 
-/// The official test batch, or the first thousand of it where only these are there.
+/// The official test batch, or its first thousand records where only these are there.
 fn test_batch(dir: &Path) -> Result<Dataset, Error> {
     match read_cifar10(&[&dir.join("test_batch.bin")]) {
         Err(Error::Missing { .. }) => read_cifar10(&[&dir.join("test_batch_first1000.bin")]),

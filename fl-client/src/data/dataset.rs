@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::error::Error;
 use super::rng::Rng;
 
-/// What a model is fed and what it answers.
+/// Shape of a model's input and number of its classes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Input {
     /// Channels, height, width of one example; a signal has height 1.
@@ -135,7 +135,7 @@ impl Dataset {
         &self.features
     }
 
-    /// A set of its own of the examples at `indices`, in that order. Of windows that overlap the samples are held once.
+    /// A new set of the examples at `indices`, in that order. Overlapping windows share their samples.
     ///
     /// # Panics
     /// If an index is not below [`Dataset::len`].
@@ -156,7 +156,7 @@ impl Dataset {
                 let own: Vec<u32> = indices.iter().map(|&index| starts[index as usize]).collect();
                 let stretches = stretches(&own, samples);
                 let ranges = || stretches.iter().map(|(from, to)| from * channels..to * channels);
-                // Where each stretch begins among those that are kept.
+                // The new start of each stretch.
                 let firsts: Vec<usize> = stretches
                     .iter()
                     .scan(0, |sum, (from, to)| Some(std::mem::replace(sum, *sum + (to - from))))
@@ -206,7 +206,7 @@ impl Dataset {
     }
 }
 
-/// The values of `ranges`, which are `len` in all, one after another.
+/// The values of `ranges`, `len` in total, concatenated.
 fn gathered<T: Copy>(values: &[T], len: usize, ranges: impl Iterator<Item = Range<usize>>) -> Vec<T> {
     let mut out = Vec::with_capacity(len);
     ranges.for_each(|range| out.extend_from_slice(&values[range]));
@@ -267,8 +267,8 @@ impl Examples {
         Self { indices, set: self.set }
     }
 
-    /// The same examples in the same order in a set of their own, so that the rest of the set need not stay in memory.
-    /// For a process of one client; clients that share a set are better off without.
+    /// The same examples in a set of their own, so that the rest of the set can leave memory. For a process of one client;
+    /// clients that share a set use more memory with it.
     #[must_use]
     pub fn compact(self) -> Self {
         if self.indices.len() >= self.set.len() {
@@ -292,12 +292,12 @@ impl Examples {
         self.set.input
     }
 
-    /// Where the examples stand in the set.
+    /// Indices of the examples in the set.
     pub fn indices(&self) -> &[u32] {
         &self.indices
     }
 
-    /// How many examples of each class there are. Shapes: `[classes]`.
+    /// Number of examples of each class. Shapes: `[classes]`.
     pub fn class_counts(&self) -> Vec<u64> {
         let mut counts = vec![0; self.set.input.classes];
         self.indices
@@ -329,7 +329,7 @@ impl Examples {
     }
 }
 
-/// What one client trains on and what it holds out.
+/// Training examples and held-out examples of one client.
 #[derive(Debug, Clone)]
 pub struct ClientData {
     /// Examples to train on.

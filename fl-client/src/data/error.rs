@@ -1,8 +1,8 @@
-//! What can be wrong with data, by what its owner can do about it.
+//! Errors of data, by what their owner can do about them.
 
 use std::path::{Path, PathBuf};
 
-/// Why examples could not be had.
+/// Why examples could not be loaded.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Error {
     /// A file is not where the configuration says.
@@ -18,35 +18,35 @@ pub enum Error {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         reason: String,
     },
-    /// A file ends before its header says, or goes on after it.
+    /// A file is shorter or longer than its header says.
     #[error("{}: expected {expected} bytes of {what}, found {found}; the file is cut short or damaged: fetch it again", path.display())]
     Size {
         /// The file.
         path: PathBuf,
         /// The part of the file.
         what: &'static str,
-        /// Bytes the header asks for.
+        /// Bytes according to the header.
         expected: u64,
-        /// Bytes there are.
+        /// Bytes in the file.
         found: u64,
     },
-    /// A file holds something else than expected.
+    /// A file has the wrong content.
     #[error("{}: {reason}", path.display())]
     Malformed {
         /// The file.
         path: PathBuf,
-        /// What is wrong, where.
+        /// What is wrong, and where.
         reason: String,
     },
-    /// The configuration asks for something that cannot be.
+    /// The configuration has a value that is out of range or unknown.
     #[error("`{key}` {reason}")]
     Config {
         /// The key of the configuration.
         key: &'static str,
-        /// What is wrong and what is allowed.
+        /// What is wrong, and what is allowed.
         reason: String,
     },
     /// A download failed.
@@ -58,7 +58,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the configuration or the files are wrong; otherwise disk or network failed.
+    /// Whether the configuration or the files are at fault, and not the disk or the network.
     pub fn is_input(&self) -> bool {
         !matches!(self, Self::Io { .. } | Self::Network { .. })
     }

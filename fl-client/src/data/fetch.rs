@@ -22,27 +22,27 @@ pub struct PublicFile {
     pub name: String,
     /// Where it is fetched from.
     pub url: String,
-    /// MD5 of its bytes as its authors publish it, 32 hexadecimal digits.
+    /// MD5 of the file as its authors publish it, 32 hexadecimal digits.
     pub md5: String,
-    /// What it holds, if it is a tar.gz whose files the reader wants beside it; empty if it is used as it is.
+    /// Members of a tar.gz that the reader needs unpacked; empty for a file that is used as it is.
     pub holds: Vec<Member>,
 }
 
 /// A data set that can be fetched by name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Public {
-    /// The name a user types.
+    /// The name in `fl-client data get NAME`.
     pub name: String,
     /// Its files.
     pub files: Vec<PublicFile>,
 }
 
-/// What became of one file.
+/// What was done for one file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fetched {
-    /// It was there already and is right.
+    /// The file was there with the right digest.
     Present,
-    /// It was fetched, this many bytes.
+    /// The file was downloaded; its length in bytes.
     Downloaded(u64),
 }
 
@@ -87,13 +87,13 @@ const CIFAR_HOLDS: [&str; 6] = [
 const CIFAR_BYTES: u64 = 30_730_000;
 
 impl Public {
-    /// Names that [`Public::named`] knows.
+    /// Names of all sets.
     pub const NAMES: &[&str] = &["fashion-mnist", "mnist", "cifar-10"];
 
     /// The set called `name`.
     ///
     /// # Errors
-    /// `Config` if there is none; the error lists those there are.
+    /// `Config` if there is none; the error lists the known names.
     pub fn named(name: &str) -> Result<Self, Error> {
         let file = |name: &str, base: &str, md5: &str| PublicFile {
             name: name.to_owned(),
@@ -130,14 +130,13 @@ impl Public {
     }
 }
 
-/// Puts every file of `set` into `dir`, and what an archive holds beside it. A file that is there with the right digest
-/// is left alone, and so is an archive that is not there but whose files all are, each of its length; any other is
-/// written aside and takes its name only once its digest is right. `progress` hears the file, the bytes so far and
-/// the bytes in all where the server says.
+/// Downloads every file of `set` into `dir` and unpacks archives. A file with the right digest is kept, and so is a missing
+/// archive whose members are all there with the right lengths. Any other file is downloaded to a side file, which is renamed
+/// once its digest is right. `progress` receives the file, the bytes so far, and the total if the server announces it.
 ///
 /// # Errors
-/// `Network` if a file cannot be had or is another than expected; it says what to put where instead. `Io` if the folder
-/// cannot be written. `Malformed` if an archive does not hold what it should; it leaves nothing behind then.
+/// `Network` if a file cannot be downloaded or has a wrong digest; the message says which files to copy where instead. `Io` if
+/// the folder cannot be written. `Malformed` if an archive lacks a member; nothing is unpacked then.
 pub fn fetch(
     set: &Public,
     dir: &Path,
@@ -171,7 +170,7 @@ fn one(
         Ok(Fetched::Downloaded(bytes))
     });
     if done.is_err() {
-        // The side file may not exist; then there is nothing to remove.
+        // The side file may not exist.
         drop(fs::remove_file(&side));
     }
     let done = done?;

@@ -1,4 +1,4 @@
-//! Reading a data file that may be compressed, never beyond the size that is expected.
+//! Reads a data file that may be compressed, never beyond its expected size.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -8,16 +8,16 @@ use super::error::Error;
 
 /// A data file, decompressed as it is read.
 pub(super) struct DataFile {
-    /// The file as it was found, with its ending.
+    /// The path with the suffix that was found.
     pub(super) path: PathBuf,
     reader: Box<dyn Read>,
 }
 
 impl DataFile {
-    /// Opens `path`, or else `path` with `.gz` or `.xz` at its end.
+    /// Opens `path`, or else `path` with the suffix `.gz` or `.xz`.
     ///
     /// # Errors
-    /// `Missing` with `hint` if there is none of the three, `Io` if one cannot be opened, `Malformed` if this program cannot
+    /// `Missing` with `hint` if there is none of the three, `Io` if a file cannot be opened, `Malformed` if this program cannot
     /// decompress it.
     pub(super) fn open(path: &Path, hint: &str) -> Result<Self, Error> {
         for ending in ["", ".gz", ".xz"] {
@@ -41,7 +41,7 @@ impl DataFile {
         })
     }
 
-    /// The next `len` bytes, which are the file's `what`. Memory grows with the bytes that are there.
+    /// The next `len` bytes, which are the file's `what`. Allocates as bytes arrive.
     ///
     /// # Errors
     /// `Size` if the file ends before, `Malformed` if it cannot be decompressed, `Io` if it cannot be read.
@@ -49,7 +49,7 @@ impl DataFile {
         let mut bytes = Vec::new();
         match self.reader.by_ref().take(len).read_to_end(&mut bytes) {
             Ok(_) => {}
-            // A compressed file that stops half way: report it by what could be had of it.
+            // A truncated compressed file is reported by the bytes that it yielded.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {}
             Err(error) if matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput) => {
                 return Err(Error::malformed(
@@ -71,10 +71,10 @@ impl DataFile {
         })
     }
 
-    /// Makes sure that nothing follows the `expected` bytes of `what` that were taken.
+    /// Checks that the file ends after the `expected` bytes of `what`.
     ///
     /// # Errors
-    /// `Size` if something does, `Malformed` if a compressed file's own checksum is missing or wrong.
+    /// `Size` if bytes follow, `Malformed` if a compressed file's own checksum is missing or wrong.
     pub(super) fn finish(mut self, expected: u64, what: &'static str) -> Result<(), Error> {
         match self.reader.read(&mut [0]) {
             Ok(0) => Ok(()),
@@ -84,7 +84,7 @@ impl DataFile {
                 expected,
                 found: expected + 1,
             }),
-            // All values are there, but not the checksum that a compressed file ends with.
+            // All values are there, but the checksum at the end of the compressed file is not.
             Err(error) => Err(Error::malformed(
                 &self.path,
                 format!("is cut short or damaged at its end ({error})"),

@@ -23,16 +23,16 @@ const SCALE: [f32; 6] = [
     3.0543262e-4,
     3.0543262e-4,
 ];
-/// Rows of the largest signal file taken: nearly six hours for each of 50 people.
+/// Most rows of a signal file: nearly six hours for each of 50 people.
 const MAX_ROWS: u64 = 50_000_000;
 
-/// People whose recordings there are.
+/// Number of people.
 const PEOPLE: u8 = 30;
 
 const HINT: &str = "give the folder that holds `signals.i16.npy.xz` and `windows.tsv`";
 
-/// One person of HAPT. Of each activity the last fifth of the person's windows is held out: activities come in blocks,
-/// so the last fifth of all windows would hold activities that were hardly trained.
+/// One person of HAPT. The last fifth of the person's windows of each activity is held out. Activities come in blocks, so the
+/// last fifth of all windows would contain activities that were hardly trained.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hapt {
@@ -45,7 +45,7 @@ pub struct Hapt {
     pub limit: Option<u32>,
 }
 
-/// What `windows.tsv` says: one entry a window.
+/// Contents of `windows.tsv`: one entry a window.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct HaptWindows {
     /// First row of the window in the signals.
@@ -56,7 +56,7 @@ pub struct HaptWindows {
     pub labels: Vec<u8>,
 }
 
-/// The windows listed in `dir/windows.tsv`, in its order.
+/// The windows in `dir/windows.tsv`, in file order.
 ///
 /// # Errors
 /// `Missing`, `Io`; `Malformed` if a line does not begin with start, user and a known activity.
@@ -85,7 +85,7 @@ pub fn read_hapt_windows(dir: &Path) -> Result<HaptWindows, Error> {
     Ok(windows)
 }
 
-/// The `windows` of `dir/signals.i16.npy` (plain, gzip or xz) as one set, in their order.
+/// The `windows` of `dir/signals.i16.npy` (plain, gzip or xz) as one set, in the same order.
 ///
 /// # Errors
 /// `Missing`, `Io`, `Size` as any file; `Malformed` if the signals are not little-endian `int16` in rows of six, or
@@ -112,7 +112,7 @@ pub fn read_hapt(dir: &Path, windows: HaptWindows) -> Result<Dataset, Error> {
         .map_err(|error| Error::malformed(&path, format!("its {rows} rows do not suit `windows.tsv`: {error}")))
 }
 
-/// Start row, user and activity of one line; what follows is not used.
+/// Start row, user and activity of one line; further fields are ignored.
 fn window(line: &str) -> Option<(u32, u8, u8)> {
     let mut fields = line.split('\t');
     let mut next = || fields.next().map(str::trim);

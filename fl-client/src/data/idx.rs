@@ -7,10 +7,10 @@ use super::error::Error;
 use super::files::DataFile;
 use super::shard::Shard;
 
-/// Bytes an idx file may declare; the largest public one holds 47 MB.
+/// Most bytes that an idx file may declare; the largest public one has 47 MB.
 pub(super) const MAX_BYTES: u64 = 1 << 31;
 
-/// Mean and standard deviation of Fashion-MNIST's training images: the scale all grey images are brought to.
+/// Mean and standard deviation of Fashion-MNIST's training images. All gray images are scaled by them.
 const GREY: (f32, f32) = (0.2860, 0.3530);
 
 const HINT: &str = "give the folder that holds it (`fl-client data get fashion-mnist --to DIR` fetches one)";

@@ -1,6 +1,6 @@
-//! The one source of randomness of data and learners: a counter run through SplitMix64's finaliser.
+//! The only source of randomness of data and learners: a counter with SplitMix64's finalizer.
 //!
-//! Everything drawn is a function of the seed and of how many numbers were drawn before, on every machine.
+//! Each number is a function of the seed and of its position in the sequence, on every machine.
 
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
@@ -16,7 +16,7 @@ impl Rng {
         Self { counter: mix(seed) }
     }
 
-    /// The sequence of several numbers that together name what is drawn, such as a seed and a client.
+    /// The sequence of several numbers, such as a seed and a client.
     pub fn of(parts: &[u64]) -> Self {
         Self::new(parts.iter().fold(0, |seed, &part| mix(seed ^ part).wrapping_add(STEP)))
     }
@@ -48,8 +48,8 @@ impl Rng {
         radius * (std::f64::consts::TAU * self.unit()).cos()
     }
 
-    /// A draw from the gamma distribution of shape `alpha` above 0 and scale 1 (Marsaglia and Tsang 2000), as its
-    /// natural logarithm: for a small `alpha` the draw itself may be below the smallest number.
+    /// The natural logarithm of a draw from the gamma distribution of shape `alpha` above 0 and scale 1 (Marsaglia and Tsang
+    /// 2000). For a small `alpha`, the draw itself may underflow.
     pub fn ln_gamma_draw(&mut self, alpha: f64) -> f64 {
         if alpha < 1.0 {
             let boost = (1.0 - self.unit()).ln() / alpha;
@@ -70,7 +70,7 @@ impl Rng {
         }
     }
 
-    /// Puts `items` in random order (Fisher and Yates).
+    /// Shuffles `items` (Fisher and Yates).
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for end in (1..items.len()).rev() {
             let at = self.below(end as u64 + 1) as usize;

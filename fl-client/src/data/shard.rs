@@ -1,4 +1,4 @@
-//! A client's share of a set of files that all clients have.
+//! A client's share of a data set that all clients have as files.
 
 use std::path::{Path, PathBuf};
 
@@ -9,19 +9,19 @@ use super::error::Error;
 use super::shared::shared;
 use super::split::{Split, share, slice};
 
-/// One client's share of a set that is the same file for all.
+/// One client's share of a data set whose files are the same for all clients.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Shard {
     /// Folder of the files.
     pub dir: PathBuf,
-    /// Which client this is, from 0.
+    /// Number of this client, from 0.
     #[serde(default)]
     pub client: u32,
     /// Number of clients that share the set.
     #[serde(default = "one")]
     pub clients: u32,
-    /// Who gets what.
+    /// How the examples are split among the clients.
     #[serde(default)]
     pub split: Split,
     /// Seed of the split, the same for all clients.
@@ -70,8 +70,8 @@ impl Shard {
         }
     }
 
-    /// The client's examples out of the whole sets that `train` and `test` read. `kind` names the sets, which the clients of
-    /// one process share.
+    /// The client's examples, out of the whole sets that `train` and `test` read. `kind` identifies the sets, which the clients
+    /// of one process share.
     pub(super) fn load(
         &self,
         kind: &str,

@@ -1,4 +1,4 @@
-//! One copy in memory of a set that several clients of one process train on.
+//! One copy in memory of a data set that several clients of one process share.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -8,13 +8,13 @@ use super::error::Error;
 
 static SETS: Mutex<BTreeMap<String, Weak<Dataset>>> = Mutex::new(BTreeMap::new());
 
-/// The set that `key` stands for: one that another client of this process still holds, or else what `read` returns.
-/// Clients that ask at the same time wait for the first; nothing is kept once nobody holds it.
+/// The set with this `key`: one that another client of this process still holds, otherwise the result of `read`. Concurrent
+/// callers wait for the first. A set is freed with its last holder.
 ///
 /// # Errors
 /// Those of `read`.
 pub(super) fn shared(key: String, read: impl FnOnce() -> Result<Dataset, Error>) -> Result<Arc<Dataset>, Error> {
-    // A reader that panicked left the table as it was.
+    // A reader that panicked has not changed the table.
     let mut sets = SETS.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(set) = sets.get(&key).and_then(Weak::upgrade) {
         return Ok(set);

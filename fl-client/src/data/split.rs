@@ -1,18 +1,18 @@
-//! How one set is shared among the clients of a federation, as a function of a seed and the client's number.
+//! Splits a data set among the clients of a federation, as a function of a seed and the client's number.
 
 use serde::{Deserialize, Serialize};
 
 use super::error::Error;
 use super::rng::Rng;
 
-/// Least number of examples a client is left with, where there are enough for all.
+/// Fewest examples of a client, if there are enough for all.
 pub(super) const MIN_EXAMPLES: usize = 10;
 
-/// Who gets which training examples.
+/// How the training examples are split.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Split {
-    /// Every client draws from all classes alike.
+    /// Every client draws uniformly from all classes.
     #[default]
     Iid,
     /// Each class is shared out by a draw from the Dirichlet distribution of this concentration, 0.001 to 1,000,000, among the
@@ -24,11 +24,11 @@ pub enum Split {
     ByLabel(u32),
 }
 
-/// Positions of the examples of `client` (from 0) of `clients`, ascending. Over all clients, every position of
-/// `labels` comes exactly once.
+/// Positions of the examples of `client` (from 0) of `clients`, ascending. Every position of `labels` belongs to exactly one
+/// client.
 ///
 /// # Errors
-/// `Config` if there is no such client, not one example for each, or a parameter is out of range.
+/// `Config` if there is no such client, fewer examples than clients, or a parameter out of range.
 pub fn share(labels: &[u8], split: Split, client: u32, clients: u32, seed: u64) -> Result<Vec<u32>, Error> {
     if client >= clients {
         return Err(Error::config(
@@ -60,7 +60,7 @@ pub fn share(labels: &[u8], split: Split, client: u32, clients: u32, seed: u64) 
     Ok(mine)
 }
 
-/// The contiguous part of `0..len` that is `client`'s: all parts together are the whole.
+/// The contiguous part of `0..len` that belongs to `client`. All parts together are the whole.
 pub fn slice(len: usize, client: u32, clients: u32) -> std::ops::Range<usize> {
     let cut = |at: u32| (len as u128 * u128::from(at) / u128::from(clients.max(1))) as usize;
     cut(client)..cut(client.saturating_add(1).min(clients))
@@ -81,9 +81,9 @@ impl Split {
     }
 }
 
-/// Class by class, each shared by one draw from the Dirichlet distribution. A client that has its equal part of the
-/// whole set already gets none of the classes that follow (Yurochkin et al. 2019; Li et al. 2022), so that clients
-/// differ in their classes much more than in their numbers.
+/// Splits class by class, each by one draw from the Dirichlet distribution. A client that already has its equal part of the
+/// whole set gets none of the classes that follow (Yurochkin et al. 2019; Li et al. 2022), so clients differ much more in their
+/// classes than in their sizes.
 fn dirichlet(labels: &[u8], alpha: f64, clients: usize, seed: u64) -> Vec<Vec<u32>> {
     let equal = labels.len().div_ceil(clients);
     let mut all: Vec<Vec<u32>> = vec![Vec::new(); clients];
@@ -107,7 +107,7 @@ fn dirichlet(labels: &[u8], alpha: f64, clients: usize, seed: u64) -> Vec<Vec<u3
         let (mut from, mut sum) = (0, 0.0);
         for (mine, share) in all.iter_mut().zip(&shares) {
             sum += share;
-            // The shares are added up in the order of `whole`, so that the last one ends exactly at the end.
+            // The shares are summed in the order of `whole`, so that the last share ends exactly at the end.
             let to = ((sum / whole * members.len() as f64) as usize).clamp(from, members.len());
             mine.extend_from_slice(&members[from..to]);
             from = to;
@@ -116,7 +116,7 @@ fn dirichlet(labels: &[u8], alpha: f64, clients: usize, seed: u64) -> Vec<Vec<u3
     all
 }
 
-/// Moves examples from whoever has most to whoever has fewer than `least`.
+/// Moves examples from the largest client to clients with fewer than `least`.
 fn level(all: &mut [Vec<u32>], least: usize) {
     for poor in 0..all.len() {
         while all[poor].len() < least {

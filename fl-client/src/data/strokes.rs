@@ -1,6 +1,6 @@
-//! The ten digits as strokes of a pen, and how a pen leaves ink on pixels.
+//! The ten digits as pen strokes, and how strokes become pixels.
 //!
-//! Only additions, products and square roots, whose results are the same on every machine.
+//! Uses only sums, products and square roots, whose results are the same on every machine.
 
 /// A point of the unit square, x to the right, y down.
 pub(super) type Point = [f32; 2];
@@ -88,7 +88,7 @@ pub(super) const DIGITS: [&[&[Point]]; 10] = [
     ]],
 ];
 
-/// Bars that some hands add: a foot under the one, a dash through the seven.
+/// Strokes that some styles add: a foot under the one, a dash through the seven.
 pub(super) const FOOT: [Point; 2] = [[0.25, 1.0], [0.85, 1.0]];
 /// See [`FOOT`].
 pub(super) const DASH: [Point; 2] = [[0.35, 0.5], [0.85, 0.5]];
@@ -110,7 +110,7 @@ pub(super) fn rounded(stroke: &[Point]) -> Vec<Point> {
     points
 }
 
-/// Puts a line of `radius` pixels through `points` on an image of `side * side` pixels, 0 to 1 each, with soft edges.
+/// Draws a line of `radius` pixels through `points` on an image of `side * side` pixels, 0 to 1 each, with soft edges.
 pub(super) fn ink(image: &mut [f32], side: usize, points: &[Point], radius: f32) {
     for pair in points.windows(2) {
         let reach = radius + 1.0;

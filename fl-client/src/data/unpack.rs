@@ -1,5 +1,5 @@
-//! Archives whose files are wanted beside them. Only files that are known by path and length come out, flat, under names
-//! of ours: a name inside an archive never becomes a path on disk.
+//! Unpacks known members of an archive into one folder. A member is identified by its path and length and gets a name of ours:
+//! a name inside an archive never becomes a path on disk.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read};
@@ -9,10 +9,10 @@ use flate2::bufread::GzDecoder;
 
 use super::error::Error;
 
-/// Bytes an archive may hold besides its known files: heads, padding, a readme.
+/// Bytes that an archive may contain besides its known members: headers, padding, a readme.
 const BESIDES: u64 = 1 << 20;
 
-/// A file wanted out of an archive.
+/// A member of an archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
     /// Path inside the archive.
@@ -22,7 +22,7 @@ pub struct Member {
 }
 
 impl Member {
-    /// The file at `path` inside the archive, `bytes` long.
+    /// The member at `path`, `bytes` long.
     pub fn new(path: impl Into<String>, bytes: u64) -> Self {
         Self {
             path: path.into(),
@@ -30,13 +30,13 @@ impl Member {
         }
     }
 
-    /// Its name in the target folder.
+    /// File name in the target folder.
     pub fn name(&self) -> &str {
         self.path.rsplit('/').next().unwrap_or_default()
     }
 }
 
-/// Whether every one of `members` is in `dir`, each of its length.
+/// Whether all `members` are in `dir` with the right lengths.
 pub(super) fn unpacked(members: &[Member], dir: &Path) -> bool {
     let is_there = |member: &Member| {
         let found = fs::metadata(dir.join(member.name()));
@@ -45,11 +45,11 @@ pub(super) fn unpacked(members: &[Member], dir: &Path) -> bool {
     members.iter().all(is_there)
 }
 
-/// Puts `members` of the tar.gz `archive` into `dir`: all of them written aside first, then each under its name.
+/// Unpacks `members` of the tar.gz `archive` into `dir`: all of them to side files first, then renamed.
 ///
 /// # Errors
-/// `Malformed` if one is missing, twice there, no plain file or of another length, or the archive is damaged; `Io` if it
-/// cannot be read or `dir` not be written. No side file is left then.
+/// `Malformed` if a member is missing, duplicate, not a plain file or of another length, or the archive is damaged; `Io` if the
+/// archive cannot be read or `dir` cannot be written. No side file remains then.
 pub(super) fn unpack(archive: &Path, members: &[Member], dir: &Path) -> Result<(), Error> {
     let side = |member: &Member| dir.join(format!("{}.part", member.name()));
     let put = |member: &Member| {
@@ -58,7 +58,7 @@ pub(super) fn unpack(archive: &Path, members: &[Member], dir: &Path) -> Result<(
     };
     let done = write(archive, members, &side).and_then(|()| members.iter().try_for_each(put));
     if done.is_err() {
-        // Those that were not written are not there to be removed.
+        // Side files that were not written do not exist.
         members.iter().for_each(|member| drop(fs::remove_file(side(member))));
     }
     done

@@ -14,7 +14,7 @@ use crate::data::{ClientData, Examples, Rng};
 use crate::learner::{Evaluation, Fit, FitPlan, Learner};
 use crate::ops::{Sgd, Tape, cross_entropy};
 
-/// Examples evaluated at a time.
+/// Batch size of an evaluation.
 const EVALUATE: usize = 256;
 
 /// A built-in model with one client's data. Uses one core.
@@ -54,7 +54,7 @@ impl Classifier {
         })
     }
 
-    /// The examples at `positions` as the model takes them: `[batch, channels, height, width]` and labels.
+    /// The examples at `positions` as the model's input, `[batch, channels, height, width]`, and their labels.
     fn batch(&self, examples: &Examples, positions: &[u32]) -> anyhow::Result<(Tensor, Vec<u32>)> {
         let [channels, height, width] = examples.input().shape;
         let mut values = Vec::with_capacity(positions.len() * examples.input().len());
@@ -177,7 +177,7 @@ impl Learner for Classifier {
     }
 }
 
-/// Optimiser steps of one round.
+/// SGD steps of one round.
 fn steps(training: &Training, per_epoch: u64) -> u64 {
     match training.length {
         Length::Epochs(epochs) => u64::from(epochs) * per_epoch,

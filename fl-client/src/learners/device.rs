@@ -1,4 +1,4 @@
-//! Where a model is trained: a value the user names.
+//! The device on which a model is trained.
 
 use std::fmt;
 use std::str::FromStr;
@@ -20,10 +20,10 @@ pub enum DeviceChoice {
 }
 
 impl DeviceChoice {
-    /// Opens the device. `Auto` says in the log why it fell back to the CPU.
+    /// Opens the device. `Auto` logs why it falls back to the CPU.
     ///
     /// # Errors
-    /// If a GPU was asked for and this build or this machine has none.
+    /// If a GPU is requested and this program or this machine has none.
     pub(super) fn open(self) -> anyhow::Result<Device> {
         match self {
             Self::Cpu => Ok(Device::Cpu),
@@ -43,7 +43,7 @@ impl DeviceChoice {
     }
 }
 
-/// The GPU of this number, or why not, in one line: where the system wants backtraces, candle puts one into its message.
+/// The GPU of this number, or a one-line reason. candle puts a backtrace into its message where the system asks for backtraces.
 fn cuda(at: usize) -> Result<Device, String> {
     Device::new_cuda(at).map_err(|error| error.to_string().lines().next().unwrap_or_default().to_owned())
 }

@@ -8,9 +8,9 @@ use crate::data::Rng;
 /// (He et al. 2015 with `a = sqrt(5)`). A tensor's values depend on `seed` and its name only.
 /// Returns `[layout.len()]`.
 ///
-/// Server and clients make these weights each for themselves and compare digests, so every machine must get the same
-/// bits: nothing here but integers and `+ - * /`, square root and conversions of IEEE 754, which round exactly. No
-/// `ln`, `cos`, `powf` or `mul_add`, and so no normal draws.
+/// Server and clients make these weights independently and compare digests, so every machine must get the same bits. Only
+/// integers, `+ - * /`, square roots and conversions of IEEE 754 are used, which round exactly: no `ln`, `cos`, `powf` or
+/// `mul_add`, and therefore no normal draws.
 pub(super) fn fill(layout: &Layout, seed: u64) -> Vec<f32> {
     let mut weights = Vec::with_capacity(layout.len());
     for tensor in layout.tensors() {
@@ -25,7 +25,7 @@ pub(super) fn fill(layout: &Layout, seed: u64) -> Vec<f32> {
     weights
 }
 
-/// Inputs of one output of the layer that tensor `name` belongs to: those of `layer.weight`, for `layer.bias` too.
+/// Fan-in of the layer that tensor `name` belongs to: the inputs of `layer.weight`, also for `layer.bias`.
 fn fan_in(layout: &Layout, name: &str) -> usize {
     let weight = match name.strip_suffix(".bias") {
         Some(layer) => format!("{layer}.weight"),

@@ -1,4 +1,4 @@
-//! Layers: named parameters and the operation they are for.
+//! Layers: named parameters and their operation.
 
 use candle_core::{Result, Tensor};
 
@@ -35,7 +35,7 @@ impl Conv2d {
     }
 }
 
-/// The same for signals. Parameters: `name.weight: [filters, channels, samples]`, `name.bias: [filters]`.
+/// The same operation for signals. Parameters: `name.weight: [filters, channels, samples]`, `name.bias: [filters]`.
 #[derive(Debug)]
 pub(super) struct Conv1d {
     weight: Tensor,
@@ -95,16 +95,16 @@ impl Linear {
     }
 }
 
-/// All values of an example in one row. Shapes: `x: [batch, ..]`; returns `[batch, values]`.
+/// Flattens each example into one row. Shapes: `x: [batch, ..]`; returns `[batch, values]`.
 pub(super) fn flat(tape: &mut Tape, x: &Tensor) -> Result<Tensor> {
     let batch = x.dim(0)?;
     tape.reshape(x, &[batch, x.elem_count() / batch.max(1)])
 }
 
-/// Extent left of `len` after a valid kernel and a pool of its own size.
+/// Output extent of a valid convolution with a kernel of `kernel`, followed by a pool of `pool`.
 ///
 /// # Errors
-/// If nothing is left.
+/// If the output is empty.
 pub(super) fn left(len: usize, kernel: usize, pool: usize) -> Result<usize> {
     match len.checked_sub(kernel - 1).map(|out| out / pool) {
         Some(out) if out > 0 => Ok(out),

@@ -1,4 +1,4 @@
-//! The trainable tensors of a model while it is put together.
+//! The trainable tensors of a model under construction.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,6 @@ pub(super) struct Params {
 }
 
 impl Params {
-    /// No tensors yet.
     pub(super) fn new(device: &Device) -> Self {
         Self {
             device: device.clone(),
@@ -21,10 +20,10 @@ impl Params {
         }
     }
 
-    /// A new tensor of zeros, which training will change in place.
+    /// A new tensor of zeros. Training changes it in place.
     ///
     /// # Errors
-    /// If the name is taken or the device has no room.
+    /// If the name is taken or the device is out of memory.
     pub(super) fn tensor(&mut self, name: String, shape: &[usize]) -> candle_core::Result<Tensor> {
         let var = Var::zeros(shape, DType::F32, &self.device)?;
         let tensor = var.as_tensor().clone();

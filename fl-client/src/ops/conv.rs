@@ -42,9 +42,9 @@ pub fn conv_relu_pool(tape: &mut Tape, x: &Tensor, w: &Tensor, b: &Tensor, windo
 
 struct Conv {
     geometry: Geometry,
-    /// Whether anything before this layer is trained.
+    /// Whether a layer before this one is trained.
     input_grad: bool,
-    /// Which value each pooled cell was taken from, kept from forward to backward.
+    /// The position of each pooled maximum, kept from forward to backward.
     picks: OnceLock<Vec<u8>>,
 }
 

@@ -1,4 +1,4 @@
-//! The way back through a convolution with bias, relu and max-pool.
+//! Backward pass of a convolution with bias, relu and max-pool.
 
 use candle_core::{Result, Tensor};
 
@@ -55,7 +55,7 @@ fn backward(
                 patches::gather(x, matrix, columns, example * positions, g);
             }
             let dz = View::new(dz, g.filters, columns);
-            // The kernel's gradient is summed transposed, so that the long matrix of patches is read as it lies.
+            // The kernel's gradient is summed transposed, so that the long matrix of patches is read in memory order.
             gemm(&mut dw_t, View::new(matrix, patch, columns), dz.t(), true);
             if let Some(dx) = &mut dx {
                 gemm(matrix, View::new(w, g.filters, patch).t(), dz, false);

@@ -1,4 +1,4 @@
-//! `verdict`: what became of the frame in `memory`, so that the memory need not be written twice a round.
+//! `verdict`: the server's answer to the frame in `memory`. A file of its own, so that `memory` is written once a round.
 //!
 //! ```text
 //! "FLVD" | major u8 | minor u8 | digest 32 | verdict u8 | CRC-32C u32
@@ -16,7 +16,7 @@ const MINOR: u8 = 0;
 const LEN: u64 = (4 + 2 + 32 + 1 + CHECKSUM_BYTES) as u64;
 
 impl RunState {
-    /// The verdict on the frame with this digest, if it is known.
+    /// The answer to the frame with this digest, if it is known.
     ///
     /// # Errors
     /// `State` if the file is broken or cannot be read.
@@ -34,7 +34,7 @@ impl RunState {
         Ok((of == digest).then_some(verdict))
     }
 
-    /// Remembers the verdict on the frame with this digest.
+    /// Writes the answer to the frame with this digest.
     ///
     /// # Errors
     /// `State` if it cannot be written.

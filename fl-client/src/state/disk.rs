@@ -1,4 +1,4 @@
-//! Files that are replaced whole, and read only up to a bound.
+//! Files that are replaced atomically and read up to a bound.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
@@ -6,24 +6,23 @@ use std::path::Path;
 
 use crate::error::Error;
 
-/// How careful writing is.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Disk {
-    /// Whether a file is on the medium before it counts as written.
+    /// Whether a file is synced to the medium before it counts as written.
     pub(crate) sync: bool,
 }
 
 impl Disk {
-    /// Replaces `path` by the concatenation of `parts`: a reader, or a crash, sees the old file or the new one.
+    /// Replaces `path` atomically by the concatenation of `parts`: after a crash the old file or the new one is there.
     ///
     /// # Errors
-    /// `State` with what the system said; the old file is still there then.
+    /// `State` with the system's error; the old file is unchanged then.
     pub(crate) fn replace(&self, path: &Path, parts: &[&[u8]]) -> Result<(), Error> {
         let aside = path.with_extension("new");
         let failed = |e| Error::io(path, "write", &e);
         let written = self.write(&aside, parts);
         if written.is_err() {
-            // Room for a second try; that the file is gone is all that matters.
+            // Frees the space for a retry. The file may not exist.
             let _ = std::fs::remove_file(&aside);
         }
         written.map_err(failed)?;
@@ -34,10 +33,10 @@ impl Disk {
         }
     }
 
-    /// Moves a folder to where none is yet, which may be in another folder.
+    /// Moves a folder to a path that does not exist, possibly in another folder.
     ///
     /// # Errors
-    /// `State` with what the system said; the folder is where it was then.
+    /// `State` with the system's error; the folder is not moved then.
     pub(crate) fn move_folder(&self, from: &Path, to: &Path) -> Result<(), Error> {
         let (Some(left), Some(entered)) = (from.parent(), to.parent()) else {
             return Err(Error::state(from, "cannot be moved"));
@@ -57,7 +56,7 @@ impl Disk {
         if self.sync { file.sync_all() } else { Ok(()) }
     }
 
-    /// The whole file, `None` if there is none.
+    /// The whole file; `None` if there is none.
     ///
     /// # Errors
     /// `State` if it is longer than `max` or cannot be read.
@@ -74,7 +73,7 @@ impl Disk {
         Ok(Some(bytes))
     }
 
-    /// The first `max` bytes of the file, and how many it has in all; `None` if there is none.
+    /// The first `max` bytes of the file, and its length; `None` if there is none.
     ///
     /// # Errors
     /// `State` if it cannot be read.

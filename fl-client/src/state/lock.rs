@@ -1,21 +1,20 @@
-//! One process at a time: the lock goes with the process, however it ends.
+//! One process at a time: the system releases the lock when the process ends in any way.
 
 use std::fs::{File, TryLockError};
 use std::path::Path;
 
 use crate::error::Error;
 
-/// Held as long as the state is in use.
 #[derive(Debug)]
 pub(crate) struct Lock {
     _file: File,
 }
 
 impl Lock {
-    /// Takes the lock of `path` without waiting.
+    /// Takes the lock at `path` without waiting.
     ///
     /// # Errors
-    /// `State` if another holds it or the file cannot be made.
+    /// `State` if another process holds the lock or the file cannot be made.
     pub(crate) fn take(path: &Path) -> Result<Self, Error> {
         let open = File::options().create(true).truncate(false).write(true).open(path);
         let file = open.map_err(|e| Error::io(path, "open the lock", &e))?;

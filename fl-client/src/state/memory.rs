@@ -1,5 +1,5 @@
-//! `memory`: a short head that says whose it is and what is pending, readable without knowing the model, then the
-//! encoder's own bytes.
+//! `memory`: a short head with the run's instance and the pending update, readable without the model, then the encoder's own
+//! bytes.
 //!
 //! ```text
 //! "FLMH" | major u8 | minor u8 | digest of the run's model version 0, 32 | body length u64 | pending u8 | [round u64 |
@@ -8,8 +8,6 @@
 //! ```
 //!
 //! `pending` is 0 without a pending frame, and 2 with one. Version 1.0 wrote 1 and no attempt.
-//!
-//! Major version 1 had no digest of version 0: whose it is cannot be told any more.
 
 use std::sync::Arc;
 
@@ -26,11 +24,11 @@ const FIXED: usize = 4 + 1 + 1 + 32 + 8 + 1;
 const METADATA: usize = 8 + 32 + 8 + 8 + 8 + 8;
 const ATTEMPT: usize = 4;
 
-/// What the header of the pending update says, so that a retry sends the same.
+/// The header of the pending update, so that a retry sends the same header.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct UpdateMetadata {
     pub(crate) round: u64,
-    /// The attempt of the round in which the frame was encoded; 0 if it is not known.
+    /// The attempt of the round in which the frame was encoded; 0 if it is unknown.
     pub(crate) attempt: u32,
     pub(crate) digest: Digest,
     pub(crate) examples: u64,
@@ -39,7 +37,7 @@ pub(crate) struct UpdateMetadata {
     pub(crate) encode_ms: u64,
 }
 
-/// The head of the file.
+/// Head of the file.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Head {
     /// The instance of the run that the memory belongs to.
@@ -69,7 +67,7 @@ impl Head {
         out
     }
 
-    /// Reads the head from the front of `bytes` and returns what follows it.
+    /// Reads the head from the front of `bytes` and returns the bytes after it.
     fn read(bytes: &[u8]) -> Result<(Self, &[u8]), fl_compress::Error> {
         let mut reader = Reader::new(bytes);
         reader.take(FIXED - 1, "head")?;
@@ -110,7 +108,7 @@ impl Head {
 }
 
 impl RunState {
-    /// The head of the run's memory; `None` if it has none.
+    /// The head of the run's memory; `None` without a file.
     ///
     /// # Errors
     /// `State` if the file is broken or cannot be read.
@@ -130,8 +128,8 @@ impl RunState {
         Ok(Some(head))
     }
 
-    /// The run's memory: the encoder, and the frame whose fate is open with what is said about it. A frame whose verdict
-    /// is known is settled. Without a file, a fresh memory.
+    /// The run's encoder, and the pending update that the server has not acknowledged. An update with a known answer is
+    /// settled. Without a file, the encoder is new.
     ///
     /// # Errors
     /// `State` if a file is broken or of another model; `Config` if the run's compression cannot be met.
@@ -140,7 +138,7 @@ impl RunState {
         layout: &Arc<Layout>,
         spec: &Spec,
     ) -> Result<(Encoder, Option<(Pending, UpdateMetadata)>), Error> {
-        // Beside memory and frame: what was learned of each section, and its figures.
+        // Beside memory and frame: statistics and figures of each section.
         let (values, tensors) = (layout.len(), layout.tensors().len());
         let max = 1024 + 4 * values as u64 + 128 * tensors as u64 + fl_proto::max_frame(values, tensors);
         let Some(head) = self.head()? else {
@@ -173,10 +171,10 @@ impl RunState {
         }
     }
 
-    /// Makes the encoder's memory and its pending frame durable, as those of the run of this instance.
+    /// Makes the encoder's memory and its pending update durable, for the run of this instance.
     ///
     /// # Errors
-    /// `State` if it cannot be written; the old memory is still there then.
+    /// `State` if the file cannot be written; the old memory is unchanged then.
     pub(crate) fn save_memory(
         &self,
         instance: Digest,

@@ -1,4 +1,4 @@
-//! `model`: a model version kept to save a download. Never needed: a missing or broken one is fetched again.
+//! `model`: a model version that saves a download. Optional: a missing or broken one is fetched again.
 //!
 //! ```text
 //! "FLMD" | major u8 | minor u8 | version u64 | digest 32 | values, f32 each
@@ -16,7 +16,7 @@ const MAJOR: u8 = 1;
 const MINOR: u8 = 0;
 const HEAD: usize = 4 + 2 + 8 + 32;
 
-/// A model version whose digest was checked.
+/// A model version with a verified digest.
 #[derive(Debug, PartialEq)]
 pub(crate) struct KeptModel {
     pub(crate) version: u64,
@@ -25,7 +25,7 @@ pub(crate) struct KeptModel {
 }
 
 impl RunState {
-    /// The kept model, if there is one and it is whole and of this layout.
+    /// The kept model, if it is complete and of this layout.
     pub(crate) fn load_model(&self, layout: &Layout) -> Option<KeptModel> {
         let path = self.path("model");
         let max = (HEAD + 4 * layout.len()) as u64;

@@ -1,12 +1,12 @@
-//! `step`: the frame that made a model version, kept where updates are encoded against it, so that a restart encodes
-//! against what it would have without one. Never needed: without it an update is encoded against nothing.
+//! `step`: the frame that made a model version. It is kept where updates are encoded against it, so that a restart encodes the
+//! same. Optional: without it, an update is encoded against nothing.
 //!
 //! ```text
 //! "FLST" | major u8 | minor u8 | digest of the model that it made, 32 | the frame | CRC-32C of all before it u32
 //! ```
 //!
-//! The kept model is another file, because it is as long as the model and written every few versions; a step is short
-//! and written at each.
+//! The kept model is another file, because it is as long as the model and written every few versions; a step is short and
+//! written at each version.
 
 use fl_compress::wire::{CHECKSUM_BYTES, Writer, seal, unseal};
 use fl_compress::{Digest, Frame, Layout};
@@ -22,7 +22,7 @@ const MINOR: u8 = 0;
 const HEAD: usize = 4 + 2 + 32;
 
 impl RunState {
-    /// The frame of the step that made `model`, if it is the one kept and is whole.
+    /// The frame that made `model`, if it is the one kept and is complete.
     pub(crate) fn load_step(&self, layout: &Layout, model: Digest) -> Option<Vec<u8>> {
         let path = self.path("step");
         let max = (HEAD + CHECKSUM_BYTES) as u64 + max_frame(layout.len(), layout.tensors().len());
@@ -37,7 +37,7 @@ impl RunState {
         })
     }
 
-    /// Keeps the frame of the step that made `model`. Not synced to the medium.
+    /// Keeps the frame that made `model`. Not synced to the medium.
     ///
     /// # Errors
     /// `State` if it cannot be written.

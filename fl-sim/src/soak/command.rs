@@ -25,7 +25,7 @@ pub struct Soak {
 }
 
 impl Soak {
-    /// Where the federation is to be kept, if anywhere.
+    /// The folder of `--keep`.
     pub fn kept(&self) -> Option<&Path> {
         self.keep.as_deref()
     }
@@ -33,7 +33,7 @@ impl Soak {
     /// Runs in the folder `dir`.
     ///
     /// # Errors
-    /// If the federation cannot be set up, or its end cannot be examined. Invariants that do not hold are in the result.
+    /// If the federation cannot be set up or examined. Broken invariants are in the result.
     pub async fn run(&self, dir: &Path) -> anyhow::Result<Soaked> {
         std::fs::create_dir_all(dir)?;
         let stage = Stage::set(dir, self.clients, self.seed).await?;

@@ -19,7 +19,7 @@ impl Dice {
         self.next() % n.max(1)
     }
 
-    /// Milliseconds from the first to the second.
+    /// A random pause in the range, in milliseconds.
     pub(super) fn pause(&mut self, (from, to): (u64, u64)) -> Duration {
         Duration::from_millis(from + self.below(to - from))
     }

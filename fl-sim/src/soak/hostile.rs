@@ -1,4 +1,4 @@
-//! Whom a federation has to live with: strangers without certificates, a certified client that lies, and one that is broken.
+//! Attackers: strangers without certificates, a certified client that lies, and a certified client that is broken.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,23 +22,23 @@ use tonic::transport::Channel;
 use super::dice::Dice;
 use crate::workload::TASK;
 
-/// Names of the two certified clients that are not honest.
+/// Names of the two certified attackers.
 pub(super) const MALICIOUS: &str = "malicious";
 pub(super) const BROKEN: &str = "broken";
 
-/// Silent connections that are open at once.
+/// Concurrent silent connections.
 const SILENT: usize = 100;
-/// Milliseconds from one connection of garbage to the next.
+/// Pause between two connections of garbage, in milliseconds.
 const GARBAGE_APART: (u64, u64) = (50, 200);
-/// Milliseconds from one call of a bad client to the next.
+/// Pause between two calls of a certified attacker, in milliseconds.
 const CALLS_APART: (u64, u64) = (50, 400);
 /// Time limit of a bad client's calls, and of its wait for the server.
 const CALL_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What was done to a federation.
+/// Counts of attacks.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub struct Hostility {
-    /// Connections that said nothing.
+    /// Connections that sent nothing.
     pub silent: u64,
     /// Connections of random bytes.
     pub garbage: u64,
@@ -46,7 +46,7 @@ pub struct Hostility {
     pub malicious: u64,
     /// Calls of the broken client.
     pub broken: u64,
-    /// Calls of either that the server refused.
+    /// Calls of both that the server refused.
     pub refused: u64,
 }
 
@@ -59,7 +59,7 @@ struct Counts {
     refused: AtomicU64,
 }
 
-/// All of them, at work.
+/// All attackers, running.
 #[derive(Debug)]
 pub(super) struct Hostile {
     counts: Arc<Counts>,
@@ -68,7 +68,7 @@ pub(super) struct Hostile {
 }
 
 impl Hostile {
-    /// Sets them on the server at `address`, with the certificates in `dir`.
+    /// Starts them against the server at `address`, with the certificates in `dir`.
     pub(super) fn start(dir: &Path, address: &str, seed: u64) -> anyhow::Result<Self> {
         let counts = Arc::<Counts>::default();
         let (stop, stopped) = watch::channel(false);
@@ -97,7 +97,7 @@ impl Hostile {
         Ok(Self { counts, stop, tasks })
     }
 
-    /// Takes them off. Returns what they did.
+    /// Stops them and returns the counts.
     pub(super) async fn end(mut self) -> Hostility {
         self.stop.send_replace(true);
         while self.tasks.join_next().await.is_some() {}
@@ -112,7 +112,7 @@ impl Hostile {
     }
 }
 
-/// Does `work` until told to stop.
+/// Repeats `work` until it is stopped.
 async fn until(mut stop: watch::Receiver<bool>, work: impl Future<Output = ()>) {
     tokio::select! {
         () = work => {}
@@ -120,7 +120,7 @@ async fn until(mut stop: watch::Receiver<bool>, work: impl Future<Output = ()>) 
     }
 }
 
-/// A connection from an address of this machine that no honest client has.
+/// A connection from an address that no honest client uses.
 async fn connect(to: std::net::SocketAddr, stranger: usize) -> std::io::Result<TcpStream> {
     let socket = TcpSocket::new_v4()?;
     let last = 2 + (stranger % 200) as u8;
@@ -128,7 +128,7 @@ async fn connect(to: std::net::SocketAddr, stranger: usize) -> std::io::Result<T
     tokio::time::timeout(CALL_TIMEOUT, socket.connect(to)).await?
 }
 
-/// Connects and says nothing, again and again.
+/// Opens silent connections, one after another.
 async fn silent(to: std::net::SocketAddr, stranger: usize, mut dice: Dice, counts: Arc<Counts>) {
     loop {
         if let Ok(connection) = connect(to, stranger).await {
@@ -140,7 +140,7 @@ async fn silent(to: std::net::SocketAddr, stranger: usize, mut dice: Dice, count
     }
 }
 
-/// Connects and sends random bytes, again and again.
+/// Sends random bytes, one connection after another.
 async fn garbage(to: std::net::SocketAddr, mut dice: Dice, counts: Arc<Counts>) {
     for stranger in 0.. {
         if let Ok(mut connection) = connect(to, stranger).await {
@@ -163,10 +163,10 @@ struct Bad {
 }
 
 impl Bad {
-    /// Comes back whenever its connection ends.
+    /// Reconnects whenever its connection ends.
     async fn live(mut self) {
         loop {
-            // It has nobody to complain to.
+            // Errors are expected.
             let _ = self.session().await;
             tokio::time::sleep(self.dice.pause((200, 1_000))).await;
         }
@@ -218,7 +218,7 @@ impl Bad {
         Ok(())
     }
 
-    /// One bad call; whether the server took it.
+    /// One bad call; whether the server accepted it.
     async fn misbehave(
         &mut self,
         calls: &mut FederationClient<Channel>,
@@ -227,9 +227,9 @@ impl Bad {
     ) -> anyhow::Result<bool> {
         if self.is_malicious {
             return match self.dice.below(4) {
-                // Values far beyond any update, within what f32 can add up.
+                // Values far beyond any update, but finite in a sum of f32.
                 0 => self.update(calls, joined, state, 1e30, 100).await,
-                // A weight that outweighs everybody.
+                // A weight above all others.
                 1 => self.update(calls, joined, state, 1.0, 1 << 40).await,
                 2 => self.update(calls, joined, state, 100.0, 1 << 40).await,
                 _ => self.evaluation(calls, joined, state).await,
@@ -266,7 +266,7 @@ impl Bad {
                 header.id.digest = Digest::of(&self.dice.next().to_le_bytes());
                 submit(calls, header, &frame).await
             }
-            // An upload that breaks off, of a round that may not be.
+            // An upload that is cut off, possibly of a round that does not exist.
             _ => {
                 let frame = frame(&Arc::new(joined.layout.clone()), round, 0.1)?;
                 let header = header(joined, round.wrapping_add(self.dice.below(3)), &frame, 10);
@@ -305,7 +305,7 @@ impl Bad {
     }
 }
 
-/// An exact update that is `value` everywhere.
+/// An exact update whose values are all `value`.
 fn frame(layout: &Arc<Layout>, round: u64, value: f32) -> anyhow::Result<Vec<u8>> {
     let mut encoder = Encoder::new(Arc::clone(layout), &Spec::exact())?;
     let header = FrameHeader {
@@ -321,7 +321,7 @@ fn header(joined: &Joined, round: u64, frame: &[u8], examples: u64) -> UpdateHea
         id: UpdateId {
             run: joined.run.clone(),
             round,
-            // As a client of protocol 1.0: it names no attempt.
+            // As a client of protocol 1.0, without an attempt.
             attempt: 0,
             digest: Digest::of(frame),
         },
@@ -336,7 +336,7 @@ fn header(joined: &Joined, round: u64, frame: &[u8], examples: u64) -> UpdateHea
     }
 }
 
-/// Sends an update; whether it was accepted.
+/// Uploads an update; whether the server accepted it.
 async fn submit(calls: &mut FederationClient<Channel>, header: UpdateHeader, bytes: &[u8]) -> anyhow::Result<bool> {
     use wire::update_chunk::Part;
     let chunk = |part| wire::UpdateChunk { part: Some(part) };

@@ -1,8 +1,9 @@
-//! The soak test: a federation of real processes on loopback, for minutes, among strangers, a malicious client, a broken
-//! client, kills, and a clock that jumps. At its end every invariant that can be checked from outside is checked.
+//! The soak test: a federation of real processes on loopback, for minutes, under attack by strangers, a malicious client and a
+//! broken client, with kills and a clock that jumps. At the end the test checks every invariant that can be checked from
+//! outside.
 //!
-//! Server and honest clients are processes of their own, so that they can be killed as SIGKILL kills. All that happens is
-//! bounded in number and drawn from the seed; nothing but loopback is used.
+//! Server and honest clients are separate processes, so that SIGKILL can kill them. All events are bounded in number and drawn
+//! from the seed; only loopback is used.
 
 mod command;
 mod dice;

@@ -1,49 +1,49 @@
-//! What a soak test found, and which invariants it broke.
+//! Result of a soak test, and the invariants that it broke.
 
 use serde::Serialize;
 
 use super::hostile::Hostility;
 
-/// How much more memory the server's last life may take at its end than at its beginning.
+/// Most growth of the memory of the server's last process.
 const GROWTH: u64 = 48 << 20;
-/// Accuracy that the honest clients reach alone within a minute; a model that an attack decides is far below.
+/// Accuracy that the honest clients alone reach within a minute. A model that an attacker decides is far below.
 const ACCURACY: f64 = 0.5;
 
-/// What a soak test found.
+/// Result of a soak test.
 #[derive(Debug, Clone, Serialize)]
 pub struct Soaked {
-    /// Seconds that it ran.
+    /// Duration in seconds.
     pub seconds: f64,
     /// Rounds closed.
     pub rounds: u64,
-    /// Attempts that were needed for them.
+    /// Attempts of those rounds.
     pub attempts: u64,
     /// Kills of the server, and of clients.
     pub kills: (u64, u64),
     /// Jumps of the server's clock.
     pub jumps: u64,
-    /// What strangers and bad clients did.
+    /// Counts of attacks.
     pub hostility: Hostility,
     /// Digest of the server's model, and its version.
     pub server: (u64, String),
     /// Digest and version of the model that each honest client kept.
     pub clients: Vec<(u64, String)>,
-    /// Share of held-out examples that the newest evaluated model classifies correctly.
+    /// Accuracy of the latest evaluated model.
     pub accuracy: Option<f64>,
-    /// Resident memory of the server's last process, first and last, in bytes.
+    /// Resident memory of the server's last process, at its start and its end, in bytes.
     pub memory: (u64, u64),
-    /// Whether the ledger is what the sockets carried.
+    /// Whether the ledger equals the sockets.
     pub balanced: bool,
     /// Bytes of all sockets in the ledger.
     pub ledger: (u64, u64),
     /// Exit code of `verify`.
     pub verified: i32,
-    /// Invariants that do not hold.
+    /// Broken invariants.
     pub broken: Vec<String>,
 }
 
 impl Soaked {
-    /// Adds the invariants that do not hold.
+    /// Adds the broken invariants.
     pub(super) fn judged(mut self) -> Self {
         let minutes = self.seconds / 60.0;
         let checks = [
@@ -73,7 +73,7 @@ impl Soaked {
         self
     }
 
-    /// For a person.
+    /// The result for people.
     pub fn text(&self) -> String {
         let mib = |bytes: u64| bytes as f64 / (1 << 20) as f64;
         let Hostility {

@@ -1,4 +1,4 @@
-//! Child processes of a soak test: their lines are read and counted, and a panic in one is never missed.
+//! Child processes of a soak test. Their lines are read and counted, and a panic in a child is never missed.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -10,7 +10,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncRead, BufReader};
 use tokio::process::{Child, Command};
 use tokio::task::JoinHandle;
 
-/// Lines that are remembered of a child.
+/// Most lines kept of a child.
 const LINES: usize = 2_000;
 
 /// `fl-sim ARGS` in the folder `dir`.
@@ -21,7 +21,7 @@ pub(super) fn sim(dir: &Path, args: &[&str]) -> anyhow::Result<Command> {
     Ok(command)
 }
 
-/// Runs `fl-sim ARGS` to its end; returns its exit code and what it wrote to the standard output.
+/// Runs `fl-sim ARGS` to its end; returns its exit code and its stdout.
 pub(super) async fn output(dir: &Path, args: &[&str]) -> anyhow::Result<(i32, String)> {
     let output = sim(dir, args)?.output().await?;
     Ok((output.status.code().unwrap_or(-1), String::from_utf8(output.stdout)?))
@@ -61,13 +61,13 @@ impl Process {
         })
     }
 
-    /// Lines that begin so.
+    /// Number of lines with this prefix.
     pub(super) fn count(&self, beginning: &str) -> u64 {
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         lines.iter().filter(|line| line.starts_with(beginning)).count() as u64
     }
 
-    /// Resident memory in bytes; 0 where the system does not say.
+    /// Resident memory in bytes; 0 if the system does not say.
     pub(super) fn memory(&self) -> u64 {
         let Some(id) = self.child.id() else { return 0 };
         let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
@@ -76,7 +76,7 @@ impl Process {
         1024 * kib.unwrap_or(0)
     }
 
-    /// SIGKILL. Returns what was wrong before.
+    /// Kills the child (SIGKILL). Returns the errors before.
     pub(super) async fn kill(&mut self) -> anyhow::Result<Vec<String>> {
         let ended = self.child.try_wait()?;
         if ended.is_none() {
@@ -95,7 +95,7 @@ impl Process {
         Ok(wrong)
     }
 
-    /// SIGTERM, and waits for its end. Returns what was wrong.
+    /// Sends SIGTERM and waits for the end. Returns the errors.
     pub(super) async fn stop(mut self, within: Duration) -> anyhow::Result<Vec<String>> {
         let ended = self.child.try_wait()?;
         if let (None, Some(id)) = (ended, self.child.id()) {
@@ -134,14 +134,14 @@ impl Process {
     }
 }
 
-/// Remembers the newest lines of a stream.
+/// Keeps the latest lines of a stream.
 fn read(stream: impl AsyncRead + Unpin + Send + 'static, lines: &Arc<Mutex<Vec<String>>>) -> JoinHandle<()> {
     let lines = Arc::clone(lines);
     tokio::spawn(async move {
         let mut stream = BufReader::new(stream).lines();
         while let Ok(Some(line)) = stream.next_line().await {
             let mut lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
-            // A panic and a jump are kept whatever follows.
+            // Lines about a panic or a jump are always kept.
             if lines.len() >= LINES {
                 lines.retain(|line| line.contains("panicked") || line.starts_with("jump "));
             }

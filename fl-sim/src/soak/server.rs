@@ -1,4 +1,4 @@
-//! The server of a soak test: as `fl-server serve`, but with a clock that jumps.
+//! The server of a soak test: `fl-server serve` with a clock that jumps.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -27,15 +27,15 @@ pub struct SoakServer {
     seed: u64,
 }
 
-/// Milliseconds between two jumps, at least and at most.
+/// Range of the pause between two jumps, in milliseconds.
 const APART: (u64, u64) = (1_000, 6_000);
-/// The furthest jump, in milliseconds: a day, in either direction.
+/// Largest jump, in milliseconds: a day in either direction.
 const FURTHEST: u64 = 86_400_000;
 
-/// What the clock is wrong by, in milliseconds.
+/// Current error of the clock, in milliseconds.
 static WRONG: AtomicI64 = AtomicI64::new(0);
 
-/// Milliseconds since 1970, by a clock that jumps.
+/// Milliseconds since 1970 by the clock that jumps.
 fn clock() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let now = since.map_or(0, |since| since.as_millis() as u64);
@@ -63,7 +63,7 @@ impl SoakServer {
         let plan = RunPlan::from_toml(&text, &self.dir)?;
         let mut options = Serve::new(fed.join("data"), plan, read("authority.pem")?, own);
         options.exit_when_done = false;
-        // As in the federation's server.toml: the whole run is verified in the end.
+        // As in the federation's server.toml: the whole run is verified at the end.
         options.tuning.keep_updates = true;
         options.tuning.stop_within = Duration::from_secs(2);
         options.clock = clock;
@@ -91,7 +91,7 @@ impl SoakServer {
     }
 }
 
-/// Sets the clock wrong by another time.
+/// Sets a new error of the clock.
 fn jump(dice: &mut Dice) -> anyhow::Result<()> {
     let wrong = dice.below(2 * FURTHEST) as i64 - FURTHEST as i64;
     WRONG.store(wrong, Ordering::Relaxed);

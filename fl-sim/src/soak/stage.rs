@@ -1,4 +1,4 @@
-//! The federation of a soak test: set up, disturbed, and examined in the end.
+//! The federation of a soak test: set up, disturbed, and examined at the end.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -22,11 +22,11 @@ use crate::workload::TASK;
 const RUN: &str = "soak";
 /// More than any soak test closes.
 const ROUNDS: u64 = 1_000_000;
-/// The part of the time in which processes are killed; after it, one life of the server shows how its memory grows.
+/// Share of the time with kills. After it, one process of the server shows how its memory grows.
 const KILLING: f64 = 0.6;
-/// Between two kills, at least and at most.
+/// Range of the pause between two kills, in milliseconds.
 const APART: (u64, u64) = (4_000, 12_000);
-/// How long a process may take to end after SIGTERM.
+/// Time limit of a process after SIGTERM.
 const END_WITHIN: Duration = Duration::from_secs(30);
 
 /// The folders of a federation.
@@ -37,10 +37,10 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    /// Founds the federation, issues its clients and writes the run.
+    /// Sets up the federation, issues its clients and writes the run.
     pub(super) async fn set(dir: &Path, clients: u32, seed: u64) -> anyhow::Result<Self> {
         let address = format!("127.0.0.1:{}", free_port()?);
-        // With every update, so that the whole run can be verified in the end.
+        // Keeps every update, so that the whole run can be verified at the end.
         let init = [
             "server", "init", "fed", "--listen", &address, "--admin", "off", "--audit",
         ];
@@ -69,7 +69,7 @@ impl Stage {
             "init.safetensors",
         ];
         process::done(dir, &init).await?;
-        // The bad clients are selected as well, and waited for no longer than needed.
+        // The attackers are selected too; the server waits for them as briefly as possible.
         let (size, target) = (clients + 2, clients - 1);
         let run = format!(
             "model = \"init.safetensors\"\nname = \"{RUN}\"\ntask = \"{TASK}\"\nrounds = {ROUNDS}\nseed = {seed}\n\
@@ -114,7 +114,7 @@ impl Stage {
         let mut turn = 0;
         while Instant::now() < killing {
             tokio::time::sleep(dice.pause(APART)).await;
-            // By turns the server and one of the clients.
+            // The server and one of the clients in turn.
             let victim = dice.below(clients.len() as u64) as usize;
             match clients.get_mut(victim) {
                 Some(client) if turn % 2 == 1 => {
@@ -133,7 +133,7 @@ impl Stage {
             }
             turn += 1;
         }
-        // Its last process: from when it has served some rounds to the end.
+        // The memory of the last process, from after some rounds to the end.
         let left = end.saturating_duration_since(Instant::now());
         out::note(format_args!("no more kills for the last {} s", left.as_secs()));
         tokio::time::sleep(left / 4).await;
@@ -142,7 +142,7 @@ impl Stage {
         let memory = (first, server.memory());
 
         let hostility = hostile.end().await;
-        // Clients first: what they hold is then a version of the server's.
+        // Clients stop first: their models are then versions of the server's.
         for (client, name) in clients.into_iter().zip(&self.clients) {
             broken.extend(
                 client
@@ -166,7 +166,7 @@ impl Stage {
         Ok(soaked.judged())
     }
 
-    /// What store and states hold once everything has ended.
+    /// Examines store and states after the end.
     async fn examine(&self) -> anyhow::Result<Soaked> {
         let (code, _) = process::output(&self.dir, &["server", "verify", "fed"]).await?;
         let (reported, report) = process::output(&self.dir, &["server", "report", "fed", "--format", "json"]).await?;
@@ -222,7 +222,7 @@ impl Stage {
     }
 }
 
-/// The model that a client kept: its version, the digest that it says, and that of its values.
+/// The model that a client kept: version, stored digest, and digest of the values.
 fn kept(path: &Path) -> anyhow::Result<(u64, Digest, Digest)> {
     let bytes = std::fs::read(path)?;
     let mut reader = Reader::new(&bytes);
@@ -232,8 +232,8 @@ fn kept(path: &Path) -> anyhow::Result<(u64, Digest, Digest)> {
     Ok((version, digest, Digest::of_f32(&values)))
 }
 
-/// A port that nothing listens on, below those that systems hand out for outgoing connections: a client that knocks at such
-/// a port while its server is dead may be connected to itself.
+/// A free port below the range for outgoing connections: a client that dials a port of that range while its server is dead may
+/// be connected to itself.
 fn free_port() -> anyhow::Result<u16> {
     let first = (std::process::id() % 10_000) as u16;
     let ports = (0..10_000).map(|next| 20_000 + (first + next) % 10_000);
