@@ -77,8 +77,11 @@ mod tests {
 
     #[test]
     fn a_round_that_is_on_the_terminal_is_not_logged_there_too() {
-        let apart = logged(false);
-        assert!(apart.contains("round closed") && apart.contains("serving"), "{apart}");
+        let separate = logged(false);
+        assert!(
+            separate.contains("round closed") && separate.contains("serving"),
+            "{separate}"
+        );
         let together = logged(true);
         assert!(!together.contains("round closed"), "{together}");
         assert!(

@@ -8,6 +8,8 @@ use fl_proto::trace::{Collector, collector};
 use fl_report::CostsPlan;
 use serde::Deserialize;
 
+use crate::config::duration;
+
 /// Settings of a server: paths are resolved against the file's folder, numbers are in range.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ServerConfig {
@@ -193,15 +195,15 @@ impl Raw {
             checkpoint_every: within("checkpoint_every", self.checkpoint_every, 1..=100_000)?,
             verify_at_once: within("verify_at_once", self.verify_at_once as u64, 1..=256)? as usize,
             transfers_at_once: within("transfers_at_once", self.transfers_at_once as u64, 1..=10_000)? as usize,
-            stall: seconds("stall", &self.stall)?,
+            stall: duration("stall", &self.stall)?,
             least_rate: within("least_rate", self.least_rate, 1..=1_000_000_000)?,
             connections: within("connections", self.connections, 1..=1_000_000)? as usize,
             connections_per_client: within("connections_per_client", self.connections_per_client, 1..=1_000)? as usize,
             handshakes: within("handshakes", self.handshakes, 1..=100_000)? as usize,
             handshakes_per_address: within("handshakes_per_address", self.handshakes_per_address, 1..=100_000)?
                 as usize,
-            idle: seconds("idle", &self.idle)?,
-            stop_within: seconds("stop_within", &self.stop_within)?,
+            idle: duration("idle", &self.idle)?,
+            stop_within: duration("stop_within", &self.stop_within)?,
         };
         let otlp = collector(&self.otlp).map_err(|rule| ConfigError::Value {
             key: "otlp",
@@ -247,23 +249,9 @@ fn within(key: &'static str, value: u64, range: std::ops::RangeInclusive<u64>) -
     Ok(value)
 }
 
-/// A duration such as `30s`, `250ms`, `5min` or `1h`, of at most a day.
-fn seconds(key: &'static str, text: &str) -> Result<Duration, ConfigError> {
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let factor = match unit {
-        "ms" => Some(1),
-        "s" => Some(1_000),
-        "min" => Some(60_000),
-        "h" => Some(3_600_000),
-        _ => None,
-    };
-    let millis = number
-        .parse::<u64>()
-        .ok()
-        .zip(factor)
-        .and_then(|(n, factor)| n.checked_mul(factor));
-    match millis {
+/// A duration of 1 ms to a day.
+fn duration(key: &'static str, text: &str) -> Result<Duration, ConfigError> {
+    match duration::parse(text) {
         Some(millis @ 1..=86_400_000) => Ok(Duration::from_millis(millis)),
         _ => Err(ConfigError::Value {
             key,

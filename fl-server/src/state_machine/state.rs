@@ -79,7 +79,6 @@ impl State {
         Self::default()
     }
 
-    /// Where the run stands.
     pub fn phase(&self) -> &Phase {
         &self.phase
     }

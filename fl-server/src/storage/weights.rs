@@ -48,7 +48,7 @@ pub enum WeightsError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The message of the operating system.
         why: io::Error,
     },
     /// The file is no safetensors file, or holds a tensor of integers or a value that is not finite.

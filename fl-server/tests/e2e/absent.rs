@@ -45,11 +45,11 @@ async fn a_client_that_dies_costs_its_round_the_absence_and_the_next_nothing() {
     for hand in &mut hands {
         watches.push(hand.watch().await);
     }
-    Hand::until(&mut watches[2], |state| state.phase == Phase::Training).await;
+    TestClient::until(&mut watches[2], |state| state.phase == Phase::Training).await;
     drop((hands.pop(), watches.pop()));
     for round in 1..=2 {
         for (hand, watch) in hands.iter_mut().zip(&mut watches) {
-            let state = Hand::until(watch, |state| state.phase == Phase::Training && state.round == round).await;
+            let state = TestClient::until(watch, |state| state.phase == Phase::Training && state.round == round).await;
             hand.try_update_model(state.version).await.unwrap();
             assert_eq!(hand.send(round).await, UpdateReply::Accepted);
         }
@@ -65,18 +65,18 @@ async fn a_client_that_says_that_it_leaves_is_replaced_at_once() {
     let mut hands = fed.clients(&server).await;
     let mut watches = [hands[0].watch().await, hands[1].watch().await];
     for watch in &mut watches {
-        let state = Hand::until(watch, |state| state.phase == Phase::Training).await;
+        let state = TestClient::until(watch, |state| state.phase == Phase::Training).await;
         assert!(state.selected);
     }
     let mut late = hands[2].watch().await;
-    assert!(!Hand::until(&mut late, |_| true).await.selected);
+    assert!(!TestClient::until(&mut late, |_| true).await.selected);
     let leave = LeaveRequest {
         run: "test".parse().unwrap(),
         departure: Departure::Learner,
         reason: "another model".into(),
     };
     hands[1].calls.leave(wire::LeaveRequest::from(leave)).await.unwrap();
-    let state = tokio::time::timeout(PATIENCE, Hand::until(&mut late, |state| state.selected)).await;
+    let state = tokio::time::timeout(PATIENCE, TestClient::until(&mut late, |state| state.selected)).await;
     assert_eq!(state.expect("it is asked in place of the other").attempt, 1);
     for at in [0, 2] {
         hands[at].try_update_model(0).await.unwrap();
@@ -95,7 +95,7 @@ async fn clients_that_cannot_take_part_are_told_of_once_each() {
     let foreign = Fed::new().issue("dora");
     for _ in 0..3 {
         // With TLS 1.3 a client learns that its certificate is refused only after its own handshake.
-        if let Ok(mut dora) = Hand::dial(&server.address, &fed.root.certificate, &foreign).await {
+        if let Ok(mut dora) = TestClient::dial(&server.address, &fed.root.certificate, &foreign).await {
             dora.join(None).await.unwrap_err();
         }
     }
@@ -106,7 +106,9 @@ async fn clients_that_cannot_take_part_are_told_of_once_each() {
     };
     assert_eq!(first, ("127.0.0.1".to_owned(), "certificate"));
     let own = fed.issue("carl");
-    let mut carl = Hand::dial(&server.address, &fed.root.certificate, &own).await.unwrap();
+    let mut carl = TestClient::dial(&server.address, &fed.root.certificate, &own)
+        .await
+        .unwrap();
     let mut anna = fed.client("anna", &server).await;
     let other = || {
         wire::JoinRequest::from(JoinRequest {
@@ -151,7 +153,7 @@ async fn a_slow_upload_of_an_earlier_attempt_stays_refused_when_its_client_is_as
     let server = Server::start(options).await;
     let (mut anna, mut berta) = (fed.client("anna", &server).await, fed.client("berta", &server).await);
     let mut watch = anna.watch().await;
-    let first = Hand::until(&mut watch, |state| state.selected).await.attempt;
+    let first = TestClient::until(&mut watch, |state| state.selected).await.attempt;
     let _berta_is_there = berta.watch().await;
     anna.try_update_model(0).await.unwrap();
     let frame = anna.encode(1);
@@ -163,10 +165,10 @@ async fn a_slow_upload_of_an_earlier_attempt_stays_refused_when_its_client_is_as
     parts.send(data_chunk(&frame[..10])).await.unwrap();
     let mut calls = anna.calls.clone();
     let upload = tokio::spawn(async move { calls.submit(tokio_stream::wrappers::ReceiverStream::new(slow)).await });
-    Hand::until(&mut watch, |state| state.phase == Phase::Training && !state.selected).await;
+    TestClient::until(&mut watch, |state| state.phase == Phase::Training && !state.selected).await;
     assert!(matches!(anna.offer(&header).await, UpdateReply::Refused { .. }));
 
-    let again = Hand::until(&mut watch, |state| state.selected).await.attempt;
+    let again = TestClient::until(&mut watch, |state| state.selected).await.attempt;
     assert!(again > first, "{again}");
     parts.send(data_chunk(&frame[10..])).await.unwrap();
     drop(parts);

@@ -80,7 +80,7 @@ impl Founded {
         Serving { child, address, page }
     }
 
-    async fn clients(&self, address: &str) -> Vec<Hand> {
+    async fn clients(&self, address: &str) -> Vec<TestClient> {
         let mut hands = Vec::new();
         for name in NAMES {
             let out = self.path(name);
@@ -90,7 +90,7 @@ impl Founded {
                 certificate: read("client.pem"),
                 key: read("client.key"),
             };
-            let hand = Hand::dial(address, &read("authority.pem"), &own).await.unwrap();
+            let hand = TestClient::dial(address, &read("authority.pem"), &own).await.unwrap();
             hands.push(hand.joined(name).await);
         }
         hands

@@ -100,11 +100,17 @@ impl Founded {
         (child, lines, address)
     }
 
-    async fn clients(&self, address: &str) -> Vec<Hand> {
+    async fn clients(&self, address: &str) -> Vec<TestClient> {
         let mut hands = Vec::new();
         for name in NAMES {
             let (authority, own) = self.issue(name);
-            hands.push(Hand::dial(address, &authority, &own).await.unwrap().joined(name).await);
+            hands.push(
+                TestClient::dial(address, &authority, &own)
+                    .await
+                    .unwrap()
+                    .joined(name)
+                    .await,
+            );
         }
         hands
     }
@@ -480,7 +486,7 @@ async fn a_run_that_waits_says_for_how_many_clients() {
     let line = lines.next_line().await.unwrap().unwrap();
     assert_eq!(line, "waiting for 3 more clients: 0 of min 3 present");
     let (authority, own) = founded.issue("anna");
-    let mut hand = Hand::dial(&address, &authority, &own)
+    let mut hand = TestClient::dial(&address, &authority, &own)
         .await
         .unwrap()
         .joined("anna")

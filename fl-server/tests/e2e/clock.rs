@@ -54,7 +54,7 @@ async fn a_clock_set_back_by_an_hour_does_not_stop_the_run() {
     let mut server = Server::start(options()).await;
     let (mut anna, mut berta) = (fed.client("anna", &server).await, fed.client("berta", &server).await);
     let (mut watch, _berta_is_there) = (anna.watch().await, berta.watch().await);
-    let state = Hand::until(&mut watch, |state| state.phase == Phase::Training).await;
+    let state = TestClient::until(&mut watch, |state| state.phase == Phase::Training).await;
     anna.try_update_model(state.version).await.unwrap();
     JUMP.store(-HOUR, Ordering::Relaxed);
     assert_eq!(anna.send(1).await, UpdateReply::Accepted);
@@ -85,7 +85,7 @@ async fn a_clock_set_forward_by_two_hours_ends_no_round_early() {
     let mut hands = [fed.client("anna", &server).await, fed.client("berta", &server).await];
     let mut watches = [hands[0].watch().await, hands[1].watch().await];
     for watch in &mut watches {
-        Hand::until(watch, |state| state.phase == Phase::Training).await;
+        TestClient::until(watch, |state| state.phase == Phase::Training).await;
     }
     JUMP.store(2 * HOUR, Ordering::Relaxed);
     for hand in &mut hands {

@@ -9,9 +9,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tonic::Code;
 
 /// Waits until this round is open.
-async fn opened(hand: &mut Hand, round: u64) {
+async fn opened(hand: &mut TestClient, round: u64) {
     let mut watch = hand.watch().await;
-    Hand::until(&mut watch, |state| state.round == round).await;
+    TestClient::until(&mut watch, |state| state.round == round).await;
 }
 
 #[tokio::test]
@@ -27,7 +27,7 @@ async fn figures_are_summed_by_tensor_once_and_survive_a_stop_within_a_round() {
     for hand in &mut hands {
         watches.push(hand.watch().await);
     }
-    Hand::until(&mut watches[0], |state| state.round == 1).await;
+    TestClient::until(&mut watches[0], |state| state.round == 1).await;
     let frame = hands[0].encode(1);
     let header = hands[0].header(1, &frame);
     let [weight, bias] = header.fidelity[..] else {
@@ -84,7 +84,7 @@ async fn figures_out_of_range_are_refused_before_the_frame_is_read() {
     for hand in &mut hands {
         watches.push(hand.watch().await);
     }
-    Hand::until(&mut watches[0], |state| state.round == 1).await;
+    TestClient::until(&mut watches[0], |state| state.round == 1).await;
     let frame = hands[0].encode(1);
     let header = hands[0].header(1, &frame);
     let changes: [fn(&mut fl_proto::wire::Fidelity); 3] = [
@@ -128,7 +128,7 @@ async fn a_tensor_that_is_not_sent_for_three_rounds_is_reported_in_events_and_me
         watches.push(hand.watch().await);
     }
     for round in 1..=3 {
-        Hand::until(&mut watches[0], |state| state.round == round).await;
+        TestClient::until(&mut watches[0], |state| state.round == round).await;
         for hand in &mut hands {
             let mut delta = hand.model_delta(round);
             delta[..1000].fill(0.0);
@@ -144,7 +144,7 @@ async fn a_tensor_that_is_not_sent_for_three_rounds_is_reported_in_events_and_me
             assert_eq!(hand.submit(&header, &frame).await.unwrap(), UpdateReply::Accepted);
         }
     }
-    Hand::until(&mut watches[0], |state| state.round == 4).await;
+    TestClient::until(&mut watches[0], |state| state.round == 4).await;
     let mut warnings = Vec::new();
     while warnings.is_empty() {
         if let Event::Warning(text) = server.events.recv().await.unwrap() {

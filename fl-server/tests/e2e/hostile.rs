@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tonic::Code;
 
 /// A federation in round 1, whose first client is about to send.
-async fn in_round_one(fed: &Fed) -> (Server, Vec<Hand>, Vec<tonic::Streaming<wire::RoundState>>) {
+async fn in_round_one(fed: &Fed) -> (Server, Vec<TestClient>, Vec<tonic::Streaming<wire::RoundState>>) {
     let server = fed.start(&Run::default()).await;
     let mut hands = fed.clients(&server).await;
     let mut watches = Vec::new();
@@ -18,7 +18,7 @@ async fn in_round_one(fed: &Fed) -> (Server, Vec<Hand>, Vec<tonic::Streaming<wir
         watches.push(hand.watch().await);
     }
     for watch in &mut watches {
-        Hand::until(watch, |state| state.phase == Phase::Training).await;
+        TestClient::until(watch, |state| state.phase == Phase::Training).await;
     }
     (server, hands, watches)
 }
@@ -55,7 +55,7 @@ async fn strangers_do_not_get_in() {
         // A client that trusts another authority does not speak to this server.
         (&fed.issue("anna"), &root.certificate),
     ] {
-        let refused = match Hand::dial(&server.address, authority, own).await {
+        let refused = match TestClient::dial(&server.address, authority, own).await {
             Err(_) => true,
             Ok(mut hand) => hand.join(None).await.is_err(),
         };
@@ -116,7 +116,7 @@ async fn a_lost_certificate_is_revoked_by_its_fingerprint_and_the_client_goes_on
     let server = fed.start(&Run::default()).await;
     let (lost, new) = (fed.issue("anna"), fed.issue("anna"));
     let fingerprint = fl_proto::Fingerprint::of_pem(&lost.certificate).unwrap();
-    let dial = |own| Hand::dial(&server.address, &fed.root.certificate, own);
+    let dial = |own| TestClient::dial(&server.address, &fed.root.certificate, own);
     let (mut thief, mut anna) = (dial(&lost).await.unwrap(), dial(&new).await.unwrap());
     thief.join(None).await.unwrap();
     std::fs::write(fed.dir.path().join("revoked"), format!("{fingerprint}\n")).unwrap();
@@ -298,7 +298,7 @@ async fn updates_that_could_add_up_beyond_f32_are_refused_and_the_largest_accept
     }
     for round in 1..=2 {
         if round > 1 {
-            Hand::until(&mut watches[0], |state| {
+            TestClient::until(&mut watches[0], |state| {
                 state.phase == Phase::Training && state.round == round
             })
             .await;
@@ -309,7 +309,7 @@ async fn updates_that_could_add_up_beyond_f32_are_refused_and_the_largest_accept
             assert_eq!(hand.submit(&header, &frame).await.unwrap(), UpdateReply::Accepted);
         }
     }
-    Hand::until(&mut watches[0], |state| state.phase == Phase::Done).await;
+    TestClient::until(&mut watches[0], |state| state.phase == Phase::Done).await;
     hands[0].try_update_model(2).await.unwrap();
     assert!(hands[0].model[2] > 1.9 * bound && hands[0].model[2].is_finite());
     drop((hands, watches));
@@ -408,7 +408,7 @@ async fn an_update_that_ends_after_its_round_is_refused_and_leaves_no_file() {
         watches.push(hand.watch().await);
     }
     for watch in &mut watches {
-        Hand::until(watch, |state| state.phase == Phase::Training).await;
+        TestClient::until(watch, |state| state.phase == Phase::Training).await;
     }
     let mut carl = hands.pop().unwrap();
     let frame = carl.encode(1);
@@ -427,7 +427,7 @@ async fn an_update_that_ends_after_its_round_is_refused_and_leaves_no_file() {
     for hand in &mut hands {
         assert_eq!(hand.send(1).await, UpdateReply::Accepted);
     }
-    Hand::until(&mut watches[0], |state| state.version == 1).await;
+    TestClient::until(&mut watches[0], |state| state.version == 1).await;
     parts.send(data_chunk(&frame[100..])).await.unwrap();
     drop(parts);
     assert_eq!(why(call.await.unwrap()), Refusal::NotThisRound);
@@ -549,7 +549,7 @@ async fn a_frame_may_name_the_step_of_the_version_trained_from_and_no_other() {
         let update = |round, values: &[f32; 5], step: Option<&[u8]>| encode(FrameKind::Update, round, values, step);
         let mut last: Option<Vec<u8>> = None;
         for round in 1..=3u64 {
-            let state = Hand::until(&mut watch, |state| {
+            let state = TestClient::until(&mut watch, |state| {
                 state.phase == Phase::Training && state.round == round
             })
             .await;
@@ -594,7 +594,7 @@ async fn a_frame_may_name_the_step_of_the_version_trained_from_and_no_other() {
             assert_eq!(anna.submit(&header, &frame).await.unwrap(), UpdateReply::Accepted);
             assert_eq!(state.version, round - 1);
         }
-        Hand::until(&mut watch, |state| state.phase == Phase::Done).await;
+        TestClient::until(&mut watch, |state| state.phase == Phase::Done).await;
         drop((anna, watch));
         assert_eq!(server.end().await.version, 3);
     }

@@ -78,7 +78,7 @@ async fn refused_frames_are_waste_and_a_restart_goes_on_booking() {
     for hand in &mut hands {
         watches.push(hand.watch().await);
     }
-    Hand::until(&mut watches[0], |state| state.round == 1).await;
+    TestClient::until(&mut watches[0], |state| state.round == 1).await;
     let frame = hands[0].encode(1);
     let mut broken = frame.clone();
     broken[20] ^= 1;
@@ -127,7 +127,7 @@ async fn a_full_disk_stops_the_server_names_the_path_and_loses_nothing() {
         let attempts = NAMES.map(|name| {
             let (own, root, address) = (fed.issue(name), fed.root.certificate.clone(), address.clone());
             async move {
-                let Ok(mut hand) = Hand::dial(&address, &root, &own).await else {
+                let Ok(mut hand) = TestClient::dial(&address, &root, &own).await else {
                     return;
                 };
                 if hand.join(None).await.is_ok() {

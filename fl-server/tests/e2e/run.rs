@@ -85,7 +85,7 @@ async fn a_client_of_several_streams_is_present_once() {
     let mut streams = Vec::new();
     for _ in 0..3 {
         let mut watch = anna.watch().await;
-        let state = Hand::until(&mut watch, |_| true).await;
+        let state = TestClient::until(&mut watch, |_| true).await;
         assert_eq!(state.phase, Phase::Waiting, "one client is not three");
         streams.push(watch);
     }
@@ -165,7 +165,7 @@ async fn a_graceful_stop_and_a_restart_continue_the_same_round_to_the_same_model
     for hand in &mut hands {
         watches.push(hand.watch().await);
     }
-    let state = Hand::until(&mut watches[0], |state| state.phase == Phase::Training).await;
+    let state = TestClient::until(&mut watches[0], |state| state.phase == Phase::Training).await;
     assert_eq!(state.round, 1);
     let frame = hands[0].encode(1);
     let header = hands[0].header(1, &frame);
@@ -219,7 +219,7 @@ async fn a_run_that_is_over_stays_over_and_is_told_so() {
     let server = Server::start(options).await;
     let mut anna = fed.client("anna", &server).await;
     let mut watch = anna.watch().await;
-    let state = Hand::until(&mut watch, |_| true).await;
+    let state = TestClient::until(&mut watch, |_| true).await;
     assert_eq!((state.phase, state.version, state.model), (Phase::Done, 1, model));
     assert!(
         watch.message().await.unwrap().is_none(),
@@ -273,7 +273,7 @@ async fn predicted(restart: bool) -> Digest {
             }
             let (hand, watch) = (&mut hands[at], &mut watches[at]);
             let training = |state: &RoundState| state.phase == Phase::Training && state.round == round;
-            let state = Hand::until(watch, training).await;
+            let state = TestClient::until(watch, training).await;
             assert_eq!(hand.try_update_model(state.version).await.unwrap(), state.model);
             let frame = hand.encode(round);
             let named = Frame::parse(&frame, &fed.layout).unwrap().predictor();
@@ -287,7 +287,7 @@ async fn predicted(restart: bool) -> Digest {
             assert_eq!(hand.submit(&header, &frame).await.unwrap(), UpdateReply::Accepted);
         }
     }
-    let done = Hand::until(&mut watches[0], |state| state.phase == Phase::Done).await;
+    let done = TestClient::until(&mut watches[0], |state| state.phase == Phase::Done).await;
     for hand in &mut hands {
         assert_eq!(hand.try_update_model(4).await.unwrap(), done.model);
     }
@@ -414,13 +414,13 @@ async fn a_client_is_excluded_from_the_open_round_of_a_running_server() {
     for hand in &mut hands {
         watches.push(hand.watch().await);
     }
-    Hand::until(&mut watches[0], |state| state.selected).await;
+    TestClient::until(&mut watches[0], |state| state.selected).await;
     let frame = hands[0].encode(1);
     let header = hands[0].header(1, &frame);
     assert_eq!(hands[0].submit(&header, &frame).await.unwrap(), UpdateReply::Accepted);
     let said = command(&["exclude", dir, "anna"]).await;
     assert!(said.contains("anna is excluded from round 1"), "{said}");
-    Hand::until(&mut watches[0], |state| !state.selected && state.round == 1).await;
+    TestClient::until(&mut watches[0], |state| !state.selected && state.round == 1).await;
     assert_eq!(
         hands[0].offer(&header).await,
         UpdateReply::Accepted,
@@ -429,7 +429,7 @@ async fn a_client_is_excluded_from_the_open_round_of_a_running_server() {
     for hand in &mut hands[1..] {
         assert_eq!(hand.send(1).await, UpdateReply::Accepted);
     }
-    Hand::until(&mut watches[1], |state| state.phase == Phase::Done).await;
+    TestClient::until(&mut watches[1], |state| state.phase == Phase::Done).await;
     drop((hands, watches));
     assert_eq!(server.end().await.version, 1);
     let report = command(&["report", dir, "--format", "json"]).await;

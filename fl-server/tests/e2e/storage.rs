@@ -40,13 +40,13 @@ async fn serve_rounds(fed: &Fed, options: Serve, from: u64, to: u64) {
     }
     for round in from..=to {
         for watch in &mut watches {
-            Hand::until(watch, |state| state.round == round && state.phase == Phase::Training).await;
+            TestClient::until(watch, |state| state.round == round && state.phase == Phase::Training).await;
         }
         for hand in &mut hands {
             assert_eq!(hand.send(round).await, UpdateReply::Accepted);
         }
     }
-    Hand::until(&mut watches[0], |state| state.version == to).await;
+    TestClient::until(&mut watches[0], |state| state.version == to).await;
     server.stop().await;
 }
 
@@ -145,7 +145,7 @@ async fn an_upload_that_broke_off_is_resumed_after_another_run_was_served() {
     for hand in &mut hands {
         watches.push(hand.watch().await);
     }
-    Hand::until(&mut watches[0], |state| state.phase == Phase::Training).await;
+    TestClient::until(&mut watches[0], |state| state.phase == Phase::Training).await;
     let frame = hands[0].encode(1);
     let header = hands[0].header(1, &frame);
     let half = vec![header_chunk(&header), data_chunk(&frame[..100])];

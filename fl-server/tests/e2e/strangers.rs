@@ -139,7 +139,7 @@ async fn twenty_clients_finish_their_rounds_whatever_strangers_do_where_few_file
         clients.push(tokio::spawn(async move {
             // As a client does: whatever breaks, it comes back.
             let mut hand = loop {
-                if let Ok(mut hand) = Hand::dial(&address, &authority, &own).await
+                if let Ok(mut hand) = TestClient::dial(&address, &authority, &own).await
                     && hand.join(None).await.is_ok()
                 {
                     break hand;
@@ -221,7 +221,10 @@ async fn a_newer_watch_ends_the_older_and_says_why() {
 }
 
 /// A federation whose round one is open, with one place for large transfers.
-async fn with_one_place(fed: &Fed, stall: Duration) -> (Server, Vec<Hand>, Vec<tonic::Streaming<wire::RoundState>>) {
+async fn with_one_place(
+    fed: &Fed,
+    stall: Duration,
+) -> (Server, Vec<TestClient>, Vec<tonic::Streaming<wire::RoundState>>) {
     let mut options = fed.options(&Run::default());
     options.tuning.transfers_at_once = 1;
     options.tuning.stall = stall;
@@ -232,7 +235,7 @@ async fn with_one_place(fed: &Fed, stall: Duration) -> (Server, Vec<Hand>, Vec<t
         watches.push(hand.watch().await);
     }
     for watch in &mut watches {
-        Hand::until(watch, |state| state.phase == Phase::Training).await;
+        TestClient::until(watch, |state| state.phase == Phase::Training).await;
     }
     (server, hands, watches)
 }

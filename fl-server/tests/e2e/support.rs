@@ -148,14 +148,14 @@ impl Fed {
             .unwrap()
     }
 
-    pub async fn client(&self, name: &str, server: &Server) -> Hand {
-        let hand = Hand::dial(&server.address, &self.root.certificate, &self.issue(name))
+    pub async fn client(&self, name: &str, server: &Server) -> TestClient {
+        let hand = TestClient::dial(&server.address, &self.root.certificate, &self.issue(name))
             .await
             .unwrap();
         hand.joined(name).await
     }
 
-    pub async fn clients(&self, server: &Server) -> Vec<Hand> {
+    pub async fn clients(&self, server: &Server) -> Vec<TestClient> {
         let mut hands = Vec::new();
         for name in NAMES {
             hands.push(self.client(name, server).await);
@@ -221,7 +221,7 @@ impl Server {
 }
 
 /// A client, call by call.
-pub struct Hand {
+pub struct TestClient {
     pub name: String,
     pub calls: FederationClient<Channel>,
     pub meter: Arc<Meter>,
@@ -237,7 +237,7 @@ pub struct Hand {
     pub sent: u64,
 }
 
-impl Hand {
+impl TestClient {
     pub async fn dial(address: &str, authority: &str, own: &Issued) -> Result<Self, tonic::transport::Error> {
         let meter = Arc::new(Meter::default());
         let tls = client_tls(authority, own).unwrap();
@@ -539,7 +539,7 @@ pub fn data_chunk(data: &[u8]) -> wire::UpdateChunk {
 }
 
 /// Runs all clients to the end of the run; returns their final digests.
-pub async fn all_take_part(hands: &mut [Hand]) -> Vec<Digest> {
+pub async fn all_take_part(hands: &mut [TestClient]) -> Vec<Digest> {
     let mut tasks = Vec::new();
     for hand in hands.iter_mut() {
         tasks.push(hand.take_part());

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Millis;
-use crate::config::plan::duration;
-use crate::config::plan::error::{PlanError, rule};
+use crate::config::duration;
+use crate::config::plan::error::{PlanError, rule, value};
 
 /// Most clients in a cohort.
 pub const MAX_COHORT: usize = 100_000;
@@ -93,12 +93,12 @@ impl RawCohort {
         rule(retries <= 1_000, "cohort.retries", &retries, || {
             "must be at most 1000".to_owned()
         })?;
-        let grace = duration::parse("cohort.grace", &self.grace)?;
-        let deadline = duration::parse("cohort.deadline", &self.deadline)?;
+        let grace = duration("cohort.grace", &self.grace)?;
+        let deadline = duration("cohort.deadline", &self.deadline)?;
         rule(deadline > 0, "cohort.deadline", &self.deadline, || {
             "must be above 0".to_owned()
         })?;
-        let absent = duration::parse("cohort.absent", &self.absent)?;
+        let absent = duration("cohort.absent", &self.absent)?;
         Ok(Cohort {
             select,
             size,
@@ -110,6 +110,15 @@ impl RawCohort {
             absent,
         })
     }
+}
+
+/// Longest duration: 30 days.
+const MAX_DURATION: Millis = 30 * 24 * 3_600_000;
+
+fn duration(key: &'static str, text: &str) -> Result<Millis, PlanError> {
+    let millis = duration::parse(text).filter(|&millis| millis <= MAX_DURATION);
+    let rule = "must be a whole number with `ms`, `s`, `min` or `h`, such as \"10s\", at most 720h";
+    millis.ok_or_else(|| value(key, &format!("\"{text}\""), rule.to_owned()))
 }
 
 fn three() -> u32 {
@@ -126,4 +135,18 @@ fn is_default_absent(absent: &Millis) -> bool {
 
 fn five_minutes() -> String {
     "5min".to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_duration_out_of_range_names_key_and_value() {
+        assert_eq!(duration("cohort.grace", "720h"), Ok(MAX_DURATION));
+        for bad in ["721h", "10 parsecs"] {
+            let error = duration("cohort.grace", bad).unwrap_err().to_string();
+            assert!(error.contains("cohort.grace") && error.contains(bad), "{error}");
+        }
+    }
 }

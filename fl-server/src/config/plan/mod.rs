@@ -1,7 +1,6 @@
 //! A run.toml, parsed into a plan whose values are all in range.
 
 mod cohort;
-mod duration;
 mod error;
 mod identity;
 mod limits;

@@ -489,7 +489,7 @@ mod tests {
         );
     }
 
-    /// With a checksum that fits, the parser alone stands between bytes and memory.
+    /// With a correct checksum, only the parser protects memory from the bytes.
     fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
         wire::seal(0, &mut bytes);
         bytes

@@ -1,0 +1,48 @@
+//! Durations as text: a whole number and a unit.
+
+use crate::clock::Millis;
+
+/// Reads `250ms`, `10s`, `5min` or `1h`. `None` for any other text, and for a duration that overflows.
+pub(super) fn parse(text: &str) -> Option<Millis> {
+    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let (number, unit) = text.split_at(digits);
+    let unit = match unit.trim_start() {
+        "ms" => 1,
+        "s" => 1_000,
+        "min" => 60_000,
+        "h" => 3_600_000,
+        _ => return None,
+    };
+    number.parse::<Millis>().ok()?.checked_mul(unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_a_number_and_a_unit() {
+        for (text, millis) in [
+            ("250ms", 250),
+            ("10s", 10_000),
+            ("5min", 300_000),
+            ("1h", 3_600_000),
+            ("0s", 0),
+            ("7 s", 7_000),
+        ] {
+            assert_eq!(parse(text), Some(millis), "{text}");
+        }
+        for bad in [
+            "",
+            "10",
+            "s",
+            "-1s",
+            "1.5s",
+            "10 parsecs",
+            "99999999999999999999s",
+            "18446744073709551615h",
+        ] {
+            assert_eq!(parse(bad), None, "{bad}");
+        }
+    }
+}
