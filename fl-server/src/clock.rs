@@ -10,8 +10,8 @@ pub type Millis = u64;
 /// The time of day in milliseconds since 1970. May jump.
 pub(crate) type Wall = fn() -> Millis;
 
-/// Milliseconds since 1970: the time of day when serving began, plus a monotonic clock. So a wall clock that is set back or
-/// forward moves no deadline, and the times of a run's records never decrease.
+/// Milliseconds since 1970: the time of day when serving began, plus a monotonic clock. So a wall clock that is set
+/// back or forward moves no deadline, and the times of a run's records never decrease.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clock {
     wall: Wall,

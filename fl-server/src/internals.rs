@@ -69,8 +69,8 @@ impl Books {
         }
     }
 
-    /// Ends a round: takes a sample, makes rows of it, and a hash chain entry of them, of other `rows` and of `records`. Returns all
-    /// rows as they are stored.
+    /// Ends a round: takes a sample, makes rows of it, and a hash chain entry of them, of other `rows` and of
+    /// `records`. Returns all rows as they are stored.
     pub fn close(&mut self, round: u64, records: &[Record], mut rows: Vec<Row>) -> Vec<Vec<u8>> {
         rows.extend(self.traffic.sample(UploadOutcome::Refused).rows(round));
         rows.iter().for_each(|row| self.chain.row(row));

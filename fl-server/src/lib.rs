@@ -1,8 +1,8 @@
 //! The server of a federation: it runs rounds, aggregates what clients send, loses nothing, and can say to the byte
 //! what every round cost. It knows layouts, values and frames; what kind of model they are is the clients' business.
 //!
-//! Layers, from top to bottom: `cli`, `server`, `rpc` and `admin`, `coordinator`, `reporting`, `model`, `state_machine`,
-//! `accounting` and `telemetry`, `storage` and `config`. A layer uses those below it, never one above.
+//! Layers, from top to bottom: `cli`, `server`, `rpc` and `admin`, `coordinator`, `reporting`, `model`,
+//! `state_machine`, `accounting` and `telemetry`, `storage` and `config`. A layer uses those below it, never one above.
 
 // Only this workspace uses the crate: a public item has a doc comment where its name does not say enough.
 #![allow(missing_docs)]

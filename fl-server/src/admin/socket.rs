@@ -1,5 +1,5 @@
-//! The admin socket: while the server holds the store, the command line asks it instead. One JSON line each way, over
-//! a unix socket in the data folder that only its owner can open.
+//! The admin socket: while the server has the store open, the command line asks the server instead. One JSON line each
+//! way, over a Unix socket in the data folder that only its owner can open.
 
 use crate::model::stored_frames::ModelFrames;
 use crate::reporting::moment::Moved;
@@ -31,15 +31,15 @@ use crate::telemetry::turned_away::TurnedAway;
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) enum Ask {
-    /// Where the runs stand.
+    /// The status of all runs.
     Status,
-    /// The report of a run; without a name, of the only one.
+    /// The report of a run. Without a name, of the only run.
     Report { run: Option<String> },
-    /// The frames that make up a model; without a version, the newest.
+    /// The frames of a model version. Without a version, of the newest.
     Model { run: Option<String>, version: Option<u64> },
-    /// The updates and steps that a run has stored.
+    /// The updates and model updates that a run has stored.
     Frames { run: Option<String> },
-    /// Change the course of a run. `at`: Unix time in milliseconds, for the record of a run that is not being served.
+    /// A change to a run. `at`: Unix time in milliseconds, for the record of a run that no server is serving.
     Change {
         run: Option<String>,
         change: Change,
@@ -47,7 +47,7 @@ pub(crate) enum Ask {
     },
 }
 
-/// Its answer.
+/// An answer.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Answer {
@@ -55,45 +55,45 @@ pub(crate) enum Answer {
     Report(Box<Report>),
     Model(ModelFrames),
     Frames(Box<Stored>),
-    /// What has changed.
+    /// The effect of a change.
     Changed(String),
-    /// The question cannot be answered; whether what is stored is to blame.
+    /// The question cannot be answered. `corrupt`: because stored data is corrupt.
     Failed {
         why: String,
         corrupt: bool,
     },
 }
 
-/// Where a federation stands.
+/// The status of a federation.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Status {
-    /// What is being served, if the server runs.
+    /// The run being served, if the server runs.
     pub(crate) serving: Option<Live>,
     pub(crate) runs: Vec<RunStatus>,
 }
 
-/// What a running server knows beyond its store.
+/// The live status of a running server.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Live {
     pub(crate) run: String,
     pub(crate) listen: String,
-    /// Names of the clients that are connected.
+    /// Names of the connected clients.
     pub(crate) present: Vec<String>,
-    /// Whom the run waits for, if no round is open.
+    /// The clients that the run waits for, if no round is open.
     pub(crate) waiting: Option<Waiting>,
     pub(crate) moved: Option<Moved>,
-    /// The round that takes updates, and whom it waits for.
+    /// The round that takes updates, and the clients it waits for.
     pub(crate) round: Option<OpenRound>,
     /// Clients that cannot take part, the newest first.
     pub(crate) turned_away: Vec<TurnedAway>,
 }
 
-/// The socket's place.
+/// The path of the socket.
 pub(crate) fn path(data: &Path) -> PathBuf {
     data.join("admin.sock")
 }
 
-/// Answers a question from the store, whoever holds it. `served`: the run that its server serves, at this moment.
+/// Answers a question from the store. `served`: the run that the server serves, at this moment.
 pub(crate) fn answer(store: &Store, ask: &Ask, served: Option<&Served>) -> Answer {
     let answered = match ask {
         Ask::Status => inspect::statuses(store, served).map(|runs| Answer::Status(Status { serving: None, runs })),
@@ -111,11 +111,11 @@ pub(crate) fn answer(store: &Store, ask: &Ask, served: Option<&Served>) -> Answe
     })
 }
 
-/// Longest question.
+/// Bytes of a question, at most.
 const MAX_ASK: u64 = 4096;
-/// Questions being answered at once.
+/// Concurrent questions, at most.
 const AT_ONCE: usize = 4;
-/// Patience with whoever asks.
+/// Timeout for a question and its answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The listening socket; its file is removed when it is dropped.
@@ -125,7 +125,7 @@ pub(crate) struct Admin {
     path: PathBuf,
 }
 
-/// What the answers are made of.
+/// The sources of the answers.
 #[derive(Debug, Clone)]
 pub(crate) struct Sources {
     pub(crate) store: Store,
@@ -138,10 +138,10 @@ pub(crate) struct Sources {
 }
 
 impl Admin {
-    /// Listens in the data folder, which this process holds already: a socket file found there is left over.
+    /// Listens in the data folder, which this process has locked already: an existing socket file is stale.
     ///
     /// # Errors
-    /// If the socket cannot be made; its path may be too long for a socket.
+    /// If the socket cannot be created; its path may be too long for a socket.
     pub(crate) fn bind(data: &Path) -> std::io::Result<Self> {
         let path = path(data);
         match std::fs::remove_file(&path) {
@@ -154,7 +154,7 @@ impl Admin {
         Ok(admin)
     }
 
-    /// Answers until it is dropped.
+    /// Answers until the future is dropped.
     pub(crate) async fn serve(self, sources: Sources) {
         let at_once = Arc::new(tokio::sync::Semaphore::new(AT_ONCE));
         loop {
@@ -206,7 +206,7 @@ async fn converse(mut stream: UnixStream, sources: &Sources) -> std::io::Result<
     write.shutdown().await
 }
 
-/// The store's answer, and what only the running server knows.
+/// The store's answer, with the live status.
 async fn live(sources: &Sources, ask: Ask) -> Answer {
     let failed = |why: String| Answer::Failed { why, corrupt: false };
     if let Ask::Change { run, change, .. } = &ask
@@ -250,7 +250,7 @@ async fn live(sources: &Sources, ask: Ask) -> Answer {
 }
 
 impl Sources {
-    /// The run that is served, and its books now; `None` if the server is stopping.
+    /// The served run and its ledger now; `None` if the server is stopping.
     async fn served(&self) -> Option<Served> {
         let (reply, moment) = oneshot::channel();
         self.commands.send(Command::Moment { reply }).await.ok()?;
@@ -261,10 +261,10 @@ impl Sources {
     }
 }
 
-/// Asks the server that holds `data`; `None` if none is running there.
+/// Asks the server of the data folder; `None` if no server runs there.
 ///
 /// # Errors
-/// If it does not answer.
+/// If the server does not answer.
 pub(crate) fn ask_server(data: &Path, ask: &Ask) -> anyhow::Result<Option<Answer>> {
     let Ok(mut stream) = Blocking::connect(path(data)) else {
         return Ok(None);

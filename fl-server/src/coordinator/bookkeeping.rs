@@ -1,4 +1,5 @@
-//! Writes bytes that are in no ledger row to the ledger's tail, and takes the snapshot from which displays and reports are made.
+//! Writes bytes that are in no ledger row to the ledger's tail, and takes the snapshot from which displays and reports
+//! are made.
 
 use crate::accounting::booked::Booked;
 use crate::reporting::moment::Moment;
@@ -45,7 +46,8 @@ impl Coordinator {
         }
     }
 
-    /// Writes bytes that are in no row to the ledger's tail, if it is time: a round may stay open for long, and a kill would lose them.
+    /// Writes bytes that are in no row to the ledger's tail, if it is time: a round may stay open for long, and a kill
+    /// would lose them.
     pub(super) async fn keep_books(&mut self) -> Result<(), ServeError> {
         let unkept = self.traffic.passed() != self.kept.metered;
         if !self.pace.is_due(self.clock.now(), unkept) {

@@ -1,5 +1,5 @@
-//! Changes that an operator may make to a run: roll the model back to an older version, or exclude a client from the open
-//! round. Each is one record. On a running server the coordinator writes it, on a stopped one the command line.
+//! Changes that an operator may make to a run: roll the model back to an older version, or exclude a client from the
+//! open round. Each is one record. On a running server the coordinator writes it, on a stopped one the command line.
 
 use fl_proto::ClientId;
 use serde::{Deserialize, Serialize};

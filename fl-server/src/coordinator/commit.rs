@@ -100,8 +100,9 @@ impl Coordinator {
         Ok(())
     }
 
-    /// Turns the accepted uploads into blobs, then makes records and ledger rows durable together, with the hash chain's entry
-    /// of a round that they close. No other task turns an upload into a blob, so a refused update never becomes one.
+    /// Turns the accepted uploads into blobs, then makes records and ledger rows durable together, with the hash
+    /// chain's entry of a round that they close. No other task turns an upload into a blob, so a refused update never
+    /// becomes one.
     async fn append(
         &mut self,
         records: &[Record],

@@ -137,8 +137,9 @@ pub(crate) fn row(round: u64, direction: Direction, sections: Vec<Fidelity>) -> 
     }
 }
 
-/// Whether almost nothing of a section was sent: almost all values are zero, and the decoded update hardly points in the
-/// direction of the raw one. Both, because a spec may ask for few values on purpose, and a dense update may be noise.
+/// Whether almost nothing of a section was sent: almost all values are zero, and the decoded update hardly points in
+/// the direction of the raw one. Both, because a spec may ask for few values on purpose, and a dense update may be
+/// noise.
 fn is_starved(density: f64, cosine: Option<f64>) -> bool {
     /// Share of nonzero values. The sparsest published methods send 0.1 %.
     const DENSITY: f64 = 0.001;

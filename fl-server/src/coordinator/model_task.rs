@@ -1,5 +1,5 @@
-//! Owns the global model and runs one heavy job at a time on it, on the blocking pool: closing a round, making a snapshot,
-//! writing a checkpoint, rolling back. The coordinator requests jobs and receives their outcomes.
+//! Owns the global model and runs one heavy job at a time on it, on the blocking pool: closing a round, making a
+//! snapshot, writing a checkpoint, rolling back. The coordinator requests jobs and receives their outcomes.
 
 use crate::model::model_store::ModelStore;
 use crate::model::model_store::UPDATES_FROM;
@@ -136,8 +136,8 @@ impl ModelTask {
         self.wanted.push((version, reply));
     }
 
-    /// Replies where possible and starts the next job, if there is one and none is in progress. Every finished round must be
-    /// durable in the store by now.
+    /// Replies where possible and starts the next job, if there is one and none is in progress. Every finished round
+    /// must be durable in the store by now.
     pub(crate) fn start(&mut self) {
         let Some(global) = self.global.take() else { return };
         self.answer();
@@ -179,8 +179,8 @@ impl ModelTask {
         } = done??;
         self.used.extend(used);
         if self.roll_back.is_some() {
-            // The job belongs to a version that was rolled back meanwhile. The next start removes its blob, which no record
-            // names.
+            // The job belongs to a version that was rolled back meanwhile. The next start removes its blob, which no
+            // record names.
             self.global = Some(global);
             return Ok(JobOutcome::Other);
         }

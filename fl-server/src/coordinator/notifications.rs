@@ -160,7 +160,8 @@ impl Coordinator {
         matches!(self.state.phase(), Phase::Waiting).then(|| Waiting {
             present: self.present.presence.connected().len(),
             min: self.plan.cohort.min,
-            // While waiting, the only deadline is the end of the grace period that began when `min` clients were connected.
+            // While waiting, the only deadline is the end of the grace period that began when `min` clients were
+            // connected.
             enough: self
                 .state
                 .wake(&self.plan, self.clock.now(), &self.present.presence)

@@ -11,8 +11,8 @@ pub(crate) struct Pace {
     idle: u32,
 }
 
-/// The tail is written this long after such bytes were first seen. The delay doubles while no record follows, such as during
-/// the pings of waiting clients.
+/// The tail is written this long after such bytes were first seen. The delay doubles while no record follows, such as
+/// during the pings of waiting clients.
 const KEEP_WITHIN: Millis = 1_000;
 /// Doublings, at most.
 const DOUBLINGS: u32 = 4;

@@ -1,7 +1,7 @@
 //! Audits a run in its store: makes every link, model, step and checkpoint again, and says which of them is another.
 //!
-//! It changes nothing of the run, and trusts only the first weights: all else must follow from them and the updates. Where
-//! the updates were not kept, the rounds after a checkpoint are made again from it, and it counts as not checked.
+//! It changes nothing of the run, and trusts only the first weights: all else must follow from them and the updates.
+//! Where the updates were not kept, the rounds after a checkpoint are made again from it, and it counts as not checked.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -105,9 +105,9 @@ impl Audit {
     }
 }
 
-/// Audits a run of the store below `data`, which no server may hold; without a name, the only one. `plan`: compared with
-/// the plan that the run was begun with, and used where the store has none. Blocks for as long as the run's rounds took to
-/// close.
+/// Audits a run of the store below `data`, which no server may hold; without a name, the only one. `plan`: compared
+/// with the plan that the run was begun with, and used where the store has none. Blocks for as long as the run's rounds
+/// took to close.
 ///
 /// # Errors
 /// `NotThere` if there is no such run, or it was begun with another plan; those of the store, also for a record or row
@@ -310,8 +310,8 @@ impl<'a> Again<'a> {
         self.is_model(&round.model)
     }
 
-    /// Checks the bytes of a round's updates; `None` if all are what their digests say. `Bad`: one is not, or is missing
-    /// although it is to be kept. `Unknown`: some were removed, as the server was told to.
+    /// Checks the bytes of a round's updates; `None` if all are what their digests say. `Bad`: one is not, or is
+    /// missing although it is to be kept. `Unknown`: some were removed, as the server was told to.
     fn updates(&self, round: &Replayed) -> Option<Found> {
         let (mut bytes, mut removed) = (Vec::new(), Vec::new());
         for update in &round.updates {
@@ -344,8 +344,8 @@ impl<'a> Again<'a> {
         Found::Good
     }
 
-    /// Checks the checkpoint of the version that all rounds so far make, if there is one. Where the updates before it were
-    /// not kept, aggregation goes on from it.
+    /// Checks the checkpoint of the version that all rounds so far make, if there is one. Where the updates before it
+    /// were not kept, aggregation goes on from it.
     fn checkpoint(&mut self, version: u64, model: &Digest) -> Option<(u64, Found)> {
         if self.forgotten.contains(&version)
             && let Ok(global) = &mut self.global

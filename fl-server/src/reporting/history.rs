@@ -259,7 +259,8 @@ impl History {
         })
     }
 
-    /// Clients that fetched the newest model only to evaluate it: while a round is open, whoever evaluates trains as well.
+    /// Clients that fetched the newest model only to evaluate it: while a round is open, whoever evaluates trains as
+    /// well.
     pub(crate) fn last_evaluation(&self) -> u64 {
         let newest = self.rounds.last_key_value().map_or(0, |(round, _)| *round);
         self.evaluations

@@ -103,8 +103,8 @@ pub(crate) struct Served {
     pub(crate) moment: Moment,
 }
 
-/// A run's ledger, added up: its rows, and what has passed since the last of them, as the running server has it now or as
-/// it was kept last.
+/// A run's ledger, added up: its rows, and what has passed since the last of them, as the running server has it now or
+/// as it was kept last.
 fn ledger(run: &RunStore, moment: Option<&Moment>) -> Result<Ledger, StoreError> {
     let mut ledger = Ledger::default();
     let len = moment.map_or(usize::MAX, |moment| moment.rows as usize);

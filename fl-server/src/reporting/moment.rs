@@ -65,8 +65,8 @@ impl Moment {
         (moved.socket_up, moved.socket_down) == self.metered()
     }
 
-    /// Bytes of plain averaging, at four a value of a model of `parameters`, over those of the sockets; 0 while there is
-    /// nothing to compare.
+    /// Bytes of plain averaging, at four a value of a model of `parameters`, over those of the sockets; 0 while there
+    /// is nothing to compare.
     pub(crate) fn ratio(&self, parameters: usize) -> f64 {
         let models = self.compared.up.saturating_add(self.compared.down);
         match self.moved().socket() {

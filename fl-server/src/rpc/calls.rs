@@ -1,4 +1,4 @@
-//! The calls as the generated code wants them: each hands over to its file.
+//! The gRPC service: each call is delegated to its own file.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use wire::federation_server::{Federation, FederationServer};
 use crate::rpc::context::Service;
 use crate::rpc::{evaluate, fetch, join, leave, offer, submit, watch};
 
-/// The calls, with the limits of the protocol.
+/// The service, with the protocol's message limits.
 pub(crate) fn federation(service: Service) -> FederationServer<Calls> {
     FederationServer::new(Calls(Arc::new(service)))
         .max_decoding_message_size(MAX_MESSAGE)

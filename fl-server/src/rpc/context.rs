@@ -1,4 +1,4 @@
-//! What every call needs, and how it answers when something is in the way.
+//! State and helpers shared by all calls.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -25,14 +25,14 @@ use crate::telemetry::events::Events;
 use crate::telemetry::trace::Tracer;
 use crate::telemetry::turned_away::TurnedFor;
 
-/// What every call needs.
+/// State shared by all calls.
 #[derive(Debug)]
 pub(crate) struct Service {
     pub(crate) plan: Arc<RunPlan>,
     pub(crate) layout: Arc<Layout>,
     /// Digest of model version 0.
     pub(crate) initial: Digest,
-    /// Tells this run from others of its name.
+    /// Identifies this run among those of its name.
     pub(crate) instance: Digest,
     /// The state of the run, as of the last durable record.
     pub(crate) state: tokio::sync::watch::Receiver<Arc<State>>,
@@ -47,19 +47,19 @@ pub(crate) struct Service {
     pub(crate) tuning: Tuning,
     pub(crate) limits: Limits,
     pub(crate) turns: Arc<Turns>,
-    /// Of the step that the newest model was made by.
+    /// Largest magnitude in the newest model update.
     pub(crate) largest_of_step: LargestOfStep,
     pub(crate) tracer: Tracer,
 }
 
 impl Service {
-    /// The caller's name, if it is admitted.
+    /// The caller, if it is admitted.
     pub(super) fn peer<T>(&self, request: &Request<T>) -> Result<Peer, Status> {
         let peer = peer::identify(request, &self.traffic, &self.revoked);
         peer.inspect_err(|status| self.turned_away(request, status))
     }
 
-    /// Takes note of a caller that is not admitted.
+    /// Records a caller that is not admitted.
     pub(super) fn turned_away<T>(&self, request: &Request<T>, status: &Status) {
         let reason = match status.code() {
             Code::PermissionDenied => TurnedFor::Revoked,
@@ -75,14 +75,14 @@ impl Service {
         self.events.turned_away(&client, reason, status.message());
     }
 
-    /// As [`Service::peer`], for a call of one message, which is counted.
+    /// As [`Service::peer`], and counts the message of a call of one message.
     pub(super) fn caller<M: Message>(&self, request: &Request<M>) -> Result<Peer, Status> {
         let peer = self.peer(request)?;
         peer.counters.asked(request.get_ref());
         Ok(peer)
     }
 
-    /// Whether the caller is still admitted: asked again before what it sent counts.
+    /// Checks again that the caller is admitted, before anything it sent counts.
     pub(super) fn admit(&self, peer: &Peer) -> Result<(), Status> {
         peer::admit(&self.revoked, &peer.client, &peer.fingerprint)
     }
@@ -91,7 +91,7 @@ impl Service {
         Arc::clone(&self.state.borrow())
     }
 
-    /// Refuses a message that is about another run.
+    /// Refuses a message for another run.
     pub(super) fn check_run(&self, run: &RunName) -> Result<(), Status> {
         if *run != self.plan.name {
             let text = format!("this server runs `{}`, not `{run}`; join again", self.plan.name);
@@ -100,7 +100,7 @@ impl Service {
         Ok(())
     }
 
-    /// Asks the coordinator and waits for its answer, which comes when it is durable.
+    /// Sends a request to the coordinator and waits for the reply, which follows when the decision is durable.
     pub(super) async fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Result<T, Status> {
         let (reply, answer) = oneshot::channel();
         self.commands.send(command(reply)).await.map_err(|_| stopping())?;
@@ -108,18 +108,18 @@ impl Service {
     }
 }
 
-/// The client should come back.
+/// The status while the server stops.
 pub(super) fn stopping() -> Status {
     Status::unavailable("the server is stopping; come back")
 }
 
-/// Something on this side that the client can do nothing about.
+/// The status of a server-side failure, which is logged.
 pub(super) fn internal(error: impl std::fmt::Display) -> Status {
     tracing::error!(%error, "call failed");
     Status::unavailable("the server cannot answer just now; come back")
 }
 
-/// A blob that cannot be had or kept. If only a descriptor is missing, nothing is wrong on this side.
+/// The status of a blob that cannot be read or written. A lack of file descriptors is no failure: the client retries.
 pub(super) fn unable(error: &BlobError) -> Status {
     match error {
         BlobError::Superseded => Status::aborted("a later upload of this client took over"),

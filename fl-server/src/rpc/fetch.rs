@@ -1,4 +1,4 @@
-//! `Fetch`: the model, as the chain of steps after the version held or as one snapshot, whichever is fewer bytes.
+//! `Fetch`: the model, as the model updates after the client's version or as one snapshot, whichever is fewer bytes.
 
 use std::io::Read;
 use std::pin::pin;
@@ -60,7 +60,7 @@ pub(super) async fn fetch(
     Ok(ReceiverStream::new(stream))
 }
 
-/// The cheaper of chain and snapshot. A snapshot is made only of the current version.
+/// The smaller of the two forms. Snapshots exist only of the current version.
 async fn choose(service: &Service, asked: &FetchRequest) -> Result<ModelHeader, Status> {
     let state = service.state();
     let version = state.version();
@@ -94,7 +94,7 @@ async fn choose(service: &Service, asked: &FetchRequest) -> Result<ModelHeader, 
     }
 }
 
-/// The steps from the version held to the one wanted, if the client holds one from which a chain leads there.
+/// The model updates from the client's version to the wanted one, if they lead there.
 fn steps(state: &State, asked: &FetchRequest) -> Option<Vec<FramePart>> {
     let held = asked
         .held
@@ -102,7 +102,7 @@ fn steps(state: &State, asked: &FetchRequest) -> Option<Vec<FramePart>> {
     version_path(state, held, asked.want)
 }
 
-/// Sends the header and then the frames from their files, piece by piece, never a frame as a whole.
+/// Sends the header, then the frames from their files in chunks: a whole frame is never in memory.
 async fn send(
     service: &Service,
     peer: &Peer,
@@ -155,19 +155,19 @@ async fn send_frame(account: &DownloadAccount, part: &FramePart, to: &mut Reader
     Ok(())
 }
 
-/// The client that reads, as far as sending to it goes.
+/// A download in progress.
 struct Reader<'a> {
     service: &'a Service,
-    /// Of all frames.
+    /// Bytes of all frames.
     bytes: u64,
     chunks: &'a Chunks,
     pace: Pace,
-    /// While it reads.
+    /// Held while the client reads.
     place: Option<SemaphorePermit<'a>>,
 }
 
 impl Reader<'_> {
-    /// Waits for a place, if it has none.
+    /// Acquires a permit, unless one is held.
     async fn take_place(&mut self) -> Result<(), Status> {
         if self.place.is_none() {
             let begun = Instant::now();
@@ -177,7 +177,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// As [`give`]. Without its place if that takes long.
+    /// As [`give`]. Releases the permit if the client is slow.
     async fn give(&mut self, chunk: wire::ModelChunk) -> Result<(), Status> {
         let mut giving = pin!(give(&mut self.pace, self.chunks, chunk));
         match timeout(LAPSE, &mut giving).await {
@@ -190,12 +190,12 @@ impl Reader<'_> {
     }
 }
 
-/// Hands one message to the connection; a client that reads too slowly is given up.
+/// Passes one message to the connection, or ends the call of a client that reads too slowly.
 async fn give(pace: &mut Pace, chunks: &Chunks, chunk: wire::ModelChunk) -> Result<(), Status> {
     given(pace.wait(chunks.send(Ok(chunk))).await)
 }
 
-/// What became of a message, or of the wait for room for it.
+/// The status of a message that could not be sent.
 fn given<T, E>(waited: Result<Result<T, E>, TooSlow>) -> Result<T, Status> {
     match waited {
         Ok(Ok(given)) => Ok(given),

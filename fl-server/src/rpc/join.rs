@@ -1,4 +1,4 @@
-//! `Join`: what a client needs to take part, and what became of the frame that it has pending.
+//! `Join`: what a client needs to take part, and the outcome of its pending update.
 
 use fl_proto::{JoinRequest, Joined, wire};
 use tonic::{Request, Status};
@@ -21,7 +21,7 @@ pub(super) fn join(service: &Service, request: Request<wire::JoinRequest>) -> Re
         turned_away(TurnedFor::Task, &text);
         return Err(Status::failed_precondition(text));
     }
-    // What is not known yet is left out: the client asks again with `Offer`.
+    // An outcome that is not known yet is left out: the client asks again with `Offer`.
     let pending = asked
         .pending
         .and_then(|id| offer::standing(service, &peer.client, &id, 1).ok());

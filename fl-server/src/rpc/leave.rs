@@ -1,4 +1,4 @@
-//! `Leave`: a client says that it need not be waited for.
+//! `Leave`: a client announces that it will not answer.
 
 use fl_proto::{Departure, LeaveRequest, wire};
 use tonic::{Request, Status};

@@ -1,5 +1,5 @@
-//! The calls of `fl.v1.Federation`, one file each. They check what is said, move bytes, and ask the coordinator; they hold
-//! no state of the run and decide nothing.
+//! The calls of `fl.v1.Federation`, one file each. They check what is said, move bytes, and ask the coordinator; they
+//! hold no state of the run and decide nothing.
 
 pub(crate) mod calls;
 pub(crate) mod context;

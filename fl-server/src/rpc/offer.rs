@@ -1,4 +1,4 @@
-//! `Offer`: what an update would meet, without its bytes.
+//! `Offer`: the outcome of an update, or from which byte to upload it.
 
 use fl_proto::{ClientId, Refusal, UpdateHeader, UpdateId, UpdateReply, wire};
 use tonic::{Request, Status};
@@ -14,10 +14,10 @@ pub(super) fn offer(service: &Service, request: Request<wire::UpdateHeader>) -> 
     Ok(reply)
 }
 
-/// What an update of `len` bytes meets now: settled, or wanted from the first byte that is not here yet.
+/// The outcome of an update of `len` bytes, or the first byte that the server does not have.
 ///
 /// # Errors
-/// `FAILED_PRECONDITION` while its round is interrupted: the client keeps it and asks again.
+/// `FAILED_PRECONDITION` while its round is interrupted: the client keeps the update and asks again.
 pub(super) fn standing(service: &Service, client: &ClientId, id: &UpdateId, len: u64) -> Result<UpdateReply, Status> {
     let wanted = || UpdateReply::Wanted {
         offset: service.blobs.partial_len(client, id.round, &id.digest),
@@ -25,7 +25,7 @@ pub(super) fn standing(service: &Service, client: &ClientId, id: &UpdateId, len:
     Ok(settled(service, client, id, len)?.unwrap_or_else(wanted))
 }
 
-/// What became of an update, if that is known without its bytes.
+/// The outcome of an update, if it is known without its bytes.
 ///
 /// # Errors
 /// As of [`standing`].

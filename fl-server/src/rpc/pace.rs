@@ -1,8 +1,8 @@
-//! Whether a transfer moves fast enough to keep its place.
+//! The least rate of a transfer.
 //!
-//! Time is a credit: a transfer begins with the patience that there is, each byte earns as much as it may take at the least
-//! rate, and nobody has more than that patience. So silence ends a transfer after the patience, and one that is slower than
-//! the least rate a while later.
+//! Time is a credit: a transfer begins with the timeout as its credit, each byte earns the time that it takes at the
+//! least rate, and the credit never exceeds the timeout. So a silent transfer ends after the timeout, and one slower
+//! than the least rate some time later.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -22,13 +22,13 @@ pub(super) struct Pace {
     deadline: Instant,
     /// The connection's bytes in the transfer's direction.
     meter: (Arc<Meter>, fn(&Meter) -> u64),
-    /// What it said last.
+    /// Its value at the last check.
     seen: u64,
-    /// Bytes that the connection may still carry before a whole message has moved: what else it carries earns nothing.
+    /// Bytes that the connection may still carry before a whole message has moved: any more earn nothing.
     ahead: u64,
 }
 
-/// Bytes that a connection carries for a message, at most: a chunk, and room for what wraps it.
+/// Bytes that a connection carries for a message, at most: a chunk and its framing.
 const AHEAD: u64 = 2 * CHUNK as u64;
 
 /// The transfer is too slow.
@@ -36,12 +36,12 @@ const AHEAD: u64 = 2 * CHUNK as u64;
 pub(super) struct TooSlow;
 
 impl Pace {
-    /// The pace of an upload that begins now.
+    /// For an upload that begins now.
     pub(super) fn up(tuning: &Tuning, meter: &Arc<Meter>) -> Self {
         Self::new(tuning, meter, Meter::read)
     }
 
-    /// That of a download.
+    /// For a download that begins now.
     pub(super) fn down(tuning: &Tuning, meter: &Arc<Meter>) -> Self {
         Self::new(tuning, meter, Meter::written)
     }
@@ -57,12 +57,12 @@ impl Pace {
         }
     }
 
-    /// The transfer has waited for its place for so long, which was not its own fault.
+    /// Credits the time that the transfer waited for a permit.
     pub(super) fn excuse(&mut self, waited: Duration) {
         self.deadline += waited;
     }
 
-    /// Waits for the next message to move, for as long as the connection carries some of it.
+    /// Waits for the next message, while the connection carries parts of it.
     pub(super) async fn wait<T>(&mut self, moving: impl Future<Output = T>) -> Result<T, TooSlow> {
         let mut moving = pin!(moving);
         loop {
@@ -85,7 +85,7 @@ impl Pace {
     pub(super) fn moved(&mut self, bytes: u64) {
         let (meter, count) = &self.meter;
         self.seen = count(meter);
-        // Some of it has been earned before.
+        // Its first bytes have earned their time already.
         self.earn(bytes.saturating_sub(AHEAD - self.ahead));
         self.ahead = AHEAD;
     }
@@ -112,8 +112,8 @@ mod tests {
         }
     }
 
-    /// Seconds until a transfer is given up whose messages of `bytes` come every `every` seconds; `None` if it still goes on
-    /// after a thousand messages.
+    /// Seconds until a transfer ends whose messages of `bytes` arrive every `every` seconds; `None` if it lasts longer
+    /// than a thousand messages.
     async fn given_up_after(bytes: u64, every: u64) -> Option<u64> {
         let begun = Instant::now();
         let mut pace = Pace::up(&tuning(), &Arc::default());

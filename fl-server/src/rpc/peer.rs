@@ -1,4 +1,4 @@
-//! Who is calling: the name in the verified certificate, and whether that client is admitted.
+//! The caller: the name in its verified certificate, and whether that client is admitted.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,21 +19,21 @@ pub(crate) struct Peer {
     pub(crate) client: ClientId,
     /// Of its certificate.
     pub(crate) fingerprint: Fingerprint,
-    /// When its certificate ends, if that can be told.
+    /// When the certificate expires, if that can be read.
     pub(crate) ends: Option<OffsetDateTime>,
-    /// Counts its connection's bytes.
+    /// Counts the connection's bytes.
     pub(crate) meter: Arc<Meter>,
-    /// Counts what it sends and gets.
+    /// Counts the client's messages.
     pub(crate) counters: Arc<ClientCounters>,
-    /// The connection is in use for as long as this is held.
+    /// Marks the connection as in use.
     _call: Arc<Call>,
 }
 
-/// Name of the caller, from its certificate and nothing else. Its connection is booked to it from here on.
+/// The caller, from its certificate alone. From here on the connection's bytes are booked to the client.
 ///
 /// # Errors
-/// `UNAUTHENTICATED` without a certificate, `PERMISSION_DENIED` if the client is revoked, `RESOURCE_EXHAUSTED` if it has too
-/// many calls open.
+/// `UNAUTHENTICATED` without a certificate, `PERMISSION_DENIED` if the client is revoked, `RESOURCE_EXHAUSTED` if it
+/// has too many calls open.
 pub(crate) fn identify<T>(request: &Request<T>, traffic: &Connections, revoked: &Path) -> Result<Peer, Status> {
     let caller = request.extensions().get::<Caller>();
     let caller = caller.ok_or_else(|| Status::unauthenticated("the connection is not protected by TLS"))?;
@@ -50,10 +50,10 @@ pub(crate) fn identify<T>(request: &Request<T>, traffic: &Connections, revoked: 
     })
 }
 
-/// Refuses a client whose name or certificate the list `revoked` names ([`crate::config::revoked`]).
+/// Refuses a client whose name or certificate is in the list `revoked` ([`crate::config::revoked`]).
 ///
 /// # Errors
-/// `PERMISSION_DENIED`; `UNAVAILABLE` if the list is there but cannot be read: nobody is admitted on a guess.
+/// `PERMISSION_DENIED`; `UNAVAILABLE` if the list exists but cannot be read: no client is admitted then.
 pub(crate) fn admit(revoked: &Path, client: &ClientId, fingerprint: &Fingerprint) -> Result<(), Status> {
     match revoked::names(revoked, client, fingerprint) {
         Ok(false) => Ok(()),
@@ -65,7 +65,7 @@ pub(crate) fn admit(revoked: &Path, client: &ClientId, fingerprint: &Fingerprint
     }
 }
 
-/// How the answer begins when nobody is admitted.
+/// The beginning of the message of that `UNAVAILABLE`.
 pub(super) const UNREADABLE: &str = "the server cannot read its list of revoked clients";
 
 #[cfg(test)]
@@ -74,7 +74,7 @@ mod tests {
 
     use super::*;
 
-    /// The codes with which a client and another certificate of the same name are turned away.
+    /// The status codes for a client and for another certificate of the same name.
     fn codes(path: &Path) -> [Option<Code>; 2] {
         let client = "camera-07".parse().unwrap();
         ["one", "other"].map(|der| {

@@ -1,4 +1,4 @@
-//! The step that the clients of a round may have encoded against: that of the version they train from.
+//! The predictor of a round's updates: the model update that made the version from which the clients train.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -8,21 +8,21 @@ use crate::config::plan::RunPlan;
 use crate::state_machine::State;
 use crate::storage::blobs::{BlobError, Blobs};
 
-/// Digest of the step's frame; `None` if no frame of `round` may name a predictor: the run's memory is another than
-/// CAFe, or the round trains from version 0, which no step made.
+/// Digest of the predictor's frame; `None` if no frame of `round` may name one: the run's memory is not CAFe, or the
+/// round trains from version 0.
 pub(super) fn of_round(state: &State, plan: &RunPlan, round: u64) -> Option<Digest> {
     let made_by = usize::try_from(round).ok()?.checked_sub(2)?;
-    // A rollback has no step.
+    // A rollback has no model update.
     let step = state.rounds().get(made_by).filter(|made| made.base.is_none())?.frame;
     (plan.uplink.memory == Memory::Cafe).then_some(step)
 }
 
-/// The largest magnitude in a step, decoded once for all frames of a round.
+/// The largest magnitude in a model update, decoded once for all frames of a round.
 #[derive(Debug, Default)]
 pub(crate) struct LargestOfStep(Mutex<Option<(Digest, f32)>>);
 
 impl LargestOfStep {
-    /// Largest magnitude in the step with this digest; why it cannot be told, if its frame cannot be decoded. Blocks.
+    /// Largest magnitude in the model update with this digest, or why its frame cannot be decoded. Blocks.
     ///
     /// # Errors
     /// Those of the blobs.

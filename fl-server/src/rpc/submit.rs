@@ -1,4 +1,4 @@
-//! `Submit`: an update arrives in chunks, is kept as far as it came, verified as a whole, and counted once.
+//! `Submit`: an update arrives in chunks that are kept across disconnects, is verified as a whole, and counted once.
 
 use crate::coordinator::command::Submitted;
 use std::pin::pin;
@@ -30,7 +30,7 @@ pub(super) async fn submit(
 ) -> Result<wire::UpdateReply, Status> {
     let peer = service.peer(&request)?;
     let counters = Arc::clone(&peer.counters);
-    // A task of its own: it goes on when the connection breaks, so that what arrived is kept.
+    // A separate task: it outlives the connection, so that received bytes are kept.
     let receive = receive(service, peer, request.into_inner());
     let reply = tokio::spawn(receive).await.map_err(internal)??.into();
     counters.answered(&reply);
@@ -64,7 +64,7 @@ async fn receive(
         account.expect(&header.id.digest);
     }
     if held == header.offset && held < header.len {
-        // The upload waits for a place only once it has bytes to write.
+        // The upload waits for a permit only once it has bytes to write.
         first = next(&mut pace, &mut turn, &mut stream).await?;
         if first.is_none() {
             return offer::standing(&service, &peer.client, &header.id, header.len);
@@ -105,7 +105,7 @@ async fn receive(
     Ok(reply)
 }
 
-/// Appends the stream's chunks until the frame is complete or the stream ends. Chunks that were written are kept either way.
+/// Appends the stream's chunks until the frame is complete or the stream ends. Written chunks are kept in both cases.
 async fn fill(
     service: &Service,
     peer: &Peer,
@@ -137,8 +137,8 @@ async fn fill(
     Ok(upload)
 }
 
-/// Verifies the complete frame, makes it durable, and submits it for counting. Its bytes are booked before: once the frame
-/// counts, its round may close and book all bytes.
+/// Verifies the complete frame, makes it durable, and submits it for counting. Its bytes are booked before: once the
+/// frame counts, its round may close and book all bytes.
 async fn settle(
     service: &Arc<Service>,
     peer: &Peer,
@@ -147,7 +147,7 @@ async fn settle(
     account: UploadAccount,
 ) -> Result<UpdateReply, Status> {
     let round = header.id.round;
-    // An upload may last long, and verifying may wait for others: the client is admitted before either is worth anything.
+    // An upload may last long, and verification may queue: check again that the client is admitted.
     if let Err(status) = service.admit(peer) {
         account.finish(UploadOutcome::Refused);
         on_disk(service, move || upload.discard()).await?;
@@ -213,8 +213,8 @@ async fn settle(
     Ok(reply)
 }
 
-/// The figures of each section with its first tensor. A client of an older version sends none; figures of another number of
-/// sections are a bug of the client, which is no reason to lose its update.
+/// The figures of each section with its first tensor. A client of an older version sends none. Figures of another
+/// number of sections are a bug of the client and are ignored: the update itself is valid.
 fn figures(firsts: &[u32], sections: &[SectionFidelity]) -> Vec<(u32, SectionFidelity)> {
     if firsts.len() != sections.len() {
         return Vec::new();
@@ -225,7 +225,7 @@ fn figures(firsts: &[u32], sections: &[SectionFidelity]) -> Vec<(u32, SectionFid
 /// A durable frame, and the first tensor of each of its sections.
 type Kept = (Received, Vec<u32>);
 
-/// Makes a good upload durable; drops a bad one and says what is wrong with it.
+/// Makes a valid upload durable; drops an invalid one and returns why.
 fn keep(upload: Upload, service: &Service, round: u64, digest: &Digest) -> Result<Result<Kept, String>, BlobError> {
     let bytes = upload.read_whole()?;
     let firsts = match verify(&bytes, service, round)? {
@@ -242,8 +242,8 @@ fn keep(upload: Upload, service: &Service, round: u64, digest: &Digest) -> Resul
     }
 }
 
-/// Whether the frame is an update of this model for this round, and wholly decodable to values that are, with those of
-/// its predictor, no larger than the plan's bound. Returns the first tensor of each section.
+/// Checks that the frame is an update of this model for this round, and decodes to values that, with those of its
+/// predictor, are no larger than the plan's bound. Returns the first tensor of each section.
 fn verify(bytes: &[u8], service: &Service, round: u64) -> Result<Result<Vec<u32>, String>, BlobError> {
     let step = predictor::of_round(&service.state(), &service.plan, round);
     let Decodable {
@@ -279,13 +279,13 @@ fn verify(bytes: &[u8], service: &Service, round: u64) -> Result<Result<Vec<u32>
 struct Decodable {
     /// The largest magnitude in it.
     found: f32,
-    /// Whether it was encoded against the step of the model trained from.
+    /// Whether it was encoded against the predictor.
     predicted: bool,
     /// The first tensor of each section.
     firsts: Vec<u32>,
 }
 
-/// Decodes the frame; `step` is the only predictor that it may name.
+/// Decodes the frame. `step` is the only predictor that it may name.
 fn decodable(bytes: &[u8], layout: &Layout, round: u64, step: Option<&Digest>) -> Result<Decodable, String> {
     let frame = Frame::parse(bytes, layout).map_err(|e| e.to_string())?;
     let header = frame.header();
@@ -320,22 +320,22 @@ fn decodable(bytes: &[u8], layout: &Layout, round: u64, step: Option<&Digest>) -
     })
 }
 
-/// The parts that the stream brings.
+/// The chunks of an upload.
 struct Parts<'a> {
     service: &'a Service,
     /// Of the frame.
     bytes: u64,
-    /// One that has come already.
+    /// A chunk received before it was needed.
     first: Option<Part>,
     stream: Streaming<wire::UpdateChunk>,
     pace: Pace,
     turn: Turn,
-    /// While they come.
+    /// Held while chunks arrive.
     place: Option<SemaphorePermit<'a>>,
 }
 
 impl Parts<'_> {
-    /// The next one; without the place if that takes long.
+    /// The next chunk. Releases the permit if the client is slow.
     async fn next(&mut self) -> Result<Option<Part>, Status> {
         if let Some(first) = self.first.take() {
             return Ok(Some(first));
@@ -356,7 +356,7 @@ impl Parts<'_> {
         Ok(part)
     }
 
-    /// Waits for a place, if it has none.
+    /// Acquires a permit, unless one is held.
     async fn take_place(&mut self) -> Result<(), Status> {
         if self.place.is_none() {
             let begun = Instant::now();
@@ -371,7 +371,7 @@ impl Parts<'_> {
     }
 }
 
-/// The next part of the stream; one that comes too slowly, or a newer upload of the client, ends it.
+/// The next chunk of the stream. A rate below the least one, or a newer upload of the client, ends the stream.
 async fn next(
     pace: &mut Pace,
     turn: &mut Turn,
@@ -388,7 +388,7 @@ async fn next(
         .transpose()
 }
 
-/// What becomes of a call whose upload could not go on. A disk that fails stops the server: it says which path.
+/// The status of a call whose upload failed. A failing disk stops the server.
 async fn failed(service: &Service, error: BlobError) -> Status {
     if let BlobError::Disk(error) = &error
         && !error.is_busy()
@@ -398,7 +398,7 @@ async fn failed(service: &Service, error: BlobError) -> Status {
     unable(&error)
 }
 
-/// Does something with an upload on the blocking pool.
+/// Runs `work` with an upload on the blocking pool.
 async fn on_disk<T: Send + 'static>(
     service: &Service,
     work: impl FnOnce() -> Result<T, BlobError> + Send + 'static,

@@ -1,4 +1,4 @@
-//! How many transfers and verifications go on at once.
+//! Bounds on concurrent transfers and verifications.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use tonic::Status;
 
 use crate::config::server::Tuning;
 
-/// Bounds on what is in memory at once.
+/// Bounds on concurrent work.
 #[derive(Debug)]
 pub(crate) struct Limits {
-    /// Largest frame taken.
+    /// Largest frame accepted, in bytes.
     pub(super) max_frame: u64,
     pub(super) uploads: Transfers,
     pub(super) downloads: Transfers,
@@ -19,16 +19,16 @@ pub(crate) struct Limits {
     pub(super) verifications: Semaphore,
 }
 
-/// A transfer up to this size does not wait for larger ones.
+/// Transfers up to this size have permits of their own, so that they do not wait for larger ones.
 const SMALL: u64 = 64 * 1024;
-/// Small transfers in one direction at once: each has a file open.
+/// Concurrent small transfers in one direction, at most: each has a file open.
 pub(crate) const SMALL_AT_ONCE: usize = 64;
 
-/// Time after which a transfer in which nothing moves gives its place to another; it takes one again when something does.
+/// A transfer that is idle for this long releases its permit, and acquires one again when bytes arrive.
 pub(super) const LAPSE: Duration = Duration::from_secs(1);
 
-/// Places for the transfers in one direction. A client has at most one of them, see [`crate::rpc::turns`], and only while there is
-/// something to move.
+/// Places for the transfers in one direction. A client has at most one of them, see [`crate::rpc::turns`], and only
+/// while there is something to move.
 #[derive(Debug)]
 pub(super) struct Transfers {
     large: Semaphore,
@@ -43,7 +43,7 @@ impl Transfers {
         }
     }
 
-    /// Waits for a place for a transfer of so many bytes.
+    /// Acquires a permit for a transfer of `bytes`.
     pub(super) async fn place(&self, bytes: u64) -> Result<SemaphorePermit<'_>, Status> {
         let places = if bytes > SMALL { &self.large } else { &self.small };
         places

@@ -1,4 +1,4 @@
-//! Of the calls of one kind, a client has one at a time: a newer one ends the older.
+//! A client has one call of each kind at a time: a newer call ends the older one.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,7 +10,7 @@ use tonic::Status;
 
 use crate::rate_limited::RateLimited;
 
-/// Calls of which a client has one at a time.
+/// Kinds of calls of which a client has one at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Watch,
@@ -18,7 +18,7 @@ pub(super) enum Kind {
     Submit,
 }
 
-/// Whose turn it is.
+/// The current call of each client and kind.
 #[derive(Debug, Default)]
 pub(crate) struct Turns(Mutex<Table>);
 
@@ -29,7 +29,7 @@ struct Table {
     watches: RateLimited,
 }
 
-/// One call's turn. It is over when a newer call of the client takes it.
+/// The turn of one call. A newer call of the client ends it.
 #[derive(Debug)]
 pub(super) struct Turn {
     turns: Arc<Turns>,
@@ -39,7 +39,7 @@ pub(super) struct Turn {
 }
 
 impl Turns {
-    /// Gives the turn to a new call, and ends the one that had it.
+    /// Gives the turn to a new call and ends the previous one.
     pub(super) fn take(self: &Arc<Self>, client: &ClientId, kind: Kind) -> Turn {
         let mut table = self.table();
         let (number, key) = (table.next, (client.clone(), kind));
@@ -71,7 +71,8 @@ impl Turns {
 }
 
 impl Turn {
-    /// Waits until a newer call takes over, and returns what to tell this one. Not to be asked again after that.
+    /// Waits until a newer call takes the turn, and returns the status for this one. Must not be polled again after
+    /// that.
     pub(super) async fn over(&mut self) -> Status {
         let _ = (&mut self.over).await;
         let (client, kind) = (&self.key.0, self.key.1);

@@ -1,4 +1,4 @@
-//! `Watch`: the run as one client sees it, whenever that changes. While a client watches, it is present.
+//! `Watch`: one client's view of the run, at each change. A client is connected while it watches.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,13 +26,13 @@ pub(super) fn watch(
     let peer = service.caller(&request)?;
     let run: RunName = request.into_inner().run.parse()?;
     service.check_run(&run)?;
-    // One message is in the channel, one is being made: a client that does not read sees the latest, not a backlog.
+    // At most one message waits in the channel: a client that reads slowly gets the latest view, not a backlog.
     let (messages, stream) = mpsc::channel(1);
     tokio::spawn(attend(service, peer, messages));
     Ok(ReceiverStream::new(stream))
 }
 
-/// Present from here to the end of the stream, however it ends.
+/// The client counts as connected until the stream ends, for any reason.
 async fn attend(service: Arc<Service>, peer: Peer, messages: Messages) {
     let Peer {
         client,
@@ -44,7 +44,7 @@ async fn attend(service: Arc<Service>, peer: Peer, messages: Messages) {
         let _ = messages.send(Err(stopping())).await;
         return;
     }
-    // Only now: the older watch leaves when this one has arrived, so that the client is present all the while.
+    // The older watch ends only after this one has arrived, so that the client stays connected.
     let mut turn = service.turns.take(client, Kind::Watch);
     tracing::debug!(%client, "watching");
     let view = |state: &State| state.view(&service.plan, client, service.clock.now());
@@ -66,13 +66,13 @@ async fn attend(service: Arc<Service>, peer: Peer, messages: Messages) {
     let _ = service.commands.send(Command::Left(client.clone())).await;
 }
 
-/// How often to look whether a client that is told nothing is still admitted.
+/// How often to check that a client without news is still admitted.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Sends the view of the state when it is another than the last one sent, until the run is over, the client is gone or
-/// the server stops. `admit` is asked before each message and every [`POLL_INTERVAL`] besides, whatever happens meanwhile; not at
-/// each change of the state, since there are as many of those as updates, for each client that watches. `sent` counts each
-/// message.
+/// Sends the view of the state when it differs from the last one sent, until the run is over, the client disconnects or
+/// the server stops. `admit` is asked before each message and every [`POLL_INTERVAL`] besides, whatever happens
+/// meanwhile; not at each change of the state, since there are as many of those as updates, for each client that
+/// watches. `sent` counts each message.
 ///
 /// # Errors
 /// What `admit` says; `UNAVAILABLE` when the server stops.
@@ -91,11 +91,11 @@ async fn tell(
     let taken_back = |state: &State| state.version() - state.depth();
     let joined = taken_back(&state.borrow());
     loop {
-        // A client learns at its join how many rounds there are.
+        // A client learns the number of rounds when it joins.
         if taken_back(&state.borrow()) != joined {
             return Err(Status::unavailable("the run was rolled back; join it again"));
         }
-        // What is due but not taken yet is replaced: a client that does not read sees the latest.
+        // A newer view replaces one that is not read yet.
         if !over {
             let now = view(&state.borrow_and_update());
             over = matches!(now.phase, Phase::Done | Phase::Failed);
@@ -123,7 +123,7 @@ async fn tell(
     }
 }
 
-/// Whether there is something new to say; time running is nothing new.
+/// Whether two views differ in more than the time left.
 fn differs(last: &RoundState, now: &RoundState) -> bool {
     let still = |state: &RoundState| RoundState {
         left: None,
@@ -169,7 +169,7 @@ mod tests {
         }
     }
 
-    /// What anna is sent while she watches round 1, and what ends it.
+    /// The views that anna gets while she watches round 1, and the status that ends the stream.
     struct Watched {
         shown: watch::Sender<Arc<State>>,
         revoked: Arc<AtomicBool>,

@@ -1,11 +1,11 @@
 //! Sets the C library's allocator for a server, whose large buffers come and go on many threads.
 //!
-//! glibc gives each busy thread an arena of its own and seldom returns what was freed in one. It also learns from large
-//! buffers that were freed to take the next ones from an arena, where small ones that live long then pin what was
-//! freed around them. `fl-sim load` prints what a server holds.
+//! glibc gives each busy thread its own arena and seldom returns freed memory of an arena to the system. It also raises
+//! its mapping threshold when large buffers are freed, so that the next ones come from an arena, where small long-lived
+//! buffers pin the freed memory around them. `fl-sim load` prints a server's memory.
 
-/// Limits this process to two arenas and has every buffer of 128 KiB or more mapped by itself and given back when it is
-/// freed, where the allocator has such settings. To be called before threads are started. Not for a process that
+/// Limits this process to two arenas and maps every buffer of 128 KiB or more by itself, so that it is returned when
+/// freed, where the allocator has such settings. Call it before starting threads. Not for a process that
 /// trains: it would map and clear memory for each of its many short-lived tensors.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 #[allow(unsafe_code)]
@@ -24,12 +24,12 @@ pub fn settle_allocator() {
     }
 }
 
-/// Bytes from which on a buffer is mapped by itself: below the chunks of a transfer, above everything a connection keeps.
+/// Buffers of at least so many bytes are mapped by themselves: below a transfer's chunk, above a connection's buffers.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const LARGE: i32 = 128 * 1024;
 
-/// Undoes that for a command that makes the same large buffers for frame after frame: they are kept and used again, as the
-/// system would clear page after page of fresh ones. To be called before threads are started.
+/// Undoes [`settle_allocator`] for a command that allocates the same large buffers for each frame: they are reused,
+/// since the system would have to clear fresh pages. Call it before starting threads.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 #[allow(unsafe_code)]
 pub(crate) fn keep_large_buffers() {
@@ -41,7 +41,7 @@ pub(crate) fn keep_large_buffers() {
     }
 }
 
-/// The largest size of a buffer that glibc can be told to keep.
+/// The largest mapping threshold that glibc accepts.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const MOST: i32 = 32 * 1024 * 1024;
 

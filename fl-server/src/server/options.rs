@@ -19,7 +19,7 @@ use crate::telemetry::event::Event;
 /// What to serve, and how.
 #[derive(Debug)]
 pub struct Serve {
-    /// Folder of the store, the blobs and the admin socket; made if missing, used by one server at a time.
+    /// Folder of the store, the blobs and the admin socket. Created if missing; used by one server at a time.
     pub data: PathBuf,
     /// The run.
     pub plan: RunPlan,
@@ -27,30 +27,30 @@ pub struct Serve {
     pub authority: String,
     /// The server's certificate and key, PEM.
     pub own: Issued,
-    /// List of clients that are not admitted; may be missing.
+    /// Path of the list of revoked clients; the file may be missing.
     pub revoked: PathBuf,
-    /// Memory, disk and patience.
+    /// Bounds and timeouts.
     pub tuning: Tuning,
-    /// What tells the run from others of its name if it begins now, see `JoinReply.instance`; `None` draws it.
+    /// Identifies the run among those of its name if it begins now, see `JoinReply.instance`. `None`: random.
     pub instance: Option<Digest>,
     /// A fault to inject, for tests.
     pub fault: Option<Arc<Fault>>,
-    /// Where the page of the run is served, if it is.
+    /// The listener of the page, if there is to be a page.
     pub live: Option<Live>,
-    /// Where events go. Its reader must read: all but `UpdateReceiving` wait for room.
+    /// Where events go. The receiver must be read: events that are not best effort wait for room in the channel.
     pub events: Option<mpsc::Sender<Event>>,
-    /// Whether to return once the run is over; otherwise clients that come later are still told so.
+    /// Whether to return once the run is over. Otherwise the server stays, and tells clients that the run is over.
     pub exit_when_done: bool,
-    /// Where traces of rounds are sent; `None` for nowhere.
+    /// Where traces of rounds are sent, if anywhere.
     pub otlp: Option<Collector>,
-    /// The time of day. It is read when serving begins; what it says later moves no deadline.
+    /// The time of day. It is read when serving begins; later jumps move no deadline.
     pub clock: Wall,
-    /// What bytes cost, for the page of the run; `None` for no prices.
+    /// Prices, for the page of the run.
     pub costs: Option<CostsPlan>,
 }
 
 impl Serve {
-    /// The defaults, with the facts that have none. `authority` and `own` are PEM.
+    /// The default options. `authority` and `own` are PEM.
     pub fn new(data: PathBuf, plan: RunPlan, authority: String, own: Issued) -> Self {
         let revoked = data.join("revoked");
         let tuning = Tuning::default();
@@ -78,18 +78,18 @@ impl Serve {
 pub enum Ending {
     /// The run is over.
     Done,
-    /// The run gave up; serving it again tries again.
+    /// The run failed; serving it again tries again.
     Failed {
         /// The round.
         round: u64,
         /// Why.
         why: String,
     },
-    /// It was told to stop; serving it again continues.
+    /// The server was stopped; serving the run again continues it.
     Stopped,
 }
 
-/// Where the run stands when serving has ended.
+/// The state of the run when serving has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
     /// How it ended.

@@ -1,4 +1,4 @@
-//! Brings a run to where it was: begins it, or folds its records and computes its model again from the last checkpoint.
+//! Recovers a run: begins it, or replays its records and computes its model again from the last checkpoint.
 
 use crate::model::persistence_error::PersistenceError;
 use std::cell::Cell;
@@ -30,7 +30,7 @@ use crate::storage::record::Record;
 use crate::storage::store::{RunStore, Store};
 use crate::storage::weights;
 
-/// Everything that a server begins with.
+/// A recovered run.
 #[derive(Debug)]
 pub(crate) struct Started {
     pub(crate) state: State,
@@ -42,18 +42,19 @@ pub(crate) struct Started {
     pub(crate) history: History,
     pub(crate) layout: Arc<Layout>,
     pub(crate) instance: Digest,
-    /// What is damaged, if it was gone around.
+    /// Damage that was worked around, as a sentence.
     pub(crate) damage: Option<String>,
-    /// What the run's ledger comes to so far.
+    /// Sums of the run's ledger.
     pub(crate) booked: Booked,
     pub(crate) clock: Clock,
 }
 
-/// Opens `data` and brings `plan` to where it was. `instance`: what tells the run from others of its name if it begins
+/// Opens `data` and recovers the run of `plan`. `instance`: identifies the run among those of its name if it begins
 /// now. Blocks.
 ///
 /// # Errors
-/// `Plan` if the folder has this run with another plan, or its model cannot be used; what is stored may be unusable.
+/// `Model` with `OtherPlan` if the folder has this run with another plan; `Weights` or `FirstModel` if the first
+/// weights cannot be used; those of store, blobs and records.
 pub(crate) fn start(
     data: &Path,
     plan: &RunPlan,
@@ -106,7 +107,7 @@ pub(crate) fn start(
         if run.meta(PLAN)?.is_none() {
             run.set_meta(PLAN, plan.text.0.as_bytes())?;
         }
-        // Only now: what a damaged store does not name may be all that is left.
+        // Only after recovery succeeded: the blobs that a damaged store does not name may be all that is left.
         used = sweep(&store, &run, &blobs, tuning.keep_updates, state.version())?;
         (global, None, facts)
     } else {
@@ -123,7 +124,7 @@ pub(crate) fn start(
     };
     let tail = stored_tail(&run)?;
     if !tail.is_empty() {
-        // What a killed server had kept of the bytes after its last row.
+        // Bytes after the last row that a killed server had written to the tail.
         run.append(&[], &tail.iter().map(Row::to_bytes).collect::<Vec<_>>())?;
         for row in &tail {
             chain.row(row);
@@ -177,7 +178,7 @@ pub(crate) fn start(
     })
 }
 
-/// Reads the first weights and makes them durable: as a checkpoint, and as the snapshot that every client fetches.
+/// Reads the first weights and stores them as a checkpoint, and as the snapshot that clients fetch.
 fn begin(
     plan: &RunPlan,
     run: &RunStore,
@@ -200,7 +201,7 @@ fn begin(
     Ok((global, snapshot, facts))
 }
 
-/// Removes blobs that the run does not name: what a crash left behind. Returns the updates of closed rounds that are to be
+/// Removes blobs that the run does not name, which a crash left behind. Returns the updates of closed rounds to be
 /// removed later, with their rounds.
 fn sweep(
     store: &Store,
@@ -239,7 +240,7 @@ struct Named {
     updates: Vec<(u64, Digest)>,
 }
 
-/// What a run needs if updates are kept from the round `first_kept` on.
+/// The blobs that a run needs if updates are kept from the round `first_kept` on.
 fn named(run: &RunStore, first_kept: u64) -> Result<Named, ServeError> {
     let mut named = Named::default();
     if let Some(facts) = RunMetadata::load(run)? {

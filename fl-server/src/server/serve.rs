@@ -18,11 +18,12 @@ use crate::telemetry::trace;
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Serves `options.plan` on `listener`: begins the run or continues it, until it is over or `shutdown` completes. Stops
-/// gracefully: accepts no more connections, ends the watch streams, waits for running calls up to `stop_within`, and books
-/// the last bytes.
+/// gracefully: accepts no more connections, ends the watch streams, waits for running calls up to `stop_within`, and
+/// books the last bytes.
 ///
 /// # Errors
-/// Whatever keeps the run from being served. Calls in progress end with `UNAVAILABLE`, and nothing acknowledged is lost.
+/// Whatever keeps the run from being served. Calls in progress end with `UNAVAILABLE`, and nothing acknowledged is
+/// lost.
 pub async fn serve(
     listener: TcpListener,
     options: Serve,

@@ -33,7 +33,8 @@ pub enum Event {
         /// Clients asked in their place.
         by: Vec<ClientId>,
     },
-    /// A client whose update the open round lacks has disconnected or reconnected. Best effort: dropped if the channel is full.
+    /// A client whose update the open round lacks has disconnected or reconnected. Best effort: dropped if the channel
+    /// is full.
     MemberPresence {
         /// The round.
         round: u64,
@@ -42,7 +43,8 @@ pub enum Event {
         /// Whether the client has reconnected.
         connected: bool,
     },
-    /// A client cannot take part. At most one event in ten minutes for each client. Best effort: dropped if the channel is full.
+    /// A client cannot take part. At most one event in ten minutes for each client. Best effort: dropped if the channel
+    /// is full.
     TurnedAway {
         /// Its name, or its address.
         client: String,

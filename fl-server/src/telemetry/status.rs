@@ -1,8 +1,8 @@
-//! The live status: what the page of a running server shows and its records do not hold, such as the progress of uploads,
-//! recent events, alerts, and when certificates expire.
+//! The live status: what the page of a running server shows and its records do not hold, such as the progress of
+//! uploads, recent events, alerts, and when certificates expire.
 //!
-//! For displays and metrics only: no decision depends on it. The lock guards these few values and is never held across an
-//! await.
+//! For displays and metrics only: no decision depends on it. The lock guards these few values and is never held across
+//! an await.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -61,7 +61,8 @@ impl Tracer {
         self.closing = Some((round, at));
     }
 
-    /// Ends the trace of a closed round. `closed`: when, and the bytes of the model update. `flow`: bytes of all clients.
+    /// Ends the trace of a closed round. `closed`: when, and the bytes of the model update. `flow`: bytes of all
+    /// clients.
     pub(crate) fn round(&mut self, round: &RoundFacts, closed: (Millis, u64), flow: &Flow) {
         let (number, (closed, bytes)) = (round.number, closed);
         let (opened, closed) = (nanos(round.opened), nanos(closed));

@@ -1,44 +1,44 @@
-//! Who may look at the admin address. On a loopback address everyone on this machine may, and pages of other sites that a
-//! browser shows may not; anywhere else only who shows the token.
+//! Access to the admin address. On a loopback address, every user of this machine has access, but not pages of other
+//! sites in a browser. On any other address, requests need the token.
 
 use axum::http::{HeaderMap, header};
 
-/// Tells the session's hash from others of the token.
+/// Domain separation of the session's hash.
 const SESSION: &str = "fl-server 2026 admin session";
 /// Name of the session's cookie.
 const COOKIE: &str = "fl_session";
-/// Seconds that a session lasts.
+/// Lifetime of a session in seconds.
 const LASTS: u32 = 24 * 3600;
 /// Least characters of a token.
 pub(crate) const LEAST: usize = 32;
 
-/// What lets a request in.
+/// The rule for requests.
 #[derive(Debug, Clone)]
 pub(crate) enum AuthGuard {
-    /// The request names this machine itself.
+    /// The request's host must be this machine.
     Loopback,
-    /// The request shows the token, or the cookie that was given for it.
+    /// The request must carry the token, or the session cookie.
     Token {
         /// BLAKE3 of the token.
         token: blake3::Hash,
-        /// What the cookie holds.
+        /// The value of the cookie.
         session: blake3::Hash,
     },
 }
 
-/// What becomes of a request.
+/// The decision about a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Entry {
-    /// It is answered.
+    /// Allowed.
     Allowed,
-    /// Whoever asks must show the token first.
+    /// The token is missing.
     Login,
-    /// It was sent to another name than this machine's.
+    /// The request's host is not this machine.
     Foreign,
 }
 
 impl AuthGuard {
-    /// A gate that asks for `token`.
+    /// A guard that requires `token`.
     pub(crate) fn with_token(token: &str) -> Self {
         Self::Token {
             token: blake3::hash(token.as_bytes()),
@@ -46,7 +46,7 @@ impl AuthGuard {
         }
     }
 
-    /// Whether a request with these headers is let in.
+    /// Decides about a request with these headers.
     pub(crate) fn entry(&self, headers: &HeaderMap) -> Entry {
         let text = |name| {
             headers
@@ -85,7 +85,7 @@ impl AuthGuard {
         }
     }
 
-    /// The cookie of who has shown the token.
+    /// The session cookie for a client that has sent the token.
     pub(crate) fn cookie(&self) -> Option<String> {
         match self {
             Self::Loopback => None,
@@ -97,7 +97,7 @@ impl AuthGuard {
     }
 }
 
-/// Whether a `Host` header names this machine as only this machine can.
+/// Whether a `Host` header is a loopback name: another site's DNS name is refused (DNS rebinding).
 fn is_loopback(host: &str) -> bool {
     let name = match host.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or_default(),

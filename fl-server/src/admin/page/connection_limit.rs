@@ -1,6 +1,6 @@
-//! Connections that the admin address holds at once, at most. Whoever opens more takes nothing from the clients, and those
-//! that have been let in keep their places: a newcomer takes the place of the oldest connection that has asked nothing, or
-//! nothing that it was allowed to.
+//! Bounds the concurrent connections of the admin address, so that they take nothing from the clients. Connections with
+//! an allowed request keep their places: a new connection evicts the oldest one without a request, or without an
+//! allowed request.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,7 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::oneshot;
 use tower::Layer;
 
-/// Lets so many connections in.
+/// The places of the admin address.
 #[derive(Debug, Clone)]
 pub(super) struct Limit {
     places: usize,
@@ -25,9 +25,9 @@ pub(super) struct Limit {
 #[derive(Debug, Default)]
 struct Table {
     next: u64,
-    /// Those who were not let in yet, by number: the oldest first. The connection ends when its sender is dropped.
+    /// Connections without an allowed request, by number: the oldest first. Dropping the sender closes the connection.
     outside: BTreeMap<u64, oneshot::Sender<()>>,
-    /// Those who were.
+    /// Number of connections with an allowed request.
     inside: BTreeMap<u64, oneshot::Sender<()>>,
 }
 
@@ -43,7 +43,7 @@ impl Limit {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for a newcomer, and what completes when it is taken away; `None` if all places are of such that were let in.
+    /// A place for a new connection, and a signal that completes when it is taken; `None` if no place can be taken.
     fn take(&self) -> Option<(Place, oneshot::Receiver<()>)> {
         let mut table = self.table();
         if table.outside.len() + table.inside.len() >= self.places {
@@ -58,7 +58,7 @@ impl Limit {
     }
 }
 
-/// A connection's place; found in its requests' extensions.
+/// A connection's place; an extension of its requests.
 #[derive(Debug, Clone)]
 pub(super) struct Place {
     number: u64,
@@ -66,7 +66,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// A request on this connection was allowed: nobody takes its place any more.
+    /// A request on this connection was allowed: its place cannot be taken any more.
     pub(super) fn let_in(&self) {
         let mut table = self.limit.table();
         if let Some(end) = table.outside.remove(&self.number) {
@@ -106,7 +106,7 @@ impl<I, S> Accept<I, S> for Limit {
 pub(super) struct Held<I> {
     io: I,
     place: Place,
-    /// Completes when the place is taken away; `None` once it was.
+    /// Completes when the place is taken; `None` once it has.
     ended: Option<oneshot::Receiver<()>>,
 }
 

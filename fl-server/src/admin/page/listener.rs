@@ -1,4 +1,4 @@
-//! Listens for browsers and programs that read metrics.
+//! Listens for browsers and for programs that read metrics.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::admin::page::connection_limit::Limit;
 use crate::admin::page::sources::Sources;
 use crate::admin::page::{routes, snapshot};
 
-/// Where and for whom the page is served.
+/// The listener of the page, and who may read it.
 #[derive(Debug)]
 pub struct Live {
     listener: TcpListener,
@@ -27,10 +27,10 @@ pub struct Live {
     tls: Option<RustlsConfig>,
 }
 
-/// The page cannot be served as asked.
+/// Why the page cannot be served.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LiveError {
-    /// The address is taken, not this machine's, or not allowed.
+    /// The address is in use, not this machine's, or not permitted.
     #[error("cannot listen on {address} for the admin page: {why}")]
     Address {
         /// The address.
@@ -38,17 +38,17 @@ pub enum LiveError {
         /// Why not.
         why: String,
     },
-    /// A token that is too short, or none where one is needed.
+    /// The token is missing or too short.
     #[error("{0}")]
     Token(String),
-    /// A certificate or key that cannot be used.
+    /// The certificate or key cannot be used.
     #[error("the admin page's certificate or key: {0}")]
     Certificate(String),
 }
 
 impl Live {
-    /// Takes `address`. If it is not a loopback address, the page speaks TLS with `own`, and `token` is needed, of at least
-    /// 32 characters.
+    /// Listens on `address`. If it is not a loopback address, the page uses TLS with `own` and requires `token`, of at
+    /// least 32 characters.
     ///
     /// # Errors
     /// `Address` if it cannot be listened on; `Token`; `Certificate`.
@@ -74,7 +74,7 @@ impl Live {
         })
     }
 
-    /// What would be needed to serve at `address`, checked without listening there.
+    /// Checks what [`Live::bind`] needs to serve at `address`, without listening.
     ///
     /// # Errors
     /// `Token`, `Certificate`.
@@ -98,13 +98,13 @@ impl Live {
         })
     }
 
-    /// Where the page is: `http://127.0.0.1:7071/`.
+    /// The address of the page: `http://127.0.0.1:7071/`.
     pub fn url(&self) -> String {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         format!("{scheme}://{}/", self.address)
     }
 
-    /// Serves the page until the server stops; then ends every connection, so that nothing holds the store any more.
+    /// Serves the page until the server stops, then closes every connection, so that none keeps the store open.
     pub(crate) async fn serve(self, sources: Sources) {
         let url = self.url();
         let mut stopping = sources.stopping.clone();
@@ -147,7 +147,7 @@ impl Live {
     }
 }
 
-/// TLS 1.3 with a certificate and its key, PEM; clients show none.
+/// TLS 1.3 with a certificate and its key, PEM, without client certificates.
 fn tls(own: &Issued) -> Result<RustlsConfig, LiveError> {
     let bad = |why: &dyn std::fmt::Display| LiveError::Certificate(why.to_string());
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(own.certificate.as_bytes()).collect();
@@ -171,7 +171,7 @@ fn tls(own: &Issued) -> Result<RustlsConfig, LiveError> {
     Ok(RustlsConfig::from_config(Arc::new(config)))
 }
 
-/// When the certificates end that a server has, PEM; those that cannot be read are left out.
+/// When a server's certificates (PEM) expire; unreadable ones are left out.
 pub(crate) fn expiries(authority: &str, own: &Issued) -> Vec<(&'static str, OffsetDateTime)> {
     [("authority", authority), ("server", &own.certificate)]
         .into_iter()
@@ -179,9 +179,9 @@ pub(crate) fn expiries(authority: &str, own: &Issued) -> Vec<(&'static str, Offs
         .collect()
 }
 
-/// Connections held at once.
+/// Concurrent connections, at most.
 pub(crate) const CONNECTIONS: usize = 64;
-/// A connection on which no request's head comes for longer is closed, from its first moment on.
+/// Timeout for the head of a request, from the first one on.
 const HEADERS_WITHIN: Duration = Duration::from_secs(10);
-/// Time that answers have to finish when the server stops.
+/// Timeout for responses in progress when the server stops.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);

@@ -1,8 +1,8 @@
-//! The admin address: the page of the run that is served, its data, and its metrics, over HTTP. It answers questions and
-//! changes nothing.
+//! The admin address: the page of the served run, its data, and its metrics, over HTTP. It is read-only.
 //!
-//! On a loopback address it asks for nothing. Anywhere else it speaks TLS and asks for a token. The command line's own
-//! socket is another ([`crate::admin::socket`]).
+//!
+//! On a loopback address it needs no token. On any other address it uses TLS and requires one. The command line uses
+//! another socket ([`crate::admin::socket`]).
 
 mod auth_guard;
 mod connection_limit;

@@ -1,4 +1,4 @@
-//! What is answered at each path, and what every answer carries so that a browser shows it and nothing else.
+//! The response to each path, and the headers that restrict what a browser may load with it.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -21,15 +21,15 @@ use super::connection_limit::Place;
 use super::metrics::{self, Measured, Process};
 use super::snapshot::Dashboard;
 
-/// What Prometheus takes.
+/// Content type of OpenMetrics.
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// Longest body that is read: a token.
+/// Bytes of a request's body, at most: a token.
 const MAX_BODY: usize = 4096;
-/// Time from the head of a request to that of its answer.
+/// Timeout from the head of a request to the head of its response.
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
-/// How long a wrong token takes.
+/// Delay after a wrong token.
 const PENALTY: Duration = Duration::from_secs(1);
-/// Where a token is shown.
+/// The path of the login form.
 const LOGIN: &str = "/login";
 
 pub(super) fn router(app: Arc<Dashboard>) -> Router {
@@ -46,7 +46,7 @@ pub(super) fn router(app: Arc<Dashboard>) -> Router {
         .with_state(app)
 }
 
-/// Lets in who may come in, and sets what a browser must keep to.
+/// Checks access, and sets the security headers.
 async fn guard(State(app): State<Arc<Dashboard>>, request: Request, next: Next) -> Response {
     let path = request.uri().path().to_owned();
     let entry = app.gate.entry(request.headers());
@@ -78,7 +78,7 @@ async fn guard(State(app): State<Arc<Dashboard>>, request: Request, next: Next) 
     answer
 }
 
-/// The answer, whose body may take longer. A request whose own body does is given up.
+/// Applies the timeout to the response's head, not its body.
 async fn in_time(request: Request, next: Next) -> Response {
     match tokio::time::timeout(ANSWER_WITHIN, next.run(request)).await {
         Ok(answer) => answer,
@@ -104,12 +104,12 @@ async fn live(State(app): State<Arc<Dashboard>>) -> Response {
     }
 }
 
-/// Tells of changes: at most one a second of what goes on, and one for each report.
+/// Streams changes as server-sent events: at most one live event a second, and one event for each new report.
 async fn stream(State(app): State<Arc<Dashboard>>) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
     let (events, stream) = tokio::sync::mpsc::channel(2);
     let mut ticks = app.ticks.clone();
     tokio::spawn(async move {
-        // Whoever begins to look does not wait for the next second.
+        // A new viewer does not wait for the next tick.
         let first = serde_json::to_string(&app.view().await).unwrap_or_default();
         drop(app);
         if events
@@ -177,7 +177,7 @@ async fn login(State(app): State<Arc<Dashboard>>, Form(Shown { token }): Form<Sh
         return ([(header::SET_COOKIE, cookie)], Redirect::to("/")).into_response();
     }
     tracing::warn!("a wrong token was shown at the admin address");
-    // Guesses wait for each other; who has the token does not wait for them.
+    // Wrong tokens queue behind each other; the right one does not wait for them.
     let _turn = app.logins.acquire().await;
     tokio::time::sleep(PENALTY).await;
     login_page(StatusCode::UNAUTHORIZED, "That is not the token.")

@@ -1,4 +1,4 @@
-//! Once a second, while somebody looks: what the page shows, made once for all who look.
+//! Builds the live snapshot once a second and shares it with all viewers.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,25 +17,25 @@ use crate::reporting::inspect::{self, Served};
 use crate::reporting::moment::Moment;
 use crate::reporting::moment::Moved;
 
-/// What every answer needs.
+/// State shared by all requests.
 #[derive(Debug)]
 pub(super) struct Dashboard {
     pub(super) sources: Sources,
     pub(super) gate: AuthGuard,
     /// When serving began.
     pub(super) since: Millis,
-    /// Without it no script runs on the page.
+    /// The nonce of the page's scripts, for its content security policy.
     pub(super) nonce: String,
     pub(super) ticks: watch::Receiver<Tick>,
     rates: Mutex<Rates>,
-    /// One report is made at a time, and the last one kept.
+    /// The last report. One report is made at a time.
     reports: Semaphore,
     last: Mutex<Option<(Made, Bytes)>>,
     /// One attempt to log in at a time.
     pub(super) logins: Semaphore,
 }
 
-/// What there is to see at one moment.
+/// The snapshot of one moment.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Tick {
     /// `live.json`.
@@ -43,18 +43,18 @@ pub(super) struct Tick {
     pub(super) mark: Fingerprint,
 }
 
-/// When this changes, the report has changed.
+/// Changes when the report changes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Fingerprint {
     pub(super) version: u64,
-    /// Updates and evaluations come between versions.
+    /// Updates and evaluations, which change between versions.
     progress: (u64, Option<u64>),
     is_over: bool,
-    /// Of a run that is over, whether its clients have gone: then its last round is compared.
+    /// For a finished run, whether all clients have disconnected: only then is its last round compared.
     is_left: bool,
 }
 
-/// What a report was made of: records, ledger rows, bytes on the sockets and of these on disk, and who was connected.
+/// The inputs of a report: records, ledger rows, bytes on the sockets and of these on disk, and connected clients.
 type Made = (u64, u64, (u64, u64), Flow, u64);
 
 /// The meter's last readings.
@@ -65,11 +65,11 @@ struct Rates {
     per_s: (u64, u64),
 }
 
-/// Begins to look once a second. The task ends with the state's sender.
+/// Starts the refresh loop. The task ends with the state's sender.
 pub(super) fn start(sources: Sources, gate: AuthGuard) -> Arc<Dashboard> {
     let (shown, ticks) = watch::channel(Tick::default());
     let mut nonce = [0; 16];
-    // A nonce that could be guessed would only weaken a second line of defence: nothing foreign is on the page.
+    // Without random bytes the nonce is constant: the policy is a second defense, and the page has no foreign content.
     let _ = getrandom::fill(&mut nonce);
     let app = Arc::new(Dashboard {
         since: sources.clock.now(),
@@ -93,7 +93,7 @@ async fn refresh_loop(app: std::sync::Weak<Dashboard>, shown: watch::Sender<Tick
         every.tick().await;
         let Some(app) = app.upgrade() else { return };
         app.measure();
-        // The app itself holds one receiver.
+        // The dashboard itself has one receiver.
         if shown.receiver_count() > 1 {
             let (view, moment) = app.view_and_moment().await;
             let live = serde_json::to_string(&view).unwrap_or_default().into();
@@ -104,19 +104,19 @@ async fn refresh_loop(app: std::sync::Weak<Dashboard>, shown: watch::Sender<Tick
 }
 
 impl Dashboard {
-    /// The run as it stands.
+    /// The live view of the run.
     pub(super) async fn view(&self) -> View {
         self.view_and_moment().await.0
     }
 
-    /// The run and its books now; `None` if the server is stopping.
+    /// The run and its ledger now; `None` if the server is stopping.
     async fn moment(&self) -> Option<Moment> {
         let (reply, moment) = oneshot::channel();
         self.sources.commands.send(Command::Moment { reply }).await.ok()?;
         moment.await.ok()
     }
 
-    /// The run as it stands, and what it was made of.
+    /// The live view of the run, and the moment that it shows.
     pub(super) async fn view_and_moment(&self) -> (View, Option<Moment>) {
         let (reply, present) = oneshot::channel();
         let _ = self.sources.commands.send(Command::Present { reply }).await;
@@ -152,10 +152,10 @@ impl Dashboard {
         (View::new(&state, around), moment)
     }
 
-    /// The report of the run that is served, as the page wants it and as of now; made again only when something has changed.
+    /// The report of the served run, as JSON for the page. Cached until something changes.
     ///
     /// # Errors
-    /// What the store says.
+    /// Those of the store.
     pub(super) async fn report(self: &Arc<Self>) -> Result<Bytes, String> {
         let _turn = self.reports.acquire().await.map_err(|e| e.to_string())?;
         let run = self.sources.plan.name.to_string();

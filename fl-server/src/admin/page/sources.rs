@@ -1,4 +1,4 @@
-//! What the page and the metrics are made of.
+//! The sources of the page and the metrics.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::state_machine::State;
 use crate::storage::store::Store;
 use crate::telemetry::status::LiveStatus;
 
-/// What the answers are made of.
+/// The sources of the page and the metrics.
 #[derive(Debug)]
 pub(crate) struct Sources {
     pub(crate) store: Store,
@@ -29,11 +29,11 @@ pub(crate) struct Sources {
     /// Values of the model.
     pub(crate) parameters: usize,
     pub(crate) clock: Clock,
-    /// When the certificates of the authority and the server end.
+    /// When the certificates of the authority and the server expire.
     pub(crate) own: Vec<(&'static str, OffsetDateTime)>,
-    /// What bytes cost.
+    /// Prices, for the page of costs.
     pub(crate) costs: Option<CostsPlan>,
 }
 
-/// How often what is shown may change.
+/// Interval of the refresh loop.
 pub(super) const TICK: Duration = Duration::from_secs(1);

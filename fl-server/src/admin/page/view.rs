@@ -1,4 +1,4 @@
-//! What the page shows of a run while it is served: `live.json`. Its names are described in docs/reference/monitoring.md.
+//! The live view of a served run: `live.json`. docs/reference/monitoring.md describes its fields.
 
 use std::collections::BTreeSet;
 
@@ -13,10 +13,10 @@ use crate::state_machine::{Phase, Round, State};
 use crate::telemetry::event::Waiting;
 use crate::telemetry::status::{LogEntry, StatusSnapshot};
 
-/// A certificate that ends sooner than this is warned about.
+/// Certificates that expire sooner than this get a warning.
 const SOON: Duration = Duration::days(30);
 
-/// Whether a certificate is to be replaced now.
+/// Whether a certificate should be replaced now.
 pub(crate) fn ends_soon(ends: OffsetDateTime, now: OffsetDateTime) -> bool {
     ends - now < SOON
 }
@@ -27,20 +27,20 @@ pub(crate) struct View {
     pub(crate) now_ms: Millis,
     pub(crate) run: String,
     pub(crate) phase: &'static str,
-    /// The phase in words.
+    /// The phase, as a sentence.
     pub(crate) message: String,
     pub(crate) round: u64,
     pub(crate) planned: u64,
     pub(crate) attempt: u32,
     pub(crate) opened_ms: Option<Millis>,
     pub(crate) deadline_ms: Option<Millis>,
-    /// When the round closes without those that are missing.
+    /// When the round closes without the missing clients.
     pub(crate) until_ms: Option<Millis>,
     pub(crate) cohort: Vec<Member>,
     pub(crate) present: Vec<String>,
     pub(crate) waiting: Option<Waiting>,
     pub(crate) throughput: Throughput,
-    /// What the run has moved, as the report says at the same moment; `None` while the server stops.
+    /// Bytes that the run has moved, equal to the report of the same moment; `None` while the server stops.
     pub(crate) moved: Option<Moved>,
     pub(crate) alerts: Vec<LogEntry>,
     pub(crate) events: Vec<LogEntry>,
@@ -55,14 +55,14 @@ pub(crate) struct Member {
     pub(crate) state: &'static str,
     /// Whether enough others have answered.
     pub(crate) late: bool,
-    /// Bytes of its frame that are here.
+    /// Bytes of the frame received.
     pub(crate) received: u64,
-    /// Bytes of its whole frame; 0 before it is sent.
+    /// Bytes of the whole frame; 0 before the upload.
     pub(crate) total: u64,
     pub(crate) finished_ms: Option<Millis>,
 }
 
-/// What the sockets carry.
+/// Throughput of the sockets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub(crate) struct Throughput {
     /// Bytes a second.
@@ -75,7 +75,7 @@ pub(crate) struct Throughput {
     pub(crate) socket_down: u64,
 }
 
-/// When a certificate ends.
+/// The expiry of a certificate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Certificate {
     pub(crate) name: String,
@@ -100,19 +100,19 @@ impl Certificate {
     }
 }
 
-/// What a view is made of, besides the state.
+/// The inputs of a view beside the state.
 #[derive(Debug)]
 pub(crate) struct ViewContext<'a> {
     pub(crate) plan: &'a RunPlan,
     pub(crate) now: Millis,
-    /// The time of day, by which certificates end.
+    /// The time of day, for the expiry of certificates.
     pub(crate) wall: Millis,
     pub(crate) known: StatusSnapshot,
     pub(crate) present: BTreeSet<ClientId>,
     pub(crate) waiting: Option<Waiting>,
     pub(crate) throughput: Throughput,
     pub(crate) moved: Option<Moved>,
-    /// Those of the authority and the server.
+    /// Expiries of the authority's and the server's certificates.
     pub(crate) own: &'a [(&'static str, OffsetDateTime)],
 }
 

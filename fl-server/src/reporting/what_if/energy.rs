@@ -99,8 +99,8 @@ impl Sums {
         out
     }
 
-    /// As [`Sums::take`], where an encoder with error feedback knows what was missed: `x + decay * before` was encoded, and
-    /// `after` is left. `before` becomes what was missed.
+    /// As [`Sums::take`], where an encoder with error feedback knows what was missed: `x + decay * before` was encoded,
+    /// and `after` is left. `before` becomes what was missed.
     pub(super) fn take_residual(&mut self, x: &[f32], before: &mut [f32], after: &[f32], decay: f32) -> Energy {
         let mut out = Energy::default();
         let blocks = x.chunks(BLOCK).zip(before.chunks_mut(BLOCK).zip(after.chunks(BLOCK)));

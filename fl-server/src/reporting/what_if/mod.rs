@@ -1,7 +1,8 @@
 //! What a run would have moved under another compression spec: its stored updates, decoded and encoded again.
 //!
 //! The updates are what the server was sent, so they were compressed once; and nothing is trained again, although other
-//! steps would have led to other updates. It reads blobs and changes nothing: no record, no blob, no memory of a client.
+//! steps would have led to other updates. It reads blobs and changes nothing: no record, no blob, no memory of a
+//! client.
 
 mod energy;
 mod files;
@@ -46,8 +47,8 @@ pub(crate) enum WhatIfError {
 
 /// Encodes the updates in `stored`, client by client in the order of rounds, and apart from them the steps, by an empty
 /// encoder of `spec` each; every frame counts as accepted. Blobs are read below `data`, whoever writes there. Up to
-/// `threads` clients are worked on at a time, with the same answer on any number; each takes the memory of a few models.
-/// `progress` is told how many frames are done, of how many. Blocks.
+/// `threads` clients are worked on at a time, with the same answer on any number; each takes the memory of a few
+/// models. `progress` is told how many frames are done, of how many. Blocks.
 ///
 /// # Errors
 /// `Spec` if the run could not have been served with `spec`; `Stored` with `Corrupt`, which names what is damaged;

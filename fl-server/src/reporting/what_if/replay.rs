@@ -1,4 +1,5 @@
-//! One chain of frames through an encoder: decode what was sent, encode it again, see what a receiver would have missed.
+//! One chain of frames through an encoder: decode what was sent, encode it again, see what a receiver would have
+//! missed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! What an answer means, in words: what would have been moved, what would have arrived, whether that is worth a run, and how the
-//! replay differs from the run that was recorded.
+//! What an answer means, in words: what would have been moved, what would have arrived, whether that is worth a run,
+//! and how the replay differs from the run that was recorded.
 
 use crate::model::run_metadata::Compression;
 use fl_compress::{Memory, Spec};
@@ -89,8 +89,8 @@ fn advice(times: f64, arrived: Option<f64>) -> &'static str {
     }
 }
 
-/// How the replay differs from the run, a sentence each. `recorded`: how the run compressed, if its store says so; `known`: the
-/// memory of its updates, if that is known.
+/// How the replay differs from the run, a sentence each. `recorded`: how the run compressed, if its store says so;
+/// `known`: the memory of its updates, if that is known.
 pub(super) fn differences(
     recorded: Option<&Compression>,
     known: Option<Memory>,

@@ -15,8 +15,8 @@ enum Said {
 }
 
 /// `work` done on each of `chains`, by up to `threads` threads; the results are in the order of the chains. The second
-/// argument of `work` is to be called after each frame, and says whether to go on. `progress` is told how many frames are
-/// done of `total`, on this thread.
+/// argument of `work` is to be called after each frame, and says whether to go on. `progress` is told how many frames
+/// are done of `total`, on this thread.
 ///
 /// # Errors
 /// That of the first chain which had one; then the others are given up.

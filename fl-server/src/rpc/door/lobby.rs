@@ -1,5 +1,5 @@
-//! Where connections wait that have not shown a certificate: who comes in, and who must leave for it. Pure: the time is an
-//! argument.
+//! Connections without a verified certificate: which are admitted to the handshake, and which are evicted. Pure: the
+//! time is an argument.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -7,36 +7,36 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// What is asked of somebody who waits.
+/// What the lobby asks of a connection.
 pub(super) trait Waiting {
-    /// Whether a byte has come from it.
+    /// Whether it has sent a byte.
     fn has_spoken(&self) -> bool;
 }
 
-/// Those who wait, by their number: the oldest first.
+/// Connections in the handshake, by number: the oldest first.
 #[derive(Debug)]
 pub(super) struct Lobby<W> {
-    /// How many may wait in all, and of one address.
+    /// Connections in total and of one address, at most.
     places: usize,
     per_address: usize,
     next: u64,
     waiting: BTreeMap<u64, (IpAddr, Instant, W)>,
 }
 
-/// Whether a newcomer comes in.
+/// Whether a new connection is admitted.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Entry<W> {
     /// There is room.
     Room,
-    /// This one had to leave.
+    /// Admitted; this one is evicted.
     Instead(W),
-    /// Everybody inside has come too recently to be sent away.
+    /// Not admitted: all others are too recent to be evicted.
     Full,
 }
 
-/// Time in which the first byte is there: a client sends it with the end of TCP's handshake.
+/// Timeout for the first byte: a client sends it right after TCP's handshake.
 const SILENT: Duration = Duration::from_millis(100);
-/// Time in which a handshake that goes on is not broken off for another, however many come.
+/// Time during which a handshake in progress is not evicted, whatever the number of new connections.
 const SPEAKING: Duration = Duration::from_secs(1);
 
 impl<W: Waiting> Lobby<W> {
@@ -49,9 +49,9 @@ impl<W: Waiting> Lobby<W> {
         }
     }
 
-    /// Asks for a place for somebody of `address`. If there is none, one leaves who has had the time that its handshake
-    /// takes: of this address if that has as many as it may have, otherwise of the address that has the most; one who has
-    /// said nothing before one who has, the oldest first.
+    /// Asks for a place for a connection from `address`. If there is none, evicts a connection that has had the time
+    /// for its handshake: of this address if it has its maximum, otherwise of the address with the most connections; a
+    /// silent one before one that has sent bytes, the oldest first.
     pub(super) fn enter(&mut self, now: Instant, address: IpAddr) -> Entry<W> {
         let address = network(address);
         let mut of = BTreeMap::<IpAddr, usize>::new();
@@ -74,29 +74,29 @@ impl<W: Waiting> Lobby<W> {
         }
     }
 
-    /// The number that the next one gets.
+    /// The number of the next connection.
     pub(super) fn next_number(&self) -> u64 {
         self.next
     }
 
-    /// Somebody waits from now on.
+    /// Adds a connection.
     pub(super) fn waits(&mut self, now: Instant, address: IpAddr, who: W) {
         self.waiting.insert(self.next, (network(address), now, who));
         self.next += 1;
     }
 
-    /// Somebody is through, or gone.
+    /// Removes a connection that finished its handshake or closed.
     pub(super) fn leave(&mut self, number: u64) -> Option<W> {
         self.waiting.remove(&number).map(|(.., who)| who)
     }
 
-    /// Sends the one away who has waited longest.
+    /// Evicts the oldest connection.
     pub(super) fn oldest(&mut self) -> Option<W> {
         self.waiting.pop_first().map(|(_, (.., who))| who)
     }
 }
 
-/// What counts as one address: a host of IPv6 has a whole network of 64 bits.
+/// The key of an address: an IPv6 host has a network of 64 bits.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6((u128::from(address) >> 64 << 64).into()),

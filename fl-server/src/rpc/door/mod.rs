@@ -1,8 +1,9 @@
 //! Takes connections from the listener and hands those of certified clients to the calls.
 //!
-//! Whoever connects is a *stranger* until the TLS handshake has proved a certificate of the federation. Strangers have
-//! room of their own, bounded in all and by address, and leave it within [`fl_proto::CONNECT_TIMEOUT`]; so they take no
-//! place from a client, whatever their number. Clients have *seats*: bounded in all and by certificate, newest wins.
+//! A connection is a *stranger* until its TLS handshake has proved a certificate of the federation. Strangers have
+//! places of their own, bounded in total and by address, and keep them for at most [`fl_proto::CONNECT_TIMEOUT`]; so
+//! strangers take no place from a client, whatever their number. Clients have *seats*: bounded in total and by
+//! certificate, newest wins.
 
 mod lobby;
 mod room;
@@ -37,7 +38,7 @@ pub(crate) use seats::{Call, Seats};
 /// Connections of clients on their way to the calls.
 pub(crate) type Incoming = ReceiverStream<io::Result<Seated>>;
 
-/// The listener and who has come in by it.
+/// The listener and its connections.
 #[derive(Debug)]
 pub(crate) struct Door {
     listener: TcpListener,
@@ -47,29 +48,29 @@ pub(crate) struct Door {
     lobby: Lobby<Stranger>,
     handshakes: JoinSet<u64>,
     clients: mpsc::Sender<io::Result<Seated>>,
-    /// Longest time without a call that a client's connection is kept.
+    /// A client's connection without a call is closed after this time.
     idle: Duration,
     turned_away: TurnAway,
     cannot_accept: RateLimited,
 }
 
-/// Takes note of a connection that does not become a client's.
+/// Records a connection that does not become a client's.
 #[derive(Clone)]
 pub(crate) struct TurnAway(Arc<LogEntry>);
 
 type LogEntry = dyn Fn(Nobody, &str) + Send + Sync;
 
-/// Whose a connection was that did not become a client's.
+/// The owner of a connection that did not become a client's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Nobody {
-    /// Its certificate is missing, of another authority, or expired; the address is all that is known of its owner.
+    /// The certificate is missing, of another authority, or expired; only the address is known.
     Uncertified(IpAddr),
-    /// It finished no TLS handshake, or there was no room for one.
+    /// The TLS handshake did not finish, or there was no place for it.
     Stranger,
 }
 
 impl TurnAway {
-    /// `note` gets whose the connection was, and why it was turned away, for a person.
+    /// `note` gets the connection's owner, and a sentence why it was turned away.
     pub(crate) fn new(note: impl Fn(Nobody, &str) + Send + Sync + 'static) -> Self {
         Self(Arc::new(note))
     }
@@ -81,7 +82,7 @@ impl fmt::Debug for TurnAway {
     }
 }
 
-/// A connection whose handshake goes on.
+/// A connection in the handshake.
 #[derive(Debug)]
 struct Stranger {
     meter: Arc<Meter>,
@@ -94,15 +95,15 @@ impl lobby::Waiting for Stranger {
     }
 }
 
-/// Connections of clients that wait to be taken by the calls: they are taken at once.
+/// Connections that wait for the gRPC server, at most: it takes them at once.
 const QUEUE: usize = 16;
-/// How often to look for connections that are idle.
+/// How often to close idle connections.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// Pause after the system could not accept a connection, which says that it has no descriptor left.
+/// Delay after a failed accept: the process has no file descriptor left.
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
 impl Door {
-    /// A door for `listener`, and the connections of clients that come in by it.
+    /// A door for `listener`, and the stream of its clients' connections.
     pub(crate) fn new(
         listener: TcpListener,
         tls: Arc<ServerConfig>,
@@ -128,7 +129,7 @@ impl Door {
         (door, seats, ReceiverStream::new(incoming))
     }
 
-    /// Lets connections in until the calls take no more.
+    /// Accepts connections until the gRPC server takes no more.
     pub(crate) async fn keep(mut self) {
         let mut look = tokio::time::interval(POLL_INTERVAL);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -143,7 +144,7 @@ impl Door {
             tokio::select! {
                 () = self.clients.closed() => return,
                 Some(done) = self.handshakes.join_next() => {
-                    // One that was turned away has left the lobby already.
+                    // An evicted connection has left the lobby already.
                     if let Ok(number) = done {
                         self.lobby.leave(number);
                     }
@@ -163,7 +164,7 @@ impl Door {
         }
     }
 
-    /// Begins the handshake with a new connection, if there is room or somebody who must make room.
+    /// Begins the handshake of a new connection, if there is a place for it or one that it may take.
     fn enter(&mut self, io: TcpStream, address: SocketAddr) {
         match self.lobby.enter(Instant::now(), address.ip()) {
             Entry::Full => {
@@ -192,7 +193,7 @@ impl Door {
             match fl_proto::accept(io, address, counted, tls).await {
                 Ok(accepted) => {
                     if let Some(seated) = seat(accepted, &seats, address) {
-                        // Whoever listens may be stopping.
+                        // The gRPC server may be stopping.
                         let _ = clients.send(Ok(seated)).await;
                     }
                 }
@@ -211,8 +212,8 @@ impl Door {
             .waits(Instant::now(), address.ip(), Stranger { meter, handshake });
     }
 
-    /// What to do when a connection cannot be accepted: the listener stays open, and the oldest stranger makes room if
-    /// what is missing is a descriptor. Returns until when to wait.
+    /// Handles a failed accept: the listener stays open, and the oldest stranger is evicted if the process has no file
+    /// descriptor left. Returns until when to wait.
     fn cannot_accept(&mut self, error: &io::Error) -> Option<Instant> {
         use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
         if matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted) {
@@ -264,14 +265,14 @@ fn seat(accepted: Accepted, seats: &Arc<Seats>, address: SocketAddr) -> Option<S
     })
 }
 
-/// Who is at the other end of a connection; found in a request's extensions.
+/// The client at the other end of a connection; an extension of its requests.
 #[derive(Debug, Clone)]
 pub(crate) struct Caller {
     /// The name in its certificate.
     pub(crate) client: ClientId,
-    /// When its certificate ends, if that can be told.
+    /// When the certificate expires, if that can be read.
     pub(crate) ends: Option<OffsetDateTime>,
-    /// What tells its certificate from others of its name.
+    /// Fingerprint of the certificate.
     pub(crate) fingerprint: Fingerprint,
     /// Counts the connection's bytes.
     pub(crate) meter: Arc<Meter>,
@@ -280,7 +281,7 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    /// A call begins on this connection, which is in use until what is returned is dropped.
+    /// Begins a call on this connection, which is in use until the returned guard is dropped.
     ///
     /// # Errors
     /// `RESOURCE_EXHAUSTED` if the client has too many calls open; `UNAVAILABLE` if the connection is being closed.
@@ -289,7 +290,7 @@ impl Caller {
     }
 }
 
-/// A client's connection. It breaks when its seat is taken from it.
+/// A client's connection. It fails when its seat is taken.
 #[derive(Debug)]
 pub(crate) struct Seated {
     io: Accepted,

@@ -1,8 +1,8 @@
-//! How many connections there is room for: what the configuration says, or less if the system allows fewer open files.
+//! Bounds on connections: those of the configuration, or less if the system allows fewer open files.
 
 use crate::config::server::Tuning;
 
-/// Connections held at once, at most.
+/// Concurrent connections, at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Room {
     /// Of clients that have shown their certificate.
@@ -15,15 +15,15 @@ pub(crate) struct Room {
     pub(crate) per_address: usize,
 }
 
-/// Descriptors for everything but clients' connections and the files of transfers: the store, the model's files, the log, the
-/// admin socket, and the admin page's connections.
+/// File descriptors for everything but clients' connections and the files of transfers: store, model files, log, admin
+/// socket, and the admin page's connections.
 const OWN: usize = 64 + crate::admin::page::listener::CONNECTIONS;
-/// Fewest connections that a server is of any use with.
+/// Least number of connections with which a server is useful.
 const LEAST: usize = 4;
 
 impl Room {
-    /// What `tuning` says, within a limit of `files` open files: enough of those are left for the server's own and for those
-    /// that transfers have open, or half of them if there are very few.
+    /// The bounds of `tuning`, within a limit of `files` open files: enough of these are left for the server's own and
+    /// for transfers, or half of them if there are very few.
     pub(crate) fn new(tuning: &Tuning, files: Option<u64>) -> Self {
         let asked = Self {
             clients: tuning.connections,
@@ -41,7 +41,7 @@ impl Room {
         Self {
             clients: asked.clients.min(left.saturating_sub(strangers).max(LEAST)),
             strangers,
-            // No address has all of it, unless that is what was asked for.
+            // One address cannot take all places, unless the configuration says so.
             per_address: asked.per_address.min((strangers / 2).max(LEAST)),
             ..asked
         }

@@ -1,5 +1,5 @@
-//! The places of clients' connections: how many there are in all and of one certificate, which ones are in use, and which
-//! one is given up for another. The lock guards counters, and is never held while waiting for anything.
+//! Seats of clients' connections: bounded in total and by certificate, which of them are in use, and which one is
+//! evicted for another. The lock guards counters and is never held across an await.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -32,15 +32,15 @@ struct Table {
 #[derive(Debug)]
 struct Seat {
     number: u64,
-    /// Calls that are open on it.
+    /// Open calls.
     calls: usize,
-    /// When the last call ended, or the connection was made.
+    /// When the last call ended, or the connection opened.
     since: Instant,
     _end: oneshot::Sender<()>,
 }
 
 impl Seats {
-    /// At most `places` connections in all, and `per_client` of one client.
+    /// At most `places` connections in total, and `per_client` of one client.
     pub(super) fn new(places: usize, per_client: usize) -> Self {
         Self {
             places,
@@ -49,9 +49,9 @@ impl Seats {
         }
     }
 
-    /// A seat for a new connection of `client`: its number, and what completes when it is taken away. If the client has as
-    /// many as it may have, its oldest connection ends; if everybody together has, the one that was idle for longest.
-    /// `None` if none is.
+    /// A seat for a new connection of `client`: its number, and a signal that completes when the seat is taken. If the
+    /// client has its maximum, its oldest connection is evicted; if all seats are taken, the connection that was idle
+    /// for longest. `None` if none is idle.
     pub(super) fn take(&self, client: &ClientId, now: Instant) -> Option<(u64, oneshot::Receiver<()>)> {
         let mut table = self.table();
         let own = table.clients.get(client).map_or(0, Vec::len);
@@ -82,15 +82,16 @@ impl Seats {
         Some((number, ended))
     }
 
-    /// A connection has ended.
+    /// Removes a connection.
     pub(super) fn leave(&self, client: &ClientId, number: u64) {
         self.table().remove(client, number);
     }
 
-    /// A call begins.
+    /// Begins a call.
     ///
     /// # Errors
-    /// `RESOURCE_EXHAUSTED` if the client has [`MAX_STREAMS`] open; `UNAVAILABLE` if the connection has no seat any more.
+    /// `RESOURCE_EXHAUSTED` if the client has [`MAX_STREAMS`] open; `UNAVAILABLE` if the connection has no seat any
+    /// more.
     pub(super) fn call(self: &Arc<Self>, client: &ClientId, number: u64) -> Result<Call, Status> {
         let mut table = self.table();
         let seats = table.clients.get_mut(client).map_or(&mut [][..], Vec::as_mut_slice);
@@ -109,7 +110,7 @@ impl Seats {
         })
     }
 
-    /// Ends the connections on which no call was open for `idle`; returns how many.
+    /// Closes connections without a call for `idle`; returns their number.
     pub(super) fn cut_idle(&self, now: Instant, idle: Duration) -> usize {
         let mut table = self.table();
         let before = table.taken;
@@ -130,7 +131,7 @@ impl Seats {
 }
 
 impl Table {
-    /// The seat on which no call was open for the longest time, at least `idle`.
+    /// The seat without a call for the longest time, at least `idle`.
     fn idlest(&self, now: Instant, idle: Duration) -> Option<(ClientId, u64)> {
         let seats = self
             .clients
@@ -161,7 +162,7 @@ impl Table {
     }
 }
 
-/// A call that is open; it ends when this is dropped.
+/// An open call; dropping it ends the call.
 #[derive(Debug)]
 pub(crate) struct Call {
     seats: Arc<Seats>,

@@ -1,9 +1,9 @@
-//! `/metrics`: what the running server counts, in the OpenMetrics text that Prometheus reads.
+//! `/metrics`: the counters of the running server, as OpenMetrics text.
 //!
-//! Counters begin with the process. Those of the ledger move when a round closes, because only then bytes
-//! are booked to it; `fl_ledger_open` has the rest. How
-//! many series there are depends on the size of the federation only up to [`Connections::NAMED`] clients and the certificates.
-//! docs/reference/monitoring.md lists every metric; a test compares.
+//! Counters begin with the process. Those of the ledger move when a round closes, because only then bytes are booked to
+//! it; `fl_ledger_open` has the rest. How many series there are depends on the size of the federation only up to
+//! [`Connections::NAMED`] clients and the certificates. docs/reference/monitoring.md lists every metric; a test
+//! compares.
 //!
 //! [`Connections::NAMED`]: crate::accounting::connections::Connections::NAMED
 
@@ -25,7 +25,7 @@ use crate::telemetry::status::StatusSnapshot;
 pub(crate) use process::Process;
 use registry::{Labels, Metrics, one};
 
-/// What the metrics are made of.
+/// The inputs of the metrics.
 #[derive(Debug)]
 pub(crate) struct Measured<'a> {
     pub(crate) view: &'a View,
@@ -41,10 +41,10 @@ pub(crate) struct Measured<'a> {
 
 const ROUND_CLOSED: &str = "of the newest closed round";
 
-/// The text.
+/// The metrics as OpenMetrics text.
 ///
 /// # Errors
-/// None that can happen: a text can be written to.
+/// None in practice: writing to a string does not fail.
 pub(crate) fn text(measured: &Measured<'_>) -> Result<String, fmt::Error> {
     let Measured { view, known, .. } = measured;
     let mut metrics = Metrics::default();
@@ -133,7 +133,7 @@ fn ways(up: u64, down: u64) -> [(Labels, f64); 2] {
     [(direction("up"), up as f64), (direction("down"), down as f64)]
 }
 
-/// What the run has moved, in all its processes: as the report says.
+/// Bytes that the run has moved, in all its processes, equal to the report.
 fn moved(metrics: &mut Metrics, moved: &Moved) {
     metrics.gauges(
         "fl_ledger_pending",
@@ -266,7 +266,7 @@ fn tensors(metrics: &mut Metrics, gauges: &[TensorGauge]) {
     );
 }
 
-/// Where the run stands.
+/// The progress of the run.
 fn standing(metrics: &mut Metrics, view: &View, version: u64) {
     metrics.gauges(
         "fl_round_number",

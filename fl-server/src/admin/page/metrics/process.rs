@@ -1,4 +1,4 @@
-//! What every program tells Prometheus of itself, under the names that are usual; from proc(5), where there is one.
+//! The usual metrics of a process, from proc(5) where it exists.
 
 use prometheus_client::registry::Unit;
 
@@ -15,11 +15,11 @@ pub(crate) struct Process {
     files: Option<usize>,
 }
 
-/// Parts of a second in which the system counts processor time: on Linux the same on every machine.
+/// Clock ticks in a second: on Linux the same on every machine.
 const TICKS: f64 = 100.0;
 
 impl Process {
-    /// As it is now.
+    /// Reads the process's state now.
     pub(crate) fn now(since: Millis) -> Self {
         let read = |name: &str| std::fs::read_to_string(format!("/proc/self/{name}")).ok();
         let files = std::fs::read_dir("/proc/self/fd").ok();
@@ -31,7 +31,7 @@ impl Process {
         }
     }
 
-    /// With all that there can be.
+    /// With every field set.
     #[cfg(test)]
     pub(super) fn sample() -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! Families of metrics that are made anew for each answer: the numbers live elsewhere.
+//! Metric families, built for each response: the numbers live elsewhere.
 
 use std::fmt;
 use std::sync::atomic::AtomicU64;
@@ -19,7 +19,7 @@ pub(super) type Labels = Vec<(&'static str, String)>;
 pub(super) struct Metrics(Registry);
 
 impl Metrics {
-    /// What only grows; the unit and `_total` are added to the name.
+    /// Adds counters; the unit and `_total` are appended to the name.
     pub(super) fn counters(
         &mut self,
         name: &str,
@@ -32,7 +32,7 @@ impl Metrics {
         });
     }
 
-    /// What goes up and down; the unit is added to the name.
+    /// Adds gauges; the unit is appended to the name.
     pub(super) fn gauges(
         &mut self,
         name: &str,
@@ -45,7 +45,8 @@ impl Metrics {
         });
     }
 
-    /// One metric for each set of labels; the one without labels stands alone, so that its name has no empty braces.
+    /// One metric for each set of labels. A metric without labels is registered directly, so that its name has no empty
+    /// braces.
     fn family<M: Metric + TypedMetric + EncodeMetric + Default + Clone>(
         &mut self,
         name: &str,
@@ -72,7 +73,7 @@ impl Metrics {
     /// OpenMetrics text.
     ///
     /// # Errors
-    /// None that can happen: a text can be written to.
+    /// None in practice: writing to a string does not fail.
     pub(super) fn text(&self) -> Result<String, fmt::Error> {
         let mut out = String::new();
         encode(&mut out, &self.0)?;

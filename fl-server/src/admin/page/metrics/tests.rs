@@ -1,4 +1,5 @@
-//! The names and types are frozen: by the table in docs/reference/monitoring.md, and by the dashboard and the alerts that use them.
+//! The names and types are frozen: by the table in docs/reference/monitoring.md, and by the dashboard and the alerts
+//! that use them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
