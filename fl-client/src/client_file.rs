@@ -188,7 +188,7 @@ mod tests {
             .filter(|line| line.split_once(" = ").is_some_and(|(key, _)| is_key(key)))
             .collect();
         assert_eq!(example.otlp, default.otlp);
-        assert_eq!(keys.len(), 10);
+        assert_eq!(keys.len(), 9);
         for line in keys {
             assert!(parse(line).is_ok(), "{line}: {:?}", parse(line).err());
         }
