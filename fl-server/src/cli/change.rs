@@ -3,9 +3,11 @@
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use fl_cli::out;
+
 use crate::admin::socket::{Answer, Ask};
 use crate::cli::failure::Outcome;
-use crate::cli::{out, source};
+use crate::cli::source;
 use crate::coordinator::change::Change;
 
 pub(super) fn ask(fed: &Path, run: Option<&str>, change: Change) -> Outcome {

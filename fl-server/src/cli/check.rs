@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, anyhow};
+use fl_cli::out;
 use fl_compress::{Budget, BudgetEstimate, Encoder, Layout, snapshot};
 use fl_report::size;
 
 use crate::cli::failure::{Failure, Outcome};
 use crate::cli::issued::Issued;
-use crate::cli::{out, source};
+use crate::cli::source;
 use crate::config::plan::{RunPlan, memory};
 use crate::config::revoked;
 use crate::config::server::ServerConfig;

@@ -1,13 +1,15 @@
 //! `fl-server export FED [RUN] -o FILE`: a model as safetensors, its digest checked.
 
+use crate::cli::write;
 use crate::model::stored_frames::assemble;
 use std::path::PathBuf;
 
 use anyhow::Context;
+use fl_cli::out;
 
 use crate::admin::socket::{Answer, Ask};
 use crate::cli::failure::Outcome;
-use crate::cli::{out, source};
+use crate::cli::source;
 use crate::storage::weights;
 
 #[derive(Debug, clap::Args)]
@@ -35,7 +37,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     };
     let (layout, model) = assemble(&config.data, &parts)?;
     let bytes = weights::to_bytes(&layout, &model).context("the model cannot be written as safetensors")?;
-    out::replace(&args.output, &bytes)?;
+    write::replace(&args.output, &bytes)?;
     out::line(format_args!(
         "{}: run `{}`, version {}, digest {}",
         args.output.display(),

@@ -2,13 +2,13 @@
 
 use std::error::Error;
 
+use fl_cli::exit::{FAILURE, USAGE};
+
 use crate::error::ServeError;
 use crate::reporting::inspect::InspectError;
 use crate::storage::blobs::BlobError;
 use crate::storage::store::StoreError;
 
-/// Exit code of wrong arguments or configuration.
-pub(super) const USAGE: u8 = 2;
 /// Exit code of corrupt stored data.
 const CORRUPT: u8 = 4;
 /// Exit code of `verify` if it found nothing wrong but could not check everything.
@@ -48,7 +48,7 @@ impl Failure {
             Self::Usage(_) => USAGE,
             Self::Corrupt(_) => CORRUPT,
             Self::Unchecked(_) => UNCHECKED,
-            Self::Other(error) => error.chain().find_map(code_of).unwrap_or(1),
+            Self::Other(error) => error.chain().find_map(code_of).unwrap_or(FAILURE),
         }
     }
 }

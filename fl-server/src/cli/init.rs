@@ -4,12 +4,12 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use fl_cli::out;
 use fl_compress::Digest;
 use fl_proto::Authority;
 use time::{Duration, OffsetDateTime};
 
 use crate::cli::failure::{Failure, Outcome};
-use crate::cli::out;
 use crate::config::server::ServerConfig;
 
 #[derive(Debug, clap::Args)]

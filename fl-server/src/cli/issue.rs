@@ -4,13 +4,14 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use anyhow::Context;
+use fl_cli::out;
 use fl_proto::{Authority, ClientId, Fingerprint};
 use time::{Duration, OffsetDateTime};
 
 use crate::cli::failure::{Failure, Outcome};
 use crate::cli::init::{PUBLIC, SECRET, expect_new, write_new};
 use crate::cli::issued::Issued;
-use crate::cli::{out, source};
+use crate::cli::source;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {

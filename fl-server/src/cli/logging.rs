@@ -1,15 +1,10 @@
 //! The log on stderr.
 
-use clap::ValueEnum;
+use std::io::IsTerminal as _;
+
+use fl_cli::log::{self, LogFormat};
 
 use crate::coordinator::notifications::ROUNDS;
-
-/// The format of log lines.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum LogFormat {
-    Text,
-    Json,
-}
 
 /// The filter without RUST_LOG. `are_shown`: whether the command prints rounds on the same terminal.
 fn default_filter(are_shown: bool) -> String {
@@ -22,20 +17,8 @@ fn default_filter(are_shown: bool) -> String {
 /// Starts the log. `serves`: the command prints a line for each round on stdout; if stdout and stderr are terminals, the log
 /// omits these lines. Does nothing if the process has a log already, as an embedding program may.
 pub(super) fn start_logging(format: LogFormat, serves: bool) {
-    use std::io::IsTerminal;
-    use tracing_subscriber::EnvFilter;
     let are_shown = serves && std::io::stdout().is_terminal() && std::io::stderr().is_terminal();
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default_filter(are_shown)));
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(std::io::stderr().is_terminal())
-        // Reported with `eprintln!`, which panics if stderr is closed.
-        .log_internal_errors(false)
-        .with_writer(std::io::stderr);
-    let _ = match format {
-        LogFormat::Text => builder.with_target(false).try_init(),
-        LogFormat::Json => builder.json().try_init(),
-    };
+    log::start(format, &default_filter(are_shown));
 }
 
 #[cfg(test)]

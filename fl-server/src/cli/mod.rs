@@ -10,7 +10,6 @@ mod issue;
 mod issued;
 mod logging;
 mod new;
-mod out;
 mod program;
 mod report;
 mod rollback;
@@ -20,5 +19,6 @@ mod source;
 mod status;
 mod verify;
 mod what_if;
+mod write;
 
 pub use program::main;

@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
+use fl_cli::out;
 
 use crate::cli::failure::{Failure, Outcome};
 use crate::cli::init::{PUBLIC, write_new};
-use crate::cli::out;
 use crate::config::plan::RunPlan;
 
 #[derive(Debug, clap::Args)]

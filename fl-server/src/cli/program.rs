@@ -1,14 +1,16 @@
 //! The program `fl-server`: its arguments and subcommands.
 
 use std::ffi::OsString;
-use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use fl_cli::log::LogFormat;
+use fl_cli::{args, exit};
 
-use crate::cli::failure::{Failure, Outcome, USAGE};
-use crate::cli::logging::{LogFormat, start_logging};
-use crate::cli::{check, exclude, export, init, issue, new, out, report, rollback, serve, status, verify};
+use crate::cli::logging::start_logging;
+use crate::cli::{check, exclude, export, init, issue, new, report, rollback, serve, status, verify};
+
+const NAME: &str = "fl-server";
 
 /// A federated learning server: trains a model with clients whose data stays with them.
 #[derive(Debug, Parser)]
@@ -53,17 +55,9 @@ enum Command {
 
 /// Runs the subcommand in `args`, which begin with the program's name. Results go to stdout, all else to stderr.
 pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
-    let cli = match Cli::try_parse_from(args) {
+    let cli: Cli = match args::parse(NAME, args) {
         Ok(cli) => cli,
-        Err(error) => {
-            // Help and the version are results and go to stdout.
-            if !error.use_stderr() {
-                let printed = out::unless_closed(error.print()).map_err(Failure::from);
-                return exit_code(printed);
-            }
-            let _ = write!(std::io::stderr(), "{}", misused(&error));
-            return ExitCode::from(USAGE);
-        }
+        Err(code) => return code,
     };
     start_logging(cli.log_format, matches!(cli.command, Command::Serve(_)));
     let outcome = match cli.command {
@@ -79,54 +73,8 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         Command::Exclude(args) => exclude::run(&args),
         Command::Check(args) => check::run(&args),
     };
-    exit_code(outcome)
-}
-
-/// The text of an error in the arguments, with the prefix of all errors.
-fn misused(error: &clap::Error) -> String {
-    let text = error.to_string();
-    match text.strip_prefix("error: ") {
-        Some(why) => format!("fl-server: {why}"),
-        None => text,
-    }
-}
-
-fn exit_code(outcome: Outcome) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            // If stderr is closed, the exit code is all that is left.
-            let _ = writeln!(
-                std::io::stderr(),
-                "fl-server: {}",
-                printable(&format!("{:#}", failure.error()))
-            );
-            ExitCode::from(failure.code())
-        }
-    }
-}
-
-/// `text` without control characters, which could move the cursor: it may quote input.
-fn printable(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '\n' | '\t' => out.push(c),
-            c if c.is_control() => out.extend(c.escape_default()),
-            c => out.push(c),
-        }
-    }
-    out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn wrong_arguments_have_the_prefix_of_every_error() {
-        let said = |args: &[&str]| misused(&Cli::try_parse_from(args).unwrap_err());
-        assert!(said(&["fl-server", "serve", "--rum"]).starts_with("fl-server: unexpected argument '--rum'"));
-        assert!(said(&["fl-server", "zip"]).starts_with("fl-server: unrecognized subcommand"));
+        Err(failure) => exit::failed(NAME, format!("{:#}", failure.error()), failure.code()),
     }
 }

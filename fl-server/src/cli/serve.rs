@@ -8,16 +8,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use fl_cli::out;
 use fl_proto::ClientId;
 use fl_report::size;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
 use crate::admin::page::listener::Live;
 use crate::cli::failure::{Failure, Outcome};
-use crate::cli::{out, source};
+use crate::cli::source;
 use crate::config::plan::RunPlan;
 use crate::config::server::ServerConfig;
 use crate::server::options::{Ending, Serve};
@@ -81,7 +81,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         let (events, lines) = mpsc::channel(EVENTS);
         options.events = Some(events);
         let printing = tokio::spawn(print(ready, lines, printer()));
-        let outcome = serve(listener, options, stop_signal()?).await?;
+        let outcome = serve(listener, options, fl_cli::signal::stop()?).await?;
         let _ = printing.await;
         Ok::<_, Failure>(outcome)
     })?;
@@ -119,26 +119,6 @@ fn page(config: &ServerConfig) -> Result<Option<Live>, Failure> {
     let (token, own) = source::page(config, address)?;
     let page = Live::bind(address, token.as_deref(), &own);
     Ok(Some(page.map_err(|error| source::page_failure(config, error))?))
-}
-
-/// Completes at SIGTERM or SIGINT. A second signal ends the process at once.
-fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {
-    let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
-    Ok(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-        tracing::info!("stopping; the run continues when it is served again");
-        tokio::spawn(async move {
-            tokio::select! {
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
-            }
-            std::process::exit(1);
-        });
-    })
 }
 
 /// Prints lines on the standard output. If it fails, warns once, and the run continues.

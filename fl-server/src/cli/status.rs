@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use anyhow::Context;
+use fl_cli::{Format, out};
 use fl_proto::expiry;
 use fl_report::size;
 use serde::Serialize;
@@ -12,7 +13,6 @@ use time::OffsetDateTime;
 use crate::admin::page::view::ends_soon;
 use crate::admin::socket::{Answer, Ask, Live, Status};
 use crate::cli::failure::Outcome;
-use crate::cli::out::{self, Format};
 use crate::cli::source;
 use crate::config::server::ServerConfig;
 use crate::reporting::moment::Moved;

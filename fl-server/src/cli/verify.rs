@@ -7,11 +7,12 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, ensure};
+use fl_cli::out;
 use fl_report::signed::{Verified, verify};
 use time::OffsetDateTime;
 
 use crate::cli::failure::{Failure, Outcome};
-use crate::cli::{out, source};
+use crate::cli::source;
 use crate::config::plan::RunPlan;
 use crate::reporting::audit::{Audit, Found, audit};
 use crate::storage::store::Store;

@@ -5,11 +5,11 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use fl_cli::Format;
 use fl_compress::Spec;
 
 use crate::admin::socket::{Answer, Ask};
 use crate::cli::failure::Failure;
-use crate::cli::out::Format;
 use crate::cli::source;
 use crate::config::server::ServerConfig;
 use crate::reporting::what_if::text::{Took, text};

@@ -6,7 +6,7 @@ use anyhow::{anyhow, ensure};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use fl_report::{Asked, FORMS, Filter, Form, Output, QUERIES, Query, Scale};
 
-use crate::cli::out;
+use crate::cli::write;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -70,10 +70,10 @@ impl Args {
             self.format.costs || self.costs.is_none(),
             "{name} shows no costs: ask without --costs"
         );
-        let stdout = self.output.as_deref().is_none_or(out::is_stdout);
+        let stdout = self.output.as_deref().is_none_or(write::is_stdout);
         match self.format.output {
             Output::Folder(_) if stdout => Err(anyhow!("{name} is written to a folder: name it with `-o DIR`")),
-            Output::Binary if self.output.is_none() || stdout && out::is_terminal() => Err(anyhow!(
+            Output::Binary if self.output.is_none() || stdout && write::is_terminal() => Err(anyhow!(
                 "{name} is binary and is not written to a terminal: name a file with `-o FILE`"
             )),
             _ => Ok(()),

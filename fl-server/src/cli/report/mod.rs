@@ -6,10 +6,11 @@ mod args;
 use std::path::Path;
 
 use anyhow::{Context, anyhow};
+use fl_cli::Format;
 use fl_report::{Answer, Costs, CostsPlan, Output};
 
 use crate::cli::failure::{Failure, Outcome};
-use crate::cli::out::{self, Format};
+use crate::cli::write;
 use crate::cli::{sign, source, what_if};
 
 pub(super) use args::Args;
@@ -24,21 +25,21 @@ pub(super) fn run(args: &Args) -> Outcome {
             _ => Format::Json,
         };
         let text = what_if::run(&config, args.run.as_deref(), spec, args.threads, format)?;
-        out::write_to(output, None, text.as_bytes())?;
+        write::write_to(output, None, text.as_bytes())?;
         return Ok(());
     }
     let costs = args.costs.as_deref().map(read_costs).transpose()?;
     let mut report = source::report(&config, args.run.as_ref())?;
     if args.sign {
         let signed = sign::signed(&config, &report)?;
-        out::write_to(output, None, signed.as_bytes())?;
+        write::write_to(output, None, signed.as_bytes())?;
         return Ok(());
     }
     if let Some(scale) = args.scale {
         let costs = costs.as_ref().or(config.costs.as_ref());
         let none = || anyhow!("no round has closed yet: there is nothing to estimate from");
         let scaled = report.scaled(scale, costs).ok_or_else(none)?;
-        out::write_to(output, None, &args.format.write(&Answer::Scaled(&scaled))?)?;
+        write::write_to(output, None, &args.format.write(&Answer::Scaled(&scaled))?)?;
         return Ok(());
     }
     // Prices of server.toml are for the whole report: tables and comparisons have only those of --costs.
@@ -50,7 +51,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         Output::Folder(name) => Some(name(&report)),
         Output::Text | Output::Binary => None,
     };
-    out::write_to(output, file.as_deref(), &bytes)?;
+    write::write_to(output, file.as_deref(), &bytes)?;
     Ok(())
 }
 
