@@ -1,4 +1,4 @@
-//! What the benches need to reach. No stable interface; use nothing of it elsewhere.
+//! Access for the benches. Unstable; do not use it elsewhere.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use crate::accounting::ledger::Row;
 use crate::accounting::transfers::{DownloadAccount, UploadAccount};
 use crate::storage::record::Record;
 
-/// Bytes of a part of a frame, as clients send them.
+/// Bytes of a chunk, as clients send them.
 const PART: u64 = fl_proto::CHUNK as u64;
-/// Messages of a client in a round that are no part of a frame, either way: joining, watching, offers and receipts.
+/// Messages of a client in a round beside chunks, in each direction: joining, watching, offers and acknowledgements.
 const MESSAGES: usize = 6;
 
-/// The books of a server, kept as the server keeps them.
+/// A server's counters and ledger.
 #[derive(Debug)]
 pub struct Books {
     traffic: Connections,
@@ -48,7 +48,7 @@ impl Books {
         self.meters.values()
     }
 
-    /// Counts what the messages of a round are for: of each client a frame of `bytes` either way, and the rest.
+    /// Counts the messages of a round: for each client, a frame of `bytes` in each direction, and the others.
     pub fn count(&self, bytes: u64) {
         for (client, meter) in &self.meters {
             let mut counters = Arc::<ClientCounters>::default();

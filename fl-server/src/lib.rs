@@ -1,5 +1,5 @@
-//! The server of a federation: it runs rounds, aggregates what clients send, loses nothing, and can say to the byte
-//! what every round cost. It knows layouts, values and frames; what kind of model they are is the clients' business.
+//! The server of a federation: it runs rounds, aggregates updates, stores every round durably, and reports to the byte
+//! what every round cost. It knows layouts, values and frames, but not the kind of model.
 //!
 //! Layers, from top to bottom: `cli`, `server`, `rpc` and `admin`, `coordinator`, `reporting`, `model`,
 //! `state_machine`, `accounting` and `telemetry`, `storage` and `config`. A layer uses those below it, never one above.

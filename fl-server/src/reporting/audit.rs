@@ -1,7 +1,8 @@
-//! Audits a run in its store: makes every link, model, step and checkpoint again, and says which of them is another.
+//! Audits a run in its store: computes every entry of the hash chain, model, model update and checkpoint again and
+//! compares.
 //!
-//! It changes nothing of the run, and trusts only the first weights: all else must follow from them and the updates.
-//! Where the updates were not kept, the rounds after a checkpoint are made again from it, and it counts as not checked.
+//! The audit is read-only and trusts only the first weights: everything else must follow from them and the updates.
+//! Where updates were not kept, the audit continues from a checkpoint, which then counts as not checked.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -22,43 +23,43 @@ use crate::storage::disk::Disk;
 use crate::storage::record::Record;
 use crate::storage::store::{Checkpoint, RunStore, Store};
 
-/// What was found of a run.
+/// The findings about a run.
 #[derive(Debug)]
 pub(crate) struct Audit {
     /// The run.
     pub(crate) run: String,
     /// Whether its plan is known.
     pub(crate) plan: Found,
-    /// What is wrong with version 0, if anything.
+    /// Whether version 0 is as recorded.
     pub(crate) initial: Found,
     /// Its closed rounds, in order.
     pub(crate) rounds: Vec<Round>,
-    /// Whether the checkpoints hold what the rounds before them make, by version.
+    /// Whether each checkpoint equals the model and state that the rounds before it make, by version.
     pub(crate) checkpoints: BTreeMap<u64, Found>,
-    /// Damage that the server has met and gone around before.
+    /// Damage that the server has found and worked around before.
     pub(crate) notes: Vec<String>,
 }
 
-/// What was found of a closed round.
+/// The findings about a closed round.
 #[derive(Debug)]
 pub(crate) struct Round {
     pub(crate) round: u64,
-    /// Whether its records and ledger rows are those of its link.
+    /// Whether its records and ledger rows make its entry of the hash chain.
     pub(crate) link: Found,
-    /// Whether its step makes the model that was recorded.
+    /// Whether its model update makes the recorded model.
     pub(crate) model: Found,
-    /// Whether its updates make that step.
+    /// Whether its updates make that model update.
     pub(crate) aggregation: Found,
 }
 
-/// What one check came to.
+/// The result of one check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// It is as recorded.
+    /// As recorded.
     Good,
-    /// It is not; why.
+    /// Not as recorded, and why.
     Bad(String),
-    /// It cannot be told; why.
+    /// Not checked, and why.
     Unknown(String),
 }
 
@@ -69,12 +70,12 @@ impl Found {
 }
 
 impl Audit {
-    /// Whether nothing was found wrong.
+    /// Whether no check failed.
     pub(crate) fn is_good(&self) -> bool {
         self.found().iter().all(|(_, _, found)| !matches!(found, Found::Bad(_)))
     }
 
-    /// What was not checked: the check, and the first and last of the rounds or versions next to each other.
+    /// The checks that could not be made, each with a range of rounds or versions.
     pub(crate) fn unchecked(&self) -> Vec<(&'static str, u64, u64)> {
         let mut out: Vec<(&'static str, u64, u64)> = Vec::new();
         for (check, number, found) in self.found() {
@@ -105,9 +106,9 @@ impl Audit {
     }
 }
 
-/// Audits a run of the store below `data`, which no server may hold; without a name, the only one. `plan`: compared
-/// with the plan that the run was begun with, and used where the store has none. Blocks for as long as the run's rounds
-/// took to close.
+/// Audits a run of the store below `data`, which no server may have open. Without a name, the only run. `plan`:
+/// compared with the plan with which the run began, and used where the store has none. Blocks for about as long as the
+/// run's rounds took to close.
 ///
 /// # Errors
 /// `NotThere` if there is no such run, or it was begun with another plan; those of the store, also for a record or row
@@ -192,7 +193,7 @@ fn started(run: &RunStore) -> Result<(Digest, Digest), InspectError> {
     Err(InspectError::NotThere(format!("run {} has not begun yet", run.name())))
 }
 
-/// The stored links beside those that records and rows come to.
+/// The stored entries of the hash chain, and those computed from records and rows.
 fn checked_links(run: &RunStore) -> Result<BTreeMap<u64, Found>, InspectError> {
     let (made, _) = entries(run.records(), stored_rows(run))?;
     let mut stored = Vec::new();
@@ -216,12 +217,12 @@ fn checked_links(run: &RunStore) -> Result<BTreeMap<u64, Found>, InspectError> {
     Ok(found.collect())
 }
 
-/// What is made again.
+/// The run as computed again.
 struct Again<'a> {
     blobs: Blobs,
     layout: Arc<Layout>,
     plan: Result<&'a RunPlan, String>,
-    /// Versions at which the server's residual and strategy began anew.
+    /// Versions at which the server's residual and optimizer state were reset.
     forgotten: BTreeSet<u64>,
     /// The first round all of whose updates are kept, if the store says.
     updates_from: Option<u64>,
@@ -229,9 +230,9 @@ struct Again<'a> {
     checkpoints: Vec<Checkpoint>,
     /// The sum of the frames so far, or why there is none.
     model: Result<Vec<f32>, String>,
-    /// The server's side, or why aggregation cannot go on.
+    /// The model with the server's state, or why aggregation cannot continue.
     global: Result<GlobalModel, String>,
-    /// The version of the checkpoint that the server's side was taken from, if it does not follow from the updates.
+    /// The version of the checkpoint from which the audit continues, if the state does not follow from the updates.
     taken_from: Option<u64>,
 }
 
@@ -265,7 +266,7 @@ impl<'a> Again<'a> {
         }
     }
 
-    /// Goes back to an older version, whose model the frames of `steps` make.
+    /// Rolls back to an older version, whose model the frames of `steps` make.
     fn roll_back(&mut self, base: &RolledBack, initial: &str, steps: Option<Vec<Digest>>) {
         let model = || -> Result<Vec<f32>, String> {
             let steps = steps.ok_or("a round before it is missing")?;
@@ -287,7 +288,7 @@ impl<'a> Again<'a> {
         self.model = model;
     }
 
-    /// Whether the sum of the frames is this model.
+    /// Checks that the sum of the frames is this model.
     fn is_model(&self, recorded: &Digest) -> Result<(), String> {
         let found = Digest::of_f32(self.model.as_ref().map_err(Clone::clone)?);
         (found == *recorded)
@@ -295,7 +296,7 @@ impl<'a> Again<'a> {
             .ok_or_else(|| format!("its digest is {found}, recorded is {recorded}"))
     }
 
-    /// Adds the step of a round, and checks the model.
+    /// Adds the model update of a round and checks the model.
     fn step(&mut self, round: &Replayed) -> Result<(), String> {
         let model = self.model.as_mut().map_err(|why| why.clone())?;
         let add = |model: &mut Vec<f32>| -> Result<(), String> {
@@ -310,8 +311,8 @@ impl<'a> Again<'a> {
         self.is_model(&round.model)
     }
 
-    /// Checks the bytes of a round's updates; `None` if all are what their digests say. `Bad`: one is not, or is
-    /// missing although it is to be kept. `Unknown`: some were removed, as the server was told to.
+    /// Checks the digests of a round's updates; `None` if all are right. `Bad`: one is wrong, or is
+    /// missing although updates are kept. `Unknown`: some were removed, as the configuration says.
     fn updates(&self, round: &Replayed) -> Option<Found> {
         let (mut bytes, mut removed) = (Vec::new(), Vec::new());
         for update in &round.updates {
@@ -327,7 +328,7 @@ impl<'a> Again<'a> {
         (!removed.is_empty()).then(|| Found::Unknown(format!("{why}{} (keep_updates = false)", removed.join(", "))))
     }
 
-    /// Makes the step of a round from its updates, and compares.
+    /// Computes the model update of a round from its updates and compares.
     fn aggregation(&mut self, round: &Replayed) -> Found {
         if let Some(found) = self.updates(round) {
             self.global = Err(format!("the updates of round {} are not all there", round.round));
@@ -344,8 +345,8 @@ impl<'a> Again<'a> {
         Found::Good
     }
 
-    /// Checks the checkpoint of the version that all rounds so far make, if there is one. Where the updates before it
-    /// were not kept, aggregation goes on from it.
+    /// Checks the checkpoint of the version that the rounds so far make, if there is one. Where the updates before it
+    /// were not kept, aggregation continues from it.
     fn checkpoint(&mut self, version: u64, model: &Digest) -> Option<(u64, Found)> {
         if self.forgotten.contains(&version)
             && let Ok(global) = &mut self.global

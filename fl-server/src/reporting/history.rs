@@ -1,4 +1,4 @@
-//! What a run's rounds did, added up from its records: the figures that people look at.
+//! Sums over a run's records, by round: the figures of displays.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ pub struct History {
     pub evaluations: BTreeMap<u64, Evaluation>,
     /// Digest of the initial model.
     pub initial: Option<Digest>,
-    /// How the run ended, if it did.
+    /// How the run ended, if it has.
     pub end: Option<End>,
     /// Rollbacks, by the version that each made.
     pub rollbacks: BTreeMap<u64, Rollback>,
@@ -29,7 +29,7 @@ pub struct History {
 /// A version whose model is that of an older one.
 #[derive(Debug, Clone, Copy)]
 pub struct Rollback {
-    /// The older one.
+    /// The older version.
     pub to: u64,
     /// Digest of its model.
     pub model: Digest,
@@ -40,7 +40,7 @@ pub struct Rollback {
 pub enum End {
     /// All rounds are done.
     Done,
-    /// The run gave up in this round.
+    /// The run failed in this round.
     Failed {
         /// The round.
         round: u64,
@@ -62,35 +62,35 @@ pub struct Round {
     pub updates: usize,
     /// Examples behind them.
     pub examples: u64,
-    /// Mean training loss, no update counting for more than the others allow; known once the round has closed.
+    /// Mean training loss, with the bounded weights of aggregation; known once the round has closed.
     loss: Option<f64>,
-    /// Until then: examples and losses of the updates.
+    /// While the round is open: examples and losses of the updates.
     losses: BTreeMap<ClientId, (u64, f64)>,
-    /// Bytes of the updates' frames, as their senders say.
+    /// Bytes of the updates' frames.
     pub framed: u64,
-    /// What came of it.
+    /// Its model update, once closed.
     pub closed: Option<Step>,
 }
 
-/// What a round became.
+/// The model update of a closed round.
 #[derive(Debug, Clone, Copy)]
 pub struct Step {
-    /// Digest of the step's frame.
+    /// Digest of its frame.
     pub frame: Digest,
     /// Its bytes.
     pub len: u64,
     /// Digest of the new model.
     pub model: Digest,
-    /// When it was ready.
+    /// When the round closed.
     pub at: Millis,
 }
 
-/// One model version's evaluations.
+/// The evaluations of one model version.
 #[derive(Debug, Clone)]
 pub enum Evaluation {
-    /// More may come.
+    /// Open: more may arrive.
     Open(BTreeMap<ClientId, Reported>),
-    /// Added up.
+    /// Settled, as a sum.
     Summed(Summed),
 }
 
@@ -118,12 +118,12 @@ impl Round {
 }
 
 impl History {
-    /// What a closed round became.
+    /// The model update of a closed round.
     pub(crate) fn closed(&self, round: u64) -> Option<&Step> {
         self.rounds.get(&round)?.closed.as_ref()
     }
 
-    /// Takes one record into the sums. Records of one run come in order.
+    /// Adds one record. Records of a run must be added in order.
     pub fn add(&mut self, record: &Record) {
         match record {
             Record::Started { model, .. } => self.initial = Some(*model),
@@ -156,7 +156,7 @@ impl History {
                 sums.loss = sums.mean_loss();
                 sums.losses.clear();
                 sums.closed = Some(step);
-                // Nobody is asked for the evaluation of a version before the last but one.
+                // Clients evaluate the newest two versions only.
                 let settled = self.evaluations.range_mut(..round.saturating_sub(1)).rev();
                 for (_, evaluation) in settled.take_while(|(_, found)| matches!(found, Evaluation::Open(_))) {
                     *evaluation = Evaluation::Summed(evaluation.summed());
@@ -231,7 +231,7 @@ impl History {
         }
     }
 
-    /// Frames of the steps whose sum, with version 0, is this version; `None` if one of them is missing.
+    /// Frames of the model updates whose sum, with version 0, is this version; `None` if one is missing.
     pub fn steps(&self, version: u64) -> Option<Vec<Digest>> {
         let (mut at, mut steps) = (version, Vec::new());
         while at > 0 {
@@ -259,8 +259,8 @@ impl History {
         })
     }
 
-    /// Clients that fetched the newest model only to evaluate it: while a round is open, whoever evaluates trains as
-    /// well.
+    /// Clients that fetched the newest model only to evaluate it: while a round is open, clients that evaluate also
+    /// train.
     pub(crate) fn last_evaluation(&self) -> u64 {
         let newest = self.rounds.last_key_value().map_or(0, |(round, _)| *round);
         self.evaluations
@@ -268,7 +268,7 @@ impl History {
             .map_or(0, |found| found.summed().clients as u64)
     }
 
-    /// What a closed round did; `flow` is what the ledger has of it, `parameters` the size of the model.
+    /// The summary of a closed round. `flow`: its bytes in the ledger. `parameters`: values of the model.
     pub fn summary(&self, round: u64, flow: Flow, parameters: usize) -> Option<RoundSummary> {
         let sums = self.rounds.get(&round)?;
         let step = sums.closed?;

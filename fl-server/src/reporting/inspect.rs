@@ -1,4 +1,4 @@
-//! Reads what a store holds of its runs. Changes nothing, and needs no server.
+//! Reads the runs of a store. Read-only; needs no server.
 
 use crate::model::persistence_error::PersistenceError;
 use crate::model::run_metadata::RunMetadata;
@@ -15,16 +15,16 @@ use crate::reporting::report::{Report, ReportBuilder, RunInfo, state};
 use crate::reporting::status::RunStatus;
 use crate::storage::store::{RunStore, Store, StoreError};
 
-/// What is asked for cannot be read.
+/// Why a question about stored runs has no answer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InspectError {
-    /// The question names something that is not there.
+    /// The question names something that does not exist.
     #[error("{0}")]
     NotThere(String),
-    /// What is stored is not what was stored.
+    /// Stored data is corrupt.
     #[error("{0}")]
     Corrupt(String),
-    /// The store's.
+    /// The store failed.
     #[error(transparent)]
     Store(StoreError),
 }
@@ -47,7 +47,7 @@ impl From<StoreError> for InspectError {
     }
 }
 
-/// The runs of a store. `served`: the one that its server serves, at this moment.
+/// The status of the runs of a store. `served`: the run that the server serves, at this moment.
 pub(crate) fn statuses(store: &Store, served: Option<&Served>) -> Result<Vec<RunStatus>, InspectError> {
     let mut out = Vec::new();
     for name in begun(store)? {
@@ -67,7 +67,7 @@ pub(crate) fn statuses(store: &Store, served: Option<&Served>) -> Result<Vec<Run
     Ok(out)
 }
 
-/// The report of a run. `moment`: the run that is served and its books, of which the report is made if it is this one.
+/// The report of a run. `moment`: the served run; if it is the one asked for, the report is of this moment.
 pub(crate) fn report(store: &Store, run: Option<&str>, moment: Option<&Served>) -> Result<Report, InspectError> {
     let (run, facts) = begun_run(store, run)?;
     let moment = moment.filter(|served| served.run == run.name().as_str());
@@ -96,15 +96,15 @@ pub(crate) fn report(store: &Store, run: Option<&str>, moment: Option<&Served>) 
     Ok(filling.finish(&subject, ledger, moment))
 }
 
-/// The run that a server serves, and its books at one moment.
+/// The run that a server serves, at one moment.
 #[derive(Debug, Clone)]
 pub(crate) struct Served {
     pub(crate) run: String,
     pub(crate) moment: Moment,
 }
 
-/// A run's ledger, added up: its rows, and what has passed since the last of them, as the running server has it now or
-/// as it was kept last.
+/// A run's ledger: its rows, and the bytes since the last row, from the running server or, without one, from the
+/// ledger's tail.
 fn ledger(run: &RunStore, moment: Option<&Moment>) -> Result<Ledger, StoreError> {
     let mut ledger = Ledger::default();
     let len = moment.map_or(usize::MAX, |moment| moment.rows as usize);
@@ -159,12 +159,12 @@ fn history_of(run: &RunStore, records: usize) -> Result<History, StoreError> {
     Ok(history)
 }
 
-/// The run of this name; without a name, the only one.
+/// The run of this name. Without a name, the only run.
 pub(crate) fn chosen(store: &Store, run: Option<&str>) -> Result<RunStore, InspectError> {
     Ok(store.run(&choose(&begun(store)?, run)?)?)
 }
 
-/// The run that is asked for, and its facts.
+/// The run asked for, and its metadata.
 pub(crate) fn begun_run(store: &Store, run: Option<&str>) -> Result<(RunStore, RunMetadata), InspectError> {
     let run = chosen(store, run)?;
     let name = run.name().clone();
@@ -173,7 +173,7 @@ pub(crate) fn begun_run(store: &Store, run: Option<&str>) -> Result<(RunStore, R
     Ok((run, facts))
 }
 
-/// The runs that have begun: one whose first weights were refused has left no more than its name.
+/// The runs that have begun. A run whose first weights were refused has stored only its name.
 fn begun(store: &Store) -> Result<Vec<RunName>, InspectError> {
     let mut out = Vec::new();
     for name in store.runs()? {

@@ -1,4 +1,4 @@
-//! Reads what a server has stored: history, report, status, audit, and what a run would have cost otherwise.
+//! Reads stored runs: history, report, status, audit, and what a run would have cost under another spec.
 
 pub(crate) mod audit;
 pub mod history;

@@ -1,4 +1,4 @@
-//! The run and its ledger at one moment: every display and report of a served run is made of it.
+//! The run and its ledger at one moment: the source of every display and report of a served run.
 
 use std::sync::Arc;
 
@@ -11,47 +11,47 @@ use crate::accounting::sample::{Named, Sample};
 use crate::state_machine::State;
 use crate::telemetry::status::StatusSnapshot;
 
-/// The run and its books at one moment: whatever is said of it is made of this.
+/// The run and its ledger at one moment.
 #[derive(Debug, Clone)]
 pub(crate) struct Moment {
     pub(crate) state: Arc<State>,
     pub(crate) known: StatusSnapshot,
-    /// Records and ledger rows that are durable.
+    /// Number of durable records and ledger rows.
     pub(crate) records: u64,
     pub(crate) rows: u64,
-    /// What these rows come to.
+    /// Sums of these rows.
     pub(crate) booked: Booked,
-    /// What the sockets have carried since the last of them, and the round that it belongs to.
+    /// Bytes on the sockets since the last row, and the round to which they belong.
     pub(crate) pending: Sample,
     pub(crate) round: u64,
-    /// What of that is on disk nevertheless, in the ledger's tail.
+    /// Sums of the ledger's tail: the part of `pending` that is on disk.
     pub(crate) kept: Booked,
-    /// What the endpoint's meter says: bytes up and down since the server was started.
+    /// Bytes up and down on the sockets since the server started.
     pub(crate) meter: (u64, u64),
-    /// What the meter said in the rows of earlier processes.
+    /// Bytes up and down on the sockets of earlier processes, from the rows.
     pub(crate) before: (u64, u64),
-    /// Bytes of each client since the server was started.
+    /// Bytes of each client since the server started.
     pub(crate) clients: Vec<Named>,
-    /// Models that the baseline leaves out while clients are connected.
+    /// Models that the baseline leaves out because clients are still connected.
     pub(crate) withheld: u64,
-    /// What federated averaging would have sent for the rounds that can be compared.
+    /// Models that federated averaging would have sent for the comparable rounds.
     pub(crate) compared: Compared,
 }
 
 impl Moment {
-    /// Everything that the run has moved.
+    /// All bytes of the run.
     pub(crate) fn moved(&self) -> Flow {
         let mut moved = self.booked.flow;
         moved.add(&self.pending.total());
         moved
     }
 
-    /// What of it is not on disk yet.
+    /// The part of these bytes that is not on disk yet.
     pub(crate) fn unkept(&self) -> Flow {
         self.pending.total().since(&self.kept.flow)
     }
 
-    /// What the meter has counted, in this process and before.
+    /// Bytes up and down on the sockets, of this process and earlier ones.
     pub(crate) fn metered(&self) -> (u64, u64) {
         (
             self.before.0.saturating_add(self.meter.0),
@@ -59,14 +59,14 @@ impl Moment {
         )
     }
 
-    /// Whether the rows, and what is not in one yet, are what the meter says now.
+    /// Whether the ledger equals the sockets now.
     pub(crate) fn is_balanced(&self) -> bool {
         let moved = self.moved();
         (moved.socket_up, moved.socket_down) == self.metered()
     }
 
-    /// Bytes of plain averaging, at four a value of a model of `parameters`, over those of the sockets; 0 while there
-    /// is nothing to compare.
+    /// Bytes of fp32 averaging of a model of `parameters` values, divided by the bytes on the sockets; 0 while no round
+    /// is comparable.
     pub(crate) fn ratio(&self, parameters: usize) -> f64 {
         let models = self.compared.up.saturating_add(self.compared.down);
         match self.moved().socket() {
@@ -76,19 +76,19 @@ impl Moment {
     }
 }
 
-/// What a run has moved up to this moment, in all its processes.
+/// Bytes of a run up to this moment, in all its processes.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub(crate) struct Moved {
     pub(crate) socket_up: u64,
     pub(crate) socket_down: u64,
-    /// What of it is not on disk yet.
+    /// The part of these bytes that is not on disk yet.
     pub(crate) pending_up: u64,
     pub(crate) pending_down: u64,
-    /// Bytes of fp32 averaging over these, as far as rounds can be compared; 0 for none.
+    /// Bytes of fp32 averaging for the comparable rounds, divided by the bytes on the sockets; 0 without any.
     pub(crate) ratio: f64,
-    /// The newest round that is compared as a whole.
+    /// The newest comparable round.
     pub(crate) through: u64,
-    /// Whether the ledger is what the sockets have carried.
+    /// Whether the ledger equals the sockets.
     pub(crate) balanced: bool,
 }
 

@@ -9,7 +9,7 @@ pub(crate) struct RunStatus {
     pub(crate) state: String,
     pub(crate) planned: u64,
     pub(crate) closed: u64,
-    /// Damage that the server has met and gone around, for a person.
+    /// Damage that the server has found and worked around, a sentence each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) damage: Vec<String>,
 }

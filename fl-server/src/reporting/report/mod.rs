@@ -1,4 +1,4 @@
-//! Fills a report from a run's records and its ledger.
+//! Builds a report from a run's records and its ledger.
 
 mod parts;
 
@@ -21,14 +21,14 @@ use crate::storage::record::{Accepted, Millis, Record};
 use crate::telemetry::event::bits;
 use parts::Parts;
 
-/// What a report needs to know of a run besides its records and its ledger.
+/// The inputs of a report beside records and ledger.
 #[derive(Debug, Clone)]
 pub(crate) struct RunInfo {
     /// Its name.
     pub(crate) run: String,
     /// Its task.
     pub(crate) task: String,
-    /// Tells it from others of its name.
+    /// Identifies the run among those of its name.
     pub(crate) instance: String,
     /// Rounds planned.
     pub(crate) planned: u64,
@@ -38,20 +38,20 @@ pub(crate) struct RunInfo {
     pub(crate) tensors: Vec<String>,
 }
 
-/// A report being filled with records.
+/// Builds a report, record by record.
 #[derive(Debug, Default)]
 pub(crate) struct ReportBuilder {
     history: History,
     rounds: BTreeMap<u64, RoundLine>,
     parts: Parts,
-    /// Since when a round is closing.
+    /// When the round began to close.
     closing: BTreeMap<u64, Millis>,
     opened: Option<Millis>,
     until: Millis,
 }
 
 impl ReportBuilder {
-    /// Takes one record in. Records of one run come in order.
+    /// Adds one record. Records of a run must be added in order.
     pub(crate) fn add(&mut self, record: &Record) {
         self.history.add(record);
         match record {
@@ -149,7 +149,7 @@ impl ReportBuilder {
         })
     }
 
-    /// The report of these records and a ledger. `moment`: of the run that is served, its books now.
+    /// The report of these records and a ledger. `moment`: for a served run, the run now.
     pub(crate) fn finish(mut self, subject: &RunInfo, mut ledger: Ledger, moment: Option<&Moment>) -> Report {
         let flows = ledger.rounds();
         for ((round, client), flow) in std::mem::take(&mut ledger.rows) {
@@ -221,7 +221,7 @@ impl ReportBuilder {
     }
 }
 
-/// Where a run stands, in words.
+/// The state of a run, as a sentence.
 pub(crate) fn state(history: &History) -> String {
     if let (None, Some((version, rollback))) = (&history.end, history.rollbacks.last_key_value())
         && history.rounds.keys().all(|round| round <= version)
@@ -237,7 +237,7 @@ pub(crate) fn state(history: &History) -> String {
     }
 }
 
-/// What only the whole run knows of its rounds.
+/// Inputs of all rounds' lines.
 struct Books<'a> {
     subject: &'a RunInfo,
     history: &'a History,
@@ -257,7 +257,7 @@ impl Books<'_> {
         (flow.socket_up, flow.socket_down) == self.ledger.metered_in(round)
     }
 
-    /// Completes a round's line; `finishes` are the seconds from its opening to each update.
+    /// Completes a round's line. `finishes`: seconds from its opening to each update.
     fn round(&self, mut line: RoundLine, mut finishes: Vec<f64>) -> RoundLine {
         let (round, ledger) = (line.round, self.ledger);
         let sums = self.history.rounds.get(&round);
@@ -331,7 +331,7 @@ fn tensors(subject: &RunInfo, ledger: &Ledger) -> Vec<TensorLine> {
         let at = sections.binary_search_by_key(&first, |section| section.first).ok()?;
         sections.get(at).filter(|section| section.frames > 0)
     };
-    // Digits that mean something: the claims are in thousandths.
+    // The claims have three digits after the point.
     let digits = |value: f64| (value * 1e4).round() / 1e4;
     let line = |round: u64, direction: crate::accounting::ledger::Direction, section: &Section| {
         let fidelity = figures(round, direction, section.first);
@@ -370,7 +370,7 @@ fn tensors(subject: &RunInfo, ledger: &Ledger) -> Vec<TensorLine> {
         .collect()
 }
 
-/// The models that federated averaging would have sent for the rounds that can be compared.
+/// The models that federated averaging would have sent for the comparable rounds.
 fn compared(rounds: &[RoundLine], history: &History, withheld: u64) -> Compared {
     let done = matches!(history.end, Some(End::Done)).then(|| Done {
         evaluated: history.last_evaluation(),
@@ -399,7 +399,7 @@ fn baseline(name: &str, model: u64, compared: &Compared, totals: &Flow) -> Basel
     }
 }
 
-/// The stages of a frame as a report shows them. Those of an update are claims of its sender.
+/// The stages of a frame for a report. Those of an update are its client's claims.
 fn stage_bytes(stages: &Stages) -> StageBytes {
     StageBytes {
         fp32: stages.fp32,

@@ -1,4 +1,4 @@
-//! What each client did in each round, while a report is being filled.
+//! Each client's part in each round, while a report is being built.
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,14 @@ use fl_report::Participation;
 use crate::clock::Millis;
 use crate::clock::seconds;
 
-/// Stands for connections that never said who they were.
+/// The name of connections that never identified themselves.
 const NOBODY: &str = "-";
 
 /// Clients in rounds.
 #[derive(Debug, Default)]
 pub(super) struct Parts(BTreeMap<u64, InRound>);
 
-/// The clients of one round; without a name, connections that never said who they were.
+/// The clients of one round. The empty name is for connections that never identified themselves.
 #[derive(Debug, Default)]
 pub(super) struct InRound {
     round: u64,
@@ -26,7 +26,7 @@ pub(super) struct InRound {
 #[derive(Debug, Default)]
 pub(super) struct Part {
     pub(super) line: Participation,
-    /// When its update was taken, until the round closes.
+    /// When its update was accepted, until the round closes.
     pub(super) taken: Option<Millis>,
 }
 
@@ -56,7 +56,7 @@ impl InRound {
         })
     }
 
-    /// The round has closed: says how long its updates have waited for that, in seconds, added up.
+    /// Closes the round. Returns the seconds that its updates waited for that, summed.
     pub(super) fn waited_until(&mut self, at: Millis) -> f64 {
         let mut waited = 0.0;
         for part in self.parts.values_mut() {

@@ -1,11 +1,11 @@
-//! How much of a vector another one keeps: sums of squares and products, in `f64`.
+//! Energy and cosine between two vectors: sums of squares and products, in `f64`.
 
-/// Values handled at a time: the parts of all vectors stay in the nearest cache.
+/// Values in a block: the blocks of all vectors fit the L1 cache.
 const BLOCK: usize = 2048;
-/// Sums kept side by side, so that they are made by lanes.
+/// Accumulators, so that the loop vectorizes.
 const LANES: usize = 8;
 
-/// Sums over the values of what was to be sent, `x`, and of what is received, `y`.
+/// Sums over the values to send, `x`, and the decoded values, `y`.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Energy {
     /// Of `x x`.
@@ -27,19 +27,19 @@ impl Energy {
         self.error += other.error;
     }
 
-    /// Squared error for each unit of what was to be sent, at least 0; `None` if that is nothing.
+    /// Relative squared error, at least 0; `None` if `x` is zero.
     pub(super) fn relative_error(&self) -> Option<f64> {
         (self.sent > 0.0).then(|| self.error / self.sent)
     }
 
-    /// Cosine of the angle between both; `None` if one is nothing.
+    /// Cosine of the angle between both; `None` if one of them is zero.
     pub(super) fn cosine(&self) -> Option<f64> {
         let norms = (self.sent * self.received).sqrt();
         (norms > 0.0).then(|| (self.product / norms).clamp(-1.0, 1.0))
     }
 }
 
-/// The sums for `x` and `y = x - missed`. Shapes: all alike.
+/// The sums for `x` and `y = x - missed`. Shapes: equal.
 pub(super) fn energy(x: &[f32], missed: &[f32]) -> Energy {
     let len = x.len().min(missed.len());
     let (x, missed) = (&x[..len], &missed[..len]);
@@ -70,7 +70,7 @@ pub(super) fn energy(x: &[f32], missed: &[f32]) -> Energy {
     }
 }
 
-/// What a chain of frames was to send and what of it has not been received, added up.
+/// Sums over a chain of frames: the values to send, and the values not received.
 #[derive(Debug)]
 pub(super) struct Sums {
     sent: Vec<f32>,
@@ -86,7 +86,7 @@ impl Sums {
         }
     }
 
-    /// Takes in one frame: it was to send `x`, and received was `x - missed`. Returns its own sums.
+    /// Adds one frame with the values `x`, of which `x - missed` is received. Returns its own sums.
     pub(super) fn take(&mut self, x: &[f32], missed: &[f32]) -> Energy {
         let mut out = Energy::default();
         let blocks = x.chunks(BLOCK).zip(missed.chunks(BLOCK));
@@ -99,8 +99,8 @@ impl Sums {
         out
     }
 
-    /// As [`Sums::take`], where an encoder with error feedback knows what was missed: `x + decay * before` was encoded,
-    /// and `after` is left. `before` becomes what was missed.
+    /// As [`Sums::take`], for an encoder with error feedback: `x + decay * before` was encoded,
+    /// and `after` is the new residual. `before` becomes `missed`.
     pub(super) fn take_residual(&mut self, x: &[f32], before: &mut [f32], after: &[f32], decay: f32) -> Energy {
         let mut out = Energy::default();
         let blocks = x.chunks(BLOCK).zip(before.chunks_mut(BLOCK).zip(after.chunks(BLOCK)));

@@ -1,4 +1,4 @@
-//! Blobs as files, read beside whoever writes them. Never opens the store, and creates or removes nothing.
+//! Reads blobs as files while a server may be writing. Never opens the store; read-only.
 
 use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
@@ -30,8 +30,8 @@ impl Files {
         })
     }
 
-    /// Replaces `bytes` by those of a frame, their digest checked; whether there is such a file. Reads no more than the
-    /// record says that there is.
+    /// Replaces `bytes` by those of a frame and checks their digest. Returns whether the file exists. Reads no more
+    /// than the recorded length.
     ///
     /// # Errors
     /// `Corrupt`, naming the file, if it has other bytes; `Failed` if it cannot be read.

@@ -1,7 +1,7 @@
 //! What a run would have moved under another compression spec: its stored updates, decoded and encoded again.
 //!
-//! The updates are what the server was sent, so they were compressed once; and nothing is trained again, although other
-//! steps would have led to other updates. It reads blobs and changes nothing: no record, no blob, no memory of a
+//! The stored updates were compressed once already, and clients do not train again, although other model updates would
+//! have led to other updates. A what-if reads blobs and changes nothing: no record, no blob, no memory of a
 //! client.
 
 mod energy;
@@ -31,28 +31,28 @@ use crate::reporting::inspect::InspectError;
 use files::Files;
 use replay::{Chain, Replay};
 
-/// A what-if cannot be answered.
+/// Why a what-if has no answer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WhatIfError {
     /// The spec cannot be met.
     #[error("{0}")]
     Spec(String),
-    /// What is stored is not what was stored, or cannot be found out.
+    /// Stored data is corrupt or cannot be read.
     #[error(transparent)]
     Stored(#[from] InspectError),
-    /// None of the run's updates is there, or one cannot be read or encoded.
+    /// No update is stored, or one cannot be read or encoded.
     #[error("{0}")]
     Failed(String),
 }
 
-/// Encodes the updates in `stored`, client by client in the order of rounds, and apart from them the steps, by an empty
-/// encoder of `spec` each; every frame counts as accepted. Blobs are read below `data`, whoever writes there. Up to
-/// `threads` clients are worked on at a time, with the same answer on any number; each takes the memory of a few
-/// models. `progress` is told how many frames are done, of how many. Blocks.
+/// Encodes the updates in `stored`, client by client in the order of rounds, and separately the model updates, each
+/// with a new encoder of `spec`; every frame counts as accepted. Reads blobs below `data`, while a server may be
+/// writing. Up to `threads` clients are processed in parallel, with the same answer for any number; each takes the
+/// memory of a few models. `progress` gets the number of finished frames, and of all frames. Blocks.
 ///
 /// # Errors
 /// `Spec` if the run could not have been served with `spec`; `Stored` with `Corrupt`, which names what is damaged;
-/// `Failed` if no update is there any more.
+/// `Failed` if no update is stored any more.
 pub(crate) fn what_if(
     data: &Path,
     stored: &Stored,
@@ -73,14 +73,14 @@ pub(crate) fn what_if(
     };
     let mut uplink = spec.clone();
     uplink.memory = match (spec.memory, known) {
-        // What `auto` stood for in the run, if it stood for one of these.
+        // The memory that `auto` meant in the run, if it was one of these.
         (Memory::Auto, Some(known @ (Memory::Cafe | Memory::ErrorFeedback { .. }))) => known,
         (asked, _) => memory::of_updates(asked, stored.everyone_took_part()).map_err(refused)?,
     };
     let mut downlink = spec.clone();
-    // What only updates can have is for a step what the server has in its place.
+    // A memory that only updates can have: the model update uses the server's default.
     downlink.memory = memory::of_steps(spec.memory).unwrap_or(Memory::Auto.resolved(true));
-    // A spec that the layout cannot meet is found before anything is read.
+    // Refuses a spec that does not fit the layout before reading anything.
     Encoder::new(Arc::clone(&layout), &uplink).map_err(|e| WhatIfError::Spec(e.to_string()))?;
 
     let mut chains: Vec<Chain<'_>> = by_client(&stored.updates)
@@ -137,14 +137,14 @@ pub(crate) fn what_if(
     Ok(outcome)
 }
 
-/// CAFe, if a client's first update after round 1 names a step: of a run whose store does not say how it compressed.
+/// For a run whose metadata lacks its compression: CAFe, if a client's first update after round 1 names a predictor.
 fn predicted(stored: &Stored, files: &Files, layout: &Layout) -> Result<Option<Memory>, WhatIfError> {
     let mut bytes = Vec::new();
     for frames in by_client(&stored.updates).into_values() {
         let Some(&first) = frames.iter().find(|frame| frame.round > 1) else {
             continue;
         };
-        // What is broken is named when it is replayed.
+        // The replay reports a broken frame.
         if files.read(first, &mut bytes)? && Frame::parse(&bytes, layout).is_ok_and(|frame| frame.predictor().is_some())
         {
             return Ok(Some(Memory::Cafe));

@@ -1,4 +1,4 @@
-//! The answer: bytes and faithfulness of each round, each client and all, as recorded and under the other spec.
+//! The answer: bytes and fidelity of each round, each client and all, as recorded and under the other spec.
 
 use std::collections::BTreeMap;
 
@@ -12,15 +12,15 @@ use super::sizes::Sizes;
 use super::{Stored, Verdict};
 use crate::config::plan::memory;
 
-/// What a run would have moved. As JSON each table is an object of columns; a number that there is none of is null.
+/// What a run would have moved. As JSON, each table is an object of columns, and a missing number is null.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct WhatIf {
     pub(crate) run: String,
     /// Values of the model.
     pub(crate) parameters: usize,
-    /// What it would have meant.
+    /// The verdict.
     pub(crate) verdict: Verdict,
-    /// How this differs from the run that was recorded, a sentence each.
+    /// Differences from the recorded run, a sentence each.
     pub(crate) differences: Vec<String>,
     /// Memory of the updates.
     pub(crate) memory: &'static str,
@@ -39,7 +39,7 @@ pub(crate) struct WhatIf {
     /// Clients by name.
     #[serde(serialize_with = "by_client")]
     pub(crate) clients: Vec<Line>,
-    /// Rounds of which updates are not stored any more, and of how many clients.
+    /// Rounds with updates that are not stored any more, and their number of clients.
     pub(crate) missing: BTreeMap<u64, usize>,
 }
 
@@ -48,34 +48,34 @@ pub(crate) struct WhatIf {
 pub(crate) struct Line {
     #[serde(skip_serializing_if = "Of::is_all")]
     pub(crate) of: Of,
-    /// Frames behind the numbers.
+    /// Number of frames.
     pub(crate) frames: u64,
-    /// Bytes as four a value.
+    /// Bytes at four for each value.
     pub(crate) fp32: u64,
     pub(crate) recorded_reduced: u64,
     pub(crate) recorded_quantized: u64,
     pub(crate) recorded_coded: u64,
-    /// Bytes that were moved.
+    /// Bytes of the recorded run.
     pub(crate) recorded_framed: u64,
     pub(crate) recorded_bound: f64,
     pub(crate) reduced: u64,
     pub(crate) quantized: u64,
     pub(crate) coded: u64,
-    /// Bytes that the other spec would have moved.
+    /// Bytes under the other spec.
     pub(crate) framed: u64,
     pub(crate) bound: f64,
-    /// Bytes moved for each one of the other spec.
+    /// Recorded bytes divided by those under the other spec.
     pub(crate) ratio: Option<f64>,
-    /// Squared error of a frame for each unit of its update's square: the mean.
+    /// Relative squared error of a frame: the mean.
     pub(crate) error: Option<f64>,
     /// Cosine of a frame with its update: the mean.
     pub(crate) cosine: Option<f64>,
-    /// The same of the sum over the run: what is still unsent at its end. Not of a round.
+    /// Relative squared error of the sum over the run: what is unsent at its end. `None` for a round.
     pub(crate) sum_error: Option<f64>,
     pub(crate) sum_cosine: Option<f64>,
 }
 
-/// What a line is of.
+/// The subject of a line.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub(crate) enum Of {
@@ -199,7 +199,7 @@ impl Line {
     }
 }
 
-/// Sizes of senders are claims: sums saturate.
+/// Sizes are the clients' claims: sums saturate.
 fn sum(sums: &mut Sizes, sizes: &Sizes) {
     sums.reduced = sums.reduced.saturating_add(sizes.reduced);
     sums.quantized = sums.quantized.saturating_add(sizes.quantized);
@@ -208,7 +208,7 @@ fn sum(sums: &mut Sizes, sizes: &Sizes) {
     sums.bound += sizes.bound;
 }
 
-/// The mean of the numbers that there are.
+/// The mean of the known numbers.
 #[derive(Default)]
 struct Mean {
     sum: f64,

@@ -1,4 +1,4 @@
-//! One chain of frames through an encoder: decode what was sent, encode it again, see what a receiver would have
+//! Replays one chain of frames: decodes what was sent, encodes it again, and measures what a receiver would have
 //! missed.
 
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use super::sizes::Sizes;
 use super::{StoredFrame, WhatIfError};
 use crate::reporting::inspect::InspectError;
 
-/// Frames whose encoder is one: the updates of a client, or the steps.
+/// Frames of one encoder: the updates of a client, or the model updates.
 #[derive(Debug)]
 pub(super) struct Chain<'a> {
     /// Whose; empty for the steps.
@@ -25,7 +25,7 @@ pub(super) struct Chain<'a> {
     pub(super) frames: Vec<&'a StoredFrame>,
 }
 
-/// What became of one frame.
+/// The result of one frame.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Done {
     pub(super) round: u64,
@@ -34,30 +34,30 @@ pub(super) struct Done {
     pub(super) energy: Energy,
 }
 
-/// What became of a chain.
+/// The result of a chain.
 #[derive(Debug, Default)]
 pub(super) struct Replayed {
-    /// Its frames that are there.
+    /// Its stored frames.
     pub(super) done: Vec<Done>,
-    /// Rounds of those that are not.
+    /// Rounds of frames that are not stored.
     pub(super) missing: Vec<u64>,
     /// Of the sums over all its frames.
     pub(super) whole: Energy,
 }
 
-/// What all chains share.
+/// State shared by all chains.
 #[derive(Debug)]
 pub(super) struct Replay<'a> {
     pub(super) layout: &'a Arc<Layout>,
     pub(super) files: Files,
-    /// Whether the run encoded updates against steps; then an update that was not, could not be.
+    /// Whether the run encoded updates against a predictor. An update without one could not have one then.
     pub(super) was_predicted: bool,
     pub(super) steps: BTreeMap<u64, &'a StoredFrame>,
     /// Threads for one chain.
     pub(super) threads: usize,
 }
 
-/// Vectors and bytes that are used again for each frame.
+/// Buffers reused for each frame.
 struct Buffers {
     values: Vec<f32>,
     delta: Vec<f32>,
@@ -66,7 +66,7 @@ struct Buffers {
 }
 
 impl Replay<'_> {
-    /// Replays a chain; `done` is called after each of its frames and says whether to go on.
+    /// Replays a chain. `done` is called after each frame and returns whether to continue.
     ///
     /// # Errors
     /// As [`super::what_if`].
@@ -123,7 +123,7 @@ impl Replay<'_> {
         }
         parsed.decode(values).map_err(undecodable)?;
 
-        // What the frame was encoded against, and what it will be: the step of the model trained from.
+        // The predictor of the stored frame, and of the new one.
         let before = stored.round.checked_sub(1).and_then(|round| self.steps.get(&round));
         let predicts = chain.kind == FrameKind::Update && chain.spec.memory == Memory::Cafe;
         let predictor = match (parsed.predictor(), before) {
@@ -161,7 +161,7 @@ impl Replay<'_> {
         })
     }
 
-    /// Takes into `sums` what a receiver of `pending` misses of `values`. `delta`: as the encoder left it.
+    /// Adds to `sums` what a receiver of `pending` misses of `values`. `delta`: as the encoder left it.
     fn missed(
         &self,
         memory: Memory,
@@ -172,14 +172,14 @@ impl Replay<'_> {
         delta: &mut [f32],
     ) -> Result<Energy, Error> {
         if let (Memory::ErrorFeedback { decay }, Some(residual)) = (memory, encoder.residual()) {
-            // The encoder has decoded its frame already, and has left in `delta` the residual that was.
+            // The encoder has decoded its frame already, and `delta` holds the previous residual.
             return Ok(sums.take_residual(values, delta, residual, decay.get() as f32));
         }
         if matches!(memory, Memory::Dgc(_)) {
             delta.copy_from_slice(values);
             Frame::parse(&pending.frame, self.layout)?.accumulate(-1.0, delta)?;
         }
-        // Without vectors of its own the encoder has left in `delta` what the frame does not carry.
+        // Without a memory, `delta` holds what the frame does not carry.
         Ok(sums.take(values, delta))
     }
 
@@ -192,7 +192,7 @@ impl Replay<'_> {
     }
 }
 
-/// A frame in words.
+/// The name of a frame, for errors.
 fn named(chain: &Chain<'_>, stored: &StoredFrame) -> String {
     match chain.kind {
         FrameKind::Update => format!(

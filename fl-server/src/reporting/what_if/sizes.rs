@@ -2,7 +2,7 @@
 
 use fl_compress::Stages;
 
-/// Bytes after each stage of compression, added up.
+/// Bytes after each stage of compression, summed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Sizes {
     /// Four bytes a value.
@@ -20,7 +20,7 @@ pub(crate) struct Sizes {
 }
 
 impl Sizes {
-    /// Adds one frame's sizes. They are claims of its sender: sums saturate.
+    /// Adds one frame's sizes. They are the client's claims: sums saturate.
     pub(crate) fn add(&mut self, stages: &Stages) {
         self.fp32 = self.fp32.saturating_add(stages.fp32);
         self.reduced = self.reduced.saturating_add(stages.reduced);

@@ -1,4 +1,4 @@
-//! Which frames a run has stored, and what its records say of them. Never the frames themselves.
+//! The frames that a run has stored, as its records describe them. Never the frames themselves.
 
 use crate::model::run_metadata::RunMetadata;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +22,7 @@ pub(crate) struct Stored {
     pub(crate) updates: Vec<StoredFrame>,
     /// One step for each round that was closed.
     pub(crate) steps: Vec<StoredFrame>,
-    /// How the run compressed; not there if an older program began it.
+    /// How the run compressed; `None` if an older program began it.
     #[serde(default)]
     pub(crate) compression: Option<Compression>,
 }
@@ -37,12 +37,12 @@ pub(crate) struct StoredFrame {
     pub(crate) examples: u64,
     /// Digest.
     pub(crate) frame: String,
-    /// Bytes after each stage: `framed` as received, all before it as its sender had it.
+    /// Bytes after each stage: `framed` as received, the others as the client claims.
     pub(crate) sizes: Sizes,
 }
 
 impl Stored {
-    /// The frames of a run; without a name, of the only one.
+    /// The frames of a run. Without a name, of the only run.
     ///
     /// # Errors
     /// `NotThere` if there is no such run; `Corrupt`; the store's.

@@ -1,4 +1,4 @@
-//! The answer for a person.
+//! The answer as text.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -6,14 +6,14 @@ use std::time::Duration;
 use super::{Line, WhatIf};
 use fl_report::size;
 
-/// What the answer took.
+/// The cost of the answer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Took {
     pub(crate) threads: usize,
     pub(crate) time: Duration,
 }
 
-/// The answer as tables; `spec` is the name of the file that was asked about.
+/// The answer as tables. `spec`: the name of the spec's file.
 pub(crate) fn text(answer: &WhatIf, spec: &str, took: Took) -> String {
     let mut out = String::new();
     let _ = writeln!(out, "With {spec} {}.", answer.verdict.meaning);
@@ -69,7 +69,7 @@ fn missing(out: &mut String, answer: &WhatIf) {
     );
 }
 
-/// Ascending numbers in words: `1-4, 6`.
+/// Ascending numbers as ranges: `1-4, 6`.
 fn ranges(numbers: &[u64]) -> String {
     let mut ranges: Vec<(u64, u64)> = Vec::new();
     for &number in numbers {

@@ -1,5 +1,5 @@
-//! What an answer means, in words: what would have been moved, what would have arrived, whether that is worth a run,
-//! and how the replay differs from the run that was recorded.
+//! The verdict on an answer, as sentences: bytes, fidelity, whether a run with the spec is worthwhile,
+//! and how the replay differs from the recorded run.
 
 use crate::model::run_metadata::Compression;
 use fl_compress::{Memory, Spec};
@@ -9,19 +9,19 @@ use serde::Serialize;
 use super::Line;
 use crate::config::plan::memory;
 
-/// What the bytes and errors of the updates mean.
+/// The verdict on the bytes and errors of the updates.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Verdict {
-    /// What it would have meant, in one sentence.
+    /// The consequence, in one sentence.
     pub(crate) meaning: String,
-    /// What to make of it.
+    /// The recommendation.
     pub(crate) advice: String,
     /// Share of the energy of all updates that would have arrived by the end of the run; 0 or less: nothing usable.
     pub(crate) arrived: Option<f64>,
 }
 
 impl Verdict {
-    /// The verdict on the updates and the steps of run `run`, each added up. `downloads`: clients that fetch a step, on
+    /// The verdict on the summed updates and model updates of `run`. `downloads`: clients that fetch a model update, on
     /// average.
     pub(super) fn of(run: &str, updates: &Line, steps: &Line, downloads: f64) -> Self {
         let (was, other) = (updates.recorded_framed, updates.framed);
@@ -65,13 +65,13 @@ fn instead(was: u64, other: u64) -> String {
     format!("{} instead of {} ({bytes})", size(other), size(was))
 }
 
-/// So many times fewer bytes are fewer.
+/// From this factor on, bytes count as fewer.
 const FEWER: f64 = 1.05;
-/// So many times fewer are more.
+/// Below this factor, bytes count as more.
 const MORE: f64 = 1.0 / FEWER;
-/// Share of the energy that is nearly all of it.
+/// Share of the energy that counts as nearly all.
 const NEARLY: f64 = 0.9;
-/// Share below which the updates are not what was learned any more.
+/// Share below which the updates are unusable.
 const HALF: f64 = 0.5;
 
 fn advice(times: f64, arrived: Option<f64>) -> &'static str {
@@ -89,7 +89,7 @@ fn advice(times: f64, arrived: Option<f64>) -> &'static str {
     }
 }
 
-/// How the replay differs from the run, a sentence each. `recorded`: how the run compressed, if its store says so;
+/// Differences between replay and run, a sentence each. `recorded`: how the run compressed, if stored;
 /// `known`: the memory of its updates, if that is known.
 pub(super) fn differences(
     recorded: Option<&Compression>,

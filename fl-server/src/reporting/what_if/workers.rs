@@ -1,4 +1,4 @@
-//! Chains on several threads, with a result that does not depend on their number.
+//! Runs chains on several threads; the result does not depend on their number.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -6,20 +6,20 @@ use std::sync::mpsc;
 use super::WhatIfError;
 use super::replay::Replayed;
 
-/// What a worker says.
+/// A message of a worker.
 enum Said {
-    /// A frame is done.
+    /// A frame is finished.
     Frame,
-    /// The chain of this place is.
+    /// The chain with this index is finished.
     Chain(usize, Result<Replayed, WhatIfError>),
 }
 
-/// `work` done on each of `chains`, by up to `threads` threads; the results are in the order of the chains. The second
-/// argument of `work` is to be called after each frame, and says whether to go on. `progress` is told how many frames
-/// are done of `total`, on this thread.
+/// Runs `work` on each of `chains`, on up to `threads` threads; the results are in the order of the chains. The second
+/// argument of `work` must be called after each frame, and returns whether to continue. `progress` gets the finished
+/// frames and `total`, on this thread.
 ///
 /// # Errors
-/// That of the first chain which had one; then the others are given up.
+/// That of the first chain that failed; the others are cancelled then.
 pub(super) fn all<C: Sync>(
     chains: &[C],
     threads: usize,
@@ -58,7 +58,7 @@ pub(super) fn all<C: Sync>(
             }
         }
     });
-    // Those that were given up come to light only where another failed.
+    // Cancelled chains have no result; the failed one is before or after them.
     let (mut out, mut failed) = (Vec::with_capacity(chains.len()), None);
     for result in results.into_iter().flatten() {
         match result {
