@@ -1,11 +1,12 @@
 //! Requests to the coordinator, from calls and from the admin address.
 
-use fl_proto::{ClientId, Departure, EvaluationReport, FramePart, SectionFidelity, UpdateReply};
+use crate::state_machine::Input;
+use crate::state_machine::Reply;
+use fl_proto::{ClientId, Departure, FramePart, SectionFidelity};
 use tokio::sync::oneshot;
 
 use crate::coordinator::change::Change;
 use crate::reporting::moment::Moment;
-use crate::state_machine::Accepted;
 use crate::storage::blobs::Received;
 use crate::storage::disk::DiskError;
 use crate::telemetry::event::{OpenRound, Waiting};
@@ -19,13 +20,19 @@ pub(crate) enum Command {
     Left(ClientId),
     /// A client announces that it will not answer.
     Leaves { client: ClientId, departure: Departure },
-    /// A verified update.
-    Update(Box<Submitted>),
-    /// The reply: whether the evaluation counts.
-    Evaluation {
-        client: ClientId,
-        report: EvaluationReport,
-        reply: oneshot::Sender<bool>,
+    /// An input of the state machine. The reply follows when its records are durable.
+    Decide {
+        input: Input,
+        reply: oneshot::Sender<Reply>,
+    },
+    /// An update, as an input of the state machine, with its frame.
+    Update {
+        input: Input,
+        /// Verified and durable, but not a blob yet.
+        frame: Box<Received>,
+        /// The first tensor and the figures of each section of the frame; empty if the client sent no figures.
+        fidelity: Vec<(u32, SectionFidelity)>,
+        reply: oneshot::Sender<Reply>,
     },
     /// The frame of the whole model. The reply is `None` if a newer version exists.
     Snapshot {
@@ -43,20 +50,6 @@ pub(crate) enum Command {
     Present { reply: oneshot::Sender<Attendance> },
     /// The run and its ledger now.
     Moment { reply: oneshot::Sender<Moment> },
-}
-
-/// A verified update whose frame is durable, but not a blob yet.
-#[derive(Debug)]
-pub(crate) struct Submitted {
-    pub(crate) client: ClientId,
-    pub(crate) round: u64,
-    pub(crate) attempt: u32,
-    pub(crate) update: Accepted,
-    pub(crate) frame: Received,
-    /// The first tensor and the figures of each section of the frame; empty if the client sent no figures.
-    pub(crate) fidelity: Vec<(u32, SectionFidelity)>,
-    /// An error says why the update can be neither accepted nor refused yet.
-    pub(crate) reply: oneshot::Sender<Result<UpdateReply, &'static str>>,
 }
 
 /// Which clients are connected, and which of them the run waits for.

@@ -3,7 +3,6 @@
 use crate::coordinator::actor::Coordinator;
 use crate::coordinator::command::Attendance;
 use crate::coordinator::command::Command;
-use crate::coordinator::command::Submitted;
 use crate::coordinator::commit::Batch;
 use crate::coordinator::fidelity;
 use std::future::Future;
@@ -126,58 +125,34 @@ impl Coordinator {
                 });
             }
             Command::Moment { reply } => batch.answer_with(reply, Coordinator::moment),
-            Command::Update(submitted) => self.submit(*submitted, batch)?,
-            Command::Evaluation { client, report, reply } => {
-                let input = Input::Evaluation {
-                    client: &client,
-                    version: report.version,
-                    examples: report.examples,
-                    loss: report.loss,
-                    correct: report.correct,
-                };
-                if let Reply::Evaluation { counted } = self.decide(input, batch)? {
-                    batch.answer(reply, counted);
+            Command::Decide { input, reply } => {
+                let answer = self.decide(input, batch)?;
+                batch.answer(reply, answer);
+            }
+            Command::Update {
+                input,
+                frame,
+                fidelity,
+                reply,
+            } => {
+                let before = batch.records.len();
+                let answer = self.decide(input, batch)?;
+                batch.answer(reply, answer);
+                // A repeated update has no new record.
+                match batch.records[before..].iter().find_map(accepted) {
+                    Some(round) => {
+                        self.fidelity.accepted(round, &fidelity);
+                        batch.accepted.push(*frame);
+                    }
+                    None => batch.unused.push(*frame),
                 }
             }
         }
         Ok(())
     }
 
-    fn submit(&mut self, submitted: Submitted, batch: &mut Batch) -> Result<(), ServeError> {
-        let Submitted {
-            client,
-            round,
-            attempt,
-            update,
-            frame,
-            fidelity,
-            reply,
-        } = submitted;
-        let before = batch.records.len();
-        let input = Input::Update {
-            client: &client,
-            round,
-            attempt,
-            update,
-        };
-        match self.decide(input, batch)? {
-            Reply::Update(answer) => batch.answer(reply, Ok(answer)),
-            Reply::NotNow(why) => batch.answer(reply, Err(why)),
-            Reply::None | Reply::Evaluation { .. } => {}
-        }
-        let names = |record: &Record| matches!(record, Record::UpdateAccepted { .. });
-        // A repeated update has no new record.
-        if batch.records[before..].iter().any(names) {
-            self.fidelity.accepted(round, &fidelity);
-            batch.accepted.push(frame);
-        } else {
-            batch.unused.push(frame);
-        }
-        Ok(())
-    }
-
     /// Decides one input and applies its records, which become durable with the batch.
-    pub(super) fn decide(&mut self, input: Input<'_>, batch: &mut Batch) -> Result<Reply, ServeError> {
+    pub(super) fn decide(&mut self, input: Input, batch: &mut Batch) -> Result<Reply, ServeError> {
         let Decision { records, reply, .. } =
             decide(&self.state, &self.plan, self.clock.now(), &self.present.presence, input);
         if !records.is_empty() {
@@ -247,5 +222,13 @@ impl Coordinator {
             self.announce_fidelity(seen).await;
         }
         Ok(())
+    }
+}
+
+/// The round in which a record accepts an update.
+fn accepted(record: &Record) -> Option<u64> {
+    match record {
+        Record::UpdateAccepted { round, .. } => Some(*round),
+        _ => None,
     }
 }

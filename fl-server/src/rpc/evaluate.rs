@@ -5,6 +5,7 @@ use tonic::{Request, Status};
 
 use crate::coordinator::command::Command;
 use crate::rpc::context::Service;
+use crate::state_machine::{Input, Reply};
 
 pub(super) async fn evaluate(
     service: &Service,
@@ -14,13 +15,15 @@ pub(super) async fn evaluate(
     peer.counters.evaluated(request.get_ref());
     let report = EvaluationReport::try_from(request.into_inner())?;
     service.check_run(&report.run)?;
-    let counted = service
-        .ask(|reply| Command::Evaluation {
-            client: peer.client,
-            report,
-            reply,
-        })
-        .await?;
+    let input = Input::Evaluation {
+        client: peer.client,
+        version: report.version,
+        examples: report.examples,
+        loss: report.loss,
+        correct: report.correct,
+    };
+    let reply = service.ask(|reply| Command::Decide { input, reply }).await?;
+    let counted = matches!(reply, Reply::Evaluation { counted: true });
     let reply = wire::EvaluationReply { counted };
     peer.counters.answered(&reply);
     Ok(reply)

@@ -1,6 +1,7 @@
 //! `Submit`: an update arrives in chunks that are kept across disconnects, is verified as a whole, and counted once.
 
-use crate::coordinator::command::Submitted;
+use crate::state_machine::Input;
+use crate::state_machine::Reply;
 use std::pin::pin;
 use std::sync::Arc;
 
@@ -185,25 +186,28 @@ async fn settle(
                 },
                 at: service.clock.now(),
             };
-            let client = peer.client.clone();
+            let input = Input::Update {
+                client: peer.client.clone(),
+                round,
+                attempt: header.id.attempt,
+                update,
+            };
             let fidelity = figures(&firsts, &header.fidelity);
-            let reply = service
-                .ask(|reply| {
-                    Command::Update(Box::new(Submitted {
-                        client,
-                        round,
-                        attempt: header.id.attempt,
-                        update,
-                        frame,
-                        fidelity,
-                        reply,
-                    }))
-                })
-                .await?;
-            if reply != Ok(UpdateReply::Accepted) {
+            let submit = |reply| Command::Update {
+                input,
+                frame: Box::new(frame),
+                fidelity,
+                reply,
+            };
+            let reply = service.ask(submit).await?;
+            if reply != Reply::Update(UpdateReply::Accepted) {
                 booked.refuse();
             }
-            reply.map_err(Status::failed_precondition)?
+            match reply {
+                Reply::Update(reply) => reply,
+                Reply::NotNow(why) => return Err(Status::failed_precondition(why)),
+                other => return Err(internal(format_args!("an update got the reply {other:?}"))),
+            }
         }
     };
     if let UpdateReply::Refused { why, message } = &reply {

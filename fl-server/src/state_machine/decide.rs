@@ -14,13 +14,13 @@ use crate::state_machine::state::{Phase, State};
 use crate::storage::record::{Accepted, Record};
 
 /// An event that the run decides on.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Input<'a> {
+#[derive(Debug, Clone, PartialEq)]
+pub enum Input {
     /// Time passed, or a client connected or left.
     Tick,
     /// A frame of this round, verified and durable as a blob, is offered for counting.
     Update {
-        client: &'a ClientId,
+        client: ClientId,
         /// The round that the update answers.
         round: u64,
         /// The attempt of that round in which the client began it; 0 if unknown.
@@ -30,7 +30,7 @@ pub enum Input<'a> {
     },
     /// A client evaluated a model version.
     Evaluation {
-        client: &'a ClientId,
+        client: ClientId,
         version: u64,
         /// Held-out examples.
         examples: u64,
@@ -78,7 +78,7 @@ pub struct Decision {
 }
 
 /// Decides what follows from `input` at `now`. Pure: the same arguments give the same decision.
-pub fn decide(state: &State, plan: &RunPlan, now: Millis, presence: &Presence, input: Input<'_>) -> Decision {
+pub fn decide(state: &State, plan: &RunPlan, now: Millis, presence: &Presence, input: Input) -> Decision {
     let (records, reply) = if !state.is_started() {
         (Vec::new(), unstarted(&input))
     } else {
@@ -89,7 +89,7 @@ pub fn decide(state: &State, plan: &RunPlan, now: Millis, presence: &Presence, i
                 round,
                 attempt,
                 update,
-            } => offered(state, plan, now, client, (round, attempt), update),
+            } => offered(state, plan, now, &client, (round, attempt), update),
             Input::RoundResult {
                 round,
                 frame,
@@ -119,13 +119,13 @@ pub fn decide(state: &State, plan: &RunPlan, now: Millis, presence: &Presence, i
                 loss,
                 correct,
             } => {
-                let (asked, reported) = (state.asks(client, version), state.reported(client, version));
+                let (asked, reported) = (state.asks(&client, version), state.reported(&client, version));
                 let sane = Evaluated::is_sane(examples, loss, correct);
                 // An impossible evaluation is recorded without an example, so that the run does not wait for another.
                 let (examples, loss, correct) = if sane { (examples, loss, correct) } else { (0, 0.0, 0) };
                 let record = Record::EvaluationAccepted {
                     version,
-                    client: client.clone(),
+                    client,
                     examples,
                     loss,
                     correct,
@@ -150,7 +150,7 @@ pub fn decide(state: &State, plan: &RunPlan, now: Millis, presence: &Presence, i
     Decision { records, reply, wake }
 }
 
-fn unstarted(input: &Input<'_>) -> Reply {
+fn unstarted(input: &Input) -> Reply {
     match input {
         Input::Update { .. } => Reply::Update(refused(Refusal::NotThisRound, "the run has not begun")),
         Input::Evaluation { .. } => Reply::Evaluation { counted: false },

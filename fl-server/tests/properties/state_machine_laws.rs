@@ -70,7 +70,7 @@ fn run(world: &mut World, op: &Op) {
         Op::Evaluate(i, behind) => {
             let (client, version) = (client(i), world.state.version().saturating_sub(behind));
             let input = || fl_server::state_machine::Input::Evaluation {
-                client: &client,
+                client: client.clone(),
                 version,
                 examples: 4,
                 loss: 0.5,

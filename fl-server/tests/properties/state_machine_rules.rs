@@ -392,7 +392,7 @@ fn the_last_model_is_evaluated_by_all_that_are_there() {
     let report = |world: &mut World, i: usize, version| {
         let client = client(i);
         world.input(Input::Evaluation {
-            client: &client,
+            client,
             version,
             examples: 10,
             loss: i as f64,
@@ -436,7 +436,7 @@ fn evaluations_of_old_versions_are_sums_that_nothing_changes() {
     let report = |world: &mut World, i: usize, version| {
         let client = client(i);
         let reply = world.input(Input::Evaluation {
-            client: &client,
+            client,
             version,
             examples: 10,
             loss: i as f64,
@@ -492,7 +492,7 @@ fn an_evaluation_that_cannot_be_true_is_not_counted_and_no_client_outweighs_the_
     let report = |world: &mut World, i: usize, examples: u64, loss: f64, correct: u64| {
         let client = client(i);
         let input = Input::Evaluation {
-            client: &client,
+            client,
             version: 0,
             examples,
             loss,
@@ -537,7 +537,7 @@ fn a_client_that_lies_about_the_last_model_does_not_hold_the_end_of_a_run() {
         assert!(!world.is_done());
         let client = client(i);
         world.input(Input::Evaluation {
-            client: &client,
+            client,
             version: 3,
             examples: 10,
             loss,
@@ -558,7 +558,7 @@ fn a_training_loss_that_cannot_be_true_does_not_spoil_the_mean() {
         (update.loss, update.examples) = (loss, 10);
         world.acknowledged.insert((client.clone(), 1), update.digest);
         let input = Input::Update {
-            client: &client,
+            client,
             round: 1,
             attempt: 1,
             update,

@@ -47,11 +47,11 @@ impl World {
         }
     }
 
-    pub(crate) fn decide(&self, input: Input<'_>) -> Decision {
+    pub(crate) fn decide(&self, input: Input) -> Decision {
         decide(&self.state, &self.plan, self.now, &self.presence, input)
     }
 
-    pub(crate) fn input(&mut self, input: Input<'_>) -> Reply {
+    pub(crate) fn input(&mut self, input: Input) -> Reply {
         let Decision { records, reply, wake } = self.decide(input);
         assert!(records.is_empty() || wake == Some(self.now));
         self.commit(records);
@@ -123,7 +123,7 @@ impl World {
         let client = crate::client(i);
         let known = self.records.len();
         let input = Input::Update {
-            client: &client,
+            client: client.clone(),
             round,
             attempt,
             update,
