@@ -16,7 +16,6 @@ const OVERHEAD: u64 = 256;
 /// Bytes of other messages that a connection carries while it breaks, about.
 const ENDING: u64 = 256;
 
-/// One client's counters.
 #[derive(Debug, Default)]
 pub(crate) struct ClientCounters {
     update: AtomicU64,
@@ -43,7 +42,6 @@ pub(crate) struct ClientCounters {
 pub(crate) enum UploadOutcome {
     /// As `update`: the frame counts in its round.
     Accepted,
-    /// As `refused`.
     Refused,
     /// As `aborted`: the upload does not resume.
     Aborted,

@@ -77,7 +77,6 @@ impl Connection {
 }
 
 impl ConnectionCounters {
-    /// Adds a connection.
     pub(super) fn open(&mut self, meter: Arc<Meter>) {
         if self.open.len() >= self.fold_at.max(FOLD_AT) {
             self.fold();
@@ -123,7 +122,6 @@ impl ConnectionCounters {
         connected.map(|client| (client.clone(), version(&client))).collect()
     }
 
-    /// The entries of connections.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.open.len()

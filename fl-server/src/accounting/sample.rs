@@ -31,7 +31,6 @@ pub(crate) struct Peek {
 pub(crate) struct Named {
     /// Its name, or `*` for all clients without a name of their own.
     pub(crate) client: String,
-    /// Bytes up and down.
     pub(crate) socket: (u64, u64),
 }
 

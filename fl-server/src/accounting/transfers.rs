@@ -14,7 +14,6 @@ use crate::accounting::client_counters::{ClientCounters, Sent, UploadOutcome};
 pub(crate) struct UploadAccount {
     counters: Arc<ClientCounters>,
     meter: Arc<Meter>,
-    /// Length of the frame.
     len: u64,
     /// Bytes of the frame that are kept.
     kept: u64,

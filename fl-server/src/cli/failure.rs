@@ -19,11 +19,9 @@ const UNCHECKED: u8 = 5;
 pub(super) enum Failure {
     /// The arguments or a configuration file are wrong.
     Usage(anyhow::Error),
-    /// Stored data is corrupt.
     Corrupt(anyhow::Error),
     /// Nothing is wrong in what was checked, and not everything could be checked.
     Unchecked(anyhow::Error),
-    /// Any other error.
     Other(anyhow::Error),
 }
 

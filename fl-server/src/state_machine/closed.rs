@@ -16,7 +16,6 @@ pub struct Closed {
     pub attempts: u32,
     pub asked: u32,
     pub answered: u32,
-    /// Examples of all updates.
     pub examples: u64,
     /// Training loss, the mean over the examples.
     pub loss: f64,

@@ -32,7 +32,6 @@ pub enum Input {
     Evaluation {
         client: ClientId,
         version: u64,
-        /// Held-out examples.
         examples: u64,
         loss: f64,
         /// Examples classified correctly.

@@ -24,7 +24,6 @@ impl<T> Default for Log<T> {
 }
 
 impl<T: Clone> Log<T> {
-    /// Appends one item.
     pub(super) fn push(&mut self, item: T) {
         let last = Arc::make_mut(&mut self.last);
         last.push(item);
@@ -36,12 +35,10 @@ impl<T: Clone> Log<T> {
 }
 
 impl<T> Log<T> {
-    /// Number of items.
     pub fn len(&self) -> usize {
         self.full.len() * CHUNK + self.last.len()
     }
 
-    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -57,7 +54,6 @@ impl<T> Log<T> {
         (from <= to && to <= self.len()).then(|| (from..to).filter_map(|index| self.get(index)))
     }
 
-    /// All items.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.full.iter().chain([&self.last]).flat_map(|chunk| chunk.iter())
     }

@@ -24,9 +24,7 @@ pub struct Round {
     pub opened: Millis,
     /// When this attempt opened or was resumed: grace counts from here at the earliest.
     pub since: Millis,
-    /// When this attempt ends.
     pub deadline: Millis,
-    /// Accepted updates.
     pub updates: BTreeMap<ClientId, Accepted>,
     /// While closing: whether the plan's limits apply.
     pub limited: bool,

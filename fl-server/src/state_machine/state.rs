@@ -34,7 +34,6 @@ pub enum Phase {
         until: Millis,
     },
     Done,
-    /// The run failed.
     Failed {
         /// The round that could not be closed.
         round: u64,

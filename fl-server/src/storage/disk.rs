@@ -19,7 +19,6 @@ use crate::rate_limited::RateLimited;
 
 /// Mode of a folder: only the owner may read clients' updates.
 const FOLDER: u32 = 0o700;
-/// Mode of a file.
 const FILE: u32 = 0o600;
 /// First and longest back-off while too many files are open.
 const BACK_OFF: Duration = Duration::from_millis(10);
@@ -191,9 +190,6 @@ impl Disk {
     }
 
     /// Creates the folder and those above it.
-    ///
-    /// # Errors
-    /// The disk's.
     pub fn create_dir(&self, path: &Path) -> Result<(), DiskError> {
         if path.is_dir() {
             return Ok(());
@@ -232,9 +228,6 @@ impl Disk {
     }
 
     /// Opens or creates a file for reading and writing; `empty` truncates it.
-    ///
-    /// # Errors
-    /// The disk's.
     pub fn open(&self, path: &Path, empty: bool) -> Result<File, DiskError> {
         self.point("create", path)?;
         let mut options = OpenOptions::new();
@@ -243,9 +236,6 @@ impl Disk {
     }
 
     /// Opens a regular file for reading; `None` if it does not exist.
-    ///
-    /// # Errors
-    /// The disk's.
     pub fn read(&self, path: &Path) -> Result<Option<File>, DiskError> {
         self.opened("open", path, || match open_file(path) {
             Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
@@ -272,27 +262,18 @@ impl Disk {
     }
 
     /// Makes the content of `file` durable.
-    ///
-    /// # Errors
-    /// The disk's.
     pub fn sync(&self, file: &File, path: &Path) -> Result<(), DiskError> {
         self.point("fsync", path)?;
         file.sync_all().map_err(|e| DiskError::new("fsync", path, &e))
     }
 
     /// Renames a file within one folder tree, replacing the target.
-    ///
-    /// # Errors
-    /// The disk's.
     pub fn rename(&self, from: &Path, to: &Path) -> Result<(), DiskError> {
         self.point("rename", from)?;
         std::fs::rename(from, to).map_err(|e| DiskError::new("rename", from, &e))
     }
 
     /// Makes the names in a folder durable.
-    ///
-    /// # Errors
-    /// The disk's.
     pub fn sync_dir(&self, path: &Path) -> Result<(), DiskError> {
         self.point("fsync", path)?;
         let folder = if path.as_os_str().is_empty() {
@@ -305,9 +286,6 @@ impl Disk {
     }
 
     /// Removes a file, if it exists.
-    ///
-    /// # Errors
-    /// The disk's.
     pub fn remove(&self, path: &Path) -> Result<(), DiskError> {
         self.point("remove", path)?;
         match std::fs::remove_file(path) {

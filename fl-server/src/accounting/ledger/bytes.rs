@@ -28,7 +28,6 @@ impl Row {
     /// The newest version; older ones are read too.
     pub(crate) const VERSION: u8 = THIRD;
 
-    /// The row as stored.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(2 + 8 * (Flow::FIELDS + 1) + 16);
         let mut out = Writer::new(&mut bytes);

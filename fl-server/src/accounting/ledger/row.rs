@@ -16,13 +16,7 @@ pub enum Row {
         flow: Flow,
     },
     /// What the endpoint's own meter counted in the same time.
-    Meter {
-        round: u64,
-        /// Bytes read from all sockets.
-        read: u64,
-        /// Bytes written to them.
-        written: u64,
-    },
+    Meter { round: u64, read: u64, written: u64 },
     /// Bytes of a closed round's frames by section.
     Sections {
         round: u64,

@@ -11,7 +11,6 @@ pub enum PlanError {
     Value {
         /// The key with its table.
         key: &'static str,
-        /// The value as written.
         value: String,
         /// The rule that it breaks.
         rule: String,

@@ -9,7 +9,6 @@ use crate::storage::disk::DiskError;
 /// A blob cannot be read or written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BlobError {
-    /// The disk failed.
     #[error(transparent)]
     Disk(#[from] DiskError),
     /// No file has this digest.
@@ -17,28 +16,13 @@ pub enum BlobError {
     Missing(Digest),
     /// The digest of the file's bytes is not its name.
     #[error("{} is damaged: its digest is {found}", path.display())]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// Digest of what it holds.
-        found: Digest,
-    },
+    Damaged { path: PathBuf, found: Digest },
     /// More bytes arrived than were declared.
     #[error("the upload has {len} bytes, more than the {max} declared")]
-    TooLarge {
-        /// Bytes received.
-        len: u64,
-        /// Bytes declared.
-        max: u64,
-    },
+    TooLarge { len: u64, max: u64 },
     /// The upload ended before all its bytes arrived.
     #[error("the upload has {have} of {len} bytes")]
-    Short {
-        /// Bytes received.
-        have: u64,
-        /// Bytes declared.
-        len: u64,
-    },
+    Short { have: u64, len: u64 },
     /// Another call continues this client's upload.
     #[error("another call continues the upload")]
     Superseded,

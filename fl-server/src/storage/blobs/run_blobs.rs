@@ -28,9 +28,6 @@ pub struct Blobs {
 
 impl Blobs {
     /// Opens or creates the folders of `run` below `dir` and removes the files that were being written.
-    ///
-    /// # Errors
-    /// `Disk`.
     pub fn open(dir: &Path, run: &RunName, disk: Disk) -> Result<Self, BlobError> {
         let folder = dir.join(BLOBS).join(run.as_str());
         let partial = dir.join("partial").join(run.as_str());
@@ -63,9 +60,6 @@ impl Blobs {
     }
 
     /// Stores `bytes`; durable on return.
-    ///
-    /// # Errors
-    /// `Disk`.
     pub fn put(&self, bytes: &[u8]) -> Result<Digest, BlobError> {
         let digest = Digest::of(bytes);
         let path = self.path(&digest);
@@ -122,9 +116,6 @@ impl Blobs {
     }
 
     /// Bytes of a blob; `None` if there is none.
-    ///
-    /// # Errors
-    /// `Disk`.
     pub fn len(&self, digest: &Digest) -> Result<Option<u64>, BlobError> {
         Ok(len(&find(&self.dir, &self.run, digest))?)
     }
@@ -141,33 +132,21 @@ impl Blobs {
     }
 
     /// Removes a blob, if there is one.
-    ///
-    /// # Errors
-    /// `Disk`.
     pub fn remove(&self, digest: &Digest) -> Result<(), BlobError> {
         Ok(self.disk.remove(&self.path(digest))?)
     }
 
     /// Removes every blob of the run that is not in `keep`; returns how many. Not to be called during an upload.
-    ///
-    /// # Errors
-    /// `Disk`.
     pub fn sweep(&self, keep: &BTreeSet<Digest>) -> Result<usize, BlobError> {
         Ok(sweep(&self.folder, keep, &self.disk)?)
     }
 
     /// Whether there are blobs of programs before format 1.1.
-    ///
-    /// # Errors
-    /// `Disk`.
     pub fn has_shared(&self) -> Result<bool, BlobError> {
         Ok(!files(&self.dir.join(BLOBS))?.is_empty())
     }
 
     /// As [`Blobs::sweep`] for those. `keep`: the digests that any run of the store names.
-    ///
-    /// # Errors
-    /// `Disk`.
     pub fn sweep_shared(&self, keep: &BTreeSet<Digest>) -> Result<usize, BlobError> {
         Ok(sweep(&self.dir.join(BLOBS), keep, &self.disk)?)
     }

@@ -39,9 +39,6 @@ impl Blobs {
 
     /// Resumes an upload of `len` bytes, or begins it, and removes another unfinished upload of this client. The caller
     /// has checked `len` against its limit.
-    ///
-    /// # Errors
-    /// `Disk`.
     pub fn upload(&self, client: &ClientId, round: u64, digest: &Digest, len: u64) -> Result<Upload, BlobError> {
         let path = self.partial_path(client, round, digest);
         let partial = {
@@ -110,7 +107,6 @@ pub struct Received {
 }
 
 impl Received {
-    /// Digest of its bytes.
     pub fn digest(&self) -> Digest {
         self.digest
     }

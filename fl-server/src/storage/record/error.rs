@@ -9,7 +9,6 @@ pub enum RecordError {
     /// A newer program wrote them.
     #[error("version {theirs}; this program reads up to {ours}: update it")]
     Newer {
-        /// The version found.
         theirs: u8,
         /// The newest version that this program reads.
         ours: u8,

@@ -11,11 +11,9 @@ use crate::clock::Millis;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Accepted {
     pub digest: Digest,
-    /// Bytes of the frame.
     pub len: u64,
     /// Examples trained on: the weight in the average.
     pub examples: u64,
-    /// Mean training loss.
     pub loss: f64,
     pub train_ms: u64,
     pub encode_ms: u64,
@@ -127,10 +125,8 @@ pub enum Record {
     },
     /// A client evaluated a version. Without an example, its report was impossible and does not count.
     EvaluationAccepted {
-        /// Model version evaluated.
         version: u64,
         client: ClientId,
-        /// Held-out examples.
         examples: u64,
         /// Mean loss over them.
         loss: f64,
@@ -148,7 +144,6 @@ pub enum Record {
     RunDone {
         at: Millis,
     },
-    /// The run failed.
     RunFailed {
         /// The round that could not be closed.
         round: u64,

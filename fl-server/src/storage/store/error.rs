@@ -42,16 +42,11 @@ pub enum StoreError {
         .0.display()
     )]
     Head(PathBuf),
-    /// The disk failed.
     #[error(transparent)]
     Disk(#[from] DiskError),
     /// The database failed.
     #[error("the store at {} is damaged: {why}. Restore the data folder from a backup", path.display())]
-    Broken {
-        path: PathBuf,
-        /// Its message.
-        why: String,
-    },
+    Broken { path: PathBuf, why: String },
     /// A value is corrupt or of a newer program.
     #[error("{table} {number} of run {run}: {why}")]
     Value {

@@ -15,11 +15,9 @@ pub(super) const NEXT_RUN_KEY: &[u8] = b"i";
 /// Numbers of runs by name.
 pub(super) const RUN: u8 = b'n';
 pub(super) const RECORD: u8 = b'r';
-/// Ledger rows.
 pub(super) const ROW: u8 = b'l';
 /// Named values.
 pub(super) const META: u8 = b'm';
-/// The ledger's tail.
 pub(super) const TAIL: u8 = b't';
 
 /// The start of the keys of a run in a table.

@@ -16,7 +16,6 @@ use crate::storage::store::seal::{seal, unseal};
 /// A checkpoint of the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Checkpoint {
-    /// Model version.
     pub version: u64,
     /// Digest of its blob.
     pub blob: Digest,
@@ -67,7 +66,6 @@ impl RunStore {
         self.len() == 0
     }
 
-    /// Number of ledger rows.
     pub fn rows_len(&self) -> u64 {
         self.rows.load(Ordering::Relaxed)
     }
