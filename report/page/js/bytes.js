@@ -5,7 +5,7 @@ const KINDS_UP = [
   { key: "control_up", name: "control", colour: "purple" },
   { key: "heartbeat_up", name: "heartbeat", colour: "sky", pattern: "dots" },
   { key: "transport_up", name: "transport", colour: "grey" },
-  { key: "aborted", name: "broken off", colour: "orange", pattern: "hatch" },
+  { key: "aborted", name: "aborted", colour: "orange", pattern: "hatch" },
   { key: "refused", name: "refused", colour: "red", pattern: "cross" },
 ];
 const KINDS_DOWN = [
@@ -24,18 +24,18 @@ const STAGES = [
   { key: "bound", name: "bound (entropy)", short: "bound", colour: "orange", dash: "4 4" },
 ];
 
-const STAGES_ABOUT = { up: "What each stage of compression left of the round's updates, all of them together; the bound is the entropy of what was coded.",
-  down: "What each stage left of the step every client gets; the frame is counted once." };
+const STAGES_ABOUT = { up: "Bytes of the round's updates after each stage of compression, added up; the bound is the order-0 entropy of the coded symbols.",
+  down: "Bytes of the round's model update after each stage; the frame is counted once, though every client gets it." };
 
 function bytesSection() {
-  const up = makeFigure({ id: "up-kind", title: "Bytes clients sent, by kind", toggles: true, about: "Everything read from the clients' sockets, round by round. Press a name to hide it." });
-  const down = makeFigure({ id: "down-kind", title: "Bytes clients received, by kind", toggles: true, about: "Everything written to the clients' sockets, round by round. Press a name to hide it." });
+  const up = makeFigure({ id: "up-kind", title: "Bytes clients sent, by kind", toggles: true, about: "All bytes read from the clients' sockets, by round. Select a name to hide it." });
+  const down = makeFigure({ id: "down-kind", title: "Bytes clients received, by kind", toggles: true, about: "All bytes written to the clients' sockets, by round. Select a name to hide it." });
   const upStage = makeFigure({ id: "up-stage", title: "Updates, stage by stage", about: STAGES_ABOUT.up });
-  const downStage = makeFigure({ id: "down-stage", title: "The model's step, stage by stage", about: STAGES_ABOUT.down });
-  const against = makeBars({ id: "against", title: "The same rounds with other methods", about: "Bytes in both directions. FedAvg is counted as frames only, without any transport." });
+  const downStage = makeFigure({ id: "down-stage", title: "Model update, stage by stage", about: STAGES_ABOUT.down });
+  const against = makeBars({ id: "against", title: "The same rounds with other methods", about: "Bytes in both directions. FedAvg counts payload only, without transport." });
   const saves = h("ol", { class: "saves" });
   const save = h("div", { id: "save", class: "block wide", hidden: true }, h("h3", {}, "Where to save"),
-    h("p", { class: "about" }, "The largest costs of this run, and what to change."), saves);
+    h("p", { class: "about" }, "The largest costs of this run, and how to reduce them."), saves);
   return {
     id: "bytes", title: "Bytes", parts: [{ element: save }, against, up, down, upStage, downStage],
     update({ rounds, totals, baselines, savings }) {
@@ -44,9 +44,9 @@ function bytesSection() {
         h("span", {}, `${savings.why[i]} `), h("span", { class: "change" }, ...marked(savings.change[i])))));
       up.update(kinds(rounds, totals, KINDS_UP, "socket_up"));
       down.update(kinds(rounds, totals, KINDS_DOWN, "socket_down"));
-      upStage.update(stages(rounds, "up", "No update has been taken yet."));
-      downStage.update(stages(rounds, "down", "No step has been made yet."));
-      against.update(baselines?.length ? { bars: methods(totals, baselines), unit: "bytes" } : { empty: "There is nothing to compare until a round is closed." });
+      upStage.update(stages(rounds, "up", "No update has been accepted yet."));
+      downStage.update(stages(rounds, "down", "No model update has been made yet."));
+      against.update(baselines?.length ? { bars: methods(totals, baselines), unit: "bytes" } : { empty: "There is nothing to compare until a round has closed." });
     },
   };
 }
@@ -57,12 +57,12 @@ function marked(text) {
 function kinds(rounds, totals, list, all) {
   const series = list.filter(({ key }) => totals[key] > 0).map((kind) => ({ ...kind, values: rounds[kind.key],
     legend: `${bytes(totals[kind.key])} · ${percent(totals[kind.key] / totals[all])}` }));
-  if (!series.length) return { empty: "Nothing has been moved yet." };
+  if (!series.length) return { empty: "There is no traffic yet." };
   return { kind: "stack", x: rounds.round, xUnit: "round", series, unit: "bytes", xLabel: "round", yLabel: "bytes per round" };
 }
 function stages(rounds, way, none) {
   const sum = (key) => (rounds[`${key}_${way}`] ?? []).reduce((a, b) => a + (b ?? 0), 0);
-  // Before coding an index counts four bytes: a stage that is larger than the one before it is sent by nobody.
+  // Before coding an index counts 4 bytes, so a stage can be larger than the one before it; no such form is sent.
   const larger = [];
   for (const [key, before] of [["reduced", ["fp32"]], ["quantized", ["fp32", "reduced"]]]) {
     if (sum(key) > Math.min(...before.filter((one) => !larger.includes(one)).map(sum))) larger.push(key);
@@ -71,7 +71,7 @@ function stages(rounds, way, none) {
     .filter((one) => one.values.some(has));
   if (!series.length) return { empty: none };
   return { kind: "lines", log: true, x: rounds.round, xUnit: "round", series, unit: "bytes", xLabel: "round", yLabel: "bytes per round, log scale",
-    about: `${STAGES_ABOUT[way]}${larger.length ? ` Not drawn: ${listed(larger)}, larger than the stage before, because an index counts 4 bytes until it is coded.` : ""}` };
+    about: `${STAGES_ABOUT[way]}${larger.length ? ` Not drawn: ${listed(larger)}, larger than the stage before, because an index counts 4 bytes before coding.` : ""}` };
 }
 const METHODS = { "fedavg-fp32": "FedAvg, fp32", "fedavg-fp16": "FedAvg, fp16" };
 function methods(totals, baselines) {
@@ -82,7 +82,7 @@ function methods(totals, baselines) {
     { name: "This run, frames only", up: frames.up, down: frames.down, own: true }];
 }
 
-/** Bars that lie, one a method, each of up and down. */
+/** Horizontal bars, one per method, each of up and down. */
 function makeBars({ id, title, about }) {
   const list = h("ul", { class: "bars" });
   const empty = h("p", { class: "empty", hidden: true });

@@ -2,18 +2,18 @@
 const CLIENT_QUANTITIES = [
   ["socket_up", "bytes sent (socket)", "bytes"],
   ["socket_down", "bytes received (socket)", "bytes"],
-  ["finish_seconds", "time until its update was taken", "seconds"],
+  ["finish_seconds", "time until the update was accepted", "seconds"],
   ["train_seconds", "training time", "seconds"],
   ["retries", "uploads resumed or sent again", "count"],
 ];
 
 function clientsSection() {
-  const map = makeHeat({ id: "client-map", title: "Clients by rounds", about: "Every client in every round. Hatched: no update, or no connection.", rowWord: "client" });
+  const map = makeHeat({ id: "client-map", title: "Clients by rounds", about: "Each client in each round. Hatched: no update or no connection.", rowWord: "client" });
   const list = makeTable({ caption: "Clients, all rounds together", sortable: true, columns: [{ name: "client", text: true }, { name: "asked", format: count },
     { name: "updates", format: count }, { name: "examples", format: count }, { name: "sent", format: bytes }, { name: "received", format: bytes },
     { name: "frames", format: bytes }, { name: "wasted", format: bytes }, { name: "retries", format: count },
     { name: "connections", format: count }, { name: "finish", format: duration }, { name: "training", format: duration }] });
-  const block = h("div", { class: "block wide" }, h("h3", {}, "Clients, all rounds together"), h("p", { class: "about" }, "Press a head to sort. Frames: of updates taken. Wasted: refused or broken off. Finish, training: means. “unknown”: connections that never said who they were."), list.element);
+  const block = h("div", { class: "block wide" }, h("h3", {}, "Clients, all rounds together"), h("p", { class: "about" }, "Select a column head to sort. Frames: accepted updates. Wasted: refused or aborted. Finish, training: means. “unknown”: connections without a client certificate."), list.element);
   return {
     id: "clients", title: "Clients", parts: [map, { element: block }],
     update({ rounds, clients, participations }) {
@@ -26,7 +26,7 @@ function clientsSection() {
 }
 /** Cells of the map. Times are only shown where an update was taken, bytes only where there were any: a zero there says nothing. */
 function clientMap(rounds, participations) {
-  if (!participations?.round?.length) return { empty: "This report holds no figures of single clients in single rounds." };
+  if (!participations?.round?.length) return { empty: "This report has no data per client and round." };
   const names = [...new Set(participations.client)].sort((a, b) => (a === "-") - (b === "-") || a.localeCompare(b, undefined, { numeric: true }));
   const rowOf = new Map(names.map((name, i) => [name, i]));
   const columnOf = new Map(rounds.round.map((round, i) => [round, i]));

@@ -1,4 +1,4 @@
-// Makes elements. Text is always set as text: nothing of a report is ever read as HTML.
+// Makes elements. Text is always set as text: no part of a report is parsed as HTML.
 const SVG = "http://www.w3.org/2000/svg";
 
 /** An element with attributes (`on…` are listeners, `false` and null are left out) and children: text, nodes, and lists of them
@@ -19,7 +19,7 @@ function dress(element, attributes, children) {
   element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined));
   return element;
 }
-/** Fades an element's edges where more can be scrolled to: `data-more` is `left`, `right`, `both` or empty. */
+/** Fades the edges towards which an element can scroll: `data-more` is `left`, `right`, `both` or empty. */
 function showsMore(element) {
   const look = () => {
     const rest = element.scrollWidth - element.clientWidth;
@@ -33,12 +33,12 @@ function showsMore(element) {
   for (const child of element.children) sizes.observe(child);
   return element;
 }
-/** Sets text only where it changed: what is selected or announced stays untouched. */
+/** Sets text only if it changed, so that a selection or announcement is not disturbed. */
 function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-/** The little picture before a name: a line with its dashes, or a box with its pattern. */
+/** The swatch before a name: a line with its dashes, or a box with its pattern. */
 function swatch(series, kind) {
   const mark = kind === "lines"
     ? [s("line", { x1: 1, x2: 21, y1: 6, y2: 6, class: `line ${series.colour}`, "stroke-dasharray": series.dash })]

@@ -1,7 +1,7 @@
-// A chart with all that belongs to it: title, what it shows, legend, crosshair for pointer and keyboard, its data as a table.
-// A figure is made once and updated for ever after: what is open, focused or switched off stays so.
+// A chart with title, description, legend, crosshair for pointer and keyboard, and its data as a table.
+// A figure is made once and then updated, so what is open, focused or hidden stays so.
 
-/** Draws again when a figure's width changes; the first report of a width is the first drawing. */
+/** Draws again when a figure's width changes; the first width triggers the first drawing. */
 const watcher = new ResizeObserver((entries) => {
   for (const entry of entries) entry.target.resized?.(entry.contentRect.width);
 });
@@ -36,7 +36,7 @@ function makeFigure({ id, title, about, toggles = false, wide = false }) {
     drawn.svg.append(drawn.cross);
     plot.replaceChildren(drawn.svg);
     cut.hidden = !drawn.cut;
-    if (drawn.cut) say(cut, "The axis is cut: rounds marked with a triangle go beyond it.");
+    if (drawn.cut) say(cut, "The axis is cut: rounds with a triangle exceed it.");
     if (at !== null) point(Math.min(at, spec.x.length - 1), !tip.hidden);
   }
   function point(i, visible = true) {
@@ -97,7 +97,7 @@ function makeFigure({ id, title, about, toggles = false, wide = false }) {
   };
   watcher.observe(frame);
 
-  /** Legend entries are kept while their names stay, so a switch that has the focus keeps it. */
+  /** Legend entries are kept while their names stay, so that a focused switch keeps the focus. */
   let names = "";
   let values = [];
   function drawLegend() {

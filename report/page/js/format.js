@@ -17,15 +17,15 @@ function bytes(value) {
   return `${scaled.toFixed(size < 10 ? 2 : size < 100 ? 1 : 0)} ${units[unit]}`;
 }
 
-/** Bytes at a tick: no digits that say nothing ("1 MiB", "1.5 MiB"). */
+/** Bytes at a tick, without needless digits ("1 MiB", "1.5 MiB"). */
 const byteTick = (value) => bytes(value).replace(/(\.\d*?)0+(?= )/, "$1").replace(/\.(?= )/, "");
 const rate = (value) => (has(value) ? `${bytes(value)}/s` : MISSING);
 const rateTick = (value) => (value === 0 ? "0" : `${byteTick(value)}/s`);
 
-/** A whole number with thousands apart. */
+/** An integer with thousands separators. */
 const count = (value) => (has(value) ? Math.round(value).toString().replace(/\B(?=(\d{3})+$)/g, ",") : MISSING);
 
-/** A number with three digits that count, and no exponent where one can be avoided. */
+/** A number with three significant digits, without an exponent where possible. */
 function digits(value) {
   if (!has(value)) return MISSING;
   const size = Math.abs(value);
@@ -42,7 +42,7 @@ const percent = (value) => {
 };
 const percentTick = (value) => `${tick(value * 100)} %`;
 
-/** A length of time given in seconds. */
+/** A duration, from seconds. */
 function duration(value) {
   if (!has(value)) return MISSING;
   if (value < 0.9995) return `${Math.round(value * 1000)} ms`;
@@ -55,7 +55,7 @@ function duration(value) {
 const durationTick = (value) => (value === 0 ? "0" : value < 1 ? `${tick(value * 1000)} ms` : `${tick(value)} s`);
 
 const pad = (value) => String(value).padStart(2, "0");
-/** A day and a time of it as `2026-11-20 08:30:05`, in the reader's time zone. */
+/** Date and time as `2026-11-20 08:30:05`, in the reader's time zone. */
 function moment(ms) {
   if (!has(ms)) return MISSING;
   const at = new Date(ms);

@@ -61,7 +61,7 @@ const fedavg = (report) => report.baselines?.find((one) => one.name === "fedavg-
 function sentence(report) {
   const { totals, rounds } = report;
   const n = rounds.round.length;
-  if (!n) return ["No round has been opened yet, so nothing has been moved."];
+  if (!n) return ["No round has opened yet, so there is no traffic."];
   const parts = ["Clients sent ", h("b", {}, bytes(totals.socket_up)), " and received ", h("b", {}, bytes(totals.socket_down)), ` in ${plural(n, "round")}`];
   const { socket_ratio: ratio, through } = fedavg(report) ?? {};
   const open = isOpen(report);
@@ -71,7 +71,7 @@ function sentence(report) {
   const got = reached(rounds);
   parts.push(". ");
   if (got) parts.push("The model reached an accuracy of ", h("b", {}, percent(got.newest)), ` in round ${count(got.newestRound)}.`);
-  else parts.push("No round was evaluated, so no accuracy is known.");
+  else parts.push("No round was evaluated, so the accuracy is unknown.");
   return parts;
 }
 /** A badge where all is well; an alert that names the rounds where it is not. */
@@ -84,9 +84,9 @@ function judge(element, report) {
   element.classList.toggle("bad", bad);
   element.hidden = !rounds.round.length;
   const killed = rounds.round.filter((_, i) => rounds.unbooked?.[i] > 0);
-  const missing = killed.length ? `. What sockets carried before a server was killed is in neither: ${killed.length === 1 ? "round" : "rounds"} ${listed(killed.slice(0, 6).map(count), 7)}${killed.length > 6 ? " and more" : ""}` : "";
+  const missing = killed.length ? `. Neither counts the traffic before a server was killed: ${killed.length === 1 ? "round" : "rounds"} ${listed(killed.slice(0, 6).map(count), 7)}${killed.length > 6 ? " and more" : ""}` : "";
   const pending = (report.pending?.socket_up ?? 0) + (report.pending?.socket_down ?? 0);
-  const soon = pending > 0 ? `; ${bytes(pending)} of it not on disk yet` : "";
+  const soon = pending > 0 ? `; ${bytes(pending)} of it are not on disk yet` : "";
   if (!bad) return say(element, `✓ Ledger = sockets, to the byte${soon}${missing}`);
   const gaps = wrong.slice(0, 6).map((i) => `round ${rounds.round[i]} (${gap(rounds, i)})`);
   if (wrong.length > 6) gaps.push(`${wrong.length - 6} more rounds`);
@@ -114,11 +114,11 @@ function tilesOf(report) {
     ["Received by clients", bytes(totals.socket_down), `${percent((totals.steps + totals.snapshot) / totals.socket_down)} of it models`],
     ["Against FedAvg, fp32", fewer(base?.socket_ratio), base?.socket_ratio > 0 ? `bytes${isOpen(report) ? " at least, so far" : ""}; ${fewer(base.frames_ratio)} in frames alone` : "nothing to compare yet"],
     ["Best accuracy", got ? percent(got.best) : MISSING, got ? `in round ${count(got.bestRound)}` : "no evaluation"],
-    ["Updates taken", count(updates), `of ${count(asked)} asked in closed rounds${sofar}`],
+    ["Updates accepted", count(updates), `of ${count(asked)} asked in closed rounds${sofar}`],
     ["Time in rounds", length.length ? duration(length.reduce((a, b) => a + b, 0)) : MISSING, length.length ? `${duration(quantile(length, 0.5))} the median round` : "no round closed"],
   ];
   if (costs) {
-    tiles.push(["Price of the traffic", money(costs.money, costs.currency), `${money(costs.money_up, costs.currency)} up, ${money(costs.money_down, costs.currency)} down`]);
+    tiles.push(["Cost of the traffic", money(costs.money, costs.currency), `${money(costs.money_up, costs.currency)} up, ${money(costs.money_down, costs.currency)} down`]);
     tiles.push(["Energy of the traffic", has(costs.kwh) ? `${digits(costs.kwh)} kWh` : MISSING, has(costs.co2_g) ? `${digits(costs.co2_g)} g CO₂` : "no carbon price given"]);
   }
   return tiles;

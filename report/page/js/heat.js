@@ -1,5 +1,5 @@
 // A heat map: rows (clients or tensors) by rounds, one pixel a cell on a canvas, however many cells there are.
-// Missing cells are left clear, so the hatching below them shows; they are never drawn as zero.
+// Missing cells stay transparent over the hatching; they are never drawn as zero.
 const RAMPS = {
   light: ["#edf3f9", "#b9d5ec", "#6aa9d8", "#1f6fae", "#0a3761"],
   dark: ["#182634", "#1d4a72", "#2f7db8", "#7fbfe8", "#e8f6ff"],
@@ -29,7 +29,7 @@ function makeHeat({ id, title, about, rowWord }) {
   let width = 0;
   let box = null;
   let at = null;
-  /** What is chosen now, with its cells. */
+  /** The current choice, with its cells. */
   function current() {
     const choice = data.choices.find((one) => one.key === chosen) ?? data.choices[0];
     if (!choice.cells) {
@@ -163,15 +163,15 @@ function heatAxes({ rows, rounds }, box, width) {
   return svg;
 }
 
-/** The range of colours of a large map is taken from so many of its cells, spread evenly (a stride that is no divisor of usual row lengths). */
+/** Cells from which the color range of a large map is sampled, evenly (a stride that does not divide usual row lengths). */
 const SAMPLED_CELLS = 9_973;
 
-/** The colours now: printing is always light. */
+/** The current colors: printing is always light. */
 function colours() {
   const dark = getComputedStyle(document.documentElement).getPropertyValue("--dark").trim() === "1";
   return RAMPS[dark && !matchMedia("print").matches ? "dark" : "light"];
 }
-/** How a value becomes a share of the ramp: logarithmic where values span many sizes; the top half per cent clipped. */
+/** Maps a value to the ramp: logarithmic if values span many magnitudes; the top 0.5 % is clipped. */
 function shading(choice) {
   const stride = Math.max(1, Math.ceil(choice.cells.length / SAMPLED_CELLS));
   const sampled = choice.cells.filter((value, i) => value === value && (stride === 1 || i % stride === 0));
@@ -200,7 +200,7 @@ function paint(canvas, { rows, rounds }, choice, shade) {
   }
   context.putImageData(image, 0, 0);
 }
-/** 256 colours along a ramp, as bytes. */
+/** 256 colors along a ramp, as bytes. */
 function lookup(stops) {
   const parts = stops.map((stop) => [1, 3, 5].map((i) => parseInt(stop.slice(i, i + 2), 16)));
   const table = new Uint8Array(256 * 3);

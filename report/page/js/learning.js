@@ -1,10 +1,10 @@
-// What the bytes bought: accuracy and loss, against rounds and against bytes; and how dense and how wide the updates were.
+// Accuracy and loss against rounds and bytes; density and size of the updates.
 function learningSection() {
   const figures = {
-    accuracy: makeFigure({ id: "accuracy", title: "Accuracy against rounds", about: "Share of the evaluation's examples the model of the round got right." }),
+    accuracy: makeFigure({ id: "accuracy", title: "Accuracy against rounds", about: "Share of the held-out examples that the round's model classifies correctly." }),
     accuracyBytes: makeFigure({ id: "accuracy-bytes", title: "Accuracy against bytes moved", about: "" }),
-    loss: makeFigure({ id: "loss", title: "Loss against rounds", about: "Training: mean over the round's examples. Evaluation: the model of the round." }),
-    lossBytes: makeFigure({ id: "loss-bytes", title: "Loss against bytes moved", about: "The same losses over all bytes on the sockets, both directions, from the first round on." }),
+    loss: makeFigure({ id: "loss", title: "Loss against rounds", about: "Training: mean over the round's examples. Evaluation: the round's model on held-out examples." }),
+    lossBytes: makeFigure({ id: "loss-bytes", title: "Loss against bytes moved", about: "The same losses against all bytes on the sockets, both directions, since the first round." }),
   };
   return {
     id: "learning", title: "Accuracy and loss", parts: Object.values(figures),
@@ -18,9 +18,9 @@ function learningSection() {
       const [low, high] = extent(rounds.accuracy) ?? [0, 1];
       const span = { low: low > 0.5 ? Math.floor(low * 10) / 10 : 0, high: high <= 1 ? Math.min(1, Math.ceil(high * 10 + 0.01) / 10) : high };
       plotted(figures.accuracy, rounds, null, accuracy, "share", "accuracy", none, span);
-      const total = marks.length ? ` Dashed: all that FedAvg would have moved in the same rounds.` : "";
+      const total = marks.length ? ` Dashed: what FedAvg would have moved in the same rounds.` : "";
       plotted(figures.accuracyBytes, rounds, moved, accuracy, "share", "accuracy", none,
-        { ...span, references: marks, about: `The same accuracy over all bytes on the sockets, both directions, from the first round on.${total}` });
+        { ...span, references: marks, about: `The same accuracy against all bytes on the sockets, both directions, since the first round.${total}` });
       plotted(figures.loss, rounds, null, losses, "number", "loss", "No loss was reported.", {});
       plotted(figures.lossBytes, rounds, moved, losses, "number", "loss", "No loss was reported.", {});
     },
@@ -39,9 +39,9 @@ function plotted(figure, rounds, moved, series, unit, yLabel, none, more) {
 
 function codingSection() {
   const bits = makeFigure({ id: "bits", title: "Bits per parameter", about: "Bits of frame for each parameter of the model; fp32 is 32." });
-  const density = makeFigure({ id: "density", title: "Density", about: "Share of parameters that decode to something other than zero." });
+  const density = makeFigure({ id: "density", title: "Density", about: "Share of parameters that decode to a nonzero value." });
   const rank = makeFigure({ id: "rank", wide: true, title: "Rank of low-rank tensors", about: "Mean over the tensors that have a rank." });
-  const map = makeHeat({ id: "tensor-map", title: "Tensors by rounds", about: "Every tensor in every round; small tensors that are coded together are one row.", rowWord: "tensor" });
+  const map = makeHeat({ id: "tensor-map", title: "Tensors by rounds", about: "Each tensor in each round; small tensors that are coded together share a row.", rowWord: "tensor" });
   const list = makeTable({ caption: "Tensors, all rounds together", sortable: true, columns: [{ name: "tensor", text: true }, { name: "direction", text: true },
     { name: "parameters", format: count }, { name: "bytes", format: bytes }, { name: "share", format: percent }, { name: "bits per parameter", format: digits },
     { name: "mean density", format: percent }, { name: "mean cosine", format: digits }, { name: "least cosine", format: digits },
@@ -52,7 +52,7 @@ function codingSection() {
     update({ rounds, tensors }) {
       const pair = (up, down) => [{ name: "updates (up)", short: "up", colour: "blue", values: up }, { name: "step (down)", short: "down", colour: "orange", dash: "5 3", values: down }]
         .filter((one) => one.values.some(has));
-      plotted(bits, rounds, null, pair(rounds.bits_up, rounds.bits_down), "number", "bits", "No frame was made yet.", {});
+      plotted(bits, rounds, null, pair(rounds.bits_up, rounds.bits_down), "number", "bits", "No frame has been made yet.", {});
       plotted(density, rounds, null, pair(rounds.density_up, rounds.density_down), "share", "density", "No density is known for this run.", {});
       const ranks = pair(meanRank(rounds, tensors, "up"), meanRank(rounds, tensors, "down"));
       rank.element.hidden = !ranks.length;
@@ -76,11 +76,11 @@ function meanRank(rounds, tensors, way) {
   return sums.map(([sum, n]) => (n ? sum / n : null));
 }
 function tensorMap(rounds, tensors) {
-  if (!tensors?.round?.length) return { empty: "This report holds no figures of single tensors." };
+  if (!tensors?.round?.length) return { empty: "This report has no data per tensor." };
   const names = [...new Set(tensors.tensor)];
   const rowOf = new Map(names.map((name, i) => [name, i]));
   const choices = [];
-  const wanted = [["bytes", "bytes", "bytes"], ["bits", "bits per parameter", "number"], ["density", "density", "share"], ["cosine", "cosine to the raw update", "number"],
+  const wanted = [["bytes", "bytes", "bytes"], ["bits", "bits per parameter", "number"], ["density", "density", "share"], ["cosine", "cosine with the update before compression", "number"],
     ["kept", "energy kept", "share"], ["age_most", "age of the oldest residual", "number"], ["rank", "rank", "number"]];
   const columnOf = new Map(rounds.round.map((round, i) => [round, i]));
   for (const [way, ofWhat] of [["up", "updates (up)"], ["down", "step (down)"]]) {
@@ -94,7 +94,7 @@ function tensorMap(rounds, tensors) {
       if (values.some((value, i) => has(value) && tensors.direction[i] === way)) choices.push({ key: `${way}-${column}`, name: `${name}, ${ofWhat}`, unit, fill });
     }
   }
-  return choices.length ? { rows: names, rounds: rounds.round, choices } : { empty: "This report holds no figures of single tensors." };
+  return choices.length ? { rows: names, rounds: rounds.round, choices } : { empty: "This report has no data per tensor." };
 }
 function tensorRows(tensors) {
   const sums = new Map();

@@ -1,5 +1,5 @@
-// Starts the page: with the report that stands in it, or with the one its server gives, kept up to date.
-const EMPTY = "No round has been opened yet. The charts appear here with the first one.";
+// Starts the page: with the report in it, or with the one that its server sends and keeps up to date.
+const EMPTY = "No round has opened yet. Charts appear here once the first one opens.";
 
 function start() {
   theme();
@@ -35,15 +35,15 @@ function start() {
   }
 }
 
-/** A report that cannot be shown is said so in words; the page never stays blank. */
+/** Shows why a report cannot be shown; the page never stays blank. */
 function guarded(work) {
   try {
     work();
   } catch (error) {
-    document.getElementById("main").prepend(h("p", { class: "verdict bad", role: "alert" }, `This report cannot be shown: ${error.message}. It may come from another version of fl-server.`));
+    document.getElementById("main").prepend(h("p", { class: "verdict bad", role: "alert" }, `This report cannot be shown: ${error.message}. Its fl-server may be of another version.`));
   }
 }
-/** Marks the moment after the first painting of the charts. */
+/** Marks the first paint of the charts. */
 function done() {
   requestAnimationFrame(() => setTimeout(() => {
     performance.mark("rendered");
@@ -51,7 +51,7 @@ function done() {
   }));
 }
 
-/** Follows the server: `live` events feed the panel, `report` events say that the report has grown. Lost connections are taken up again. */
+/** Subscribes to the server: `live` events feed the panel, `report` events announce a newer report. Reconnects. */
 function watch(live, head, show) {
   let busy = false;
   let behind = true;
@@ -106,7 +106,7 @@ function watch(live, head, show) {
   connect();
 }
 
-/** Light or dark: the system's choice until the reader makes one. */
+/** Light or dark: the system's choice until the reader switches. */
 function theme() {
   const root = document.documentElement;
   const button = document.getElementById("theme");
@@ -131,7 +131,7 @@ function theme() {
     try {
       localStorage.setItem("fl-theme", name);
     } catch {
-      // A page that may store nothing still changes its colours, until it is closed.
+      // Without storage the choice lasts until the page is closed.
     }
     set(name);
   });

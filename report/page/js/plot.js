@@ -1,4 +1,4 @@
-// Draws one chart into an SVG: axes, areas, bars, lines. Knows nothing of reports; what it drew it tells by `places`.
+// Draws one chart into an SVG: axes, areas, bars, lines. Independent of reports; returns what it drew as `places`.
 const BARS_AT_MOST = 60;
 const DOTS_AT_MOST = 20;
 const SPARSE_DOTS_AT_MOST = 150;
@@ -56,7 +56,7 @@ function reach(spec, stacked) {
   return { low, high };
 }
 
-/** The axis of x: rounds side by side as bars where they fit, else points. */
+/** The x axis: rounds as bars where they fit, otherwise as points. */
 function abscissa(spec, box) {
   const [first, last] = extent(spec.x) ?? [0, 1];
   const span = box.right - box.left;
@@ -127,7 +127,7 @@ function lines(spec, places, y, box) {
   });
 }
 
-/** Names at the ends of lines, moved apart where they would cover each other. */
+/** Names at the ends of lines, spaced so that they do not overlap. */
 function tails(spec, places, y, box) {
   const group = s("g", { class: "tails" });
   if (spec.series.length < 2) return group;
@@ -149,7 +149,7 @@ function tails(spec, places, y, box) {
   return group;
 }
 
-/** Marks the rounds that go beyond a cut axis; the highest say how far. */
+/** Marks the rounds that exceed a cut axis; the highest get their values. */
 function overs(range, { totals }, places, box, unit) {
   const group = s("g", { class: "overs" });
   const beyond = totals.map((total, i) => ({ total, i })).filter((one) => one.total > range.cut);

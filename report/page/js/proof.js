@@ -4,7 +4,7 @@ function proofSection() {
   const facts = h("dl", { class: "digests" });
   const details = dataDetails("every round, every column", () => rowsOf(report));
   details.element.querySelector("summary").textContent = "Every round, every column";
-  const words = h("details", { class: "data" }, h("summary", {}, "What the words mean"), h("dl", { class: "words" },
+  const words = h("details", { class: "data" }, h("summary", {}, "Glossary"), h("dl", { class: "words" },
     WORDS.map(([word, text]) => [h("dt", {}, word), h("dd", {}, text)])));
   const block = h("div", { class: "block wide" }, facts, details.element, words);
   let report = null;
@@ -13,7 +13,7 @@ function proofSection() {
     update(next) {
       report = next;
       const { run } = next;
-      const rows = [["Run", run.instance], ["Newest model", run.model], ["Newest link of the chain", run.chain]].filter(([, value]) => value);
+      const rows = [["Run", run.instance], ["Newest model", run.model], ["Newest entry of the hash chain", run.chain]].filter(([, value]) => value);
       facts.replaceChildren(...rows.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, h("code", {}, value))]));
       details.draw();
     },
@@ -25,13 +25,13 @@ function rowsOf({ rounds }) {
 }
 const brief = (value) => (typeof value === "string" && value.length > 16 ? `${value.slice(0, 16)}…` : value === true ? "yes" : value === false ? "no" : String(value));
 const WORDS = [
-  ["update", "frames of updates that were taken"],
-  ["refused, broken off", "frames that were refused or sent twice; frames that never came to their end"],
-  ["steps, snapshot", "frames that bring a client's model from one round to the next; whole models, for clients that have none"],
+  ["update", "frames of accepted updates"],
+  ["refused, aborted", "frames that were refused or sent twice; frames whose upload broke off"],
+  ["steps, snapshot", "frames of model updates, which advance a client's model by one round; whole models, for clients that have none"],
   ["control", "all other messages: join, watch, offers, headers"],
-  ["heartbeat, transport", "TLS records of the size of an HTTP/2 ping; all the rest of TLS and HTTP/2"],
-  ["socket", "everything read from or written to the clients' sockets: the sum of all kinds"],
-  ["reduced, quantized, coded, framed", "what is left after each stage: fewer values, fewer bits, entropy coding, with the frame's head and checksum"],
-  ["bound", "the least bytes any code could reach for the same symbols, by their entropy"],
-  ["wait", "from the moment an update was taken until the round's model was made"],
+  ["heartbeat, transport", "TLS records of the size of an HTTP/2 ping; the rest of TLS and HTTP/2"],
+  ["socket", "all bytes read from or written to the clients' sockets: the sum of all kinds"],
+  ["reduced, quantized, coded, framed", "bytes after each stage: fewer values, fewer bits, entropy coding, with the frame's header and checksum"],
+  ["bound", "order-0 entropy of the same symbols; only context coding can need fewer bytes"],
+  ["wait", "time from an accepted update to the round's model"],
 ];

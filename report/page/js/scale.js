@@ -1,6 +1,6 @@
-// Axes: where ticks stand and how they read. Bytes have ticks at powers and multiples of 2, as their units do.
+// Axes: places and labels of ticks. Bytes have ticks at powers and multiples of 2, as their units do.
 
-/** What a chart's numbers are: how a value reads, how a tick reads, whether ticks are binary. */
+/** The kinds of numbers: format of values, format of ticks, whether ticks are binary. */
 const UNITS = {
   bytes: { format: bytes, tick: byteTick, binary: true },
   rate: { format: rate, tick: rateTick, binary: true },
@@ -40,7 +40,7 @@ function roundTicks(first, last, n) {
   return ticks;
 }
 
-/** The greatest and least of numbers that are there; null where there is none. */
+/** Minimum and maximum of the numbers that are not missing; null if all are. */
 function extent(values) {
   let low = Infinity;
   let high = -Infinity;

@@ -1,4 +1,4 @@
-// Tables of data: built when they are first looked at, a page of rows at a time, copied as CSV, sorted by a column's button.
+// Tables of data: built when first opened, paged, copied as CSV, sorted by a column's button.
 const PAGE_ROWS = 100;
 
 /**
@@ -39,7 +39,7 @@ function makeTable({ caption, columns, sortable = false, wide = false }) {
     more.hidden = rows.length <= visible();
     say(more, `Show more rows (${count(shown)} of ${count(rows.length)} shown)`);
   }
-  /** A last page of a few rows is not worth a button. */
+  /** Shows a short last page without a button. */
   function visible() {
     return rows.length <= shown * 1.2 ? rows.length : shown;
   }
@@ -60,7 +60,7 @@ function cell(column, value) {
   const text = empty ? MISSING : column.format ? column.format(value) : String(value);
   return h("td", { class: column.text ? "text" : null }, text);
 }
-/** Missing values stand last, whichever way the column is sorted. */
+/** Missing values come last in either order. */
 function compare(a, b, sign) {
   const [none, nothing] = [a === null || a === undefined, b === null || b === undefined];
   if (none || nothing) return none - nothing;
@@ -88,7 +88,7 @@ async function copy(text, button) {
   say(button, done ? "Copied" : "Not copied: the browser refused");
   setTimeout(() => say(button, before), 1800);
 }
-/** Where a browser keeps its clipboard from pages opened as files. */
+/** For browsers that deny the clipboard to pages opened as files. */
 function copyOld(text) {
   const area = h("textarea", { class: "unseen", "aria-hidden": "true" });
   area.value = text;

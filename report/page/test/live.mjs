@@ -86,7 +86,7 @@ export const tests = {
       own.close();
     }
   },
-  "a lost connection is said and taken up again": async (browser) => {
+  "a lost connection is shown and reestablished": async (browser) => {
     if (process.env.URL) return;
     const own = await fake({ rounds: 400 });
     const { page, close } = await open(browser, { origin: own.url });

@@ -71,10 +71,10 @@ export const tests = {
     }
   },
   "an open round is not taken for updates that were lost": (browser) => on(browser, "running", {}, async (page) => {
-    const tile = page.locator(".tiles div", { hasText: "Updates taken" });
+    const tile = page.locator(".tiles div", { hasText: "Updates accepted" });
     assert.match(await tile.textContent(), /of \d+ asked in closed rounds; \d+ of \d+ so far in round 8$/);
     assert.match(await page.textContent(".cost"), /at least [\d.]+ times fewer bytes than FedAvg in fp32 would have moved for the first 6 rounds/);
-    assert.match(await page.textContent(".verdict"), /3\.43 KiB of it not on disk yet/);
+    assert.match(await page.textContent(".verdict"), /3\.43 KiB of it are not on disk yet/);
   }),
   "no stage is drawn as compression that expands": (browser) => on(browser, "usual", {}, async (page) => {
     const names = (id) => page.$$eval(`#${id} .legend .entry`, (all) => all.map((one) => one.textContent));
@@ -86,7 +86,7 @@ export const tests = {
     assert.deepEqual((await names("up-stage")).includes("reduced"), false);
     assert.match(await page.textContent("#up-stage figcaption"), /Not drawn: reduced, larger than the stage before/);
   }),
-  "the largest costs are said with what to change": (browser) => on(browser, "usual", {}, async (page) => {
+  "the largest costs are shown with how to reduce them": (browser) => on(browser, "usual", {}, async (page) => {
     assert.equal(await page.locator("#save li").count(), 3);
     assert.equal(await page.textContent("#save li >> nth=0 >> code"), "budget");
     assert.match(await page.textContent("#save li >> nth=0"), /model updates: [\d.]+ MiB, [\d.]+ %.*Lower budget/);
@@ -124,12 +124,12 @@ export const tests = {
   "an unbalanced ledger is an alert that names the round": (browser) => on(browser, "unbalanced", {}, async (page) => {
     assert.match(await page.textContent(".verdict[role=alert]"), /differ in round 16 \(sockets \+1,431 B up\)/);
   }),
-  "a balanced ledger is said to be so": (browser) => on(browser, "usual", {}, async (page) => {
+  "a balanced ledger is confirmed": (browser) => on(browser, "usual", {}, async (page) => {
     assert.match(await page.textContent(".verdict[role=status]"), /to the byte/);
   }),
-  "no rounds and no accuracy are said in words": async (browser) => {
+  "a report without rounds or accuracy explains itself in words": async (browser) => {
     await on(browser, "none", {}, async (page) => {
-      assert.match(await page.textContent("main"), /No round has been opened yet/);
+      assert.match(await page.textContent("main"), /No round has opened yet/);
       assert.equal(await page.locator("figure:visible").count(), 0);
     });
     await on(browser, "blind", {}, async (page) => assert.match(await page.textContent("#accuracy"), /No round was evaluated/));
