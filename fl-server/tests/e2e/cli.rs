@@ -727,7 +727,7 @@ fn signed_reports_are_verified(founded: &Founded) {
     assert!(bad(4, &["verify", "--report", path]).contains("cut short"));
     std::fs::write(&file, text).unwrap();
     assert!(bad(2, &["verify", "--report", &authority]).contains("not a signed report"));
-    assert!(bad(2, &["verify", "--report", path, "--authority", path]).contains("the authority that was given"));
+    assert!(bad(2, &["verify", "--report", path, "--authority", path]).contains("the given authority"));
     assert!(bad(2, &["verify", "--report", "/nowhere"]).contains("cannot read /nowhere"));
     assert!(bad(2, &["verify"]).contains("required"));
 

@@ -50,7 +50,7 @@ function codingSection() {
   return {
     id: "tensors", title: "Tensors", parts: [bits, density, rank, map, { element: block }],
     update({ rounds, tensors }) {
-      const pair = (up, down) => [{ name: "updates (up)", short: "up", colour: "blue", values: up }, { name: "step (down)", short: "down", colour: "orange", dash: "5 3", values: down }]
+      const pair = (up, down) => [{ name: "updates (up)", short: "up", colour: "blue", values: up }, { name: "model update (down)", short: "down", colour: "orange", dash: "5 3", values: down }]
         .filter((one) => one.values.some(has));
       plotted(bits, rounds, null, pair(rounds.bits_up, rounds.bits_down), "number", "bits", "No frame has been made yet.", {});
       plotted(density, rounds, null, pair(rounds.density_up, rounds.density_down), "share", "density", "No density is known for this run.", {});
@@ -83,7 +83,7 @@ function tensorMap(rounds, tensors) {
   const wanted = [["bytes", "bytes", "bytes"], ["bits", "bits per parameter", "number"], ["density", "density", "share"], ["cosine", "cosine with the update before compression", "number"],
     ["kept", "energy kept", "share"], ["age_most", "age of the oldest residual", "number"], ["rank", "rank", "number"]];
   const columnOf = new Map(rounds.round.map((round, i) => [round, i]));
-  for (const [way, ofWhat] of [["up", "updates (up)"], ["down", "step (down)"]]) {
+  for (const [way, ofWhat] of [["up", "updates (up)"], ["down", "model update (down)"]]) {
     for (const [column, name, unit] of wanted) {
       const values = tensors[column] ?? [];
       const fill = (cells) => values.forEach((value, i) => {

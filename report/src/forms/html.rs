@@ -27,24 +27,13 @@ pub(super) static FORM: Form = Form {
 const PAGE: &str = include_str!("../../page/page.html");
 const STYLE: &str = include_str!("../../page/page.css");
 const CHARTS: &str = include_str!("../../page/charts.js");
+macro_rules! scripts {
+    ($($name:literal)*) => { [$( include_str!(concat!("../../page/js/", $name, ".js")) ),*] };
+}
 /// In the order of `page/assemble.mjs`: each script uses those before it, and the last one starts the page.
-const SCRIPTS: [&str; 15] = [
-    include_str!("../../page/js/format.js"),
-    include_str!("../../page/js/dom.js"),
-    include_str!("../../page/js/table.js"),
-    include_str!("../../page/js/scale.js"),
-    include_str!("../../page/js/plot.js"),
-    include_str!("../../page/js/figure.js"),
-    include_str!("../../page/js/heat.js"),
-    include_str!("../../page/js/bytes.js"),
-    include_str!("../../page/js/learning.js"),
-    include_str!("../../page/js/time.js"),
-    include_str!("../../page/js/clients.js"),
-    include_str!("../../page/js/head.js"),
-    include_str!("../../page/js/proof.js"),
-    include_str!("../../page/js/live.js"),
-    include_str!("../../page/js/page.js"),
-];
+const SCRIPTS: [&str; 15] = scripts!(
+    "format" "dom" "table" "scale" "plot" "figure" "heat" "bytes" "learning" "time" "clients" "head" "proof" "live" "page"
+);
 
 /// Writes the page of a report, to be opened as a file.
 ///

@@ -3,15 +3,15 @@
 /// A seal: 64 lower-case hexadecimal digits.
 pub(super) type Seal = [u8; 64];
 
-/// What the first line's seal is made after.
+/// The seal before the first line.
 pub(super) const START: Seal = [b'0'; 64];
-/// What seals are derived for; another version of the format has another.
+/// The context from which the key of seals is derived; each version of the format has its own.
 const CONTEXT: &str = "fl-report signed report 1 line";
-/// What stands before a seal.
+/// Bytes before a seal.
 const BEFORE: &[u8] = b",\"seal\":\"";
-/// What stands after it.
+/// Bytes after a seal.
 const AFTER: &[u8] = b"\"}";
-/// Bytes of a line that are not its content.
+/// Length of a line without its content.
 const TAIL: usize = BEFORE.len() + size_of::<Seal>() + AFTER.len();
 
 /// Makes seals.
@@ -27,7 +27,7 @@ impl Sealer {
         }
     }
 
-    /// The seal of a line's content: BLAKE3 of the seal before it, as its digits, and the content.
+    /// The seal of a line: BLAKE3 of the digits of the seal before it and of the line's content.
     pub(super) fn seal(&self, before: &Seal, content: &[u8]) -> Seal {
         let mut hasher = self.keyed.clone();
         hasher.update(before);
@@ -45,7 +45,7 @@ pub(super) fn append(out: &mut Vec<u8>, content: &[u8], seal: &Seal) {
     }
 }
 
-/// Content and seal of a line without its line end; `None` if it does not end as a sealed line does.
+/// Splits a line without its line end into content and seal; `None` if the line does not end in a seal.
 pub(super) fn split(line: &[u8]) -> Option<(&[u8], &Seal)> {
     let content = content(line)?;
     let seal = line[content.len()..].strip_prefix(BEFORE)?.strip_suffix(AFTER)?;
@@ -53,7 +53,7 @@ pub(super) fn split(line: &[u8]) -> Option<(&[u8], &Seal)> {
     Some((content, seal.try_into().ok().filter(|_| digits)?))
 }
 
-/// What must be the content of a line, whatever stands where its seal should.
+/// The content of a line by its length, whatever the bytes in place of its seal are.
 pub(super) fn content(line: &[u8]) -> Option<&[u8]> {
     line.len().checked_sub(TAIL).map(|len| &line[..len])
 }

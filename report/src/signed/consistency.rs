@@ -1,7 +1,7 @@
-//! Whether the figures of a signed report agree with each other.
+//! Checks that the figures of a signed report agree with each other.
 //!
-//! A signature says that the server wrote them, not that they add up. Only what a line has is compared: reports of
-//! earlier programs, which had fewer columns, stay consistent.
+//! A signature proves that the server wrote the figures, not that they add up. Columns that a line lacks are not compared, so
+//! reports of older programs stay consistent.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use crate::table::Table;
 use crate::table::column::Values;
 use crate::table::sums::sum;
 
-/// The figures of a report, line by line.
+/// The figures of a report, collected line by line.
 #[derive(Debug, Default)]
 pub(super) struct Figures {
     header: ReadHeader,
@@ -27,16 +27,16 @@ pub(super) struct Figures {
     differences: Differences,
 }
 
-/// What the lines of one round say.
+/// The lines of one round.
 #[derive(Debug, Default)]
 struct Round {
     said: Option<RoundRow>,
     sums: Sums,
-    /// Sections of the updates, and of the step.
+    /// Bytes of sections, of the updates and of the model update.
     sections: [u64; 2],
 }
 
-/// What the lines of one client say.
+/// The lines of one client.
 #[derive(Debug, Default)]
 struct Client {
     said: Option<ClientRow>,
@@ -60,10 +60,10 @@ impl Figures {
         }
     }
 
-    /// Takes in a row. Rows of kinds that later programs may add are passed over.
+    /// Adds a row. Rows of kinds that newer programs may add are ignored.
     ///
     /// # Errors
-    /// Why it is no row, for a person.
+    /// Why the line is not a row, for a person.
     pub(super) fn read(&mut self, line: &[u8]) -> Result<(), String> {
         let rest = line.strip_prefix(b"{\"kind\":\"").unwrap_or_default();
         let kind = rest.split(|byte| *byte == b'"').next().unwrap_or_default();
@@ -73,7 +73,7 @@ impl Figures {
             PARTICIPATION => self.participation(&row(line)?),
             TENSOR => self.tensor(&row(line)?),
             "header" | "authority" | "certificate" | "signature" => {
-                return Err("it stands in the wrong place".to_owned());
+                return Err("it is in the wrong place".to_owned());
             }
             _ => {}
         }
@@ -94,7 +94,7 @@ impl Figures {
         let equal = (row.flow.socket_up, row.flow.socket_down) == (row.metered_up, row.metered_down);
         self.differences.flag(&who, row.balanced, equal);
         if self.rounds.entry(row.round).or_default().said.replace(row).is_some() {
-            self.differences.add(format!("{who} stands there twice"));
+            self.differences.add(format!("{who} occurs twice"));
         }
     }
 
@@ -104,7 +104,7 @@ impl Figures {
         self.differences.sockets(&who, &row.flow);
         let client = self.clients.entry(row.client.clone()).or_default();
         if client.said.replace(row).is_some() {
-            self.differences.add(format!("{who} stands there twice"));
+            self.differences.add(format!("{who} occurs twice"));
         }
     }
 
@@ -123,8 +123,7 @@ impl Figures {
         }
         if !self.seen.insert((row.round, row.client.to_string())) {
             let who = client_name(&row.client);
-            self.differences
-                .add(format!("round {}: {who} stands there twice", row.round));
+            self.differences.add(format!("round {}: {who} occurs twice", row.round));
         }
     }
 
@@ -151,15 +150,13 @@ impl Figures {
         *sections = sections.saturating_add(row.bytes);
     }
 
-    /// The header, and what does not agree.
+    /// Compares the sums. Returns the header and the differences.
     pub(super) fn finish(mut self) -> (ReadHeader, Differences) {
         let mut rounds = std::mem::take(&mut self.rounds);
         let mut clients = std::mem::take(&mut self.clients);
-        let opened: Vec<u64> = rounds
-            .iter()
-            .filter(|round| round.1.said.is_some())
-            .map(|round| *round.0)
-            .collect();
+        let opened = rounds.iter().filter(|round| round.1.said.is_some());
+        let opened: Vec<u64> = opened.map(|round| *round.0).collect();
+        let found = &mut self.differences;
         let mut total = (Flow::default(), Flow::default());
         let mut metered = (0_u64, 0_u64);
         let mut link = String::new();
@@ -167,11 +164,11 @@ impl Figures {
         for (round, Round { said, sums, sections }) in &mut rounds {
             let who = format!("round {round}");
             let Some(said) = said else {
-                // Bytes before the first round, or after the last, belong to one that never opened.
+                // Bytes before the first round, or after the last, are booked to a round that never opened.
                 let within = opened.first() < Some(round) && Some(round) < opened.last();
                 if within || sums.updates > 0 || *sections != [0, 0] {
-                    let text = format!("{who} has rows of clients or tensors, and none of its own");
-                    self.differences.add(text);
+                    let text = format!("{who} has rows of clients or tensors, but no row of its own");
+                    found.add(text);
                 }
                 unopened = true;
                 total.0.add(&sums.flow);
@@ -184,54 +181,36 @@ impl Figures {
             if !said.link.is_empty() {
                 link = std::mem::take(&mut said.link);
             }
-            self.differences.flow(&who, &said.flow, "its clients", &sums.flow);
-            self.differences
-                .same(&who, "updates", said.updates, "its clients", sums.updates);
-            self.differences
-                .same(&who, "examples", said.examples, "its clients", sums.examples);
-            self.stages(&who, &said.stages, &sums.stages);
-            let frames = [("updates", said.stages.framed), ("step", said.framed_down)];
+            found.flow(&who, &said.flow, "its clients", &sums.flow);
+            found.same(&who, "updates", said.updates, "its clients", sums.updates);
+            found.same(&who, "examples", said.examples, "its clients", sums.examples);
+            stages(found, &who, &said.stages, &sums.stages);
+            let frames = [("updates", said.stages.framed), ("model update", said.framed_down)];
             for ((name, framed), sections) in frames.into_iter().zip(*sections) {
                 if sections > framed {
                     let text =
                         format!("{who}: the tensors of its {name} have {sections} B, its frames only {framed} B");
-                    self.differences.add(text);
+                    found.add(text);
                 }
             }
         }
         for (client, Client { said, sums }) in &mut clients {
             let who = client_name(client);
             let Some(said) = said else {
-                self.differences
-                    .add(format!("{who} has rows in rounds, and none of its own"));
+                found.add(format!("{who} has rows in rounds, but no row of its own"));
                 continue;
             };
             total.1.add(&said.flow);
-            self.differences.flow(&who, &said.flow, "its rounds", &sums.flow);
-            self.differences
-                .same(&who, "updates", said.updates, "its rounds", sums.updates);
-            self.differences
-                .same(&who, "examples", said.examples, "its rounds", sums.examples);
-            self.differences
-                .same(&who, "framed", said.framed, "its rounds", sums.stages.framed);
+            found.flow(&who, &said.flow, "its rounds", &sums.flow);
+            found.same(&who, "updates", said.updates, "its rounds", sums.updates);
+            found.same(&who, "examples", said.examples, "its rounds", sums.examples);
+            found.same(&who, "framed", said.framed, "its rounds", sums.stages.framed);
         }
         self.whole(&total, metered, all_balanced, unopened, &link);
         (self.header, self.differences)
     }
 
-    /// Compares the stages of a round's updates with those of its clients, but for the entropy bound, which is a float.
-    fn stages(&mut self, who: &str, said: &StageBytes, sum: &StageBytes) {
-        let table = Table::of([said, sum].into_iter());
-        for column in table.columns {
-            if let Values::Integers(bytes) = column.values {
-                let (said, sum) = (bytes[0], bytes[1]);
-                self.differences
-                    .same(who, &format!("{}_up", column.name), said, "its clients", sum);
-            }
-        }
-    }
-
-    /// What the header says of the whole run.
+    /// Compares the header with the sums over the whole run.
     fn whole(
         &mut self,
         (rounds, clients): &(Flow, Flow),
@@ -241,45 +220,36 @@ impl Figures {
         link: &str,
     ) {
         let header = std::mem::take(&mut self.header);
-        let who = "the run";
-        self.differences.sockets(who, &header.totals);
-        self.differences.flow(who, &header.totals, "its rounds", rounds);
-        self.differences.flow(who, &header.totals, "its clients", clients);
+        let (who, found) = ("the run", &mut self.differences);
+        found.sockets(who, &header.totals);
+        found.flow(who, &header.totals, "its rounds", rounds);
+        found.flow(who, &header.totals, "its clients", clients);
         for (what, said, sum) in [
             ("metered_up", header.metered_up, metered.0),
             ("metered_down", header.metered_down, metered.1),
         ] {
-            // What was metered in rounds that never opened stands nowhere else.
+            // Bytes metered in rounds that never opened have no row.
             if !unopened || said < sum {
-                self.differences.same(who, what, said, "its rounds", sum);
+                found.same(who, what, said, "its rounds", sum);
             }
         }
         let sockets = (header.totals.socket_up, header.totals.socket_down);
         let equal = all_balanced && sockets == (header.metered_up, header.metered_down);
         if header.balanced || !unopened {
-            self.differences.flag(who, header.balanced, equal);
+            found.flag(who, header.balanced, equal);
         }
         if header.run.chain != link {
             let chain = header.run.chain.escape_debug();
             let link = link.escape_debug();
-            self.differences.add(format!(
+            found.add(format!(
                 "{who}: its chain is `{chain}`, and the newest link of a round `{link}`"
             ));
         }
         for (kind, said) in &header.lines {
-            let found = self
-                .counts
-                .iter()
-                .find(|(name, _)| *name == kind)
-                .map_or(0, |(_, found)| *found);
             if [ROUND, CLIENT, PARTICIPATION, TENSOR].contains(&kind.as_str()) {
-                self.differences.same(
-                    "the header",
-                    &format!("lines of kind `{kind}`"),
-                    *said,
-                    "the file",
-                    found,
-                );
+                let lines = self.counts.get(kind.as_str()).copied().unwrap_or(0);
+                let what = format!("lines of kind `{kind}`");
+                found.same("the header", &what, *said, "the file", lines);
             }
         }
         let flow = &header.totals;
@@ -287,10 +257,8 @@ impl Figures {
         for baseline in &header.baselines {
             let bytes = baseline.up.saturating_add(baseline.down);
             let name = baseline.name.escape_debug().to_string();
-            self.differences
-                .ratio(&name, "frames_ratio", baseline.frames_ratio, bytes, frames);
-            self.differences
-                .ratio(&name, "socket_ratio", baseline.socket_ratio, bytes, flow.socket());
+            found.ratio(&name, "frames_ratio", baseline.frames_ratio, bytes, frames);
+            found.ratio(&name, "socket_ratio", baseline.socket_ratio, bytes, flow.socket());
         }
         self.header = header;
     }
@@ -313,4 +281,13 @@ impl Sums {
 
 fn client_name(client: &str) -> String {
     format!("client {}", client.escape_debug())
+}
+
+/// Compares the stages of a round's updates with those of its clients, except for the entropy bound, which is a float.
+fn stages(found: &mut Differences, who: &str, said: &StageBytes, sum: &StageBytes) {
+    for column in Table::of([said, sum].into_iter()).columns {
+        if let Values::Integers(bytes) = column.values {
+            found.same(who, &format!("{}_up", column.name), bytes[0], "its clients", bytes[1]);
+        }
+    }
 }

@@ -6,34 +6,34 @@ use crate::signed::place::Place;
 /// Why a signed report is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum VerifyError {
-    /// It is something else.
+    /// The file is not a signed report.
     #[error("not a signed report: {0}; `fl-server report FED --sign -o FILE` writes one")]
     NotSigned(&'static str),
-    /// It is of a version that is not known here.
+    /// The file is of an unknown version.
     #[error(
-        "line 1 says that it is of version {found} of the format, and this program knows {VERSION}: use a newer one"
+        "line 1 names version {found} of the format, but this program knows version {VERSION}: use a newer program"
     )]
     Version {
         /// The version.
         found: u32,
     },
-    /// Lines are not what was signed.
-    #[error("it is not what was signed: {}", listed(.places, *.more))]
+    /// Lines are not as they were signed.
+    #[error("the file is not what was signed: {}", listed(.places, *.more))]
     Edited {
-        /// The first of them, at least one.
+        /// The first of these lines, at least one.
         places: Vec<Place>,
-        /// How many there are besides.
+        /// Number of further lines.
         more: usize,
     },
-    /// Its end is missing.
-    #[error("it was cut short in line {line}: {missing} missing")]
+    /// The end of the file is missing.
+    #[error("the file was cut short in line {line}: {missing} missing")]
     Truncated {
         /// Its last line.
         line: usize,
         /// What is missing, with its verb.
         missing: &'static str,
     },
-    /// Its seals hold and a line is not what it must be: it was not written by a server of this version.
+    /// The seals hold, but a line is not of this format: no server of this version wrote the file.
     #[error("line {line}: {why}")]
     Malformed {
         /// The line.
@@ -41,19 +41,19 @@ pub enum VerifyError {
         /// Why.
         why: String,
     },
-    /// The authority that was given cannot be used.
-    #[error("the authority that was given: {0}")]
+    /// The given authority cannot be used.
+    #[error("the given authority: {0}")]
     Authority(String),
-    /// It is consistent in itself, and not what the certificate's key signed.
+    /// The seals hold, but the key of the certificate did not sign them.
     #[error(
-        "line {line}: the signature is not by the key of the certificate in the file: the lines agree with each other, but \
-         were changed and sealed anew after they were signed, or the signature was"
+        "line {line}: the signature was not made with the key of the certificate in the file: the lines were changed and sealed \
+         again after they were signed, or the signature was changed"
     )]
     Signature {
         /// The signature's line.
         line: usize,
     },
-    /// The certificate's authority is not the one that was given.
+    /// The given authority did not issue the certificate.
     #[error(
         "line {line}: signed by `{signer}`, whose certificate the given authority ({given}) did not issue; its own \
          authority is {found}"
@@ -68,7 +68,7 @@ pub enum VerifyError {
         /// SHA-256 of the authority's certificate in the file.
         found: String,
     },
-    /// The certificate is not the authority's that stands in the file.
+    /// The authority in the file did not issue the certificate.
     #[error("line {line}: the certificate of `{signer}` was not issued by the authority in the file")]
     NotIssued {
         /// The certificate's line.
@@ -76,7 +76,7 @@ pub enum VerifyError {
         /// Its common name.
         signer: String,
     },
-    /// The certificate may not sign reports.
+    /// The certificate is not for servers.
     #[error("line {line}: signed with the certificate of `{signer}`, which is not a server's")]
     NotAServer {
         /// The certificate's line.
@@ -87,7 +87,7 @@ pub enum VerifyError {
 }
 
 impl VerifyError {
-    /// Whether the file was changed or forged, rather than of another kind or version, or verified with a wrong argument.
+    /// Whether the file was changed or forged. False for files of another kind or version, and for a wrong argument.
     pub fn is_corruption(&self) -> bool {
         !matches!(self, Self::NotSigned(_) | Self::Version { .. } | Self::Authority(_))
     }

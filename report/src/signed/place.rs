@@ -5,41 +5,41 @@ use std::fmt;
 /// A line that is not what was signed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
-    /// Its number, from 1.
+    /// Line number, from 1.
     pub line: usize,
-    /// Its first byte in the file, from 0.
+    /// Offset of its first byte in the file.
     pub start: usize,
-    /// The byte after its last.
+    /// Offset after its last byte.
     pub end: usize,
-    /// What it is about, as far as its bytes still say: `participation, round 12, client camera-07`; may be empty.
+    /// What the line describes, as far as its bytes still show: `participation, round 12, client camera-07`; may be empty.
     pub about: String,
-    /// What happened to it.
+    /// What happened to the line.
     pub change: Change,
 }
 
 /// What happened to a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// It does not follow from the line before it: one of its bytes was changed, or lines before it were taken out.
+    /// The seal does not match: a byte of the line was changed, or lines before it were removed.
     Content,
-    /// Only its seal was changed.
+    /// Only the seal was changed.
     Seal,
-    /// It does not end in a seal.
+    /// The line does not end in a seal.
     Form,
-    /// It is the line before it once more.
+    /// The line repeats the line before it.
     Doubled,
-    /// The line after it follows from the line before it: it does not belong there.
+    /// The line was inserted: the line after it follows the line before it.
     Foreign,
 }
 
 impl Change {
     fn text(self) -> &'static str {
         match self {
-            Self::Content => "its bytes were changed, or lines before it were taken out or moved",
+            Self::Content => "its bytes were changed, or lines before it were removed or moved",
             Self::Seal => "its seal was changed",
             Self::Form => "it does not end in a seal as every line does",
-            Self::Doubled => "it is the line before it once more",
-            Self::Foreign => "it was put in, or moved there",
+            Self::Doubled => "it repeats the line before it",
+            Self::Foreign => "it was inserted or moved there",
         }
     }
 }
@@ -55,7 +55,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// What a line is about: read leniently, for it may be damaged anywhere.
+/// Describes a line, which may be damaged anywhere.
 pub(super) fn about(line: &[u8]) -> String {
     let text = String::from_utf8_lossy(&line[..line.len().min(SCANNED)]);
     let mut found = Vec::new();
@@ -71,9 +71,9 @@ pub(super) fn about(line: &[u8]) -> String {
     found.join(", ")
 }
 
-/// Bytes of a line in which its names stand.
+/// Bytes of a line that are searched for its names.
 const SCANNED: usize = 512;
-/// Characters that a name is shown with.
+/// Longest name that is shown, in characters.
 const SHOWN: usize = 80;
 
 fn word(text: &str, before: &str) -> Option<String> {

@@ -5,10 +5,10 @@ use crate::signed::error::VerifyError;
 use crate::signed::format::{BEGINNING, LAST, VERSION};
 use crate::signed::place::{Change, Place, about};
 
-/// Places that are named.
+/// Most places that are named.
 const NAMED: usize = 8;
 
-/// Whether this is a signed report of a version that is known, as far as its beginning tells.
+/// Checks by the first line that the file is a signed report of a known version.
 pub(super) fn recognize(file: &[u8]) -> Result<(), VerifyError> {
     if file.is_empty() {
         return Err(VerifyError::NotSigned("it is empty"));
@@ -31,27 +31,27 @@ pub(super) fn recognize(file: &[u8]) -> Result<(), VerifyError> {
             _ => Ok(()),
         };
     }
-    // A first line that is damaged is still sealed, and one that is cut short is still a beginning.
+    // A damaged first line still ends in a seal, and a truncated one is still a prefix.
     if BEGINNING.as_bytes().starts_with(first) || split(first).is_some() {
         return Ok(());
     }
     Err(VerifyError::NotSigned("it does not begin with the header of one"))
 }
 
-/// Whether a first line was sealed as one of our version, so that only its version was changed.
+/// Whether a first line was sealed with our version, so that only the version was changed.
 fn is_ours(first: &[u8], after_version: &[u8]) -> bool {
     let ours = [BEGINNING.as_bytes(), VERSION.to_string().as_bytes(), after_version].concat();
     let seal = split(first).map(|(_, seal)| *seal);
     content(&ours).map(|content| Sealer::new().seal(&START, content)) == seal
 }
 
-/// The lines of a file, without their ends; and whether the last has one.
+/// The lines of a file without their line ends, and whether the last one has a line end.
 fn split_lines(file: &[u8]) -> (impl Iterator<Item = &[u8]>, bool) {
     let body = file.strip_suffix(b"\n");
     (body.unwrap_or(file).split(|byte| *byte == b'\n'), body.is_some())
 }
 
-/// Checks every seal, and that nothing is missing at the end. The lines.
+/// Checks every seal, and that the end is there. Returns the lines.
 pub(super) fn sealed(file: &[u8]) -> Result<Vec<&[u8]>, VerifyError> {
     let (places, more) = broken(file);
     let (lines, ended) = split_lines(file);
@@ -77,17 +77,17 @@ pub(super) fn sealed(file: &[u8]) -> Result<Vec<&[u8]>, VerifyError> {
         let missing = "the signature, which is the last line, is";
         return Err(VerifyError::Truncated { line, missing });
     }
-    // Only now: a line that is sealed has some length, so that there are not many more than bytes in them.
+    // Only now is the list built: sealed lines have a minimum length, which bounds their number.
     Ok(split_lines(file).0.collect())
 }
 
-/// The lines whose seals do not hold: the first of them, and the number of the rest.
+/// Finds the lines whose seals do not hold: the first of them, and the number of the rest.
 fn broken(file: &[u8]) -> (Vec<Place>, usize) {
     const NO_OTHERS: [(Option<Seal>, Change); 2] = [(None, Change::Seal), (None, Change::Foreign)];
     let sealer = Sealer::new();
     let (mut places, mut more) = (Vec::<Place>::new(), 0);
-    // Seals after which a line may come: that of the line before it. If that line is broken, also the one which its
-    // bytes should have, and the one before it; then it is known what is wrong with that line.
+    // Seals that a line may follow: that of the line before it; if that line is broken, also the seal that its bytes should
+    // have, and the seal before it. Which of them matches tells what is wrong with the broken line.
     let (mut stated, mut others) = (Some(START), NO_OTHERS);
     let (mut start, mut last): (_, &[u8]) = (0, &[]);
     for (at, line) in split_lines(file).0.enumerate() {

@@ -14,18 +14,18 @@ use crate::signed::lines::{AuthorityLine, CertificateLine, SignatureLine};
 use crate::signed::seals::{recognize, sealed};
 use crate::signed::signer::is_signed;
 
-/// What holds of a signed report.
+/// What a signed report proves.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Verified {
     /// The run.
     pub run: String,
-    /// Where the run stood.
+    /// State of the run.
     pub state: String,
-    /// Lines of the file.
+    /// Number of lines.
     pub lines: usize,
-    /// The newest link of the store's chain of rounds, hexadecimal; empty if there is none.
+    /// Newest entry of the hash chain of rounds, hexadecimal; empty if there is none.
     pub chain: String,
-    /// Whose certificate signed it: its common name.
+    /// Common name of the certificate that signed.
     pub signer: String,
     /// SHA-256 of that certificate.
     pub fingerprint: String,
@@ -33,20 +33,20 @@ pub struct Verified {
     pub authority: String,
     /// SHA-256 of its certificate.
     pub authority_fingerprint: String,
-    /// Whether an authority was given, and issued the certificate. If not, the file proves that it was not changed since
-    /// it was signed, and not by whom.
+    /// Whether an authority was given and issued the certificate. If not, the file proves only that it was not changed since it
+    /// was signed, not who signed it.
     pub trusted: bool,
-    /// What a person should know besides, such as a certificate that has ended.
+    /// Warnings for a person, such as an expired certificate.
     pub warnings: Vec<String>,
-    /// What does not agree within the report, although it was signed so. Empty in an honest one.
+    /// Figures that do not agree with each other, although they were signed. Empty in an honest report.
     pub differences: Differences,
 }
 
-/// Verifies a file. `trusted`: the authority's certificate, PEM; without it that in the file is taken. `now`: seconds
-/// since 1970, for warnings only.
+/// Verifies a file. `trusted`: the authority's certificate in PEM; `None` uses the one in the file. `now`: seconds since 1970,
+/// for warnings only.
 ///
 /// # Errors
-/// See [`VerifyError`]; differences between figures that were signed so are no error but stand in the result.
+/// See [`VerifyError`]. Differences between figures that were signed are not an error; the result lists them.
 pub fn verify(file: &[u8], trusted: Option<&str>, now: i64) -> Result<Verified, VerifyError> {
     let trusted = trusted.map(Certificate::read).transpose();
     let trusted = trusted.map_err(VerifyError::Authority)?;
@@ -74,7 +74,7 @@ pub fn verify(file: &[u8], trusted: Option<&str>, now: i64) -> Result<Verified, 
     })
 }
 
-/// A line as what it must be.
+/// Parses a line.
 fn parsed<'a, T: Deserialize<'a>>(lines: &[&'a [u8]], at: usize) -> Result<T, VerifyError> {
     let line = at + 1;
     let missing = || VerifyError::Malformed {
@@ -156,7 +156,7 @@ fn out_of_time(what: &str, certificate: &Certificate, now: i64) -> Option<String
     let (begins, ends) = certificate.validity()?;
     if now > ends {
         return Some(format!(
-            "{what} has ended; the signature was made with its key all the same"
+            "{what} has expired; the signature was nevertheless made with its key"
         ));
     }
     (now < begins).then(|| format!("{what} is not valid yet; is this machine's clock right?"))

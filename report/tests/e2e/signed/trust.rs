@@ -111,7 +111,7 @@ fn a_certificate_that_has_ended_is_a_warning() {
     let file = authority.sign(&report(1, 1));
     let later = verify(file.as_bytes(), Some(&authority.certificate), NOW + 11 * 86_400).unwrap();
     assert_eq!(later.warnings.len(), 2);
-    assert!(later.warnings[0].contains("`fl-server` has ended"));
+    assert!(later.warnings[0].contains("`fl-server` has expired"));
     let earlier = verify(file.as_bytes(), None, NOW - 2 * 86_400).unwrap();
     assert!(earlier.warnings[0].contains("not valid yet"));
 }
@@ -212,11 +212,11 @@ fn figures_that_do_not_agree_are_named_although_they_were_signed() {
     named(&|r| r.run.chain = "00".into(), "its chain is `00`");
     named(
         &|r| drop(r.rounds.remove(1)),
-        "round 2 has rows of clients or tensors, and none of its own",
+        "round 2 has rows of clients or tensors, but no row of its own",
     );
     named(
         &|r| r.participations.push(r.participations[0].clone()),
-        "round 1: client - stands there twice",
+        "round 1: client - occurs twice",
     );
 }
 
