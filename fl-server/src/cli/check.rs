@@ -30,7 +30,7 @@ enum Kind {
 }
 
 /// Keys of a run.toml.
-const RUN: [&str; 11] = [
+const RUN: [&str; 13] = [
     "name",
     "task",
     "rounds",
@@ -39,6 +39,8 @@ const RUN: [&str; 11] = [
     "evaluate",
     "cohort",
     "train",
+    "aggregator",
+    "optimizer",
     "strategy",
     "compression",
     "limits",

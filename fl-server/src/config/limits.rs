@@ -52,15 +52,15 @@ pub(crate) struct Norms {
     pub(crate) reference: Option<f64>,
 }
 
-/// The weight of one update.
+/// The weight of one update in its round, under the plan's limits.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Part {
+pub struct Part {
     /// Examples that it counts with; 0 if it does not count.
-    pub(crate) examples: f64,
+    pub examples: f64,
     /// Factor of its values, 0 to 1.
-    pub(crate) scale: f64,
+    pub scale: f64,
     /// Its factor in the average: its share of all examples, times `scale`.
-    pub(crate) weight: f64,
+    pub weight: f64,
 }
 
 impl Limits {

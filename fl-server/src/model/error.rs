@@ -3,7 +3,7 @@
 use fl_compress::Digest;
 use fl_proto::ClientId;
 
-/// The model cannot be computed.
+/// Why a model cannot be computed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ModelError {
     /// Rounds close in order.
@@ -11,10 +11,10 @@ pub enum ModelError {
     Order {
         /// The round asked for.
         round: u64,
-        /// The version that is there.
+        /// The newest version.
         version: u64,
     },
-    /// A round without examples has no average.
+    /// A round without examples has no aggregate.
     #[error("round {round} has no update")]
     Empty {
         /// The round.
@@ -25,32 +25,32 @@ pub enum ModelError {
     Frame {
         /// The round.
         round: u64,
-        /// Whose.
+        /// The sender.
         client: ClientId,
         /// What is wrong.
         why: String,
     },
-    /// The step that updates were encoded against cannot be read or decoded.
-    #[error("the step before round {round}, against which updates were encoded: {why}")]
+    /// The model update that updates were encoded against cannot be read or decoded.
+    #[error("the model update before round {round}, against which updates were encoded: {why}")]
     Predictor {
         /// The round.
         round: u64,
         /// What is wrong.
         why: String,
     },
-    /// The step cannot be encoded: cannot happen, a step that does not fit is replaced by one of zeros.
-    #[error("the step of round {round}: {why}")]
-    Step {
+    /// The model update cannot be encoded: cannot happen, one that does not fit is replaced by zeros.
+    #[error("the model update of round {round} cannot be encoded: {why}")]
+    Encode {
         /// The round.
         round: u64,
         /// What is wrong.
         why: String,
     },
-    /// The initial model or a checkpoint does not fit.
+    /// The initial model, a checkpoint or a method does not fit the plan.
     #[error("{0}")]
     Start(String),
-    /// Doing a closed round again gave something else than was recorded.
-    #[error("round {round} done again gives {what} {found}, recorded is {recorded}")]
+    /// A closed round that was repeated gave another result than was recorded.
+    #[error("round {round}, repeated, gives {what} {found}; recorded is {recorded}")]
     Differs {
         /// The round.
         round: u64,

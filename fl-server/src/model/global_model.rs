@@ -1,15 +1,16 @@
-//! The state of the server's side of a model.
+//! The state of the server's side of a model, from round to round.
 
 use std::sync::Arc;
 
 use fl_compress::{BudgetWatch, Digest, Encoder, Layout, Memory, Spec};
 
+use super::aggregator::{self, Aggregator};
 use super::error::ModelError;
-use super::optimizer::fedavg::{ServerOptimizer, strategy};
+use super::optimizer::{self, ServerOptimizer};
 use crate::config::limits::Limits;
-use crate::config::plan::{RunPlan, StrategySpec};
+use crate::config::plan::{MethodSpec, RunPlan};
 
-/// The global model, and what the server remembers between rounds.
+/// The global model, and the server's state between rounds.
 #[derive(Debug)]
 pub struct GlobalModel {
     pub(super) layout: Arc<Layout>,
@@ -17,27 +18,30 @@ pub struct GlobalModel {
     pub(super) model: Vec<f32>,
     pub(super) version: u64,
     pub(super) digest: Digest,
-    /// The encoder of steps: holds the server's residual.
+    /// Encodes model updates, and holds the server's residual.
     pub(super) encoder: Encoder,
     pub(super) watch: BudgetWatch,
-    pub(super) strategy: Box<dyn ServerOptimizer>,
+    pub(super) aggregator: Box<dyn Aggregator>,
+    pub(super) optimizer: Box<dyn ServerOptimizer>,
     pub(super) seed: u64,
-    /// Whether clients encode against the last step.
+    /// Whether clients encode against the last model update (CAFe).
     pub(super) predicts: bool,
-    /// Digest of the frame that made this version, if clients encode against it. None of version 0.
-    pub(super) step: Option<Digest>,
+    /// Digest of the model update that made this version, if clients encode against it. `None` for version 0 and for the
+    /// version of a rollback.
+    pub(super) predictor: Option<Digest>,
     pub(super) limits: Limits,
-    /// What norms of updates were compared with in the last round that was closed under limits, if any was not zero.
+    /// The norm that the limits compared with in the last round to which they applied, if any update was not zero.
     pub(super) reference: Option<f64>,
-    /// What encoder and strategy are made from.
-    specs: (Spec, StrategySpec),
+    /// Encoder and optimizer are made from these, again after a rollback.
+    specs: (Spec, MethodSpec),
 }
 
 impl GlobalModel {
     /// Version 0. Shapes: `model: [layout.len()]`.
     ///
     /// # Errors
-    /// `Start` if `model` has another length or a value that is not finite, or the plan's downlink does not fit.
+    /// `Start` if `model` has another length or a value that is not finite, or if the plan's downlink does not
+    /// fit the layout.
     pub fn initial(layout: Arc<Layout>, model: Vec<f32>, plan: &RunPlan) -> Result<Self, ModelError> {
         if model.len() != layout.len() {
             let why = format!("the model has {} values, its layout {}", model.len(), layout.len());
@@ -50,7 +54,7 @@ impl GlobalModel {
         }
         let encoder = Encoder::new(Arc::clone(&layout), &plan.downlink);
         let encoder = encoder.map_err(|e| ModelError::Start(format!("compression.downlink: {e}")))?;
-        let digest = Digest::of_f32(&model);
+        let (digest, len) = (Digest::of_f32(&model), layout.len());
         Ok(Self {
             layout,
             model,
@@ -58,22 +62,23 @@ impl GlobalModel {
             digest,
             encoder,
             watch: BudgetWatch::default(),
-            strategy: strategy(&plan.strategy),
+            aggregator: aggregator::build(&plan.aggregator)?,
+            optimizer: optimizer::build(&plan.optimizer, len)?,
             seed: plan.seed,
             predicts: plan.uplink.memory == Memory::Cafe,
-            step: None,
+            predictor: None,
             limits: plan.limits,
             reference: None,
-            specs: (plan.downlink.clone(), plan.strategy),
+            specs: (plan.downlink.clone(), plan.optimizer.clone()),
         })
     }
 
-    /// The model of a version that a rollback made. What encoder, strategy and limits remembered belonged to the rounds that
-    /// were taken back, and is forgotten; there is no step that updates could be encoded against. Shapes:
-    /// `model: [layout.len()]`.
+    /// Rolls the model back: `model` becomes version `version`. Residual, optimizer state and reference norm belong to the
+    /// rounds that were taken back and begin anew; no model update leads to this version, so the next updates have no
+    /// predictor. Shapes: `model: [layout.len()]`.
     ///
     /// # Errors
-    /// `Start` if its digest is not `recorded`, or the downlink cannot be met, which cannot happen.
+    /// `Start` if the digest of `model` is not `recorded`.
     pub fn roll_back(&mut self, version: u64, model: Vec<f32>, recorded: &Digest) -> Result<(), ModelError> {
         let digest = Digest::of_f32(&model);
         if digest != *recorded || model.len() != self.layout.len() {
@@ -81,8 +86,8 @@ impl GlobalModel {
                 format!("the model of the rollback to version {version} has digest {digest}, recorded is {recorded}");
             return Err(ModelError::Start(text));
         }
-        self.forget().map_err(|e| ModelError::Start(e.to_string()))?;
-        (self.model, self.version, self.digest, self.step) = (model, version, digest, None);
+        self.forget()?;
+        (self.model, self.version, self.digest, self.predictor) = (model, version, digest, None);
         Ok(())
     }
 
@@ -96,7 +101,7 @@ impl GlobalModel {
         &self.model
     }
 
-    /// The rounds that made it.
+    /// Number of the newest version: 0, the last round closed, or that of a rollback.
     pub fn version(&self) -> u64 {
         self.version
     }
@@ -109,19 +114,21 @@ impl GlobalModel {
     /// The whole model as one exact frame, for clients that hold none or too old a one.
     ///
     /// # Errors
-    /// `Start`: cannot happen, a model is finite and of its layout.
+    /// `Start`: cannot happen, the model is finite and of its layout.
     pub fn snapshot(&self) -> Result<Vec<u8>, ModelError> {
         let frame = fl_compress::snapshot(&self.layout, &self.model, self.version);
         frame.map_err(|e| ModelError::Start(e.to_string()))
     }
 
-    /// Makes encoder and strategy as they are at version 0: no residual, nothing learned of earlier rounds.
+    /// Resets encoder, optimizer and reference norm to what they are at version 0: no residual, no momentum, nothing learned of
+    /// earlier rounds.
     ///
     /// # Errors
-    /// The encoder's: cannot happen, it was made from the same spec before.
-    pub fn forget(&mut self) -> Result<(), fl_compress::Error> {
-        self.encoder = Encoder::new(Arc::clone(&self.layout), &self.specs.0)?;
-        self.strategy = strategy(&self.specs.1);
+    /// `Start`: cannot happen, both were made from the same specs before.
+    pub fn forget(&mut self) -> Result<(), ModelError> {
+        let encoder = Encoder::new(Arc::clone(&self.layout), &self.specs.0);
+        self.encoder = encoder.map_err(|e| ModelError::Start(e.to_string()))?;
+        self.optimizer = optimizer::build(&self.specs.1, self.layout.len())?;
         self.reference = None;
         Ok(())
     }

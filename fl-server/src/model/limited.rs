@@ -7,22 +7,22 @@ use fl_proto::ClientId;
 /// An update that counts for less than its sender claimed, because of the plan's limits.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Limited {
-    /// Whose.
+    /// The sender.
     pub client: ClientId,
     /// Examples claimed.
     pub claimed: u64,
-    /// Examples that it counts with; 0 if it does not count.
+    /// Examples that the update counts with; 0 if it does not count.
     pub counted: f64,
     /// L2 norm of the decoded update.
     pub norm: f64,
-    /// Norm that it is compared with.
+    /// Norm that the limits compare with.
     pub reference: f64,
-    /// Factor of its values.
+    /// Factor of the update's values, 0 to 1.
     pub scale: f64,
 }
 
 impl Limited {
-    /// Whether it counts for less than half of what was claimed: honest updates differ by less.
+    /// Whether the update counts for less than half of what was claimed. Honest updates differ by less.
     pub fn is_conspicuous(&self) -> bool {
         self.counted < 0.5 * self.claimed as f64 || self.scale < 0.5
     }

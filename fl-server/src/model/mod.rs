@@ -1,15 +1,19 @@
-//! The global model as a log of frames: what the rounds' updates make of it, the same bits on every machine.
+//! The global model as a log of frames: what the updates of each round make of it, with the same bits on every machine.
 //!
-//! It knows neither clients' machines nor the kind of model: a layout, values and frames. Nothing here reads a clock
-//! or a file; frames come through a closure, one at a time, so that the memory needed does not grow with the cohort.
+//! This layer knows a layout, values and frames; it knows no client's machine and no kind of model. Closing a round reads no
+//! clock and no file: frames come through a closure, one at a time, so the memory does not grow with the number of clients.
+//! `restore`, `model_store` and `run_metadata` bring models from the disk and back.
 
+mod aggregate;
+pub mod aggregator;
 mod checkpoint;
 mod close_round;
 mod error;
 mod global_model;
 mod limited;
+mod methods;
 pub(crate) mod model_store;
-mod optimizer;
+pub mod optimizer;
 pub(crate) mod persistence_error;
 mod replay;
 pub(crate) mod restore;
@@ -19,11 +23,16 @@ pub(crate) mod stored_frames;
 mod updates;
 mod version_path;
 
+pub use aggregator::{Aggregator, AggregatorMethod};
 pub use close_round::RoundResult;
 pub use error::ModelError;
 pub use global_model::GlobalModel;
 pub use limited::Limited;
-pub use optimizer::fedavg::ServerOptimizer;
+pub use methods::Methods;
+pub use optimizer::{OptimizerMethod, ServerOptimizer};
 pub use persistence_error::PersistenceError;
 pub use replay::{Replayed, RolledBack, replayed};
+pub use updates::Updates;
 pub use version_path::{sum_frames, version_path};
+
+pub use crate::config::limits::Part;

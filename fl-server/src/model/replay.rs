@@ -1,4 +1,4 @@
-//! Doing closed rounds again: how the model comes back after a restart, and how a run is checked.
+//! Repeating closed rounds: how the model comes back after a restart, and how a run is audited.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -20,24 +20,24 @@ pub struct RolledBack {
     pub version: u64,
     /// The older one.
     pub to: u64,
-    /// Digest of its model.
+    /// Digest of the model of both.
     pub model: Digest,
 }
 
-/// A closed round: what went in, and what came out.
+/// A closed round: its updates, and the digests of its results.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Replayed {
     /// The last rollback since the round before.
     pub base: Option<RolledBack>,
     /// The round.
     pub round: u64,
-    /// Its updates, by client name.
+    /// The round's updates, by client name.
     pub updates: Vec<Contribution>,
     /// Whether the plan's limits apply to them.
     pub limited: bool,
-    /// Digest of the step's frame.
+    /// Digest of the model update's frame.
     pub frame: Digest,
-    /// Digest of the model that it made.
+    /// Digest of the model after the round.
     pub model: Digest,
 }
 
@@ -86,8 +86,8 @@ pub fn replayed<E>(records: impl IntoIterator<Item = Result<Record, E>>, after: 
 }
 
 impl GlobalModel {
-    /// The model of `version`, whose values its frames have made. Encoder and strategy begin anew. `step`: digest of the
-    /// frame that made the version; `None` for version 0. Shapes: `model: [layout.len()]`.
+    /// The model of `version`, as the sum of its frames. Residual and optimizer state begin anew. `made_by`: digest of the frame
+    /// that made the version; `None` for version 0 and a rollback. Shapes: `model: [layout.len()]`.
     ///
     /// # Errors
     /// As [`GlobalModel::initial`].
@@ -95,11 +95,11 @@ impl GlobalModel {
         layout: Arc<Layout>,
         model: Vec<f32>,
         version: u64,
-        step: Option<Digest>,
+        made_by: Option<Digest>,
         plan: &RunPlan,
     ) -> Result<Self, ModelError> {
         let mut global = Self::initial(layout, model, plan)?;
-        global.step = step.filter(|_| global.predicts);
+        global.predictor = made_by.filter(|_| global.predicts);
         global.version = version;
         Ok(global)
     }
@@ -113,7 +113,7 @@ impl GlobalModel {
         round: &Replayed,
         read: impl FnMut(&Digest, &mut Vec<u8>) -> Result<(), E>,
     ) -> Result<(), ModelError> {
-        let stepped = self.close(round.round, &round.updates, round.limited, read)?;
+        let result = self.close(round.round, &round.updates, round.limited, read)?;
         let same = |what, found, recorded| {
             let round = round.round;
             if found == recorded {
@@ -127,7 +127,7 @@ impl GlobalModel {
                 })
             }
         };
-        same("frame", stepped.digest, round.frame)?;
-        same("model", stepped.model, round.model)
+        same("frame", result.digest, round.frame)?;
+        same("model", result.model, round.model)
     }
 }

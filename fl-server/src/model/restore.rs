@@ -342,7 +342,7 @@ impl Sources<'_> {
 
     fn forget(&self, global: &mut GlobalModel) -> Result<(), PersistenceError> {
         if self.forgotten.contains(&global.version()) {
-            global.forget().map_err(|e| ModelError::Start(e.to_string()))?;
+            global.forget()?;
         }
         Ok(())
     }

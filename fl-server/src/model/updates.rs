@@ -1,177 +1,242 @@
-//! The average of a round's updates, weighted by examples, under the plan's limits. An update that was encoded against the
-//! last step stands for that step and what its frame decodes to (CAFe, arXiv 2512.22623).
+//! The updates of a round, read one at a time from where they are stored. An update that was encoded against the last model
+//! update is the sum of that and of what its frame decodes to (CAFe, arXiv 2512.22623).
 
-use std::fmt::Display;
+use std::fmt;
 
 use fl_compress::{Digest, Frame, FrameKind, Layout};
+use fl_proto::ClientId;
 
 use super::error::ModelError;
-use super::limited::Limited;
 use super::sections::Sections;
-use crate::config::limits::{Limits, Norms, Part, reference};
+use crate::config::limits::Part;
 use crate::state_machine::Contribution;
 
-/// What a round's updates come to.
-#[derive(Debug)]
-pub(super) struct Average {
-    /// Shapes: `[layout.len()]`.
-    pub(super) values: Vec<f32>,
-    /// Where the frames' bytes went.
-    pub(super) sections: Sections,
-    /// Updates that count for less than claimed.
-    pub(super) limited: Vec<Limited>,
-    /// What the norms of the next round may be compared with.
-    pub(super) reference: Option<f64>,
-}
+/// Replaces a buffer by the bytes of a frame, or says why it cannot.
+pub(super) type Read<'a> = dyn FnMut(&Digest, &mut Vec<u8>) -> Result<(), String> + 'a;
 
-/// `sum_i w_i * decode(frame_i)`, absorbed in the order of the clients' names, and after them
-/// `(sum of w_i with a predictor) * decode(step)`, once: the same updates, the same bits, whatever the order in which they
-/// came. `w_i` is `n_i / sum n`, less what `limits` take; with them stands the reference norm of the round before. `step`:
-/// digest of the frame that made the version before `round`, the only predictor that a frame may name.
-///
-/// One frame is in memory at a time, and under limits the values of one update. Frames are read once, unless a norm is
-/// beyond the limits.
-///
-/// # Errors
-/// `Empty`; `Frame`, which names the client; `Predictor` if the frame of the step cannot be used.
-pub(super) fn average<E: Display>(
-    layout: &Layout,
-    round: u64,
-    updates: &[Contribution],
-    step: Option<&Digest>,
-    limits: Option<(&Limits, Option<f64>)>,
-    read: impl FnMut(&Digest, &mut Vec<u8>) -> Result<(), E>,
-) -> Result<Average, ModelError> {
-    let mut sorted: Vec<_> = updates.iter().collect();
-    sorted.sort_by(|a, b| a.client.cmp(&b.client));
-    let examples: Vec<u64> = sorted.iter().map(|update| update.examples).collect();
-    let total: f64 = examples.iter().map(|n| *n as f64).sum();
-    if total <= 0.0 {
-        return Err(ModelError::Empty { round });
-    }
-    let before = limits.and_then(|(_, before)| before);
-    let claimed = |n: &u64| Part {
-        examples: *n as f64,
-        scale: 1.0,
-        weight: *n as f64 / total,
-    };
-    let mut parts = match limits {
-        Some((limits, _)) => limits.parts(&examples, None),
-        None => examples.iter().map(claimed).collect(),
-    };
-    let mut sum = Sum {
-        layout,
-        round,
-        updates: &sorted,
-        step,
-        read,
-        bytes: Vec::new(),
-    };
-    let mut norms = Norms {
-        values: vec![0.0; sorted.len()],
-        reference: before,
-    };
-    let by_norm = limits.map(|(limits, _)| limits).filter(|limits| limits.use_norms());
-    let (mut values, mut sections) = sum.weighted(&parts, by_norm.map(|_| &mut norms.values))?;
-    if let Some(limits) = by_norm {
-        norms.reference = reference(&norms.values, before);
-        let with_norms = limits.parts(&examples, Some(&norms));
-        if with_norms != parts {
-            (values, sections) = sum.weighted(&with_norms, None)?;
-            parts = with_norms;
-        }
-    }
-    let limited = |(at, part): (usize, &Part)| Limited {
-        client: sorted[at].client.clone(),
-        claimed: examples[at],
-        counted: part.examples,
-        norm: norms.values[at],
-        reference: norms.reference.unwrap_or(0.0),
-        scale: part.scale,
-    };
-    let less = |(at, part): &(usize, &Part)| part.examples < examples[*at] as f64 || part.scale < 1.0;
-    Ok(Average {
-        values,
-        sections,
-        limited: parts.iter().enumerate().filter(less).map(limited).collect(),
-        reference: norms.reference,
-    })
-}
-
-/// What is added up.
-struct Sum<'a, R> {
+/// The updates of a round in the order of their clients' names, and what each of them counts for. In memory is the frame of
+/// one update; while norms are measured, also the values of one update and of the predictor.
+pub struct Updates<'a> {
     layout: &'a Layout,
     round: u64,
     /// By client name.
-    updates: &'a [&'a Contribution],
-    step: Option<&'a Digest>,
-    read: R,
+    sorted: Vec<&'a Contribution>,
+    /// The model update that made the version before `round`: the only predictor that a frame may name.
+    predictor: Option<Digest>,
+    read: &'a mut Read<'a>,
+    parts: Vec<Part>,
     bytes: Vec<u8>,
+    sections: Sections,
+    /// The updates whose sections have been added up. Length: that of `sorted`.
+    noted: Vec<bool>,
+    norms: Norms,
 }
 
-impl<E: Display, R: FnMut(&Digest, &mut Vec<u8>) -> Result<(), E>> Sum<'_, R> {
-    /// Adds up the updates, each times its weight, and writes their L2 norms to `norms`. Shapes: one part and one norm for
-    /// each update.
-    fn weighted(
-        &mut self,
-        parts: &[Part],
-        mut norms: Option<&mut Vec<f64>>,
-    ) -> Result<(Vec<f32>, Sections), ModelError> {
-        let (mut average, mut predicted, mut sections) = (vec![0.0; self.layout.len()], 0.0, Sections::default());
-        let (mut update, mut predictor) = (Vec::new(), None);
-        let total: f64 = parts.iter().map(|part| part.examples).sum();
-        for (at, (update_of, part)) in self.updates.iter().zip(parts).enumerate() {
-            let of = |why: String| ModelError::Frame {
-                round: self.round,
-                client: update_of.client.clone(),
-                why,
-            };
-            (self.read)(&update_of.frame, &mut self.bytes).map_err(|e| of(e.to_string()))?;
-            let frame = Frame::parse(&self.bytes, self.layout).map_err(|e| of(e.to_string()))?;
-            let header = frame.header();
-            if header.kind != FrameKind::Update || header.round != self.round {
-                return Err(of(format!("it is a {:?} of round {}", header.kind, header.round)));
-            }
-            if let Some(named) = frame.predictor() {
-                if self.step.map(Digest::short) != Some(named) {
-                    return Err(of(
-                        "it was encoded against another step than that of the model trained from".to_owned(),
-                    ));
-                }
-                predicted += part.examples * part.scale;
-            }
-            let added = sections.accumulate(&frame, part.weight as f32, &mut average);
-            added.map_err(|e| of(e.to_string()))?;
-            let Some(norms) = &mut norms else { continue };
-            update.clear();
-            update.resize(self.layout.len(), 0.0);
-            let predicts = frame.predictor().is_some();
-            frame.accumulate(1.0, &mut update).map_err(|e| of(e.to_string()))?;
-            if predicts {
-                if predictor.is_none() {
-                    let mut values = vec![0.0; self.layout.len()];
-                    self.predictor(1.0, &mut values)?;
-                    predictor = Some(values);
-                }
-                let values = predictor.iter().flatten();
-                update.iter_mut().zip(values).for_each(|(value, step)| *value += step);
-            }
-            norms[at] = norm(&update);
+/// L2 norms, measured while updates are read anyway.
+struct Norms {
+    wanted: bool,
+    /// Length: that of the updates.
+    found: Vec<Option<f64>>,
+    /// Values of the update that is measured.
+    update: Vec<f32>,
+    predictor: Option<Vec<f32>>,
+}
+
+impl<'a> Updates<'a> {
+    /// `parts`: for each of `sorted`.
+    pub(super) fn new(
+        layout: &'a Layout,
+        round: u64,
+        sorted: Vec<&'a Contribution>,
+        predictor: Option<Digest>,
+        parts: Vec<Part>,
+        with_norms: bool,
+        read: &'a mut Read<'a>,
+    ) -> Self {
+        let norms = Norms {
+            wanted: with_norms,
+            found: vec![None; sorted.len()],
+            update: Vec::new(),
+            predictor: None,
+        };
+        Self {
+            layout,
+            round,
+            noted: vec![false; sorted.len()],
+            sorted,
+            predictor,
+            read,
+            parts,
+            bytes: Vec::new(),
+            sections: Sections::default(),
+            norms,
         }
-        if predicted > 0.0 {
-            self.predictor((predicted / total) as f32, &mut average)?;
-        }
-        Ok((average, sections))
     }
 
-    /// Adds `weight` times the step that updates were encoded against.
-    fn predictor(&mut self, weight: f32, acc: &mut [f32]) -> Result<(), ModelError> {
-        let Some(step) = self.step else { return Ok(()) };
-        let of = |why: String| ModelError::Predictor { round: self.round, why };
-        (self.read)(step, &mut self.bytes).map_err(|e| of(e.to_string()))?;
-        let frame = Frame::parse(&self.bytes, self.layout).map_err(|e| of(e.to_string()))?;
-        frame.accumulate(weight, acc).map_err(|e| of(e.to_string()))
+    /// Number of updates.
+    pub fn len(&self) -> usize {
+        self.sorted.len()
     }
+
+    /// Whether there is no update.
+    pub fn is_empty(&self) -> bool {
+        self.sorted.is_empty()
+    }
+
+    /// Names of the clients, rising.
+    pub fn clients(&self) -> impl ExactSizeIterator<Item = &ClientId> {
+        self.sorted.iter().map(|update| &update.client)
+    }
+
+    /// What each update counts for. Length: [`Updates::len`].
+    pub fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+
+    /// Overwrites `out` with the values of an update, its predictor included. They are not scaled by what the update counts
+    /// for. Shapes: `out: [len]`, the length of the model.
+    ///
+    /// # Errors
+    /// `Frame`, `Predictor`; `out` is unspecified then.
+    pub fn values(&mut self, at: usize, out: &mut [f32]) -> Result<(), ModelError> {
+        out.fill(0.0);
+        if self.add(at, 1.0, out)? {
+            self.load_predictor()?;
+            add(self.norms.predictor.as_deref(), out);
+        }
+        if self.norms.wanted && self.norms.found[at].is_none() {
+            self.norms.found[at] = Some(norm(out));
+        }
+        Ok(())
+    }
+
+    /// Adds `weight` times what the frame of an update decodes to. Returns whether the update is the sum of that and of the
+    /// predictor, which is left to [`Updates::add_predictor`]. Shapes: `acc: [len]`, the length of the model.
+    ///
+    /// # Errors
+    /// `Frame`, and `Predictor` while norms are measured; `acc` is unspecified then.
+    pub fn add_frame(&mut self, at: usize, weight: f32, acc: &mut [f32]) -> Result<bool, ModelError> {
+        let predicted = self.add(at, weight, acc)?;
+        if self.norms.wanted && self.norms.found[at].is_none() {
+            let mut update = std::mem::take(&mut self.norms.update);
+            update.resize(self.layout.len(), 0.0);
+            // The frame is in `bytes`, whose checks it has passed.
+            let frame = Frame::parse(&self.bytes, self.layout);
+            let decoded = frame.and_then(|frame| {
+                update.fill(0.0);
+                frame.accumulate(1.0, &mut update)
+            });
+            decoded.map_err(|e| self.broken(at, &e))?;
+            if predicted {
+                self.load_predictor()?;
+                add(self.norms.predictor.as_deref(), &mut update);
+            }
+            self.norms.found[at] = Some(norm(&update));
+            self.norms.update = update;
+        }
+        Ok(predicted)
+    }
+
+    /// Adds `weight` times the predictor of the round's updates. Shapes: `acc: [len]`, the length of the model.
+    ///
+    /// # Errors
+    /// `Predictor`; `acc` is unspecified then.
+    pub fn add_predictor(&mut self, weight: f32, acc: &mut [f32]) -> Result<(), ModelError> {
+        let Some(digest) = self.predictor else { return Ok(()) };
+        let round = self.round;
+        let unusable = |why: String| ModelError::Predictor { round, why };
+        (self.read)(&digest, &mut self.bytes).map_err(unusable)?;
+        let frame = Frame::parse(&self.bytes, self.layout).map_err(|e| unusable(e.to_string()))?;
+        frame.accumulate(weight, acc).map_err(|e| unusable(e.to_string()))
+    }
+
+    /// Changes what the updates count for. Length of `parts`: [`Updates::len`].
+    pub(super) fn count(&mut self, parts: Vec<Part>) {
+        self.parts = parts;
+    }
+
+    /// The L2 norm of each update. Reads those that have not been measured yet.
+    ///
+    /// # Errors
+    /// As [`Updates::values`].
+    pub(super) fn norms(&mut self) -> Result<Vec<f64>, ModelError> {
+        self.norms.wanted = true;
+        let mut values = Vec::new();
+        for at in 0..self.len() {
+            if self.norms.found[at].is_none() {
+                values.resize(self.layout.len(), 0.0);
+                self.values(at, &mut values)?;
+            }
+        }
+        Ok(self.norms.found.iter().map(|norm| norm.unwrap_or(0.0)).collect())
+    }
+
+    /// Where the bytes of the frames that have been read went.
+    pub(super) fn into_sections(self) -> Sections {
+        self.sections
+    }
+
+    /// Reads the frame of an update into `bytes`, checks it and adds `weight` times what it decodes to. Returns whether it names
+    /// the predictor.
+    fn add(&mut self, at: usize, weight: f32, acc: &mut [f32]) -> Result<bool, ModelError> {
+        let read = (self.read)(&self.sorted[at].frame, &mut self.bytes);
+        read.map_err(|why| self.broken(at, &why))?;
+        let frame = Frame::parse(&self.bytes, self.layout).map_err(|e| self.broken(at, &e))?;
+        let header = frame.header();
+        if header.kind != FrameKind::Update || header.round != self.round {
+            let why = format!("the frame is a {:?} of round {}", header.kind, header.round);
+            return Err(self.broken(at, &why));
+        }
+        let named = frame.predictor();
+        if named.is_some() && named != self.predictor.as_ref().map(Digest::short) {
+            let why = "the frame was encoded against another model update than that of the version trained from";
+            return Err(self.broken(at, &why));
+        }
+        let added = if self.noted[at] {
+            frame.accumulate(weight, acc)
+        } else {
+            self.sections.accumulate(&frame, weight, acc)
+        };
+        added.map_err(|e| self.broken(at, &e))?;
+        self.noted[at] = true;
+        Ok(named.is_some())
+    }
+
+    fn load_predictor(&mut self) -> Result<(), ModelError> {
+        if self.norms.predictor.is_none() {
+            let mut values = vec![0.0; self.layout.len()];
+            self.add_predictor(1.0, &mut values)?;
+            self.norms.predictor = Some(values);
+        }
+        Ok(())
+    }
+
+    fn broken(&self, at: usize, why: &dyn fmt::Display) -> ModelError {
+        ModelError::Frame {
+            round: self.round,
+            client: self.sorted[at].client.clone(),
+            why: why.to_string(),
+        }
+    }
+}
+
+impl fmt::Debug for Updates<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            round, sorted, parts, ..
+        } = self;
+        f.debug_struct("Updates")
+            .field("round", round)
+            .field("sorted", sorted)
+            .field("parts", parts)
+            .finish_non_exhaustive()
+    }
+}
+
+fn add(values: Option<&[f32]>, acc: &mut [f32]) {
+    acc.iter_mut()
+        .zip(values.into_iter().flatten())
+        .for_each(|(sum, value)| *sum += value);
 }
 
 /// The L2 norm, with eight sums: one sum would wait for each addition.

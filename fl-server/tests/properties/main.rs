@@ -3,6 +3,7 @@
 // Helpers are tests too: clippy.toml allows unwrap only inside functions marked as such.
 #![allow(clippy::unwrap_used)]
 
+mod methods;
 mod model;
 mod plan;
 mod predicted;

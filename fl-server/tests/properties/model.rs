@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use fl_compress::{Digest, Encoder, Frame, FrameHeader, FrameKind, Layout, Spec, Stages, Verdict};
 use fl_server::model::{GlobalModel, ModelError, replayed};
-use fl_server::plan::{RunPlan, StrategySpec};
+use fl_server::plan::RunPlan;
 use fl_server::state_machine::{Accepted, Contribution, Record};
 use proptest::prelude::*;
 
@@ -323,13 +323,19 @@ fn claimed_examples_and_norms_are_cut_to_what_the_others_allow() {
     );
 }
 
+/// FedAvg with this learning rate, and an exact downlink.
+fn with_rate(learning_rate: f32) -> RunPlan {
+    let plan = plan(Spec::exact());
+    RunPlan {
+        optimizer: plan.optimizer.with("learning_rate", learning_rate).unwrap(),
+        ..plan
+    }
+}
+
 #[test]
-fn the_server_learning_rate_scales_the_step() {
+fn the_server_learning_rate_scales_the_model_update() {
     let (layout, mut frames) = (layout(), Frames::default());
-    let plan = RunPlan {
-        strategy: StrategySpec::FedAvg { learning_rate: 0.5 },
-        ..plan(Spec::exact())
-    };
+    let plan = with_rate(0.5);
     let mut global = GlobalModel::initial(Arc::clone(&layout), vec![0.0; layout.len()], &plan).unwrap();
     let updates = vec![frames.update(&layout, 0, 1, &vec![3.0; layout.len()])];
     global.close(1, &updates, true, frames.read()).unwrap();
@@ -378,9 +384,8 @@ fn updates_within_the_bound_are_used_in_every_round() {
     let (layout, mut frames) = (layout(), Frames::default());
     for learning_rate in [0.5, 1.0, 100.0] {
         let plan = RunPlan {
-            strategy: StrategySpec::FedAvg { learning_rate },
             rounds: 40,
-            ..plan(Spec::exact())
+            ..with_rate(learning_rate)
         };
         let mut global = GlobalModel::initial(Arc::clone(&layout), values(1, layout.len()), &plan).unwrap();
         for round in 1..=plan.rounds {

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use fl_compress::{Memory, Spec};
 use fl_proto::Training;
-use fl_server::plan::{Cohort, PlanError, RunPlan, Select, StrategySpec};
+use fl_server::model::Methods;
+use fl_server::plan::{Cohort, MethodSpec, PlanError, RunPlan, Select};
 
 const SMALL: &str = r#"
     name = "r"
@@ -43,7 +44,11 @@ fn a_small_file_gets_the_defaults() {
         (plan.seed, plan.evaluate, plan.training),
         (0, true, Training::default())
     );
-    assert_eq!(plan.strategy, StrategySpec::FedAvg { learning_rate: 1.0 });
+    assert_eq!(
+        (plan.optimizer.name(), plan.optimizer.number("learning_rate")),
+        ("fedavg", 1.0)
+    );
+    assert_eq!(plan.aggregator.name(), "mean");
     // Without `cohort.clients`, not everyone can be said to take part.
     let compressed = |memory: Memory| Spec {
         memory,
@@ -119,7 +124,7 @@ fn refusals_name_key_value_and_rule() {
         (
             "target = 3",
             "target = 3\n[strategy]\nname = \"fedsgd\"",
-            "unknown variant `fedsgd`",
+            "`strategy.name = fedsgd`: unknown optimizer `fedsgd`; there are: fedavg, fedavgm, ",
         ),
         (
             "target = 3",
@@ -254,4 +259,182 @@ fn a_run_without_a_seed_has_that_of_its_first_weights_and_the_identity_that_goes
     let stored = RunPlan::from_toml(&found.text.0, Path::new("")).unwrap();
     assert_eq!(stored.digest(), given.digest());
     assert_eq!(load("seed = 7").unwrap().seed, 7, "what is given stays");
+}
+
+/// Keys of a table and their values, as run.toml has them.
+fn table(kind: &str, spec: &MethodSpec) -> String {
+    let keys = spec
+        .info()
+        .keys
+        .iter()
+        .map(|key| format!("{} = {:?}\n", key.name, key.default));
+    format!("[{kind}]\nname = \"{}\"\n{}", spec.name(), keys.collect::<String>())
+}
+
+/// Every method with the kind of its table.
+fn methods() -> Vec<(&'static str, MethodSpec)> {
+    let methods = Methods::default();
+    let optimizers = methods.optimizers().map(|spec| ("optimizer", spec));
+    optimizers
+        .chain(methods.aggregators().map(|spec| ("aggregator", spec)))
+        .collect()
+}
+
+#[test]
+fn every_method_is_read_from_its_table_and_refusals_name_key_and_range() {
+    let exact = "[compression.uplink]\ndefault = {}\n";
+    let read = |table: &str| RunPlan::from_toml(&format!("{SMALL}\n{exact}{table}"), Path::new(""));
+    for (kind, spec) in methods() {
+        let info = spec.info();
+        let short = read(&format!("[{kind}]\nname = \"{}\"", info.name)).unwrap();
+        let full = read(&table(kind, &spec)).unwrap();
+        assert_eq!(full, short, "defaults are what the table says");
+        let chosen = if kind == "optimizer" {
+            &full.optimizer
+        } else {
+            &full.aggregator
+        };
+        assert_eq!(chosen, &spec);
+        assert!(spec.bound(10).gain.is_finite() && !info.about.is_empty());
+        let refusal = |key: &str, value: &str| {
+            let table = format!("[{kind}]\nname = \"{}\"\n{key} = {value}", info.name);
+            read(&table).unwrap_err().to_string()
+        };
+        for key in info.keys {
+            for value in ["-1.0", "nan", "inf", "-inf", "1e39"] {
+                let text = refusal(key.name, value);
+                assert!(
+                    text.starts_with(&format!("`{kind}.{}", key.name)) && text.contains("must be "),
+                    "{text}"
+                );
+            }
+            assert!(refusal(key.name, "\"a\"").contains("must be a number"));
+            // Another number is another experiment.
+            let other = read(&format!("[{kind}]\nname = \"{}\"\n{} = 0.125", info.name, key.name)).unwrap();
+            assert_ne!(other.digest(), full.digest(), "{}", key.name);
+        }
+        let text = refusal("speed", "1");
+        assert!(
+            text.contains(&format!("{} has no such key; it has: ", info.name)),
+            "{text}"
+        );
+    }
+    for kind in ["optimizer", "aggregator"] {
+        let names: Vec<_> = methods()
+            .into_iter()
+            .filter(|(of, _)| *of == kind)
+            .map(|(_, spec)| spec.name())
+            .collect();
+        let text = read(&format!("[{kind}]\nname = \"x\"")).unwrap_err().to_string();
+        assert!(
+            text.contains(&format!("unknown {kind} `x`; there are: {}", names.join(", "))),
+            "{text}"
+        );
+        let text = read(&format!("[{kind}]")).unwrap_err().to_string();
+        assert!(
+            text.contains(&format!("must name an {kind}; there are: {}", names.join(", "))),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn strategy_is_the_older_name_of_optimizer_and_asks_for_the_same_experiment() {
+    let read = |tables: &str| RunPlan::from_toml(&format!("{SMALL}\n{tables}"), Path::new(""));
+    let (old, new) = (
+        read("[strategy]\nname = \"fedavg\"\nlearning_rate = 0.5").unwrap(),
+        read("[optimizer]\nname = \"fedavg\"\nlearning_rate = 0.5").unwrap(),
+    );
+    assert_eq!((&old, old.digest()), (&new, new.digest()));
+    let text = String::from_utf8(old.to_bytes()).unwrap();
+    assert!(
+        text.contains(r#""strategy":{"name":"fedavg","learning_rate":0.5},"uplink""#),
+        "as runs have it that were begun before there was another optimizer or aggregator: {text}"
+    );
+    let both = read("[strategy]\nname = \"fedavg\"\n[optimizer]\nname = \"fedavg\"").unwrap_err();
+    assert!(
+        both.to_string().contains("[strategy] is the older name of [optimizer]"),
+        "{both}"
+    );
+    assert_eq!(
+        read("[aggregator]\nname = \"mean\"").unwrap().digest(),
+        read("").unwrap().digest()
+    );
+}
+
+#[test]
+fn the_trimmed_mean_is_refused_where_coordinates_are_left_out() {
+    let read = |uplink: &str| {
+        let text = format!("{SMALL}\n[aggregator]\nname = \"trimmed-mean\"\n[compression.uplink]\n{uplink}");
+        RunPlan::from_toml(&text, Path::new("")).map_err(|e| e.to_string())
+    };
+    for (uplink, left_out) in [
+        ("", "dead_zone"),
+        ("default = { reduce = { top_k = 0.1 } }", "top_k"),
+        ("default = { reduce = { random_k = 0.1 } }", "random_k"),
+        ("default = { reduce = { threshold = 0.1 } }", "threshold"),
+        ("default = { reduce = { count_sketch = 0.1 } }", "count_sketch"),
+        ("default = { quantize = \"ternary\" }", "ternary"),
+        (
+            "default = {}\nsmall = { below = 9, use = { quantize = \"dead_zone\" } }",
+            "dead_zone",
+        ),
+        (
+            "default = {}\nrules = [{ when = { min_len = 2 }, use = { reduce = { top_k = 0.1 } } }]",
+            "top_k",
+        ),
+    ] {
+        let text = read(uplink).unwrap_err();
+        let named = format!("`aggregator.name = trimmed-mean`: coordinates that `{left_out}` of compression.uplink");
+        assert!(
+            text.contains(&named) && text.contains("uniform = 8"),
+            "{uplink}: {text}"
+        );
+    }
+    for uplink in [
+        "default = {}",
+        "default = { quantize = { uniform = 8 } }",
+        "default = { quantize = \"half\", code = \"rans\" }",
+        "default = { reduce = { low_rank = 2 } }",
+        "default = { quantize = { rotated = 2 } }",
+    ] {
+        assert!(read(uplink).is_ok(), "{uplink}");
+    }
+}
+
+#[test]
+fn the_shipped_file_and_the_docs_have_every_method_with_its_defaults() {
+    let read =
+        |name: &str| std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name)).unwrap();
+    let (shipped, docs) = (read("configs/run.toml"), read("docs/rounds.md"));
+    let prose = shipped.replace("\n# ", " ");
+    // Methods that say the same of a key share a sentence.
+    let mut sentences: Vec<(String, Vec<&str>)> = Vec::new();
+    for (kind, spec) in methods() {
+        let info = spec.info();
+        let expected = format!("\"{}\": {}.", info.name, info.about);
+        assert!(
+            prose.contains(&expected),
+            "configs/run.toml does not say, in [{kind}]: {expected}"
+        );
+        let row = format!("| `{}` |", info.name);
+        assert!(docs.contains(&row), "docs/rounds.md has no row {row}");
+        for key in info.keys {
+            let line = |indent: &str| shipped.contains(&format!("\n#{indent}{} = ", key.name));
+            assert!(
+                line(" ") || line("   "),
+                "configs/run.toml has no key {} in [{kind}]",
+                key.name
+            );
+            let text = format!("{}, {}, {:?} by default.", key.about, key.range, key.default);
+            match sentences.iter_mut().find(|(known, _)| *known == text) {
+                Some((_, names)) => names.push(info.name),
+                None => sentences.push((text, vec![info.name])),
+            }
+        }
+    }
+    for (text, names) in sentences {
+        let expected = format!("{}: {text}", names.join(", "));
+        assert!(prose.contains(&expected), "configs/run.toml does not say: {expected}");
+    }
 }

@@ -179,7 +179,7 @@ fn a_frame_that_names_another_step_names_its_client_and_changes_nothing() {
     let updates = mixed(&mut frames, &layout, 3, Some(&old));
     let error = global.close(3, &updates, true, frames.read()).unwrap_err();
     assert!(
-        matches!(&error, ModelError::Frame { client: of, why, .. } if *of == client(0) && why.contains("another step")),
+        matches!(&error, ModelError::Frame { client: of, why, .. } if *of == client(0) && why.contains("another model update")),
         "{error}"
     );
     let missing = frames.0.remove(&rounds[1].2.digest).unwrap();

@@ -16,6 +16,7 @@ mod fashion;
 mod hapt;
 mod hundred;
 mod kill9;
+mod methods;
 mod own_learner;
 mod persistence;
 mod predicted;

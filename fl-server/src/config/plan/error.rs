@@ -10,7 +10,7 @@ pub enum PlanError {
     #[error("`{key} = {value}`: {rule}")]
     Value {
         /// The key with its table.
-        key: &'static str,
+        key: String,
         value: String,
         /// The rule that it breaks.
         rule: String,
@@ -19,16 +19,16 @@ pub enum PlanError {
 
 pub(super) fn rule(
     holds: bool,
-    key: &'static str,
+    key: &str,
     found: &dyn std::fmt::Display,
     why: impl FnOnce() -> String,
 ) -> Result<(), PlanError> {
     if holds { Ok(()) } else { Err(value(key, found, why())) }
 }
 
-pub(super) fn value(key: &'static str, found: &dyn std::fmt::Display, rule: String) -> PlanError {
+pub(super) fn value(key: &str, found: &dyn std::fmt::Display, rule: String) -> PlanError {
     PlanError::Value {
-        key,
+        key: key.to_owned(),
         value: found.to_string(),
         rule,
     }

@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use crate::config::limits::Limits;
 use crate::config::plan::cohort::Cohort;
+use crate::config::plan::method::MethodSpec;
 use crate::config::plan::run_plan::RunPlan;
-use crate::config::plan::strategy::StrategySpec;
 
 /// The canonical form of a plan. It omits the file of initial weights: the run's first record has their digest.
 #[derive(Serialize)]
@@ -20,7 +20,11 @@ struct Identity<'a> {
     evaluate: bool,
     cohort: &'a Cohort,
     train: Training,
-    strategy: &'a StrategySpec,
+    /// The optimizer; its key is older than its name.
+    strategy: &'a MethodSpec,
+    /// Left out if it is the mean, which runs have that were begun before there were others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    aggregator: Option<&'a MethodSpec>,
     uplink: &'a Spec,
     downlink: &'a Spec,
     /// Omitted at its defaults, so that a run that began before there were limits continues with them. Its earlier rounds are
@@ -41,7 +45,8 @@ impl RunPlan {
             evaluate: self.evaluate,
             cohort: &self.cohort,
             train: self.training,
-            strategy: &self.strategy,
+            strategy: &self.optimizer,
+            aggregator: Some(&self.aggregator).filter(|aggregator| aggregator.name() != "mean"),
             uplink: &self.uplink,
             downlink: &self.downlink,
             limits: Some(&self.limits).filter(|limits| **limits != Limits::default()),

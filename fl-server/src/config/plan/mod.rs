@@ -5,11 +5,11 @@ mod error;
 mod identity;
 mod limits;
 pub(crate) mod memory;
+mod method;
 mod run_plan;
-mod strategy;
 
 pub use crate::config::limits::Limits;
 pub use cohort::{Cohort, MAX_COHORT, Select};
 pub use error::PlanError;
+pub use method::{Bound, Catalog, Key, MethodInfo, MethodSpec, Range, any_uplink};
 pub use run_plan::{MAX_ROUNDS, PlanText, RunPlan};
-pub use strategy::StrategySpec;

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use crate::config::limits::Limits;
 use crate::config::plan::cohort::{Cohort, RawCohort};
 use crate::config::plan::error::{PlanError, rule, value};
-use crate::config::plan::strategy::StrategySpec;
+use crate::config::plan::method::{Catalog, MethodSpec};
 use crate::config::plan::{limits, memory};
 
 /// Most rounds of a run.
@@ -31,7 +31,10 @@ pub struct RunPlan {
     pub model: PathBuf,
     pub cohort: Cohort,
     pub training: Training,
-    pub strategy: StrategySpec,
+    /// From the updates of a round to one.
+    pub aggregator: MethodSpec,
+    /// From that to the model update.
+    pub optimizer: MethodSpec,
     /// Compression of updates; exact if the table is missing. Its memory is never `Auto` or `Ef21`.
     pub uplink: Spec,
     /// Compression of model updates; exact if the table is missing. Its memory is `None` or `ErrorFeedback`.
@@ -68,8 +71,10 @@ struct Raw {
     cohort: RawCohort,
     #[serde(default)]
     train: Training,
-    #[serde(default)]
-    strategy: StrategySpec,
+    aggregator: Option<toml::Table>,
+    optimizer: Option<toml::Table>,
+    /// The older name of `optimizer`.
+    strategy: Option<toml::Table>,
     #[serde(default)]
     compression: RawCompression,
     #[serde(default)]
@@ -84,12 +89,12 @@ struct RawCompression {
 }
 
 impl RunPlan {
-    /// Reads a run.toml; if it has no seed, reads the seed in the notes of the initial weights. Paths are relative to `base`.
+    /// As `RunPlan::load`, with the methods of `catalog`.
     ///
     /// # Errors
-    /// As [`RunPlan::from_toml`]; `Value` if there is no seed and the file of initial weights cannot be read.
-    pub fn load(text: &str, base: &Path) -> Result<Self, PlanError> {
-        let (mut plan, seed) = Self::parse(text, base)?;
+    /// As [`RunPlan::from_toml_with`]; `Value` if there is no seed and the file of initial weights cannot be read.
+    pub fn load_with(text: &str, base: &Path, catalog: &Catalog) -> Result<Self, PlanError> {
+        let (mut plan, seed) = Self::parse(text, base, catalog)?;
         if seed.is_none() {
             let path = plan.model.display().to_string();
             let origin = crate::storage::weights::origin(&plan.model).map_err(|why| {
@@ -106,16 +111,16 @@ impl RunPlan {
         Ok(plan)
     }
 
-    /// Reads a run.toml and no other file; without a seed, the seed is 0. Paths are relative to `base`.
+    /// As `RunPlan::from_toml`, with the methods of `catalog`.
     ///
     /// # Errors
     /// `Syntax` with line and column, or `Value` with key, value and rule.
-    pub fn from_toml(text: &str, base: &Path) -> Result<Self, PlanError> {
-        Self::parse(text, base).map(|(plan, _)| plan)
+    pub fn from_toml_with(text: &str, base: &Path, catalog: &Catalog) -> Result<Self, PlanError> {
+        Self::parse(text, base, catalog).map(|(plan, _)| plan)
     }
 
     /// The plan, and its seed if the run.toml has one.
-    fn parse(text: &str, base: &Path) -> Result<(Self, Option<u64>), PlanError> {
+    fn parse(text: &str, base: &Path, catalog: &Catalog) -> Result<(Self, Option<u64>), PlanError> {
         let raw: Raw = toml::from_str(text).map_err(|e| PlanError::Syntax(e.to_string().trim_end().to_owned()))?;
         let name: RunName = raw.name.parse().map_err(|e| value("name", &raw.name, format!("{e}")))?;
         let len = raw.task.len();
@@ -129,17 +134,25 @@ impl RunPlan {
         rule(!file.is_empty(), "model", &file, || {
             "must name a safetensors file".to_owned()
         })?;
-        let StrategySpec::FedAvg { learning_rate: rate } = raw.strategy;
-        let positive = rate.is_finite() && rate > 0.0;
-        rule(positive, "strategy.learning_rate", &rate, || {
-            "must be finite and above 0".to_owned()
-        })?;
         let RawCompression {
             mut uplink,
             mut downlink,
         } = raw.compression;
         uplink.memory = memory::of_updates(uplink.memory, raw.cohort.everyone())?;
         downlink.memory = memory::of_steps(downlink.memory)?;
+        let (key, table) = ("aggregator", raw.aggregator.as_ref());
+        let aggregator = MethodSpec::read("aggregator", key, table, &catalog.aggregators)?;
+        aggregator.accept(key, &uplink)?;
+        let (key, table) = match (&raw.optimizer, &raw.strategy) {
+            (Some(_), Some(_)) => {
+                let text = "[strategy] is the older name of [optimizer]: give one of the two tables";
+                return Err(PlanError::Syntax(text.to_owned()));
+            }
+            (None, Some(table)) => ("strategy", Some(table)),
+            (table, None) => ("optimizer", table.as_ref()),
+        };
+        let optimizer = MethodSpec::read("optimizer", key, table, &catalog.optimizers)?;
+        optimizer.accept(key, &uplink)?;
         let plan = Self {
             name,
             task: raw.task,
@@ -148,7 +161,8 @@ impl RunPlan {
             model: base.join(raw.model),
             cohort: raw.cohort.checked()?,
             training: raw.train,
-            strategy: raw.strategy,
+            aggregator,
+            optimizer,
             uplink,
             downlink,
             evaluate: raw.evaluate,
@@ -160,14 +174,17 @@ impl RunPlan {
 }
 
 impl RunPlan {
-    /// Largest magnitude of a value in an update: `f32::MAX / (4 * rounds * max(1, learning rate))`.
+    /// Largest magnitude of a value in an update, such that the model updates of all rounds together stay within a quarter of
+    /// the range of `f32`, by the bounds that aggregator and optimizer declare:
+    /// `f32::MAX / (4 * rounds * max(1, gain))`, where `gain` is the product of the two gains; less if one of them needs it.
     ///
-    /// An average is not larger than the largest of its updates, so the model updates of all rounds together stay within a
-    /// quarter of the range of `f32`. With 50 rounds this is 1.7e36.
+    /// With `fedavg` at learning rate 1, the mean and 50 rounds this is 1.7e36.
     pub fn largest_value(&self) -> f32 {
-        let StrategySpec::FedAvg { learning_rate } = self.strategy;
-        let steps = 4.0 * self.rounds as f64 * f64::from(learning_rate.max(1.0));
-        (f64::from(f32::MAX) / steps) as f32
+        let (aggregator, optimizer) = (self.aggregator.bound(self.rounds), self.optimizer.bound(self.rounds));
+        let gain = (aggregator.gain * optimizer.gain).max(1.0);
+        let largest = f64::from(f32::MAX) / (4.0 * self.rounds as f64 * gain);
+        let inputs = aggregator.largest_input.min(optimizer.largest_input / aggregator.gain);
+        largest.min(inputs) as f32
     }
 }
 
