@@ -129,7 +129,7 @@ fn refusals_name_key_value_and_rule() {
         (
             "target = 3",
             "target = 3\n[strategy]\nname = \"fedavg\"\nlearning_rate = 0.0",
-            "`strategy.learning_rate = 0`",
+            "`strategy.learning_rate = 0.0`: must be finite and above 0",
         ),
         (
             "target = 3",
