@@ -71,15 +71,16 @@ pub use digest::Digest;
 pub use encoder::update::Encoder;
 pub use error::Error;
 pub use fidelity::Fidelity;
+pub use forms::methods::MethodInfo;
 pub use frame::header::{FrameHeader, FrameKind};
 pub use frame::view::{Frame, SectionInfo};
 pub use layout::{Layout, MAX_DIMS, MAX_NAME, MAX_TENSORS, MAX_VALUES, Tensor};
 pub use pending::{Pending, Verdict};
+pub use quantize::QuantizeSpec;
 pub use quantize::dead_zone::{DeadZone, Step};
 pub use quantize::recipe::Quantize;
 pub use quantize::rotated::{Rotated, Scale};
 pub use quantize::sign::Sign;
-pub use quantize::spec::QuantizeSpec;
 pub use quantize::ternary::Ternary;
 pub use quantize::uniform::{Norm, Rounding, Uniform};
 pub use recipe::Recipe;
@@ -97,3 +98,8 @@ pub use spec::memory::{Decay, Dgc, Memory};
 pub use spec::when::When;
 pub use spec::{Method, Rule, Small, Spec};
 pub use stages::Stages;
+
+/// The quantizers: what the second slot of a spec can ask for.
+pub fn quantizers() -> impl Iterator<Item = &'static MethodInfo> {
+    quantize::METHODS.iter().map(|entry| &entry.info)
+}

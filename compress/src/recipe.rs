@@ -22,24 +22,20 @@ impl Recipe {
     /// Every value, bit for bit, uncoded.
     pub const EXACT: Self = Self {
         reduce: Reduce::Keep,
-        quantize: Quantize::Exact,
+        quantize: Quantize::EXACT,
         code: Code::Pack,
     };
 
     /// Whether decoding gives back the tensor bit for bit.
     pub fn is_lossless(&self) -> bool {
-        self.reduce == Reduce::Keep && self.quantize == Quantize::Exact
+        self.reduce == Reduce::Keep && self.quantize == Quantize::EXACT
     }
 
     /// The minor version of the format that brought this recipe.
     pub(crate) fn minor(&self) -> u8 {
         let first = matches!(self.reduce, Reduce::Keep | Reduce::Support { .. })
-            && matches!(
-                self.quantize,
-                Quantize::Exact | Quantize::Half | Quantize::Uniform { .. }
-            )
             && matches!(self.code, Code::Pack | Code::Rans);
-        u8::from(!first)
+        self.quantize.minor().max(u8::from(!first))
     }
 
     /// Tag (bits 0-1 reduce, 2-4 quantize, 5-7 code), then the numbers of each slot.
@@ -81,8 +77,9 @@ mod tests {
 
     #[test]
     fn every_recipe_round_trips() {
-        let blocks = (4..=16).flat_map(|log| (1..=8).map(move |bits| Quantize::Uniform { bits, block: 1 << log }));
-        for quantize in [Quantize::Exact, Quantize::Half].into_iter().chain(blocks) {
+        let all = (0..8).flat_map(|tag| (0..=255).map(move |byte| (tag, [byte])));
+        let all = all.filter_map(|(tag, byte)| Quantize::read(tag, &mut Reader::new(&byte)).ok());
+        for quantize in all {
             for reduce in [Reduce::Keep, Reduce::Support { k: 0 }, Reduce::Support { k: 300 }] {
                 for code in [Code::Pack, Code::Rans] {
                     let recipe = Recipe { reduce, quantize, code };

@@ -1,9 +1,9 @@
 //! What bits and error a unit would have for each turn of its knob.
 
+use crate::quantize::QuantizeSpec;
 use crate::quantize::dead_zone::DeadZone;
 use crate::quantize::dead_zone::model::Histogram;
 use crate::quantize::numbers::sum_of_squares;
-use crate::quantize::spec::QuantizeSpec;
 use crate::quantize::uniform::Rounding;
 use crate::reduce::Selection;
 use crate::section::input::Input;
@@ -72,7 +72,7 @@ impl Knob {
                 })
             }
             (Selection::Largest(_), quantize) => Some(Self::Reach {
-                bits: quantize.bits(),
+                bits: quantize.method().bits(),
                 len: input.values.len(),
             }),
             _ => None,

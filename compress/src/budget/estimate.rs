@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::frame::header::OVERHEAD;
 use crate::frame::units::Unit;
-use crate::quantize::spec::QuantizeSpec;
+use crate::quantize::QuantizeSpec;
 use crate::reduce::ReduceSpec;
 use crate::reduce::spec::{RandomK, TopK};
 use crate::spec::Method;
@@ -107,8 +107,8 @@ pub(crate) fn most_bytes(Method { reduce, quantize, .. }: &Method, len: usize) -
     let bytes = match reduce {
         ReduceSpec::TopK(TopK { chunk: None, density }) if density.counts() => 0,
         ReduceSpec::Keep | ReduceSpec::Auto if matches!(quantize, QuantizeSpec::DeadZone(_)) => 0,
-        ReduceSpec::Keep | ReduceSpec::Auto => quantize.most_bytes(len),
-        ReduceSpec::RandomK(RandomK { density }) => quantize.most_bytes(density.count(len)),
+        ReduceSpec::Keep | ReduceSpec::Auto => quantize.method().most_bytes(len),
+        ReduceSpec::RandomK(RandomK { density }) => quantize.method().most_bytes(density.count(len)),
         _ => len * 4,
     };
     bytes.min(len * 4)

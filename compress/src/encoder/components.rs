@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::budget::curve::Curve;
 use crate::encoder::task::Job;
-use crate::quantize::spec::QuantizeSpec;
+use crate::quantize::QuantizeSpec;
 use crate::reduce::Selection;
 use crate::reduce::components::{self, Components};
 

@@ -155,8 +155,8 @@ mod tests {
     use super::*;
     use crate::code::method::CodeSpec;
     use crate::layout::Shape;
+    use crate::quantize::QuantizeSpec;
     use crate::quantize::dead_zone::DeadZone;
-    use crate::quantize::spec::QuantizeSpec;
     use crate::reduce::Selection;
     use crate::rng::Draws;
     use crate::section::decode::Section;

@@ -111,6 +111,7 @@ impl Encoder {
             let parsed = Frame::parse(&frame, &self.layout)?;
             let predicted = predictor.zip(predicted.as_deref());
             let measured = self.carried.encoded(&parsed, delta, predicted, self.threads)?;
+            drop(parsed);
             Ok((frame, stages, measured))
         });
         let (frame, stages, (relation, products)) = made.inspect_err(|_| self.take_back(delta, learned))?;

@@ -9,7 +9,7 @@ use serde::de::{Error, MapAccess, Unexpected, Visitor};
 /// A closed set of names, some of them with numbers.
 pub(crate) trait Choice: Sized {
     /// All forms, as in TOML.
-    const FORMS: &'static str;
+    fn forms() -> String;
 
     /// The choice that is `name` alone.
     fn plain(name: &str) -> Option<Self>;
@@ -28,7 +28,7 @@ impl<'de, T: Choice> Visitor<'de> for NameOrTable<T> {
     type Value = T;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(T::FORMS)
+        f.write_str(&T::forms())
     }
 
     fn visit_str<E: Error>(self, name: &str) -> Result<T, E> {

@@ -2,5 +2,6 @@
 //! ([`short`]), a number or a rule ([`rule`]). Each refuses other values with the list of its forms.
 
 pub(crate) mod choice;
+pub(crate) mod methods;
 pub(crate) mod rule;
 pub(crate) mod short;

@@ -6,7 +6,10 @@
 use crate::code::method::Code;
 use crate::code::words::{WordPlane, Words, encode_words};
 use crate::error::Error;
-use crate::quantize::numbers::Size;
+use crate::forms::methods::MethodInfo;
+use crate::layout::Shape;
+use crate::quantize::method::{Entry, Quantizer, Size, ValuePlane, ValueReader};
+use crate::rng::Draws;
 use crate::wire::Reader;
 
 /// Values handled at a time.
@@ -14,12 +17,40 @@ const BLOCK: usize = 1024;
 /// The bits of the largest finite value.
 const LARGEST: u32 = 0x7f7f;
 
-pub(crate) fn encode(values: &[f32], code: Code, out: &mut Vec<u8>) -> Size {
-    let mut words = vec![0; values.len()];
-    round(values, &mut words);
-    Size {
-        plain: values.len() as u64 * 2,
-        bound: encode_words(words.iter().map(|word| word.to_le_bytes()), code, out),
+/// 16 bits for each value.
+#[derive(Debug)]
+pub(crate) struct Bf16;
+
+/// The line of the table.
+pub(crate) const METHOD: Entry = Entry {
+    info: MethodInfo {
+        name: "bf16",
+        about: "The upper half of a 32-bit float: relative error at most 2^-8.",
+        examples: &["'bf16'"],
+    },
+    tag: 3,
+    bytes: None,
+    minor: 1,
+    words: |_| "bf16".to_owned(),
+    read: |reader, expected| Ok(Box::new(Plane::read(reader, expected.shape.len(), expected.code)?)),
+};
+
+impl Quantizer for Bf16 {
+    fn encode(&self, values: &[f32], _: Shape, code: Code, _: Draws, out: &mut Vec<u8>) -> Size {
+        let mut words = vec![0; values.len()];
+        round(values, &mut words);
+        Size {
+            plain: values.len() as u64 * 2,
+            bound: encode_words(words.iter().map(|word| word.to_le_bytes()), code, out),
+        }
+    }
+
+    fn bits(&self) -> f64 {
+        16.0
+    }
+
+    fn most_bytes(&self, len: usize) -> usize {
+        len * 2
     }
 }
 
@@ -40,21 +71,23 @@ impl<'a> Plane<'a> {
     pub(crate) fn read(reader: &mut Reader<'a>, count: usize, code: Code) -> Result<Self, Error> {
         WordPlane::read(reader, count, code).map(Self)
     }
+}
 
-    pub(crate) fn bound(&self, count: usize, code: Code) -> Result<f64, Error> {
+impl<'a> ValuePlane<'a> for Plane<'a> {
+    fn bound(&self, count: usize, code: Code) -> Result<f64, Error> {
         self.0.bound(count, code)
     }
 
-    pub(crate) fn open(&self) -> Result<Values<'a>, Error> {
-        self.0.open().map(Values)
+    fn open(&self) -> Result<Box<dyn ValueReader + 'a>, Error> {
+        self.0.open().map(|words| Box::new(Values(words)) as _)
     }
 }
 
 #[derive(Debug)]
 pub(crate) struct Values<'a>(Words<'a, 2>);
 
-impl Values<'_> {
-    pub(crate) fn read(&mut self, out: &mut [f32]) {
+impl ValueReader for Values<'_> {
+    fn read(&mut self, out: &mut [f32]) -> Result<(), Error> {
         let mut words = [[0; 2]; BLOCK];
         for part in out.chunks_mut(BLOCK) {
             let words = self.0.next(&mut words[..part.len()]);
@@ -62,9 +95,10 @@ impl Values<'_> {
                 *value = f32::from_le_bytes([0, 0, low, high]);
             }
         }
+        Ok(())
     }
 
-    pub(crate) fn finish(&self) -> Result<(), Error> {
+    fn finish(&self) -> Result<(), Error> {
         self.0.finish()
     }
 }
@@ -72,8 +106,8 @@ impl Values<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::quantize::QuantizeSpec;
     use crate::quantize::laws::{corruption, heavy, round_trip, sizes};
-    use crate::quantize::spec::QuantizeSpec;
 
     #[test]
     fn rounding_is_that_of_the_half_crate() {

@@ -3,20 +3,51 @@
 use crate::code::method::Code;
 use crate::code::words::{WordPlane, Words, encode_words};
 use crate::error::Error;
-use crate::quantize::numbers::Size;
+use crate::forms::methods::MethodInfo;
+use crate::layout::Shape;
+use crate::quantize::method::{Entry, Quantizer, Size, ValuePlane, ValueReader};
+use crate::rng::Draws;
 use crate::wire::{Reader, Writer};
 
-pub(crate) fn encode(values: &[f32], code: Code, out: &mut Vec<u8>) -> Size {
-    let plain = values.len() as u64 * 4;
-    let bound = match code {
-        Code::Pack => {
-            out.reserve(values.len() * 4);
-            Writer::new(out).f32s(values);
-            plain as f64
-        }
-        _ => encode_words(values.iter().map(|value| value.to_le_bytes()), code, out),
-    };
-    Size { plain, bound }
+/// All 32 bits of each value.
+#[derive(Debug)]
+pub(crate) struct Exact;
+
+/// The line of the table.
+pub(crate) const METHOD: Entry = Entry {
+    info: MethodInfo {
+        name: "exact",
+        about: "32-bit floats, bit for bit.",
+        examples: &["'exact'"],
+    },
+    tag: 0,
+    bytes: None,
+    minor: 0,
+    words: |_| "exact".to_owned(),
+    read: |reader, expected| Ok(Box::new(Plane::read(reader, expected.shape.len(), expected.code)?)),
+};
+
+impl Quantizer for Exact {
+    fn encode(&self, values: &[f32], _: Shape, code: Code, _: Draws, out: &mut Vec<u8>) -> Size {
+        let plain = values.len() as u64 * 4;
+        let bound = match code {
+            Code::Pack => {
+                out.reserve(values.len() * 4);
+                Writer::new(out).f32s(values);
+                plain as f64
+            }
+            _ => encode_words(values.iter().map(|value| value.to_le_bytes()), code, out),
+        };
+        Size { plain, bound }
+    }
+
+    fn bits(&self) -> f64 {
+        32.0
+    }
+
+    fn most_bytes(&self, len: usize) -> usize {
+        len * 4
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -26,21 +57,23 @@ impl<'a> Plane<'a> {
     pub(crate) fn read(reader: &mut Reader<'a>, count: usize, code: Code) -> Result<Self, Error> {
         WordPlane::read(reader, count, code).map(Self)
     }
+}
 
-    pub(crate) fn bound(&self, count: usize, code: Code) -> Result<f64, Error> {
+impl<'a> ValuePlane<'a> for Plane<'a> {
+    fn bound(&self, count: usize, code: Code) -> Result<f64, Error> {
         self.0.bound(count, code)
     }
 
-    pub(crate) fn open(&self) -> Result<Values<'a>, Error> {
-        self.0.open().map(Values)
+    fn open(&self) -> Result<Box<dyn ValueReader + 'a>, Error> {
+        self.0.open().map(|words| Box::new(Values(words)) as _)
     }
 }
 
 #[derive(Debug)]
 pub(crate) struct Values<'a>(Words<'a, 4>);
 
-impl Values<'_> {
-    pub(crate) fn read(&mut self, out: &mut [f32]) {
+impl ValueReader for Values<'_> {
+    fn read(&mut self, out: &mut [f32]) -> Result<(), Error> {
         let mut words = [[0; 4]; 1024];
         for part in out.chunks_mut(words.len()) {
             let words = self.0.next(&mut words[..part.len()]);
@@ -48,9 +81,10 @@ impl Values<'_> {
                 .zip(words)
                 .for_each(|(value, word)| *value = f32::from_le_bytes(*word));
         }
+        Ok(())
     }
 
-    pub(crate) fn finish(&self) -> Result<(), Error> {
+    fn finish(&self) -> Result<(), Error> {
         self.0.finish()
     }
 }

@@ -10,7 +10,11 @@ use half::slice::HalfFloatSliceExt;
 use crate::code::method::Code;
 use crate::code::words::{WordPlane, Words, encode_words};
 use crate::error::Error;
-use crate::quantize::numbers::{Size, largest};
+use crate::forms::methods::MethodInfo;
+use crate::layout::Shape;
+use crate::quantize::method::{Entry, Quantizer, Size, ValuePlane, ValueReader};
+use crate::quantize::numbers::largest;
+use crate::rng::Draws;
 use crate::wire::{Reader, Writer};
 
 const BLOCK: usize = 1024;
@@ -20,25 +24,53 @@ const HIGHEST: i32 = 113;
 /// The largest binary16 below 2^15.
 const LIMIT: f32 = 32_752.0;
 
-pub(crate) fn encode(values: &[f32], code: Code, out: &mut Vec<u8>) -> Size {
-    let exponent = exponent(largest(values));
-    Writer::new(out).u8(exponent as u8);
-    let factor = power(-i32::from(exponent));
-    let mut halves = Vec::with_capacity(values.len());
-    let (mut scaled, mut block) = ([0.0; BLOCK], [f16::ZERO; BLOCK]);
-    for part in values.chunks(BLOCK) {
-        let (scaled, block) = (&mut scaled[..part.len()], &mut block[..part.len()]);
-        scaled
-            .iter_mut()
-            .zip(part)
-            .for_each(|(scaled, value)| *scaled = (value * factor).clamp(-LIMIT, LIMIT));
-        block.convert_from_f32_slice(scaled);
-        halves.extend_from_slice(block);
+/// 16 bits for each value.
+#[derive(Debug)]
+pub(crate) struct Half;
+
+/// The line of the table.
+pub(crate) const METHOD: Entry = Entry {
+    info: MethodInfo {
+        name: "half",
+        about: "16-bit floats times one power of two for the tensor: relative error at most 2^-11 down to 2^-29 of the largest magnitude.",
+        examples: &["'half'"],
+    },
+    tag: 1,
+    bytes: None,
+    minor: 0,
+    words: |_| "half".to_owned(),
+    read: |reader, expected| Ok(Box::new(Plane::read(reader, expected.shape.len(), expected.code)?)),
+};
+
+impl Quantizer for Half {
+    fn encode(&self, values: &[f32], _: Shape, code: Code, _: Draws, out: &mut Vec<u8>) -> Size {
+        let exponent = exponent(largest(values));
+        Writer::new(out).u8(exponent as u8);
+        let factor = power(-i32::from(exponent));
+        let mut halves = Vec::with_capacity(values.len());
+        let (mut scaled, mut block) = ([0.0; BLOCK], [f16::ZERO; BLOCK]);
+        for part in values.chunks(BLOCK) {
+            let (scaled, block) = (&mut scaled[..part.len()], &mut block[..part.len()]);
+            scaled
+                .iter_mut()
+                .zip(part)
+                .for_each(|(scaled, value)| *scaled = (value * factor).clamp(-LIMIT, LIMIT));
+            block.convert_from_f32_slice(scaled);
+            halves.extend_from_slice(block);
+        }
+        let bound = encode_words(halves.iter().map(|half| half.to_le_bytes()), code, out);
+        Size {
+            plain: 1 + values.len() as u64 * 2,
+            bound: 1.0 + bound,
+        }
     }
-    let bound = encode_words(halves.iter().map(|half| half.to_le_bytes()), code, out);
-    Size {
-        plain: 1 + values.len() as u64 * 2,
-        bound: 1.0 + bound,
+
+    fn bits(&self) -> f64 {
+        16.0
+    }
+
+    fn most_bytes(&self, len: usize) -> usize {
+        1 + len * 2
     }
 }
 
@@ -69,17 +101,23 @@ impl<'a> Plane<'a> {
             words: WordPlane::read(reader, count, code)?,
         })
     }
+}
+
+impl<'a> ValuePlane<'a> for Plane<'a> {
+    fn scale_bytes(&self) -> usize {
+        1
+    }
 
     /// Of the words, not of the exponent.
-    pub(crate) fn bound(&self, count: usize, code: Code) -> Result<f64, Error> {
+    fn bound(&self, count: usize, code: Code) -> Result<f64, Error> {
         self.words.bound(count, code)
     }
 
-    pub(crate) fn open(&self) -> Result<Values<'a>, Error> {
-        Ok(Values {
+    fn open(&self) -> Result<Box<dyn ValueReader + 'a>, Error> {
+        Ok(Box::new(Values {
             factor: self.factor,
             words: self.words.open()?,
-        })
+        }))
     }
 }
 
@@ -89,8 +127,8 @@ pub(crate) struct Values<'a> {
     words: Words<'a, 2>,
 }
 
-impl Values<'_> {
-    pub(crate) fn read(&mut self, out: &mut [f32]) {
+impl ValueReader for Values<'_> {
+    fn read(&mut self, out: &mut [f32]) -> Result<(), Error> {
         let (mut words, mut halves) = ([[0; 2]; BLOCK], [f16::ZERO; BLOCK]);
         for part in out.chunks_mut(BLOCK) {
             let (words, halves) = (self.words.next(&mut words[..part.len()]), &mut halves[..part.len()]);
@@ -101,9 +139,10 @@ impl Values<'_> {
             halves.convert_to_f32_slice(part);
             part.iter_mut().for_each(|value| *value *= self.factor);
         }
+        Ok(())
     }
 
-    pub(crate) fn finish(&self) -> Result<(), Error> {
+    fn finish(&self) -> Result<(), Error> {
         self.words.finish()
     }
 }
@@ -117,10 +156,10 @@ mod tests {
         for scale in [f32::MIN_POSITIVE, 1e-30, 1e-6, 1.0, 1e30, f32::MAX] {
             let values = [scale, -scale / 3.0, scale / 1000.0, 0.0];
             let mut bytes = Vec::new();
-            encode(&values, Code::Pack, &mut bytes);
+            Half.encode(&values, Shape::row(4), Code::Pack, Draws::new(0, 0), &mut bytes);
             let plane = Plane::read(&mut Reader::new(&bytes), 4, Code::Pack).unwrap();
             let mut out = [0.0; 4];
-            plane.open().unwrap().read(&mut out);
+            plane.open().unwrap().read(&mut out).unwrap();
             for (value, out) in values.iter().zip(out) {
                 let step = (value.abs() / 2048.0).max(f32::MIN_POSITIVE / 16.0);
                 assert!((value - out).abs() <= step, "{value:e} became {out:e}");

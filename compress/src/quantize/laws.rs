@@ -3,8 +3,8 @@
 use crate::code::method::Code;
 use crate::error::Error;
 use crate::layout::Shape;
-use crate::quantize::plane::ValuePlane;
-use crate::quantize::spec::QuantizeSpec;
+use crate::quantize::QuantizeSpec;
+use crate::quantize::recipe::Quantize;
 use crate::rng::Draws;
 use crate::wire::Reader;
 
@@ -42,7 +42,9 @@ pub(crate) fn squared_error(a: &[f32], b: &[f32]) -> f64 {
 
 fn encode(spec: QuantizeSpec, values: &[f32], code: Code, draws: Draws) -> Vec<u8> {
     let mut bytes = Vec::new();
-    let size = spec.encode(values, Shape::row(values.len()), code, draws, &mut bytes);
+    let size = spec
+        .method()
+        .encode(values, Shape::row(values.len()), code, draws, &mut bytes);
     assert!(size.bound >= 0.0 && (code != Code::Pack || size.bound <= size.plain.max(bytes.len() as u64) as f64));
     bytes
 }
@@ -56,7 +58,7 @@ fn decode(
     portion: usize,
 ) -> Result<Vec<f32>, Error> {
     let mut reader = Reader::new(bytes);
-    let plane = ValuePlane::read(&mut reader, Shape::row(len), spec.recipe(), code, draws)?;
+    let plane = Quantize::of(&spec).plane(&mut reader, Shape::row(len), code, draws)?;
     reader.finish("end")?;
     assert!(plane.scale_bytes() <= bytes.len());
     let (mut values, mut out) = (plane.open()?, vec![f32::NAN; len]);

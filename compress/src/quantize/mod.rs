@@ -1,4 +1,4 @@
-//! Second slot: with what precision the values are sent.
+//! Second slot: with what precision the values are sent. A quantizer is one file and one line of the table below.
 
 pub(crate) mod bf16;
 pub(crate) mod dead_zone;
@@ -6,12 +6,140 @@ pub(crate) mod exact;
 pub(crate) mod half;
 #[cfg(test)]
 pub(crate) mod laws;
+pub(crate) mod method;
 pub(crate) mod natural;
 pub(crate) mod numbers;
-pub(crate) mod plane;
 pub(crate) mod recipe;
 pub(crate) mod rotated;
 pub(crate) mod sign;
-pub(crate) mod spec;
 pub(crate) mod ternary;
 pub(crate) mod uniform;
+
+use crate::forms::methods::methods;
+use crate::quantize::method::{Entry, Quantizer};
+
+methods! {
+    /// What a user asks of the second slot.
+    #[derive(Debug, Clone, Copy, PartialEq, Default)]
+    QuantizeSpec: Quantizer, Entry;
+    plain {
+        /// All 32 bits.
+        #[default]
+        Exact = exact,
+        /// 16 bits with eleven of precision, for one range a tensor.
+        Half = half,
+        /// 16 bits with eight of precision and the whole range.
+        Bf16 = bf16,
+        /// Powers of two, chosen at random without bias.
+        Natural = natural,
+    }
+    numbers {
+        /// Few bits, with a scale for each block of values.
+        Uniform = uniform,
+        /// Multiples of a step; most values become zero.
+        DeadZone = dead_zone,
+        /// Few bits after a random rotation.
+        Rotated = rotated,
+        /// Minus, zero or plus one magnitude.
+        Ternary = ternary,
+        /// Minus or plus one magnitude.
+        Sign = sign,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::{Deserialize, Serialize};
+
+    use super::*;
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    struct Holder {
+        quantize: QuantizeSpec,
+    }
+
+    fn parse(text: &str) -> Result<QuantizeSpec, String> {
+        toml::from_str::<Holder>(&format!("quantize = {text}"))
+            .map(|holder| holder.quantize)
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn every_form_parses_and_round_trips() {
+        for text in [
+            "'exact'",
+            "'half'",
+            "'bf16'",
+            "'dead_zone'",
+            "'natural'",
+            "'ternary'",
+            "'sign'",
+            "{ uniform = 4 }",
+            "{ uniform = { bits = 4, norm = 'l2', rounding = 'stochastic' } }",
+            "{ dead_zone = {} }",
+            "{ dead_zone = { step = 3, threshold = 0.5 } }",
+            "{ dead_zone = { step = 2.5, rounding = 'stochastic' } }",
+            "{ rotated = 1 }",
+            "{ rotated = { bits = 2, scale = 'unbiased' } }",
+            "{ ternary = { rounding = 'stochastic' } }",
+            "{ ternary = { rounding = 'stochastic', clip = 2.5 } }",
+            "{ sign = 'split' }",
+            "{ sign = 'shared' }",
+        ] {
+            let quantize = parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+            let written = toml::to_string(&Holder { quantize }).unwrap();
+            assert_eq!(toml::from_str(&written), Ok(Holder { quantize }), "{text}: {written}");
+        }
+        assert_eq!(parse("{ dead_zone = {} }"), parse("'dead_zone'"));
+        assert_eq!(parse("{ sign = 'shared' }"), parse("'sign'"));
+        assert_eq!(parse("{ ternary = { rounding = 'nearest' } }"), parse("'ternary'"));
+        assert_eq!(
+            parse("{ uniform = { bits = 4, norm = 'max' } }"),
+            parse("{ uniform = 4 }")
+        );
+    }
+
+    #[test]
+    fn refusals_say_what_was_expected() {
+        for (text, expected) in [
+            ("4", r#"expected "exact", "half", "bf16""#),
+            ("'uniform'", "{ uniform, dead_zone, rotated, ternary, sign = .. }"),
+            ("{ half = 1 }", "table with `half`"),
+            ("{ uniform = { bits = 4, norm = 'l3' } }", "`max` or `l2`"),
+            ("{ uniform = { bits = 1, norm = 'l2' } }", "mean magnitude"),
+            ("{ dead_zone = { step = 0 } }", "a step is from 0.001 to 1000, not 0"),
+            ("{ dead_zone = { step = nan } }", "a step is from 0.001 to 1000"),
+            (
+                "{ dead_zone = { threshold = 0.4 } }",
+                "a threshold is from 0.5 to 1, not 0.4",
+            ),
+            (
+                "{ dead_zone = { threshold = 0.6, rounding = 'stochastic' } }",
+                "a threshold goes with nearest rounding",
+            ),
+            ("{ dead_zone = { stop = 1 } }", "unknown field `stop`"),
+            ("{ dead_zone = 2 }", "{ step = .., threshold = .., rounding = .. }"),
+            ("{ rotated = 5 }", "rotated takes 1 to 4 bits, not 5"),
+            ("{ rotated = { bits = 1, scale = 'most' } }", "`least` or `unbiased`"),
+            ("{ rotated = 'one' }", "a number of bits from 1 to 4"),
+            ("{ ternary = { clip = 2.5 } }", "a clip goes with stochastic rounding"),
+            (
+                "{ ternary = { rounding = 'stochastic', clip = 0 } }",
+                "a clip is above 0 and finite, not 0",
+            ),
+            ("{ sign = 'half' }", "`shared` or `split`"),
+        ] {
+            let refusal = parse(text).unwrap_err();
+            assert!(refusal.contains(expected), "{text}\n{refusal}");
+        }
+    }
+
+    #[test]
+    fn every_method_keeps_the_laws() {
+        for text in METHODS.iter().flat_map(|entry| entry.info.examples) {
+            let spec = parse(text).unwrap();
+            laws::sizes(spec);
+            laws::corruption(spec);
+        }
+    }
+}

@@ -11,7 +11,10 @@
 use crate::code::method::Code;
 use crate::code::symbols::{SymbolPlane, Symbols, encode_symbols};
 use crate::error::Error;
-use crate::quantize::numbers::{Size, largest};
+use crate::forms::methods::MethodInfo;
+use crate::layout::Shape;
+use crate::quantize::method::{Entry, Quantizer, Size, ValuePlane, ValueReader};
+use crate::quantize::numbers::largest;
 use crate::rng::Draws;
 use crate::wire::{Reader, Writer};
 
@@ -23,27 +26,54 @@ const HIGHEST: i32 = 127;
 /// The symbol of zero; one more than that of the lowest level.
 const ZERO: u8 = 255;
 
-/// Appends the planes of `values`, which are finite.
-pub(crate) fn encode(values: &[f32], code: Code, draws: Draws, out: &mut Vec<u8>) -> Size {
-    let top = floor_exponent(largest(values).to_bits()).map_or(0, |exponent| (exponent + 1).min(HIGHEST));
-    let (mut symbols, mut signs) = (vec![ZERO; values.len()], vec![0; values.len()]);
-    for (at, ((value, symbol), sign)) in values.iter().zip(&mut symbols).zip(&mut signs).enumerate() {
-        let (bits, magnitude) = (draws.bits(at), value.to_bits() & 0x7fff_ffff);
-        // The mantissa is the probability of the carry.
-        let exponent = ((magnitude + (bits >> 41) as u32) >> 23) as i32 - 127;
-        let depth = top - exponent.min(HIGHEST);
-        *symbol = if magnitude >> 23 != 0 && depth < i32::from(ZERO) {
-            depth as u8
-        } else {
-            far_below(*value, top, bits)
-        };
-        *sign = u8::from(*symbol != ZERO && value.is_sign_negative());
+/// A power of two with a sign for each value.
+#[derive(Debug)]
+pub(crate) struct Natural;
+
+/// The line of the table.
+pub(crate) const METHOD: Entry = Entry {
+    info: MethodInfo {
+        name: "natural",
+        about: "A power of two with a sign, chosen at random without bias: relative error at most 1/2.",
+        examples: &["'natural'"],
+    },
+    tag: 5,
+    bytes: None,
+    minor: 1,
+    words: |_| "natural".to_owned(),
+    read: |reader, expected| Ok(Box::new(Plane::read(reader, expected.shape.len(), expected.code)?)),
+};
+
+impl Quantizer for Natural {
+    fn encode(&self, values: &[f32], _: Shape, code: Code, draws: Draws, out: &mut Vec<u8>) -> Size {
+        let top = floor_exponent(largest(values).to_bits()).map_or(0, |exponent| (exponent + 1).min(HIGHEST));
+        let (mut symbols, mut signs) = (vec![ZERO; values.len()], vec![0; values.len()]);
+        for (at, ((value, symbol), sign)) in values.iter().zip(&mut symbols).zip(&mut signs).enumerate() {
+            let (bits, magnitude) = (draws.bits(at), value.to_bits() & 0x7fff_ffff);
+            // The mantissa is the probability of the carry.
+            let exponent = ((magnitude + (bits >> 41) as u32) >> 23) as i32 - 127;
+            let depth = top - exponent.min(HIGHEST);
+            *symbol = if magnitude >> 23 != 0 && depth < i32::from(ZERO) {
+                depth as u8
+            } else {
+                far_below(*value, top, bits)
+            };
+            *sign = u8::from(*symbol != ZERO && value.is_sign_negative());
+        }
+        Writer::new(out).u16(top as i16 as u16);
+        let count = values.len() as u64;
+        Size {
+            plain: 2 + count + count.div_ceil(8),
+            bound: 2.0 + encode_symbols(&symbols, 8, code, out) + encode_symbols(&signs, 1, code, out),
+        }
     }
-    Writer::new(out).u16(top as i16 as u16);
-    let count = values.len() as u64;
-    Size {
-        plain: 2 + count + count.div_ceil(8),
-        bound: 2.0 + encode_symbols(&symbols, 8, code, out) + encode_symbols(&signs, 1, code, out),
+
+    fn bits(&self) -> f64 {
+        9.0
+    }
+
+    fn most_bytes(&self, len: usize) -> usize {
+        2 + len + len.div_ceil(8)
     }
 }
 
@@ -94,17 +124,23 @@ impl<'a> Plane<'a> {
             signs: SymbolPlane::read(reader, count, 1, code)?,
         })
     }
+}
 
-    pub(crate) fn bound(&self, count: usize, code: Code) -> Result<f64, Error> {
+impl<'a> ValuePlane<'a> for Plane<'a> {
+    fn scale_bytes(&self) -> usize {
+        2
+    }
+
+    fn bound(&self, count: usize, code: Code) -> Result<f64, Error> {
         Ok(self.symbols.bound(count, code)? + self.signs.bound(count, code)?)
     }
 
-    pub(crate) fn open(&self) -> Result<Values<'a>, Error> {
-        Ok(Values {
+    fn open(&self) -> Result<Box<dyn ValueReader + 'a>, Error> {
+        Ok(Box::new(Values {
             levels: levels(self.top),
             symbols: self.symbols.open()?,
             signs: self.signs.open()?,
-        })
+        }))
     }
 }
 
@@ -125,8 +161,8 @@ pub(crate) struct Values<'a> {
     signs: Symbols<'a>,
 }
 
-impl Values<'_> {
-    pub(crate) fn read(&mut self, out: &mut [f32]) {
+impl ValueReader for Values<'_> {
+    fn read(&mut self, out: &mut [f32]) -> Result<(), Error> {
         let (mut symbols, mut signs) = ([0; BLOCK], [0; BLOCK]);
         for part in out.chunks_mut(BLOCK) {
             let (symbols, signs) = (&mut symbols[..part.len()], &mut signs[..part.len()]);
@@ -136,9 +172,10 @@ impl Values<'_> {
                 *value = f32::from_bits(self.levels[usize::from(symbol)] | u32::from(sign) << 31);
             }
         }
+        Ok(())
     }
 
-    pub(crate) fn finish(&self) -> Result<(), Error> {
+    fn finish(&self) -> Result<(), Error> {
         self.symbols.finish()?;
         self.signs.finish()
     }
@@ -147,8 +184,8 @@ impl Values<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::quantize::QuantizeSpec;
     use crate::quantize::laws::{corruption, heavy, round_trip, sizes, unbiased};
-    use crate::quantize::spec::QuantizeSpec;
 
     /// Powers of two around `value`.
     fn neighbours(value: f64) -> (f64, f64) {

@@ -3,15 +3,6 @@
 use crate::error::Error;
 use crate::wire::Reader;
 
-/// Size of one tensor's quantised values.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Size {
-    /// Bytes at their plain width, scales included.
-    pub(crate) plain: u64,
-    /// Bytes that coding could not go below.
-    pub(crate) bound: f64,
-}
-
 /// A scale as binary32: finite, and its sign plus.
 pub(crate) fn read_scale(reader: &mut Reader<'_>, what: &str) -> Result<f32, Error> {
     let scale = f32::from_bits(reader.u32(what)?);

@@ -1,98 +1,133 @@
 //! What was done in the second slot, as a decoder reads it.
 
+use std::fmt;
+
+use crate::code::method::Code;
 use crate::error::Error;
+use crate::layout::Shape;
+use crate::quantize::method::{AnyPlane, Entry, Expected};
+use crate::quantize::{METHODS, QuantizeSpec};
+use crate::rng::Draws;
 use crate::wire::{Reader, Writer};
 
-/// What was done in the second slot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Quantize {
-    /// IEEE binary32, bit for bit.
-    Exact,
-    /// IEEE binary16 times one power of two for the tensor, so that the largest value is far from both ends of the range:
-    /// relative error at most 2^-11 down to 2^-29 of the largest magnitude.
-    Half,
-    /// `2^bits - 1` levels from minus to plus the scale of the block (two levels, without a zero, for one bit).
-    Uniform {
-        /// Width of a symbol, 1 to 8.
-        bits: u32,
-        /// Values to a scale, a power of two from 16 to 65536.
-        block: u32,
-    },
-    /// The upper half of an IEEE binary32: relative error at most 2^-8.
-    Bf16,
-    /// Multiples of one step, those of magnitude one replaced by their mean; a wide zero.
-    DeadZone,
-    /// A power of two with a sign: relative error at most 1/2.
-    Natural,
-    /// Few bits a value after a random rotation, which the frame's seed gives.
-    Rotated {
-        /// Width of a symbol, 1 to 4.
-        bits: u32,
-    },
-    /// Minus a scale, zero, or plus that scale.
-    Ternary,
-    /// Minus or plus one magnitude; or, if `split`, one magnitude for each sign.
-    Sign {
-        /// Whether the signs have magnitudes of their own.
-        split: bool,
-    },
+/// The quantizer of a section and the numbers that its decoder needs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Quantize {
+    /// Place in the table.
+    method: u8,
+    byte: u8,
 }
 
 impl Quantize {
+    /// IEEE binary32, bit for bit: the first line of the table.
+    pub const EXACT: Self = Self { method: 0, byte: 0 };
+
+    /// The recipe of `spec`.
+    pub(crate) fn of(spec: &QuantizeSpec) -> Self {
+        let at = METHODS.iter().position(|entry| entry.info.name == spec.name());
+        Self {
+            method: at.unwrap_or_default() as u8,
+            byte: spec.method().byte(),
+        }
+    }
+
+    /// Name of the quantizer in TOML.
+    pub fn name(self) -> &'static str {
+        self.entry().info.name
+    }
+
+    fn entry(self) -> &'static Entry {
+        &METHODS[usize::from(self.method)]
+    }
+
     /// Three bits of a recipe's tag.
-    pub(crate) fn tag(&self) -> u8 {
-        match self {
-            Self::Exact => 0,
-            Self::Half => 1,
-            Self::Uniform { .. } => 2,
-            Self::Bf16 => 3,
-            Self::DeadZone => 4,
-            Self::Natural => 5,
-            Self::Rotated { .. } => 6,
-            Self::Ternary | Self::Sign { .. } => 7,
+    pub(crate) fn tag(self) -> u8 {
+        self.entry().tag
+    }
+
+    /// The minor version of the format that brought the quantizer.
+    pub(crate) fn minor(self) -> u8 {
+        self.entry().minor
+    }
+
+    /// Appends what follows the tag.
+    pub(crate) fn write(self, out: &mut Writer<'_>) {
+        if self.entry().bytes.is_some() {
+            out.u8(self.byte);
         }
     }
 
-    pub(crate) fn write(&self, out: &mut Writer<'_>) {
-        match *self {
-            Self::Uniform { bits, block } => out.u8((bits - 1) as u8 | ((block.ilog2() - 4) as u8) << 3),
-            Self::Rotated { bits } => out.u8((bits - 1) as u8),
-            Self::Ternary => out.u8(0),
-            Self::Sign { split } => out.u8(1 + u8::from(split)),
-            Self::Exact | Self::Half | Self::Bf16 | Self::DeadZone | Self::Natural => {}
-        }
-    }
-
-    /// Reads the numbers that follow `tag`.
+    /// Reads what follows `tag`.
     pub(crate) fn read(tag: u8, reader: &mut Reader<'_>) -> Result<Self, Error> {
-        Ok(match tag {
-            0 => Self::Exact,
-            1 => Self::Half,
-            2 => {
-                let byte = u32::from(reader.u8("bits and block")?);
-                if byte >> 3 > 12 {
-                    return Err(reader.corrupt("bits and block"));
-                }
-                Self::Uniform {
-                    bits: byte % 8 + 1,
-                    block: 16 << (byte >> 3),
-                }
+        let mut entries = (0..).zip(METHODS).filter(|(_, entry)| entry.tag == tag).peekable();
+        if let Some(&(method, Entry { bytes: None, .. })) = entries.peek() {
+            return Ok(Self { method, byte: 0 });
+        }
+        let byte = reader.u8("numbers of the quantizer")?;
+        let mut fitting = entries.filter(|(_, entry)| entry.bytes.as_ref().is_some_and(|bytes| bytes.contains(&byte)));
+        let (method, _) = fitting
+            .next()
+            .ok_or_else(|| reader.corrupt("numbers of the quantizer"))?;
+        Ok(Self { method, byte })
+    }
+
+    /// Takes the planes of values of `shape` from the front of `reader`.
+    pub(crate) fn plane<'a>(
+        self,
+        reader: &mut Reader<'a>,
+        shape: Shape,
+        code: Code,
+        draws: Draws,
+    ) -> Result<AnyPlane<'a>, Error> {
+        let byte = self.byte;
+        (self.entry().read)(
+            reader,
+            Expected {
+                shape,
+                byte,
+                code,
+                draws,
+            },
+        )
+    }
+}
+
+impl fmt::Display for Quantize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&(self.entry().words)(self.byte))
+    }
+}
+
+impl fmt::Debug for Quantize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_byte_of_every_method_round_trips_and_all_others_are_refused() {
+        assert_eq!((Quantize::EXACT.name(), METHODS[0].tag), ("exact", 0));
+        for tag in 0..8 {
+            for byte in 0..=255 {
+                let bytes = [byte];
+                let mut reader = Reader::new(&bytes);
+                let read = Quantize::read(tag, &mut reader);
+                let takes =
+                    |entry: &Entry| entry.tag == tag && entry.bytes.as_ref().is_none_or(|bytes| bytes.contains(&byte));
+                let known: Vec<&Entry> = METHODS.iter().filter(|entry| takes(entry)).collect();
+                assert!(known.len() <= 1, "tag {tag}, byte {byte} is of several methods");
+                assert_eq!(read.is_ok(), known.len() == 1, "tag {tag}, byte {byte}");
+                let Ok(read) = read else { continue };
+                assert_eq!((read.name(), read.tag()), (known[0].info.name, tag));
+                let mut again = Vec::new();
+                read.write(&mut Writer::new(&mut again));
+                assert_eq!(again, bytes[..reader.offset()]);
+                assert!(!read.to_string().is_empty());
             }
-            3 => Self::Bf16,
-            4 => Self::DeadZone,
-            5 => Self::Natural,
-            6 => match reader.u8("bits")? {
-                bits @ 0..4 => Self::Rotated {
-                    bits: u32::from(bits) + 1,
-                },
-                _ => return Err(reader.corrupt("bits")),
-            },
-            _ => match reader.u8("quantize")? {
-                0 => Self::Ternary,
-                1 => Self::Sign { split: false },
-                2 => Self::Sign { split: true },
-                _ => return Err(reader.corrupt("quantize")),
-            },
-        })
+        }
     }
 }

@@ -12,7 +12,11 @@ use serde::{Deserialize, Serialize};
 use crate::code::method::Code;
 use crate::code::symbols::{SymbolPlane, Symbols, encode_symbols};
 use crate::error::Error;
-use crate::quantize::numbers::{Size, read_scale};
+use crate::forms::methods::MethodInfo;
+use crate::layout::Shape;
+use crate::quantize::method::{Entry, Quantizer, Size, ValuePlane, ValueReader};
+use crate::quantize::numbers::read_scale;
+use crate::rng::Draws;
 use crate::wire::{Reader, Writer};
 
 /// Values handled at a time.
@@ -29,26 +33,67 @@ pub enum Sign {
     Split,
 }
 
-/// Appends the planes of `values`, which are finite and not empty.
-pub(crate) fn encode(sign: Sign, values: &[f32], code: Code, out: &mut Vec<u8>) -> Size {
-    let mut symbols = vec![0; values.len()];
-    let [minus, plus] = classify(values, &mut symbols);
-    let pluses = symbols.iter().map(|&symbol| usize::from(symbol)).sum::<usize>();
-    let mean = |sum: f64, count: usize| (sum / count.max(1) as f64) as f32;
-    let mut writer = Writer::new(out);
-    let scales = match sign {
-        Sign::Shared => {
-            writer.f32s(&[mean(minus + plus, values.len())]);
-            4
+/// The line of the table.
+pub(crate) const METHOD: Entry = Entry {
+    info: MethodInfo {
+        name: "sign",
+        about: "Minus or plus one magnitude: the mean of all values, or the mean of the values of each sign.",
+        examples: &["'sign'", "{ sign = 'split' }"],
+    },
+    tag: 7,
+    bytes: Some(1..=2),
+    minor: 1,
+    words: |byte| match byte {
+        1 => "sign".to_owned(),
+        _ => "sign, a magnitude each".to_owned(),
+    },
+    read: |reader, expected| {
+        Ok(Box::new(Plane::read(
+            reader,
+            expected.shape.len(),
+            expected.byte == 2,
+            expected.code,
+        )?))
+    },
+};
+
+impl Quantizer for Sign {
+    fn without_numbers() -> Option<Self> {
+        Some(Self::default())
+    }
+
+    fn encode(&self, values: &[f32], _: Shape, code: Code, _: Draws, out: &mut Vec<u8>) -> Size {
+        let mut symbols = vec![0; values.len()];
+        let [minus, plus] = classify(values, &mut symbols);
+        let pluses = symbols.iter().map(|&symbol| usize::from(symbol)).sum::<usize>();
+        let mean = |sum: f64, count: usize| (sum / count.max(1) as f64) as f32;
+        let mut writer = Writer::new(out);
+        let scales = match self {
+            Self::Shared => {
+                writer.f32s(&[mean(minus + plus, values.len())]);
+                4
+            }
+            Self::Split => {
+                writer.f32s(&[mean(minus, values.len() - pluses), mean(plus, pluses)]);
+                8
+            }
+        };
+        Size {
+            plain: scales + (values.len() as u64).div_ceil(8),
+            bound: scales as f64 + encode_symbols(&symbols, 1, code, out),
         }
-        Sign::Split => {
-            writer.f32s(&[mean(minus, values.len() - pluses), mean(plus, pluses)]);
-            8
-        }
-    };
-    Size {
-        plain: scales + (values.len() as u64).div_ceil(8),
-        bound: scales as f64 + encode_symbols(&symbols, 1, code, out),
+    }
+
+    fn byte(&self) -> u8 {
+        1 + u8::from(*self == Self::Split)
+    }
+
+    fn bits(&self) -> f64 {
+        1.0
+    }
+
+    fn most_bytes(&self, len: usize) -> usize {
+        8 + len.div_ceil(8)
     }
 }
 
@@ -89,20 +134,22 @@ impl<'a> Plane<'a> {
             symbols: SymbolPlane::read(reader, count, 1, code)?,
         })
     }
+}
 
-    pub(crate) fn scale_bytes(&self) -> usize {
+impl<'a> ValuePlane<'a> for Plane<'a> {
+    fn scale_bytes(&self) -> usize {
         self.scale_bytes
     }
 
-    pub(crate) fn bound(&self, count: usize, code: Code) -> Result<f64, Error> {
+    fn bound(&self, count: usize, code: Code) -> Result<f64, Error> {
         self.symbols.bound(count, code)
     }
 
-    pub(crate) fn open(&self) -> Result<Values<'a>, Error> {
-        Ok(Values {
+    fn open(&self) -> Result<Box<dyn ValueReader + 'a>, Error> {
+        Ok(Box::new(Values {
             levels: self.levels,
             symbols: self.symbols.open()?,
-        })
+        }))
     }
 }
 
@@ -112,8 +159,8 @@ pub(crate) struct Values<'a> {
     symbols: Symbols<'a>,
 }
 
-impl Values<'_> {
-    pub(crate) fn read(&mut self, out: &mut [f32]) {
+impl ValueReader for Values<'_> {
+    fn read(&mut self, out: &mut [f32]) -> Result<(), Error> {
         let (mut symbols, [minus, plus]) = ([0; BLOCK], self.levels);
         for part in out.chunks_mut(BLOCK) {
             let symbols = &mut symbols[..part.len()];
@@ -122,9 +169,10 @@ impl Values<'_> {
                 *value = if symbol == 0 { minus } else { plus };
             }
         }
+        Ok(())
     }
 
-    pub(crate) fn finish(&self) -> Result<(), Error> {
+    fn finish(&self) -> Result<(), Error> {
         self.symbols.finish()
     }
 }
@@ -132,8 +180,8 @@ impl Values<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::quantize::QuantizeSpec;
     use crate::quantize::laws::{corruption, dot, heavy, round_trip, sizes};
-    use crate::quantize::spec::QuantizeSpec;
 
     #[test]
     fn signs_take_the_mean_magnitudes() {

@@ -15,7 +15,10 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::code::method::Code;
 use crate::code::symbols::{SymbolPlane, Symbols, encode_symbols};
 use crate::error::Error;
-use crate::quantize::numbers::{Size, largest, read_scale, root_mean_square};
+use crate::forms::methods::MethodInfo;
+use crate::layout::Shape;
+use crate::quantize::method::{Entry, Quantizer, Size, ValuePlane, ValueReader};
+use crate::quantize::numbers::{largest, read_scale, root_mean_square};
 use crate::quantize::uniform::Rounding;
 use crate::rng::Draws;
 use crate::wire::{Reader, Writer};
@@ -53,8 +56,35 @@ impl Ternary {
         }
     }
 
-    /// Appends the planes of `values`, which are finite and not empty.
-    pub(crate) fn encode(self, values: &[f32], code: Code, draws: Draws, out: &mut Vec<u8>) -> Size {
+    fn scale(self, values: &[f32]) -> f32 {
+        let largest = largest(values);
+        let Some(clip) = self.clip else {
+            return largest;
+        };
+        largest.min((clip * root_mean_square(values)) as f32)
+    }
+}
+
+/// The line of the table.
+pub(crate) const METHOD: Entry = Entry {
+    info: MethodInfo {
+        name: "ternary",
+        about: "Minus a scale, zero, or plus that scale.",
+        examples: &["'ternary'", "{ ternary = { rounding = 'stochastic', clip = 2.5 } }"],
+    },
+    tag: 7,
+    bytes: Some(0..=0),
+    minor: 1,
+    words: |_| "ternary".to_owned(),
+    read: |reader, expected| Ok(Box::new(Plane::read(reader, expected.shape.len(), expected.code)?)),
+};
+
+impl Quantizer for Ternary {
+    fn without_numbers() -> Option<Self> {
+        Some(Self::default())
+    }
+
+    fn encode(&self, values: &[f32], _: Shape, code: Code, draws: Draws, out: &mut Vec<u8>) -> Size {
         let mut symbols = vec![1; values.len()];
         let scale = match self.rounding {
             Rounding::Nearest => {
@@ -76,12 +106,12 @@ impl Ternary {
         }
     }
 
-    fn scale(self, values: &[f32]) -> f32 {
-        let largest = largest(values);
-        let Some(clip) = self.clip else {
-            return largest;
-        };
-        largest.min((clip * root_mean_square(values)) as f32)
+    fn bits(&self) -> f64 {
+        1.0
+    }
+
+    fn most_bytes(&self, len: usize) -> usize {
+        4 + (len * 2).div_ceil(8)
     }
 }
 
@@ -123,17 +153,23 @@ impl<'a> Plane<'a> {
             symbols: SymbolPlane::read(reader, count, 2, code)?,
         })
     }
+}
 
-    pub(crate) fn bound(&self, count: usize, code: Code) -> Result<f64, Error> {
+impl<'a> ValuePlane<'a> for Plane<'a> {
+    fn scale_bytes(&self) -> usize {
+        4
+    }
+
+    fn bound(&self, count: usize, code: Code) -> Result<f64, Error> {
         self.symbols.bound(count, code)
     }
 
-    pub(crate) fn open(&self) -> Result<Values<'a>, Error> {
-        Ok(Values {
+    fn open(&self) -> Result<Box<dyn ValueReader + 'a>, Error> {
+        Ok(Box::new(Values {
             scale: self.scale,
             offset: self.offset,
             symbols: self.symbols.open()?,
-        })
+        }))
     }
 }
 
@@ -144,8 +180,8 @@ pub(crate) struct Values<'a> {
     symbols: Symbols<'a>,
 }
 
-impl Values<'_> {
-    pub(crate) fn read(&mut self, out: &mut [f32]) -> Result<(), Error> {
+impl ValueReader for Values<'_> {
+    fn read(&mut self, out: &mut [f32]) -> Result<(), Error> {
         let mut symbols = [0; BLOCK];
         for part in out.chunks_mut(BLOCK) {
             let symbols = &mut symbols[..part.len()];
@@ -163,7 +199,7 @@ impl Values<'_> {
         Ok(())
     }
 
-    pub(crate) fn finish(&self) -> Result<(), Error> {
+    fn finish(&self) -> Result<(), Error> {
         self.symbols.finish()
     }
 }
@@ -190,8 +226,8 @@ impl<'de> Deserialize<'de> for Ternary {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::quantize::QuantizeSpec;
     use crate::quantize::laws::{corruption, dot, heavy, round_trip, sizes, unbiased};
-    use crate::quantize::spec::QuantizeSpec;
 
     const NEAREST: QuantizeSpec = QuantizeSpec::Ternary(Ternary {
         rounding: Rounding::Nearest,

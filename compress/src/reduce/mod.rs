@@ -53,8 +53,9 @@ impl<'de> Deserialize<'de> for ReduceSpec {
 }
 
 impl Choice for ReduceSpec {
-    const FORMS: &'static str =
-        r#""keep", "auto" or one of { top_k, random_k, threshold, low_rank, count_sketch, projection = .. }"#;
+    fn forms() -> String {
+        r#""keep", "auto" or one of { top_k, random_k, threshold, low_rank, count_sketch, projection = .. }"#.to_owned()
+    }
 
     fn plain(name: &str) -> Option<Self> {
         match name {

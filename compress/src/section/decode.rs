@@ -4,7 +4,7 @@ use crate::code::gaps::{IndexPlane, Indices, support_bound};
 use crate::error::Error;
 use crate::finite::all_finite;
 use crate::layout::Shape;
-use crate::quantize::plane::{ValuePlane, Values};
+use crate::quantize::method::{AnyPlane, ValueReader};
 use crate::recipe::Recipe;
 use crate::reduce::{Reduce, components, count_sketch, low_rank, projection, random_k};
 use crate::rng::Draws;
@@ -18,13 +18,13 @@ use crate::wire::Reader;
 const BLOCK: usize = 4096;
 
 /// One tensor of a frame, its planes found but not decoded.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct Section<'a> {
     recipe: Recipe,
     shape: Shape,
     draws: Draws,
     bytes: PlaneBytes,
-    planes: Vec<(Option<IndexPlane<'a>>, ValuePlane<'a>)>,
+    planes: Vec<(Option<IndexPlane<'a>>, AnyPlane<'a>)>,
     offset: usize,
 }
 
@@ -47,7 +47,7 @@ impl<'a> Section<'a> {
             bytes.indices += reader.offset() - start;
             let start = reader.offset();
             let draws = draws.part(at as u64);
-            let values = ValuePlane::read(reader, sent, recipe.quantize, recipe.code, draws)?;
+            let values = recipe.quantize.plane(reader, sent, recipe.code, draws)?;
             bytes.scales += values.scale_bytes();
             bytes.values += reader.offset() - start - values.scale_bytes();
             planes.push((indices, values));
@@ -179,7 +179,7 @@ impl<'a> Section<'a> {
         &self,
         rank: usize,
         k: usize,
-        planes: &[(Option<IndexPlane<'a>>, ValuePlane<'a>)],
+        planes: &[(Option<IndexPlane<'a>>, AnyPlane<'a>)],
         sink: &mut impl Sink,
     ) -> Result<(), Error> {
         let Shape { rows, cols } = self.shape;
@@ -232,7 +232,7 @@ fn check(values: &[f32]) -> Result<(), Error> {
 
 /// Hands the `count` values of a plane to `take`, a block at a time, with the number of those before.
 fn blocks(
-    plane: &ValuePlane<'_>,
+    plane: &AnyPlane<'_>,
     count: usize,
     mut take: impl FnMut(usize, &[f32]) -> Result<(), Error>,
 ) -> Result<(), Error> {
@@ -249,7 +249,7 @@ fn blocks(
 }
 
 /// All values of a plane.
-fn whole(plane: &ValuePlane<'_>, count: usize) -> Result<Vec<f32>, Error> {
+fn whole(plane: &AnyPlane<'_>, count: usize) -> Result<Vec<f32>, Error> {
     let mut all = Vec::with_capacity(count);
     blocks(plane, count, |_, block| {
         all.extend_from_slice(block);
@@ -277,7 +277,7 @@ fn dense_blocks(
 /// Indices and values from the front of their planes, a block of both at a time.
 struct Sparse<'a> {
     indices: Indices<'a>,
-    values: Values<'a>,
+    values: Box<dyn ValueReader + 'a>,
     left: usize,
     block: (Vec<u32>, Vec<f32>),
     /// Taken of the block.
@@ -285,7 +285,7 @@ struct Sparse<'a> {
 }
 
 impl<'a> Sparse<'a> {
-    fn open(indices: &IndexPlane<'a>, values: &ValuePlane<'a>, count: usize) -> Result<Self, Error> {
+    fn open(indices: &IndexPlane<'a>, values: &AnyPlane<'a>, count: usize) -> Result<Self, Error> {
         Ok(Self {
             indices: indices.open()?,
             values: values.open()?,

@@ -7,8 +7,8 @@ use crate::code::method::{Code, CodeSpec};
 use crate::error::Error;
 use crate::finite::{OVERFLOW_LIMIT, all_finite};
 use crate::layout::Shape;
-use crate::quantize::plane::ValuePlane;
-use crate::quantize::spec::QuantizeSpec;
+use crate::quantize::QuantizeSpec;
+use crate::quantize::recipe::Quantize;
 use crate::recipe::Recipe;
 use crate::reduce::components::Leading;
 use crate::reduce::{Reduce, Selection, count_sketch, low_rank, projection, random_k, threshold, top_k};
@@ -236,8 +236,8 @@ fn reduce<'a>(input: &Input<'a>, warm: &mut Option<Vec<f32>>) -> Result<Reduced<
 fn received(input: &Input<'_>, values: &[f32], shape: Shape, at: u64) -> Result<Vec<f32>, Error> {
     let (code, draws) = (Code::Pack, input.draws.part(at));
     let (mut bytes, mut out) = (Vec::new(), vec![0.0; values.len()]);
-    input.quantize.encode(values, shape, code, draws, &mut bytes);
-    let plane = ValuePlane::read(&mut Reader::new(&bytes), shape, input.quantize.recipe(), code, draws)?;
+    input.quantize.method().encode(values, shape, code, draws, &mut bytes);
+    let plane = Quantize::of(&input.quantize).plane(&mut Reader::new(&bytes), shape, code, draws)?;
     plane.open()?.read(&mut out)?;
     Ok(out)
 }
@@ -305,7 +305,7 @@ fn factors<'a>(input: &Input<'_>, rank: usize, k: usize, warm: &mut Option<Vec<f
 fn write(input: &Input<'_>, reduced: &Reduced<'_>, code: Code) -> Encoded {
     let recipe = Recipe {
         reduce: reduced.reduce,
-        quantize: input.quantize.recipe(),
+        quantize: Quantize::of(&input.quantize),
         code,
     };
     let mut out = Vec::new();
@@ -317,7 +317,12 @@ fn write(input: &Input<'_>, reduced: &Reduced<'_>, code: Code) -> Encoded {
     let parts = reduced.parts.iter().filter(|part| !part.values.is_empty());
     for (at, part) in parts.enumerate() {
         let draws = input.draws.part(at as u64);
-        let values = |out: &mut Vec<u8>| input.quantize.encode(&part.values, part.shape, code, draws, out);
+        let values = |out: &mut Vec<u8>| {
+            input
+                .quantize
+                .method()
+                .encode(&part.values, part.shape, code, draws, out)
+        };
         let size = if let Some(support) = &part.support {
             stages.reduced += support.len() as u64 * 4;
             stages.quantized += support.len() as u64 * 4;

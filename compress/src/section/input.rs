@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::code::method::CodeSpec;
 use crate::layout::Shape;
-use crate::quantize::spec::QuantizeSpec;
+use crate::quantize::QuantizeSpec;
 use crate::reduce::Selection;
 use crate::reduce::components::Leading;
 use crate::rng::Draws;

@@ -183,7 +183,9 @@ impl<'de> Deserialize<'de> for Memory {
 }
 
 impl Choice for Memory {
-    const FORMS: &'static str = r#""auto", "none", "error-feedback", "cafe", "ef21", "dgc", { error-feedback = { decay = .. } } or { dgc = { momentum = .., clip = .. } }"#;
+    fn forms() -> String {
+        r#""auto", "none", "error-feedback", "cafe", "ef21", "dgc", { error-feedback = { decay = .. } } or { dgc = { momentum = .., clip = .. } }"#.to_owned()
+    }
 
     fn plain(name: &str) -> Option<Self> {
         FORMS.iter().find(|(form, _)| *form == name).map(|(_, memory)| *memory)

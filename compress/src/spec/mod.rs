@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::code::method::CodeSpec;
 use crate::layout::Tensor;
+use crate::quantize::QuantizeSpec;
 use crate::quantize::dead_zone::DeadZone;
-use crate::quantize::spec::QuantizeSpec;
 use crate::reduce::ReduceSpec;
 use crate::spec::budget::Budget;
 use crate::spec::memory::Memory;

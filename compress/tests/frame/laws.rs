@@ -156,6 +156,7 @@ fn threads_change_neither_frames_nor_what_they_decode_to() {
             let mut sum = vec![0.25; layout.len()];
             let frame = Frame::parse(&pending.frame, &layout).unwrap();
             frame.accumulate_on(threads, 0.5, &mut sum).unwrap();
+            drop(frame);
             (pending.frame, bits(encoder.residual().unwrap()), bits(&sum))
         });
         assert!(outcomes[0] == outcomes[1] && outcomes[0] == outcomes[2], "{method:?}");

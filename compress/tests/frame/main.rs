@@ -20,8 +20,8 @@ use std::sync::Arc;
 
 use fl_compress::{
     CodeSpec, CountSketch, DeadZone, Density, DensitySpec, Encoder, Frame, FrameHeader, FrameKind, Layout, LowRank,
-    Memory, Method, Pending, Projection, QuantizeSpec, RandomK, RankSpec, ReduceSpec, Rotated, Rounding, Scale, Sign,
-    Spec, Ternary, Threshold, TopK, Uniform,
+    Memory, Method, Pending, Projection, QuantizeSpec, RandomK, RankSpec, ReduceSpec, Rotated, Rounding, Scale, Spec,
+    Ternary, Threshold, TopK, Uniform,
 };
 
 const UPDATE: FrameHeader = FrameHeader {
@@ -104,21 +104,19 @@ fn reductions() -> Vec<ReduceSpec> {
     ]
 }
 
-fn quantisers() -> Vec<QuantizeSpec> {
-    let mut all = vec![
-        QuantizeSpec::Exact,
-        QuantizeSpec::Half,
-        QuantizeSpec::Bf16,
-        QuantizeSpec::DeadZone(DeadZone::default()),
+/// The examples of every quantizer, and more numbers.
+fn quantizers() -> Vec<QuantizeSpec> {
+    let quantize = |text: &str| {
+        from_toml(&format!("default = {{ quantize = {text} }}"))
+            .default
+            .quantize
+    };
+    let examples = fl_compress::quantizers().flat_map(|method| method.examples);
+    let mut all: Vec<QuantizeSpec> = examples.map(|text| quantize(text)).collect();
+    all.extend([
         QuantizeSpec::DeadZone(DeadZone::nearest(0.01, 0.5).unwrap()),
-        QuantizeSpec::DeadZone(DeadZone::stochastic(1.5).unwrap()),
-        QuantizeSpec::Natural,
-        QuantizeSpec::Ternary(Ternary::nearest()),
         QuantizeSpec::Ternary(Ternary::stochastic(None).unwrap()),
-        QuantizeSpec::Ternary(Ternary::stochastic(Some(2.5)).unwrap()),
-        QuantizeSpec::Sign(Sign::Shared),
-        QuantizeSpec::Sign(Sign::Split),
-    ];
+    ]);
     for bits in 1..=4 {
         all.extend(
             [Scale::Least, Scale::Unbiased].map(|scale| QuantizeSpec::Rotated(Rotated::new(bits, scale).unwrap())),
@@ -129,18 +127,18 @@ fn quantisers() -> Vec<QuantizeSpec> {
         all.push(uniform(bits, Rounding::Stochastic, 16));
     }
     for rounding in ["nearest", "stochastic"] {
-        let text =
-            format!("default = {{ quantize = {{ uniform = {{ bits = 4, norm = 'l2', rounding = '{rounding}' }} }} }}");
-        all.push(from_toml(&text).default.quantize);
+        all.push(quantize(&format!(
+            "{{ uniform = {{ bits = 4, norm = 'l2', rounding = '{rounding}' }} }}"
+        )));
     }
     all
 }
 
-/// Every reduction with every quantiser, and each of both with every code.
+/// Every reduction with every quantizer, and each of both with every code.
 fn every_method() -> Vec<Method> {
     let mut methods = Vec::new();
     for (row, reduce) in reductions().into_iter().enumerate() {
-        for (col, quantize) in quantisers().into_iter().enumerate() {
+        for (col, quantize) in quantizers().into_iter().enumerate() {
             methods.push(Method {
                 reduce: reduce.clone(),
                 quantize,
@@ -153,11 +151,11 @@ fn every_method() -> Vec<Method> {
 
 /// Every choice of each slot, in few methods.
 fn some_methods() -> Vec<Method> {
-    let (reductions, quantisers) = (reductions(), quantisers());
-    let count = reductions.len().max(quantisers.len());
+    let (reductions, quantizers) = (reductions(), quantizers());
+    let count = reductions.len().max(quantizers.len());
     let method = |at: usize| Method {
         reduce: reductions[at % reductions.len()].clone(),
-        quantize: quantisers[at % quantisers.len()],
+        quantize: quantizers[at % quantizers.len()],
         code: CODES[(at + at / CODES.len()) % CODES.len()],
     };
     (0..count).map(method).collect()

@@ -30,6 +30,28 @@ fn every_line_of_toml_in_the_document_parses() {
     assert!(lines > 20, "{lines}");
 }
 
+/// Each method of the tables has its name and its examples in order.
+#[test]
+fn the_document_has_every_method_of_the_tables() {
+    for (slot, method) in quantizers().map(|method| ("quantize", method)) {
+        assert!(
+            DOCUMENT.contains(&format!("`{}`", method.name)),
+            "{slot} {}",
+            method.name
+        );
+        assert!(
+            !method.about.is_empty() && !method.examples.is_empty(),
+            "{}",
+            method.name
+        );
+        for example in method.examples {
+            let parsed = toml::from_str::<Method>(&format!("{slot} = {example}"));
+            assert!(parsed.is_ok(), "{example}: {parsed:?}");
+            assert!(example.contains(method.name), "{example} is not of {}", method.name);
+        }
+    }
+}
+
 /// A name in backquotes of five words or more is that of a test.
 #[test]
 fn every_test_that_the_document_names_exists() {

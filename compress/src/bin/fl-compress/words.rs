@@ -1,6 +1,6 @@
 //! Recipes and kinds in words.
 
-use fl_compress::{Code, FrameKind, Quantize, Recipe, Reduce};
+use fl_compress::{Code, FrameKind, Recipe, Reduce};
 
 /// What was done to `len` values, such as `top-k 1,024 of 20,000; uniform 4 bits a value, a scale each 1,024; rans`.
 pub(crate) fn recipe(recipe: &Recipe, len: usize) -> String {
@@ -15,7 +15,7 @@ pub(crate) fn recipe(recipe: &Recipe, len: usize) -> String {
     if recipe.reduce == (Reduce::Support { k: 0 }) {
         return reduce;
     }
-    format!("{reduce}; {}; {code}", quantize(&recipe.quantize))
+    format!("{reduce}; {}; {code}", recipe.quantize)
 }
 
 pub(crate) fn kind(kind: FrameKind) -> &'static str {
@@ -37,20 +37,5 @@ fn reduce(reduce: &Reduce, len: usize) -> String {
         Reduce::CountSketch { rows, cols, .. } => format!("count sketch {rows} x {cols}"),
         Reduce::Components { rank } => format!("{rank} components and the rest"),
         Reduce::Projection { k, .. } => format!("projection to {k}"),
-    }
-}
-
-fn quantize(quantize: &Quantize) -> String {
-    match *quantize {
-        Quantize::Exact => "exact".to_owned(),
-        Quantize::Half => "half".to_owned(),
-        Quantize::Uniform { bits, block } => format!("uniform {bits} bits, scale per {block}"),
-        Quantize::Bf16 => "bf16".to_owned(),
-        Quantize::DeadZone => "dead zone".to_owned(),
-        Quantize::Natural => "natural".to_owned(),
-        Quantize::Rotated { bits, .. } => format!("rotated {bits} bits"),
-        Quantize::Ternary => "ternary".to_owned(),
-        Quantize::Sign { split: false } => "sign".to_owned(),
-        Quantize::Sign { split: true } => "sign, a magnitude each".to_owned(),
     }
 }

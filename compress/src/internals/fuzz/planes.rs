@@ -7,7 +7,6 @@ use crate::error::Error;
 use crate::finite::all_finite;
 use crate::internals::fuzz::choices::{Choices, both_ways};
 use crate::internals::fuzz::seeds;
-use crate::quantize::plane::ValuePlane;
 use crate::recipe::Recipe;
 use crate::reduce::Reduce;
 use crate::rng::Draws;
@@ -107,7 +106,10 @@ pub fn section(data: &[u8]) {
     let mut reader = Reader::new(choices.0);
     let recipe = Recipe::read(&mut reader, shape).expect("it was read before");
     if recipe.reduce == Reduce::Keep {
-        let plane = ValuePlane::read(&mut reader, shape, recipe.quantize, recipe.code, draws).expect("as before");
+        let plane = recipe
+            .quantize
+            .plane(&mut reader, shape, recipe.code, draws)
+            .expect("as before");
         let again = both_ways(shape.len(), state, |portions, out: &mut [f32]| {
             let (mut open, mut rest) = (plane.open()?, out);
             for &portion in portions {

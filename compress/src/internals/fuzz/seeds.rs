@@ -11,6 +11,7 @@ use crate::frame::header::{FrameHeader, FrameKind};
 use crate::internals::fuzz::choices::{CODES, layout};
 use crate::layout::{Layout, Shape};
 use crate::pending::Verdict;
+use crate::quantizers;
 use crate::rng::Draws;
 use crate::spec::{Method, Spec};
 use crate::weights::file::Weights;
@@ -26,19 +27,6 @@ const REDUCE: [&str; 10] = [
     "{ low_rank = { rank = 2, remainder = 0.1 } }",
     "{ count_sketch = { density = 0.3, rows = 3, top = 0.1 } }",
     "{ projection = 0.1 }",
-];
-const QUANTIZE: [&str; 11] = [
-    "'exact'",
-    "'half'",
-    "'bf16'",
-    "{ uniform = 4 }",
-    "{ uniform = { bits = 1, rounding = 'stochastic', block = 16 } }",
-    "'dead_zone'",
-    "{ dead_zone = { step = 0.5, rounding = 'stochastic' } }",
-    "'natural'",
-    "{ rotated = 2 }",
-    "'ternary'",
-    "{ sign = 'split' }",
 ];
 const CODE: [&str; 5] = ["'pack'", "'rans'", "'rice'", "'huffman'", "'context'"];
 const SPECS: [&str; 7] = [
@@ -66,10 +54,11 @@ pub(crate) fn methods() -> &'static [Method] {
 }
 
 fn texts() -> Vec<String> {
+    let quantize: Vec<&str> = quantizers().flat_map(|method| method.examples).copied().collect();
     let text = |at: usize| {
         let [reduce, quantize, code] = [
             REDUCE[at % REDUCE.len()],
-            QUANTIZE[at % QUANTIZE.len()],
+            quantize[at % quantize.len()],
             CODE[at % CODE.len()],
         ];
         format!("default = {{ reduce = {reduce}, quantize = {quantize}, code = {code} }}")

@@ -4,6 +4,7 @@ use crate::code::levels::{LevelPlane, Levels};
 use crate::code::method::Code;
 use crate::error::Error;
 use crate::layout::Shape;
+use crate::quantize::method::{ValuePlane, ValueReader};
 use crate::quantize::numbers::read_scale;
 use crate::wire::Reader;
 
@@ -33,17 +34,23 @@ impl<'a> Plane<'a> {
             levels: LevelPlane::read(reader, shape, code)?,
         })
     }
+}
 
-    pub(crate) fn bound(&self, count: usize) -> Result<f64, Error> {
+impl<'a> ValuePlane<'a> for Plane<'a> {
+    fn scale_bytes(&self) -> usize {
+        8
+    }
+
+    fn bound(&self, count: usize, _: Code) -> Result<f64, Error> {
         self.levels.bound(count)
     }
 
-    pub(crate) fn open(&self) -> Result<Values<'a>, Error> {
-        Ok(Values {
+    fn open(&self) -> Result<Box<dyn ValueReader + 'a>, Error> {
+        Ok(Box::new(Values {
             step: self.step,
             mean: self.mean,
             levels: self.levels.open()?,
-        })
+        }))
     }
 }
 
@@ -54,8 +61,8 @@ pub(crate) struct Values<'a> {
     levels: Levels<'a>,
 }
 
-impl Values<'_> {
-    pub(crate) fn read(&mut self, out: &mut [f32]) -> Result<(), Error> {
+impl ValueReader for Values<'_> {
+    fn read(&mut self, out: &mut [f32]) -> Result<(), Error> {
         let mut levels = [0; BLOCK];
         for part in out.chunks_mut(BLOCK) {
             let levels = &mut levels[..part.len()];
@@ -65,7 +72,7 @@ impl Values<'_> {
         Ok(())
     }
 
-    pub(crate) fn finish(&self) -> Result<(), Error> {
+    fn finish(&self) -> Result<(), Error> {
         self.levels.finish()
     }
 }

@@ -4,7 +4,8 @@ use crate::code::levels::encode_levels;
 use crate::code::method::Code;
 use crate::layout::Shape;
 use crate::quantize::dead_zone::{DeadZone, Step};
-use crate::quantize::numbers::{Size, largest, root_mean_square};
+use crate::quantize::method::Size;
+use crate::quantize::numbers::{largest, root_mean_square};
 use crate::rng::Draws;
 use crate::wire::Writer;
 
@@ -16,7 +17,14 @@ const HIGHEST: f64 = (1 << 30) as f64;
 
 impl DeadZone {
     /// Appends the planes of `values`, which are finite.
-    pub(crate) fn encode(self, values: &[f32], shape: Shape, code: Code, draws: Draws, out: &mut Vec<u8>) -> Size {
+    pub(crate) fn encode_planes(
+        self,
+        values: &[f32],
+        shape: Shape,
+        code: Code,
+        draws: Draws,
+        out: &mut Vec<u8>,
+    ) -> Size {
         let mut levels = vec![0; values.len()];
         let (mut step, mut mean) = (1.0, 1.0);
         if let Some(asked) = self.absolute_step(values) {

@@ -17,8 +17,13 @@ pub(crate) mod model;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::code::method::Code;
 use crate::error::Error;
+use crate::forms::methods::MethodInfo;
+use crate::layout::Shape;
+use crate::quantize::method::{Entry, Quantizer, Size};
 use crate::quantize::uniform::Rounding;
+use crate::rng::Draws;
 
 const DEFAULT_STEP: f64 = 2.0;
 const DEFAULT_THRESHOLD: f64 = 0.66;
@@ -116,6 +121,43 @@ impl Default for DeadZone {
     }
 }
 
+/// The line of the table.
+pub(crate) const METHOD: Entry = Entry {
+    info: MethodInfo {
+        name: "dead_zone",
+        about: "Multiples of one step, those of magnitude one replaced by their mean; a wide zero.",
+        examples: &[
+            "'dead_zone'",
+            "{ dead_zone = { step = 3, threshold = 0.5 } }",
+            "{ dead_zone = { step = 2.5, rounding = 'stochastic' } }",
+        ],
+    },
+    tag: 4,
+    bytes: None,
+    minor: 1,
+    words: |_| "dead zone".to_owned(),
+    read: |reader, expected| Ok(Box::new(decode::Plane::read(reader, expected.shape, expected.code)?)),
+};
+
+impl Quantizer for DeadZone {
+    fn without_numbers() -> Option<Self> {
+        Some(Self::default())
+    }
+
+    fn encode(&self, values: &[f32], shape: Shape, code: Code, draws: Draws, out: &mut Vec<u8>) -> Size {
+        self.encode_planes(values, shape, code, draws, out)
+    }
+
+    fn bits(&self) -> f64 {
+        3.0
+    }
+
+    fn most_bytes(&self, len: usize) -> usize {
+        // A dead zone has no width of its own.
+        len * 4
+    }
+}
+
 fn relative(step: f64) -> Result<Step, Error> {
     if (0.001..=1000.0).contains(&step) {
         Ok(Step::Relative(step))
@@ -157,10 +199,11 @@ mod tests {
     use super::*;
     use crate::code::method::Code;
     use crate::layout::Shape;
+    use crate::quantize::QuantizeSpec;
     use crate::quantize::dead_zone::decode::Plane;
     use crate::quantize::laws::{corruption, gaussian, heavy, round_trip, sizes, squared_error, unbiased};
+    use crate::quantize::method::ValuePlane;
     use crate::quantize::numbers::root_mean_square;
-    use crate::quantize::spec::QuantizeSpec;
     use crate::rng::Draws;
     use crate::wire::Reader;
 

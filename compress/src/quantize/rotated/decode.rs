@@ -4,7 +4,9 @@ use crate::code::method::Code;
 use crate::code::symbols::{SymbolPlane, Symbols};
 use crate::code::words::{WordPlane, Words};
 use crate::error::Error;
-use crate::quantize::rotated::{LONGEST, Signs, hadamard, levels, piece, pieces};
+use crate::quantize::method::{ValuePlane, ValueReader};
+use crate::quantize::rotated::hadamard;
+use crate::quantize::rotated::pieces::{LONGEST, Signs, levels, piece, pieces};
 use crate::rng::Draws;
 use crate::wire::Reader;
 
@@ -42,17 +44,19 @@ impl<'a> Plane<'a> {
             symbols: SymbolPlane::read(reader, count, bits, code)?,
         })
     }
+}
 
-    pub(crate) fn scale_bytes(&self) -> usize {
+impl<'a> ValuePlane<'a> for Plane<'a> {
+    fn scale_bytes(&self) -> usize {
         self.scale_bytes
     }
 
-    pub(crate) fn bound(&self, code: Code) -> Result<f64, Error> {
+    fn bound(&self, _: usize, code: Code) -> Result<f64, Error> {
         self.symbols.bound(self.count, code)
     }
 
-    pub(crate) fn open(&self) -> Result<Values<'a>, Error> {
-        Ok(Values {
+    fn open(&self) -> Result<Box<dyn ValueReader + 'a>, Error> {
+        Ok(Box::new(Values {
             levels: levels(self.bits),
             signs: self.signs,
             scales: self.scales.open()?,
@@ -61,7 +65,7 @@ impl<'a> Plane<'a> {
             count: self.count,
             piece: Vec::new(),
             next: 0,
-        })
+        }))
     }
 }
 
@@ -80,19 +84,6 @@ pub(crate) struct Values<'a> {
 }
 
 impl Values<'_> {
-    pub(crate) fn read(&mut self, mut out: &mut [f32]) {
-        while !out.is_empty() {
-            if self.next == self.piece.len() {
-                self.next_piece();
-            }
-            let held = &self.piece[self.next..];
-            let (part, rest) = out.split_at_mut(out.len().min(held.len()));
-            part.copy_from_slice(&held[..part.len()]);
-            self.next += part.len();
-            out = rest;
-        }
-    }
-
     fn next_piece(&mut self) {
         if self.piece.is_empty() {
             self.piece.reserve_exact(self.count.min(LONGEST));
@@ -113,8 +104,24 @@ impl Values<'_> {
         self.piece.iter_mut().for_each(|value| *value *= scale);
         self.start += self.piece.len();
     }
+}
 
-    pub(crate) fn finish(&self) -> Result<(), Error> {
+impl ValueReader for Values<'_> {
+    fn read(&mut self, mut out: &mut [f32]) -> Result<(), Error> {
+        while !out.is_empty() {
+            if self.next == self.piece.len() {
+                self.next_piece();
+            }
+            let held = &self.piece[self.next..];
+            let (part, rest) = out.split_at_mut(out.len().min(held.len()));
+            part.copy_from_slice(&held[..part.len()]);
+            self.next += part.len();
+            out = rest;
+        }
+        Ok(())
+    }
+
+    fn finish(&self) -> Result<(), Error> {
         self.scales.finish()?;
         self.symbols.finish()
     }

@@ -3,15 +3,17 @@
 use crate::code::method::Code;
 use crate::code::symbols::encode_symbols;
 use crate::code::words::encode_words;
-use crate::quantize::numbers::{Size, largest, sum_of_squares};
-use crate::quantize::rotated::{LONGEST, Rotated, Scale, Signs, hadamard, levels, piece, pieces};
+use crate::quantize::method::Size;
+use crate::quantize::numbers::{largest, sum_of_squares};
+use crate::quantize::rotated::pieces::{LONGEST, Signs, levels, piece, pieces};
+use crate::quantize::rotated::{Rotated, Scale, hadamard};
 use crate::rng::Draws;
 
 const LANES: usize = 8;
 
 impl Rotated {
     /// Appends the planes of `values`, which are finite.
-    pub(crate) fn encode(self, values: &[f32], code: Code, draws: Draws, out: &mut Vec<u8>) -> Size {
+    pub(crate) fn encode_planes(self, values: &[f32], code: Code, draws: Draws, out: &mut Vec<u8>) -> Size {
         let (signs, levels) = (Signs::new(draws), levels(self.bits));
         let mut symbols = vec![0; values.len()];
         let mut scales = Vec::with_capacity(pieces(values.len()));

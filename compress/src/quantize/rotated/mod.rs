@@ -15,31 +15,18 @@
 pub(crate) mod decode;
 pub(crate) mod encode;
 pub(crate) mod hadamard;
+pub(crate) mod pieces;
 
 use serde::{Deserialize, Serialize};
 
+use crate::code::method::Code;
 use crate::error::Error;
+use crate::forms::methods::MethodInfo;
 use crate::forms::short::{Short, short_forms};
+use crate::layout::Shape;
+use crate::quantize::method::{Entry, Quantizer, Size};
+use crate::quantize::rotated::pieces::LONGEST;
 use crate::rng::Draws;
-
-/// Longest piece: 256 KiB of values.
-const LONGEST: usize = 1 << 16;
-/// Positive Lloyd-Max centroids of the unit Gaussian, for 1 to 4 bits.
-const CENTROIDS: [&[f32]; 4] = [
-    &[0.797_884_6],
-    &[0.452_780_03, 1.510_417_6],
-    &[0.245_094_18, 0.756_005_3, 1.343_909_3, 2.151_945_7],
-    &[
-        0.128_395_03,
-        0.388_048_3,
-        0.656_759_1,
-        0.942_340_46,
-        1.256_231_2,
-        1.618_046_4,
-        2.069_017_2,
-        2.732_589_6,
-    ],
-];
 
 /// How a piece's scale is chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -82,48 +69,44 @@ impl Rotated {
     }
 }
 
-/// Length of the piece at the front of `left` values.
-fn piece(left: usize) -> usize {
-    if left >= LONGEST { LONGEST } else { 1 << left.ilog2() }
-}
+/// The line of the table.
+pub(crate) const METHOD: Entry = Entry {
+    info: MethodInfo {
+        name: "rotated",
+        about: "Few bits a value after a random rotation that the frame's seed gives (DRIVE, EDEN).",
+        examples: &["{ rotated = 1 }", "{ rotated = { bits = 4, scale = 'unbiased' } }"],
+    },
+    tag: 6,
+    bytes: Some(0..=3),
+    minor: 1,
+    words: |byte| format!("rotated {} bits", byte + 1),
+    read: |reader, expected| {
+        Ok(Box::new(decode::Plane::read(
+            reader,
+            expected.shape.len(),
+            u32::from(expected.byte) + 1,
+            expected.code,
+            expected.draws,
+        )?))
+    },
+};
 
-/// Number of pieces of `len` values.
-fn pieces(len: usize) -> usize {
-    len / LONGEST + (len % LONGEST).count_ones() as usize
-}
-
-/// What each symbol of 1 to 4 bits stands for, ascending.
-fn levels(bits: u32) -> [f32; 16] {
-    let positive = CENTROIDS[bits as usize - 1];
-    let mut levels = [0.0; 16];
-    for (at, &centroid) in positive.iter().enumerate() {
-        levels[positive.len() + at] = centroid;
-        levels[positive.len() - 1 - at] = -centroid;
-    }
-    levels
-}
-
-/// The signs of a tensor: that of value i is minus if bit `i mod 64` of the draw `i div 64` is set.
-#[derive(Debug, Clone, Copy)]
-struct Signs(Draws);
-
-impl Signs {
-    /// Apart from the draws that other slots take.
-    fn new(draws: Draws) -> Self {
-        const ROTATION: usize = 6;
-        Self(Draws::new(draws.bits(0), ROTATION))
+impl Quantizer for Rotated {
+    fn encode(&self, values: &[f32], _: Shape, code: Code, draws: Draws, out: &mut Vec<u8>) -> Size {
+        self.encode_planes(values, code, draws, out)
     }
 
-    /// Multiplies `values`, of which the first is value `first` of the tensor, by their signs.
-    /// Range: `first` is a multiple of 64, or all are of one group of 64.
-    #[inline(never)]
-    fn apply(self, first: usize, values: &mut [f32]) {
-        for (group, values) in (first / 64..).zip(values.chunks_mut(64)) {
-            let word = self.0.bits(group) >> (first % 64);
-            for (at, value) in values.iter_mut().enumerate() {
-                *value = f32::from_bits(value.to_bits() ^ ((word >> at) as u32) << 31);
-            }
-        }
+    fn byte(&self) -> u8 {
+        (self.bits - 1) as u8
+    }
+
+    fn bits(&self) -> f64 {
+        f64::from(self.bits)
+    }
+
+    fn most_bytes(&self, len: usize) -> usize {
+        // A scale for each piece of 65536, and for each binary digit of the rest.
+        (len * self.bits as usize).div_ceil(8) + (len / LONGEST + 16) * 4
     }
 }
 
@@ -164,8 +147,9 @@ impl Short for Rotated {
 mod tests {
     use super::*;
     use crate::code::method::Code;
+    use crate::quantize::QuantizeSpec;
     use crate::quantize::laws::{corruption, dot, gaussian, heavy, round_trip, sizes, squared_error};
-    use crate::quantize::spec::QuantizeSpec;
+    use crate::quantize::rotated::pieces::{Signs, piece, pieces};
 
     fn spec(bits: u32, scale: Scale) -> QuantizeSpec {
         QuantizeSpec::Rotated(Rotated::new(bits, scale).unwrap())

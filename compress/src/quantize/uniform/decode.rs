@@ -6,7 +6,8 @@ use crate::code::method::Code;
 use crate::code::symbols::{SymbolPlane, Symbols};
 use crate::code::words::{WordPlane, Words};
 use crate::error::Error;
-use crate::quantize::uniform::middle;
+use crate::quantize::method::{ValuePlane, ValueReader};
+use crate::quantize::uniform::levels::middle;
 use crate::wire::Reader;
 
 /// Values decoded at a time.
@@ -43,21 +44,23 @@ impl<'a> Plane<'a> {
             symbols: SymbolPlane::read(reader, count, bits, code)?,
         })
     }
+}
 
-    pub(crate) fn scale_bytes(&self) -> usize {
+impl<'a> ValuePlane<'a> for Plane<'a> {
+    fn scale_bytes(&self) -> usize {
         self.scale_bytes
     }
 
-    pub(crate) fn scale_bound(&self, count: usize, code: Code) -> Result<f64, Error> {
+    fn scale_bound(&self, count: usize, code: Code) -> Result<f64, Error> {
         self.scales.bound(count.div_ceil(self.block), code)
     }
 
-    pub(crate) fn bound(&self, count: usize, code: Code) -> Result<f64, Error> {
+    fn bound(&self, count: usize, code: Code) -> Result<f64, Error> {
         self.symbols.bound(count, code)
     }
 
-    pub(crate) fn open(&self) -> Result<Values<'a>, Error> {
-        Ok(Values {
+    fn open(&self) -> Result<Box<dyn ValueReader + 'a>, Error> {
+        Ok(Box::new(Values {
             levels: levels(self.bits),
             unused: if self.bits == 1 {
                 2
@@ -70,7 +73,7 @@ impl<'a> Plane<'a> {
             symbols: self.symbols.open()?,
             scale: 0.0,
             left: 0,
-        })
+        }))
     }
 }
 
@@ -89,7 +92,25 @@ pub(crate) struct Values<'a> {
 }
 
 impl Values<'_> {
-    pub(crate) fn read(&mut self, mut out: &mut [f32]) -> Result<(), Error> {
+    fn next_scale(&mut self) -> Result<(), Error> {
+        let scale = bf16::from_le_bytes(self.scales.next(&mut [[0; 2]])[0]);
+        if !scale.is_finite() {
+            return Err(Error::NotFinite("scale of a block".to_owned()));
+        }
+        if scale.is_sign_negative() {
+            return Err(Error::Corrupt {
+                what: "negative scale".to_owned(),
+                offset: self.offset,
+            });
+        }
+        self.scale = scale.to_f32();
+        self.left = self.block;
+        Ok(())
+    }
+}
+
+impl ValueReader for Values<'_> {
+    fn read(&mut self, mut out: &mut [f32]) -> Result<(), Error> {
         let mut symbols = [0; PORTION];
         while !out.is_empty() {
             if self.left == 0 {
@@ -113,23 +134,7 @@ impl Values<'_> {
         Ok(())
     }
 
-    fn next_scale(&mut self) -> Result<(), Error> {
-        let scale = bf16::from_le_bytes(self.scales.next(&mut [[0; 2]])[0]);
-        if !scale.is_finite() {
-            return Err(Error::NotFinite("scale of a block".to_owned()));
-        }
-        if scale.is_sign_negative() {
-            return Err(Error::Corrupt {
-                what: "negative scale".to_owned(),
-                offset: self.offset,
-            });
-        }
-        self.scale = scale.to_f32();
-        self.left = self.block;
-        Ok(())
-    }
-
-    pub(crate) fn finish(&self) -> Result<(), Error> {
+    fn finish(&self) -> Result<(), Error> {
         self.scales.finish()?;
         self.symbols.finish()
     }

@@ -5,8 +5,10 @@ use half::bf16;
 use crate::code::method::Code;
 use crate::code::symbols::encode_symbols;
 use crate::code::words::encode_words;
-use crate::quantize::numbers::{Size, largest, sum_of_squares};
-use crate::quantize::uniform::{Norm, Rounding, Uniform, middle};
+use crate::quantize::method::Size;
+use crate::quantize::numbers::{largest, sum_of_squares};
+use crate::quantize::uniform::levels::middle;
+use crate::quantize::uniform::{Norm, Rounding, Uniform};
 use crate::rng::Draws;
 
 /// A block whose largest magnitude is below this is sent as zeros: the factor from value to level stays finite.
@@ -14,7 +16,7 @@ const SMALLEST_SCALE: f32 = 3.0e-36;
 
 impl Uniform {
     /// Appends the planes of `values`, which are finite.
-    pub(crate) fn encode(self, values: &[f32], code: Code, draws: Draws, out: &mut Vec<u8>) -> Size {
+    pub(crate) fn encode_planes(self, values: &[f32], code: Code, draws: Draws, out: &mut Vec<u8>) -> Size {
         let mut symbols = vec![0; values.len()];
         let mut scales = Vec::with_capacity(values.len().div_ceil(self.block as usize));
         let blocks = values

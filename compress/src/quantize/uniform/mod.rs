@@ -13,6 +13,7 @@
 
 pub(crate) mod decode;
 pub(crate) mod encode;
+pub(crate) mod levels;
 
 use std::fmt;
 
@@ -20,7 +21,12 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::code::method::Code;
 use crate::error::Error;
+use crate::forms::methods::MethodInfo;
+use crate::layout::Shape;
+use crate::quantize::method::{Entry, Quantizer, Size};
+use crate::rng::Draws;
 
 const DEFAULT_BLOCK: u32 = 1024;
 
@@ -113,13 +119,62 @@ impl Uniform {
     }
 }
 
-fn is_block(block: u32) -> bool {
-    block.is_power_of_two() && (16..=65_536).contains(&block)
+/// The line of the table.
+pub(crate) const METHOD: Entry = Entry {
+    info: MethodInfo {
+        name: "uniform",
+        about: "2^bits - 1 evenly spaced levels from minus to plus a scale for each block of values; two levels for one bit.",
+        examples: &[
+            "{ uniform = 1 }",
+            "{ uniform = 4 }",
+            "{ uniform = { bits = 2, rounding = 'stochastic', norm = 'l2', block = 64 } }",
+        ],
+    },
+    tag: 2,
+    bytes: Some(0..=0x67),
+    minor: 0,
+    words: |byte| format!("uniform {} bits, scale per {}", bits(byte), block(byte)),
+    read: |reader, expected| {
+        Ok(Box::new(decode::Plane::read(
+            reader,
+            expected.shape.len(),
+            bits(expected.byte),
+            block(expected.byte) as usize,
+            expected.code,
+        )?))
+    },
+};
+
+/// Width of a symbol, in bits 0 to 2 of the byte.
+fn bits(byte: u8) -> u32 {
+    u32::from(byte % 8) + 1
 }
 
-/// The symbol of level zero; of the lower level for one bit.
-fn middle(bits: u32) -> u8 {
-    ((1u32 << (bits - 1)) - 1) as u8
+/// Values to a scale, 16 to 65536, whose logarithm is in bits 3 to 6 of the byte.
+fn block(byte: u8) -> u32 {
+    16 << (byte >> 3)
+}
+
+impl Quantizer for Uniform {
+    fn encode(&self, values: &[f32], _: Shape, code: Code, draws: Draws, out: &mut Vec<u8>) -> Size {
+        self.encode_planes(values, code, draws, out)
+    }
+
+    fn byte(&self) -> u8 {
+        (self.bits - 1) as u8 | ((self.block.ilog2() - 4) as u8) << 3
+    }
+
+    fn bits(&self) -> f64 {
+        f64::from(self.bits) + 16.0 / f64::from(self.block)
+    }
+
+    fn most_bytes(&self, len: usize) -> usize {
+        (len * self.bits as usize).div_ceil(8) + len.div_ceil(self.block as usize) * 2
+    }
+}
+
+fn is_block(block: u32) -> bool {
+    block.is_power_of_two() && (16..=65_536).contains(&block)
 }
 
 impl<'de> Deserialize<'de> for Uniform {
@@ -174,15 +229,16 @@ impl<'de> Deserialize<'de> for Uniform {
 mod tests {
     use super::*;
     use crate::code::method::Code;
-    use crate::quantize::laws;
-    use crate::quantize::spec::QuantizeSpec;
+    use crate::quantize::method::ValuePlane;
     use crate::quantize::uniform::decode::Plane;
+    use crate::quantize::uniform::levels::middle;
+    use crate::quantize::{QuantizeSpec, laws};
     use crate::rng::Draws;
     use crate::wire::Reader;
 
     fn decode(uniform: Uniform, values: &[f32], code: Code, seed: u64) -> Vec<f32> {
         let mut bytes = Vec::new();
-        uniform.encode(values, code, Draws::new(seed, 0), &mut bytes);
+        uniform.encode_planes(values, code, Draws::new(seed, 0), &mut bytes);
         let mut reader = Reader::new(&bytes);
         let block = uniform.block() as usize;
         let plane = Plane::read(&mut reader, values.len(), uniform.bits(), block, code).unwrap();
