@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use data::{COLS, LEN, heavy};
-use fl_compress::{Encoder, FrameHeader, FrameKind, Layout, Verdict};
+use fl_compress::{Ack, Encoder, FrameHeader, FrameKind, Layout};
 
 const REPEAT: usize = 25;
 
@@ -35,7 +35,7 @@ fn main() {
         wall = wall.min(start.elapsed().as_secs_f64());
         // The system counts by ticks: only a mean is exact.
         cpu += (cpu_seconds() - used) / REPEAT as f64;
-        encoder.settle(&pending, Verdict::Accepted).expect("just encoded");
+        encoder.settle(&pending, Ack::Accepted).expect("just encoded");
     }
     println!("{:.2} {:.2}", wall * 1e3, cpu * 1e3);
 }

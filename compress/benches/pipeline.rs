@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main};
 use data::{COLS, LEN, heavy, laplace, matrix};
-use fl_compress::{Encoder, Frame, FrameHeader, FrameKind, Layout, Pending, Spec, Verdict, snapshot};
+use fl_compress::{Ack, Encoder, Frame, FrameHeader, FrameKind, Layout, Pending, Spec, snapshot};
 
 const HEADER: FrameHeader = FrameHeader {
     kind: FrameKind::Update,
@@ -51,7 +51,7 @@ fn encode(group: &mut BenchmarkGroup<'_, WallTime>, name: &str, update: &[f32], 
         let start = Instant::now();
         let pending = encoder.encode(&mut delta, HEADER).expect("a finite update");
         *spent += start.elapsed();
-        encoder.settle(&pending, Verdict::Accepted).expect("just encoded");
+        encoder.settle(&pending, Ack::Accepted).expect("just encoded");
         pending
     };
     let mut first = Duration::ZERO;

@@ -12,7 +12,7 @@
 //!
 //! ```
 //! use std::sync::Arc;
-//! use fl_compress::{Encoder, Frame, FrameHeader, FrameKind, Layout, Spec, Verdict};
+//! use fl_compress::{Encoder, Frame, FrameHeader, FrameKind, Layout, Spec, Ack};
 //!
 //! let layout = Arc::new(Layout::new([("bias", vec![3]), ("weight", vec![40, 50])])?);
 //! let mut encoder = Encoder::new(Arc::clone(&layout), &Spec::default())?;
@@ -25,7 +25,7 @@
 //! let mut sum = vec![0.0; layout.len()];
 //! frame.accumulate(0.1, &mut sum)?;
 //!
-//! encoder.settle(&pending, Verdict::Accepted)?;
+//! encoder.settle(&pending, Ack::Accepted)?;
 //! assert!(pending.frame.len() < 1000 && pending.stages.fp32 == 8012);
 //! # Ok::<(), fl_compress::Error>(())
 //! ```
@@ -75,7 +75,7 @@ pub use forms::methods::MethodInfo;
 pub use frame::header::{FrameHeader, FrameKind};
 pub use frame::view::{Frame, SectionInfo};
 pub use layout::{Layout, MAX_DIMS, MAX_NAME, MAX_TENSORS, MAX_VALUES, Tensor};
-pub use pending::{Pending, Verdict};
+pub use pending::{Ack, Pending};
 pub use quantize::QuantizeSpec;
 pub use quantize::dead_zone::{DeadZone, Step};
 pub use quantize::recipe::Quantize;

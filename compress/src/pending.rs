@@ -7,11 +7,11 @@ use crate::stages::Stages;
 
 /// What became of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Ack {
     /// Taken by the receiver: what it decoded is no longer owed.
     Accepted,
     /// Not taken (late, lost, round closed): its content is added back to the residual. Without memory it is lost.
-    Refused,
+    Rejected,
     /// Not taken and not wanted later: its content is forgotten. The residual keeps what the frame did not carry.
     Dropped,
 }

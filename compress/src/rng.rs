@@ -5,14 +5,14 @@ const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// Source of the draws of one tensor of one frame.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Draws(u64);
+pub(crate) struct KeyedRng(u64);
 
-impl Draws {
+impl KeyedRng {
     pub(crate) fn new(seed: u64, tensor: usize) -> Self {
         Self(mix(mix(seed ^ GOLDEN).wrapping_add(tensor as u64)))
     }
 
-    /// Draws of the part `at` of the tensor, which are other than the tensor's own unless it is the first.
+    /// KeyedRng of the part `at` of the tensor, which are other than the tensor's own unless it is the first.
     pub(crate) fn part(self, at: u64) -> Self {
         if at == 0 {
             self
@@ -45,11 +45,11 @@ mod tests {
 
     #[test]
     fn draws_are_uniform_and_keyed() {
-        let draws = Draws::new(7, 3);
-        let mean = (0..10_000).map(|i| f64::from(draws.unit(i))).sum::<f64>() / 10_000.0;
+        let rng = KeyedRng::new(7, 3);
+        let mean = (0..10_000).map(|i| f64::from(rng.unit(i))).sum::<f64>() / 10_000.0;
         assert!((mean - 0.5).abs() < 0.01, "{mean}");
-        assert_ne!(draws.bits(0), Draws::new(8, 3).bits(0));
-        assert_ne!(draws.bits(0), Draws::new(7, 4).bits(0));
-        assert_eq!(draws.bits(5), Draws::new(7, 3).bits(5));
+        assert_ne!(rng.bits(0), KeyedRng::new(8, 3).bits(0));
+        assert_ne!(rng.bits(0), KeyedRng::new(7, 4).bits(0));
+        assert_eq!(rng.bits(5), KeyedRng::new(7, 3).bits(5));
     }
 }

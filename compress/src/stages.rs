@@ -15,7 +15,7 @@ pub struct Stages {
     pub framed: u64,
     /// Bytes that coding could not go below: order-0 entropy of each entropy-coded plane, the logarithm of the number of
     /// supports of the same size for indices, the size itself of planes that are packed as asked.
-    pub bound: f64,
+    pub entropy_bound: f64,
 }
 
 impl Stages {
@@ -24,6 +24,6 @@ impl Stages {
         self.reduced += section.reduced;
         self.quantized += section.quantized;
         self.coded += section.coded;
-        self.bound += section.bound;
+        self.entropy_bound += section.entropy_bound;
     }
 }

@@ -4,7 +4,7 @@ use std::alloc::{GlobalAlloc, Layout as Block, System};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use fl_compress::{Encoder, Error, Frame, FrameHeader, FrameKind, Layout, Spec, Verdict};
+use fl_compress::{Ack, Encoder, Error, Frame, FrameHeader, FrameKind, Layout, Spec};
 
 /// The system's allocator, which counts the bytes in use and the most there were.
 struct Counting;
@@ -110,7 +110,7 @@ fn encoding_takes_one_buffer_at_most_and_decoding_a_block() {
                     frame.accumulate(0.5, &mut acc).unwrap();
                 });
                 assert!(peak < 1 << 20, "{text}, {memory}: decoding takes {peak}");
-                encoder.settle(&pending, Verdict::Accepted).unwrap();
+                encoder.settle(&pending, Ack::Accepted).unwrap();
             }
         }
     }

@@ -116,7 +116,7 @@ impl From<&UpdateHeader> for wire::UpdateHeader {
             reduced: header.stages.reduced,
             quantized: header.stages.quantized,
             coded: header.stages.coded,
-            bound: header.stages.bound,
+            bound: header.stages.entropy_bound,
             fidelity: wire::Fidelity::from_sections(&header.fidelity),
         }
     }
@@ -158,7 +158,7 @@ impl TryFrom<wire::UpdateHeader> for UpdateHeader {
                 quantized: header.quantized,
                 coded: header.coded,
                 framed: header.len,
-                bound: header.bound,
+                entropy_bound: header.bound,
             },
             fidelity: wire::Fidelity::sections(header.fidelity)?,
         })
@@ -249,7 +249,7 @@ mod tests {
                 quantized: 30,
                 coded: 20,
                 framed: 100,
-                bound: 19.5,
+                entropy_bound: 19.5,
             },
             fidelity: SectionFidelity::of(&[fl_compress::Fidelity {
                 cosine: 0.5,

@@ -169,19 +169,19 @@ mod tests {
     use crate::layout::Shape;
     use crate::quantize::QuantizeSpec;
     use crate::quantize::dead_zone::DeadZone;
-    use crate::reduce::Selection;
-    use crate::rng::Draws;
+    use crate::reduce::Reduction;
+    use crate::rng::KeyedRng;
     use crate::section::input::Input;
 
     fn laplace(len: usize, seed: u64, scale: f32) -> Vec<f32> {
-        let draws = Draws::new(seed, 0);
-        let sign = |at: usize| if draws.bits(at) & 1 == 0 { scale } else { -scale };
-        (0..len).map(|at| (1.0 - draws.unit(at)).ln() * sign(at)).collect()
+        let rng = KeyedRng::new(seed, 0);
+        let sign = |at: usize| if rng.bits(at) & 1 == 0 { scale } else { -scale };
+        (0..len).map(|at| (1.0 - rng.unit(at)).ln() * sign(at)).collect()
     }
 
-    fn curve(values: &[f32], selection: Selection) -> Curve {
+    fn curve(values: &[f32], selection: Reduction) -> Curve {
         let quantize = match selection {
-            Selection::All => QuantizeSpec::DeadZone(DeadZone::default()),
+            Reduction::All => QuantizeSpec::DeadZone(DeadZone::default()),
             _ => QuantizeSpec::Half,
         };
         let input = Input {
@@ -192,7 +192,7 @@ mod tests {
             clip: None,
             quantize,
             code: CodeSpec::Rans,
-            draws: Draws::new(0, 0),
+            rng: KeyedRng::new(0, 0),
             unbiased: false,
             threads: 1,
         };
@@ -207,9 +207,9 @@ mod tests {
     #[test]
     fn the_bits_are_those_asked_for() {
         let curves = [
-            curve(&laplace(20_000, 1, 1.0), Selection::All),
-            curve(&laplace(5000, 2, 1e-3), Selection::All),
-            curve(&laplace(9000, 3, 10.0), Selection::Largest(90)),
+            curve(&laplace(20_000, 1, 1.0), Reduction::All),
+            curve(&laplace(5000, 2, 1e-3), Reduction::All),
+            curve(&laplace(9000, 3, 10.0), Reduction::Largest(90)),
         ];
         for target in [300.0, 3000.0, 30_000.0, 150_000.0] {
             let (_, bits) = knobs(&curves, target);
@@ -222,12 +222,12 @@ mod tests {
     #[test]
     fn no_other_points_give_less_error_for_the_bits() {
         for (scale, selection) in [
-            (1.0, Selection::All),
-            (30.0, Selection::All),
-            (5.0, Selection::Largest(1)),
+            (1.0, Reduction::All),
+            (30.0, Reduction::All),
+            (5.0, Reduction::Largest(1)),
         ] {
             let curves = [
-                curve(&laplace(8000, 1, 1.0), Selection::All),
+                curve(&laplace(8000, 1, 1.0), Reduction::All),
                 curve(&laplace(3000, 2, scale), selection),
             ];
             for target in [1000.0, 5000.0, 20_000.0] {
@@ -252,8 +252,8 @@ mod tests {
     #[test]
     fn steps_become_equal_at_high_rates() {
         let curves = [
-            curve(&laplace(10_000, 1, 1.0), Selection::All),
-            curve(&laplace(10_000, 2, 8.0), Selection::All),
+            curve(&laplace(10_000, 1, 1.0), Reduction::All),
+            curve(&laplace(10_000, 2, 8.0), Reduction::All),
         ];
         let (knobs, _) = knobs(&curves, 120_000.0);
         assert!((knobs[0] / knobs[1]).log2().abs() < 0.3, "{knobs:?}");
@@ -276,7 +276,7 @@ mod tests {
                         _ => *value * (*value / scale).powi(2),
                     };
                 }
-                curve(&values, Selection::All)
+                curve(&values, Reduction::All)
             });
             Mixture(curves.collect())
         })

@@ -5,7 +5,7 @@ use crate::quantize::dead_zone::DeadZone;
 use crate::quantize::dead_zone::model::Histogram;
 use crate::quantize::numbers::sum_of_squares;
 use crate::quantize::uniform::Rounding;
-use crate::reduce::Selection;
+use crate::reduce::Reduction;
 use crate::section::input::Input;
 
 /// Points an octave.
@@ -62,7 +62,7 @@ enum Knob {
 impl Knob {
     fn of(input: &Input<'_>) -> Option<Self> {
         match (input.selection, input.quantize) {
-            (Selection::All | Selection::Components, QuantizeSpec::DeadZone(dead_zone)) => {
+            (Reduction::All | Reduction::Components, QuantizeSpec::DeadZone(dead_zone)) => {
                 Some(match dead_zone.rounding() {
                     Rounding::Nearest => Self::Step {
                         dead_zone,
@@ -71,7 +71,7 @@ impl Knob {
                     Rounding::Stochastic => Self::Chance(dead_zone),
                 })
             }
-            (Selection::Largest(_), quantize) => Some(Self::Reach {
+            (Reduction::Largest(_), quantize) => Some(Self::Reach {
                 bits: quantize.method().bits(),
                 len: input.values.len(),
             }),
@@ -88,7 +88,7 @@ impl Curve {
 
     /// Whether a unit's knob is a step.
     pub(crate) fn has_step(input: &Input<'_>) -> bool {
-        matches!(Knob::of(input), Some(Knob::Step { .. } | Knob::Chance(_))) && input.selection == Selection::Components
+        matches!(Knob::of(input), Some(Knob::Step { .. } | Knob::Chance(_))) && input.selection == Reduction::Components
     }
 
     /// The step that a unit has of its own, without a budget.
@@ -224,7 +224,7 @@ impl Curve {
     }
 
     /// Coding took `bytes` at `knob`: from now on it is taken to do as well, or as badly.
-    pub(crate) fn took(&mut self, knob: f64, bytes: usize) -> f64 {
+    pub(crate) fn observed_ratio(&mut self, knob: f64, bytes: usize) -> f64 {
         let (bits, _) = self.entropy(knob);
         if bits > 0.0 {
             let more = bytes as f64 * 8.0 - HEAD - bits;
@@ -239,18 +239,18 @@ impl Curve {
     }
 
     /// The input with its knob turned.
-    pub(crate) fn turned<'v>(&self, input: &Input<'v>, knob: f64) -> Input<'v> {
-        let mut turned = input.clone();
+    pub(crate) fn with_knob<'v>(&self, input: &Input<'v>, knob: f64) -> Input<'v> {
+        let mut adjusted = input.clone();
         match self.knob {
             Knob::Step { dead_zone, .. } | Knob::Chance(dead_zone) => {
                 let step = (knob as f32).clamp(f32::MIN_POSITIVE, f32::MAX);
-                turned.quantize = QuantizeSpec::DeadZone(dead_zone.with_step(step));
+                adjusted.quantize = QuantizeSpec::DeadZone(dead_zone.with_step(step));
             }
             Knob::Reach { .. } => {
                 let count: f64 = self.histograms.iter().map(|histogram| histogram.reaching(knob).0).sum();
-                turned.selection = Selection::Largest(count.round() as usize);
+                adjusted.selection = Reduction::Largest(count.round() as usize);
             }
         }
-        turned
+        adjusted
     }
 }

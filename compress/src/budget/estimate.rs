@@ -1,8 +1,8 @@
 //! What a budget leaves for the values of a layout, before there is an update.
 
 use crate::error::Error;
+use crate::frame::groups::TensorGroup;
 use crate::frame::header::OVERHEAD;
-use crate::frame::units::Unit;
 use crate::quantize::QuantizeSpec;
 use crate::reduce::ReduceSpec;
 use crate::reduce::spec::{RandomK, TopK};
@@ -39,7 +39,7 @@ pub struct BudgetEstimate {
 
 impl BudgetEstimate {
     /// `units`: the sections of a frame and their codecs.
-    pub(crate) fn new<'u>(budget: Budget, units: impl Iterator<Item = (&'u Unit, &'u Method)>) -> Self {
+    pub(crate) fn new<'u>(budget: Budget, units: impl Iterator<Item = (&'u TensorGroup, &'u Method)>) -> Self {
         let mut values = 0;
         let frame = (OVERHEAD + FLAGGED) as u64;
         let (mut least, mut heads) = (frame, frame);
@@ -87,11 +87,14 @@ impl BudgetEstimate {
 ///
 /// # Errors
 /// `Usage` if it is in bytes, and less than headers and units without a knob may take.
-pub(crate) fn check<'u>(budget: Budget, units: impl Iterator<Item = (&'u Unit, &'u Method)>) -> Result<(), Error> {
+pub(crate) fn check<'u>(
+    budget: Budget,
+    units: impl Iterator<Item = (&'u TensorGroup, &'u Method)>,
+) -> Result<(), Error> {
     let Budget::Bytes(bytes) = budget else {
         return Ok(());
     };
-    let most = |(unit, method): (&Unit, &Method)| most_bytes(method, unit.shape.len()) as u64 + SECTION;
+    let most = |(unit, method): (&TensorGroup, &Method)| most_bytes(method, unit.shape.len()) as u64 + SECTION;
     let least: u64 = units.map(most).sum::<u64>() + FRAME;
     if least <= bytes {
         return Ok(());

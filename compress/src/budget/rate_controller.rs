@@ -3,7 +3,7 @@
 /// What to ask the curves for, so that coding gives `goal` bytes: by the secant through the last two tries, within what is
 /// known to be too little and too much. All in logarithms.
 #[derive(Debug)]
-pub(crate) struct Aim {
+pub(crate) struct RateController {
     goal: f64,
     next: f64,
     last: Option<(f64, f64)>,
@@ -13,7 +13,7 @@ pub(crate) struct Aim {
     stride: f64,
 }
 
-impl Aim {
+impl RateController {
     pub(crate) fn new(first: f64, goal: f64) -> Self {
         Self {
             goal: goal.max(1.0).ln(),

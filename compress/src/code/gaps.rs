@@ -169,7 +169,7 @@ impl Indices<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::Draws;
+    use crate::rng::KeyedRng;
 
     const CODES: [Code; 5] = [Code::Pack, Code::Rans, Code::Rice, Code::Huffman, Code::Context];
 
@@ -190,11 +190,8 @@ mod tests {
     }
 
     fn random(len: usize, density: f32) -> Vec<u32> {
-        let draws = Draws::new(5, 0);
-        (0..len)
-            .filter(|&i| draws.unit(i) < density)
-            .map(|i| i as u32)
-            .collect()
+        let rng = KeyedRng::new(5, 0);
+        (0..len).filter(|&i| rng.unit(i) < density).map(|i| i as u32).collect()
     }
 
     #[test]

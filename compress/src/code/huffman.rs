@@ -202,7 +202,7 @@ impl<'a> Decoder<'a> {
 mod tests {
     use super::*;
     use crate::code::table::{entropy, histogram};
-    use crate::rng::Draws;
+    use crate::rng::KeyedRng;
 
     fn round_trip(symbols: &[u8], width: u32) -> usize {
         let mut bytes = Vec::new();
@@ -223,8 +223,8 @@ mod tests {
         assert_eq!(round_trip(&[7; 100_000], 3), 2, "a run and a code without bits");
         round_trip(&[0, 255], 8);
         round_trip(&(0..=255).collect::<Vec<u8>>(), 8);
-        let draws = Draws::new(1, 0);
-        let skewed: Vec<u8> = (0..20_001).map(|i| draws.bits(i).trailing_zeros() as u8 * 3).collect();
+        let rng = KeyedRng::new(1, 0);
+        let skewed: Vec<u8> = (0..20_001).map(|i| rng.bits(i).trailing_zeros() as u8 * 3).collect();
         round_trip(&skewed, 8);
     }
 
@@ -281,7 +281,7 @@ mod tests {
     #[test]
     fn missing_and_extra_bytes_are_noticed() {
         let symbols: Vec<u8> = (0..1000)
-            .map(|i| Draws::new(4, 0).bits(i).trailing_zeros().min(15) as u8)
+            .map(|i| KeyedRng::new(4, 0).bits(i).trailing_zeros().min(15) as u8)
             .collect();
         let mut bytes = Vec::new();
         encode(&symbols, &histogram(&symbols), usize::MAX, &mut bytes);

@@ -159,7 +159,7 @@ impl Levels<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::Draws;
+    use crate::rng::KeyedRng;
 
     const CODES: [Code; 5] = [Code::Pack, Code::Rans, Code::Rice, Code::Huffman, Code::Context];
 
@@ -179,17 +179,12 @@ mod tests {
     }
 
     fn sparse(len: usize, density: f32) -> Vec<i32> {
-        let draws = Draws::new(3, 0);
+        let rng = KeyedRng::new(3, 0);
         (0..len)
             .map(|i| {
-                if draws.unit(i) < density {
-                    let magnitude = 1 - draws.unit(len + i).max(1e-6).ln() as i32;
-                    magnitude
-                        * if draws.bits(2 * len + i).is_multiple_of(2) {
-                            1
-                        } else {
-                            -1
-                        }
+                if rng.unit(i) < density {
+                    let magnitude = 1 - rng.unit(len + i).max(1e-6).ln() as i32;
+                    magnitude * if rng.bits(2 * len + i).is_multiple_of(2) { 1 } else { -1 }
                 } else {
                     0
                 }

@@ -191,12 +191,12 @@ fn slots(table: &Table) -> Box<[Slot]> {
 mod tests {
     use super::*;
     use crate::code::table::{entropy, histogram};
-    use crate::rng::Draws;
+    use crate::rng::KeyedRng;
 
     fn geometric(count: usize, width: u32) -> Vec<u8> {
-        let draws = Draws::new(1, 0);
+        let rng = KeyedRng::new(1, 0);
         (0..count)
-            .map(|i| draws.bits(i).trailing_zeros().min((1 << width) - 1) as u8)
+            .map(|i| rng.bits(i).trailing_zeros().min((1 << width) - 1) as u8)
             .collect()
     }
 
@@ -218,14 +218,14 @@ mod tests {
 
     #[test]
     fn a_push_is_the_division_it_stands_for() {
-        let draws = Draws::new(4, 0);
+        let rng = KeyedRng::new(4, 0);
         for freq in 1..=TOTAL as u16 {
             let mut table = Table { freqs: [0; 256] };
             table.freqs[0] = TOTAL as u16 - freq;
             table.freqs[1] = freq;
             let (push, freq) = (pushes(&table)[1], u32::from(freq));
             let most = (u64::from(freq) << 20) - 1;
-            let random = (0..20).map(|i| draws.bits(freq as usize * 20 + i) % (most + 1));
+            let random = (0..20).map(|i| rng.bits(freq as usize * 20 + i) % (most + 1));
             for state in random
                 .chain([u64::from(FLOOR).min(most), most])
                 .map(|state| state as u32)

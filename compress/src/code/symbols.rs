@@ -162,7 +162,7 @@ impl Symbols<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::Draws;
+    use crate::rng::KeyedRng;
 
     const CODES: [Code; 5] = [Code::Pack, Code::Rans, Code::Rice, Code::Huffman, Code::Context];
 
@@ -178,8 +178,8 @@ mod tests {
 
     /// Geometric around the middle of the alphabet.
     fn peaked(count: usize, width: u32, seed: u64) -> Vec<u8> {
-        let (draws, middle) = (Draws::new(seed, 0), 1i32 << (width - 1));
-        let far = |i| draws.bits(i).trailing_zeros() as i32 * if draws.bits(i) >> 63 == 0 { 1 } else { -1 };
+        let (rng, middle) = (KeyedRng::new(seed, 0), 1i32 << (width - 1));
+        let far = |i| rng.bits(i).trailing_zeros() as i32 * if rng.bits(i) >> 63 == 0 { 1 } else { -1 };
         (0..count)
             .map(|i| (middle + far(i)).clamp(0, 2 * middle - 1) as u8)
             .collect()
@@ -190,7 +190,7 @@ mod tests {
         for code in CODES {
             for (width, count) in (1..=8).flat_map(|width| [1, 2, 9, 300, 5000].map(|count| (width, count))) {
                 let top = ((1u32 << width) - 1) as u8;
-                let uniform = (0..count).map(|i| Draws::new(3, 0).bits(i) as u8 & top).collect();
+                let uniform = (0..count).map(|i| KeyedRng::new(3, 0).bits(i) as u8 & top).collect();
                 for symbols in [peaked(count, width, 1), uniform, vec![top; count], vec![0; count]] {
                     let mut bytes = Vec::new();
                     encode_symbols(&symbols, width, code, &mut bytes);

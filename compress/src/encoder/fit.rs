@@ -3,9 +3,9 @@
 use crate::budget::allot::Allotment;
 use crate::budget::curve::Curve;
 use crate::budget::estimate::SECTION;
-use crate::budget::rate_controller::Aim;
-use crate::encoder::components;
-use crate::encoder::task::{Job, Room};
+use crate::budget::rate_controller::RateController;
+use crate::encoder::split_low_rank;
+use crate::encoder::task::{ByteLimit, EncodeTask};
 use crate::error::Error;
 use crate::section::encode::encode;
 use crate::section::input::{Encoded, Input};
@@ -18,40 +18,44 @@ const ENOUGH: f64 = 0.985;
 /// What a try aims at.
 const AIM: f64 = 0.9925;
 
-/// Encodes each job as it is.
-pub(crate) fn encode_all(jobs: Vec<Job<'_>>, threads: usize) -> Result<Vec<Encoded>, Error> {
-    let work = |mut job: Job<'_>| {
-        if Curve::has_step(&job.input) {
-            let curve = Curve::new(&job.input, 1.0);
-            let step = curve.own_step(&job.input);
-            components::choose(&mut job, &curve, step);
+/// Encodes each task as it is.
+pub(crate) fn encode_all(tasks: Vec<EncodeTask<'_>>, threads: usize) -> Result<Vec<Encoded>, Error> {
+    let work = |mut task: EncodeTask<'_>| {
+        if Curve::has_step(&task.input) {
+            let curve = Curve::new(&task.input, 1.0);
+            let step = curve.own_step(&task.input);
+            split_low_rank::choose(&mut task, &curve, step);
         }
-        encode(&job.input, job.warm)
+        encode(&task.input, task.warm)
     };
-    threads::map(jobs, threads, work).into_iter().collect()
+    threads::map(tasks, threads, work).into_iter().collect()
 }
 
-/// Encodes the jobs so that their sections take no more than `room`.
+/// Encodes the tasks so that their sections take no more than `limit`.
 ///
 /// # Errors
-/// `Usage` if it cannot be done and `room` is firm.
-pub(crate) fn encode_within(room: Room, jobs: Vec<Job<'_>>, threads: usize) -> Result<Vec<Encoded>, Error> {
-    let places: Vec<bool> = jobs.iter().map(|job| Curve::has_knob(&job.input)).collect();
+/// `Usage` if it cannot be done and `limit` is firm.
+pub(crate) fn encode_within(
+    limit: ByteLimit,
+    tasks: Vec<EncodeTask<'_>>,
+    threads: usize,
+) -> Result<Vec<Encoded>, Error> {
+    let places: Vec<bool> = tasks.iter().map(|task| Curve::has_knob(&task.input)).collect();
     let (mut free, mut fixed) = (Vec::new(), Vec::new());
-    for (job, &is_free) in jobs.into_iter().zip(&places) {
-        if is_free { free.push(job) } else { fixed.push(job) }
+    for (task, &is_free) in tasks.into_iter().zip(&places) {
+        if is_free { free.push(task) } else { fixed.push(task) }
     }
     let fixed = encode_all(fixed, threads)?;
     let taken: u64 = fixed.iter().map(|section| section.bytes.len() as u64).sum();
-    if room.is_firm && taken > room.bytes {
+    if limit.is_firm && taken > limit.bytes {
         return Err(Error::Usage(format!(
             "the budget leaves {} bytes for values, and tensors whose codec has no step or density to choose take {taken}",
-            room.bytes
+            limit.bytes
         )));
     }
-    let left = Room {
-        bytes: room.bytes.saturating_sub(taken),
-        ..room
+    let left = ByteLimit {
+        bytes: limit.bytes.saturating_sub(taken),
+        ..limit
     };
     let fitted = fit(left, free, threads)?;
     let (mut fitted, mut fixed) = (fitted.into_iter(), fixed.into_iter());
@@ -59,25 +63,25 @@ pub(crate) fn encode_within(room: Room, jobs: Vec<Job<'_>>, threads: usize) -> R
     Ok(places.into_iter().filter_map(of).collect())
 }
 
-fn fit(room: Room, mut jobs: Vec<Job<'_>>, threads: usize) -> Result<Vec<Encoded>, Error> {
-    if jobs.is_empty() {
+fn fit(limit: ByteLimit, mut tasks: Vec<EncodeTask<'_>>, threads: usize) -> Result<Vec<Encoded>, Error> {
+    if tasks.is_empty() {
         return Ok(Vec::new());
     }
-    let least = if room.is_firm { 0 } else { SECTION * jobs.len() as u64 };
-    let left = room.bytes.max(least);
+    let least = if limit.is_firm { 0 } else { SECTION * tasks.len() as u64 };
+    let left = limit.bytes.max(least);
     let goal = left as f64 * AIM;
     let limited = |mut curve: Curve| {
-        room.error.into_iter().for_each(|error| curve.limit(error));
+        limit.error.into_iter().for_each(|error| curve.limit(error));
         curve
     };
-    let mut curves = threads::map(jobs.iter().collect(), threads, |job| {
-        limited(Curve::new(&job.input, *job.ratio))
+    let mut curves = threads::map(tasks.iter().collect(), threads, |task| {
+        limited(Curve::new(&task.input, *task.ratio))
     });
     for _ in 0..2 {
         let steps = Allotment::new(&curves, goal * 8.0).knobs();
-        let work: Vec<_> = jobs.iter_mut().zip(&curves).zip(steps).collect();
-        let better = threads::map(work, threads, |((job, curve), step)| {
-            components::choose(job, curve, step).map(limited)
+        let work: Vec<_> = tasks.iter_mut().zip(&curves).zip(steps).collect();
+        let better = threads::map(work, threads, |((task, curve), step)| {
+            split_low_rank::choose(task, curve, step).map(limited)
         });
         if better.iter().all(Option::is_none) {
             break;
@@ -89,11 +93,11 @@ fn fit(room: Room, mut jobs: Vec<Job<'_>>, threads: usize) -> Result<Vec<Encoded
             }
         });
     }
-    let inputs: Vec<&Input<'_>> = jobs.iter().map(|job| &job.input).collect();
-    let mut aim = Aim::new(goal * 8.0, goal);
+    let inputs: Vec<&Input<'_>> = tasks.iter().map(|task| &task.input).collect();
+    let mut aim = RateController::new(goal * 8.0, goal);
     let mut best: Option<(u64, Vec<Encoded>)> = None;
     let mut before = None;
-    let mut ratios: Vec<f64> = jobs.iter().map(|job| *job.ratio).collect();
+    let mut ratios: Vec<f64> = tasks.iter().map(|task| *task.ratio).collect();
     for attempt in 0..TRIES {
         let allotment = Allotment::new(&curves, aim.target());
         let knobs = allotment.knobs();
@@ -105,11 +109,13 @@ fn fit(room: Room, mut jobs: Vec<Job<'_>>, threads: usize) -> Result<Vec<Encoded
         if attempt == 0 {
             // What each unit took says how its bits are to be counted, and so where they are best spent.
             let units = curves.iter_mut().zip(&knobs).zip(&sections).zip(&mut ratios);
-            units.for_each(|(((curve, &knob), section), ratio)| *ratio = curve.took(knob, section.bytes.len()));
+            units.for_each(|(((curve, &knob), section), ratio)| {
+                *ratio = curve.observed_ratio(knob, section.bytes.len())
+            });
         } else {
             aim.missed(bytes as f64, bytes <= left);
         }
-        let is_least = room.error.is_some() && allotment.is_coarsest(&curves);
+        let is_least = limit.error.is_some() && allotment.is_coarsest(&curves);
         if bytes > left && is_least {
             // Less would leave a unit with a larger error than it may have.
             best = Some((bytes, sections));
@@ -126,15 +132,18 @@ fn fit(room: Room, mut jobs: Vec<Job<'_>>, threads: usize) -> Result<Vec<Encoded
         }
         before = Some(knobs);
     }
-    jobs.iter_mut().zip(ratios).for_each(|(job, ratio)| *job.ratio = ratio);
+    tasks
+        .iter_mut()
+        .zip(ratios)
+        .for_each(|(task, ratio)| *task.ratio = ratio);
     if let Some((_, sections)) = best {
         return Ok(sections);
     }
     let least: Vec<f64> = curves.iter().map(|curve| curve.points[0].knob).collect();
-    let inputs: Vec<&Input<'_>> = jobs.iter().map(|job| &job.input).collect();
+    let inputs: Vec<&Input<'_>> = tasks.iter().map(|task| &task.input).collect();
     let sections = encode_with(&curves, &inputs, &least, threads)?;
     let bytes: u64 = sections.iter().map(|section| section.bytes.len() as u64).sum();
-    if bytes <= left || !room.is_firm {
+    if bytes <= left || !limit.is_firm {
         return Ok(sections);
     }
     Err(Error::Usage(format!(
@@ -143,9 +152,9 @@ fn fit(room: Room, mut jobs: Vec<Job<'_>>, threads: usize) -> Result<Vec<Encoded
 }
 
 fn encode_with(curves: &[Curve], inputs: &[&Input<'_>], knobs: &[f64], threads: usize) -> Result<Vec<Encoded>, Error> {
-    let jobs: Vec<_> = curves.iter().zip(inputs).zip(knobs).collect();
-    let encoded = threads::map(jobs, threads, |((curve, input), &knob)| {
-        encode(&curve.turned(input, knob), &mut None)
+    let tasks: Vec<_> = curves.iter().zip(inputs).zip(knobs).collect();
+    let encoded = threads::map(tasks, threads, |((curve, input), &knob)| {
+        encode(&curve.with_knob(input, knob), &mut None)
     });
     encoded.into_iter().collect()
 }
@@ -157,15 +166,15 @@ mod tests {
     use crate::layout::Shape;
     use crate::quantize::QuantizeSpec;
     use crate::quantize::dead_zone::DeadZone;
-    use crate::reduce::Selection;
-    use crate::rng::Draws;
+    use crate::reduce::Reduction;
+    use crate::rng::KeyedRng;
     use crate::section::decode::Section;
     use crate::section::sinks::Set;
     use crate::wire::Reader;
 
     /// Tensors whose lengths, scales and tails differ, as those of a network do.
     fn tensors(seed: u64) -> Vec<Vec<f32>> {
-        let draws = Draws::new(seed, 0);
+        let rng = KeyedRng::new(seed, 0);
         let kinds = [
             (12, 3.0, 1),
             (300, 1.0, 1),
@@ -176,10 +185,10 @@ mod tests {
         ];
         let mut at = 0;
         let mut tensor = |(len, scale, power): (usize, f32, i32)| -> Vec<f32> {
-            let scale = scale * (8.0 * draws.unit(1_000_000 + at) - 4.0).exp2();
+            let scale = scale * (8.0 * rng.unit(1_000_000 + at) - 4.0).exp2();
             let values = (at..at + len).map(|at| {
-                let magnitude = (1.0 - draws.unit(at)).ln().powi(power) * scale;
-                if draws.bits(at) & 1 == 0 { magnitude } else { -magnitude }
+                let magnitude = (1.0 - rng.unit(at)).ln().powi(power) * scale;
+                if rng.bits(at) & 1 == 0 { magnitude } else { -magnitude }
             });
             at += len;
             values.collect()
@@ -192,12 +201,12 @@ mod tests {
         Input {
             values,
             shape: Shape { rows: 4, cols },
-            selection: Selection::All,
+            selection: Reduction::All,
             leading: None,
             clip: None,
             quantize: QuantizeSpec::DeadZone(DeadZone::default()),
             code,
-            draws: Draws::new(0, 0),
+            rng: KeyedRng::new(0, 0),
             unbiased: false,
             threads: 1,
         }
@@ -207,7 +216,7 @@ mod tests {
     fn outcome(inputs: &[Input<'_>], sections: &[Encoded]) -> (u64, f64) {
         let error = |(input, section): (&Input<'_>, &Encoded)| -> f64 {
             let mut out = vec![0.0; input.values.len()];
-            let read = Section::read(&mut Reader::new(&section.bytes), input.shape, input.draws).unwrap();
+            let read = Section::read(&mut Reader::new(&section.bytes), input.shape, input.rng).unwrap();
             read.decode(&mut Set(&mut out)).unwrap();
             let pairs = input.values.iter().zip(out);
             pairs.map(|(a, b)| f64::from(a - b).powi(2)).sum()
@@ -216,24 +225,24 @@ mod tests {
         (bytes, inputs.iter().zip(sections).map(error).sum())
     }
 
-    fn within(inputs: &[Input<'_>], room: Room) -> (u64, f64) {
+    fn within(inputs: &[Input<'_>], limit: ByteLimit) -> (u64, f64) {
         let mut learned = vec![(None, 1.0); inputs.len()];
         let mut sections = Vec::new();
         // The second frame knows how well the first was coded.
         for _ in 0..2 {
-            let jobs = inputs.iter().zip(&mut learned);
-            let jobs = jobs.map(|(input, (warm, ratio))| Job {
+            let tasks = inputs.iter().zip(&mut learned);
+            let tasks = tasks.map(|(input, (warm, ratio))| EncodeTask {
                 input: input.clone(),
                 warm,
                 ratio,
             });
-            sections = encode_within(room, jobs.collect(), 2).unwrap();
+            sections = encode_within(limit, tasks.collect(), 2).unwrap();
         }
         outcome(inputs, &sections)
     }
 
-    fn room(bytes: u64) -> Room {
-        Room {
+    fn limit(bytes: u64) -> ByteLimit {
+        ByteLimit {
             bytes,
             is_firm: false,
             error: None,
@@ -247,14 +256,14 @@ mod tests {
             let inputs: Vec<Input<'_>> = values.iter().map(|values| input(values, code)).collect();
             for bits in [0.1, 0.4, 1.5, 3.0] {
                 let most = (bits * 34_412.0 / 8.0) as u64;
-                let (bytes, error) = within(&inputs, room(most));
+                let (bytes, error) = within(&inputs, limit(most));
                 assert!(bytes <= most);
                 let equal = |step: f64| {
-                    let turned = inputs.iter().map(|input| {
+                    let adjusted = inputs.iter().map(|input| {
                         let curve = Curve::new(input, 1.0);
-                        encode(&curve.turned(input, step.min(curve.coarsest())), &mut None).unwrap()
+                        encode(&curve.with_knob(input, step.min(curve.coarsest())), &mut None).unwrap()
                     });
-                    outcome(&inputs, &turned.collect::<Vec<_>>())
+                    outcome(&inputs, &adjusted.collect::<Vec<_>>())
                 };
                 let (mut fits, mut passes) = (20.0f64, -30.0f64);
                 for _ in 0..18 {
@@ -278,7 +287,7 @@ mod tests {
         let mut before = f64::INFINITY;
         for at in 0..20 {
             let bytes = (400.0 * 1.25f64.powi(at)) as u64;
-            let (_, error) = within(&inputs, room(bytes));
+            let (_, error) = within(&inputs, limit(bytes));
             assert!(error <= before, "{bytes} bytes: {error:e} after {before:e}");
             before = error;
         }
@@ -290,14 +299,14 @@ mod tests {
         let inputs: Vec<Input<'_>> = values.iter().map(|values| input(values, CodeSpec::Context)).collect();
         let of = |bytes, error| {
             let mut learned = vec![(None, 1.0); inputs.len()];
-            let jobs = inputs.iter().zip(&mut learned);
-            let jobs = jobs.map(|(input, (warm, ratio))| Job {
+            let tasks = inputs.iter().zip(&mut learned);
+            let tasks = tasks.map(|(input, (warm, ratio))| EncodeTask {
                 input: input.clone(),
                 warm,
                 ratio,
             });
-            let room = Room { error, ..room(bytes) };
-            encode_within(room, jobs.collect(), 1).unwrap()
+            let limit = ByteLimit { error, ..limit(bytes) };
+            encode_within(limit, tasks.collect(), 1).unwrap()
         };
         let raised = of(600, Some(0.7));
         for (input, section) in inputs.iter().zip(&raised) {

@@ -1,17 +1,17 @@
 //! One section of every frame of an encoder: its codec, and what earlier frames taught.
 
 use crate::budget::estimate::BudgetEstimate;
-use crate::frame::units::{Unit, units};
+use crate::frame::groups::{TensorGroup, tensor_groups};
 use crate::layout::Layout;
-use crate::rules::tracked::Tracked;
+use crate::rules::rule_state::RuleState;
 use crate::spec::{Method, Spec};
 
 /// What is asked for one section of every frame, and what was learned of it.
 #[derive(Debug)]
-pub(crate) struct UnitState {
-    pub(crate) unit: Unit,
+pub(crate) struct GroupState {
+    pub(crate) group: TensorGroup,
     pub(crate) method: Method,
-    pub(crate) tracked: Tracked,
+    pub(crate) rule_state: RuleState,
     /// The second factor of the last time.
     pub(crate) warm: Option<Vec<f32>>,
     /// Bits that coding took for each one foretold, the last time.
@@ -20,30 +20,32 @@ pub(crate) struct UnitState {
     pub(crate) silent: u32,
 }
 
-impl UnitState {
+impl GroupState {
     /// The sections of a frame under `spec`, and below how many values tensors are encoded as one.
     pub(crate) fn of(layout: &Layout, spec: &Spec) -> (u32, Vec<Self>) {
         let small = layout.tensors().iter().filter(|tensor| spec.is_small(tensor)).count();
         // One small tensor has nothing to be encoded together with, and keeps its place in the layout.
-        let below = spec.small.as_ref().filter(|_| small > 1).map_or(0, |small| small.below);
-        let method = |unit: &Unit| {
-            let first = unit.tensors.first();
+        let merge_below = spec.small.as_ref().filter(|_| small > 1).map_or(0, |small| small.below);
+        let method = |group: &TensorGroup| {
+            let first = group.tensors.first();
             first.map_or(&spec.default, |&at| spec.method(&layout.tensors()[at]))
         };
-        let units = units(layout, below as usize).into_iter().map(|unit| UnitState {
-            method: method(&unit).clone(),
-            unit,
-            tracked: Tracked::default(),
-            warm: None,
-            ratio: 1.0,
-            silent: 0,
-        });
-        (below, units.collect())
+        let groups = tensor_groups(layout, merge_below as usize)
+            .into_iter()
+            .map(|group| GroupState {
+                method: method(&group).clone(),
+                group,
+                rule_state: RuleState::default(),
+                warm: None,
+                ratio: 1.0,
+                silent: 0,
+            });
+        (merge_below, groups.collect())
     }
 
     /// The section and its codec.
-    pub(crate) fn codec(&self) -> (&Unit, &Method) {
-        (&self.unit, &self.method)
+    pub(crate) fn codec(&self) -> (&TensorGroup, &Method) {
+        (&self.group, &self.method)
     }
 }
 
@@ -51,8 +53,8 @@ impl Spec {
     /// What the budget leaves for the tensors of `layout`, if there is one.
     pub fn budget_estimate(&self, layout: &Layout) -> Option<BudgetEstimate> {
         self.budget.map(|budget| {
-            let (_, units) = UnitState::of(layout, self);
-            BudgetEstimate::new(budget, units.iter().map(UnitState::codec))
+            let (_, groups) = GroupState::of(layout, self);
+            BudgetEstimate::new(budget, groups.iter().map(GroupState::codec))
         })
     }
 }

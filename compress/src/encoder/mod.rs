@@ -1,8 +1,8 @@
 //! The sending side: updates become frames within a budget, and what frames do not carry stays in the memory.
 
-pub(crate) mod components;
 pub(crate) mod fit;
 pub(crate) mod group;
 pub(crate) mod save;
+pub(crate) mod split_low_rank;
 pub(crate) mod task;
 pub(crate) mod update;

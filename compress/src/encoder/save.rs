@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::digest::Digest;
-use crate::encoder::group::UnitState;
+use crate::encoder::group::GroupState;
 use crate::encoder::update::Encoder;
 use crate::error::Error;
 use crate::fidelity::Fidelity;
@@ -11,7 +11,7 @@ use crate::finite::all_finite;
 use crate::frame::view::Frame;
 use crate::layout::Layout;
 use crate::pending::Pending;
-use crate::rules::tracked::Tracked;
+use crate::rules::rule_state::RuleState;
 use crate::spec::Spec;
 use crate::stages::Stages;
 use crate::wire::{Reader, Writer, seal, unseal};
@@ -27,13 +27,13 @@ const MEMORIES: [&str; 3] = ["error-feedback", "ef21", "dgc"];
 impl Encoder {
     /// Appends memory and pending frame to `out`: magic, version, layout fingerprint, vectors of the memory, what rules
     /// and low rank have learned, frame, ages of the residual, fidelity of the frame, checksum. `pending` is the frame that this encoder has pending; any other is left
-    /// out. Without it, nothing is pending for who loads the state, as after [`crate::Verdict::Dropped`].
+    /// out. Without it, nothing is pending for who loads the state, as after [`crate::Ack::Dropped`].
     pub fn save(&self, pending: Option<&Pending>, out: &mut Vec<u8>) {
         let start = out.len();
         let pending = pending.filter(|pending| self.is_pending(pending));
-        let (kind, vectors) = self.carried().vectors();
-        let learned = self.units().iter().any(UnitState::has_learned);
-        let aged = self.units().iter().any(|unit| unit.silent > 0);
+        let (kind, vectors) = self.memory_state().vectors();
+        let learned = self.groups().iter().any(GroupState::has_learned);
+        let aged = self.groups().iter().any(|group| group.silent > 0);
         let faithful = aged || pending.is_some_and(|pending| !pending.fidelity.is_empty());
         let flag = |flag, set: bool| if set { flag } else { 0 };
         let mut writer = Writer::new(out);
@@ -51,8 +51,8 @@ impl Encoder {
         writer.u64(self.layout().fingerprint());
         vectors.into_iter().for_each(|vector| writer.f32s(vector));
         if learned {
-            writer.varint(self.units().len() as u64);
-            self.units().iter().for_each(|unit| unit.write(&mut writer));
+            writer.varint(self.groups().len() as u64);
+            self.groups().iter().for_each(|group| group.write(&mut writer));
         }
         if let Some(Pending { frame, stages, .. }) = pending {
             let counts = [
@@ -60,15 +60,17 @@ impl Encoder {
                 stages.reduced,
                 stages.quantized,
                 stages.coded,
-                stages.bound.to_bits(),
+                stages.entropy_bound.to_bits(),
             ];
             counts.into_iter().for_each(|count| writer.u64(count));
             writer.u64(frame.len() as u64);
             writer.bytes(frame);
         }
         if faithful {
-            writer.varint(self.units().len() as u64);
-            self.units().iter().for_each(|unit| writer.varint(unit.silent.into()));
+            writer.varint(self.groups().len() as u64);
+            self.groups()
+                .iter()
+                .for_each(|group| writer.varint(group.silent.into()));
             if let Some(pending) = pending {
                 writer.varint(pending.fidelity.len() as u64);
                 pending.fidelity.iter().for_each(|section| section.write(&mut writer));
@@ -97,7 +99,7 @@ impl Encoder {
         }
         let mut encoder = Self::new(layout, spec)?;
         if flags & HAS_MEMORY != 0 {
-            let (wanted, vectors) = encoder.carried().vectors();
+            let (wanted, vectors) = encoder.memory_state().vectors();
             if !vectors.is_empty() && wanted != kind {
                 let asked = MEMORIES[usize::from(wanted)];
                 return Err(Error::Mismatch(format!(
@@ -115,14 +117,14 @@ impl Encoder {
             }
         }
         if flags & HAS_LEARNED != 0 {
-            read_learned(&mut reader, encoder.units_mut())?;
+            read_learned(&mut reader, encoder.groups_mut())?;
         }
         let mut pending = match flags & HAS_PENDING {
             0 => None,
             _ => Some(read_pending(&mut reader, &encoder)?),
         };
         if flags & HAS_FIDELITY != 0 {
-            read_ages(&mut reader, encoder.units_mut())?;
+            read_ages(&mut reader, encoder.groups_mut())?;
             if let Some(pending) = &mut pending {
                 pending.fidelity = read_fidelity(&mut reader, &pending.frame, encoder.layout())?;
             }
@@ -141,14 +143,14 @@ fn fill(vector: &mut [f32], values: impl Iterator<Item = f32>) -> Result<(), Err
     Err(Error::NotFinite("memory".to_owned()))
 }
 
-impl UnitState {
+impl GroupState {
     fn has_learned(&self) -> bool {
-        self.tracked != Tracked::default() || self.warm.is_some() || self.ratio != 1.0
+        self.rule_state != RuleState::default() || self.warm.is_some() || self.ratio != 1.0
     }
 
     fn write(&self, writer: &mut Writer<'_>) {
         writer.f64(self.ratio);
-        self.tracked.write(writer);
+        self.rule_state.write(writer);
         let warm = self.warm.as_deref().unwrap_or_default();
         writer.varint(warm.len() as u64);
         writer.f32s(warm);
@@ -156,27 +158,27 @@ impl UnitState {
 }
 
 /// What was learned under a spec with other units is of no use, and left out.
-fn read_learned(reader: &mut Reader<'_>, units: &mut [UnitState]) -> Result<(), Error> {
-    let count = reader.varint("number of units")?;
-    let fits = count == units.len() as u64;
+fn read_learned(reader: &mut Reader<'_>, groups: &mut [GroupState]) -> Result<(), Error> {
+    let count = reader.varint("number of sections")?;
+    let fits = count == groups.len() as u64;
     for at in 0..count {
         let ratio = reader.f64("ratio of a budget")?;
         if !(0.01..=100.0).contains(&ratio) {
             return Err(reader.corrupt("ratio of a budget"));
         }
-        let tracked = Tracked::read(reader)?;
+        let rule_state = RuleState::read(reader)?;
         let len = reader.varint("length of a factor")?;
         let len = usize::try_from(len).ok().filter(|&len| len <= u32::MAX as usize);
         let len = len.ok_or_else(|| reader.corrupt("length of a factor"))?;
         let values = reader.f32s(len, "factor")?;
-        let unit = units.get_mut(at as usize).filter(|_| fits);
-        let Some(unit) = unit else { continue };
-        (unit.ratio, unit.tracked) = (ratio, tracked);
-        unit.warm = None;
-        if len > 0 && len % unit.unit.shape.cols == 0 && len <= unit.unit.shape.len() {
+        let group = groups.get_mut(at as usize).filter(|_| fits);
+        let Some(group) = group else { continue };
+        (group.ratio, group.rule_state) = (ratio, rule_state);
+        group.warm = None;
+        if len > 0 && len % group.group.shape.cols == 0 && len <= group.group.shape.len() {
             let mut warm = vec![0.0; len];
             fill(&mut warm, values)?;
-            unit.warm = Some(warm);
+            group.warm = Some(warm);
         }
     }
     Ok(())
@@ -189,10 +191,10 @@ fn read_pending(reader: &mut Reader<'_>, encoder: &Encoder) -> Result<Pending, E
         reduced: count()?,
         quantized: count()?,
         coded: count()?,
-        bound: f64::from_bits(count()?),
+        entropy_bound: f64::from_bits(count()?),
         framed: 0,
     };
-    if !(stages.bound.is_finite() && stages.bound >= 0.0) {
+    if !(stages.entropy_bound.is_finite() && stages.entropy_bound >= 0.0) {
         return Err(reader.corrupt("stages"));
     }
     stages.framed = reader.u64("frame length")?;
@@ -230,13 +232,13 @@ impl Fidelity {
 }
 
 /// Ages under a spec with other units say nothing of these, and are left out.
-fn read_ages(reader: &mut Reader<'_>, units: &mut [UnitState]) -> Result<(), Error> {
-    let count = reader.varint("number of units")?;
-    let fits = count == units.len() as u64;
+fn read_ages(reader: &mut Reader<'_>, groups: &mut [GroupState]) -> Result<(), Error> {
+    let count = reader.varint("number of sections")?;
+    let fits = count == groups.len() as u64;
     for at in 0..count {
         let age = read_age(reader)?;
-        if let Some(unit) = units.get_mut(at as usize).filter(|_| fits) {
-            unit.silent = age;
+        if let Some(group) = groups.get_mut(at as usize).filter(|_| fits) {
+            group.silent = age;
         }
     }
     Ok(())

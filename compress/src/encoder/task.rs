@@ -4,7 +4,7 @@ use crate::section::input::Input;
 
 /// One unit to be encoded, and what was learned of it.
 #[derive(Debug)]
-pub(crate) struct Job<'a> {
+pub(crate) struct EncodeTask<'a> {
     pub(crate) input: Input<'a>,
     /// The second factor of the last time.
     pub(crate) warm: &'a mut Option<Vec<f32>>,
@@ -14,7 +14,7 @@ pub(crate) struct Job<'a> {
 
 /// Bytes of the sections of a frame.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Room {
+pub(crate) struct ByteLimit {
     pub(crate) bytes: u64,
     /// Whether more are an error. Otherwise what has no knob may take more, and the rest then next to nothing.
     pub(crate) is_firm: bool,

@@ -6,16 +6,16 @@ use std::sync::Arc;
 use crate::budget::estimate::check;
 use crate::digest::Digest;
 use crate::encoder::fit::{encode_all, encode_within};
-use crate::encoder::group::UnitState;
-use crate::encoder::task::{Job, Room};
+use crate::encoder::group::GroupState;
+use crate::encoder::task::{ByteLimit, EncodeTask};
 use crate::error::Error;
 use crate::frame::header::{Extras, FrameHeader, MINOR_AT, OVERHEAD};
 use crate::frame::view::Frame;
 use crate::layout::Layout;
-use crate::memory::carried::Carried;
-use crate::pending::{Pending, Verdict};
-use crate::rng::Draws;
-use crate::rules::tracked::Tracked;
+use crate::memory::memory_state::MemoryState;
+use crate::pending::{Ack, Pending};
+use crate::rng::KeyedRng;
+use crate::rules::rule_state::RuleState;
 use crate::section::input::Input;
 use crate::spec::budget::Budget;
 use crate::spec::memory::Memory;
@@ -28,11 +28,11 @@ use crate::wire::{CHECKSUM_BYTES, seal};
 #[derive(Debug)]
 pub struct Encoder {
     layout: Arc<Layout>,
-    below: u32,
-    units: Vec<UnitState>,
+    merge_below: u32,
+    groups: Vec<GroupState>,
     /// No memory makes good for what is not sent.
     unbiased: bool,
-    carried: Carried,
+    memory_state: MemoryState,
     budget: Option<Budget>,
     pending: Option<Digest>,
     threads: usize,
@@ -44,14 +44,14 @@ impl Encoder {
     /// # Errors
     /// `Usage` if the spec cannot be met by the layout.
     pub fn new(layout: Arc<Layout>, spec: &Spec) -> Result<Self, Error> {
-        let (below, units) = UnitState::of(&layout, spec);
+        let (merge_below, groups) = GroupState::of(&layout, spec);
         spec.budget
-            .map_or(Ok(()), |budget| check(budget, units.iter().map(UnitState::codec)))?;
+            .map_or(Ok(()), |budget| check(budget, groups.iter().map(GroupState::codec)))?;
         Ok(Self {
-            below,
-            units,
+            merge_below,
+            groups,
             unbiased: spec.memory == Memory::None,
-            carried: Carried::new(spec.memory, layout.len()),
+            memory_state: MemoryState::new(spec.memory, layout.len()),
             budget: spec.budget,
             pending: None,
             threads: 1,
@@ -100,22 +100,21 @@ impl Encoder {
         if header.kind == crate::FrameKind::Snapshot {
             return Err(Error::Usage("a snapshot is not an update".to_owned()));
         }
-        let predicted = self.carried.absorb(delta, predictor, self.threads)?;
+        let predicted = self.memory_state.absorb(delta, predictor, self.threads)?;
         let extras = Extras {
-            below: self.below,
+            merge_below: self.merge_below,
             predictor: predictor.map(Frame::id),
         };
-        let learned = |state: &UnitState| (state.tracked, state.warm.clone(), state.ratio);
-        let learned = self.units.iter().map(learned).collect();
+        let learned = |state: &GroupState| (state.rule_state, state.warm.clone(), state.ratio);
+        let learned = self.groups.iter().map(learned).collect();
         let made = self.frame(delta, header, extras).and_then(|(frame, stages)| {
             let parsed = Frame::parse(&frame, &self.layout)?;
             let predicted = predictor.zip(predicted.as_deref());
-            let measured = self.carried.encoded(&parsed, delta, predicted, self.threads)?;
-            drop(parsed);
+            let measured = self.memory_state.encoded(&parsed, delta, predicted, self.threads)?;
             Ok((frame, stages, measured))
         });
         let (frame, stages, (relation, products)) = made.inspect_err(|_| self.take_back(delta, learned))?;
-        let ages = self.units.iter().map(|unit| unit.silent.saturating_add(1));
+        let ages = self.groups.iter().map(|group| group.silent.saturating_add(1));
         let fidelity = products.iter().zip(ages);
         let fidelity = fidelity
             .map(|(products, age)| products.fidelity(relation, age))
@@ -138,27 +137,27 @@ impl Encoder {
     }
 
     /// Forgets an update that could not be encoded.
-    fn take_back(&mut self, delta: &[f32], learned: Vec<(Tracked, Option<Vec<f32>>, f64)>) {
-        self.carried.undo(delta);
-        for (state, learned) in self.units.iter_mut().zip(learned) {
-            (state.tracked, state.warm, state.ratio) = learned;
+    fn take_back(&mut self, delta: &[f32], learned: Vec<(RuleState, Option<Vec<f32>>, f64)>) {
+        self.memory_state.undo(delta);
+        for (state, learned) in self.groups.iter_mut().zip(learned) {
+            (state.rule_state, state.warm, state.ratio) = learned;
         }
     }
 
     fn frame(&mut self, delta: &[f32], header: FrameHeader, extras: Extras) -> Result<(Vec<u8>, Stages), Error> {
-        let model = self.carried.input(delta);
+        let model = self.memory_state.input(delta);
         let (unbiased, threads) = (self.unbiased, self.threads);
-        let inner = threads.div_ceil(self.units.len().max(1));
-        let values = |state: &UnitState| match state.unit.only(model) {
+        let inner = threads.div_ceil(self.groups.len().max(1));
+        let values = |state: &GroupState| match state.group.only(model) {
             Some(values) => Cow::Borrowed(values),
-            None => Cow::Owned(state.unit.gathered(model)),
+            None => Cow::Owned(state.group.gathered(model)),
         };
-        let values: Vec<Cow<'_, [f32]>> = self.units.iter().map(values).collect();
-        let units: Vec<_> = self.units.iter_mut().zip(&values).enumerate().collect();
-        let jobs: Vec<Job<'_>> = threads::map(units, threads, |(at, (state, values))| {
-            let shape = state.unit.shape;
+        let values: Vec<Cow<'_, [f32]>> = self.groups.iter().map(values).collect();
+        let groups: Vec<_> = self.groups.iter_mut().zip(&values).enumerate().collect();
+        let tasks: Vec<EncodeTask<'_>> = threads::map(groups, threads, |(at, (state, values))| {
+            let shape = state.group.shape;
             let Method { reduce, quantize, code } = &state.method;
-            let (selection, clip) = reduce.select(values, shape, header.round, unbiased, &mut state.tracked);
+            let (selection, clip) = reduce.select(values, shape, header.round, unbiased, &mut state.rule_state);
             let input = Input {
                 values,
                 shape,
@@ -167,28 +166,28 @@ impl Encoder {
                 clip,
                 quantize: *quantize,
                 code: *code,
-                draws: Draws::new(header.seed, at),
+                rng: KeyedRng::new(header.seed, at),
                 unbiased,
                 threads: inner,
             };
-            Job {
+            EncodeTask {
                 input,
                 warm: &mut state.warm,
                 ratio: &mut state.ratio,
             }
         });
         let mut frame = Vec::with_capacity(OVERHEAD);
-        header.write(&self.layout, jobs.len(), extras, &mut frame);
+        header.write(&self.layout, tasks.len(), extras, &mut frame);
         let sections = match self.budget {
-            None => encode_all(jobs, threads)?,
+            None => encode_all(tasks, threads)?,
             Some(budget) => {
                 let most = budget.bytes(self.layout.len());
-                let room = Room {
+                let limit = ByteLimit {
                     bytes: most.saturating_sub((frame.len() + CHECKSUM_BYTES) as u64),
                     is_firm: matches!(budget, Budget::Bytes(_)),
                     error: budget.error(),
                 };
-                encode_within(room, jobs, threads)?
+                encode_within(limit, tasks, threads)?
             }
         };
         let mut stages = Stages::default();
@@ -207,16 +206,16 @@ impl Encoder {
     ///
     /// # Errors
     /// `Usage` if `pending` is not the frame that this encoder has pending.
-    pub fn settle(&mut self, pending: &Pending, verdict: Verdict) -> Result<(), Error> {
+    pub fn settle(&mut self, pending: &Pending, ack: Ack) -> Result<(), Error> {
         if !self.is_pending(pending) {
             return Err(Error::Usage(format!("frame {} is not pending", pending.digest)));
         }
-        self.carried
-            .settled(&Frame::parse(&pending.frame, &self.layout)?, verdict)?;
-        for (unit, fidelity) in self.units.iter_mut().zip(&pending.fidelity) {
-            unit.silent = match verdict {
-                Verdict::Accepted => fidelity.age,
-                Verdict::Refused | Verdict::Dropped => unit.silent.saturating_add(1),
+        self.memory_state
+            .settled(&Frame::parse(&pending.frame, &self.layout)?, ack)?;
+        for (group, fidelity) in self.groups.iter_mut().zip(&pending.fidelity) {
+            group.silent = match ack {
+                Ack::Accepted => fidelity.age,
+                Ack::Rejected | Ack::Dropped => group.silent.saturating_add(1),
             };
         }
         self.pending = None;
@@ -225,23 +224,23 @@ impl Encoder {
 
     /// Residual by value index: what compression has left unsent; `None` if the spec keeps no such memory.
     pub fn residual(&self) -> Option<&[f32]> {
-        self.carried.residual()
+        self.memory_state.residual()
     }
 
-    pub(crate) fn carried(&self) -> &Carried {
-        &self.carried
+    pub(crate) fn memory_state(&self) -> &MemoryState {
+        &self.memory_state
     }
 
-    pub(crate) fn carried_mut(&mut self) -> &mut Carried {
-        &mut self.carried
+    pub(crate) fn carried_mut(&mut self) -> &mut MemoryState {
+        &mut self.memory_state
     }
 
-    pub(crate) fn units(&self) -> &[UnitState] {
-        &self.units
+    pub(crate) fn groups(&self) -> &[GroupState] {
+        &self.groups
     }
 
-    pub(crate) fn units_mut(&mut self) -> &mut [UnitState] {
-        &mut self.units
+    pub(crate) fn groups_mut(&mut self) -> &mut [GroupState] {
+        &mut self.groups
     }
 
     /// The layout of the updates.

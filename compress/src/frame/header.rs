@@ -19,7 +19,7 @@ pub enum FrameKind {
     /// A client's update: local model minus the model it started from.
     Update,
     /// The server's step: added to every model of the previous version.
-    Step,
+    ModelUpdate,
     /// A whole model, exact.
     Snapshot,
 }
@@ -39,7 +39,7 @@ pub struct FrameHeader {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Extras {
     /// Tensors with fewer values share the first section; 0: none do.
-    pub(crate) below: u32,
+    pub(crate) merge_below: u32,
     /// Short digest of the frame whose values are to be added.
     pub(crate) predictor: Option<u64>,
 }
@@ -47,7 +47,7 @@ pub(crate) struct Extras {
 impl FrameHeader {
     /// Appends all that comes before the first section.
     pub(crate) fn write(&self, layout: &Layout, sections: usize, extras: Extras, out: &mut Vec<u8>) {
-        let merges = if extras.below > 0 { MERGES } else { 0 };
+        let merges = if extras.merge_below > 0 { MERGES } else { 0 };
         let flags = merges | extras.predictor.map_or(0, |_| HAS_PREDICTOR);
         let mut out = Writer::new(out);
         out.bytes(MAGIC);
@@ -55,7 +55,7 @@ impl FrameHeader {
         out.u8(u8::from(flags != 0));
         out.u8(match self.kind {
             FrameKind::Update => 0,
-            FrameKind::Step => 1,
+            FrameKind::ModelUpdate => 1,
             FrameKind::Snapshot => 2,
         });
         out.u8(flags);
@@ -63,8 +63,8 @@ impl FrameHeader {
         out.u64(self.round);
         out.u64(self.seed);
         out.u16(sections as u16);
-        if extras.below > 0 {
-            out.varint(extras.below.into());
+        if extras.merge_below > 0 {
+            out.varint(extras.merge_below.into());
         }
         if let Some(predictor) = extras.predictor {
             out.u64(predictor);
@@ -75,7 +75,7 @@ impl FrameHeader {
     pub(crate) fn read(reader: &mut Reader<'_>, layout: &Layout) -> Result<(Self, Extras, usize), Error> {
         let kind = match reader.u8("kind")? {
             0 => FrameKind::Update,
-            1 => FrameKind::Step,
+            1 => FrameKind::ModelUpdate,
             2 => FrameKind::Snapshot,
             _ => return Err(reader.corrupt("kind")),
         };
@@ -94,9 +94,9 @@ impl FrameHeader {
         let sections = usize::from(reader.u16("number of sections")?);
         let mut extras = Extras::default();
         if flags & MERGES != 0 {
-            let below = reader.varint("limit of small tensors")?;
-            let below = u32::try_from(below).ok().filter(|&below| below > 0);
-            extras.below = below.ok_or_else(|| reader.corrupt("limit of small tensors"))?;
+            let merge_below = reader.varint("limit of small tensors")?;
+            let merge_below = u32::try_from(merge_below).ok().filter(|&merge_below| merge_below > 0);
+            extras.merge_below = merge_below.ok_or_else(|| reader.corrupt("limit of small tensors"))?;
         }
         if flags & HAS_PREDICTOR != 0 {
             extras.predictor = Some(reader.u64("predictor")?);

@@ -5,11 +5,11 @@ use std::ops::Range;
 use crate::digest::Digest;
 use crate::error::Error;
 use crate::fidelity::Products;
+use crate::frame::groups::{TensorGroup, tensor_groups};
 use crate::frame::header::{Extras, FrameHeader, FrameKind, MAGIC, MAJOR};
-use crate::frame::units::{Unit, units};
 use crate::layout::{Layout, Tensor};
 use crate::recipe::Recipe;
-use crate::rng::Draws;
+use crate::rng::KeyedRng;
 use crate::section::decode::Section;
 use crate::section::planes::{PlaneBounds, PlaneBytes};
 use crate::section::sinks::{Add, Counted, Largest, Measured, MeasuredByTensor, Set, Sink};
@@ -23,7 +23,7 @@ pub struct Frame<'a> {
     header: FrameHeader,
     extras: Extras,
     layout: &'a Layout,
-    sections: Vec<(Unit, Section<'a>)>,
+    sections: Vec<(TensorGroup, Section<'a>)>,
 }
 
 /// One section of a frame, and what its bytes are for.
@@ -47,13 +47,13 @@ impl<'a> Frame<'a> {
     pub fn parse(bytes: &'a [u8], layout: &'a Layout) -> Result<Self, Error> {
         let mut reader = unseal(bytes, MAGIC, MAJOR)?;
         let (header, extras, count) = FrameHeader::read(&mut reader, layout)?;
-        let units = units(layout, extras.below as usize);
+        let units = tensor_groups(layout, extras.merge_below as usize);
         if count != units.len() {
             return Err(reader.corrupt("number of sections"));
         }
         let mut sections = Vec::with_capacity(count);
         for (at, unit) in units.into_iter().enumerate() {
-            let section = Section::read(&mut reader, unit.shape, Draws::new(header.seed, at))?;
+            let section = Section::read(&mut reader, unit.shape, KeyedRng::new(header.seed, at))?;
             if header.kind == FrameKind::Snapshot && !section.recipe().is_lossless() {
                 return Err(reader.corrupt("snapshot that is not exact"));
             }
@@ -130,7 +130,7 @@ impl<'a> Frame<'a> {
     /// As [`Frame::accumulate`].
     pub fn accumulate_on(&self, threads: usize, weight: f32, acc: &mut [f32]) -> Result<(), Error> {
         self.check_len(acc)?;
-        let spread = |unit: &Unit, section: &Section<'_>, acc: &mut [f32]| {
+        let spread = |unit: &TensorGroup, section: &Section<'_>, acc: &mut [f32]| {
             section.decode(&mut unit.spread(&mut Add { weight, acc }))
         };
         let add = |section: &Section<'_>, _: Range<usize>, acc: &mut [f32]| section.decode(&mut Add { weight, acc });
@@ -144,7 +144,7 @@ impl<'a> Frame<'a> {
     /// As [`Frame::accumulate`].
     pub fn accumulate_counted(&self, weight: f32, acc: &mut [f32]) -> Result<Vec<u64>, Error> {
         self.check_len(acc)?;
-        let count = |(unit, section): &(Unit, Section<'_>)| {
+        let count = |(unit, section): &(TensorGroup, Section<'_>)| {
             let nonzeros = match unit.range() {
                 Some(range) => counted(
                     section,
@@ -172,7 +172,7 @@ impl<'a> Frame<'a> {
         other: Option<&[f32]>,
     ) -> Result<Vec<Products>, Error> {
         let inner = threads.div_ceil(self.sections.len().max(1));
-        let spread = |unit: &Unit, section: &Section<'_>, values: &mut [f32]| {
+        let spread = |unit: &TensorGroup, section: &Section<'_>, values: &mut [f32]| {
             let mut products = Products::default();
             match other {
                 Some(other) => unit
@@ -245,7 +245,7 @@ impl<'a> Frame<'a> {
         &self,
         threads: usize,
         acc: &mut [f32],
-        several: impl Fn(&Unit, &Section<'a>, &mut [f32]) -> Result<R, Error>,
+        several: impl Fn(&TensorGroup, &Section<'a>, &mut [f32]) -> Result<R, Error>,
         one: impl Fn(&Section<'a>, Range<usize>, &mut [f32]) -> Result<R, Error> + Sync,
     ) -> Result<Vec<R>, Error> {
         let mut results = Vec::with_capacity(self.sections.len());

@@ -10,6 +10,6 @@
 //!
 //! All are two-phase: what a frame changes is known for good only when it is known whether the frame was taken.
 
-pub(crate) mod carried;
+pub(crate) mod memory_state;
 pub(crate) mod momentum;
 pub(crate) mod residual;

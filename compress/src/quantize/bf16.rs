@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::forms::methods::MethodInfo;
 use crate::layout::Shape;
 use crate::quantize::method::{Entry, Quantizer, Size, ValuePlane, ValueReader};
-use crate::rng::Draws;
+use crate::rng::KeyedRng;
 use crate::wire::Reader;
 
 /// Values handled at a time.
@@ -36,7 +36,7 @@ pub(crate) const METHOD: Entry = Entry {
 };
 
 impl Quantizer for Bf16 {
-    fn encode(&self, values: &[f32], _: Shape, code: Code, _: Draws, out: &mut Vec<u8>) -> Size {
+    fn encode(&self, values: &[f32], _: Shape, code: Code, _: KeyedRng, out: &mut Vec<u8>) -> Size {
         let mut words = vec![0; values.len()];
         round(values, &mut words);
         Size {
@@ -111,9 +111,9 @@ mod tests {
 
     #[test]
     fn rounding_is_that_of_the_half_crate() {
-        let draws = crate::rng::Draws::new(1, 0);
+        let rng = crate::rng::KeyedRng::new(1, 0);
         let values: Vec<f32> = (0..100_000)
-            .map(|i| f32::from_bits(draws.bits(i) as u32))
+            .map(|i| f32::from_bits(rng.bits(i) as u32))
             .filter(|value| value.is_finite())
             .collect();
         let mut words = vec![0; values.len()];

@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::forms::methods::MethodInfo;
 use crate::layout::Shape;
 use crate::quantize::method::{Entry, Quantizer, Size, ValuePlane, ValueReader};
-use crate::rng::Draws;
+use crate::rng::KeyedRng;
 use crate::wire::{Reader, Writer};
 
 /// All 32 bits of each value.
@@ -28,7 +28,7 @@ pub(crate) const METHOD: Entry = Entry {
 };
 
 impl Quantizer for Exact {
-    fn encode(&self, values: &[f32], _: Shape, code: Code, _: Draws, out: &mut Vec<u8>) -> Size {
+    fn encode(&self, values: &[f32], _: Shape, code: Code, _: KeyedRng, out: &mut Vec<u8>) -> Size {
         let plain = values.len() as u64 * 4;
         let bound = match code {
             Code::Pack => {

@@ -14,7 +14,7 @@ use crate::forms::methods::MethodInfo;
 use crate::layout::Shape;
 use crate::quantize::method::{Entry, Quantizer, Size, ValuePlane, ValueReader};
 use crate::quantize::numbers::largest;
-use crate::rng::Draws;
+use crate::rng::KeyedRng;
 use crate::wire::{Reader, Writer};
 
 const BLOCK: usize = 1024;
@@ -43,7 +43,7 @@ pub(crate) const METHOD: Entry = Entry {
 };
 
 impl Quantizer for Half {
-    fn encode(&self, values: &[f32], _: Shape, code: Code, _: Draws, out: &mut Vec<u8>) -> Size {
+    fn encode(&self, values: &[f32], _: Shape, code: Code, _: KeyedRng, out: &mut Vec<u8>) -> Size {
         let exponent = exponent(largest(values));
         Writer::new(out).u8(exponent as u8);
         let factor = power(-i32::from(exponent));
@@ -156,7 +156,7 @@ mod tests {
         for scale in [f32::MIN_POSITIVE, 1e-30, 1e-6, 1.0, 1e30, f32::MAX] {
             let values = [scale, -scale / 3.0, scale / 1000.0, 0.0];
             let mut bytes = Vec::new();
-            Half.encode(&values, Shape::row(4), Code::Pack, Draws::new(0, 0), &mut bytes);
+            Half.encode(&values, Shape::row(4), Code::Pack, KeyedRng::new(0, 0), &mut bytes);
             let plane = Plane::read(&mut Reader::new(&bytes), 4, Code::Pack).unwrap();
             let mut out = [0.0; 4];
             plane.open().unwrap().read(&mut out).unwrap();

@@ -5,24 +5,24 @@ use crate::error::Error;
 use crate::layout::Shape;
 use crate::quantize::QuantizeSpec;
 use crate::quantize::recipe::Quantize;
-use crate::rng::Draws;
+use crate::rng::KeyedRng;
 use crate::wire::Reader;
 
 /// Symmetric values with heavy tails.
 pub(crate) fn heavy(len: usize, seed: u64) -> Vec<f32> {
-    let draws = Draws::new(seed, 9);
+    let rng = KeyedRng::new(seed, 9);
     (0..len)
-        .map(|i| (draws.unit(i) - 0.5) / (draws.unit(i + len) + 0.05) * 1e-3)
+        .map(|i| (rng.unit(i) - 0.5) / (rng.unit(i + len) + 0.05) * 1e-3)
         .collect()
 }
 
 /// Values of a unit Gaussian.
 pub(crate) fn gaussian(len: usize, seed: u64) -> Vec<f32> {
-    let draws = Draws::new(seed, 10);
+    let rng = KeyedRng::new(seed, 10);
     (0..len)
         .map(|i| {
-            let radius = (-2.0 * f64::from(1.0 - draws.unit(i)).ln()).sqrt();
-            (radius * (std::f64::consts::TAU * f64::from(draws.unit(i + len))).cos()) as f32
+            let radius = (-2.0 * f64::from(1.0 - rng.unit(i)).ln()).sqrt();
+            (radius * (std::f64::consts::TAU * f64::from(rng.unit(i + len))).cos()) as f32
         })
         .collect()
 }
@@ -40,11 +40,11 @@ pub(crate) fn squared_error(a: &[f32], b: &[f32]) -> f64 {
         .sum()
 }
 
-fn encode(spec: QuantizeSpec, values: &[f32], code: Code, draws: Draws) -> Vec<u8> {
+fn encode(spec: QuantizeSpec, values: &[f32], code: Code, rng: KeyedRng) -> Vec<u8> {
     let mut bytes = Vec::new();
     let size = spec
         .method()
-        .encode(values, Shape::row(values.len()), code, draws, &mut bytes);
+        .encode(values, Shape::row(values.len()), code, rng, &mut bytes);
     assert!(size.bound >= 0.0 && (code != Code::Pack || size.bound <= size.plain.max(bytes.len() as u64) as f64));
     bytes
 }
@@ -54,11 +54,11 @@ fn decode(
     bytes: &[u8],
     len: usize,
     code: Code,
-    draws: Draws,
+    rng: KeyedRng,
     portion: usize,
 ) -> Result<Vec<f32>, Error> {
     let mut reader = Reader::new(bytes);
-    let plane = Quantize::of(&spec).plane(&mut reader, Shape::row(len), code, draws)?;
+    let plane = Quantize::of(&spec).plane(&mut reader, Shape::row(len), code, rng)?;
     reader.finish("end")?;
     assert!(plane.scale_bytes() <= bytes.len());
     let (mut values, mut out) = (plane.open()?, vec![f32::NAN; len]);
@@ -69,12 +69,12 @@ fn decode(
 
 /// What the receiver decodes, whatever the portions.
 pub(crate) fn round_trip(spec: QuantizeSpec, values: &[f32], code: Code, seed: u64) -> Vec<f32> {
-    let draws = Draws::new(seed, 0);
-    let bytes = encode(spec, values, code, draws);
-    let out = decode(spec, &bytes, values.len(), code, draws, values.len().max(1)).unwrap();
+    let rng = KeyedRng::new(seed, 0);
+    let bytes = encode(spec, values, code, rng);
+    let out = decode(spec, &bytes, values.len(), code, rng, values.len().max(1)).unwrap();
     if seed == 0 {
         for portion in [1, 37, 1024, 4096] {
-            let again = decode(spec, &bytes, values.len(), code, draws, portion).unwrap();
+            let again = decode(spec, &bytes, values.len(), code, rng, portion).unwrap();
             assert!(
                 out.iter().zip(&again).all(|(a, b)| a.to_bits() == b.to_bits()),
                 "{portion}"
@@ -142,12 +142,12 @@ pub(crate) fn sizes(spec: QuantizeSpec) {
 
 /// Truncations are refused; flipped bits give an error or values.
 pub(crate) fn corruption(spec: QuantizeSpec) {
-    let (len, draws) = (120, Draws::new(1, 0));
+    let (len, rng) = (120, KeyedRng::new(1, 0));
     for code in [Code::Pack, Code::Rans, Code::Rice, Code::Huffman, Code::Context] {
-        let bytes = encode(spec, &heavy(len, 6), code, draws);
+        let bytes = encode(spec, &heavy(len, 6), code, rng);
         for cut in 0..bytes.len() {
             assert!(
-                decode(spec, &bytes[..cut], len, code, draws, 50).is_err(),
+                decode(spec, &bytes[..cut], len, code, rng, 50).is_err(),
                 "{cut} of {}",
                 bytes.len()
             );
@@ -155,7 +155,7 @@ pub(crate) fn corruption(spec: QuantizeSpec) {
         let mut flipped = bytes.clone();
         for bit in 0..bytes.len() * 8 {
             flipped[bit / 8] ^= 1 << (bit % 8);
-            if let Ok(out) = decode(spec, &flipped, len, code, draws, 50) {
+            if let Ok(out) = decode(spec, &flipped, len, code, rng, 50) {
                 assert_eq!(out.len(), len);
             }
             flipped[bit / 8] ^= 1 << (bit % 8);

@@ -7,7 +7,7 @@ use crate::code::method::Code;
 use crate::error::Error;
 use crate::forms::methods::MethodInfo;
 use crate::layout::Shape;
-use crate::rng::Draws;
+use crate::rng::KeyedRng;
 use crate::wire::Reader;
 
 /// One way to quantize, with the numbers that a user chose.
@@ -21,7 +21,7 @@ pub(crate) trait Quantizer {
     }
 
     /// Appends the planes of `values`, which are finite and not empty. `shape` is theirs, for coders that use neighbors.
-    fn encode(&self, values: &[f32], shape: Shape, code: Code, draws: Draws, out: &mut Vec<u8>) -> Size;
+    fn encode(&self, values: &[f32], shape: Shape, code: Code, rng: KeyedRng, out: &mut Vec<u8>) -> Size;
 
     /// The numbers that the decoder needs, in the byte that follows the recipe's tag.
     fn byte(&self) -> u8 {
@@ -45,7 +45,7 @@ pub(crate) struct Size {
 }
 
 /// The values of one part of a section, found but not decoded.
-pub(crate) trait ValuePlane<'a>: Debug + Send + Sync {
+pub(crate) trait ValuePlane<'a>: Debug {
     /// Bytes that are scales rather than values.
     fn scale_bytes(&self) -> usize {
         0
@@ -82,7 +82,7 @@ pub(crate) struct Expected {
     /// What [`Quantizer::byte`] gave, or would give: in the range of the entry.
     pub(crate) byte: u8,
     pub(crate) code: Code,
-    pub(crate) draws: Draws,
+    pub(crate) rng: KeyedRng,
 }
 
 /// One line of the table.

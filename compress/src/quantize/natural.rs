@@ -15,7 +15,7 @@ use crate::forms::methods::MethodInfo;
 use crate::layout::Shape;
 use crate::quantize::method::{Entry, Quantizer, Size, ValuePlane, ValueReader};
 use crate::quantize::numbers::largest;
-use crate::rng::Draws;
+use crate::rng::KeyedRng;
 use crate::wire::{Reader, Writer};
 
 /// Values handled at a time.
@@ -45,11 +45,11 @@ pub(crate) const METHOD: Entry = Entry {
 };
 
 impl Quantizer for Natural {
-    fn encode(&self, values: &[f32], _: Shape, code: Code, draws: Draws, out: &mut Vec<u8>) -> Size {
+    fn encode(&self, values: &[f32], _: Shape, code: Code, rng: KeyedRng, out: &mut Vec<u8>) -> Size {
         let top = floor_exponent(largest(values).to_bits()).map_or(0, |exponent| (exponent + 1).min(HIGHEST));
         let (mut symbols, mut signs) = (vec![ZERO; values.len()], vec![0; values.len()]);
         for (at, ((value, symbol), sign)) in values.iter().zip(&mut symbols).zip(&mut signs).enumerate() {
-            let (bits, magnitude) = (draws.bits(at), value.to_bits() & 0x7fff_ffff);
+            let (bits, magnitude) = (rng.bits(at), value.to_bits() & 0x7fff_ffff);
             // The mantissa is the probability of the carry.
             let exponent = ((magnitude + (bits >> 41) as u32) >> 23) as i32 - 127;
             let depth = top - exponent.min(HIGHEST);

@@ -5,9 +5,9 @@ use std::fmt;
 use crate::code::method::Code;
 use crate::error::Error;
 use crate::layout::Shape;
-use crate::quantize::method::{AnyPlane, Entry, Expected};
+use crate::quantize::method::{AnyPlane, Entry, Expected, ValueReader};
 use crate::quantize::{METHODS, QuantizeSpec};
-use crate::rng::Draws;
+use crate::rng::KeyedRng;
 use crate::wire::{Reader, Writer};
 
 /// The quantizer of a section and the numbers that its decoder needs.
@@ -77,18 +77,49 @@ impl Quantize {
         reader: &mut Reader<'a>,
         shape: Shape,
         code: Code,
-        draws: Draws,
-    ) -> Result<AnyPlane<'a>, Error> {
-        let byte = self.byte;
-        (self.entry().read)(
-            reader,
-            Expected {
-                shape,
-                byte,
-                code,
-                draws,
-            },
-        )
+        rng: KeyedRng,
+    ) -> Result<FoundPlane<'a>, Error> {
+        let (front, byte) = (reader.clone(), self.byte);
+        let expected = Expected { shape, byte, code, rng };
+        let scale_bytes = (self.entry().read)(reader, expected)?.scale_bytes();
+        Ok(FoundPlane {
+            front,
+            quantize: self,
+            expected,
+            scale_bytes,
+        })
+    }
+}
+
+/// Where a plane of some quantizer begins. It is found again for each use, which reads a few bytes: so a frame holds
+/// nothing that must be dropped before the bytes it borrows.
+#[derive(Debug, Clone)]
+pub(crate) struct FoundPlane<'a> {
+    front: Reader<'a>,
+    quantize: Quantize,
+    expected: Expected,
+    scale_bytes: usize,
+}
+
+impl<'a> FoundPlane<'a> {
+    fn plane(&self) -> Result<AnyPlane<'a>, Error> {
+        (self.quantize.entry().read)(&mut self.front.clone(), self.expected)
+    }
+
+    /// Bytes that are scales rather than values.
+    pub(crate) fn scale_bytes(&self) -> usize {
+        self.scale_bytes
+    }
+
+    /// Bytes that the scales and the values cannot go below.
+    pub(crate) fn bounds(&self) -> Result<(f64, f64), Error> {
+        let (plane, count, code) = (self.plane()?, self.expected.shape.len(), self.expected.code);
+        Ok((plane.scale_bound(count, code)?, plane.bound(count, code)?))
+    }
+
+    /// Decodes from the first value.
+    pub(crate) fn open(&self) -> Result<Box<dyn ValueReader + 'a>, Error> {
+        self.plane()?.open()
     }
 }
 

@@ -16,7 +16,7 @@ use crate::forms::methods::MethodInfo;
 use crate::layout::Shape;
 use crate::quantize::method::{Entry, Quantizer, Size, ValuePlane, ValueReader};
 use crate::quantize::numbers::read_scale;
-use crate::rng::Draws;
+use crate::rng::KeyedRng;
 use crate::wire::{Reader, Writer};
 
 /// Values handled at a time.
@@ -62,7 +62,7 @@ impl Quantizer for Sign {
         Some(Self::default())
     }
 
-    fn encode(&self, values: &[f32], _: Shape, code: Code, _: Draws, out: &mut Vec<u8>) -> Size {
+    fn encode(&self, values: &[f32], _: Shape, code: Code, _: KeyedRng, out: &mut Vec<u8>) -> Size {
         let mut symbols = vec![0; values.len()];
         let [minus, plus] = classify(values, &mut symbols);
         let pluses = symbols.iter().map(|&symbol| usize::from(symbol)).sum::<usize>();

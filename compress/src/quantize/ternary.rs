@@ -20,7 +20,7 @@ use crate::layout::Shape;
 use crate::quantize::method::{Entry, Quantizer, Size, ValuePlane, ValueReader};
 use crate::quantize::numbers::{largest, read_scale, root_mean_square};
 use crate::quantize::uniform::Rounding;
-use crate::rng::Draws;
+use crate::rng::KeyedRng;
 use crate::wire::{Reader, Writer};
 
 /// Values handled at a time.
@@ -84,7 +84,7 @@ impl Quantizer for Ternary {
         Some(Self::default())
     }
 
-    fn encode(&self, values: &[f32], _: Shape, code: Code, draws: Draws, out: &mut Vec<u8>) -> Size {
+    fn encode(&self, values: &[f32], _: Shape, code: Code, rng: KeyedRng, out: &mut Vec<u8>) -> Size {
         let mut symbols = vec![1; values.len()];
         let scale = match self.rounding {
             Rounding::Nearest => {
@@ -94,7 +94,7 @@ impl Quantizer for Ternary {
             Rounding::Stochastic => {
                 let scale = self.scale(values);
                 if scale > 0.0 {
-                    chances(values, scale, draws, &mut symbols);
+                    chances(values, scale, rng, &mut symbols);
                 }
                 scale
             }
@@ -130,9 +130,9 @@ fn signs(values: &[f32], symbols: &mut [u8]) -> (f64, usize) {
 }
 
 #[inline(never)]
-fn chances(values: &[f32], scale: f32, draws: Draws, symbols: &mut [u8]) {
+fn chances(values: &[f32], scale: f32, rng: KeyedRng, symbols: &mut [u8]) {
     for (at, (symbol, value)) in symbols.iter_mut().zip(values).enumerate() {
-        let kept = u8::from(draws.unit(at) < value.abs() / scale);
+        let kept = u8::from(rng.unit(at) < value.abs() / scale);
         *symbol = if *value < 0.0 { 1 - kept } else { 1 + kept };
     }
 }

@@ -14,7 +14,7 @@
 
 use crate::layout::Shape;
 use crate::reduce::low_rank::{Factors, factors, multiply};
-use crate::rng::Draws;
+use crate::rng::KeyedRng;
 
 /// Components looked for.
 pub(crate) const MOST: usize = 16;
@@ -43,7 +43,7 @@ pub(crate) struct Components {
 
 /// The first components of a matrix.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Leading {
+pub(crate) struct LeadingComponents {
     pub(crate) rank: usize,
     /// `[rows, rank]`, row-major.
     pub(crate) p: Vec<f32>,
@@ -58,11 +58,11 @@ pub(crate) fn may_pay(shape: Shape) -> bool {
 
 impl Components {
     /// Of `values`, which are finite. `warm` is what [`Components::warm`] gave last time.
-    pub(crate) fn new(values: &[f32], shape: Shape, warm: Option<&[f32]>, draws: Draws) -> Self {
-        let first = factors(values, shape, MOST, warm, draws);
+    pub(crate) fn new(values: &[f32], shape: Shape, warm: Option<&[f32]>, rng: KeyedRng) -> Self {
+        let first = factors(values, shape, MOST, warm, rng);
         let Factors { p, q } = match warm {
             Some(_) => first,
-            None => factors(values, shape, MOST, Some(&first.q), draws),
+            None => factors(values, shape, MOST, Some(&first.q), rng),
         };
         let rank = q.len() / shape.cols;
         let (squares, turn) = eigen(gram(&q, rank, shape.cols), rank);
@@ -121,9 +121,9 @@ impl Components {
     }
 
     /// The first `rank` of them.
-    pub(crate) fn leading(&self, rank: usize, cols: usize) -> Leading {
+    pub(crate) fn leading(&self, rank: usize, cols: usize) -> LeadingComponents {
         let rows = self.p.chunks_exact(self.rank.max(1));
-        Leading {
+        LeadingComponents {
             rank,
             p: rows.flat_map(|row| &row[..rank]).copied().collect(),
             q: self.q[..rank * cols].to_vec(),
@@ -131,7 +131,7 @@ impl Components {
     }
 }
 
-impl Leading {
+impl LeadingComponents {
     /// What they leave of `values`.
     pub(crate) fn left(&self, values: &[f32], shape: Shape) -> Vec<f32> {
         let mut q = self.q.clone();
@@ -213,7 +213,7 @@ mod tests {
     const SHAPE: Shape = Shape { rows: 60, cols: 90 };
 
     fn unit(at: usize) -> f32 {
-        Draws::new(11, 0).unit(at) - 0.5
+        KeyedRng::new(11, 0).unit(at) - 0.5
     }
 
     /// Three components of falling size, and noise.
@@ -227,7 +227,7 @@ mod tests {
             .collect()
     }
 
-    fn product(leading: &Leading) -> Vec<f32> {
+    fn product(leading: &LeadingComponents) -> Vec<f32> {
         let mut q = leading.q.clone();
         normalise(&mut q, SHAPE.cols);
         let mut out = vec![0.0; SHAPE.len()];
@@ -242,7 +242,7 @@ mod tests {
     #[test]
     fn a_matrix_of_rank_three_is_three_components() {
         let values = matrix(0.0);
-        let components = Components::new(&values, SHAPE, None, Draws::new(1, 0));
+        let components = Components::new(&values, SHAPE, None, KeyedRng::new(1, 0));
         let leading = components.leading(3, SHAPE.cols);
         let error = squares(values.iter().zip(product(&leading)).map(|(a, b)| a - b));
         assert!(error < 1e-8 * squares(values.iter().copied()), "{error}");
@@ -259,7 +259,7 @@ mod tests {
 
     #[test]
     fn components_are_orthogonal_and_fall() {
-        let components = Components::new(&matrix(1.0), SHAPE, None, Draws::new(1, 0));
+        let components = Components::new(&matrix(1.0), SHAPE, None, KeyedRng::new(1, 0));
         assert!(components.squares.windows(2).all(|pair| pair[0] >= pair[1]));
         let rows: Vec<&[f32]> = components.q.chunks(SHAPE.cols).collect();
         for (at, a) in rows.iter().enumerate() {
@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn fewer_components_pay_as_the_step_grows() {
-        let components = Components::new(&matrix(0.2), SHAPE, None, Draws::new(1, 0));
+        let components = Components::new(&matrix(0.2), SHAPE, None, KeyedRng::new(1, 0));
         let counts: Vec<usize> = [0.05, 0.5, 2.0, 8.0, 1e6]
             .map(|step| components.paying(SHAPE, step))
             .to_vec();
@@ -283,10 +283,10 @@ mod tests {
 
     #[test]
     fn zeros_have_no_components_and_large_values_stay_finite() {
-        let zeros = Components::new(&vec![0.0; SHAPE.len()], SHAPE, None, Draws::new(1, 0));
+        let zeros = Components::new(&vec![0.0; SHAPE.len()], SHAPE, None, KeyedRng::new(1, 0));
         assert_eq!(zeros.paying(SHAPE, 1e-3), 0);
         assert!(zeros.q.iter().chain(&zeros.p).all(|value| value.is_finite()));
-        let large = Components::new(&vec![f32::MAX; SHAPE.len()], SHAPE, None, Draws::new(1, 0));
+        let large = Components::new(&vec![f32::MAX; SHAPE.len()], SHAPE, None, KeyedRng::new(1, 0));
         assert!(large.q.iter().chain(&large.p).all(|value| value.is_finite()));
     }
 }

@@ -11,10 +11,10 @@
 //! tells few large values from many small ones. Neither is contractive: only estimates that reach a threshold are
 //! decoded.
 //!
-//! Hashes: with `x = Draws::new(key.bits(r), r).bits(i)`, the column is `x * cols >> 64` and the sign is minus if x is odd.
+//! Hashes: with `x = KeyedRng::new(key.bits(r), r).bits(i)`, the column is `x * cols >> 64` and the sign is minus if x is odd.
 
 use crate::reduce::keyed::{Purpose, keyed};
-use crate::rng::Draws;
+use crate::rng::KeyedRng;
 
 /// Most rows of a sketch.
 pub(crate) const MAX_ROWS: u32 = 15;
@@ -25,14 +25,14 @@ const SIGN: u32 = 1 << 31;
 /// The hashes of one row.
 #[derive(Debug, Clone, Copy)]
 struct Hash {
-    draws: Draws,
+    rng: KeyedRng,
     cols: u64,
 }
 
 impl Hash {
-    fn new(draws: Draws, row: usize, cols: usize) -> Self {
+    fn new(rng: KeyedRng, row: usize, cols: usize) -> Self {
         Self {
-            draws: Draws::new(keyed(draws, Purpose::Sketch).bits(row), row),
+            rng: KeyedRng::new(keyed(rng, Purpose::Sketch).bits(row), row),
             cols: cols as u64,
         }
     }
@@ -40,7 +40,7 @@ impl Hash {
     /// Column and sign bit of value `i`.
     #[inline(always)]
     fn at(self, i: usize) -> (usize, u32) {
-        let bits = self.draws.bits(i);
+        let bits = self.rng.bits(i);
         let col = (u128::from(bits) * u128::from(self.cols)) >> 64;
         (col as usize, (bits as u32) << 31)
     }
@@ -48,10 +48,10 @@ impl Hash {
 
 /// The sketch of `values`: `[rows, cols]`, row-major. Sums are made in f64, by ascending index; what is beyond the range of
 /// f32 is cut to it.
-pub(crate) fn table(values: &[f32], rows: u32, cols: usize, draws: Draws) -> Vec<f32> {
+pub(crate) fn table(values: &[f32], rows: u32, cols: usize, rng: KeyedRng) -> Vec<f32> {
     let mut table = Vec::with_capacity(rows as usize * cols);
     for row in 0..rows as usize {
-        let hash = Hash::new(draws, row, cols);
+        let hash = Hash::new(rng, row, cols);
         table.extend(sums(values, cols, |i| hash.at(i)));
     }
     table
@@ -85,9 +85,9 @@ pub(crate) struct Estimates<'a> {
 impl<'a> Estimates<'a> {
     /// Of the sketch `table`, made with the same `cols` and `draws`. Shapes: `table: [rows, cols]`, finite, rows odd and at
     /// most [`MAX_ROWS`].
-    pub(crate) fn new(table: &'a [f32], rows: u32, cols: usize, draws: Draws) -> Self {
+    pub(crate) fn new(table: &'a [f32], rows: u32, cols: usize, rng: KeyedRng) -> Self {
         debug_assert!(rows % 2 == 1 && table.len() == rows as usize * cols);
-        let hashes = (0..rows as usize).map(|row| Hash::new(draws, row, cols)).collect();
+        let hashes = (0..rows as usize).map(|row| Hash::new(rng, row, cols)).collect();
         Self { table, cols, hashes }
     }
 
@@ -173,9 +173,9 @@ mod tests {
 
     const N: usize = 3000;
 
-    fn estimates(table: &[f32], rows: u32, draws: Draws, n: usize) -> Vec<f32> {
+    fn estimates(table: &[f32], rows: u32, rng: KeyedRng, n: usize) -> Vec<f32> {
         let mut out = vec![0.0; n];
-        let estimates = Estimates::new(table, rows, table.len() / rows as usize, draws);
+        let estimates = Estimates::new(table, rows, table.len() / rows as usize, rng);
         for (at, part) in out.chunks_mut(300).enumerate() {
             estimates.fill(at * 300, part);
         }
@@ -204,10 +204,10 @@ mod tests {
 
     #[test]
     fn medians_agree_with_sorting() {
-        let draws = Draws::new(5, 5);
+        let rng = KeyedRng::new(5, 5);
         for count in (1..=MAX_ROWS as usize).step_by(2) {
             let mut rows: Vec<[f32; BLOCK]> = (0..count)
-                .map(|r| std::array::from_fn(|i| (draws.unit(r * BLOCK + i) * 9.0).round() - 4.0))
+                .map(|r| std::array::from_fn(|i| (rng.unit(r * BLOCK + i) * 9.0).round() - 4.0))
                 .collect();
             let expected: Vec<f32> = (0..BLOCK)
                 .map(|i| {
@@ -223,11 +223,11 @@ mod tests {
 
     #[test]
     fn sketches_add_up() {
-        let draws = Draws::new(1, 2);
-        let x: Vec<f32> = (0..N).map(|i| (draws.bits(i) % 200) as f32 - 100.0).collect();
-        let y: Vec<f32> = (0..N).map(|i| (draws.bits(i + N) % 200) as f32 - 100.0).collect();
+        let rng = KeyedRng::new(1, 2);
+        let x: Vec<f32> = (0..N).map(|i| (rng.bits(i) % 200) as f32 - 100.0).collect();
+        let y: Vec<f32> = (0..N).map(|i| (rng.bits(i + N) % 200) as f32 - 100.0).collect();
         let sum: Vec<f32> = x.iter().zip(&y).map(|(x, y)| x + y).collect();
-        let of = |values: &[f32]| table(values, 5, 97, draws);
+        let of = |values: &[f32]| table(values, 5, 97, rng);
         let added: Vec<f32> = of(&x).iter().zip(of(&y)).map(|(x, y)| x + y).collect();
         assert_eq!(of(&sum), added);
     }
@@ -236,15 +236,15 @@ mod tests {
     fn few_large_values_come_back_exactly() {
         let mut recovered = 0;
         for seed in 0..50 {
-            let draws = Draws::new(seed, 0);
+            let rng = KeyedRng::new(seed, 0);
             let mut values = vec![0.0; N];
             (0..10).for_each(|i| {
-                values[draws.bits(i) as usize % N] = (i as f32 + 3.0) * if i % 2 == 0 { -1.0 } else { 1.0 }
+                values[rng.bits(i) as usize % N] = (i as f32 + 3.0) * if i % 2 == 0 { -1.0 } else { 1.0 }
             });
-            let table = table(&values, 7, 400, draws);
-            let out = estimates(&table, 7, draws, N);
+            let table = table(&values, 7, 400, rng);
+            let out = estimates(&table, 7, rng, N);
             let nonzero = values.iter().filter(|&&v| v != 0.0).count();
-            let threshold = Estimates::new(&table, 7, 400, draws).threshold(N, nonzero);
+            let threshold = Estimates::new(&table, 7, 400, rng).threshold(N, nonzero);
             let kept: Vec<f32> = out
                 .iter()
                 .map(|&v| if v.abs() >= threshold { v } else { 0.0 })
@@ -262,8 +262,8 @@ mod tests {
         let (cols, mut error) = (8, 0.0);
         let mut mean = [0.0; 40];
         for seed in 0..DRAWS {
-            let draws = Draws::new(seed, 3);
-            let out = estimates(&table(&values, 1, cols, draws), 1, draws, 40);
+            let rng = KeyedRng::new(seed, 3);
+            let out = estimates(&table(&values, 1, cols, rng), 1, rng, 40);
             for ((mean, value), out) in mean.iter_mut().zip(&values).zip(out) {
                 *mean += f64::from(out) / DRAWS as f64;
                 error += f64::from(out - value).powi(2) / DRAWS as f64;
@@ -279,17 +279,13 @@ mod tests {
 
     #[test]
     fn edges() {
-        let draws = Draws::new(1, 1);
-        assert_eq!(table(&[], 3, 4, draws), [0.0; 12]);
+        let rng = KeyedRng::new(1, 1);
+        assert_eq!(table(&[], 3, 4, rng), [0.0; 12]);
         let zeros = [0.0; 9];
-        let sketch = table(&zeros, 3, 2, draws);
-        assert!(estimates(&sketch, 3, draws, 9).iter().all(|value| value.to_bits() == 0));
-        assert!(Estimates::new(&sketch, 3, 2, draws).threshold(9, 4) > 0.0);
-        assert!(
-            table(&[f32::MAX; 50], 1, 1, draws)
-                .iter()
-                .all(|value| value.is_finite())
-        );
-        assert_eq!(table(&[1.5], 1, 1, draws)[0].abs(), 1.5);
+        let sketch = table(&zeros, 3, 2, rng);
+        assert!(estimates(&sketch, 3, rng, 9).iter().all(|value| value.to_bits() == 0));
+        assert!(Estimates::new(&sketch, 3, 2, rng).threshold(9, 4) > 0.0);
+        assert!(table(&[f32::MAX; 50], 1, 1, rng).iter().all(|value| value.is_finite()));
+        assert_eq!(table(&[1.5], 1, 1, rng)[0].abs(), 1.5);
     }
 }

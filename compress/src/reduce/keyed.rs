@@ -1,6 +1,6 @@
-//! Draws of this slot's own, so that random places or signs owe nothing to the rounding of the values sent.
+//! KeyedRng of this slot's own, so that random places or signs owe nothing to the rounding of the values sent.
 
-use crate::rng::Draws;
+use crate::rng::KeyedRng;
 
 /// Not the index of any value, as a layout holds at most `u32::MAX` of them.
 const BEYOND: usize = u32::MAX as usize;
@@ -16,9 +16,9 @@ pub(crate) enum Purpose {
     Sample = 5,
 }
 
-/// Draws for `purpose`, from those of the tensor: `Draws::new(draws.bits(2^32 - 1) ^ "reduce", purpose)`.
-pub(crate) fn keyed(draws: Draws, purpose: Purpose) -> Draws {
-    Draws::new(draws.bits(BEYOND) ^ REDUCE, purpose as usize)
+/// KeyedRng for `purpose`, from those of the tensor: `KeyedRng::new(draws.bits(2^32 - 1) ^ "reduce", purpose)`.
+pub(crate) fn keyed(rng: KeyedRng, purpose: Purpose) -> KeyedRng {
+    KeyedRng::new(rng.bits(BEYOND) ^ REDUCE, purpose as usize)
 }
 
 #[cfg(test)]
@@ -30,11 +30,11 @@ mod tests {
         let mut all: Vec<u64> = [(0, 0), (0, 1), (1, 0)]
             .into_iter()
             .flat_map(|(seed, tensor)| {
-                let draws = Draws::new(seed, tensor);
+                let rng = KeyedRng::new(seed, tensor);
                 [Purpose::Places, Purpose::LowRank, Purpose::Sketch, Purpose::Signs]
-                    .map(|purpose| keyed(draws, purpose).bits(0))
+                    .map(|purpose| keyed(rng, purpose).bits(0))
                     .into_iter()
-                    .chain([draws.bits(0)])
+                    .chain([rng.bits(0)])
             })
             .collect();
         all.sort_unstable();

@@ -15,7 +15,7 @@ use std::f64::consts::TAU;
 
 use crate::layout::Shape;
 use crate::reduce::keyed::{Purpose, keyed};
-use crate::rng::Draws;
+use crate::rng::KeyedRng;
 
 /// A column shorter than this share of the longest is of rounding errors alone.
 const DEPENDENT: f64 = 1e-12;
@@ -38,7 +38,7 @@ pub(crate) fn pays(shape: Shape, rank: usize) -> bool {
 /// The factors of `values`, from one iteration. Shapes: `values: [rows, cols]`, finite; `rank` is at most the lesser of
 /// the two; `warm: [any rank, cols]`, the `q` of last time, of which the largest rows are taken, and Gaussians for the
 /// others.
-pub(crate) fn factors(values: &[f32], shape: Shape, rank: usize, warm: Option<&[f32]>, draws: Draws) -> Factors {
+pub(crate) fn factors(values: &[f32], shape: Shape, rank: usize, warm: Option<&[f32]>, rng: KeyedRng) -> Factors {
     let rank = rank.min(shape.rows).min(shape.cols);
     if rank == 0 {
         return Factors {
@@ -46,7 +46,7 @@ pub(crate) fn factors(values: &[f32], shape: Shape, rank: usize, warm: Option<&[
             q: Vec::new(),
         };
     }
-    let start = start(shape.cols, rank, warm.unwrap_or_default(), draws);
+    let start = start(shape.cols, rank, warm.unwrap_or_default(), rng);
     let mut columns = times(values, shape, &start);
     orthonormalise(&mut columns, shape.rows);
     let p: Vec<f32> = (0..shape.rows)
@@ -69,7 +69,7 @@ fn row_product(p_row: &[f32], q: &[f32], cols: usize, start: usize, out: &mut [f
 }
 
 /// Rows to start from, `[rank, cols]`, each of length one so that M shows which of them it nearly annihilates.
-fn start(cols: usize, rank: usize, warm: &[f32], draws: Draws) -> Vec<f64> {
+fn start(cols: usize, rank: usize, warm: &[f32], rng: KeyedRng) -> Vec<f64> {
     let mut rows: Vec<(f64, &[f32])> = warm.chunks_exact(cols).map(|row| (norm_f32(row), row)).collect();
     rows.retain(|(norm, _)| norm.is_finite() && *norm > 0.0);
     rows.sort_by(|(a, _), (b, _)| b.total_cmp(a));
@@ -78,10 +78,10 @@ fn start(cols: usize, rank: usize, warm: &[f32], draws: Draws) -> Vec<f64> {
         .iter()
         .flat_map(|(norm, row)| row.iter().map(move |&value| f64::from(value) / norm))
         .collect();
-    let draws = keyed(draws, Purpose::LowRank);
+    let rng = keyed(rng, Purpose::LowRank);
     for row in rows.len()..rank {
-        let draws = Draws::new(draws.bits(row), row);
-        let gaussians: Vec<f64> = (0..cols).map(|j| gaussian(draws, j)).collect();
+        let rng = KeyedRng::new(rng.bits(row), row);
+        let gaussians: Vec<f64> = (0..cols).map(|j| gaussian(rng, j)).collect();
         let norm = norm(&gaussians).max(f64::MIN_POSITIVE);
         out.extend(gaussians.iter().map(|value| value / norm));
     }
@@ -89,8 +89,8 @@ fn start(cols: usize, rank: usize, warm: &[f32], draws: Draws) -> Vec<f64> {
 }
 
 /// By Box and Muller 1958; only an encoder may use these logarithms and cosines.
-fn gaussian(draws: Draws, index: usize) -> f64 {
-    let unit = |at| ((draws.bits(at) >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
+fn gaussian(rng: KeyedRng, index: usize) -> f64 {
+    let unit = |at| ((rng.bits(at) >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
     (-2.0 * unit(2 * index).ln()).sqrt() * (TAU * unit(2 * index + 1)).cos()
 }
 
@@ -179,8 +179,8 @@ pub(crate) fn multiply(p: &[f32], q: &[f32], rank: usize, cols: usize, start: us
 mod tests {
     use super::*;
 
-    fn draws() -> Draws {
-        Draws::new(6, 1)
+    fn rng() -> KeyedRng {
+        KeyedRng::new(6, 1)
     }
 
     fn product_of(factors: &Factors, shape: Shape) -> Vec<f32> {
@@ -208,7 +208,7 @@ mod tests {
         (0..shape.len())
             .map(|at| {
                 let (i, j) = (at / shape.cols, at % shape.cols);
-                let noise = Draws::new(5, 5).unit(at) - 0.5;
+                let noise = KeyedRng::new(5, 5).unit(at) - 0.5;
                 noise / (1 + i % 7) as f32 + 3.0 / ((1 + i) * (1 + j)) as f32 + ((i * j) as f32).cos() / 9.0
             })
             .collect()
@@ -243,7 +243,7 @@ mod tests {
     fn a_worked_example() {
         let values = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
         let shape = Shape { rows: 3, cols: 2 };
-        let first = factors(&values, shape, 1, Some(&[1.0, 0.0]), draws());
+        let first = factors(&values, shape, 1, Some(&[1.0, 0.0]), rng());
         let near = |a: &[f32], b: &[f32]| a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-5) && a.len() == b.len();
         assert!(near(&first.p, &[0.169_031, 0.507_093, 0.845_154]));
         assert!(near(&first.q, &[5.916_08, 7.437_357]));
@@ -253,7 +253,7 @@ mod tests {
         ));
         let relative = |factors: &Factors| error(&values, factors, shape) / 91.0;
         assert!((relative(&first) - 0.007_535_3).abs() < 1e-6);
-        let second = factors(&values, shape, 1, Some(&first.q), draws());
+        let second = factors(&values, shape, 1, Some(&first.q), rng());
         assert!((relative(&second) - 0.002_906_69).abs() < 1e-7);
         let best = spectrum(&values, shape)[1] / 91.0;
         assert!((best - 0.002_906_65).abs() < 1e-7);
@@ -267,7 +267,7 @@ mod tests {
             let squares = spectrum(&values, shape);
             for rank in [1, 2, 4, rows.min(cols)] {
                 let rank = rank.min(rows).min(cols);
-                let factors = factors(&values, shape, rank, None, draws());
+                let factors = factors(&values, shape, rank, None, rng());
                 assert_eq!((factors.p.len(), factors.q.len()), (rows * rank, rank * cols));
                 for (a, b) in (0..rank).flat_map(|a| (0..rank).map(move |b| (a, b))) {
                     let dot: f64 = (0..rows)
@@ -299,7 +299,7 @@ mod tests {
             .map(|at| (at / 14 % 5) as f32 * (at % 14) as f32 - 2.0 * (at / 14 % 3) as f32)
             .collect();
         for rank in [2, 3, 6] {
-            let factors = factors(&values, shape, rank, None, draws());
+            let factors = factors(&values, shape, rank, None, rng());
             assert!(error(&values, &factors, shape) < 1e-10 * energy(&values));
             let zeros = (0..rank).filter(|r| (0..20).all(|i| factors.p[i * rank + r] == 0.0));
             assert_eq!(zeros.count(), rank - 2);
@@ -312,10 +312,10 @@ mod tests {
         let shape = Shape { rows: 24, cols: 31 };
         let values = matrix(shape);
         let best: f64 = spectrum(&values, shape)[3..].iter().sum();
-        let mut factors_ = factors(&values, shape, 3, None, draws());
+        let mut factors_ = factors(&values, shape, 3, None, rng());
         let mut before = error(&values, &factors_, shape);
         for _ in 0..200 {
-            factors_ = factors(&values, shape, 3, Some(&factors_.q), draws());
+            factors_ = factors(&values, shape, 3, Some(&factors_.q), rng());
             let now = error(&values, &factors_, shape);
             assert!(now <= before * (1.0 + 1e-6));
             before = now;
@@ -326,20 +326,20 @@ mod tests {
     #[test]
     fn a_start_of_another_rank_keeps_the_largest_rows() {
         let warm = [0.0, 0.0, 0.0, 3.0, 0.0, 4.0, 0.0, -9.0, 0.0, 1.0, 0.0, 0.0];
-        let fewer = start(3, 2, &warm, draws());
+        let fewer = start(3, 2, &warm, rng());
         assert_eq!(fewer, [0.0, -1.0, 0.0, 0.6, 0.0, 0.8]);
-        let more = start(3, 5, &warm, draws());
+        let more = start(3, 5, &warm, rng());
         assert_eq!(more[..9], [0.0, -1.0, 0.0, 0.6, 0.0, 0.8, 1.0, 0.0, 0.0]);
         assert!(
             more[9..].iter().all(|&value| value != 0.0),
             "a dead row gets a new chance"
         );
-        assert_eq!(start(3, 5, &[], draws())[9..], more[9..]);
+        assert_eq!(start(3, 5, &[], rng())[9..], more[9..]);
     }
 
     #[test]
     fn gaussians_have_no_mean_and_unit_variance() {
-        let values: Vec<f64> = (0..20_000).map(|i| gaussian(draws(), i)).collect();
+        let values: Vec<f64> = (0..20_000).map(|i| gaussian(rng(), i)).collect();
         let mean = values.iter().sum::<f64>() / 2e4;
         let fourth = values.iter().map(|v| v.powi(4)).sum::<f64>() / 2e4;
         assert!(mean.abs() < 0.04 && (norm(&values).powi(2) / 2e4 - 1.0).abs() < 0.05 && (fourth - 3.0).abs() < 0.3);
@@ -349,18 +349,18 @@ mod tests {
     fn edges() {
         let shape = Shape { rows: 4, cols: 3 };
         assert_eq!(
-            product_of(&factors(&[0.0; 12], shape, 2, None, draws()), shape),
+            product_of(&factors(&[0.0; 12], shape, 2, None, rng()), shape),
             [0.0; 12]
         );
         for scale in [1e-45, 1e-38, 1e38, f32::MAX] {
             let values: [f32; 12] = std::array::from_fn(|at| if at % 2 == 0 { scale } else { -scale });
-            let factors = factors(&values, shape, 2, None, draws());
+            let factors = factors(&values, shape, 2, None, rng());
             assert!(
                 factors.p.iter().chain(&factors.q).all(|value| value.is_finite()),
                 "{scale:e}"
             );
         }
-        assert!(factors(&[], Shape::row(0), 1, None, draws()).p.is_empty());
+        assert!(factors(&[], Shape::row(0), 1, None, rng()).p.is_empty());
         assert!(pays(Shape { rows: 10, cols: 10 }, 4) && !pays(Shape { rows: 10, cols: 10 }, 5));
         assert!(!pays(Shape::row(9), 1) && !pays(Shape { rows: 10, cols: 10 }, 0));
     }

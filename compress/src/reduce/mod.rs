@@ -19,8 +19,8 @@ use crate::forms::choice::{self, Choice};
 use crate::layout::Shape;
 use crate::reduce::spec::{CountSketch, LowRank, Projection, RandomK, Threshold, TopK};
 use crate::rules::rank::MAX_RANK;
-use crate::rules::selection::{Chosen, Selected};
-use crate::rules::tracked::Tracked;
+use crate::rules::rule_state::RuleState;
+use crate::rules::selection::{Selected, Selection};
 use crate::wire::{Reader, Writer};
 
 /// What was asked of the first slot.
@@ -80,7 +80,7 @@ impl Choice for ReduceSpec {
 
 /// What is to be sent of one tensor: what was asked, its numbers chosen.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Selection {
+pub(crate) enum Reduction {
     /// Every value.
     All,
     /// Every value, singular components apart if they pay.
@@ -112,54 +112,54 @@ impl ReduceSpec {
         shape: Shape,
         round: u64,
         unbiased: bool,
-        tracked: &mut Tracked,
-    ) -> (Selection, Option<f32>) {
+        rule_state: &mut RuleState,
+    ) -> (Reduction, Option<f32>) {
         let len = values.len();
         let selection = match self {
-            Self::Keep => Selection::All,
-            Self::Auto => Selection::Components,
+            Self::Keep => Reduction::All,
+            Self::Auto => Reduction::Components,
             Self::TopK(TopK { density, chunk }) => {
-                let Selected { chosen, clip } = density.choose(values, round, tracked);
+                let Selected { chosen, clip } = density.choose(values, round, rule_state);
                 let selection = match (chosen, chunk) {
-                    (Chosen::Count(k), Some(chunk)) => Selection::LargestOfChunks {
+                    (Selection::Count(k), Some(chunk)) => Reduction::LargestOfChunks {
                         density: Density::of(k, len),
                         chunk: *chunk as usize,
                     },
-                    (Chosen::Count(k), None) => Selection::Largest(k),
-                    (Chosen::Reaching { threshold, least }, _) => Selection::Reaching { threshold, least },
+                    (Selection::Count(k), None) => Reduction::Largest(k),
+                    (Selection::Reaching { threshold, least }, _) => Reduction::Reaching { threshold, least },
                 };
                 return (selection, clip);
             }
             Self::RandomK(RandomK { density }) => {
                 let k = density.count(len);
                 let scale = if unbiased { len as f32 / k as f32 } else { 1.0 };
-                Selection::Random { k, scale }
+                Reduction::Random { k, scale }
             }
-            Self::Threshold(Threshold::Fixed(threshold)) => Selection::Reaching {
+            Self::Threshold(Threshold::Fixed(threshold)) => Reduction::Reaching {
                 threshold: *threshold,
                 least: 0,
             },
-            Self::Threshold(Threshold::Sampled(density)) => Selection::Sampled(density.count(len)),
+            Self::Threshold(Threshold::Sampled(density)) => Reduction::Sampled(density.count(len)),
             Self::LowRank(LowRank { rank, remainder }) => {
                 let rank = (rank.at(round) as usize).min(shape.rows).min(shape.cols);
                 if !low_rank::pays(shape, rank) {
-                    return (Selection::All, None);
+                    return (Reduction::All, None);
                 }
                 let k = remainder.map_or(0, |density| density.count(len));
-                Selection::LowRank { rank, k }
+                Reduction::LowRank { rank, k }
             }
             Self::CountSketch(CountSketch { rows, density, top }) => {
                 let cols = density.count(len) / *rows as usize;
                 match cols {
-                    0 => Selection::All,
-                    _ => Selection::Sketch {
+                    0 => Reduction::All,
+                    _ => Reduction::Sketch {
                         rows: *rows,
                         cols,
                         k: top.count(len),
                     },
                 }
             }
-            Self::Projection(Projection { density }) => Selection::Projected {
+            Self::Projection(Projection { density }) => Reduction::Projected {
                 k: density.count(projection::BLOCK).min(projection::MOST),
             },
         };

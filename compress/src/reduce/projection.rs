@@ -8,11 +8,11 @@
 //! (n - 1) / k`. It is not contractive; error feedback wants `y` times [`shrink`] `= 1 / (1 + omega)`, which makes it so with
 //! `delta = 1 / (1 + omega)`, and is invisible to the decoder. Both directions cost `k` operations a value.
 //!
-//! Signs: with `d = Draws::new(key.bits(block), block)` and `w = d.bits(64 j + 8 g + u)`, bits of the eight words `u` of sum j
+//! Signs: with `d = KeyedRng::new(key.bits(block), block)` and `w = d.bits(64 j + 8 g + u)`, bits of the eight words `u` of sum j
 //! and group g belong to values `512 g ..`: of value `512 g + 16 s + l`, bit `31 - s` of the l-th half word, low halves first.
 
 use crate::reduce::keyed::{Purpose, keyed};
-use crate::rng::Draws;
+use crate::rng::KeyedRng;
 
 /// Values projected at a time.
 pub(crate) const BLOCK: usize = 4096;
@@ -56,11 +56,11 @@ pub(crate) fn shrink(len: usize, k: usize) -> f32 {
 }
 
 /// The sums of each block of `values`, one block after another: `[sums(values.len(), k)]`.
-pub(crate) fn project(values: &[f32], k: usize, draws: Draws) -> Vec<f32> {
+pub(crate) fn project(values: &[f32], k: usize, rng: KeyedRng) -> Vec<f32> {
     let mut out = Vec::with_capacity(sums(values.len(), k));
     let mut padded = vec![0.0; BLOCK];
     for (index, block) in values.chunks(BLOCK).enumerate() {
-        let signs = Signs::new(draws, index);
+        let signs = Signs::new(rng, index);
         let sums = block_sums(block.len(), k);
         padded[..block.len()].copy_from_slice(block);
         let mut scale = 1.0 / (sums as f64).sqrt();
@@ -84,8 +84,8 @@ pub(crate) fn project(values: &[f32], k: usize, draws: Draws) -> Vec<f32> {
 
 /// The values of block `index` from its sums. Shapes: `sums: [block_sums(out.len(), k)]`, `out: [4096]`, or the length of the
 /// last block. Not finite where the sums of finite numbers are not.
-pub(crate) fn unproject(sums: &[f32], index: usize, draws: Draws, out: &mut [f32]) {
-    let signs = Signs::new(draws, index);
+pub(crate) fn unproject(sums: &[f32], index: usize, rng: KeyedRng, out: &mut [f32]) {
+    let signs = Signs::new(rng, index);
     let scale = 1.0 / (sums.len() as f32).sqrt();
     let mut group_out = [0.0; GROUP];
     for (group, out) in out.chunks_mut(GROUP).enumerate() {
@@ -101,11 +101,11 @@ pub(crate) fn unproject(sums: &[f32], index: usize, draws: Draws, out: &mut [f32
 
 /// The signs of one block.
 #[derive(Debug, Clone, Copy)]
-struct Signs(Draws);
+struct Signs(KeyedRng);
 
 impl Signs {
-    fn new(draws: Draws, index: usize) -> Self {
-        Self(Draws::new(keyed(draws, Purpose::Signs).bits(index), index))
+    fn new(rng: KeyedRng, index: usize) -> Self {
+        Self(KeyedRng::new(keyed(rng, Purpose::Signs).bits(index), index))
     }
 
     /// Those of sum `j` for the values of `group`.
@@ -147,12 +147,12 @@ fn add_signed(sum: f32, mut lanes: [u32; LANES], out: &mut [f32; GROUP]) {
 mod tests {
     use super::*;
 
-    fn decode(sums: &[f32], len: usize, k: usize, draws: Draws) -> Vec<f32> {
+    fn decode(sums: &[f32], len: usize, k: usize, rng: KeyedRng) -> Vec<f32> {
         let mut out = vec![0.0; len];
         let mut rest = sums;
         for (index, out) in out.chunks_mut(BLOCK).enumerate() {
             let (block, after) = rest.split_at(block_sums(out.len(), k));
-            unproject(block, index, draws, out);
+            unproject(block, index, rng, out);
             rest = after;
         }
         assert!(rest.is_empty());
@@ -160,26 +160,26 @@ mod tests {
     }
 
     /// Bit by bit, as the module says it.
-    fn sign(draws: Draws, block: usize, j: usize, i: usize) -> f64 {
-        let draws = Draws::new(keyed(draws, Purpose::Signs).bits(block), block);
+    fn sign(rng: KeyedRng, block: usize, j: usize, i: usize) -> f64 {
+        let rng = KeyedRng::new(keyed(rng, Purpose::Signs).bits(block), block);
         let (g, s, l) = (i / 512, i % 512 / 16, i % 16);
-        let word = draws.bits(64 * j + 8 * g + l / 2);
+        let word = rng.bits(64 * j + 8 * g + l / 2);
         let half = if l % 2 == 0 { word as u32 } else { (word >> 32) as u32 };
         if half >> (31 - s) & 1 == 1 { -1.0 } else { 1.0 }
     }
 
     #[test]
     fn agrees_with_the_formula() {
-        let draws = Draws::new(8, 1);
+        let rng = KeyedRng::new(8, 1);
         let (len, k) = (BLOCK + 700, 30);
-        let values: Vec<f32> = (0..len).map(|i| draws.unit(i) - 0.4).collect();
-        let sums = project(&values, k, draws);
+        let values: Vec<f32> = (0..len).map(|i| rng.unit(i) - 0.4).collect();
+        let sums = project(&values, k, rng);
         assert_eq!(sums.len(), 30 + 6);
-        let out = decode(&sums, len, k, draws);
+        let out = decode(&sums, len, k, rng);
         for (block, j) in [(0, 0), (0, 29), (1, 5)] {
             let part = &values[block * BLOCK..len.min((block + 1) * BLOCK)];
             let sum: f64 = (0..part.len())
-                .map(|i| sign(draws, block, j, i) * f64::from(part[i]))
+                .map(|i| sign(rng, block, j, i) * f64::from(part[i]))
                 .sum();
             let expected = sum / (block_sums(part.len(), k) as f64).sqrt();
             assert!((expected - f64::from(sums[block * k + j])).abs() < 1e-4);
@@ -188,7 +188,7 @@ mod tests {
             let (block, at) = (i / BLOCK, i % BLOCK);
             let sums = if block == 0 { &sums[..k] } else { &sums[k..] };
             let sum: f64 = (0..sums.len())
-                .map(|j| sign(draws, block, j, at) * f64::from(sums[j]))
+                .map(|j| sign(rng, block, j, at) * f64::from(sums[j]))
                 .sum();
             let expected = sum / (sums.len() as f64).sqrt();
             assert!((expected - f64::from(out[i])).abs() < 1e-4);
@@ -197,12 +197,12 @@ mod tests {
 
     #[test]
     fn sums_add_up() {
-        let draws = Draws::new(8, 2);
-        let x: Vec<f32> = (0..5000).map(|i| (draws.bits(i) % 64) as f32).collect();
+        let rng = KeyedRng::new(8, 2);
+        let x: Vec<f32> = (0..5000).map(|i| (rng.bits(i) % 64) as f32).collect();
         let y: Vec<f32> = x.iter().map(|x| 17.0 - 3.0 * x).collect();
         let sum: Vec<f32> = x.iter().zip(&y).map(|(x, y)| x + y).collect();
         // Sixteen sums a block: a scale of 1/4 is exact; the last block of 904 has four.
-        let of = |values: &[f32]| project(values, 16, draws);
+        let of = |values: &[f32]| project(values, 16, rng);
         let added: Vec<f32> = of(&x).iter().zip(of(&y)).map(|(x, y)| x + y).collect();
         assert_eq!(of(&sum), added);
     }
@@ -216,8 +216,8 @@ mod tests {
         let sums = block_sums(n, k) as f64;
         let (mut mean, mut error, mut shrunk) = (vec![0.0; n], 0.0, 0.0);
         for seed in 0..DRAWS {
-            let draws = Draws::new(seed, 0);
-            let out = decode(&project(&values, k, draws), n, k, draws);
+            let rng = KeyedRng::new(seed, 0);
+            let out = decode(&project(&values, k, rng), n, k, rng);
             for ((mean, &value), out) in mean.iter_mut().zip(&values).zip(out) {
                 *mean += f64::from(out) / DRAWS as f64;
                 error += f64::from(out - value).powi(2) / DRAWS as f64;
@@ -236,13 +236,13 @@ mod tests {
 
     #[test]
     fn edges() {
-        let draws = Draws::new(8, 3);
-        assert!(project(&[], 5, draws).is_empty());
+        let rng = KeyedRng::new(8, 3);
+        assert!(project(&[], 5, rng).is_empty());
         assert_eq!((sums(0, 5), sums(1, 5), sums(4097, 5), sums(8192, 0)), (0, 1, 6, 2));
-        assert_eq!(decode(&project(&[-2.5], 1, draws), 1, 1, draws), [-2.5]);
-        assert!(project(&[f32::MAX; 5000], 9, draws).iter().all(|y| !y.is_nan()));
+        assert_eq!(decode(&project(&[-2.5], 1, rng), 1, 1, rng), [-2.5]);
+        assert!(project(&[f32::MAX; 5000], 9, rng).iter().all(|y| !y.is_nan()));
         assert_eq!(shrink(1, 9), 1.0);
-        let zeros = decode(&project(&[0.0; 600], 9, draws), 600, 9, draws);
+        let zeros = decode(&project(&[0.0; 600], 9, rng), 600, 9, rng);
         assert!(zeros.iter().all(|&value| value == 0.0));
     }
 }

@@ -6,13 +6,13 @@
 //! walking"). Place `j` is computed by itself and nothing is stored.
 //!
 //! The network: halves of `h` bits, `h = max(1, ceil(ceil(log2 n) / 2))`, the left one higher; in round r of `max(6, 24
-//! / h)`, `(left, right) = (right, left ^ (Draws::new(key.bits(r), r).bits(right) mod 2^h))`.
+//! / h)`, `(left, right) = (right, left ^ (KeyedRng::new(key.bits(r), r).bits(right) mod 2^h))`.
 //!
 //! With `k` of `n` values kept: times `n / k` it is unbiased with `omega = n / k - 1`; unscaled, as error feedback
 //! wants it, contractive with `delta = k / n`, both exact and in expectation over seeds.
 
 use crate::reduce::keyed::{Purpose, keyed};
-use crate::rng::Draws;
+use crate::rng::KeyedRng;
 
 /// Rounds of a network whose halves have four bits or more.
 const ROUNDS: usize = 6;
@@ -25,19 +25,19 @@ pub(crate) struct Places {
     /// Bits of each half.
     half: u32,
     /// Round functions; those of `rounds` are used.
-    keys: [Draws; MOST_ROUNDS],
+    keys: [KeyedRng; MOST_ROUNDS],
     rounds: usize,
 }
 
 impl Places {
     /// The order of `0..n` that `draws` gives; `n` is at most `u32::MAX`.
-    pub(crate) fn new(draws: Draws, n: usize) -> Self {
-        let draws = keyed(draws, Purpose::Places);
+    pub(crate) fn new(rng: KeyedRng, n: usize) -> Self {
+        let rng = keyed(rng, Purpose::Places);
         let half = (n as u64).next_power_of_two().ilog2().div_ceil(2).max(1);
         Self {
             n: n as u64,
             half,
-            keys: std::array::from_fn(|round| Draws::new(draws.bits(round), round)),
+            keys: std::array::from_fn(|round| KeyedRng::new(rng.bits(round), round)),
             // Small halves have few functions to draw from, and need more rounds to mix as well.
             rounds: ROUNDS.max(MOST_ROUNDS / half as usize),
         }
@@ -77,7 +77,7 @@ mod tests {
 
     fn first(k: usize, seed: u64, n: usize) -> Vec<u32> {
         let mut out = vec![0; k];
-        Places::new(Draws::new(seed, 0), n).fill(0, &mut out);
+        Places::new(KeyedRng::new(seed, 0), n).fill(0, &mut out);
         out
     }
 
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn portions_do_not_matter() {
-        let places = Places::new(Draws::new(3, 1), 100_003);
+        let places = Places::new(KeyedRng::new(3, 1), 100_003);
         let (mut whole, mut parts) = ([0; 1000], [0; 1000]);
         places.fill(0, &mut whole);
         for (at, part) in parts.chunks_mut(7).enumerate() {
@@ -105,7 +105,7 @@ mod tests {
     #[test]
     fn the_largest_length_stays_in_range() {
         let n = u32::MAX as usize;
-        let places = Places::new(Draws::new(3, 1), n);
+        let places = Places::new(KeyedRng::new(3, 1), n);
         let mut last = [0; 100];
         places.fill(n - 100, &mut last);
         assert!(last.iter().all(|&place| (place as usize) < n));

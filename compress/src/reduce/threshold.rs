@@ -10,7 +10,7 @@
 
 use crate::reduce::keyed::{Purpose, keyed};
 use crate::reduce::top_k::{index, magnitude, reaching};
-use crate::rng::Draws;
+use crate::rng::KeyedRng;
 
 /// One value of this many is sampled.
 const STRIDE: usize = 100;
@@ -27,9 +27,9 @@ pub(crate) fn fixed(values: &[f32], threshold: f32) -> Vec<u32> {
 
 /// Ascending indices of about `k` values of the largest magnitudes: of all that reach a threshold, not one of them zero.
 /// At least one if any is not zero.
-pub(crate) fn sampled(values: &[f32], k: usize, draws: Draws) -> Vec<u32> {
+pub(crate) fn sampled(values: &[f32], k: usize, rng: KeyedRng) -> Vec<u32> {
     let wanted = k.max(1) as f64;
-    let mut threshold = f32::from_bits(estimate(values, k, draws));
+    let mut threshold = f32::from_bits(estimate(values, k, rng));
     let mut best = (f64::INFINITY, threshold);
     for round in 0..=ROUNDS {
         let share = count(order(threshold), values) as f64 / wanted;
@@ -57,8 +57,8 @@ fn order(threshold: f32) -> u32 {
 }
 
 /// Bits of the magnitude that the wanted share of a sample reaches.
-fn estimate(values: &[f32], k: usize, draws: Draws) -> u32 {
-    let draws = keyed(draws, Purpose::Sample);
+fn estimate(values: &[f32], k: usize, rng: KeyedRng) -> u32 {
+    let rng = keyed(rng, Purpose::Sample);
     let len = values.len();
     let size = (len / STRIDE).max(LEAST_SAMPLE);
     let mut sample: Vec<u32> = if size >= len {
@@ -66,7 +66,7 @@ fn estimate(values: &[f32], k: usize, draws: Draws) -> u32 {
     } else {
         let stride = len / size;
         (0..size)
-            .map(|i| magnitude(values[i * stride + draws.bits(i) as usize % stride]))
+            .map(|i| magnitude(values[i * stride + rng.bits(i) as usize % stride]))
             .collect()
     };
     if sample.is_empty() {
@@ -93,9 +93,9 @@ mod tests {
     use crate::reduce::top_k::top_k;
 
     fn laplace(len: usize) -> Vec<f32> {
-        let draws = Draws::new(4, 4);
+        let rng = KeyedRng::new(4, 4);
         (0..len)
-            .map(|i| (1.0 - draws.unit(i)).ln() * if draws.bits(i) & 1 == 0 { 1.0 } else { -1.0 })
+            .map(|i| (1.0 - rng.unit(i)).ln() * if rng.bits(i) & 1 == 0 { 1.0 } else { -1.0 })
             .collect()
     }
 
@@ -116,7 +116,7 @@ mod tests {
         for len in [1, 2, 1000, 50_000, 600_000] {
             let values = laplace(len);
             for k in [1, len / 1000, len / 100, len / 10, len / 2, len] {
-                let kept = sampled(&values, k, Draws::new(1, 1));
+                let kept = sampled(&values, k, KeyedRng::new(1, 1));
                 let share = kept.len() as f64 / k.max(1) as f64;
                 assert!((0.7..=1.3).contains(&share) || k < 20, "{k} of {len}: {share}");
                 assert_eq!(kept, top_k(1, &values, kept.len()), "the largest");
@@ -127,14 +127,14 @@ mod tests {
 
     #[test]
     fn sampled_ends_on_awkward_values() {
-        let draws = Draws::new(2, 2);
-        assert!(sampled(&[], 3, draws).is_empty());
-        assert!(sampled(&[0.0; 9000], 3, draws).is_empty());
-        assert_eq!(sampled(&[1.0; 9000], 3, draws).len(), 9000, "equals are not told apart");
+        let rng = KeyedRng::new(2, 2);
+        assert!(sampled(&[], 3, rng).is_empty());
+        assert!(sampled(&[0.0; 9000], 3, rng).is_empty());
+        assert_eq!(sampled(&[1.0; 9000], 3, rng).len(), 9000, "equals are not told apart");
         let mut spike = vec![0.0; 9000];
         spike[8999] = -1e38;
-        assert_eq!(sampled(&spike, 30, draws), [8999]);
+        assert_eq!(sampled(&spike, 30, rng), [8999]);
         let steep: Vec<f32> = (0..9000).map(|i| if i == 77 { f32::MAX } else { 1e-45 }).collect();
-        assert!(!sampled(&steep, 1, draws).is_empty());
+        assert!(!sampled(&steep, 1, rng).is_empty());
     }
 }

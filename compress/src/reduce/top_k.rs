@@ -4,7 +4,7 @@
 //! selection is made among them. If the guess was wrong (too few or far too many pass), the selection is made among all.
 
 use crate::density::Density;
-use crate::rng::Draws;
+use crate::rng::KeyedRng;
 
 const SAMPLE: usize = 8 * 1024;
 /// Values tested at a time; a group without a candidate costs no more than the test.
@@ -127,9 +127,9 @@ pub(crate) fn index(key: u64) -> u32 {
 
 /// A magnitude, not zero, that about `k` and four standard deviations more values should reach; and how many those are.
 fn sampled_threshold(values: &[f32], k: usize) -> (u32, usize) {
-    let (draws, stride) = (Draws::new(0, 0), values.len() / SAMPLE);
+    let (rng, stride) = (KeyedRng::new(0, 0), values.len() / SAMPLE);
     let mut sample: Vec<u32> = (0..SAMPLE)
-        .map(|i| magnitude(values[i * stride + draws.bits(i) as usize % stride]))
+        .map(|i| magnitude(values[i * stride + rng.bits(i) as usize % stride]))
         .collect();
     let expected = k as f64 * SAMPLE as f64 / values.len() as f64;
     let rank = (expected + 4.0 * expected.sqrt() + 4.0).min((SAMPLE - 1) as f64);
@@ -284,9 +284,9 @@ mod tests {
     #[test]
     fn large_tensors_agree_with_sorting() {
         let len = 5 * SAMPLE + 7;
-        let draws = Draws::new(9, 0);
+        let rng = KeyedRng::new(9, 0);
         let heavy: Vec<f32> = (0..len)
-            .map(|i| (draws.unit(i) - 0.5) / (draws.unit(i + len) + 0.01))
+            .map(|i| (rng.unit(i) - 0.5) / (rng.unit(i + len) + 0.01))
             .collect();
         let coarse: Vec<f32> = heavy.iter().map(|value| value.round()).collect();
         let flat = vec![1.0; len];
@@ -308,8 +308,8 @@ mod tests {
         assert_eq!(top_k_of_chunks(&values, 4, |chunk| chunk), [4, 8, 9]);
         assert_eq!(top_k_of_chunks(&values, 3, |_| 9), [0, 1, 2, 4, 5, 8, 9]);
         assert!(top_k_of_chunks(&[], 3, |_| 9).is_empty());
-        let draws = Draws::new(1, 0);
-        let coarse: Vec<f32> = (0..10_000).map(|i| (draws.unit(i) * 9.0).round() - 4.0).collect();
+        let rng = KeyedRng::new(1, 0);
+        let coarse: Vec<f32> = (0..10_000).map(|i| (rng.unit(i) * 9.0).round() - 4.0).collect();
         for chunk in [1, 7, 16, 64, 300, 1500, 4096] {
             let parts = coarse.chunks(chunk).enumerate();
             let expected: Vec<u32> = parts
@@ -325,8 +325,8 @@ mod tests {
 
     #[test]
     fn what_is_left_out_is_not_larger_and_the_error_is_its_energy() {
-        let draws = Draws::new(3, 3);
-        let values: Vec<f32> = (0..777).map(|i| draws.unit(i) - 0.5).collect();
+        let rng = KeyedRng::new(3, 3);
+        let values: Vec<f32> = (0..777).map(|i| rng.unit(i) - 0.5).collect();
         let energy = |values: &[f32]| values.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>();
         for k in [1, 8, 100, 776] {
             let kept = top_k(1, &values, k);

@@ -8,9 +8,9 @@ use crate::forms::rule as table;
 use crate::forms::rule::{NumberOrRule, Table};
 use crate::rules::entropy::{self, EntropyRule};
 use crate::rules::fisher::{self, FisherRule};
+use crate::rules::rule_state::RuleState;
 use crate::rules::schedule::{self, Schedule};
-use crate::rules::selection::{Chosen, Selected};
-use crate::rules::tracked::Tracked;
+use crate::rules::selection::{Selected, Selection};
 
 /// A share of values, or a rule that chooses it: `0.01`, `{ by = "entropy", form = "effective" | "percentile" | "literal" }`,
 /// `{ by = "fisher", form = "scaled" | "percentile" | "literal" }` or `{ by = "schedule", points = [[0, 0.25], [10, 0.01]] }`.
@@ -30,12 +30,12 @@ pub enum DensitySpec {
 impl DensitySpec {
     /// Chooses for `values`, all finite, and remembers what it saw. A tensor of zeros changes nothing; nor does a spec
     /// that never looks at values. What another rule remembered is forgotten first.
-    pub(crate) fn choose(&self, values: &[f32], round: u64, tracked: &mut Tracked) -> Selected {
+    pub(crate) fn choose(&self, values: &[f32], round: u64, rule_state: &mut RuleState) -> Selected {
         let (chosen, clip) = match self {
-            Self::Fixed(density) => (Chosen::Count(density.count(values.len())), None),
-            Self::Schedule(schedule) => (Chosen::Count(scheduled(schedule, round, values.len())), None),
-            Self::Entropy(rule) => (rule.choose(values, tracked), rule.clip()),
-            Self::Fisher(rule) => (rule.choose(values, tracked), rule.clip()),
+            Self::Fixed(density) => (Selection::Count(density.count(values.len())), None),
+            Self::Schedule(schedule) => (Selection::Count(scheduled(schedule, round, values.len())), None),
+            Self::Entropy(rule) => (rule.choose(values, rule_state), rule.clip()),
+            Self::Fisher(rule) => (rule.choose(values, rule_state), rule.clip()),
         };
         Selected { chosen, clip }
     }
@@ -231,10 +231,10 @@ mod tests {
 
     #[test]
     fn fixed_and_scheduled_counts_look_only_at_the_length() {
-        let mut tracked = Tracked::default();
-        let mut count = |text, round| spec(text).choose(&[1.0; 1000], round, &mut tracked);
+        let mut rule_state = RuleState::default();
+        let mut count = |text, round| spec(text).choose(&[1.0; 1000], round, &mut rule_state);
         let expected = |k| Selected {
-            chosen: Chosen::Count(k),
+            chosen: Selection::Count(k),
             clip: None,
         };
         assert_eq!(count("0.07", 0), expected(70));
@@ -246,9 +246,9 @@ mod tests {
             count("{ by = 'schedule', points = [[5, 0.5], [9, 0.001]] }", 9),
             expected(1)
         );
-        assert_eq!(tracked, Tracked::default());
+        assert_eq!(rule_state, RuleState::default());
         let beyond = DensitySpec::Schedule(Schedule::new(vec![(0, 8.0)], Course::Steps).unwrap());
-        assert_eq!(beyond.choose(&[1.0; 9], 0, &mut tracked), expected(9));
+        assert_eq!(beyond.choose(&[1.0; 9], 0, &mut rule_state), expected(9));
     }
 
     #[test]
@@ -261,19 +261,23 @@ mod tests {
             "{ by = 'fisher', form = 'percentile' }",
             "{ by = 'fisher', form = 'literal' }",
         ] {
-            let (spec, mut tracked) = (spec(text), Tracked::default());
+            let (spec, mut rule_state) = (spec(text), RuleState::default());
             for zeros in [&[0.0; 40][..], &[-0.0], &[]] {
-                assert_eq!(spec.choose(zeros, 1, &mut tracked).chosen, Chosen::Count(0), "{text}");
-                assert_eq!(tracked, Tracked::default());
+                assert_eq!(
+                    spec.choose(zeros, 1, &mut rule_state).chosen,
+                    Selection::Count(0),
+                    "{text}"
+                );
+                assert_eq!(rule_state, RuleState::default());
             }
             for one in [f32::from_bits(1), -2.0, f32::MAX] {
-                let chosen = spec.choose(&[one], 1, &mut tracked).chosen;
+                let chosen = spec.choose(&[one], 1, &mut rule_state).chosen;
                 match chosen {
-                    Chosen::Count(k) => assert_eq!(k, 1),
-                    Chosen::Reaching { threshold, least } => assert!(threshold > 0.0 && least == 1),
+                    Selection::Count(k) => assert_eq!(k, 1),
+                    Selection::Reaching { threshold, least } => assert!(threshold > 0.0 && least == 1),
                 }
                 let forgets = text.contains("percentile") || !text.contains("by");
-                assert_eq!(tracked == Tracked::default(), forgets, "{text}");
+                assert_eq!(rule_state == RuleState::default(), forgets, "{text}");
             }
         }
     }
@@ -281,7 +285,7 @@ mod tests {
     #[test]
     fn another_rule_starts_afresh() {
         let values: Vec<f32> = (1..=100).map(|i| i as f32).collect();
-        let (mut fresh, mut used) = (Tracked::default(), Tracked::default());
+        let (mut fresh, mut used) = (RuleState::default(), RuleState::default());
         spec("{ by = 'entropy' }").choose(&values, 0, &mut used);
         let fisher = spec("{ by = 'fisher' }");
         assert_eq!(

@@ -10,8 +10,8 @@ use crate::density::Density;
 use crate::error::Error;
 use crate::forms::rule::{self, Table};
 use crate::rules::magnitude::{largest, percentile, reaching};
-use crate::rules::selection::Chosen;
-use crate::rules::tracked::{Kind, Tracked};
+use crate::rules::rule_state::{Kind, RuleState};
+use crate::rules::selection::Selection;
 
 pub(crate) const NAME: &str = "entropy";
 const FORMS: [&str; 3] = ["effective", "percentile", "literal"];
@@ -67,11 +67,11 @@ impl Default for EntropyRule {
 }
 
 impl EntropyRule {
-    pub(crate) fn choose(&self, values: &[f32], tracked: &mut Tracked) -> Chosen {
+    pub(crate) fn choose(&self, values: &[f32], rule_state: &mut RuleState) -> Selection {
         match &self.form {
-            Form::Effective(form) => form.choose(values, tracked),
+            Form::Effective(form) => form.choose(values, rule_state),
             Form::Percentile { q, least } => by_percentile(values, *q, *least),
-            Form::Literal(form) => form.choose(values, tracked),
+            Form::Literal(form) => form.choose(values, rule_state),
         }
     }
 
@@ -123,27 +123,27 @@ impl EntropyRule {
 }
 
 /// All magnitudes that reach the `q`-th percentile; also a form of the Fisher rule.
-pub(crate) fn by_percentile(values: &[f32], q: f64, least: Density) -> Chosen {
+pub(crate) fn by_percentile(values: &[f32], q: f64, least: Density) -> Selection {
     if largest(values) == 0.0 {
-        return Chosen::Count(0);
+        return Selection::Count(0);
     }
-    Chosen::Reaching {
+    Selection::Reaching {
         threshold: percentile(values, q),
         least: least.count(values.len()),
     }
 }
 
 impl Effective {
-    fn choose(&self, values: &[f32], tracked: &mut Tracked) -> Chosen {
+    fn choose(&self, values: &[f32], rule_state: &mut RuleState) -> Selection {
         let Some(now) = energy_entropy(values) else {
-            return Chosen::Count(0);
+            return Selection::Count(0);
         };
-        tracked.claim(Kind::EffectiveEntropy);
-        tracked.observe(now, self.beta, self.warm_up);
-        let wanted = f64::from(self.density) * values.len() as f64 * (tracked.mean - tracked.anchor).exp();
+        rule_state.claim(Kind::EffectiveEntropy);
+        rule_state.observe(now, self.beta, self.warm_up);
+        let wanted = f64::from(self.density) * values.len() as f64 * (rule_state.mean - rule_state.anchor).exp();
         // A count that is whole but for the rounding of logarithms is not rounded up.
         let k = (wanted * (1.0 - 1e-9)).ceil() as usize;
-        Chosen::Count(k.clamp(self.least.count(values.len()), self.most.count(values.len())))
+        Selection::Count(k.clamp(self.least.count(values.len()), self.most.count(values.len())))
     }
 
     fn read(table: &mut Table) -> Result<Self, Error> {
@@ -179,15 +179,15 @@ fn ten_times(density: Density) -> f64 {
 }
 
 impl Literal {
-    fn choose(&self, values: &[f32], tracked: &mut Tracked) -> Chosen {
+    fn choose(&self, values: &[f32], rule_state: &mut RuleState) -> Selection {
         let Some(now) = softmax_entropy(values, self.eps) else {
-            return Chosen::Count(0);
+            return Selection::Count(0);
         };
-        tracked.claim(Kind::LiteralEntropy);
-        let before = tracked.mean_or(now);
+        rule_state.claim(Kind::LiteralEntropy);
+        let before = rule_state.mean_or(now);
         let threshold = self.alpha * before + (1.0 - self.alpha) * now;
-        tracked.follow(now, before, self.beta);
-        Chosen::Reaching {
+        rule_state.follow(now, before, self.beta);
+        Selection::Reaching {
             threshold: reaching(threshold),
             least: self.least.count(values.len()),
         }
@@ -236,11 +236,11 @@ mod tests {
     }
 
     /// A rule that saw one round with that statistic.
-    fn seen(kind: Kind, mean: f64) -> Tracked {
-        let mut tracked = Tracked::default();
-        tracked.claim(kind);
-        tracked.follow(mean, mean, 0.0);
-        tracked
+    fn seen(kind: Kind, mean: f64) -> RuleState {
+        let mut rule_state = RuleState::default();
+        rule_state.claim(kind);
+        rule_state.follow(mean, mean, 0.0);
+        rule_state
     }
 
     #[test]
@@ -254,16 +254,16 @@ mod tests {
         assert!(near(softmax_entropy(&G8, 1e-8).unwrap(), 2.013786));
 
         let literal = spec("{ by = 'entropy', form = 'literal', least = 0.25 }");
-        let mut tracked = seen(Kind::LiteralEntropy, 2.0);
-        let selected = literal.choose(&G8, 1, &mut tracked);
-        let Chosen::Reaching { threshold, least: 2 } = selected.chosen else {
+        let mut rule_state = seen(Kind::LiteralEntropy, 2.0);
+        let selected = literal.choose(&G8, 1, &mut rule_state);
+        let Selection::Reaching { threshold, least: 2 } = selected.chosen else {
             panic!("{selected:?}");
         };
         // The average of before this round is in the threshold; this round's entropy is in the average after.
-        assert!(near(threshold.into(), 2.001379) && near(tracked.mean, 2.001379));
+        assert!(near(threshold.into(), 2.001379) && near(rule_state.mean, 2.001379));
         assert_eq!(kept(&G8, selected), [0.9, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.6]);
 
-        let percentile = spec("{ by = 'entropy', form = 'percentile', q = 75 }").choose(&G8, 1, &mut tracked);
+        let percentile = spec("{ by = 'entropy', form = 'percentile', q = 75 }").choose(&G8, 1, &mut rule_state);
         assert_eq!(kept(&G8, percentile), [0.9, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.6]);
 
         let entropy = energy_entropy(&G8).unwrap();
@@ -278,10 +278,10 @@ mod tests {
             softmax_entropy(&flat, 0.0).unwrap(),
             softmax_entropy(&peak, 0.0).unwrap(),
         );
-        let mut tracked = Tracked::default();
-        let mut threshold = |values: &[f32]| match literal.choose(values, 0, &mut tracked).chosen {
-            Chosen::Reaching { threshold, .. } => (f64::from(threshold), tracked.mean),
-            Chosen::Count(_) => panic!(),
+        let mut rule_state = RuleState::default();
+        let mut threshold = |values: &[f32]| match literal.choose(values, 0, &mut rule_state).chosen {
+            Selection::Reaching { threshold, .. } => (f64::from(threshold), rule_state.mean),
+            Selection::Count(_) => panic!(),
         };
         let (at, mean) = threshold(&flat);
         assert!(near(at, first) && near(mean, first) && near(first, 8f64.ln()));
@@ -294,8 +294,8 @@ mod tests {
         let most = (values.len() as f64).ln() - 0.1234;
         let entropy = softmax_entropy(values, 0.0).unwrap();
         let literal = spec("{ by = 'entropy', form = 'literal', least = 0.03 }");
-        let chosen = literal.choose(values, 0, &mut Tracked::default()).chosen;
-        let Chosen::Reaching { threshold, .. } = chosen else {
+        let chosen = literal.choose(values, 0, &mut RuleState::default()).chosen;
+        let Selection::Reaching { threshold, .. } = chosen else {
             return false;
         };
         let none = f64::from(largest(values)) >= most || values.iter().all(|value| value.abs() < threshold);
@@ -326,7 +326,7 @@ mod tests {
             let values: Vec<f32> = values.iter().map(|value| value * scale).collect();
             assert!(is_degenerate(&values));
             let literal = spec("{ by = 'entropy', form = 'literal', least = 0.03 }");
-            let sent = kept(&values, literal.choose(&values, 0, &mut Tracked::default()));
+            let sent = kept(&values, literal.choose(&values, 0, &mut RuleState::default()));
             assert_eq!(sent.iter().filter(|&&value| value != 0.0).count(), 600);
         }
     }
@@ -353,10 +353,10 @@ mod tests {
     }
 
     fn counts(rule: &DensitySpec, rounds: &[usize]) -> Vec<usize> {
-        let mut tracked = Tracked::default();
-        let count = |&matter: &usize| match rule.choose(&flat(matter), 0, &mut tracked).chosen {
-            Chosen::Count(k) => k,
-            Chosen::Reaching { .. } => panic!(),
+        let mut rule_state = RuleState::default();
+        let count = |&matter: &usize| match rule.choose(&flat(matter), 0, &mut rule_state).chosen {
+            Selection::Count(k) => k,
+            Selection::Reaching { .. } => panic!(),
         };
         rounds.iter().map(count).collect()
     }

@@ -14,8 +14,8 @@ use crate::error::Error;
 use crate::forms::rule::{self, Table};
 use crate::rules::entropy::by_percentile;
 use crate::rules::magnitude::{TINY, kth_largest, square_reaching, squares_reaching};
-use crate::rules::selection::Chosen;
-use crate::rules::tracked::{Kind, Tracked};
+use crate::rules::rule_state::{Kind, RuleState};
+use crate::rules::selection::Selection;
 
 pub(crate) const NAME: &str = "fisher";
 const FORMS: [&str; 3] = ["scaled", "percentile", "literal"];
@@ -49,7 +49,7 @@ impl Default for FisherRule {
 }
 
 impl FisherRule {
-    pub(crate) fn choose(&self, values: &[f32], tracked: &mut Tracked) -> Chosen {
+    pub(crate) fn choose(&self, values: &[f32], rule_state: &mut RuleState) -> Selection {
         let (kind, alpha, beta) = match self.form {
             Form::Percentile { q } => return by_percentile(values, q, self.least),
             Form::Scaled { alpha, beta, .. } => (Kind::ScaledFisher, alpha, beta),
@@ -57,19 +57,19 @@ impl FisherRule {
         };
         let (sum, non_zeros) = squares_reaching(TINY, values);
         if non_zeros == 0 {
-            return Chosen::Count(0);
+            return Selection::Count(0);
         }
-        tracked.claim(kind);
+        rule_state.claim(kind);
         let now = sum / values.len() as f64;
-        let before = tracked.mean_or(now);
+        let before = rule_state.mean_or(now);
         let threshold = square_reaching(self.kappa() * (alpha * before + (1.0 - alpha) * now));
         let least = self.least.count(values.len());
         let fed = match kind {
             Kind::LiteralFisher => mean_of_kept(values, threshold, least),
             _ => now,
         };
-        tracked.follow(fed, before, beta);
-        Chosen::Reaching { threshold, least }
+        rule_state.follow(fed, before, beta);
+        Selection::Reaching { threshold, least }
     }
 
     /// For Laplace-distributed values, `P(v^2 >= kappa mean(v^2)) = exp(-sqrt(2 kappa))`.
@@ -165,15 +165,15 @@ mod tests {
     #[test]
     fn the_worked_example() {
         let rule = spec("{ by = 'fisher', form = 'literal', alpha = 0.9, clip = 0.55 }");
-        let mut tracked = Tracked::default();
-        tracked.claim(Kind::LiteralFisher);
-        tracked.follow(0.2, 0.2, 0.9);
-        let selected = rule.choose(&G8, 1, &mut tracked);
-        let Chosen::Reaching { threshold, least: 1 } = selected.chosen else {
+        let mut rule_state = RuleState::default();
+        rule_state.claim(Kind::LiteralFisher);
+        rule_state.follow(0.2, 0.2, 0.9);
+        let selected = rule.choose(&G8, 1, &mut rule_state);
+        let Selection::Reaching { threshold, least: 1 } = selected.chosen else {
             panic!("{selected:?}");
         };
         assert!(near(f64::from(threshold).powi(2), 0.199_036_25));
-        assert!(near(mean_of_kept(&G8, threshold, 1), 0.473333) && near(tracked.mean, 0.227333));
+        assert!(near(mean_of_kept(&G8, threshold, 1), 0.473333) && near(rule_state.mean, 0.227333));
         assert_eq!(kept(&G8, selected), [0.55, -0.5, 0.0, 0.0, 0.0, 0.0, 0.0, 0.55]);
     }
 
@@ -193,7 +193,7 @@ mod tests {
             for q in ["0", "75", "93", "97", "99.99", "100"] {
                 let sent = |by: &str| {
                     let rule = spec(&format!("{{ by = '{by}', form = 'percentile', q = {q} }}"));
-                    kept(&values, rule.choose(&values, 0, &mut Tracked::default()))
+                    kept(&values, rule.choose(&values, 0, &mut RuleState::default()))
                 };
                 assert_eq!(sent("fisher"), sent("entropy"));
             }
@@ -202,11 +202,11 @@ mod tests {
 
     /// Density after many rounds of fresh Laplace draws.
     fn settled(rule: &str, rounds: u64) -> f64 {
-        let (rule, mut tracked) = (spec(rule), Tracked::default());
+        let (rule, mut rule_state) = (spec(rule), RuleState::default());
         let densities: Vec<f64> = (0..rounds)
             .map(|round| {
                 let values = laplace(10_000, round);
-                share(&kept(&values, rule.choose(&values, round, &mut tracked)))
+                share(&kept(&values, rule.choose(&values, round, &mut rule_state)))
             })
             .collect();
         let last = &densities[densities.len() - 20..];
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn the_literal_form_feeds_on_itself() {
-        let mut first = Tracked::default();
+        let mut first = RuleState::default();
         let values = laplace(50_000, 77);
         let rule = spec("{ by = 'fisher', form = 'literal' }");
         let at_first = share(&kept(&values, rule.choose(&values, 0, &mut first)));

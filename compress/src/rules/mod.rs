@@ -8,8 +8,8 @@ pub(crate) mod entropy;
 pub(crate) mod fisher;
 pub(crate) mod magnitude;
 pub(crate) mod rank;
+pub(crate) mod rule_state;
 #[cfg(test)]
 pub(crate) mod samples;
 pub(crate) mod schedule;
 pub(crate) mod selection;
-pub(crate) mod tracked;

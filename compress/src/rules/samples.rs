@@ -1,8 +1,8 @@
 //! Inputs for the tests of the rules, and what a choice keeps of them.
 
-use crate::rng::Draws;
+use crate::rng::KeyedRng;
 use crate::rules::density::DensitySpec;
-use crate::rules::selection::{Chosen, Selected};
+use crate::rules::selection::{Selected, Selection};
 
 /// The worked examples' tensor.
 pub(crate) const G8: [f32; 8] = [0.9, -0.5, 0.3, -0.1, 0.05, 0.0, -0.02, 0.6];
@@ -17,28 +17,28 @@ pub(crate) fn spec(text: &str) -> DensitySpec {
 }
 
 /// Uniform in (0, 1).
-fn unit(draws: Draws, index: usize) -> f64 {
-    ((draws.bits(index) >> 12) as f64 + 0.5) / (1u64 << 52) as f64
+fn unit(rng: KeyedRng, index: usize) -> f64 {
+    ((rng.bits(index) >> 12) as f64 + 0.5) / (1u64 << 52) as f64
 }
 
 pub(crate) fn laplace(len: usize, seed: u64) -> Vec<f32> {
-    let draws = Draws::new(seed, 1);
-    let sign = |i| if draws.bits(i) & 1 == 0 { 1.0 } else { -1.0 };
-    (0..len).map(|i| (sign(i) * unit(draws, i).ln()) as f32).collect()
+    let rng = KeyedRng::new(seed, 1);
+    let sign = |i| if rng.bits(i) & 1 == 0 { 1.0 } else { -1.0 };
+    (0..len).map(|i| (sign(i) * unit(rng, i).ln()) as f32).collect()
 }
 
 /// Box and Muller's `at`-th normal draw.
-fn normal(draws: Draws, at: usize) -> f64 {
-    (-2.0 * unit(draws, 2 * at).ln()).sqrt() * (std::f64::consts::TAU * unit(draws, 2 * at + 1)).cos()
+fn normal(rng: KeyedRng, at: usize) -> f64 {
+    (-2.0 * unit(rng, 2 * at).ln()).sqrt() * (std::f64::consts::TAU * unit(rng, 2 * at + 1)).cos()
 }
 
 pub(crate) fn gaussian(len: usize, seed: u64) -> Vec<f32> {
-    (0..len).map(|i| normal(Draws::new(seed, 2), i) as f32).collect()
+    (0..len).map(|i| normal(KeyedRng::new(seed, 2), i) as f32).collect()
 }
 
 /// Student's t with three degrees of freedom.
 pub(crate) fn student(len: usize, seed: u64) -> Vec<f32> {
-    let normals = |i| [0, 1, 2, 3].map(|tensor| normal(Draws::new(seed, 3 + tensor), i));
+    let normals = |i| [0, 1, 2, 3].map(|tensor| normal(KeyedRng::new(seed, 3 + tensor), i));
     let draw = |[z, a, b, c]: [f64; 4]| z / ((a * a + b * b + c * c) / 3.0).sqrt();
     (0..len).map(|i| draw(normals(i)) as f32).collect()
 }
@@ -48,8 +48,8 @@ pub(crate) fn kept(values: &[f32], selected: Selected) -> Vec<f32> {
     let mut order: Vec<usize> = (0..values.len()).filter(|&i| values[i] != 0.0).collect();
     order.sort_by(|&a, &b| values[b].abs().total_cmp(&values[a].abs()).then(a.cmp(&b)));
     let count = match selected.chosen {
-        Chosen::Count(k) => k,
-        Chosen::Reaching { threshold, least } => {
+        Selection::Count(k) => k,
+        Selection::Reaching { threshold, least } => {
             least.max(order.iter().filter(|&&i| values[i].abs() >= threshold).count())
         }
     };

@@ -2,7 +2,7 @@
 
 /// Which values of a tensor to send. Zeros are never among them.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Chosen {
+pub(crate) enum Selection {
     /// That many of the largest magnitudes; all non-zeros if there are fewer.
     Count(usize),
     /// All magnitudes that reach `threshold`, or if fewer than `least` do, the `least` largest.
@@ -18,7 +18,7 @@ pub(crate) enum Chosen {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Selected {
     /// Which values to send.
-    pub(crate) chosen: Chosen,
+    pub(crate) chosen: Selection,
     /// Largest magnitude to send: values beyond are sent as this, with their sign.
     pub(crate) clip: Option<f32>,
 }

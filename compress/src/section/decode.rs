@@ -4,10 +4,11 @@ use crate::code::gaps::{IndexPlane, Indices, support_bound};
 use crate::error::Error;
 use crate::finite::all_finite;
 use crate::layout::Shape;
-use crate::quantize::method::{AnyPlane, ValueReader};
+use crate::quantize::method::ValueReader;
+use crate::quantize::recipe::FoundPlane;
 use crate::recipe::Recipe;
 use crate::reduce::{Reduce, components, count_sketch, low_rank, projection, random_k};
-use crate::rng::Draws;
+use crate::rng::KeyedRng;
 use crate::section::parts::{Part, parts};
 use crate::section::planes::{PlaneBounds, PlaneBytes};
 use crate::section::sinks::{Measured, Sink};
@@ -18,19 +19,19 @@ use crate::wire::Reader;
 const BLOCK: usize = 4096;
 
 /// One tensor of a frame, its planes found but not decoded.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Section<'a> {
     recipe: Recipe,
     shape: Shape,
-    draws: Draws,
+    rng: KeyedRng,
     bytes: PlaneBytes,
-    planes: Vec<(Option<IndexPlane<'a>>, AnyPlane<'a>)>,
+    planes: Vec<(Option<IndexPlane<'a>>, FoundPlane<'a>)>,
     offset: usize,
 }
 
 impl<'a> Section<'a> {
     /// Takes the section of a tensor of `shape` from the front of `reader`.
-    pub(crate) fn read(reader: &mut Reader<'a>, shape: Shape, draws: Draws) -> Result<Self, Error> {
+    pub(crate) fn read(reader: &mut Reader<'a>, shape: Shape, rng: KeyedRng) -> Result<Self, Error> {
         let offset = reader.offset();
         let recipe = Recipe::read(reader, shape)?;
         let mut bytes = PlaneBytes {
@@ -46,8 +47,8 @@ impl<'a> Section<'a> {
             };
             bytes.indices += reader.offset() - start;
             let start = reader.offset();
-            let draws = draws.part(at as u64);
-            let values = recipe.quantize.plane(reader, sent, recipe.code, draws)?;
+            let rng = rng.part(at as u64);
+            let values = recipe.quantize.plane(reader, sent, recipe.code, rng)?;
             bytes.scales += values.scale_bytes();
             bytes.values += reader.offset() - start - values.scale_bytes();
             planes.push((indices, values));
@@ -55,7 +56,7 @@ impl<'a> Section<'a> {
         Ok(Self {
             recipe,
             shape,
-            draws,
+            rng,
             bytes,
             planes,
             offset,
@@ -76,8 +77,9 @@ impl<'a> Section<'a> {
         for ((indices, values), part) in self.planes.iter().zip(parts(self.recipe.reduce, self.shape)) {
             let count = part.shape.len();
             bounds.indices += indices.map_or(0.0, |_| support_bound(self.shape.len(), count) / 8.0);
-            bounds.scales += values.scale_bound(count, self.recipe.code)?;
-            bounds.values += values.bound(count, self.recipe.code)?;
+            let (scales, values) = values.bounds()?;
+            bounds.scales += scales;
+            bounds.values += values;
         }
         Ok(bounds)
     }
@@ -92,7 +94,7 @@ impl<'a> Section<'a> {
                 Ok(())
             }),
             (Reduce::RandomK { k }, [(_, values)]) => {
-                let places = random_k::Places::new(self.draws, len);
+                let places = random_k::Places::new(self.rng, len);
                 let mut indices = vec![0; BLOCK.min(k as usize)];
                 blocks(values, k as usize, |start, block| {
                     let indices = &mut indices[..block.len()];
@@ -125,7 +127,7 @@ impl<'a> Section<'a> {
             (Reduce::LowRank { rank, k }, planes) => self.low_rank(rank as usize, k as usize, planes, sink),
             (Reduce::CountSketch { rows, cols, threshold }, [(_, values)]) => {
                 let table = whole(values, rows as usize * cols as usize)?;
-                let estimates = count_sketch::Estimates::new(&table, rows, cols as usize, self.draws);
+                let estimates = count_sketch::Estimates::new(&table, rows, cols as usize, self.rng);
                 dense_blocks(len, sink, |start, block| {
                     estimates.fill(start, block);
                     let keep = |value: &mut f32| *value = if value.abs() >= threshold { *value } else { 0.0 };
@@ -142,7 +144,7 @@ impl<'a> Section<'a> {
                     let sums = &mut sums[..projection::block_sums(block.len(), k as usize)];
                     open.read(sums)?;
                     check(sums)?;
-                    projection::unproject(sums, at, self.draws, block);
+                    projection::unproject(sums, at, self.rng, block);
                     check(block)?;
                     sink.dense(start, block);
                 }
@@ -179,7 +181,7 @@ impl<'a> Section<'a> {
         &self,
         rank: usize,
         k: usize,
-        planes: &[(Option<IndexPlane<'a>>, AnyPlane<'a>)],
+        planes: &[(Option<IndexPlane<'a>>, FoundPlane<'a>)],
         sink: &mut impl Sink,
     ) -> Result<(), Error> {
         let Shape { rows, cols } = self.shape;
@@ -232,7 +234,7 @@ fn check(values: &[f32]) -> Result<(), Error> {
 
 /// Hands the `count` values of a plane to `take`, a block at a time, with the number of those before.
 fn blocks(
-    plane: &AnyPlane<'_>,
+    plane: &FoundPlane<'_>,
     count: usize,
     mut take: impl FnMut(usize, &[f32]) -> Result<(), Error>,
 ) -> Result<(), Error> {
@@ -249,7 +251,7 @@ fn blocks(
 }
 
 /// All values of a plane.
-fn whole(plane: &AnyPlane<'_>, count: usize) -> Result<Vec<f32>, Error> {
+fn whole(plane: &FoundPlane<'_>, count: usize) -> Result<Vec<f32>, Error> {
     let mut all = Vec::with_capacity(count);
     blocks(plane, count, |_, block| {
         all.extend_from_slice(block);
@@ -285,7 +287,7 @@ struct Sparse<'a> {
 }
 
 impl<'a> Sparse<'a> {
-    fn open(indices: &IndexPlane<'a>, values: &AnyPlane<'a>, count: usize) -> Result<Self, Error> {
+    fn open(indices: &IndexPlane<'a>, values: &FoundPlane<'a>, count: usize) -> Result<Self, Error> {
         Ok(Self {
             indices: indices.open()?,
             values: values.open()?,

@@ -10,8 +10,8 @@ use crate::layout::Shape;
 use crate::quantize::QuantizeSpec;
 use crate::quantize::recipe::Quantize;
 use crate::recipe::Recipe;
-use crate::reduce::components::Leading;
-use crate::reduce::{Reduce, Selection, count_sketch, low_rank, projection, random_k, threshold, top_k};
+use crate::reduce::components::LeadingComponents;
+use crate::reduce::{Reduce, Reduction, count_sketch, low_rank, projection, random_k, threshold, top_k};
 use crate::section::decode::Section;
 use crate::section::input::{Encoded, Input};
 use crate::section::sinks::Sink;
@@ -26,7 +26,7 @@ const FEW: usize = 1 << 14;
 /// not be finite. `warm` is the second factor of the last time, and becomes that of this.
 pub(crate) fn encode(input: &Input<'_>, warm: &mut Option<Vec<f32>>) -> Result<Encoded, Error> {
     let exact = Input {
-        selection: Selection::All,
+        selection: Reduction::All,
         leading: None,
         clip: None,
         quantize: QuantizeSpec::Exact,
@@ -65,7 +65,7 @@ fn overflows(input: &Input<'_>, section: &[u8]) -> bool {
         values: input.values,
         finite: true,
     };
-    let section = Section::read(&mut Reader::new(section), input.shape, input.draws);
+    let section = Section::read(&mut Reader::new(section), input.shape, input.rng);
     section.and_then(|section| section.decode(&mut left)).is_err() || !left.finite
 }
 
@@ -159,28 +159,29 @@ impl Part<'_> {
 }
 
 fn reduce<'a>(input: &Input<'a>, warm: &mut Option<Vec<f32>>) -> Result<Reduced<'a>, Error> {
-    let &Input { values, draws, .. } = input;
+    let &Input { values, rng, .. } = input;
     // A tensor of zeros is an empty support, whatever was asked, unless it was to be sent as fp32 FedAvg sends it.
     let plain =
-        input.selection == Selection::All && input.quantize == QuantizeSpec::Exact && input.code == CodeSpec::Pack;
+        input.selection == Reduction::All && input.quantize == QuantizeSpec::Exact && input.code == CodeSpec::Pack;
     if !plain && values.iter().all(|value| value.to_bits() == 0) {
         return Ok(Reduced::support(input.threads, values, Vec::new()));
     }
     // So is a tensor that a budget leaves no level.
-    if matches!(input.quantize, QuantizeSpec::DeadZone(zone) if input.leading.is_none() && zone.silences(values)) {
+    if matches!(input.quantize, QuantizeSpec::DeadZone(zone) if input.leading.is_none() && zone.quantizes_to_zero(values))
+    {
         return Ok(Reduced::support(input.threads, values, Vec::new()));
     }
     let mut reduced = match input.selection {
-        Selection::All | Selection::Components => match &input.leading {
+        Reduction::All | Reduction::Components => match &input.leading {
             Some(leading) => apart(input, leading)?,
             None => Reduced::all(input),
         },
-        Selection::Largest(k) => Reduced::support(input.threads, values, top_k::top_k(input.threads, values, k)),
-        Selection::LargestOfChunks { density, chunk } => {
+        Reduction::Largest(k) => Reduced::support(input.threads, values, top_k::top_k(input.threads, values, k)),
+        Reduction::LargestOfChunks { density, chunk } => {
             let support = top_k::top_share_of_chunks(values, chunk, density);
             Reduced::support(input.threads, values, support)
         }
-        Selection::Reaching { threshold, least } => {
+        Reduction::Reaching { threshold, least } => {
             let support = threshold::fixed(values, threshold);
             let support = if support.len() < least {
                 top_k::top_k(input.threads, values, least)
@@ -189,18 +190,18 @@ fn reduce<'a>(input: &Input<'a>, warm: &mut Option<Vec<f32>>) -> Result<Reduced<
             };
             Reduced::support(input.threads, values, support)
         }
-        Selection::Sampled(k) => Reduced::support(input.threads, values, threshold::sampled(values, k, draws)),
-        Selection::Random { k, scale } => {
-            let places = random_k::Places::new(draws, values.len());
+        Reduction::Sampled(k) => Reduced::support(input.threads, values, threshold::sampled(values, k, rng)),
+        Reduction::Random { k, scale } => {
+            let places = random_k::Places::new(rng, values.len());
             let mut indices = vec![0; k];
             places.fill(0, &mut indices);
             let sent = indices.iter().map(|&index| values[index as usize] * scale).collect();
             Reduced::plain(Reduce::RandomK { k: k as u32 }, sent, Shape::row(k))
         }
-        Selection::Sketch { rows, cols, k } => {
-            let mut table = count_sketch::table(values, rows, cols, draws);
+        Reduction::Sketch { rows, cols, k } => {
+            let mut table = count_sketch::table(values, rows, cols, rng);
             if !input.unbiased {
-                let estimates = count_sketch::Estimates::new(&table, rows, cols, draws);
+                let estimates = count_sketch::Estimates::new(&table, rows, cols, rng);
                 let scale = estimates.contraction(values, k);
                 table.iter_mut().for_each(|sum| *sum *= scale);
             }
@@ -209,19 +210,19 @@ fn reduce<'a>(input: &Input<'a>, warm: &mut Option<Vec<f32>>) -> Result<Reduced<
                 cols,
             };
             let received = received(input, &table, shape, 0)?;
-            let threshold = count_sketch::Estimates::new(&received, rows, cols, draws).threshold(values.len(), k);
+            let threshold = count_sketch::Estimates::new(&received, rows, cols, rng).threshold(values.len(), k);
             let cols = cols as u32;
             Reduced::plain(Reduce::CountSketch { rows, cols, threshold }, table, shape)
         }
-        Selection::Projected { k } => {
-            let mut sums = projection::project(values, k, draws);
+        Reduction::Projected { k } => {
+            let mut sums = projection::project(values, k, rng);
             if !input.unbiased {
                 projection::shrink_all(values.len(), k, &mut sums);
             }
             let shape = Shape::row(sums.len());
             Reduced::plain(Reduce::Projection { k: k as u32 }, sums, shape)
         }
-        Selection::LowRank { rank, k } => factors(input, rank, k, warm)?,
+        Reduction::LowRank { rank, k } => factors(input, rank, k, warm)?,
     };
     if let Some(clip) = input.clip {
         for part in reduced.parts.iter_mut().filter(|part| part.support.is_some()) {
@@ -234,16 +235,16 @@ fn reduce<'a>(input: &Input<'a>, warm: &mut Option<Vec<f32>>) -> Result<Reduced<
 
 /// What the receiver will decode of part `at`, whose values are `values`.
 fn received(input: &Input<'_>, values: &[f32], shape: Shape, at: u64) -> Result<Vec<f32>, Error> {
-    let (code, draws) = (Code::Pack, input.draws.part(at));
+    let (code, rng) = (Code::Pack, input.rng.part(at));
     let (mut bytes, mut out) = (Vec::new(), vec![0.0; values.len()]);
-    input.quantize.method().encode(values, shape, code, draws, &mut bytes);
-    let plane = Quantize::of(&input.quantize).plane(&mut Reader::new(&bytes), shape, code, draws)?;
+    input.quantize.method().encode(values, shape, code, rng, &mut bytes);
+    let plane = Quantize::of(&input.quantize).plane(&mut Reader::new(&bytes), shape, code, rng)?;
     plane.open()?.read(&mut out)?;
     Ok(out)
 }
 
 /// Components, and what their decoded product leaves.
-fn apart<'a>(input: &Input<'_>, leading: &Leading) -> Result<Reduced<'a>, Error> {
+fn apart<'a>(input: &Input<'_>, leading: &LeadingComponents) -> Result<Reduced<'a>, Error> {
     let &Input { values, shape, .. } = input;
     let rank = leading.rank;
     let part = |values: Vec<f32>, rows, cols| Part {
@@ -257,7 +258,7 @@ fn apart<'a>(input: &Input<'_>, leading: &Leading) -> Result<Reduced<'a>, Error>
     ];
     let p = received(input, &halves[0].values, halves[0].shape, 0)?;
     let q = received(input, &halves[1].values, halves[1].shape, 1)?;
-    let left = Leading { rank, p, q }.left(values, shape);
+    let left = LeadingComponents { rank, p, q }.left(values, shape);
     let mut parts = Vec::from(halves);
     parts.push(part(left, shape.rows, shape.cols));
     Ok(Reduced {
@@ -269,7 +270,7 @@ fn apart<'a>(input: &Input<'_>, leading: &Leading) -> Result<Reduced<'a>, Error>
 /// Both factors, and the largest values of what their decoded product leaves.
 fn factors<'a>(input: &Input<'_>, rank: usize, k: usize, warm: &mut Option<Vec<f32>>) -> Result<Reduced<'a>, Error> {
     let &Input { values, shape, .. } = input;
-    let low_rank::Factors { p, q } = low_rank::factors(values, shape, rank, warm.as_deref(), input.draws);
+    let low_rank::Factors { p, q } = low_rank::factors(values, shape, rank, warm.as_deref(), input.rng);
     *warm = Some(q.clone());
     let part = |values, rows, cols| Part {
         support: None,
@@ -316,17 +317,12 @@ fn write(input: &Input<'_>, reduced: &Reduced<'_>, code: Code) -> Encoded {
     };
     let parts = reduced.parts.iter().filter(|part| !part.values.is_empty());
     for (at, part) in parts.enumerate() {
-        let draws = input.draws.part(at as u64);
-        let values = |out: &mut Vec<u8>| {
-            input
-                .quantize
-                .method()
-                .encode(&part.values, part.shape, code, draws, out)
-        };
+        let rng = input.rng.part(at as u64);
+        let values = |out: &mut Vec<u8>| input.quantize.method().encode(&part.values, part.shape, code, rng, out);
         let size = if let Some(support) = &part.support {
             stages.reduced += support.len() as u64 * 4;
             stages.quantized += support.len() as u64 * 4;
-            stages.bound += support_bound(input.values.len(), support.len()) / 8.0;
+            stages.entropy_bound += support_bound(input.values.len(), support.len()) / 8.0;
             let threads = if support.len() < FEW { 1 } else { input.threads };
             let mut plane = Vec::new();
             let indices = || encode_indices(support, input.shape, code, &mut out);
@@ -338,7 +334,7 @@ fn write(input: &Input<'_>, reduced: &Reduced<'_>, code: Code) -> Encoded {
         };
         stages.reduced += part.values.len() as u64 * 4;
         stages.quantized += size.plain;
-        stages.bound += size.bound;
+        stages.entropy_bound += size.bound;
     }
     stages.coded = out.len() as u64;
     Encoded {

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use crate::code::method::CodeSpec;
 use crate::layout::Shape;
 use crate::quantize::QuantizeSpec;
-use crate::reduce::Selection;
-use crate::reduce::components::Leading;
-use crate::rng::Draws;
+use crate::reduce::Reduction;
+use crate::reduce::components::LeadingComponents;
+use crate::rng::KeyedRng;
 use crate::stages::Stages;
 
 /// One tensor, and how it is to be encoded.
@@ -16,14 +16,14 @@ pub(crate) struct Input<'a> {
     /// Finite, not empty.
     pub(crate) values: &'a [f32],
     pub(crate) shape: Shape,
-    pub(crate) selection: Selection,
+    pub(crate) selection: Reduction,
     /// Components that are sent apart from the values; then the quantiser is a dead zone of one step for all.
-    pub(crate) leading: Option<Arc<Leading>>,
+    pub(crate) leading: Option<Arc<LeadingComponents>>,
     /// Magnitude at which values that are sent one by one are cut off.
     pub(crate) clip: Option<f32>,
     pub(crate) quantize: QuantizeSpec,
     pub(crate) code: CodeSpec,
-    pub(crate) draws: Draws,
+    pub(crate) rng: KeyedRng,
     /// No memory will make good for what is not sent.
     pub(crate) unbiased: bool,
     /// Threads that may work on it.

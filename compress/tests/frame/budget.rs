@@ -81,7 +81,7 @@ fn budgets_are_kept_and_used() {
                             bytes <= most && bytes as f64 >= floor * most as f64,
                             "{bytes} of {most}: {memory} {budget} {default} round {round}"
                         );
-                        encoder.settle(&pending, Verdict::Accepted).unwrap();
+                        encoder.settle(&pending, Ack::Accepted).unwrap();
                     }
                 }
             }
@@ -144,6 +144,6 @@ fn zeros_and_spikes_fit_too() {
     ] {
         let pending = encoder.encode(&mut delta, UPDATE).unwrap();
         assert!(pending.frame.len() <= 400, "{}", pending.frame.len());
-        encoder.settle(&pending, Verdict::Accepted).unwrap();
+        encoder.settle(&pending, Ack::Accepted).unwrap();
     }
 }

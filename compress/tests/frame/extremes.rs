@@ -86,7 +86,7 @@ fn one_extreme_after_another_is_encoded_or_changes_nothing() {
                 };
                 match encoder.encode(&mut delta, header) {
                     Ok(pending) => {
-                        let verdict = [Verdict::Accepted, Verdict::Refused, Verdict::Dropped][round % 3];
+                        let verdict = [Ack::Accepted, Ack::Rejected, Ack::Dropped][round % 3];
                         encoder.settle(&pending, verdict).unwrap();
                         let restored =
                             Encoder::load(Arc::clone(&layout), &spec(memory, method.clone()), &saved(&encoder));
@@ -118,7 +118,7 @@ fn values_that_are_not_finite_change_no_memory() {
             let against = (memory == Memory::Cafe).then_some(&predictor);
             for encoder in [&mut encoder, &mut twin] {
                 let pending = encoder.encode_against(against, &mut noise(50, 2), UPDATE).unwrap();
-                encoder.settle(&pending, Verdict::Accepted).unwrap();
+                encoder.settle(&pending, Ack::Accepted).unwrap();
             }
             let before = saved(&encoder);
             for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
@@ -148,7 +148,7 @@ fn a_shadow_that_would_overflow_is_refused() {
     for delta in [[3.4e38, 3.4e38], [3.4e38, 1e38]] {
         let before = saved(&encoder);
         match encoder.encode(&mut delta.clone(), UPDATE) {
-            Ok(pending) => encoder.settle(&pending, Verdict::Accepted).unwrap(),
+            Ok(pending) => encoder.settle(&pending, Ack::Accepted).unwrap(),
             Err(error) => {
                 assert!(matches!(error, Error::NotFinite(_)));
                 assert_eq!(saved(&encoder), before);

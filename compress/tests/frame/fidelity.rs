@@ -125,7 +125,7 @@ fn the_figures_are_those_of_their_definitions() {
                     assert_eq!(found.nonzeros, nonzeros as u64, "{what}");
                     assert!(found.is_valid(decoded.len() as u64));
                 }
-                encoder.settle(&pending, Verdict::Accepted).unwrap();
+                encoder.settle(&pending, Ack::Accepted).unwrap();
                 model.residual = plus(&encoded, &decoded, -1.0);
                 model.shadow = plus(&model.shadow, &decoded, 1.0);
                 model.unsent = plus(&model.unsent, &decoded, -1.0);
@@ -159,7 +159,7 @@ fn a_tensor_that_is_not_sent_ages() {
          rules = [{ when = { min_dims = 2 }, use = {} }]",
     );
     let mut encoder = Encoder::new(Arc::clone(&layout), &spec).unwrap();
-    let verdicts = [Verdict::Accepted, Verdict::Refused, Verdict::Dropped, Verdict::Accepted];
+    let verdicts = [Ack::Accepted, Ack::Rejected, Ack::Dropped, Ack::Accepted];
     for (age, verdict) in (1..).zip(verdicts) {
         let pending = encoder.encode(&mut noise(419, age.into()), UPDATE).unwrap();
         let [matrix, vector] = pending.fidelity[..] else {
@@ -176,10 +176,10 @@ fn a_tensor_that_is_not_sent_ages() {
     }
     // A matrix that was sent, but not taken, is as old as the frames that were not taken.
     let pending = encoder.encode(&mut noise(419, 9), UPDATE).unwrap();
-    encoder.settle(&pending, Verdict::Refused).unwrap();
+    encoder.settle(&pending, Ack::Rejected).unwrap();
     let pending = encoder.encode(&mut vec![0.0; 419], UPDATE).unwrap();
     assert!(pending.fidelity[0].nonzeros > 0, "the residual is sent");
-    encoder.settle(&pending, Verdict::Accepted).unwrap();
+    encoder.settle(&pending, Ack::Accepted).unwrap();
     let pending = encoder.encode(&mut vec![0.0; 419], UPDATE).unwrap();
     assert_eq!((pending.fidelity[0].age, pending.fidelity[0].cosine), (1, 1.0));
 }
@@ -197,7 +197,7 @@ fn the_figures_are_the_same_on_any_number_of_threads() {
                 let mut encoder = Encoder::new(Arc::clone(&layout), &spec).unwrap();
                 encoder.set_threads(threads);
                 let first = encoder.encode(&mut noise(60_000, 1), UPDATE).unwrap();
-                encoder.settle(&first, Verdict::Accepted).unwrap();
+                encoder.settle(&first, Ack::Accepted).unwrap();
                 encoder.encode(&mut noise(60_000, 2), UPDATE).unwrap()
             };
             let one = encoded(1);

@@ -170,7 +170,7 @@ fn written(golden: &Golden) -> Made {
     if !golden.name.starts_with("state") {
         return (pending.frame.clone(), bits(&decode(&layout, &pending.frame)));
     }
-    encoder.settle(&pending, Verdict::Accepted).unwrap();
+    encoder.settle(&pending, Ack::Accepted).unwrap();
     let pending = encoder.encode(&mut values(layout.len(), 1), UPDATE).unwrap();
     // A state of 1.1 holds no fidelity.
     let pending = Pending {

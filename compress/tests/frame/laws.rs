@@ -46,7 +46,7 @@ proptest! {
         prop_assert_eq!(stages.framed, frame.len() as u64);
         prop_assert!(stages.coded <= stages.fp32 + 64 * layout.tensors().len() as u64);
         prop_assert!(stages.framed - stages.coded <= 48);
-        prop_assert!(stages.bound >= 0.0 && stages.bound <= stages.fp32 as f64 + 64.0);
+        prop_assert!(stages.entropy_bound >= 0.0 && stages.entropy_bound <= stages.fp32 as f64 + 64.0);
         prop_assert_eq!(digest, Digest::of(&frame));
         let parsed = Frame::parse(&frame, &layout).unwrap();
         prop_assert_eq!(parsed.header(), UPDATE);
@@ -156,7 +156,6 @@ fn threads_change_neither_frames_nor_what_they_decode_to() {
             let mut sum = vec![0.25; layout.len()];
             let frame = Frame::parse(&pending.frame, &layout).unwrap();
             frame.accumulate_on(threads, 0.5, &mut sum).unwrap();
-            drop(frame);
             (pending.frame, bits(encoder.residual().unwrap()), bits(&sum))
         });
         assert!(outcomes[0] == outcomes[1] && outcomes[0] == outcomes[2], "{method:?}");
@@ -204,7 +203,7 @@ fn coded_size_is_within_two_percent_of_the_bound() {
                 &values,
             )
             .stages;
-            assert!(stages.coded as f64 <= stages.bound * 1.02 + 64.0, "{stages:?}");
+            assert!(stages.coded as f64 <= stages.entropy_bound * 1.02 + 64.0, "{stages:?}");
             assert!(
                 stages.quantized <= stages.reduced && stages.coded <= stages.quantized,
                 "{stages:?}"

@@ -26,7 +26,7 @@ fn error_feedback_with_top_1_gives_the_worked_example() {
     for (mut delta, sent) in deltas.into_iter().zip(sent) {
         let pending = encoder.encode(&mut delta, UPDATE).unwrap();
         assert!(close(&decode(&layout, &pending.frame), &sent));
-        encoder.settle(&pending, Verdict::Accepted).unwrap();
+        encoder.settle(&pending, Ack::Accepted).unwrap();
     }
     assert!(close(encoder.residual().unwrap(), &[0.1, -0.2, 0.0]));
 }
@@ -45,7 +45,7 @@ fn decay_lets_the_residual_fade() {
     let mut residuals = Vec::new();
     for _ in 0..3 {
         let pending = encoder.encode(&mut [8.0, 1.0], UPDATE).unwrap();
-        encoder.settle(&pending, Verdict::Accepted).unwrap();
+        encoder.settle(&pending, Ack::Accepted).unwrap();
         residuals.push(encoder.residual().unwrap()[1]);
     }
     assert_eq!(residuals, [1.0, 1.5, 1.75]);
@@ -56,7 +56,7 @@ fn values_that_are_not_finite_change_nothing() {
     let layout = one_tensor(5000);
     let mut encoder = Encoder::new(Arc::clone(&layout), &spec(Memory::default(), top_1_of_3())).unwrap();
     let pending = encoder.encode(&mut vec![1.5; 5000], UPDATE).unwrap();
-    encoder.settle(&pending, Verdict::Accepted).unwrap();
+    encoder.settle(&pending, Ack::Accepted).unwrap();
     let before = bits(encoder.residual().unwrap());
     for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
         for at in [0, 4095, 4096, 4999] {
@@ -87,13 +87,10 @@ fn one_frame_at_a_time() {
         digest: Digest::of(b"other"),
         ..pending.clone()
     };
-    assert!(matches!(
-        encoder.settle(&other, Verdict::Accepted),
-        Err(Error::Usage(_))
-    ));
-    assert_eq!(encoder.settle(&pending, Verdict::Refused), Ok(()));
+    assert!(matches!(encoder.settle(&other, Ack::Accepted), Err(Error::Usage(_))));
+    assert_eq!(encoder.settle(&pending, Ack::Rejected), Ok(()));
     assert!(
-        matches!(encoder.settle(&pending, Verdict::Refused), Err(Error::Usage(_))),
+        matches!(encoder.settle(&pending, Ack::Rejected), Err(Error::Usage(_))),
         "settled twice"
     );
     assert_eq!(encoder.residual(), None);
@@ -108,7 +105,7 @@ proptest! {
         density in 0.01..0.5f64,
         code in select(CODES.to_vec()),
         rounds in prop::collection::vec(
-            (prop::collection::vec(-50..50i8, 40), select(vec![Verdict::Accepted, Verdict::Refused, Verdict::Dropped])),
+            (prop::collection::vec(-50..50i8, 40), select(vec![Ack::Accepted, Ack::Rejected, Ack::Dropped])),
             1..12,
         ),
     ) {
@@ -120,7 +117,7 @@ proptest! {
             let mut delta: Vec<f32> = delta.into_iter().map(f32::from).collect();
             owed.iter_mut().zip(&delta).for_each(|(owed, delta)| *owed += delta);
             let pending = encoder.encode(&mut delta, FrameHeader { round: round as u64, ..UPDATE }).unwrap();
-            if verdict != Verdict::Refused {
+            if verdict != Ack::Rejected {
                 Frame::parse(&pending.frame, &layout).unwrap().accumulate(1.0, &mut settled).unwrap();
             }
             encoder.settle(&pending, verdict).unwrap();
@@ -141,7 +138,7 @@ proptest! {
             owed.iter_mut().zip(&delta).for_each(|(owed, delta)| *owed += delta);
             let pending = encoder.encode(&mut delta, FrameHeader { seed: seed ^ round, ..UPDATE }).unwrap();
             Frame::parse(&pending.frame, &layout).unwrap().accumulate(1.0, &mut sent).unwrap();
-            encoder.settle(&pending, Verdict::Accepted).unwrap();
+            encoder.settle(&pending, Ack::Accepted).unwrap();
         }
         let residual = encoder.residual().unwrap();
         let largest = sent.iter().chain(residual).fold(10.0f32, |largest, value| largest.max(value.abs()));

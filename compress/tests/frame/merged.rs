@@ -84,7 +84,7 @@ fn frames_round_trip_under_every_spec_and_memory() {
                 seen.sort_unstable();
                 let names: Vec<&str> = layout.tensors().iter().map(|tensor| tensor.name.as_str()).collect();
                 assert_eq!(seen, names, "each tensor is in one section");
-                let verdict = [Verdict::Accepted, Verdict::Refused, Verdict::Dropped][round as usize % 3];
+                let verdict = [Ack::Accepted, Ack::Rejected, Ack::Dropped][round as usize % 3];
                 encoder.settle(&pending, verdict).unwrap();
                 threaded.settle(&pending, verdict).unwrap();
             }

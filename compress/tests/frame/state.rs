@@ -24,7 +24,7 @@ fn second_round(spec: &Spec) -> (Arc<Layout>, Encoder, Pending) {
     let mut encoder = Encoder::new(Arc::clone(&layout), spec).unwrap();
     let delta = || (0..50).map(|i| (i as f32 - 20.0).powi(3)).collect::<Vec<_>>();
     let first = encoder.encode(&mut delta(), UPDATE).unwrap();
-    encoder.settle(&first, Verdict::Accepted).unwrap();
+    encoder.settle(&first, Ack::Accepted).unwrap();
     let second = encoder.encode(&mut delta(), UPDATE).unwrap();
     (layout, encoder, second)
 }
@@ -38,7 +38,7 @@ fn save(encoder: &Encoder, pending: Option<&Pending>) -> Vec<u8> {
 #[test]
 fn memory_and_pending_frame_survive() {
     for spec in [with_memory(), spec(Memory::None, method())] {
-        for verdict in [Verdict::Accepted, Verdict::Refused, Verdict::Dropped] {
+        for verdict in [Ack::Accepted, Ack::Rejected, Ack::Dropped] {
             let (layout, mut encoder, pending) = second_round(&spec);
             let saved = save(&encoder, Some(&pending));
             let (mut loaded, restored) = Encoder::load(Arc::clone(&layout), &spec, &saved).unwrap();
@@ -59,7 +59,7 @@ fn memory_and_pending_frame_survive() {
 #[test]
 fn a_settled_frame_is_not_saved() {
     let (layout, mut encoder, pending) = second_round(&with_memory());
-    encoder.settle(&pending, Verdict::Accepted).unwrap();
+    encoder.settle(&pending, Ack::Accepted).unwrap();
     let saved = save(&encoder, Some(&pending));
     assert_eq!(saved, save(&encoder, None));
     assert_eq!(Encoder::load(layout, &with_memory(), &saved).unwrap().1, None);
@@ -120,7 +120,7 @@ fn saving_appends() {
 #[test]
 fn state_survives_at_every_point() {
     let layout = merged::layout();
-    let verdicts = [Verdict::Accepted, Verdict::Refused, Verdict::Dropped, Verdict::Accepted];
+    let verdicts = [Ack::Accepted, Ack::Rejected, Ack::Dropped, Ack::Accepted];
     for spec in merged::specs() {
         for memory in memories() {
             let spec = Spec { memory, ..spec.clone() };
@@ -156,7 +156,7 @@ fn what_was_learned_is_saved() {
     for (at, spec) in merged::specs().into_iter().enumerate() {
         let mut encoder = Encoder::new(Arc::clone(&layout), &spec).unwrap();
         let pending = encoder.encode(&mut noise(layout.len(), 1), UPDATE).unwrap();
-        encoder.settle(&pending, Verdict::Accepted).unwrap();
+        encoder.settle(&pending, Ack::Accepted).unwrap();
         let learns = save(&encoder, None)[6] & 4 != 0;
         assert_eq!(learns, matches!(at, 1..=5), "{at}");
     }
@@ -168,7 +168,7 @@ fn another_kind_of_memory_is_refused() {
     let kept = |memory| {
         let mut encoder = Encoder::new(Arc::clone(&layout), &spec(memory, method())).unwrap();
         let pending = encoder.encode(&mut noise(50, 1), UPDATE).unwrap();
-        encoder.settle(&pending, Verdict::Accepted).unwrap();
+        encoder.settle(&pending, Ack::Accepted).unwrap();
         save(&encoder, None)
     };
     let (ef21, dgc) = (from_toml("memory = 'ef21'").memory, from_toml("memory = 'dgc'").memory);
@@ -206,7 +206,7 @@ fn damage_to_what_was_learned_is_refused_or_loads() {
             changed[bit / 8] ^= 1 << (bit % 8);
             if let Ok((mut encoder, pending)) = Encoder::load(Arc::clone(&layout), &spec, &reseal(changed)) {
                 if let Some(pending) = pending {
-                    encoder.settle(&pending, Verdict::Refused).unwrap();
+                    encoder.settle(&pending, Ack::Rejected).unwrap();
                 }
                 let _ = encoder.encode(&mut noise(layout.len(), 2), UPDATE);
             }

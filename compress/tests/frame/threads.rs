@@ -52,9 +52,9 @@ fn frames_and_residuals_do_not_depend_on_the_number_of_threads() {
             for other in &mut others {
                 assert!(other.encode(&mut delta.clone(), header).unwrap() == pending, "{text}");
                 assert!(bits(other.residual().unwrap()) == bits(&left), "{text}");
-                other.settle(&pending, Verdict::Accepted).unwrap();
+                other.settle(&pending, Ack::Accepted).unwrap();
             }
-            one.settle(&pending, Verdict::Accepted).unwrap();
+            one.settle(&pending, Ack::Accepted).unwrap();
         }
     }
 }

@@ -22,8 +22,8 @@ fn vectors(encoder: &Encoder, len: usize, count: usize) -> Vec<Vec<f32>> {
     floats.chunks(len).map(<[f32]>::to_vec).collect()
 }
 
-fn verdicts() -> impl Strategy<Value = Vec<Verdict>> {
-    let verdict = select(vec![Verdict::Accepted, Verdict::Refused, Verdict::Dropped]);
+fn verdicts() -> impl Strategy<Value = Vec<Ack>> {
+    let verdict = select(vec![Ack::Accepted, Ack::Rejected, Ack::Dropped]);
     prop::collection::vec(verdict, 1..10)
 }
 
@@ -47,7 +47,7 @@ proptest! {
         for (round, verdict) in (0..).zip(verdicts) {
             let header = FrameHeader { round, seed, ..UPDATE };
             let pending = encoder.encode(&mut noise(130, seed ^ round), header).unwrap();
-            if verdict == Verdict::Accepted {
+            if verdict == Ack::Accepted {
                 let frame = Frame::parse(&pending.frame, &layout).unwrap();
                 frame.accumulate_on(1 + round as usize % 3, 1.0, &mut receiver).unwrap();
             }
@@ -70,7 +70,7 @@ proptest! {
             }
             let pending = encoder.encode(&mut delta, FrameHeader { round, seed, ..UPDATE }).unwrap();
             encoder.settle(&pending, verdict).unwrap();
-            if verdict != Verdict::Refused {
+            if verdict != Ack::Rejected {
                 for (at, sent) in decode(&layout, &pending.frame).into_iter().enumerate() {
                     unsent[at] -= sent;
                     velocity[at] = if sent == 0.0 { velocity[at] } else { 0.0 };
@@ -108,7 +108,7 @@ proptest! {
             prop_assert!((received + left - delta).abs() <= 1e-5 * (1.0 + received.abs()), "{} {} {}", received, left, delta);
         }
         prop_assert_eq!(encoder.residual(), None);
-        encoder.settle(&pending, Verdict::Refused).unwrap();
+        encoder.settle(&pending, Ack::Rejected).unwrap();
     }
 }
 
@@ -126,28 +126,28 @@ fn momentum_by_hand() {
         (
             [4.0, 1.0, 0.0],
             [4.0, 0.0, 0.0],
-            Verdict::Accepted,
+            Ack::Accepted,
             [0.0, 1.0, 0.0],
             [0.0, 1.0, 0.0],
         ),
         (
             [1.0, 1.0, 0.0],
             [0.0, 2.5, 0.0],
-            Verdict::Refused,
+            Ack::Rejected,
             [1.0, 2.5, 0.0],
             [1.0, 1.5, 0.0],
         ),
         (
             [0.0, 0.0, 2.0],
             [0.0, 3.25, 0.0],
-            Verdict::Accepted,
+            Ack::Accepted,
             [1.5, 0.0, 2.0],
             [0.5, 0.0, 2.0],
         ),
         (
             [0.0, 0.0, 0.0],
             [0.0, 0.0, 3.0],
-            Verdict::Dropped,
+            Ack::Dropped,
             [1.75, 0.0, 0.0],
             [0.25, 0.0, 0.0],
         ),
@@ -168,7 +168,7 @@ fn long_updates_are_clipped_to_the_norm() {
     for (mut delta, sent) in [([6.0, 8.0], [3.0, 4.0]), ([0.3, 0.4], [0.3, 0.4])] {
         let pending = encoder.encode(&mut delta, UPDATE).unwrap();
         assert_eq!(decode(&layout, &pending.frame), sent);
-        encoder.settle(&pending, Verdict::Accepted).unwrap();
+        encoder.settle(&pending, Ack::Accepted).unwrap();
     }
 }
 
@@ -194,7 +194,7 @@ fn ef21_comes_near_what_stays_the_same() {
                 .unwrap()
                 .accumulate(1.0, &mut receiver)
                 .unwrap();
-            encoder.settle(&pending, Verdict::Accepted).unwrap();
+            encoder.settle(&pending, Ack::Accepted).unwrap();
         }
         let squares = |values: &mut dyn Iterator<Item = f32>| values.map(|value| value * value).sum::<f32>();
         let error = squares(&mut target.iter().zip(&receiver).map(|(a, b)| a - b));

@@ -55,7 +55,7 @@ fn a_budget_in_bytes_is_refused_at_once_or_kept() {
                 "{method} {name}: {} of {least}",
                 pending.frame.len()
             );
-            encoder.settle(&pending, Verdict::Accepted).unwrap();
+            encoder.settle(&pending, Ack::Accepted).unwrap();
         }
     }
 }

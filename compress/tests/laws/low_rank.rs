@@ -16,7 +16,7 @@ fn send(encoder: &mut Encoder, values: &[f32], round: u64) -> Vec<f32> {
     let pending = encoder
         .encode(&mut values.to_vec(), FrameHeader { round, ..UPDATE })
         .unwrap();
-    encoder.settle(&pending, Verdict::Accepted).unwrap();
+    encoder.settle(&pending, Ack::Accepted).unwrap();
     decode(&layout(&[("x", &SHAPE)]), &pending.frame)
 }
 

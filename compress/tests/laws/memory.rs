@@ -4,7 +4,7 @@
 use crate::*;
 
 const N: usize = 12;
-const VERDICTS: [Verdict; 3] = [Verdict::Accepted, Verdict::Refused, Verdict::Dropped];
+const VERDICTS: [Ack; 3] = [Ack::Accepted, Ack::Rejected, Ack::Dropped];
 
 fn delta(round: u64) -> Vec<f32> {
     (0..N)
@@ -29,7 +29,7 @@ fn spec(memory: &str) -> String {
     format!("memory = {memory}\ndefault = {{ reduce = {{ top_k = 0.15 }}, code = 'rans' }}")
 }
 
-fn verdict(round: u64) -> Verdict {
+fn verdict(round: u64) -> Ack {
     VERDICTS[(unit(99, round as usize) * 3.0) as usize % 3]
 }
 
@@ -56,7 +56,7 @@ fn ef21_keeps_the_sum_of_what_was_accepted() {
         }
         let verdict = verdict(round);
         encoder.settle(&pending, verdict).unwrap();
-        if verdict == Verdict::Accepted {
+        if verdict == Ack::Accepted {
             add(&mut shadow, &sent);
         }
     }
@@ -70,7 +70,7 @@ fn ef21_reaches_an_update_that_stays() {
     let mut last = dot(&target, &target);
     for _ in 0..6 {
         let pending = encoder.encode(&mut target.clone(), UPDATE).unwrap();
-        encoder.settle(&pending, Verdict::Accepted).unwrap();
+        encoder.settle(&pending, Ack::Accepted).unwrap();
         add(&mut shadow, &decode(&layout, &pending.frame));
         let left = error(&target, &shadow);
         assert!(left <= (1.0 - 2.0 / N as f64) * last);
@@ -87,7 +87,7 @@ fn cafe_sends_the_difference_from_the_step_both_sides_have() {
         .encode(
             &mut delta(50),
             FrameHeader {
-                kind: FrameKind::Step,
+                kind: FrameKind::ModelUpdate,
                 ..UPDATE
             },
         )
@@ -107,7 +107,7 @@ fn cafe_sends_the_difference_from_the_step_both_sides_have() {
         encoder.settle(&pending, verdict).unwrap();
         let again = encoder.encode_against(Some(&step), &mut delta(round), UPDATE).unwrap();
         assert_eq!(again.frame, pending.frame);
-        encoder.settle(&again, Verdict::Dropped).unwrap();
+        encoder.settle(&again, Ack::Dropped).unwrap();
         assert_eq!(encoder.residual(), None);
     }
     let alone = encoder.encode(&mut delta(1), UPDATE).unwrap();
@@ -135,7 +135,7 @@ fn dgc_corrects_and_masks_its_momentum() {
         }
         let verdict = verdict(round);
         encoder.settle(&pending, verdict).unwrap();
-        if verdict != Verdict::Refused {
+        if verdict != Ack::Rejected {
             for at in (0..N).filter(|&at| sent[at] != 0.0) {
                 unsent[at] -= sent[at];
                 momentum[at] = 0.0;
@@ -171,7 +171,7 @@ fn a_decay_fades_only_what_waits() {
         let sent = decode(&layout, &pending.frame);
         assert_eq!(sent, largest_two(&input));
         encoder.settle(&pending, verdict(round)).unwrap();
-        owed = if verdict(round) == Verdict::Refused {
+        owed = if verdict(round) == Ack::Rejected {
             input
         } else {
             less(&input, &sent)
@@ -187,6 +187,6 @@ fn memory_none_loses_what_it_does_not_send() {
     for round in 0..3 {
         let pending = encoder.encode(&mut delta(4), FrameHeader { round, ..UPDATE }).unwrap();
         assert_eq!(decode(&layout, &pending.frame), largest_two(&delta(4)));
-        encoder.settle(&pending, Verdict::Refused).unwrap();
+        encoder.settle(&pending, Ack::Rejected).unwrap();
     }
 }

@@ -78,7 +78,7 @@ fn the_share_of_chunks_is_rounded_up_once_and_no_chunk_is_passed_over_for_ever()
                 assert!((kept - density * out.len() as f64).abs() < 1.0, "{density} of {chunk}");
                 *sent |= kept > 0.0;
             }
-            encoder.settle(&pending, Verdict::Accepted).unwrap();
+            encoder.settle(&pending, Ack::Accepted).unwrap();
         }
         assert!(sent.iter().all(|&sent| sent), "{density} of {chunk}");
     }

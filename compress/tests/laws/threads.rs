@@ -27,7 +27,7 @@ fn any_number_of_threads_makes_the_same_frames() {
             let frames = encoders.each_mut().map(|encoder| {
                 let header = FrameHeader { round, ..UPDATE };
                 let pending = encoder.encode(&mut laplace(layout.len(), round), header).unwrap();
-                encoder.settle(&pending, Verdict::Accepted).unwrap();
+                encoder.settle(&pending, Ack::Accepted).unwrap();
                 pending.frame
             });
             assert!(frames.iter().all(|frame| *frame == frames[0]), "{spec}");

@@ -21,7 +21,7 @@ fn without_bias(method: &str, code: &str) -> f64 {
             ..UPDATE
         };
         let pending = encoder.encode(&mut values.clone(), header).unwrap();
-        encoder.settle(&pending, Verdict::Refused).unwrap();
+        encoder.settle(&pending, Ack::Rejected).unwrap();
         for ((sum, square), (out, value)) in sums
             .iter_mut()
             .zip(&mut squares)

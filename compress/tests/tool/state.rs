@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fl_compress::{Archive, Encoder, FrameHeader, FrameKind, Verdict};
+use fl_compress::{Ack, Archive, Encoder, FrameHeader, FrameKind};
 
 use super::{Place, SPEC, layout, values};
 
@@ -21,7 +21,7 @@ fn calls_with_a_state_are_one_encoder() {
             seed: 7 + round,
         };
         let pending = encoder.encode(&mut delta, header).unwrap();
-        encoder.settle(&pending, Verdict::Accepted).unwrap();
+        encoder.settle(&pending, Ack::Accepted).unwrap();
         assert_eq!(
             place.read("out.flz"),
             Archive::write(&layout, &pending.frame, &[]),

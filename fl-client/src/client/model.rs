@@ -63,11 +63,11 @@ impl Model {
             return Err(format!("it is a {found:?} of version {round}, not a {kind:?}"));
         }
         let values = match (kind, held) {
-            (FrameKind::Step, Some(mut model)) if model.version.checked_add(1) == Some(version) => {
+            (FrameKind::ModelUpdate, Some(mut model)) if model.version.checked_add(1) == Some(version) => {
                 frame.accumulate(1.0, &mut model.values).map_err(|e| e.to_string())?;
                 model.values
             }
-            (FrameKind::Step, _) => return Err("the version before it is missing".to_owned()),
+            (FrameKind::ModelUpdate, _) => return Err("the version before it is missing".to_owned()),
             (_, held) => {
                 let mut values = held.map_or_else(|| vec![0.0; layout.len()], |model| model.values);
                 frame.decode(&mut values).map_err(|e| e.to_string())?;

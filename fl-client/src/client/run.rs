@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fl_compress::{BudgetWatch, Digest, Encoder, FrameKind, Layout, Memory, Pending, Verdict};
+use fl_compress::{Ack, BudgetWatch, Digest, Encoder, FrameKind, Layout, Memory, Pending};
 use fl_proto::Joined;
 
 use super::model::Model;
@@ -43,7 +43,7 @@ impl Run {
         Some(PendingUpdate::new(self.joined.run.clone(), pending, metadata))
     }
 
-    pub(super) fn settle(&mut self, digest: Digest, verdict: Verdict) -> Result<(), Error> {
+    pub(super) fn settle(&mut self, digest: Digest, verdict: Ack) -> Result<(), Error> {
         let Some((pending, _)) = self.pending.as_ref().filter(|(pending, _)| pending.digest == digest) else {
             return Ok(());
         };
@@ -57,7 +57,7 @@ impl Run {
 
     /// Applies a fetched frame. On an error no model is held any more.
     pub(super) fn apply(&mut self, version: u64, kind: FrameKind, frame: Vec<u8>) -> Result<(), String> {
-        let keep_frame = self.predicts() && kind == FrameKind::Step;
+        let keep_frame = self.predicts() && kind == FrameKind::ModelUpdate;
         let held = self.model.take();
         self.model = Some(Model::after(held, version, kind, frame, &self.layout, keep_frame)?);
         Ok(())

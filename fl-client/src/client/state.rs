@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use fl_compress::{Digest, Verdict};
+use fl_compress::{Ack, Digest};
 use fl_proto::{Joined, UpdateId};
 
 use super::pending_update::PendingUpdate;
@@ -86,7 +86,7 @@ impl ClientState {
     ///
     /// # Errors
     /// `State` if the answer cannot be written; the update stays pending then.
-    pub(crate) fn settle(&mut self, digest: Digest, verdict: Verdict) -> Result<(), Error> {
+    pub(crate) fn settle(&mut self, digest: Digest, verdict: Ack) -> Result<(), Error> {
         self.run()?.settle(digest, verdict)
     }
 

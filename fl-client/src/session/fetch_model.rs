@@ -76,7 +76,7 @@ async fn fetch_frames(
     let header = chunks.header().await?;
     let (kind, parts) = match &header {
         ModelHeader::Snapshot(part) => (FrameKind::Snapshot, std::slice::from_ref(part)),
-        ModelHeader::Steps(parts) => (FrameKind::Step, parts.as_slice()),
+        ModelHeader::Steps(parts) => (FrameKind::ModelUpdate, parts.as_slice()),
     };
     if parts.last().is_none_or(|last| last.version != want) {
         return Err(Error::Protocol(format!(

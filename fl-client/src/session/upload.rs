@@ -1,6 +1,6 @@
 //! Uploads an update, resuming where an earlier upload stopped, until the server's answer is known and on disk.
 
-use fl_compress::Verdict;
+use fl_compress::Ack;
 use fl_proto::UpdateReply;
 
 use crate::client::{ClientActor, PendingUpdate};
@@ -30,8 +30,8 @@ pub(super) async fn upload(
     let mut sent_from = None;
     let (verdict, sent) = loop {
         match reply {
-            UpdateReply::Accepted => break (Verdict::Accepted, Sent::Accepted),
-            UpdateReply::Refused { message, .. } => break (Verdict::Refused, Sent::Refused { message }),
+            UpdateReply::Accepted => break (Ack::Accepted, Sent::Accepted),
+            UpdateReply::Refused { message, .. } => break (Ack::Rejected, Sent::Refused { message }),
             UpdateReply::Wanted { offset } if offset > bytes || sent_from.is_some_and(|before| offset <= before) => {
                 return Err(Error::Broken(format!(
                     "the upload does not advance: {bytes} bytes sent, {offset} received"

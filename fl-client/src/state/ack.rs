@@ -5,7 +5,7 @@
 //! ```
 
 use fl_compress::wire::{CHECKSUM_BYTES, Writer, seal, unseal};
-use fl_compress::{Digest, Verdict};
+use fl_compress::{Ack, Digest};
 
 use super::run_state::RunState;
 use crate::error::Error;
@@ -20,7 +20,7 @@ impl RunState {
     ///
     /// # Errors
     /// `State` if the file is broken or cannot be read.
-    pub(crate) fn ack(&self, digest: Digest) -> Result<Option<Verdict>, Error> {
+    pub(crate) fn ack(&self, digest: Digest) -> Result<Option<Ack>, Error> {
         let path = self.path("verdict");
         let Some(bytes) = self.disk.read(&path, LEN)? else {
             return Ok(None);
@@ -38,32 +38,32 @@ impl RunState {
     ///
     /// # Errors
     /// `State` if it cannot be written.
-    pub(crate) fn save_ack(&self, digest: Digest, verdict: Verdict) -> Result<(), Error> {
+    pub(crate) fn save_ack(&self, digest: Digest, verdict: Ack) -> Result<(), Error> {
         self.disk.replace(&self.path("verdict"), &[&write(digest, verdict)])
     }
 }
 
-fn write(digest: Digest, verdict: Verdict) -> Vec<u8> {
+fn write(digest: Digest, verdict: Ack) -> Vec<u8> {
     let mut out = Vec::with_capacity(LEN as usize);
     let mut writer = Writer::new(&mut out);
     writer.head(MAGIC, MAJOR, MINOR);
     writer.bytes(&digest.0);
     writer.u8(match verdict {
-        Verdict::Accepted => 1,
-        Verdict::Refused => 2,
-        Verdict::Dropped => 3,
+        Ack::Accepted => 1,
+        Ack::Rejected => 2,
+        Ack::Dropped => 3,
     });
     seal(0, &mut out);
     out
 }
 
-fn read(bytes: &[u8]) -> Result<(Digest, Verdict), fl_compress::Error> {
+fn read(bytes: &[u8]) -> Result<(Digest, Ack), fl_compress::Error> {
     let mut reader = unseal(bytes, MAGIC, MAJOR)?;
     let digest = reader.array("digest").map(Digest)?;
     let verdict = match reader.u8("verdict")? {
-        1 => Verdict::Accepted,
-        2 => Verdict::Refused,
-        3 => Verdict::Dropped,
+        1 => Ack::Accepted,
+        2 => Ack::Rejected,
+        3 => Ack::Dropped,
         _ => return Err(reader.corrupt("verdict")),
     };
     reader.finish("bytes after the verdict")?;
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn verdicts_survive_the_disk_and_damage_is_noticed() {
-        for verdict in [Verdict::Accepted, Verdict::Refused, Verdict::Dropped] {
+        for verdict in [Ack::Accepted, Ack::Rejected, Ack::Dropped] {
             let bytes = write(Digest::of(b"f"), verdict);
             assert_eq!(bytes.len() as u64, LEN);
             assert_eq!(read(&bytes), Ok((Digest::of(b"f"), verdict)));

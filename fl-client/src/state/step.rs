@@ -79,7 +79,7 @@ mod tests {
     fn a_step_survives_the_disk_and_every_flipped_bit_of_it_is_noticed() {
         let layout = Arc::new(Layout::new([("a", vec![3])]).unwrap());
         let header = FrameHeader {
-            kind: FrameKind::Step,
+            kind: FrameKind::ModelUpdate,
             round: 4,
             seed: 1,
         };

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use fl_compress::{Digest, Frame, FrameHeader, FrameKind, OverBudget, Pending, Stages, Verdict};
+use fl_compress::{Ack, Digest, Frame, FrameHeader, FrameKind, OverBudget, Pending, Stages};
 
 use super::aggregate::{Aggregate, Round, aggregate};
 use super::error::ModelError;
@@ -114,17 +114,17 @@ impl GlobalModel {
     /// scratch.
     ///
     /// # Errors
-    /// `NotFinite` if a value of model update, residual or new model is not; then the model is as it was, and the encoder is
+    /// `NotFinite` if a value of the model update, residual or new model is not; then the model is as it was, and the encoder is
     /// unusable.
     fn advance(&mut self, round: u64, update: &mut Vec<f32>) -> Result<Advanced, fl_compress::Error> {
         let header = FrameHeader {
-            kind: FrameKind::Step,
+            kind: FrameKind::ModelUpdate,
             round,
             seed: seed(self.seed, round),
         };
         let pending = self.encoder.encode(update, header)?;
         // Every client applies the frame in the end, so it is never refused.
-        self.encoder.settle(&pending, Verdict::Accepted)?;
+        self.encoder.settle(&pending, Ack::Accepted)?;
         update.copy_from_slice(&self.model);
         let mut sections = Sections::default();
         let frame = Frame::parse(&pending.frame, &self.layout)?;

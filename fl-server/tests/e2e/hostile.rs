@@ -545,7 +545,7 @@ async fn a_frame_may_name_the_step_of_the_version_trained_from_and_no_other() {
             let pending = encoder.encode_against(step.as_ref(), &mut values.clone(), header(kind, round));
             pending.unwrap().frame
         };
-        let made_up = encode(FrameKind::Step, 1, &[1.0; 5], None);
+        let made_up = encode(FrameKind::ModelUpdate, 1, &[1.0; 5], None);
         let update = |round, values: &[f32; 5], step: Option<&[u8]>| encode(FrameKind::Update, round, values, step);
         let mut last: Option<Vec<u8>> = None;
         for round in 1..=3u64 {

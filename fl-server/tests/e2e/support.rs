@@ -375,7 +375,7 @@ impl TestClient {
         let layout = &self.run.as_ref().unwrap().layout;
         let step = self.step.as_ref().map(|step| Frame::parse(step, layout).unwrap());
         let pending = encoder.encode_against(step.as_ref(), &mut delta, header).unwrap();
-        encoder.settle(&pending, fl_compress::Verdict::Accepted).unwrap();
+        encoder.settle(&pending, fl_compress::Ack::Accepted).unwrap();
         self.fidelity = SectionFidelity::of(&pending.fidelity);
         pending.frame
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fl_compress::{Digest, Encoder, Frame, FrameHeader, FrameKind, Layout, Spec, Stages, Verdict};
+use fl_compress::{Ack, Digest, Encoder, Frame, FrameHeader, FrameKind, Layout, Spec, Stages};
 use fl_server::model::{GlobalModel, ModelError, replayed};
 use fl_server::plan::RunPlan;
 use fl_server::state_machine::{Accepted, Contribution, Record};
@@ -65,7 +65,7 @@ impl Frames {
         };
         let pending = encoder.encode_against(predictor.as_ref(), &mut delta.to_vec(), header);
         let pending = pending.unwrap();
-        encoder.settle(&pending, Verdict::Accepted).unwrap();
+        encoder.settle(&pending, Ack::Accepted).unwrap();
         self.0.insert(pending.digest, pending.frame);
         Contribution {
             client: client(i),
@@ -129,7 +129,10 @@ fn a_client_that_applies_the_frames_holds_the_server_s_model() {
             let updates = frames.round(&layout, 3, round);
             let stepped = global.close(round, &updates, true, frames.read()).unwrap();
             let frame = Frame::parse(&stepped.frame, &layout).unwrap();
-            assert_eq!((frame.header().kind, frame.header().round), (FrameKind::Step, round));
+            assert_eq!(
+                (frame.header().kind, frame.header().round),
+                (FrameKind::ModelUpdate, round)
+            );
             assert_eq!(Digest::of(&stepped.frame), stepped.digest);
             frame.accumulate(1.0, &mut mine).unwrap();
             assert_eq!(Digest::of_f32(&mine), stepped.model);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
-use fl_compress::{Encoder, Error, Frame, FrameHeader, FrameKind, Layout, Spec, Verdict};
+use fl_compress::{Ack, Encoder, Error, Frame, FrameHeader, FrameKind, Layout, Spec};
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -132,7 +132,7 @@ fn measure(args: &Args, spec: &Spec) -> Result<Times, Error> {
         let began = Instant::now();
         Frame::parse(&pending.frame, &layout)?.decode(&mut decoded)?;
         times.decode.push(began.elapsed());
-        encoder.settle(&pending, Verdict::Accepted)?;
+        encoder.settle(&pending, Ack::Accepted)?;
         times.frame_bytes = pending.stages.framed;
     }
     Ok(times)

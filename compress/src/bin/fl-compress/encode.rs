@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use fl_compress::{Archive, Encoder, Frame, FrameHeader, FrameKind, Pending, Verdict};
+use fl_compress::{Ack, Archive, Encoder, Frame, FrameHeader, FrameKind, Pending};
 
 use crate::failure::Failure;
 use crate::fidelity::{Fidelity, Sums};
@@ -68,7 +68,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     };
     let encoded = state.encoder.encode(&mut values, header);
     let pending = encoded.map_err(|why| Failure::input(&args.input, why))?;
-    let settled = state.encoder.settle(&pending, Verdict::Accepted);
+    let settled = state.encoder.settle(&pending, Ack::Accepted);
     settled.map_err(|why| Failure::input(&args.input, why))?;
     let fidelity = fidelity(&state.encoder, &pending, &values).map_err(|why| Failure::input(&args.input, why))?;
     let archive = Archive::write(&layout, &pending.frame, weights.integers());

@@ -21,7 +21,7 @@ pub(crate) fn recipe(recipe: &Recipe, len: usize) -> String {
 pub(crate) fn kind(kind: FrameKind) -> &'static str {
     match kind {
         FrameKind::Update => "update",
-        FrameKind::Step => "step",
+        FrameKind::ModelUpdate => "step",
         FrameKind::Snapshot => "snapshot",
     }
 }

@@ -187,14 +187,14 @@ impl Binary for Decoder<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::Draws;
+    use crate::rng::KeyedRng;
 
     #[test]
     fn decisions_of_any_probability_are_kept_and_the_end_is_known() {
-        let draws = Draws::new(8, 0);
+        let rng = KeyedRng::new(8, 0);
         for most in [1, 2, 300, 65_535] {
             // Ones are coded high in the interval, so that long runs of them carry through many bytes.
-            let decision = |i: usize| (1 + draws.bits(i) as u32 % most, draws.bits(i) >> 63 != 0);
+            let decision = |i: usize| (1 + rng.bits(i) as u32 % most, rng.bits(i) >> 63 != 0);
             let mut bytes = vec![7];
             let mut encoder = Encoder::new(&mut bytes);
             for (ones, one) in (0..3000).map(decision) {

@@ -100,7 +100,7 @@ impl<'a> Decoder<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::Draws;
+    use crate::rng::KeyedRng;
 
     fn round_trip(gaps: &[u32]) -> usize {
         let mut bytes = Vec::new();
@@ -122,7 +122,7 @@ mod tests {
         round_trip(&(0..3000u32).collect::<Vec<_>>());
         round_trip(
             &(0..3000)
-                .map(|i| (Draws::new(1, 0).bits(i) >> (32 + i % 32)) as u32)
+                .map(|i| (KeyedRng::new(1, 0).bits(i) >> (32 + i % 32)) as u32)
                 .collect::<Vec<_>>(),
         );
     }
@@ -140,9 +140,9 @@ mod tests {
 
     #[test]
     fn random_supports_are_within_two_percent_of_the_bound() {
-        let (density, draws) = (0.01, Draws::new(3, 0));
+        let (density, rng) = (0.01, KeyedRng::new(3, 0));
         let gaps: Vec<u32> = (0..20_000)
-            .map(|i| (f64::from(draws.unit(i) + 1e-7).ln() / f64::ln(1.0 - density)) as u32)
+            .map(|i| (f64::from(rng.unit(i) + 1e-7).ln() / f64::ln(1.0 - density)) as u32)
             .collect();
         // h(p)/p for p = 0.01.
         let bits = round_trip(&gaps) as f64 * 8.0 / 20_000.0;

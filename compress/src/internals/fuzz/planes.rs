@@ -9,8 +9,8 @@ use crate::internals::fuzz::choices::{Choices, both_ways};
 use crate::internals::fuzz::seeds;
 use crate::recipe::Recipe;
 use crate::reduce::Reduce;
-use crate::rng::Draws;
-use crate::rules::tracked::Tracked;
+use crate::rng::KeyedRng;
+use crate::rules::rule_state::RuleState;
 use crate::section::decode::Section;
 use crate::section::encode::encode;
 use crate::section::input::Input;
@@ -99,8 +99,8 @@ pub fn levels(data: &[u8]) {
 pub fn section(data: &[u8]) {
     let mut choices = Choices(data);
     let (shape, seed, state) = (choices.shape(), choices.u8(), choices.u8());
-    let (method, draws) = (choices.u8(), Draws::new(seed.into(), 0));
-    let Ok(values) = decoded(choices.0, shape.len(), |reader| Section::read(reader, shape, draws)) else {
+    let (method, rng) = (choices.u8(), KeyedRng::new(seed.into(), 0));
+    let Ok(values) = decoded(choices.0, shape.len(), |reader| Section::read(reader, shape, rng)) else {
         return;
     };
     let mut reader = Reader::new(choices.0);
@@ -108,7 +108,7 @@ pub fn section(data: &[u8]) {
     if recipe.reduce == Reduce::Keep {
         let plane = recipe
             .quantize
-            .plane(&mut reader, shape, recipe.code, draws)
+            .plane(&mut reader, shape, recipe.code, rng)
             .expect("as before");
         let again = both_ways(shape.len(), state, |portions, out: &mut [f32]| {
             let (mut open, mut rest) = (plane.open()?, out);
@@ -124,7 +124,7 @@ pub fn section(data: &[u8]) {
     let methods = seeds::methods();
     let Method { reduce, quantize, code } = &methods[usize::from(method) % methods.len()];
     let unbiased = state.is_multiple_of(2);
-    let (selection, clip) = reduce.select(&values, shape, seed.into(), unbiased, &mut Tracked::default());
+    let (selection, clip) = reduce.select(&values, shape, seed.into(), unbiased, &mut RuleState::default());
     let input = Input {
         values: &values,
         shape,
@@ -133,15 +133,13 @@ pub fn section(data: &[u8]) {
         clip,
         quantize: *quantize,
         code: *code,
-        draws,
+        rng,
         unbiased,
         threads: 1,
     };
     let encoded = encode(&input, &mut None).expect("finite values are encoded");
     assert!(encoded.bytes.len() <= 1 + values.len() * 4);
-    let sent = decoded(&encoded.bytes, shape.len(), |reader| {
-        Section::read(reader, shape, draws)
-    });
+    let sent = decoded(&encoded.bytes, shape.len(), |reader| Section::read(reader, shape, rng));
     let sent = sent.expect("what is encoded decodes");
     let left: Vec<f32> = values.iter().zip(&sent).map(|(value, sent)| value - sent).collect();
     assert!(all_finite(&left));

@@ -10,9 +10,9 @@ use crate::encoder::update::Encoder;
 use crate::frame::header::{FrameHeader, FrameKind};
 use crate::internals::fuzz::choices::{CODES, layout};
 use crate::layout::{Layout, Shape};
-use crate::pending::Verdict;
+use crate::pending::Ack;
 use crate::quantizers;
-use crate::rng::Draws;
+use crate::rng::KeyedRng;
 use crate::spec::{Method, Spec};
 use crate::weights::file::Weights;
 
@@ -72,8 +72,8 @@ pub(crate) fn specs() -> &'static [Spec] {
 }
 
 fn noise(len: usize, seed: u64) -> Vec<f32> {
-    let draws = Draws::new(seed, 99);
-    (0..len).map(|i| (draws.unit(i) * 2.0 - 1.0).powi(3)).collect()
+    let rng = KeyedRng::new(seed, 99);
+    (0..len).map(|i| (rng.unit(i) * 2.0 - 1.0).powi(3)).collect()
 }
 
 /// A safetensors file of integers.
@@ -91,7 +91,7 @@ fn second_round(layout: &Arc<Layout>, spec: &Spec, seed: u64) -> Option<[Vec<u8>
         seed,
     };
     let first = encoder.encode(&mut noise(layout.len(), seed), header).ok()?;
-    encoder.settle(&first, Verdict::Accepted).ok()?;
+    encoder.settle(&first, Ack::Accepted).ok()?;
     let second = encoder.encode(&mut noise(layout.len(), seed + 1), header).ok()?;
     let mut state = Vec::new();
     encoder.save(Some(&second), &mut state);

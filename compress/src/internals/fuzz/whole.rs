@@ -10,7 +10,7 @@ use crate::frame::view::Frame;
 use crate::internals::fuzz::choices::{Choices, layout};
 use crate::internals::fuzz::seeds;
 use crate::layout::Layout;
-use crate::pending::Verdict;
+use crate::pending::Ack;
 use crate::spec::Spec;
 
 /// Makes fingerprint and checksum right, where there is room for both.
@@ -84,7 +84,7 @@ pub fn frame(data: &[u8]) {
     );
     let mut encoder = Encoder::new(Arc::clone(&layout), &Spec::exact()).expect("all layouts can be sent exactly");
     let header = FrameHeader {
-        kind: FrameKind::Step,
+        kind: FrameKind::ModelUpdate,
         ..frame.header()
     };
     let pending = encoder
@@ -119,7 +119,7 @@ pub fn state(data: &[u8]) {
     assert_eq!(restored, pending);
     assert_eq!(save(&loaded), saved);
     if let Some(pending) = &pending {
-        encoder.settle(pending, Verdict::Refused).expect("it is pending");
+        encoder.settle(pending, Ack::Rejected).expect("it is pending");
     }
     rounds(&mut encoder, &layout);
 }
@@ -139,7 +139,7 @@ fn rounds(encoder: &mut Encoder, layout: &Layout) {
             Ok(pending) => {
                 let frame = Frame::parse(&pending.frame, layout).expect("what is encoded is well formed");
                 frame.verify().expect("and decodes");
-                encoder.settle(&pending, Verdict::Accepted).expect("it is pending");
+                encoder.settle(&pending, Ack::Accepted).expect("it is pending");
             }
             Err(error) => assert!(matches!(error, Error::NotFinite(_) | Error::Usage(_)), "{error:?}"),
         }

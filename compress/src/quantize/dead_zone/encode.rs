@@ -6,7 +6,7 @@ use crate::layout::Shape;
 use crate::quantize::dead_zone::{DeadZone, Step};
 use crate::quantize::method::Size;
 use crate::quantize::numbers::{largest, root_mean_square};
-use crate::rng::Draws;
+use crate::rng::KeyedRng;
 use crate::wire::Writer;
 
 /// Values handled at a time, so that sums of single precision stay short.
@@ -22,7 +22,7 @@ impl DeadZone {
         values: &[f32],
         shape: Shape,
         code: Code,
-        draws: Draws,
+        rng: KeyedRng,
         out: &mut Vec<u8>,
     ) -> Size {
         let mut levels = vec![0; values.len()];
@@ -32,7 +32,7 @@ impl DeadZone {
             let limit = limit(step);
             match self.threshold {
                 Some(threshold) => mean = step * nearest(values, step, threshold as f32, limit, &mut levels),
-                None => stochastic(values, step, limit, draws, &mut levels),
+                None => stochastic(values, step, limit, rng, &mut levels),
             }
         }
         Writer::new(out).f32s(&[step, mean.min(f32::MAX)]);
@@ -49,7 +49,7 @@ impl DeadZone {
     }
 
     /// Whether a step of its own surely leaves nothing of `values`. A step that goes by the values never does.
-    pub(crate) fn silences(self, values: &[f32]) -> bool {
+    pub(crate) fn quantizes_to_zero(self, values: &[f32]) -> bool {
         match (self.step, self.threshold) {
             (Step::Absolute(step), Some(threshold)) => f64::from(largest(values)) < 0.999 * threshold * f64::from(step),
             _ => false,
@@ -135,11 +135,11 @@ fn signed(level: i32, value: f32) -> i32 {
 }
 
 #[inline(never)]
-fn stochastic(values: &[f32], step: f32, limit: f32, draws: Draws, levels: &mut [i32]) {
+fn stochastic(values: &[f32], step: f32, limit: f32, rng: KeyedRng, levels: &mut [i32]) {
     for (at, (level, &value)) in levels.iter_mut().zip(values).enumerate() {
         let ratio = (value.abs() / step).min(limit);
         let below = ratio as i32;
-        let up = draws.unit(at) < ratio - below as f32;
+        let up = rng.unit(at) < ratio - below as f32;
         *level = signed(below.wrapping_add(i32::from(up)), value);
     }
 }

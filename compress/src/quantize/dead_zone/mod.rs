@@ -23,7 +23,7 @@ use crate::forms::methods::MethodInfo;
 use crate::layout::Shape;
 use crate::quantize::method::{Entry, Quantizer, Size};
 use crate::quantize::uniform::Rounding;
-use crate::rng::Draws;
+use crate::rng::KeyedRng;
 
 const DEFAULT_STEP: f64 = 2.0;
 const DEFAULT_THRESHOLD: f64 = 0.66;
@@ -144,8 +144,8 @@ impl Quantizer for DeadZone {
         Some(Self::default())
     }
 
-    fn encode(&self, values: &[f32], shape: Shape, code: Code, draws: Draws, out: &mut Vec<u8>) -> Size {
-        self.encode_planes(values, shape, code, draws, out)
+    fn encode(&self, values: &[f32], shape: Shape, code: Code, rng: KeyedRng, out: &mut Vec<u8>) -> Size {
+        self.encode_planes(values, shape, code, rng, out)
     }
 
     fn bits(&self) -> f64 {
@@ -204,7 +204,7 @@ mod tests {
     use crate::quantize::laws::{corruption, gaussian, heavy, round_trip, sizes, squared_error, unbiased};
     use crate::quantize::method::ValuePlane;
     use crate::quantize::numbers::root_mean_square;
-    use crate::rng::Draws;
+    use crate::rng::KeyedRng;
     use crate::wire::Reader;
 
     const G8: [f32; 8] = [0.9, -0.5, 0.3, -0.1, 0.05, 0.0, -0.02, 0.6];
@@ -245,10 +245,10 @@ mod tests {
 
     #[test]
     fn a_matrix_decodes_as_a_row_does_under_every_code() {
-        let (values, draws) = (heavy(7 * 301, 2), Draws::new(0, 0));
+        let (values, rng) = (heavy(7 * 301, 2), KeyedRng::new(0, 0));
         let decode = |shape: Shape, code| {
             let (mut bytes, mut out) = (Vec::new(), vec![0.0; values.len()]);
-            DeadZone::default().encode(&values, shape, code, draws, &mut bytes);
+            DeadZone::default().encode(&values, shape, code, rng, &mut bytes);
             let mut open = Plane::read(&mut Reader::new(&bytes), shape, code)
                 .unwrap()
                 .open()
@@ -281,7 +281,7 @@ mod tests {
         for step in [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4] {
             let (mut bytes, spec) = (Vec::new(), DeadZone::nearest(step, 0.66).unwrap());
             let shape = Shape::row(values.len());
-            spec.encode(&values, shape, Code::Rans, Draws::new(0, 0), &mut bytes);
+            spec.encode(&values, shape, Code::Rans, KeyedRng::new(0, 0), &mut bytes);
             assert!(bytes.len() < last);
             last = bytes.len();
         }

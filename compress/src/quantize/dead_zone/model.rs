@@ -294,7 +294,7 @@ mod tests {
     use crate::quantize::dead_zone::DeadZone;
     use crate::quantize::laws::{gaussian, heavy, round_trip, squared_error};
     use crate::quantize::numbers::root_mean_square;
-    use crate::rng::Draws;
+    use crate::rng::KeyedRng;
 
     #[test]
     fn estimates_are_those_of_the_real_thing() {
@@ -312,7 +312,7 @@ mod tests {
                     let step = (relative * rms) as f32;
                     let spec = DeadZone::nearest(1.0, theta).unwrap().with_step(step);
                     let shape = Shape::row(values.len());
-                    let size = spec.encode_planes(&values, shape, Code::Pack, Draws::new(0, 0), &mut Vec::new());
+                    let size = spec.encode_planes(&values, shape, Code::Pack, KeyedRng::new(0, 0), &mut Vec::new());
                     let out = round_trip(QuantizeSpec::DeadZone(spec), &values, Code::Pack, 1);
                     let (bits, error) = histogram.estimate(f64::from(step), theta);
                     let (real_bits, real_error) = ((size.bound - 8.0) * 8.0, squared_error(&values, &out));

@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::quantize::method::{ValuePlane, ValueReader};
 use crate::quantize::rotated::hadamard;
 use crate::quantize::rotated::pieces::{LONGEST, Signs, levels, piece, pieces};
-use crate::rng::Draws;
+use crate::rng::KeyedRng;
 use crate::wire::Reader;
 
 /// Symbols handled at a time.
@@ -30,7 +30,7 @@ impl<'a> Plane<'a> {
         count: usize,
         bits: u32,
         code: Code,
-        draws: Draws,
+        rng: KeyedRng,
     ) -> Result<Self, Error> {
         let offset = reader.offset();
         let scales = WordPlane::read(reader, pieces(count), code)?;
@@ -38,7 +38,7 @@ impl<'a> Plane<'a> {
         Ok(Self {
             count,
             bits,
-            signs: Signs::new(draws),
+            signs: Signs::new(rng),
             scales,
             scale_bytes,
             symbols: SymbolPlane::read(reader, count, bits, code)?,

@@ -7,14 +7,14 @@ use crate::quantize::method::Size;
 use crate::quantize::numbers::{largest, sum_of_squares};
 use crate::quantize::rotated::pieces::{LONGEST, Signs, levels, piece, pieces};
 use crate::quantize::rotated::{Rotated, Scale, hadamard};
-use crate::rng::Draws;
+use crate::rng::KeyedRng;
 
 const LANES: usize = 8;
 
 impl Rotated {
     /// Appends the planes of `values`, which are finite.
-    pub(crate) fn encode_planes(self, values: &[f32], code: Code, draws: Draws, out: &mut Vec<u8>) -> Size {
-        let (signs, levels) = (Signs::new(draws), levels(self.bits));
+    pub(crate) fn encode_planes(self, values: &[f32], code: Code, rng: KeyedRng, out: &mut Vec<u8>) -> Size {
+        let (signs, levels) = (Signs::new(rng), levels(self.bits));
         let mut symbols = vec![0; values.len()];
         let mut scales = Vec::with_capacity(pieces(values.len()));
         let mut buffer = vec![0.0; values.len().min(LONGEST)];

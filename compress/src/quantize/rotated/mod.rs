@@ -26,7 +26,7 @@ use crate::forms::short::{Short, short_forms};
 use crate::layout::Shape;
 use crate::quantize::method::{Entry, Quantizer, Size};
 use crate::quantize::rotated::pieces::LONGEST;
-use crate::rng::Draws;
+use crate::rng::KeyedRng;
 
 /// How a piece's scale is chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -86,14 +86,14 @@ pub(crate) const METHOD: Entry = Entry {
             expected.shape.len(),
             u32::from(expected.byte) + 1,
             expected.code,
-            expected.draws,
+            expected.rng,
         )?))
     },
 };
 
 impl Quantizer for Rotated {
-    fn encode(&self, values: &[f32], _: Shape, code: Code, draws: Draws, out: &mut Vec<u8>) -> Size {
-        self.encode_planes(values, code, draws, out)
+    fn encode(&self, values: &[f32], _: Shape, code: Code, rng: KeyedRng, out: &mut Vec<u8>) -> Size {
+        self.encode_planes(values, code, rng, out)
     }
 
     fn byte(&self) -> u8 {
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn one_bit_of_the_worked_example() {
         // Signs (1, -1, 1, 1), found among the first seeds.
-        let word = |seed: u64| Signs::new(Draws::new(seed, 0)).0.bits(0) % 16;
+        let word = |seed: u64| Signs::new(KeyedRng::new(seed, 0)).0.bits(0) % 16;
         let seed = (1..1000).find(|&seed| word(seed) == 0b0010).unwrap();
         let values = [1.0, 2.0, -3.0, 4.0];
         let close = |out: Vec<f32>, expected: f32| {

@@ -1,6 +1,6 @@
 //! Pieces, signs and levels of a rotation, on which both ends agree.
 
-use crate::rng::Draws;
+use crate::rng::KeyedRng;
 
 /// Longest piece: 256 KiB of values.
 pub(crate) const LONGEST: usize = 1 << 16;
@@ -45,13 +45,13 @@ pub(crate) fn levels(bits: u32) -> [f32; 16] {
 
 /// The signs of a tensor: that of value i is minus if bit `i mod 64` of the draw `i div 64` is set.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Signs(pub(crate) Draws);
+pub(crate) struct Signs(pub(crate) KeyedRng);
 
 impl Signs {
     /// Apart from the draws that other slots take.
-    pub(crate) fn new(draws: Draws) -> Self {
+    pub(crate) fn new(rng: KeyedRng) -> Self {
         const ROTATION: usize = 6;
-        Self(Draws::new(draws.bits(0), ROTATION))
+        Self(KeyedRng::new(rng.bits(0), ROTATION))
     }
 
     /// Multiplies `values`, of which the first is value `first` of the tensor, by their signs.

@@ -9,14 +9,14 @@ use crate::quantize::method::Size;
 use crate::quantize::numbers::{largest, sum_of_squares};
 use crate::quantize::uniform::levels::middle;
 use crate::quantize::uniform::{Norm, Rounding, Uniform};
-use crate::rng::Draws;
+use crate::rng::KeyedRng;
 
 /// A block whose largest magnitude is below this is sent as zeros: the factor from value to level stays finite.
 const SMALLEST_SCALE: f32 = 3.0e-36;
 
 impl Uniform {
     /// Appends the planes of `values`, which are finite.
-    pub(crate) fn encode_planes(self, values: &[f32], code: Code, draws: Draws, out: &mut Vec<u8>) -> Size {
+    pub(crate) fn encode_planes(self, values: &[f32], code: Code, rng: KeyedRng, out: &mut Vec<u8>) -> Size {
         let mut symbols = vec![0; values.len()];
         let mut scales = Vec::with_capacity(values.len().div_ceil(self.block as usize));
         let blocks = values
@@ -29,9 +29,9 @@ impl Uniform {
                 _ if scale == bf16::ZERO => symbols.fill(middle(self.bits)),
                 (Rounding::Nearest, 1) => signs(values, symbols),
                 (Rounding::Nearest, bits) => nearest(values, scale.to_f32(), middle(bits), symbols),
-                (Rounding::Stochastic, 1) => random_signs(values, scale.to_f32(), draws, first, symbols),
+                (Rounding::Stochastic, 1) => random_signs(values, scale.to_f32(), rng, first, symbols),
                 (Rounding::Stochastic, bits) => {
-                    stochastic(values, scale.to_f32(), middle(bits), draws, first, symbols);
+                    stochastic(values, scale.to_f32(), middle(bits), rng, first, symbols);
                 }
             }
             scales.push(scale.to_le_bytes());
@@ -75,11 +75,11 @@ fn nearest(values: &[f32], scale: f32, middle: u8, symbols: &mut [u8]) {
     }
 }
 
-fn stochastic(values: &[f32], scale: f32, middle: u8, draws: Draws, first: usize, symbols: &mut [u8]) {
+fn stochastic(values: &[f32], scale: f32, middle: u8, rng: KeyedRng, first: usize, symbols: &mut [u8]) {
     let levels = f32::from(middle);
     let factor = levels / scale;
     for (at, (symbol, value)) in symbols.iter_mut().zip(values).enumerate() {
-        let level = (value * factor + draws.unit(first + at)).floor().clamp(-levels, levels);
+        let level = (value * factor + rng.unit(first + at)).floor().clamp(-levels, levels);
         *symbol = (level + levels) as u8;
     }
 }
@@ -91,9 +91,9 @@ fn signs(values: &[f32], symbols: &mut [u8]) {
         .for_each(|(symbol, &value)| *symbol = u8::from(value >= 0.0));
 }
 
-fn random_signs(values: &[f32], scale: f32, draws: Draws, first: usize, symbols: &mut [u8]) {
+fn random_signs(values: &[f32], scale: f32, rng: KeyedRng, first: usize, symbols: &mut [u8]) {
     for (at, (symbol, value)) in symbols.iter_mut().zip(values).enumerate() {
-        *symbol = u8::from(draws.unit(first + at) < 0.5 + 0.5 * (value / scale));
+        *symbol = u8::from(rng.unit(first + at) < 0.5 + 0.5 * (value / scale));
     }
 }
 
@@ -103,10 +103,10 @@ mod tests {
 
     #[test]
     fn the_nearest_kernel_agrees_with_rounding() {
-        let draws = Draws::new(6, 0);
+        let rng = KeyedRng::new(6, 0);
         for bits in 2..=8 {
             let (middle, scale) = (middle(bits), 0.75);
-            let values: Vec<f32> = (0..5000).map(|i| (draws.unit(i) * 2.0 - 1.0) * scale).collect();
+            let values: Vec<f32> = (0..5000).map(|i| (rng.unit(i) * 2.0 - 1.0) * scale).collect();
             let mut symbols = vec![0; values.len()];
             nearest(&values, scale, middle, &mut symbols);
             let factor = f32::from(middle) / scale;

@@ -26,7 +26,7 @@ use crate::error::Error;
 use crate::forms::methods::MethodInfo;
 use crate::layout::Shape;
 use crate::quantize::method::{Entry, Quantizer, Size};
-use crate::rng::Draws;
+use crate::rng::KeyedRng;
 
 const DEFAULT_BLOCK: u32 = 1024;
 
@@ -156,8 +156,8 @@ fn block(byte: u8) -> u32 {
 }
 
 impl Quantizer for Uniform {
-    fn encode(&self, values: &[f32], _: Shape, code: Code, draws: Draws, out: &mut Vec<u8>) -> Size {
-        self.encode_planes(values, code, draws, out)
+    fn encode(&self, values: &[f32], _: Shape, code: Code, rng: KeyedRng, out: &mut Vec<u8>) -> Size {
+        self.encode_planes(values, code, rng, out)
     }
 
     fn byte(&self) -> u8 {
@@ -233,12 +233,12 @@ mod tests {
     use crate::quantize::uniform::decode::Plane;
     use crate::quantize::uniform::levels::middle;
     use crate::quantize::{QuantizeSpec, laws};
-    use crate::rng::Draws;
+    use crate::rng::KeyedRng;
     use crate::wire::Reader;
 
     fn decode(uniform: Uniform, values: &[f32], code: Code, seed: u64) -> Vec<f32> {
         let mut bytes = Vec::new();
-        uniform.encode_planes(values, code, Draws::new(seed, 0), &mut bytes);
+        uniform.encode_planes(values, code, KeyedRng::new(seed, 0), &mut bytes);
         let mut reader = Reader::new(&bytes);
         let block = uniform.block() as usize;
         let plane = Plane::read(&mut reader, values.len(), uniform.bits(), block, code).unwrap();
@@ -252,8 +252,8 @@ mod tests {
 
     #[test]
     fn nearest_is_off_by_at_most_half_a_step() {
-        let draws = Draws::new(2, 0);
-        let values: Vec<f32> = (0..2049).map(|i| (draws.unit(i) - 0.5) * (i / 100) as f32).collect();
+        let rng = KeyedRng::new(2, 0);
+        let values: Vec<f32> = (0..2049).map(|i| (rng.unit(i) - 0.5) * (i / 100) as f32).collect();
         for (bits, code) in (2..=8).flat_map(|bits| [(bits, Code::Pack), (bits, Code::Rans)]) {
             let out = decode(Uniform::new(bits, Rounding::Nearest, 64).unwrap(), &values, code, 0);
             for (values, out) in values.chunks(64).zip(out.chunks(64)) {

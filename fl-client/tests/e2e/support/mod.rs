@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use fl_client::{Backoff, ClientConfig, Error, Event, Outcome, Tasks};
-use fl_compress::{Encoder, Frame, Layout, Spec, Verdict};
+use fl_compress::{Ack, Encoder, Frame, Layout, Spec};
 use tokio::task::JoinHandle;
 
 pub const RUN: &str = "test-run";
@@ -92,7 +92,7 @@ impl Client {
 }
 
 /// What is in the state folder: the residual as it will be once the pending frame is settled by `verdict`.
-pub fn residual(state: &Path, verdict: Verdict) -> Vec<f32> {
+pub fn residual(state: &Path, verdict: Ack) -> Vec<f32> {
     let bytes = std::fs::read(state.join("runs").join(RUN).join("memory")).unwrap();
     let (mut encoder, pending) = Encoder::load(layout(), &spec(), &bytes[HEAD..]).unwrap();
     encoder.settle(&pending.unwrap(), verdict).unwrap();
@@ -139,10 +139,7 @@ pub fn copy_state(from: &Path, to: &Path) {
 
 /// What was sent and what is left is what was learned in these rounds, and nothing else.
 pub fn is_all_of(world: &World, state: &Path, rounds: std::ops::RangeInclusive<u64>) {
-    assert_eq!(
-        sum(&accepted(world), &residual(state, Verdict::Accepted)),
-        deltas(rounds)
-    );
+    assert_eq!(sum(&accepted(world), &residual(state, Ack::Accepted)), deltas(rounds));
 }
 
 /// The rounds whose updates were accepted.

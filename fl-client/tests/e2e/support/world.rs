@@ -159,7 +159,7 @@ impl World {
         let version = self.versions.len() as u64;
         let exact = fl_compress::Spec::exact();
         let header = FrameHeader {
-            kind: FrameKind::Step,
+            kind: FrameKind::ModelUpdate,
             round: version,
             seed: 0,
         };
@@ -221,7 +221,7 @@ impl World {
                 Some(_) => {
                     let exact = fl_compress::Spec::exact();
                     let header = FrameHeader {
-                        kind: FrameKind::Step,
+                        kind: FrameKind::ModelUpdate,
                         round: version,
                         seed: 0,
                     };

@@ -407,7 +407,9 @@ fn stage_bytes(stages: &Stages) -> StageBytes {
         quantized: stages.quantized,
         coded: stages.coded,
         framed: stages.framed,
-        entropy_bound: Some(stages.bound).filter(|bits| bits.is_finite()).unwrap_or(0.0),
+        entropy_bound: Some(stages.entropy_bound)
+            .filter(|bits| bits.is_finite())
+            .unwrap_or(0.0),
     }
 }
 

@@ -99,7 +99,7 @@ pub(crate) fn what_if(
     let clients = chains.len();
     chains.push(Chain {
         client: "",
-        kind: FrameKind::Step,
+        kind: FrameKind::ModelUpdate,
         spec: &downlink,
         frames: stored.steps.iter().collect(),
     });

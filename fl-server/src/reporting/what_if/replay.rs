@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fl_compress::{Encoder, Error, Frame, FrameKind, Layout, Memory, Pending, Spec, Verdict};
+use fl_compress::{Ack, Encoder, Error, Frame, FrameKind, Layout, Memory, Pending, Spec};
 
 use super::energy::{Energy, Sums};
 use super::files::Files;
@@ -86,7 +86,7 @@ impl Replay<'_> {
             if self.files.read(stored, &mut buffers.frame)? {
                 let replayed = self.frame(chain, stored, &mut encoder, &mut sums, &mut buffers)?;
                 out.done.push(replayed);
-            } else if chain.kind == FrameKind::Step {
+            } else if chain.kind == FrameKind::ModelUpdate {
                 let text = format!("the step of round {}, blob {}, is missing", stored.round, stored.frame);
                 return Err(InspectError::Corrupt(text).into());
             } else {
@@ -150,7 +150,7 @@ impl Replay<'_> {
         let pending = encoder.encode_against(predictor, delta, header).map_err(failed)?;
         let energy = self.missed(chain.spec.memory, encoder, &pending, sums, values, delta);
         let energy = energy.map_err(failed)?;
-        encoder.settle(&pending, Verdict::Accepted).map_err(failed)?;
+        encoder.settle(&pending, Ack::Accepted).map_err(failed)?;
         let mut other = Sizes::default();
         other.add(&pending.stages);
         Ok(Done {

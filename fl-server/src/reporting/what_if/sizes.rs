@@ -27,6 +27,6 @@ impl Sizes {
         self.quantized = self.quantized.saturating_add(stages.quantized);
         self.coded = self.coded.saturating_add(stages.coded);
         self.framed = self.framed.saturating_add(stages.framed);
-        self.bound += stages.bound;
+        self.bound += stages.entropy_bound;
     }
 }

@@ -6,7 +6,7 @@ use crate::model::run_metadata::Compression;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use fl_compress::{Digest, Encoder, Frame, FrameHeader, FrameKind, Layout, Memory, Spec, Verdict};
+use fl_compress::{Ack, Digest, Encoder, Frame, FrameHeader, FrameKind, Layout, Memory, Spec};
 
 use super::outcome::Of;
 use super::sizes::Sizes;
@@ -66,7 +66,7 @@ fn frames_of(
             .as_ref()
             .filter(|_| spec.memory == Memory::Cafe && kind == FrameKind::Update);
         let pending = encoder.encode_against(predictor, &mut values.clone(), header).unwrap();
-        encoder.settle(&pending, Verdict::Accepted).unwrap();
+        encoder.settle(&pending, Ack::Accepted).unwrap();
         out.push(pending.frame);
     }
     out
@@ -97,7 +97,7 @@ impl Made {
             .into_iter()
             .map(|values| values.iter().map(|value| value * 0.8).collect())
             .collect();
-        let steps = frames_of(&made.layout, &Spec::exact(), FrameKind::Step, &averages, &[]);
+        let steps = frames_of(&made.layout, &Spec::exact(), FrameKind::ModelUpdate, &averages, &[]);
         for (at, name) in CLIENTS.iter().enumerate() {
             let values = deltas(at, made.layout.len());
             let frames = frames_of(&made.layout, &spec(uplink), FrameKind::Update, &values, &steps);
@@ -210,7 +210,7 @@ fn error_feedback_misses_only_what_is_still_owed_at_the_end() {
                 .zip(&values)
                 .for_each(|(sum, value)| *sum += f64::from(*value));
             let pending = encoder.encode(&mut values.clone(), header).unwrap();
-            encoder.settle(&pending, Verdict::Accepted).unwrap();
+            encoder.settle(&pending, Ack::Accepted).unwrap();
             let frame = Frame::parse(&pending.frame, &made.layout).unwrap();
             frame.accumulate(1.0, &mut sums.1).unwrap();
         }

@@ -285,7 +285,7 @@ mod tests {
             quantized: 30,
             coded: 20,
             framed: 100,
-            bound: 19.5,
+            entropy_bound: 19.5,
         };
         let digest = Digest([7; 32]);
         Accepted {

@@ -51,12 +51,12 @@ pub(super) fn write_stages(stages: &Stages, out: &mut Writer<'_>) {
         quantized,
         coded,
         framed,
-        bound,
+        entropy_bound,
     } = *stages;
     for bytes in [fp32, reduced, quantized, coded, framed] {
         out.u64(bytes);
     }
-    out.f64(bound);
+    out.f64(entropy_bound);
 }
 
 pub(super) fn read_stages(from: &mut Reader<'_>) -> Result<Stages, Error> {
@@ -66,7 +66,7 @@ pub(super) fn read_stages(from: &mut Reader<'_>) -> Result<Stages, Error> {
         quantized: from.u64("stages")?,
         coded: from.u64("stages")?,
         framed: from.u64("stages")?,
-        bound: from.f64("stages")?,
+        entropy_bound: from.f64("stages")?,
     })
 }
 

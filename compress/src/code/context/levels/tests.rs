@@ -1,5 +1,5 @@
 use super::*;
-use crate::rng::Draws;
+use crate::rng::KeyedRng;
 
 fn decode(bytes: &[u8], shape: Shape, portion: usize) -> Option<Vec<i32>> {
     let mut decoder = LevelsDecoder::new(bytes, shape);
@@ -27,15 +27,15 @@ fn entropy(levels: &[i32]) -> f64 {
         .sum()
 }
 
-fn gauss(draws: Draws, i: usize) -> f64 {
-    let (u, v) = (f64::from(draws.unit(2 * i)) + 1e-8, f64::from(draws.unit(2 * i + 1)));
+fn gauss(rng: KeyedRng, i: usize) -> f64 {
+    let (u, v) = (f64::from(rng.unit(2 * i)) + 1e-8, f64::from(rng.unit(2 * i + 1)));
     (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
 }
 
-fn laplace(len: usize, step: f64, draws: Draws) -> Vec<i32> {
+fn laplace(len: usize, step: f64, rng: KeyedRng) -> Vec<i32> {
     (0..len)
         .map(|i| {
-            let u = f64::from(draws.unit(i)) - 0.5;
+            let u = f64::from(rng.unit(i)) - 0.5;
             let x = -(1.0 - 2.0 * u.abs() + 1e-9).ln() * u.signum();
             quantize(x / step)
         })
@@ -48,7 +48,12 @@ fn quantize(x: f64) -> i32 {
 
 /// Rows and columns of log-normal energy, signs that lean by column.
 fn matrix(shape: Shape, step: f64, lean: f64) -> Vec<i32> {
-    let (a, b, g, s) = (Draws::new(1, 0), Draws::new(2, 0), Draws::new(3, 0), Draws::new(4, 0));
+    let (a, b, g, s) = (
+        KeyedRng::new(1, 0),
+        KeyedRng::new(2, 0),
+        KeyedRng::new(3, 0),
+        KeyedRng::new(4, 0),
+    );
     (0..shape.len())
         .map(|i| {
             let (row, col) = (i / shape.cols, i % shape.cols);
@@ -69,7 +74,7 @@ fn size(levels: &[i32], shape: Shape) -> f64 {
 
 #[test]
 fn levels_round_trip_in_any_portions() {
-    let draws = Draws::new(6, 0);
+    let rng = KeyedRng::new(6, 0);
     for (rows, cols) in [
         (1, 1),
         (1, 2),
@@ -86,9 +91,9 @@ fn levels_round_trip_in_any_portions() {
             // Of every magnitude, in rows from all zeros to none.
             let levels: Vec<i32> = (0..shape.len())
                 .map(|i| {
-                    let magnitude = (draws.bits(i) >> 33 >> (draws.bits(i) % 31).max(shift % 32)) as i32;
-                    let sign = if draws.bits(i) >> 32 & 1 == 0 { 1 } else { -1 };
-                    if draws.unit(i / cols + 7) < draws.unit(i) {
+                    let magnitude = (rng.bits(i) >> 33 >> (rng.bits(i) % 31).max(shift % 32)) as i32;
+                    let sign = if rng.bits(i) >> 32 & 1 == 0 { 1 } else { -1 };
+                    if rng.unit(i / cols + 7) < rng.unit(i) {
                         0
                     } else {
                         magnitude * sign
@@ -121,12 +126,12 @@ fn bytes_are_golden() {
     assert_eq!(encoded(&levels, shape), [221, 44, 9, 237, 187, 96, 153, 133, 58]);
 
     let shape = Shape { rows: 1100, cols: 70 };
-    let (rows, cols, draws) = (Draws::new(1, 0), Draws::new(2, 0), Draws::new(3, 0));
+    let (rows, cols, rng) = (KeyedRng::new(1, 0), KeyedRng::new(2, 0), KeyedRng::new(3, 0));
     let levels: Vec<i32> = (0..shape.len())
         .map(|i| {
             let (row, col) = (rows.bits(i / shape.cols) % 16, cols.bits(i % shape.cols));
-            let magnitude = (draws.bits(i) % 64 * row * (col % 16) / 500) as i32;
-            if draws.bits(i) >> 60 < col >> 60 {
+            let magnitude = (rng.bits(i) % 64 * row * (col % 16) / 500) as i32;
+            if rng.bits(i) >> 60 < col >> 60 {
                 -magnitude
             } else {
                 magnitude
@@ -150,12 +155,12 @@ fn levels_without_structure_are_near_their_entropy() {
         Shape { rows: 316, cols: 317 },
         Shape { rows: 1000, cols: 100 },
     ] {
-        let levels = laplace(shape.len(), 5.3, Draws::new(9, 0));
+        let levels = laplace(shape.len(), 5.3, KeyedRng::new(9, 0));
         let over = size(&levels, shape) / entropy(&levels);
         assert!(over < 1.01, "{shape:?}: {over}");
     }
     for shape in [Shape::row(1_000_000), Shape { rows: 1000, cols: 1000 }] {
-        let levels = laplace(shape.len(), 5.3, Draws::new(9, 0));
+        let levels = laplace(shape.len(), 5.3, KeyedRng::new(9, 0));
         let over = size(&levels, shape) / entropy(&levels);
         assert!(over < 1.003, "{shape:?}: {over}");
     }

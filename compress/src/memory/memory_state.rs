@@ -6,20 +6,20 @@ use crate::finite::{OVERFLOW_LIMIT, all_finite, update_not_finite};
 use crate::frame::view::Frame;
 use crate::memory::momentum::Momentum;
 use crate::memory::residual;
-use crate::pending::Verdict;
+use crate::pending::Ack;
 use crate::section::sinks::Sink;
 use crate::spec::memory::Memory;
 
 /// The vectors of one kind of memory.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Carried {
+pub(crate) enum MemoryState {
     Nothing,
     Residual { values: Vec<f32>, decay: f32 },
     Shadow(Vec<f32>),
     Momentum(Momentum),
 }
 
-impl Carried {
+impl MemoryState {
     /// Empty memory for `len` values.
     pub(crate) fn new(memory: Memory, len: usize) -> Self {
         match memory.resolved(true) {
@@ -33,7 +33,7 @@ impl Carried {
         }
     }
 
-    /// Takes `delta` in; then [`Carried::input`] is what is to be encoded. Returns the products of the predictor with
+    /// Takes `delta` in; then [`MemoryState::input`] is what is to be encoded. Returns the products of the predictor with
     /// `delta`, for each tensor.
     ///
     /// # Errors
@@ -62,7 +62,7 @@ impl Carried {
         Ok(predicted)
     }
 
-    /// Takes back what [`Carried::absorb`] did, `delta` being as that left it.
+    /// Takes back what [`MemoryState::absorb`] did, `delta` being as that left it.
     pub(crate) fn undo(&mut self, delta: &[f32]) {
         match self {
             Self::Residual { values, .. } => values.copy_from_slice(delta),
@@ -81,11 +81,11 @@ impl Carried {
     }
 
     /// `frame` was encoded from the input. Returns what tells how faithful it is, for each of its sections. `delta`: as
-    /// [`Carried::absorb`] left it; becomes what the frame does not carry, unless the memory has that. `predicted`: the
+    /// [`MemoryState::absorb`] left it; becomes what the frame does not carry, unless the memory has that. `predicted`: the
     /// predictor and what `absorb` returned.
     ///
     /// # Errors
-    /// `NotFinite` if the shadow would not be finite; then [`Carried::undo`] has nothing to add.
+    /// `NotFinite` if the shadow would not be finite; then [`MemoryState::undo`] has nothing to add.
     pub(crate) fn encoded(
         &mut self,
         frame: &Frame<'_>,
@@ -137,11 +137,11 @@ impl Carried {
     }
 
     /// It is known what became of `frame`.
-    pub(crate) fn settled(&mut self, frame: &Frame<'_>, verdict: Verdict) -> Result<(), Error> {
-        match (self, verdict) {
-            (Self::Residual { values, .. }, Verdict::Refused) => frame.accumulate(1.0, values),
-            (Self::Shadow(shadow), Verdict::Accepted) => frame.accumulate(1.0, shadow),
-            (Self::Momentum(momentum), Verdict::Accepted | Verdict::Dropped) => momentum.sent(frame),
+    pub(crate) fn settled(&mut self, frame: &Frame<'_>, ack: Ack) -> Result<(), Error> {
+        match (self, ack) {
+            (Self::Residual { values, .. }, Ack::Rejected) => frame.accumulate(1.0, values),
+            (Self::Shadow(shadow), Ack::Accepted) => frame.accumulate(1.0, shadow),
+            (Self::Momentum(momentum), Ack::Accepted | Ack::Dropped) => momentum.sent(frame),
             _ => Ok(()),
         }
     }

@@ -5,7 +5,7 @@ use crate::section::sinks::Sink;
 
 /// What one section holds: a tensor, or all small tensors as if they were one row.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Unit {
+pub(crate) struct TensorGroup {
     pub(crate) shape: Shape,
     /// Its tensors, by their place in the layout.
     pub(crate) tensors: Vec<usize>,
@@ -24,7 +24,7 @@ struct Span {
 }
 
 /// The units of a frame that merges the tensors of fewer than `below` values.
-pub(crate) fn units(layout: &Layout, below: usize) -> Vec<Unit> {
+pub(crate) fn tensor_groups(layout: &Layout, below: usize) -> Vec<TensorGroup> {
     let tensors = || layout.tensors().iter().enumerate();
     let unit = |shape, tensors: Vec<usize>| {
         let mut first = 0;
@@ -37,7 +37,7 @@ pub(crate) fn units(layout: &Layout, below: usize) -> Vec<Unit> {
                 len,
             }
         };
-        Unit {
+        TensorGroup {
             shape,
             spans: tensors.iter().map(span).collect(),
             tensors,
@@ -54,7 +54,7 @@ pub(crate) fn units(layout: &Layout, below: usize) -> Vec<Unit> {
     merged.into_iter().chain(others).collect()
 }
 
-impl Unit {
+impl TensorGroup {
     /// The values of a unit that is one tensor.
     pub(crate) fn only<'v>(&self, model: &'v [f32]) -> Option<&'v [f32]> {
         match self.spans.as_slice() {
@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn small_tensors_come_first_as_one_row() {
         let layout = Layout::new([("a", vec![3]), ("b", vec![2, 5]), ("c", vec![2])]).unwrap();
-        let units = units(&layout, 10);
+        let units = tensor_groups(&layout, 10);
         assert_eq!(
             units.iter().map(|unit| unit.tensors.clone()).collect::<Vec<_>>(),
             [vec![0, 2], vec![1]]
@@ -149,7 +149,7 @@ mod tests {
         let mut expected = [0.0; 15];
         (expected[0], expected[1], expected[2], expected[13], expected[14]) = (9.0, 1.5, 2.5, 3.5, 8.0);
         assert_eq!(out, expected);
-        assert_eq!(super::units(&layout, 0).len(), 3);
-        assert_eq!(super::units(&layout, 100).len(), 1);
+        assert_eq!(super::tensor_groups(&layout, 0).len(), 3);
+        assert_eq!(super::tensor_groups(&layout, 100).len(), 1);
     }
 }

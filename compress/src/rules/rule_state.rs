@@ -24,7 +24,7 @@ const KINDS: [Kind; 5] = [
 
 /// What a rule remembers of one tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub(crate) struct Tracked {
+pub(crate) struct RuleState {
     kind: Kind,
     /// Rounds seen, those of zeros left out.
     pub(crate) rounds: u32,
@@ -34,7 +34,7 @@ pub(crate) struct Tracked {
     pub(crate) anchor: f64,
 }
 
-impl Tracked {
+impl RuleState {
     /// Forgets what is not of `kind`.
     pub(crate) fn claim(&mut self, kind: Kind) {
         if self.kind != kind {
@@ -76,7 +76,7 @@ impl Tracked {
         out.u64(self.anchor.to_bits());
     }
 
-    /// Reads what [`Tracked::write`] wrote.
+    /// Reads what [`RuleState::write`] wrote.
     ///
     /// # Errors
     /// `Truncated`; `Corrupt` for an unknown kind; `NotFinite`.
@@ -107,12 +107,12 @@ mod tests {
 
     #[test]
     fn warm_up_is_a_plain_mean_and_then_it_fades() {
-        let mut tracked = Tracked::default();
+        let mut rule_state = RuleState::default();
         for (now, mean, anchor) in [(3.0, 3.0, 3.0), (5.0, 4.0, 4.0), (8.0, 6.0, 4.0), (6.0, 6.0, 4.0)] {
-            tracked.observe(now, 0.5, 2);
-            assert_eq!((tracked.mean, tracked.anchor), (mean, anchor));
+            rule_state.observe(now, 0.5, 2);
+            assert_eq!((rule_state.mean, rule_state.anchor), (mean, anchor));
         }
-        let mut still = Tracked::default();
+        let mut still = RuleState::default();
         (0..50).for_each(|_| still.observe(0.1, 0.9, 3));
         assert_eq!((still.mean, still.anchor), (0.1, 0.1));
     }
@@ -121,18 +121,18 @@ mod tests {
     fn bytes_round_trip_and_damage_is_refused() {
         for kind in KINDS {
             assert_eq!(KINDS[kind as usize], kind);
-            let tracked = Tracked {
+            let rule_state = RuleState {
                 kind,
                 rounds: 7,
                 mean: -0.25,
                 anchor: 1e300,
             };
             let mut bytes = Vec::new();
-            tracked.write(&mut Writer::new(&mut bytes));
+            rule_state.write(&mut Writer::new(&mut bytes));
             assert_eq!(bytes.len(), 24);
-            assert_eq!(Tracked::read(&mut Reader::new(&bytes)), Ok(tracked));
+            assert_eq!(RuleState::read(&mut Reader::new(&bytes)), Ok(rule_state));
             for len in 0..bytes.len() {
-                let read = Tracked::read(&mut Reader::new(&bytes[..len]));
+                let read = RuleState::read(&mut Reader::new(&bytes[..len]));
                 assert!(matches!(read, Err(Error::Truncated { .. })));
             }
         }
@@ -141,7 +141,7 @@ mod tests {
             bytes.extend(kind.to_le_bytes());
             bytes.extend(mean.to_le_bytes());
             bytes.extend([0; 8]);
-            Tracked::read(&mut Reader::new(&bytes))
+            RuleState::read(&mut Reader::new(&bytes))
         };
         assert!(matches!(read(KINDS.len() as u32, 0.0), Err(Error::Corrupt { .. })));
         assert!(matches!(read(256, 0.0), Err(Error::Corrupt { .. })));
