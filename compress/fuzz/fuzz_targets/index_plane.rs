@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| fl_compress::internals::fuzz::index_plane(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| fl_compress_fuzz::index_plane(data));

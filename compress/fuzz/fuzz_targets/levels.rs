@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| fl_compress::internals::fuzz::levels(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| fl_compress_fuzz::levels(data));

@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| fl_compress::internals::fuzz::state(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| fl_compress_fuzz::state(data));

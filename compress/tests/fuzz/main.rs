@@ -2,10 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test says that it failed by panicking")]
 
+mod drivers;
+
 use std::fs;
 use std::path::PathBuf;
 
-use fl_compress::internals::fuzz::{TARGETS, seeds};
+use drivers::{TARGETS, seeds};
 
 /// Changed inputs tried for each target.
 const TRIES: usize = 4000;

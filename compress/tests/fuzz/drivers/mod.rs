@@ -3,6 +3,8 @@
 //! Checksums and fingerprints are made right, so that what is behind them is reached. Sizes stay small: a target is to run
 //! a few thousand times a second.
 
+#![allow(unreachable_pub, reason = "the crate of the fuzz targets exports the drivers")]
+
 mod choices;
 mod planes;
 mod seeds;

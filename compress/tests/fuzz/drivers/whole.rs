@@ -2,16 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::archive::Archive;
-use crate::encoder::update::Encoder;
-use crate::error::Error;
-use crate::frame::header::{FrameHeader, FrameKind};
-use crate::frame::view::Frame;
-use crate::internals::fuzz::choices::{Choices, layout};
-use crate::internals::fuzz::seeds;
-use crate::layout::Layout;
-use crate::pending::Ack;
-use crate::spec::Spec;
+use fl_compress::wire::seal;
+use fl_compress::{Ack, Archive, Encoder, Error, Frame, FrameHeader, FrameKind, Layout, Spec};
+
+use super::choices::{Choices, layout};
+use super::seeds;
 
 /// Makes fingerprint and checksum right, where there is room for both.
 fn resealed(bytes: &[u8], layout: &Layout) -> Vec<u8> {
@@ -24,8 +19,9 @@ fn resealed(bytes: &[u8], layout: &Layout) -> Vec<u8> {
 
 /// Makes the checksum right.
 fn summed(mut bytes: Vec<u8>) -> Vec<u8> {
-    if let Some((body, end)) = bytes.split_last_chunk_mut::<4>() {
-        *end = crc32c::crc32c(body).to_le_bytes();
+    if let Some(body) = bytes.len().checked_sub(4) {
+        bytes.truncate(body);
+        seal(0, &mut bytes);
     }
     bytes
 }

@@ -2,16 +2,15 @@
 
 use std::sync::Arc;
 
-use crate::code::method::Code;
-use crate::layout::{Layout, Shape};
+use fl_compress::{Code, Layout};
 
-pub(crate) const CODES: [Code; 5] = [Code::Pack, Code::Rans, Code::Rice, Code::Huffman, Code::Context];
+pub(super) const CODES: [Code; 5] = [Code::Pack, Code::Rans, Code::Rice, Code::Huffman, Code::Context];
 
 /// The choices at the front of an input: zeros once it has ended.
-pub(crate) struct Choices<'a>(pub(crate) &'a [u8]);
+pub(super) struct Choices<'a>(pub(super) &'a [u8]);
 
 impl Choices<'_> {
-    pub(crate) fn u8(&mut self) -> u8 {
+    pub(super) fn u8(&mut self) -> u8 {
         let Some((&first, rest)) = self.0.split_first() else {
             return 0;
         };
@@ -19,25 +18,22 @@ impl Choices<'_> {
         first
     }
 
-    pub(crate) fn u16(&mut self) -> u16 {
+    pub(super) fn u16(&mut self) -> u16 {
         u16::from_le_bytes([self.u8(), self.u8()])
     }
 
-    pub(crate) fn code(&mut self) -> Code {
+    pub(super) fn code(&mut self) -> Code {
         CODES[usize::from(self.u8()) % CODES.len()]
     }
 
     /// At most 64 by 256.
-    pub(crate) fn shape(&mut self) -> Shape {
-        Shape {
-            rows: usize::from(self.u8() % 64) + 1,
-            cols: usize::from(self.u8()) + 1,
-        }
+    pub(super) fn shape(&mut self) -> [usize; 2] {
+        [usize::from(self.u8() % 64) + 1, usize::from(self.u8()) + 1]
     }
 }
 
 /// Lengths of portions that make up `len`, most of them short.
-pub(crate) fn portions(len: usize, mut state: u8) -> Vec<usize> {
+pub(super) fn portions(len: usize, mut state: u8) -> Vec<usize> {
     let (mut left, mut portions) = (len, Vec::new());
     while left > 0 {
         state = state.wrapping_mul(141).wrapping_add(57);
@@ -54,7 +50,7 @@ pub(crate) fn portions(len: usize, mut state: u8) -> Vec<usize> {
 }
 
 /// What filling `len` places in one go gives, and what filling them in portions gives.
-pub(crate) fn both_ways<T: Clone + Default, E>(
+pub(super) fn both_ways<T: Clone + Default, E>(
     len: usize,
     state: u8,
     mut decode: impl FnMut(&[usize], &mut [T]) -> Result<(), E>,
@@ -67,7 +63,7 @@ pub(crate) fn both_ways<T: Clone + Default, E>(
 }
 
 /// Layouts that frames may be of.
-pub(crate) fn layout(choice: u8) -> Arc<Layout> {
+pub(super) fn layout(choice: u8) -> Arc<Layout> {
     let tensors = match choice % 4 {
         // That of the golden frames.
         0 => vec![("bias", vec![3]), ("weight", vec![4, 4])],

@@ -2,19 +2,12 @@
 
 use std::sync::{Arc, LazyLock};
 
-use crate::archive::Archive;
-use crate::code::gaps::encode_indices;
-use crate::code::levels::encode_levels;
-use crate::code::symbols::encode_symbols;
-use crate::encoder::update::Encoder;
-use crate::frame::header::{FrameHeader, FrameKind};
-use crate::internals::fuzz::choices::{CODES, layout};
-use crate::layout::{Layout, Shape};
-use crate::pending::Ack;
-use crate::quantizers;
-use crate::rng::KeyedRng;
-use crate::spec::{Method, Spec};
-use crate::weights::file::Weights;
+use fl_compress::internals::bench::{encode_levels, encode_symbols};
+use fl_compress::internals::planes::encode_indices;
+use fl_compress::weights::Weights;
+use fl_compress::{Ack, Archive, Encoder, FrameHeader, FrameKind, Layout, Method, Spec, quantizers};
+
+use super::choices::{CODES, layout};
 
 const REDUCE: [&str; 10] = [
     "'keep'",
@@ -48,7 +41,7 @@ fn parse(text: &str) -> Spec {
 }
 
 /// Each choice of each slot.
-pub(crate) fn methods() -> &'static [Method] {
+pub(super) fn methods() -> &'static [Method] {
     static METHODS: LazyLock<Vec<Method>> = LazyLock::new(|| texts().iter().map(|text| parse(text).default).collect());
     &METHODS
 }
@@ -66,14 +59,20 @@ fn texts() -> Vec<String> {
     (0..55).map(text).collect()
 }
 
-pub(crate) fn specs() -> &'static [Spec] {
+pub(super) fn specs() -> &'static [Spec] {
     static PARSED: LazyLock<Vec<Spec>> = LazyLock::new(|| SPECS.into_iter().map(parse).collect());
     &PARSED
 }
 
 fn noise(len: usize, seed: u64) -> Vec<f32> {
-    let rng = KeyedRng::new(seed, 99);
-    (0..len).map(|i| (rng.unit(i) * 2.0 - 1.0).powi(3)).collect()
+    let mut state = seed ^ 0x9E37_79B9_7F4A_7C15;
+    let mut next = || {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        ((state >> 33) as u32 as f32 / 2f32.powi(30) - 1.0).powi(3)
+    };
+    (0..len).map(|_| next()).collect()
 }
 
 /// A safetensors file of integers.
@@ -147,10 +146,10 @@ pub fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
 }
 
 fn planes(add: &mut impl FnMut(&'static str, String, &[&[u8]])) {
-    let shape = Shape { rows: 12, cols: 20 };
-    let levels: Vec<i32> = noise(shape.len(), 3).iter().map(|value| (value * 6.0) as i32).collect();
-    let wide: Vec<i32> = noise(shape.len(), 4).iter().map(|value| (value * 2e9) as i32).collect();
-    let indices: Vec<u32> = (0..shape.len() as u32).filter(|&i| levels[i as usize] != 0).collect();
+    let shape = [12, 20];
+    let levels: Vec<i32> = noise(240, 3).iter().map(|value| (value * 6.0) as i32).collect();
+    let wide: Vec<i32> = noise(240, 4).iter().map(|value| (value * 2e9) as i32).collect();
+    let indices: Vec<u32> = (0..240).filter(|&i| levels[i as usize] != 0).collect();
     for (at, code) in CODES.into_iter().enumerate() {
         let mut bytes = Vec::new();
         encode_indices(&indices, shape, code, &mut bytes);
@@ -158,7 +157,7 @@ fn planes(add: &mut impl FnMut(&'static str, String, &[&[u8]])) {
         add("index_plane", format!("code-{at}"), &[&choices, &bytes]);
         for (name, levels) in [("small", &levels), ("wide", &wide)] {
             let mut bytes = Vec::new();
-            encode_levels(levels, shape, code, &mut bytes);
+            encode_levels(levels, shape[1], code, &mut bytes);
             add("levels", format!("{name}-{at}"), &[&[11, 19, at as u8, 7], &bytes]);
         }
         for width in [1, 2, 4, 7, 8] {
