@@ -7,7 +7,7 @@
 //! x [n] f32 --reduce--> planes (f32 values, u32 indices) --quantize--> symbols, scales --code--> bytes
 //! ```
 //!
-//! An [`Encoder`] carries what compression left unsent (the *residual*) from round to round; a [`Frame`] is the
+//! An [`Encoder`] keeps what compression did not send (the *residual*) from round to round; a [`Frame`] is the
 //! decoder's view of one encoded update, and needs nothing but the layout.
 //!
 //! ```

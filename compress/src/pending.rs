@@ -1,25 +1,27 @@
-//! A frame on its way, and how the receiver answered it.
+//! A frame in flight, and the receiver's answer.
 
 use crate::digest::Digest;
 use crate::fidelity::Fidelity;
 use crate::frame::header::FrameHeader;
 use crate::stages::Stages;
 
-/// What became of a frame.
+/// How the receiver answered a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ack {
-    /// Taken by the receiver: what it decoded is no longer owed.
+    /// The receiver applied the frame: the memory no longer carries its content.
     Accepted,
-    /// Not taken (late, lost, round closed): its content is added back to the residual. Without memory it is lost.
+    /// The receiver did not apply the frame (late, lost, round closed): its content returns to the residual. Without memory it
+    /// is lost.
     Rejected,
-    /// Not taken and not wanted later: its content is forgotten. The residual keeps what the frame did not carry.
+    /// The receiver did not apply the frame and never will: its content is discarded. The residual keeps what the frame did
+    /// not carry.
     Dropped,
 }
 
-/// A frame that was encoded and whose fate is not known yet.
+/// A frame that was encoded and not settled yet.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pending {
-    /// Fixed part of the frame.
+    /// Header of the frame.
     pub header: FrameHeader,
     /// The encoded update.
     pub frame: Vec<u8>,
@@ -27,10 +29,10 @@ pub struct Pending {
     pub digest: Digest,
     /// Bytes after each stage.
     pub stages: Stages,
-    /// Bytes that the budget asks for, if there is one. The frame has more if the budget bounds the error too and fewer
-    /// bytes would pass that bound, or if what has no step or density to choose takes more.
+    /// Target size under the budget, if the spec has one. The frame is larger if the budget also bounds the error and fewer
+    /// bytes would exceed that bound, or if tensors without a step or a density take more.
     pub asked: Option<u64>,
-    /// How much of the update each section carries, in the order of [`Frame::sections`]. Empty if the frame was read from a
-    /// state of an older version, which did not have it.
+    /// How much of the update each section carries, in the order of [`crate::Frame::sections`]. Empty if the frame was read
+    /// from a state file of an older version.
     pub fidelity: Vec<Fidelity>,
 }

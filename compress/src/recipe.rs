@@ -1,4 +1,4 @@
-//! What was chosen for one tensor: plain numbers, the header of its section, and all that its decoder sees.
+//! The recipe of a section: the numbers chosen for one tensor, which are the header of its section and all that its decoder sees.
 
 use crate::code::method::Code;
 use crate::error::Error;

@@ -3,18 +3,18 @@
 /// Bytes of one update after each stage.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Stages {
-    /// Four bytes a value.
+    /// Uncompressed: four bytes per value.
     pub fp32: u64,
-    /// After reduce: four bytes a kept value and four an index.
+    /// After reduce: four bytes per kept value and four per index.
     pub reduced: u64,
-    /// After quantize, packed at its plain width, scales included; four bytes an index.
+    /// After quantize: symbols at their plain width, scales included; four bytes per index.
     pub quantized: u64,
     /// After entropy coding: the sum of the sections.
     pub coded: u64,
     /// The whole frame.
     pub framed: u64,
-    /// Bytes that coding could not go below: order-0 entropy of each entropy-coded plane, the logarithm of the number of
-    /// supports of the same size for indices, the size itself of planes that are packed as asked.
+    /// Lower bound of coding in bytes: the order-0 entropy of each entropy-coded plane, the logarithm of the number of supports
+    /// of the same size for indices, and the size of planes that are packed by request.
     pub entropy_bound: f64,
 }
 

@@ -1,4 +1,4 @@
-//! Which turn of each knob gives the least error for the bits there are.
+//! Which knobs give the least error for a number of bits.
 //!
 //! The bits are spent in three ways, and the way of least estimated error is taken:
 //!
@@ -44,12 +44,12 @@ impl Allotment {
         }
     }
 
-    /// The turn of each knob.
+    /// The chosen knobs.
     pub(crate) fn knobs(&self) -> Vec<f64> {
         self.points.iter().map(|point| point.knob).collect()
     }
 
-    /// Whether no knob can be turned to send less.
+    /// Whether every knob is at its coarsest.
     pub(crate) fn is_coarsest(&self, curves: &[Curve]) -> bool {
         curves
             .iter()

@@ -1,4 +1,4 @@
-//! What bits and error a unit would have for each turn of its knob.
+//! The rate-distortion curve of a section: estimated bits and squared error for each value of its knob.
 
 use crate::quantize::QuantizeSpec;
 use crate::quantize::dead_zone::DeadZone;
@@ -8,7 +8,7 @@ use crate::quantize::uniform::Rounding;
 use crate::reduce::Reduction;
 use crate::section::input::Input;
 
-/// Points an octave.
+/// Points per octave.
 const PER_OCTAVE: usize = 8;
 /// Octaves below the largest magnitude.
 const OCTAVES: usize = 14;
@@ -20,7 +20,7 @@ const HALVINGS: usize = 24;
 /// may send a part.
 const BIN: f64 = 1.02;
 
-/// One turn of the knob.
+/// One value of the knob.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Point {
     /// Step or threshold: more is coarser.
@@ -28,23 +28,23 @@ pub(crate) struct Point {
     pub(crate) bits: f64,
     /// Squared error.
     pub(crate) error: f64,
-    /// What the histograms tell of the bits.
+    /// Bits estimated from the histograms alone.
     entropy: f64,
 }
 
-/// The rate-distortion curve of one unit.
+/// The rate-distortion curve of one section.
 #[derive(Debug)]
 pub(crate) struct Curve {
-    /// Of the values; or of what components leave, then of both their halves.
+    /// Of the values; with components, of the remainder and of both factors.
     histograms: Vec<Histogram>,
     knob: Knob,
     /// Sum of the squares of the values.
     energy: f64,
     /// Values.
     len: f64,
-    /// Bits that coding takes for each one that the histograms tell, as far as [`Curve::share`] counts them.
+    /// Actual bits / estimated bits, applied to the part of the bits that [`Curve::share`] counts.
     ratio: f64,
-    /// From the coarsest, which sends nothing unless a [`Curve::limit`] is set, to the finest.
+    /// From the coarsest (which sends nothing, unless a [`Curve::limit`] is set) to the finest.
     pub(crate) points: Vec<Point>,
 }
 
@@ -81,17 +81,17 @@ impl Knob {
 }
 
 impl Curve {
-    /// Whether a unit has a knob.
+    /// Whether a section has a knob.
     pub(crate) fn has_knob(input: &Input<'_>) -> bool {
         Knob::of(input).is_some()
     }
 
-    /// Whether a unit's knob is a step.
+    /// Whether the knob of a section is a step and its components may be split off.
     pub(crate) fn has_step(input: &Input<'_>) -> bool {
         matches!(Knob::of(input), Some(Knob::Step { .. } | Knob::Chance(_))) && input.selection == Reduction::Components
     }
 
-    /// The step that a unit has of its own, without a budget.
+    /// The step without a budget.
     pub(crate) fn own_step(&self, input: &Input<'_>) -> f64 {
         match self.knob {
             Knob::Step { dead_zone, .. } | Knob::Chance(dead_zone) => f64::from(dead_zone.step_for(input.values)),
@@ -99,7 +99,7 @@ impl Curve {
         }
     }
 
-    /// The curve of `input`, which has a knob. `ratio` is what coding took for each bit foretold, the last time.
+    /// The curve of `input`, which has a knob. `ratio`: actual bits / estimated bits of the previous frame.
     pub(crate) fn new(input: &Input<'_>, ratio: f64) -> Self {
         let histograms = match &input.leading {
             Some(leading) => vec![
@@ -136,7 +136,7 @@ impl Curve {
         largest.fold(f64::from(f32::MIN_POSITIVE), f64::max)
     }
 
-    /// The turn that sends nothing.
+    /// The knob at which nothing is sent.
     pub(crate) fn coarsest(&self) -> f64 {
         match self.knob {
             Knob::Step { threshold, .. } => self.largest() / threshold * 1.01,
@@ -150,7 +150,7 @@ impl Curve {
         }
     }
 
-    /// Bits and error at a turn.
+    /// Bits and error at a knob.
     pub(crate) fn at(&self, knob: f64) -> Point {
         let (entropy, error) = self.entropy(knob);
         Point {
@@ -171,7 +171,7 @@ impl Curve {
         })
     }
 
-    /// Bits that coding takes where the histograms tell of `bits`.
+    /// Expected bits after coding, for `bits` estimated from the histograms.
     fn corrected(&self, bits: f64) -> f64 {
         let head = if bits > 0.0 { HEAD } else { 0.0 };
         bits + (self.ratio - 1.0) * self.share(bits, self.ratio > 1.0) + head
@@ -183,7 +183,7 @@ impl Curve {
         bits.min(if loses { 0.1 * self.len } else { self.len })
     }
 
-    /// Bits and error at a turn, as the histograms tell them.
+    /// Bits and error at a knob, from the histograms alone.
     fn entropy(&self, knob: f64) -> (f64, f64) {
         let sums = |of: &dyn Fn(&Histogram) -> (f64, f64)| {
             let points = self.histograms.iter().map(of);
@@ -200,7 +200,7 @@ impl Curve {
         }
     }
 
-    /// Takes away the points whose relative error, the root of squared error over squared values, is above `error`. Chance
+    /// Removes the points whose relative error, the root of squared error over squared values, is above `error`. Chance
     /// has no such limit: its error has no bias, and may be larger than the values.
     pub(crate) fn limit(&mut self, error: f64) {
         let most = error * error * self.energy;
@@ -223,7 +223,7 @@ impl Curve {
         self.points.splice(..first, [self.at(fine.knob / BIN)]);
     }
 
-    /// Coding took `bytes` at `knob`: from now on it is taken to do as well, or as badly.
+    /// Corrects the curve by the `bytes` that coding took at `knob`. Returns the new ratio of actual to estimated bits.
     pub(crate) fn observed_ratio(&mut self, knob: f64, bytes: usize) -> f64 {
         let (bits, _) = self.entropy(knob);
         if bits > 0.0 {
@@ -238,7 +238,7 @@ impl Curve {
         self.ratio
     }
 
-    /// The input with its knob turned.
+    /// The input with its knob set.
     pub(crate) fn with_knob<'v>(&self, input: &Input<'v>, knob: f64) -> Input<'v> {
         let mut adjusted = input.clone();
         match self.knob {

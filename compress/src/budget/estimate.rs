@@ -1,4 +1,4 @@
-//! What a budget leaves for the values of a layout, before there is an update.
+//! What a budget leaves for the tensors of a layout, estimated without an update.
 
 use crate::error::Error;
 use crate::frame::groups::TensorGroup;
@@ -16,24 +16,24 @@ const FRAME: u64 = 64;
 const EMPTY: u64 = 3;
 /// Most bytes of what the flags of a frame announce: which tensors are small, and the predictor.
 const FLAGGED: usize = 5 + 8;
-/// Fewer bits for each value than this are next to nothing: not one value in a thousand is sent.
+/// Below this many bits per value, fewer than one value in a thousand is sent.
 const NEXT_TO_NOTHING: f64 = 0.02;
 
-/// What a budget leaves for the tensors of a layout, as far as that can be told without an update.
+/// What a budget leaves for the tensors of a layout, estimated without an update.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BudgetEstimate {
     /// The budget.
     pub budget: Budget,
     /// Values of the layout.
     pub values: u64,
-    /// Bytes of a frame that the budget asks for.
+    /// Target size of a frame.
     pub asked: u64,
-    /// Most bytes of headers and of tensors whose codec has no step or density to choose; all else sends nothing then. A
-    /// budget in bits below this may be passed.
+    /// Worst-case bytes of headers and of tensors whose codec has no step or density; the other tensors then send nothing. A
+    /// budget in bits below this may be exceeded.
     pub least: u64,
-    /// Places in the layout of the tensors among which what is left is shared out, and the number of their values.
+    /// The tensors that share what is left: their places in the layout, and the number of their values.
     pub sharing: (Vec<usize>, u64),
-    /// Bits for each of those values.
+    /// Bits per value of those tensors.
     pub bits_left: f64,
 }
 
@@ -70,23 +70,23 @@ impl BudgetEstimate {
         }
     }
 
-    /// Whether the budget cannot be met, or leaves next to nothing for some tensors. Never of a budget that bounds the
-    /// error, since frames then take what they need.
+    /// Whether the budget cannot be met, or leaves almost nothing for some tensors. `false` for a budget that bounds the error:
+    /// frames then take the bytes that they need.
     pub fn starves(&self) -> bool {
         let starves = self.sharing.1 > 0 && self.bits_left < NEXT_TO_NOTHING;
         self.budget.error().is_none() && (starves || self.asked < self.least)
     }
 
-    /// Bits for each value of a budget that leaves half of itself for the tensors that share it.
+    /// Bits per value of a budget of which half is left for the tensors that share it.
     pub fn enough_bits(&self) -> f64 {
         2.0 * self.least as f64 * 8.0 / self.values.max(1) as f64
     }
 }
 
-/// Whether a budget can be kept, whatever the values.
+/// Checks that a budget can be met for any values.
 ///
 /// # Errors
-/// `Usage` if it is in bytes, and less than headers and units without a knob may take.
+/// `Usage` if the budget is in bytes and below the worst case of headers and sections without a knob.
 pub(crate) fn check<'u>(
     budget: Budget,
     units: impl Iterator<Item = (&'u TensorGroup, &'u Method)>,
@@ -105,7 +105,7 @@ pub(crate) fn check<'u>(
     )))
 }
 
-/// Most bytes that the values of a unit of `len` may take if it has no knob; 0 if it has one.
+/// Worst-case bytes of the values of a section of `len` values without a knob; 0 if the section has one.
 pub(crate) fn most_bytes(Method { reduce, quantize, .. }: &Method, len: usize) -> usize {
     let bytes = match reduce {
         ReduceSpec::TopK(TopK { chunk: None, density }) if density.counts() => 0,

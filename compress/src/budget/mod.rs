@@ -1,13 +1,12 @@
-//! A frame that takes no more bytes than it may, and little less.
+//! Allots the bytes of a frame to its sections, without encoding.
 //!
-//! Each unit with a knob (the step of its dead zone, or the density of its top-k) has a rate-distortion curve, read off a
-//! histogram of its magnitudes ([`curve`]). One Lagrange multiplier for the frame chooses a point on each, the one of least
-//! `error + lambda * bits` (Shoham and Gersho 1988), and a common factor of all knobs makes the sum of the bits what it is
-//! to be. Nothing is coded for that.
+//! Each section with a knob (the step of its dead zone, or the density of its top-k) has a rate-distortion curve, read off a
+//! histogram of its magnitudes ([`curve`]). [`allot`] picks the knobs that spend the bits with the least total error (Shoham
+//! and Gersho 1988).
 //!
-//! Coders do better than the entropy that the curves tell, or a little worse, and not for all units alike. So the frame is
-//! coded, and what each unit took per bit foretold corrects its curve; the quotients are remembered from frame to frame, and
-//! then one try is often enough.
+//! Coders deviate from the entropy that the curves estimate, and not equally for all sections. So the encoder codes the frame
+//! and corrects each curve by the observed ratio (actual bits / estimated bits), which it keeps for the next frame; one
+//! attempt per frame is then usually enough.
 
 pub(crate) mod allot;
 pub(crate) mod curve;

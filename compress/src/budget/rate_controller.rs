@@ -1,7 +1,7 @@
 //! From coded sizes to the next rate to ask for.
 
-/// What to ask the curves for, so that coding gives `goal` bytes: by the secant through the last two tries, within what is
-/// known to be too little and too much. All in logarithms.
+/// Chooses the target for the curves at which coding gives `goal` bytes: the secant through the last two attempts, inside the
+/// bracket of targets known to be too small and too large. All numbers are logarithms.
 #[derive(Debug)]
 pub(crate) struct RateController {
     goal: f64,
@@ -9,7 +9,7 @@ pub(crate) struct RateController {
     last: Option<(f64, f64)>,
     fits: f64,
     passes: f64,
-    /// Least step down while nothing has fitted.
+    /// Least step down until an attempt fits.
     stride: f64,
 }
 
@@ -29,7 +29,7 @@ impl RateController {
         self.next.exp()
     }
 
-    /// The last target gave so many bytes.
+    /// Records the bytes that the last target gave.
     pub(crate) fn missed(&mut self, bytes: f64, fits: bool) {
         let (asked, given) = (self.next, bytes.max(1.0).ln());
         if fits {
@@ -46,7 +46,7 @@ impl RateController {
         self.last = Some((asked, given));
         self.next = asked + (self.goal - given) / slope;
         if !fits && self.fits == f64::NEG_INFINITY {
-            // Where coding hardly answers, the secant would take steps too small.
+            // If the coded size hardly reacts, the secant steps are too small.
             self.next = self.next.min(asked - self.stride);
             self.stride *= 2.0;
         }

@@ -1,32 +1,31 @@
-//! When to say that frames take more bytes than their budget asks for.
+//! When to warn that frames exceed the target of their budget.
 
 use std::fmt;
 
 use crate::pending::Pending;
 
-/// A frame of this many times the bytes asked for is worth a word.
+/// A frame of this many times the target is reported.
 const MATERIAL: f64 = 1.05;
-/// And another one when the quotient has changed by this factor.
+/// A later frame is reported again once the ratio changes by this factor.
 const CHANGED: f64 = 1.5;
 
-/// Remembers what was said of frames that take more than their budget asks for, so that it is said once, and again only when
-/// it changes.
+/// Reports frames that exceed the target of their budget: once, and again only when the excess changes.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct BudgetWatch {
     said: Option<f64>,
 }
 
-/// A frame takes more bytes than its budget asks for.
+/// A frame exceeds the target of its budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OverBudget {
-    /// Bytes asked for.
+    /// Target in bytes.
     pub asked: u64,
     /// Bytes of the frame.
     pub used: u64,
 }
 
 impl BudgetWatch {
-    /// What is to be said of `pending`, if anything.
+    /// The warning that `pending` gives rise to, if any.
     pub fn look(&mut self, pending: &Pending) -> Option<OverBudget> {
         let used = pending.frame.len() as u64;
         let asked = pending.asked?;

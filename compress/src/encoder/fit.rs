@@ -11,11 +11,11 @@ use crate::section::encode::encode;
 use crate::section::input::{Encoded, Input};
 use crate::threads;
 
-/// Tries at most; the best that fits is taken.
+/// Most attempts; the largest frame that fits is kept.
 const TRIES: usize = 10;
-/// A try that uses this share of the budget is good enough.
+/// An attempt that uses this share of the limit ends the search.
 const ENOUGH: f64 = 0.985;
-/// What a try aims at.
+/// Share of the limit that an attempt aims at.
 const AIM: f64 = 0.9925;
 
 /// Encodes each task as it is.

@@ -1,4 +1,4 @@
-//! One section of every frame of an encoder: its codec, and what earlier frames taught.
+//! One section of every frame of an encoder: its codec, and what the encoder learned from earlier frames.
 
 use crate::budget::estimate::BudgetEstimate;
 use crate::frame::groups::{TensorGroup, tensor_groups};
@@ -6,25 +6,25 @@ use crate::layout::Layout;
 use crate::rules::rule_state::RuleState;
 use crate::spec::{Method, Spec};
 
-/// What is asked for one section of every frame, and what was learned of it.
+/// The codec of one section of every frame, and its state between frames.
 #[derive(Debug)]
 pub(crate) struct GroupState {
     pub(crate) group: TensorGroup,
     pub(crate) method: Method,
     pub(crate) rule_state: RuleState,
-    /// The second factor of the last time.
+    /// Second factor of the previous frame: the warm start of a low-rank iteration.
     pub(crate) warm: Option<Vec<f32>>,
-    /// Bits that coding took for each one foretold, the last time.
+    /// Actual bits / estimated bits of the previous frame.
     pub(crate) ratio: f64,
-    /// Frames since the receiver last took one with a value of this section that was not zero.
+    /// Frames since the receiver last accepted one with a nonzero value in this section.
     pub(crate) silent: u32,
 }
 
 impl GroupState {
-    /// The sections of a frame under `spec`, and below how many values tensors are encoded as one.
+    /// The sections of a frame under `spec`, and the number of values below which tensors are merged.
     pub(crate) fn of(layout: &Layout, spec: &Spec) -> (u32, Vec<Self>) {
         let small = layout.tensors().iter().filter(|tensor| spec.is_small(tensor)).count();
-        // One small tensor has nothing to be encoded together with, and keeps its place in the layout.
+        // A single small tensor is not merged and keeps its place in the layout.
         let merge_below = spec.small.as_ref().filter(|_| small > 1).map_or(0, |small| small.below);
         let method = |group: &TensorGroup| {
             let first = group.tensors.first();
@@ -50,7 +50,7 @@ impl GroupState {
 }
 
 impl Spec {
-    /// What the budget leaves for the tensors of `layout`, if there is one.
+    /// What the budget leaves for the tensors of `layout`; `None` without a budget.
     pub fn budget_estimate(&self, layout: &Layout) -> Option<BudgetEstimate> {
         self.budget.map(|budget| {
             let (_, groups) = GroupState::of(layout, self);

@@ -2,22 +2,23 @@
 
 use crate::section::input::Input;
 
-/// One unit to be encoded, and what was learned of it.
+/// One section to encode, and its state between frames.
 #[derive(Debug)]
 pub(crate) struct EncodeTask<'a> {
     pub(crate) input: Input<'a>,
-    /// The second factor of the last time.
+    /// Second factor of the previous frame.
     pub(crate) warm: &'a mut Option<Vec<f32>>,
-    /// Bits that coding took for each one foretold, the last time.
+    /// Actual bits / estimated bits of the previous frame.
     pub(crate) ratio: &'a mut f64,
 }
 
-/// Bytes of the sections of a frame.
+/// Limit on the bytes of all sections of a frame.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ByteLimit {
     pub(crate) bytes: u64,
-    /// Whether more are an error. Otherwise what has no knob may take more, and the rest then next to nothing.
+    /// Whether to fail if the sections take more. Otherwise sections without a knob may exceed the limit; the others then get
+    /// almost nothing.
     pub(crate) is_firm: bool,
-    /// Largest relative error of a unit with a step or a density: what that takes is taken, even if it is more than `bytes`.
+    /// Largest relative error of a section with a knob (a step or a density). It takes precedence over `bytes`.
     pub(crate) error: Option<f64>,
 }

@@ -1,4 +1,4 @@
-//! The sending side: what is asked, what was left unsent, and the frame that is on its way.
+//! The encoder of a sequence of updates: absorbs each into the memory, encodes the result, and settles the frame.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub struct Encoder {
     layout: Arc<Layout>,
     merge_below: u32,
     groups: Vec<GroupState>,
-    /// No memory makes good for what is not sent.
+    /// Without memory, what a frame does not carry is lost: methods must be unbiased.
     unbiased: bool,
     memory_state: MemoryState,
     budget: Option<Budget>,
@@ -131,12 +131,12 @@ impl Encoder {
         })
     }
 
-    /// Bytes of a frame that the budget asks for.
+    /// Target size of a frame under the budget.
     pub(crate) fn asked(&self) -> Option<u64> {
         self.budget.map(|budget| budget.bytes(self.layout.len()))
     }
 
-    /// Forgets an update that could not be encoded.
+    /// Rolls back an update that could not be encoded.
     fn take_back(&mut self, delta: &[f32], learned: Vec<(RuleState, Option<Vec<f32>>, f64)>) {
         self.memory_state.undo(delta);
         for (state, learned) in self.groups.iter_mut().zip(learned) {
@@ -202,7 +202,7 @@ impl Encoder {
         Ok((frame, stages))
     }
 
-    /// Tells the memory what became of the pending frame.
+    /// Applies the receiver's answer for the pending frame to the memory.
     ///
     /// # Errors
     /// `Usage` if `pending` is not the frame that this encoder has pending.

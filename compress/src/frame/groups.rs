@@ -1,9 +1,9 @@
-//! What the sections of a frame stand for: small tensors together first, then each other tensor.
+//! The tensors of each section of a frame: first the small tensors, merged, then every other tensor.
 
 use crate::layout::{Layout, Shape};
 use crate::section::sinks::Sink;
 
-/// What one section holds: a tensor, or all small tensors as if they were one row.
+/// The tensors of one section: one tensor, or all small tensors merged into one row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TensorGroup {
     pub(crate) shape: Shape,

@@ -33,7 +33,7 @@ impl MemoryState {
         }
     }
 
-    /// Takes `delta` in; then [`MemoryState::input`] is what is to be encoded. Returns the products of the predictor with
+    /// Absorbs `delta`; then [`MemoryState::input`] is what is to be encoded. Returns the products of the predictor with
     /// `delta`, for each tensor.
     ///
     /// # Errors
@@ -71,7 +71,7 @@ impl MemoryState {
         }
     }
 
-    /// What is to be encoded, after `delta` was taken in.
+    /// The vector to encode, after `delta` was absorbed.
     pub(crate) fn input<'v>(&'v self, delta: &'v [f32]) -> &'v [f32] {
         match self {
             Self::Residual { values, .. } => values,
@@ -136,7 +136,7 @@ impl MemoryState {
         }
     }
 
-    /// It is known what became of `frame`.
+    /// Applies the receiver's answer for `frame`.
     pub(crate) fn settled(&mut self, frame: &Frame<'_>, ack: Ack) -> Result<(), Error> {
         match (self, ack) {
             (Self::Residual { values, .. }, Ack::Rejected) => frame.accumulate(1.0, values),
@@ -146,7 +146,7 @@ impl MemoryState {
         }
     }
 
-    /// What was left unsent, if that is kept.
+    /// The residual, if the memory keeps one.
     pub(crate) fn residual(&self) -> Option<&[f32]> {
         match self {
             Self::Residual { values, .. } => Some(values),
@@ -176,7 +176,7 @@ impl MemoryState {
     }
 }
 
-/// Looks at the sum of a shadow and a frame.
+/// Checks that the sum of a shadow and a frame is finite.
 struct Sum<'a> {
     shadow: &'a [f32],
     finite: bool,

@@ -1,4 +1,4 @@
-//! What an encoder carries from one update to the next, and what it compares with.
+//! What an encoder keeps from one update to the next.
 //!
 //! | memory | encoded | kept |
 //! |---|---|---|
@@ -8,7 +8,7 @@
 //! | EF21 (Richtarik et al. 2021, algorithm 2) | `delta - shadow` | the shadow: the sum of all frames that were taken, as the receiver has it |
 //! | DGC (Lin et al. 2018) | the sum of momenta | that sum, and the momentum |
 //!
-//! All are two-phase: what a frame changes is known for good only when it is known whether the frame was taken.
+//! All are two-phase: encoding yields a pending state, and the receiver's answer installs it or rolls it back.
 
 pub(crate) mod memory_state;
 pub(crate) mod momentum;

@@ -1,4 +1,4 @@
-//! What compression left unsent, carried from one update to the next.
+//! The residual: what compression did not send, added to the next update.
 //!
 //! Error feedback (EF14: Seide et al. 2014, Stich et al. 2018): `v = delta + decay * residual`, what is sent is `C(v)`,
 //! and the new residual is `v - C(v)`. With decay 1 nothing is ever lost: the sum of what was decoded plus the residual

@@ -19,7 +19,7 @@ use crate::stages::Stages;
 use crate::threads::both;
 use crate::wire::{Reader, Writer};
 
-/// Of fewer values than this, planes are made one after the other: a thread costs more.
+/// Planes of fewer values are encoded one after the other: a thread costs more.
 const FEW: usize = 1 << 14;
 
 /// Encodes a tensor; as it is, if that is shorter, or if otherwise a value decoded, or what it leaves of the tensor, would
@@ -69,7 +69,7 @@ fn overflows(input: &Input<'_>, section: &[u8]) -> bool {
     section.and_then(|section| section.decode(&mut left)).is_err() || !left.finite
 }
 
-/// Looks at what is left of values when those decoded are taken off.
+/// Checks that the difference between values and decoded values is finite.
 struct Left<'a> {
     values: &'a [f32],
     finite: bool,
@@ -88,7 +88,7 @@ impl Sink for Left<'_> {
     }
 }
 
-/// What the first slot leaves, to be quantised and coded.
+/// The output of the first slot, to be quantized and coded.
 struct Reduced<'a> {
     reduce: Reduce,
     parts: Vec<Part<'a>>,
@@ -243,7 +243,7 @@ fn received(input: &Input<'_>, values: &[f32], shape: Shape, at: u64) -> Result<
     Ok(out)
 }
 
-/// Components, and what their decoded product leaves.
+/// Components, and the remainder of their decoded product.
 fn apart<'a>(input: &Input<'_>, leading: &LeadingComponents) -> Result<Reduced<'a>, Error> {
     let &Input { values, shape, .. } = input;
     let rank = leading.rank;
@@ -267,7 +267,7 @@ fn apart<'a>(input: &Input<'_>, leading: &LeadingComponents) -> Result<Reduced<'
     })
 }
 
-/// Both factors, and the largest values of what their decoded product leaves.
+/// Both factors, and the largest values of the remainder of their decoded product.
 fn factors<'a>(input: &Input<'_>, rank: usize, k: usize, warm: &mut Option<Vec<f32>>) -> Result<Reduced<'a>, Error> {
     let &Input { values, shape, .. } = input;
     let low_rank::Factors { p, q } = low_rank::factors(values, shape, rank, warm.as_deref(), input.rng);

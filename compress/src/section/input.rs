@@ -10,23 +10,23 @@ use crate::reduce::components::LeadingComponents;
 use crate::rng::KeyedRng;
 use crate::stages::Stages;
 
-/// One tensor, and how it is to be encoded.
+/// One tensor, and how to encode it.
 #[derive(Debug, Clone)]
 pub(crate) struct Input<'a> {
     /// Finite, not empty.
     pub(crate) values: &'a [f32],
     pub(crate) shape: Shape,
     pub(crate) selection: Reduction,
-    /// Components that are sent apart from the values; then the quantiser is a dead zone of one step for all.
+    /// Components that are split off the values; the quantizer is then a dead zone with one step for all planes.
     pub(crate) leading: Option<Arc<LeadingComponents>>,
-    /// Magnitude at which values that are sent one by one are cut off.
+    /// Magnitude at which values of a support are clipped.
     pub(crate) clip: Option<f32>,
     pub(crate) quantize: QuantizeSpec,
     pub(crate) code: CodeSpec,
     pub(crate) rng: KeyedRng,
-    /// No memory will make good for what is not sent.
+    /// Without memory, what is not sent is lost: the method must be unbiased.
     pub(crate) unbiased: bool,
-    /// Threads that may work on it.
+    /// Number of threads to use.
     pub(crate) threads: usize,
 }
 
@@ -35,6 +35,6 @@ pub(crate) struct Input<'a> {
 pub(crate) struct Encoded {
     pub(crate) bytes: Vec<u8>,
     pub(crate) stages: Stages,
-    /// The minor version of the format that is needed to read it.
+    /// Minor version of the format that brought the recipe.
     pub(crate) minor: u8,
 }
