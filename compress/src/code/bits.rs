@@ -1,6 +1,5 @@
-//! Single bits in bytes, lowest bit first.
+//! Bit streams, least significant bit first.
 
-/// Appends bits to a vector.
 #[derive(Debug)]
 pub(crate) struct BitWriter<'a> {
     out: &'a mut Vec<u8>,
@@ -25,14 +24,14 @@ impl<'a> BitWriter<'a> {
         }
     }
 
-    /// Writes what is held, padded with zero bits to a whole byte.
+    /// Flushes the buffered bits, padded with zero bits to a whole byte.
     pub(crate) fn finish(self) {
         let bytes = self.held.to_le_bytes();
         self.out.extend_from_slice(&bytes[..self.count.div_ceil(8) as usize]);
     }
 }
 
-/// Takes bits from the front of some bytes; past the end it reads zeros, which [`BitReader::finish`] reports.
+/// Reads bits in order. Past the end it returns zeros, and [`BitReader::finish`] returns `false`.
 #[derive(Debug, Clone)]
 pub(crate) struct BitReader<'a> {
     bytes: &'a [u8],
@@ -53,7 +52,7 @@ impl<'a> BitReader<'a> {
         }
     }
 
-    /// Takes `count` bits. Range: `count <= 32`.
+    /// Reads `count` bits. Range: `count <= 32`.
     #[inline]
     pub(crate) fn take(&mut self, count: u32) -> u32 {
         self.fill();
@@ -62,8 +61,8 @@ impl<'a> BitReader<'a> {
         value as u32
     }
 
-    /// Takes ones up to and including the first zero, and returns their number; `limit` ones end it without a zero.
-    /// Range: `limit <= 48`.
+    /// Reads a unary number: the count of ones before the first zero, which is consumed. After `limit` ones it stops
+    /// without a zero. Range: `limit <= 48`.
     #[inline]
     pub(crate) fn take_ones(&mut self, limit: u32) -> u32 {
         self.fill();
@@ -76,7 +75,7 @@ impl<'a> BitReader<'a> {
         ones
     }
 
-    /// Whether all bytes were used, no more than there are, and the padding is zero.
+    /// Whether every byte was consumed, no bit was read past the end, and the padding bits are zero.
     pub(crate) fn finish(&self) -> bool {
         let total = self.bytes.len() as u64 * 8;
         let padding = total.checked_sub(self.used).filter(|&bits| bits < 8);
@@ -87,13 +86,13 @@ impl<'a> BitReader<'a> {
         })
     }
 
-    /// The next `count` bits, of those held.
+    /// The next `count` bits, which must be buffered (see [`BitReader::fill`]).
     #[inline(always)]
     pub(crate) fn peek(&self, count: u32) -> u32 {
         (self.held & ((1 << count) - 1)) as u32
     }
 
-    /// Leaves out `count` bits, of those held.
+    /// Consumes `count` buffered bits.
     #[inline(always)]
     pub(crate) fn skip(&mut self, count: u32) {
         self.held >>= count;
@@ -101,7 +100,7 @@ impl<'a> BitReader<'a> {
         self.used += u64::from(count);
     }
 
-    /// Holds at least 56 bits afterwards.
+    /// Refills the buffer to at least 56 bits.
     #[inline]
     pub(crate) fn fill(&mut self) {
         if let Some(word) = self.bytes.get(self.next..).and_then(|rest| rest.first_chunk()) {

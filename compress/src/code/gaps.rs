@@ -1,7 +1,7 @@
-//! The support of a sparse tensor: ascending indices as gaps, lossless, by whichever coder is shorter.
+//! The support of a sparse tensor (its ascending indices) as gaps; lossless, by the shorter of two coders.
 //!
-//! The plane is a varint `bytes * 2 + coder` and as many bytes, of coder 0 ([`super::rice`]) or 1, which the code of the
-//! recipe names: [`super::tokens`], or under [`Code::Context`] flags in the shape of the tensor.
+//! The plane is a varint `bytes * 2 + coder`, then that many bytes. Coder 0 is [`super::rice`]. Coder 1 depends on the
+//! code of the recipe: flags in the shape of the tensor under [`Code::Context`], [`super::tokens`] under the others.
 
 use crate::code::context::support::{Decoder as SupportDecoder, encode as encode_support};
 use crate::code::method::Code;
@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::layout::Shape;
 use crate::wire::{Reader, Writer};
 
-/// Appends the plane of ascending `indices` below `shape.len()`, which are not empty.
+/// Appends the plane of `indices`: ascending, below `shape.len()`, not empty.
 pub(crate) fn encode_indices(indices: &[u32], shape: Shape, code: Code, out: &mut Vec<u8>) {
     let previous = std::iter::once(0).chain(indices.iter().map(|&index| index + 1));
     let gaps: Vec<u32> = indices
@@ -35,7 +35,8 @@ pub(crate) fn encode_indices(indices: &[u32], shape: Shape, code: Code, out: &mu
     writer.bytes(&best);
 }
 
-/// Lower bound in bits on coding which `kept` of `len` places are kept, all being as likely: `len * h(kept / len)`.
+/// Lower bound in bits on a support of `kept` of `len` places, if all supports are equally likely: `len * h(kept /
+/// len)`.
 pub(crate) fn support_bound(len: usize, kept: usize) -> f64 {
     let part = |count: usize| {
         if count == 0 {
@@ -47,7 +48,7 @@ pub(crate) fn support_bound(len: usize, kept: usize) -> f64 {
     part(kept) + part(len - kept)
 }
 
-/// The support of a section, not decoded yet.
+/// The support of a section, still encoded.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct IndexPlane<'a> {
     body: &'a [u8],
@@ -65,12 +66,12 @@ enum Coder {
 }
 
 impl<'a> IndexPlane<'a> {
-    /// Takes the plane of `kept` indices below `shape.len()` from the front of `reader`.
+    /// Reads the plane of `kept` indices below `shape.len()`.
     pub(crate) fn read(reader: &mut Reader<'a>, kept: usize, shape: Shape, code: Code) -> Result<Self, Error> {
         let head = reader.varint("index plane")?;
         let coder = match (head % 2, code) {
             (0, _) => Coder::Rice,
-            // Before there were more codes, tokens could stand beside packed values.
+            // Early frames (only rANS and pack existed) combine packed values with rANS tokens.
             (_, Code::Pack | Code::Rans) => Coder::Tokens(Code::Rans),
             (_, Code::Huffman) => Coder::Tokens(Code::Huffman),
             (_, Code::Context) => Coder::Flags,
@@ -106,7 +107,7 @@ impl<'a> IndexPlane<'a> {
     }
 }
 
-/// Takes indices from the front of a plane.
+/// Decodes indices in order.
 #[derive(Debug)]
 pub(crate) struct Indices<'a> {
     places: Places<'a>,
@@ -123,7 +124,7 @@ enum Places<'a> {
 }
 
 impl Indices<'_> {
-    /// Fills `out` with the next indices: ascending, each below the length of the tensor.
+    /// Fills `out` with the next indices, which ascend and are below the length of the tensor.
     pub(crate) fn read(&mut self, out: &mut [u32]) -> Result<(), Error> {
         match &mut self.places {
             Places::Rice(gaps) => gaps.read(out),
@@ -144,7 +145,7 @@ impl Indices<'_> {
         Ok(())
     }
 
-    /// Succeeds if the plane held exactly the indices that were read.
+    /// Succeeds if the plane holds exactly the indices that were read.
     pub(crate) fn finish(&self) -> Result<(), Error> {
         let whole = match &self.places {
             Places::Rice(gaps) => gaps.finish(),
@@ -220,7 +221,7 @@ mod tests {
             let context = over(1_000_000, shape, Code::Context);
             assert!(context < 1.005, "{context}");
         }
-        // A table of tokens, which more indices make up for.
+        // More indices, so that the frequency table of the tokens does not weigh.
         let tokens = over(6_000_000, Shape::row(6_000_000), Code::Rans);
         assert!(tokens < 1.005, "{tokens}");
     }

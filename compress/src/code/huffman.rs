@@ -1,21 +1,21 @@
 //! Prefix codes (Huffman 1952) of at most twelve bits, by package-merge (Larmore and Hirschberg 1990), canonical.
 //!
-//! One stream of bits: the length of each symbol's code, then the codes. Lengths are listed from symbol 0 until they use
-//! up all codes, 4 bits each: 1 to 12, or 0 and 4 bits more: how many more symbols follow that do not occur. 13 stands for
-//! the only symbol that occurs, whose code has no bits.
+//! One bit stream: the code length of each symbol, then the codewords. The lengths start at symbol 0 and end as soon as
+//! the code is complete (Kraft sum 1). A length takes 4 bits: 1 to 12; or 0, and 4 more bits with the number of further
+//! absent symbols; or 13 for the only symbol of the plane, whose codeword is empty.
 
 use crate::code::bits::{BitReader, BitWriter};
 
-/// Longest code.
+/// Longest codeword in bits.
 const LONGEST: u32 = 12;
 const TOTAL: u32 = 1 << LONGEST;
-/// Listed as the length of a code without bits.
+/// The length field of an empty codeword.
 const ALONE: u32 = 13;
-/// Most zeros listed at a time.
+/// Longest run of absent symbols in one length field.
 const RUN: usize = 16;
 
-/// Appends lengths and codes if that takes fewer than `limit` bytes; returns whether it did. `counts` are those of
-/// `symbols`, which are not empty.
+/// Appends lengths and codewords if they take fewer than `limit` bytes; returns whether it did. `counts` is the
+/// histogram of `symbols`, which are not empty.
 pub(crate) fn encode(symbols: &[u8], counts: &[u64; 256], limit: usize, out: &mut Vec<u8>) -> bool {
     let lengths = lengths(counts);
     let bits: u64 = counts
@@ -38,11 +38,11 @@ pub(crate) fn encode(symbols: &[u8], counts: &[u64; 256], limit: usize, out: &mu
     shorter
 }
 
-/// The code lengths of least total, none above [`LONGEST`]; zero for symbols that do not occur, or the only one that does.
+/// Optimal code lengths of at most [`LONGEST`] bits; zero for absent symbols, and for a symbol that is the only one.
 ///
-/// Package-merge: a code of length l takes one coin of each value 2^-1 .. 2^-l, at the price of the symbol's count, and
-/// all codes are used if the coins come to n - 1. From the smallest value up, coins are paired into packages of the next
-/// value, and the cheapest 2n - 2 of the largest value are bought.
+/// Package-merge: a codeword of length l is one coin of each denomination 2^-1 .. 2^-l, priced at the count of its
+/// symbol; a complete code of n symbols spends n - 1 in total. From the smallest denomination up, pairs of coins become
+/// packages of the next denomination, and the cheapest 2n - 2 items of the largest denomination are bought.
 fn lengths(counts: &[u64; 256]) -> [u8; 256] {
     let mut coins: Vec<(u64, usize)> = counts
         .iter()
@@ -52,7 +52,7 @@ fn lengths(counts: &[u64; 256]) -> [u8; 256] {
         .collect();
     coins.sort_unstable();
     let wanted = 2 * coins.len() - 2;
-    // Only how many of the cheapest coins of each value are bought is needed, so a package need not list its own.
+    // The lengths follow from the number of coins bought per denomination, so a package does not list its coins.
     let mut levels: Vec<Vec<(u64, bool)>> = Vec::new();
     for _ in 0..LONGEST {
         let packages = levels.last().map_or(&[][..], Vec::as_slice).as_chunks::<2>().0;
@@ -96,7 +96,7 @@ fn write_lengths(counts: &[u64; 256], lengths: &[u8; 256], out: &mut BitWriter<'
     }
 }
 
-/// Reads what [`write_lengths`] wrote, for symbols below `1 << width`: lengths that use up all codes.
+/// Reads the output of [`write_lengths`] for symbols below `1 << width`; `None` if the code is not complete.
 fn read_lengths(bits: &mut BitReader<'_>, width: u32) -> Option<[Option<u8>; 256]> {
     let mut lengths = [None; 256];
     let (mut symbol, mut used) = (0, 0);
@@ -121,7 +121,7 @@ fn read_lengths(bits: &mut BitReader<'_>, width: u32) -> Option<[Option<u8>; 256
     (used == TOTAL).then_some(lengths)
 }
 
-/// Each symbol's code, its first bit lowest, and its length.
+/// Canonical codeword (first bit lowest) and length of each symbol.
 fn codes(lengths: &[u8; 256]) -> [(u16, u8); 256] {
     let mut codes = [(0, 0); 256];
     let mut next = 0;
@@ -151,16 +151,16 @@ fn write_codes(symbols: &[u8], codes: &[(u16, u8); 256], out: &mut BitWriter<'_>
     }
 }
 
-/// Takes symbols from the front of coded bytes; past their end it makes some up, which [`Decoder::finish`] reports.
+/// Decodes symbols in order. Past the end it returns arbitrary symbols, and [`Decoder::finish`] returns `false`.
 #[derive(Debug)]
 pub(crate) struct Decoder<'a> {
     bits: BitReader<'a>,
-    /// Symbol and code length of each 12 bits that may come next.
+    /// Lookup table: symbol and code length for every value of the next 12 bits.
     table: Box<[(u8, u8)]>,
 }
 
 impl<'a> Decoder<'a> {
-    /// Opens `bytes`, symbols below `1 << width`; returns nothing if their code lengths are not those of a full code.
+    /// Opens `bytes`, with symbols below `1 << width`; `None` if the code lengths are not those of a complete code.
     pub(crate) fn new(bytes: &'a [u8], width: u32) -> Option<Self> {
         let mut bits = BitReader::new(bytes);
         let given = read_lengths(&mut bits, width)?;
@@ -181,7 +181,7 @@ impl<'a> Decoder<'a> {
         let table: &[(u8, u8); TOTAL as usize] = self.table.as_ref().try_into().expect("one entry for each 12 bits");
         let mut bits = self.bits.clone();
         for group in out.chunks_mut(4) {
-            // Four codes are no more than the bits held.
+            // The 56 buffered bits hold four codewords of 12 bits.
             bits.fill();
             for place in group {
                 let (symbol, length) = table[bits.peek(LONGEST) as usize];
@@ -192,7 +192,7 @@ impl<'a> Decoder<'a> {
         self.bits = bits;
     }
 
-    /// Whether all bytes were used.
+    /// Whether every byte was consumed.
     pub(crate) fn finish(&self) -> bool {
         self.bits.finish()
     }
@@ -220,7 +220,7 @@ mod tests {
     fn planes_round_trip() {
         round_trip(&[0], 1);
         round_trip(&[255], 8);
-        assert_eq!(round_trip(&[7; 100_000], 3), 2, "a run and a code without bits");
+        assert_eq!(round_trip(&[7; 100_000], 3), 2, "a run of absent symbols and an empty codeword");
         round_trip(&[0, 255], 8);
         round_trip(&(0..=255).collect::<Vec<u8>>(), 8);
         let rng = KeyedRng::new(1, 0);
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn lengths_are_bounded_full_and_near_the_entropy() {
-        // Fibonacci counts, for which an unbounded code is longest.
+        // Fibonacci counts produce the longest codewords of an unbounded Huffman code.
         let mut counts = [0u64; 256];
         (counts[0], counts[1]) = (1, 1);
         (2..40).for_each(|i| counts[i] = counts[i - 1] + counts[i - 2]);
@@ -248,7 +248,7 @@ mod tests {
             .map(|(&count, &length)| count * u64::from(length))
             .sum();
         assert!(bits as f64 <= entropy(&counts) * 1.05);
-        // No limit binds: the lengths of Huffman's own example by hand.
+        // The limit does not bind here: expected lengths from a Huffman tree worked out by hand.
         let mut counts = [0u64; 256];
         counts[..5].copy_from_slice(&[15, 7, 6, 6, 5]);
         assert_eq!(super::lengths(&counts)[..6], [1, 3, 3, 3, 3, 0]);

@@ -1,5 +1,5 @@
-//! Signed levels, most of them zero, as one plane: under context coding a stream of their own, which is a varint, its length
-//! in bytes, and as many bytes ([`super::context`]); else [`super::sparse`].
+//! Signed levels, mostly zero, as one plane. Under context coding the plane is a varint with the length of its stream,
+//! then the stream ([`super::context`]); under other codes it is a [`super::sparse`] plane.
 
 use crate::code::context;
 use crate::code::context::levels::LevelsDecoder;
@@ -9,13 +9,13 @@ use crate::error::Error;
 use crate::layout::Shape;
 use crate::wire::{Reader, Writer};
 
-/// Magnitudes counted by table; larger ones are few.
+/// Magnitudes below this are counted in a table; larger ones are rare.
 const COUNTED: usize = 128;
-/// Levels tested at a time; a group of zeros costs no more than the test.
+/// Levels tested for zero at once: a group of zeros costs one test.
 const GROUP: usize = 16;
 
-/// Appends the plane of `levels`, whose magnitudes are below 2^31; returns their order-0 entropy in bytes.
-/// `shape` is that of `levels`, for coders that look at neighbours.
+/// Appends the plane of `levels` (magnitudes below 2^31) and returns their order-0 entropy in bytes. `shape` is the
+/// shape of `levels`; context coders use the neighbors in it.
 pub(crate) fn encode_levels(levels: &[i32], shape: Shape, code: Code, out: &mut Vec<u8>) -> f64 {
     if code == Code::Context {
         let mut stream = Vec::new();
@@ -31,10 +31,10 @@ pub(crate) fn encode_levels(levels: &[i32], shape: Shape, code: Code, out: &mut 
     counts.entropy()
 }
 
-/// How often each level occurs.
+/// Histogram of levels.
 struct Counts {
     near: [u64; 2 * COUNTED],
-    /// Levels beyond the table.
+    /// The levels outside the table.
     far: Vec<i32>,
     total: u64,
 }
@@ -64,7 +64,7 @@ impl Counts {
         }
     }
 
-    /// Order-0 entropy in bytes in all.
+    /// Total order-0 entropy in bytes.
     fn entropy(mut self) -> f64 {
         self.far.sort_unstable();
         let far = self.far.chunk_by(|a, b| a == b).map(|run| run.len() as u64);
@@ -74,7 +74,7 @@ impl Counts {
     }
 }
 
-/// Levels, not decoded yet.
+/// A plane of levels, still encoded.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum LevelPlane<'a> {
     Sparse(SparsePlane<'a>),
@@ -86,7 +86,7 @@ pub(crate) enum LevelPlane<'a> {
 }
 
 impl<'a> LevelPlane<'a> {
-    /// Takes the plane of levels of `shape` from the front of `reader`.
+    /// Reads the plane of levels of `shape`.
     pub(crate) fn read(reader: &mut Reader<'a>, shape: Shape, code: Code) -> Result<Self, Error> {
         if code != Code::Context {
             return SparsePlane::read(reader, shape, code).map(Self::Sparse);
@@ -98,7 +98,7 @@ impl<'a> LevelPlane<'a> {
         Ok(Self::Context { bytes, shape, offset })
     }
 
-    /// Bytes that the plane, of `count` levels, could not go below.
+    /// Order-0 entropy in bytes of the plane of `count` levels.
     pub(crate) fn bound(&self, count: usize) -> Result<f64, Error> {
         let (mut levels, mut counts) = (self.open()?, Counts::new());
         let mut block = vec![0; count.min(4096)];
@@ -121,7 +121,7 @@ impl<'a> LevelPlane<'a> {
     }
 }
 
-/// Takes levels from the front of a plane.
+/// Decodes levels in order.
 #[derive(Debug)]
 pub(crate) enum Levels<'a> {
     Sparse(Box<SparseLevels<'a>>),
@@ -132,7 +132,7 @@ pub(crate) enum Levels<'a> {
 }
 
 impl Levels<'_> {
-    /// Fills `out` with the next levels; in all no more than were read for.
+    /// Fills `out` with the next levels. All calls together may not ask for more levels than the plane has.
     pub(crate) fn read(&mut self, out: &mut [i32]) -> Result<(), Error> {
         match self {
             Self::Sparse(levels) => levels.read(out),
@@ -143,7 +143,7 @@ impl Levels<'_> {
         }
     }
 
-    /// Succeeds if the plane held exactly the levels that were read.
+    /// Succeeds if the plane holds exactly the levels that were read.
     pub(crate) fn finish(&self) -> Result<(), Error> {
         match self {
             Self::Sparse(levels) => levels.finish(),
@@ -238,6 +238,6 @@ mod tests {
                 bytes[bit / 8] ^= 1 << (bit % 8);
             }
         }
-        assert!(decode(&[0xad, 2], Code::Pack).is_err(), "more than there are");
+        assert!(decode(&[0xad, 2], Code::Pack).is_err(), "more nonzero levels than levels");
     }
 }

@@ -1,45 +1,46 @@
-//! The coders by name, as asked and as chosen.
+//! The entropy coders: as requested ([`CodeSpec`]) and as chosen ([`Code`]).
 
 use serde::{Deserialize, Serialize};
 
-/// How planes of symbols become bytes.
+/// A lossless coder of planes of symbols.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Code {
-    /// At their plain width.
+    /// No entropy coding: each symbol takes its bit width.
     #[default]
     Pack,
-    /// By their frequencies, each plane on its own, where that is shorter.
+    /// Range asymmetric numeral systems with static frequencies per plane (Duda 2013). A plane for which packing is
+    /// shorter is packed.
     Rans,
-    /// By Rice codes around the most frequent symbol.
+    /// Rice codes of the distance to the most frequent symbol.
     Rice,
-    /// By prefix codes of their frequencies.
+    /// Canonical prefix codes (Huffman 1952) of at most 12 bits.
     Huffman,
-    /// By adaptive binary arithmetic coding that learns from neighbours, rows and columns.
+    /// Context-adaptive binary arithmetic coding; the contexts are neighbors, rows and columns.
     Context,
 }
 
-/// A coder, or the one that makes a tensor's section smallest.
+/// The requested coder: a fixed one, or the one that makes the section of a tensor smallest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CodeSpec {
-    /// At their plain width.
+    /// No entropy coding: each symbol takes its bit width.
     #[default]
     Pack,
-    /// By their frequencies, each plane on its own.
+    /// Range asymmetric numeral systems with static frequencies per plane (Duda 2013).
     Rans,
-    /// By Rice codes around the most frequent symbol.
+    /// Rice codes of the distance to the most frequent symbol.
     Rice,
-    /// By prefix codes of their frequencies.
+    /// Canonical prefix codes (Huffman 1952) of at most 12 bits.
     Huffman,
-    /// By adaptive binary arithmetic coding that learns from neighbours, rows and columns.
+    /// Context-adaptive binary arithmetic coding; the contexts are neighbors, rows and columns.
     Context,
-    /// By whichever of these is shortest for the tensor.
+    /// The shortest of these for each tensor.
     Auto,
 }
 
 impl CodeSpec {
-    /// The coders to try; the first of the shortest is taken.
+    /// The coders to try. On a tie the first one wins.
     pub(crate) fn candidates(self) -> &'static [Code] {
         match self {
             Self::Pack => &[Code::Pack],

@@ -1,7 +1,7 @@
-//! Third slot: symbols to bytes.
+//! Third stage of the codec: symbols to bytes, lossless.
 //!
-//! Everything that is coded is a plane of symbols of 1 to 8 bits; wider words are cut into one plane a byte. A plane is
-//! written by entropy coding only where that is shorter than its plain width, so it never grows by more than a byte.
+//! The input of every coder is a plane of symbols of 1 to 8 bits; wider words are split into one plane per byte. A
+//! plane is entropy coded only if that is shorter than packing, so coding never costs more than one extra byte.
 
 pub(crate) mod bits;
 pub(crate) mod context;

@@ -1,6 +1,6 @@
-//! Symbols at their plain width, 1 to 8 bits each, lowest bit first: eight symbols take as many bytes as the width.
+//! Bit packing: symbols of 1 to 8 bits, lowest bit first. Eight symbols take `width` bytes.
 
-/// Bytes taken by `count` symbols of `width` bits.
+/// Size in bytes of `count` packed symbols of `width` bits.
 pub(crate) fn packed_len(count: usize, width: u32) -> usize {
     (count as u64 * u64::from(width)).div_ceil(8) as usize
 }
@@ -19,7 +19,7 @@ pub(crate) fn pack(symbols: &[u8], width: u32, out: &mut Vec<u8>) {
     }
 }
 
-/// Takes symbols from the front of packed bytes.
+/// Unpacks symbols in order.
 #[derive(Debug)]
 pub(crate) struct Unpacker<'a> {
     bytes: &'a [u8],
@@ -38,7 +38,7 @@ impl<'a> Unpacker<'a> {
         }
     }
 
-    /// Fills `out`; the caller has checked that there are as many symbols.
+    /// Fills `out`. The caller checks that the plane has that many symbols.
     pub(crate) fn read(&mut self, out: &mut [u8]) {
         if self.width == 8 {
             let (now, rest) = self.bytes.split_at(out.len());
@@ -65,7 +65,7 @@ impl<'a> Unpacker<'a> {
         }
     }
 
-    /// Whether all bytes were used and the padding is zero.
+    /// Whether every byte was consumed and the padding bits are zero.
     pub(crate) fn finish(&self) -> bool {
         self.bytes.is_empty() && self.held == 0
     }

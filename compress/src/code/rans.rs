@@ -1,7 +1,7 @@
 //! Range asymmetric numeral systems (Duda 2013) with static frequencies, four interleaved states (Giesen 2014).
 //!
-//! A state stays in `[2^16, 2^32)` and is renormalised by one 16-bit word. Symbol i belongs to state i mod 4. Coding runs
-//! backwards from four states of 2^16, so a decoder that ends on any other state has read something else.
+//! A state stays in `[2^16, 2^32)` and is renormalized by one 16-bit word. Symbol i belongs to state i mod 4. The
+//! encoder runs backwards from four states of 2^16, so a decoder that ends in any other state has read corrupt bytes.
 
 use crate::code::table::{PRECISION, TOTAL, Table};
 use crate::error::Error;
@@ -11,7 +11,7 @@ const LANES: usize = 4;
 const FLOOR: u32 = 1 << 16;
 const STATE_BYTES: usize = LANES * 4;
 
-/// Appends the table and the coded symbols if that takes fewer than `limit` bytes; returns whether it did.
+/// Appends the frequency table and the coded symbols if they take fewer than `limit` bytes; returns whether it did.
 pub(crate) fn encode(symbols: &[u8], counts: &[u64; 256], limit: usize, out: &mut Vec<u8>) -> bool {
     let table = Table::new(counts);
     if table.cost(counts) / 8.0 + STATE_BYTES as f64 > limit as f64 {
@@ -30,12 +30,12 @@ pub(crate) fn encode(symbols: &[u8], counts: &[u64; 256], limit: usize, out: &mu
     true
 }
 
-/// States and words, in the order of the decoder.
+/// Final states and words, in the order in which the decoder reads them.
 #[inline(never)]
 fn code(symbols: &[u8], table: &Table) -> ([u32; LANES], Vec<u16>) {
     let pushes = pushes(table);
     let mut states = [FLOOR; LANES];
-    // No symbol takes more than one word, and the place before the first is written in vain.
+    // A symbol emits at most one word. The extra slot at the front absorbs the unconditional write of `apply`.
     let mut words = vec![0; symbols.len() + 1];
     let mut free = symbols.len();
     let (groups, tail) = symbols.as_chunks::<LANES>();
@@ -51,20 +51,20 @@ fn code(symbols: &[u8], table: &Table) -> ([u32; LANES], Vec<u16>) {
     (states, words)
 }
 
-/// What coding one symbol takes: `(x / freq << 12) + x % freq + start`, without the division.
+/// Precomputed encoder step of one symbol: `(x / freq << 12) + x % freq + start` without a division.
 #[derive(Debug, Clone, Copy, Default)]
 struct Push {
-    /// The state from which a word is written first.
+    /// A state at or above this emits a word first.
     limit: u64,
-    /// `ceil(2^64 / freq)`: the upper half of its product with a state is the quotient, exactly. For frequency 1 it is
-    /// one too small and so is the quotient, which `bias` makes good.
+    /// `ceil(2^64 / freq)`: the upper half of its product with a state is exactly the quotient. For frequency 1 the
+    /// value does not fit and is one too small, and so is the quotient; `bias` compensates.
     reciprocal: u64,
     bias: u32,
     complement: u32,
 }
 
 impl Push {
-    /// Without a branch: whether a word is written is as good as random.
+    /// Branch-free, because whether a word is emitted is unpredictable.
     #[inline(always)]
     fn apply(&self, state: &mut u32, words: &mut [u16], free: &mut usize) {
         let full = u64::from(*state) >= self.limit;
@@ -95,7 +95,7 @@ fn pushes(table: &Table) -> [Push; 256] {
     })
 }
 
-/// Takes symbols from the front of coded bytes; past their end it makes some up, which [`Decoder::finish`] reports.
+/// Decodes symbols in order. Past the end it returns arbitrary symbols, and [`Decoder::finish`] returns `false`.
 #[derive(Debug)]
 pub(crate) struct Decoder<'a> {
     slots: Box<[Slot]>,
@@ -113,7 +113,7 @@ struct Slot {
 }
 
 impl<'a> Decoder<'a> {
-    /// Opens `bytes`, symbols below `1 << width`.
+    /// Opens `bytes`, with symbols below `1 << width`.
     pub(crate) fn new(bytes: &'a [u8], width: u32) -> Result<Self, Error> {
         let mut reader = Reader::new(bytes);
         let table = Table::read(&mut reader, width)?;
@@ -155,7 +155,7 @@ impl<'a> Decoder<'a> {
         tail.iter_mut().for_each(|symbol| *symbol = self.single());
     }
 
-    /// Whether all words were used and coding began here.
+    /// Whether every word was consumed and all states are back at the start of the encoder.
     pub(crate) fn finish(&self) -> bool {
         self.next == self.words.len() && self.states == [FLOOR; LANES]
     }

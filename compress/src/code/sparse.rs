@@ -1,9 +1,9 @@
-//! Signed levels, most of them zero: which places are not zero, then what they hold.
+//! Signed levels, mostly zero: the support, then the nonzero values.
 //!
-//! The plane is a varint k, the number of levels that are not zero. If k is neither 0 nor all, their places follow as an
-//! index plane; if k is not 0, a symbol plane of tokens and the bits behind them: a varint, their length in bytes, and as
-//! many bytes. The token is that of [`super::tokens`] for the level's zig-zag number without zero: 0 for -1, 1 for 1, 2
-//! for -2, and so on.
+//! The plane is a varint k, the number of nonzero levels. If 0 < k < all, an index plane with their places follows. If
+//! k > 0, a symbol plane of tokens follows, then a varint with the length in bytes of the extra bits, then those bytes.
+//! The token is that of [`super::tokens`] for the zig-zag number of the level, less one as zero cannot occur: 0 for -1,
+//! 1 for 1, 2 for -2, and so on.
 
 use crate::code::bits::{BitReader, BitWriter};
 use crate::code::gaps::{IndexPlane, Indices, encode_indices};
@@ -14,13 +14,13 @@ use crate::error::Error;
 use crate::layout::Shape;
 use crate::wire::{Reader, Writer};
 
-/// Levels tested at a time; a group of zeros costs no more than the test.
+/// Levels tested for zero at once: a group of zeros costs one test.
 const GROUP: usize = 16;
-/// Levels decoded at a time.
+/// Nonzero levels decoded at a time.
 const PORTION: usize = 1024;
 
-/// Appends the plane of `levels`, whose magnitudes are below 2^31.
-/// `shape` is that of `levels`, for coders that look at neighbours.
+/// Appends the plane of `levels` (magnitudes below 2^31). `shape` is the shape of `levels`; context coders use the
+/// neighbors in it.
 pub(crate) fn encode(levels: &[i32], shape: Shape, code: Code, out: &mut Vec<u8>) {
     debug_assert_eq!(levels.len(), shape.len());
     let (places, kept) = gather(levels);
@@ -33,7 +33,7 @@ pub(crate) fn encode(levels: &[i32], shape: Shape, code: Code, out: &mut Vec<u8>
     }
 }
 
-/// Places and values of the levels that are not zero.
+/// Places and values of the nonzero levels.
 #[inline(never)]
 fn gather(levels: &[i32]) -> (Vec<u32>, Vec<i32>) {
     let (mut places, mut kept) = (Vec::new(), Vec::new());
@@ -78,7 +78,7 @@ fn from_zig_zag(number: u32) -> i32 {
     (number >> 1) as i32 ^ -((number & 1) as i32)
 }
 
-/// Levels, not decoded yet.
+/// A plane of levels, still encoded.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SparsePlane<'a> {
     kept: usize,
@@ -88,7 +88,7 @@ pub(crate) struct SparsePlane<'a> {
 }
 
 impl<'a> SparsePlane<'a> {
-    /// Takes the plane of levels of `shape` from the front of `reader`.
+    /// Reads the plane of levels of `shape`.
     pub(crate) fn read(reader: &mut Reader<'a>, shape: Shape, code: Code) -> Result<Self, Error> {
         let len = shape.len();
         let kept = reader.varint("number of levels")?;
@@ -139,16 +139,16 @@ impl<'a> SparsePlane<'a> {
     }
 }
 
-/// Takes levels from the front of a plane.
+/// Decodes levels in order.
 #[derive(Debug)]
 pub(crate) struct SparseLevels<'a> {
     kept: Option<Kept<'a>>,
-    /// Levels that are not zero and not decoded yet.
+    /// Nonzero levels that are not decoded yet.
     left: usize,
     places: Option<Indices<'a>>,
-    /// Place of the next level that is read.
+    /// Place of the next level to return.
     start: usize,
-    /// Decoded ahead: `held_places[next..at]` and their levels.
+    /// Buffered: `held_places[next..at]` and the levels there.
     held_places: Vec<u32>,
     held_levels: Vec<i32>,
     next: usize,
@@ -163,7 +163,7 @@ struct Kept<'a> {
 }
 
 impl SparseLevels<'_> {
-    /// Fills `out` with the next levels; in all no more than were read for.
+    /// Fills `out` with the next levels. All calls together may not ask for more levels than the plane has.
     pub(crate) fn read(&mut self, out: &mut [i32]) -> Result<(), Error> {
         let Some(kept) = &mut self.kept else {
             out.fill(0);
@@ -197,7 +197,7 @@ impl SparseLevels<'_> {
         }
     }
 
-    /// Succeeds if the plane held exactly the levels that were read.
+    /// Succeeds if the plane holds exactly the levels that were read.
     pub(crate) fn finish(&self) -> Result<(), Error> {
         if let Some(places) = &self.places {
             places.finish()?;

@@ -1,12 +1,12 @@
-//! Planes of symbols.
+//! Planes of symbols, under any code.
 
 use crate::code::method::Code;
 use crate::code::{context, huffman, pack, rans, rice, table};
 use crate::error::Error;
 use crate::wire::{Reader, Writer};
 
-/// Appends a plane of symbols below `1 << width`; returns its order-0 entropy in bytes, which only [`Code::Context`] can go
-/// below, or its size if it is not entropy coded.
+/// Appends a plane of symbols below `1 << width`. Returns its order-0 entropy in bytes, a lower bound for every code
+/// except [`Code::Context`]; or its size if the plane is not entropy coded.
 pub(crate) fn encode_symbols(symbols: &[u8], width: u32, code: Code, out: &mut Vec<u8>) -> f64 {
     let plain = pack::packed_len(symbols.len(), width);
     if code == Code::Pack || symbols.is_empty() {
@@ -25,7 +25,7 @@ pub(crate) fn encode_symbols(symbols: &[u8], width: u32, code: Code, out: &mut V
     table::entropy(&counts) / 8.0
 }
 
-/// Appends symbols under a code other than pack if that takes fewer than `limit` bytes; returns whether it did.
+/// Appends symbols under a code other than pack if they take fewer than `limit` bytes; returns whether it did.
 fn encode_coded(symbols: &[u8], width: u32, code: Code, counts: &[u64; 256], limit: usize, out: &mut Vec<u8>) -> bool {
     let center = (0..=255)
         .rev()
@@ -41,7 +41,7 @@ fn encode_coded(symbols: &[u8], width: u32, code: Code, counts: &[u64; 256], lim
     out.len() < limit
 }
 
-/// A plane of symbols, not decoded yet.
+/// A plane of symbols, still encoded.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SymbolPlane<'a> {
     bytes: &'a [u8],
@@ -51,7 +51,7 @@ pub(crate) struct SymbolPlane<'a> {
 }
 
 impl<'a> SymbolPlane<'a> {
-    /// Takes a plane of `count` symbols below `1 << width` from the front of `reader`.
+    /// Reads a plane of `count` symbols below `1 << width`.
     pub(crate) fn read(reader: &mut Reader<'a>, count: usize, width: u32, code: Code) -> Result<Self, Error> {
         let coded = if code == Code::Pack || count == 0 {
             0
@@ -74,7 +74,7 @@ impl<'a> SymbolPlane<'a> {
         })
     }
 
-    /// Bytes that the plane, of `count` symbols under `code`, could not go below: what [`encode_symbols`] returned.
+    /// Lower bound in bytes of the plane of `count` symbols under `code`: the result of [`encode_symbols`].
     pub(crate) fn bound(&self, count: usize, code: Code) -> Result<f64, Error> {
         if code == Code::Pack || count == 0 {
             return Ok(self.bytes.len() as f64);
@@ -111,7 +111,7 @@ impl<'a> SymbolPlane<'a> {
     }
 }
 
-/// Takes symbols from the front of a plane.
+/// Decodes symbols in order.
 #[derive(Debug)]
 pub(crate) struct Symbols<'a> {
     coder: Coder<'a>,
@@ -128,7 +128,7 @@ enum Coder<'a> {
 }
 
 impl Symbols<'_> {
-    /// Fills `out` with the next symbols; in all no more than the plane was read for.
+    /// Fills `out` with the next symbols. All calls together may not ask for more symbols than the plane has.
     pub(crate) fn read(&mut self, out: &mut [u8]) {
         match &mut self.coder {
             Coder::Pack(symbols) => symbols.read(out),
@@ -139,7 +139,7 @@ impl Symbols<'_> {
         }
     }
 
-    /// Succeeds if the plane held exactly the symbols that were read.
+    /// Succeeds if the plane holds exactly the symbols that were read.
     pub(crate) fn finish(&self) -> Result<(), Error> {
         let whole = match &self.coder {
             Coder::Pack(symbols) => symbols.finish(),
@@ -176,7 +176,7 @@ mod tests {
         symbols.finish().map(|()| out)
     }
 
-    /// Geometric around the middle of the alphabet.
+    /// Geometric distribution around the middle of the alphabet.
     fn peaked(count: usize, width: u32, seed: u64) -> Vec<u8> {
         let (rng, middle) = (KeyedRng::new(seed, 0), 1i32 << (width - 1));
         let far = |i| rng.bits(i).trailing_zeros() as i32 * if rng.bits(i) >> 63 == 0 { 1 } else { -1 };

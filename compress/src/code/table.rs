@@ -1,4 +1,5 @@
-//! Integer frequencies of one plane: both sides compute with the same integers, so no float can make them disagree.
+//! Integer frequencies of one plane. Encoder and decoder compute with the same integers, so rounding cannot make them
+//! disagree.
 
 use crate::error::Error;
 use crate::wire::{Reader, Writer};
@@ -7,14 +8,14 @@ use crate::wire::{Reader, Writer};
 pub(crate) const PRECISION: u32 = 12;
 pub(crate) const TOTAL: u32 = 1 << PRECISION;
 
-/// Frequency of each of the 256 possible symbols, zero for those that do not occur.
+/// Frequency of each of the 256 symbols; zero for absent symbols.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Table {
     pub(crate) freqs: [u16; 256],
 }
 
 impl Table {
-    /// Frequencies in proportion to `counts`, at least one for each symbol that occurs. `counts` are not all zero.
+    /// Frequencies in proportion to `counts` (not all zero), at least one for each symbol that occurs.
     pub(crate) fn new(counts: &[u64; 256]) -> Self {
         let total: u64 = counts.iter().sum();
         let mut freqs = counts.map(|count| {
@@ -23,7 +24,7 @@ impl Table {
         });
         let mut sum: u32 = freqs.iter().map(|&freq| u32::from(freq)).sum();
         while sum != TOTAL {
-            // One step on the symbol whose code length it changes least.
+            // Moves the frequency of the symbol whose code length changes least.
             let by_count_per_freq =
                 |&a: &usize, &b: &usize| (counts[a] * u64::from(freqs[b])).cmp(&(counts[b] * u64::from(freqs[a])));
             if sum > TOTAL {
@@ -39,7 +40,7 @@ impl Table {
         Self { freqs }
     }
 
-    /// Writes frequencies from symbol 0 until they sum to the total; a zero is followed by how many more zeros follow.
+    /// Writes frequencies from symbol 0 until they sum to the total. A zero is followed by the number of further zeros.
     pub(crate) fn write(&self, out: &mut Writer<'_>) {
         let (mut symbol, mut sum) = (0, 0);
         while sum < TOTAL {
@@ -55,7 +56,7 @@ impl Table {
         }
     }
 
-    /// Reads what [`Table::write`] wrote, for an alphabet of `1 << width` symbols.
+    /// Reads the output of [`Table::write`] for an alphabet of `1 << width` symbols.
     pub(crate) fn read(reader: &mut Reader<'_>, width: u32) -> Result<Self, Error> {
         let what = "frequency table";
         let symbols = 1usize << width;
@@ -80,7 +81,7 @@ impl Table {
         Ok(Self { freqs })
     }
 
-    /// Bits that symbols with these `counts` take, without the coder's state.
+    /// Bits of symbols with this histogram, without the final states of the coder.
     pub(crate) fn cost(&self, counts: &[u64; 256]) -> f64 {
         let bits = |(&count, &freq): (&u64, &u16)| count as f64 * (f64::from(PRECISION) - f64::from(freq).log2());
         counts
@@ -92,11 +93,11 @@ impl Table {
     }
 }
 
-/// How often each symbol occurs.
+/// Histogram of symbols. Four lanes, so that equal neighbors do not wait for each other's increment.
 pub(crate) fn histogram(symbols: &[u8]) -> [u64; 256] {
     let mut lanes = [[0u32; 256]; 4];
     let mut counts = [0u64; 256];
-    // A lane's counters cannot overflow within a block.
+    // A block is short enough that no `u32` counter overflows.
     for block in symbols.chunks(1 << 30) {
         lanes.iter_mut().for_each(|lane| lane.fill(0));
         let (groups, rest) = block.as_chunks::<4>();
@@ -116,7 +117,7 @@ pub(crate) fn histogram(symbols: &[u8]) -> [u64; 256] {
     counts
 }
 
-/// Order-0 entropy of symbols with these counts, in bits in all.
+/// Total order-0 entropy in bits of symbols with this histogram.
 pub(crate) fn entropy(counts: &[u64; 256]) -> f64 {
     let total = counts.iter().sum::<u64>() as f64;
     counts

@@ -1,7 +1,8 @@
-//! Gaps as tokens and bits: the token of at most 7 bits holds a gap's magnitude and next two bits, and is entropy coded;
-//! the remaining bits follow as they are. Shorter than [`super::rice`] where gaps are far from geometric.
+//! Gaps as tokens and extra bits. The token (at most 7 bits) holds the magnitude of the gap and the two bits after its
+//! leading one, and is entropy coded; the remaining bits follow uncoded. Shorter than [`super::rice`] if the gaps are
+//! far from geometric.
 //!
-//! The tokens are a plane of their own, then come the bits.
+//! A symbol plane of all tokens comes first, then all extra bits.
 
 use crate::code::bits::{BitReader, BitWriter};
 use crate::code::method::Code;
@@ -10,12 +11,12 @@ use crate::error::Error;
 use crate::wire::Reader;
 
 pub(crate) const WIDTH: u32 = 7;
-/// Gaps below this are their own token.
+/// Gaps below this are equal to their token.
 const DIRECT: u32 = 16;
-/// Tokens held at a time while decoding.
+/// Tokens decoded at a time.
 const PORTION: usize = 1024;
 
-/// Appends `gaps`, their tokens under `code`.
+/// Appends `gaps`, with their tokens under `code`.
 pub(crate) fn encode(gaps: &[u32], code: Code, out: &mut Vec<u8>) {
     let tokens: Vec<u8> = gaps.iter().map(|&gap| token(gap)).collect();
     encode_symbols(&tokens, WIDTH, code, out);
@@ -35,13 +36,13 @@ pub(crate) fn token(gap: u32) -> u8 {
     (DIRECT + (magnitude - 4) * 4 + (gap >> (magnitude - 2) & 3)) as u8
 }
 
-/// Number of bits that follow a token.
+/// Number of extra bits of a token.
 pub(crate) const fn extra_bits(token: u8) -> u32 {
     let token = token as u32;
     if token < DIRECT { 0 } else { (token - DIRECT) / 4 + 2 }
 }
 
-/// The gap without its lowest bits.
+/// The smallest gap of a token: the gap with its extra bits zero.
 pub(crate) const fn token_base(token: u8) -> u32 {
     let token = token as u32;
     if token < DIRECT {
@@ -51,7 +52,7 @@ pub(crate) const fn token_base(token: u8) -> u32 {
     }
 }
 
-/// Each token's gap without its lowest bits, and how many those are: no branch to be guessed.
+/// [`token_base`] and [`extra_bits`] of each token, as a lookup table so that decoding has no unpredictable branch.
 static GAPS: [(u32, u8); 1 << WIDTH] = {
     let mut gaps = [(0, 0); 1 << WIDTH];
     let mut token = 0;
@@ -62,7 +63,7 @@ static GAPS: [(u32, u8); 1 << WIDTH] = {
     gaps
 };
 
-/// Takes gaps from the front of coded bytes.
+/// Decodes gaps in order.
 #[derive(Debug)]
 pub(crate) struct Decoder<'a> {
     tokens: Symbols<'a>,
@@ -70,7 +71,7 @@ pub(crate) struct Decoder<'a> {
 }
 
 impl<'a> Decoder<'a> {
-    /// Opens `bytes`, which hold `count` gaps, their tokens under `code`.
+    /// Opens `bytes`: `count` gaps, with their tokens under `code`.
     pub(crate) fn new(bytes: &'a [u8], count: usize, code: Code) -> Result<Self, Error> {
         let mut reader = Reader::new(bytes);
         let tokens = SymbolPlane::read(&mut reader, count, WIDTH, code)?.open()?;
@@ -80,7 +81,7 @@ impl<'a> Decoder<'a> {
         })
     }
 
-    /// Fills `out` with the next gaps; in all no more than were opened for.
+    /// Fills `out` with the next gaps. All calls together may not ask for more than `count` gaps.
     pub(crate) fn read(&mut self, out: &mut [u32]) {
         let (mut tokens, mut bits) = ([0; PORTION], self.bits.clone());
         for part in out.chunks_mut(PORTION) {
@@ -94,7 +95,7 @@ impl<'a> Decoder<'a> {
         self.bits = bits;
     }
 
-    /// Whether all tokens and bits were used.
+    /// Whether every token and bit was consumed.
     pub(crate) fn finish(&self) -> bool {
         self.tokens.finish().is_ok() && self.bits.finish()
     }

@@ -1,12 +1,12 @@
-//! Words of several bytes: as they are under pack, one plane a byte under rANS, so that exponents are coded apart from
-//! mantissas.
+//! Words of several bytes: uncoded under pack, else split into one plane per byte, so that exponents and mantissas are
+//! coded separately.
 
 use crate::code::method::Code;
 use crate::code::symbols::{SymbolPlane, Symbols, encode_symbols};
 use crate::error::Error;
 use crate::wire::Reader;
 
-/// Appends little-endian `words`; returns the bytes they could not go below.
+/// Appends little-endian `words`; returns their lower bound in bytes (see [`encode_symbols`]).
 pub(crate) fn encode_words<const W: usize>(
     words: impl ExactSizeIterator<Item = [u8; W]> + Clone,
     code: Code,
@@ -28,7 +28,7 @@ pub(crate) fn encode_words<const W: usize>(
     }
 }
 
-/// Words, not decoded yet.
+/// A plane of words, still encoded.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum WordPlane<'a, const W: usize> {
     Whole(&'a [[u8; W]]),
@@ -36,7 +36,7 @@ pub(crate) enum WordPlane<'a, const W: usize> {
 }
 
 impl<'a, const W: usize> WordPlane<'a, W> {
-    /// Takes `count` words from the front of `reader`.
+    /// Reads a plane of `count` words.
     pub(crate) fn read(reader: &mut Reader<'a>, count: usize, code: Code) -> Result<Self, Error> {
         match code {
             Code::Pack => {
@@ -54,7 +54,7 @@ impl<'a, const W: usize> WordPlane<'a, W> {
         }
     }
 
-    /// Bytes that the plane, of `count` words under `code`, could not go below.
+    /// Lower bound in bytes of the plane of `count` words under `code`.
     pub(crate) fn bound(&self, count: usize, code: Code) -> Result<f64, Error> {
         match self {
             Self::Whole(words) => Ok((words.len() * W) as f64),
@@ -70,7 +70,7 @@ impl<'a, const W: usize> WordPlane<'a, W> {
     }
 }
 
-/// Takes words from the front.
+/// Decodes words in order.
 #[derive(Debug)]
 pub(crate) enum Words<'a, const W: usize> {
     Whole(&'a [[u8; W]]),
@@ -78,7 +78,7 @@ pub(crate) enum Words<'a, const W: usize> {
 }
 
 impl<const W: usize> Words<'_, W> {
-    /// The next words, as many as `scratch` has room for; in all no more than were read for.
+    /// The next `scratch.len()` words. All calls together may not ask for more words than the plane has.
     pub(crate) fn next<'s>(&'s mut self, scratch: &'s mut [[u8; W]]) -> &'s [[u8; W]] {
         match self {
             Self::Whole(words) => {
@@ -99,7 +99,7 @@ impl<const W: usize> Words<'_, W> {
         }
     }
 
-    /// Succeeds if exactly the words that were read were held.
+    /// Succeeds if the plane holds exactly the words that were read.
     pub(crate) fn finish(&self) -> Result<(), Error> {
         match self {
             Self::Whole(_) => Ok(()),

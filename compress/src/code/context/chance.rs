@@ -1,15 +1,16 @@
-//! The learnt probability of a decision.
+//! The adaptive probability of a binary decision.
 
-/// Observations after which a probability adapts no slower: the weight of the newest one is then 1/1024.
+/// The observation count stops here, so that a probability keeps adapting: the weight of the newest decision never
+/// falls below 1/1024.
 const MOST: u32 = 1022;
-/// Observations up to which a context also teaches its parent.
+/// Below this count a context also updates its parent.
 const YOUNG: u32 = 16;
-/// Observations that a guess stands for.
+/// Observation count of an initial guess.
 const GUESSED: u32 = 8;
-/// Most observations that a new context takes over from its parent.
+/// Largest observation count that a new context inherits from its parent.
 const INHERITED: u32 = 8;
 
-/// `65536 / (n + 1.5)`, the weight of the observation after `n` others.
+/// Weight of the observation after `n` others: `65536 / (n + 1.5)`.
 const WEIGHTS: [u16; MOST as usize + 1] = {
     let mut weights = [0; MOST as usize + 1];
     let mut n = 0;
@@ -20,16 +21,16 @@ const WEIGHTS: [u16; MOST as usize + 1] = {
     weights
 };
 
-/// Probability that a decision is a one, in 22 bits, above the number of observations in 10.
+/// Probability of a one in the upper 22 bits, observation count in the lower 10.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Chance(u32);
 
 impl Chance {
-    /// Nothing is known.
+    /// Probability 1/2 and no observations.
     pub(crate) const NEW: Self = Self(1 << 31);
 
-    /// Begins at odds of `2^(halves / 2)` to `others`, as if seen [`GUESSED`] times. Ranges: `halves` -32 to 32,
-    /// `others` 1 to 8.
+    /// Starts at odds of `2^(halves / 2)` to `others`, with the weight of [`GUESSED`] observations. Ranges: `halves`
+    /// -32 to 32, `others` 1 to 8.
     pub(crate) fn guess(halves: i32, others: u64) -> Self {
         let power = |halves: u32| (if halves.is_multiple_of(2) { 32_768u64 } else { 46_341 }) << (halves / 2);
         let (one, zero) = if halves < 0 {
@@ -46,7 +47,7 @@ impl Chance {
         self.0 >> 16 | 1
     }
 
-    /// Learns from one decision.
+    /// Updates the probability by one decision.
     #[inline(always)]
     pub(crate) fn learn(&mut self, one: bool) {
         let count = self.0 & 1023;
@@ -62,7 +63,7 @@ impl Chance {
         self.0 & 1023 < YOUNG
     }
 
-    /// Begins where `parent` is, if nothing is known yet.
+    /// Copies the probability of `parent` if there are no observations yet.
     #[inline]
     pub(crate) fn inherit(&mut self, parent: Self) {
         if self.0 & 1023 == 0 {

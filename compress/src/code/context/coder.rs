@@ -1,23 +1,23 @@
-//! Binary range coding (Martin 1979): an interval of 32 bits is split at each decision in proportion to its probability,
-//! and its common leading bytes are written.
+//! Binary range coding (Martin 1979): each decision splits a 32-bit interval in proportion to its probability; leading
+//! bytes that can no longer change, except by a carry, are written.
 
 use crate::code::context::chance::Chance;
 
-/// The interval is never smaller than this before a decision.
+/// Smallest interval before a decision.
 const FLOOR: u32 = 1 << 24;
-/// What is coded after the last decision.
+/// Check byte, coded after the last decision.
 const CHECK: u32 = 0xa5;
 
-/// Codes decisions: an encoder writes those it is given, a decoder ignores them and returns those that were written.
-/// With one walk for both, they cannot disagree on a context.
+/// Codes decisions: an encoder writes its arguments; a decoder ignores them and returns the decoded ones. Models are
+/// written once against this trait, so encoder and decoder cannot disagree on a context.
 pub(crate) trait Binary {
-    /// One decision of this probability.
+    /// Codes one decision that is a one with probability `ones / 65536`.
     fn split(&mut self, ones: u32, one: bool) -> bool;
 
-    /// `count` bits, each as likely zero as one. Range: `count <= 8`, `bits < 1 << count`.
+    /// Codes `count` equiprobable bits. Range: `count <= 8`, `bits < 1 << count`.
     fn plain(&mut self, bits: u32, count: u32) -> u32;
 
-    /// One decision, from which `chance` learns.
+    /// Codes one decision and updates `chance`.
     #[inline(always)]
     fn code(&mut self, chance: &mut Chance, one: bool) -> bool {
         let one = self.split(chance.ones(), one);
@@ -25,7 +25,8 @@ pub(crate) trait Binary {
         one
     }
 
-    /// One decision in a context that begins where its parent is, and teaches it while young.
+    /// Codes one decision in a context that starts with the probability of its parent and updates the parent while it
+    /// is young.
     #[inline(always)]
     fn code_in(&mut self, chance: &mut Chance, parent: &mut Chance, one: bool) -> bool {
         if chance.is_young() {
@@ -38,7 +39,6 @@ pub(crate) trait Binary {
     }
 }
 
-/// Appends coded decisions to a vector.
 #[derive(Debug)]
 pub(crate) struct Encoder<'a> {
     out: &'a mut Vec<u8>,
@@ -55,7 +55,7 @@ impl<'a> Encoder<'a> {
         }
     }
 
-    /// Ends the stream: the check, and the one byte that names a place in the interval.
+    /// Ends the stream: the check byte, then the one byte that identifies a point in the final interval.
     pub(crate) fn finish(mut self) {
         self.plain(CHECK, 8);
         self.raise(FLOOR - 1);
@@ -81,7 +81,7 @@ impl<'a> Encoder<'a> {
     }
 }
 
-/// Adds one to the number written so far. The first byte never overflows: what is coded is a fraction below one.
+/// Propagates a carry into the written bytes. The first byte cannot overflow: the coded number is a fraction below one.
 #[cold]
 fn carry_into(bytes: &mut [u8]) {
     for byte in bytes.iter_mut().rev() {
@@ -115,13 +115,13 @@ impl Binary for Encoder<'_> {
     }
 }
 
-/// Takes decisions from the front of coded bytes; past their end it makes some up, which [`Decoder::ends`] reports.
+/// Decodes decisions in order. Past the end it returns arbitrary ones, and [`Decoder::ends`] returns `false`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Decoder<'a> {
     bytes: &'a [u8],
-    /// Bytes taken, those past the end among them.
+    /// Bytes consumed, including those past the end.
     next: usize,
-    /// Place of the coded number in the interval.
+    /// The coded number, relative to the start of the interval.
     place: u32,
     range: u32,
 }
@@ -138,7 +138,7 @@ impl<'a> Decoder<'a> {
         new
     }
 
-    /// Whether coding ended here: the check is next, and the bytes are as many as an encoder writes.
+    /// Whether the stream ends here: the check byte is next, and the stream has the length that an encoder writes.
     pub(crate) fn ends(mut self) -> bool {
         self.plain(0, 8) == CHECK && self.next == self.bytes.len() + 3
     }
@@ -193,7 +193,7 @@ mod tests {
     fn decisions_of_any_probability_are_kept_and_the_end_is_known() {
         let rng = KeyedRng::new(8, 0);
         for most in [1, 2, 300, 65_535] {
-            // Ones are coded high in the interval, so that long runs of them carry through many bytes.
+            // A one is the upper part of the interval, so long runs of ones carry through many bytes.
             let decision = |i: usize| (1 + rng.bits(i) as u32 % most, rng.bits(i) >> 63 != 0);
             let mut bytes = vec![7];
             let mut encoder = Encoder::new(&mut bytes);
@@ -202,7 +202,7 @@ mod tests {
                 encoder.plain(ones % 32, 5);
             }
             encoder.finish();
-            assert_eq!(bytes[0], 7, "a carry past the first byte");
+            assert_eq!(bytes[0], 7, "a carry must not pass the first byte of the stream");
             let mut decoder = Decoder::new(&bytes[1..]);
             for (ones, one) in (0..3000).map(decision) {
                 assert_eq!(decoder.split(ones, false), one);

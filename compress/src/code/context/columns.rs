@@ -1,27 +1,27 @@
-//! What is known of a matrix's columns: how much each held in the rows so far.
+//! Column statistics of a matrix: how much each column held in the rows so far.
 
 use crate::code::context::spread::Spread;
 use crate::layout::Shape;
 
-/// Columns coded behind one flag.
+/// Columns that share one group flag.
 pub(crate) const GROUP: usize = 8;
-/// Most that a column is taken to have held before the first row.
+/// Largest prior count of a column.
 const MOST: u64 = 4000;
 /// Rows after which all counts are halved.
 const WINDOW: u32 = 1024;
-/// A probability of one, where they are added up.
+/// Fixed-point fraction bits: `1 << ONE` is a probability of one.
 pub(crate) const ONE: u32 = 20;
-/// Values that are not zero among as many in the first row, before any was seen: one in 2^5.
+/// Assumed density of nonzero values in the first row: one in 2^5.
 const FIRST: u32 = 5;
 
-/// Counts of each column. One row has none: it could learn nothing from them.
+/// Counts per column. A single row has none, as no later row would use them.
 #[derive(Debug)]
 pub(crate) struct Columns {
     counts: Vec<u16>,
-    /// Their sums by group.
+    /// Sums of the counts by group.
     groups: Vec<u32>,
     spread: Spread,
-    /// What each column is taken to have held before the first row: the more, the more alike columns are.
+    /// Prior count of each column. It is larger the more similar the columns are.
     prior: u32,
     rows: u32,
     kept: u64,
@@ -53,7 +53,7 @@ impl Columns {
         self.groups.get(group).copied().unwrap_or_default() + self.prior * width as u32
     }
 
-    /// Counts a value that is not zero, of this magnitude.
+    /// Counts a nonzero value of this magnitude.
     #[inline(always)]
     pub(crate) fn add(&mut self, col: usize, magnitude: u32) {
         let more = 2 * magnitude.min(3);
@@ -67,7 +67,6 @@ impl Columns {
         }
     }
 
-    /// Ends a row.
     pub(crate) fn end_row(&mut self) {
         if self.counts.is_empty() {
             return;
@@ -92,7 +91,7 @@ impl Columns {
         }
     }
 
-    /// What turns a count into the expected number of values that are not zero, before [`ONE`] is taken off.
+    /// Factor from a count to the expected number of nonzero values, with [`ONE`] fraction bits.
     pub(crate) fn scale(&self) -> u64 {
         if self.rows == 0 {
             return 1 << (ONE - FIRST);

@@ -1,8 +1,8 @@
-//! Which values of a matrix are not zero: a flag for each group of eight values of a row, and a flag for each value of a
-//! group that is not all zeros.
+//! Significance flags of a matrix: a flag for each group of eight values of a row, then a flag for each value of a
+//! group that has a nonzero value.
 //!
-//! The context of a flag is the number of values expected there, a count of the column times a factor of the row. Those
-//! are only contexts: what probability each stands for is learnt.
+//! The context of a flag is the expected number of nonzero values there: the count of the column times the factor of
+//! the row, quantized. The estimate only selects the context; the probability of each context is adaptive.
 
 use crate::code::context::chance::Chance;
 use crate::code::context::coder::Binary;
@@ -10,18 +10,18 @@ use crate::code::context::columns::{Columns, GROUP};
 use crate::code::context::row::{Row, Rows, log};
 use crate::layout::Shape;
 
-/// Half octaves of the values expected in a group, from 2^-9.
+/// Contexts by expected nonzero values of a group: half octaves from 2^-9.
 const GROUPS: usize = 28;
-/// Half octaves of the values expected at a place, from 2^-10.
+/// Contexts by expected nonzero values at a place: half octaves from 2^-10.
 const PLACES: usize = 26;
-/// Half octaves of a count against the mean of those left in its group.
+/// Contexts by count relative to the mean of the remaining places of the group: half octaves.
 const SHARES: usize = 8;
 
-/// Says which values are not zero, group by group in row-major order.
+/// Codes the flags, group by group in row-major order.
 #[derive(Debug)]
 pub(crate) struct Flags {
     shape: Shape,
-    /// Column of the next group.
+    /// First column of the next group.
     col: usize,
     /// Count of the group being coded.
     count: u32,
@@ -54,7 +54,7 @@ impl Flags {
         }
     }
 
-    /// Column of the next group.
+    /// First column of the next group.
     pub(crate) fn col(&self) -> usize {
         self.col
     }
@@ -65,13 +65,13 @@ impl Flags {
         GROUP.min(self.shape.cols - self.col)
     }
 
-    /// Eight times the logarithm of the number of values expected at a column of this group.
+    /// Eight times the binary logarithm of the expected number of nonzero values at a column of this group.
     #[inline(always)]
     pub(crate) fn expected(&self, col: usize) -> i32 {
         log(u64::from(self.columns.count(col))) + self.row.factor
     }
 
-    /// Codes the flags of the next group, value j in bit j.
+    /// Codes the flags of the next group; bit j is the flag of value j.
     #[inline(always)]
     pub(crate) fn code(&mut self, coder: &mut impl Binary, mask: u32) -> u32 {
         let width = self.width();
@@ -92,7 +92,7 @@ impl Flags {
         let crowd = usize::from(expected >= -16) + usize::from(expected >= 0);
         let first = &mut self.first[crowd];
         let (mut at, mut rest) = (0, count);
-        // The last place of a group that is not all zeros needs no flag if all others are.
+        // If all other places of a nonzero group are zero, the last place must be nonzero and needs no flag.
         while at + 1 < width {
             let left = width - at;
             let own = self.columns.count(self.col + at);
@@ -113,13 +113,13 @@ impl Flags {
         kept
     }
 
-    /// Counts a value of the group that is not zero; its magnitude is one or more.
+    /// Counts a nonzero value of the group. Range: `magnitude >= 1`.
     #[inline(always)]
     pub(crate) fn add(&mut self, col: usize, magnitude: u32) {
         self.columns.add(col, magnitude);
     }
 
-    /// Goes on to the next group after one of `kept` values that are not zero; returns whether a row ended.
+    /// Advances to the next group after one with `kept` nonzero values; returns whether a row ended.
     #[inline(always)]
     pub(crate) fn end_group(&mut self, kept: u32) -> bool {
         self.row.end_group(self.count, kept);

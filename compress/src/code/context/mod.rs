@@ -1,9 +1,11 @@
-//! Adaptive binary arithmetic coding: every decision has a probability learnt from like decisions before it, so nothing is
-//! sent beside the decisions, and what neighbours, rows and columns have in common is never sent twice.
+//! Context-adaptive binary arithmetic coding. The probability of each decision is learned from earlier decisions in the
+//! same context, so the stream has no frequency tables, and the correlation of neighbors, rows and columns costs no
+//! bits.
 //!
-//! [`coder`] turns decisions into bytes, [`chance`] learns, [`flags`] says which values of a matrix are not zero,
-//! [`levels`] adds their signs and magnitudes, [`support`] is flags alone, [`symbols`] is for planes of symbols. The
-//! family is that of CABAC (Marpe, Schwarz and Wiegand 2003) and DeepCABAC (Wiedemann et al. 2020); the contexts are ours.
+//! [`coder`] is the arithmetic coder, [`chance`] the adaptive probability. [`flags`] codes which values of a matrix are
+//! nonzero, [`levels`] adds signs and magnitudes, [`support`] is flags alone, [`symbols`] codes planes of symbols. The
+//! scheme follows CABAC (Marpe, Schwarz and Wiegand 2003) and DeepCABAC (Wiedemann et al. 2020); the context models are
+//! our own.
 
 pub(crate) mod chance;
 pub(crate) mod coder;

@@ -1,16 +1,16 @@
-//! What is known of the row being coded, and the logarithms in which it is put together with the columns.
+//! Statistics of the row being coded, and the logarithms that combine them with the column statistics.
 
 use crate::code::context::columns::{Columns, ONE};
 use crate::code::context::spread::Spread;
 
-/// Values after which what is known of the row is halved.
+/// Nonzero values after which the row statistics are halved.
 const WINDOW: u64 = 64 << ONE;
-/// Most values that a row is taken to have held before its first one.
+/// Largest prior count of a row.
 const MOST: u64 = 32;
-/// Rows after which what is known of all rows is halved.
+/// Rows after which the statistics of all rows are halved.
 const ROWS: u64 = 1024;
 
-/// Eight times the binary logarithm, its mantissa taken as it is; zero stands for one.
+/// Eight times the binary logarithm, linearly interpolated between powers of two; zero counts as one.
 #[inline(always)]
 pub(crate) fn log(value: u64) -> i32 {
     let exponent = (value | 1).ilog2();
@@ -18,7 +18,7 @@ pub(crate) fn log(value: u64) -> i32 {
     (exponent << 3) as i32 | mantissa as i32
 }
 
-/// How the row compares with what its columns promise.
+/// Ratio of the nonzero values of a row to the number expected from its columns.
 #[derive(Debug)]
 pub(crate) struct Row {
     scale: u64,
@@ -26,14 +26,14 @@ pub(crate) struct Row {
     expected: u64,
     kept: u64,
     log_kept: i32,
-    /// Eight times the logarithm of what a column's count is multiplied by.
+    /// Eight times the binary logarithm of the factor from a column count to an expected number of nonzero values.
     pub(crate) factor: i32,
-    /// Values that are not zero in the group before.
+    /// Nonzero values of the previous group.
     pub(crate) before: u32,
     total: u64,
 }
 
-/// How unequal rows are.
+/// How unequal the rows are.
 #[derive(Debug, Default)]
 pub(crate) struct Rows {
     spread: Spread,
@@ -80,7 +80,7 @@ impl Row {
         }
     }
 
-    /// Ends a group whose columns counted `group`, and of which `kept` values are not zero.
+    /// Ends a group with `kept` nonzero values, whose columns have the count `group`.
     #[inline(always)]
     pub(crate) fn end_group(&mut self, group: u32, kept: u32) {
         self.before = kept;

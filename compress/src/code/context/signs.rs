@@ -1,20 +1,19 @@
-//! Signs of a matrix, from those of the same column and of the same row.
+//! Signs of a matrix, predicted from the signs of the same column and the same row.
 
 use crate::code::context::chance::Chance;
 use crate::code::context::coder::Binary;
 use crate::layout::Shape;
 
-/// A balance of signs goes no further than this.
+/// Bound of a balance, so that it can reverse soon.
 const MOST: i8 = 12;
 
-/// Codes signs.
 #[derive(Debug)]
 pub(crate) struct Signs {
-    /// Positive less negative values of each column; one row has none.
+    /// Positive minus negative values of each column; empty for a single row.
     columns: Vec<i8>,
-    /// Positive less negative values of the row.
+    /// Positive minus negative values of the row.
     row: i8,
-    /// Values of the row that had the sign of their column, less those that had not.
+    /// Values of the row that agree with the sign of their column, minus those that do not.
     agreed: i8,
     chances: [[[Chance; 3]; 3]; 6],
     any: [Chance; 6],
@@ -31,7 +30,7 @@ impl Signs {
         }
     }
 
-    /// Codes whether a value is negative: as whether it has not the sign of its column.
+    /// Codes the sign of a value, as whether it differs from the majority sign of its column.
     #[inline(always)]
     pub(crate) fn code(&mut self, coder: &mut impl Binary, col: usize, negative: bool) -> bool {
         let balance = self.columns.get(col).copied().unwrap_or_default();

@@ -1,23 +1,23 @@
-//! How unequal counts are, beyond chance.
+//! Estimates how much counts vary beyond chance (overdispersion).
 //!
-//! If counts have means that are gamma distributed with shape k, and no other cause, the mean that a count c speaks for is
-//! in proportion to c + k. With N counted in all at n places, pairs in one place, `sum c (c - 1)`, are expected to come
-//! to `N^2 / n (1 + 1/k)`, from which k is estimated; a few pairs of k = 3/5 are taken to have been seen before.
+//! The model is a Poisson-gamma mixture: if the means of the counts are gamma distributed with shape k, the posterior
+//! mean given a count c is proportional to c + k. For a total of N over n places, the expected number of pairs in one
+//! place, `sum c (c - 1)`, is `N^2 / n (1 + 1/k)`; k is estimated from it. A few pairs at k = 3/5 serve as the prior.
 
-/// Running sums of counts that are made of steps.
+/// Running sums over counts, each of which grew in steps.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Spread {
     pub(crate) sum: u64,
     /// Sum of the squares of the counts.
     pub(crate) squares: u64,
-    /// Sum of the squares of their steps.
+    /// Sum of the squares of the steps.
     pub(crate) steps: u64,
 }
 
 impl Spread {
     /// The k of `places` counts, in units of a count.
     pub(crate) fn prior(&self, places: u64) -> u64 {
-        // In sixteenths.
+        // The mean step size, in sixteenths.
         let unit = (self.steps << 4).checked_div(self.sum).unwrap_or(32);
         let assumed = (unit * unit) >> 7;
         let chance = (u128::from(self.sum).pow(2) / u128::from(places)) as u64;

@@ -1,4 +1,4 @@
-//! A support: the flags of a matrix up to its last value that is not zero.
+//! The support of a matrix: its flags up to the last nonzero value.
 
 use crate::code::context::coder::{Decoder as Decisions, Encoder};
 use crate::code::context::columns::GROUP;
@@ -35,21 +35,21 @@ fn end_group(flags: &mut Flags, mask: u32) {
     flags.end_group(mask.count_ones());
 }
 
-/// Takes indices from the front of coded bytes; past their end it makes some up, which [`Decoder::finish`] reports.
+/// Decodes indices in order. Past the end it returns arbitrary ones, and [`Decoder::finish`] returns `false`.
 #[derive(Debug)]
 pub(crate) struct Decoder<'a> {
     coder: Decisions<'a>,
     flags: Box<Flags>,
-    /// Place of the group being taken, and of the next one.
+    /// Index of the first value of the current group, and of the next one.
     start: u64,
     next: u64,
     len: u64,
-    /// Values of the group not yet taken.
+    /// Nonzero values of the group that are not returned yet.
     mask: u32,
 }
 
 impl<'a> Decoder<'a> {
-    /// Opens `bytes`, which hold indices below `shape.len()`.
+    /// Opens `bytes`, with indices below `shape.len()`.
     pub(crate) fn new(bytes: &'a [u8], shape: Shape) -> Self {
         Self {
             coder: Decisions::new(bytes),
@@ -61,7 +61,7 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// Fills `out` with the next indices, ascending; returns whether there were as many.
+    /// Fills `out` with the next indices, ascending; returns `false` if the tensor ends first.
     #[inline(never)]
     pub(crate) fn read(&mut self, out: &mut [u32]) -> bool {
         let mut coder = self.coder;
@@ -82,7 +82,7 @@ impl<'a> Decoder<'a> {
         true
     }
 
-    /// Whether coding ended here, all bytes and indices used.
+    /// Whether the stream ends here and every index was read.
     pub(crate) fn finish(&self) -> bool {
         self.mask == 0 && self.coder.ends()
     }

@@ -1,10 +1,10 @@
-//! A plane of symbols: each is the path to a leaf of a binary tree, in contexts of how far the two symbols before it were
-//! from the most frequent one.
+//! A plane of symbols. Each symbol is a path through a binary tree; the contexts are the distances of the two previous
+//! symbols from the most frequent one.
 
 use crate::code::context::chance::Chance;
 use crate::code::context::coder::{Binary, Decoder as Decisions, Encoder};
 
-/// Distances told apart, of the symbol before and of the one before that.
+/// Distance classes of the previous symbol, and of the one before it.
 const NEAR: usize = 4;
 const FAR: usize = 3;
 
@@ -20,7 +20,7 @@ pub(crate) fn encode(symbols: &[u8], width: u32, center: u8, out: &mut Vec<u8>) 
     coder.finish();
 }
 
-/// Takes symbols from the front of coded bytes; past their end it makes some up, which [`Decoder::finish`] reports.
+/// Decodes symbols in order. Past the end it returns arbitrary symbols, and [`Decoder::finish`] returns `false`.
 #[derive(Debug)]
 pub(crate) struct Decoder<'a> {
     coder: Decisions<'a>,
@@ -28,7 +28,7 @@ pub(crate) struct Decoder<'a> {
 }
 
 impl<'a> Decoder<'a> {
-    /// Opens `bytes`, symbols below `1 << width`; returns nothing if the first byte is no such symbol.
+    /// Opens `bytes`, with symbols below `1 << width`; `None` if the first byte is not such a symbol.
     pub(crate) fn new(bytes: &'a [u8], width: u32) -> Option<Self> {
         let (&center, bytes) = bytes.split_first()?;
         (u32::from(center) < 1 << width).then(|| Self {
@@ -47,7 +47,7 @@ impl<'a> Decoder<'a> {
         self.coder = coder;
     }
 
-    /// Whether coding ended here and all bytes were used.
+    /// Whether the stream ends here and every byte was consumed.
     pub(crate) fn finish(&self) -> bool {
         self.coder.ends()
     }
@@ -59,7 +59,7 @@ struct Model {
     center: u8,
     near: usize,
     far: usize,
-    /// By context, then by node: the root is 1, the children of n are 2n and 2n + 1.
+    /// Indexed by context, then by node of the tree: the root is 1, the children of n are 2n and 2n + 1.
     nodes: Vec<Chance>,
     any: Vec<Chance>,
 }

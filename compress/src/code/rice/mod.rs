@@ -1,8 +1,8 @@
-//! Rice codes of gaps, with a parameter for each block: near the bound on random supports, and it follows a density
-//! that changes along the tensor. [`symbols`] folds planes of symbols into such gaps.
+//! Rice codes of gaps (Rice 1979), with one parameter per block: near the entropy bound on random supports, and
+//! adaptive to a density that changes along the tensor. [`symbols`] maps planes of symbols to such gaps.
 //!
-//! A block is 5 bits `p`, then for each gap `gap >> p` ones, a zero, and the lowest `p` bits. [`ESCAPE`] ones stand for
-//! a gap written whole in 32 bits, so that no gap takes more than 80.
+//! A block is 5 bits `p`, then for each gap `gap >> p` ones, a zero, and the lowest `p` bits. [`ESCAPE`] ones escape to
+//! the whole gap in 32 bits, so that no gap takes more than 80 bits.
 
 use crate::code::bits::{BitReader, BitWriter};
 
@@ -11,7 +11,6 @@ pub(crate) mod symbols;
 const BLOCK: usize = 256;
 const ESCAPE: u32 = 48;
 
-/// Appends `gaps`.
 pub(crate) fn encode(gaps: &[u32], out: &mut Vec<u8>) {
     let mut bits = BitWriter::new(out);
     gaps.chunks(BLOCK).for_each(|block| encode_block(block, &mut bits));
@@ -38,7 +37,7 @@ fn encode_block(block: &[u32], bits: &mut BitWriter<'_>) {
     }
 }
 
-/// The parameter that makes `block` shortest, lowest first.
+/// The parameter that makes `block` shortest; on a tie the lowest.
 fn parameter(block: &[u32]) -> u32 {
     let mean = block.iter().map(|&gap| u64::from(gap)).sum::<u64>() / block.len() as u64;
     let guess = (mean + 1).ilog2().min(31);
@@ -57,7 +56,7 @@ fn size(gap: u32, p: u32) -> u64 {
     })
 }
 
-/// Takes gaps from the front of coded bytes.
+/// Decodes gaps in order.
 #[derive(Debug)]
 pub(crate) struct Decoder<'a> {
     bits: BitReader<'a>,
@@ -91,7 +90,7 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// Whether all bytes were used.
+    /// Whether every byte was consumed.
     pub(crate) fn finish(&self) -> bool {
         self.bits.finish()
     }
@@ -127,7 +126,8 @@ mod tests {
         );
     }
 
-    /// Golomb's parameter for a quarter is 1: gaps 0 and 2 are `00` and `100`. Blocks choose by what is shortest: here 0.
+    /// Golomb's parameter for a density of a quarter is 1: gaps 0 and 2 become `00` and `100`. The encoder takes the
+    /// shortest parameter, here 0.
     #[test]
     fn gaps_of_the_worked_example() {
         let mut decoder = Decoder::new(&[0b1000_0001, 0]);
@@ -144,7 +144,7 @@ mod tests {
         let gaps: Vec<u32> = (0..20_000)
             .map(|i| (f64::from(rng.unit(i) + 1e-7).ln() / f64::ln(1.0 - density)) as u32)
             .collect();
-        // h(p)/p for p = 0.01.
+        // 8.08 bits per index is the entropy bound h(p)/p at p = 0.01.
         let bits = round_trip(&gaps) as f64 * 8.0 / 20_000.0;
         assert!(bits < 8.08 * 1.02, "{bits}");
     }

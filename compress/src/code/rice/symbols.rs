@@ -1,6 +1,7 @@
-//! Symbols as Rice codes: the more frequent ones are taken to be near the most frequent one, and are folded around it.
+//! Rice codes of symbols: a symbol is coded as its rank by distance from the most frequent symbol, since frequent
+//! symbols are usually close to it.
 //!
-//! The plane is the most frequent symbol in one byte, then the codes of the folded symbols.
+//! The plane is the most frequent symbol in one byte, then the Rice codes of the ranks.
 
 use crate::code::bits::BitWriter;
 use crate::code::rice::{BLOCK, Decoder as Gaps, encode_block};
@@ -27,7 +28,7 @@ pub(crate) fn encode(symbols: &[u8], width: u32, center: u8, out: &mut Vec<u8>) 
     bits.finish();
 }
 
-/// The symbols below `1 << width` by their distance from `center`, the lower first of two; then zeros.
+/// The symbols below `1 << width` by distance from `center`, the lower of two first; then zeros.
 fn unfolded(center: u8, width: u32) -> [u8; 256] {
     let mut symbols = [0; 256];
     let center = u32::from(center);
@@ -40,18 +41,18 @@ fn unfolded(center: u8, width: u32) -> [u8; 256] {
     symbols
 }
 
-/// Takes symbols from the front of coded bytes; past their end it makes some up, which [`Decoder::finish`] reports.
+/// Decodes symbols in order. Past the end it returns arbitrary symbols, and [`Decoder::finish`] returns `false`.
 #[derive(Debug)]
 pub(crate) struct Decoder<'a> {
     gaps: Gaps<'a>,
     unfolded: Box<[u8; 256]>,
-    /// Largest folded symbol taken, and that of the alphabet.
+    /// Largest rank decoded so far, and the largest rank of the alphabet.
     largest: u32,
     limit: u32,
 }
 
 impl<'a> Decoder<'a> {
-    /// Opens `bytes`, symbols below `1 << width`; returns nothing if the first byte is no such symbol.
+    /// Opens `bytes`, with symbols below `1 << width`; `None` if the first byte is not such a symbol.
     pub(crate) fn new(bytes: &'a [u8], width: u32) -> Option<Self> {
         let (&center, bytes) = bytes.split_first()?;
         (u32::from(center) < 1 << width).then(|| Self {
@@ -76,7 +77,7 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// Whether all bytes were used, and all symbols were below `1 << width`.
+    /// Whether every byte was consumed and every symbol is below `1 << width`.
     pub(crate) fn finish(&self) -> bool {
         self.largest <= self.limit && self.gaps.finish()
     }

@@ -1,4 +1,4 @@
-//! A matrix of levels, mostly zeros: flags, then for each value that is not zero its sign and magnitude.
+//! A matrix of levels, mostly zeros: significance flags, then sign and magnitude of each nonzero level.
 
 use crate::code::context::chance::Chance;
 use crate::code::context::coder::{Binary, Decoder, Encoder};
@@ -7,14 +7,14 @@ use crate::code::context::flags::Flags;
 use crate::code::context::signs::Signs;
 use crate::layout::Shape;
 
-/// Magnitudes up to this one are coded in unary.
+/// Magnitudes up to this one are coded in unary; larger ones escape to an exponential Golomb code.
 const UNARY: usize = 15;
-/// Bits that the largest magnitude has above its leading one, once the unary part is off.
+/// Bits after the leading one of the largest escape value.
 const LONGEST: usize = 30;
-/// Octaves of the values expected at a place, from 2^-6.
+/// Contexts by expected nonzero values at a place: octaves from 2^-6.
 const PLACES: usize = 8;
 
-/// Appends `levels`. Shapes: `levels: [shape.len()]`, row-major. Range: all but `i32::MIN`.
+/// Appends `levels`. Shapes: `levels: [shape.len()]`, row-major. Range: any level except `i32::MIN`.
 #[inline(never)]
 pub(crate) fn encode_levels(levels: &[i32], shape: Shape, out: &mut Vec<u8>) {
     let mut model = Model::new(shape);
@@ -38,19 +38,19 @@ fn mask(levels: &[i32; GROUP]) -> u32 {
         .fold(0, |mask, (at, &level)| mask | u32::from(level != 0) << at)
 }
 
-/// Takes levels from the front of coded bytes; past their end it makes some up, which [`LevelsDecoder::finish`] reports.
+/// Decodes levels in order. Past the end it returns arbitrary levels, and [`LevelsDecoder::finish`] returns `false`.
 #[derive(Debug)]
 pub(crate) struct LevelsDecoder<'a> {
     coder: Decoder<'a>,
     model: Box<Model>,
     group: [i32; GROUP],
-    /// Levels of `group` not yet taken: those at `at..end`.
+    /// `group[at..end]` is not returned yet.
     at: usize,
     end: usize,
 }
 
 impl<'a> LevelsDecoder<'a> {
-    /// Opens `bytes`, which hold `shape.len()` levels.
+    /// Opens `bytes`: `shape.len()` levels.
     pub(crate) fn new(bytes: &'a [u8], shape: Shape) -> Self {
         Self {
             coder: Decoder::new(bytes),
@@ -61,7 +61,7 @@ impl<'a> LevelsDecoder<'a> {
         }
     }
 
-    /// Fills `out` with the next levels; in all no more than were opened for.
+    /// Fills `out` with the next levels. All calls together may not ask for more than `shape.len()` levels.
     #[inline(never)]
     pub(crate) fn read(&mut self, mut out: &mut [i32]) {
         let mut coder = self.coder;
@@ -81,7 +81,7 @@ impl<'a> LevelsDecoder<'a> {
         self.coder = coder;
     }
 
-    /// Whether coding ended here, all bytes used, and every level was one that is coded.
+    /// Whether the stream ends here, every byte was consumed, and no magnitude exceeded `i32::MAX`.
     pub(crate) fn finish(&self) -> bool {
         self.at == self.end && !self.model.too_large && self.coder.ends()
     }
@@ -109,7 +109,7 @@ impl Model {
         }
     }
 
-    /// Codes the next group, whose values that are not zero are in `mask`.
+    /// Codes the next group; `mask` has the bits of its nonzero levels.
     #[inline(always)]
     fn code(&mut self, coder: &mut impl Binary, mask: u32, levels: &mut [i32; GROUP]) {
         let mask = self.flags.code(coder, mask);
@@ -149,7 +149,7 @@ impl Model {
         self.large(coder, magnitude)
     }
 
-    /// Exponential Golomb code of what is above the unary part.
+    /// Exponential Golomb code of the escape value.
     #[cold]
     fn large(&mut self, coder: &mut impl Binary, magnitude: u32) -> u32 {
         let above = magnitude.wrapping_sub(UNARY as u32);

@@ -46,7 +46,7 @@ fn quantize(x: f64) -> i32 {
     (x.abs() + 0.34).floor() as i32 * x.signum() as i32
 }
 
-/// Rows and columns of log-normal energy, signs that lean by column.
+/// Rows and columns of log-normal energy; the signs of a column agree with probability `lean`.
 fn matrix(shape: Shape, step: f64, lean: f64) -> Vec<i32> {
     let (a, b, g, s) = (
         KeyedRng::new(1, 0),
@@ -88,7 +88,7 @@ fn levels_round_trip_in_any_portions() {
     ] {
         let shape = Shape { rows, cols };
         for shift in [60, 33, 0] {
-            // Of every magnitude, in rows from all zeros to none.
+            // All magnitudes, in rows of all densities from empty to full.
             let levels: Vec<i32> = (0..shape.len())
                 .map(|i| {
                     let magnitude = (rng.bits(i) >> 33 >> (rng.bits(i) % 31).max(shift % 32)) as i32;
@@ -118,7 +118,7 @@ fn levels_round_trip_in_any_portions() {
     }
 }
 
-/// The bytes of minor version 1: they never change.
+/// Golden bytes of format minor version 1.
 #[test]
 fn bytes_are_golden() {
     let shape = Shape { rows: 4, cols: 5 };
@@ -202,7 +202,7 @@ fn changed_bytes_never_panic_and_cuts_are_noticed() {
     }
 }
 
-/// Carries run through whole bytes, and a stream of unlikely decisions stays exact.
+/// Carries propagate through several bytes, and a stream of improbable decisions decodes exactly.
 #[test]
 fn unlikely_decisions_are_kept() {
     let shape = Shape { rows: 64, cols: 500 };
