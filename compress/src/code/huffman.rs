@@ -220,7 +220,11 @@ mod tests {
     fn planes_round_trip() {
         round_trip(&[0], 1);
         round_trip(&[255], 8);
-        assert_eq!(round_trip(&[7; 100_000], 3), 2, "a run of absent symbols and an empty codeword");
+        assert_eq!(
+            round_trip(&[7; 100_000], 3),
+            2,
+            "a run of absent symbols and an empty codeword"
+        );
         round_trip(&[0, 255], 8);
         round_trip(&(0..=255).collect::<Vec<u8>>(), 8);
         let rng = KeyedRng::new(1, 0);

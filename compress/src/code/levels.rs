@@ -238,6 +238,9 @@ mod tests {
                 bytes[bit / 8] ^= 1 << (bit % 8);
             }
         }
-        assert!(decode(&[0xad, 2], Code::Pack).is_err(), "more nonzero levels than levels");
+        assert!(
+            decode(&[0xad, 2], Code::Pack).is_err(),
+            "more nonzero levels than levels"
+        );
     }
 }

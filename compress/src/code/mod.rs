@@ -1,4 +1,4 @@
-//! Third stage of the codec: symbols to bytes, lossless.
+//! Third slot of a recipe, the lossless code: symbols to bytes.
 //!
 //! The input of every coder is a plane of symbols of 1 to 8 bits; wider words are split into one plane per byte. A
 //! plane is entropy coded only if that is shorter than packing, so coding never costs more than one extra byte.

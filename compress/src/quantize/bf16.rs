@@ -1,7 +1,8 @@
-//! The upper half of a binary32, rounded to the nearest, ties to even.
+//! bfloat16: the upper half of a binary32, rounded to nearest, ties to even.
 //!
-//! `C(v) = sign * m * 2^e` with eight significant bits: relative error at most 2^-8 down to the smallest normal number,
-//! so the contraction is `delta >= 1 - 2^-16`. Magnitudes that would round to infinity become the largest finite one.
+//! `C(v) = sign * m * 2^e` with eight significant bits: the relative error is at most 2^-8 down to the smallest normal
+//! number, so the contraction is `delta >= 1 - 2^-16`. A magnitude that would round to infinity becomes the largest
+//! finite one.
 
 use crate::code::method::Code;
 use crate::code::words::{WordPlane, Words, encode_words};
@@ -12,16 +13,15 @@ use crate::quantize::method::{Entry, Quantizer, Size, ValuePlane, ValueReader};
 use crate::rng::KeyedRng;
 use crate::wire::Reader;
 
-/// Values handled at a time.
+/// Values per block on the stack.
 const BLOCK: usize = 1024;
 /// The bits of the largest finite value.
 const LARGEST: u32 = 0x7f7f;
 
-/// 16 bits for each value.
+/// 16 bits per value.
 #[derive(Debug)]
 pub(crate) struct Bf16;
 
-/// The line of the table.
 pub(crate) const METHOD: Entry = Entry {
     info: MethodInfo {
         name: "bf16",

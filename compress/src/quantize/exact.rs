@@ -1,4 +1,4 @@
-//! Values as they are.
+//! No quantization: binary32, bit for bit.
 
 use crate::code::method::Code;
 use crate::code::words::{WordPlane, Words, encode_words};
@@ -9,11 +9,10 @@ use crate::quantize::method::{Entry, Quantizer, Size, ValuePlane, ValueReader};
 use crate::rng::KeyedRng;
 use crate::wire::{Reader, Writer};
 
-/// All 32 bits of each value.
+/// 32 bits per value.
 #[derive(Debug)]
 pub(crate) struct Exact;
 
-/// The line of the table.
 pub(crate) const METHOD: Entry = Entry {
     info: MethodInfo {
         name: "exact",

@@ -1,8 +1,8 @@
-//! Sixteen-bit floats times a power of two.
+//! binary16 values with one shared power of two per tensor.
 //!
-//! The planes are one signed byte, the exponent of that power, and the binary16 words. The exponent takes the largest
-//! magnitude to `[2^14, 2^15)`: no value overflows, and small updates do not sink into subnormals. Nor is any rounded up to
-//! 2^15, which times the highest power would be infinite.
+//! The planes are the shared exponent (one signed byte) and the binary16 words. The exponent scales the largest
+//! magnitude to `[2^14, 2^15)`, so no value overflows and small updates do not become subnormal. Magnitudes are clamped
+//! below 2^15, since 2^15 times the highest power would be infinite.
 
 use half::f16;
 use half::slice::HalfFloatSliceExt;
@@ -24,15 +24,14 @@ const HIGHEST: i32 = 113;
 /// The largest binary16 below 2^15.
 const LIMIT: f32 = 32_752.0;
 
-/// 16 bits for each value.
+/// 16 bits per value.
 #[derive(Debug)]
 pub(crate) struct Half;
 
-/// The line of the table.
 pub(crate) const METHOD: Entry = Entry {
     info: MethodInfo {
         name: "half",
-        about: "16-bit floats times one power of two for the tensor: relative error at most 2^-11 down to 2^-29 of the largest magnitude.",
+        about: "16-bit floats with one shared power of two per tensor: relative error at most 2^-11 down to 2^-29 of the largest magnitude.",
         examples: &["'half'"],
     },
     tag: 1,
@@ -108,7 +107,7 @@ impl<'a> ValuePlane<'a> for Plane<'a> {
         1
     }
 
-    /// Of the words, not of the exponent.
+    /// Excludes the exponent byte, which [`ValuePlane::scale_bound`] counts.
     fn bound(&self, count: usize, code: Code) -> Result<f64, Error> {
         self.words.bound(count, code)
     }

@@ -1,4 +1,4 @@
-//! Laws that hold for every way to quantise, for the tests of each.
+//! Properties of every quantizer, shared by their tests.
 
 use crate::code::method::Code;
 use crate::error::Error;
@@ -16,7 +16,7 @@ pub(crate) fn heavy(len: usize, seed: u64) -> Vec<f32> {
         .collect()
 }
 
-/// Values of a unit Gaussian.
+/// Standard normal values.
 pub(crate) fn gaussian(len: usize, seed: u64) -> Vec<f32> {
     let rng = KeyedRng::new(seed, 10);
     (0..len)
@@ -27,12 +27,10 @@ pub(crate) fn gaussian(len: usize, seed: u64) -> Vec<f32> {
         .collect()
 }
 
-/// The inner product.
 pub(crate) fn dot(a: &[f32], b: &[f32]) -> f64 {
     a.iter().zip(b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum()
 }
 
-/// The squared error of `b` for `a`.
 pub(crate) fn squared_error(a: &[f32], b: &[f32]) -> f64 {
     a.iter()
         .zip(b)
@@ -67,7 +65,8 @@ fn decode(
     Ok(out)
 }
 
-/// What the receiver decodes, whatever the portions.
+/// Encodes and decodes `values`; for seed 0, also checks that the result does not depend on how many values each read
+/// asks for.
 pub(crate) fn round_trip(spec: QuantizeSpec, values: &[f32], code: Code, seed: u64) -> Vec<f32> {
     let rng = KeyedRng::new(seed, 0);
     let bytes = encode(spec, values, code, rng);
@@ -84,8 +83,8 @@ pub(crate) fn round_trip(spec: QuantizeSpec, values: &[f32], code: Code, seed: u
     out
 }
 
-/// Over 4000 draws the mean of each value is off by at most five deviations, and the mean squared error, value by value
-/// given by `error`, by at most 5 %.
+/// Checks unbiasedness over 4000 seeds: the mean of each value is within five standard deviations, and the mean squared
+/// error is within 5 % of the sum of `error`, the expected squared error of each value.
 pub(crate) fn unbiased(spec: QuantizeSpec, values: &[f32], error: impl Fn(usize) -> f64) {
     const DRAWS: u32 = 4000;
     let (mut mean, mut total) = (vec![0.0; values.len()], 0.0);
@@ -107,7 +106,8 @@ pub(crate) fn unbiased(spec: QuantizeSpec, values: &[f32], error: impl Fn(usize)
     }
 }
 
-/// Lengths about every boundary, and values at both ends of the range: all come back finite, zeros as zeros.
+/// Lengths around every block boundary, and magnitudes at both ends of the range: decoded values are finite, and zeros
+/// decode to zeros.
 pub(crate) fn sizes(spec: QuantizeSpec) {
     for len in [1, 2, 3, 15, 16, 17, 63, 64, 65, 1023, 1024, 1025, 4099, 70_001] {
         for code in [Code::Pack, Code::Rans] {
@@ -140,7 +140,7 @@ pub(crate) fn sizes(spec: QuantizeSpec) {
     );
 }
 
-/// Truncations are refused; flipped bits give an error or values.
+/// Truncations are refused; flipped bits give an error or wrong values, never a panic.
 pub(crate) fn corruption(spec: QuantizeSpec) {
     let (len, rng) = (120, KeyedRng::new(1, 0));
     for code in [Code::Pack, Code::Rans, Code::Rice, Code::Huffman, Code::Context] {

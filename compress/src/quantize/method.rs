@@ -1,4 +1,5 @@
-//! What a quantizer is: for the encoder, for the decoder, and in the table.
+//! The interfaces of a quantizer: encoder ([`Quantizer`]), decoder ([`ValuePlane`], [`ValueReader`]) and table entry
+//! ([`Entry`]).
 
 use std::fmt::Debug;
 use std::ops::RangeInclusive;
@@ -10,9 +11,9 @@ use crate::layout::Shape;
 use crate::rng::KeyedRng;
 use crate::wire::Reader;
 
-/// One way to quantize, with the numbers that a user chose.
+/// A quantizer with its parameters.
 pub(crate) trait Quantizer {
-    /// The numbers of the name alone, if it may stand alone.
+    /// The default parameters, if the name may be given without parameters.
     fn without_numbers() -> Option<Self>
     where
         Self: Sized,
@@ -20,83 +21,85 @@ pub(crate) trait Quantizer {
         None
     }
 
-    /// Appends the planes of `values`, which are finite and not empty. `shape` is theirs, for coders that use neighbors.
+    /// Appends the planes of `values`, which are finite and not empty. `shape` is the shape of `values`; context coders
+    /// use the neighbors in it.
     fn encode(&self, values: &[f32], shape: Shape, code: Code, rng: KeyedRng, out: &mut Vec<u8>) -> Size;
 
-    /// The numbers that the decoder needs, in the byte that follows the recipe's tag.
+    /// The parameters that the decoder needs, in the byte that follows the tag of the recipe.
     fn byte(&self) -> u8 {
         0
     }
 
-    /// About how many bits one of the largest values takes when it is coded, scales included.
+    /// Estimated bits of a large value after coding, including its share of the scales.
     fn bits(&self) -> f64;
 
-    /// Most bytes of `len` values at their plain width, scales included.
+    /// Worst-case bytes of `len` values without entropy coding, including scales.
     fn most_bytes(&self, len: usize) -> usize;
 }
 
-/// Size of the quantized values of one plane.
+/// Size of the quantized values of one part of a section.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Size {
-    /// Bytes at their plain width, scales included.
+    /// Bytes without entropy coding, including scales.
     pub(crate) plain: u64,
-    /// Bytes that coding cannot go below.
+    /// Lower bound of the coded bytes (order-0 entropy), including scales.
     pub(crate) bound: f64,
 }
 
-/// The values of one part of a section, found but not decoded.
+/// The values of one part of a section, still encoded.
 pub(crate) trait ValuePlane<'a>: Debug {
-    /// Bytes that are scales rather than values.
+    /// Bytes of the scales.
     fn scale_bytes(&self) -> usize {
         0
     }
 
-    /// Bytes that the scales cannot go below; `count` and `code` are those that the plane was read with.
+    /// Lower bound of the bytes of the scales. `count` and `code` are those with which the plane was read.
     fn scale_bound(&self, _count: usize, _code: Code) -> Result<f64, Error> {
         Ok(self.scale_bytes() as f64)
     }
 
-    /// Bytes that the values cannot go below; `count` and `code` are those that the plane was read with.
+    /// Lower bound of the bytes of the values. `count` and `code` are those with which the plane was read.
     fn bound(&self, count: usize, code: Code) -> Result<f64, Error>;
 
-    /// Decodes from the first value.
+    /// A reader at the first value.
     fn open(&self) -> Result<Box<dyn ValueReader + 'a>, Error>;
 }
 
-/// Takes values from the front of a plane.
+/// Decodes values in order.
 pub(crate) trait ValueReader {
-    /// Fills `out` with the next values, finite or not; in all no more than the plane was read for.
+    /// Fills `out` with the next values, which may be infinite or NaN. All calls together may not ask for more values
+    /// than the plane has.
     fn read(&mut self, out: &mut [f32]) -> Result<(), Error>;
 
-    /// Succeeds if the plane held exactly the values that were read.
+    /// Succeeds if the plane holds exactly the values that were read.
     fn finish(&self) -> Result<(), Error>;
 }
 
 /// A plane of any quantizer.
 pub(crate) type AnyPlane<'a> = Box<dyn ValuePlane<'a> + 'a>;
 
-/// What is known of a plane before it is read.
+/// What the decoder knows about a plane before reading it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Expected {
     pub(crate) shape: Shape,
-    /// What [`Quantizer::byte`] gave, or would give: in the range of the entry.
+    /// The parameter byte of the recipe, checked against [`Entry::bytes`]; 0 if the entry has none.
     pub(crate) byte: u8,
     pub(crate) code: Code,
     pub(crate) rng: KeyedRng,
 }
 
-/// One line of the table.
+/// One entry of the table of quantizers.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) info: MethodInfo,
-    /// Three bits of a recipe's tag. Several methods may share it, each with a range of `bytes`.
+    /// Three bits of the tag of a recipe. Methods that share a tag differ in the range of `bytes`.
     pub(crate) tag: u8,
-    /// The byte after the tag, if there is one.
+    /// Valid values of the byte after the tag; `None` if there is no such byte.
     pub(crate) bytes: Option<RangeInclusive<u8>>,
-    /// The minor version of the format that brought the method.
+    /// The minor format version that introduced the method.
     pub(crate) minor: u8,
-    /// The recipe in words.
+    /// Describes the parameter byte for reports.
     pub(crate) words: fn(u8) -> String,
-    /// Takes the planes from the front of the bytes.
+    /// Reads the planes of a section.
     pub(crate) read: for<'a> fn(&mut Reader<'a>, Expected) -> Result<AnyPlane<'a>, Error>,
 }

@@ -1,4 +1,5 @@
-//! Second slot: with what precision the values are sent. A quantizer is one file and one line of the table below.
+//! Second slot of a recipe, the quantizer: the precision of the sent values. A quantizer is one file and one line of
+//! the table below.
 
 pub(crate) mod bf16;
 pub(crate) mod dead_zone;
@@ -19,30 +20,30 @@ use crate::forms::methods::methods;
 use crate::quantize::method::{Entry, Quantizer};
 
 methods! {
-    /// What a user asks of the second slot.
+    /// The requested quantizer.
     #[derive(Debug, Clone, Copy, PartialEq, Default)]
     QuantizeSpec: Quantizer, Entry;
     plain {
-        /// All 32 bits.
+        /// binary32, bit for bit.
         #[default]
         Exact = exact,
-        /// 16 bits with eleven of precision, for one range a tensor.
+        /// binary16 with one shared exponent per tensor: eleven significant bits.
         Half = half,
-        /// 16 bits with eight of precision and the whole range.
+        /// bfloat16: eight significant bits, the whole range of `f32`.
         Bf16 = bf16,
-        /// Powers of two, chosen at random without bias.
+        /// Signed powers of two with stochastic, unbiased rounding.
         Natural = natural,
     }
     numbers {
-        /// Few bits, with a scale for each block of values.
+        /// Evenly spaced levels with one scale per block of values.
         Uniform = uniform,
-        /// Multiples of a step; most values become zero.
+        /// Multiples of a step with a wide zero: most values become zero.
         DeadZone = dead_zone,
-        /// Few bits after a random rotation.
+        /// 1 to 4 bits per value after a random rotation.
         Rotated = rotated,
-        /// Minus, zero or plus one magnitude.
+        /// Minus a scale, zero, or plus the scale.
         Ternary = ternary,
-        /// Minus or plus one magnitude.
+        /// One bit per value: the sign, with one or two magnitudes per tensor.
         Sign = sign,
     }
 }
@@ -107,25 +108,28 @@ mod tests {
             ("{ half = 1 }", "table with `half`"),
             ("{ uniform = { bits = 4, norm = 'l3' } }", "`max` or `l2`"),
             ("{ uniform = { bits = 1, norm = 'l2' } }", "mean magnitude"),
-            ("{ dead_zone = { step = 0 } }", "a step is from 0.001 to 1000, not 0"),
-            ("{ dead_zone = { step = nan } }", "a step is from 0.001 to 1000"),
+            (
+                "{ dead_zone = { step = 0 } }",
+                "a step must be from 0.001 to 1000, not 0",
+            ),
+            ("{ dead_zone = { step = nan } }", "a step must be from 0.001 to 1000"),
             (
                 "{ dead_zone = { threshold = 0.4 } }",
-                "a threshold is from 0.5 to 1, not 0.4",
+                "a threshold must be from 0.5 to 1, not 0.4",
             ),
             (
                 "{ dead_zone = { threshold = 0.6, rounding = 'stochastic' } }",
-                "a threshold goes with nearest rounding",
+                "a threshold requires nearest rounding",
             ),
             ("{ dead_zone = { stop = 1 } }", "unknown field `stop`"),
             ("{ dead_zone = 2 }", "{ step = .., threshold = .., rounding = .. }"),
             ("{ rotated = 5 }", "rotated takes 1 to 4 bits, not 5"),
             ("{ rotated = { bits = 1, scale = 'most' } }", "`least` or `unbiased`"),
             ("{ rotated = 'one' }", "a number of bits from 1 to 4"),
-            ("{ ternary = { clip = 2.5 } }", "a clip goes with stochastic rounding"),
+            ("{ ternary = { clip = 2.5 } }", "a clip requires stochastic rounding"),
             (
                 "{ ternary = { rounding = 'stochastic', clip = 0 } }",
-                "a clip is above 0 and finite, not 0",
+                "a clip must be positive and finite, not 0",
             ),
             ("{ sign = 'half' }", "`shared` or `split`"),
         ] {

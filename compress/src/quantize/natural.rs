@@ -1,12 +1,12 @@
-//! Natural compression (Horvath et al. 2019, definition 1): a magnitude in `[2^e, 2^(e+1))` becomes one of the two
-//! powers of two, the upper one with probability `(|v| - 2^e) / 2^e`, so that the expectation is the value.
+//! Natural compression (Horvath et al. 2019, definition 1): a magnitude in `[2^e, 2^(e+1))` is rounded to one of the
+//! two powers of two, up with probability `(|v| - 2^e) / 2^e`, so the expectation is the value.
 //!
-//! `E[(C(v) - v)^2] = (|v| - 2^e) (2^(e+1) - |v|)`, at most `v^2 / 8`: omega = 1/8. From 2^127 on there is no upper power;
-//! such magnitudes become 2^127.
+//! `E[(C(v) - v)^2] = (|v| - 2^e) (2^(e+1) - |v|) <= v^2 / 8`: omega = 1/8. Magnitudes above 2^127 have no upper power
+//! and become 2^127.
 //!
-//! The planes are the exponent E of the highest level as a signed 16-bit integer, a symbol plane of width 8, and one of
-//! width 1. Symbol `s` of the first stands for `2^(E - s)`, and 255 for zero; the second is 1 for minus. Magnitudes below
-//! the 255th level become that level or zero, again without bias.
+//! The planes are the exponent E of the highest level (a signed 16-bit integer), a symbol plane of width 8 and one of
+//! width 1. Symbol `s` of the first means `2^(E - s)`, and 255 means zero; the second is 1 for a minus sign. Magnitudes
+//! below the lowest of the 255 levels are rounded to that level or zero, also without bias.
 
 use crate::code::method::Code;
 use crate::code::symbols::{SymbolPlane, Symbols, encode_symbols};
@@ -18,23 +18,22 @@ use crate::quantize::numbers::largest;
 use crate::rng::KeyedRng;
 use crate::wire::{Reader, Writer};
 
-/// Values handled at a time.
+/// Values per block on the stack.
 const BLOCK: usize = 1024;
 /// Exponents of the smallest subnormal and of the largest power of two.
 const LOWEST: i32 = -149;
 const HIGHEST: i32 = 127;
-/// The symbol of zero; one more than that of the lowest level.
+/// The symbol of zero, one above the symbol of the lowest level.
 const ZERO: u8 = 255;
 
-/// A power of two with a sign for each value.
+/// A signed power of two per value.
 #[derive(Debug)]
 pub(crate) struct Natural;
 
-/// The line of the table.
 pub(crate) const METHOD: Entry = Entry {
     info: MethodInfo {
         name: "natural",
-        about: "A power of two with a sign, chosen at random without bias: relative error at most 1/2.",
+        about: "A signed power of two, rounded at random without bias: relative variance at most 1/8.",
         examples: &["'natural'"],
     },
     tag: 5,
@@ -50,7 +49,7 @@ impl Quantizer for Natural {
         let (mut symbols, mut signs) = (vec![ZERO; values.len()], vec![0; values.len()]);
         for (at, ((value, symbol), sign)) in values.iter().zip(&mut symbols).zip(&mut signs).enumerate() {
             let (bits, magnitude) = (rng.bits(at), value.to_bits() & 0x7fff_ffff);
-            // The mantissa is the probability of the carry.
+            // Adding 23 uniform random bits carries into the exponent with probability mantissa / 2^23.
             let exponent = ((magnitude + (bits >> 41) as u32) >> 23) as i32 - 127;
             let depth = top - exponent.min(HIGHEST);
             *symbol = if magnitude >> 23 != 0 && depth < i32::from(ZERO) {
@@ -77,7 +76,7 @@ impl Quantizer for Natural {
     }
 }
 
-/// The exponent of the power of two at or below a magnitude, given by its bits; `None` for zero.
+/// Floor of the binary logarithm of a magnitude given by its bits; `None` for zero.
 fn floor_exponent(bits: u32) -> Option<i32> {
     match bits >> 23 {
         0 => bits.checked_ilog2().map(|high| high as i32 + LOWEST),
@@ -85,7 +84,7 @@ fn floor_exponent(bits: u32) -> Option<i32> {
     }
 }
 
-/// The symbol of a subnormal value, or of one that may be below the lowest level.
+/// The symbol of a value that is subnormal or possibly below the lowest level.
 #[cold]
 fn far_below(value: f32, top: i32, bits: u64) -> u8 {
     let (magnitude, unit) = (f64::from(value.abs()), (bits >> 11) as f64 / (1u64 << 53) as f64);
@@ -144,7 +143,7 @@ impl<'a> ValuePlane<'a> for Plane<'a> {
     }
 }
 
-/// The bits of what each symbol stands for; powers below the smallest subnormal are zero.
+/// The float bits of each symbol. Powers below the smallest subnormal are zero.
 fn levels(top: i32) -> [u32; 256] {
     std::array::from_fn(|symbol| match top - symbol as i32 {
         _ if symbol == usize::from(ZERO) => 0,
@@ -187,8 +186,8 @@ mod tests {
     use crate::quantize::QuantizeSpec;
     use crate::quantize::laws::{corruption, heavy, round_trip, sizes, unbiased};
 
-    /// Powers of two around `value`.
-    fn neighbours(value: f64) -> (f64, f64) {
+    /// The powers of two around `value`.
+    fn neighbors(value: f64) -> (f64, f64) {
         let low = value.log2().floor().exp2();
         (low, if low == value { low } else { low * 2.0 })
     }
@@ -211,7 +210,7 @@ mod tests {
         ] {
             let error = |value: f32| {
                 let value = f64::from(value.abs());
-                let (low, high) = neighbours(value.max(1e-300));
+                let (low, high) = neighbors(value.max(1e-300));
                 if value == 0.0 {
                     0.0
                 } else {
@@ -228,7 +227,7 @@ mod tests {
         for code in [Code::Pack, Code::Rans] {
             let out = round_trip(QuantizeSpec::Natural, &values, code, 3);
             for (value, out) in values.iter().zip(out) {
-                let (low, high) = neighbours(f64::from(value.abs()));
+                let (low, high) = neighbors(f64::from(value.abs()));
                 let level = f64::from(out.abs());
                 assert!((level == low || level == high) && out.is_sign_negative() == value.is_sign_negative());
             }
@@ -242,7 +241,7 @@ mod tests {
         let top = 2f32.powi(127);
         assert_eq!(out[0], top);
         assert!(out[1] <= -top / 4.0 && out[2] >= 0.0 && out[2] <= 2e-38 && out[3] <= 0.0 && out[4] == 0.0);
-        // The lowest level is 2^-127: one subnormal of 2^-128 takes it half of the time.
+        // The lowest level is 2^-127, so 2^-128 rounds up half of the time.
         let half = [f32::MAX, 2f32.powi(-128)];
         let kept = (0..1000).filter(|&seed| round_trip(QuantizeSpec::Natural, &half, Code::Pack, seed)[1] > 0.0);
         assert!((400..600).contains(&kept.count()));

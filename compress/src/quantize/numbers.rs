@@ -1,9 +1,9 @@
-//! What the quantizers share: sizes, scales and norms.
+//! Scales and norms shared by the quantizers.
 
 use crate::error::Error;
 use crate::wire::Reader;
 
-/// A scale as binary32: finite, and its sign plus.
+/// Reads a scale as binary32 and checks that it is finite and not negative.
 pub(crate) fn read_scale(reader: &mut Reader<'_>, what: &str) -> Result<f32, Error> {
     let scale = f32::from_bits(reader.u32(what)?);
     if !scale.is_finite() {
@@ -15,7 +15,7 @@ pub(crate) fn read_scale(reader: &mut Reader<'_>, what: &str) -> Result<f32, Err
     Ok(scale)
 }
 
-/// The root of the mean square of `values`, summed in `f64` in a fixed order.
+/// Root mean square of `values`, summed in `f64` in a fixed order so that every machine gets the same bits.
 pub(crate) fn root_mean_square(values: &[f32]) -> f64 {
     (sum_of_squares(values) / values.len().max(1) as f64).sqrt()
 }
@@ -32,7 +32,7 @@ pub(crate) fn sum_of_squares(values: &[f32]) -> f64 {
     sums.iter().sum::<f64>() + rest.iter().map(|&value| f64::from(value).powi(2)).sum::<f64>()
 }
 
-/// Largest magnitude among `values`, which are not NaN.
+/// Largest magnitude of `values`, none of which is NaN.
 pub(crate) fn largest(values: &[f32]) -> f32 {
     f32::from_bits(
         values

@@ -1,4 +1,4 @@
-//! What was done in the second slot, as a decoder reads it.
+//! The chosen quantizer of a section, as the decoder reads it.
 
 use std::fmt;
 
@@ -10,16 +10,16 @@ use crate::quantize::{METHODS, QuantizeSpec};
 use crate::rng::KeyedRng;
 use crate::wire::{Reader, Writer};
 
-/// The quantizer of a section and the numbers that its decoder needs.
+/// The quantizer of a section and the parameters that its decoder needs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Quantize {
-    /// Place in the table.
+    /// Index in the table.
     method: u8,
     byte: u8,
 }
 
 impl Quantize {
-    /// IEEE binary32, bit for bit: the first line of the table.
+    /// IEEE binary32, bit for bit: the first entry of the table.
     pub const EXACT: Self = Self { method: 0, byte: 0 };
 
     /// The recipe of `spec`.
@@ -40,12 +40,12 @@ impl Quantize {
         &METHODS[usize::from(self.method)]
     }
 
-    /// Three bits of a recipe's tag.
+    /// Three bits of the tag of a recipe.
     pub(crate) fn tag(self) -> u8 {
         self.entry().tag
     }
 
-    /// The minor version of the format that brought the quantizer.
+    /// The minor format version that introduced the quantizer.
     pub(crate) fn minor(self) -> u8 {
         self.entry().minor
     }
@@ -71,7 +71,7 @@ impl Quantize {
         Ok(Self { method, byte })
     }
 
-    /// Takes the planes of values of `shape` from the front of `reader`.
+    /// Reads the planes of values of `shape`.
     pub(crate) fn plane<'a>(
         self,
         reader: &mut Reader<'a>,
@@ -91,8 +91,8 @@ impl Quantize {
     }
 }
 
-/// Where a plane of some quantizer begins. It is found again for each use, which reads a few bytes: so a frame holds
-/// nothing that must be dropped before the bytes it borrows.
+/// Position of the plane of any quantizer. Each use parses the few bytes of its header again, so that a frame holds no
+/// boxed plane, whose drop would extend the borrow of the bytes.
 #[derive(Debug, Clone)]
 pub(crate) struct FoundPlane<'a> {
     front: Reader<'a>,
@@ -106,18 +106,18 @@ impl<'a> FoundPlane<'a> {
         (self.quantize.entry().read)(&mut self.front.clone(), self.expected)
     }
 
-    /// Bytes that are scales rather than values.
+    /// Bytes of the scales.
     pub(crate) fn scale_bytes(&self) -> usize {
         self.scale_bytes
     }
 
-    /// Bytes that the scales and the values cannot go below.
+    /// Lower bounds of the bytes of the scales and of the values.
     pub(crate) fn bounds(&self) -> Result<(f64, f64), Error> {
         let (plane, count, code) = (self.plane()?, self.expected.shape.len(), self.expected.code);
         Ok((plane.scale_bound(count, code)?, plane.bound(count, code)?))
     }
 
-    /// Decodes from the first value.
+    /// A reader at the first value.
     pub(crate) fn open(&self) -> Result<Box<dyn ValueReader + 'a>, Error> {
         self.plane()?.open()
     }
@@ -150,7 +150,7 @@ mod tests {
                 let takes =
                     |entry: &Entry| entry.tag == tag && entry.bytes.as_ref().is_none_or(|bytes| bytes.contains(&byte));
                 let known: Vec<&Entry> = METHODS.iter().filter(|entry| takes(entry)).collect();
-                assert!(known.len() <= 1, "tag {tag}, byte {byte} is of several methods");
+                assert!(known.len() <= 1, "tag {tag}, byte {byte} belongs to several methods");
                 assert_eq!(read.is_ok(), known.len() == 1, "tag {tag}, byte {byte}");
                 let Ok(read) = read else { continue };
                 assert_eq!((read.name(), read.tag()), (known[0].info.name, tag));

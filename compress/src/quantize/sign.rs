@@ -1,11 +1,11 @@
-//! One bit a value: minus or plus one magnitude, or one magnitude for each sign. Zero counts as plus.
+//! One bit per value: the sign, with one magnitude for both signs or one for each. Zero counts as plus.
 //!
-//! Shared (EF-signSGD, Karimireddy et al. 2019, algorithm 1): `C(v) = ||v||_1 / n * sign(v)`. Split (1-bit SGD, Seide et
-//! al. 2014): the mean of each class, which makes the error least. Both are projections, `<v, C(v)> = ||C(v)||^2`, with
-//! `delta = ||v||_1^2 / (n ||v||^2)` at least; biased, so meant for error feedback.
+//! Shared (EF-signSGD, Karimireddy et al. 2019, algorithm 1): `C(v) = ||v||_1 / n * sign(v)`. Split (1-bit SGD, Seide
+//! et al. 2014): the mean of each class, which minimizes the error. Both are projections, `<v, C(v)> = ||C(v)||^2`,
+//! with `delta >= ||v||_1^2 / (n ||v||^2)`. They are biased and therefore meant for error feedback.
 //!
-//! The planes are the magnitude (or that of minus, then that of plus) as binary32, and a symbol plane of width 1 in which
-//! 1 is plus. A class without members has magnitude zero.
+//! The planes are the magnitude as binary32 (split: that of minus, then that of plus) and a symbol plane of width 1 in
+//! which 1 is plus. The magnitude of an empty class is zero.
 
 use serde::{Deserialize, Serialize};
 
@@ -19,25 +19,24 @@ use crate::quantize::numbers::read_scale;
 use crate::rng::KeyedRng;
 use crate::wire::{Reader, Writer};
 
-/// Values handled at a time.
+/// Values per block on the stack.
 const BLOCK: usize = 1024;
 
-/// Whether both signs have one magnitude.
+/// Whether both signs share one magnitude.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Sign {
     /// The mean magnitude of all values.
     #[default]
     Shared,
-    /// The mean magnitude of each sign's values.
+    /// For each sign, the mean magnitude of its values.
     Split,
 }
 
-/// The line of the table.
 pub(crate) const METHOD: Entry = Entry {
     info: MethodInfo {
         name: "sign",
-        about: "Minus or plus one magnitude: the mean of all values, or the mean of the values of each sign.",
+        about: "One bit per value: minus or plus the mean magnitude, of all values or of the values of the same sign.",
         examples: &["'sign'", "{ sign = 'split' }"],
     },
     tag: 7,
@@ -45,7 +44,7 @@ pub(crate) const METHOD: Entry = Entry {
     minor: 1,
     words: |byte| match byte {
         1 => "sign".to_owned(),
-        _ => "sign, a magnitude each".to_owned(),
+        _ => "sign, one magnitude per sign".to_owned(),
     },
     read: |reader, expected| {
         Ok(Box::new(Plane::read(
@@ -97,7 +96,7 @@ impl Quantizer for Sign {
     }
 }
 
-/// Symbols, and the sums of the magnitudes below zero and of the others.
+/// Fills `symbols`; returns the sums of the magnitudes of negative and of other values.
 #[inline(never)]
 fn classify(values: &[f32], symbols: &mut [u8]) -> [f64; 2] {
     let (mut net, mut gross) = ([0.0f64; 4], [0.0f64; 4]);
@@ -114,7 +113,7 @@ fn classify(values: &[f32], symbols: &mut [u8]) -> [f64; 2] {
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Plane<'a> {
-    /// What symbols 0 and 1 stand for.
+    /// The values of symbols 0 and 1.
     levels: [f32; 2],
     scale_bytes: usize,
     symbols: SymbolPlane<'a>,

@@ -1,14 +1,14 @@
-//! Minus a scale, zero, or plus that scale.
+//! Ternary values: minus a scale, zero, or plus the scale.
 //!
-//! Nearest (STC, Sattler et al. 2019, algorithm 1, after top-k has chosen the non-zeros): each of the k non-zeros becomes
-//! `sign * mu`, `mu` their mean magnitude. A projection: `<v, C(v)> = k mu^2 = ||C(v)||^2`, `delta = k mu^2 / ||v||^2`.
+//! Nearest (STC, Sattler et al. 2019, algorithm 1, after top-k): each of the k nonzero values becomes `sign * mu`,
+//! where `mu` is their mean magnitude. A projection: `<v, C(v)> = k mu^2 = ||C(v)||^2`, `delta = k mu^2 / ||v||^2`.
 //!
-//! Stochastic (TernGrad, Wen et al. 2017, equations 1 to 3 and 11): `sign * s` with probability `|v| / s`, else zero, where
-//! `s` is the largest magnitude. Unbiased, with `E[(C(v) - v)^2] = |v| (s - |v|)`: omega = `s ||v||_1 / ||v||^2 - 1`. A clip
-//! at c standard deviations (about zero, which the paper's Gaussian model makes the same) makes `s` and the variance
-//! smaller, and large values biased.
+//! Stochastic (TernGrad, Wen et al. 2017, equations 1 to 3 and 11): `sign * s` with probability `|v| / s`, else zero,
+//! where `s` is the largest magnitude. Unbiased, with `E[(C(v) - v)^2] = |v| (s - |v|)`: omega = `s ||v||_1 / ||v||^2 -
+//! 1`. A clip at c standard deviations (computed about zero; identical under the Gaussian model of the paper) reduces
+//! `s` and the variance, but biases the clipped values.
 //!
-//! The planes are the scale as binary32, and a symbol plane of width 2 in which 0 is minus, 1 zero and 2 plus.
+//! The planes are the scale as binary32 and a symbol plane of width 2 in which 0 is minus, 1 zero and 2 plus.
 
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -23,10 +23,10 @@ use crate::quantize::uniform::Rounding;
 use crate::rng::KeyedRng;
 use crate::wire::{Reader, Writer};
 
-/// Values handled at a time.
+/// Values per block on the stack.
 const BLOCK: usize = 1024;
 
-/// Ternary values, as asked.
+/// Requested ternary quantization.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct Ternary {
     rounding: Rounding,
@@ -35,19 +35,20 @@ pub struct Ternary {
 }
 
 impl Ternary {
-    /// Every non-zero to the mean magnitude of the non-zeros.
+    /// Rounds each nonzero value to the mean magnitude of the nonzero values.
     pub fn nearest() -> Self {
         Self::default()
     }
 
-    /// Zero or the largest magnitude, by chance; magnitudes are first cut to `clip` standard deviations.
+    /// Rounds each value at random to zero or the largest magnitude, without bias. With `clip`, magnitudes are first
+    /// clipped at `clip` standard deviations.
     ///
     /// # Errors
     /// `Usage` unless `clip` is above 0 and finite.
     pub fn stochastic(clip: Option<f64>) -> Result<Self, Error> {
         match clip {
             Some(clip) if !(clip > 0.0 && clip.is_finite()) => {
-                Err(Error::Usage(format!("a clip is above 0 and finite, not {clip}")))
+                Err(Error::Usage(format!("a clip must be positive and finite, not {clip}")))
             }
             _ => Ok(Self {
                 rounding: Rounding::Stochastic,
@@ -65,11 +66,10 @@ impl Ternary {
     }
 }
 
-/// The line of the table.
 pub(crate) const METHOD: Entry = Entry {
     info: MethodInfo {
         name: "ternary",
-        about: "Minus a scale, zero, or plus that scale.",
+        about: "Three levels: minus a scale, zero, plus the scale.",
         examples: &["'ternary'", "{ ternary = { rounding = 'stochastic', clip = 2.5 } }"],
     },
     tag: 7,
@@ -115,7 +115,7 @@ impl Quantizer for Ternary {
     }
 }
 
-/// Symbols of the signs; the sum of the magnitudes, and the number of values that are not zero.
+/// Fills `symbols` by sign; returns the sum of the magnitudes and the number of nonzero values.
 #[inline(never)]
 fn signs(values: &[f32], symbols: &mut [u8]) -> (f64, usize) {
     let (mut sums, mut zeros) = ([0.0f64; 4], [0usize; 4]);
@@ -217,7 +217,7 @@ impl<'de> Deserialize<'de> for Ternary {
         let raw = Raw::deserialize(deserializer)?;
         match (raw.rounding, raw.clip) {
             (Rounding::Nearest, None) => Ok(Self::nearest()),
-            (Rounding::Nearest, Some(_)) => Err(serde::de::Error::custom("a clip goes with stochastic rounding")),
+            (Rounding::Nearest, Some(_)) => Err(serde::de::Error::custom("a clip requires stochastic rounding")),
             (Rounding::Stochastic, clip) => Self::stochastic(clip).map_err(serde::de::Error::custom),
         }
     }
@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn sparse_ternary_compression_of_the_worked_example() {
-        // After top-2 of [.5, -.1, .3, -.9, .05, 0, .2, -.4].
+        // The output of top-2 of [.5, -.1, .3, -.9, .05, 0, .2, -.4].
         let kept = [0.5, 0.0, 0.0, -0.9];
         let out = round_trip(NEAREST, &kept, Code::Pack, 0);
         assert_eq!(out, [0.7, 0.0, 0.0, -0.7]);

@@ -1,4 +1,4 @@
-//! Levels to values.
+//! Decoder: levels to values.
 
 use crate::code::levels::{LevelPlane, Levels};
 use crate::code::method::Code;
@@ -8,7 +8,7 @@ use crate::quantize::method::{ValuePlane, ValueReader};
 use crate::quantize::numbers::read_scale;
 use crate::wire::Reader;
 
-/// Levels handled at a time.
+/// Levels per block on the stack.
 const BLOCK: usize = 1024;
 
 #[derive(Debug, Clone, Copy)]

@@ -1,4 +1,4 @@
-//! Values to levels.
+//! Encoder: values to levels.
 
 use crate::code::levels::encode_levels;
 use crate::code::method::Code;
@@ -9,10 +9,10 @@ use crate::quantize::numbers::{largest, root_mean_square};
 use crate::rng::KeyedRng;
 use crate::wire::Writer;
 
-/// Values handled at a time, so that sums of single precision stay short.
+/// Values per block: few enough that `f32` sums stay accurate.
 const BLOCK: usize = 4096;
 const LANES: usize = 8;
-/// Largest level: its zig-zag number and the conversion from a float are both safe.
+/// Largest level: neither its zig-zag number nor the conversion from a float overflows.
 const HIGHEST: f64 = (1 << 30) as f64;
 
 impl DeadZone {
@@ -43,12 +43,12 @@ impl DeadZone {
         }
     }
 
-    /// The step for `values`.
+    /// The step for `values`; the largest float if there is none.
     pub(crate) fn step_for(self, values: &[f32]) -> f32 {
         self.absolute_step(values).unwrap_or(f32::MAX)
     }
 
-    /// Whether a step of its own surely leaves nothing of `values`. A step that goes by the values never does.
+    /// Whether an absolute step certainly quantizes `values` to zeros. A relative step never does.
     pub(crate) fn quantizes_to_zero(self, values: &[f32]) -> bool {
         match (self.step, self.threshold) {
             (Step::Absolute(step), Some(threshold)) => f64::from(largest(values)) < 0.999 * threshold * f64::from(step),
@@ -56,13 +56,13 @@ impl DeadZone {
         }
     }
 
-    /// A positive normal float, or `None` if there is none.
+    /// The step for `values` if it is a positive normal float.
     fn absolute_step(self, values: &[f32]) -> Option<f32> {
         let step = match (self.step, self.threshold) {
             (Step::Absolute(step), _) => step,
             (Step::Relative(step), None) => (step * root_mean_square(values)) as f32,
             (Step::Relative(step), Some(threshold)) => {
-                // A little less than the widest with which the largest value is not zero.
+                // Slightly below the widest step that keeps the largest value nonzero.
                 let widest = f64::from(largest(values)) / threshold * (1.0 - 1e-6);
                 (step * root_mean_square(values)).min(widest) as f32
             }
@@ -71,12 +71,12 @@ impl DeadZone {
     }
 }
 
-/// Largest level of a step.
+/// Largest level whose value is finite.
 fn limit(step: f32) -> f32 {
     (f64::from(f32::MAX) / f64::from(step)).floor().min(HIGHEST) as f32
 }
 
-/// Fills `levels`; returns the mean magnitude of level one in steps, from 0.5 to 2.
+/// Fills `levels`; returns the mean magnitude of the values at level one, in steps. Range: 0.5 to 2.
 pub(crate) fn nearest(values: &[f32], step: f32, threshold: f32, limit: f32, levels: &mut [i32]) -> f32 {
     let (mut sum, mut count, mut ones) = (0.0, 0u64, [0.0; BLOCK]);
     for (values, levels) in values.chunks(BLOCK).zip(levels.chunks_mut(BLOCK)) {
@@ -91,7 +91,7 @@ pub(crate) fn nearest(values: &[f32], step: f32, threshold: f32, limit: f32, lev
     ((sum / count as f64) as f32).clamp(0.5, 2.0)
 }
 
-/// Fills `levels`, and `ones` with the magnitudes of level one in steps, the others being zero.
+/// Fills `levels`, and `ones` with the magnitudes at level one, in steps, and zeros elsewhere.
 #[inline(never)]
 fn nearest_block(values: &[f32], step: f32, offset: f32, limit: f32, levels: &mut [i32], ones: &mut [f32]) {
     for ((level, one), &value) in levels.iter_mut().zip(ones).zip(values) {
@@ -101,7 +101,7 @@ fn nearest_block(values: &[f32], step: f32, offset: f32, limit: f32, levels: &mu
     }
 }
 
-/// A value's magnitude in steps, and its level's.
+/// Magnitude of a value in steps, and magnitude of its level.
 #[inline(always)]
 fn magnitude(value: f32, step: f32, offset: f32, limit: f32) -> (f32, i32) {
     let ratio = value.abs() / step;
@@ -144,7 +144,7 @@ fn stochastic(values: &[f32], step: f32, limit: f32, rng: KeyedRng, levels: &mut
     }
 }
 
-/// Bits of the narrowest symbol that holds every level.
+/// Bit width of the narrowest signed integer that holds every level; 0 if all levels are zero.
 fn width(levels: &[i32]) -> u64 {
     let any = levels.iter().fold(0, |any, level| any | level.unsigned_abs());
     u64::from(33 - any.leading_zeros()) * u64::from(any > 0)

@@ -1,15 +1,15 @@
-//! Multiples of one step, with a wide zero: one number sets both sparsity and precision.
+//! Dead-zone quantization: multiples of one step with a wide zero. The step sets both sparsity and precision.
 //!
-//! Nearest: `q = sign(v) * floor(|v| / step + 1 - theta)`, theta from 0.5 (rounding) to 1 (truncation). A value decodes to
-//! `q * step`, but for `|q| = 1` to the sign times the mean magnitude of that class, which is where most of the kept mass
-//! lies (Sullivan 1996; as in video coding). `||C(v) - v||_inf <= step`; a contraction if any magnitude reaches
-//! `theta * step`, so a relative step is never so wide that none does.
+//! Nearest: `q = sign(v) * floor(|v| / step + 1 - theta)`, theta from 0.5 (rounding) to 1 (truncation). A level decodes
+//! to `q * step`, except that `|q| = 1` decodes to the mean magnitude of its values, because most of the nonzero values
+//! are there (Sullivan 1996; as in video coding). `||C(v) - v||_inf <= step`; a contraction if some magnitude reaches
+//! `theta * step`, so a relative step is limited to where one does.
 //!
-//! Stochastic: `q = sign(v) * (floor(|v| / step) + Bernoulli(frac(|v| / step)))`, decoded to `q * step`: QSGD (Alistarh et
-//! al. 2017, equation 3.1) whose step is given instead of its levels. Unbiased, and with `f = frac(|v| / step)`
-//! `E[(C(v) - v)^2] = step^2 f (1 - f)`; omega is at most `step ||v||_1 / ||v||^2`.
+//! Stochastic: `q = sign(v) * (floor(|v| / step) + Bernoulli(frac(|v| / step)))`, decoded to `q * step`: QSGD (Alistarh
+//! et al. 2017, equation 3.1), parameterized by the step instead of the number of levels. Unbiased; with `f = frac(|v|
+//! / step)`, `E[(C(v) - v)^2] = step^2 f (1 - f)`; omega is at most `step ||v||_1 / ||v||^2`.
 //!
-//! The planes are the step and the mean as binary32, both positive, and a level plane.
+//! The planes are the step and the mean magnitude at level one (binary32, positive) and a level plane.
 
 pub(crate) mod decode;
 pub(crate) mod encode;
@@ -31,9 +31,9 @@ const DEFAULT_THRESHOLD: f64 = 0.66;
 /// The distance between two levels.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Step {
-    /// In units of the root mean square of the tensor's values.
+    /// In units of the root mean square of the values of the tensor.
     Relative(f64),
-    /// As it is.
+    /// In units of the values.
     Absolute(f32),
 }
 
@@ -41,31 +41,31 @@ impl Serialize for Step {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match *self {
             Self::Relative(step) => serializer.serialize_f64(step),
-            Self::Absolute(_) => Err(serde::ser::Error::custom(
-                "a step that was set by a budget has no TOML form",
-            )),
+            Self::Absolute(_) => Err(serde::ser::Error::custom("a step chosen by a budget has no TOML form")),
         }
     }
 }
 
-/// Dead-zone quantisation, as asked.
+/// Requested dead-zone quantization.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct DeadZone {
     step: Step,
     rounding: Rounding,
-    /// Of nearest rounding only.
+    /// `None` for stochastic rounding.
     #[serde(skip_serializing_if = "Option::is_none")]
     threshold: Option<f64>,
 }
 
 impl DeadZone {
-    /// Levels are `step` root mean squares apart; what is below `threshold` steps becomes zero.
+    /// Nearest rounding with a step size of `step` root mean squares. Magnitudes below `threshold` steps become zero.
     ///
     /// # Errors
     /// `Usage` unless the step is from 0.001 to 1000 and the threshold from 0.5 to 1.
     pub fn nearest(step: f64, threshold: f64) -> Result<Self, Error> {
         if !(0.5..=1.0).contains(&threshold) {
-            return Err(Error::Usage(format!("a threshold is from 0.5 to 1, not {threshold}")));
+            return Err(Error::Usage(format!(
+                "a threshold must be from 0.5 to 1, not {threshold}"
+            )));
         }
         Ok(Self {
             step: relative(step)?,
@@ -74,7 +74,7 @@ impl DeadZone {
         })
     }
 
-    /// Levels are `step` root mean squares apart; a value takes one of the two beside it, without bias.
+    /// Stochastic, unbiased rounding with a step size of `step` root mean squares.
     ///
     /// # Errors
     /// `Usage` unless the step is from 0.001 to 1000.
@@ -91,17 +91,17 @@ impl DeadZone {
         self.step
     }
 
-    /// How values are rounded.
+    /// The rounding.
     pub fn rounding(&self) -> Rounding {
         self.rounding
     }
 
-    /// Below how many steps a value becomes zero when rounded to the nearest level.
+    /// Magnitudes below this many steps become zero; `None` for stochastic rounding.
     pub fn threshold(&self) -> Option<f64> {
         self.threshold
     }
 
-    /// The same with a step of its own: a tensor for which that is not a positive normal float is sent as zeros.
+    /// The same with an absolute step. If `step` is not a positive normal float, every value becomes zero.
     pub(crate) fn with_step(self, step: f32) -> Self {
         Self {
             step: Step::Absolute(step),
@@ -111,7 +111,7 @@ impl DeadZone {
 }
 
 impl Default for DeadZone {
-    /// Two root mean squares, 0.66.
+    /// Nearest rounding, a step of two root mean squares, threshold 0.66.
     fn default() -> Self {
         Self {
             step: Step::Relative(DEFAULT_STEP),
@@ -121,11 +121,10 @@ impl Default for DeadZone {
     }
 }
 
-/// The line of the table.
 pub(crate) const METHOD: Entry = Entry {
     info: MethodInfo {
         name: "dead_zone",
-        about: "Multiples of one step, those of magnitude one replaced by their mean; a wide zero.",
+        about: "Multiples of one step with a wide zero; level one decodes to the mean of its values.",
         examples: &[
             "'dead_zone'",
             "{ dead_zone = { step = 3, threshold = 0.5 } }",
@@ -153,7 +152,7 @@ impl Quantizer for DeadZone {
     }
 
     fn most_bytes(&self, len: usize) -> usize {
-        // A dead zone has no width of its own.
+        // Levels have no fixed bit width; 32 bits is the worst case.
         len * 4
     }
 }
@@ -162,7 +161,7 @@ fn relative(step: f64) -> Result<Step, Error> {
     if (0.001..=1000.0).contains(&step) {
         Ok(Step::Relative(step))
     } else {
-        Err(Error::Usage(format!("a step is from 0.001 to 1000, not {step}")))
+        Err(Error::Usage(format!("a step must be from 0.001 to 1000, not {step}")))
     }
 }
 
@@ -187,7 +186,7 @@ impl<'de> Deserialize<'de> for DeadZone {
             (Rounding::Nearest, threshold) => Self::nearest(raw.step, threshold.unwrap_or(DEFAULT_THRESHOLD)),
             (Rounding::Stochastic, None) => Self::stochastic(raw.step),
             (Rounding::Stochastic, Some(_)) => {
-                return Err(serde::de::Error::custom("a threshold goes with nearest rounding"));
+                return Err(serde::de::Error::custom("a threshold requires nearest rounding"));
             }
         }
         .map_err(serde::de::Error::custom)
@@ -219,7 +218,7 @@ mod tests {
 
     #[test]
     fn the_worked_example() {
-        // Levels [2, -1, 1, 0, 0, 0, 0, 1]; the mean of the class of one is (.5 + .3 + .6) / 3.
+        // Levels [2, -1, 1, 0, 0, 0, 0, 1]; the mean magnitude at level one is (.5 + .3 + .6) / 3.
         let out = round_trip(nearest(0.4, 0.6), &G8, Code::Pack, 0);
         let mean = out[7];
         assert!((mean - 1.4 / 3.0).abs() < 1e-6);
@@ -239,7 +238,7 @@ mod tests {
                 assert!((value - out).abs() <= step * 1.0001 && value * out >= 0.0);
             }
             let whole = squared_error(&values, &vec![0.0; values.len()]);
-            assert!(squared_error(&values, &out) < whole, "a contraction");
+            assert!(squared_error(&values, &out) < whole, "not a contraction");
         }
     }
 
@@ -295,7 +294,7 @@ mod tests {
                 f64::from(step).powi(2) * fraction * (1.0 - fraction)
             });
         }
-        // QSGD of [3, -4, 0, 0] with 4 levels: the norm is 5, so the step 1.25; variance .625.
+        // QSGD of [3, -4, 0, 0] with 4 levels: the norm is 5, so the step is 1.25 and the variance 0.625.
         let values = [3.0, -4.0, 0.0, 0.0];
         let total = |i: usize| [0.24, 0.16, 0.0, 0.0][i] * 1.5625;
         assert!(((0..4).map(total).sum::<f64>() - 0.625).abs() < 1e-12);

@@ -1,33 +1,35 @@
-//! What a step would cost, without trying it: bits and squared error from a histogram of the values.
+//! Rate-distortion model: estimates the bits and the squared error of a step from a histogram of the values, without
+//! encoding.
 //!
-//! A bin is the sign, the exponent and the highest mantissa bits of a float, so 64 bins an octave, down to 2^-48 of the
-//! largest magnitude. One word a bin holds both its count and, exactly, the sum of the remaining mantissa bits, so that one
-//! addition a value gives counts and sums of magnitudes; squares follow, taking a bin as evenly filled about its mean.
+//! A bin is selected by the sign, the exponent and the highest mantissa bits of a float: 64 bins per octave, down to
+//! 2^-48 of the largest magnitude. One word per bin holds the count and the exact sum of the remaining mantissa bits,
+//! so one addition per value gives counts and sums of magnitudes. Sums of squares assume that a bin is filled uniformly
+//! about its mean.
 
 use crate::quantize::numbers::largest;
 
 /// Mantissa bits below those that choose the bin.
 const LOW: u32 = 17;
 const PER_OCTAVE: u32 = 1 << (23 - LOW);
-/// Bins of each sign. The last one takes all that is smaller.
+/// Bins per sign. The last bin takes all smaller magnitudes.
 const BINS: usize = 48 * PER_OCTAVE as usize;
 const LANES: usize = 4;
-/// Bits of a word for the sum; the count above it has room for [`BLOCK`].
+/// Bits of a word for the sum; the bits above hold a count up to [`BLOCK`].
 const SUM_BITS: u32 = 40;
-/// Values between emptying the words: their sums and counts cannot overflow.
+/// Values after which the words are added to the totals, before a sum or count can overflow.
 const BLOCK: usize = 1 << 22;
-/// Levels counted one by one.
+/// Stochastic levels below this are counted one by one.
 const LEVELS: f64 = 4096.0;
-/// A bin that covers more classes is taken as a whole.
+/// A bin that covers more levels than this is treated as a whole.
 const MANY: f64 = 16.0;
 
-/// Values by sign and magnitude.
+/// Histogram of values by sign and magnitude.
 #[derive(Debug, Clone)]
 pub(crate) struct Histogram {
     len: f64,
-    /// Values that are zero or as good as zero.
+    /// Values that are zero, or smaller than every bin.
     zeros: f64,
-    /// By ascending magnitude, none of them empty.
+    /// Nonempty bins by ascending magnitude.
     bins: Vec<Bin>,
 }
 
@@ -69,12 +71,12 @@ impl Histogram {
         }
     }
 
-    /// The largest magnitude, at most a bin too much; 0 if no value is other than zero.
+    /// Upper bound of the largest magnitude, at most one bin too large; 0 if all values are zero.
     pub(crate) fn largest(&self) -> f64 {
         self.bins.last().map_or(0.0, |bin| bin.high)
     }
 
-    /// How many magnitudes reach `threshold`, and the sum of the squares of the others.
+    /// The number of magnitudes that reach `threshold`, and the sum of the squares of the others.
     pub(crate) fn reaching(&self, threshold: f64) -> (f64, f64) {
         let (mut count, mut below) = (0.0, 0.0);
         for bin in &self.bins {
@@ -88,8 +90,8 @@ impl Histogram {
         (count, below)
     }
 
-    /// Order-0 entropy in bits of the levels of nearest rounding with `step` and threshold `theta`, and the squared error.
-    /// Time: one pass over the bins.
+    /// Order-0 entropy in bits of the levels after nearest rounding with `step` and threshold `theta`, and the squared
+    /// error. One pass over the bins.
     pub(crate) fn estimate(&self, step: f64, theta: f64) -> (f64, f64) {
         let mut sums = Sums {
             len: self.len,
@@ -124,7 +126,7 @@ impl Histogram {
         (sums.bits, sums.error)
     }
 
-    /// The same for stochastic rounding, in expectation.
+    /// The same for stochastic rounding; the error is the expectation.
     pub(crate) fn estimate_stochastic(&self, step: f64) -> (f64, f64) {
         let (mut plus, mut minus) = (vec![self.zeros], vec![0.0]);
         let (mut bits, mut error) = (0.0, 0.0);
@@ -157,7 +159,7 @@ impl Histogram {
     }
 }
 
-/// The bin of a magnitude, all octaves counted.
+/// Absolute bin number of a magnitude.
 fn bin(magnitude: f32) -> u32 {
     magnitude.to_bits() >> LOW
 }
@@ -177,7 +179,7 @@ fn count(values: &[f32], top: u32, words: &mut [[u64; LANES]]) {
     }
 }
 
-/// Index of a value's word, and what is added there.
+/// Index of the word of a value, and the summand.
 #[inline(always)]
 fn place(value: f32, top: u32) -> (usize, u64) {
     let bits = value.to_bits();
@@ -203,7 +205,7 @@ impl Bin {
         })
     }
 
-    /// The part of an evenly filled bin.
+    /// The part from `low` to `high` of a uniformly filled bin.
     fn between(&self, low: f64, high: f64) -> Self {
         let share = (high - low) / (self.high - self.low);
         Self {
@@ -216,7 +218,7 @@ impl Bin {
     }
 }
 
-/// Sums over the classes so far, the last of them still open.
+/// Sums over the closed classes, and the open class.
 #[derive(Debug)]
 struct Sums {
     len: f64,
@@ -226,13 +228,13 @@ struct Sums {
     error: f64,
 }
 
-/// Values of one level and its negative.
+/// The values of one level and of its negative.
 #[derive(Debug, Default)]
 struct Class {
     number: f64,
     plus: f64,
     minus: f64,
-    /// Of magnitudes and their squares.
+    /// Sums of the magnitudes and of their squares.
     first: f64,
     second: f64,
 }
@@ -267,7 +269,7 @@ impl Sums {
         self.error += (class.second - level * (2.0 * class.first - level * count)).max(0.0);
     }
 
-    /// Adds a bin that covers many classes.
+    /// Adds a bin that covers many levels, assuming that its values are spread evenly over them.
     fn spread(&mut self, bin: &Bin, theta: f64) {
         self.close();
         let classes = (bin.high - bin.low) / self.step;
@@ -280,7 +282,7 @@ impl Sums {
     }
 }
 
-/// Bits of `count` of `len` symbols that are the same.
+/// Ideal code length in bits of `count` equal symbols among `len`.
 fn cost(count: f64, len: f64) -> f64 {
     if count > 0.0 { count * (len / count).log2() } else { 0.0 }
 }

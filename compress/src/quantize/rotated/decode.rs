@@ -1,4 +1,4 @@
-//! Scales and levels to values, a piece at a time.
+//! Decoder: scales and levels to values, one piece at a time.
 
 use crate::code::method::Code;
 use crate::code::symbols::{SymbolPlane, Symbols};
@@ -10,7 +10,7 @@ use crate::quantize::rotated::pieces::{LONGEST, Signs, levels, piece, pieces};
 use crate::rng::KeyedRng;
 use crate::wire::Reader;
 
-/// Symbols handled at a time.
+/// Symbols per block on the stack.
 const PORTION: usize = 1024;
 
 #[derive(Debug, Clone, Copy)]
@@ -24,7 +24,7 @@ pub(crate) struct Plane<'a> {
 }
 
 impl<'a> Plane<'a> {
-    /// Range: `bits` is that of a recipe.
+    /// Range: `bits` 1 to 4.
     pub(crate) fn read(
         reader: &mut Reader<'a>,
         count: usize,
@@ -75,10 +75,10 @@ pub(crate) struct Values<'a> {
     signs: Signs,
     scales: Words<'a, 4>,
     symbols: Symbols<'a>,
-    /// Place of the first value that is not decoded.
+    /// Index of the first value that is not decoded yet.
     start: usize,
     count: usize,
-    /// The piece before it, of which the values from `next` are not read.
+    /// The piece before `start`; its values from `next` on are not returned yet.
     piece: Vec<f32>,
     next: usize,
 }

@@ -1,4 +1,4 @@
-//! Values to scales and levels.
+//! Encoder: values to scales and levels.
 
 use crate::code::method::Code;
 use crate::code::symbols::encode_symbols;
@@ -35,7 +35,7 @@ impl Rotated {
         }
     }
 
-    /// Fills `symbols` of rotated values `y * unit / sqrt(n)`; returns the scale on the wire.
+    /// Fills `symbols` for the rotated values `y * unit / sqrt(n)`; returns the scale on the wire.
     fn piece(self, y: &[f32], unit: f32, levels: &[f32; 16], symbols: &mut [u8]) -> f32 {
         let count = y.len() as f64;
         let squares = sum_of_squares(y);
@@ -45,18 +45,20 @@ impl Rotated {
         }
         nearest(y, (count / squares).sqrt() as f32, &levels[..1 << self.bits], symbols);
         let (cross, norm) = products(y, levels, symbols);
-        // Over the root of n twice: once as y is not normalised, once for the wire.
+        // Divided by sqrt(n) twice: once because y is not normalized, once because the wire has S / sqrt(n).
         let scale = match self.scale {
             Scale::Least => cross / norm,
             Scale::Unbiased => squares / cross,
         } / count;
-        // No decoded value is above the norm of all, so this keeps them finite; it binds near the end of the range only.
+        // A decoded value is at most the norm of the piece, so this limit keeps it finite. It only binds near the end
+        // of the range.
         let most = f64::from(f32::MAX) * (1.0 - 1e-4) / (norm * count).sqrt().max(1.0);
         (scale * f64::from(unit)).min(most) as f32
     }
 }
 
-/// Fills `y` with the transform of the values times their signs, over the largest magnitude, which is returned.
+/// Fills `y` with the transform of the values times their signs, divided by the largest magnitude; returns that
+/// magnitude. The division keeps the sums finite.
 fn rotate(values: &[f32], start: usize, signs: Signs, y: &mut [f32]) -> f32 {
     let unit = largest(values);
     if unit == 0.0 {
@@ -69,7 +71,7 @@ fn rotate(values: &[f32], start: usize, signs: Signs, y: &mut [f32]) -> f32 {
     unit
 }
 
-/// Symbols of the levels nearest to `y * factor`; the upper one in the middle between two.
+/// Fills `symbols` with the nearest level of each `y * factor`; the upper one on a tie.
 fn nearest(y: &[f32], factor: f32, levels: &[f32], symbols: &mut [u8]) {
     let middle = |at: usize| (levels[at] + levels[at + 1]) / 2.0;
     match levels.len() {
@@ -80,7 +82,7 @@ fn nearest(y: &[f32], factor: f32, levels: &[f32], symbols: &mut [u8]) {
     }
 }
 
-/// How many of `middles` each of `y * factor` reaches.
+/// The symbol is the number of `middles` that `y * factor` reaches: branch-free, so that it vectorizes.
 #[inline(never)]
 fn passed<const N: usize>(y: &[f32], factor: f32, middles: &[f32; N], symbols: &mut [u8]) {
     let count = |y: f32| {
@@ -106,7 +108,7 @@ fn passed<const N: usize>(y: &[f32], factor: f32, middles: &[f32; N], symbols: &
         .for_each(|(symbol, &y)| *symbol = count(y));
 }
 
-/// `<c, y>` and `||c||^2`, summed in a fixed order.
+/// `<c, y>` and `||c||^2`, summed in a fixed order so that every machine gets the same bits.
 #[inline(never)]
 fn products(y: &[f32], levels: &[f32; 16], symbols: &[u8]) -> (f64, f64) {
     let (mut cross, mut norm) = ([0.0f64; 4], [0.0f64; 4]);

@@ -1,6 +1,6 @@
-//! The Walsh-Hadamard transform, in place, not normalised: `n log2 n` additions in a fixed order.
+//! In-place Walsh-Hadamard transform, not normalized: `n log2 n` additions in a fixed order.
 
-/// Transforms `values`, whose number is a power of two. Applied twice it multiplies by that number.
+/// Transforms `values`; `values.len()` is a power of two. Two transforms multiply each value by `values.len()`.
 pub(crate) fn transform(values: &mut [f32]) {
     let (groups, rest) = values.as_chunks_mut::<8>();
     if groups.is_empty() {
@@ -20,7 +20,7 @@ pub(crate) fn transform(values: &mut [f32]) {
     }
 }
 
-/// Fewer than eight values.
+/// Transforms fewer than eight values.
 fn small(values: &mut [f32]) {
     let mut half = 1;
     while half < values.len() {
@@ -32,7 +32,7 @@ fn small(values: &mut [f32]) {
     }
 }
 
-/// The first three stages.
+/// Stages 1, 2 and 4 in registers.
 #[inline(never)]
 fn eight(groups: &mut [[f32; 8]]) {
     for v in groups {
@@ -54,7 +54,7 @@ fn one_stage(low: &mut [f32], high: &mut [f32]) {
     }
 }
 
-/// The stages of `half` and `2 * half`, for `4 * half` values.
+/// Stages `half` and `2 * half` in one pass over `4 * half` values, which halves the memory traffic.
 #[inline(never)]
 fn two_stages(values: &mut [f32], half: usize) {
     let (low, high) = values.split_at_mut(half * 2);

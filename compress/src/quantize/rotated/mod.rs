@@ -1,16 +1,17 @@
-//! Few bits a value after a random rotation, which makes any vector look Gaussian (DRIVE, Vargaftik et al. 2021; EDEN,
-//! Vargaftik et al. 2022).
+//! 1 to 4 bits per value after a random rotation, after which the coordinates of any vector are nearly Gaussian (DRIVE,
+//! Vargaftik et al. 2021; EDEN, Vargaftik et al. 2022).
 //!
-//! The values are cut into pieces of `2^j`: as many of 65536 as there are, then one for each binary digit of what is left,
-//! longest first. For a piece x of n values, `y = H D x`, with H the Hadamard matrix over `sqrt(n)` and D random signs that
-//! the frame's seed gives. The levels c are the Lloyd-Max centroids of the unit Gaussian nearest to `y sqrt(n) / ||x||`, and
-//! `C(x) = S D H c`.
+//! The values are split into pieces whose length is a power of two: as many pieces of 65536 as fit, then one piece for
+//! each binary digit of the remainder, longest first. For a piece x of n values, `y = H D x`, with H the Hadamard
+//! matrix over `sqrt(n)` and D random signs derived from the seed of the frame. The levels c are the Lloyd-Max
+//! centroids of the unit Gaussian nearest to `y sqrt(n) / ||x||`, and `C(x) = S D H c`.
 //!
-//! Least error: `S = <c, y> / ||c||^2`; `1 - delta` is about 0.363, 0.117, 0.0345, 0.0095 for 1 to 4 bits (DRIVE, theorem 1).
-//! Unbiased, as far as a Hadamard rotation is a uniform one: `S = ||x||^2 / <c, y>`, so that `<x, C(x)> = ||x||^2`; omega is
-//! about 0.571, 0.133, 0.0358, 0.0096 (EDEN, section 4).
+//! Least error: `S = <c, y> / ||c||^2`; `1 - delta` is about 0.363, 0.117, 0.0345, 0.0095 for 1 to 4 bits (DRIVE,
+//! theorem 1). Unbiased (exactly for a uniform rotation, nearly for a Hadamard rotation): `S = ||x||^2 / <c, y>`, so
+//! that `<x, C(x)> = ||x||^2`; omega is about 0.571, 0.133, 0.0358, 0.0096 (EDEN, section 4).
 //!
-//! The planes are `S / sqrt(n)` of each piece (a word plane, W = 4, binary32) and a symbol plane of the levels, ascending.
+//! The planes are `S / sqrt(n)` of each piece (a word plane of binary32) and a symbol plane of the levels in ascending
+//! order.
 
 pub(crate) mod decode;
 pub(crate) mod encode;
@@ -28,18 +29,18 @@ use crate::quantize::method::{Entry, Quantizer, Size};
 use crate::quantize::rotated::pieces::LONGEST;
 use crate::rng::KeyedRng;
 
-/// How a piece's scale is chosen.
+/// The scale S of a piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scale {
-    /// For the least error; with error feedback.
+    /// Minimizes the error; use with error feedback.
     #[default]
     Least,
-    /// So that the mean over many senders is right; without error feedback.
+    /// Makes the mean over many clients unbiased; use without error feedback.
     Unbiased,
 }
 
-/// Quantisation after a rotation, as asked.
+/// Requested quantization after a rotation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rotated {
     bits: u32,
@@ -47,7 +48,7 @@ pub struct Rotated {
 }
 
 impl Rotated {
-    /// `bits` a value.
+    /// `bits` per value.
     ///
     /// # Errors
     /// `Usage` unless bits are 1 to 4.
@@ -58,22 +59,21 @@ impl Rotated {
         Ok(Self { bits, scale })
     }
 
-    /// Bits a value.
+    /// Bits per value.
     pub fn bits(&self) -> u32 {
         self.bits
     }
 
-    /// How the scale is chosen.
+    /// The scale of a piece.
     pub fn scale(&self) -> Scale {
         self.scale
     }
 }
 
-/// The line of the table.
 pub(crate) const METHOD: Entry = Entry {
     info: MethodInfo {
         name: "rotated",
-        about: "Few bits a value after a random rotation that the frame's seed gives (DRIVE, EDEN).",
+        about: "1 to 4 bits per value after a random rotation derived from the frame's seed (DRIVE, EDEN).",
         examples: &["{ rotated = 1 }", "{ rotated = { bits = 4, scale = 'unbiased' } }"],
     },
     tag: 6,
@@ -105,12 +105,12 @@ impl Quantizer for Rotated {
     }
 
     fn most_bytes(&self, len: usize) -> usize {
-        // A scale for each piece of 65536, and for each binary digit of the rest.
+        // One scale per piece of 65536, and one per binary digit of the remainder.
         (len * self.bits as usize).div_ceil(8) + (len / LONGEST + 16) * 4
     }
 }
 
-/// The table of `rotated`.
+/// The TOML table of `rotated`.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RotatedTable {
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn one_bit_of_the_worked_example() {
-        // Signs (1, -1, 1, 1), found among the first seeds.
+        // The first seed with the signs (1, -1, 1, 1).
         let word = |seed: u64| Signs::new(KeyedRng::new(seed, 0)).0.bits(0) % 16;
         let seed = (1..1000).find(|&seed| word(seed) == 0b0010).unwrap();
         let values = [1.0, 2.0, -3.0, 4.0];
@@ -209,7 +209,7 @@ mod tests {
                 let out = round_trip(spec(bits, Scale::Least), &values, Code::Pack, seed);
                 assert!(
                     (dot(&values, &out) / dot(&out, &out) - 1.0).abs() < 1e-5,
-                    "a projection"
+                    "not a projection"
                 );
             }
         }

@@ -1,8 +1,8 @@
-//! Pieces, signs and levels of a rotation, on which both ends agree.
+//! Pieces, signs and levels of a rotation, which encoder and decoder derive independently.
 
 use crate::rng::KeyedRng;
 
-/// Longest piece: 256 KiB of values.
+/// Longest piece, 256 KiB: it stays in the L2 cache.
 pub(crate) const LONGEST: usize = 1 << 16;
 
 /// Positive Lloyd-Max centroids of the unit Gaussian, for 1 to 4 bits.
@@ -32,7 +32,7 @@ pub(crate) fn pieces(len: usize) -> usize {
     len / LONGEST + (len % LONGEST).count_ones() as usize
 }
 
-/// What each symbol of 1 to 4 bits stands for, ascending.
+/// The centroid of each symbol of 1 to 4 bits, ascending.
 pub(crate) fn levels(bits: u32) -> [f32; 16] {
     let positive = CENTROIDS[bits as usize - 1];
     let mut levels = [0.0; 16];
@@ -43,19 +43,18 @@ pub(crate) fn levels(bits: u32) -> [f32; 16] {
     levels
 }
 
-/// The signs of a tensor: that of value i is minus if bit `i mod 64` of the draw `i div 64` is set.
+/// The random signs of a tensor: value i is negated if bit `i mod 64` of draw `i div 64` is set.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Signs(pub(crate) KeyedRng);
 
 impl Signs {
-    /// Apart from the draws that other slots take.
+    /// A separate stream, so that these draws are independent of the draws of other slots.
     pub(crate) fn new(rng: KeyedRng) -> Self {
         const ROTATION: usize = 6;
         Self(KeyedRng::new(rng.bits(0), ROTATION))
     }
 
-    /// Multiplies `values`, of which the first is value `first` of the tensor, by their signs.
-    /// Range: `first` is a multiple of 64, or all are of one group of 64.
+    /// Multiplies `values` by their signs; the first is value `first` of the tensor.
     #[inline(never)]
     pub(crate) fn apply(self, first: usize, values: &mut [f32]) {
         for (group, values) in (first / 64..).zip(values.chunks_mut(64)) {

@@ -1,4 +1,4 @@
-//! Symbols and scales to values.
+//! Decoder: symbols and scales to values.
 
 use half::bf16;
 
@@ -10,7 +10,7 @@ use crate::quantize::method::{ValuePlane, ValueReader};
 use crate::quantize::uniform::levels::middle;
 use crate::wire::Reader;
 
-/// Values decoded at a time.
+/// Symbols per block on the stack.
 const PORTION: usize = 1024;
 
 #[derive(Debug, Clone, Copy)]
@@ -24,7 +24,7 @@ pub(crate) struct Plane<'a> {
 }
 
 impl<'a> Plane<'a> {
-    /// Range: `bits` and `block` are those of a recipe.
+    /// Range: `bits` 1 to 8, `block` a power of two from 16 to 65536.
     pub(crate) fn read(
         reader: &mut Reader<'a>,
         count: usize,
@@ -80,14 +80,14 @@ impl<'a> ValuePlane<'a> for Plane<'a> {
 #[derive(Debug)]
 pub(crate) struct Values<'a> {
     levels: [f32; 256],
-    /// The first symbol that stands for nothing.
+    /// The first symbol without a level.
     unused: u16,
     block: usize,
     offset: usize,
     scales: Words<'a, 2>,
     symbols: Symbols<'a>,
     scale: f32,
-    /// Values left in the current block.
+    /// Remaining values of the current block.
     left: usize,
 }
 
@@ -140,7 +140,7 @@ impl ValueReader for Values<'_> {
     }
 }
 
-/// What each symbol stands for, in units of the scale.
+/// The level of each symbol, in units of the scale.
 fn levels(bits: u32) -> [f32; 256] {
     let middle = f32::from(middle(bits));
     std::array::from_fn(|symbol| match bits {

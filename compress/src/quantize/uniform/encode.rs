@@ -1,4 +1,4 @@
-//! Values to symbols and scales.
+//! Encoder: values to symbols and scales.
 
 use half::bf16;
 
@@ -11,7 +11,8 @@ use crate::quantize::uniform::levels::middle;
 use crate::quantize::uniform::{Norm, Rounding, Uniform};
 use crate::rng::KeyedRng;
 
-/// A block whose largest magnitude is below this is sent as zeros: the factor from value to level stays finite.
+/// A block whose largest magnitude is below this is sent as zeros, so that the factor from values to levels stays
+/// finite.
 const SMALLEST_SCALE: f32 = 3.0e-36;
 
 impl Uniform {
@@ -55,7 +56,7 @@ impl Uniform {
         }
         let norm = match self.norm {
             Norm::Max => largest,
-            // Infinity becomes the largest bfloat16, which is a norm as good.
+            // An infinite norm becomes the largest bfloat16; the clamp of the levels then bounds the error.
             Norm::L2 => sum_of_squares(values).sqrt() as f32,
         };
         let up = (norm.to_bits() + 0xffff) >> 16;
@@ -65,7 +66,7 @@ impl Uniform {
 
 #[inline(never)]
 fn nearest(values: &[f32], scale: f32, middle: u8, symbols: &mut [u8]) {
-    // Adding 1.5 * 2^23 leaves the nearest integer in the lowest bits (ties to even).
+    // Adding 1.5 * 2^23 leaves the nearest integer in the lowest mantissa bits (ties to even).
     const MAGIC: f32 = 12_582_912.0;
     let (levels, zero) = (f32::from(middle), MAGIC.to_bits().wrapping_sub(u32::from(middle)));
     let factor = levels / scale;

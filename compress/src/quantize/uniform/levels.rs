@@ -1,6 +1,6 @@
-//! The levels of a block.
+//! Levels shared by encoder and decoder.
 
-/// The symbol of level zero; of the lower level for one bit.
+/// The symbol of level zero; for one bit, the symbol of the lower level.
 pub(crate) fn middle(bits: u32) -> u8 {
     ((1u32 << (bits - 1)) - 1) as u8
 }

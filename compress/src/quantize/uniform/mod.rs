@@ -1,15 +1,15 @@
-//! Evenly spaced levels between minus and plus a scale, one scale for each block of values.
+//! Evenly spaced levels between minus and plus a scale, with one scale per block of values.
 //!
-//! With `m = 2^(bits-1) - 1`, symbol `s` of a block with scale `c` stands for `((s - m) / m) * c`, computed in `f32` in
-//! that order; symbol `2m + 1` is not used. One bit has no room for a zero: symbols 0 and 1 stand for `-c` and `c`.
+//! With `m = 2^(bits-1) - 1`, symbol `s` of a block with scale `c` decodes to `((s - m) / m) * c`, computed in `f32` in
+//! that order; symbol `2m + 1` is unused. One bit has no zero: symbols 0 and 1 decode to `-c` and `c`.
 //!
-//! The scale is a bfloat16: two bytes with the whole range of `f32`. It is the block's largest magnitude, rounded up, so
-//! that no value is clipped; for one bit and nearest rounding it is the mean magnitude, which makes the error least.
+//! The scale is a bfloat16 (two bytes, the whole range of `f32`). It is the largest magnitude of the block, rounded up
+//! so that no value is clipped; for one bit with nearest rounding it is the mean magnitude, which minimizes the error.
 //!
-//! Stochastic rounding takes the upper of the two nearest levels with the probability that makes the expectation the
-//! value itself (QSGD, Alistarh et al. 2017, section 3.1, of which the maximum norm is the practical variant). With the
-//! Euclidean norm, as in the theory, the scale is that norm of the block, rounded up: most values then become zero.
-//! `E[(C(v) - v)^2] = (c/m)^2 f (1 - f)`, f the fraction of `m |v| / c`; omega = `min(n/m^2, sqrt(n)/m)` with that norm.
+//! Stochastic rounding takes the upper of the two nearest levels with the probability that makes it unbiased (QSGD,
+//! Alistarh et al. 2017, section 3.1; the maximum norm is the practical variant). With the Euclidean norm, as in the
+//! theory, the scale is the norm of the block, rounded up, and most values become zero. `E[(C(v) - v)^2] = (c/m)^2 f (1
+//! - f)`, f the fraction of `m |v| / c`; with the Euclidean norm, omega = `min(n/m^2, sqrt(n)/m)`.
 
 pub(crate) mod decode;
 pub(crate) mod encode;
@@ -30,25 +30,25 @@ use crate::rng::KeyedRng;
 
 const DEFAULT_BLOCK: u32 = 1024;
 
-/// Whether a value goes to the nearest level, or to one of its two neighbours by chance.
+/// How a value is rounded to a level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rounding {
-    /// To the nearest level: least error.
+    /// To the nearest level: minimizes the error.
     #[default]
     Nearest,
-    /// To either neighbour, without bias.
+    /// At random to one of the two neighboring levels, without bias.
     Stochastic,
 }
 
-/// Which norm of a block is its scale.
+/// The norm that gives the scale of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Norm {
-    /// The largest magnitude: least error.
+    /// The largest magnitude: smaller error.
     #[default]
     Max,
-    /// The Euclidean norm: few values are not zero.
+    /// The Euclidean norm: most values become zero.
     L2,
 }
 
@@ -58,7 +58,7 @@ impl Norm {
     }
 }
 
-/// Uniform quantisation, as asked.
+/// Requested uniform quantization.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Uniform {
     bits: u32,
@@ -69,7 +69,7 @@ pub struct Uniform {
 }
 
 impl Uniform {
-    /// `bits` a value, `block` values a scale.
+    /// `bits` per value, one scale per `block` values.
     ///
     /// # Errors
     /// `Usage` unless bits are 1 to 8, and the block a power of two from 16 to 65536.
@@ -79,7 +79,7 @@ impl Uniform {
         }
         if !is_block(block) {
             return Err(Error::Usage(format!(
-                "a block is a power of two from 16 to 65536, not {block}"
+                "a block must be a power of two from 16 to 65536, not {block}"
             )));
         }
         Ok(Self {
@@ -90,40 +90,39 @@ impl Uniform {
         })
     }
 
-    /// The same with another norm.
+    /// The same with this norm.
     ///
     /// # Errors
     /// `Usage` for the Euclidean norm with one bit and nearest rounding, whose scale is the mean magnitude.
     pub fn with_norm(self, norm: Norm) -> Result<Self, Error> {
         if norm == Norm::L2 && self.bits == 1 && self.rounding == Rounding::Nearest {
             return Err(Error::Usage(
-                "the scale of one bit and nearest rounding is the mean magnitude, not a norm".to_owned(),
+                "the scale for one bit with nearest rounding is the mean magnitude; remove the norm or use stochastic rounding".to_owned(),
             ));
         }
         Ok(Self { norm, ..self })
     }
 
-    /// Bits a value.
+    /// Bits per value.
     pub fn bits(&self) -> u32 {
         self.bits
     }
 
-    /// How values are rounded.
+    /// The rounding.
     pub fn rounding(&self) -> Rounding {
         self.rounding
     }
 
-    /// Values a scale.
+    /// Values per scale.
     pub fn block(&self) -> u32 {
         self.block
     }
 }
 
-/// The line of the table.
 pub(crate) const METHOD: Entry = Entry {
     info: MethodInfo {
         name: "uniform",
-        about: "2^bits - 1 evenly spaced levels from minus to plus a scale for each block of values; two levels for one bit.",
+        about: "2^bits - 1 evenly spaced levels with one scale per block of values; two levels for one bit.",
         examples: &[
             "{ uniform = 1 }",
             "{ uniform = 4 }",
@@ -145,12 +144,12 @@ pub(crate) const METHOD: Entry = Entry {
     },
 };
 
-/// Width of a symbol, in bits 0 to 2 of the byte.
+/// Bits of a symbol, less one, are bits 0 to 2 of the parameter byte.
 fn bits(byte: u8) -> u32 {
     u32::from(byte % 8) + 1
 }
 
-/// Values to a scale, 16 to 65536, whose logarithm is in bits 3 to 6 of the byte.
+/// Values per scale (16 to 65536): bits 3 to 6 of the parameter byte hold the binary logarithm, less four.
 fn block(byte: u8) -> u32 {
     16 << (byte >> 3)
 }
@@ -309,7 +308,7 @@ mod tests {
         for bits in [1, 2, 3, 4] {
             let uniform = Uniform::new(bits, Rounding::Stochastic, 16).unwrap();
             let uniform = QuantizeSpec::Uniform(uniform.with_norm(Norm::L2).unwrap());
-            // Norm 5, which a bfloat16 holds.
+            // The norm is 5, which bfloat16 represents exactly.
             let values = [3.0, -4.0, 0.0, 0.0];
             let levels = if bits == 1 { 1.0 } else { f64::from(middle(bits)) };
             laws::unbiased(uniform, &values, |i| {
