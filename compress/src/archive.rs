@@ -1,7 +1,7 @@
-//! A frame and the layout it is for, in one file (`.flz`) that decodes alone.
+//! Archives (`.flz`): a frame and its layout in one self-contained file.
 //!
 //! ```text
-//! "FLCZ" | version | tensors: names and shapes | frame, as it is sent | 1.1: tensors of integers | CRC-32C
+//! "FLCZ" | version | tensors: names and shapes | frame, as it is sent | 1.1: integer tensors | CRC-32C
 //! ```
 
 use crate::error::Error;
@@ -10,12 +10,12 @@ use crate::weights::integers::IntegerTensor;
 use crate::wire::{Reader, Writer, seal, unseal};
 
 const MAJOR: u8 = 1;
-/// The minor version that brought tensors of integers. An archive without any is of minor version 0.
+/// The minor version that introduced integer tensors. An archive without any has minor version 0.
 const INTEGERS: u8 = 1;
-/// Place of the minor version.
+/// Offset of the minor version.
 const MINOR_AT: usize = 5;
 
-/// An archive whose checksum and layout have been checked; the frame has not.
+/// An archive with a checked checksum and layout; the frame is not checked yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Archive<'a> {
     /// Names and shapes of the tensors.
@@ -24,15 +24,15 @@ pub struct Archive<'a> {
     pub frame: &'a [u8],
     /// Offset of the frame in the archive.
     pub frame_offset: usize,
-    /// Tensors that no codec may change, by name; none of them is in the layout.
+    /// The integer tensors, sorted by name, which are stored unchanged. None of them is in the layout.
     pub integers: Vec<IntegerTensor<'a>>,
 }
 
 impl<'a> Archive<'a> {
-    /// What every archive begins with.
+    /// The first bytes of every archive.
     pub const MAGIC: &'static [u8; 4] = b"FLCZ";
 
-    /// The bytes of the archive of `frame`, which is of `layout`, and of `integers`, sorted by name.
+    /// The archive of `frame`, which has the layout `layout`, and of `integers`, which are sorted by name.
     pub fn write(layout: &Layout, frame: &[u8], integers: &[IntegerTensor<'_>]) -> Vec<u8> {
         let integer_bytes: usize = integers.iter().map(|tensor| tensor.bytes().len()).sum();
         let tensors = 1 + layout.tensors().len() + integers.len();
@@ -56,7 +56,7 @@ impl<'a> Archive<'a> {
         out
     }
 
-    /// Reads what [`Archive::write`] wrote. Allocates for names and shapes, each of them within `bytes`.
+    /// Reads the output of [`Archive::write`]. Allocates only for names and shapes, at most the size of `bytes`.
     ///
     /// # Errors
     /// `Truncated`, `Corrupt`; `Mismatch` for another version.
@@ -94,9 +94,9 @@ impl<'a> Archive<'a> {
     }
 }
 
-/// Tensors of integers, each name above the one before it and none of them in `layout`.
+/// Reads the integer tensors and checks that their names ascend and are not in `layout`.
 fn read_integers<'a>(reader: &mut Reader<'a>, layout: &Layout) -> Result<Vec<IntegerTensor<'a>>, Error> {
-    let what = "number of tensors of integers";
+    let what = "number of integer tensors";
     let count = reader.varint(what)?;
     if count == 0 || count > MAX_TENSORS as u64 {
         return Err(reader.corrupt(what));
@@ -105,11 +105,11 @@ fn read_integers<'a>(reader: &mut Reader<'a>, layout: &Layout) -> Result<Vec<Int
     for _ in 0..count {
         let tensor = IntegerTensor::read(reader)?;
         if tensors.last().is_some_and(|last| last.name >= tensor.name) {
-            return Err(reader.corrupt("order of the tensors of integers"));
+            return Err(reader.corrupt("order of the integer tensors"));
         }
         let floats = layout.tensors();
         if floats.binary_search_by(|float| float.name.cmp(&tensor.name)).is_ok() {
-            return Err(reader.corrupt("name of a tensor, given twice"));
+            return Err(reader.corrupt("duplicate name of a tensor"));
         }
         tensors.push(tensor);
     }
@@ -201,9 +201,9 @@ mod tests {
             Archive::parse(&sealed_as(1, &body)).unwrap_err().to_string()
         };
         assert!(refused(&[]).contains("truncated"));
-        assert!(refused(&[0]).contains("number of tensors of integers"));
-        assert!(refused(&[1, 1, b'w', 1, 1, 1, 9]).contains("given twice"));
-        assert!(refused(&[2, 1, b'b', 1, 0, 9, 1, b'a', 1, 0, 9]).contains("order of the tensors of integers"));
+        assert!(refused(&[0]).contains("number of integer tensors"));
+        assert!(refused(&[1, 1, b'w', 1, 1, 1, 9]).contains("duplicate name"));
+        assert!(refused(&[2, 1, b'b', 1, 0, 9, 1, b'a', 1, 0, 9]).contains("order of the integer tensors"));
         assert!(refused(&[1, 1, b'a', 9, 0, 9]).contains("type of a tensor"));
         assert!(refused(&[1, 1, b'a', 1, 1, 0]).contains("shape [0]"));
         assert!(refused(&[1, 1, b'a', 1, 1, 0xff, 0xff, 0xff, 0xff, 15, 9]).contains("truncated"));
@@ -222,7 +222,7 @@ mod tests {
         for bit in 0..bytes.len() * 8 {
             let mut bytes = bytes.clone();
             bytes[bit / 8] ^= 1 << (bit % 8);
-            // A newer minor version is tried; its checksum is wrong then.
+            // A changed minor version is accepted as a newer one, but the checksum then fails.
             assert!(Archive::parse(&bytes).is_err(), "bit {bit}");
         }
     }

@@ -1,10 +1,10 @@
-//! A share of values, as many slots of a spec ask for it.
+//! Density: the share of values that is sent.
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 
-/// Share of values kept, in (0, 1].
+/// Share of values sent, in (0, 1].
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Serialize, Deserialize)]
 #[serde(try_from = "f64", into = "f64")]
 pub struct Density(f64);
@@ -18,7 +18,9 @@ impl Density {
         if share > 0.0 && share <= 1.0 {
             return Ok(Self(share));
         }
-        Err(Error::Usage(format!("a density is above 0 and at most 1, not {share}")))
+        Err(Error::Usage(format!(
+            "a density must be above 0 and at most 1, not {share}"
+        )))
     }
 
     /// The density of `count` of `len` values.
@@ -26,12 +28,12 @@ impl Density {
         Self((count as f64 / len.max(1) as f64).clamp(f64::MIN_POSITIVE, 1.0))
     }
 
-    /// `ceil(share * len)`, at least one; a product that is whole but for rounding is not rounded up.
+    /// `ceil(share * len)`, at least one. The factor keeps a rounding error from raising an exact integer by one.
     pub(crate) fn count(self, len: usize) -> usize {
         ((self.0 * len as f64 * (1.0 - 1e-12)).ceil() as usize).clamp(1, len.max(1))
     }
 
-    /// `floor(share * len)`; a product that is whole but for rounding is not rounded down.
+    /// `floor(share * len)`. The factor keeps a rounding error from lowering an exact integer by one.
     pub(crate) fn count_down(self, len: usize) -> usize {
         ((self.0 * len as f64 * (1.0 + 1e-12)) as usize).min(len)
     }

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use crate::error::Error;
 
-/// BLAKE3-256 digest of some bytes.
+/// A BLAKE3-256 digest.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest(pub [u8; 32]);
 
@@ -28,7 +28,7 @@ impl Digest {
         Self(*hasher.finalize().as_bytes())
     }
 
-    /// The first eight bytes as a little-endian integer, for headers that carry a short fingerprint.
+    /// The first eight bytes as a little-endian integer: the short fingerprint in headers.
     pub fn short(&self) -> u64 {
         let mut first = [0; 8];
         first.copy_from_slice(&self.0[..8]);
@@ -52,7 +52,7 @@ impl FromStr for Digest {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let bad = || Error::Usage(format!("a digest is 64 hexadecimal digits, not `{text}`"));
+        let bad = || Error::Usage(format!("a digest must be 64 hexadecimal digits, not `{text}`"));
         let bytes = text.as_bytes();
         if bytes.len() != 64 {
             return Err(bad());

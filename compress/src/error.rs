@@ -1,31 +1,31 @@
-//! One error type, its variants cut by what the caller can do about it.
+//! The error type of this crate. Each variant calls for a different reaction of the caller.
 
-/// What went wrong in compressing or decompressing.
+/// An error of encoding or decoding.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The bytes are not what they should be; `what` names the field and `offset` the byte at which it was noticed.
+    /// The bytes are invalid: `what` names the field, `offset` the position at which the decoder noticed.
     #[error("corrupt at byte {offset}: {what}")]
     Corrupt {
-        /// The field or rule that was broken.
+        /// The invalid field.
         what: String,
-        /// Offset into the bytes given.
+        /// Offset in the input.
         offset: usize,
     },
     /// The bytes end before `what` is complete.
     #[error("truncated at byte {offset}: {what} is missing")]
     Truncated {
-        /// The field that was being read.
+        /// The field that is cut.
         what: String,
         /// Offset at which more bytes were needed.
         offset: usize,
     },
-    /// The bytes are well formed but for another format version, layout or round.
+    /// The bytes are well-formed, but belong to another format version, layout or round.
     #[error("does not match: {0}")]
     Mismatch(String),
     /// A value that must be finite is NaN or infinite.
     #[error("not finite: {0}")]
     NotFinite(String),
-    /// The caller asked for something that cannot be: a wrong length, an unknown name, a number out of range.
+    /// Invalid argument of the caller: a wrong length, an unknown name, a number out of range.
     #[error("{0}")]
     Usage(String),
 }

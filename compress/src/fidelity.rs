@@ -1,7 +1,8 @@
-//! How faithful a frame is to the update that it carries, section by section.
+//! Fidelity of a frame to its update, per section.
 //!
-//! Everything is computed from products of three vectors, summed in `f64` while the frame is decoded for the memory:
-//! `d`, what the frame decodes to; `v`, what was encoded; and `w`, what the memory put between `v` and the raw update:
+//! All figures derive from inner products of three vectors, summed in `f64` while the frame is decoded for the memory:
+//! `d`, the decoded frame; `v`, the input of the encoder; and `w`, the vector by which the memory changed the raw
+//! update into `v`:
 //!
 //! | memory | `w` | raw update | receiver adds |
 //! |---|---|---|---|
@@ -11,26 +12,27 @@
 //! | EF21 | the shadow | `v + w` | `d + w` |
 //! | DGC | the velocity | `w` | `d` |
 
-/// Values whose products are summed side by side, so that the compiler uses vector lanes.
+/// Independent sums, so that the compiler vectorizes.
 const LANES: usize = 8;
-/// A raw update whose energy is below this share of the energy encoded is rounding of `f32`.
+/// A raw update whose energy is below this share of the encoded energy is rounding error of `f32`.
 const ROUNDING: f64 = 1e-12;
 
-/// How much of an update one section of its frame carries. The sender's figures: a receiver cannot check `cosine`, `kept`
-/// and `age`, which need the update before compression.
+/// How much of an update one section of its frame carries, as reported by the sender: a receiver cannot check `cosine`,
+/// `kept` and `age`, which require the update before compression.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Fidelity {
-    /// Cosine of the angle between what the receiver adds to its model and the raw update (before residual or predictor),
-    /// -1 to 1. 1 if the raw update is zero, 0 if the receiver adds nothing of one that is not.
+    /// Cosine of the angle between the vector that the receiver adds to its model and the raw update (without residual
+    /// or predictor). Range: -1 to 1. It is 1 if the raw update is zero, and 0 if the receiver adds zero for a nonzero
+    /// update.
     pub cosine: f32,
-    /// Energy kept: `1 - |v - d|^2 / |v|^2`, where `v` was encoded (residual included, predictor taken off) and `d` is what
-    /// the frame decodes to. 1: exact. 0: as good as sending nothing. Below 0: worse than that; at least -1, where the
-    /// error has twice the energy of the update or more. 1 if `v` is zero.
+    /// Energy kept: `1 - |v - d|^2 / |v|^2`, where `v` is the input of the encoder (with residual, without predictor)
+    /// and `d` the decoded frame. 1: exact. 0: no better than sending nothing. Below 0: worse, clamped to -1. It is 1
+    /// if `v` is zero.
     pub kept: f32,
-    /// Decoded values that are not zero.
+    /// Number of nonzero decoded values.
     pub nonzeros: u64,
-    /// Age of the residual: updates of this sender since the receiver last took one in which a value of this section was
-    /// not zero, this one included; 0 if this one has such a value.
+    /// Age of the residual: number of updates of this sender, including this one, since the receiver last applied one
+    /// with a nonzero value in this section; 0 if this one has such a value.
     pub age: u32,
 }
 
@@ -42,7 +44,7 @@ impl Fidelity {
     }
 }
 
-/// How raw update and received update follow from the vectors of [`Products`].
+/// Expresses the raw update and the received update by the vectors of [`Products`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Relation {
     /// The raw update is `encoded * v + other * w`.
@@ -52,7 +54,7 @@ pub(crate) struct Relation {
     pub(crate) added: f64,
 }
 
-/// Sums of products over the values of a section: of what is decoded (`d`), encoded (`v`) and between (`w`).
+/// Inner products over a section of the decoded values (`d`), the encoded values (`v`) and the memory's vector (`w`).
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Products {
     pub(crate) dd: f64,
@@ -65,7 +67,7 @@ pub(crate) struct Products {
 }
 
 impl Products {
-    /// Adds the products that do not need the frame. Shapes: both alike.
+    /// Adds the products that do not depend on the frame. Shapes: `v` and `w` have equal lengths.
     pub(crate) fn encoded(&mut self, v: &[f32], w: Option<&[f32]>) {
         self.vv += dot(v, v);
         if let Some(w) = w {
@@ -74,7 +76,7 @@ impl Products {
         }
     }
 
-    /// Adds the products of a block of decoded values. Shapes: all alike.
+    /// Adds the products of a block of decoded values. Shapes: all lengths are equal.
     pub(crate) fn dense(&mut self, d: &[f32], v: &[f32], w: Option<&[f32]>) {
         self.dd += dot(d, d);
         self.dv += dot(d, v);
@@ -95,7 +97,7 @@ impl Products {
         self.nonzeros += nonzeros(d);
     }
 
-    /// The figures; `age` is that of a section whose values are all zero in this frame.
+    /// The fidelity. `age` is the age to report if all values of this frame's section are zero.
     pub(crate) fn fidelity(&self, relation: Relation, age: u32) -> Fidelity {
         let &Self {
             dd,
@@ -132,9 +134,10 @@ impl Products {
     }
 }
 
-/// Counts the values that are not zero.
+/// Counts the nonzero values.
 pub(crate) fn nonzeros(values: &[f32]) -> u64 {
-    // Lanes as wide as the values, so that a comparison is one subtraction; of few enough values not to overflow.
+    // `u32` counters are as wide as the values, so a comparison vectorizes to one subtraction. The chunks are short
+    // enough that they do not overflow.
     let parts = values.chunks(1 << 16);
     let count = |part: &[f32]| part.iter().map(|value| u32::from(*value != 0.0)).sum::<u32>();
     parts.map(|part| u64::from(count(part))).sum()

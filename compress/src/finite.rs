@@ -1,4 +1,4 @@
-//! Which values may be encoded.
+//! Checks of finite values.
 
 use crate::error::Error;
 

@@ -27,7 +27,7 @@ pub struct Tensor {
     pub len: usize,
 }
 
-/// A tensor as a matrix: its first dimension by all others; a vector is one row.
+/// A tensor as a matrix: the first dimension by the product of the others; a vector is one row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) rows: usize,
@@ -69,7 +69,7 @@ impl Layout {
     /// Builds a layout from names and shapes, in any order.
     ///
     /// # Errors
-    /// `Usage` if a name is empty, too long or given twice, a dimension is zero, or a limit is passed.
+    /// `Usage` if a name is empty, too long or given twice, a dimension is zero, or a limit is exceeded.
     pub fn new<N: Into<String>>(tensors: impl IntoIterator<Item = (N, Vec<usize>)>) -> Result<Self, Error> {
         let mut sorted = BTreeMap::new();
         for (name, shape) in tensors {
@@ -101,7 +101,7 @@ impl Layout {
                 .filter(|&n| n <= MAX_VALUES - offset);
             let Some(len) = len else {
                 return Err(Error::Usage(format!(
-                    "tensor `{name}` takes the model past {MAX_VALUES} values"
+                    "tensor `{name}` makes the model larger than {MAX_VALUES} values"
                 )));
             };
             out.push(Tensor {
@@ -135,7 +135,7 @@ impl Layout {
         self.len == 0
     }
 
-    /// Short digest of names and shapes: a frame carries it, so that it is never decoded into another model.
+    /// Short digest of names and shapes. A frame carries it, so that it cannot be decoded into another model.
     pub fn fingerprint(&self) -> u64 {
         self.fingerprint
     }

@@ -7,8 +7,8 @@
 //! x [n] f32 --reduce--> planes (f32 values, u32 indices) --quantize--> symbols, scales --code--> bytes
 //! ```
 //!
-//! An [`Encoder`] keeps what compression did not send (the *residual*) from round to round; a [`Frame`] is the
-//! decoder's view of one encoded update, and needs nothing but the layout.
+//! An [`Encoder`] keeps the *residual* (the part of the update that was not sent) from round to round; a [`Frame`] is
+//! the decoder's view of one encoded update, and needs only the layout.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -30,7 +30,7 @@
 //! # Ok::<(), fl_compress::Error>(())
 //! ```
 //!
-//! This crate never touches a socket, a clock or a source of randomness: seeds are arguments.
+//! This crate uses no socket, clock or source of randomness: seeds are arguments.
 
 mod archive;
 mod budget;
@@ -99,7 +99,7 @@ pub use spec::when::When;
 pub use spec::{Method, Rule, Small, Spec};
 pub use stages::Stages;
 
-/// The quantizers: what the second slot of a spec can ask for.
+/// The available quantizers (the second slot of a spec).
 pub fn quantizers() -> impl Iterator<Item = &'static MethodInfo> {
     quantize::METHODS.iter().map(|entry| &entry.info)
 }

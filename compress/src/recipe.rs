@@ -7,14 +7,14 @@ use crate::quantize::recipe::Quantize;
 use crate::reduce::Reduce;
 use crate::wire::{Reader, Writer};
 
-/// How one tensor was encoded.
+/// The chosen codec of one section.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Recipe {
-    /// Which values were sent.
+    /// Which values are sent.
     pub reduce: Reduce,
-    /// With what precision.
+    /// The quantizer.
     pub quantize: Quantize,
-    /// How they became bytes.
+    /// The lossless code.
     pub code: Code,
 }
 
@@ -26,19 +26,19 @@ impl Recipe {
         code: Code::Pack,
     };
 
-    /// Whether decoding gives back the tensor bit for bit.
+    /// Whether the section decodes bit for bit.
     pub fn is_lossless(&self) -> bool {
         self.reduce == Reduce::Keep && self.quantize == Quantize::EXACT
     }
 
-    /// The minor version of the format that brought this recipe.
+    /// The minor format version that introduced this recipe.
     pub(crate) fn minor(&self) -> u8 {
         let first = matches!(self.reduce, Reduce::Keep | Reduce::Support { .. })
             && matches!(self.code, Code::Pack | Code::Rans);
         self.quantize.minor().max(u8::from(!first))
     }
 
-    /// Tag (bits 0-1 reduce, 2-4 quantize, 5-7 code), then the numbers of each slot.
+    /// Appends the tag (bits 0-1 reduce, 2-4 quantize, 5-7 code), then the parameters of each slot.
     pub(crate) fn write(&self, out: &mut Writer<'_>) {
         let code = match self.code {
             Code::Pack => 0,
@@ -52,7 +52,7 @@ impl Recipe {
         self.quantize.write(out);
     }
 
-    /// Reads a recipe for a tensor of `len` values, whose numbers are all within their ranges.
+    /// Reads a recipe for a tensor of `shape` and checks the ranges of its parameters.
     pub(crate) fn read(reader: &mut Reader<'_>, shape: Shape) -> Result<Self, Error> {
         let tag = reader.u8("recipe")?;
         let code = match tag >> 5 {

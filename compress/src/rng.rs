@@ -1,9 +1,9 @@
-//! Randomness as a function: the draw at a place depends on the seed, the tensor and the index, and on nothing else,
-//! so that neither order nor threads can change an encoding.
+//! Counter-based randomness: a draw depends only on the seed, the tensor and the index, so neither order nor threads
+//! change an encoding.
 
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// Source of the draws of one tensor of one frame.
+/// Random generator of one tensor of one frame.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct KeyedRng(u64);
 
@@ -12,7 +12,7 @@ impl KeyedRng {
         Self(mix(mix(seed ^ GOLDEN).wrapping_add(tensor as u64)))
     }
 
-    /// KeyedRng of the part `at` of the tensor, which are other than the tensor's own unless it is the first.
+    /// The generator of part `at` of the tensor. Part 0 has the generator of the tensor.
     pub(crate) fn part(self, at: u64) -> Self {
         if at == 0 {
             self
@@ -32,7 +32,7 @@ impl KeyedRng {
     }
 }
 
-/// Finaliser of SplitMix64 (Steele, Lea and Flood 2014, with Stafford's variant 13).
+/// Finalizer of SplitMix64 (Steele, Lea and Flood 2014, Stafford's variant 13).
 fn mix(mut x: u64) -> u64 {
     x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);

@@ -1,4 +1,4 @@
-//! A whole model in one frame.
+//! Snapshots: a whole model in one frame.
 
 use crate::error::Error;
 use crate::finite::all_finite;
@@ -7,8 +7,8 @@ use crate::layout::Layout;
 use crate::recipe::Recipe;
 use crate::wire::{Writer, seal};
 
-/// The frame of model `version` with all its `values`, which [`crate::Frame::decode`] gives back bit for bit.
-/// Shapes: `values: [layout.len()]`.
+/// The snapshot of model `version` with all its `values`, which [`crate::Frame::decode`] restores bit for bit. Shapes:
+/// `values: [layout.len()]`.
 ///
 /// # Errors
 /// `Usage` if `values` has another length, `NotFinite` if it holds NaN or infinity.

@@ -1,8 +1,8 @@
-//! Work on several threads with a result that does not depend on their number.
+//! Parallel work with results that do not depend on the number of threads.
 
 use std::sync::{Mutex, PoisonError};
 
-/// `work` done on each of `items`, by up to `threads` threads; the results are in the order of the items.
+/// Applies `work` to each of `items` on up to `threads` threads; returns the results in the order of the items.
 pub(crate) fn map<T: Send, R: Send>(items: Vec<T>, threads: usize, work: impl Fn(T) -> R + Sync) -> Vec<R> {
     if threads <= 1 || items.len() <= 1 {
         return items.into_iter().map(work).collect();
@@ -23,7 +23,7 @@ pub(crate) fn map<T: Send, R: Send>(items: Vec<T>, threads: usize, work: impl Fn
     done.into_iter().map(|(_, result)| result).collect()
 }
 
-/// The results of both, the second on a thread of its own if there may be two.
+/// Runs both closures, the second on another thread if `threads > 1`.
 pub(crate) fn both<A, B: Send>(threads: usize, one: impl FnOnce() -> A, other: impl FnOnce() -> B + Send) -> (A, B) {
     if threads <= 1 {
         return (one(), other());

@@ -1,4 +1,4 @@
-//! The workspace's binary reader and writer: little-endian, bounds-checked, with one seal for files.
+//! The binary reader and writer of the workspace: little-endian and bounds-checked, with one checksum format for files.
 //!
 //! Every read names its field, and the error repeats that name with the offset at which the read failed. No other
 //! module computes offsets into bytes from a peer or a disk.
@@ -34,7 +34,7 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Starts at the first byte.
+    /// A reader at the first byte.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { bytes, offset: 0 }
     }
@@ -49,7 +49,7 @@ impl<'a> Reader<'a> {
         self.bytes.len() - self.offset
     }
 
-    /// Magic and version, with which a file begins. A newer minor version is accepted.
+    /// Reads magic and version, with which a file begins. Accepts a newer minor version.
     ///
     /// # Errors
     /// `Truncated`; `Corrupt` for another magic; `Mismatch` for another major version.
@@ -63,7 +63,7 @@ impl<'a> Reader<'a> {
         let (found, minor) = (self.u8("version")?, self.u8("version")?);
         if found != major {
             return Err(Error::Mismatch(format!(
-                "format version {found}.{minor}; only version {major} is known"
+                "format version {found}.{minor}; only version {major} is supported"
             )));
         }
         Ok(())
@@ -87,7 +87,7 @@ impl<'a> Reader<'a> {
         Ok(out)
     }
 
-    /// A reader of the next `len` bytes, which this reader skips.
+    /// Returns a reader of the next `len` bytes; this reader skips them.
     pub fn sub(&mut self, len: usize, what: &str) -> Result<Reader<'a>, Error> {
         let offset = self.offset;
         self.take(len, what)?;
@@ -137,7 +137,7 @@ impl<'a> Reader<'a> {
         Ok(bytes.as_chunks().0.iter().map(|word| f32::from_le_bytes(*word)))
     }
 
-    /// UTF-8 text after its length in bytes as `u16`.
+    /// UTF-8 text, preceded by its length in bytes as `u16`.
     ///
     /// # Errors
     /// `Corrupt` if the bytes are not UTF-8.
@@ -147,16 +147,16 @@ impl<'a> Reader<'a> {
         std::str::from_utf8(bytes).map_err(|_| self.corrupt(what))
     }
 
-    /// Bytes after their length as `u64`.
+    /// Bytes, preceded by their length as `u64`.
     pub fn block(&mut self, what: &str) -> Result<&'a [u8], Error> {
         let len = self.u64(what)?;
         self.take(usize::try_from(len).unwrap_or(usize::MAX), what)
     }
 
-    /// A number in seven bits a byte, lowest first; the top bit says that more bytes follow.
+    /// A LEB128 integer: seven bits per byte, lowest first; the top bit is set if more bytes follow.
     ///
     /// # Errors
-    /// `Corrupt` for any form but the shortest, and from 2^63 on.
+    /// `Corrupt` for values of 2^63 or more, and for any form but the shortest.
     pub fn varint(&mut self, what: &str) -> Result<u64, Error> {
         let mut value = 0u64;
         for shift in (0..63).step_by(7) {
@@ -184,7 +184,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The error for the field just read, if its value breaks a rule.
+    /// The error for an invalid value of the field just read.
     pub fn corrupt(&self, what: &str) -> Error {
         Error::Corrupt {
             what: what.to_owned(),
@@ -193,17 +193,17 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Appends fields to a vector, in the forms that [`Reader`] reads.
+/// Appends fields to a vector in the encoding of [`Reader`].
 #[derive(Debug)]
 pub struct Writer<'a>(&'a mut Vec<u8>);
 
 impl<'a> Writer<'a> {
-    /// Appends behind what `out` holds.
+    /// A writer that appends to `out`.
     pub fn new(out: &'a mut Vec<u8>) -> Self {
         Self(out)
     }
 
-    /// The bytes as they are.
+    /// Raw bytes.
     pub fn bytes(&mut self, bytes: &[u8]) {
         self.0.extend_from_slice(bytes);
     }
@@ -243,9 +243,9 @@ impl<'a> Writer<'a> {
         self.bytes(&value.to_le_bytes());
     }
 
-    /// Four bytes a value.
+    /// Four bytes per value.
     pub fn f32s(&mut self, values: &[f32]) {
-        // Through a buffer that stays in the nearest cache.
+        // The buffer stays in the L1 cache.
         let mut buffer = [0u8; 16 * 1024];
         for block in values.chunks(buffer.len() / 4) {
             for (bytes, value) in buffer.as_chunks_mut().0.iter_mut().zip(block) {
@@ -255,14 +255,14 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// What [`Reader::text`] reads. Text of more than 65,535 bytes is cut there, at the start of a character.
+    /// The counterpart of [`Reader::text`]. Truncates text to 65,535 bytes at a character boundary.
     pub fn text(&mut self, text: &str) {
         let text = &text[..text.floor_char_boundary(usize::from(u16::MAX))];
         self.u16(text.len() as u16);
         self.bytes(text.as_bytes());
     }
 
-    /// What [`Reader::block`] reads; `write` appends the block's bytes.
+    /// The counterpart of [`Reader::block`]; `write` appends the bytes of the block.
     pub fn block(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         let start = self.0.len() + 8;
         self.u64(0);
@@ -271,7 +271,7 @@ impl<'a> Writer<'a> {
         self.0[start - 8..start].copy_from_slice(&len.to_le_bytes());
     }
 
-    /// What [`Reader::varint`] reads; `value` is below 2^63.
+    /// The counterpart of [`Reader::varint`]. Range: `value < 2^63`.
     pub fn varint(&mut self, mut value: u64) {
         while value >= 0x80 {
             self.0.push(value as u8 | 0x80);
@@ -293,10 +293,10 @@ pub fn seal(start: usize, out: &mut Vec<u8>) {
     Writer(out).u32(checksum);
 }
 
-/// Checks the checksum at the end of `bytes` and reads what is before it.
+/// Verifies the checksum at the end of `bytes`; returns a reader of the bytes before it.
 ///
 /// # Errors
-/// `Truncated` if `bytes` is shorter than a checksum, `Corrupt` if the checksum is of other bytes.
+/// `Truncated` if `bytes` is shorter than a checksum, `Corrupt` if the checksum does not match.
 pub fn checked(bytes: &[u8]) -> Result<Reader<'_>, Error> {
     let Some((body, checksum)) = bytes.split_last_chunk() else {
         return Err(Error::Truncated {
@@ -313,11 +313,11 @@ pub fn checked(bytes: &[u8]) -> Result<Reader<'_>, Error> {
     Ok(Reader::new(body))
 }
 
-/// Checks magic, major version and checksum of a sealed file, and reads what is between version and checksum. A newer
-/// minor version is accepted.
+/// Verifies magic, major version and checksum of a sealed file; returns a reader of the bytes between version and
+/// checksum. Accepts a newer minor version.
 ///
 /// # Errors
-/// `Truncated`; `Corrupt` for another magic or checksum; `Mismatch` for another major version.
+/// `Truncated`; `Corrupt` for another magic or a wrong checksum; `Mismatch` for another major version.
 pub fn unseal<'a>(bytes: &'a [u8], magic: &[u8; 4], major: u8) -> Result<Reader<'a>, Error> {
     let mut reader = Reader::new(bytes);
     reader.head(magic, major)?;

@@ -31,7 +31,7 @@ impl Allotment {
         if sum(&coarsest) >= target {
             return Self { points: coarsest };
         }
-        let (fits, passes) = neighbours(curves, target);
+        let (fits, passes) = neighbors(curves, target);
         let ways = [
             between(curves, &fits, &passes, target),
             finer(curves, &fits, target),
@@ -60,7 +60,7 @@ impl Allotment {
 
 /// The points of least `error + lambda * bits` for two multipliers next to each other: the bits of the first points are at
 /// most `target`, those of the second more, if there are any such.
-fn neighbours(curves: &[Curve], target: f64) -> (Vec<Point>, Vec<Point>) {
+fn neighbors(curves: &[Curve], target: f64) -> (Vec<Point>, Vec<Point>) {
     let choose = |log: f64| -> Vec<Point> {
         let lambda = log.exp2();
         let cost = |point: &Point| point.error + lambda * point.bits;

@@ -55,7 +55,7 @@ enum Knob {
     /// The step of stochastic rounding.
     Chance(DeadZone),
     /// The magnitude that a value must reach to be among the largest. Those sent take `bits` each; the error of their own
-    /// quantisation is left out.
+    /// quantization is left out.
     Reach { bits: f64, len: usize },
 }
 
@@ -177,7 +177,7 @@ impl Curve {
         bits + (self.ratio - 1.0) * self.share(bits, self.ratio > 1.0) + head
     }
 
-    /// The part of `bits` by which what a coder gains or loses grows: what it gains from neighbours, up to one bit for each
+    /// The part of `bits` by which what a coder gains or loses grows: what it gains from neighbors, up to one bit for each
     /// value; what it `loses` before it has learned, up to a tenth of that.
     fn share(&self, bits: f64, loses: bool) -> f64 {
         bits.min(if loses { 0.1 * self.len } else { self.len })

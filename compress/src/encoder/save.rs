@@ -95,7 +95,7 @@ impl Encoder {
             return Err(reader.corrupt("flags"));
         }
         if reader.u64("layout fingerprint")? != layout.fingerprint() {
-            return Err(Error::Mismatch("the state is for another layout".to_owned()));
+            return Err(Error::Mismatch("the state belongs to another layout".to_owned()));
         }
         let mut encoder = Self::new(layout, spec)?;
         if flags & HAS_MEMORY != 0 {

@@ -1,4 +1,4 @@
-//! Values that are a name (`"keep"`) or a name with numbers (`{ top_k = 0.01 }`), and refusals that say which there are.
+//! TOML values that are a name (`"keep"`) or a name with parameters (`{ top_k = 0.01 }`).
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -6,15 +6,15 @@ use std::marker::PhantomData;
 use serde::Deserializer;
 use serde::de::{Error, MapAccess, Unexpected, Visitor};
 
-/// A closed set of names, some of them with numbers.
+/// A closed set of names, some of which take parameters.
 pub(crate) trait Choice: Sized {
-    /// All forms, as in TOML.
+    /// The accepted forms, for error texts.
     fn forms() -> String;
 
-    /// The choice that is `name` alone.
+    /// The choice `name` without parameters.
     fn plain(name: &str) -> Option<Self>;
 
-    /// The choice that is `name` with numbers, which are the next value of `map`.
+    /// The choice `name` with parameters, which are the next value of `map`.
     fn with_numbers<'de, A: MapAccess<'de>>(name: &str, map: &mut A) -> Result<Option<Self>, A::Error>;
 }
 

@@ -1,25 +1,25 @@
-//! The table of a slot's methods, and the enum of what a user can ask of the slot.
+//! The table of the methods of a slot, and the enum of specs generated from it.
 
-/// One method of a slot, as users write it.
+/// One method of a slot, as written in TOML.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MethodInfo {
     /// Name in TOML.
     pub name: &'static str,
     /// What the method does, in one sentence.
     pub about: &'static str,
-    /// Values of the slot in TOML that use the method: at least one for each of its variants on the wire.
+    /// Example values in TOML, at least one for each variant of the method on the wire.
     pub examples: &'static [&'static str],
 }
 
-/// The refusal of a value that no method of a slot takes: names that stand alone, then names with numbers.
+/// The accepted forms, for error texts: names without parameters, then names with parameters.
 pub(crate) fn forms(alone: &[&str], with_numbers: &[&str]) -> String {
     let alone: Vec<String> = alone.iter().map(|name| format!("{name:?}")).collect();
     format!("{} or one of {{ {} = .. }}", alone.join(", "), with_numbers.join(", "))
 }
 
-/// Generates from the table of a slot the enum of specs, its TOML forms and `METHODS`. Each line is `Variant = module`; the
-/// module defines a type of the variant's name, which implements the trait of the slot, and its `METHOD`. The first list has
-/// the methods without numbers.
+/// Generates the enum of specs, its TOML forms and `METHODS` from the table of a slot. Each line is `Variant = module`;
+/// the module defines a type named like the variant, which implements the trait of the slot, and `METHOD`. The first
+/// list has the methods without parameters.
 macro_rules! methods {
     (
         $(#[$meta:meta])* $spec:ident: $role:ident, $entry:ident;
@@ -34,11 +34,11 @@ macro_rules! methods {
             $($(#[$doc])* $with($module::$with),)*
         }
 
-        /// Every method of the slot. The order is that of texts, not of the wire.
+        /// Every method of the slot, in the order of help texts (not of the wire).
         pub(crate) const METHODS: &[$entry] = &[$($plain_mod::METHOD,)* $($module::METHOD,)*];
 
         impl $spec {
-            /// The method with its numbers.
+            /// The method with its parameters.
             pub(crate) fn method(&self) -> &dyn $role {
                 match self {
                     $(Self::$plain => &$plain_mod::$plain,)*

@@ -1,6 +1,6 @@
-//! The table that stands where a number would be, `{ by = "..", .. }`: parsed, taken apart, and written again.
+//! The TOML table of a rule, `{ by = "..", .. }`, in place of a number: parsing and writing.
 //!
-//! A rule takes its parameters out of the table; whatever is left is not its own and is refused by name.
+//! A rule removes its parameters from the table; remaining keys are refused by name.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,10 +14,10 @@ use serde::{Deserializer, Serialize, Serializer};
 use crate::density::Density;
 use crate::error::Error;
 
-/// Default of the least density where no density is asked for.
+/// Default of `least` for forms without `density`.
 pub(crate) const LEAST: f64 = 0.001;
 
-/// Default of the least density where one is asked for.
+/// Default of `least` for forms with `density`.
 pub(crate) fn tenth(density: Density) -> f64 {
     f64::from(density) / 10.0
 }
@@ -34,12 +34,12 @@ pub(crate) struct Table {
     words: BTreeMap<&'static str, String>,
     points: Vec<(u64, f64)>,
     numbers: BTreeMap<&'static str, f64>,
-    /// The form that was taken out.
+    /// The form that was removed, for the error text of [`Table::finish`].
     form: Option<&'static str>,
 }
 
 impl Table {
-    /// A table to be written.
+    /// A table for writing.
     pub(crate) fn by(by: &str) -> Self {
         let words = BTreeMap::from([("by", by.to_owned())]);
         Self {
@@ -74,17 +74,17 @@ impl Table {
         self
     }
 
-    /// Takes a word out.
+    /// Removes a word.
     pub(crate) fn word(&mut self, key: &str) -> Option<String> {
         self.words.remove(key)
     }
 
-    /// Takes the points out.
+    /// Removes the points.
     pub(crate) fn points(&mut self) -> Vec<(u64, f64)> {
         std::mem::take(&mut self.points)
     }
 
-    /// Takes the form out: which of `forms` is asked for, by default the first.
+    /// Removes the form; returns its index in `forms`, by default 0.
     pub(crate) fn form(&mut self, forms: &[&'static str; 3]) -> Result<usize, Error> {
         let asked = self.word("form");
         let at = match &asked {
@@ -98,45 +98,47 @@ impl Table {
         })
     }
 
-    /// Takes a number out.
+    /// Removes a number and checks its range.
     pub(crate) fn number(&mut self, key: &str, default: f64, range: RangeInclusive<f64>) -> Result<f64, Error> {
         let number = self.numbers.remove(key).unwrap_or(default);
         if range.contains(&number) {
             return Ok(number);
         }
         let (least, most) = range.into_inner();
-        Err(Error::Usage(format!("`{key}` is from {least} to {most}, not {number}")))
+        Err(Error::Usage(format!(
+            "`{key}` must be from {least} to {most}, not {number}"
+        )))
     }
 
-    /// Takes a density out.
+    /// Removes a density.
     pub(crate) fn density(&mut self, key: &str, default: f64) -> Result<Density, Error> {
         let density = Density::new(self.numbers.remove(key).unwrap_or(default));
         density.map_err(|error| Error::Usage(format!("`{key}`: {error}")))
     }
 
-    /// Takes a number of rounds out.
+    /// Removes a number of rounds.
     pub(crate) fn rounds(&mut self, key: &str, default: u32) -> Result<u32, Error> {
         let rounds = self.numbers.remove(key).unwrap_or(default.into());
         if rounds.fract() == 0.0 && (1.0..=f64::from(u32::MAX)).contains(&rounds) {
             return Ok(rounds as u32);
         }
         Err(Error::Usage(format!(
-            "`{key}` is a whole number of rounds from 1, not {rounds}"
+            "`{key}` must be a whole number of rounds, at least 1, not {rounds}"
         )))
     }
 
-    /// Takes the clip out: a magnitude that an `f32` can hold.
+    /// Removes the clip: a magnitude that fits in an `f32`.
     pub(crate) fn clip(&mut self) -> Result<Option<f64>, Error> {
         let clip = self.numbers.remove("clip");
         match clip {
             Some(clip) if !(clip as f32 > 0.0 && (clip as f32).is_finite()) => {
-                Err(Error::Usage(format!("`clip` is above 0, not {clip}")))
+                Err(Error::Usage(format!("`clip` must be positive and finite, not {clip}")))
             }
             _ => Ok(clip),
         }
     }
 
-    /// Refuses what the rule `by` has not taken out.
+    /// Refuses keys that the rule `by` has not removed.
     fn finish(self, by: &str) -> Result<(), Error> {
         let points = (!self.points.is_empty()).then_some("points");
         let mut left = self.words.keys().chain(self.numbers.keys()).copied().chain(points);
@@ -145,7 +147,7 @@ impl Table {
         };
         let form = self.form.map_or_else(String::new, |form| format!(", form = {form:?}"));
         Err(Error::Usage(format!(
-            "`{key}` is no parameter of {{ by = {by:?}{form} }}"
+            "`{key}` is not a parameter of {{ by = {by:?}{form} }}"
         )))
     }
 }
@@ -168,15 +170,14 @@ impl Serialize for Table {
     }
 }
 
-/// A number, or a rule in its place.
+/// A TOML value that is a number or a rule.
 pub(crate) trait NumberOrRule: Sized {
-    /// All forms, as in TOML.
+    /// The accepted forms, for error texts.
     const FORMS: &'static str;
 
-    /// The number itself.
     fn number(number: f64) -> Result<Self, Error>;
 
-    /// The rule called `by`, its parameters taken out of `table`; `None` if there is no such rule.
+    /// The rule named `by`, with its parameters removed from `table`; `None` if the name is unknown.
     fn rule(by: &str, table: &mut Table) -> Result<Option<Self>, Error>;
 }
 
@@ -218,7 +219,7 @@ impl<'de, T: NumberOrRule> Visitor<'de> for Either<T> {
         let refuse = |what: &str| de::Error::custom(format!("{what}, expected {}", T::FORMS));
         let by = table.word("by").ok_or_else(|| refuse("missing `by`"))?;
         let rule = T::rule(&by, &mut table).map_err(de::Error::custom)?;
-        let rule = rule.ok_or_else(|| refuse(&format!("no rule by {by:?}")))?;
+        let rule = rule.ok_or_else(|| refuse(&format!("unknown rule {by:?}")))?;
         table.finish(&by).map_err(de::Error::custom)?;
         Ok(rule)
     }

@@ -1,4 +1,4 @@
-//! Values that are one number (`top_k = 0.01`) or a table that names it and more (`top_k = { density = 0.01, chunk = 4096 }`).
+//! TOML values that are one number (`top_k = 0.01`) or a table (`top_k = { density = 0.01, chunk = 4096 }`).
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -7,20 +7,18 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// What has a short form.
+/// A type with a short form.
 pub(crate) trait Short: Sized {
-    /// Both forms, as in TOML.
+    /// Both forms, for error texts.
     const FORMS: &'static str;
-    /// The long form; fields that are left out have the defaults of the short one.
+    /// The long form; omitted fields have the defaults of the short form.
     type Table: for<'de> Deserialize<'de> + Serialize;
 
-    /// The value that is a number alone.
     fn from_number(number: f64) -> Result<Self, crate::Error>;
 
-    /// The value that a table gives.
     fn from_table(table: Self::Table) -> Result<Self, crate::Error>;
 
-    /// The number, if that says it all; else the table.
+    /// The short form if it loses nothing, else the table.
     fn parts(&self) -> Result<f64, Self::Table>;
 }
 
@@ -30,7 +28,7 @@ pub(crate) fn deserialize<'de, T: Short, D: Deserializer<'de>>(deserializer: D) 
 
 pub(crate) fn serialize<T: Short, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
     match value.parts() {
-        // Whole numbers stay whole: a rank of 4 is not written as 4.0.
+        // Writes an integer without a fraction: a rank is 4, not 4.0.
         Ok(number) if number.fract() == 0.0 && number.abs() < 1e9 => serializer.serialize_i64(number as i64),
         Ok(number) => serializer.serialize_f64(number),
         Err(table) => table.serialize(serializer),

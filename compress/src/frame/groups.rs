@@ -1,4 +1,5 @@
-//! The tensors of each section of a frame: first the small tensors, merged, then every other tensor.
+//! Assigns tensors to the sections of a frame: first all small tensors merged into one section, then one section per
+//! other tensor.
 
 use crate::layout::{Layout, Shape};
 use crate::section::sinks::Sink;
@@ -7,23 +8,23 @@ use crate::section::sinks::Sink;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TensorGroup {
     pub(crate) shape: Shape,
-    /// Its tensors, by their place in the layout.
+    /// Indices of the tensors in the layout.
     pub(crate) tensors: Vec<usize>,
-    /// Where the values of each are.
+    /// Position of the values of each tensor.
     spans: Vec<Span>,
 }
 
 /// The values of one tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Span {
-    /// Place of the first in the unit.
+    /// Index of the first value in the group.
     first: usize,
-    /// Its place in the model.
+    /// Index of the first value in the model.
     offset: usize,
     len: usize,
 }
 
-/// The units of a frame that merges the tensors of fewer than `below` values.
+/// The groups of a frame that merges tensors of fewer than `below` values.
 pub(crate) fn tensor_groups(layout: &Layout, below: usize) -> Vec<TensorGroup> {
     let tensors = || layout.tensors().iter().enumerate();
     let unit = |shape, tensors: Vec<usize>| {
@@ -55,7 +56,7 @@ pub(crate) fn tensor_groups(layout: &Layout, below: usize) -> Vec<TensorGroup> {
 }
 
 impl TensorGroup {
-    /// The values of a unit that is one tensor.
+    /// The values of a group of one tensor.
     pub(crate) fn only<'v>(&self, model: &'v [f32]) -> Option<&'v [f32]> {
         match self.spans.as_slice() {
             [span] => Some(&model[span.offset..span.offset + span.len]),
@@ -63,19 +64,19 @@ impl TensorGroup {
         }
     }
 
-    /// The values of each of its tensors.
+    /// The values of each tensor.
     pub(crate) fn slices<'v>(&self, model: &'v [f32]) -> impl Iterator<Item = &'v [f32]> {
         self.spans
             .iter()
             .map(move |span| &model[span.offset..span.offset + span.len])
     }
 
-    /// The unit's values one after the other.
+    /// A copy of the values of the group.
     pub(crate) fn gathered(&self, model: &[f32]) -> Vec<f32> {
         self.slices(model).flatten().copied().collect()
     }
 
-    /// Whether the unit is one tensor, and where its values are in the model.
+    /// The range in the model of a group of one tensor.
     pub(crate) fn range(&self) -> Option<std::ops::Range<usize>> {
         match self.spans.as_slice() {
             [span] => Some(span.offset..span.offset + span.len),
@@ -83,13 +84,13 @@ impl TensorGroup {
         }
     }
 
-    /// Its tensors by their places in the layout, and where the values of each begin in the unit.
+    /// For each tensor, its index in the layout and the index of its first value in the group.
     pub(crate) fn firsts(&self) -> impl Iterator<Item = (usize, usize)> {
         let firsts = self.spans.iter().map(|span| span.first);
         self.tensors.iter().copied().zip(firsts)
     }
 
-    /// A sink for the unit's values that hands them to `inner` by their places in the model.
+    /// A sink of the values of the group that forwards them to `inner` with their indices in the model.
     pub(crate) fn spread<'u, S: Sink>(&'u self, inner: &'u mut S) -> Spread<'u, S> {
         Spread {
             spans: &self.spans,
@@ -98,7 +99,7 @@ impl TensorGroup {
     }
 }
 
-/// Puts the values of small tensors back where they belong.
+/// Maps indices in a group to indices in the model.
 pub(crate) struct Spread<'u, S> {
     spans: &'u [Span],
     inner: &'u mut S,
@@ -107,7 +108,7 @@ pub(crate) struct Spread<'u, S> {
 impl<S: Sink> Sink for Spread<'_, S> {
     fn dense(&mut self, start: usize, values: &[f32]) {
         let end = start + values.len();
-        // There may be as many tensors as values.
+        // Binary search, as a merged group may have as many tensors as values.
         let before = self.spans.partition_point(|span| span.first + span.len <= start);
         for span in &self.spans[before..] {
             let (from, to) = (start.max(span.first), end.min(span.first + span.len));

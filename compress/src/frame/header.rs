@@ -1,4 +1,4 @@
-//! The fixed part of a frame.
+//! The header of a frame.
 
 use crate::error::Error;
 use crate::layout::Layout;
@@ -6,46 +6,46 @@ use crate::wire::{CHECKSUM_BYTES, Reader, Writer};
 
 pub(crate) const MAGIC: &[u8; 4] = b"FLCF";
 pub(crate) const MAJOR: u8 = 1;
-/// Bytes of a frame beside its sections, without what a flag announces.
+/// Bytes of a frame without its sections and without optional fields.
 pub(crate) const OVERHEAD: usize = 34 + CHECKSUM_BYTES;
-/// Place of the minor version.
+/// Offset of the minor version.
 pub(crate) const MINOR_AT: usize = 5;
 const MERGES: u8 = 1;
 const HAS_PREDICTOR: u8 = 2;
 
-/// What a frame's values mean to the model it is for.
+/// The meaning of the values of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FrameKind {
     /// A client's update: local model minus the model it started from.
     Update,
-    /// The server's step: added to every model of the previous version.
+    /// The server's model update: added to a model of the previous version.
     ModelUpdate,
     /// A whole model, exact.
     Snapshot,
 }
 
-/// The fixed part of a frame.
+/// The header of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrameHeader {
-    /// What the values mean.
+    /// The meaning of the values.
     pub kind: FrameKind,
-    /// Update: the round it answers. Step and snapshot: the model version it leads to.
+    /// Update: the round that it belongs to. Model update and snapshot: the resulting model version.
     pub round: u64,
-    /// Seed of every random choice made in encoding.
+    /// Seed of every random choice of the encoder.
     pub seed: u64,
 }
 
-/// What a frame may say beside the fixed part.
+/// The optional fields of the header.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Extras {
-    /// Tensors with fewer values share the first section; 0: none do.
+    /// Tensors with fewer values are merged into the first section; 0: no tensor is merged.
     pub(crate) merge_below: u32,
-    /// Short digest of the frame whose values are to be added.
+    /// Short digest of the frame whose values the receiver adds to this frame.
     pub(crate) predictor: Option<u64>,
 }
 
 impl FrameHeader {
-    /// Appends all that comes before the first section.
+    /// Appends everything before the first section.
     pub(crate) fn write(&self, layout: &Layout, sections: usize, extras: Extras, out: &mut Vec<u8>) {
         let merges = if extras.merge_below > 0 { MERGES } else { 0 };
         let flags = merges | extras.predictor.map_or(0, |_| HAS_PREDICTOR);
@@ -71,7 +71,7 @@ impl FrameHeader {
         }
     }
 
-    /// Reads all that comes before the first section, and the number of sections.
+    /// Reads everything before the first section; also returns the number of sections.
     pub(crate) fn read(reader: &mut Reader<'_>, layout: &Layout) -> Result<(Self, Extras, usize), Error> {
         let kind = match reader.u8("kind")? {
             0 => FrameKind::Update,
@@ -84,7 +84,7 @@ impl FrameHeader {
             return Err(reader.corrupt("flags"));
         }
         if reader.u64("layout fingerprint")? != layout.fingerprint() {
-            return Err(Error::Mismatch("the frame is for another layout".to_owned()));
+            return Err(Error::Mismatch("the frame belongs to another layout".to_owned()));
         }
         let header = Self {
             kind,

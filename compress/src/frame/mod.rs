@@ -1,4 +1,4 @@
-//! One encoded update: a header, then one section for each tensor or group of small tensors.
+//! Frames. A frame is one encoded update: a header, then one section per tensor or group of small tensors.
 
 pub(crate) mod groups;
 pub(crate) mod header;

@@ -16,7 +16,7 @@ use crate::section::sinks::{Add, Counted, Largest, Measured, MeasuredByTensor, S
 use crate::threads;
 use crate::wire::unseal;
 
-/// A frame whose header, checksum and section table have been checked against a layout.
+/// A frame with header, checksum and section table checked against a layout.
 #[derive(Debug)]
 pub struct Frame<'a> {
     bytes: &'a [u8],
@@ -26,14 +26,14 @@ pub struct Frame<'a> {
     sections: Vec<(TensorGroup, Section<'a>)>,
 }
 
-/// One section of a frame, and what its bytes are for.
+/// One section of a frame and its size by purpose.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SectionInfo<'a> {
-    /// Its tensor; or small tensors, encoded as one.
+    /// The tensor of the section, or the small tensors merged into it.
     pub tensors: Vec<&'a Tensor>,
-    /// Their places in the layout.
+    /// Indices of the tensors in the layout.
     pub places: &'a [usize],
-    /// How it was encoded.
+    /// The recipe of the encoder.
     pub recipe: Recipe,
     /// Bytes of the recipe and of each plane.
     pub bytes: PlaneBytes,
@@ -55,7 +55,7 @@ impl<'a> Frame<'a> {
         for (at, unit) in units.into_iter().enumerate() {
             let section = Section::read(&mut reader, unit.shape, KeyedRng::new(header.seed, at))?;
             if header.kind == FrameKind::Snapshot && !section.recipe().is_lossless() {
-                return Err(reader.corrupt("snapshot that is not exact"));
+                return Err(reader.corrupt("snapshot with a lossy section"));
             }
             sections.push((unit, section));
         }
@@ -69,23 +69,24 @@ impl<'a> Frame<'a> {
         })
     }
 
-    /// Short digest of the frame whose values are to be added to this one's, if it was encoded as a difference from that
-    /// (see [`crate::Memory::Cafe`]).
+    /// Short digest of the frame whose values the receiver adds to this one, if the encoder used that frame as its
+    /// predictor (see [`crate::Memory::Cafe`]).
     pub fn predictor(&self) -> Option<u64> {
         self.extras.predictor
     }
 
-    /// Short digest of the frame, by which another may name it as its predictor.
+    /// Short digest of the frame, by which another frame refers to it as its predictor.
     pub fn id(&self) -> u64 {
         Digest::of(self.bytes).short()
     }
 
-    /// The fixed part.
+    /// The header.
     pub fn header(&self) -> FrameHeader {
         self.header
     }
 
-    /// The sections: that of small tensors, if there is one, then those of the other tensors in the order of the layout.
+    /// The sections: first the merged small tensors, if there are any, then the other tensors in the order of the
+    /// layout.
     pub fn sections(&self) -> impl ExactSizeIterator<Item = SectionInfo<'_>> {
         self.sections.iter().map(|(unit, section)| SectionInfo {
             tensors: unit.tensors.iter().map(|&at| &self.layout.tensors()[at]).collect(),
@@ -95,16 +96,16 @@ impl<'a> Frame<'a> {
         })
     }
 
-    /// What the planes of each section could not go below, in the order of [`Frame::sections`]. Reads all of them.
+    /// Lower bound of the size of each plane of each section, in the order of [`Frame::sections`]. Decodes all planes.
     ///
     /// # Errors
-    /// `Corrupt`. A frame that [`Frame::verify`] refuses may have bounds without a meaning.
+    /// `Corrupt`. The bounds of a frame that [`Frame::verify`] refuses are meaningless.
     pub fn bounds(&self) -> Result<Vec<PlaneBounds>, Error> {
         self.sections.iter().map(|(_, section)| section.bounds()).collect()
     }
 
-    /// Decodes everything and keeps nothing but the largest magnitude: `Ok` means that [`Frame::accumulate`] cannot fail
-    /// and adds no value beyond that. Needs the memory of a block of values, whatever the model.
+    /// Decodes everything and returns the largest magnitude. `Ok` guarantees that [`Frame::accumulate`] succeeds and
+    /// adds no value beyond that magnitude. Uses constant memory.
     ///
     /// # Errors
     /// `Corrupt`, `Truncated`, `NotFinite`.
@@ -124,7 +125,7 @@ impl<'a> Frame<'a> {
         self.accumulate_on(1, weight, acc)
     }
 
-    /// As [`Frame::accumulate`], on up to `threads` threads, with the same result.
+    /// As [`Frame::accumulate`], on up to `threads` threads and with bit-identical results.
     ///
     /// # Errors
     /// As [`Frame::accumulate`].
@@ -137,8 +138,8 @@ impl<'a> Frame<'a> {
         self.on_parts(threads, acc, spread, add).map(drop)
     }
 
-    /// As [`Frame::accumulate`], and counts the decoded values that are not zero: one number for each section, in the order
-    /// of [`Frame::sections`].
+    /// As [`Frame::accumulate`]; also counts the nonzero decoded values of each section, in the order of
+    /// [`Frame::sections`].
     ///
     /// # Errors
     /// As [`Frame::accumulate`].
@@ -155,14 +156,14 @@ impl<'a> Frame<'a> {
                 )?,
                 None => counted(section, &mut unit.spread(&mut Add { weight, acc: &mut *acc }))?,
             };
-            // A section that is decoded in several parts, one added to another, hands on more values than it has.
+            // The parts of a section overlap and add up, so the parts may have more nonzero values than the section.
             Ok(nonzeros.min(unit.shape.len() as u64))
         };
         self.sections.iter().map(count).collect()
     }
 
-    /// Products of the decoded update with `values` and `other` for each section, in the order of [`Frame::sections`];
-    /// subtracts the decoded update from `values`, if asked. The same on any number of threads.
+    /// Products of the decoded update with `values` and `other` for each section, in the order of [`Frame::sections`].
+    /// With `subtract`, also subtracts the decoded update from `values`. The result does not depend on `threads`.
     /// Shapes: `values, other: [layout.len()]`.
     pub(crate) fn measure(
         &self,
@@ -206,8 +207,8 @@ impl<'a> Frame<'a> {
         self.on_parts(threads, values, spread, one)
     }
 
-    /// Products of the decoded update with `values` for each tensor, in the order of the layout; subtracts the decoded
-    /// update from `values`, if asked. Shapes: `values: [layout.len()]`.
+    /// Products of the decoded update with `values` for each tensor, in the order of the layout. With `subtract`, also
+    /// subtracts the decoded update from `values`. Shapes: `values: [layout.len()]`.
     pub(crate) fn measure_by_tensor(&self, subtract: bool, values: &mut [f32]) -> Result<Vec<Products>, Error> {
         self.check_len(values)?;
         let mut products = vec![Products::default(); self.layout.tensors().len()];
@@ -234,13 +235,13 @@ impl<'a> Frame<'a> {
         Ok(products)
     }
 
-    /// The tensors of each section, by their places in the layout.
+    /// For each section, the indices of its tensors in the layout.
     pub(crate) fn places(&self) -> impl Iterator<Item = &[usize]> {
         self.sections.iter().map(|(unit, _)| unit.tensors.as_slice())
     }
 
-    /// Does `one` on each section that is one tensor, where that tensor is in `acc`, and its part of `acc`; `several` on each
-    /// other section and all of `acc`. The results are in the order of the sections.
+    /// Calls `one` for each section of one tensor with the range of that tensor and its part of `acc`, in parallel;
+    /// calls `several` for each merged section with all of `acc`. Returns the results in the order of the sections.
     fn on_parts<R: Send>(
         &self,
         threads: usize,
@@ -268,14 +269,14 @@ impl<'a> Frame<'a> {
         results.into_iter().map(|(_, result)| result).collect()
     }
 
-    /// Hands the decoded values to `sink`.
+    /// Passes the decoded values to `sink`.
     pub(crate) fn decode_into(&self, sink: &mut impl Sink) -> Result<(), Error> {
         let mut sections = self.sections.iter();
         sections.try_for_each(|(unit, section)| section.decode(&mut unit.spread(sink)))
     }
 
-    /// Overwrites `out` with the decoded values: those of a snapshot bit for bit, the sign of a zero included.
-    /// Shapes: `out: [layout.len()]`.
+    /// Overwrites `out` with the decoded values. A snapshot decodes bit for bit, including the sign of a zero. Shapes:
+    /// `out: [layout.len()]`.
     ///
     /// # Errors
     /// As [`Frame::verify`]; then `out` is unspecified. `Usage` if `out` has another length.
@@ -293,13 +294,12 @@ impl<'a> Frame<'a> {
         Ok(())
     }
 
-    /// Decodes one tensor after another, in the order of the layout, and hands each to `take` with its values: those that
-    /// [`Frame::decode`] writes. Takes memory for the largest tensor, and for the small ones that were encoded together.
-    /// Shapes: `values: [tensor.len]`.
+    /// Decodes one tensor at a time, in the order of the layout, and passes it to `take` with its values, which equal
+    /// those of [`Frame::decode`]. Memory: the largest tensor and all merged tensors. Shapes: `values: [tensor.len]`.
     ///
     /// # Errors
-    /// As [`Frame::verify`], after the tensors before were taken; `Usage` if the machine has no memory for a tensor; those
-    /// of `take`.
+    /// As [`Frame::verify`], possibly after `take` has received earlier tensors; `Usage` if the memory for a tensor
+    /// cannot be allocated; errors of `take`.
     pub fn decode_each<E: From<Error>>(&self, mut take: impl FnMut(&Tensor, &[f32]) -> Result<(), E>) -> Result<(), E> {
         let (mut alone, together): (Vec<_>, Vec<_>) =
             self.sections.iter().partition(|(unit, _)| unit.range().is_some());
@@ -334,16 +334,16 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Makes `out` the `len` values of a section.
+/// Replaces `out` with the `len` values of a section.
 fn decode_alone(section: &Section<'_>, len: usize, out: &mut Vec<f32>) -> Result<(), Error> {
     out.clear();
     out.try_reserve_exact(len)
-        .map_err(|_| Error::Usage(format!("no memory for the {len} values of a tensor")))?;
+        .map_err(|_| Error::Usage(format!("cannot allocate memory for the {len} values of a tensor")))?;
     out.resize(len, 0.0);
     section.decode(&mut Set(out))
 }
 
-/// Decodes a section and counts the values that are not zero.
+/// Decodes a section and counts its nonzero values.
 fn counted(section: &Section<'_>, sink: &mut impl Sink) -> Result<u64, Error> {
     let mut counted = Counted {
         inner: sink,

@@ -1,4 +1,4 @@
-//! Kernels under their plain types.
+//! Kernels with public types, for benches.
 
 use crate::code::levels::{self, LevelPlane};
 use crate::code::method::Code;
@@ -11,12 +11,12 @@ use crate::wire::Reader;
 /// Values decoded at a time.
 const BLOCK: usize = 4096;
 
-/// Ascending indices of the `k` values largest in magnitude.
+/// Ascending indices of the `k` largest magnitudes.
 pub fn top_k(threads: usize, values: &[f32], k: usize) -> Vec<u32> {
     top_k::top_k(threads, values, k)
 }
 
-/// Magnitudes by bin.
+/// Histogram of magnitudes.
 #[derive(Debug)]
 pub struct Histogram(dead_zone::model::Histogram);
 
@@ -32,12 +32,12 @@ impl Histogram {
     }
 }
 
-/// Fills `levels` with those of a dead zone; returns the mean magnitude of level one in steps.
+/// Fills `levels` by nearest dead-zone quantization; returns the mean magnitude at level one, in steps.
 pub fn dead_zone(values: &[f32], step: f32, threshold: f32, levels: &mut [i32]) -> f32 {
     dead_zone::encode::nearest(values, step, threshold, (1 << 30) as f32, levels)
 }
 
-/// The Walsh-Hadamard transform of a power of two of values, in place.
+/// In-place Walsh-Hadamard transform; `values.len()` is a power of two.
 pub fn hadamard(values: &mut [f32]) {
     rotated::hadamard::transform(values);
 }
@@ -47,7 +47,7 @@ pub fn encode_symbols(symbols: &[u8], width: u32, code: Code, out: &mut Vec<u8>)
     symbols::encode_symbols(symbols, width, code, out);
 }
 
-/// Fills `out` with the symbols of a plane; returns whether the plane was sound.
+/// Fills `out` with the symbols of a plane; returns whether the plane is valid.
 pub fn decode_symbols(bytes: &[u8], width: u32, code: Code, out: &mut [u8]) -> bool {
     let plane = SymbolPlane::read(&mut Reader::new(bytes), out.len(), width, code);
     let open = plane.and_then(|plane| plane.open());
@@ -62,7 +62,7 @@ pub fn encode_levels(levels: &[i32], cols: usize, code: Code, out: &mut Vec<u8>)
     levels::encode_levels(levels, shape(levels.len(), cols), code, out);
 }
 
-/// Fills `out` with a matrix of levels; returns whether the plane was sound.
+/// Fills `out` with a matrix of levels; returns whether the plane is valid.
 pub fn decode_levels(bytes: &[u8], cols: usize, code: Code, out: &mut [i32]) -> bool {
     let plane = LevelPlane::read(&mut Reader::new(bytes), shape(out.len(), cols), code);
     let open = plane.and_then(|plane| plane.open());

@@ -1,4 +1,4 @@
-//! Doors to private code, for this crate's own benches and fuzz drivers. Nothing here is part of the API.
+//! Access to private code for the benches and fuzz drivers of this crate. Not part of the API.
 
 pub mod bench;
 pub mod planes;

@@ -1,5 +1,5 @@
-//! Planes and sections under plain types: `shape` is `[rows, cols]`, and `portions` are the lengths of the slices in which
-//! `out` is filled.
+//! Planes and sections with public types, for fuzz drivers. `of` is `[rows, cols]`; `portions` are the lengths of the
+//! slices in which `out` is filled.
 
 use crate::code::gaps::{self, IndexPlane};
 use crate::code::levels::LevelPlane;
@@ -71,20 +71,20 @@ impl<F: FnMut(usize, &[f32])> Sink for Runs<F> {
     }
 
     fn sparse(&mut self, indices: &[u32], values: &[f32]) {
-        assert_eq!(indices.len(), values.len(), "one value for each index");
+        assert_eq!(indices.len(), values.len(), "one value per index");
         for (&index, value) in indices.iter().zip(values) {
             self.0(index as usize, std::slice::from_ref(value));
         }
     }
 }
 
-/// Decodes a section, and hands each run of values to `take` with the place of the first.
+/// Decodes a section and passes each run of values to `take` with the index of the first.
 pub fn section(bytes: &[u8], of: [usize; 2], seed: u64, take: impl FnMut(usize, &[f32])) -> Result<(), Error> {
     let section = Section::read(&mut Reader::new(bytes), shape(of), KeyedRng::new(seed, 0))?;
     section.decode(&mut Runs(take))
 }
 
-/// Decodes the values of a section that holds all of a tensor; `None` if it holds some.
+/// Decodes the values of a section that keeps all values of its tensor; `None` if it keeps only some.
 pub fn section_values(
     bytes: &[u8],
     of: [usize; 2],

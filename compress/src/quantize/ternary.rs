@@ -44,7 +44,7 @@ impl Ternary {
     /// clipped at `clip` standard deviations.
     ///
     /// # Errors
-    /// `Usage` unless `clip` is above 0 and finite.
+    /// `Usage` unless `clip` is positive and finite.
     pub fn stochastic(clip: Option<f64>) -> Result<Self, Error> {
         match clip {
             Some(clip) if !(clip > 0.0 && clip.is_finite()) => {

@@ -1,4 +1,4 @@
-//! A density, or the rule that chooses it.
+//! A fixed density, or a rule that chooses it.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -12,24 +12,24 @@ use crate::rules::rule_state::RuleState;
 use crate::rules::schedule::{self, Schedule};
 use crate::rules::selection::{Selected, Selection};
 
-/// A share of values, or a rule that chooses it: `0.01`, `{ by = "entropy", form = "effective" | "percentile" | "literal" }`,
-/// `{ by = "fisher", form = "scaled" | "percentile" | "literal" }` or `{ by = "schedule", points = [[0, 0.25], [10, 0.01]] }`.
-/// A parameter that is left out has its default.
+/// A density (share of values sent), or a rule that chooses it: `0.01`, `{ by = "entropy", form = "effective" |
+/// "percentile" | "literal" }`, `{ by = "fisher", form = "scaled" | "percentile" | "literal" }` or `{ by = "schedule",
+/// points = [[0, 0.25], [10, 0.01]] }`. Omitted parameters have their defaults.
 #[derive(Debug, Clone, PartialEq)]
 pub enum DensitySpec {
-    /// Always the same share.
+    /// A constant density.
     Fixed(Density),
-    /// By how evenly the values are spread.
+    /// By the entropy of the values: a peaked tensor is sent sparser than a flat one.
     Entropy(EntropyRule),
-    /// By squared values, the diagonal of the empirical Fisher information.
+    /// By the squared values, which are the diagonal of the empirical Fisher information.
     Fisher(FisherRule),
-    /// By round; values above 1 count as 1.
+    /// By round; values above 1 are clamped to 1.
     Schedule(Schedule),
 }
 
 impl DensitySpec {
-    /// Chooses for `values`, all finite, and remembers what it saw. A tensor of zeros changes nothing; nor does a spec
-    /// that never looks at values. What another rule remembered is forgotten first.
+    /// Selects values of `values`, which are finite, and updates `rule_state`. A tensor of zeros does not change the
+    /// state; neither does a fixed density or a schedule. The state of another rule is reset first.
     pub(crate) fn choose(&self, values: &[f32], round: u64, rule_state: &mut RuleState) -> Selected {
         let (chosen, clip) = match self {
             Self::Fixed(density) => (Selection::Count(density.count(values.len())), None),
@@ -42,7 +42,7 @@ impl DensitySpec {
 }
 
 impl DensitySpec {
-    /// Whether what is chosen is how many values to send, rather than a magnitude to reach.
+    /// Whether the rule yields a count, not a threshold.
     pub(crate) fn counts(&self) -> bool {
         match self {
             Self::Fixed(_) | Self::Schedule(_) => true,
@@ -133,7 +133,7 @@ mod tests {
             let doc = Doc { density: spec(written) };
             let text = toml::to_string(&doc).unwrap();
             assert_eq!(toml::from_str::<Doc>(&text).unwrap(), doc, "{written}\n{text}");
-            // Defaults are left out, so nothing is written that was not asked for; a number alone is a key itself.
+            // Defaults are omitted, so the output has the keys of the input; a plain number is one key.
             let keys = |text: &str| text.matches('=').count();
             assert_eq!(keys(&text), keys(written).max(1), "{written}\n{text}");
         }
@@ -153,24 +153,27 @@ mod tests {
         for (text, expected) in [
             ("'entropy'", forms),
             ("true", forms),
-            ("{ by = 'entropi' }", r#"no rule by "entropi", expected a density"#),
+            ("{ by = 'entropi' }", r#"unknown rule "entropi", expected a density"#),
             ("{ q = 97 }", "missing `by`, expected a density"),
-            ("0", "a density is above 0 and at most 1, not 0"),
-            ("1.5", "a density is above 0 and at most 1, not 1.5"),
+            ("0", "a density must be above 0 and at most 1, not 0"),
+            ("1.5", "a density must be above 0 and at most 1, not 1.5"),
             ("{ by = 'entropy', Q = 97 }", "unknown field `Q`, expected one of"),
             (
                 "{ by = 'entropy', q = 97 }",
-                r#"`q` is no parameter of { by = "entropy", form = "effective" }"#,
+                r#"`q` is not a parameter of { by = "entropy", form = "effective" }"#,
             ),
             (
                 "{ by = 'fisher', warm_up = 97 }",
-                r#"`warm_up` is no parameter of { by = "fisher", form = "scaled" }"#,
+                r#"`warm_up` is not a parameter of { by = "fisher", form = "scaled" }"#,
             ),
             (
                 "{ by = 'schedule', points = [[0, 1]], form = 'x' }",
-                r#"`form` is no parameter of { by = "schedule" }"#,
+                r#"`form` is not a parameter of { by = "schedule" }"#,
             ),
-            ("{ by = 'entropy', points = [[0, 1]] }", "`points` is no parameter of"),
+            (
+                "{ by = 'entropy', points = [[0, 1]] }",
+                "`points` is not a parameter of",
+            ),
             (
                 "{ by = 'entropy', form = 'scaled' }",
                 r#"form "scaled", expected "effective", "percentile" or "literal""#,
@@ -179,43 +182,49 @@ mod tests {
                 "{ by = 'fisher', form = 'effective' }",
                 r#"form "effective", expected "scaled", "percentile" or "literal""#,
             ),
-            ("{ by = 'entropy', beta = 1.5 }", "`beta` is from 0 to 1, not 1.5"),
-            ("{ by = 'entropy', beta = nan }", "`beta` is from 0 to 1, not NaN"),
+            ("{ by = 'entropy', beta = 1.5 }", "`beta` must be from 0 to 1, not 1.5"),
+            ("{ by = 'entropy', beta = nan }", "`beta` must be from 0 to 1, not NaN"),
             ("{ by = 'entropy', beta = 'high' }", "invalid type: string \"high\""),
             (
                 "{ by = 'entropy', form = 'percentile', q = 101 }",
-                "`q` is from 0 to 100, not 101",
+                "`q` must be from 0 to 100, not 101",
             ),
-            ("{ by = 'entropy', clip = 0 }", "`clip` is above 0, not 0"),
-            ("{ by = 'entropy', clip = inf }", "`clip` is above 0, not inf"),
+            (
+                "{ by = 'entropy', clip = 0 }",
+                "`clip` must be positive and finite, not 0",
+            ),
+            (
+                "{ by = 'entropy', clip = inf }",
+                "`clip` must be positive and finite, not inf",
+            ),
             (
                 "{ by = 'entropy', warm_up = 0 }",
-                "`warm_up` is a whole number of rounds from 1",
+                "`warm_up` must be a whole number of rounds, at least 1",
             ),
             (
                 "{ by = 'entropy', warm_up = 2.5 }",
-                "`warm_up` is a whole number of rounds from 1",
+                "`warm_up` must be a whole number of rounds, at least 1",
             ),
             (
                 "{ by = 'entropy', least = 0 }",
-                "`least`: a density is above 0 and at most 1, not 0",
+                "`least`: a density must be above 0 and at most 1, not 0",
             ),
             (
                 "{ by = 'entropy', least = 0.2 }",
-                "`least` <= `density` <= `most`, not 0.2, 0.01, 0.1",
+                "`least` <= `density` <= `most` must hold, not 0.2, 0.01, 0.1",
             ),
-            ("{ by = 'schedule' }", "a schedule has points [[round, value], ..]"),
+            ("{ by = 'schedule' }", "a schedule needs points = [[round, value], ..]"),
             (
                 "{ by = 'schedule', points = [] }",
-                "a schedule has points [[round, value], ..]",
+                "a schedule needs points = [[round, value], ..]",
             ),
             (
                 "{ by = 'schedule', points = [[1, 0.5], [1, 0.2]] }",
-                "rounds of a schedule ascend",
+                "rounds of a schedule must ascend",
             ),
             (
                 "{ by = 'schedule', points = [[1, 1.5]] }",
-                "a density is above 0 and at most 1, not 1.5",
+                "a density must be above 0 and at most 1, not 1.5",
             ),
             (
                 "{ by = 'schedule', points = [[1, 0.5]], shape = 'cubic' }",

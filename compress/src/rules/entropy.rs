@@ -1,10 +1,10 @@
 //! Density by entropy (AGC-Entropy): a peaked tensor is sent sparser than a flat one.
 //!
-//! - *effective* (ours): `q_i = v_i^2 / sum v^2`, `H = -sum q ln q`; `exp(H)` is the number of values that matter. Keeps
-//!   `k = clamp(ceil(density n exp(mean H - anchor)), least n, most n)`, the anchor being the mean `H` of the warm-up.
-//! - *percentile*: the magnitudes that reach their `q`-th percentile.
-//! - *literal*: as printed in the paper, with softmax of `|v| / max |v|` for `q` and a threshold on `|v|` that is an entropy.
-//!   It never selects (see [`Literal`]); it is here to be measured.
+//! - *effective* (ours): `q_i = v_i^2 / sum v^2`, `H = -sum q ln q`; `exp(H)` is the effective number of values. Keeps
+//!   `k = clamp(ceil(density n exp(mean H - anchor)), least n, most n)`; the anchor is the mean `H` of the warm-up.
+//! - *percentile*: keeps the magnitudes that reach their `q`-th percentile.
+//! - *literal*: as printed in the paper, with `q = softmax(|v| / max |v|)` and an entropy as the threshold on `|v|`. It
+//!   degenerates to plain top-k (see [`Literal`]) and exists for comparison.
 
 use crate::density::Density;
 use crate::error::Error;
@@ -37,7 +37,7 @@ enum Form {
     Literal(Literal),
 }
 
-/// `least <= density <= most`.
+/// Invariant: `least <= density <= most`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Effective {
     density: Density,
@@ -47,10 +47,10 @@ struct Effective {
     warm_up: u32,
 }
 
-/// Threshold `T = alpha * EMA(H) + (1 - alpha) * H` on `|v|`, the average being that before this round.
+/// Threshold `T = alpha * EMA(H) + (1 - alpha) * H` on `|v|`, with the moving average before this round.
 ///
-/// Since `a = |v| / max |v|` is in [0, 1], the softmax is nearly flat: `ln n - 0.1234 <= H <= ln n` whatever the values.
-/// Updates are below `ln n`, so nothing reaches `T` and the `least` largest are sent: plain top-k.
+/// Since `a = |v| / max |v|` is in [0, 1], the softmax is nearly flat: `ln n - 0.1234 <= H <= ln n` for any values.
+/// Updates are below `ln n`, so no value reaches `T` and the `least` largest are sent: plain top-k.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Literal {
     alpha: f64,
@@ -75,7 +75,7 @@ impl EntropyRule {
         }
     }
 
-    /// Whether a number of values is chosen, rather than a magnitude.
+    /// Whether the rule yields a count, not a threshold.
     pub(crate) fn counts(&self) -> bool {
         matches!(self.form, Form::Effective(_))
     }
@@ -122,7 +122,7 @@ impl EntropyRule {
     }
 }
 
-/// All magnitudes that reach the `q`-th percentile; also a form of the Fisher rule.
+/// Selects the magnitudes that reach the `q`-th percentile. Shared with the Fisher rule.
 pub(crate) fn by_percentile(values: &[f32], q: f64, least: Density) -> Selection {
     if largest(values) == 0.0 {
         return Selection::Count(0);
@@ -141,7 +141,7 @@ impl Effective {
         rule_state.claim(Kind::EffectiveEntropy);
         rule_state.observe(now, self.beta, self.warm_up);
         let wanted = f64::from(self.density) * values.len() as f64 * (rule_state.mean - rule_state.anchor).exp();
-        // A count that is whole but for the rounding of logarithms is not rounded up.
+        // The factor keeps rounding errors of the logarithms from raising an exact integer by one.
         let k = (wanted * (1.0 - 1e-9)).ceil() as usize;
         Selection::Count(k.clamp(self.least.count(values.len()), self.most.count(values.len())))
     }
@@ -158,7 +158,7 @@ impl Effective {
         if form.least > density || density > form.most {
             let [least, density, most] = [form.least, density, form.most].map(f64::from);
             return Err(Error::Usage(format!(
-                "`least` <= `density` <= `most`, not {least}, {density}, {most}"
+                "`least` <= `density` <= `most` must hold, not {least}, {density}, {most}"
             )));
         }
         Ok(form)
@@ -194,7 +194,7 @@ impl Literal {
     }
 }
 
-/// Entropy of the shares of the sum of squares, in nats; `None` if all values are zero. One logarithm a value.
+/// Entropy of `v_i^2 / sum v^2` in nats; `None` if all values are zero. One logarithm per value.
 #[inline(never)]
 fn energy_entropy(values: &[f32]) -> Option<f64> {
     let (mut sum, mut weighted) = (0.0, 0.0);
@@ -206,8 +206,8 @@ fn energy_entropy(values: &[f32]) -> Option<f64> {
     (sum > 0.0).then(|| (sum.ln() - weighted / sum).max(0.0))
 }
 
-/// `-sum p ln(p + eps)` with `p = softmax(|v| / (max |v| + eps))`; `None` if all values are zero. Two exponentials and a
-/// logarithm a value: this form is for comparison, not for speed.
+/// `-sum p ln(p + eps)` with `p = softmax(|v| / (max |v| + eps))`; `None` if all values are zero. Not optimized (two
+/// exponentials and a logarithm per value), because this form exists for comparison.
 #[inline(never)]
 fn softmax_entropy(values: &[f32], eps: f64) -> Option<f64> {
     let most = f64::from(largest(values));
@@ -235,7 +235,7 @@ mod tests {
         (a - b).abs() < 1e-5
     }
 
-    /// A rule that saw one round with that statistic.
+    /// The state after one round with this statistic.
     fn seen(kind: Kind, mean: f64) -> RuleState {
         let mut rule_state = RuleState::default();
         rule_state.claim(kind);
@@ -259,7 +259,7 @@ mod tests {
         let Selection::Reaching { threshold, least: 2 } = selected.chosen else {
             panic!("{selected:?}");
         };
-        // The average of before this round is in the threshold; this round's entropy is in the average after.
+        // The threshold uses the average before this round; the average afterwards includes this round.
         assert!(near(threshold.into(), 2.001379) && near(rule_state.mean, 2.001379));
         assert_eq!(kept(&G8, selected), [0.9, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.6]);
 
@@ -289,7 +289,7 @@ mod tests {
         assert!(near(at, 0.8 * first + 0.2 * second) && near(mean, 0.6 * first + 0.4 * second));
     }
 
-    /// The reason why the literal form is top-k in disguise.
+    /// Checks the bound that makes the literal form equal to top-k.
     fn is_degenerate(values: &[f32]) -> bool {
         let most = (values.len() as f64).ln() - 0.1234;
         let entropy = softmax_entropy(values, 0.0).unwrap();
@@ -317,7 +317,7 @@ mod tests {
 
     #[test]
     fn the_literal_form_keeps_exactly_the_least() {
-        // The worst there is: a third ones, the others zero.
+        // The worst case of the bound: about a third of the values is one, the others are zero.
         let worst: Vec<f32> = (0..1000).map(|i| f32::from(u8::from(i < 339))).collect();
         let deficit = 1000f64.ln() - softmax_entropy(&worst, 0.0).unwrap();
         assert!((deficit - 0.1233).abs() < 1e-4, "{deficit}");
@@ -347,7 +347,7 @@ mod tests {
         }
     }
 
-    /// `matter` equal values, the others zero.
+    /// `matter` equal values; the others are zero.
     fn flat(matter: usize) -> Vec<f32> {
         (0..10_000).map(|i| if i < matter { -0.5 } else { 0.0 }).collect()
     }
@@ -365,7 +365,7 @@ mod tests {
     fn the_effective_count_follows_the_effective_number() {
         let rule = spec("{ by = 'entropy', density = 0.02, beta = 0, warm_up = 2 }");
         let rounds = [400, 900, 600, 1200, 300, 150, 9000, 1, 603];
-        // Anchor: the geometric mean of 400 and 900, as entropies are logarithms. Bounds: 20 and 2000.
+        // The anchor is the geometric mean of 400 and 900, as entropies are logarithms. The bounds are 20 and 2000.
         assert_eq!(counts(&rule, &rounds), [200, 200, 200, 400, 100, 50, 2000, 20, 201]);
         let slow = spec("{ by = 'entropy', density = 0.02, beta = 0.5, warm_up = 1 }");
         assert_eq!(counts(&slow, &[100, 400, 400, 100]), [200, 400, 566, 337]);

@@ -1,13 +1,13 @@
 //! Density by Fisher information (AGC-Fisher): `F_i = v_i^2`, the diagonal of the empirical Fisher matrix.
 //!
-//! Since `F` is the square of the value itself, each form is a threshold on `|v|`.
+//! Since `F` is the squared value, each form is a threshold on `|v|`.
 //!
-//! - *scaled* (ours): `T = kappa (alpha EMA(mean F) + (1 - alpha) mean F)`, `kappa = ln^2(1 / density) / 2`, with which
-//!   Laplace-distributed values are kept at that density, Gaussian ones at a lower one.
-//! - *percentile*: the same values as [`super::EntropyRule`]'s.
-//! - *literal*: as printed in the paper: `T = alpha EMA + (1 - alpha) mean F`, the average fed with the mean `F` of what was
-//!   *kept*. That is above the threshold, so it drives the threshold up: on Laplace draws to a density of 11 % at alpha
-//!   0.3, 3.9 % at 0.5, 0.3 % at 0.7, and to nothing but `least` at 0.9.
+//! - *scaled* (ours): `T = kappa (alpha EMA(mean F) + (1 - alpha) mean F)`, `kappa = ln^2(1 / density) / 2`.
+//!   Laplace-distributed values are kept at that density, Gaussian values at a lower one.
+//! - *percentile*: keeps the same values as the percentile form of [`super::EntropyRule`].
+//! - *literal*: as printed in the paper: `T = alpha EMA + (1 - alpha) mean F`, where the average is updated with the
+//!   mean `F` of the *kept* values. That mean is above the threshold and therefore raises it: on Laplace draws the
+//!   density falls to 11 % at alpha 0.3, 3.9 % at 0.5, 0.3 % at 0.7, and to `least` at 0.9.
 
 use crate::density::Density;
 use crate::error::Error;
@@ -125,7 +125,6 @@ impl FisherRule {
 }
 
 impl Form {
-    /// Default of the least density.
     fn least(&self) -> f64 {
         match self {
             Self::Scaled { density, .. } => rule::tenth(*density),
@@ -134,7 +133,7 @@ impl Form {
     }
 }
 
-/// Mean square of what `Reaching { threshold, least }` keeps. `values` are not all zero.
+/// Mean square of the values that `Reaching { threshold, least }` keeps. `values` are not all zero.
 fn mean_of_kept(values: &[f32], threshold: f32, least: usize) -> f64 {
     let (sum, count) = squares_reaching(threshold, values);
     if count >= least {
@@ -184,7 +183,7 @@ mod tests {
         assert!(near(mean_of_kept(&values, 9.0, 1), 9.0));
         assert!(near(mean_of_kept(&values, 9.0, 3), 17.0 / 3.0));
         assert!(near(mean_of_kept(&values, f32::INFINITY, 5), 22.0 / 5.0));
-        assert!(near(mean_of_kept(&values, 9.0, 6), 22.0 / 5.0), "a zero is not kept");
+        assert!(near(mean_of_kept(&values, 9.0, 6), 22.0 / 5.0), "zeros are not kept");
     }
 
     #[test]
@@ -200,7 +199,7 @@ mod tests {
         }
     }
 
-    /// Density after many rounds of fresh Laplace draws.
+    /// Mean density of the last rounds, after `rounds` rounds of independent Laplace draws.
     fn settled(rule: &str, rounds: u64) -> f64 {
         let (rule, mut rule_state) = (spec(rule), RuleState::default());
         let densities: Vec<f64> = (0..rounds)

@@ -1,51 +1,54 @@
-//! Thresholds on magnitudes: percentiles, ranks, and the `f32` that stands for a threshold known in `f64`.
+//! Thresholds on magnitudes: percentiles, ranks, and the `f32` equivalent of an `f64` threshold.
 
-/// The least magnitude that is not zero.
+/// The smallest nonzero magnitude.
 pub(crate) const TINY: f32 = f32::from_bits(1);
 
 fn magnitude(value: f32) -> u32 {
     value.to_bits() & 0x7fff_ffff
 }
 
-/// Largest magnitude; zero if there is no value.
+/// Largest magnitude; zero if `values` is empty.
 #[inline(never)]
 pub(crate) fn largest(values: &[f32]) -> f32 {
     f32::from_bits(values.iter().fold(0, |most, &value| most.max(magnitude(value))))
 }
 
-/// The `k`-th largest magnitude. `k` is from 1 to `values.len()`.
+/// The `k`-th largest magnitude. Range: `k` 1 to `values.len()`.
 pub(crate) fn kth_largest(values: &[f32], k: usize) -> f32 {
     let mut magnitudes: Vec<u32> = values.iter().map(|&value| magnitude(value)).collect();
     let (_, kth, _) = magnitudes.select_nth_unstable_by(k - 1, |a, b| b.cmp(a));
     f32::from_bits(*kth)
 }
 
-/// A magnitude that exactly those non-zeros reach that reach the `q`-th percentile (of 100, by linear interpolation) of
-/// all magnitudes; with distinct ones these are `n - ceil(q (n - 1) / 100)`. `values` is not empty.
+/// A threshold that selects exactly the nonzero values which reach the `q`-th percentile (of 100, by linear
+/// interpolation) of all magnitudes; with distinct magnitudes these are `n - ceil(q (n - 1) / 100)` values. `values` is
+/// not empty.
 ///
-/// The percentile lies between two neighbours in the sorted order (above the lower one, unless it is that one), so what
-/// reaches it is what reaches the upper one: no interpolation is needed, and the squares give the same.
+/// The percentile lies between two neighbors in sorted order and above the lower one, or equals it. So a value reaches
+/// the percentile if it reaches the upper neighbor: interpolation is unnecessary, and squared values give the same
+/// selection.
 pub(crate) fn percentile(values: &[f32], q: f64) -> f32 {
     let last = values.len() - 1;
     let position = q * last as f64 / 100.0;
-    // 99.9 of 1000 steps is the 999th, whatever the last bit says.
+    // The factor keeps a rounding error from raising an exact integer by one: 99.9 % of 1000 is 999.
     let up = (position * (1.0 - 1e-12)).ceil() as usize;
     kth_largest(values, values.len() - up.min(last)).max(TINY)
 }
 
-/// The least magnitude, not zero, that reaches `threshold`; infinite if none does.
+/// The smallest nonzero magnitude that reaches `threshold`; infinite if none does.
 pub(crate) fn reaching(threshold: f64) -> f32 {
     least_of(threshold, |magnitude| magnitude >= threshold)
 }
 
-/// The least magnitude, not zero, whose square reaches `threshold`; infinite if none does.
+/// The smallest nonzero magnitude whose square reaches `threshold`; infinite if none does.
 pub(crate) fn square_reaching(threshold: f64) -> f32 {
     least_of(threshold.max(0.0).sqrt(), |magnitude| {
         magnitude * magnitude >= threshold
     })
 }
 
-/// The least magnitude, not zero, that fulfils the monotone `reaches`, which is off by a rounding at most from `guess`.
+/// The smallest nonzero magnitude that satisfies the monotone predicate `reaches`; `guess` is within one rounding of
+/// it.
 fn least_of(guess: f64, reaches: impl Fn(f64) -> bool) -> f32 {
     let mut magnitude = (guess as f32).next_down().max(TINY);
     while !reaches(magnitude.into()) {
@@ -54,7 +57,7 @@ fn least_of(guess: f64, reaches: impl Fn(f64) -> bool) -> f32 {
     magnitude
 }
 
-/// Sum of the squares, and number, of the values whose magnitude reaches `threshold`, which is above zero.
+/// Sum of squares and number of the values whose magnitude reaches `threshold`. Range: `threshold > 0`.
 #[inline(never)]
 pub(crate) fn squares_reaching(threshold: f32, values: &[f32]) -> (f64, usize) {
     values.iter().fold((0.0, 0), |(sum, count), &value| {
@@ -69,7 +72,7 @@ mod tests {
     use super::*;
     use crate::rules::samples::{G8, laplace};
 
-    /// Sorting everything and interpolating.
+    /// Reference: sorts and interpolates.
     fn reference(values: &[f32], q: f64, of: impl Fn(f32) -> f64) -> f64 {
         let mut sorted: Vec<f64> = values.iter().map(|&value| of(value)).collect();
         sorted.sort_by(f64::total_cmp);

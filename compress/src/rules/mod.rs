@@ -1,7 +1,8 @@
-//! Rules: what stands where a number would be (`density = { by = "entropy", .. }` for `density = 0.01`).
+//! Rules that choose a number of a spec: `density = { by = "entropy", .. }` in place of `density = 0.01`.
 //!
-//! A rule chooses a number before encoding, from the tensor's values and what it remembers of earlier rounds. Its memory
-//! ([`tracked`]) lives with the encoder and in its state file; nothing of it reaches the wire, so no decoder knows of rules.
+//! A rule chooses the number before encoding, from the values of the tensor and its state from earlier rounds. The
+//! state ([`rule_state`]) belongs to the encoder and its state file. It never reaches the wire, so decoders know
+//! nothing about rules.
 
 pub(crate) mod density;
 pub(crate) mod entropy;

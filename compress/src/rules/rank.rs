@@ -1,4 +1,4 @@
-//! A rank, or the rule that chooses it.
+//! A fixed rank, or a schedule of ranks.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -6,15 +6,16 @@ use crate::error::Error;
 use crate::forms::rule::{self, NumberOrRule, Table};
 use crate::rules::schedule::{self, Schedule};
 
-/// Largest rank that can be asked for.
+/// Largest rank of a spec.
 pub const MAX_RANK: u32 = 1024;
 
-/// Columns of each factor: `4`, or `{ by = "schedule", points = [[0, 8], [10, 2]] }`.
+/// Rank of a low-rank approximation (columns of each factor): `4`, or `{ by = "schedule", points = [[0, 8], [10, 2]]
+/// }`.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RankSpec {
-    /// Always the same.
+    /// A constant rank.
     Fixed(u32),
-    /// By round, rounded to the nearest whole number.
+    /// By round, rounded to the nearest integer.
     Schedule(Schedule),
 }
 
@@ -33,7 +34,7 @@ fn rank(number: f64) -> Result<u32, Error> {
         return Ok(number as u32);
     }
     Err(Error::Usage(format!(
-        "a rank is a whole number from 1 to {MAX_RANK}, not {number}"
+        "a rank must be a whole number from 1 to {MAX_RANK}, not {number}"
     )))
 }
 
@@ -93,15 +94,18 @@ mod tests {
             assert_eq!(toml::from_str::<Doc>(&toml::to_string(&doc).unwrap()).unwrap(), doc);
         }
         for (text, expected) in [
-            ("0", "a rank is a whole number from 1 to 1024, not 0"),
-            ("1025", "a rank is a whole number from 1 to 1024, not 1025"),
-            ("2.5", "a rank is a whole number from 1 to 1024, not 2.5"),
+            ("0", "a rank must be a whole number from 1 to 1024, not 0"),
+            ("1025", "a rank must be a whole number from 1 to 1024, not 1025"),
+            ("2.5", "a rank must be a whole number from 1 to 1024, not 2.5"),
             ("'four'", "expected a rank from 1 to 1024, or a rule"),
             (
                 "{ by = 'entropy' }",
-                r#"no rule by "entropy", expected a rank from 1 to 1024"#,
+                r#"unknown rule "entropy", expected a rank from 1 to 1024"#,
             ),
-            ("{ by = 'schedule', points = [[0, 0.5]] }", "a rank is a whole number"),
+            (
+                "{ by = 'schedule', points = [[0, 0.5]] }",
+                "a rank must be a whole number",
+            ),
         ] {
             let refusal = toml::from_str::<Doc>(&format!("rank = {text}"))
                 .unwrap_err()

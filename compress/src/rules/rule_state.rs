@@ -1,9 +1,9 @@
-//! What a rule remembers of one tensor: a running mean of one statistic, and what it was after the warm-up.
+//! The state of a rule for one tensor: a moving average of one statistic, and its value at the end of the warm-up.
 
 use crate::error::Error;
 use crate::wire::{Reader, Writer};
 
-/// Whose memory it is.
+/// The rule that owns the state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Kind {
     #[default]
@@ -22,20 +22,20 @@ const KINDS: [Kind; 5] = [
     Kind::LiteralFisher,
 ];
 
-/// What a rule remembers of one tensor.
+/// The state of a rule for one tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct RuleState {
     kind: Kind,
-    /// Rounds seen, those of zeros left out.
+    /// Observed rounds, without those in which the tensor was all zeros.
     pub(crate) rounds: u32,
-    /// Exponential moving average of the statistic; its plain mean during the warm-up.
+    /// Exponential moving average of the statistic; during the warm-up its arithmetic mean.
     pub(crate) mean: f64,
     /// `mean` at the end of the warm-up.
     pub(crate) anchor: f64,
 }
 
 impl RuleState {
-    /// Forgets what is not of `kind`.
+    /// Resets the state if another rule owns it.
     pub(crate) fn claim(&mut self, kind: Kind) {
         if self.kind != kind {
             *self = Self {
@@ -45,13 +45,13 @@ impl RuleState {
         }
     }
 
-    /// The average before this round; `now` if there is none yet.
+    /// The average before this round; `now` in the first round.
     pub(crate) fn mean_or(&self, now: f64) -> f64 {
         if self.rounds == 0 { now } else { self.mean }
     }
 
-    /// `mean <- beta * mean + (1 - beta) * now`; during the first `warm_up` rounds the plain mean, which the anchor follows.
-    /// Written so that a mean equal to `now` stays so to the last bit.
+    /// `mean <- beta * mean + (1 - beta) * now`; during the first `warm_up` rounds the arithmetic mean, which the
+    /// anchor follows. This form of the sum leaves a mean that equals `now` bit-identical.
     pub(crate) fn observe(&mut self, now: f64, beta: f64, warm_up: u32) {
         self.rounds = self.rounds.saturating_add(1);
         if self.rounds <= warm_up {
@@ -68,7 +68,7 @@ impl RuleState {
         self.mean = before + (1.0 - beta) * (now - before);
     }
 
-    /// Appends 24 bytes: rounds u32, kind u32, mean f64, anchor f64.
+    /// Appends 24 bytes: rounds `u32`, kind `u32`, mean `f64`, anchor `f64`.
     pub(crate) fn write(&self, out: &mut Writer<'_>) {
         out.u32(self.rounds);
         out.u32(self.kind as u32);
@@ -76,7 +76,7 @@ impl RuleState {
         out.u64(self.anchor.to_bits());
     }
 
-    /// Reads what [`RuleState::write`] wrote.
+    /// Reads the output of [`RuleState::write`].
     ///
     /// # Errors
     /// `Truncated`; `Corrupt` for an unknown kind; `NotFinite`.

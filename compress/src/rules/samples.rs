@@ -1,10 +1,10 @@
-//! Inputs for the tests of the rules, and what a choice keeps of them.
+//! Test inputs of the rules, and a reference for the selection.
 
 use crate::rng::KeyedRng;
 use crate::rules::density::DensitySpec;
 use crate::rules::selection::{Selected, Selection};
 
-/// The worked examples' tensor.
+/// The tensor of the worked examples.
 pub(crate) const G8: [f32; 8] = [0.9, -0.5, 0.3, -0.1, 0.05, 0.0, -0.02, 0.6];
 
 /// The spec written as the TOML value `text`.
@@ -27,7 +27,7 @@ pub(crate) fn laplace(len: usize, seed: u64) -> Vec<f32> {
     (0..len).map(|i| (sign(i) * unit(rng, i).ln()) as f32).collect()
 }
 
-/// Box and Muller's `at`-th normal draw.
+/// The `at`-th normal draw (Box and Muller 1958).
 fn normal(rng: KeyedRng, at: usize) -> f64 {
     (-2.0 * unit(rng, 2 * at).ln()).sqrt() * (std::f64::consts::TAU * unit(rng, 2 * at + 1)).cos()
 }
@@ -43,7 +43,7 @@ pub(crate) fn student(len: usize, seed: u64) -> Vec<f32> {
     (0..len).map(|i| draw(normals(i)) as f32).collect()
 }
 
-/// What is sent: by sorting everything.
+/// Reference of the selection: sorts all magnitudes.
 pub(crate) fn kept(values: &[f32], selected: Selected) -> Vec<f32> {
     let mut order: Vec<usize> = (0..values.len()).filter(|&i| values[i] != 0.0).collect();
     order.sort_by(|&a, &b| values[b].abs().total_cmp(&values[a].abs()).then(a.cmp(&b)));

@@ -1,28 +1,28 @@
-//! A number by round: warm-up densities (DGC), ranks that fall.
+//! A number that depends on the round: warm-up densities (DGC), falling ranks.
 
 use crate::error::Error;
 use crate::forms::rule::Table;
 
 pub(crate) const NAME: &str = "schedule";
 
-/// A positive number that depends on the round alone: before the first point that point's value, from the last on the
-/// last's, between two of them by [`Course`].
+/// A positive number as a function of the round: constant before the first and after the last point, interpolated by
+/// [`Course`] between two points.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Schedule {
-    /// At least one, rounds ascending, values finite and above 0.
+    /// At least one point; rounds ascend, values are positive and finite.
     points: Vec<(u64, f64)>,
     course: Course,
 }
 
-/// How a schedule goes from one point to the next.
+/// Interpolation between two points of a schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Course {
-    /// The earlier value until the later point.
+    /// Constant until the next point.
     #[default]
     Steps,
-    /// By equal differences.
+    /// Linear: equal differences per round.
     Linear,
-    /// By equal ratios.
+    /// Exponential: equal ratios per round.
     Exponential,
 }
 
@@ -33,23 +33,23 @@ const COURSES: [(&str, Course); 3] = [
 ];
 
 impl Schedule {
-    /// A schedule through `points` of round and value.
+    /// A schedule through `points`, which are pairs of round and value.
     ///
     /// # Errors
-    /// `Usage` if there is no point, rounds do not ascend or a value is not finite and above 0.
+    /// `Usage` if there is no point, the rounds do not ascend, or a value is not positive and finite.
     pub fn new(points: Vec<(u64, f64)>, course: Course) -> Result<Self, Error> {
         let refuse = |what: String| Err(Error::Usage(what));
         if points.is_empty() {
-            return refuse("a schedule has points [[round, value], ..]".to_owned());
+            return refuse("a schedule needs points = [[round, value], ..]".to_owned());
         }
         if let Some(pair) = points.windows(2).find(|pair| pair[0].0 >= pair[1].0) {
             return refuse(format!(
-                "rounds of a schedule ascend: {} follows {}",
+                "rounds of a schedule must ascend: {} follows {}",
                 pair[1].0, pair[0].0
             ));
         }
         if let Some((_, value)) = points.iter().find(|(_, value)| !(*value > 0.0 && value.is_finite())) {
-            return refuse(format!("values of a schedule are above 0, not {value}"));
+            return refuse(format!("values of a schedule must be positive and finite, not {value}"));
         }
         Ok(Self { points, course })
     }

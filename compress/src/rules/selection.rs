@@ -1,24 +1,24 @@
-//! What a rule chooses.
+//! The decision of a rule.
 
-/// Which values of a tensor to send. Zeros are never among them.
+/// Which values of a tensor to send. Zeros are never sent.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Selection {
-    /// That many of the largest magnitudes; all non-zeros if there are fewer.
+    /// This many of the largest magnitudes; all nonzero values if there are fewer.
     Count(usize),
-    /// All magnitudes that reach `threshold`, or if fewer than `least` do, the `least` largest.
+    /// All magnitudes that reach `threshold`; if fewer than `least` do, the `least` largest.
     Reaching {
-        /// Above zero; infinite if no value can reach it.
+        /// Positive; infinite if no value can reach it.
         threshold: f32,
         /// At least 1 and at most the length of the tensor.
         least: usize,
     },
 }
 
-/// What a rule says of a tensor.
+/// The decision of a rule for one tensor.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Selected {
     /// Which values to send.
     pub(crate) chosen: Selection,
-    /// Largest magnitude to send: values beyond are sent as this, with their sign.
+    /// Larger magnitudes are clipped to this one before sending.
     pub(crate) clip: Option<f32>,
 }

@@ -1,4 +1,4 @@
-//! How many bytes a frame may take, as asked.
+//! The requested size of a frame.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,26 +7,26 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 
-/// Most bytes of a frame: `"200KiB"`, `"1500 B"`, or `"0.25 bits"` for each value of the model. With `"0.25 to 1 bits"` the
-/// frames of small models have more bits for each value, as these save next to nothing by less. With `", error 0.7"` after the
-/// bits, a frame takes more than that if a section would otherwise have a relative error above 0.7.
+/// Size limit of a frame: `"200KiB"`, `"1500 B"`, or `"0.25 bits"` per value of the model. With `"0.25 to 1 bits"`,
+/// frames of small models have more bits per value, as fewer would save almost nothing. With `", error 0.7"` after the
+/// bits, a frame exceeds the limit if a section would otherwise have a relative error above 0.7.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Budget {
-    /// Bytes in all.
+    /// Total bytes.
     Bytes(u64),
-    /// Bits for each value, but at least what headers and tensors take whose codec has nothing to choose.
+    /// Bits per value, but at least the size of the headers and of the tensors whose codec has no step or density.
     Bits(f64),
-    /// Bits for each value that go by the size of the model and by the error.
+    /// Bits per value that depend on the size of the model and on the error.
     Adaptive {
-        /// Bits for each value of a large model.
+        /// Bits per value of a large model.
         least: f64,
-        /// Bits for each value of a small model; between the two, those of a frame of [`Budget::FRAME`] bytes.
+        /// Bits per value of a small model. Models in between have a frame of [`Budget::FRAME`] bytes.
         most: f64,
-        /// Above 0, at most 1. A frame takes as many bytes more as keep the relative error of every section that has a step or
-        /// a density to choose at most that: `|v - v'| <= error |v|` for the section's values `v` (residual included,
-        /// predictor taken off) and what they decode to. A section is a tensor, or all small tensors. If it sends nothing, its
-        /// relative error is 1.
+        /// Limit of the relative error, above 0 and at most 1. A frame takes the additional bytes that keep the
+        /// relative error of every section with a step or a density within this limit: `|v - v'| <= error |v|`, where
+        /// `v` is the input of the section (with residual, without predictor) and `v'` its decoded values. A section is
+        /// a tensor, or all small tensors. A section that sends nothing has a relative error of 1.
         error: f64,
     },
 }
@@ -42,15 +42,15 @@ const UNITS: [(&str, u64); 7] = [
 ];
 
 impl Budget {
-    /// Bytes of a frame below which an adaptive budget does not go for want of values: the messages, records and headers
-    /// around a frame take about a quarter of that, whatever the frame.
+    /// An adaptive budget uses up to this many bytes even if `least` bits per value would be fewer: the messages,
+    /// records and headers around a frame already take about a quarter of it.
     pub const FRAME: u64 = 4096;
 
-    /// Bytes of a frame below which an adaptive budget never goes: a model of a few values needs more than [`Self::Adaptive`]'s
-    /// `most` bits for each, and costs next to nothing beside the messages around its frame.
+    /// Smallest size limit of an adaptive budget. A model of a few values needs more than `most` bits per value
+    /// ([`Self::Adaptive`]), and such a frame is small compared to the messages around it.
     pub const LEAST: u64 = 256;
 
-    /// Most bytes of a frame for `len` values, where that leaves every section precise enough.
+    /// Size limit in bytes of a frame of `len` values, if no section needs more to meet the error limit.
     pub fn bytes(self, len: usize) -> u64 {
         let bytes = |bits: f64| (bits * len as f64 / 8.0) as u64;
         match self {
@@ -60,7 +60,7 @@ impl Budget {
         }
     }
 
-    /// Largest relative error of a section, if frames may take more bytes for that.
+    /// Limit of the relative error of a section, if the budget has one.
     pub fn error(self) -> Option<f64> {
         match self {
             Self::Adaptive { error, .. } => Some(error).filter(|&error| error < 1.0),
@@ -75,7 +75,7 @@ impl FromStr for Budget {
     fn from_str(text: &str) -> Result<Self, Error> {
         let refusal = || {
             Error::Usage(format!(
-                r#"a budget is "200KiB", "1.5 MB" or "0.25 bits" for each value, above zero, or "0.25 to 1 bits, error 0.7" with an error above 0 and below 1, not "{text}""#
+                r#"a budget must be positive, such as "200KiB", "1.5 MB" or "0.25 bits" (per value), or "0.25 to 1 bits, error 0.7" with an error above 0 and below 1, not "{text}""#
             ))
         };
         let (bits, error) = match text.split_once(',') {

@@ -1,4 +1,4 @@
-//! What is carried from round to round, as asked.
+//! The requested memory: the state that an encoder carries from round to round.
 
 use serde::de::MapAccess;
 use serde::ser::SerializeMap;
@@ -24,46 +24,47 @@ const FORMS: [(&str, Memory); 6] = [
 const ERROR_FEEDBACK: &str = "error-feedback";
 const DGC: &str = "dgc";
 
-/// What is carried from one update to the next, or compared with. `docs/reference/compressors.md` has the equations.
+/// The state that an encoder carries from one update to the next, or the reference that it subtracts.
+/// `docs/reference/compressors.md` has the equations.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Memory {
-    /// Nothing: what is not sent is lost.
+    /// No memory: values that are not sent are lost.
     None,
-    /// [`Memory::ErrorFeedback`] where every client takes part in every round, else [`Memory::Cafe`]. An encoder that is
-    /// not told takes error feedback.
+    /// [`Memory::ErrorFeedback`] if every client takes part in every round, else [`Memory::Cafe`]. An encoder without
+    /// that information uses error feedback.
     #[default]
     Auto,
-    /// What was not sent, added to the next update (EF14).
+    /// Error feedback (EF14): the unsent residual is added to the next update.
     ErrorFeedback {
-        /// Share of the residual that returns.
+        /// Share of the residual that is added to the next update.
         decay: Decay,
     },
-    /// Nothing: what is sent is the difference from the last broadcast step, which both sides have (CAFe).
+    /// CAFe: sends the difference from the last model update, which client and server both have. Carries no state.
     Cafe,
-    /// The sum of all that was sent; what is sent is the difference from it. The receiver keeps the same sum (EF21).
+    /// EF21: sends the difference from the sum of everything sent before. The receiver keeps the same sum.
     Ef21,
-    /// Momentum, and the sum of momenta not yet sent (Deep Gradient Compression).
+    /// Deep Gradient Compression: momentum, and the sum of unsent momenta.
     Dgc(Dgc),
 }
 
-/// Numbers of Deep Gradient Compression.
+/// Parameters of Deep Gradient Compression.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, try_from = "RawDgc")]
 pub struct Dgc {
-    /// Share of the momentum that remains, in [0, 1).
+    /// Momentum factor, in [0, 1).
     momentum: f64,
-    /// Largest Euclidean norm of an update; a longer one is made that long.
+    /// Limit of the Euclidean norm of an update; a longer update is scaled down to it.
     #[serde(skip_serializing_if = "Option::is_none")]
     clip: Option<f64>,
 }
 
 impl Dgc {
-    /// Share of the momentum that remains.
+    /// Momentum factor.
     pub fn momentum(&self) -> f64 {
         self.momentum
     }
 
-    /// Largest Euclidean norm of an update.
+    /// Limit of the Euclidean norm of an update.
     pub fn clip(&self) -> Option<f64> {
         self.clip
     }
@@ -87,18 +88,20 @@ impl TryFrom<RawDgc> for Dgc {
     fn try_from(RawDgc { momentum, clip }: RawDgc) -> Result<Self, Error> {
         if !(0.0..1.0).contains(&momentum) {
             return Err(Error::Usage(format!(
-                "a momentum is at least 0 and below 1, not {momentum}"
+                "a momentum must be at least 0 and below 1, not {momentum}"
             )));
         }
         if let Some(clip) = clip.filter(|&clip| !(clip > 0.0 && clip.is_finite())) {
-            return Err(Error::Usage(format!("a norm to clip at is above 0, not {clip}")));
+            return Err(Error::Usage(format!(
+                "the norm `clip` must be positive and finite, not {clip}"
+            )));
         }
         Ok(Self { momentum, clip })
     }
 }
 
 impl Memory {
-    /// What [`Memory::Auto`] stands for; all else is itself.
+    /// Resolves [`Memory::Auto`]; returns any other memory unchanged.
     pub fn resolved(self, everyone_takes_part: bool) -> Self {
         match self {
             Self::Auto if everyone_takes_part => Self::ErrorFeedback {
@@ -110,7 +113,7 @@ impl Memory {
     }
 }
 
-/// Share of the residual that returns in the next update, in (0, 1]; by default all of it.
+/// Share of the residual that is added to the next update, in (0, 1]. Default: 1.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Serialize, Deserialize)]
 #[serde(try_from = "f64", into = "f64")]
 pub struct Decay(f64);
@@ -124,7 +127,9 @@ impl Decay {
         if share > 0.0 && share <= 1.0 {
             return Ok(Self(share));
         }
-        Err(Error::Usage(format!("a decay is above 0 and at most 1, not {share}")))
+        Err(Error::Usage(format!(
+            "a decay must be above 0 and at most 1, not {share}"
+        )))
     }
 
     /// The share.
@@ -153,7 +158,7 @@ impl From<Decay> for f64 {
     }
 }
 
-/// The table of `error-feedback`.
+/// The TOML table of `error-feedback`.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ErrorFeedback {

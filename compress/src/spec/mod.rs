@@ -1,4 +1,4 @@
-//! What the user asks for: the `[compression.uplink]` and `[compression.downlink]` tables of a run.
+//! The requested codec: the `[compression.uplink]` and `[compression.downlink]` tables of a run.
 
 pub(crate) mod budget;
 pub(crate) mod memory;
@@ -15,17 +15,17 @@ use crate::spec::budget::Budget;
 use crate::spec::memory::Memory;
 use crate::spec::when::When;
 
-/// Codec for one direction of a run. Without the key `default`, what is left out is that of [`Spec::default`]; with it, that
-/// of [`Spec::exact`]. A budget is never assumed for a spec that chooses steps or densities of its own: one with `default`,
-/// or whose `rules` or `small` name a step or a density, has a budget only if it says so.
+/// Codec of one direction of a run. Omitted keys have the values of [`Spec::exact`] if the key `default` is present,
+/// else those of [`Spec::default`]. Exception: a spec with a `default`, or whose `rules` or `small` name a step or a
+/// density, has no default budget, since a budget would replace those.
 ///
 /// ```
 /// let spec: fl_compress::Spec = toml::from_str(r#"
 ///     memory  = "auto"                      # or "none", "error-feedback", "cafe", "ef21", "dgc", or one with numbers
-///     budget  = "0.25 bits"                 # for each value; "200KiB" for a frame, or "0.25 to 1 bits, error 0.7"
+///     budget  = "0.25 bits"                 # per value; "200KiB" per frame, or "0.25 to 1 bits, error 0.7"
 ///     default = { quantize = "dead_zone", code = "context" }
 ///     small   = { below = 1024, use = { quantize = { uniform = 8 }, code = "context" } }
-///     [[rules]]                             # the first rule that holds for a tensor replaces the default
+///     [[rules]]                             # the first rule that matches a tensor replaces the default
 ///     when = { name = "*.embedding" }       # also min_len, max_len, min_dims, max_dims
 ///     use  = { reduce = { top_k = 0.01 }, quantize = { uniform = 4 }, code = "rans" }
 /// "#)?;
@@ -35,23 +35,23 @@ use crate::spec::when::When;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(from = "Raw")]
 pub struct Spec {
-    /// What is carried from round to round.
+    /// The state that the encoder carries from round to round.
     pub memory: Memory,
-    /// Most bytes of a frame. It chooses the step of each dead zone and the `k` of each top-k of whole tensors, in place of
-    /// those asked for.
+    /// Size limit of a frame. It determines the step of each dead zone and the `k` of each top-k of whole tensors, and
+    /// overrides their values in the spec.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget: Option<Budget>,
-    /// Codec of tensors for which nothing else holds.
+    /// Codec of all other tensors.
     pub default: Method,
-    /// Small tensors, encoded together as if they were one.
+    /// Codec of the small tensors, which are encoded together as one tensor.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub small: Option<Small>,
-    /// Exceptions; the first that holds for a tensor is taken.
+    /// Exceptions; the first rule that matches a tensor applies.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<Rule>,
 }
 
-/// A spec as it is written.
+/// A spec as written in TOML.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename = "Spec")]
 struct Raw {
@@ -83,20 +83,20 @@ impl From<Raw> for Spec {
     }
 }
 
-/// Codec of one tensor: a choice for each of the three slots, by default its first.
+/// Codec of one tensor: a choice for each of the three slots; the default is `keep`, `exact`, `pack`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, expecting = "a table of reduce, quantize and code")]
 pub struct Method {
     /// Which values are sent.
     pub reduce: ReduceSpec,
-    /// With what precision.
+    /// The precision of the sent values.
     pub quantize: QuantizeSpec,
-    /// How they become bytes.
+    /// The lossless code.
     pub code: CodeSpec,
 }
 
 impl Method {
-    /// Whether it names a step or a density that a budget would replace.
+    /// Whether the method names a step or a density, which a budget would replace.
     fn names_knob(&self) -> bool {
         match (&self.reduce, &self.quantize) {
             (ReduceSpec::TopK(_), _) => true,
@@ -108,18 +108,18 @@ impl Method {
     }
 }
 
-/// Codec of all tensors with few values, which are encoded as one: a section each would cost more than their values.
+/// Codec of all small tensors, which are encoded as one tensor: a section per tensor would cost more than the values.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Small {
-    /// Tensors with fewer values than this are small; no rule is looked at for them.
+    /// Tensors with fewer values than this are small; no rule applies to them.
     pub below: u32,
     /// The codec.
     #[serde(rename = "use")]
     pub method: Method,
 }
 
-/// A codec for the tensors that fulfil a condition.
+/// A codec for the tensors that satisfy a condition.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
@@ -131,7 +131,7 @@ pub struct Rule {
 }
 
 impl Spec {
-    /// Every value, bit for bit, no memory: what fp32 FedAvg sends.
+    /// Every value bit for bit, without memory: equivalent to FedAvg in fp32.
     pub fn exact() -> Self {
         Self {
             memory: Memory::None,
@@ -142,7 +142,7 @@ impl Spec {
         }
     }
 
-    /// The codec of `tensor`: that of small tensors, of the first rule that holds, or the default.
+    /// The codec of `tensor`: that of small tensors, else of the first matching rule, else the default.
     pub fn method(&self, tensor: &Tensor) -> &Method {
         let small = self.small.as_ref().filter(|_| self.is_small(tensor));
         let rule = || self.rules.iter().find(|rule| rule.when.holds(tensor));
@@ -159,8 +159,9 @@ impl Spec {
 }
 
 impl Default for Spec {
-    /// A quarter of a bit for each value, up to a bit in small models, and more where a section would otherwise lose more than
-    /// half of its energy: components where they pay, dead zone and context coder, small tensors together.
+    /// A quarter of a bit per value, up to one bit in small models, and more where a section would otherwise lose more
+    /// than half of its energy. Splits off low-rank components where that saves bytes; dead-zone quantization, context
+    /// coding, small tensors merged.
     fn default() -> Self {
         let dead_zone = |reduce| Method {
             reduce,
@@ -245,7 +246,7 @@ mod tests {
         let faded: Spec = toml::from_str("memory = { error-feedback = { decay = 0.95 } }").unwrap();
         assert!(
             toml::to_string(&faded).unwrap().contains("decay = 0.95\n"),
-            "as it was written"
+            "the shortest decimal form"
         );
     }
 
@@ -255,11 +256,11 @@ mod tests {
             ("defualt = {}", "unknown field `defualt`"),
             (
                 "default = { reduce = { top_k = 0 } }",
-                "a density is above 0 and at most 1, not 0",
+                "a density must be above 0 and at most 1, not 0",
             ),
             (
                 "default = { reduce = { top_k = 1.5 } }",
-                "a density is above 0 and at most 1, not 1.5",
+                "a density must be above 0 and at most 1, not 1.5",
             ),
             ("default = 3", "expected a table of reduce, quantize and code"),
             (
@@ -308,7 +309,7 @@ mod tests {
             ),
             (
                 "memory = { error-feedback = { decay = 0 } }",
-                "a decay is above 0 and at most 1",
+                "a decay must be above 0 and at most 1",
             ),
             ("memory = { error-feedback = { decoy = 1 } }", "unknown field `decoy`"),
             (
@@ -318,9 +319,12 @@ mod tests {
             ("rules = [{ use = {} }]", "missing field `when`"),
             (
                 "memory = { dgc = { momentum = 1.0 } }",
-                "a momentum is at least 0 and below 1",
+                "a momentum must be at least 0 and below 1",
             ),
-            ("memory = { dgc = { clip = 0.0 } }", "a norm to clip at is above 0"),
+            (
+                "memory = { dgc = { clip = 0.0 } }",
+                "the norm `clip` must be positive and finite",
+            ),
             ("budget = '200 apples'", r#"not "200 apples""#),
             ("budget = 200", "expected a string"),
             (

@@ -1,32 +1,32 @@
-//! For which tensors a rule holds.
+//! The condition of a rule.
 
 use serde::{Deserialize, Serialize};
 
 use crate::layout::Tensor;
 
-/// A condition on a tensor; all that is given must hold.
+/// A condition on a tensor: all given fields must match.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct When {
-    /// Least number of values.
+    /// Minimum number of values.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_len: Option<usize>,
-    /// Largest number of values.
+    /// Maximum number of values.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_len: Option<usize>,
-    /// Least number of dimensions.
+    /// Minimum number of dimensions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_dims: Option<usize>,
-    /// Largest number of dimensions.
+    /// Maximum number of dimensions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_dims: Option<usize>,
-    /// The name, `*` standing for any characters.
+    /// Pattern of the name; `*` matches any text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }
 
 impl When {
-    /// Whether `tensor` fulfils every condition.
+    /// Whether `tensor` satisfies every condition.
     pub fn holds(&self, tensor: &Tensor) -> bool {
         let within = |value, min: Option<usize>, max: Option<usize>| {
             min.is_none_or(|min| value >= min) && max.is_none_or(|max| value <= max)
@@ -37,8 +37,7 @@ impl When {
     }
 }
 
-/// Whether `name` is `pattern` with each `*` replaced by some text: the parts between stars are found from the left, the
-/// last one at the end.
+/// Whether `name` matches `pattern`. Greedy: finds the parts between stars from the left, and the last part at the end.
 fn matches(pattern: &str, name: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else {
         return pattern == name;

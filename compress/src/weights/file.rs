@@ -1,4 +1,4 @@
-//! A safetensors file as a layout and one flat vector, and back.
+//! Reads and writes safetensors files as a layout and one flat vector.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::weights::header::{self, Envelope};
 use crate::weights::integers::IntegerTensor;
 use crate::weights::notes::Notes;
 
-/// A safetensors file whose header has been checked and whose values have not been read.
+/// A safetensors file with a checked header; its values are read by [`Weights::values`].
 #[derive(Debug)]
 pub struct Weights<'a> {
     header: Metadata,
@@ -23,12 +23,13 @@ pub struct Weights<'a> {
 }
 
 impl<'a> Weights<'a> {
-    /// Checks the header of `bytes`: complete, no name twice, every tensor of a type that can be read, within the limits
+    /// Checks the header of `bytes`: complete, no duplicate name, every tensor of a supported type, within the limits
     /// of a layout.
     ///
     /// # Errors
-    /// `Corrupt` if this is no complete safetensors file or a name stands twice in its header, `Mismatch` if a tensor has
-    /// another type, `Usage` as [`Layout::new`], and for a file of PyTorch's own; they name the tensor.
+    /// `Corrupt` if `bytes` is not a complete safetensors file or a name occurs twice in its header; `Mismatch` if a
+    /// tensor has an unsupported type; `Usage` as [`Layout::new`], and for a file of `torch.save`. The error names the
+    /// tensor.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Error> {
         let (len, header) = SafeTensors::read_metadata(bytes).map_err(|why| match foreign::explained(bytes) {
             Some(why) => Error::Usage(why),
@@ -39,7 +40,7 @@ impl<'a> Weights<'a> {
         })?;
         header::expect_unique(bytes)?;
         let data = &bytes[header::LENGTH + len..];
-        // The header's own order is that of a hash map: without this, which of two errors is told would be chance.
+        // The header is a hash map; sorting makes it deterministic which of two errors is reported.
         let tensors: BTreeMap<String, &TensorInfo> = header.tensors().into_iter().collect();
         let (mut floats, mut integers) = (Vec::new(), Vec::new());
         for (name, tensor) in tensors {
@@ -51,7 +52,8 @@ impl<'a> Weights<'a> {
             } else {
                 let dtype = tensor.dtype;
                 return Err(Error::Mismatch(format!(
-                    "tensor `{name}` is {dtype:?}; F32, F16, BF16, integers and BOOL can be read: convert it, in PyTorch                      with .float()"
+                    "tensor `{name}` is {dtype:?}, which is not supported (F32, F16, BF16, integers and BOOL are); convert it, \
+                     in PyTorch with .float()"
                 )));
             }
         }
@@ -65,15 +67,15 @@ impl<'a> Weights<'a> {
         })
     }
 
-    /// The tensors of whole numbers and truth values, by name. They are no part of the layout.
+    /// The integer and Boolean tensors, sorted by name. They are not part of the layout.
     pub fn integers(&self) -> &[IntegerTensor<'a>] {
         &self.integers
     }
 
-    /// Succeeds if all tensors hold floating-point numbers, which alone can be trained.
+    /// Succeeds if all tensors are floating-point: only those can be trained.
     ///
     /// # Errors
-    /// `Mismatch`, naming the first tensor (by name) that does not.
+    /// `Mismatch`, naming the first tensor (by name) that is not.
     pub fn expect_floats(&self) -> Result<(), Error> {
         self.integers.first().map_or(Ok(()), |tensor| {
             Err(Error::Mismatch(format!(
@@ -84,7 +86,7 @@ impl<'a> Weights<'a> {
         })
     }
 
-    /// What is noted beside the tensors.
+    /// The metadata texts.
     pub fn notes(&self) -> &Notes {
         &self.notes
     }
@@ -94,7 +96,7 @@ impl<'a> Weights<'a> {
         &self.layout
     }
 
-    /// Succeeds if the file holds exactly the tensors of `layout`.
+    /// Succeeds if the file has exactly the tensors of `layout`.
     ///
     /// # Errors
     /// `Mismatch`, naming the first tensor (by name) that is missing, unknown or of another shape.
@@ -102,7 +104,7 @@ impl<'a> Weights<'a> {
         expect_same(&self.layout, layout)
     }
 
-    /// All values in the order of the layout. Returns `[self.layout().len()]`.
+    /// Reads all values in the order of the layout. Returns `[self.layout().len()]`.
     ///
     /// # Errors
     /// `NotFinite`, naming the tensor and the index within it.
@@ -120,7 +122,7 @@ impl<'a> Weights<'a> {
     }
 }
 
-/// Succeeds if `have` holds exactly the tensors of `want`.
+/// Succeeds if `have` has exactly the tensors of `want`.
 ///
 /// # Errors
 /// `Mismatch`, naming the first tensor (by name) that is missing, unknown or of another shape.
@@ -140,7 +142,7 @@ pub fn expect_finite(tensor: &Tensor, values: &[f32]) -> Result<(), Error> {
     Err(Error::NotFinite(format!("tensor `{}`, value {at}", tensor.name)))
 }
 
-/// The bytes of a safetensors file of `values`, the same for the same layout and values. Shapes: `values: [layout.len()]`.
+/// The bytes of a safetensors file of `values`: deterministic in layout and values. Shapes: `values: [layout.len()]`.
 ///
 /// # Errors
 /// `Usage` if `values` has another length.
@@ -148,7 +150,7 @@ pub fn to_safetensors(layout: &Layout, values: &[f32]) -> Result<Vec<u8>, Error>
     to_safetensors_with(layout, values, &[], &Notes::new())
 }
 
-/// As [`to_safetensors`], with tensors of whole numbers, and texts beside them.
+/// As [`to_safetensors`], with integer tensors and metadata texts.
 ///
 /// # Errors
 /// As [`to_safetensors`].
@@ -172,7 +174,7 @@ pub fn to_safetensors_with(
     Ok(head)
 }
 
-/// Where `have` first differs from `want`, in words; `None` if they are the same.
+/// Describes the first difference of `have` from `want`; `None` if they are equal.
 fn difference(have: &Layout, want: &Layout) -> Option<String> {
     let (mut have, mut want) = (have.tensors().iter().peekable(), want.tensors().iter().peekable());
     loop {
@@ -197,7 +199,7 @@ fn difference(have: &Layout, want: &Layout) -> Option<String> {
     }
 }
 
-/// The bytes of a tensor; the header was checked against the length of `data`.
+/// The bytes of a tensor. `safetensors` has checked the offsets against the length of `data`.
 fn bytes_of<'a>(info: &TensorInfo, data: &'a [u8]) -> &'a [u8] {
     let (start, end) = info.data_offsets;
     &data[start..end]
@@ -279,24 +281,24 @@ mod tests {
         assert_eq!(nan, "not finite: tensor `w`, value 1");
     }
 
-    /// A file with this header, before `data`.
+    /// A file of `header`, then `data`.
     fn with_header(header: &str, data: &[u8]) -> Vec<u8> {
         [&(header.len() as u64).to_le_bytes(), header.as_bytes(), data].concat()
     }
 
     #[test]
-    fn a_name_that_stands_twice_is_refused() {
+    fn a_duplicate_name_is_refused() {
         let entry = |name: &str, shape: &str, offsets: &str| {
             format!("\"{name}\":{{\"dtype\":\"F32\",\"shape\":{shape},\"data_offsets\":{offsets}}}")
         };
         let parse = |header: String| Weights::parse(&with_header(&header, &[0; 24])).map(drop);
         let (whole, turned) = (entry("w", "[2,3]", "[0,24]"), entry("w", "[3,2]", "[0,24]"));
         assert_eq!(parse(format!("{{{whole}}}")), Ok(()));
-        // Under another spelling it is the same name.
+        // An escaped spelling is the same name.
         let spelled = turned.replace("\"w\"", "\"\\u0077\"");
         for twice in [format!("{{{whole},{turned}}}"), format!("{{{whole},{spelled}}}")] {
             let why = parse(twice).unwrap_err().to_string();
-            assert!(why.contains("tensor `w` stands twice"), "{why}");
+            assert!(why.contains("tensor `w` occurs twice"), "{why}");
         }
         let notes = format!("{{\"__metadata__\":{{\"a\":\"1\"}},{whole}}}");
         assert_eq!(parse(notes), Ok(()));
@@ -315,7 +317,7 @@ mod tests {
         assert_eq!(weights.values().unwrap(), [1.5]);
         let why = weights.expect_floats().unwrap_err().to_string();
         assert!(why.contains("`bn.num_batches_tracked` is I64"), "{why}");
-        // The format's own crate writes the same bytes.
+        // The `safetensors` crate writes the same bytes.
         let again = to_safetensors_with(weights.layout(), &[1.5], weights.integers(), &Notes::new()).unwrap();
         assert_eq!(again, bytes);
     }

@@ -1,4 +1,5 @@
-//! The JSON header of a safetensors file: what the format's own crate does not check, and what it cannot write.
+//! The JSON header of a safetensors file: checks that the `safetensors` crate lacks, and a writer of deterministic
+//! bytes.
 
 use std::collections::BTreeSet;
 use std::io::Read;
@@ -13,13 +14,14 @@ use crate::layout::Layout;
 use crate::weights::integers::IntegerTensor;
 use crate::weights::notes::Notes;
 
-/// Bytes before the header: its length.
+/// Bytes of the length field before the header.
 pub(crate) const LENGTH: usize = 8;
-/// Key of the header that holds texts instead of a tensor.
+/// Key of the metadata texts in the header.
 const NOTES: &str = "__metadata__";
 
-/// Succeeds if no key of the header comes twice. The format's crate takes the last one, other readers the first: two
-/// programs would read different tensors from one file. `file` has a header that the crate accepts.
+/// Succeeds if no key of the header occurs twice. The `safetensors` crate takes the last duplicate, other readers take
+/// the first: two programs would read different tensors from one file. The `safetensors` crate must have accepted the
+/// header of `file`.
 ///
 /// # Errors
 /// `Corrupt`, naming the key.
@@ -34,7 +36,7 @@ pub(crate) fn expect_unique(file: &[u8]) -> Result<(), Error> {
     match twice.map_err(|why| corrupt(format!("header of a safetensors file: {why}")))? {
         None => Ok(()),
         Some(name) => Err(corrupt(format!(
-            "tensor `{name}` stands twice in the header of the safetensors file"
+            "tensor `{name}` occurs twice in the header of the safetensors file"
         ))),
     }
 }
@@ -42,10 +44,10 @@ pub(crate) fn expect_unique(file: &[u8]) -> Result<(), Error> {
 /// Largest header that the format allows, in bytes.
 const MAX_HEADER: u64 = 100_000_000;
 
-/// Reads what is noted beside the tensors from the front of a safetensors file, and no further than its header.
+/// Reads the metadata texts of a safetensors file. Reads no byte after its header.
 ///
 /// # Errors
-/// `Corrupt` if this is no header of such a file.
+/// `Corrupt` if the file does not begin with a valid header.
 pub fn read_notes(mut file: impl Read) -> Result<Notes, Error> {
     #[derive(Deserialize)]
     struct Header {
@@ -65,13 +67,13 @@ pub fn read_notes(mut file: impl Read) -> Result<Notes, Error> {
     let mut header = Vec::new();
     file.take(len).read_to_end(&mut header).map_err(|why| corrupt(&why))?;
     if header.len() as u64 != len {
-        return Err(corrupt(&"its header is cut"));
+        return Err(corrupt(&"the header is truncated"));
     }
     let header: Header = serde_json::from_slice(&header).map_err(|why| corrupt(&why))?;
     Ok(header.notes)
 }
 
-/// Finds the first key of a map that was there before.
+/// Finds the first duplicate key of a map.
 struct FirstRepeated;
 
 impl<'de> Visitor<'de> for FirstRepeated {
@@ -93,23 +95,23 @@ impl<'de> Visitor<'de> for FirstRepeated {
     }
 }
 
-/// All bytes of a safetensors file but those of its floating-point values, which stand between the two.
+/// The bytes of a safetensors file around its floating-point values: `head`, the values, `tail`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Envelope {
-    /// Length, header, and the tensors of eight bytes a value.
+    /// Length, header, and the tensors of 8-byte integers.
     pub head: Vec<u8>,
     /// The other integer tensors.
     pub tail: Vec<u8>,
 }
 
 impl Envelope {
-    /// What stands around the values of `layout`. The same bytes for the same arguments; the format's crate would write
-    /// the same, but for the order of several notes.
+    /// The envelope of the values of `layout`: deterministic in its arguments. The `safetensors` crate writes the same
+    /// bytes, except for the order of several metadata texts.
     ///
     /// # Errors
-    /// `Usage` if the header passes the format's limit.
+    /// `Usage` if the header exceeds the limit of the format.
     pub fn new(layout: &Layout, integers: &[IntegerTensor<'_>], notes: &Notes) -> Result<Self, Error> {
-        // Wide types first, as the format asks for, so that each tensor is aligned.
+        // Wide types first, as the format requires, so that every tensor is aligned.
         let mut sorted: Vec<&IntegerTensor<'_>> = integers.iter().collect();
         sorted.sort_by(|a, b| b.dtype.cmp(&a.dtype).then_with(|| a.name.cmp(&b.name)));
         let (before, after): (Vec<_>, Vec<_>) = sorted.into_iter().partition(|tensor| tensor.dtype > Dtype::F32);
@@ -134,7 +136,7 @@ impl Envelope {
     }
 }
 
-/// The header to be written: notes, and each tensor with the place of its bytes.
+/// The entries of the header: metadata, and each tensor with its byte range.
 struct Entries<'a> {
     notes: &'a Notes,
     tensors: Vec<(&'a str, TensorInfo)>,

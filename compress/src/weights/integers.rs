@@ -1,4 +1,4 @@
-//! Tensors of whole numbers and truth values: counters and masks, which no codec may change.
+//! Integer and Boolean tensors (counters and masks), which are transmitted unchanged.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::layout::{MAX_DIMS, MAX_NAME};
 use crate::wire::{Reader, Writer};
 
-/// Every type that is passed through, by its number in an archive.
+/// The supported types, in the order of their numbers in an archive.
 const DTYPES: [Dtype; 9] = [
     Dtype::BOOL,
     Dtype::U8,
@@ -21,7 +21,7 @@ const DTYPES: [Dtype; 9] = [
     Dtype::U64,
 ];
 
-/// A tensor of whole numbers or truth values: PyTorch's `num_batches_tracked`, for example.
+/// An integer or Boolean tensor, such as `num_batches_tracked` of PyTorch's batch normalization.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IntegerTensor<'a> {
     /// Name, as in the safetensors file.
@@ -33,7 +33,7 @@ pub struct IntegerTensor<'a> {
 }
 
 impl<'a> IntegerTensor<'a> {
-    /// The tensor that `info` describes, of these `bytes`; `None` if its type is another.
+    /// The tensor described by `info` with these `bytes`; `None` if its type is not supported.
     pub(crate) fn of(name: &str, info: &TensorInfo, bytes: &'a [u8]) -> Option<Self> {
         DTYPES.contains(&info.dtype).then(|| Self {
             name: name.to_owned(),
@@ -53,7 +53,7 @@ impl<'a> IntegerTensor<'a> {
         &self.bytes
     }
 
-    /// This minus `old`, value by value, modulo two to the width of the type; of truth values, where they differ.
+    /// The difference `self - old` of each value, modulo 2^(bits of the type); exclusive or for Boolean values.
     ///
     /// # Errors
     /// `Mismatch` if type or shape differ.
@@ -61,7 +61,7 @@ impl<'a> IntegerTensor<'a> {
         self.combine(old, u64::wrapping_sub)
     }
 
-    /// This plus `delta`: what [`IntegerTensor::minus`] undoes.
+    /// The sum `self + delta`: the inverse of [`IntegerTensor::minus`].
     ///
     /// # Errors
     /// As [`IntegerTensor::minus`].
@@ -99,7 +99,7 @@ impl<'a> IntegerTensor<'a> {
         })
     }
 
-    /// Name, type, shape and values, as an archive has them.
+    /// Appends name, type, shape and values in the form of an archive.
     pub(crate) fn write(&self, out: &mut Writer<'_>) {
         let dtype = DTYPES.iter().position(|dtype| *dtype == self.dtype).unwrap_or_default();
         out.u8(self.name.len() as u8);
@@ -110,7 +110,7 @@ impl<'a> IntegerTensor<'a> {
         out.bytes(&self.bytes);
     }
 
-    /// Reads what [`IntegerTensor::write`] wrote. Takes no memory beyond name and shape.
+    /// Reads the output of [`IntegerTensor::write`]. Allocates only for name and shape.
     pub(crate) fn read(reader: &mut Reader<'a>) -> Result<Self, Error> {
         let len = usize::from(reader.u8("name length")?);
         let name = std::str::from_utf8(reader.take(len, "name")?).map_err(|_| reader.corrupt("name"))?;
@@ -136,7 +136,7 @@ impl<'a> IntegerTensor<'a> {
         Ok(tensor)
     }
 
-    /// Succeeds if name and shape are such as those of a [`crate::Layout`].
+    /// Succeeds if name and shape are valid for a [`crate::Layout`].
     ///
     /// # Errors
     /// `Usage`.
@@ -156,7 +156,7 @@ impl<'a> IntegerTensor<'a> {
     }
 }
 
-/// Bytes of a value.
+/// Bytes per value.
 fn width(dtype: Dtype) -> usize {
     dtype.bitsize() / 8
 }

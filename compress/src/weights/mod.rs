@@ -1,8 +1,7 @@
-//! Models and updates as safetensors files: a [`Layout`] and one flat vector of `f32`, and back.
+//! Models and updates as safetensors files: conversion to and from a [`Layout`] and one flat vector of `f32`.
 //!
-//! Works on bytes: who opens files, and how they are replaced, is the caller's affair. Values of type F32, F16 and BF16
-//! are read, F32 is written; tensors of whole numbers and truth values are kept as they are. Reading allocates nothing
-//! that the file itself does not fill.
+//! Works on bytes; opening and replacing files is up to the caller. Reads values of type F32, F16 and BF16 and writes
+//! F32. Integer and Boolean tensors stay unchanged. Allocates nothing beyond the size of the file.
 
 pub(crate) mod file;
 pub(crate) mod foreign;

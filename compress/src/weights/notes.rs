@@ -1,12 +1,12 @@
-//! Texts beside the tensors of a safetensors file.
+//! Metadata texts of a safetensors file.
 
 use std::collections::BTreeMap;
 
-/// Texts that a safetensors file keeps beside its tensors (its `__metadata__`), by their keys.
+/// The metadata texts of a safetensors file (`__metadata__`), by key.
 pub type Notes = BTreeMap<String, String>;
 
-/// Key of the note that says from which seed `fl-client init` made the weights.
+/// Metadata key of the seed from which `fl-client init` made the weights.
 pub const SEED: &str = "fl.seed";
 
-/// Key of the note that says for which learner they were made.
+/// Metadata key of the learner for which `fl-client init` made the weights.
 pub const LEARNER: &str = "fl.learner";

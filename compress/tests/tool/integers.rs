@@ -105,7 +105,7 @@ fn a_file_of_pytorch_ends_with_3_and_says_how_to_save_safetensors() {
 }
 
 #[test]
-fn a_name_that_stands_twice_in_the_header_ends_with_3() {
+fn a_duplicate_name_in_the_header_ends_with_3() {
     let place = Place::new();
     let twice = br#"{"w":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},"w":{"dtype":"F32","shape":[3,2],"data_offsets":[0,24]}}"#;
     place.write(
@@ -114,7 +114,7 @@ fn a_name_that_stands_twice_in_the_header_ends_with_3() {
     );
     let error = place.fails(3, "encode --spec spec.toml twice out.flz");
     assert!(
-        error.contains("twice: corrupt at byte 8: tensor `w` stands twice"),
+        error.contains("twice: corrupt at byte 8: tensor `w` occurs twice"),
         "{error}"
     );
 }

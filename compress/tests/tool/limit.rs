@@ -86,7 +86,7 @@ fn decoding_needs_the_memory_of_one_tensor() {
     let error = stderr(&output);
     assert_eq!(output.status.code(), Some(4), "{error}");
     assert!(
-        error.contains("no memory for the 33554432 values of a tensor"),
+        error.contains("cannot allocate memory for the 33554432 values of a tensor"),
         "{error}"
     );
 }

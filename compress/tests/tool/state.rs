@@ -93,7 +93,7 @@ fn a_state_that_does_not_suit_is_refused() {
     );
     let error = place.fails(3, "encode --spec spec.toml --state memory other.safetensors out.flz");
     assert!(
-        error.contains("memory: does not match: the state is for another layout"),
+        error.contains("memory: does not match: the state belongs to another layout"),
         "{error}"
     );
     assert_eq!(place.read("memory"), state);

@@ -126,7 +126,7 @@ mod tests {
         let header = br#"{"w":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},"w":{"dtype":"F32","shape":[3,2],"data_offsets":[0,24]}}"#;
         let bytes = [&(header.len() as u64).to_le_bytes(), &header[..], &[0; 24]].concat();
         let why = from_bytes(&bytes).unwrap_err().to_string();
-        assert!(why.contains("tensor `w` stands twice"), "{why}");
+        assert!(why.contains("tensor `w` occurs twice"), "{why}");
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub(crate) fn values(path: &Path, weights: &Weights<'_>) -> Result<Vec<f32>, Fai
     weights.values().map_err(|why| Failure::input(path, why))
 }
 
-/// Pairs of the tensors of integers of two files, the second of which was read from `path`.
+/// Pairs of the integer tensors of two files, the second of which was read from `path`.
 ///
 /// # Errors
 /// `Input` if one of them holds a tensor that the other does not.

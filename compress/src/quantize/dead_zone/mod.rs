@@ -28,7 +28,7 @@ use crate::rng::KeyedRng;
 const DEFAULT_STEP: f64 = 2.0;
 const DEFAULT_THRESHOLD: f64 = 0.66;
 
-/// The distance between two levels.
+/// Step size: the distance between two levels.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Step {
     /// In units of the root mean square of the values of the tensor.
@@ -86,7 +86,7 @@ impl DeadZone {
         })
     }
 
-    /// The distance between two levels.
+    /// Step size: the distance between two levels.
     pub fn step(&self) -> Step {
         self.step
     }

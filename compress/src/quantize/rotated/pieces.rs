@@ -54,7 +54,8 @@ impl Signs {
         Self(KeyedRng::new(rng.bits(0), ROTATION))
     }
 
-    /// Multiplies `values` by their signs; the first is value `first` of the tensor.
+    /// Multiplies `values` by their signs; the first is value `first` of the tensor. Range: `first` is a multiple of
+    /// 64, or all values are in one group of 64.
     #[inline(never)]
     pub(crate) fn apply(self, first: usize, values: &mut [f32]) {
         for (group, values) in (first / 64..).zip(values.chunks_mut(64)) {
