@@ -1,4 +1,4 @@
-//! Every exit code, and what its line says.
+//! Every exit code and its error line.
 
 use fl_compress::{Archive, Layout, weights};
 
@@ -85,8 +85,11 @@ fn an_input_that_is_something_else_ends_with_3_and_is_named() {
             "infinite: not finite: tensor `fc.weight`, value 7",
         ),
         ("compare --spec spec.toml infinite", "tensor `fc.weight`, value 7"),
-        ("decode old.safetensors out", "old.safetensors: not an archive"),
-        ("inspect text", "text: not an archive"),
+        (
+            "decode old.safetensors out",
+            "old.safetensors: not an fl-compress archive",
+        ),
+        ("inspect text", "text: not an fl-compress archive"),
         (
             "diff old.safetensors missing out",
             "missing: does not match: tensor `fc.weight` is missing",
@@ -179,7 +182,7 @@ fn an_archive_made_wrong_on_purpose_is_refused_with_file_tensor_and_offset() {
             named += usize::from(error.contains("tensor `") && error.contains("at byte"));
         }
     }
-    assert!(named > 0, "the checks of planes name their tensor");
+    assert!(named > 0, "no error named its tensor");
 }
 
 #[test]
@@ -196,11 +199,11 @@ fn an_input_is_not_replaced_by_its_output_and_a_device_is_not_read_to_its_end() 
     ] {
         let said = place.fails(2, command);
         assert!(
-            said.contains("is the input") && said.contains("name another file"),
+            said.contains("is the input") && said.contains("name another output file"),
             "{said}"
         );
     }
     assert_eq!((place.read("new.safetensors"), place.read("out.flz")), (input, archive));
     let said = place.fails(3, "encode --spec exact.toml /dev/zero zero.flz");
-    assert!(said.contains("/dev/zero: it is a device"), "{said}");
+    assert!(said.contains("/dev/zero: a device"), "{said}");
 }

@@ -1,4 +1,4 @@
-//! What `encode` says of its own result.
+//! The report and the warnings of `encode`.
 
 use serde_json::Value;
 
@@ -15,8 +15,8 @@ fn encode_says_how_near_the_frame_is_and_warns_where_it_misses_more_than_half() 
         b"memory = 'error-feedback'\ndefault = { reduce = { top_k = 0.0004 } }",
     );
     for (rest, later) in [
-        ("", "what is missing is lost"),
-        ("--state memory", "what is missing is added to the next update"),
+        ("", "the rest is lost"),
+        ("--state memory", "the rest is added to the next update"),
     ] {
         let output = place.run(&format!("encode --spec few.toml {rest} new.safetensors out.flz"));
         assert!(output.status.success());
@@ -26,7 +26,7 @@ fn encode_says_how_near_the_frame_is_and_warns_where_it_misses_more_than_half() 
             "{warned}"
         );
         assert!(warned.contains(later) && warned.lines().count() == 1, "{warned}");
-        // What `compare` says of the same frame.
+        // `compare` reports the same error.
         let compared = place.ok("compare --spec few.toml new.safetensors --format json");
         let compared: Value = serde_json::from_str(&compared).unwrap();
         let error = compared["specs"][0]["relative_error"].as_f64().unwrap();
@@ -47,18 +47,18 @@ fn a_budget_that_cannot_be_met_is_warned_of_and_the_least_is_named() {
     let output = place.run("encode --spec fixed.toml new.safetensors out.flz");
     assert!(output.status.success());
     let warned = stderr(&output);
-    // 0.0001 bits for each of 3,031 values are no byte at all.
+    // 0.0001 bits for each of 3,031 values round down to 0 bytes.
     assert!(
-        warned.contains("out.flz: the budget asks for 0 bytes, and the least"),
+        warned.contains("out.flz: the budget is 0 bytes, but the smallest frame"),
         "{warned}"
     );
     let inspected: Value = serde_json::from_str(&place.ok("inspect out.flz --format json")).unwrap();
     let least = inspected["frame_bytes"].as_u64().unwrap();
     assert!(
-        least > 1000 && warned.contains(&format!("is {},{:03} (", least / 1000, least % 1000)),
+        least > 1000 && warned.contains(&format!("is {},{:03} bytes (", least / 1000, least % 1000)),
         "{warned}"
     );
-    // One that is met is not spoken of.
+    // A budget that is met causes no warning.
     place.write(
         "fits.toml",
         b"budget = '2 bits'\nmemory = 'none'\ndefault = { quantize = 'dead_zone', code = 'context' }",

@@ -1,5 +1,5 @@
-//! The part of `docs/reference/cli.md` on one program, made from what the program prints for `-h`. The tests of the other programs
-//! use this file too.
+//! Checks the section of a program in `docs/reference/cli.md` against its `-h` output. The tests of the other programs
+//! include this file.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -8,8 +8,8 @@ use std::process::Command;
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/reference/cli.md");
 
-/// Compares the part on `name` with what `program` prints, or rewrites it if `UPDATE_DOCS` is set. The subcommands `without` are
-/// listed but not described.
+/// Compares the section `name` with the help of `program`; rewrites it if `UPDATE_DOCS` is set. Lists the subcommands
+/// `without`, but does not describe them.
 pub(crate) fn check(program: &str, name: &str, without: &[&str]) {
     let begin = format!("<!-- {name}: begin; generated, UPDATE_DOCS=1 cargo test -->\n");
     let end = format!("<!-- {name}: end -->");
@@ -24,7 +24,7 @@ pub(crate) fn check(program: &str, name: &str, without: &[&str]) {
     } else {
         assert!(
             found == part,
-            "docs/reference/cli.md is out of date on {name}; UPDATE_DOCS=1 with this test rewrites it. It should be:\n{part}"
+            "the section `{name}` of docs/reference/cli.md is out of date; run this test with UPDATE_DOCS=1 to rewrite it. Expected:\n{part}"
         );
     }
 }
@@ -66,7 +66,7 @@ fn table(out: &mut String, title: &str, lines: &[&(String, String)]) {
     }
 }
 
-/// What a command prints for `-h`: one line for each argument, option and subcommand.
+/// The `-h` output of a command: one line per argument, option and subcommand.
 #[derive(Default)]
 struct Help {
     about: String,

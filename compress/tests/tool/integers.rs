@@ -1,11 +1,12 @@
-//! Checkpoints of other programs: counters of batch normalisation, masks, half precision, and what is no safetensors.
+//! Checkpoints of other programs: batch normalization counters, masks, half precision, and files that are not
+//! safetensors.
 
 use fl_compress::weights::Weights;
 use serde_json::Value;
 
 use super::Place;
 
-/// A layer of batch normalisation as PyTorch saves it, and a mask: two F32, a counter, truth values.
+/// A batch normalization layer in PyTorch's layout, and a mask: two F32 tensors, a counter, a Boolean tensor.
 fn batch_norm(seen: i64, bias: f32, mask: [u8; 3]) -> Vec<u8> {
     let header = br#"{"bn.num_batches_tracked":{"dtype":"I64","shape":[],"data_offsets":[0,8]},"bn.bias":{"dtype":"F32","shape":[2],"data_offsets":[8,16]},"bn.weight":{"dtype":"F32","shape":[2],"data_offsets":[16,24]},"mask":{"dtype":"BOOL","shape":[3],"data_offsets":[24,27]}}"#;
     let floats: Vec<u8> = [bias, -1.0, 0.5, 2.0]
@@ -16,7 +17,7 @@ fn batch_norm(seen: i64, bias: f32, mask: [u8; 3]) -> Vec<u8> {
     [&len, &header[..], &seen.to_le_bytes(), &floats, &mask].concat()
 }
 
-/// Type and bytes of each tensor of integers.
+/// Name, type and bytes of each integer tensor.
 fn integers(bytes: &[u8]) -> Vec<(String, String, Vec<u8>)> {
     let weights = Weights::parse(bytes).unwrap();
     let tensors = weights.integers().iter();
@@ -31,10 +32,10 @@ fn a_checkpoint_with_counters_goes_all_the_way_and_they_come_back_exactly() {
     place.write("exact.toml", b"default = {}");
     place.write("old", &batch_norm(1_000_000_007, 0.25, [1, 0, 1]));
     place.write("new", &batch_norm(1_000_000_042, 0.75, [1, 1, 0]));
-    // A model itself.
+    // A whole model.
     let said = place.ok("encode --spec exact.toml new out.flz");
     assert!(
-        said.contains("2 tensors and 2 of integers as they are, 4 parameters"),
+        said.contains("2 tensors and 2 integer tensors (unchanged), 4 parameters"),
         "{said}"
     );
     place.ok("decode out.flz back");
@@ -43,7 +44,7 @@ fn a_checkpoint_with_counters_goes_all_the_way_and_they_come_back_exactly() {
         Weights::parse(&place.read("back")).unwrap().values(),
         Weights::parse(&place.read("new")).unwrap().values()
     );
-    // The update between two.
+    // The update between two models.
     place.ok("diff old new delta");
     let delta = integers(&place.read("delta"));
     assert_eq!(
@@ -62,7 +63,7 @@ fn a_checkpoint_with_counters_goes_all_the_way_and_they_come_back_exactly() {
     }
     let inspected = place.ok("inspect out.flz");
     assert!(
-        inspected.contains("bn.num_batches_tracked  []") && inspected.contains("I64, as it is"),
+        inspected.contains("bn.num_batches_tracked  []") && inspected.contains("I64, unchanged"),
         "{inspected}"
     );
     let inspected: Value = serde_json::from_str(&place.ok("inspect out.flz --format json")).unwrap();

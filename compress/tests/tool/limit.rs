@@ -1,4 +1,4 @@
-//! What an archive may declare, and how much memory reading it takes.
+//! The limit on declared values, and the memory of decoding.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -13,7 +13,8 @@ const HEADER: FrameHeader = FrameHeader {
     seed: 0,
 };
 
-/// An archive of a frame of zeros, which takes two bytes a tensor whatever its shape, with another layout declared.
+/// An archive of zeros, at two bytes per tensor of any shape: the frame is made for a small layout, then `declared`
+/// replaces it.
 fn zeros(declared: &[(&str, Vec<usize>)]) -> Vec<u8> {
     let small = declared.iter().map(|(name, shape)| (*name, vec![1; shape.len()]));
     let small = Arc::new(Layout::new(small).unwrap());
@@ -31,7 +32,7 @@ fn zeros(declared: &[(&str, Vec<usize>)]) -> Vec<u8> {
 #[test]
 fn a_few_bytes_that_declare_billions_of_values_end_with_4_and_name_the_limit() {
     let place = Place::new();
-    // 2^32 - 1 values, the most that the format has room for: 16 GiB of zeros.
+    // 2^32 - 1 values, the maximum of the format: 16 GiB of zeros.
     let bomb = zeros(&[("w", vec![65_535, 65_537])]);
     assert!(bomb.len() <= 61, "{}", bomb.len());
     place.write("bomb.flz", &bomb);
@@ -50,7 +51,7 @@ fn a_few_bytes_that_declare_billions_of_values_end_with_4_and_name_the_limit() {
         help.contains("an eighth of this machine's memory") && help.contains("[default: "),
         "{help}"
     );
-    // What is allowed is as many as are declared, and no fewer.
+    // The limit is inclusive.
     place.write("ten.flz", &zeros(&[("a", vec![4]), ("b", vec![2, 3])]));
     assert!(
         place
@@ -61,7 +62,7 @@ fn a_few_bytes_that_declare_billions_of_values_end_with_4_and_name_the_limit() {
     place.ok("decode --max-values 10 ten.flz out");
 }
 
-/// Sixteen tensors of 4 MiB under a limit of which they take more than all: the address space of a shell's child.
+/// Decodes sixteen tensors of 4 MiB in a child with less address space than all of them need.
 #[test]
 fn decoding_needs_the_memory_of_one_tensor() {
     let place = Place::new();
@@ -80,7 +81,7 @@ fn decoding_needs_the_memory_of_one_tensor() {
     let output = run(48 << 10);
     assert!(output.status.success(), "{}", stderr(&output));
     assert!(place.read("out").len() > 64 << 20);
-    // A tensor for which there is no memory is an error, and no abort.
+    // A failed allocation is an error, not an abort.
     place.write("wide.flz", &zeros(&[("w", vec![32 << 10, 1 << 10])]));
     let output = run(48 << 10);
     let error = stderr(&output);

@@ -1,6 +1,6 @@
 //! The program `fl-compress` from outside: what it writes, prints and refuses.
 
-#![allow(clippy::unwrap_used, reason = "a test says that it failed by panicking")]
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod failures;
 mod fidelity;
@@ -25,11 +25,11 @@ const SPEC: &str = r#"
     use = { quantize = "half" }
 "#;
 
-/// A folder of its own for each test, and the program run in it.
+/// A temporary folder in which a test runs the program.
 struct Place(TempDir);
 
 impl Place {
-    /// Holds `spec.toml`, and `old` and `new.safetensors`.
+    /// Contains `spec.toml`, `old.safetensors` and `new.safetensors`.
     fn new() -> Self {
         let place = Self(tempfile::tempdir().unwrap());
         place.write("spec.toml", SPEC.as_bytes());
@@ -61,17 +61,17 @@ impl Place {
         weights.values().unwrap()
     }
 
-    /// Runs with `arguments`, which stand between spaces.
+    /// Runs the program with the space-separated `arguments`.
     fn run(&self, arguments: &str) -> Output {
         program(self.0.path(), arguments).output().unwrap()
     }
 
-    /// What a run that succeeds prints.
+    /// Runs successfully; returns stdout.
     fn ok(&self, arguments: &str) -> String {
         let output = self.run(arguments);
         assert!(output.status.success(), "{arguments}: {}", stderr(&output));
         let warned = stderr(&output);
-        // `SPEC` keeps few values, of which `encode` warns.
+        // `SPEC` keeps few values, so `encode` warns.
         assert!(
             warned.lines().all(|line| line.starts_with("fl-compress: warning: ")),
             "{arguments}: {warned}"
@@ -79,7 +79,7 @@ impl Place {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// The error of a run that ends with `code`: one line, and nothing on stdout.
+    /// Runs and expects the exit code `code`, one line on stderr and nothing on stdout; returns the line.
     fn fails(&self, code: i32, arguments: &str) -> String {
         let output = self.run(arguments);
         let error = stderr(&output);

@@ -1,10 +1,10 @@
-//! What scripts rely on: the keys of every `--format json`, and the picture.
+//! The stable interface for scripts: the keys of every `--format json`, and the chart.
 
 use serde_json::Value;
 
 use super::Place;
 
-/// Every key with the path to it, lists by their first element, in the order in which they are written.
+/// The path of every key, sorted; a list is represented by its first element.
 fn keys(text: &str) -> Vec<String> {
     fn walk(value: &Value, path: &str, out: &mut Vec<String>) {
         match value {

@@ -1,4 +1,4 @@
-//! `--state`: the memory of a client between calls.
+//! `--state`: the memory of the encoder between calls.
 
 use std::sync::Arc;
 

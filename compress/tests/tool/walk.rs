@@ -1,4 +1,4 @@
-//! What a user does, from models to an update, its archive and back.
+//! The workflow of a user: models to an update, to an archive, and back.
 
 use fl_compress::{Archive, Frame};
 
@@ -34,7 +34,7 @@ fn models_become_an_update_an_archive_and_a_model_again() {
         assert_eq!(bits(&place.read_values("model.safetensors")), bits(&applied));
     }
     let parts = place.names().into_iter().filter(|name| name.contains("part"));
-    assert_eq!(parts.count(), 0, "side files are gone");
+    assert_eq!(parts.count(), 0, "a side file was left behind");
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn a_reader_that_stops_is_no_error() {
     }
 }
 
-/// The options and commands in docs/reference/cli.md are those that the program prints.
+/// `docs/reference/cli.md` lists the options and commands that the program prints.
 #[test]
 fn the_command_line_reference_is_what_the_program_prints() {
     crate::help_page::check(env!("CARGO_BIN_EXE_fl-compress"), "fl-compress", &[]);

@@ -1,4 +1,4 @@
-//! `apply`: a model and an update to the next model.
+//! `apply`: adds an update to a model.
 
 use std::path::PathBuf;
 
@@ -13,11 +13,11 @@ use crate::{progress, read, write};
 pub(crate) struct Args {
     #[command(flatten)]
     limit: Limit,
-    /// Model before (safetensors).
+    /// Old model (safetensors).
     base: PathBuf,
-    /// Update of the same tensors: safetensors, or a .flz.
+    /// Update of the same tensors (safetensors or .flz).
     delta: PathBuf,
-    /// Where to write the model after.
+    /// Output file: the new model (safetensors).
     new: PathBuf,
 }
 

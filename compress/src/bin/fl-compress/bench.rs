@@ -1,4 +1,4 @@
-//! `bench`: the speed of one codec beside that of a copy of the same values, which is what the machine can do.
+//! `bench`: the speed of one codec, relative to a copy of the same values on the same machine.
 
 use std::hint::black_box;
 use std::path::PathBuf;
@@ -13,22 +13,22 @@ use crate::failure::Failure;
 use crate::table::{Table, grouped, or_dash, ratio};
 use crate::{progress, spec, write};
 
-/// Measure encode and decode on one thread, and the copy of the same values between them.
+/// Measure encode and decode on one thread, and a copy of the same values for comparison.
 ///
-/// The values are heavy-tailed, in four layers of different scale, the same in each run. Decoding includes the checks of
+/// The values are heavy-tailed and deterministic, in four layers of different scale. Decoding includes the checks of
 /// the frame.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Number of values.
     #[arg(long, default_value_t = 10_000_000, value_parser = clap::value_parser!(u32).range(4..=1_000_000_000))]
     values: u32,
-    /// Codec [default: the one that a run has when it names none].
+    /// Spec file [default: the default codec of a run].
     #[arg(long, value_name = "S.toml")]
     spec: Option<PathBuf>,
-    /// Times that each is measured.
+    /// Number of measurements.
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repetitions: u32,
-    /// Table for people, or keys for scripts.
+    /// Output format: a table, or JSON for scripts.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
 }
@@ -39,7 +39,7 @@ enum Format {
     Json,
 }
 
-/// The keys of `--format json`: documented, and golden in the tests.
+/// The keys of `--format json`: part of the documented interface, checked by tests.
 #[derive(Debug, Serialize)]
 struct Report {
     spec: String,
@@ -62,7 +62,7 @@ struct Speed {
 struct Rate {
     mb_s: Option<f64>,
     values_s: Option<f64>,
-    /// The same share for bytes and values.
+    /// The ratio is the same for bytes and values.
     of_memcpy: Option<f64>,
 }
 
@@ -108,7 +108,7 @@ struct Times {
     frame_bytes: u64,
 }
 
-/// Copy, encode and decode in turn, so that what else the machine does meets all three alike.
+/// Alternates copy, encode and decode, so that other load on the machine affects all three equally.
 fn measure(args: &Args, spec: &Spec) -> Result<Times, Error> {
     let len = args.values as usize;
     let layout = Arc::new(layout(len)?);
@@ -138,7 +138,7 @@ fn measure(args: &Args, spec: &Spec) -> Result<Times, Error> {
     Ok(times)
 }
 
-/// Four matrices of equal size, and what is left.
+/// Four matrices of equal size, and a tensor of the remaining values.
 fn layout(len: usize) -> Result<Layout, Error> {
     let quarter = len / 4;
     let cols = (1..=512).rev().find(|&cols| quarter.is_multiple_of(cols)).unwrap_or(1);
@@ -147,7 +147,7 @@ fn layout(len: usize) -> Result<Layout, Error> {
     Layout::new(layers.chain(rest))
 }
 
-/// Quotients of uniform numbers, of a linear congruential generator (Knuth's constants).
+/// Ratios of uniform numbers from a linear congruential generator (Knuth's constants).
 fn heavy_tailed(len: usize) -> Vec<f32> {
     let mut state = 1u64;
     let mut unit = || {
@@ -161,7 +161,7 @@ fn heavy_tailed(len: usize) -> Vec<f32> {
         .collect()
 }
 
-/// In seconds.
+/// Best and median time in seconds.
 fn best_and_median(times: &[Duration]) -> [f64; 2] {
     let mut seconds: Vec<f64> = times.iter().map(Duration::as_secs_f64).collect();
     seconds.sort_by(f64::total_cmp);

@@ -1,4 +1,4 @@
-//! `compare`: several codecs on the same tensors, as a table, as keys or as a picture.
+//! `compare`: several codecs on the same tensors, as a table, JSON or an SVG chart.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,25 +14,25 @@ use crate::svg;
 use crate::table::{Table, grouped, or_dash, ratio};
 use crate::{progress, read, spec, write};
 
-/// Encode the same tensors by several specs: sizes, errors and speeds.
+/// Encode the same tensors with several specs and compare sizes, errors and speeds.
 ///
-/// Each spec begins with an empty memory. Speeds are the best of a few repetitions on one thread, in 10^6 bytes of fp32 a
-/// second.
+/// Each spec starts with an empty memory. Speeds are the best of a few repetitions on one thread, in 10^6 bytes of fp32
+/// per second.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// What to compress.
+    /// Tensors to compress.
     #[arg(value_name = "IN.safetensors")]
     input: PathBuf,
-    /// A codec; give one for each.
+    /// Spec file; repeat the option for more specs.
     #[arg(long = "spec", required = true, value_name = "S.toml")]
     specs: Vec<PathBuf>,
-    /// Seed of random choices.
+    /// Seed of the frame.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Table for people, keys for scripts, or a picture of error against bits per parameter.
+    /// Output format: a table, JSON for scripts, or a chart of error against bits per parameter.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
-    /// Where to [default: stdout].
+    /// Output file [default: stdout].
     #[arg(short, long)]
     output: Option<PathBuf>,
 }
@@ -44,7 +44,7 @@ enum Format {
     Svg,
 }
 
-/// The keys of `--format json`: documented, and golden in the tests.
+/// The keys of `--format json`: part of the documented interface, checked by tests.
 #[derive(Debug, Serialize)]
 struct Report {
     file: String,
@@ -56,7 +56,7 @@ struct Report {
 #[derive(Debug, Serialize)]
 struct SpecReport {
     spec: String,
-    /// Of the frame.
+    /// Size of the frame.
     bytes: u64,
     ratio: Option<f64>,
     bits_per_parameter: Option<f64>,
@@ -104,7 +104,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
 }
 
-/// The file's name without its ending, where that tells the specs apart.
+/// The file name without its extension, or the whole path if that name is not unique.
 fn names(paths: &[PathBuf]) -> Vec<String> {
     let stem = |path: &Path| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let stems: Vec<String> = paths.iter().map(|path| stem(path)).collect();
@@ -122,7 +122,7 @@ fn names(paths: &[PathBuf]) -> Vec<String> {
         .collect()
 }
 
-/// What one codec made of the values, and how fast.
+/// The result of one codec, and its speed.
 struct Trial {
     pending: Pending,
     decoded: Vec<f32>,
@@ -131,7 +131,7 @@ struct Trial {
 }
 
 impl Trial {
-    /// Repetitions at most, and the time after which no other begins.
+    /// Maximum number of repetitions, and the time after which no new one starts.
     const REPETITIONS: usize = 5;
     const ENOUGH: Duration = Duration::from_secs(2);
 

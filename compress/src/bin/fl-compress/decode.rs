@@ -1,4 +1,4 @@
-//! `decode`: an archive to safetensors.
+//! `decode`: decodes an archive to safetensors.
 
 use std::path::PathBuf;
 
@@ -8,15 +8,15 @@ use crate::failure::Failure;
 use crate::limit::Limit;
 use crate::{progress, read, write};
 
-/// Decompress a .flz into tensors, one at a time.
+/// Decompress a .flz into safetensors.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     limit: Limit,
-    /// What to decompress.
+    /// Archive to decompress.
     #[arg(value_name = "OUT.flz")]
     input: PathBuf,
-    /// Where to.
+    /// Output file.
     #[arg(value_name = "BACK.safetensors")]
     output: PathBuf,
 }

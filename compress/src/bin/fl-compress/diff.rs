@@ -1,4 +1,4 @@
-//! `diff`: the update that leads from one model to another.
+//! `diff`: subtracts one model from another.
 
 use std::path::PathBuf;
 
@@ -8,11 +8,11 @@ use crate::{progress, read, write};
 /// Write NEW minus OLD, tensor by tensor.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Model before (safetensors).
+    /// Old model (safetensors).
     old: PathBuf,
-    /// Model after, with the same tensors.
+    /// New model with the same tensors (safetensors).
     new: PathBuf,
-    /// Where to write the update.
+    /// Output file: the update (safetensors).
     delta: PathBuf,
 }
 

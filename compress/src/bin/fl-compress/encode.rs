@@ -1,4 +1,4 @@
-//! `encode`: safetensors to an archive.
+//! `encode`: encodes safetensors to an archive.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,40 +10,42 @@ use crate::fidelity::{Fidelity, Sums};
 use crate::state::State;
 use crate::{progress, read, spec, table, write};
 
-/// A relative error from which on `encode` warns: the frame carries less than the zero vector leaves out.
+/// `encode` warns above this relative error.
 const LARGE_ERROR: f64 = 0.5;
 
-/// A frame of so many times the bytes of its budget does not meet it: coding hits a budget within a few per cent.
+/// `encode` warns if the frame exceeds its budget by this factor. Smaller excesses are normal, as the rate controller
+/// is accurate to a few percent.
 const SLACK: f64 = 1.05;
 
-/// Compress an update (or any tensors) into a .flz that decodes alone.
+/// Compress an update (or any tensors) into a self-contained .flz.
 ///
-/// Tensors of integers and truth values are kept as they are. Prints the relative error |x - y| / |x| and the cosine of
-/// what the frame decodes to. Warns on stderr if the error is above 0.5, and if the budget cannot be met.
+/// Integer and Boolean tensors are stored unchanged. Prints the relative error |x - y| / |x| and the cosine between the
+/// input x and the decoded frame y. Warns on stderr if the relative error is above 0.5, and if the budget cannot be
+/// met.
 ///
-/// With --state, what compression leaves unsent is kept in a file and added to the next update, as a client of a
-/// federation does; the file is made if it is not there, and replaced only after OUT is written.
+/// With --state, the residual is kept in a file and added to the next update, as a client of a federation does. The
+/// file is created if it does not exist, and replaced only after OUT is written.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Codec, as under [compression.uplink] of a run (TOML).
+    /// Spec file (TOML): the keys of [compression.uplink] of a run.
     #[arg(long, value_name = "S.toml")]
     spec: PathBuf,
-    /// Size to aim at, in the place of `budget` of the spec: "200KiB", "0.1 bits".
+    /// Target size, which replaces `budget` of the spec: "200KiB", "0.1 bits".
     #[arg(long)]
     budget: Option<String>,
-    /// Seed of random choices. That of the frame is this plus the round, so that no round repeats another's.
+    /// Base seed: the seed of the frame is SEED plus the round, so that no two rounds share a seed.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Round of the frame [default: one more than the last one of --state, or 0].
+    /// Round of the frame [default: one more than the last round in --state, or 0].
     #[arg(long)]
     round: Option<u64>,
-    /// Memory between calls.
+    /// State file that carries the residual to the next call.
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
-    /// What to compress.
+    /// Tensors to compress.
     #[arg(value_name = "IN.safetensors")]
     input: PathBuf,
-    /// Where to.
+    /// Output file.
     #[arg(value_name = "OUT.flz")]
     output: PathBuf,
 }
@@ -81,10 +83,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     drop(busy);
     let integers = match weights.integers().len() {
         0 => String::new(),
-        count => format!(" and {count} of integers as they are"),
+        count => format!(" and {count} integer tensors (unchanged)"),
     };
     write::stdout(&format!(
-        "{}: round {round}; {} tensors{integers}, {} parameters; frame of {} bytes, {} bits a parameter, ratio to fp32 {}; \
+        "{}: round {round}; {} tensors{integers}, {} parameters; frame of {} bytes, {} bits per parameter, ratio to fp32 {}; \
          relative error {}, cosine {}\n",
         args.output.display(),
         layout.tensors().len(),
@@ -98,8 +100,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let asked = spec.budget.map(|budget| budget.bytes(layout.len()));
     if let Some(asked) = asked.filter(|&asked| frame > SLACK * asked as f64) {
         write::warning(&format!(
-            "{}: the budget asks for {} bytes, and the least that this spec makes of these tensors is {} ({} bits a \
-             parameter): raise the budget, or choose codecs with a step or density to choose",
+            "{}: the budget is {} bytes, but the smallest frame of this spec is {} bytes ({} bits per parameter): raise \
+             the budget, or use codecs with a step or a density (dead_zone, top_k)",
             args.output.display(),
             table::grouped(asked),
             table::grouped(pending.stages.framed),
@@ -108,12 +110,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
     if let Some(error) = fidelity.relative_error.filter(|&error| error > LARGE_ERROR) {
         let later = match state.encoder.residual() {
-            Some(_) if args.state.is_some() => "; what is missing is added to the next update",
-            _ => "; what is missing is lost",
+            Some(_) if args.state.is_some() => "; the rest is added to the next update",
+            _ => "; the rest is lost",
         };
         write::warning(&format!(
-            "{}: relative error {}: the frame misses more than half of the update{later}. Raise the budget, or choose a \
-             finer spec (`fl-compress compare` shows several)",
+            "{}: relative error {}: the frame carries only part of the update{later}; raise the budget, or choose a \
+             more precise spec (`fl-compress compare` compares specs)",
             args.output.display(),
             table::significant(error)
         ));
@@ -121,8 +123,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-/// How near the frame is to what was encoded: the update, and what the memory added. `unsent`: what the frame does not
-/// carry, unless the encoder's memory has that.
+/// Fidelity of the frame to the input of the encoder: the update plus the memory. `unsent` is the part that the frame
+/// does not carry; the residual of the encoder takes precedence.
 fn fidelity(encoder: &Encoder, pending: &Pending, unsent: &[f32]) -> Result<Fidelity, fl_compress::Error> {
     let mut sums = Sums::default();
     let unsent = encoder.residual().unwrap_or(unsent);

@@ -1,18 +1,18 @@
-//! Why the tool stops, by what it tells its caller to do.
+//! Errors of the tool, one variant per exit code.
 
 use std::fmt;
 use std::path::Path;
 
-/// One line for people, one exit code for scripts.
+/// An error: one line on stderr and one exit code.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// An output could not be written.
     Output(String),
-    /// What was asked for cannot be: arguments, a spec.
+    /// Invalid arguments or spec.
     Usage(String),
-    /// An input cannot be read as what it should be.
+    /// An input is missing, or is not of the required kind.
     Input(String),
-    /// A payload that was cut, changed or made wrong.
+    /// A truncated, changed or forged payload.
     Corrupt(String),
 }
 
@@ -26,22 +26,21 @@ impl Failure {
         }
     }
 
-    /// `path` should be safetensors.
+    /// An error of the input `path`.
     pub(crate) fn input(path: &Path, why: impl fmt::Display) -> Self {
         Self::Input(format!("{}: {why}", path.display()))
     }
 
-    /// `path` is one of the tool's own files, whose bytes are wrong.
+    /// `path` is a file of this tool with invalid bytes.
     pub(crate) fn corrupt(path: &Path, why: impl fmt::Display) -> Self {
         Self::Corrupt(format!("{}: {why}", path.display()))
     }
 
-    /// `path` cannot be written.
     pub(crate) fn output(path: &Path, why: impl fmt::Display) -> Self {
         Self::Output(format!("cannot write {}: {why}", path.display()))
     }
 
-    /// What decoding `path` ended with: another version or layout is no corruption.
+    /// The error of decoding `path`. Another version or layout is an input error, not corruption.
     pub(crate) fn payload(path: &Path, why: &fl_compress::Error) -> Self {
         match why {
             fl_compress::Error::Mismatch(_) => Self::input(path, why),
@@ -51,7 +50,7 @@ impl Failure {
 }
 
 impl fmt::Display for Failure {
-    /// On one line, whatever names and messages hold.
+    /// Collapses white space, so that names and messages with line breaks stay on one line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (Self::Output(text) | Self::Usage(text) | Self::Input(text) | Self::Corrupt(text)) = self;
         let line: Vec<&str> = text.split_whitespace().collect();

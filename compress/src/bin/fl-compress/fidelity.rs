@@ -1,8 +1,8 @@
-//! How near decoded values are to those that were encoded.
+//! Distance between encoded and decoded values.
 
 use crate::table::ratio;
 
-/// Two measures of nearness, `None` where there is nothing to compare with.
+/// Relative error and cosine; `None` if the denominator is zero.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Fidelity {
     /// `|x - y| / |x|`.
@@ -12,7 +12,7 @@ pub(crate) struct Fidelity {
 }
 
 impl Fidelity {
-    /// Of `decoded` to `values`. Shapes: both alike.
+    /// Compares `decoded` with `values`. Shapes: equal lengths.
     pub(crate) fn of(values: &[f32], decoded: &[f32]) -> Self {
         let mut sums = Sums::default();
         sums.add(values.iter().copied(), decoded);
@@ -30,7 +30,7 @@ pub(crate) struct Sums {
 }
 
 impl Sums {
-    /// Takes in more values, and what they were decoded to. Both have one length.
+    /// Adds values and their decoded counterparts, of equal length.
     pub(crate) fn add(&mut self, values: impl Iterator<Item = f32>, decoded: &[f32]) {
         for (x, &y) in values.zip(decoded) {
             let (x, y) = (f64::from(x), f64::from(y));

@@ -1,4 +1,4 @@
-//! `inspect`: where the bytes of an archive are, and how many there could not be less of.
+//! `inspect`: the size of each plane of an archive, and its lower bound.
 
 use std::path::PathBuf;
 
@@ -12,18 +12,18 @@ use crate::limit::Limit;
 use crate::table::{Table, grouped, or_dash, ratio, significant};
 use crate::{progress, read, words, write};
 
-/// Show how each tensor of a .flz was compressed, and the bytes and bounds of its planes.
+/// Show the recipe of each tensor of a .flz, and the size and lower bound of its planes.
 ///
-/// A bound is the order-0 entropy of a plane that is entropy coded, of indices the logarithm of the number of sets of as
-/// many, and the size of what is packed as it is.
+/// The bound of an entropy-coded plane is its order-0 entropy, that of an index plane is the logarithm of the number of
+/// index sets of the same size, and that of a packed plane is its size.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     limit: Limit,
-    /// What to look into.
+    /// Archive to inspect.
     #[arg(value_name = "OUT.flz")]
     input: PathBuf,
-    /// Table for people, or keys for scripts.
+    /// Output format: a table, or JSON for scripts.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
 }
@@ -34,7 +34,7 @@ enum Format {
     Json,
 }
 
-/// The keys of `--format json`: documented, and golden in the tests.
+/// The keys of `--format json`: part of the documented interface, checked by tests.
 #[derive(Debug, Serialize)]
 struct Report {
     file: String,
@@ -45,12 +45,12 @@ struct Report {
     fp32_bytes: u64,
     file_bytes: usize,
     frame_bytes: usize,
-    /// Of fp32 to the frame.
+    /// Size in fp32 / size of the frame.
     ratio: Option<f64>,
     bits_per_parameter: Option<f64>,
     tensors: Vec<TensorReport>,
     totals: Planes,
-    /// Tensors that are kept as they are.
+    /// Integer and Boolean tensors, which are stored unchanged.
     integers: Vec<IntegerReport>,
 }
 
@@ -75,7 +75,7 @@ impl IntegerReport {
 
 #[derive(Debug, Serialize)]
 struct TensorReport {
-    /// Of the tensor; or how many small tensors were encoded as one.
+    /// Name of the tensor, or the number of small tensors merged into the section.
     name: String,
     names: Vec<String>,
     shape: Vec<usize>,
@@ -83,7 +83,7 @@ struct TensorReport {
     recipe: String,
     #[serde(flatten)]
     planes: Planes,
-    /// Of fp32 to the section.
+    /// Size in fp32 / size of the section.
     ratio: Option<f64>,
 }
 
@@ -207,7 +207,7 @@ impl Planes {
         self.bound.total += other.bound.total;
     }
 
-    /// Bytes, and behind each what it could not go below.
+    /// Size of each plane, with its lower bound in parentheses.
     fn cells(&self) -> Vec<String> {
         let cell = |bytes: usize, bound: f64| match bytes {
             0 => "-".to_owned(),
@@ -242,7 +242,7 @@ fn text(report: &Report) -> String {
     }
     for tensor in &report.integers {
         let shape = format!("{:?}", tensor.shape);
-        let mut row = vec![tensor.name.clone(), shape, format!("{}, as it is", tensor.dtype)];
+        let mut row = vec![tensor.name.clone(), shape, format!("{}, unchanged", tensor.dtype)];
         row.extend(["-".to_owned(), "-".to_owned(), grouped(tensor.bytes as u64)]);
         table.row(row);
     }
@@ -253,8 +253,8 @@ fn text(report: &Report) -> String {
     table.row(row);
     format!(
         "{}: {} of round {}, seed {}; {} sections, {} parameters\n\
-         frame of {} bytes, {} bits a parameter, ratio to fp32 {}; file of {} bytes\n\
-         bytes of each plane, and in brackets its order-0 bound\n\n{}",
+         frame of {} bytes, {} bits per parameter, ratio to fp32 {}; file of {} bytes\n\
+         bytes of each plane, with its order-0 bound in parentheses\n\n{}",
         report.file,
         report.kind,
         report.round,

@@ -1,4 +1,4 @@
-//! How large a model an archive may declare: a few bytes may stand for billions of zeros.
+//! Limits the size of the model that an archive declares: a few bytes can declare billions of zeros.
 
 use std::path::Path;
 
@@ -7,21 +7,21 @@ use fl_compress::Archive;
 use crate::failure::Failure;
 use crate::table::grouped;
 
-/// Share of the machine's memory that the values of an archive may take.
+/// The values of an archive may take 1/8 of the memory of the machine.
 const SHARE: u64 = 8;
-/// What is taken as the machine's memory where it cannot be found out.
+/// Assumed memory of the machine if it cannot be determined.
 const UNKNOWN: u64 = 8 << 30;
 
-/// Bound of what an archive may declare.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Limit {
-    /// Most values that the archive may declare; by default an eighth of this machine's memory, at four bytes a value.
-    #[arg(long, value_name = "N", default_value_t = by_memory(machine_memory()))]
+    /// Maximum number of values that the archive may declare [default: an eighth of this machine's memory, at 4 bytes
+    /// per value].
+    #[arg(long, value_name = "N", hide_default_value = true, default_value_t = by_memory(machine_memory()))]
     max_values: u64,
 }
 
 impl Limit {
-    /// Succeeds if `archive`, which was read from `path`, declares no more values than allowed.
+    /// Succeeds if `archive`, read from `path`, declares at most `max_values` values.
     ///
     /// # Errors
     /// `Corrupt`, naming the largest tensor.
@@ -35,7 +35,7 @@ impl Limit {
             format!(" (largest: tensor `{}`, shape {:?})", tensor.name, tensor.shape)
         });
         let why = format!(
-            "the archive declares {} values{largest}, more than the {} of --max-values; give a larger --max-values if you \
+            "the archive declares {} values{largest}, more than the {} of --max-values; raise --max-values if you \
              trust the file",
             grouped(declared),
             grouped(self.max_values)
@@ -44,12 +44,12 @@ impl Limit {
     }
 }
 
-/// Values that a machine of `memory` bytes takes by default.
+/// Default limit for a machine with `memory` bytes.
 fn by_memory(memory: u64) -> u64 {
     memory / SHARE / 4
 }
 
-/// Bytes of memory of this machine, or of the control group that the process is confined to.
+/// Memory in bytes of this machine, or of the control group of this process.
 fn machine_memory() -> u64 {
     let read = |path| std::fs::read_to_string(path).unwrap_or_default();
     let groups = [
@@ -60,7 +60,7 @@ fn machine_memory() -> u64 {
     bounds.chain(total(&read("/proc/meminfo"))).min().unwrap_or(UNKNOWN)
 }
 
-/// Bytes of memory as Linux says in `/proc/meminfo`.
+/// Memory in bytes according to `/proc/meminfo`.
 fn total(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;

@@ -1,7 +1,8 @@
-//! `fl-compress`: the codecs of a federation for people and scripts, on safetensors files.
+//! `fl-compress`: the codecs as a command-line tool for safetensors files.
 //!
-//! Exit codes: 0 done, 1 an output could not be written, 2 usage or spec, 3 an input is not what it should be, 4 corrupt
-//! payload. An error is one line on stderr that names the file, and tensor and offset where there is one.
+//! Exit codes: 0 success, 1 an output could not be written, 2 invalid arguments or spec, 3 an input is missing or of
+//! the wrong kind, 4 corrupt payload. An error is one line on stderr that names the file, and the tensor and the offset
+//! if they are known.
 
 mod apply;
 mod bench;
@@ -30,9 +31,9 @@ use clap::{Parser, Subcommand};
 
 use failure::Failure;
 
-/// Compress model updates, look into what was compressed, and compare codecs.
+/// Compress model updates, inspect archives, and compare codecs.
 ///
-/// A spec file (TOML) holds what stands under `[compression.uplink]` of a run. A `.flz` file decodes alone.
+/// A spec file (TOML) has the keys of `[compression.uplink]` of a run. A `.flz` file is self-contained.
 #[derive(Debug, Parser)]
 #[command(name = "fl-compress", version, after_help = EXIT_CODES)]
 struct Cli {
@@ -42,10 +43,10 @@ struct Cli {
 
 const EXIT_CODES: &str = "\
 Exit codes:
-  0  done
+  0  success
   1  an output could not be written
-  2  usage or spec
-  3  an input cannot be read as what it should be
+  2  invalid arguments or spec
+  3  an input is missing or of the wrong kind
   4  corrupt payload";
 
 #[derive(Debug, Subcommand)]
@@ -80,12 +81,12 @@ fn main() -> ExitCode {
 }
 
 fn failed(failure: &Failure) -> ExitCode {
-    // That nobody reads stderr is no reason to panic.
+    // A closed stderr must not cause a panic.
     let _ = writeln!(std::io::stderr(), "fl-compress: {failure}");
     ExitCode::from(failure.code())
 }
 
-/// Help and version are printed; what is wrong with the arguments is told on one line.
+/// Prints help and version; reports invalid arguments on one line.
 fn answer(asked: &clap::Error) -> ExitCode {
     if !asked.use_stderr() || asked.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         let _ = asked.print();
@@ -97,5 +98,5 @@ fn answer(asked: &clap::Error) -> ExitCode {
         .iter()
         .filter_map(|end| text.find(end));
     let why = text[..ends.min().unwrap_or(text.len())].trim_end();
-    failed(&Failure::Usage(format!("{why} (--help tells what there is)")))
+    failed(&Failure::Usage(format!("{why} (see --help)")))
 }

@@ -1,4 +1,4 @@
-//! A sign of life on stderr for what takes longer than two seconds, if a person looks at it.
+//! A progress line on stderr for work of more than two seconds, if stderr is a terminal.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 const QUIET: Duration = Duration::from_secs(2);
 const STEP: Duration = Duration::from_millis(500);
 
-/// Work in progress; the line disappears when this is dropped.
+/// Work in progress. Dropping it clears the line.
 #[derive(Debug)]
 pub(crate) struct Progress(Option<(Sender<()>, JoinHandle<()>)>);
 
-/// Work on `what` begins.
+/// Starts the timer of `what`.
 pub(crate) fn start(what: impl Into<String>) -> Progress {
     if !std::io::stderr().is_terminal() {
         return Progress(None);

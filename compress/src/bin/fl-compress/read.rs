@@ -1,4 +1,4 @@
-//! Inputs: safetensors files and archives, each error with the file, the tensor and the offset.
+//! Reads safetensors files and archives. Errors name the file, the tensor and the offset.
 
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
@@ -12,26 +12,26 @@ use crate::limit::Limit;
 pub(crate) fn bytes(path: &Path) -> Result<Vec<u8>, Failure> {
     let found = std::fs::metadata(path).map_err(|why| Failure::input(path, why))?;
     if found.file_type().is_char_device() {
-        // `/dev/zero` has no end.
-        return Err(Failure::input(path, "it is a device, not a file"));
+        // `/dev/zero` never ends.
+        return Err(Failure::input(path, "a device, not a file"));
     }
     std::fs::read(path).map_err(|why| Failure::input(path, why))
 }
 
-/// The safetensors in `bytes`, which were read from `path`.
+/// Parses the safetensors file `bytes`, read from `path`.
 pub(crate) fn weights<'a>(path: &Path, bytes: &'a [u8]) -> Result<Weights<'a>, Failure> {
     Weights::parse(bytes).map_err(|why| Failure::input(path, why))
 }
 
-/// The values of `weights`, which were read from `path`.
+/// The values of `weights`, read from `path`.
 pub(crate) fn values(path: &Path, weights: &Weights<'_>) -> Result<Vec<f32>, Failure> {
     weights.values().map_err(|why| Failure::input(path, why))
 }
 
-/// Pairs of the integer tensors of two files, the second of which was read from `path`.
+/// Pairs up the integer tensors of two files, the second of which was read from `path`.
 ///
 /// # Errors
-/// `Input` if one of them holds a tensor that the other does not.
+/// `Input` if a tensor is in only one of the files.
 pub(crate) fn pairs<'t, 'a>(
     path: &Path,
     one: &'t [IntegerTensor<'a>],
@@ -53,12 +53,12 @@ pub(crate) fn pairs<'t, 'a>(
     Ok(one.iter().zip(two).collect())
 }
 
-/// Succeeds if what was read from `path` holds the tensors of `want`.
+/// Succeeds if the layout `have`, read from `path`, equals `want`.
 pub(crate) fn same(path: &Path, have: &Layout, want: &Layout) -> Result<(), Failure> {
     weights::expect_same(have, want).map_err(|why| Failure::input(path, why))
 }
 
-/// Succeeds if what became of `values` with the file at `path` is finite.
+/// Succeeds if `values`, computed with the file at `path`, are finite.
 pub(crate) fn all_finite(path: &Path, layout: &Layout, values: &[f32]) -> Result<(), Failure> {
     layout.tensors().iter().try_for_each(|tensor| {
         let finite = weights::expect_finite(tensor, &values[tensor.offset..tensor.offset + tensor.len]);
@@ -70,25 +70,25 @@ pub(crate) fn is_archive(bytes: &[u8]) -> bool {
     bytes.starts_with(Archive::MAGIC)
 }
 
-/// The archive in `bytes`, which were read from `path`; it declares no more values than `limit` allows.
+/// Parses the archive `bytes`, read from `path`, and checks `limit`.
 pub(crate) fn archive<'a>(path: &Path, bytes: &'a [u8], limit: &Limit) -> Result<Archive<'a>, Failure> {
     let cut = bytes.len() < Archive::MAGIC.len() && Archive::MAGIC.starts_with(bytes);
     if !is_archive(bytes) && (!cut || bytes.is_empty()) {
-        return Err(Failure::input(path, "not an archive (.flz) of this tool"));
+        return Err(Failure::input(path, "not an fl-compress archive (.flz)"));
     }
     let archive = Archive::parse(bytes).map_err(|why| Failure::payload(path, &why))?;
     limit.check(path, &archive)?;
     Ok(archive)
 }
 
-/// The frame of `archive`, which was read from `path`.
+/// Parses the frame of `archive`, read from `path`.
 pub(crate) fn frame<'a>(path: &Path, archive: &'a Archive<'a>) -> Result<Frame<'a>, Failure> {
     Frame::parse(archive.frame, &archive.layout).map_err(|why| payload(path, archive, None, why))
 }
 
 /// Why decoding into a file stopped.
 pub(crate) enum Stopped {
-    /// The archive is wrong.
+    /// The archive is invalid.
     Input(Error),
     /// The file could not be written.
     Output(Failure),
@@ -100,7 +100,7 @@ impl From<Error> for Stopped {
     }
 }
 
-/// `why`, with its offset counted from the start of the file rather than of the frame, and the tensor there.
+/// The error `why` of a frame, with the offset converted to an offset in the file, and the tensor at that offset.
 pub(crate) fn payload(path: &Path, archive: &Archive<'_>, frame: Option<&Frame<'_>>, why: Error) -> Failure {
     let (Error::Corrupt { offset, .. } | Error::Truncated { offset, .. }) = &why else {
         return Failure::payload(path, &why);
@@ -122,10 +122,10 @@ pub(crate) fn payload(path: &Path, archive: &Archive<'_>, frame: Option<&Frame<'
     Failure::corrupt(path, format!("{tensor}{why}"))
 }
 
-/// The tensor whose section holds byte `offset` of a frame of `len` bytes.
+/// The tensor whose section contains byte `offset` of a frame of `len` bytes.
 fn tensor_at<'f>(frame: &'f Frame<'_>, len: usize, offset: usize) -> Option<&'f str> {
     let sections: usize = frame.sections().map(|section| section.bytes.total()).sum();
-    // Nothing but the checksum follows the sections.
+    // Only the checksum (4 bytes) follows the sections.
     let mut end = len.checked_sub(4 + sections)?;
     let found = frame.sections().find(|section| {
         end += section.bytes.total();

@@ -1,4 +1,4 @@
-//! Spec files: what stands under `[compression.uplink]` of a run.
+//! Spec files: the keys of `[compression.uplink]` of a run.
 
 use std::path::Path;
 
@@ -6,24 +6,24 @@ use fl_compress::Spec;
 
 use crate::failure::Failure;
 
-/// The spec in the file at `path`, with `budget` in the place of its own.
+/// Reads the spec file at `path`; `budget` replaces its own.
 pub(crate) fn read(path: &Path, budget: Option<&str>) -> Result<Spec, Failure> {
     let usage = |why: &dyn std::fmt::Display| Failure::Usage(format!("spec {}: {why}", path.display()));
     let text = std::fs::read_to_string(path).map_err(|why| usage(&why))?;
     let spec: Spec = toml::from_str(&text).map_err(|why| usage(&explained(&text, &why)))?;
     let Some(budget) = budget else { return Ok(spec) };
-    // The spec's own rules judge the budget: what is not of the form of its key `budget` is refused by them.
+    // Parses the budget as part of the spec, so that the same checks apply to it.
     let mut table: toml::Table = toml::from_str(&text).map_err(|why| usage(&explained(&text, &why)))?;
     table.insert("budget".to_owned(), toml::Value::String(budget.to_owned()));
     let spec = toml::Value::Table(table).try_into();
     spec.map_err(|why: toml::de::Error| Failure::Usage(format!("--budget {budget}: {}", why.message())))
 }
 
-/// Line, column and text of what is wrong: the parser's own picture takes five lines.
+/// The error on one line, with line, column and text: the message of the parser takes five lines.
 fn explained(text: &str, why: &toml::de::Error) -> String {
     let message = why.message().trim();
     let hint = if message.contains("unknown field `compression`") {
-        " (a spec holds what stands under [compression.uplink], without that heading)"
+        " (a spec has the keys of [compression.uplink], without that heading)"
     } else {
         ""
     };

@@ -1,4 +1,4 @@
-//! The file of `--state`: how many updates were encoded, and the memory of the encoder that encoded them.
+//! The file of `--state`: the next round and the state of the encoder.
 //!
 //! ```text
 //! "FLCT" | 1, 0 | u64 next round | state of the encoder (docs/reference/format.md, "State file") | CRC-32C of all before it
@@ -18,7 +18,7 @@ const MAGIC: &[u8; 4] = b"FLCT";
 const MAJOR: u8 = 1;
 const MINOR: u8 = 0;
 
-/// An encoder between two updates.
+/// The state between two calls.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) round: u64,
@@ -32,14 +32,14 @@ impl State {
         Ok(Self { round: 0, encoder })
     }
 
-    /// What the file at `path` holds; a new state if there is none.
+    /// Reads the state file at `path`; a new state if the file does not exist.
     pub(crate) fn load(path: &Path, layout: Arc<Layout>, spec: &Spec) -> Result<Self, Failure> {
         let bytes = match std::fs::read(path) {
             Err(why) if why.kind() == ErrorKind::NotFound => return Self::new(layout, spec),
             bytes => bytes.map_err(|why| Failure::input(path, why))?,
         };
         if !bytes.starts_with(MAGIC) {
-            return Err(Failure::input(path, "not a state file of this tool"));
+            return Err(Failure::input(path, "not an fl-compress state file"));
         }
         Self::read(layout, spec, &bytes).map_err(|why| Failure::payload(path, &why))
     }
@@ -52,7 +52,7 @@ impl State {
         Ok(Self { round, encoder })
     }
 
-    /// Replaces the file at `path`, whole or not at all.
+    /// Replaces the file at `path` atomically.
     pub(crate) fn save(&self, path: &Path) -> Result<(), Failure> {
         let mut bytes = Vec::new();
         let mut writer = Writer::new(&mut bytes);

@@ -1,5 +1,5 @@
-//! A picture of codecs: relative error against bits per parameter, both on logarithmic axes, each point with its label; a line joins
-//! those whose names differ in a number at their end.
+//! The chart of `compare`: relative error against bits per parameter on logarithmic axes, one labeled point per spec. A
+//! line joins specs whose names differ only in a trailing number.
 
 use std::fmt::Write as _;
 
@@ -9,14 +9,14 @@ const LEFT: f64 = 78.0;
 const RIGHT: f64 = 24.0;
 const TOP: f64 = 58.0;
 const BOTTOM: f64 = 58.0;
-/// Below the axis of errors: a row for those that are zero, which no logarithm has.
+/// A row below the error axis for errors of zero, which a logarithmic axis cannot show.
 const EXACT_ROW: f64 = 34.0;
 const RADIUS: f64 = 5.0;
-/// Of a label, at a size of 12.
+/// Average character width at font size 12.
 const CHAR_WIDTH: f64 = 6.9;
 const LINE_HEIGHT: f64 = 14.0;
-/// Okabe and Ito (2008), without their yellow: told apart by all, and on a light ground.
-const COLOURS: [&str; 6] = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"];
+/// Palette of Okabe and Ito (2008), safe for color-blind readers; without yellow, which is invisible on white.
+const COLORS: [&str; 6] = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"];
 
 /// One codec.
 #[derive(Debug, Clone)]
@@ -26,7 +26,7 @@ pub(crate) struct Point {
     pub(crate) error: f64,
 }
 
-/// The picture of `points`; `about` says of what they are.
+/// Draws `points`; `about` is the subtitle.
 pub(crate) fn draw(about: &str, points: &[Point]) -> String {
     let exact = points.iter().any(|point| point.error == 0.0);
     let floor = HEIGHT - BOTTOM - if exact { EXACT_ROW } else { 0.0 };
@@ -57,17 +57,17 @@ pub(crate) fn draw(about: &str, points: &[Point]) -> String {
     let labels = place_labels(points, &places);
     let series = series(points);
     for members in &series {
-        let colour = colour(&series, members[0]);
+        let color = color(&series, members[0]);
         for pair in members.windows(2) {
             let ((x1, y1), (x2, y2)) = (places[pair[0]], places[pair[1]]);
             let _ = writeln!(
                 out,
-                "<line x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\" stroke=\"{colour}\" opacity=\"0.5\"/>"
+                "<line x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\" stroke=\"{color}\" opacity=\"0.5\"/>"
             );
         }
     }
     for (at, ((point, &(x, y)), label)) in points.iter().zip(&places).zip(&labels).enumerate() {
-        let colour = colour(&series, at);
+        let color = color(&series, at);
         if label.far {
             let (to_x, to_y) = label.nearest(x, y);
             let _ = writeln!(
@@ -77,7 +77,7 @@ pub(crate) fn draw(about: &str, points: &[Point]) -> String {
         }
         let _ = writeln!(
             out,
-            "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{RADIUS}\" fill=\"{colour}\" stroke=\"#fff\"/>\n\
+            "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{RADIUS}\" fill=\"{color}\" stroke=\"#fff\"/>\n\
              <text class=\"label\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
             label.left,
             label.top + LINE_HEIGHT - 3.5,
@@ -88,7 +88,7 @@ pub(crate) fn draw(about: &str, points: &[Point]) -> String {
     out
 }
 
-/// Points whose names differ in the number at their end alone, by their bits: a line joins them.
+/// Groups points whose names differ only in a trailing number, and sorts each group by bits.
 fn series(points: &[Point]) -> Vec<Vec<usize>> {
     let stem = |label: &str| {
         let stem = label.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
@@ -108,10 +108,10 @@ fn series(points: &[Point]) -> Vec<Vec<usize>> {
     series
 }
 
-/// One for each series.
-fn colour(series: &[Vec<usize>], at: usize) -> &'static str {
+/// The color of the series of point `at`.
+fn color(series: &[Vec<usize>], at: usize) -> &'static str {
     let index = series.iter().position(|members| members.contains(&at)).unwrap_or(0);
-    COLOURS[index % COLOURS.len()]
+    COLORS[index % COLORS.len()]
 }
 
 fn axes(out: &mut String, bits: &Axis, error: &Axis, floor: f64, exact: bool) {
@@ -150,17 +150,17 @@ fn axes(out: &mut String, bits: &Axis, error: &Axis, floor: f64, exact: bool) {
         );
     }
     let middle = (LEFT + right) / 2.0;
-    let centre = (TOP + bottom) / 2.0;
+    let center = (TOP + bottom) / 2.0;
     let _ = writeln!(
         out,
         "<path d=\"M{LEFT} {TOP} V{bottom} H{right}\" fill=\"none\" stroke=\"#444\"/>\n\
          <text x=\"{middle:.1}\" y=\"{:.1}\" text-anchor=\"middle\">bits per parameter</text>\n\
-         <text transform=\"translate(20 {centre:.1}) rotate(-90)\" text-anchor=\"middle\">relative error |x - y| / |x|</text>",
+         <text transform=\"translate(20 {center:.1}) rotate(-90)\" text-anchor=\"middle\">relative error |x - y| / |x|</text>",
         HEIGHT - 14.0
     );
 }
 
-/// A logarithmic axis from one place of the picture to another.
+/// A logarithmic axis between two coordinates.
 #[derive(Debug)]
 struct Axis {
     low: f64,
@@ -170,7 +170,7 @@ struct Axis {
 }
 
 impl Axis {
-    /// Holds `values` with a margin, and a third of a decade at least.
+    /// Covers `values` with a margin, and at least 0.6 decades.
     fn new(values: impl Iterator<Item = f64>, from: f64, to: f64) -> Self {
         let (mut low, mut high) = (f64::INFINITY, 0.0f64);
         for value in values.filter(|value| value.is_finite() && *value > 0.0) {
@@ -190,7 +190,7 @@ impl Axis {
         self.from + (value.log10() - self.low) / (self.high - self.low) * (self.to - self.from)
     }
 
-    /// Powers of ten, with 2 and 5 of each where there is room, and more where the axis is short.
+    /// Powers of ten, with more subdivisions the shorter the axis is.
     fn ticks(&self) -> Vec<f64> {
         let decades = self.high - self.low;
         let (steps, every): (&[f64], i32) = match decades {
@@ -208,18 +208,18 @@ impl Axis {
     }
 }
 
-/// The box of a label.
+/// The bounding box of a label.
 #[derive(Debug, Clone, Copy)]
 struct Label {
     left: f64,
     top: f64,
     width: f64,
-    /// Not beside its point: a line leads there.
+    /// The label is not next to its point, so a line connects them.
     far: bool,
 }
 
 impl Label {
-    /// The corner or middle of a side that is nearest to a point.
+    /// The point of the box that is nearest to (`x`, `y`).
     fn nearest(&self, x: f64, y: f64) -> (f64, f64) {
         (
             x.clamp(self.left - 2.0, self.left + self.width + 2.0),
@@ -247,7 +247,7 @@ impl Label {
     }
 }
 
-/// A place for each label, in turn: beside the point, then further and further away, on the first that is free.
+/// Greedy placement: each label takes its first free position, next to its point, else at increasing distance.
 fn place_labels(points: &[Point], places: &[(f64, f64)]) -> Vec<Label> {
     let mut placed: Vec<Label> = Vec::new();
     for (point, &(x, y)) in points.iter().zip(places) {
@@ -258,7 +258,7 @@ fn place_labels(points: &[Point], places: &[(f64, f64)]) -> Vec<Label> {
                 && !places.iter().any(|&place| label.covers(place))
         };
         let label = candidates(x, y, width).find(free);
-        // More labels than room: they go on top of each other rather than out of the picture.
+        // No free position: overlapping another label is better than leaving the chart.
         let left = (x + 9.0).min(WIDTH - 4.0 - width);
         placed.push(label.unwrap_or(Label {
             left,
@@ -294,7 +294,7 @@ fn candidates(x: f64, y: f64, width: f64) -> impl Iterator<Item = Label> {
         .map(move |(left, top, far)| Label { left, top, width, far })
 }
 
-/// A tick's number: plain where that is short.
+/// The text of a tick: decimal if short, else scientific.
 fn number(tick: f64) -> String {
     if (0.001..100_000.0).contains(&tick) {
         let text = format!("{tick:.4}");

@@ -1,15 +1,15 @@
-//! Numbers and tables as text for people.
+//! Formats numbers and tables as text.
 
-/// Columns of text, numbers flush right.
+/// A table with text columns on the left and right-aligned numbers.
 #[derive(Debug)]
 pub(crate) struct Table {
-    /// Columns from the left that hold words.
+    /// Number of text columns.
     words: usize,
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    /// A table with a heading for each column, of which the first `words` hold words.
+    /// A table with these headings; the first `words` columns are text.
     pub(crate) fn new(words: usize, headings: &[&str]) -> Self {
         Self {
             words,
@@ -17,7 +17,7 @@ impl Table {
         }
     }
 
-    /// Adds a row. Control characters, which names of tensors may have, are escaped: a terminal would obey them.
+    /// Adds a row. Escapes control characters, which tensor names may contain and a terminal would interpret.
     pub(crate) fn row(&mut self, cells: Vec<String>) {
         let escaped = |cell: String| match cell.contains(char::is_control) {
             true => cell.escape_debug().to_string(),
@@ -64,7 +64,7 @@ pub(crate) fn grouped(number: u64) -> String {
     out
 }
 
-/// About three significant digits, all of them if more stand before the point; in powers of ten if very small.
+/// Three significant digits, or the whole integer part; scientific notation below 0.01.
 pub(crate) fn significant(number: f64) -> String {
     let magnitude = number.abs();
     if magnitude == 0.0 || !number.is_finite() {
@@ -83,12 +83,12 @@ pub(crate) fn significant(number: f64) -> String {
     format!("{number:.places$}")
 }
 
-/// [`significant`], or a dash for what is not defined.
+/// [`significant`], or a dash for an undefined number.
 pub(crate) fn or_dash(number: Option<f64>) -> String {
     number.map_or_else(|| "-".to_owned(), significant)
 }
 
-/// `part / whole`; `None` if there is no whole.
+/// `part / whole`; `None` if `whole` is zero.
 pub(crate) fn ratio(part: f64, whole: f64) -> Option<f64> {
     (whole > 0.0).then(|| part / whole)
 }

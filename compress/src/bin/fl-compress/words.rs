@@ -1,8 +1,8 @@
-//! Recipes and kinds in words.
+//! Describes recipes and frame kinds.
 
 use fl_compress::{Code, FrameKind, Recipe, Reduce};
 
-/// What was done to `len` values, such as `top-k 1,024 of 20,000; uniform 4 bits a value, a scale each 1,024; rans`.
+/// Describes the recipe of `len` values: `support 1024 of 20000; uniform 4 bits, scale per 1024; rans`.
 pub(crate) fn recipe(recipe: &Recipe, len: usize) -> String {
     let code = match recipe.code {
         Code::Pack => "pack",
@@ -35,7 +35,7 @@ fn reduce(reduce: &Reduce, len: usize) -> String {
         Reduce::LowRank { rank, k, .. } => format!("low rank {rank} and support {k} of {len}"),
         Reduce::RandomK { k, .. } => format!("random {k} of {len}"),
         Reduce::CountSketch { rows, cols, .. } => format!("count sketch {rows} x {cols}"),
-        Reduce::Components { rank } => format!("{rank} components and the rest"),
+        Reduce::Components { rank } => format!("{rank} components and the remainder"),
         Reduce::Projection { k, .. } => format!("projection to {k}"),
     }
 }

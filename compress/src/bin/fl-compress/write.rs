@@ -1,4 +1,4 @@
-//! Outputs: files that are there whole or not at all, and text on stdout.
+//! Writes outputs: files atomically, and text to stdout.
 
 use std::fs::{File, Metadata};
 use std::io::{self, BufWriter, ErrorKind, Write as _};
@@ -10,21 +10,21 @@ use fl_compress::weights::{Envelope, IntegerTensor, Notes};
 
 use crate::failure::Failure;
 
-/// Succeeds unless `output` is the file `input`, which would be lost.
+/// Refuses an `output` that is the same file as `input`, which would be overwritten.
 pub(crate) fn apart(input: &Path, output: &Path) -> Result<(), Failure> {
     let same = |found: Metadata, other: Metadata| (found.dev(), found.ino()) == (other.dev(), other.ino());
     let is_one = std::fs::metadata(input)
         .is_ok_and(|found| found.is_file() && std::fs::metadata(output).is_ok_and(|other| same(found, other)));
     match is_one {
         true => Err(Failure::Usage(format!(
-            "{} is the input, and would be replaced by the output: name another file",
+            "{} is the input and would be overwritten: name another output file",
             output.display()
         ))),
         false => Ok(()),
     }
 }
 
-/// Writes `bytes` to `path`, as [`stream`] does.
+/// Writes `bytes` to `path` as [`stream`] does.
 pub(crate) fn file(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     stream(path, |out| out.bytes(bytes))
 }
@@ -44,8 +44,8 @@ pub(crate) fn values(
     })
 }
 
-/// Writes to `path` what `make` puts out: to a side file, to the disk, and only then in the place of what was there. What
-/// is no regular file (a pipe, `/dev/null`) is written as it stands.
+/// Writes the output of `make` to `path`: to a side file, synced to disk, then renamed over the target. Writes directly
+/// to special files (a pipe, `/dev/null`).
 pub(crate) fn stream(path: &Path, make: impl FnOnce(&mut Output<'_>) -> Result<(), Failure>) -> Result<(), Failure> {
     let special = std::fs::metadata(path).is_ok_and(|found| !found.is_file());
     if special {
@@ -58,11 +58,11 @@ pub(crate) fn stream(path: &Path, make: impl FnOnce(&mut Output<'_>) -> Result<(
     }
 }
 
-/// A file that is being written.
+/// An open output file.
 pub(crate) struct Output<'p> {
     path: &'p Path,
     file: BufWriter<File>,
-    /// Whether it may be a pipe; that its reader stops is no error.
+    /// May be a pipe: a broken pipe is not an error.
     is_special: bool,
 }
 
@@ -104,7 +104,7 @@ impl<'p> Output<'p> {
     }
 }
 
-/// Prints `text`, which ends its lines itself. That nobody reads on is no error.
+/// Prints `text`. A broken pipe is not an error.
 pub(crate) fn stdout(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -115,12 +115,12 @@ pub(crate) fn stdout(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Prints a line on stderr for people. That nobody reads it is no error.
+/// Prints a warning on stderr. Ignores a closed stderr.
 pub(crate) fn warning(text: &str) {
     let _ = writeln!(io::stderr(), "fl-compress: warning: {text}");
 }
 
-/// `report` as JSON that people can read too.
+/// `report` as indented JSON.
 pub(crate) fn json(report: &impl serde::Serialize) -> String {
     let text = serde_json::to_string_pretty(report).expect("reports hold strings, numbers and lists");
     text + "\n"
@@ -128,7 +128,7 @@ pub(crate) fn json(report: &impl serde::Serialize) -> String {
 
 fn replace(asked: &Path, make: impl FnOnce(&mut Output<'_>) -> Result<(), Failure>) -> Result<(), Failure> {
     let failed = |why: io::Error| Failure::output(asked, why);
-    // Where a link leads is replaced, not the link.
+    // Replaces the target of a symbolic link, not the link.
     let path = std::fs::canonicalize(asked).unwrap_or_else(|_| asked.to_owned());
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let folder = folder.unwrap_or(Path::new(".")).to_owned();
@@ -143,7 +143,7 @@ fn replace(asked: &Path, make: impl FnOnce(&mut Output<'_>) -> Result<(), Failur
     write().inspect_err(|_| drop(std::fs::remove_file(&side)))
 }
 
-/// Beside `path`, so that a rename does not cross file systems; of this process alone.
+/// In the folder of `path`, so that the rename stays within one file system; unique to this process.
 fn side_of(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.part", std::process::id()));
