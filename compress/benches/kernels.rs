@@ -1,4 +1,4 @@
-//! Kernels on ten million values, one thread.
+//! Kernels on ten million values, on one thread.
 
 mod data;
 
@@ -49,7 +49,7 @@ fn values(criterion: &mut Criterion) {
     });
 }
 
-/// Geometric about the middle, as those of values quantised to 4 bits; 2.9 bits each.
+/// Geometric distribution around the middle, as 4-bit quantization produces; 2.9 bits of entropy per symbol.
 fn symbols() -> Vec<u8> {
     let mut unit = units();
     (0..LEN)
@@ -80,7 +80,7 @@ fn codes(criterion: &mut Criterion) {
     }
 }
 
-/// Levels of a step with which the context coder takes about a quarter of a bit a value.
+/// Levels of a step at which the context coder needs about a quarter of a bit per value.
 fn levels(criterion: &mut Criterion) {
     let mut group = group(criterion, "levels");
     for (name, values, step) in [("Laplace", laplace(), 5.1e-3), ("matrix", matrix(), 14e-3)] {
@@ -90,7 +90,7 @@ fn levels(criterion: &mut Criterion) {
             let (mut bytes, mut out) = (Vec::new(), vec![0; LEN]);
             bench::encode_levels(&levels, COLS, code, &mut bytes);
             println!(
-                "{name}, {code:?}: {:.4} bits a value",
+                "{name}, {code:?}: {:.4} bits per value",
                 bytes.len() as f64 * 8.0 / LEN as f64
             );
             group.bench_function(format!("encode {name}, {code:?}"), |bencher| {

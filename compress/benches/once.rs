@@ -1,7 +1,7 @@
-//! Milliseconds that one encoding of the top-k chain takes: the best of some by the wall clock, and the mean by the first
-//! thread's processor. `torch_top_k.py` runs it with the number of tensors and of threads.
+//! Milliseconds per encoding of the top-k chain: the best wall-clock time, and the mean CPU time of the first thread.
+//! `torch_top_k.py` runs it with the number of tensors and of threads.
 
-#[allow(dead_code, reason = "values of other benches")]
+#[allow(dead_code, reason = "other benches use them")]
 mod data;
 
 use std::sync::Arc;
@@ -19,7 +19,8 @@ fn main() {
     let layout = Arc::new(Layout::new(tensors).expect("ten million values are within every limit"));
     let spec = "memory = 'error-feedback'\n\
         default = { reduce = { top_k = 0.01 }, quantize = { uniform = 4 }, code = 'rans' }";
-    let mut encoder = Encoder::new(layout, &toml::from_str(spec).expect("a spec")).expect("any layout will do");
+    let mut encoder =
+        Encoder::new(layout, &toml::from_str(spec).expect("a valid spec")).expect("valid for every layout");
     encoder.set_threads(threads);
     let (update, mut delta) = (heavy(), vec![0.0; LEN]);
     let (mut wall, mut cpu) = (f64::MAX, 0.0);
@@ -33,14 +34,14 @@ fn main() {
         };
         let pending = encoder.encode(&mut delta, header).expect("a finite update");
         wall = wall.min(start.elapsed().as_secs_f64());
-        // The system counts by ticks: only a mean is exact.
+        // The system counts CPU time in ticks: only a mean is accurate.
         cpu += (cpu_seconds() - used) / REPEAT as f64;
         encoder.settle(&pending, Ack::Accepted).expect("just encoded");
     }
     println!("{:.2} {:.2}", wall * 1e3, cpu * 1e3);
 }
 
-/// Time this thread has had on a processor; not a number where the system does not say.
+/// CPU time of this thread; NaN if the system does not report it.
 fn cpu_seconds() -> f64 {
     let said = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let nanoseconds = said.split_whitespace().next().and_then(|word| word.parse::<f64>().ok());

@@ -1,4 +1,4 @@
-//! Whole frames of ten million values beside a copy of the same values.
+//! Whole frames of ten million values, compared with a copy of the same values.
 
 mod data;
 
@@ -19,20 +19,21 @@ const HEADER: FrameHeader = FrameHeader {
 
 const TOP_K: &str = "default = { reduce = { top_k = 0.01 }, quantize = { uniform = 4 }, code = 'rans' }";
 
-/// Ten million values in layers of one shape.
+/// Ten million values in layers of equal shape.
 fn layout(layers: usize) -> Arc<Layout> {
     let tensors = (0..layers).map(|layer| (format!("layer{layer}"), vec![LEN / COLS / layers, COLS]));
     Arc::new(Layout::new(tensors).expect("ten million values are within every limit"))
 }
 
 fn encoder(layers: usize, text: &str, threads: usize) -> Encoder {
-    let spec: Spec = toml::from_str(text).expect("a spec of this file");
-    let mut encoder = Encoder::new(layout(layers), &spec).expect("any layout will do");
+    let spec: Spec = toml::from_str(text).expect("a valid spec");
+    let mut encoder = Encoder::new(layout(layers), &spec).expect("valid for every layout");
     encoder.set_threads(threads);
     encoder
 }
 
-/// The rows of each quarter in another order for each round: an update that is new, but alike.
+/// Rotates the rows of each quarter by an offset that depends on the round: a different update with the same
+/// distribution.
 fn next_update(update: &[f32], round: usize, out: &mut [f32]) {
     let at = round * 487 * COLS % (LEN / 4);
     for (out, update) in out.chunks_mut(LEN / 4).zip(update.chunks(LEN / 4)) {
@@ -41,7 +42,7 @@ fn next_update(update: &[f32], round: usize, out: &mut [f32]) {
     }
 }
 
-/// Frame after frame, each of them accepted. Only the encoding is measured.
+/// Encodes frame after frame, all accepted. Measures only the encoding.
 fn encode(group: &mut BenchmarkGroup<'_, WallTime>, name: &str, update: &[f32], mut encoder: Encoder) -> Pending {
     let mut delta = vec![0.0; LEN];
     let (mut last, mut round) = (None, 0);
@@ -125,7 +126,8 @@ fn frames(criterion: &mut Criterion) {
     });
 }
 
-/// The top-k chain with error feedback, of several tensors and of one, by threads; and its frame's non-zeros.
+/// The top-k chain with error feedback by number of threads, for several tensors and for one; and the number of
+/// nonzeros of its frame.
 fn threads(criterion: &mut Criterion) {
     let update = heavy();
     let mut group = group(criterion, "top-k 1 %, 4 bits, rans, error feedback");
@@ -144,7 +146,7 @@ fn threads(criterion: &mut Criterion) {
     }
 }
 
-/// A dead zone under context coding at a quarter of a bit a parameter.
+/// A dead zone with context coding at a quarter of a bit per parameter.
 fn quarter_bit(criterion: &mut Criterion) {
     let mut group = group(criterion, "dead zone, context, 0.25 bits");
     group.throughput(Throughput::Elements(LEN as u64));

@@ -1,4 +1,4 @@
-//! How much memory encoding and decoding take beside input, output and what an encoder carries.
+//! Peak memory of encoding and decoding, beyond input, output and the memory of the encoder.
 
 use std::alloc::{GlobalAlloc, Layout as Block, System};
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use fl_compress::{Ack, Encoder, Error, Frame, FrameHeader, FrameKind, Layout, Spec};
 
-/// The system's allocator, which counts the bytes in use and the most there were.
+/// The system allocator, with counters of the bytes in use and of their peak.
 struct Counting;
 
 static NOW: AtomicUsize = AtomicUsize::new(0);
@@ -20,7 +20,7 @@ unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, block: Block) -> *mut u8 {
         let now = NOW.fetch_add(block.size(), Relaxed) + block.size();
         MOST.fetch_max(now, Relaxed);
-        // SAFETY: the caller's promise is passed on as it is.
+        // SAFETY: the caller upholds the contract of `alloc`.
         unsafe { System.alloc(block) }
     }
 
@@ -34,7 +34,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// The most bytes that `work` had in use at a time, beside those in use before.
+/// Peak bytes in use during `work`, beyond those in use before.
 fn most<R>(work: impl FnOnce() -> R) -> (usize, R) {
     let before = NOW.load(Relaxed);
     MOST.store(before, Relaxed);
@@ -61,13 +61,13 @@ fn update() -> Vec<f32> {
     (0..LEN).map(|_| (unit() - 0.5) / (unit() + 0.05) * 1e-3).collect()
 }
 
-/// One test, since the counts are those of the whole process.
+/// A single test, because the counters are global to the process.
 #[test]
 fn encoding_takes_one_buffer_at_most_and_decoding_a_block() {
     let layout = Layout::new([("whole", vec![ROWS, COLS])]).unwrap();
     let layout = Arc::new(layout);
     let (update, mut acc) = (update(), vec![0.0; LEN]);
-    // Share of the update's size that encoding may take, its frame included.
+    // Limit of the memory of encoding, its frame included, as a multiple of the size of the update.
     for (share, text) in [
         (2.01, "default = {}"),
         (
@@ -130,7 +130,7 @@ fn encoding_takes_one_buffer_at_most_and_decoding_a_block() {
     decoding_into_a_file_takes_one_tensor(&update);
 }
 
-/// What `fl-compress decode` does: one tensor after another, whatever the model.
+/// `fl-compress decode` decodes one tensor at a time, so its memory does not depend on the size of the model.
 fn decoding_into_a_file_takes_one_tensor(values: &[f32]) {
     const TENSORS: usize = 8;
     let names: Vec<String> = (0..TENSORS).map(|at| format!("layer.{at}")).collect();
@@ -153,7 +153,7 @@ fn decoding_into_a_file_takes_one_tensor(values: &[f32]) {
         let mut seen = 0;
         let (peak, result) = most(|| {
             frame.decode_each::<Error>(|tensor, values| {
-                assert_eq!(tensor.offset, seen, "{text}: in the order of the layout");
+                assert_eq!(tensor.offset, seen, "{text}: not in the order of the layout");
                 assert_eq!(&whole[seen..][..tensor.len], values, "{text}: {}", tensor.name);
                 seen += tensor.len;
                 Ok(())

@@ -1,10 +1,10 @@
-//! Values to compress, the same in every run.
+//! Deterministic test data.
 
-/// Ten million values: one row of 1250 of them a neuron of a layer, eight thousand neurons.
+/// Ten million values: eight thousand rows (neurons) of 1250 values.
 pub(crate) const LEN: usize = 10_000_000;
 pub(crate) const COLS: usize = 1250;
 
-/// Numbers below one, of a linear congruential generator.
+/// Uniform numbers in [0, 1) from a linear congruential generator.
 pub(crate) fn units() -> impl FnMut() -> f32 {
     let mut state = 1u64;
     move || {
@@ -15,7 +15,7 @@ pub(crate) fn units() -> impl FnMut() -> f32 {
     }
 }
 
-/// Heavy-tailed values on four layers of different scale.
+/// Heavy-tailed values in four layers of different scale.
 pub(crate) fn heavy() -> Vec<f32> {
     let mut unit = units();
     (0..LEN)
@@ -23,7 +23,7 @@ pub(crate) fn heavy() -> Vec<f32> {
         .collect()
 }
 
-/// Laplacian values, each drawn on its own.
+/// Independent Laplacian values.
 pub(crate) fn laplace() -> Vec<f32> {
     let mut unit = units();
     (0..LEN)
@@ -34,7 +34,7 @@ pub(crate) fn laplace() -> Vec<f32> {
         .collect()
 }
 
-/// Gaussian values, whose rows and columns have log-normal scales: what updates of layers look like.
+/// Gaussian values with log-normal row and column scales, as in updates of dense layers.
 pub(crate) fn matrix() -> Vec<f32> {
     let mut unit = units();
     let mut gauss = || (-2.0 * (1.0 - unit()).ln()).sqrt() * (std::f32::consts::TAU * unit()).cos();

@@ -1,4 +1,4 @@
-//! The drivers of the fuzz targets, which the tests of fl-compress replay.
+//! The drivers of the fuzz targets, shared with the tests of fl-compress.
 
 #[path = "../../tests/fuzz/drivers/mod.rs"]
 mod drivers;

@@ -46,7 +46,7 @@ impl BudgetWatch {
 impl fmt::Display for OverBudget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { asked, used } = self;
-        write!(f, "a frame takes {used} bytes where its budget asks for {asked}")
+        write!(f, "a frame has {used} bytes, more than its budget of {asked} bytes")
     }
 }
 

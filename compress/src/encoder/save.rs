@@ -103,7 +103,7 @@ impl Encoder {
             if !vectors.is_empty() && wanted != kind {
                 let asked = MEMORIES[usize::from(wanted)];
                 return Err(Error::Mismatch(format!(
-                    "the state holds the memory of {name}, and the spec asks for {asked}: begin with a new state"
+                    "the state has the memory `{name}`, but the spec requires `{asked}`; start with a new state"
                 )));
             }
             let count = 1 + usize::from(kind == 2);

@@ -1,6 +1,6 @@
-//! However large the numbers a frame declares, decoding takes no more memory than the layout accounts for.
+//! The memory of decoding is bounded by the layout, for any numbers that a frame declares.
 
-#![allow(unsafe_code, reason = "to count what is allocated, one has to be the allocator")]
+#![allow(unsafe_code, reason = "a global allocator is unsafe to implement")]
 
 use std::alloc::{GlobalAlloc, Layout as Block, System};
 use std::cell::Cell;
@@ -10,7 +10,7 @@ use fl_compress::*;
 
 use crate::*;
 
-/// Counts what a thread holds, and the most that it held.
+/// Counts the bytes in use per thread, and their peak.
 struct Counting;
 
 thread_local! {
@@ -19,14 +19,14 @@ thread_local! {
 }
 
 fn count(bytes: isize) {
-    // A thread that ends may free what it held after its counters are gone.
+    // A thread may free memory after its thread-locals are gone.
     let _ = HELD.try_with(|held| {
         held.set(held.get() + bytes);
         let _ = MOST.try_with(|most| most.set(most.get().max(held.get())));
     });
 }
 
-// SAFETY: all is done by the system's allocator.
+// SAFETY: forwards to the system allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, block: Block) -> *mut u8 {
         count(block.size() as isize);
@@ -42,7 +42,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Most bytes held at a time while `work` runs, beyond what was held before.
+/// Peak bytes in use during `work`, beyond those in use before.
 fn most_held(work: impl FnOnce()) -> usize {
     let before = HELD.get();
     MOST.set(before);
@@ -50,7 +50,7 @@ fn most_held(work: impl FnOnce()) -> usize {
     (MOST.get() - before) as usize
 }
 
-/// The layout, and a frame of it in which the section begins at byte 34.
+/// A layout, and a frame of it whose section begins at byte 34.
 fn empty(rows: usize, cols: usize) -> (Arc<Layout>, Vec<u8>) {
     let layout = Arc::new(Layout::new([("weight", vec![rows, cols])]).unwrap());
     let method = Method {
@@ -66,7 +66,7 @@ fn memory_is_bounded_by_the_tensor() {
     const HUGE: &[u8] = &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f];
     for (rows, cols) in [(1, 4), (4, 1), (10, 30), (300, 300)] {
         let (layout, empty) = empty(rows, cols);
-        // Blocks and tables of fixed size, and two vectors as long as the tensor.
+        // Blocks and tables of fixed size, and two vectors of the length of the tensor.
         let most = 400_000 + layout.len() * 8;
         let varints: [&[u8]; 6] = [
             &[1],

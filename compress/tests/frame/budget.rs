@@ -1,4 +1,4 @@
-//! A frame takes no more than it may, and nearly that.
+//! Frames meet their budget, and use nearly all of it.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use fl_compress::*;
 
 use crate::*;
 
-/// Layers whose values differ in scale and in shape of distribution.
+/// Layers with different scales and distributions.
 fn layout() -> Arc<Layout> {
     Arc::new(
         Layout::new([
@@ -60,7 +60,7 @@ fn budgets_are_kept_and_used() {
             ),
         ] {
             for budget in ["0.05 bits", "0.25 bits", "1 bits", "3 bits", "1500 B", "20 KiB"] {
-                // All values in 4 bits take less than that.
+                // All values at 4 bits already need less than that.
                 if default.contains("top_k") && budget == "3 bits" {
                     continue;
                 }
@@ -74,7 +74,8 @@ fn budgets_are_kept_and_used() {
                         let mut delta = update(&layout, round);
                         let pending = encoder.encode(&mut delta, FrameHeader { round, ..UPDATE }).unwrap();
                         let bytes = pending.frame.len() as u64;
-                        // Error feedback makes what unbiased rounding adds grow without end, and then no step is right.
+                        // With error feedback, the variance of unbiased rounding accumulates, so no step meets the
+                        // budget closely.
                         let grows = memory == "error-feedback" && default.contains("stochastic");
                         let floor = if grows { 0.8 } else { floor };
                         assert!(

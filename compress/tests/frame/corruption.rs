@@ -1,4 +1,4 @@
-//! Bytes that no encoder wrote: refused with a reason, without panic.
+//! Bytes that no encoder writes are refused with a typed error, without panic.
 
 use std::sync::Arc;
 
@@ -67,7 +67,7 @@ fn every_flipped_bit_is_refused() {
     }
 }
 
-/// A short frame of each recipe: a matrix, and a vector that is one of several small tensors or not.
+/// A short frame of each recipe: a matrix and small vectors, merged or separate.
 fn short_frames() -> Vec<(Arc<Layout>, Vec<u8>)> {
     let layout = Arc::new(Layout::new([("a", vec![3]), ("b", vec![9, 8]), ("c", vec![5])]).unwrap());
     let mut frames = Vec::new();
@@ -86,7 +86,7 @@ fn short_frames() -> Vec<(Arc<Layout>, Vec<u8>)> {
     frames
 }
 
-/// Refused, or as many finite values as there should be, by whatever way they are decoded.
+/// The frame is refused, or every way of decoding gives finite values.
 fn refused_or_finite(frame: &[u8], layout: &Layout) {
     let Ok(frame) = Frame::parse(frame, layout) else { return };
     let verified = frame.verify();
@@ -140,7 +140,7 @@ fn other_layouts_and_versions_do_not_match() {
     );
     assert!(
         Frame::parse(&patched(5, 1), &layout()).is_ok(),
-        "a newer minor is tried"
+        "a newer minor version is accepted"
     );
     assert!(
         matches!(Frame::parse(&patched(6, 3), &layout()), Err(Error::Corrupt { .. })),
@@ -183,7 +183,7 @@ fn values_that_are_not_finite_are_refused() {
         verify(&with_section(2, &half(-127, 0)), &layout),
         Err(Error::Corrupt { .. })
     ));
-    // Uniform 4 bits in blocks of 16: bfloat16 scale, two symbols in a byte.
+    // Uniform 4 bits in blocks of 16: bfloat16 scale, two symbols per byte.
     let uniform = |scale: u16, symbols: u8| [&[2 << 2, 3][..], &scale.to_le_bytes(), &[symbols]].concat();
     assert_eq!(verify(&with_section(2, &uniform(0x7f7f, 0xe0)), &layout), Ok(()));
     assert!(matches!(
@@ -207,33 +207,34 @@ fn absurd_counts_are_refused_before_anything_is_allocated() {
         // Top-k of 101, and of 2^35, among 100 values.
         &[1, 101][..],
         &[1, 0x80, 0x80, 0x80, 0x80, 0x80, 1],
-        // Index planes of 2^61 bytes and of one byte more than there are.
+        // Index planes of 2^61 bytes, and one byte longer than the frame.
         &[1, 1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f],
         &[1, 1, 4, 0],
         // A rANS plane of 2^62 bytes; one too short for its states.
         &[1 << 5, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f],
         &[1 << 5, 3, 0x80, 0x20, 0, 0, 0, 0],
-        // Codes, reductions and quantisers that there are not.
+        // Unknown codes, reductions and quantizers.
         &[5 << 5],
         &[7 << 5],
         &[3, 3],
         &[6 << 2, 4],
         &[7 << 2, 3],
-        // Random places: more than there are.
+        // More random places than values.
         &[3, 0, 101],
-        // Projections of no sum, of more sums than are allowed, of 2^35.
+        // Projections to 0 sums, to more than the limit, to 2^35.
         &[3, 2, 0],
         &[3, 2, 0x81, 8],
         &[3, 2, 0x80, 0x80, 0x80, 0x80, 0x80, 1],
-        // Sketches of an even number of rows, of more than 15, of no column, of more counters than values.
+        // Sketches with an even number of rows, with more than 15 rows, without columns, with more counters than
+        // values.
         &[3, 1, 2, 1, 0, 0, 0, 0],
         &[3, 1, 17, 1, 0, 0, 0, 0],
         &[3, 1, 1, 0, 0, 0, 0, 0],
         &[3, 1, 3, 34, 0, 0, 0, 0],
-        // A threshold that is not a number, and one below zero.
+        // A threshold that is NaN, and a negative one.
         &[3, 1, 1, 1, 0, 0, 0xc0, 0x7f],
         &[3, 1, 1, 1, 0, 0, 0x80, 0xbf],
-        // Levels: more than there are, and bits of 2^62 bytes.
+        // More nonzero levels than values, and 2^62 bytes of level bits.
         &[4 << 2, 0, 0, 0x80, 0x3f, 0, 0, 0x80, 0x3f, 101],
         &[
             4 << 2,
@@ -278,7 +279,7 @@ fn absurd_counts_are_refused_before_anything_is_allocated() {
         ],
         &[4 << 2, 0, 0, 0, 0, 0, 0, 0x80, 0x3f, 0],
         &[4 << 2, 0, 0, 0x80, 0xbf, 0, 0, 0x80, 0x3f, 0],
-        // A power of two beyond the range.
+        // An exponent out of range.
         &[5 << 2, 0x80, 0],
     ] {
         let refusal = verify(&with_section(100, section), &layout);

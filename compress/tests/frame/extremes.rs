@@ -1,4 +1,4 @@
-//! Values at the ends of the range, and values that are none.
+//! Values at the ends of the range, NaN and infinity.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use fl_compress::*;
 
 use crate::*;
 
-/// Updates of `len` values that are finite and nothing else.
+/// Extreme, but finite updates of `len` values.
 fn extremes(len: usize) -> Vec<(&'static str, Vec<f32>)> {
     let each = |value: &dyn Fn(usize) -> f32| (0..len).map(value).collect::<Vec<f32>>();
     let sign = |i: usize| if i.is_multiple_of(3) { -1.0 } else { 1.0 };

@@ -1,4 +1,4 @@
-//! What an encoder says of its frames is what one computes from the vectors themselves.
+//! The reported fidelity equals a direct computation from the vectors.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ fn of_section(values: &[f64], section: &SectionInfo<'_>) -> Vec<f64> {
         .collect()
 }
 
-/// What a memory holds, computed beside the encoder in `f64`.
+/// Reference model of the memories, in `f64`.
 #[derive(Default)]
 struct Model {
     residual: Vec<f64>,
@@ -36,7 +36,7 @@ struct Model {
     unsent: Vec<f64>,
 }
 
-/// What was encoded, the raw update, and what the receiver adds without the frame.
+/// The encoded vector, the raw update, and the part of the received update that is not in the frame.
 fn vectors(model: &mut Model, memory: Memory, delta: &[f64], predictor: &[f64]) -> [Vec<f64>; 3] {
     let zeros = vec![0.0; delta.len()];
     match memory.resolved(true) {
@@ -59,7 +59,7 @@ fn close(found: f32, expected: f64, what: &str) {
     );
 }
 
-/// Every spec with every memory; all frames are accepted.
+/// Every spec with every memory; all frames accepted.
 #[test]
 fn the_figures_are_those_of_their_definitions() {
     let layout = merged::layout();
@@ -74,7 +74,7 @@ fn the_figures_are_those_of_their_definitions() {
         Memory::Ef21,
         dgc,
     ];
-    // The predictor has other sections than the frames.
+    // The sections of the predictor differ from those of the frames.
     let step = from_toml("default = { quantize = 'half' }\nsmall = { below = 10, use = { quantize = 'bf16' } }");
     let step = Encoder::new(Arc::clone(&layout), &step)
         .unwrap()
@@ -149,7 +149,8 @@ fn what_is_sent_exactly_is_whole_and_what_is_zero_lacks_nothing() {
     assert_eq!(figures(&pending.fidelity[1]), (1.0, 1.0, 0, 1));
 }
 
-/// A tensor whose values are below its threshold has cosine 0 and ages with each frame, taken or not, over restarts.
+/// A tensor below its threshold has cosine 0, and its age increases with each frame, accepted or not, also across
+/// restarts.
 #[test]
 fn a_tensor_that_is_not_sent_ages() {
     let layout = tensors(419);
@@ -174,7 +175,7 @@ fn a_tensor_that_is_not_sent_ages() {
         encoder = loaded;
         encoder.settle(&pending, verdict).unwrap();
     }
-    // A matrix that was sent, but not taken, is as old as the frames that were not taken.
+    // A matrix that was sent, but not accepted, ages as well.
     let pending = encoder.encode(&mut noise(419, 9), UPDATE).unwrap();
     encoder.settle(&pending, Ack::Rejected).unwrap();
     let pending = encoder.encode(&mut vec![0.0; 419], UPDATE).unwrap();

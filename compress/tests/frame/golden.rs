@@ -1,10 +1,10 @@
-//! Bytes that every later version must still write and read. A new major version adds files; none is edited.
+//! Golden bytes that every later version must write and read. A new major version adds files; no file is ever edited.
 
 use fl_compress::*;
 
 use crate::*;
 
-/// Lines of hexadecimal digits; what follows a `#` is a remark.
+/// Parses lines of hexadecimal digits; `#` starts a comment.
 fn bytes(text: &str) -> Vec<u8> {
     let digits: String = text.lines().map(|line| line.split('#').next().unwrap()).collect();
     let digits: Vec<char> = digits.chars().filter(|c| !c.is_whitespace()).collect();
@@ -28,7 +28,7 @@ fn values() -> Vec<f32> {
     [0.5, -0.25, 0.125].into_iter().chain(weight).collect()
 }
 
-/// Vectors in 16 bits; of matrices the largest quarter in 4 bits.
+/// Vectors as `half`; the largest quarter of each matrix in 4 bits.
 fn small() -> Spec {
     let use_half = Method {
         quantize: QuantizeSpec::Half,
@@ -54,7 +54,7 @@ fn small() -> Spec {
     }
 }
 
-/// A tensor long enough for entropy coding to pay.
+/// A tensor that is long enough for entropy coding to be shorter.
 fn long() -> (Arc<Layout>, Vec<f32>) {
     let unit = |i: u32| (i.wrapping_mul(2_654_435_761) >> 20) as f32 / 2048.0 - 1.0;
     (one_tensor(600), (0..600).map(|i| unit(i).powi(5)).collect())
@@ -92,7 +92,7 @@ fn the_format_document_shows_the_same_bytes() {
     ] {
         assert!(
             document.contains(golden),
-            "docs/reference/format.md does not hold\n{golden}"
+            "docs/reference/format.md does not contain\n{golden}"
         );
     }
 }
@@ -136,7 +136,8 @@ fn a_state_has_these_bytes() {
     assert_eq!(loaded.residual(), encoder.residual());
 }
 
-/// A state of 1.0 has no figures of its pending frame: there are none then, and the frame is written as it was.
+/// A state of version 1.0 has no fidelity of its pending frame: it is empty after loading, and the state is saved with
+/// the same bytes.
 #[test]
 fn a_state_without_fidelity_is_read_and_has_these_bytes() {
     let (encoder, pending) = encoder_and_pending();

@@ -1,6 +1,6 @@
-//! What minor version 1.1 added, byte by byte: recipes, codes, merged tensors, a predictor, state.
+//! Golden bytes of the additions of minor version 1.1: recipes, codes, merged tensors, predictor, state.
 //!
-//! A file holds the bytes, a line `values`, and the bits of each value that they decode to, which every machine must agree on.
+//! A file has the bytes, a line `values`, and the bits of each decoded value, which must be equal on every machine.
 
 use std::path::PathBuf;
 
@@ -8,10 +8,10 @@ use fl_compress::*;
 
 use crate::*;
 
-/// Bytes, and the bits of the values that they decode to.
+/// Bytes, and the bits of the decoded values.
 type Made = (Vec<u8>, Vec<u32>);
 
-/// What one file is made from.
+/// The recipe of one file.
 struct Golden {
     name: &'static str,
     spec: &'static str,
@@ -121,7 +121,7 @@ const FRAMES: [Golden; 23] = [
     ),
 ];
 
-/// States after two rounds, the second frame pending.
+/// States after two rounds, with the second frame pending.
 const STATES: [Golden; 4] = [
     of(
         "state-low-rank",
@@ -150,7 +150,7 @@ fn layout(golden: &Golden) -> Arc<Layout> {
     Arc::new(Layout::new(tensors).unwrap())
 }
 
-/// Integers over 64, so that no rounding of any machine is in them: a matrix that is nearly of rank one.
+/// Multiples of 1/64, so that the arithmetic is exact on every machine: a matrix that is nearly of rank one.
 fn values(len: usize, round: u64) -> Vec<f32> {
     let noise = |i: u64| (i * 2_654_435_761 + round * 40_503) >> 7 & 31;
     let value = |i: u64| {
@@ -162,7 +162,7 @@ fn values(len: usize, round: u64) -> Vec<f32> {
         .collect()
 }
 
-/// The file's bytes, and the bits of the values.
+/// The bytes of the file, and the bits of the values.
 fn written(golden: &Golden) -> Made {
     let (layout, spec) = (layout(golden), from_toml(golden.spec));
     let mut encoder = Encoder::new(Arc::clone(&layout), &spec).unwrap();
@@ -172,7 +172,7 @@ fn written(golden: &Golden) -> Made {
     }
     encoder.settle(&pending, Ack::Accepted).unwrap();
     let pending = encoder.encode(&mut values(layout.len(), 1), UPDATE).unwrap();
-    // A state of 1.1 holds no fidelity.
+    // A state of version 1.1 has no fidelity.
     let pending = Pending {
         fidelity: Vec::new(),
         ..pending
@@ -182,7 +182,7 @@ fn written(golden: &Golden) -> Made {
     (state, bits(&decode(&layout, &pending.frame)))
 }
 
-/// A frame that is a difference from that of `bf16`.
+/// A frame encoded against the frame of `bf16` as its predictor.
 fn against_a_predictor() -> Made {
     let layout = layout(&FRAMES[0]);
     let (predictor, _) = written(&FRAMES[0]);
@@ -199,7 +199,8 @@ fn against_a_predictor() -> Made {
     (pending.frame.clone(), bits(&decode(&layout, &pending.frame)))
 }
 
-/// A component `(3, 0, 4) (0, 2, 0)^T / 2`, and what it leaves of a matrix: too small for an encoder to look for any.
+/// A component `(3, 0, 4) (0, 2, 0)^T / 2` and its remainder, assembled by hand: the encoder does not look for
+/// components in so small a matrix.
 fn components() -> (Arc<Layout>, Vec<u8>, Vec<u32>) {
     let layout = Arc::new(Layout::new([("weight", vec![3, 3])]).unwrap());
     let rest = [0.5, 0.0, 0.0, 0.0, -0.25, 0.0, 0.0, 1.0, 0.125];
@@ -262,7 +263,8 @@ fn digits(text: &str) -> Vec<u8> {
 
 #[test]
 fn encoders_write_these_bytes() {
-    // How a budget is allotted is the encoder's own choice, and has changed since that file was written: it is only read.
+    // The allocation of a budget is not part of the format and has changed since that file was written, so that file is
+    // only read.
     for (name, made) in all().into_iter().filter(|(name, _)| *name != "state-entropy") {
         assert_eq!(std::fs::read_to_string(path(name)).unwrap(), text(&made), "{name}");
         let minor = if name == "predictor" { 1 } else { made.0[5] };
@@ -311,7 +313,7 @@ fn each_frame_is_of_the_recipe_that_was_asked_for() {
     }
 }
 
-/// Writes the files that there are not yet; what is there is never touched.
+/// Writes missing files; never changes existing ones.
 #[test]
 #[ignore = "writes into the source tree; run it after adding to the lists above"]
 fn write_new_files() {

@@ -1,4 +1,4 @@
-//! What holds for every method and every input.
+//! Properties of every method for any input.
 
 use std::sync::Arc;
 
@@ -93,7 +93,7 @@ proptest! {
             prop_assert!(squares(dropped()) <= share * squares(values.iter().copied()) * (1.0 + 1e-6));
         }
         prop_assert!(kept >= k.min(nonzero));
-        prop_assert_eq!(&decode(&layout, &encode(&layout, &method, &out).frame), &out, "idempotent");
+        prop_assert_eq!(&decode(&layout, &encode(&layout, &method, &out).frame), &out, "not idempotent");
         let negative: Vec<f32> = values.iter().map(|value| -value).collect();
         let mirrored: Vec<f32> = out.iter().map(|value| 0.0 - value).collect();
         prop_assert_eq!(decode(&layout, &encode(&layout, &method, &negative).frame), mirrored);
@@ -179,7 +179,7 @@ fn zeros_take_at_most_32_bytes_unless_sent_as_fp32() {
 
 #[test]
 fn coded_size_is_within_two_percent_of_the_bound() {
-    // A linear congruential generator's cube: many small values and few large ones.
+    // Cubes of uniform numbers: many small values and few large ones.
     let mut state = 1u32;
     let values: Vec<f32> = (0..200_000)
         .map(|_| {

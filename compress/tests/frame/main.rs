@@ -1,6 +1,6 @@
-//! Frames and encoder state from outside: laws, bytes, corruption.
+//! Frames and encoder state through the public interface: properties, golden bytes, corruption.
 
-#![allow(clippy::unwrap_used, reason = "a test says that it failed by panicking")]
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod allocation;
 mod budget;
@@ -43,7 +43,7 @@ fn one_tensor(len: usize) -> Arc<Layout> {
     Arc::new(Layout::new([("weight", vec![len])]).unwrap())
 }
 
-/// A matrix as nearly square as may be, and a vector of what is left over.
+/// A nearly square matrix, and a vector of the remaining values.
 fn tensors(len: usize) -> Arc<Layout> {
     let rows = len.isqrt();
     let (cols, rest) = (len / rows.max(1), len % rows.max(1));
@@ -104,7 +104,7 @@ fn reductions() -> Vec<ReduceSpec> {
     ]
 }
 
-/// The examples of every quantizer, and more numbers.
+/// The examples of every quantizer, and more parameters.
 fn quantizers() -> Vec<QuantizeSpec> {
     let quantize = |text: &str| {
         from_toml(&format!("default = {{ quantize = {text} }}"))
@@ -134,7 +134,7 @@ fn quantizers() -> Vec<QuantizeSpec> {
     all
 }
 
-/// Every reduction with every quantizer, and each of both with every code.
+/// Every reduction with every quantizer, and each of them with every code.
 fn every_method() -> Vec<Method> {
     let mut methods = Vec::new();
     for (row, reduce) in reductions().into_iter().enumerate() {
@@ -149,7 +149,7 @@ fn every_method() -> Vec<Method> {
     methods
 }
 
-/// Every choice of each slot, in few methods.
+/// A few methods that cover every choice of each slot.
 fn some_methods() -> Vec<Method> {
     let (reductions, quantizers) = (reductions(), quantizers());
     let count = reductions.len().max(quantizers.len());
@@ -187,7 +187,7 @@ fn decode(layout: &Layout, frame: &[u8]) -> Vec<f32> {
     out
 }
 
-/// `frame` with its checksum made right again.
+/// `frame` with a recomputed checksum.
 fn reseal(mut frame: Vec<u8>) -> Vec<u8> {
     let body = frame.len() - 4;
     let checksum = crc32c::crc32c(&frame[..body]);
@@ -199,7 +199,7 @@ fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|value| value.to_bits()).collect()
 }
 
-/// Values that look random: uniform in -1..1, cubed.
+/// Pseudorandom values: uniform in -1..1, cubed.
 fn noise(len: usize, seed: u64) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0xD1B5_4A32_D192_ED03;
     let mut next = || {

@@ -17,7 +17,8 @@ fn top_1_of_3() -> Method {
 
 #[test]
 fn error_feedback_with_top_1_gives_the_worked_example() {
-    // Delta sums to (.6, -.9, .5); sent are (.5, 0, 0), (0, -.7, 0), (0, 0, .5); (.1, -.2, 0) stays.
+    // The deltas sum to (.6, -.9, .5); the frames send (.5, 0, 0), (0, -.7, 0), (0, 0, .5); the residual is (.1, -.2,
+    // 0).
     let layout = one_tensor(3);
     let mut encoder = Encoder::new(Arc::clone(&layout), &spec(Memory::default(), top_1_of_3())).unwrap();
     let deltas = [[0.5, -0.4, 0.1], [0.2, -0.3, 0.1], [-0.1, -0.2, 0.3]];
@@ -73,7 +74,7 @@ fn values_that_are_not_finite_change_nothing() {
     ));
     assert!(
         stateless.encode(&mut vec![1.0; 5000], UPDATE).is_ok(),
-        "nothing is pending after an error"
+        "a frame is pending after an error"
     );
 }
 
@@ -99,7 +100,7 @@ fn one_frame_at_a_time() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Small integers, so that sums are exact and equality is meant.
+    /// Small integers, so sums are exact and can be compared for equality.
     #[test]
     fn nothing_is_lost_whatever_the_verdicts(
         density in 0.01..0.5f64,

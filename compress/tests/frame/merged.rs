@@ -1,4 +1,4 @@
-//! Small tensors in one section, rules, budgets and schedules, in whole frames.
+//! Whole frames with merged small tensors, rules, budgets and schedules.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub(crate) fn layout() -> Arc<Layout> {
     )
 }
 
-/// One spec for everything that a spec may say.
+/// Specs that together use every key.
 pub(crate) fn specs() -> Vec<Spec> {
     [
         "default = { reduce = { top_k = 0.1 }, quantize = { uniform = 4 }, code = 'context' }
@@ -83,7 +83,7 @@ fn frames_round_trip_under_every_spec_and_memory() {
                     .collect();
                 seen.sort_unstable();
                 let names: Vec<&str> = layout.tensors().iter().map(|tensor| tensor.name.as_str()).collect();
-                assert_eq!(seen, names, "each tensor is in one section");
+                assert_eq!(seen, names, "a tensor is not in exactly one section");
                 let verdict = [Ack::Accepted, Ack::Rejected, Ack::Dropped][round as usize % 3];
                 encoder.settle(&pending, verdict).unwrap();
                 threaded.settle(&pending, verdict).unwrap();
@@ -109,7 +109,7 @@ fn small_tensors_decode_to_their_own_places() {
 
 #[test]
 fn a_frame_that_cannot_be_made_changes_nothing() {
-    // The sketch, which a budget cannot turn, takes more than there is once its values are random.
+    // A sketch of random values is larger than the budget and has no step or density to adapt.
     let layout = Arc::new(Layout::new([("a", vec![2000]), ("b", vec![300])]).unwrap());
     let spec = from_toml(
         "memory = 'error-feedback'

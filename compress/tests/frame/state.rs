@@ -1,4 +1,4 @@
-//! The encoder's state through a file and back.
+//! Saving and loading the state of an encoder.
 
 use std::sync::Arc;
 
@@ -93,7 +93,7 @@ fn damage_is_refused() {
     for len in 8..saved.len() {
         assert!(
             load(&reseal(saved[..len].to_vec())).is_err(),
-            "{len} behind a right checksum"
+            "{len} bytes with a valid checksum"
         );
     }
     for bit in 0..saved.len() * 8 {
@@ -116,7 +116,8 @@ fn saving_appends() {
     assert_eq!(bytes[6..], save(&encoder, Some(&pending)));
 }
 
-/// Rounds of every spec and memory with every verdict; at each point, what is loaded goes on as what was saved.
+/// Rounds of every spec and memory with every acknowledgement. At each point, the loaded encoder behaves like the saved
+/// one.
 #[test]
 fn state_survives_at_every_point() {
     let layout = merged::layout();

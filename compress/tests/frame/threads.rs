@@ -1,10 +1,10 @@
-//! Frames and residuals are the same on any number of threads.
+//! Frames and residuals do not depend on the number of threads.
 
 use std::sync::Arc;
 
 use fl_compress::*;
 
-/// Enough values that work is split inside the first tensor.
+/// Enough values to split the work within the first tensor.
 fn layout() -> Arc<Layout> {
     let tensors = [("a", vec![400, 500]), ("b", vec![30, 40]), ("c", vec![7])];
     Arc::new(Layout::new(tensors).unwrap())
@@ -44,7 +44,7 @@ fn frames_and_residuals_do_not_depend_on_the_number_of_threads() {
             let delta = update(layout.len(), round);
             let input: Vec<f32> = delta.iter().zip(one.residual().unwrap()).map(|(a, b)| a + b).collect();
             let pending = one.encode(&mut delta.clone(), header).unwrap();
-            // The residual is what decoding leaves of the input, bit for bit.
+            // The residual is the input minus the decoded frame, bit for bit.
             let mut left = input;
             let frame = Frame::parse(&pending.frame, &layout).unwrap();
             frame.accumulate(-1.0, &mut left).unwrap();

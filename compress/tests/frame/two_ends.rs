@@ -1,4 +1,4 @@
-//! What the memories promise about sender and receiver together.
+//! Invariants of the memories that involve sender and receiver.
 
 use std::sync::Arc;
 
@@ -8,11 +8,11 @@ use proptest::sample::select;
 
 use crate::*;
 
-/// The vectors of the memory, of `len` values each, from the bytes of a state without a pending frame.
+/// The vectors of the memory, of `len` values each, read from a state without a pending frame.
 fn vectors(encoder: &Encoder, len: usize, count: usize) -> Vec<Vec<f32>> {
     let mut bytes = Vec::new();
     encoder.save(None, &mut bytes);
-    assert_eq!(bytes[6] & !8, 1, "memory, and perhaps ages");
+    assert_eq!(bytes[6] & !8, 1, "flags other than memory and ages");
     let floats: Vec<f32> = bytes[16..16 + count * len * 4]
         .as_chunks()
         .0
@@ -95,12 +95,13 @@ proptest! {
         prop_assert_eq!(frame.predictor(), Some(predictor.id()));
         prop_assert_eq!(predictor.predictor(), None);
         let difference: Vec<f32> = delta.iter().zip(decode(&layout, &step.frame)).map(|(a, b)| a - b).collect();
-        // The same values under an encoder that is not told why, but knows that a memory makes good for what is not sent.
+        // An encoder with error feedback must encode the same difference to the same values: both memories allow a
+        // biased compressor.
         let mut plain = Encoder::new(Arc::clone(&layout), &spec(Memory::default(), method)).unwrap();
         let direct = plain.encode(&mut difference.clone(), UPDATE).unwrap();
         prop_assert_eq!(decode(&layout, &pending.frame), decode(&layout, &direct.frame));
         prop_assert_eq!(pending.stages.framed, direct.stages.framed + 8);
-        // What the receiver makes of it: predictor plus frame.
+        // The receiver adds predictor and frame.
         let mut received = decode(&layout, &step.frame);
         frame.accumulate(1.0, &mut received).unwrap();
         let left = plain.residual().unwrap();
@@ -112,7 +113,8 @@ proptest! {
     }
 }
 
-/// v <- v/2 + d, u <- u + v; the largest of u is sent. Refused: nothing moves. Taken or dropped: it leaves u, and v there.
+/// v <- v/2 + d, u <- u + v; the largest value of u is sent. Rejected: u and v stay. Accepted or dropped: the sent
+/// value is removed from u, and v is set to zero there.
 #[test]
 fn momentum_by_hand() {
     let layout = one_tensor(3);

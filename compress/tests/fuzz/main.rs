@@ -1,6 +1,6 @@
-//! The corpus of the fuzz targets, replayed and changed at random, without a fuzzer.
+//! Replays the corpus of the fuzz targets, and random mutations of it, without a fuzzer.
 
-#![allow(clippy::unwrap_used, reason = "a test says that it failed by panicking")]
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod drivers;
 
@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use drivers::{TARGETS, seeds};
 
-/// Changed inputs tried for each target.
+/// Mutated inputs per target.
 const TRIES: usize = 4000;
 
 fn corpus(target: &str) -> PathBuf {
@@ -18,7 +18,7 @@ fn corpus(target: &str) -> PathBuf {
         .join(target)
 }
 
-/// The inputs of a target by name, in the order of the names.
+/// The inputs of a target, sorted by name.
 fn inputs(target: &str) -> Vec<(String, Vec<u8>)> {
     let mut inputs: Vec<_> = fs::read_dir(corpus(target))
         .unwrap()
@@ -34,7 +34,7 @@ fn inputs(target: &str) -> Vec<(String, Vec<u8>)> {
     inputs
 }
 
-/// Runs a target; if it panics, says on what.
+/// Runs a target; on a panic, prints the input.
 fn run(target: fn(&[u8]), name: &str, input: &[u8]) {
     if let Err(panic) = std::panic::catch_unwind(|| target(input)) {
         let hex: String = input.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -69,7 +69,7 @@ fn changes_of_the_corpus_hold() {
     }
 }
 
-/// Writes the inputs to begin with.
+/// Writes the seed corpus.
 #[test]
 #[ignore = "writes into the source tree; run it after a change to the format"]
 fn write_seeds() {

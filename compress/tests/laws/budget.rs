@@ -1,8 +1,8 @@
-//! Laws of budgets beside those of their sizes.
+//! Laws of budgets, apart from those of frame sizes.
 
 use crate::*;
 
-/// In bits a value, a budget may be passed by what has nothing to choose, but never fails.
+/// A budget in bits per value may be exceeded by codecs without a step or density, but never fails.
 #[test]
 fn a_budget_in_bits_is_never_refused() {
     for method in [
@@ -18,7 +18,7 @@ fn a_budget_in_bits_is_never_refused() {
         "reduce = { low_rank = 2 }",
         "reduce = { projection = 0.2 }",
     ] {
-        // Sixteen pieces of a rotation.
+        // A rotation splits 16,383 = 2^14 - 1 values into 14 pieces, each with its own scale.
         let layout = layout(&[("a", &[16_383]), ("b", &[30, 40])]);
         let spec = format!("budget = '0.01 bits'\ndefault = {{ {method} }}");
         encoder(&layout, &spec)
@@ -27,7 +27,7 @@ fn a_budget_in_bits_is_never_refused() {
     }
 }
 
-/// A budget in bytes that is taken at all is kept, whatever the values.
+/// A budget in bytes that the encoder accepts is met for any values.
 #[test]
 fn a_budget_in_bytes_is_refused_at_once_or_kept() {
     for method in [
@@ -60,7 +60,7 @@ fn a_budget_in_bytes_is_refused_at_once_or_kept() {
     }
 }
 
-/// What some tensors are certain to save is not given to others.
+/// Bytes that tensors without a step or density certainly save are not given to other tensors.
 #[test]
 fn tensors_without_a_choice_do_not_widen_a_budget() {
     let layout = layout(&[("a", &[300, 100]), ("b", &[200, 100])]);

@@ -1,5 +1,5 @@
-//! With memory, what is sent has to come nearer: `|C(v) - v|^2 <= (1 - delta) |v|^2`, and for projections
-//! `<v, C(v)> = |C(v)|^2`.
+//! With memory, compressors must be contractions: `|C(v) - v|^2 <= (1 - delta) |v|^2`, and for projections `<v, C(v)> =
+//! |C(v)|^2`.
 
 use crate::*;
 
@@ -60,7 +60,7 @@ fn every_method_with_memory_comes_nearer() {
 #[test]
 fn a_random_method_with_memory_comes_nearer_in_the_mean() {
     let (layout, values) = (row(N), laplace(N, 4));
-    // A quarter of the values; 1 / (1 + omega) of a projection to 150 sums.
+    // delta is 1/4 for random-k of a quarter, and 1 / (1 + omega) for a projection to 150 sums.
     for (reduce, delta) in [
         ("random_k = 0.25", 0.25),
         ("projection = 0.25", 150.0 / (150.0 + 599.0)),
@@ -108,7 +108,7 @@ fn signs_come_as_near_as_their_mean_magnitude_does() {
     }
 }
 
-/// A value that is not of level zero or one is off by at most theta steps, as `floor(x + 1 - theta)` is.
+/// A value at a level other than zero and one is off by at most theta steps, as in `floor(x + 1 - theta)`.
 #[test]
 fn a_dead_zone_bounds_the_error_of_each_value() {
     let values = laplace(5000, 6);

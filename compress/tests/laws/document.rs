@@ -1,4 +1,4 @@
-//! `docs/reference/compressors.md` is true: its TOML is taken, and the tests that it names exist.
+//! Checks `docs/reference/compressors.md`: its TOML parses, and the tests that it names exist.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use crate::*;
 
 const DOCUMENT: &str = include_str!("../../../docs/reference/compressors.md");
 
-/// Each line of a block of TOML is a spec, or part of a method.
+/// Each line of a TOML block is a spec or part of a method.
 #[test]
 fn every_line_of_toml_in_the_document_parses() {
     let mut lines = 0;
@@ -30,7 +30,7 @@ fn every_line_of_toml_in_the_document_parses() {
     assert!(lines > 20, "{lines}");
 }
 
-/// Each method of the tables has its name and its examples in order.
+/// The document names each method of the tables, and the examples of each method parse.
 #[test]
 fn the_document_has_every_method_of_the_tables() {
     for (slot, method) in quantizers().map(|method| ("quantize", method)) {
@@ -47,12 +47,12 @@ fn the_document_has_every_method_of_the_tables() {
         for example in method.examples {
             let parsed = toml::from_str::<Method>(&format!("{slot} = {example}"));
             assert!(parsed.is_ok(), "{example}: {parsed:?}");
-            assert!(example.contains(method.name), "{example} is not of {}", method.name);
+            assert!(example.contains(method.name), "{example} does not use {}", method.name);
         }
     }
 }
 
-/// A name in backquotes of five words or more is that of a test.
+/// Names of five words or more in backquotes are names of tests.
 #[test]
 fn every_test_that_the_document_names_exists() {
     let mut sources = String::new();

@@ -1,10 +1,10 @@
-//! Laws of low rank over several frames.
+//! Laws of low-rank compression over several frames.
 
 use crate::*;
 
 const SHAPE: [usize; 2] = [24, 31];
 
-/// Rows and columns of unlike size, and noise.
+/// Rows and columns of different scale, plus noise.
 fn matrix() -> Vec<f32> {
     let noise = laplace(24 * 31, 1);
     (0..24 * 31)
@@ -62,7 +62,7 @@ fn the_remainder_is_the_largest_of_what_the_factors_leave() {
 fn a_rank_that_saves_nothing_sends_all() {
     let layout = layout(&[("bias", &[30]), ("x", &[6, 7])]);
     let values = laplace(72, 5);
-    // 4 * (6 + 7) numbers for 42.
+    // Rank 4 would need 4 * (6 + 7) numbers for 42 values.
     assert_eq!(
         once(&layout, "default = { reduce = { low_rank = 4 } }", &values, 0),
         values

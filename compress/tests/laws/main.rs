@@ -1,8 +1,8 @@
-//! Laws of the methods as a user meets them: a spec in TOML, encoders and frames. Those of single kernels stand beside them;
-//! `docs/reference/compressors.md` names the test of each.
+//! Laws of the methods through the public interface: a TOML spec, encoders and frames. Tests of single kernels are in
+//! their modules. `docs/reference/compressors.md` names the test of each law.
 
 #![allow(missing_docs)]
-#![allow(clippy::unwrap_used, reason = "a test says that it failed by panicking")]
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod budget;
 mod contraction;
@@ -43,7 +43,7 @@ fn decode(layout: &Layout, frame: &[u8]) -> Vec<f32> {
     out
 }
 
-/// What a receiver decodes of the first frame.
+/// The decoded first frame.
 fn once(layout: &Arc<Layout>, spec: &str, values: &[f32], seed: u64) -> Vec<f32> {
     let pending = encoder(layout, spec).encode(&mut values.to_vec(), FrameHeader { seed, ..UPDATE });
     decode(layout, &pending.unwrap().frame)
@@ -57,7 +57,7 @@ fn less(a: &[f32], b: &[f32]) -> Vec<f32> {
     a.iter().zip(b).map(|(a, b)| a - b).collect()
 }
 
-/// The square of the Euclidean norm of `a - b`.
+/// Squared Euclidean distance.
 fn error(a: &[f32], b: &[f32]) -> f64 {
     a.iter()
         .zip(b)
@@ -78,7 +78,7 @@ fn laplace(len: usize, seed: u64) -> Vec<f32> {
     (0..len).map(|at| (-unit(seed, at).ln() * sign(at)) as f32).collect()
 }
 
-/// Vectors that methods find hard, each in its own way.
+/// Vectors that are hard to compress for different reasons.
 fn hard(len: usize) -> Vec<(&'static str, Vec<f32>)> {
     let mut spike = vec![1e-4; len];
     spike[len / 2] = -7.0;

@@ -1,5 +1,5 @@
-//! Memories beside error feedback: both ends agree after any verdicts, and each does what its equations say. All numbers
-//! are small dyadic fractions, so that sums are exact and equality is meant.
+//! Memories other than error feedback: client and server agree after any sequence of acknowledgements, and each memory
+//! follows its equations. All numbers are small dyadic fractions, so sums are exact and the tests compare for equality.
 
 use crate::*;
 
@@ -12,7 +12,7 @@ fn delta(round: u64) -> Vec<f32> {
         .collect()
 }
 
-/// The two largest of `values`, the lowest index first among equals; all else zero.
+/// The two largest of `values` (on a tie the lowest index); the others are zero.
 fn largest_two(values: &[f32]) -> Vec<f32> {
     let mut order: Vec<usize> = (0..values.len()).collect();
     order.sort_by(|&a, &b| values[b].abs().total_cmp(&values[a].abs()));
@@ -41,7 +41,7 @@ fn restarted(encoder: &Encoder, layout: &Arc<Layout>, memory: &str, pending: &Pe
     (encoder, pending.unwrap())
 }
 
-/// `c = C(delta - g)`, and `g += c` on both sides if it was accepted.
+/// `c = C(delta - g)`; if accepted, `g += c` on both sides.
 #[test]
 fn ef21_keeps_the_sum_of_what_was_accepted() {
     let layout = row(N);
@@ -79,7 +79,7 @@ fn ef21_reaches_an_update_that_stays() {
     assert_eq!(shadow, target);
 }
 
-/// `C(delta - u)`, to which the receiver adds the same u; and there is nothing to roll back.
+/// The client sends `C(delta - u)` and the receiver adds the same u, so nothing needs to be rolled back.
 #[test]
 fn cafe_sends_the_difference_from_the_step_both_sides_have() {
     let layout = row(N);
@@ -115,7 +115,7 @@ fn cafe_sends_the_difference_from_the_step_both_sides_have() {
     assert_eq!(decode(&layout, &alone.frame), largest_two(&delta(1)));
 }
 
-/// `m = m / 2 + delta`, `u = u + m`, send `C(u)`; what was sent leaves u, and m is zero there.
+/// `m = m / 2 + delta`, `u = u + m`, send `C(u)`; sent values are removed from u, and m is set to zero there.
 #[test]
 fn dgc_corrects_and_masks_its_momentum() {
     let (layout, memory) = (row(N), "{ dgc = { momentum = 0.5 } }");
@@ -154,8 +154,8 @@ fn dgc_cuts_a_long_update_to_the_norm_asked() {
     }
 }
 
-/// `v = delta + decay * residual`, and the residual `v - C(v)`: the sum of what was decoded and the residual is that of the
-/// updates, each faded by the rounds that its rest has waited.
+/// `v = delta + decay * residual`, and the next residual is `v - C(v)`: decoded values plus residual equal the sum of
+/// the updates, each decayed once per round that its remainder waits.
 #[test]
 fn a_decay_fades_only_what_waits() {
     let layout = row(N);

@@ -1,4 +1,4 @@
-//! Small tensors, together in one section.
+//! Small tensors, merged into one section.
 
 use crate::*;
 
@@ -58,7 +58,7 @@ fn counting_while_adding_adds_the_same_and_counts_what_is_not_zero() {
         let nonzeros = decoded.iter().filter(|value| **value != 0.0).count() as u64;
         assert_eq!(counts.len(), frame.sections().len());
         let sum = counts.iter().sum::<u64>();
-        // Components and what they leave are two parts of one section, each of which is counted.
+        // Components and remainder are two parts of one section, and the nonzeros of both are counted.
         assert!(
             sum >= nonzeros && sum <= layout.len() as u64,
             "{spec}: {sum} of {nonzeros}"

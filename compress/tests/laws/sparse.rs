@@ -1,4 +1,4 @@
-//! Laws of the choice of the largest values.
+//! Laws of top-k selection.
 
 use crate::*;
 
@@ -18,7 +18,7 @@ fn top_k_follows_permutations_signs_and_scales() {
     let values = laplace(N, 7);
     let out = top_k(&values);
     assert_eq!(out.iter().filter(|&&value| value != 0.0).count(), 50);
-    assert_eq!(top_k(&out), out, "idempotent");
+    assert_eq!(top_k(&out), out, "not idempotent");
     for scale in [-1.0, 8.0, -0.03125] {
         let scaled: Vec<f32> = values.iter().map(|value| value * scale).collect();
         assert_eq!(
@@ -84,7 +84,7 @@ fn the_share_of_chunks_is_rounded_up_once_and_no_chunk_is_passed_over_for_ever()
     }
 }
 
-/// Two of [.5, -.1, .3, -.9, .05, 0, .2, -.4] with their mean magnitude, as ternary values and as signs.
+/// Top-2 of [.5, -.1, .3, -.9, .05, 0, .2, -.4] at their mean magnitude, by `ternary` and by `sign`.
 #[test]
 fn sparse_ternary_compression_gives_the_worked_example() {
     let values = [0.5, -0.1, 0.3, -0.9, 0.05, 0.0, 0.2, -0.4];
@@ -109,7 +109,8 @@ fn sparse_ternary_compression_gives_the_worked_example() {
             .next()
             .unwrap()
             .bytes;
-        // A length and nine bits of Rice codes: five for the parameter, one and three for the gaps of 0 and 2.
+        // The index plane is a length byte and nine bits of Rice codes: five for the parameter, one and three for the
+        // gaps 0 and 2.
         assert_eq!((bytes.indices, bytes.scales, bytes.values), (3, 4, value_bytes));
     }
 }
@@ -147,7 +148,7 @@ fn signs_of_the_largest_are_ternary_in_half_the_bits() {
     assert!((error(&values, &sign) / expected - 1.0).abs() < 1e-5, "|v|^2 - k mu^2");
 }
 
-/// In bits a value: `h(p) + p` for ternary values against `h(p) + 32 p` for floats, with h the binary entropy.
+/// Bits per value: `h(p) + p` for ternary values, and `h(p) + 32 p` for floats, with h the binary entropy.
 #[test]
 fn sparse_ternary_values_take_the_entropy_of_their_places_and_a_sign() {
     let (n, p) = (400_000, 0.01f64);
@@ -160,7 +161,7 @@ fn sparse_ternary_values_take_the_entropy_of_their_places_and_a_sign() {
         let expected = entropy + value_bits * p;
         assert!(
             (bits / expected - 1.0).abs() < 0.02,
-            "{quantize}: {bits} for {expected}"
+            "{quantize}: {bits} bits, not {expected}"
         );
     }
 }

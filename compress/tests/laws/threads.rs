@@ -1,4 +1,4 @@
-//! Threads change how long it takes, and nothing else.
+//! Results do not depend on the number of threads.
 
 use crate::*;
 

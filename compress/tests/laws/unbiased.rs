@@ -1,16 +1,18 @@
-//! Without memory, what is sent has to be right in the mean: `E C(v) = v` and `E |C(v) - v|^2 = omega |v|^2`.
+//! Without memory, compressors must be unbiased: `E C(v) = v` and `E |C(v) - v|^2 = omega |v|^2`.
 
 use crate::*;
 
 const DRAWS: u32 = 4000;
 const N: usize = 64;
 
-/// Odd multiples of 1/64 below one: the largest is a bfloat16, and none is so small that it is hardly ever drawn.
+/// Odd multiples of 1/64 below one. The largest is representable in bfloat16, and none is so small that it is hardly
+/// ever drawn.
 fn values() -> Vec<f32> {
     (0..N).map(|at| ((at * 37 % N) as f32 - 31.5) / 32.0).collect()
 }
 
-/// Over 4000 seeds no mean is off by more than five of its deviations; returns the mean squared error over `|v|^2`.
+/// Checks over 4000 seeds that each mean is within five standard deviations; returns the mean squared error over
+/// `|v|^2`.
 fn without_bias(method: &str, code: &str) -> f64 {
     let (layout, values) = (row(N), values());
     let mut encoder = encoder(&layout, &format!("default = {{ {method}, code = '{code}' }}"));
@@ -79,7 +81,7 @@ fn chance_in_one_slot_owes_nothing_to_that_in_another() {
 fn uniform_chance_has_the_error_of_the_formula() {
     let values = values();
     let square = dot(&values, &values);
-    // The next bfloat16 from the norm up.
+    // Rounds the norm up to a bfloat16.
     let up = |norm: f64| f64::from(f32::from_bits(((norm as f32).to_bits() + 0xffff) & 0xffff_0000));
     for (norm, scale) in [("max", up(63.0 / 64.0)), ("l2", up(square.sqrt()))] {
         for (bits, levels) in [(2, 1.0), (3, 3.0), (5, 15.0)] {

@@ -1,4 +1,4 @@
-//! What the front of an input chooses.
+//! Interprets the first bytes of an input as choices.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use fl_compress::{Code, Layout};
 
 pub(super) const CODES: [Code; 5] = [Code::Pack, Code::Rans, Code::Rice, Code::Huffman, Code::Context];
 
-/// The choices at the front of an input: zeros once it has ended.
+/// The choices at the start of an input; zeros after its end.
 pub(super) struct Choices<'a>(pub(super) &'a [u8]);
 
 impl Choices<'_> {
@@ -32,7 +32,7 @@ impl Choices<'_> {
     }
 }
 
-/// Lengths of portions that make up `len`, most of them short.
+/// Lengths of portions that sum to `len`, mostly short.
 pub(super) fn portions(len: usize, mut state: u8) -> Vec<usize> {
     let (mut left, mut portions) = (len, Vec::new());
     while left > 0 {
@@ -49,7 +49,7 @@ pub(super) fn portions(len: usize, mut state: u8) -> Vec<usize> {
     portions
 }
 
-/// What filling `len` places in one go gives, and what filling them in portions gives.
+/// Fills `len` places at once and in portions; returns both results.
 pub(super) fn both_ways<T: Clone + Default, E>(
     len: usize,
     state: u8,
@@ -62,10 +62,10 @@ pub(super) fn both_ways<T: Clone + Default, E>(
     })
 }
 
-/// Layouts that frames may be of.
+/// Layouts of the frames under test.
 pub(super) fn layout(choice: u8) -> Arc<Layout> {
     let tensors = match choice % 4 {
-        // That of the golden frames.
+        // The layout of the golden frames.
         0 => vec![("bias", vec![3]), ("weight", vec![4, 4])],
         1 => vec![
             ("a", vec![40, 30]),
@@ -77,5 +77,5 @@ pub(super) fn layout(choice: u8) -> Arc<Layout> {
         2 => vec![("weight", vec![600])],
         _ => vec![],
     };
-    Arc::new(Layout::new(tensors).expect("it keeps all limits"))
+    Arc::new(Layout::new(tensors).expect("within all limits"))
 }

@@ -1,7 +1,7 @@
-//! What fuzz targets call: each takes any bytes, and panics if something that is promised of them does not hold.
+//! The drivers of the fuzz targets. Each takes arbitrary bytes and panics if an invariant does not hold.
 //!
-//! Checksums and fingerprints are made right, so that what is behind them is reached. Sizes stay small: a target is to run
-//! a few thousand times a second.
+//! Drivers fix checksums and fingerprints, so that inputs reach the code behind them. Sizes stay small, for a few
+//! thousand runs per second.
 
 #![allow(unreachable_pub, reason = "the crate of the fuzz targets exports the drivers")]
 
@@ -14,7 +14,7 @@ pub use planes::{index_plane, levels, section, symbols};
 pub use seeds::seeds;
 pub use whole::{archive, frame, spec, state};
 
-/// A target: any bytes.
+/// A fuzz target, which takes arbitrary bytes.
 pub type Target = fn(&[u8]);
 
 /// Every target by name.

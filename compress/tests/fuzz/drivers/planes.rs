@@ -1,11 +1,11 @@
-//! Targets below a frame.
+//! Targets below the level of a frame.
 
 use fl_compress::internals::{bench, planes};
 
 use super::choices::{Choices, both_ways};
 use super::seeds;
 
-/// Symbols decode alike in any portions, are below `1 << width`, and stay themselves under the same code.
+/// Symbols decode identically in any portions, are below `1 << width`, and round-trip under the same code.
 pub fn symbols(data: &[u8]) {
     let mut choices = Choices(data);
     let (count, code) = (usize::from(choices.u16() % 6000), choices.code());
@@ -25,7 +25,7 @@ pub fn symbols(data: &[u8]) {
     }
 }
 
-/// Indices decode alike in any portions, ascend below the length, and stay themselves under the same code.
+/// Indices decode identically in any portions, ascend, are below the length, and round-trip under the same code.
 pub fn index_plane(data: &[u8]) {
     let mut choices = Choices(data);
     let (shape, code, state) = (choices.shape(), choices.code(), choices.u8());
@@ -46,7 +46,7 @@ pub fn index_plane(data: &[u8]) {
     }
 }
 
-/// Levels decode alike in any portions, and stay themselves under the same code.
+/// Levels decode identically in any portions, and round-trip under the same code.
 pub fn levels(data: &[u8]) {
     let mut choices = Choices(data);
     let (shape, code, state) = (choices.shape(), choices.code(), choices.u8());
@@ -66,8 +66,8 @@ pub fn levels(data: &[u8]) {
     }
 }
 
-/// A section decodes to finite values at places that there are, each once, and alike in any portions. What it decodes to
-/// can be sent again by any method.
+/// A section decodes to finite values at valid places, each place once, and identically in any portions. Every method
+/// can encode the decoded values again.
 pub fn section(data: &[u8]) {
     let mut choices = Choices(data);
     let (shape, seed, state, method) = (choices.shape(), choices.u8().into(), choices.u8(), choices.u8());
@@ -102,8 +102,8 @@ pub fn section(data: &[u8]) {
     let methods = seeds::methods();
     let method = &methods[usize::from(method) % methods.len()];
     let encoded = planes::encode_section(&values, shape, seed, state.is_multiple_of(2), method);
-    let encoded = encoded.expect("finite values are encoded");
+    let encoded = encoded.expect("finite values must encode");
     assert!(encoded.len() <= 1 + values.len() * 4);
-    let sent = decoded(&encoded).expect("what is encoded decodes");
+    let sent = decoded(&encoded).expect("encoded values must decode");
     assert!(values.iter().zip(&sent).all(|(value, sent)| (value - sent).is_finite()));
 }

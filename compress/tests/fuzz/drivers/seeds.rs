@@ -1,4 +1,4 @@
-//! Inputs to begin with.
+//! The seed corpus.
 
 use std::sync::{Arc, LazyLock};
 
@@ -40,7 +40,7 @@ fn parse(text: &str) -> Spec {
     toml::from_str(text).expect("a valid spec")
 }
 
-/// Each choice of each slot.
+/// Methods that cover each choice of each slot.
 pub(super) fn methods() -> &'static [Method] {
     static METHODS: LazyLock<Vec<Method>> = LazyLock::new(|| texts().iter().map(|text| parse(text).default).collect());
     &METHODS
@@ -75,13 +75,13 @@ fn noise(len: usize, seed: u64) -> Vec<f32> {
     (0..len).map(|_| next()).collect()
 }
 
-/// A safetensors file of integers.
+/// A safetensors file of integer tensors.
 fn counters() -> Vec<u8> {
     let header = br#"{"count":{"dtype":"I64","shape":[],"data_offsets":[0,8]},"mask":{"dtype":"BOOL","shape":[1,3],"data_offsets":[8,11]}}"#;
     [&(header.len() as u64).to_le_bytes(), &header[..], &[7; 8], &[1, 0, 1]].concat()
 }
 
-/// Frame, and state with that frame pending, of the second round.
+/// The frame of the second round, and the state with that frame pending.
 fn second_round(layout: &Arc<Layout>, spec: &Spec, seed: u64) -> Option<[Vec<u8>; 2]> {
     let mut encoder = Encoder::new(Arc::clone(layout), spec).ok()?;
     let header = FrameHeader {
@@ -97,7 +97,7 @@ fn second_round(layout: &Arc<Layout>, spec: &Spec, seed: u64) -> Option<[Vec<u8>
     Some([second.frame, state])
 }
 
-/// Inputs for each target, by its name and theirs: every recipe, every code, every memory.
+/// Inputs as (target, name, bytes), covering every recipe, code and memory.
 pub fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
     let mut seeds = Vec::new();
     let mut add = |target, name: String, parts: &[&[u8]]| seeds.push((target, name, parts.concat()));
@@ -105,11 +105,11 @@ pub fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
         let (spec, seed) = (parse(text), at as u8 + 1);
         for choice in [0, 2] {
             let frames = second_round(&layout(choice), &spec, seed.into());
-            let [frame, _] = frames.expect("it encodes");
+            let [frame, _] = frames.expect("valid specs must encode");
             add("frame", format!("method-{at}-{choice}"), &[&[choice], &frame]);
         }
         let one = Arc::new(Layout::new([("weight", vec![12, 20])]).expect("a valid layout"));
-        let [frame, _] = second_round(&one, &spec, seed.into()).expect("it encodes");
+        let [frame, _] = second_round(&one, &spec, seed.into()).expect("valid specs must encode");
         let choices = [11, 19, seed, seed, seed];
         add(
             "section",
@@ -131,7 +131,7 @@ pub fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
                     let archive = Archive::write(&layout(choice), &frame, &[]);
                     add("archive", format!("spec-{at}"), &[&archive]);
                     let counters = counters();
-                    let counters = Weights::parse(&counters).expect("it is well formed");
+                    let counters = Weights::parse(&counters).expect("a well-formed file");
                     let archive = Archive::write(&layout(choice), &frame, counters.integers());
                     add("archive", format!("integers-{at}"), &[&archive]);
                 }

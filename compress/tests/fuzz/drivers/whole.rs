@@ -1,4 +1,4 @@
-//! Targets that take whole frames, state files and specs.
+//! Targets for whole archives, frames, state files and specs.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use fl_compress::{Ack, Archive, Encoder, Error, Frame, FrameHeader, FrameKind, L
 use super::choices::{Choices, layout};
 use super::seeds;
 
-/// Makes fingerprint and checksum right, where there is room for both.
+/// Fixes fingerprint and checksum if the input is long enough.
 fn resealed(bytes: &[u8], layout: &Layout) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     if let Some(fingerprint) = bytes.get_mut(8..16) {
@@ -17,7 +17,7 @@ fn resealed(bytes: &[u8], layout: &Layout) -> Vec<u8> {
     summed(bytes)
 }
 
-/// Makes the checksum right.
+/// Fixes the checksum.
 fn summed(mut bytes: Vec<u8>) -> Vec<u8> {
     if let Some(body) = bytes.len().checked_sub(4) {
         bytes.truncate(body);
@@ -26,14 +26,14 @@ fn summed(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// An archive that is not refused is written again to the same bytes, and its frame is refused or decodes.
+/// A valid archive is written again with the same bytes, and its frame decodes or is refused.
 pub fn archive(data: &[u8]) {
     let bytes = summed(data.to_vec());
     let Ok(archive) = Archive::parse(&bytes) else {
         return;
     };
     let mut again = Archive::write(&archive.layout, archive.frame, &archive.integers);
-    // The minor version is the reader's own.
+    // The writer chooses its own minor version.
     again[5] = bytes[5];
     assert_eq!(summed(again), bytes);
     if archive.layout.len() < 100_000
@@ -44,8 +44,7 @@ pub fn archive(data: &[u8]) {
     }
 }
 
-/// A frame that is not refused decodes, on any number of threads, to as many finite values as there should be; and they
-/// can be sent again.
+/// A valid frame decodes to finite values, identically on any number of threads, and the values can be encoded again.
 pub fn frame(data: &[u8]) {
     let mut choices = Choices(data);
     let layout = layout(choices.u8());
@@ -78,16 +77,17 @@ pub fn frame(data: &[u8]) {
         frame.sections().map(|section| section.tensors.len()).sum::<usize>(),
         layout.tensors().len()
     );
-    let mut encoder = Encoder::new(Arc::clone(&layout), &Spec::exact()).expect("all layouts can be sent exactly");
+    let mut encoder =
+        Encoder::new(Arc::clone(&layout), &Spec::exact()).expect("the exact spec is valid for every layout");
     let header = FrameHeader {
         kind: FrameKind::ModelUpdate,
         ..frame.header()
     };
     let pending = encoder
         .encode(&mut values.clone(), header)
-        .expect("the values are finite");
+        .expect("finite values must encode");
     let mut again = vec![0.0; layout.len()];
-    let exact = Frame::parse(&pending.frame, &layout).expect("what is encoded is well formed");
+    let exact = Frame::parse(&pending.frame, &layout).expect("encoded frames must parse");
     assert_eq!(exact.decode(&mut again), Ok(()));
     assert_eq!(bits(&again), bits(&values));
 }
@@ -96,7 +96,7 @@ fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|value| value.to_bits()).collect()
 }
 
-/// A state that loads is saved as what loads again, to the same bytes, and goes on.
+/// A valid state is saved to bytes that load again to the same state, and the encoder continues from it.
 pub fn state(data: &[u8]) {
     let mut choices = Choices(data);
     let (layout, specs) = (layout(choices.u8()), seeds::specs());
@@ -111,16 +111,16 @@ pub fn state(data: &[u8]) {
         bytes
     };
     let saved = save(&encoder);
-    let (loaded, restored) = Encoder::load(Arc::clone(&layout), spec, &saved).expect("what is saved loads");
+    let (loaded, restored) = Encoder::load(Arc::clone(&layout), spec, &saved).expect("saved states must load");
     assert_eq!(restored, pending);
     assert_eq!(save(&loaded), saved);
     if let Some(pending) = &pending {
-        encoder.settle(pending, Ack::Rejected).expect("it is pending");
+        encoder.settle(pending, Ack::Rejected).expect("the frame is pending");
     }
     rounds(&mut encoder, &layout);
 }
 
-/// Two rounds: frames that decode, or typed errors.
+/// Runs two rounds: each gives a frame that decodes, or a typed error.
 fn rounds(encoder: &mut Encoder, layout: &Layout) {
     for round in 0..2 {
         let header = FrameHeader {
@@ -133,16 +133,16 @@ fn rounds(encoder: &mut Encoder, layout: &Layout) {
             .collect();
         match encoder.encode(&mut delta, header) {
             Ok(pending) => {
-                let frame = Frame::parse(&pending.frame, layout).expect("what is encoded is well formed");
-                frame.verify().expect("and decodes");
-                encoder.settle(&pending, Ack::Accepted).expect("it is pending");
+                let frame = Frame::parse(&pending.frame, layout).expect("encoded frames must parse");
+                frame.verify().expect("encoded frames must decode");
+                encoder.settle(&pending, Ack::Accepted).expect("the frame is pending");
             }
             Err(error) => assert!(matches!(error, Error::NotFinite(_) | Error::Usage(_)), "{error:?}"),
         }
     }
 }
 
-/// A spec that parses is written as what parses to the same, and can be tried on any layout.
+/// A valid spec round-trips through TOML, and can be tried on any layout.
 pub fn spec(data: &[u8]) {
     let Ok(spec) = str::from_utf8(data)
         .map_err(drop)
@@ -150,7 +150,7 @@ pub fn spec(data: &[u8]) {
     else {
         return;
     };
-    let written = toml::to_string(&spec).expect("a spec has a TOML form");
+    let written = toml::to_string(&spec).expect("every spec has a TOML form");
     assert_eq!(toml::from_str(&written), Ok(spec.clone()), "{written}");
     for choice in 0..4 {
         let layout = layout(choice);
