@@ -39,6 +39,13 @@ impl Density {
     }
 }
 
+/// A TOML table of a density alone.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DensityTable {
+    pub(crate) density: Density,
+}
+
 impl TryFrom<f64> for Density {
     type Error = Error;
 

@@ -55,6 +55,7 @@ mod reduce;
 mod rng;
 mod rules;
 mod section;
+mod sink;
 mod snapshot;
 mod spec;
 mod stages;
@@ -84,8 +85,14 @@ pub use quantize::sign::Sign;
 pub use quantize::ternary::Ternary;
 pub use quantize::uniform::{Norm, Rounding, Uniform};
 pub use recipe::Recipe;
-pub use reduce::spec::{CountSketch, LowRank, Projection, RandomK, Threshold, TopK};
-pub use reduce::{Reduce, ReduceSpec};
+pub use reduce::ReduceSpec;
+pub use reduce::count_sketch::CountSketch;
+pub use reduce::low_rank::LowRank;
+pub use reduce::projection::Projection;
+pub use reduce::random_k::RandomK;
+pub use reduce::recipe::Reduce;
+pub use reduce::threshold::Threshold;
+pub use reduce::top_k::TopK;
 pub use rules::density::DensitySpec;
 pub use rules::entropy::EntropyRule;
 pub use rules::fisher::FisherRule;
@@ -98,6 +105,11 @@ pub use spec::memory::{Decay, Dgc, Memory};
 pub use spec::when::When;
 pub use spec::{Method, Rule, Small, Spec};
 pub use stages::Stages;
+
+/// The available reducers (the first slot of a spec).
+pub fn reducers() -> impl Iterator<Item = &'static MethodInfo> {
+    reduce::METHODS.iter().map(|entry| &entry.info)
+}
 
 /// The available quantizers (the second slot of a spec).
 pub fn quantizers() -> impl Iterator<Item = &'static MethodInfo> {

@@ -4,7 +4,7 @@ use crate::code::method::Code;
 use crate::error::Error;
 use crate::layout::Shape;
 use crate::quantize::recipe::Quantize;
-use crate::reduce::Reduce;
+use crate::reduce::recipe::Reduce;
 use crate::wire::{Reader, Writer};
 
 /// The chosen codec of one section.
@@ -21,21 +21,20 @@ pub struct Recipe {
 impl Recipe {
     /// Every value, bit for bit, uncoded.
     pub const EXACT: Self = Self {
-        reduce: Reduce::Keep,
+        reduce: Reduce::KEEP,
         quantize: Quantize::EXACT,
         code: Code::Pack,
     };
 
     /// Whether the section decodes bit for bit.
     pub fn is_lossless(&self) -> bool {
-        self.reduce == Reduce::Keep && self.quantize == Quantize::EXACT
+        self.reduce == Reduce::KEEP && self.quantize == Quantize::EXACT
     }
 
     /// The minor format version that introduced this recipe.
     pub(crate) fn minor(&self) -> u8 {
-        let first = matches!(self.reduce, Reduce::Keep | Reduce::Support { .. })
-            && matches!(self.code, Code::Pack | Code::Rans);
-        self.quantize.minor().max(u8::from(!first))
+        let code = u8::from(!matches!(self.code, Code::Pack | Code::Rans));
+        self.reduce.minor().max(self.quantize.minor()).max(code)
     }
 
     /// Appends the tag (bits 0-1 reduce, 2-4 quantize, 5-7 code), then the parameters of each slot.
@@ -80,7 +79,11 @@ mod tests {
         let all = (0..8).flat_map(|tag| (0..=255).map(move |byte| (tag, [byte])));
         let all = all.filter_map(|(tag, byte)| Quantize::read(tag, &mut Reader::new(&byte)).ok());
         for quantize in all {
-            for reduce in [Reduce::Keep, Reduce::Support { k: 0 }, Reduce::Support { k: 300 }] {
+            let reduces = [[0, 0], [1, 0], [1, 44]].map(|[tag, k]| {
+                let bytes = [k, 1];
+                Reduce::read(tag, &mut Reader::new(&bytes), Shape::row(300)).unwrap()
+            });
+            for reduce in reduces {
                 for code in [Code::Pack, Code::Rans] {
                     let recipe = Recipe { reduce, quantize, code };
                     let mut bytes = Vec::new();

@@ -169,7 +169,8 @@ mod tests {
     use crate::layout::Shape;
     use crate::quantize::QuantizeSpec;
     use crate::quantize::dead_zone::DeadZone;
-    use crate::reduce::Reduction;
+    use crate::reduce::method::{Chosen, Sends, TensorValues};
+    use crate::reduce::{keep, top_k};
     use crate::rng::KeyedRng;
     use crate::section::input::Input;
 
@@ -179,22 +180,23 @@ mod tests {
         (0..len).map(|at| (1.0 - rng.unit(at)).ln() * sign(at)).collect()
     }
 
-    fn curve(values: &[f32], selection: Reduction) -> Curve {
-        let quantize = match selection {
-            Reduction::All => QuantizeSpec::DeadZone(DeadZone::default()),
+    fn curve(values: &[f32], chosen: &Chosen) -> Curve {
+        let quantize = match chosen.sends {
+            Sends::All => QuantizeSpec::DeadZone(DeadZone::default()),
             _ => QuantizeSpec::Half,
         };
         let input = Input {
-            values,
-            shape: Shape::row(values.len()),
-            selection,
+            tensor: TensorValues {
+                values,
+                shape: Shape::row(values.len()),
+                quantize,
+                rng: KeyedRng::new(0, 0),
+                unbiased: false,
+                threads: 1,
+            },
+            chosen: chosen.clone(),
             leading: None,
-            clip: None,
-            quantize,
             code: CodeSpec::Rans,
-            rng: KeyedRng::new(0, 0),
-            unbiased: false,
-            threads: 1,
         };
         Curve::new(&input, 1.0)
     }
@@ -207,9 +209,9 @@ mod tests {
     #[test]
     fn the_bits_are_those_asked_for() {
         let curves = [
-            curve(&laplace(20_000, 1, 1.0), Reduction::All),
-            curve(&laplace(5000, 2, 1e-3), Reduction::All),
-            curve(&laplace(9000, 3, 10.0), Reduction::Largest(90)),
+            curve(&laplace(20_000, 1, 1.0), &keep::all()),
+            curve(&laplace(5000, 2, 1e-3), &keep::all()),
+            curve(&laplace(9000, 3, 10.0), &top_k::largest(90, None)),
         ];
         for target in [300.0, 3000.0, 30_000.0, 150_000.0] {
             let (_, bits) = knobs(&curves, target);
@@ -221,14 +223,10 @@ mod tests {
     /// Against every pair of points of both curves.
     #[test]
     fn no_other_points_give_less_error_for_the_bits() {
-        for (scale, selection) in [
-            (1.0, Reduction::All),
-            (30.0, Reduction::All),
-            (5.0, Reduction::Largest(1)),
-        ] {
+        for (scale, chosen) in [(1.0, keep::all()), (30.0, keep::all()), (5.0, top_k::largest(1, None))] {
             let curves = [
-                curve(&laplace(8000, 1, 1.0), Reduction::All),
-                curve(&laplace(3000, 2, scale), selection),
+                curve(&laplace(8000, 1, 1.0), &keep::all()),
+                curve(&laplace(3000, 2, scale), &chosen),
             ];
             for target in [1000.0, 5000.0, 20_000.0] {
                 let (knobs, _) = knobs(&curves, target);
@@ -252,8 +250,8 @@ mod tests {
     #[test]
     fn steps_become_equal_at_high_rates() {
         let curves = [
-            curve(&laplace(10_000, 1, 1.0), Reduction::All),
-            curve(&laplace(10_000, 2, 8.0), Reduction::All),
+            curve(&laplace(10_000, 1, 1.0), &keep::all()),
+            curve(&laplace(10_000, 2, 8.0), &keep::all()),
         ];
         let (knobs, _) = knobs(&curves, 120_000.0);
         assert!((knobs[0] / knobs[1]).log2().abs() < 0.3, "{knobs:?}");
@@ -276,7 +274,7 @@ mod tests {
                         _ => *value * (*value / scale).powi(2),
                     };
                 }
-                curve(&values, Reduction::All)
+                curve(&values, &keep::all())
             });
             Mixture(curves.collect())
         })

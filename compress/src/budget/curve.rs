@@ -5,7 +5,8 @@ use crate::quantize::dead_zone::DeadZone;
 use crate::quantize::dead_zone::model::Histogram;
 use crate::quantize::numbers::sum_of_squares;
 use crate::quantize::uniform::Rounding;
-use crate::reduce::Reduction;
+use crate::reduce::method::Sends;
+use crate::reduce::top_k;
 use crate::section::input::Input;
 
 /// Points per octave.
@@ -56,24 +57,23 @@ enum Knob {
     Chance(DeadZone),
     /// The magnitude that a value must reach to be among the largest. Those sent take `bits` each; the error of their own
     /// quantization is left out.
-    Reach { bits: f64, len: usize },
+    Reach { bits: f64, len: usize, clip: Option<f32> },
 }
 
 impl Knob {
     fn of(input: &Input<'_>) -> Option<Self> {
-        match (input.selection, input.quantize) {
-            (Reduction::All | Reduction::Components, QuantizeSpec::DeadZone(dead_zone)) => {
-                Some(match dead_zone.rounding() {
-                    Rounding::Nearest => Self::Step {
-                        dead_zone,
-                        threshold: dead_zone.threshold().unwrap_or(0.5),
-                    },
-                    Rounding::Stochastic => Self::Chance(dead_zone),
-                })
-            }
-            (Reduction::Largest(_), quantize) => Some(Self::Reach {
+        match (input.chosen.sends, input.tensor.quantize) {
+            (Sends::All | Sends::Components, QuantizeSpec::DeadZone(dead_zone)) => Some(match dead_zone.rounding() {
+                Rounding::Nearest => Self::Step {
+                    dead_zone,
+                    threshold: dead_zone.threshold().unwrap_or(0.5),
+                },
+                Rounding::Stochastic => Self::Chance(dead_zone),
+            }),
+            (Sends::Largest { clip }, quantize) => Some(Self::Reach {
                 bits: quantize.method().bits(),
-                len: input.values.len(),
+                len: input.tensor.values.len(),
+                clip,
             }),
             _ => None,
         }
@@ -88,13 +88,15 @@ impl Curve {
 
     /// Whether the knob of a section is a step and its components may be split off.
     pub(crate) fn has_step(input: &Input<'_>) -> bool {
-        matches!(Knob::of(input), Some(Knob::Step { .. } | Knob::Chance(_))) && input.selection == Reduction::Components
+        matches!(Knob::of(input), Some(Knob::Step { .. } | Knob::Chance(_))) && input.chosen.sends == Sends::Components
     }
 
     /// The step without a budget.
     pub(crate) fn own_step(&self, input: &Input<'_>) -> f64 {
         match self.knob {
-            Knob::Step { dead_zone, .. } | Knob::Chance(dead_zone) => f64::from(dead_zone.step_for(input.values)),
+            Knob::Step { dead_zone, .. } | Knob::Chance(dead_zone) => {
+                f64::from(dead_zone.step_for(input.tensor.values))
+            }
             Knob::Reach { .. } => self.coarsest(),
         }
     }
@@ -103,17 +105,21 @@ impl Curve {
     pub(crate) fn new(input: &Input<'_>, ratio: f64) -> Self {
         let histograms = match &input.leading {
             Some(leading) => vec![
-                Histogram::new(&leading.left(input.values, input.shape)),
+                Histogram::new(&leading.left(input.tensor.values, input.tensor.shape)),
                 Histogram::new(&leading.p),
                 Histogram::new(&leading.q),
             ],
-            None => vec![Histogram::new(input.values)],
+            None => vec![Histogram::new(input.tensor.values)],
         };
         let mut curve = Self {
             histograms,
-            knob: Knob::of(input).unwrap_or(Knob::Reach { bits: 32.0, len: 1 }),
-            energy: sum_of_squares(input.values),
-            len: input.values.len() as f64,
+            knob: Knob::of(input).unwrap_or(Knob::Reach {
+                bits: 32.0,
+                len: 1,
+                clip: None,
+            }),
+            energy: sum_of_squares(input.tensor.values),
+            len: input.tensor.values.len() as f64,
             ratio,
             points: Vec::new(),
         };
@@ -192,7 +198,7 @@ impl Curve {
         match self.knob {
             Knob::Step { threshold, .. } => sums(&|histogram| histogram.estimate(knob, threshold)),
             Knob::Chance(_) => sums(&|histogram| histogram.estimate_stochastic(knob)),
-            Knob::Reach { bits, len } => sums(&|histogram| {
+            Knob::Reach { bits, len, .. } => sums(&|histogram| {
                 let (count, below) = histogram.reaching(knob);
                 let bits = count * bits + crate::code::gaps::support_bound(len, count.round() as usize);
                 (bits, below)
@@ -244,11 +250,11 @@ impl Curve {
         match self.knob {
             Knob::Step { dead_zone, .. } | Knob::Chance(dead_zone) => {
                 let step = (knob as f32).clamp(f32::MIN_POSITIVE, f32::MAX);
-                adjusted.quantize = QuantizeSpec::DeadZone(dead_zone.with_step(step));
+                adjusted.tensor.quantize = QuantizeSpec::DeadZone(dead_zone.with_step(step));
             }
-            Knob::Reach { .. } => {
+            Knob::Reach { clip, .. } => {
                 let count: f64 = self.histograms.iter().map(|histogram| histogram.reaching(knob).0).sum();
-                adjusted.selection = Reduction::Largest(count.round() as usize);
+                adjusted.chosen = top_k::largest(count.round() as usize, clip);
             }
         }
         adjusted

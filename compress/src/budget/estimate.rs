@@ -4,8 +4,7 @@ use crate::error::Error;
 use crate::frame::groups::TensorGroup;
 use crate::frame::header::OVERHEAD;
 use crate::quantize::QuantizeSpec;
-use crate::reduce::ReduceSpec;
-use crate::reduce::spec::{RandomK, TopK};
+use crate::reduce::method::Sends;
 use crate::spec::Method;
 use crate::spec::budget::Budget;
 
@@ -107,14 +106,12 @@ pub(crate) fn check<'u>(
 
 /// Worst-case bytes of the values of a section of `len` values without a knob; 0 if the section has one.
 pub(crate) fn most_bytes(Method { reduce, quantize, .. }: &Method, len: usize) -> usize {
-    let bytes = match reduce {
-        ReduceSpec::TopK(TopK { chunk: None, density }) if density.counts() => 0,
-        ReduceSpec::Keep | ReduceSpec::Auto if matches!(quantize, QuantizeSpec::DeadZone(_)) => 0,
-        ReduceSpec::Keep | ReduceSpec::Auto => quantize.method().most_bytes(len),
-        ReduceSpec::RandomK(RandomK { density }) => quantize.method().most_bytes(density.count(len)),
-        _ => len * 4,
-    };
-    bytes.min(len * 4)
+    let is_dead_zone = matches!(quantize, QuantizeSpec::DeadZone(_));
+    match reduce.method().sends() {
+        Sends::Largest { .. } => 0,
+        Sends::All | Sends::Components if is_dead_zone => 0,
+        _ => reduce.method().most_bytes(quantize.method(), len).min(len * 4),
+    }
 }
 
 #[cfg(test)]

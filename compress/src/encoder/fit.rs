@@ -166,7 +166,8 @@ mod tests {
     use crate::layout::Shape;
     use crate::quantize::QuantizeSpec;
     use crate::quantize::dead_zone::DeadZone;
-    use crate::reduce::Reduction;
+    use crate::reduce::keep;
+    use crate::reduce::method::TensorValues;
     use crate::rng::KeyedRng;
     use crate::section::decode::Section;
     use crate::section::sinks::Set;
@@ -199,26 +200,27 @@ mod tests {
     fn input(values: &[f32], code: CodeSpec) -> Input<'_> {
         let cols = values.len() / 4;
         Input {
-            values,
-            shape: Shape { rows: 4, cols },
-            selection: Reduction::All,
+            tensor: TensorValues {
+                values,
+                shape: Shape { rows: 4, cols },
+                quantize: QuantizeSpec::DeadZone(DeadZone::default()),
+                rng: KeyedRng::new(0, 0),
+                unbiased: false,
+                threads: 1,
+            },
+            chosen: keep::all(),
             leading: None,
-            clip: None,
-            quantize: QuantizeSpec::DeadZone(DeadZone::default()),
             code,
-            rng: KeyedRng::new(0, 0),
-            unbiased: false,
-            threads: 1,
         }
     }
 
     /// Bytes and squared error of sections.
     fn outcome(inputs: &[Input<'_>], sections: &[Encoded]) -> (u64, f64) {
         let error = |(input, section): (&Input<'_>, &Encoded)| -> f64 {
-            let mut out = vec![0.0; input.values.len()];
-            let read = Section::read(&mut Reader::new(&section.bytes), input.shape, input.rng).unwrap();
+            let mut out = vec![0.0; input.tensor.values.len()];
+            let read = Section::read(&mut Reader::new(&section.bytes), input.tensor.shape, input.tensor.rng).unwrap();
             read.decode(&mut Set(&mut out)).unwrap();
-            let pairs = input.values.iter().zip(out);
+            let pairs = input.tensor.values.iter().zip(out);
             pairs.map(|(a, b)| f64::from(a - b).powi(2)).sum()
         };
         let bytes = sections.iter().map(|section| section.bytes.len() as u64).sum();
@@ -310,7 +312,7 @@ mod tests {
         };
         let raised = of(600, Some(0.7));
         for (input, section) in inputs.iter().zip(&raised) {
-            let energy: f64 = input.values.iter().map(|&value| f64::from(value).powi(2)).sum();
+            let energy: f64 = input.tensor.values.iter().map(|&value| f64::from(value).powi(2)).sum();
             let (_, error) = outcome(std::slice::from_ref(input), std::slice::from_ref(section));
             assert!(error <= 0.5 * energy, "{error:e} of {energy:e}");
         }

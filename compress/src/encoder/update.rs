@@ -14,6 +14,7 @@ use crate::frame::view::Frame;
 use crate::layout::Layout;
 use crate::memory::memory_state::MemoryState;
 use crate::pending::{Ack, Pending};
+use crate::reduce::method::TensorValues;
 use crate::rng::KeyedRng;
 use crate::rules::rule_state::RuleState;
 use crate::section::input::Input;
@@ -155,20 +156,21 @@ impl Encoder {
         let values: Vec<Cow<'_, [f32]>> = self.groups.iter().map(values).collect();
         let groups: Vec<_> = self.groups.iter_mut().zip(&values).enumerate().collect();
         let tasks: Vec<EncodeTask<'_>> = threads::map(groups, threads, |(at, (state, values))| {
-            let shape = state.group.shape;
             let Method { reduce, quantize, code } = &state.method;
-            let (selection, clip) = reduce.select(values, shape, header.round, unbiased, &mut state.rule_state);
-            let input = Input {
+            let tensor = TensorValues {
                 values,
-                shape,
-                selection,
-                leading: None,
-                clip,
+                shape: state.group.shape,
                 quantize: *quantize,
-                code: *code,
                 rng: KeyedRng::new(header.seed, at),
                 unbiased,
                 threads: inner,
+            };
+            let chosen = reduce.method().choose(&tensor, header.round, &mut state.rule_state);
+            let input = Input {
+                tensor,
+                chosen,
+                leading: None,
+                code: *code,
             };
             EncodeTask {
                 input,

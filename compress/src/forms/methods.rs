@@ -9,6 +9,8 @@ pub struct MethodInfo {
     pub about: &'static str,
     /// Example values in TOML, at least one for each variant of the method on the wire.
     pub examples: &'static [&'static str],
+    /// Whether most values that are not zero may decode to zero.
+    pub leaves_out: bool,
 }
 
 /// The accepted forms, for error texts: names without parameters, then names with parameters.
@@ -46,12 +48,17 @@ macro_rules! methods {
                 }
             }
 
+            /// The method as users write it.
+            pub fn info(&self) -> &'static $crate::forms::methods::MethodInfo {
+                match self {
+                    $(Self::$plain => const { &$plain_mod::METHOD.info },)*
+                    $(Self::$with(_) => const { &$module::METHOD.info },)*
+                }
+            }
+
             /// Name in TOML.
             pub fn name(&self) -> &'static str {
-                match self {
-                    $(Self::$plain => $plain_mod::METHOD.info.name,)*
-                    $(Self::$with(_) => $module::METHOD.info.name,)*
-                }
+                self.info().name
             }
         }
 

@@ -65,13 +65,13 @@ impl<'de, T: Short> Visitor<'de> for NumberOrTable<T> {
 /// Implements serde's traits for types with a short form.
 macro_rules! short_forms {
     ($($name:ty),*) => {$(
-        impl Serialize for $name {
+        impl serde::Serialize for $name {
             fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 crate::forms::short::serialize(self, serializer)
             }
         }
 
-        impl<'de> Deserialize<'de> for $name {
+        impl<'de> serde::Deserialize<'de> for $name {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
                 crate::forms::short::deserialize(deserializer)
             }

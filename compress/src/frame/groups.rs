@@ -2,7 +2,7 @@
 //! other tensor.
 
 use crate::layout::{Layout, Shape};
-use crate::section::sinks::Sink;
+use crate::sink::Sink;
 
 /// The tensors of one section: one tensor, or all small tensors merged into one row.
 #[derive(Debug, Clone, PartialEq, Eq)]

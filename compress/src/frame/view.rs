@@ -12,7 +12,8 @@ use crate::recipe::Recipe;
 use crate::rng::KeyedRng;
 use crate::section::decode::Section;
 use crate::section::planes::{PlaneBounds, PlaneBytes};
-use crate::section::sinks::{Add, Counted, Largest, Measured, MeasuredByTensor, Set, Sink};
+use crate::section::sinks::{Add, Counted, Largest, Measured, MeasuredByTensor, Set};
+use crate::sink::Sink;
 use crate::threads;
 use crate::wire::unseal;
 

@@ -8,13 +8,14 @@ use crate::code::symbols::SymbolPlane;
 use crate::error::Error;
 use crate::layout::Shape;
 use crate::recipe::Recipe;
-use crate::reduce::Reduce;
+use crate::reduce::method::TensorValues;
+use crate::reduce::recipe::Reduce;
 use crate::rng::KeyedRng;
 use crate::rules::rule_state::RuleState;
 use crate::section::decode::Section;
 use crate::section::encode::encode;
 use crate::section::input::Input;
-use crate::section::sinks::Sink;
+use crate::sink::Sink;
 use crate::spec::Method;
 use crate::wire::Reader;
 
@@ -95,7 +96,7 @@ pub fn section_values(
     let mut reader = Reader::new(bytes);
     let recipe = Recipe::read(&mut reader, shape(of))
         .ok()
-        .filter(|recipe| recipe.reduce == Reduce::Keep)?;
+        .filter(|recipe| recipe.reduce == Reduce::KEEP)?;
     let plane = recipe
         .quantize
         .plane(&mut reader, shape(of), recipe.code, KeyedRng::new(seed, 0));
@@ -114,18 +115,19 @@ pub fn encode_section(
     unbiased: bool,
     Method { reduce, quantize, code }: &Method,
 ) -> Result<Vec<u8>, Error> {
-    let (selection, clip) = reduce.select(values, shape(of), seed, unbiased, &mut RuleState::default());
-    let input = Input {
+    let tensor = TensorValues {
         values,
         shape: shape(of),
-        selection,
-        leading: None,
-        clip,
         quantize: *quantize,
-        code: *code,
         rng: KeyedRng::new(seed, 0),
         unbiased,
         threads: 1,
+    };
+    let input = Input {
+        tensor,
+        chosen: reduce.method().choose(&tensor, seed, &mut RuleState::default()),
+        leading: None,
+        code: *code,
     };
     encode(&input, &mut None).map(|section| section.bytes)
 }

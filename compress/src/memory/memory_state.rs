@@ -7,7 +7,7 @@ use crate::frame::view::Frame;
 use crate::memory::momentum::Momentum;
 use crate::memory::residual;
 use crate::pending::Ack;
-use crate::section::sinks::Sink;
+use crate::sink::Sink;
 use crate::spec::memory::Memory;
 
 /// The vectors of one kind of memory.

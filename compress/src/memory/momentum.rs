@@ -7,7 +7,7 @@
 use crate::error::Error;
 use crate::finite::{all_finite, update_not_finite};
 use crate::frame::view::Frame;
-use crate::section::sinks::Sink;
+use crate::sink::Sink;
 use crate::spec::memory::Dgc;
 
 /// The two vectors of Deep Gradient Compression.

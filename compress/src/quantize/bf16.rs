@@ -27,6 +27,7 @@ pub(crate) const METHOD: Entry = Entry {
         name: "bf16",
         about: "The upper half of a 32-bit float: relative error at most 2^-8.",
         examples: &["'bf16'"],
+        leaves_out: false,
     },
     tag: 3,
     bytes: None,

@@ -18,6 +18,7 @@ pub(crate) const METHOD: Entry = Entry {
         name: "exact",
         about: "32-bit floats, bit for bit.",
         examples: &["'exact'"],
+        leaves_out: false,
     },
     tag: 0,
     bytes: None,

@@ -33,6 +33,7 @@ pub(crate) const METHOD: Entry = Entry {
         name: "half",
         about: "16-bit floats with one shared power of two per tensor: relative error at most 2^-11 down to 2^-29 of the largest magnitude.",
         examples: &["'half'"],
+        leaves_out: false,
     },
     tag: 1,
     bytes: None,

@@ -35,6 +35,7 @@ pub(crate) const METHOD: Entry = Entry {
         name: "natural",
         about: "A signed power of two, rounded at random without bias: relative variance at most 1/8.",
         examples: &["'natural'"],
+        leaves_out: false,
     },
     tag: 5,
     bytes: None,

@@ -38,6 +38,7 @@ pub(crate) const METHOD: Entry = Entry {
         name: "sign",
         about: "One bit per value: minus or plus the mean magnitude, of all values or of the values of the same sign.",
         examples: &["'sign'", "{ sign = 'split' }"],
+        leaves_out: false,
     },
     tag: 7,
     bytes: Some(1..=2),

@@ -71,6 +71,7 @@ pub(crate) const METHOD: Entry = Entry {
         name: "ternary",
         about: "Three levels: minus a scale, zero, plus the scale.",
         examples: &["'ternary'", "{ ternary = { rounding = 'stochastic', clip = 2.5 } }"],
+        leaves_out: true,
     },
     tag: 7,
     bytes: Some(0..=0),

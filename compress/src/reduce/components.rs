@@ -13,7 +13,7 @@
 //! components are worth their bits, is ours.
 
 use crate::layout::Shape;
-use crate::reduce::low_rank::{Factors, factors, multiply};
+use crate::reduce::low_rank::{Factors, factors, remainder};
 use crate::rng::KeyedRng;
 
 /// Components looked for.
@@ -136,12 +136,7 @@ impl LeadingComponents {
     pub(crate) fn left(&self, values: &[f32], shape: Shape) -> Vec<f32> {
         let mut q = self.q.clone();
         normalise(&mut q, shape.cols);
-        let mut left = vec![0.0; values.len()];
-        multiply(&self.p, &q, self.rank, shape.cols, 0, &mut left);
-        left.iter_mut()
-            .zip(values)
-            .for_each(|(left, value)| *left = value - *left);
-        left
+        remainder(values, &self.p, &q, self.rank, shape.cols)
     }
 }
 
@@ -209,6 +204,7 @@ fn eigen(mut a: Vec<f64>, n: usize) -> (Vec<f64>, Vec<f64>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reduce::low_rank::multiply;
 
     const SHAPE: Shape = Shape { rows: 60, cols: 90 };
 

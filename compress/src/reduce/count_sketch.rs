@@ -13,14 +13,164 @@
 //!
 //! Hashes: with `x = KeyedRng::new(key.bits(r), r).bits(i)`, the column is `x * cols >> 64` and the sign is minus if x is odd.
 
-use crate::reduce::keyed::{Purpose, keyed};
+use serde::{Deserialize, Serialize};
+
+use crate::density::Density;
+use crate::error::Error;
+use crate::forms::methods::MethodInfo;
+use crate::forms::short::{Short, short_forms};
+use crate::layout::Shape;
+use crate::reduce::form::{Form, Number, Numbers, Part, Reduced, Width};
+use crate::reduce::keep;
+use crate::reduce::keyed::keyed;
+use crate::reduce::method::{Chosen, Entry, Reducer, Sends, TensorValues};
+use crate::reduce::planes::Planes;
 use crate::rng::KeyedRng;
+use crate::rules::rule_state::RuleState;
+use crate::sink::Sink;
 
 /// Most rows of a sketch.
-pub(crate) const MAX_ROWS: u32 = 15;
+const MAX_ROWS: u32 = 15;
 /// Estimates made at a time.
 const BLOCK: usize = 256;
 const SIGN: u32 = 1 << 31;
+
+/// Signed sums under several hashes: `0.1` or `{ density = 0.1, rows = 5, top = 0.01 }`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct CountSketch {
+    /// Independent hashes, odd, 1 to 15; by default 5.
+    pub rows: u32,
+    /// Size of the table, as a share of the values.
+    pub density: Density,
+    /// Share of values decoded, the largest estimates; by default a tenth of `density`.
+    pub top: Density,
+}
+
+/// The line of the table.
+pub(crate) const METHOD: Entry = Entry {
+    info: MethodInfo {
+        name: "count_sketch",
+        about: "A table of signed sums under several hashes, from which the largest values are read back.",
+        examples: &[
+            "{ count_sketch = 0.1 }",
+            "{ count_sketch = { density = 0.2, rows = 3, top = 0.2 } }",
+        ],
+        leaves_out: true,
+    },
+    // The table. A value is the median of its estimates if that reaches the threshold in magnitude, else zero.
+    form: &Form {
+        tag: 3,
+        second: Some(1),
+        minor: 1,
+        numbers: &[
+            Number::new("rows of the sketch", Width::Byte, |rows, _, _| is_odd_and_few(rows)),
+            Number::new("columns of the sketch", Width::Varint, |cols, [rows, ..], shape| {
+                (1..=shape.len() / rows as usize).contains(&(cols as usize))
+            }),
+            Number::new("threshold", Width::Word, |bits, _, _| {
+                f32::from_bits(bits).is_finite() && f32::from_bits(bits).is_sign_positive()
+            }),
+        ],
+        words: |[rows, cols, _], _| format!("count sketch {rows} x {cols}"),
+        parts: |[rows, cols, _], _| vec![Part::plain(rows as usize, cols as usize)],
+        decode,
+    },
+    stream: 3,
+};
+
+impl Reducer for CountSketch {
+    fn choose(&self, TensorValues { values, .. }: &TensorValues<'_>, _: u64, _: &mut RuleState) -> Chosen {
+        let (rows, k) = (self.rows, self.top.count(values.len()));
+        let cols = self.density.count(values.len()) / rows as usize;
+        if cols == 0 {
+            return keep::all();
+        }
+        Chosen::new(Sends::Other, move |tensor, _| {
+            let mut table = table(tensor.values, rows, cols, tensor.rng);
+            if !tensor.unbiased {
+                let scale = Estimates::new(&table, rows, cols, tensor.rng).contraction(tensor.values, k);
+                table.iter_mut().for_each(|sum| *sum *= scale);
+            }
+            let shape = Shape {
+                rows: rows as usize,
+                cols,
+            };
+            let received = tensor.received(&table, shape, 0)?;
+            let estimates = Estimates::new(&received, rows, cols, tensor.rng);
+            let threshold = estimates.threshold(tensor.values.len(), k);
+            Ok(Reduced::plain(
+                METHOD.form,
+                [rows, cols as u32, threshold.to_bits()],
+                table,
+                shape,
+            ))
+        })
+    }
+}
+
+fn decode([rows, cols, threshold]: Numbers, planes: &Planes<'_>, sink: &mut dyn Sink) -> Result<(), Error> {
+    let (table, threshold) = (planes.part(0)?.whole()?, f32::from_bits(threshold));
+    let estimates = Estimates::new(&table, rows, cols as usize, planes.rng);
+    planes.fill(sink, |start, block| {
+        estimates.fill(start, block);
+        let keep = |value: &mut f32| *value = if value.abs() >= threshold { *value } else { 0.0 };
+        block.iter_mut().for_each(keep);
+        Ok(())
+    })
+}
+
+fn is_odd_and_few(rows: u32) -> bool {
+    rows % 2 == 1 && rows <= MAX_ROWS
+}
+
+short_forms!(CountSketch);
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Table {
+    density: Density,
+    rows: Option<u32>,
+    top: Option<Density>,
+}
+
+impl Short for CountSketch {
+    const FORMS: &'static str = "a density above 0 and at most 1, or { density = .., rows = .., top = .. }";
+    type Table = Table;
+
+    fn from_number(number: f64) -> Result<Self, Error> {
+        Self::from_table(Table {
+            density: Density::new(number)?,
+            rows: None,
+            top: None,
+        })
+    }
+
+    fn from_table(Table { density, rows, top }: Table) -> Result<Self, Error> {
+        let rows = rows.unwrap_or(5);
+        if !is_odd_and_few(rows) {
+            return Err(Error::Usage(format!(
+                "a sketch has an odd number of rows, 1 to 15, not {rows}"
+            )));
+        }
+        let top = match top {
+            Some(top) => top,
+            None => Density::new(f64::from(density) / 10.0)?,
+        };
+        Ok(Self { rows, density, top })
+    }
+
+    fn parts(&self) -> Result<f64, Table> {
+        let short = Self::from_number(self.density.into());
+        if short.as_ref() == Ok(self) {
+            return Ok(self.density.into());
+        }
+        Err(Table {
+            density: self.density,
+            rows: Some(self.rows),
+            top: Some(self.top),
+        })
+    }
+}
 
 /// The hashes of one row.
 #[derive(Debug, Clone, Copy)]
@@ -32,7 +182,7 @@ struct Hash {
 impl Hash {
     fn new(rng: KeyedRng, row: usize, cols: usize) -> Self {
         Self {
-            rng: KeyedRng::new(keyed(rng, Purpose::Sketch).bits(row), row),
+            rng: KeyedRng::new(keyed(rng, METHOD.stream).bits(row), row),
             cols: cols as u64,
         }
     }
@@ -48,7 +198,7 @@ impl Hash {
 
 /// The sketch of `values`: `[rows, cols]`, row-major. Sums are made in f64, by ascending index; what is beyond the range of
 /// f32 is cut to it.
-pub(crate) fn table(values: &[f32], rows: u32, cols: usize, rng: KeyedRng) -> Vec<f32> {
+fn table(values: &[f32], rows: u32, cols: usize, rng: KeyedRng) -> Vec<f32> {
     let mut table = Vec::with_capacity(rows as usize * cols);
     for row in 0..rows as usize {
         let hash = Hash::new(rng, row, cols);
@@ -75,7 +225,7 @@ fn flip(value: f32, sign: u32) -> f32 {
 
 /// The estimates of a sketched vector, in any portions.
 #[derive(Debug, Clone)]
-pub(crate) struct Estimates<'a> {
+struct Estimates<'a> {
     /// `[rows, cols]`, row-major, finite.
     table: &'a [f32],
     cols: usize,
@@ -85,14 +235,14 @@ pub(crate) struct Estimates<'a> {
 impl<'a> Estimates<'a> {
     /// Of the sketch `table`, made with the same `cols` and `draws`. Shapes: `table: [rows, cols]`, finite, rows odd and at
     /// most [`MAX_ROWS`].
-    pub(crate) fn new(table: &'a [f32], rows: u32, cols: usize, rng: KeyedRng) -> Self {
+    fn new(table: &'a [f32], rows: u32, cols: usize, rng: KeyedRng) -> Self {
         debug_assert!(rows % 2 == 1 && table.len() == rows as usize * cols);
         let hashes = (0..rows as usize).map(|row| Hash::new(rng, row, cols)).collect();
         Self { table, cols, hashes }
     }
 
     /// Estimates of values `start..start + out.len()`.
-    pub(crate) fn fill(&self, start: usize, out: &mut [f32]) {
+    fn fill(&self, start: usize, out: &mut [f32]) {
         let mut rows = vec![[0.0; BLOCK]; self.hashes.len()];
         for (at, out) in out.chunks_mut(BLOCK).enumerate() {
             let start = start + at * BLOCK;
@@ -106,7 +256,7 @@ impl<'a> Estimates<'a> {
 
     /// The factor, 0 to 1, by which the `k` largest estimates come nearest to `values`. With it the error is never larger
     /// than the values: without it a crowded table makes the residual of error feedback grow without bound.
-    pub(crate) fn contraction(&self, values: &[f32], k: usize) -> f32 {
+    fn contraction(&self, values: &[f32], k: usize) -> f32 {
         let threshold = self.threshold(values.len(), k);
         let mut estimates = [0.0; BLOCK];
         let (mut product, mut square) = (0.0, 0.0);
@@ -129,7 +279,7 @@ impl<'a> Estimates<'a> {
     /// there are not so many that are not zero.
     ///
     /// Encoders take it from the table as the receiver will decode it.
-    pub(crate) fn threshold(&self, n: usize, k: usize) -> f32 {
+    fn threshold(&self, n: usize, k: usize) -> f32 {
         let mut estimates = vec![0.0; n];
         self.fill(0, &mut estimates);
         let mut magnitudes: Vec<u32> = estimates.iter().map(|value| value.to_bits() & !SIGN).collect();

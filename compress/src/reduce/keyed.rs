@@ -6,19 +6,10 @@ use crate::rng::KeyedRng;
 const BEYOND: usize = u32::MAX as usize;
 const REDUCE: u64 = u64::from_le_bytes(*b"reduce\0\0");
 
-/// What the draws are for; part of the format.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Purpose {
-    Places = 1,
-    LowRank = 2,
-    Sketch = 3,
-    Signs = 4,
-    Sample = 5,
-}
-
-/// KeyedRng for `purpose`, from those of the tensor: `KeyedRng::new(draws.bits(2^32 - 1) ^ "reduce", purpose)`.
-pub(crate) fn keyed(rng: KeyedRng, purpose: Purpose) -> KeyedRng {
-    KeyedRng::new(rng.bits(BEYOND) ^ REDUCE, purpose as usize)
+/// KeyedRng for the reducer whose entry in the table has the number `stream`, from that of the tensor:
+/// `KeyedRng::new(rng.bits(2^32 - 1) ^ "reduce", stream)`.
+pub(crate) fn keyed(rng: KeyedRng, stream: usize) -> KeyedRng {
+    KeyedRng::new(rng.bits(BEYOND) ^ REDUCE, stream)
 }
 
 #[cfg(test)]
@@ -26,13 +17,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn purposes_tensors_and_seeds_have_draws_of_their_own() {
+    fn streams_tensors_and_seeds_have_draws_of_their_own() {
         let mut all: Vec<u64> = [(0, 0), (0, 1), (1, 0)]
             .into_iter()
             .flat_map(|(seed, tensor)| {
                 let rng = KeyedRng::new(seed, tensor);
-                [Purpose::Places, Purpose::LowRank, Purpose::Sketch, Purpose::Signs]
-                    .map(|purpose| keyed(rng, purpose).bits(0))
+                [1, 2, 3, 4]
+                    .map(|stream| keyed(rng, stream).bits(0))
                     .into_iter()
                     .chain([rng.bits(0)])
             })

@@ -13,13 +13,176 @@
 
 use std::f64::consts::TAU;
 
+use serde::{Deserialize, Serialize};
+
+use crate::density::Density;
+use crate::error::Error;
+use crate::forms::methods::MethodInfo;
+use crate::forms::short::{Short, short_forms};
 use crate::layout::Shape;
-use crate::reduce::keyed::{Purpose, keyed};
+use crate::reduce::form::{Form, K, Number, Numbers, Part, Reduced, ReducedPart, Width};
+use crate::reduce::keep;
+use crate::reduce::keyed::keyed;
+use crate::reduce::method::{Chosen, Entry, Reducer, Sends, TensorValues};
+use crate::reduce::planes::Planes;
+use crate::reduce::top_k::top_k;
 use crate::rng::KeyedRng;
+use crate::rules::rank::{MAX_RANK, RankSpec};
+use crate::rules::rule_state::RuleState;
+use crate::sink::Sink;
 
 /// A column shorter than this share of the longest is of rounding errors alone.
 const DEPENDENT: f64 = 1e-12;
 const LANES: usize = 8;
+
+/// Two factors: `4` or `{ rank = 4, remainder = 0.001 }`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LowRank {
+    /// Columns of each factor, or a rule that chooses them. Where the factors hold no fewer values than the tensor, it is
+    /// sent whole.
+    pub rank: RankSpec,
+    /// Share of values of what the factors leave that is sent too, the largest.
+    pub remainder: Option<Density>,
+}
+
+/// The line of the table.
+pub(crate) const METHOD: Entry = Entry {
+    info: MethodInfo {
+        name: "low_rank",
+        about: "Two factors of a matrix, and perhaps the largest values of what they leave.",
+        examples: &["{ low_rank = 2 }", "{ low_rank = { rank = 1, remainder = 0.05 } }"],
+        leaves_out: false,
+    },
+    // The factors, and a sparse remainder.
+    form: &Form {
+        tag: 2,
+        second: None,
+        minor: 1,
+        numbers: &[RANK, K],
+        words: |[rank, k, _], len| match k {
+            0 => format!("low rank {rank}"),
+            _ => format!("low rank {rank} and support {k} of {len}"),
+        },
+        parts: |[rank, k, _], Shape { rows, cols }| {
+            let rank = rank as usize;
+            vec![Part::plain(rows, rank), Part::plain(rank, cols), Part::indexed(k)]
+        },
+        decode,
+    },
+    stream: 2,
+};
+
+/// Columns of each factor, of which the factors hold fewer numbers than the matrix.
+pub(crate) const RANK: Number = Number::new("rank", Width::Varint, |rank, _, shape| {
+    rank <= MAX_RANK && pays(shape, rank as usize)
+});
+
+impl Reducer for LowRank {
+    fn choose(&self, tensor: &TensorValues<'_>, round: u64, _: &mut RuleState) -> Chosen {
+        let shape = tensor.shape;
+        let rank = (self.rank.at(round) as usize).min(shape.rows).min(shape.cols);
+        if !pays(shape, rank) {
+            return keep::all();
+        }
+        let k = self.remainder.map_or(0, |density| density.count(shape.len()));
+        Chosen::new(Sends::Other, move |tensor, warm| reduce(tensor, rank, k, warm))
+    }
+}
+
+/// Both factors, and the `k` largest values of the remainder of their decoded product.
+fn reduce<'v>(
+    tensor: &TensorValues<'v>,
+    rank: usize,
+    k: usize,
+    warm: &mut Option<Vec<f32>>,
+) -> Result<Reduced<'v>, Error> {
+    let &TensorValues { values, shape, .. } = tensor;
+    let Factors { p, q } = factors(values, shape, rank, warm.as_deref(), tensor.rng);
+    *warm = Some(q.clone());
+    let mut parts = vec![
+        ReducedPart::plain(p, shape.rows, rank),
+        ReducedPart::plain(q, rank, shape.cols),
+    ];
+    let mut sent = 0;
+    if k > 0 {
+        let p = tensor.received(&parts[0].values, parts[0].shape, 0)?;
+        let q = tensor.received(&parts[1].values, parts[1].shape, 1)?;
+        let left = remainder(values, &p, &q, rank, shape.cols);
+        let support = top_k(tensor.threads, &left, k);
+        sent = support.len();
+        parts.push(ReducedPart::indexed(tensor.threads, &left, support));
+    }
+    Ok(Reduced {
+        form: METHOD.form,
+        numbers: [rank as u32, sent as u32, 0],
+        parts,
+    })
+}
+
+/// Row by row, so that the remainder is added before anything reaches the sink.
+fn decode([rank, k, _]: Numbers, planes: &Planes<'_>, sink: &mut dyn Sink) -> Result<(), Error> {
+    let (p, q) = (planes.part(0)?.whole()?, planes.part(1)?.whole()?);
+    let mut remainder = match k {
+        0 => None,
+        _ => Some(planes.sparse(2)?),
+    };
+    planes.fill(sink, |start, block| {
+        multiply(&p, &q, rank as usize, planes.shape.cols, start, block);
+        remainder
+            .as_mut()
+            .map_or(Ok(()), |remainder| remainder.add_to(start, block))
+    })?;
+    remainder.map_or(Ok(()), |remainder| remainder.finish())
+}
+
+/// What the product of two factors leaves of `values`. Shapes: `p: [rows, rank]`, `q: [rank, cols]`.
+pub(crate) fn remainder(values: &[f32], p: &[f32], q: &[f32], rank: usize, cols: usize) -> Vec<f32> {
+    let mut left = vec![0.0; values.len()];
+    multiply(p, q, rank, cols, 0, &mut left);
+    left.iter_mut()
+        .zip(values)
+        .for_each(|(left, value)| *left = value - *left);
+    left
+}
+
+short_forms!(LowRank);
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Table {
+    rank: RankSpec,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    remainder: Option<Density>,
+}
+
+impl Short for LowRank {
+    const FORMS: &'static str = "a rank of 1 to 1024, or { rank = .., remainder = density }";
+    type Table = Table;
+
+    fn from_number(number: f64) -> Result<Self, Error> {
+        if number.fract() != 0.0 || !(1.0..=f64::from(MAX_RANK)).contains(&number) {
+            return Err(Error::Usage(format!("a rank is 1 to 1024, not {number}")));
+        }
+        Ok(Self {
+            rank: RankSpec::Fixed(number as u32),
+            remainder: None,
+        })
+    }
+
+    fn from_table(Table { rank, remainder }: Table) -> Result<Self, Error> {
+        Ok(Self { rank, remainder })
+    }
+
+    fn parts(&self) -> Result<f64, Table> {
+        match (&self.rank, self.remainder) {
+            (RankSpec::Fixed(rank), None) => Ok(f64::from(*rank)),
+            (rank, remainder) => Err(Table {
+                rank: rank.clone(),
+                remainder,
+            }),
+        }
+    }
+}
 
 /// Two factors of a matrix.
 #[derive(Debug, Clone, PartialEq)]
@@ -31,7 +194,7 @@ pub(crate) struct Factors {
 }
 
 /// Whether the factors hold fewer numbers than the matrix.
-pub(crate) fn pays(shape: Shape, rank: usize) -> bool {
+fn pays(shape: Shape, rank: usize) -> bool {
     rank > 0 && rank.saturating_mul(shape.rows + shape.cols) < shape.len()
 }
 
@@ -78,7 +241,7 @@ fn start(cols: usize, rank: usize, warm: &[f32], rng: KeyedRng) -> Vec<f64> {
         .iter()
         .flat_map(|(norm, row)| row.iter().map(move |&value| f64::from(value) / norm))
         .collect();
-    let rng = keyed(rng, Purpose::LowRank);
+    let rng = keyed(rng, METHOD.stream);
     for row in rows.len()..rank {
         let rng = KeyedRng::new(rng.bits(row), row);
         let gaussians: Vec<f64> = (0..cols).map(|j| gaussian(rng, j)).collect();

@@ -11,13 +11,23 @@
 //! Signs: with `d = KeyedRng::new(key.bits(block), block)` and `w = d.bits(64 j + 8 g + u)`, bits of the eight words `u` of sum j
 //! and group g belong to values `512 g ..`: of value `512 g + 16 s + l`, bit `31 - s` of the l-th half word, low halves first.
 
-use crate::reduce::keyed::{Purpose, keyed};
+use crate::density::{Density, DensityTable};
+use crate::error::Error;
+use crate::forms::methods::MethodInfo;
+use crate::forms::short::{Short, short_forms};
+use crate::layout::Shape;
+use crate::reduce::form::{Form, Number, Numbers, Part, Reduced, Width};
+use crate::reduce::keyed::keyed;
+use crate::reduce::method::{Chosen, Entry, Reducer, Sends, TensorValues};
+use crate::reduce::planes::{Planes, check};
 use crate::rng::KeyedRng;
+use crate::rules::rule_state::RuleState;
+use crate::sink::Sink;
 
 /// Values projected at a time.
-pub(crate) const BLOCK: usize = 4096;
+const BLOCK: usize = 4096;
 /// Most sums of a block: as many operations a value.
-pub(crate) const MOST: usize = BLOCK / 4;
+const MOST: usize = BLOCK / 4;
 /// Lanes of signs, which move up by one bit for every row of a group.
 const LANES: usize = 16;
 /// Values that the bits of one set of lanes serve.
@@ -27,13 +37,97 @@ const SIGN: u32 = 1 << 31;
 /// 2^64: sums of a block of values beyond it might overflow, and are made of values divided by it.
 const HUGE: f32 = 18_446_744_073_709_551_616.0;
 
+/// Random signed sums of blocks: a density, the share of sums to values.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Projection {
+    /// Sums for each value; more than 0.25 counts as that.
+    pub density: Density,
+}
+
+/// The line of the table.
+pub(crate) const METHOD: Entry = Entry {
+    info: MethodInfo {
+        name: "projection",
+        about: "Random signed sums of blocks of values.",
+        examples: &["{ projection = 0.1 }"],
+        leaves_out: false,
+    },
+    form: &Form {
+        tag: 3,
+        second: Some(2),
+        minor: 1,
+        numbers: &[Number::new("k", Width::Varint, |k, _, _| {
+            (1..=MOST).contains(&(k as usize))
+        })],
+        words: |[k, ..], _| format!("projection to {k}"),
+        parts: |[k, ..], shape| vec![Part::plain(1, sums(shape.len(), k as usize))],
+        decode,
+    },
+    stream: 4,
+};
+
+impl Reducer for Projection {
+    fn choose(&self, _: &TensorValues<'_>, _: u64, _: &mut RuleState) -> Chosen {
+        let k = self.density.count(BLOCK).min(MOST);
+        Chosen::new(Sends::Other, move |tensor, _| {
+            let mut sums = project(tensor.values, k, tensor.rng);
+            if !tensor.unbiased {
+                shrink_all(tensor.values.len(), k, &mut sums);
+            }
+            let shape = Shape::row(sums.len());
+            Ok(Reduced::plain(METHOD.form, [k as u32, 0, 0], sums, shape))
+        })
+    }
+}
+
+fn decode([k, ..]: Numbers, planes: &Planes<'_>, sink: &mut dyn Sink) -> Result<(), Error> {
+    let (k, len) = (k as usize, planes.shape.len());
+    let mut open = planes.part(0)?.values.open()?;
+    let mut out = vec![0.0; BLOCK.min(len)];
+    let mut sums = vec![0.0; block_sums(out.len(), k)];
+    for (at, start) in (0..len).step_by(BLOCK).enumerate() {
+        let block = &mut out[..BLOCK.min(len - start)];
+        let sums = &mut sums[..block_sums(block.len(), k)];
+        open.read(sums)?;
+        check(sums)?;
+        unproject(sums, at, planes.rng, block);
+        check(block)?;
+        sink.dense(start, block);
+    }
+    open.finish()
+}
+
+short_forms!(Projection);
+
+impl Short for Projection {
+    const FORMS: &'static str = "a density above 0 and at most 0.25";
+    type Table = DensityTable;
+
+    fn from_number(number: f64) -> Result<Self, Error> {
+        if number > 0.25 {
+            return Err(Error::Usage(format!(
+                "a projection takes as many operations a value as a block has sums: its density is at most 0.25, not {number}"
+            )));
+        }
+        Density::new(number).map(|density| Self { density })
+    }
+
+    fn from_table(DensityTable { density }: DensityTable) -> Result<Self, Error> {
+        Self::from_number(density.into())
+    }
+
+    fn parts(&self) -> Result<f64, DensityTable> {
+        Ok(self.density.into())
+    }
+}
+
 /// Sums of a block of `len` values if a whole one has `k`.
-pub(crate) fn block_sums(len: usize, k: usize) -> usize {
+fn block_sums(len: usize, k: usize) -> usize {
     (k * len).div_ceil(BLOCK).max(1)
 }
 
 /// Multiplies the sums of each block of `len` values by [`shrink`].
-pub(crate) fn shrink_all(len: usize, k: usize, mut sums: &mut [f32]) {
+fn shrink_all(len: usize, k: usize, mut sums: &mut [f32]) {
     for start in (0..len).step_by(BLOCK) {
         let block = BLOCK.min(len - start);
         let (part, rest) = sums.split_at_mut(block_sums(block, k));
@@ -43,20 +137,20 @@ pub(crate) fn shrink_all(len: usize, k: usize, mut sums: &mut [f32]) {
 }
 
 /// Sums of all blocks of `len` values.
-pub(crate) fn sums(len: usize, k: usize) -> usize {
+fn sums(len: usize, k: usize) -> usize {
     let rest = len % BLOCK;
     let last = if rest == 0 { 0 } else { block_sums(rest, k) };
     len / BLOCK * block_sums(BLOCK, k) + last
 }
 
 /// What error feedback multiplies the sums of a block of `len` values by.
-pub(crate) fn shrink(len: usize, k: usize) -> f32 {
+fn shrink(len: usize, k: usize) -> f32 {
     let sums = block_sums(len, k) as f64;
     (sums / (sums + len as f64 - 1.0)) as f32
 }
 
 /// The sums of each block of `values`, one block after another: `[sums(values.len(), k)]`.
-pub(crate) fn project(values: &[f32], k: usize, rng: KeyedRng) -> Vec<f32> {
+fn project(values: &[f32], k: usize, rng: KeyedRng) -> Vec<f32> {
     let mut out = Vec::with_capacity(sums(values.len(), k));
     let mut padded = vec![0.0; BLOCK];
     for (index, block) in values.chunks(BLOCK).enumerate() {
@@ -84,7 +178,7 @@ pub(crate) fn project(values: &[f32], k: usize, rng: KeyedRng) -> Vec<f32> {
 
 /// The values of block `index` from its sums. Shapes: `sums: [block_sums(out.len(), k)]`, `out: [4096]`, or the length of the
 /// last block. Not finite where the sums of finite numbers are not.
-pub(crate) fn unproject(sums: &[f32], index: usize, rng: KeyedRng, out: &mut [f32]) {
+fn unproject(sums: &[f32], index: usize, rng: KeyedRng, out: &mut [f32]) {
     let signs = Signs::new(rng, index);
     let scale = 1.0 / (sums.len() as f32).sqrt();
     let mut group_out = [0.0; GROUP];
@@ -105,7 +199,7 @@ struct Signs(KeyedRng);
 
 impl Signs {
     fn new(rng: KeyedRng, index: usize) -> Self {
-        Self(KeyedRng::new(keyed(rng, Purpose::Signs).bits(index), index))
+        Self(KeyedRng::new(keyed(rng, METHOD.stream).bits(index), index))
     }
 
     /// Those of sum `j` for the values of `group`.
@@ -161,7 +255,7 @@ mod tests {
 
     /// Bit by bit, as the module says it.
     fn sign(rng: KeyedRng, block: usize, j: usize, i: usize) -> f64 {
-        let rng = KeyedRng::new(keyed(rng, Purpose::Signs).bits(block), block);
+        let rng = KeyedRng::new(keyed(rng, METHOD.stream).bits(block), block);
         let (g, s, l) = (i / 512, i % 512 / 16, i % 16);
         let word = rng.bits(64 * j + 8 * g + l / 2);
         let half = if l % 2 == 0 { word as u32 } else { (word >> 32) as u32 };

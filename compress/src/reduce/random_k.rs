@@ -11,12 +11,98 @@
 //! With `k` of `n` values kept: times `n / k` it is unbiased with `omega = n / k - 1`; unscaled, as error feedback
 //! wants it, contractive with `delta = k / n`, both exact and in expectation over seeds.
 
-use crate::reduce::keyed::{Purpose, keyed};
+use crate::density::{Density, DensityTable};
+use crate::error::Error;
+use crate::forms::methods::MethodInfo;
+use crate::forms::short::{Short, short_forms};
+use crate::layout::Shape;
+use crate::quantize::method::Quantizer;
+use crate::reduce::form::{Form, K, Numbers, Part, Reduced};
+use crate::reduce::keyed::keyed;
+use crate::reduce::method::{Chosen, Entry, Reducer, Sends, TensorValues};
+use crate::reduce::planes::{BLOCK, Planes};
 use crate::rng::KeyedRng;
+use crate::rules::rule_state::RuleState;
+use crate::sink::Sink;
 
 /// Rounds of a network whose halves have four bits or more.
 const ROUNDS: usize = 6;
 const MOST_ROUNDS: usize = 24;
+
+/// Random places, which the seed gives: `0.01`. Without memory the values are scaled up, so that the expectation is the
+/// update itself.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RandomK {
+    /// Share of values sent.
+    pub density: Density,
+}
+
+/// The line of the table.
+pub(crate) const METHOD: Entry = Entry {
+    info: MethodInfo {
+        name: "random_k",
+        about: "Values at random places, which the frame's seed gives.",
+        examples: &["{ random_k = 0.2 }"],
+        leaves_out: true,
+    },
+    form: &Form {
+        tag: 3,
+        second: Some(0),
+        minor: 1,
+        numbers: &[K],
+        words: |[k, ..], len| format!("random {k} of {len}"),
+        parts: |[k, ..], _| vec![Part::plain(1, k as usize)],
+        decode,
+    },
+    stream: 1,
+};
+
+impl Reducer for RandomK {
+    fn choose(&self, tensor: &TensorValues<'_>, _: u64, _: &mut RuleState) -> Chosen {
+        let (len, k) = (tensor.values.len(), self.density.count(tensor.values.len()));
+        let scale = if tensor.unbiased { len as f32 / k as f32 } else { 1.0 };
+        Chosen::new(Sends::Other, move |TensorValues { values, rng, .. }, _| {
+            let mut places = vec![0; k];
+            Places::new(*rng, len).fill(0, &mut places);
+            let sent: Vec<f32> = places.iter().map(|&place| values[place as usize] * scale).collect();
+            Ok(Reduced::plain(METHOD.form, [k as u32, 0, 0], sent, Shape::row(k)))
+        })
+    }
+
+    fn most_bytes(&self, quantize: &dyn Quantizer, len: usize) -> usize {
+        quantize.most_bytes(self.density.count(len))
+    }
+}
+
+fn decode(_: Numbers, planes: &Planes<'_>, sink: &mut dyn Sink) -> Result<(), Error> {
+    let (places, part) = (Places::new(planes.rng, planes.shape.len()), planes.part(0)?);
+    let mut indices = vec![0; BLOCK.min(part.count)];
+    part.blocks(|start, block| {
+        let indices = &mut indices[..block.len()];
+        places.fill(start, indices);
+        sink.sparse(indices, block);
+        Ok(())
+    })
+}
+
+short_forms!(RandomK);
+
+impl Short for RandomK {
+    const FORMS: &'static str = "a density above 0 and at most 1";
+    type Table = DensityTable;
+
+    fn from_number(number: f64) -> Result<Self, Error> {
+        Density::new(number).map(|density| Self { density })
+    }
+
+    fn from_table(DensityTable { density }: DensityTable) -> Result<Self, Error> {
+        Ok(Self { density })
+    }
+
+    fn parts(&self) -> Result<f64, DensityTable> {
+        Ok(self.density.into())
+    }
+}
 
 /// A random order of `0..n`. The places are distinct and not ascending.
 #[derive(Debug, Clone)]
@@ -32,7 +118,7 @@ pub(crate) struct Places {
 impl Places {
     /// The order of `0..n` that `draws` gives; `n` is at most `u32::MAX`.
     pub(crate) fn new(rng: KeyedRng, n: usize) -> Self {
-        let rng = keyed(rng, Purpose::Places);
+        let rng = keyed(rng, METHOD.stream);
         let half = (n as u64).next_power_of_two().ilog2().div_ceil(2).max(1);
         Self {
             n: n as u64,

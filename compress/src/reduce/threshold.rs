@@ -8,21 +8,90 @@
 //! then at most 10 times 1.3 or 0.7 times that until 0.7 to 1.3 of the wanted `k` pass. With `k'` values kept, `delta = k' / n`
 //! as for top-k, of which it is the exact selection of `k'` values.
 
-use crate::reduce::keyed::{Purpose, keyed};
-use crate::reduce::top_k::{index, magnitude, reaching};
+use serde::{Deserialize, Serialize};
+
+use crate::density::Density;
+use crate::error::Error;
+use crate::forms::methods::MethodInfo;
+use crate::forms::short::{Short, short_forms};
+use crate::reduce::keyed::keyed;
+use crate::reduce::method::{Chosen, Entry, Reducer, Sends, TensorValues};
+use crate::reduce::support;
+use crate::reduce::top_k::{above, magnitude, magnitude_of, reaching};
 use crate::rng::KeyedRng;
+use crate::rules::rule_state::RuleState;
 
 /// One value of this many is sampled.
 const STRIDE: usize = 100;
 const LEAST_SAMPLE: usize = 4096;
 const ROUNDS: usize = 10;
 
-/// Ascending indices of the values that are at least `threshold` in magnitude and not zero.
-pub(crate) fn fixed(values: &[f32], threshold: f32) -> Vec<u32> {
-    reaching(order(threshold), 0, values, values.len())
-        .into_iter()
-        .map(index)
-        .collect()
+/// A magnitude to reach: `0.001`, or `{ sampled = 0.01 }`, the magnitude that about this share reaches.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Threshold {
+    /// The magnitude itself.
+    Fixed(f32),
+    /// Found from a sample.
+    Sampled(Density),
+}
+
+/// The line of the table.
+pub(crate) const METHOD: Entry = Entry {
+    info: MethodInfo {
+        name: "threshold",
+        about: "The values that reach a magnitude, given or found from a sample, with their places.",
+        examples: &["{ threshold = 0.5 }", "{ threshold = { sampled = 0.2 } }"],
+        leaves_out: true,
+    },
+    form: &support::FORM,
+    stream: 5,
+};
+
+impl Reducer for Threshold {
+    fn choose(&self, tensor: &TensorValues<'_>, _: u64, _: &mut RuleState) -> Chosen {
+        match *self {
+            Self::Fixed(threshold) => reaching(threshold, 0, None),
+            Self::Sampled(density) => {
+                let k = density.count(tensor.values.len());
+                support::chosen(Sends::Other, None, move |tensor| sampled(tensor.values, k, tensor.rng))
+            }
+        }
+    }
+}
+
+short_forms!(Threshold);
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Table {
+    sampled: Density,
+}
+
+impl Short for Threshold {
+    const FORMS: &'static str = "a magnitude above 0, or { sampled = density }";
+    type Table = Table;
+
+    fn from_number(number: f64) -> Result<Self, Error> {
+        let threshold = number as f32;
+        if threshold > 0.0 && threshold.is_finite() {
+            return Ok(Self::Fixed(threshold));
+        }
+        Err(Error::Usage(format!(
+            "a threshold is a magnitude above 0, not {number}"
+        )))
+    }
+
+    fn from_table(Table { sampled }: Table) -> Result<Self, Error> {
+        Ok(Self::Sampled(sampled))
+    }
+
+    fn parts(&self) -> Result<f64, Table> {
+        match *self {
+            // The shortest decimal that is this f32, not the f64 it widens to.
+            Self::Fixed(threshold) => Ok(threshold.to_string().parse().unwrap_or(f64::from(threshold))),
+            Self::Sampled(sampled) => Err(Table { sampled }),
+        }
+    }
 }
 
 /// Ascending indices of about `k` values of the largest magnitudes: of all that reach a threshold, not one of them zero.
@@ -32,7 +101,7 @@ pub(crate) fn sampled(values: &[f32], k: usize, rng: KeyedRng) -> Vec<u32> {
     let mut threshold = f32::from_bits(estimate(values, k, rng));
     let mut best = (f64::INFINITY, threshold);
     for round in 0..=ROUNDS {
-        let share = count(order(threshold), values) as f64 / wanted;
+        let share = count(magnitude_of(threshold), values) as f64 / wanted;
         let off = share.max(1.0 / share);
         if off < best.0 {
             best = (off, threshold);
@@ -42,23 +111,12 @@ pub(crate) fn sampled(values: &[f32], k: usize, rng: KeyedRng) -> Vec<u32> {
         }
         threshold *= if share > 1.0 { 1.3 } else { 0.7 };
     }
-    fixed(values, best.1)
-}
-
-/// Bits of the magnitude that `threshold` asks for: above zero.
-fn order(threshold: f32) -> u32 {
-    // What is not a number is reached by nothing.
-    let bits = threshold.max(0.0).to_bits();
-    if threshold.is_nan() {
-        i32::MAX as u32
-    } else {
-        bits.max(1)
-    }
+    above(values, best.1)
 }
 
 /// Bits of the magnitude that the wanted share of a sample reaches.
 fn estimate(values: &[f32], k: usize, rng: KeyedRng) -> u32 {
-    let rng = keyed(rng, Purpose::Sample);
+    let rng = keyed(rng, METHOD.stream);
     let len = values.len();
     let size = (len / STRIDE).max(LEAST_SAMPLE);
     let mut sample: Vec<u32> = if size >= len {
@@ -102,13 +160,13 @@ mod tests {
     #[test]
     fn fixed_keeps_what_reaches_it_but_no_zero() {
         let values = [0.9, -0.5, 0.3, -0.1, 0.05, 0.0, -0.02, 0.6];
-        assert_eq!(fixed(&values, 0.5), [0, 1, 7]);
-        assert_eq!(fixed(&values, 0.0), [0, 1, 2, 3, 4, 6, 7]);
-        assert_eq!(fixed(&values, -1.0), fixed(&values, 0.0));
-        assert!(fixed(&values, 1.0).is_empty());
-        assert!(fixed(&values, f32::INFINITY).is_empty());
-        assert!(fixed(&values, f32::NAN).is_empty());
-        assert!(fixed(&[], 0.0).is_empty());
+        assert_eq!(above(&values, 0.5), [0, 1, 7]);
+        assert_eq!(above(&values, 0.0), [0, 1, 2, 3, 4, 6, 7]);
+        assert_eq!(above(&values, -1.0), above(&values, 0.0));
+        assert!(above(&values, 1.0).is_empty());
+        assert!(above(&values, f32::INFINITY).is_empty());
+        assert!(above(&values, f32::NAN).is_empty());
+        assert!(above(&[], 0.0).is_empty());
     }
 
     #[test]

@@ -1,10 +1,20 @@
-//! Exact selection of the largest magnitudes, by one pass over the values and a guess that makes it cheap.
+//! The values largest in magnitude, by exact selection: one pass over the values and a guess that makes it cheap.
 //!
 //! A sample gives a threshold that a little more than `k` values should pass; one pass gathers those, and the exact
 //! selection is made among them. If the guess was wrong (too few or far too many pass), the selection is made among all.
 
+use serde::{Deserialize, Serialize};
+
 use crate::density::Density;
+use crate::error::Error;
+use crate::forms::methods::MethodInfo;
+use crate::forms::short::{Short, short_forms};
+use crate::reduce::method::{Chosen, Entry, Reducer, Sends, TensorValues};
+use crate::reduce::support;
 use crate::rng::KeyedRng;
+use crate::rules::density::DensitySpec;
+use crate::rules::rule_state::RuleState;
+use crate::rules::selection::{Selected, Selection};
 
 const SAMPLE: usize = 8 * 1024;
 /// Values tested at a time; a group without a candidate costs no more than the test.
@@ -15,6 +25,117 @@ const BLOCK: usize = 1024;
 const BUCKETS: usize = 1024;
 /// A quarter to a half less, of the bits of a magnitude.
 const QUARTER: u32 = 1 << 22;
+
+/// The largest magnitudes: `0.01` or `{ density = 0.01, chunk = 4096 }`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TopK {
+    /// Share of values kept, or a rule that chooses it.
+    pub density: DensitySpec,
+    /// Values among which the largest are looked for; by default the whole tensor.
+    pub chunk: Option<u32>,
+}
+
+/// The line of the table.
+pub(crate) const METHOD: Entry = Entry {
+    info: MethodInfo {
+        name: "top_k",
+        about: "The values largest in magnitude, of the tensor or of each chunk, with their places.",
+        examples: &["{ top_k = 0.2 }", "{ top_k = { density = 0.2, chunk = 64 } }"],
+        leaves_out: true,
+    },
+    form: &support::FORM,
+    stream: 0,
+};
+
+impl Reducer for TopK {
+    fn choose(&self, tensor: &TensorValues<'_>, round: u64, rule_state: &mut RuleState) -> Chosen {
+        let Selected { chosen, clip } = self.density.choose(tensor.values, round, rule_state);
+        match (chosen, self.chunk) {
+            (Selection::Count(k), Some(chunk)) => {
+                let (density, chunk) = (Density::of(k, tensor.values.len()), chunk as usize);
+                let largest = move |tensor: &TensorValues<'_>| top_share_of_chunks(tensor.values, chunk, density);
+                support::chosen(Sends::Other, clip, largest)
+            }
+            (Selection::Count(k), None) => largest(k, clip),
+            (Selection::Reaching { threshold, least }, _) => reaching(threshold, least, clip),
+        }
+    }
+
+    fn sends(&self) -> Sends {
+        match self.chunk {
+            None if self.density.counts() => Sends::Largest { clip: None },
+            _ => Sends::Other,
+        }
+    }
+
+    fn names_density(&self) -> bool {
+        true
+    }
+}
+
+/// The choice to send the `k` largest values, cut to the magnitude `clip`.
+pub(crate) fn largest(k: usize, clip: Option<f32>) -> Chosen {
+    support::chosen(Sends::Largest { clip }, clip, move |tensor| {
+        top_k(tensor.threads, tensor.values, k)
+    })
+}
+
+/// The choice to send the values that are at least `threshold` in magnitude, or the `least` largest if those are more, cut to
+/// the magnitude `clip`.
+pub(crate) fn reaching(threshold: f32, least: usize, clip: Option<f32>) -> Chosen {
+    support::chosen(Sends::Other, clip, move |tensor| {
+        let reaching = above(tensor.values, threshold);
+        match reaching.len() < least {
+            true => top_k(tensor.threads, tensor.values, least),
+            false => reaching,
+        }
+    })
+}
+
+impl From<Density> for TopK {
+    fn from(density: Density) -> Self {
+        Self {
+            density: DensitySpec::Fixed(density),
+            chunk: None,
+        }
+    }
+}
+
+short_forms!(TopK);
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Table {
+    density: DensitySpec,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    chunk: Option<u32>,
+}
+
+impl Short for TopK {
+    const FORMS: &'static str = "a density above 0 and at most 1, or { density = .., chunk = .. }";
+    type Table = Table;
+
+    fn from_number(number: f64) -> Result<Self, Error> {
+        Density::new(number).map(Self::from)
+    }
+
+    fn from_table(Table { density, chunk }: Table) -> Result<Self, Error> {
+        if chunk == Some(0) {
+            return Err(Error::Usage("a chunk has at least one value".to_owned()));
+        }
+        Ok(Self { density, chunk })
+    }
+
+    fn parts(&self) -> Result<f64, Table> {
+        match (&self.density, self.chunk) {
+            (DensitySpec::Fixed(density), None) => Ok((*density).into()),
+            (density, chunk) => Err(Table {
+                density: density.clone(),
+                chunk,
+            }),
+        }
+    }
+}
 
 /// Ascending indices of the `min(k, non-zeros)` values largest in magnitude, the lowest index first among equals. The same
 /// on any number of threads.
@@ -45,9 +166,9 @@ pub(crate) fn top_k_of_chunks(values: &[f32], chunk: usize, k_of: impl Fn(usize)
             continue;
         }
         // The chunk before tells about where the threshold lies; a wrong guess costs time only.
-        let mut candidates = reaching(guess, first, values, values.len());
+        let mut candidates = keys_reaching(guess, first, values, values.len());
         if candidates.len() < k {
-            candidates = reaching(1, first, values, values.len());
+            candidates = keys_reaching(1, first, values, values.len());
         }
         let kept = select(&candidates, k);
         let least = kept
@@ -87,6 +208,23 @@ pub(crate) fn top_share_of_chunks(values: &[f32], chunk: usize, share: Density) 
     kept
 }
 
+/// Ascending indices of the values that are at least `threshold` in magnitude and not zero.
+pub(crate) fn above(values: &[f32], threshold: f32) -> Vec<u32> {
+    let keys = keys_reaching(magnitude_of(threshold), 0, values, values.len());
+    keys.into_iter().map(index).collect()
+}
+
+/// Bits of the magnitude that `threshold` asks for: above zero.
+pub(crate) fn magnitude_of(threshold: f32) -> u32 {
+    // What is not a number is reached by nothing.
+    let bits = threshold.max(0.0).to_bits();
+    if threshold.is_nan() {
+        i32::MAX as u32
+    } else {
+        bits.max(1)
+    }
+}
+
 fn largest_of_few(first: usize, values: &[f32], k: usize, out: &mut Vec<u32>) {
     let mut magnitudes: Vec<u32> = values.iter().map(|&value| magnitude(value)).collect();
     let (above, &mut kth, _) = magnitudes.select_nth_unstable_by(k - 1, |a, b| b.cmp(a));
@@ -121,7 +259,7 @@ fn key(index: usize, value: f32) -> u64 {
     u64::from(magnitude(value)) << 32 | u64::from(u32::MAX - index as u32)
 }
 
-pub(crate) fn index(key: u64) -> u32 {
+fn index(key: u64) -> u32 {
     u32::MAX - key as u32
 }
 
@@ -138,10 +276,10 @@ fn sampled_threshold(values: &[f32], k: usize) -> (u32, usize) {
     ((*threshold).max(1), reach as usize)
 }
 
-/// [`reaching`] on several threads, each with a range of the values.
+/// [`keys_reaching`] on several threads, each with a range of the values.
 fn gather(threads: usize, threshold: u32, values: &[f32], most: usize) -> Vec<u64> {
     if threads <= 1 || values.len() < 4 * SAMPLE {
-        return reaching(threshold, 0, values, most);
+        return keys_reaching(threshold, 0, values, most);
     }
     let range = values.len().div_ceil(threads);
     let (mine, others) = values.split_at(range);
@@ -149,9 +287,9 @@ fn gather(threads: usize, threshold: u32, values: &[f32], most: usize) -> Vec<u6
         let handles: Vec<_> = (range..)
             .step_by(range)
             .zip(others.chunks(range))
-            .map(|(first, values)| scope.spawn(move || reaching(threshold, first, values, most)))
+            .map(|(first, values)| scope.spawn(move || keys_reaching(threshold, first, values, most)))
             .collect();
-        let mine = reaching(threshold, 0, mine, most);
+        let mine = keys_reaching(threshold, 0, mine, most);
         let others = handles
             .into_iter()
             .map(|handle| handle.join().expect("gathering does not panic"));
@@ -162,7 +300,7 @@ fn gather(threads: usize, threshold: u32, values: &[f32], most: usize) -> Vec<u6
 
 /// Keys, by ascending index from `first`, of the values whose magnitude reaches `threshold`; given up soon after `most`.
 #[inline(never)]
-pub(crate) fn reaching(threshold: u32, first: usize, values: &[f32], most: usize) -> Vec<u64> {
+fn keys_reaching(threshold: u32, first: usize, values: &[f32], most: usize) -> Vec<u64> {
     let mut out = Vec::with_capacity(most.min(values.len()) + BLOCK);
     let (mut hits, mut keys) = ([0; BLOCK / GROUP], [0; BLOCK + 2]);
     for (start, block) in (first..).step_by(BLOCK).zip(values.chunks(BLOCK)) {

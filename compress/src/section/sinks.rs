@@ -1,16 +1,8 @@
-//! Where decoded values go.
+//! What is done with decoded values.
 
 use crate::fidelity::{Products, nonzeros};
 use crate::layout::Layout;
-
-/// Where decoded values go.
-pub(crate) trait Sink {
-    /// Takes the values at `start..start + values.len()`.
-    fn dense(&mut self, start: usize, values: &[f32]);
-
-    /// Takes the values at `indices`, each of which comes once; both slices have one length.
-    fn sparse(&mut self, indices: &[u32], values: &[f32]);
-}
+use crate::sink::Sink;
 
 /// Keeps only the largest magnitude, as its bits: those of positive floats are ordered as the floats are.
 #[derive(Default)]

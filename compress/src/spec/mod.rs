@@ -11,6 +11,7 @@ use crate::layout::Tensor;
 use crate::quantize::QuantizeSpec;
 use crate::quantize::dead_zone::DeadZone;
 use crate::reduce::ReduceSpec;
+use crate::reduce::method::Sends;
 use crate::spec::budget::Budget;
 use crate::spec::memory::Memory;
 use crate::spec::when::When;
@@ -98,12 +99,10 @@ pub struct Method {
 impl Method {
     /// Whether the method names a step or a density, which a budget would replace.
     fn names_knob(&self) -> bool {
-        match (&self.reduce, &self.quantize) {
-            (ReduceSpec::TopK(_), _) => true,
-            (ReduceSpec::Keep | ReduceSpec::Auto, QuantizeSpec::DeadZone(zone)) => {
-                zone.step() != DeadZone::default().step()
-            }
-            _ => false,
+        let reduce = self.reduce.method();
+        match (reduce.sends(), &self.quantize) {
+            (Sends::All | Sends::Components, QuantizeSpec::DeadZone(zone)) => zone.step() != DeadZone::default().step(),
+            _ => reduce.names_density(),
         }
     }
 }

@@ -19,9 +19,8 @@ mod two_ends;
 use std::sync::Arc;
 
 use fl_compress::{
-    CodeSpec, CountSketch, DeadZone, Density, DensitySpec, Encoder, Frame, FrameHeader, FrameKind, Layout, LowRank,
-    Memory, Method, Pending, Projection, QuantizeSpec, RandomK, RankSpec, ReduceSpec, Rotated, Rounding, Scale, Spec,
-    Ternary, Threshold, TopK, Uniform,
+    CodeSpec, DeadZone, Density, Encoder, Frame, FrameHeader, FrameKind, Layout, Memory, Method, Pending, QuantizeSpec,
+    ReduceSpec, Rotated, Rounding, Scale, Spec, Ternary, Uniform,
 };
 
 const UPDATE: FrameHeader = FrameHeader {
@@ -71,37 +70,14 @@ fn uniform(bits: u32, rounding: Rounding, block: u32) -> QuantizeSpec {
     QuantizeSpec::Uniform(Uniform::new(bits, rounding, block).unwrap())
 }
 
+/// The examples of every reducer, and more numbers.
 fn reductions() -> Vec<ReduceSpec> {
-    let density = Density::new(0.2).unwrap();
-    let chunked = TopK {
-        density: DensitySpec::Fixed(density),
-        chunk: Some(64),
-    };
-    let low_rank = |rank, remainder: Option<f64>| {
-        ReduceSpec::LowRank(LowRank {
-            rank: RankSpec::Fixed(rank),
-            remainder: remainder.map(|share| Density::new(share).unwrap()),
-        })
-    };
-    vec![
-        ReduceSpec::Keep,
-        ReduceSpec::Auto,
-        top_k(0.01),
-        top_k(0.3),
-        top_k(1.0),
-        ReduceSpec::TopK(chunked),
-        ReduceSpec::RandomK(RandomK { density }),
-        ReduceSpec::Threshold(Threshold::Fixed(0.5)),
-        ReduceSpec::Threshold(Threshold::Sampled(density)),
-        low_rank(2, None),
-        low_rank(1, Some(0.05)),
-        ReduceSpec::CountSketch(CountSketch {
-            rows: 3,
-            density,
-            top: density,
-        }),
-        ReduceSpec::Projection(Projection { density }),
-    ]
+    let examples = fl_compress::reducers().flat_map(|method| method.examples);
+    let parse = |text: &&str| from_toml(&format!("default = {{ reduce = {text} }}")).default.reduce;
+    examples
+        .map(parse)
+        .chain([top_k(0.01), top_k(0.3), top_k(1.0)])
+        .collect()
 }
 
 /// The examples of every quantizer, and more parameters.

@@ -33,7 +33,8 @@ fn every_line_of_toml_in_the_document_parses() {
 /// The document names each method of the tables, and the examples of each method parse.
 #[test]
 fn the_document_has_every_method_of_the_tables() {
-    for (slot, method) in quantizers().map(|method| ("quantize", method)) {
+    let reducers = reducers().map(|method| ("reduce", method));
+    for (slot, method) in reducers.chain(quantizers().map(|method| ("quantize", method))) {
         assert!(
             DOCUMENT.contains(&format!("`{}`", method.name)),
             "{slot} {}",

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use fl_compress::{Error, Frame, Reduce, SectionInfo};
+use fl_compress::{Error, Frame, SectionInfo};
 use fl_proto::SectionFidelity;
 
 use crate::accounting::ledger::{Fidelity, Section};
@@ -54,10 +54,7 @@ fn first(info: &SectionInfo<'_>) -> u32 {
 }
 
 fn section(info: &SectionInfo<'_>, nonzeros: u64) -> Section {
-    let rank = match info.recipe.reduce {
-        Reduce::LowRank { rank, .. } | Reduce::Components { rank } => Some(rank),
-        _ => None,
-    };
+    let rank = info.recipe.reduce.rank();
     Section {
         first: first(info),
         tensors: info.tensors.len() as u32,

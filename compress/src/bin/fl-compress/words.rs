@@ -1,6 +1,6 @@
 //! Describes recipes and frame kinds.
 
-use fl_compress::{Code, FrameKind, Recipe, Reduce};
+use fl_compress::{Code, FrameKind, Recipe};
 
 /// Describes the recipe of `len` values: `support 1024 of 20000; uniform 4 bits, scale per 1024; rans`.
 pub(crate) fn recipe(recipe: &Recipe, len: usize) -> String {
@@ -11,8 +11,8 @@ pub(crate) fn recipe(recipe: &Recipe, len: usize) -> String {
         Code::Huffman => "huffman",
         Code::Context => "context",
     };
-    let reduce = reduce(&recipe.reduce, len);
-    if recipe.reduce == (Reduce::Support { k: 0 }) {
+    let reduce = recipe.reduce.words(len);
+    if recipe.reduce.is_zero() {
         return reduce;
     }
     format!("{reduce}; {}; {code}", recipe.quantize)
@@ -23,19 +23,5 @@ pub(crate) fn kind(kind: FrameKind) -> &'static str {
         FrameKind::Update => "update",
         FrameKind::ModelUpdate => "step",
         FrameKind::Snapshot => "snapshot",
-    }
-}
-
-fn reduce(reduce: &Reduce, len: usize) -> String {
-    match *reduce {
-        Reduce::Keep => "keep".to_owned(),
-        Reduce::Support { k: 0 } => "all zero".to_owned(),
-        Reduce::Support { k } => format!("support {k} of {len}"),
-        Reduce::LowRank { rank, k: 0, .. } => format!("low rank {rank}"),
-        Reduce::LowRank { rank, k, .. } => format!("low rank {rank} and support {k} of {len}"),
-        Reduce::RandomK { k, .. } => format!("random {k} of {len}"),
-        Reduce::CountSketch { rows, cols, .. } => format!("count sketch {rows} x {cols}"),
-        Reduce::Components { rank } => format!("{rank} components and the remainder"),
-        Reduce::Projection { k, .. } => format!("projection to {k}"),
     }
 }

@@ -130,6 +130,7 @@ pub(crate) const METHOD: Entry = Entry {
             "{ dead_zone = { step = 3, threshold = 0.5 } }",
             "{ dead_zone = { step = 2.5, rounding = 'stochastic' } }",
         ],
+        leaves_out: true,
     },
     tag: 4,
     bytes: None,

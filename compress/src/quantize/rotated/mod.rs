@@ -75,6 +75,7 @@ pub(crate) const METHOD: Entry = Entry {
         name: "rotated",
         about: "1 to 4 bits per value after a random rotation derived from the frame's seed (DRIVE, EDEN).",
         examples: &["{ rotated = 1 }", "{ rotated = { bits = 4, scale = 'unbiased' } }"],
+        leaves_out: false,
     },
     tag: 6,
     bytes: Some(0..=3),

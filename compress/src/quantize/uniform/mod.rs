@@ -128,6 +128,7 @@ pub(crate) const METHOD: Entry = Entry {
             "{ uniform = 4 }",
             "{ uniform = { bits = 2, rounding = 'stochastic', norm = 'l2', block = 64 } }",
         ],
+        leaves_out: false,
     },
     tag: 2,
     bytes: Some(0..=0x67),

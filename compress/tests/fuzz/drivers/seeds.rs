@@ -5,22 +5,10 @@ use std::sync::{Arc, LazyLock};
 use fl_compress::internals::bench::{encode_levels, encode_symbols};
 use fl_compress::internals::planes::encode_indices;
 use fl_compress::weights::Weights;
-use fl_compress::{Ack, Archive, Encoder, FrameHeader, FrameKind, Layout, Method, Spec, quantizers};
+use fl_compress::{Ack, Archive, Encoder, FrameHeader, FrameKind, Layout, Method, Spec, quantizers, reducers};
 
 use super::choices::{CODES, layout};
 
-const REDUCE: [&str; 10] = [
-    "'keep'",
-    "'auto'",
-    "{ top_k = 0.2 }",
-    "{ top_k = { density = 0.2, chunk = 16 } }",
-    "{ random_k = 0.2 }",
-    "{ threshold = { sampled = 0.2 } }",
-    "{ low_rank = 1 }",
-    "{ low_rank = { rank = 2, remainder = 0.1 } }",
-    "{ count_sketch = { density = 0.3, rows = 3, top = 0.1 } }",
-    "{ projection = 0.1 }",
-];
 const CODE: [&str; 5] = ["'pack'", "'rans'", "'rice'", "'huffman'", "'context'"];
 const SPECS: [&str; 7] = [
     "memory = 'error-feedback'\ndefault = { reduce = { low_rank = 2 } }",
@@ -47,10 +35,11 @@ pub(super) fn methods() -> &'static [Method] {
 }
 
 fn texts() -> Vec<String> {
+    let reduce: Vec<&str> = reducers().flat_map(|method| method.examples).copied().collect();
     let quantize: Vec<&str> = quantizers().flat_map(|method| method.examples).copied().collect();
     let text = |at: usize| {
         let [reduce, quantize, code] = [
-            REDUCE[at % REDUCE.len()],
+            reduce[at % reduce.len()],
             quantize[at % quantize.len()],
             CODE[at % CODE.len()],
         ];

@@ -9,7 +9,7 @@
 //! updates the model is done in several blocks of columns, and each frame is read once for each block:
 //! `ceil(updates / BLOCK)` times.
 
-use fl_compress::{Method, QuantizeSpec, ReduceSpec, Spec};
+use fl_compress::{Method, Spec};
 
 use super::method::{Aggregator, AggregatorMethod};
 use crate::config::plan::{Bound, Key, MethodInfo, Range};
@@ -104,15 +104,8 @@ fn every_coordinate_is_sent(uplink: &Spec) -> Result<(), String> {
 
 /// The part of a codec that sends some of the values only.
 fn leaves_out(method: &Method) -> Option<&'static str> {
-    match (&method.reduce, &method.quantize) {
-        (ReduceSpec::TopK(_), _) => Some("top_k"),
-        (ReduceSpec::RandomK(_), _) => Some("random_k"),
-        (ReduceSpec::Threshold(_), _) => Some("threshold"),
-        (ReduceSpec::CountSketch(_), _) => Some("count_sketch"),
-        (_, QuantizeSpec::DeadZone(_)) => Some("dead_zone"),
-        (_, QuantizeSpec::Ternary(_)) => Some("ternary"),
-        _ => None,
-    }
+    let slots = [method.reduce.info(), method.quantize.info()];
+    slots.into_iter().find(|info| info.leaves_out).map(|info| info.name)
 }
 
 #[cfg(test)]

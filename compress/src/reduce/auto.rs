@@ -1,0 +1,94 @@
+//! Every value; and of a matrix with a dead zone, as many singular components apart from the rest as pay for themselves
+//! ([`super::components`]). Whether they do depends on the step, so the encoder decides that, not the reducer.
+
+use crate::error::Error;
+use crate::forms::methods::MethodInfo;
+use crate::layout::Shape;
+use crate::quantize::method::Quantizer;
+use crate::reduce::components::{LeadingComponents, normalise};
+use crate::reduce::form::{Form, Numbers, Part, Reduced, ReducedPart};
+use crate::reduce::keep;
+use crate::reduce::low_rank::{RANK, multiply};
+use crate::reduce::method::{Chosen, Entry, Reducer, Sends, TensorValues};
+use crate::reduce::planes::{BLOCK, Planes, check};
+use crate::rules::rule_state::RuleState;
+use crate::sink::Sink;
+
+/// Every value, singular components apart if they pay.
+#[derive(Debug)]
+pub(crate) struct Auto;
+
+/// The line of the table.
+pub(crate) const METHOD: Entry = Entry {
+    info: MethodInfo {
+        name: "auto",
+        about: "Every value; of a matrix with a dead zone, as many singular components apart from the rest as pay for themselves.",
+        examples: &["'auto'"],
+        leaves_out: false,
+    },
+    // Components, each half with the singular value in it, and the values that they leave.
+    form: &Form {
+        tag: 3,
+        second: Some(3),
+        minor: 1,
+        numbers: &[RANK],
+        words: |[rank, ..], _| format!("{rank} components and the remainder"),
+        parts: |[rank, ..], Shape { rows, cols }| {
+            let rank = rank as usize;
+            vec![
+                Part::plain(rows, rank),
+                Part::plain(rank, cols),
+                Part::plain(rows, cols),
+            ]
+        },
+        decode,
+    },
+    stream: 0,
+};
+
+fn decode([rank, ..]: Numbers, planes: &Planes<'_>, sink: &mut dyn Sink) -> Result<(), Error> {
+    let (rank, cols) = (rank as usize, planes.shape.cols);
+    let (p, mut q) = (planes.part(0)?.whole()?, planes.part(1)?.whole()?);
+    normalise(&mut q, cols);
+    let mut product = vec![0.0; BLOCK.min(planes.shape.len())];
+    planes.part(2)?.blocks(|start, block| {
+        let product = &mut product[..block.len()];
+        multiply(&p, &q, rank, cols, start, product);
+        product.iter_mut().zip(block).for_each(|(sum, value)| *sum += value);
+        check(product)?;
+        sink.dense(start, product);
+        Ok(())
+    })
+}
+
+/// `tensor` with `leading` split off, and the remainder of their decoded product.
+pub(crate) fn split<'v>(tensor: &TensorValues<'v>, leading: &LeadingComponents) -> Result<Reduced<'v>, Error> {
+    let (rank, Shape { rows, cols }) = (leading.rank, tensor.shape);
+    let mut parts = vec![
+        ReducedPart::plain(leading.p.clone(), rows, rank),
+        ReducedPart::plain(leading.q.clone(), rank, cols),
+    ];
+    let p = tensor.received(&leading.p, parts[0].shape, 0)?;
+    let q = tensor.received(&leading.q, parts[1].shape, 1)?;
+    let left = LeadingComponents { rank, p, q }.left(tensor.values, tensor.shape);
+    parts.push(ReducedPart::plain(left, rows, cols));
+    Ok(Reduced {
+        form: METHOD.form,
+        numbers: [rank as u32, 0, 0],
+        parts,
+    })
+}
+
+impl Reducer for Auto {
+    fn choose(&self, _: &TensorValues<'_>, _: u64, _: &mut RuleState) -> Chosen {
+        Chosen::new(Sends::Components, |tensor, _| Ok(keep::reduced(tensor)))
+    }
+
+    fn sends(&self) -> Sends {
+        Sends::Components
+    }
+
+    fn most_bytes(&self, quantize: &dyn Quantizer, len: usize) -> usize {
+        quantize.most_bytes(len)
+    }
+}

@@ -1,0 +1,60 @@
+//! Every value, in order.
+
+use crate::forms::methods::MethodInfo;
+use crate::quantize::method::Quantizer;
+use crate::reduce::form::{Form, Part, Reduced};
+use crate::reduce::method::{Chosen, Entry, Reducer, Sends, TensorValues};
+use crate::rules::rule_state::RuleState;
+
+/// Every value.
+#[derive(Debug)]
+pub(crate) struct Keep;
+
+/// The line of the table.
+pub(crate) const METHOD: Entry = Entry {
+    info: MethodInfo {
+        name: "keep",
+        about: "Every value, in order.",
+        examples: &["'keep'"],
+        leaves_out: false,
+    },
+    form: &Form {
+        tag: 0,
+        second: None,
+        minor: 0,
+        numbers: &[],
+        words: |_, _| "keep".to_owned(),
+        parts: |_, shape| vec![Part::plain(shape.rows, shape.cols)],
+        decode: |_, planes, sink| {
+            planes.part(0)?.blocks(|start, block| {
+                sink.dense(start, block);
+                Ok(())
+            })
+        },
+    },
+    stream: 0,
+};
+
+/// Every value of `tensor`.
+pub(crate) fn reduced<'v>(tensor: &TensorValues<'v>) -> Reduced<'v> {
+    Reduced::plain(METHOD.form, [0; 3], tensor.values, tensor.shape)
+}
+
+/// The choice to send every value.
+pub(crate) fn all() -> Chosen {
+    Chosen::new(Sends::All, |tensor, _| Ok(reduced(tensor)))
+}
+
+impl Reducer for Keep {
+    fn choose(&self, _: &TensorValues<'_>, _: u64, _: &mut RuleState) -> Chosen {
+        all()
+    }
+
+    fn sends(&self) -> Sends {
+        Sends::All
+    }
+
+    fn most_bytes(&self, quantize: &dyn Quantizer, len: usize) -> usize {
+        quantize.most_bytes(len)
+    }
+}

@@ -1,0 +1,132 @@
+//! What a reducer is: for the encoder, for the budget, and in the table.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::code::method::Code;
+use crate::error::Error;
+use crate::forms::methods::MethodInfo;
+use crate::layout::Shape;
+use crate::quantize::QuantizeSpec;
+use crate::quantize::method::Quantizer;
+use crate::quantize::recipe::Quantize;
+use crate::reduce::form::{Form, Reduced};
+use crate::rng::KeyedRng;
+use crate::rules::rule_state::RuleState;
+use crate::wire::Reader;
+
+/// One way to choose what is sent, with the numbers that a user chose.
+pub(crate) trait Reducer {
+    /// The numbers of the name alone, if it may stand alone.
+    fn without_numbers() -> Option<Self>
+    where
+        Self: Sized,
+    {
+        None
+    }
+
+    /// Chooses the numbers for a tensor. The result encodes it, or the same tensor with another quantizer.
+    fn choose(&self, tensor: &TensorValues<'_>, round: u64, rule_state: &mut RuleState) -> Chosen;
+
+    /// What is sent of every tensor, as far as a budget must know.
+    fn sends(&self) -> Sends {
+        Sends::Other
+    }
+
+    /// Whether the user gave a density that a budget replaces: no budget is then assumed.
+    fn names_density(&self) -> bool {
+        false
+    }
+
+    /// Most bytes of the planes of `len` values; more than `len * 4` are never sent.
+    fn most_bytes(&self, _quantize: &dyn Quantizer, len: usize) -> usize {
+        len * 4
+    }
+}
+
+/// What is sent of a tensor, as far as the encoder and the budget must know.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Sends {
+    /// Every value: a budget may choose the step of the quantizer.
+    All,
+    /// Every value: a budget may choose the step, and the encoder may split singular components off.
+    Components,
+    /// The largest values, indexed and clipped: a budget may choose how many.
+    Largest { clip: Option<f32> },
+    /// What nobody may change.
+    Other,
+}
+
+/// One tensor to encode.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TensorValues<'a> {
+    /// Finite, not empty.
+    pub(crate) values: &'a [f32],
+    pub(crate) shape: Shape,
+    pub(crate) quantize: QuantizeSpec,
+    pub(crate) rng: KeyedRng,
+    /// Without memory, what is not sent is lost: the method must be unbiased.
+    pub(crate) unbiased: bool,
+    /// Number of threads to use.
+    pub(crate) threads: usize,
+}
+
+impl TensorValues<'_> {
+    /// What the receiver will decode of part `at`, whose values are `values`.
+    pub(crate) fn received(&self, values: &[f32], shape: Shape, at: u64) -> Result<Vec<f32>, Error> {
+        let (code, rng) = (Code::Pack, self.rng.part(at));
+        let (mut bytes, mut out) = (Vec::new(), vec![0.0; values.len()]);
+        self.quantize.method().encode(values, shape, code, rng, &mut bytes);
+        let plane = Quantize::of(&self.quantize).plane(&mut Reader::new(&bytes), shape, code, rng)?;
+        plane.open()?.read(&mut out)?;
+        Ok(out)
+    }
+}
+
+/// Takes a tensor and its warm start, which becomes that of the next frame.
+type Reduction = dyn for<'v> Fn(&TensorValues<'v>, &mut Option<Vec<f32>>) -> Result<Reduced<'v>, Error> + Send + Sync;
+
+/// A reducer with the numbers that it chose for one tensor.
+#[derive(Clone)]
+pub(crate) struct Chosen {
+    pub(crate) sends: Sends,
+    reduction: Arc<Reduction>,
+}
+
+impl Chosen {
+    pub(crate) fn new<F>(sends: Sends, reduction: F) -> Self
+    where
+        F: for<'v> Fn(&TensorValues<'v>, &mut Option<Vec<f32>>) -> Result<Reduced<'v>, Error> + Send + Sync + 'static,
+    {
+        Self {
+            sends,
+            reduction: Arc::new(reduction),
+        }
+    }
+
+    /// The planes of `tensor`, before they are quantized. `warm` is the second factor of the previous frame, and becomes that
+    /// of this.
+    pub(crate) fn reduce<'v>(
+        &self,
+        tensor: &TensorValues<'v>,
+        warm: &mut Option<Vec<f32>>,
+    ) -> Result<Reduced<'v>, Error> {
+        (self.reduction)(tensor, warm)
+    }
+}
+
+impl fmt::Debug for Chosen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Chosen({:?})", self.sends)
+    }
+}
+
+/// One line of the table.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) info: MethodInfo,
+    /// What is on the wire. Several methods may share a form.
+    pub(crate) form: &'static Form,
+    /// Which random numbers the reducer draws (see [`crate::reduce::keyed`]), part of the format: 0 for none, else its own.
+    pub(crate) stream: usize,
+}

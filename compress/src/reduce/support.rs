@@ -1,0 +1,70 @@
+//! The form of reducers that send values with their places: indices, then values; all others are zero. A tensor of zeros is
+//! an empty support.
+
+use crate::error::Error;
+use crate::reduce::form::{Form, K, Part, Reduced, ReducedPart};
+use crate::reduce::method::{Chosen, Sends, TensorValues};
+use crate::reduce::planes::Planes;
+use crate::threads::both;
+
+pub(crate) static FORM: Form = Form {
+    tag: 1,
+    second: None,
+    minor: 0,
+    numbers: &[K],
+    words: |[k, ..], len| match k {
+        0 => "all zero".to_owned(),
+        _ => format!("support {k} of {len}"),
+    },
+    parts: |[k, ..], _| vec![Part::indexed(k)],
+    decode: |_, planes, sink| {
+        let mut sparse = planes.sparse(0)?;
+        while let Some((indices, values)) = sparse.next_block()? {
+            sink.sparse(indices, values);
+        }
+        sparse.finish()
+    },
+};
+
+/// The choice to send the values at the ascending indices that `support` gives, cut to the magnitude `clip`.
+pub(crate) fn chosen<F>(sends: Sends, clip: Option<f32>, support: F) -> Chosen
+where
+    F: Fn(&TensorValues<'_>) -> Vec<u32> + Send + Sync + 'static,
+{
+    Chosen::new(sends, move |tensor, _| {
+        let mut part = ReducedPart::indexed(tensor.threads, tensor.values, support(tensor));
+        if let Some(clip) = clip {
+            let cut = |value: &mut f32| *value = value.clamp(-clip, clip);
+            part.values.to_mut().iter_mut().for_each(cut);
+        }
+        Ok(Reduced {
+            form: &FORM,
+            numbers: [part.values.len() as u32, 0, 0],
+            parts: vec![part],
+        })
+    })
+}
+
+/// A tensor of zeros.
+pub(crate) fn empty() -> Reduced<'static> {
+    Reduced {
+        form: &FORM,
+        numbers: [0; 3],
+        parts: Vec::new(),
+    }
+}
+
+/// All indices and all values, each on a thread if there may be two.
+pub(crate) fn whole(threads: usize, planes: &Planes<'_>) -> Result<(Vec<u32>, Vec<f32>), Error> {
+    let part = planes.part(0)?;
+    let read = || {
+        let mut all = vec![0; part.count];
+        if let Some(indices) = &part.indices {
+            let mut open = indices.open()?;
+            open.read(&mut all).and_then(|()| open.finish())?;
+        }
+        Ok(all)
+    };
+    let (indices, values) = both(threads, read, || part.whole());
+    Ok((indices?, values?))
+}
