@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::forms::methods::MethodInfo;
 use crate::layout::Shape;
 use crate::quantize::method::Quantizer;
-use crate::reduce::components::{LeadingComponents, normalise};
+use crate::reduce::components::{LeadingComponents, normalize};
 use crate::reduce::form::{Form, Numbers, Part, Reduced, ReducedPart};
 use crate::reduce::keep;
 use crate::reduce::low_rank::{RANK, multiply};
@@ -49,7 +49,7 @@ pub(crate) const METHOD: Entry = Entry {
 fn decode([rank, ..]: Numbers, planes: &Planes<'_>, sink: &mut dyn Sink) -> Result<(), Error> {
     let (rank, cols) = (rank as usize, planes.shape.cols);
     let (p, mut q) = (planes.part(0)?.whole()?, planes.part(1)?.whole()?);
-    normalise(&mut q, cols);
+    normalize(&mut q, cols);
     let mut product = vec![0.0; BLOCK.min(planes.shape.len())];
     planes.part(2)?.blocks(|start, block| {
         let product = &mut product[..block.len()];

@@ -6,7 +6,7 @@
 //!
 //! So written, a value of `p_i`, a value of `q_i` and a value of R that are wrong by as much make M wrong by as much, and one
 //! step is right for all three. The decoder has no `s_i`: it takes the length of the `q_i` it decoded, so that the sum is
-//! `p_i (q_i / |q_i|)^T`. What both halves lose in quantisation is left to R, which is taken after it.
+//! `p_i (q_i / |q_i|)^T`. What both halves lose in quantization is left to R, which is taken after it.
 //!
 //! From PowerSGD's subspace iteration ([`super::low_rank`]), whose factors a small symmetric eigenproblem turns into singular
 //! vectors (Halko, Martinsson and Tropp 2011, section 5.1). That the singular value goes into both halves, and which
@@ -135,13 +135,13 @@ impl LeadingComponents {
     /// What they leave of `values`.
     pub(crate) fn left(&self, values: &[f32], shape: Shape) -> Vec<f32> {
         let mut q = self.q.clone();
-        normalise(&mut q, shape.cols);
+        normalize(&mut q, shape.cols);
         remainder(values, &self.p, &q, self.rank, shape.cols)
     }
 }
 
 /// Makes each row of `q`, decoded, of length one; rows of zeros stay. Shapes: `q: [rank, cols]`.
-pub(crate) fn normalise(q: &mut [f32], cols: usize) {
+pub(crate) fn normalize(q: &mut [f32], cols: usize) {
     for row in q.chunks_exact_mut(cols) {
         let square: f64 = row.iter().map(|&value| f64::from(value) * f64::from(value)).sum();
         let length = square.sqrt();
@@ -225,7 +225,7 @@ mod tests {
 
     fn product(leading: &LeadingComponents) -> Vec<f32> {
         let mut q = leading.q.clone();
-        normalise(&mut q, SHAPE.cols);
+        normalize(&mut q, SHAPE.cols);
         let mut out = vec![0.0; SHAPE.len()];
         multiply(&leading.p, &q, leading.rank, SHAPE.cols, 0, &mut out);
         out

@@ -211,7 +211,7 @@ pub(crate) fn factors(values: &[f32], shape: Shape, rank: usize, warm: Option<&[
     }
     let start = start(shape.cols, rank, warm.unwrap_or_default(), rng);
     let mut columns = times(values, shape, &start);
-    orthonormalise(&mut columns, shape.rows);
+    orthonormalize(&mut columns, shape.rows);
     let p: Vec<f32> = (0..shape.rows)
         .flat_map(|i| columns.chunks(shape.rows).map(move |column| column[i] as f32))
         .collect();
@@ -284,7 +284,7 @@ fn product(a: &[f32], b: &[f64]) -> f64 {
 
 /// Modified Gram-Schmidt, each column twice; a column that depends on those before it becomes zero. Shapes: `columns:
 /// [rank, rows]`.
-fn orthonormalise(columns: &mut [f64], rows: usize) {
+fn orthonormalize(columns: &mut [f64], rows: usize) {
     let longest = columns.chunks(rows).map(norm).fold(0.0, f64::max);
     for at in 0..columns.len() / rows {
         let (before, rest) = columns.split_at_mut(at * rows);
