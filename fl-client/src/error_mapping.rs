@@ -55,7 +55,7 @@ pub(crate) fn status(status: &Status, config: &ClientConfig) -> Error {
             "the server does not accept this client's certificate: {text}; ask for a new one"
         )),
         Code::PermissionDenied => Error::Refused(format!(
-            "the server does not admit this client: {text}; ask whoever runs the server"
+            "the server does not admit this client: {text}; ask the operator of the server"
         )),
         Code::InvalidArgument => Error::Protocol(format!("the server refuses what this client says: {text}")),
         Code::Unimplemented => Error::Protocol(format!(
@@ -98,7 +98,7 @@ fn hung_up(config: &ClientConfig) -> Error {
 fn of_tls(error: &rustls::Error, config: &ClientConfig) -> Error {
     use AlertDescription as Alert;
     let server = &config.server;
-    let renew = "ask whoever runs the server for a new one (`fl-server issue`)";
+    let renew = "ask the operator of the server for a new one (`fl-server issue`)";
     let text = match error {
         rustls::Error::InvalidCertificate(why) => match why {
             CertificateError::UnknownIssuer | CertificateError::BadSignature => format!(

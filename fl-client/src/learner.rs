@@ -55,7 +55,7 @@ impl Progress {
 /// The result of one round of local training.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Fit {
-    /// Examples that the update stands for: its weight in the average.
+    /// Number of examples, which is the weight of the update in the average.
     pub examples: u64,
     /// Mean training loss over the round.
     pub loss: f64,

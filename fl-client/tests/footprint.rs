@@ -1,4 +1,4 @@
-//! What one client keeps in memory. A process of its own: nothing else runs while it is measured.
+//! Resident memory of one client. A separate test binary, so that nothing else runs during the measurement.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)]
 
@@ -63,6 +63,6 @@ fn a_client_of_a_tenth_of_fashion_mnist_does_not_keep_the_other_nine() {
     println!(
         "a trained client with its own examples: {compact:.1} MiB more than before; with the whole set: {whole:.1}"
     );
-    // Its own tenth of both sets is 5 MiB of the 52; the rest is the learner's.
+    // The client's tenth of both sets is 5 MiB of the 52 MiB; the remainder is the learner's.
     assert!(compact < 25.0 && compact + 30.0 < whole, "{compact:.1} {whole:.1}");
 }

@@ -1,5 +1,5 @@
-//! On a GPU the learners do what they do on the CPU, up to rounding. Built with the feature `cuda` only; run by
-//! `cargo gpu` on a machine that has one.
+//! Learners give the same results on a GPU as on the CPU, up to rounding. Requires the feature `cuda`; run by `cargo
+//! gpu` on a machine with a GPU.
 #![cfg(feature = "cuda")]
 #![allow(clippy::unwrap_used)]
 
@@ -10,7 +10,7 @@ use fl_client::learners::{DeviceChoice, find};
 use fl_client::{Evaluation, Fit, FitPlan};
 use fl_proto::{Length, Schedule, Training};
 
-/// Every part of a step: momentum, decay, clipping, the proximal term.
+/// All options of an SGD step: momentum, decay, clipping, the proximal term.
 const TRAINING: Training = Training {
     length: Length::Steps(12),
     batch_size: 16,
@@ -22,7 +22,7 @@ const TRAINING: Training = Training {
     proximal: 0.01,
 };
 
-/// One round's work on `device`: what it says of it, how it then evaluates, and the change of the weights.
+/// One round on `device`: the training result, the evaluation, and the change of the weights.
 fn round(name: &str, device: DeviceChoice) -> (Fit, Evaluation, Vec<f32>) {
     let data = DataSource::Builtin(Builtin {
         train: 200,
@@ -65,6 +65,6 @@ fn a_gpu_trains_as_the_cpu_does() {
         );
         assert!((cpu.1.loss - gpu.1.loss).abs() < 1e-2 * cpu.1.loss, "{name}");
         let apart = norm(cpu.2.iter().zip(&gpu.2).map(|(cpu, gpu)| cpu - gpu)) / norm(cpu.2.iter().copied());
-        assert!(apart < 1e-2, "{name}: the changes are {apart} apart");
+        assert!(apart < 1e-2, "{name}: the changes differ by {apart}");
     }
 }

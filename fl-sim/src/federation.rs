@@ -173,7 +173,7 @@ fn found(dir: &Path, authority: &str, own: &Issued) -> anyhow::Result<()> {
     use std::io::Write as _;
     use std::os::unix::fs::OpenOptionsExt as _;
     let config = format!(
-        "# A federation in one process, made by fl-sim. All other keys stand at their defaults.\ndata = \"{DATA}\"\n"
+        "# A federation in one process, created by fl-sim. All other keys have their defaults.\ndata = \"{DATA}\"\n"
     );
     let files = [
         ("server.toml", config.as_str(), 0o644),

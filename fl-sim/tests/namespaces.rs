@@ -1,8 +1,8 @@
-//! The ledger against the kernel: a server and its clients as processes in network namespaces of their own, joined by
-//! veth pairs. What the server's ledger says must be what the clients' own books say, to the byte, and what the
-//! interfaces counted, less the headers of the packets they counted and what TCP sent again.
+//! The ledger against the kernel: a server and its clients run in separate network namespaces connected by veth pairs.
+//! The ledger of the server must equal the traffic logs of the clients to the byte, and the interface counters minus
+//! packet headers and TCP retransmissions.
 //!
-//! Needs root and iproute2: `cargo namespaces`. Where it cannot run it fails and says why.
+//! Requires root and iproute2: `cargo namespaces`. Fails with the reason if it cannot run.
 #![allow(clippy::unwrap_used)]
 
 mod fixtures;
@@ -17,27 +17,27 @@ use fixtures::process::{Line, Process, done, wait_for};
 const CLIENTS: usize = 2;
 const ROUNDS: u64 = 3;
 const SERVER: usize = 0;
-/// Ethernet, IPv4, TCP, and TCP's timestamps.
+/// Ethernet, IPv4 and TCP headers with the timestamp option.
 const HEADERS: u64 = 14 + 20 + 20 + 12;
-/// Of the options of a SYN or its answer, those that other segments do not have: segment size and window scale.
+/// Options that only SYN and SYN-ACK have: segment size and window scale.
 const SYN: u64 = 8;
-/// A reset for a connection that is no more has no timestamps.
+/// A reset for a closed connection lacks the timestamp option.
 const BARE: u64 = 12;
-/// The largest payload of a segment: an MTU of 1500 bytes without IPv4, TCP and timestamps.
+/// Maximum payload of a segment: an MTU of 1500 bytes without IPv4, TCP and timestamps.
 const SEGMENT: u64 = 1500 - 20 - 20 - 12;
 
-/// Bytes, from the clients and to them.
+/// Bytes from and to the clients.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Bytes {
     up: u64,
     down: u64,
 }
 
-/// What one side's kernel says of its part of the run.
+/// Kernel counters of one side of the run.
 #[derive(Debug, Clone, Copy, Default)]
 struct Side {
     links: Counters,
-    /// SYNs sent, by clients, or received, by the server; each with its answer.
+    /// SYNs, sent by clients or received by the server; each has one reply.
     connections: u64,
     out_segments: u64,
     again: u64,
@@ -72,7 +72,7 @@ impl Side {
     }
 }
 
-/// What was measured of one run.
+/// Measurements of one run.
 #[derive(Debug)]
 struct Figures {
     ledger: Bytes,
@@ -92,7 +92,7 @@ fn ledger(report: &str) -> Bytes {
     }
 }
 
-/// Sum of what the clients said of their traffic, in what is left of their lines.
+/// Sum of the traffic that the clients report in their remaining lines.
 fn own_books(lines: &Receiver<Line>) -> Bytes {
     let mut sum = Bytes::default();
     for text in lines.try_iter().filter_map(|line| line.text) {
@@ -105,16 +105,16 @@ fn own_books(lines: &Receiver<Line>) -> Bytes {
     sum
 }
 
-/// The namespaces of a federation, and where each client finds the server.
+/// The namespaces of a federation, and the address of the server for each client.
 struct Net {
     server: Namespace,
     clients: Vec<Namespace>,
-    /// Between them, where the links are shaped.
+    /// The router, if links are shaped.
     router: Option<Namespace>,
 }
 
 impl Net {
-    /// Each client at the other end of a link of its own.
+    /// Each client has a separate link.
     fn direct() -> Self {
         let server = Namespace::add("server");
         let clients: Vec<_> = (0..CLIENTS).map(|k| Namespace::add(&format!("client{k}"))).collect();
@@ -130,7 +130,7 @@ impl Net {
         }
     }
 
-    /// A router in between with short queues, which loses what does not fit.
+    /// A router with short queues, which drops excess packets.
     fn shaped(rate: &str, limit: u32) -> Self {
         let (server, router) = (Namespace::add("server"), Namespace::add("router"));
         let clients: Vec<_> = (0..CLIENTS).map(|k| Namespace::add(&format!("client{k}"))).collect();
@@ -171,7 +171,7 @@ impl Net {
         )
     }
 
-    /// Packets that the router dropped, from the clients and to them.
+    /// Packets dropped by the router, from and to the clients.
     fn drops(&self) -> (u64, u64) {
         let router = self.router.as_ref().unwrap();
         let down = (0..CLIENTS).map(|k| router.drops(&format!("m{k}"))).sum();
@@ -179,7 +179,7 @@ impl Net {
     }
 }
 
-/// A run of fp32 both ways, from the first packet on the links to the last.
+/// Runs fp32 both ways; measures from the first packet on the links to the last.
 fn federation(net: &Net) -> Figures {
     let fed = Fed::found();
     let port = fed.address.rsplit_once(':').unwrap().1;
@@ -241,7 +241,7 @@ fn federation(net: &Net) -> Figures {
     }
 }
 
-/// What `bytes` on a link are, less `payload` and the headers of `packets`.
+/// `bytes` on a link minus `payload` and the headers of `packets`.
 fn unexplained(what: &str, bytes: u64, packets: u64, connections: u64, payload: u64) -> i64 {
     let (headers, options) = (packets * HEADERS, connections * SYN);
     let difference = bytes as i64 - (payload + headers + options) as i64;
@@ -252,7 +252,7 @@ fn unexplained(what: &str, bytes: u64, packets: u64, connections: u64, payload: 
     difference
 }
 
-/// The equation at both ends of each direction: what is left over of the sender's bytes and the receiver's, up and down.
+/// Balance at both ends of each direction: the unexplained bytes of sender and receiver, up and down.
 fn equations(figures: &Figures) -> [i64; 4] {
     let Figures {
         ledger,
@@ -325,7 +325,7 @@ fn the_ledger_is_what_the_interfaces_counted_less_the_headers_in_namespaces() {
     }
 }
 
-/// What is left over is not more than what was sent again, and not less than nothing.
+/// Unexplained bytes are at most the retransmitted bytes, and not negative.
 fn bounds(figures: &Figures, left: [i64; 4]) {
     let (server, clients) = (&figures.server_side, &figures.client_side);
     let (up, down) = ((clients.again * SEGMENT) as i64, (server.again * SEGMENT) as i64);

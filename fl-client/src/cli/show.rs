@@ -104,7 +104,7 @@ impl Show {
 /// A number as people read it in a log: four digits after the point.
 fn four_digits(number: f64) -> f64 {
     let rounded = (number * 1e4).round() / 1e4;
-    // What is too large to have such digits stays as it is.
+    // A number too large for four decimals stays unchanged.
     if rounded.is_finite() { rounded } else { number }
 }
 

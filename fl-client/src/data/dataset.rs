@@ -339,7 +339,7 @@ pub struct ClientData {
 }
 
 impl ClientData {
-    /// The same examples, each part in a set of its own: see [`Examples::compact`].
+    /// The same examples, each part in a separate set: see [`Examples::compact`].
     #[must_use]
     pub fn compact(self) -> Self {
         Self {

@@ -24,7 +24,7 @@ pub struct PublicFile {
     pub url: String,
     /// MD5 of the file as its authors publish it, 32 hexadecimal digits.
     pub md5: String,
-    /// Members of a tar.gz that the reader needs unpacked; empty for a file that is used as it is.
+    /// Members of a tar.gz that the reader needs unpacked; empty for a file that is used directly.
     pub holds: Vec<Member>,
 }
 

@@ -235,7 +235,7 @@ mod tests {
         (learner, weights)
     }
 
-    /// Twelve classes, told apart by the frequency of a wave.
+    /// Twelve classes, which differ in the frequency of a wave.
     fn signals() -> ClientData {
         let mut rng = Rng::new(1);
         let mut values = Vec::new();

@@ -1,7 +1,8 @@
 //! Between an input and the matrix of what lies under the kernel at each of its positions (im2col and back).
 //!
-//! The matrix is `[patch, columns]`, row-major: row `(channel, ky, kx)`, one column a kernel position. Several examples
-//! stand side by side, so a row is `columns` long and example `e` starts at column `e * positions`.
+//! The matrix is `[patch, columns]`, row-major: row `(channel, ky, kx)`, one column per kernel position. Several
+//! examples are concatenated along the columns, so a row is `columns` long and example `e` starts at column `e *
+//! positions`.
 
 use super::geometry::Geometry;
 use super::scratch;

@@ -47,7 +47,7 @@ impl Sgd {
         })
     }
 
-    /// Moves every variable one step. Shapes: one gradient a variable, in the same order, shaped as it is.
+    /// Moves every variable by one step. Shapes: one gradient per variable, in the same order and of the same shape.
     ///
     /// # Errors
     /// If the device fails.

@@ -1,7 +1,7 @@
 //! The way back through a model: which ops were applied to what, and the gradients that follow.
 //!
-//! candle's own `backward` fills every gradient with zeros first and then adds to it, on threads of its own; on a CPU
-//! that costs small models more than their arithmetic. This tape hands each gradient on as it is.
+//! candle's own `backward` fills every gradient with zeros and then adds to it, in separate threads; on a CPU that
+//! costs small models more than their arithmetic. This tape passes each gradient on unchanged.
 
 use std::collections::{HashMap, HashSet};
 

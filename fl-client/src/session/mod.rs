@@ -1,4 +1,4 @@
-//! The life of a client: connect, join, act on the state of the run, and come back after every break.
+//! The session of a client: connect, join, act on the state of the run, and reconnect after every failure.
 
 mod connection;
 mod fetch_model;

@@ -1,4 +1,4 @@
-//! The latest state of the run. Older states that nobody acted upon are dropped.
+//! The latest state of the run. Older states that were not acted upon are dropped.
 
 use fl_proto::{Phase, RoundState, wire};
 use tokio::sync::watch;

@@ -1,4 +1,5 @@
-//! `verdict`: the server's answer to the frame in `memory`. A file of its own, so that `memory` is written once a round.
+//! `verdict`: the server's acknowledgement of the frame in `memory`. A separate file, so that `memory` is written once
+//! per round.
 //!
 //! ```text
 //! "FLVD" | major u8 | minor u8 | digest 32 | verdict u8 | CRC-32C u32

@@ -1,4 +1,4 @@
-//! Another run of the same name: nothing of the earlier one gets into it, and nothing of the earlier one is lost.
+//! A new run with the same name: the state of the earlier run neither leaks into it nor is lost.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, mpsc};
@@ -8,7 +8,7 @@ use crate::support::{Arithmetic, Call, Certificates, Client, Fault, TestServer, 
 use fl_client::Outcome;
 use fl_compress::Digest;
 
-/// A run of the name that every test's run has, begun anew from the same model.
+/// A new run with the name that all tests use, starting from the same model.
 fn another(rounds: u64) -> World {
     let mut world = World::new(rounds);
     world.instance = Digest::of(b"another");

@@ -1,4 +1,4 @@
-//! The program as a user meets it: exit codes, messages, signals.
+//! The binary: exit codes, messages, signals.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -40,7 +40,7 @@ fn fails(mut command: Command, code: i32, named: &str) {
     assert!(text.contains(named), "{text}");
 }
 
-/// A server at which clients wait.
+/// A server that keeps clients waiting.
 fn waiting(certificates: &Certificates) -> TestServer {
     let mut world = World::new(1);
     world.phase = Phase::Waiting;
@@ -240,7 +240,7 @@ fn a_client_says_when_it_is_connected_and_ready() {
     );
 }
 
-/// The options and commands in docs/reference/cli.md are those that the program prints.
+/// `docs/reference/cli.md` lists the options and commands that the program prints.
 #[test]
 fn the_command_line_reference_is_what_the_program_prints() {
     crate::help_page::check(env!("CARGO_BIN_EXE_fl-client"), "fl-client", &[]);

@@ -1,4 +1,4 @@
-//! Crashes and broken connections: nothing is trained twice, lost, or counted twice.
+//! Crashes and broken connections: no update is trained twice, lost, or counted twice.
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -9,13 +9,13 @@ use crate::support::{
 };
 use fl_client::{Event, Outcome};
 
-/// Runs a client until the server sees `at`; returns a copy of the state folder as a crash at that moment leaves it.
-/// What the server does with that call is up to its faults.
+/// Runs a client until the server sees the call `at`; returns a copy of the state folder as a crash at that moment
+/// leaves it. The configured faults decide how the server handles that call.
 pub(crate) async fn crash(server: &TestServer, certificates: &Certificates, at: Call) -> tempfile::TempDir {
     crash_as(server, |state| config(server, certificates, state), at).await
 }
 
-/// As [`crash`], of a client that is configured otherwise.
+/// As [`crash`], with another client configuration.
 pub(crate) async fn crash_as(
     server: &TestServer,
     config: impl Fn(&std::path::Path) -> fl_client::ClientConfig,
@@ -27,7 +27,7 @@ pub(crate) async fn crash_as(
     server.world().hook = Some(Box::new(move |call| {
         if *call == at {
             copy_state(&from, &to);
-            // The test may be over with this client already.
+            // The test may have ended already.
             let _ = told.send(());
         }
     }));
@@ -229,7 +229,7 @@ async fn training_goes_on_while_the_server_is_away() {
     {
         tokio::task::yield_now().await;
     }
-    // Still at it: the learner only ends, and tells nobody a second time, when the round moves on.
+    // Training is still running: the learner stops only when the round moves on, and sends no second update.
     let nothing = vec![0.0; crate::support::layout().len()];
     server.world().advance(&nothing);
     assert_eq!(client.finish().await, Ok(Outcome::Done { round: 2 }));

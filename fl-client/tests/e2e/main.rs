@@ -1,5 +1,4 @@
-//! The client against a scripted server at a real socket: the whole protocol, everything that can go wrong with it, and the
-//! program as a user meets it.
+//! The client against a scripted server on a real socket: the whole protocol, its failure modes, and the binary.
 #![allow(clippy::unwrap_used)]
 
 mod another_run;

@@ -1,4 +1,4 @@
-//! Bringing the model to a version: chains, snapshots, and what does not lead to the digest announced.
+//! Fetching a model version: chains of model updates, snapshots, and content that does not match the announced digest.
 
 use crate::support::{Arithmetic, Call, Certificates, Client, Tamper, TestServer, World, config, heard};
 use fl_client::{Error, Outcome};

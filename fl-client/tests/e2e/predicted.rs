@@ -1,4 +1,4 @@
-//! Updates encoded against the last step: which, after what, and the same after a crash.
+//! Updates encoded against the last model update: which rounds use a predictor, also after a crash.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ fn world() -> World {
     world
 }
 
-/// The frame that each accepted update named, by round from 1.
+/// The predictor named by each accepted update, by round from 1.
 fn named(world: &World) -> Vec<Option<u64>> {
     let frames = world.accepted.iter().map(|(_, _, frame)| frame);
     frames
@@ -24,7 +24,7 @@ fn named(world: &World) -> Vec<Option<u64>> {
         .collect()
 }
 
-/// The steps that made the versions, by version from 1.
+/// The model updates that led to the versions, by version from 1.
 fn steps(world: &World) -> Vec<Option<u64>> {
     let steps = world.versions.iter().skip(1);
     steps.map(|(_, step)| Some(Digest::of(step).short())).collect()
@@ -34,7 +34,7 @@ fn frames(world: &World) -> Vec<Vec<u8>> {
     world.accepted.iter().map(|(_, _, frame)| frame.clone()).collect()
 }
 
-/// What a client sends in a run that nothing disturbs.
+/// The frames that a client sends in an undisturbed run.
 async fn undisturbed(certificates: &Certificates) -> Vec<Vec<u8>> {
     let server = TestServer::start(certificates, world());
     let state = tempfile::tempdir().unwrap();
@@ -74,8 +74,8 @@ async fn without_cafe_no_step_is_kept_and_no_frame_names_one() {
     assert!(!state.path().join("runs/test-run/step").exists());
 }
 
-/// Crashes with version 2 held, before round 3 is trained; `change`: of the state folder it leaves. Returns the server's
-/// world after the rest of the run. `keep_every`: how often the model is kept.
+/// Crashes while the client has version 2, before round 3 is trained; `change` modifies the state folder. Returns the
+/// world of the server after the rest of the run. `keep_every`: interval at which the client saves the model.
 async fn crashed(certificates: &Certificates, keep_every: u64, change: impl Fn(&Path)) -> World {
     let mut disturbed = world();
     disturbed.hang_evaluating = Some(2);
@@ -103,7 +103,8 @@ async fn a_client_killed_between_rounds_sends_what_it_would_have_sent() {
             .find(|call| matches!(call, Call::Fetch { .. }))
             .cloned()
     };
-    // The kept model is the one it held; an older one, which steps bring forward; none, and a snapshot comes.
+    // The saved model is current; or older, so that model updates bring it up to date; or missing, so that the client
+    // fetches a snapshot.
     for (keep_every, first_fetch) in [
         (1, Call::Fetch { held: Some(2), want: 3 }),
         (10, Call::Fetch { held: Some(0), want: 2 }),

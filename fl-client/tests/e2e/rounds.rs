@@ -1,4 +1,4 @@
-//! A client in an undisturbed run: what it sends is what it learned, and it holds what the server holds.
+//! A client in an undisturbed run: it sends what it learned, and its model equals the server's.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};

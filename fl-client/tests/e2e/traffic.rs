@@ -1,4 +1,4 @@
-//! The client's own books: every byte on its sockets is told once, in the round in which it passed.
+//! The traffic log of the client: every byte on its sockets is reported exactly once, in its round.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, mpsc};
@@ -6,7 +6,7 @@ use std::sync::{Arc, mpsc};
 use crate::support::{Arithmetic, Call, Certificates, Client, Fault, Seen, TestServer, World, config, heard};
 use fl_client::{Event, Outcome};
 
-/// Bytes sent and received in each round, and in how many events they were told.
+/// Bytes sent and received per round, and the number of events that report them.
 fn traffic(seen: &Seen) -> BTreeMap<u64, (u64, u64, usize)> {
     let mut rounds = BTreeMap::<_, (u64, u64, usize)>::new();
     for event in seen.lock().unwrap().iter() {
@@ -40,7 +40,7 @@ async fn each_round_is_told_once_and_the_sum_is_what_the_sockets_carried() {
     for (round, _, frame) in &server.world().accepted {
         assert!(rounds[round].0 > frame.len() as u64, "{rounds:?}");
     }
-    // The handshakes and the first model are the first round's.
+    // The handshakes and the initial model count towards the first round.
     assert!(rounds[&1].1 > rounds[&2].1, "{rounds:?}");
 }
 

@@ -1,4 +1,4 @@
-//! Who is refused, and how it is said.
+//! Refused peers, and the error messages.
 
 use crate::support::{Arithmetic, Certificates, Client, TestServer, World, config};
 use fl_client::{ClientConfig, Error};

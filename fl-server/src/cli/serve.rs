@@ -272,7 +272,7 @@ fn line(event: &Event) -> Option<String> {
         }) => {
             let (up, down) = (size(flow.socket_up), size(flow.socket_down));
             format!(
-                "round {round:>4}  {updates} updates  loss {loss:.4}  up {up} ({bits_up:.3} bits a parameter)  \
+                "round {round:>4}  {updates} updates  loss {loss:.4}  up {up} ({bits_up:.3} bits per parameter)  \
                  down {down} ({bits_down:.3})  {seconds:.2} s"
             )
         }

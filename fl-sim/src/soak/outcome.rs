@@ -51,7 +51,7 @@ impl Soaked {
                 self.rounds as f64 >= 5.0 * minutes,
                 format!("only {} rounds closed", self.rounds),
             ),
-            (self.kills.0 > 0 && self.kills.1 > 0, "nobody was killed".to_owned()),
+            (self.kills.0 > 0 && self.kills.1 > 0, "no process was killed".to_owned()),
             (self.jumps > 0, "the clock never jumped".to_owned()),
             (self.verified == 0, format!("verify ends with code {}", self.verified)),
             (self.balanced, "the ledger is not what the sockets carried".to_owned()),

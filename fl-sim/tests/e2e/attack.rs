@@ -1,5 +1,5 @@
-//! One client of four holds a valid certificate and lies: in its update, in its number of examples, in its evaluations. The
-//! run goes on, and the model that the others measure is as good as without it.
+//! One of four clients has a valid certificate and lies: in its update, its number of examples, or its evaluations. The
+//! run continues, and the model that the honest clients measure is as good as without the attacker.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -17,24 +17,24 @@ const ROUNDS: u64 = 10;
 const OFF: &str = "[limits]\nexamples = inf\nshare = 1.0\nnorm = inf\ndiscard = inf\n";
 const CAFE: &str = "[compression.uplink]\nmemory = \"cafe\"\n";
 
-/// What the last client does instead of what its learner says.
+/// The attack of the last client.
 #[derive(Debug, Clone, Copy)]
 enum Attack {
     None,
-    /// Every value of the update is this.
+    /// Sends an update with every value equal to this.
     Value(f32),
-    /// The update, times this.
+    /// Scales the update by this factor.
     Times(f32),
-    /// An update of zeros, with as many examples as the protocol lets a client claim.
+    /// Sends an update of zeros with the maximum number of examples of the protocol.
     Examples,
-    /// A perfect evaluation of a loss below all, on as many examples.
+    /// Reports a perfect evaluation with the lowest loss and the maximum number of examples.
     Evaluation,
 }
 
-/// What clients found when they evaluated: the last evaluation of each.
+/// The last evaluation of each client.
 type Found = Arc<Mutex<BTreeMap<u32, Evaluation>>>;
 
-/// A learner whose client lies.
+/// A learner with an attack.
 struct Liar {
     learner: Box<dyn Learner>,
     client: u32,
@@ -99,11 +99,11 @@ impl Learner for Liar {
 }
 
 struct Ended {
-    /// Accuracy of the last model, as the first three clients find it.
+    /// Accuracy of the final model on the first three clients.
     accuracy: f64,
-    /// Accuracy of the last model, as every client that the server may believe finds it.
+    /// Accuracy of the final model on every client whose evaluation the server trusts.
     believed: f64,
-    /// As the server reports it.
+    /// Accuracy as reported by the server.
     reported: f64,
     loss: f64,
 }
@@ -164,7 +164,7 @@ async fn run(attack: Attack, compression: &str, limits: &str) -> Ended {
     let lies = matches!(attack, Attack::Evaluation);
     Ended {
         accuracy: accuracy(CLIENTS - 1),
-        // The attacker writes digits in a style of its own. What it finds on them counts, unless it lies about that.
+        // The attacker has digits in its own style. Its evaluation counts, unless that is its attack.
         believed: accuracy(if lies { CLIENTS - 1 } else { CLIENTS }),
         reported: last.accuracy.unwrap(),
         loss: last.test_loss.unwrap(),
@@ -203,7 +203,7 @@ async fn one_malicious_client_of_four_changes_neither_the_accuracy_nor_the_end_o
     }
 }
 
-/// What the limits are for: where there are none, a client that claims enough examples keeps the others from learning.
+/// Without the limits, a client that claims enough examples keeps the others from learning.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_limits_one_client_decides_the_model() {
     let ended = run(Attack::Examples, EXACT, OFF).await;

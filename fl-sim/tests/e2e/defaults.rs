@@ -1,5 +1,5 @@
-//! The law of the defaults: with an empty `[compression]` table every built-in learner ends within a point of fp32 (`har`
-//! within two), on every data set that it takes. `docs/reference/compressors.md` has the figures.
+//! The defaults: with an empty `[compression]` table, every built-in learner stays within one point of fp32 (`har`
+//! within two) on every data set that it supports. `docs/reference/compressors.md` has the figures.
 
 use std::path::Path;
 
@@ -7,8 +7,8 @@ use fl_sim::experiment::{Experiment, Trial};
 
 use crate::fixtures::real_data;
 
-/// Runs the experiment `defaults-NAME` and compares each learner's default with its fp32. `most`: points that it may lose,
-/// in the mean over the seeds.
+/// Runs the experiment `defaults-NAME` and compares each learner's default with its fp32 result. `most`: allowed loss
+/// in points, averaged over the seeds.
 async fn law(name: &str, data: &str, seeds: Option<&[u64]>, most: f64) {
     if real_data(data, "nothing").is_none() {
         return;

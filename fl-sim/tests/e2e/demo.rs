@@ -1,5 +1,5 @@
-//! `fl-sim demo` as a process: whose output nobody reads, that is stopped, that is told to keep its folder where there is
-//! one already; and `fl-sim experiment` told of what there is not.
+//! `fl-sim demo` as a process: with a closed stdout, stopped by a signal, and with an existing folder; and `fl-sim
+//! experiment` with unknown names.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -7,7 +7,7 @@ use std::sync::mpsc::channel;
 
 use crate::fixtures::process::{Process, TIMEOUT, done, fails, sim};
 
-/// A demo that takes a moment a round.
+/// A demo with short rounds.
 fn demo(rounds: &str, more: &[&str]) -> Command {
     let args = ["demo", "--clients", "2", "--limit", "20", "--rounds", rounds];
     sim(args.iter().chain(more))
@@ -26,7 +26,7 @@ fn a_demo_that_is_stopped_says_by_what_and_leaves_nothing_behind() {
         let (sender, lines) = channel();
         let mut process = Process::start(command, 0, 1, &sender);
         drop(sender);
-        // The line of the first round: everything is at work.
+        // The line of the first round shows that everything is running.
         let mut text = lines.recv_timeout(TIMEOUT).unwrap().text;
         while !text.is_some_and(|text| text.trim_start().starts_with("1 ")) {
             text = lines.recv_timeout(TIMEOUT).unwrap().text;
@@ -74,7 +74,7 @@ fn a_folder_that_holds_something_is_not_kept_in() {
     let keep = || demo("1", &["--keep", kept.to_str().unwrap()]);
     let said = done(keep());
     assert!(!is_empty(&kept) && !said.contains("IS NOT"), "{said}");
-    // It begins with where to look meanwhile, and ends with where to look later.
+    // The output begins with the page of the run and ends with the commands for later.
     assert!(said.starts_with("live page: http://127.0.0.1:"), "{said}");
     let page = kept.join("report.html");
     assert!(
@@ -85,7 +85,7 @@ fn a_folder_that_holds_something_is_not_kept_in() {
     let fits = |line: &&str| line.chars().count() <= 80 || line.contains(kept.to_str().unwrap());
     assert!(said.lines().all(|line| fits(&line)), "{said}");
     assert!(!said.contains('\x1b'), "no terminal: {said}");
-    // The folder is a federation's.
+    // The folder is a federation.
     let report = done(sim(["server", "report", kept.to_str().unwrap()]));
     assert!(report.contains("equal to the byte"), "{report}");
     let status = done(sim(["server", "status", kept.to_str().unwrap()]));
@@ -109,7 +109,7 @@ fn what_an_experiment_has_not_is_wrong_usage() {
     fails(sim(["demo", "--learning-rate", "0"]), 2, &["learning_rate"]);
 }
 
-/// The options and commands in docs/reference/cli.md are those that the program prints.
+/// `docs/reference/cli.md` lists the options and commands that the program prints.
 #[test]
 fn the_command_line_reference_is_what_the_program_prints() {
     crate::help_page::check(env!("CARGO_BIN_EXE_fl-sim"), "fl-sim", &["server", "client"]);

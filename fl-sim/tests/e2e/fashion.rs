@@ -1,5 +1,5 @@
-//! Fashion-MNIST, unevenly shared out, compressed in both directions: the model learns, every byte is accounted for, few
-//! bytes are sent, and neither chance nor the order of arrival changes a bit of the model.
+//! Non-IID Fashion-MNIST, compressed in both directions: the model learns, every byte is accounted for, frames are
+//! small, and neither randomness nor the order of arrival changes a bit of the model.
 
 use fl_client::data::{Builtin, DataSource, Shard, Split};
 use fl_sim::score::Score;
@@ -11,7 +11,7 @@ const CLIENTS: u32 = 4;
 const ROUNDS: u64 = 4;
 const SEED: u64 = 42;
 
-/// Fashion-MNIST, each client some classes more than others and at most 1,000 images.
+/// Fashion-MNIST with a skewed class distribution per client and at most 1,000 images per client.
 fn workload() -> Workload {
     let data = match real_data("fashion-mnist", "the built-in set") {
         Some(dir) => DataSource::Idx(Shard {
@@ -54,7 +54,7 @@ fn accuracies(score: &Score) -> Vec<f64> {
         .collect()
 }
 
-/// What holds for every run: all took part in every round, every byte is accounted for, and the model learned.
+/// Properties of every run: all clients took part in every round, every byte is accounted for, and the model learned.
 fn is_sound(score: &Score) {
     assert!(score.balanced(), "{}", score.summary(false));
     assert_eq!(score.rounds.len() as u64, ROUNDS);
@@ -66,7 +66,7 @@ fn is_sound(score: &Score) {
     );
     let (first, last) = (accuracies[0], accuracies[accuracies.len() - 1]);
     assert!(last > 0.55, "ten classes, so chance is 0.1: {accuracies:?}");
-    // On the built-in set there is little left to learn, so the share of errors that goes is asked for besides.
+    // The built-in set is easy, so the test also checks the relative reduction of the errors.
     let left = (1.0 - last) / (1.0 - first);
     assert!(last > first + 0.03 && left < 0.8, "it does not rise: {accuracies:?}");
 }

@@ -1,5 +1,5 @@
-//! HAPT: six people's phones, one client a person, the convolutional learner made for them. What nobody shares still
-//! makes a model that recognises what all of them do.
+//! HAPT: the phones of six people, one client per person, with the convolutional learner for this data. The data stays
+//! on the clients, and the model recognizes the activities of all.
 
 use fl_client::data::{Builtin, DataSource, Hapt};
 use fl_sim::workload::{TASK, Workload};
@@ -47,6 +47,6 @@ async fn six_people_train_a_model_of_what_they_do() {
         "{learner}: accuracy {accuracies:.3?}, {:.1} times fewer bytes than fp32",
         score.ratio()
     );
-    // The most frequent of the 12 activities makes up less than a fifth of the windows.
+    // The most frequent of the 12 activities is less than a fifth of the windows.
     assert!(score.accuracy().unwrap() > 0.5, "{accuracies:?}");
 }

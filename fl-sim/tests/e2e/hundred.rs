@@ -1,4 +1,5 @@
-//! A hundred clients at once, each with a connection and a state of its own: nobody is lost and nothing is unaccounted for.
+//! A hundred concurrent clients, each with its own connection and state: no client is lost, and every byte is accounted
+//! for.
 
 use std::sync::Arc;
 

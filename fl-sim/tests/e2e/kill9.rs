@@ -1,9 +1,8 @@
-//! Real processes, really killed: one server and three clients, compressed both ways, SIGKILLed again and again at seeded
-//! moments and started again each time. The model is the one that the same federation makes undisturbed, and every
-//! update counts once.
+//! Real processes under SIGKILL: one server and three clients, compressed both ways, are killed repeatedly at seeded
+//! moments and restarted. The model equals that of an undisturbed run, and every update counts once.
 //!
-//! A moment is never a time: it is the n-th line that the victim logs after a round has closed, and every HTTP/2 frame
-//! is a line. So kills fall while clients connect, fetch, train, send, and wait for a receipt that is lost.
+//! A moment is not a time, but the n-th line that the victim logs after a round has closed, and every HTTP/2 frame is a
+//! line. So kills occur while clients connect, fetch, train, upload, and wait for a lost receipt.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 
@@ -16,10 +15,10 @@ use crate::fixtures::{COMPRESSED, train};
 
 const CLIENTS: usize = 3;
 const KILLS: usize = 10;
-/// Rounds from one kill to the next, at least: a client that is started again has joined by then.
+/// Minimum number of rounds between two kills, so that a restarted client has joined.
 const APART: usize = 2;
-/// Enough that the last kill falls before the run is over, even if each comes a round late: a client logs more than
-/// [`REACH`] lines in two rounds.
+/// Enough rounds for the last kill to occur before the run ends, even if each kill is a round late: a client logs more
+/// than [`REACH`] lines in two rounds.
 const ROUNDS: usize = KILLS * (APART + 1);
 const SEED: u64 = 11;
 const DATA: Builtin = Builtin {
@@ -28,12 +27,12 @@ const DATA: Builtin = Builtin {
     train: 60,
     test: 20,
 };
-/// Every frame that travels is a line.
+/// Logs every HTTP/2 frame as a line.
 const LOG: &str = "info,h2=debug";
-/// A kill falls at most so many lines after its round began.
+/// A kill occurs at most this many lines after its round began.
 const REACH: u64 = 40;
 
-/// `splitmix64`, for moments and victims.
+/// SplitMix64, for moments and victims.
 struct Dice(u64);
 
 impl Dice {
@@ -46,7 +45,7 @@ impl Dice {
     }
 }
 
-/// When and who: once `round` rounds are closed, after `lines` more lines of the `victim`.
+/// One kill: after `round` closed rounds and `lines` more lines of `victim`.
 #[derive(Debug)]
 struct Kill {
     victim: usize,
@@ -54,14 +53,14 @@ struct Kill {
     lines: u64,
 }
 
-/// The server, then the clients.
+/// Index 0 is the server; the clients follow.
 const SERVER: usize = 0;
 
 fn name(client: usize) -> String {
     format!("client-{:02}", client - 1)
 }
 
-/// Another optimizer and aggregator than the default, and an uplink that sends every coordinate.
+/// Non-default optimizer and aggregator, and an uplink that sends every coordinate.
 const METHODS: &str = r#"
 [optimizer]
 name = "fedadam"
@@ -73,7 +72,7 @@ memory  = "error-feedback"
 default = { quantize = { uniform = 8 }, code = "rans" }
 "#;
 
-/// `more`: the tables of compression, and of methods if they are not the defaults.
+/// `more`: the tables of compression and, if not the defaults, of optimizer and aggregator.
 fn run_toml(more: &str) -> String {
     format!(
         "name = \"kill9\"\ntask = \"{TASK}\"\nrounds = {ROUNDS}\nseed = {SEED}\n\
@@ -82,14 +81,14 @@ fn run_toml(more: &str) -> String {
     )
 }
 
-/// The processes, and what they say.
+/// The processes and their output.
 struct Stage {
     fed: Fed,
     lines: Receiver<Line>,
     sender: Sender<Line>,
-    /// `None` once a client is through.
+    /// `None` once a client has finished.
     running: Vec<Option<Process>>,
-    /// Lives of each, and streams of the present life that have ended.
+    /// Number of starts of each process, and closed output streams of the current one.
     lives: Vec<(u32, u32)>,
 }
 
@@ -133,7 +132,7 @@ impl Stage {
         Process::start(command, who, self.lives[who].0, &self.sender)
     }
 
-    /// Lets the federation run until every client is through, and kills meanwhile. Returns how many were killed.
+    /// Runs the federation until every client has finished, with kills. Returns the number of kills.
     fn play(&mut self, kills: &[Kill]) -> usize {
         let (mut closed, mut lines, mut killed) = (0, 0, 0);
         while self.running.iter().skip(1).any(Option::is_some) {
@@ -170,7 +169,8 @@ impl Stage {
         killed
     }
 
-    /// A stream of `who` has ended. After the second, the process has, which only clients may.
+    /// Handles the end of an output stream of `who`. After the second stream, the process has ended, which only clients
+    /// may do.
     fn ended(&mut self, who: usize) {
         self.lives[who].1 += 1;
         if self.lives[who].1 == 2 {
@@ -180,7 +180,6 @@ impl Stage {
         }
     }
 
-    /// Stops the server.
     fn stop(&mut self) {
         let mut server = self.running[SERVER].take().expect("it runs until now");
         server.terminate();
@@ -188,14 +187,14 @@ impl Stage {
     }
 }
 
-/// The round that the server says has closed: `round    3  3 updates ..`.
+/// Parses the closed round from a line of the server: `round    3  3 updates ..`.
 fn closed_round(line: &str) -> Option<usize> {
     let mut words = line.strip_prefix("round ")?.split_whitespace();
     let round = words.next()?.parse().ok()?;
     (words.nth(1)? == "updates").then_some(round)
 }
 
-/// Kills by turns the server and one of the clients.
+/// Kills the server and a random client alternately.
 fn kills(seed: u64) -> Vec<Kill> {
     let mut dice = Dice(seed);
     let mut kill = |turn: usize| Kill {

@@ -1,5 +1,5 @@
-//! Whole federations, in one process and of real processes. One binary, because linking one takes longer than most of its
-//! tests; `namespaces` is another, because it needs root.
+//! Whole federations, in one process and as separate processes. One binary, because linking takes longer than most
+//! tests; `namespaces` is separate, because it requires root.
 #![allow(clippy::unwrap_used)]
 
 #[path = "../fixtures/mod.rs"]

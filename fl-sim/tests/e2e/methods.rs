@@ -1,5 +1,5 @@
-//! Federations with another optimizer or aggregator than the default learn, over TLS, and a server that is killed makes the
-//! model of an undisturbed run.
+//! Federations with a non-default optimizer or aggregator learn over TLS, and the model of a killed and restarted
+//! server equals that of an undisturbed run.
 
 use fl_client::data::{Builtin, DataSource};
 use fl_sim::workload::{TASK, Workload};
@@ -9,11 +9,11 @@ use crate::fixtures::train;
 const CLIENTS: u32 = 5;
 const ROUNDS: u64 = 15;
 
-/// An uplink that sends every coordinate, as the trimmed mean needs, and a compressed downlink.
+/// An uplink that sends every coordinate, as the trimmed mean requires, and a compressed downlink.
 const EIGHT_BITS: &str = "[compression.uplink]\nmemory = \"error-feedback\"\n\
     default = { quantize = { uniform = 8 }, code = \"rans\" }\n";
 
-/// Accuracy of the last model.
+/// Accuracy of the final model.
 async fn accuracy(methods: &str) -> f64 {
     let workload = Workload {
         learner: "mlp".to_owned(),

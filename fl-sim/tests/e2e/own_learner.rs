@@ -1,5 +1,5 @@
-//! The example of a learner and data of one's own takes part in a real run, and the federation finds the law behind the
-//! readings.
+//! The example with a custom learner and custom data takes part in a real run, and the federation finds the law behind
+//! the readings.
 
 #[path = "../../../fl-client/examples/own_learner.rs"]
 #[allow(dead_code, unreachable_pub)]

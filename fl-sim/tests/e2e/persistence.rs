@@ -1,8 +1,8 @@
-//! The server dies at a persistence point, or its disk is full from there on: at the writes, fsyncs, renames, removals and
-//! commits of a run in turn. Started again, it continues, and the model is that of an undisturbed run.
+//! The server dies, or its disk becomes full, at a persistence point: at the writes, fsyncs, renames, removals and
+//! commits of a run in turn. After a restart it continues, and the model equals that of an undisturbed run.
 //!
-//! The server is a process that ends as SIGKILL would end it; its clients live on in this one. Points are
-//! taken some apart here; the ignored tests take every one.
+//! The server is a separate process that ends like under SIGKILL; its clients stay alive in the test process. The
+//! regular tests sample the points; the ignored tests take every point.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
@@ -28,7 +28,7 @@ const VALUES: usize = 3000;
 /// Signal number of SIGABRT.
 const ABORT: i32 = 6;
 
-/// Moves every weight by what the round's seed says, whatever it did before.
+/// Changes every weight by a function of the seed of the round, independent of earlier rounds.
 #[derive(Debug)]
 struct Drift {
     layout: Arc<Layout>,
@@ -79,7 +79,7 @@ impl Learner for Drift {
     }
 }
 
-/// A federation that can begin its run again and again.
+/// A federation whose run can be restarted from the beginning.
 struct Stage {
     fed: Fed,
     runtime: Runtime,
@@ -88,10 +88,10 @@ struct Stage {
     life: u32,
 }
 
-/// The server; the clients count from 1.
+/// Index of the server; the clients count from 1.
 const SERVER: usize = 0;
 
-/// How one life of the server ended, what it said on stderr, and how many clients were not through by then.
+/// Exit status of one server process, its stderr, and the number of clients that had not finished.
 struct End {
     status: ExitStatus,
     said: String,
@@ -108,7 +108,7 @@ impl Stage {
              [cohort]\nmin = {CLIENTS}\ntarget = {CLIENTS}\n{COMPRESSED}"
         );
         std::fs::write(fed.path("run.toml"), run).unwrap();
-        // Checkpoints and removals are points too.
+        // Frequent checkpoints and removals, which are persistence points too.
         let server = std::fs::read_to_string(fed.path("fed/server.toml")).unwrap();
         let server = format!("checkpoint_every = 1\nkeep_updates = false\n{server}");
         std::fs::write(fed.path("fed/server.toml"), server).unwrap();
@@ -123,7 +123,7 @@ impl Stage {
         }
     }
 
-    /// Forgets all that was before, and starts the clients.
+    /// Deletes all state and starts the clients.
     fn begin(&mut self) {
         let state = |client: usize| self.fed.path(&name(client)).join("state");
         let folders: Vec<PathBuf> = (1..=CLIENTS).map(state).chain([self.fed.path("fed/data")]).collect();
@@ -144,14 +144,14 @@ impl Stage {
             let tasks = Tasks::new().with_lazy(TASK, Drift::make);
             self.runtime.spawn(async move {
                 let ended = Box::pin(fl_client::run(config, tasks, |_| {}, std::future::pending())).await;
-                // A client that fails says so; one that is through only ends.
+                // A failed client reports its error; a finished one only ends.
                 let text = ended.err().map(|error| format!("{}: {error}", name(who)));
                 let _ = sender.send(Line { who, life: 0, text });
             });
         }
     }
 
-    /// One life of the server, for `waiting` clients: until it ends by itself, or they are through and it is stopped.
+    /// Runs one server process for `waiting` clients, until it ends by itself, or the clients finish and it is stopped.
     fn live(&mut self, fault: Option<&str>, mut waiting: usize) -> End {
         let faulty = fault.map_or(vec![], |fault| vec!["--fault", fault]);
         let over = ["--exit-when-done"];
@@ -163,7 +163,7 @@ impl Stage {
         self.life += 1;
         let mut server = Process::start(self.fed.serve(&more), SERVER, self.life, &self.sender);
         let (mut said, mut streams) = (String::new(), 2);
-        // Before it serves, a signal would kill it, and clients may be through before it does.
+        // A signal would kill the server before it serves, and clients may finish before it does.
         let (mut serves, mut told) = (false, waiting == 0);
         while streams > 0 {
             let line = self.lines.recv_timeout(TIMEOUT).expect("something happens");
@@ -186,7 +186,7 @@ impl Stage {
         End { status, said, waiting }
     }
 
-    /// The whole run with a fault in the server's first life. Returns how that life ended, and the model.
+    /// Runs everything with a fault in the first server process. Returns how that process ended, and the model.
     fn run(&mut self, fault: Option<&str>) -> (End, String) {
         self.begin();
         let first = self.live(fault, CLIENTS);
@@ -206,8 +206,8 @@ impl Stage {
         (first, report.run.model)
     }
 
-    /// Takes every `stride`-th point until the run is through before the fault strikes. `is_struck` looks at a life that
-    /// the fault has ended.
+    /// Tries every `stride`-th point until the run ends before the fault. `is_struck` checks a process that the fault
+    /// has ended.
     fn sweep(&mut self, kind: &str, stride: usize, is_struck: impl Fn(&End)) {
         let (undisturbed, model) = self.run(None);
         assert!(undisturbed.status.success(), "{}", undisturbed.said);
@@ -223,13 +223,13 @@ impl Stage {
             is_struck(&end);
             struck += 1;
         }
-        println!("{struck} points, {stride} apart");
-        assert!(struck * stride > 60, "{struck} points, {stride} apart");
+        println!("{struck} points at a stride of {stride}");
+        assert!(struck * stride > 60, "{struck} points at a stride of {stride}");
     }
 }
 
 impl Stage {
-    /// Once, no file can be opened: at the first try after every `stride`-th point. The server goes on all the same.
+    /// Once, at the first open after every `stride`-th point, no file can be opened. The server continues.
     fn endure(&mut self, stride: usize) {
         let (undisturbed, model) = self.run(None);
         assert!(undisturbed.status.success(), "{}", undisturbed.said);
@@ -247,7 +247,7 @@ impl Stage {
     }
 }
 
-/// Points that a run has at least.
+/// Minimum number of points of a run.
 const POINTS: usize = 100;
 
 fn name(client: usize) -> String {
@@ -262,7 +262,7 @@ fn filled(end: &End) {
     assert_eq!(end.status.code(), Some(1), "{}", end.said);
     let line = end.said.lines().find(|line| line.starts_with("fl-server: "));
     let line = line.unwrap_or_else(|| panic!("it must say why it stopped:\n{}", end.said));
-    // The folder of all data is made first, which is written down in the folder above it.
+    // The data folder is created first, which changes its parent folder.
     let named = line.contains(" fed/data") || line.contains(" fed:");
     assert!(named && line.contains("free some space"), "{line}");
 }

@@ -1,4 +1,4 @@
-//! A federation in which half of the clients take part in a round, and updates are encoded against the last step.
+//! A federation with half of the clients per round, whose updates are encoded against the last model update.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -14,7 +14,7 @@ use fl_sim::workload::{TASK, Workload};
 const CLIENTS: u32 = 4;
 const ROUNDS: u64 = 8;
 
-/// `auto`, which is CAFe here: two clients of four are asked. The largest tenth at 4 bits, both ways.
+/// `auto`, which resolves to CAFe: two of four clients are in a cohort. Top-k 10 % at 4 bits, both ways.
 const COMPRESSION: &str = r#"
 [compression.uplink]
 memory  = "auto"
@@ -24,7 +24,7 @@ memory  = "auto"
 default = { reduce = { top_k = 0.1 }, quantize = { uniform = 4 }, code = "rans" }
 "#;
 
-/// The version and the digest of the model that a client kept when it ended; `None` if the end came before it had one.
+/// Version and digest of the model that a client kept at its end; `None` if it had none yet.
 fn kept(state: &Path) -> Option<(u64, Digest)> {
     let bytes = std::fs::read(state.join("runs/predicted/model")).ok()?;
     let version = u64::from_le_bytes(bytes[6..14].try_into().unwrap());
@@ -89,7 +89,7 @@ async fn with_partial_participation_every_client_holds_the_server_s_model_and_pr
         let bytes = std::fs::read(data.join("blobs/predicted").join(digest.to_string())).unwrap();
         let frame = Frame::parse(&bytes, &layout).unwrap();
         assert_eq!(frame.header().kind, FrameKind::Update);
-        // A client that was not asked before may have come by a snapshot.
+        // A client that was not in an earlier cohort may have fetched a snapshot.
         let named = frame.predictor();
         assert!(
             named.is_none() || named == steps.get(&(round - 1)).copied(),

@@ -1,4 +1,4 @@
-//! The soak test in its short form: a minute among strangers, bad clients, kills and a clock that jumps.
+//! The short soak test: one minute with strangers, hostile clients, kills and clock jumps.
 
 use std::process::Command;
 

@@ -1,5 +1,5 @@
-//! A round as one trace: what a server and its clients send to an OpenTelemetry collector, read with the standard's own
-//! messages. And what they do without one.
+//! A round is one trace: checks the spans that server and clients export to an OpenTelemetry collector, and the
+//! programs without a collector.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::TcpListener;
@@ -52,7 +52,7 @@ fn a_round_is_one_trace_of_server_and_clients() {
             assert!([train, encode, send].iter().all(|span| span.instance == client));
             assert!(root.start <= train.start && train.start < train.end);
             assert!(train.end <= encode.start && encode.start < encode.end && encode.end <= send.start);
-            // One machine, one clock: what the client sends, the server receives meanwhile.
+            // On one machine with one clock, the server receives while the client sends.
             assert!(send.start <= upload.start && upload.start < upload.end && upload.end <= send.end);
             assert!(upload.start <= root.end);
             for of in [send, upload] {
@@ -63,7 +63,7 @@ fn a_round_is_one_trace_of_server_and_clients() {
             sent += upload.count("fl.bytes");
         }
         assert!(root.count("fl.bytes_up") > sent);
-        // The first model is made from the run's seed.
+        // The initial weights derive from the seed of the run.
         let (fetched, given) = (trace.of("fl-client", "fetch"), trace.of("fl-server", "download"));
         assert_eq!(fetched.is_empty(), root.count("fl.round") == 1, "{fetched:?}");
         assert_eq!(given.len() >= 2, root.count("fl.round") > 1, "{given:?}");
@@ -81,7 +81,7 @@ fn a_server_started_anew_goes_on_with_the_same_traces() {
         let uploads = trace.of("fl-server", "upload");
         uploads.iter().filter(|span| !span.failed).count()
     };
-    // Two starts of the server: each root is there once, and knows of what was before.
+    // The server started twice: each root span occurs once and includes the spans from before the restart.
     assert!(
         traces
             .values()
@@ -93,7 +93,7 @@ fn a_server_started_anew_goes_on_with_the_same_traces() {
 fn a_collector_that_is_not_there_or_never_answers_changes_nothing() {
     let silent = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let silent = (format!("http://{}", silent.local_addr().unwrap()), silent);
-    // Of a port that was just let go nobody knows.
+    // A port without a listener.
     let absent = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap();
     let fed = federation(&format!("http://{absent}"), &silent.0);
     let said = run(&fed, false);
@@ -120,7 +120,7 @@ fn an_address_that_cannot_be_one_is_named_with_its_key() {
     fails(client, 2, &["`otlp` is \"localhost:4317\"", "http://127.0.0.1:4317"]);
 }
 
-/// Two clients and a run of three rounds.
+/// A federation of two clients with a run of three rounds.
 fn federation(server: &str, clients: &str) -> Fed {
     let fed = Fed::found();
     for (n, name) in CLIENTS.iter().enumerate() {
@@ -148,7 +148,7 @@ fn federation(server: &str, clients: &str) -> Fed {
     fed
 }
 
-/// Runs it to its end, all of whose processes must succeed; returns what the server said.
+/// Runs the federation to its end; all processes must succeed. Returns the output of the server.
 fn run(fed: &Fed, anew: bool) -> Vec<String> {
     let (sender, lines) = channel();
     let mut server = Process::start(fed.serve(&["--exit-when-done"]), SERVER, 1, &sender);
@@ -167,7 +167,7 @@ fn run(fed: &Fed, anew: bool) -> Vec<String> {
     said.filter_map(|line| line.text).collect()
 }
 
-/// An OpenTelemetry collector that keeps what it is sent.
+/// An OpenTelemetry collector that stores the spans.
 struct Collector {
     address: String,
     received: Receiver<ExportTraceServiceRequest>,
@@ -204,7 +204,7 @@ impl Collector {
         }
     }
 
-    /// All that has come, once every sender has ended: by trace, of which every part must belong to its one root.
+    /// All received spans by trace, after every sender has ended. Each trace must have one root.
     fn traces(&self) -> BTreeMap<Vec<u8>, Trace> {
         let mut traces: BTreeMap<Vec<u8>, Trace> = BTreeMap::new();
         for resource in self.received.try_iter().flat_map(|request| request.resource_spans) {

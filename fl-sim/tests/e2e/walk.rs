@@ -1,6 +1,6 @@
-//! The README's walk through separate processes, typed as a new user would: found a federation, issue two clients, serve,
-//! take part, look while it runs and after, take the model home. And what a user meets who mistypes: another
-//! federation's certificate, a key that there is not, a data file cut short.
+//! The steps of the README in separate processes: found a federation, issue two clients, serve, take part, observe the
+//! run during and after, export the model. Then common mistakes: a certificate of another federation, an unknown key, a
+//! truncated data file.
 
 use std::process::Command;
 use std::sync::mpsc::channel;
@@ -51,7 +51,7 @@ fn a_federation_of_processes_is_set_up_watched_and_its_model_taken_home() {
     assert!(said.ends_with(&fed.address), "{said}");
     let mut anna = Process::start(fed.client("anna"), 1, 1, &sender);
     wait_for(&lines, 1, "connected");
-    // The run needs two, so it waits: what `status` says now does not depend on when it is asked.
+    // The run waits for two clients, so the output of `status` is deterministic here.
     let status = done(fed.sim(&["server", "status", "fed"]));
     assert!(
         status.contains("serving `walk` on") && status.contains("walk: waiting; 0 of 3 rounds closed"),
@@ -108,7 +108,7 @@ fn a_federation_of_processes_is_set_up_watched_and_its_model_taken_home() {
     assert!(accuracy > 0.3, "{last:?}");
 }
 
-/// The README's commands, with fewer rounds, and ports and devices of a test.
+/// The commands of the README, with fewer rounds and the ports and devices of a test.
 #[test]
 fn the_readme_takes_a_newcomer_to_a_model_without_a_file_to_edit() {
     let fed = Fed::found();
@@ -156,7 +156,7 @@ fn the_readme_takes_a_newcomer_to_a_model_without_a_file_to_edit() {
     assert!(clients.iter_mut().all(|client| client.end().success()) && server.end().success());
     let report = fed.report();
     assert_eq!((report.run.state.as_str(), report.balanced), ("done", true));
-    // What `check` said: nobody downloads the first weights.
+    // As `check` estimated: no client downloads the initial weights.
     assert_eq!(report.totals.snapshot, 0);
 }
 
@@ -198,7 +198,7 @@ fn an_issued_configuration_is_right_when_its_examples_are_uncommented() {
         .collect::<Vec<_>>()
         .join("\n");
     std::fs::write(&path, example).unwrap();
-    // All keys are good; only the data are not there.
+    // All keys are valid, but the data is missing.
     let missing = "data/fashion-mnist/train-images-idx3-ubyte";
     fails(
         fed.sim(&["client", "check", "anna/client.toml"]),
@@ -221,7 +221,7 @@ fn a_client_of_another_federation_is_turned_away_with_3_and_told_why() {
         client
     };
     fails(knock(), 3, &["another federation"]);
-    // Now eve takes this server for the right one, but her own certificate is still of the other authority.
+    // Now Eve trusts this server, but her own certificate is still of the other authority.
     std::fs::copy(ours.path("fed/authority.pem"), theirs.path("eve/authority.pem")).unwrap();
     fails(knock(), 3, &["another authority", "`certificate`"]);
     fails(
@@ -230,10 +230,10 @@ fn a_client_of_another_federation_is_turned_away_with_3_and_told_why() {
         &["another authority"],
     );
     server.terminate();
-    assert!(server.end().success(), "nobody stops it but its owner");
+    assert!(server.end().success(), "only a signal stops the server");
 }
 
-/// Neither would change by trying again, so neither client hangs with `--exit-when-done`.
+/// Neither error is transient, so no client hangs with `--exit-when-done`.
 #[test]
 fn a_client_that_can_never_take_part_ends_with_a_code_of_its_own() {
     let fed = Fed::found();
@@ -297,7 +297,7 @@ fn a_data_file_cut_short_is_named() {
     fed.plan(&run_toml().replace("= 2\n", "= 1\n"), "mlp", 1);
     std::fs::create_dir(fed.path("anna/images")).unwrap();
     let write = |name: &str, bytes: &[u8]| std::fs::write(fed.path("anna/images").join(name), bytes).unwrap();
-    // Twenty images of 28x28 and their labels, to train and to test on.
+    // Twenty images of 28x28 pixels with labels, for training and for testing.
     let header = |kind: u8, sizes: &[u32]| {
         let sizes = sizes.iter().flat_map(|size| size.to_be_bytes());
         [0, 0, 8, kind].into_iter().chain(sizes).collect::<Vec<u8>>()

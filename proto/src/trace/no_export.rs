@@ -1,4 +1,4 @@
-//! Stands for `export` in a program that is built without the feature `otlp`: no collector can be named, so no span is made.
+//! Replaces `export` in builds without the feature `otlp`: no collector can be configured, so no span is created.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use tonic::transport::Uri;
 
 use super::span::Span;
 
-/// A collector. There is none in this program.
+/// A collector; uninhabited in this build.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Collector {}
 

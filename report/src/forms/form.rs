@@ -36,7 +36,7 @@ pub enum Answer<'a> {
         query: &'static Query,
         /// The lines that were asked for.
         filter: &'a Filter,
-        /// The lines, perhaps with columns of costs.
+        /// The lines, with cost columns if there are prices.
         table: &'a Table,
     },
     /// A comparison of this report.

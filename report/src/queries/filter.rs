@@ -24,7 +24,7 @@ impl Filter {
     /// Refuses a round or client that the run does not have.
     pub(super) fn check(&self, report: &Report) -> Result<(), Error> {
         if let Some(round) = self.round {
-            // Bytes before the first round, or after the last, are booked to a round without a line of its own.
+            // Bytes before the first round or after the last are booked to a round without a round line.
             let known = report.round(round).is_some() || report.participations.iter().any(|line| line.round == round);
             if !known {
                 return Err(no_round(round, report));

@@ -30,7 +30,7 @@ impl Query {
         QUERIES.iter().copied().find(|query| query.name == name)
     }
 
-    /// The question for a table that nobody named: rounds, or participations where a filter restricts the lines.
+    /// The default question: rounds, or participations if a filter restricts the lines.
     pub fn of(filter: &Filter) -> &'static Self {
         match *filter == Filter::default() {
             true => &round::QUERY,

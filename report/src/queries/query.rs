@@ -11,7 +11,7 @@ use crate::table::schema::Schema;
 pub struct Query {
     /// The name in every form and on the command line.
     pub name: &'static str,
-    /// What one line of the answer stands for.
+    /// Describes one line of the answer.
     pub about: &'static str,
     /// The kinds of table that only this question is answered with.
     pub schemas: &'static [Schema],

@@ -167,7 +167,7 @@ impl Figures {
                 // Bytes before the first round, or after the last, are booked to a round that never opened.
                 let within = opened.first() < Some(round) && Some(round) < opened.last();
                 if within || sums.updates > 0 || *sections != [0, 0] {
-                    let text = format!("{who} has rows of clients or tensors, but no row of its own");
+                    let text = format!("{who} has rows of clients or tensors, but no round row");
                     found.add(text);
                 }
                 unopened = true;
@@ -197,7 +197,7 @@ impl Figures {
         for (client, Client { said, sums }) in &mut clients {
             let who = client_name(client);
             let Some(said) = said else {
-                found.add(format!("{who} has rows in rounds, but no row of its own"));
+                found.add(format!("{who} has rows in rounds, but no client row"));
                 continue;
             };
             total.1.add(&said.flow);

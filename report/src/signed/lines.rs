@@ -10,7 +10,7 @@ use crate::report::flow::Flow;
 use crate::report::run::{Baseline, Run};
 use crate::signed::format::{CLIENT, FORMAT, PARTICIPATION, ROUND, TENSOR, VERSION};
 
-/// The first line as it is written: the report without its tables, and their numbers of lines.
+/// The first line for writing: the report without its tables, and the number of lines of each table.
 #[derive(Debug, Serialize)]
 pub(super) struct Header<'a> {
     pub(super) kind: &'static str,
@@ -52,7 +52,7 @@ impl<'a> Header<'a> {
     }
 }
 
-/// The first line as it is read. Members that newer programs add are ignored, members that older programs lack are empty.
+/// The first line for reading. Ignores unknown members of newer programs; members missing in older programs are empty.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct ReadHeader {

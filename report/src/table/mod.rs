@@ -1,7 +1,7 @@
 //! Tables: structs are written once as lines, and every form of a report reads their columns.
 //!
-//! A table is stored column by column, in JSON as an object of arrays. That is small for a hundred thousand lines, and data
-//! frames load it as it is.
+//! A table is stored by column, in JSON as an object of arrays: compact for a hundred thousand lines, and data frames
+//! load it directly.
 
 pub(crate) mod column;
 pub(crate) mod line;

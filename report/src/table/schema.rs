@@ -8,7 +8,7 @@ use crate::table::line::Columns;
 pub struct Schema {
     /// The name of the kind.
     pub name: &'static str,
-    /// What one line stands for, as a sentence.
+    /// Describes one line, in a sentence.
     pub about: &'static str,
     table: fn() -> Table,
 }

@@ -1,5 +1,5 @@
-//! The reference pages of the configuration files, made from the comments in `configs/`. Tests of the crates that read these files
-//! compare their keys and defaults with the code.
+//! Generates the reference pages of the configuration files from the comments in `configs/`. Tests of the crates that
+//! read these files compare keys and defaults with the code.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -26,7 +26,7 @@ fn the_reference_of_each_file_is_made_from_its_comments() {
     }
 }
 
-/// Keys that share one comment, each with its default.
+/// Keys with a common comment, each with its default.
 #[derive(Default)]
 struct Group {
     keys: Vec<(String, String)>,
@@ -70,7 +70,7 @@ fn page(file: &str, text: &str) -> String {
     out
 }
 
-/// Key and default of a line. A key that is not commented out is required; one that is indented behind its `#` has no default.
+/// Key and default of a line. A key without comment sign is required; a key indented after its `#` has no default.
 fn key(line: &str) -> Option<(String, String)> {
     let rest = line.strip_prefix('#').unwrap_or(line);
     let (name, value) = rest.trim().split_once(" = ")?;
@@ -87,7 +87,7 @@ fn key(line: &str) -> Option<(String, String)> {
     })
 }
 
-/// Lines of a comment as one paragraph; an indented line is code on a line of its own.
+/// The lines of a comment as one paragraph; an indented line is code and stays separate.
 fn prose(lines: &[&str]) -> String {
     lines
         .iter()

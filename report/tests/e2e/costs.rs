@@ -1,4 +1,4 @@
-//! Costs files: what they say, and what is refused in them.
+//! Cost files: valid and refused content.
 
 use fl_report::CostsPlan;
 

@@ -1,4 +1,4 @@
-//! The docs list questions, forms and columns as the tables of the code have them.
+//! The docs list the questions, forms and columns of the code.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ const END: &str = "<!-- columns: end -->";
 
 fn listed() -> String {
     let mut out = String::new();
-    // Three tables end with the columns of a flow, which are listed once.
+    // Three tables end with the same traffic columns, which the docs list once.
     let mut flow = Vec::new();
     for schema in schemas() {
         let _ = write!(out, "\n### {}\n\n{}\n\n", schema.name, schema.about);

@@ -1,14 +1,14 @@
-//! Generated reports, whose tables add up as those of a real run do.
+//! Generated reports with consistent totals.
 
 use fl_report::{
     Baseline, ClientLine, Fidelity, Flow, Participation, Report, RoundLine, Run, SCHEMA, SectionBytes, StageBytes,
     TensorLine,
 };
 
-/// Parameters of the made model.
+/// Parameters of the generated model.
 const PARAMETERS: u64 = 20_410;
 
-/// A small generator (splitmix64), so that the same numbers come everywhere.
+/// Deterministic generator (SplitMix64).
 struct Dice(u64);
 
 impl Dice {
@@ -21,8 +21,8 @@ impl Dice {
     }
 }
 
-/// A report of this many closed rounds, in which every client takes part; the last client's update is refused in every
-/// third round.
+/// A report of this many closed rounds in which every client takes part. The update of the last client is refused in
+/// every third round.
 pub(crate) fn made(rounds: u64, clients: &[String], seed: u64) -> Report {
     let mut dice = Dice(seed);
     let mut report = Report {
@@ -77,7 +77,6 @@ pub(crate) fn made(rounds: u64, clients: &[String], seed: u64) -> Report {
     report
 }
 
-/// Names of this many clients.
 pub(crate) fn names(clients: usize) -> Vec<String> {
     (0..clients).map(|n| format!("client-{n:03}")).collect()
 }

@@ -1,4 +1,4 @@
-//! Forms for programs: what is read back is what was written, whatever the names are.
+//! Machine-readable forms round-trip for any names.
 
 use fl_report::{Answer, Asked, FORMS, Filter, Form, Query, Table, Values, csv, table_text, tensorboard};
 

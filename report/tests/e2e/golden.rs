@@ -1,4 +1,4 @@
-//! The forms of a small report, byte by byte. With `UPDATE_GOLDEN=1` the files are written anew; read what changed.
+//! Golden files of every form of a small report. `UPDATE_GOLDEN=1` rewrites them; review the diff.
 
 use std::path::Path;
 

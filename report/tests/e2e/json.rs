@@ -1,4 +1,4 @@
-//! A report as JSON: what is written is read back, and broken columns are refused by name.
+//! Reports as JSON: they round-trip, and errors name the broken column.
 
 use fl_report::Report;
 

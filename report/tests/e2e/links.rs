@@ -1,4 +1,4 @@
-//! Every relative link of a page leads to a file, every anchor to a heading, and every path in backquotes exists.
+//! Every relative link of the docs leads to a file, every anchor to a heading, and every path in backquotes exists.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -96,7 +96,7 @@ fn links(page: &str) -> Vec<String> {
         .collect()
 }
 
-/// The anchors of a page's headings, as GitHub makes them.
+/// The anchors that GitHub derives from the headings of a page.
 fn anchors(page: &str) -> BTreeSet<String> {
     let heading = |line: &str| {
         let text = line.trim_start_matches('#').trim().to_lowercase();

@@ -1,6 +1,6 @@
-//! Tests of the whole crate, in one binary: linking is what takes time.
+//! Tests of the whole crate in one binary, because linking dominates the build time.
 
-// Helpers are tests too: clippy.toml allows unwrap only inside functions marked as such.
+// clippy.toml allows unwrap only in functions marked as tests, and helpers are not.
 #![allow(clippy::unwrap_used)]
 
 mod configuration;

@@ -1,4 +1,4 @@
-//! The page: it holds all that it needs, and nothing in a report can break out of its data.
+//! The HTML page is self-contained, and report content cannot escape from its data block.
 
 use fl_report::{live_page, page, page_json};
 

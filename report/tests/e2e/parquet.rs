@@ -1,4 +1,4 @@
-//! Parquet: every value is read back as it was written.
+//! Parquet files round-trip.
 
 use ::parquet::file::reader::{FileReader, SerializedFileReader};
 use ::parquet::record::Field;

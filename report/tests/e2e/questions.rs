@@ -1,4 +1,4 @@
-//! Questions: their sums are the report's totals, and what a run does not have is refused in words.
+//! Questions: their sums equal the totals of the report, and unknown rounds or clients are refused by name.
 
 use fl_report::{Costs, CostsPlan, Error, Filter, Flow, QUERIES, Query, Report, Table, Values};
 use proptest::prelude::*;
@@ -15,7 +15,7 @@ fn sum(table: &Table, name: &str) -> f64 {
     }
 }
 
-/// The sum of the lines in which a text column has this value.
+/// The sum of a column over the lines in which a text column has this value.
 fn part(table: &Table, column: &str, value: &str, name: &str) -> f64 {
     let (Values::Texts(texts), Values::Integers(bytes)) = (
         &table.column(column).unwrap().values,

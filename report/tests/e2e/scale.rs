@@ -4,7 +4,7 @@ use fl_report::{ClientLine, CostsPlan, Flow, Participation, Report, RoundLine, S
 
 use crate::tiny::tiny;
 
-/// Two clients; coming costs each 700 B of the transport, a round 100 B up and 50 down.
+/// Two clients: 700 B of transport to join, then 100 B up and 50 B down per round.
 fn run(rounds: u64) -> Report {
     let mut report = tiny();
     report.run.parameters = 1_000;

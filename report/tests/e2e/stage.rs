@@ -1,10 +1,10 @@
-//! No stage of compression reads as compression that expands.
+//! No stage of the report claims a compression that expands.
 
 use fl_report::{Filter, Query, StageBytes, Values, text};
 
 use crate::tiny::tiny;
 
-/// Names and shares of the stages up, and the text of the whole report.
+/// Names and shares of the uplink stages, and the text of the whole report.
 fn stages(reduced: u64, quantized: u64) -> (Vec<(String, f64)>, String) {
     let mut report = tiny();
     report.run.parameters = 250;

@@ -1,8 +1,8 @@
-//! The smallest report that has something to say.
+//! The smallest meaningful report.
 
 use fl_report::{Baseline, Flow, Participation, Report, RoundLine, Run, SCHEMA, TensorLine};
 
-/// A report of one line in most tables.
+/// A report with one line in most tables.
 pub(crate) fn tiny() -> Report {
     let flow = Flow {
         update: 10,

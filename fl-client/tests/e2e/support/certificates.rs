@@ -1,4 +1,4 @@
-//! A federation's certificates, made for one test.
+//! The certificates of a federation, generated per test.
 
 use fl_proto::{Authority, ClientId, Issued};
 use time::{Duration, OffsetDateTime};
@@ -24,7 +24,7 @@ impl Certificates {
         }
     }
 
-    /// A client certificate that ended yesterday.
+    /// A client certificate that expired yesterday.
     pub fn expired_client(&self) -> Issued {
         let past = OffsetDateTime::now_utc() - Duration::days(5);
         self.authority_key

@@ -1,4 +1,4 @@
-//! A learner in closed form: training in round `r` adds a vector that depends on `r` alone.
+//! A learner in closed form: training in round `r` adds a vector that depends only on `r`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
@@ -6,7 +6,7 @@ use std::sync::{Arc, mpsc};
 use fl_client::{Evaluation, Fit, FitPlan, Learner};
 use fl_compress::Layout;
 
-/// What training in `round` adds: multiples of 1/8, so that sums are exact.
+/// The vector that training in `round` adds: multiples of 1/8, so that sums are exact.
 pub fn delta_of(round: u64, len: usize) -> Vec<f32> {
     (0..len as u64)
         .map(|i| ((i * 7 + round * 5 + i * i * round) % 23) as f32 / 8.0 - 1.0)
@@ -17,15 +17,15 @@ pub fn delta_of(round: u64, len: usize) -> Vec<f32> {
 pub struct Arithmetic {
     pub layout: Arc<Layout>,
     weights: Vec<f32>,
-    /// First weights that it can make.
+    /// Initial weights that it can create.
     pub first: Option<Vec<f32>>,
-    /// Trainings completed.
+    /// Number of completed trainings.
     pub fits: Arc<AtomicU64>,
-    /// In this round training says that it began, and goes on until it is told to stop.
+    /// In this round, training reports its start and runs until it is told to stop.
     pub endless: Option<(u64, mpsc::Sender<()>)>,
-    /// In this round training fails.
+    /// Training fails in this round.
     pub fails_in: Option<u64>,
-    /// In this round training panics.
+    /// Training panics in this round.
     pub panics_in: Option<u64>,
 }
 

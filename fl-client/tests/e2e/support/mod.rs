@@ -1,4 +1,5 @@
-//! A federation of one client for tests: certificates, a scripted server at a real socket, and a learner in closed form.
+//! A federation of one client for tests: certificates, a scripted server on a real socket, and a learner in closed
+//! form.
 #![allow(dead_code, unused_imports, missing_docs, unreachable_pub, clippy::unwrap_used)]
 
 mod certificates;
@@ -21,14 +22,14 @@ use tokio::task::JoinHandle;
 
 pub const RUN: &str = "test-run";
 pub const TASK: &str = "arithmetic";
-/// A head with a pending frame, as `memory` begins.
+/// The header of `memory` with a pending frame.
 const HEAD: usize = 47 + 72 + 4 + 4;
 
 pub fn layout() -> Arc<Layout> {
     Arc::new(Layout::new([("a.weight", vec![8, 5]), ("b.bias", vec![3])]).unwrap())
 }
 
-/// Sends a quarter of the values, exactly: sums of dyadic numbers stay exact, so invariants can be asserted with `==`.
+/// Sends a quarter of the values exactly: sums of dyadic numbers are exact, so tests compare with `==`.
 pub fn spec() -> Spec {
     serde_json::from_str(r#"{"memory":"error-feedback","default":{"reduce":{"top_k":0.25}}}"#).unwrap()
 }
@@ -50,7 +51,7 @@ pub fn config(server: &TestServer, certificates: &Certificates, state: &Path) ->
 
 pub type Seen = Arc<Mutex<Vec<Event>>>;
 
-/// A client at work.
+/// A running client.
 pub struct Client {
     pub task: JoinHandle<Result<Outcome, Error>>,
     pub seen: Seen,
@@ -84,14 +85,14 @@ impl Client {
         self.task.await.unwrap()
     }
 
-    /// Asks for a graceful stop and waits for it.
+    /// Requests a graceful shutdown and waits for it.
     pub async fn stop(mut self) -> Outcome {
         self.stop.take().unwrap().send(()).unwrap();
         self.task.await.unwrap().unwrap()
     }
 }
 
-/// What is in the state folder: the residual as it will be once the pending frame is settled by `verdict`.
+/// The residual in the state folder, after the pending frame is settled by `verdict`.
 pub fn residual(state: &Path, verdict: Ack) -> Vec<f32> {
     let bytes = std::fs::read(state.join("runs").join(RUN).join("memory")).unwrap();
     let (mut encoder, pending) = Encoder::load(layout(), &spec(), &bytes[HEAD..]).unwrap();
@@ -99,7 +100,7 @@ pub fn residual(state: &Path, verdict: Ack) -> Vec<f32> {
     encoder.residual().unwrap().to_vec()
 }
 
-/// Sum of what the server accepted.
+/// Sum of the accepted updates.
 pub fn accepted(world: &World) -> Vec<f32> {
     let layout = layout();
     let mut sum = vec![0.0; layout.len()];
@@ -121,7 +122,7 @@ pub fn sum(a: &[f32], b: &[f32]) -> Vec<f32> {
     a.iter().zip(b).map(|(a, b)| a + b).collect()
 }
 
-/// Copies a state folder as a crash would leave it.
+/// Copies a state folder, like a crash at this moment.
 pub fn copy_state(from: &Path, to: &Path) {
     for name in [
         "current",
@@ -137,7 +138,7 @@ pub fn copy_state(from: &Path, to: &Path) {
     }
 }
 
-/// What was sent and what is left is what was learned in these rounds, and nothing else.
+/// Checks that sent values plus residual equal the sum of the deltas of these rounds.
 pub fn is_all_of(world: &World, state: &Path, rounds: std::ops::RangeInclusive<u64>) {
     assert_eq!(sum(&accepted(world), &residual(state, Ack::Accepted)), deltas(rounds));
 }
@@ -147,7 +148,7 @@ pub fn rounds_of(world: &World) -> Vec<u64> {
     world.accepted.iter().map(|(round, ..)| *round).collect()
 }
 
-/// Waits for a message of another thread.
+/// Waits for a message from another thread.
 pub async fn heard(messages: std::sync::mpsc::Receiver<()>) {
     let heard = tokio::task::spawn_blocking(move || messages.recv());
     heard.await.unwrap().unwrap();

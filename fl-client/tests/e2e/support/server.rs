@@ -1,5 +1,5 @@
-//! The scripted server: the generated service over mutual TLS on a loopback socket, in a runtime of its own so that it can
-//! be killed.
+//! The scripted server: the generated service over mutual TLS on a loopback socket, in a separate runtime so that it
+//! can be killed.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -29,9 +29,9 @@ impl TestServer {
         Self::at("127.0.0.1:0", certificates, Arc::new(Mutex::new(world)))
     }
 
-    /// Starts on a given address, such as that of a server that was killed.
+    /// Starts on a given address, for example of a killed server.
     pub fn at(address: &str, certificates: &Certificates, world: Arc<Mutex<World>>) -> Self {
-        // A server that was just killed lets go of its port as soon as its threads have seen it.
+        // A killed server frees its port only when its threads notice.
         let listener = loop {
             match std::net::TcpListener::bind(address) {
                 Err(e) if e.kind() == std::io::ErrorKind::AddrInUse => std::thread::yield_now(),
@@ -72,7 +72,7 @@ impl TestServer {
         self.world.lock().unwrap()
     }
 
-    /// Cuts every connection and frees the port.
+    /// Closes every connection and frees the port.
     pub fn kill(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
@@ -80,7 +80,7 @@ impl TestServer {
     }
 }
 
-/// Shakes hands with whoever connects.
+/// Accepts connections and performs the TLS handshakes.
 async fn let_in(
     listener: TcpListener,
     tls: Arc<rustls::ServerConfig>,
@@ -175,7 +175,7 @@ impl Federation for Service {
         let header = wire::ModelChunk {
             part: Some(model_chunk::Part::Header((&header).into())),
         };
-        // Chunks need not end where frames do.
+        // Chunks need not end at frame boundaries.
         let chunks: Vec<_> = frames.concat().chunks(CHUNK.min(100)).map(<[u8]>::to_vec).collect();
         let chunks = chunks.into_iter().map(|data| wire::ModelChunk {
             part: Some(model_chunk::Part::Data(data.into())),
@@ -215,7 +215,7 @@ impl Federation for Service {
             let mut world = self.world();
             world.refused.push(digest);
             if why == Refusal::NotSelected {
-                // Replaced, and asked again.
+                // The client was replaced, then asked again.
                 world.attempt += 1;
                 world.publish();
             }

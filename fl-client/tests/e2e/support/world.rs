@@ -1,4 +1,4 @@
-//! What the scripted server knows and does: a run of one client, with faults on request.
+//! The state and behavior of the scripted server: a run of one client, with faults on request.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use fl_compress::{Digest, Encoder, Frame, FrameHeader, FrameKind, Layout, Spec, 
 use fl_proto::{Departure, FramePart, Phase, Refusal, RoundState};
 use tokio::sync::watch;
 
-/// A call as the server saw it.
+/// A call that the server received.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Call {
     Join {
@@ -28,35 +28,35 @@ pub enum Call {
         version: u64,
     },
     Leave(Departure),
-    /// A fault has done its work; nothing more is answered.
+    /// The fault has occurred; no further call is answered.
     Taken,
 }
 
-/// What goes wrong with the next upload.
+/// The fault of the next upload.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Fault {
-    /// Keeps the first bytes, then says that it is stopping.
+    /// Keeps the first bytes, then reports that it is stopping.
     CutAfter(usize),
     /// Keeps the first bytes, then never answers.
     HangAfter(usize),
-    /// Takes the update, but the answer gets lost.
+    /// Accepts the update, but the receipt is lost.
     LoseReceipt,
-    /// Refuses the update.
+    /// Rejects the update.
     Refuse(Refusal),
-    /// Says that another process with this certificate has taken over.
+    /// Reports that another process with this certificate has taken over.
     Displace,
 }
 
-/// What is wrong with what is fetched.
+/// The fault of a fetched model.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Tamper {
-    /// The steps are of another model.
+    /// The model updates belong to another model.
     Steps,
-    /// Steps and snapshot are.
+    /// The model updates and the snapshot do.
     Everything,
 }
 
-/// Sees every call before it is answered.
+/// Receives every call before it is answered.
 pub type Hook = Box<dyn FnMut(&Call) + Send>;
 
 pub struct World {
@@ -69,11 +69,11 @@ pub struct World {
     pub attempt: u32,
     pub phase: Phase,
     pub evaluate: bool,
-    /// The version whose evaluation is asked for, once, and never answered.
+    /// The version whose evaluation the server requests once, without an answer to it.
     pub hang_evaluating: Option<u64>,
-    /// Whether the last model is evaluated before the run is over.
+    /// Whether the run ends only after the final model is evaluated.
     pub evaluate_at_end: bool,
-    /// Model of each version, and the step that led to it.
+    /// Model of each version, and the model update that led to it.
     pub versions: Vec<(Vec<f32>, Vec<u8>)>,
     pub accepted: Vec<(u64, Digest, Vec<u8>)>,
     pub refused: Vec<Digest>,
@@ -81,7 +81,7 @@ pub struct World {
     pub calls: Vec<Call>,
     pub faults: VecDeque<Fault>,
     pub tamper: Option<Tamper>,
-    /// Sees every call before it is answered.
+    /// Receives every call before it is answered.
     pub hook: Option<Hook>,
     pub state: watch::Sender<RoundState>,
 }
@@ -132,7 +132,7 @@ impl World {
         self.calls.push(call);
     }
 
-    /// Tells the client where the run stands.
+    /// Sends the state of the run to the client.
     pub fn publish(&self) {
         let version = self.versions.len() as u64 - 1;
         let accepted = self
@@ -154,7 +154,7 @@ impl World {
         });
     }
 
-    /// Ends the round with a step that adds `update`, and begins the next.
+    /// Closes the round with a model update that adds `update`, and opens the next round.
     pub fn advance(&mut self, update: &[f32]) {
         let version = self.versions.len() as u64;
         let exact = fl_compress::Spec::exact();

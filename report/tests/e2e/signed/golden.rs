@@ -1,4 +1,4 @@
-//! Files of every version of the format: they are verified for ever.
+//! Files of every version of the format, which must verify forever.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use fl_report::signed::verify;
 
 use crate::signed::sample::{Authority, NOW, report};
 
-/// Signed as `fl-server init` has it, and with Ed25519.
+/// Signed with the key type of `fl-server init`, and with Ed25519.
 const GOLDEN: [&str; 2] = ["signed-1-p256", "signed-1-ed25519"];
 
 fn path(name: &str) -> std::path::PathBuf {
@@ -25,7 +25,7 @@ fn reports_signed_in_the_past_are_verified() {
     }
 }
 
-/// How they were made. A file that exists is never made again: it is what programs of that time wrote.
+/// How the files were generated. An existing file is never regenerated: it stands for programs of its time.
 #[test]
 #[ignore = "makes golden files that are missing"]
 fn make_golden_files_that_are_missing() {

@@ -1,4 +1,4 @@
-//! Signed reports: what verification proves, and that every change is found.
+//! Signed reports: the guarantees of verification, and the detection of every change.
 
 mod golden;
 mod sample;

@@ -1,4 +1,4 @@
-//! Reports whose figures agree, and certificates to sign them with.
+//! Consistent reports, and certificates to sign them.
 
 use fl_report::signed::{Signer, write};
 use fl_report::{
@@ -10,10 +10,10 @@ use rcgen::{
 };
 use time::{Duration, OffsetDateTime};
 
-/// The time of all tests, in seconds since 1970.
+/// The current time of all tests, in seconds since 1970.
 pub(crate) const NOW: i64 = 1_800_000_000;
 
-/// A report of `rounds` rounds with `clients` clients, whose figures agree.
+/// A consistent report of `rounds` rounds with `clients` clients.
 pub(crate) fn report(rounds: u64, clients: u64) -> Report {
     let mut report = Report {
         schema: SCHEMA,
@@ -146,7 +146,7 @@ fn tensor(round: u64) -> TensorLine {
     }
 }
 
-/// A certificate and its key, PEM.
+/// A certificate and its key in PEM.
 pub(crate) struct Issued {
     pub(crate) certificate: String,
     pub(crate) key: String,
@@ -160,12 +160,12 @@ pub(crate) struct Authority {
 }
 
 impl Authority {
-    /// One like that of `fl-server init`.
+    /// An authority like that of `fl-server init`.
     pub(crate) fn new(name: &str) -> Self {
         Self::with(name, &rcgen::PKCS_ECDSA_P256_SHA256)
     }
 
-    /// One whose keys are all of this kind.
+    /// An authority with this type of keys.
     pub(crate) fn with(name: &str, algorithm: &'static SignatureAlgorithm) -> Self {
         let key = KeyPair::generate_for(algorithm).unwrap();
         let mut params = params(name);
@@ -209,12 +209,12 @@ fn params(name: &str) -> CertificateParams {
     params
 }
 
-/// The lines of a file, each with its end.
+/// The lines of a file, with line ends.
 pub(crate) fn lines(file: &str) -> Vec<String> {
     file.split_inclusive('\n').map(str::to_owned).collect()
 }
 
-/// A file of these contents (lines without seal, the closing brace missing), sealed anew as anybody can.
+/// A file of these contents (lines without seal and closing brace), resealed, which needs no key.
 pub(crate) fn sealed(contents: &[String]) -> String {
     let mut last = "0".repeat(64);
     let mut file = String::new();
@@ -226,7 +226,7 @@ pub(crate) fn sealed(contents: &[String]) -> String {
     file
 }
 
-/// The lines without their seals.
+/// The lines without seals.
 pub(crate) fn contents(file: &str) -> Vec<String> {
     let content = |line: &str| line[..line.rfind(",\"seal\":").unwrap()].to_owned();
     file.lines().map(content).collect()

@@ -1,4 +1,4 @@
-//! How long a large report takes. `cargo test --release -p fl-report --test e2e -- --ignored --nocapture speed`
+//! Speed of large reports: `cargo test --release -p fl-report --test e2e -- --ignored --nocapture speed`
 
 use std::time::Instant;
 

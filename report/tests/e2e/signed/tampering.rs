@@ -1,11 +1,11 @@
-//! Files that were changed without the key: every change is found, and where.
+//! Files changed without the key: verification detects every change and its place.
 
 use fl_report::signed::{Change, VerifyError, verify};
 use proptest::prelude::*;
 
 use crate::signed::sample::{Authority, NOW, contents, lines, report, sealed};
 
-/// The lines that a refusal names.
+/// The line numbers in an error.
 fn named(error: &VerifyError) -> Vec<usize> {
     match error {
         VerifyError::Edited { places, .. } => places.iter().map(|place| place.line).collect(),
@@ -123,7 +123,7 @@ fn lines_moved_taken_out_put_in_or_doubled_are_found() {
     let mut headless = all.clone();
     headless.remove(0);
     assert_eq!(named(&refused(headless.concat())), [1]);
-    // After the end, even in lines that are sealed, which anybody can do.
+    // Lines after the end, even if sealed, which needs no key.
     assert_eq!(named(&refused(format!("{file}x"))), [all.len() + 1]);
     assert_eq!(named(&refused(format!("{file}\n"))), [all.len() + 1]);
     let mut more = contents(&file);
@@ -154,7 +154,7 @@ fn a_line_changed_and_sealed_anew_is_not_what_was_signed() {
         let error = refused(sealed(&parts));
         let certificates = at + 3 >= parts.len();
         let signature = matches!(error, VerifyError::Signature { line } if line == parts.len());
-        // A certificate that was changed may be none any more.
+        // A changed certificate may no longer parse.
         assert!(
             signature || (certificates && matches!(error, VerifyError::Malformed { line, .. } if line == at + 1)),
             "{error}"
@@ -180,7 +180,7 @@ proptest! {
     #[test]
     fn no_bytes_whatsoever_panic(bytes in prop::collection::vec(any::<u8>(), 0..400), lines in prop::collection::vec("[ -~]{0,80}", 0..6)) {
         prop_assert!(verify(&bytes, None, NOW).is_err());
-        // Behind seals that hold, too.
+        // Also with valid seals.
         let begun = lines.iter().map(|line| format!("{{\"kind\":\"{line}"));
         let header = "{\"kind\":\"header\",\"format\":\"fl-report-signed\",\"version\":1".to_owned();
         let contents: Vec<String> = std::iter::once(header).chain(begun).collect();

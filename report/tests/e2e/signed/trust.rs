@@ -1,4 +1,4 @@
-//! Who signed, and what a verified report says.
+//! The signer of a report, and the output of verification.
 
 use fl_report::Report;
 use fl_report::signed::{SignError, Signer, VerifyError, verify};
@@ -71,7 +71,7 @@ fn a_report_signed_under_another_authority_is_refused_by_name() {
         matches!(&error, VerifyError::OtherAuthority { signer, .. } if signer == "fl-server"),
         "{error}"
     );
-    // With our authority put in the place of theirs, and all sealed anew.
+    // With the authority replaced by ours, and all lines resealed.
     let mut parts = contents(&file);
     let at = parts.len() - 3;
     parts[at] = contents(&ours.sign(&report(1, 1)))[at].clone();
@@ -85,7 +85,7 @@ fn a_client_cannot_sign_a_report() {
     let client = authority.issue("camera-07", ClientAuth);
     let refused = Signer::from_pem(&authority.certificate, &client.certificate, &client.key).unwrap_err();
     assert!(refused.to_string().contains("`camera-07` is not a server's"));
-    // It signs what a server would, by its own program.
+    // It signs a valid report with its own program.
     let mut parts = contents(&authority.sign(&report(1, 1)));
     parts.pop();
     let pem = serde_json::to_string(&client.certificate).unwrap();
@@ -212,7 +212,7 @@ fn figures_that_do_not_agree_are_named_although_they_were_signed() {
     named(&|r| r.run.chain = "00".into(), "its chain is `00`");
     named(
         &|r| drop(r.rounds.remove(1)),
-        "round 2 has rows of clients or tensors, but no row of its own",
+        "round 2 has rows of clients or tensors, but no round row",
     );
     named(
         &|r| r.participations.push(r.participations[0].clone()),
