@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Lets one log line through a minute and counts the occurrences that it stands for.
+/// Lets one log line per minute through and counts the suppressed occurrences.
 #[derive(Debug, Default)]
 pub(crate) struct RateLimited {
     logged: Option<Instant>,

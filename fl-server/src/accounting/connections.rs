@@ -174,7 +174,11 @@ mod tests {
         connections.identified(&meter, &"a".parse().unwrap()).retried();
         let sample = connections.sample(UploadOutcome::Refused);
         let flow = sample.flows[&Some("a".parse().unwrap())];
-        assert_eq!((flow.retries, flow.connections), (1, 0), "it was counted as nobody's");
+        assert_eq!(
+            (flow.retries, flow.connections),
+            (1, 0),
+            "the connection was booked without a client"
+        );
         assert!(sample.is_balanced());
         assert_eq!(sample.rows(3).len(), 2);
     }

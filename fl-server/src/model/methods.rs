@@ -8,7 +8,7 @@ use crate::config::plan::{Catalog, MethodSpec, PlanError, RunPlan};
 
 /// The methods that plans may name. [`Methods::default`] has those of this program.
 ///
-/// A program with a method of its own registers it and reads its plan with [`Methods::load`]. The plan, which it gives to
+/// A program with a custom method registers it and reads its plan with [`Methods::load`]. The plan, which it gives to
 /// [`Serve`](crate::Serve), then has the method:
 ///
 /// ```

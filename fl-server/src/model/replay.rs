@@ -1,4 +1,4 @@
-//! Repeating closed rounds: how the model comes back after a restart, and how a run is audited.
+//! Replays closed rounds: restores the model after a restart, and audits a run.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;

@@ -251,7 +251,7 @@ impl Sources<'_> {
         match made {
             Ok(global) => Ok((global, Some((Source::Steps, damaged.join("; "))))),
             Err(why) => {
-                damaged.push(format!("from the steps of all rounds: {why}"));
+                damaged.push(format!("from the model updates of all rounds: {why}"));
                 Err(PersistenceError::Damaged(damaged))
             }
         }

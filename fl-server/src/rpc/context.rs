@@ -110,13 +110,13 @@ impl Service {
 
 /// The status while the server stops.
 pub(super) fn stopping() -> Status {
-    Status::unavailable("the server is stopping; come back")
+    Status::unavailable("the server is stopping; retry later")
 }
 
 /// The status of a server-side failure, which is logged.
 pub(super) fn internal(error: impl std::fmt::Display) -> Status {
     tracing::error!(%error, "call failed");
-    Status::unavailable("the server cannot answer just now; come back")
+    Status::unavailable("the server cannot answer at the moment; retry later")
 }
 
 /// The status of a blob that cannot be read or written. A lack of file descriptors is no failure: the client retries.
@@ -124,8 +124,8 @@ pub(super) fn unable(error: &BlobError) -> Status {
     match error {
         BlobError::Superseded => Status::aborted("a later upload of this client took over"),
         BlobError::Disk(error) if error.is_busy() => {
-            tracing::warn!(%error, "a client is told to come back");
-            Status::unavailable("the server has too many files open just now; come back")
+            tracing::warn!(%error, "too many open files; a client is told to retry later");
+            Status::unavailable("the server has too many open files; retry later")
         }
         error => internal(error),
     }

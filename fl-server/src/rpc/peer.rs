@@ -88,7 +88,7 @@ mod tests {
         const DENIED: Option<Code> = Some(Code::PermissionDenied);
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("revoked");
-        assert_eq!(codes(&path), [None, None], "no list, nobody revoked");
+        assert_eq!(codes(&path), [None, None], "without a list, no client is revoked");
         let fingerprint = Fingerprint::of(b"one").to_string();
         let pairs = format!("sha256:{}", fingerprint[7..].to_uppercase());
         for (lines, expected) in [
@@ -118,6 +118,6 @@ mod tests {
         let pipe = dir.path().join("pipe");
         let made = std::process::Command::new("mkfifo").arg(&pipe).status();
         assert!(made.unwrap().success());
-        assert_eq!(codes(&pipe), [Some(Code::Unavailable); 2], "nobody writes into it");
+        assert_eq!(codes(&pipe), [Some(Code::Unavailable); 2], "a pipe without a writer");
     }
 }

@@ -38,7 +38,7 @@ impl LargestOfStep {
                 *known = Some((*step, largest));
                 Ok(largest)
             }
-            Err(why) => Err(format!("the step that it was encoded against cannot be decoded: {why}")),
+            Err(why) => Err(format!("its predictor cannot be decoded: {why}")),
         })
     }
 }

@@ -270,7 +270,7 @@ fn verify(bytes: &[u8], service: &Service, round: u64) -> Result<Result<Vec<u32>
         return Ok(Ok(firsts));
     }
     let with = if predicted {
-        format!(", and the step that it is added to one of {predictor:e}")
+        format!(", and its predictor one of {predictor:e}")
     } else {
         String::new()
     };
@@ -297,21 +297,21 @@ fn decodable(bytes: &[u8], layout: &Layout, round: u64, step: Option<&Digest>) -
         return Err(format!("it is a {:?}, not an update", header.kind));
     }
     if header.round != round {
-        return Err(format!("it answers round {}, not {round}", header.round));
+        return Err(format!("it belongs to round {}, not {round}", header.round));
     }
     let predicted = match (frame.predictor(), step) {
         (None, _) => false,
         (Some(named), Some(step)) if named == step.short() => true,
         (Some(named), Some(step)) => {
             return Err(format!(
-                "it was encoded against frame {named:016x}, and model version {} was made by step {:016x}",
+                "it was encoded against frame {named:016x}, but the model update of version {} is {:016x}",
                 round - 1,
                 step.short()
             ));
         }
         (Some(_), None) => {
             return Err(format!(
-                "it was encoded against another frame, and in round {round} of this run there is none to encode against"
+                "it was encoded against a predictor, but round {round} of this run has none"
             ));
         }
     };

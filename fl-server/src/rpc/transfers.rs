@@ -49,7 +49,7 @@ impl Transfers {
         places
             .acquire()
             .await
-            .map_err(|_| Status::unavailable("the server is stopping; come back"))
+            .map_err(|_| Status::unavailable("the server is stopping; retry later"))
     }
 }
 

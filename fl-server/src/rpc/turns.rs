@@ -77,7 +77,7 @@ impl Turn {
         let _ = (&mut self.over).await;
         let (client, kind) = (&self.key.0, self.key.1);
         Status::aborted(format!(
-            "a newer {} of client `{client}` has taken over; if this is another process, it needs a certificate of its own",
+            "a newer {} of client `{client}` has taken over; if this is another process, it needs its own certificate",
             match kind {
                 Kind::Watch => "watch",
                 Kind::Fetch => "download",

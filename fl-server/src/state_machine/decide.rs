@@ -195,7 +195,7 @@ fn tick(state: &State, plan: &RunPlan, now: Millis, presence: &Presence) -> Vec<
     }
 }
 
-/// The close rule {min, target, grace, deadline}, for the round as it is or with one more update at `now`.
+/// The close rule {min, target, grace, deadline} for the round at `now`, or with one more update.
 fn closes(round: &Round, plan: &RunPlan, now: Millis, one_more: bool) -> bool {
     let cohort = &plan.cohort;
     let answered = round.updates.len() + usize::from(one_more);

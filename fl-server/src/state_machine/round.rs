@@ -56,7 +56,7 @@ impl Round {
         self.cohort.iter().filter(|client| !self.updates.contains_key(*client))
     }
 
-    /// Missing clients in whose place nobody was asked.
+    /// Missing clients without a replacement.
     pub(super) fn unexcused(&self) -> impl Iterator<Item = &ClientId> {
         self.missing().filter(|client| !self.excused.contains(*client))
     }

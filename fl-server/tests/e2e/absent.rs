@@ -1,4 +1,4 @@
-//! Clients that go, with nobody to wait for them.
+//! Clients that leave in the middle of a run.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use fl_server::{Event, Serve};
 use tonic::Code;
 
 const HOUR: u64 = 3_600_000;
-/// Far longer than any round of these tests, far shorter than a deadline or a grace.
+/// Much longer than a round of these tests, much shorter than a deadline or a grace.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A run in which every wait but that for absent clients takes an hour.
+/// A run in which every timeout is an hour, except that for absent clients.
 fn patient(fed: &Fed, clients: usize, min: usize, absent: u64) -> Serve {
     let mut options = fed.options(&Run {
         clients,
@@ -91,10 +91,10 @@ async fn clients_that_cannot_take_part_are_told_of_once_each() {
     let fed = Fed::new();
     let mut server = fed.start(&Run::default()).await;
     std::fs::write(fed.dir.path().join("revoked"), "carl\n").unwrap();
-    // A certificate of another federation; the address is all that is known of its owner.
+    // A certificate of another federation; the server knows only the address.
     let foreign = Fed::new().issue("dora");
     for _ in 0..3 {
-        // With TLS 1.3 a client learns that its certificate is refused only after its own handshake.
+        // In TLS 1.3 a client learns about a refused certificate only after its own handshake.
         if let Ok(mut dora) = TestClient::dial(&server.address, &fed.root.certificate, &foreign).await {
             dora.join(None).await.unwrap_err();
         }
@@ -140,7 +140,7 @@ async fn clients_that_cannot_take_part_are_told_of_once_each() {
     server.stop().await;
 }
 
-/// One client is asked at a time, and two take turns: the first is asked in attempts 1 and 3.
+/// Cohorts of one client, and two clients take turns: the first is asked in attempts 1 and 3.
 #[tokio::test]
 async fn a_slow_upload_of_an_earlier_attempt_stays_refused_when_its_client_is_asked_again() {
     let fed = Fed::new();

@@ -1,5 +1,5 @@
-//! What a running server says of its books: everything that it says agrees at each moment, no saving is overstated, and what
-//! is on disk outlives a kill.
+//! The accounts of a running server: all views agree at each moment, no saving is overstated, and the data on disk
+//! survives a kill.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -26,13 +26,13 @@ fn fl_server(args: &[&str]) -> String {
     text
 }
 
-/// A federation of processes, whose run has 20,100 parameters: as fp32 more than all else that a connection carries.
+/// A federation of processes. The run has 20,100 parameters, so fp32 is larger than everything else on a connection.
 struct Founded {
     dir: tempfile::TempDir,
     fed: String,
 }
 
-/// A server process, and where it listens.
+/// A server process and its addresses.
 struct Serving {
     child: Child,
     address: String,
@@ -75,7 +75,7 @@ impl Founded {
         let (listen, page) = first.split_once("; look at http://").unwrap();
         let (address, page) = (listen.rsplit(' ').next().unwrap(), page.trim_end_matches('/'));
         let (address, page) = (address.to_owned(), page.to_owned());
-        // Whoever prints must find a reader.
+        // Keeps reading the output, so that the process never blocks on a full pipe.
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
         Serving { child, address, page }
     }
@@ -96,7 +96,7 @@ impl Founded {
         hands
     }
 
-    /// What `fl-server status --format json` asks the running server.
+    /// The answer of the running server to `fl-server status --format json`.
     async fn status(&self) -> Value {
         let socket = PathBuf::from(&self.fed).join("data/admin.sock");
         let mut stream = UnixStream::connect(socket).await.unwrap();
@@ -106,7 +106,7 @@ impl Founded {
         serde_json::from_str::<Value>(&answer).unwrap()["status"].take()
     }
 
-    /// What all say, one after another.
+    /// Reads all views, one after another.
     async fn look(&self, page: &str) -> Look {
         Look {
             before: metrics(page).await,
@@ -138,7 +138,7 @@ async fn get(page: &str, path: &str) -> String {
     out
 }
 
-/// Bytes that the run has moved, and what belongs to them.
+/// Bytes of the run, and the figures derived from them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Said {
     moved: (u64, u64),
@@ -206,7 +206,7 @@ fn moved(moved: &Value, closed: u64) -> Said {
     }
 }
 
-/// What metrics, report, page and status said, and the metrics again.
+/// The figures of metrics, report, page and status, then of the metrics again.
 struct Look {
     before: Said,
     report: Value,
@@ -216,7 +216,7 @@ struct Look {
 }
 
 impl Look {
-    /// In the order in which they were asked.
+    /// In the order of the requests.
     fn said(&self) -> [Said; 5] {
         let live = &self.live;
         assert_eq!(
@@ -227,14 +227,14 @@ impl Look {
         [
             self.before,
             reported(&self.report),
-            // The page has no number of closed rounds but that of the report.
+            // The page takes its number of closed rounds from the report.
             moved(&live["moved"], reported(&self.report).closed),
             moved(&self.status["serving"]["moved"], run["closed"].as_u64().unwrap()),
             self.after,
         ]
     }
 
-    /// Each says what those before have said, and what has happened since: the same where nothing has.
+    /// Each view must include everything in the views before it, and equal them if nothing happened in between.
     fn agrees(&self) -> bool {
         let said = self.said();
         for (earlier, later) in said.iter().zip(&said[1..]) {
@@ -255,7 +255,7 @@ impl Look {
     }
 }
 
-/// The end of a run as seen from outside, once all is on disk.
+/// The end of a run from the outside, once everything is on disk.
 async fn settled(founded: &Founded, page: &str, ratios: &mut Vec<f64>) -> Said {
     loop {
         let look = founded.look(page).await;
@@ -277,7 +277,7 @@ async fn report_page_status_and_metrics_agree_at_each_moment_and_no_ratio_exceed
         let (mut looks, mut quiet) = (0, 0);
         let mut taking = Box::pin(all_take_part(&mut hands));
         loop {
-            // Clients and looks take turns at every await.
+            // Clients and observers take turns at every await.
             tokio::select! {
                 _ = &mut taking => break,
                 look = founded.look(&page) => {
@@ -288,7 +288,7 @@ async fn report_page_status_and_metrics_agree_at_each_moment_and_no_ratio_exceed
             }
         }
         drop(taking);
-        // The run is done, and its clients are still connected.
+        // The run is done; its clients are still connected.
         let look = founded.look(&page).await;
         look.agrees();
         ratios.extend(look.ratios());
@@ -297,7 +297,7 @@ async fn report_page_status_and_metrics_agree_at_each_moment_and_no_ratio_exceed
         let last = settled(&founded, &page, &mut ratios).await;
         assert!(looks > 0, "{quiet} of {looks} looks saw nothing move");
 
-        // Nothing was told to the server: what it has said is on disk.
+        // The server gets no signal: everything it has reported is on disk.
         serving.child.kill().await.unwrap();
         let report: Value = serde_json::from_str(&fl_server(&["report", &founded.fed, "--format", "json"])).unwrap();
         let found = reported(&report);
@@ -312,7 +312,7 @@ async fn report_page_status_and_metrics_agree_at_each_moment_and_no_ratio_exceed
         );
         assert!(ratios.iter().any(|ratio| *ratio > 0.0));
 
-        // And stays in the books when it is served again.
+        // The accounts are unchanged after a restart.
         let mut serving = founded.serve().await;
         let again = reported(&serde_json::from_str(&get(&serving.page, "/report.json").await).unwrap());
         assert_eq!((again.moved, again.pending), (last.moved, (0, 0)));
@@ -326,7 +326,7 @@ async fn a_signed_report_of_a_server_that_goes_on_serving_has_the_bytes_after_th
     let serving = founded.serve().await;
     let mut hands = founded.clients(&serving.address).await;
     all_take_part(&mut hands).await;
-    // The clients stay.
+    // The clients stay connected.
     let before = metrics(&serving.page).await;
     let file = founded.path("signed.jsonl").display().to_string();
     fl_server(&["report", &founded.fed, "--sign", "-o", &file]);

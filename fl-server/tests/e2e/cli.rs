@@ -1,4 +1,4 @@
-//! The command line: a federation founded, served, looked at while it runs and after, and stopped.
+//! The command line: a federation is founded, served, observed during and after the run, and stopped.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -41,7 +41,7 @@ struct Founded {
     run: String,
 }
 
-/// A federation that keeps every update.
+/// A federation that stores every update.
 fn founded() -> Founded {
     founded_with(&["--audit"])
 }
@@ -252,7 +252,7 @@ fn check_says_what_is_wrong_and_where() {
         let error = bad(2, &["check", broken]);
         assert!(error.contains(words), "{content}: {error}");
     }
-    // A server.toml may have every key commented out; a run.toml may not, and neither may be empty.
+    // Every key of server.toml is optional, but not of run.toml, and neither file may be empty.
     let (server, run) = (founded.path("server.toml"), founded.path("run.toml"));
     std::fs::write(&server, include_str!("../../../configs/server.toml")).unwrap();
     assert!(good(&["check", server.to_str().unwrap()]).contains("good server"));
@@ -359,7 +359,7 @@ fn several_clients_are_issued_at_once_with_their_task() {
         assert_eq!(toml["tasks"]["toy"]["learner"].as_str(), Some("mlp"));
         assert_eq!(toml["tasks"]["toy"]["data"]["builtin"]["client"].as_integer(), Some(at));
     }
-    // All or none: one folder that is there keeps the others from being made.
+    // All or nothing: one existing folder prevents the creation of the others.
     std::fs::remove_dir_all(out.join("camera-00")).unwrap();
     assert!(bad(2, &issue).contains("`camera-00` has a certificate already"));
     assert!(bad(1, &[&issue[..], &["--again"]].concat()).contains("camera-01/authority.pem exists already"));
@@ -401,7 +401,7 @@ fn check_says_who_downloads_the_first_weights() {
         let bytes = fl_compress::weights::to_safetensors_with(&layout, &[0.5; 1010], &[], &notes).unwrap();
         std::fs::write(founded.path("init.safetensors"), bytes).unwrap();
     };
-    // A snapshot is 4 bytes a value, one a tensor, and 38; three clients are asked.
+    // A snapshot has 4 bytes per value, one per tensor, and 38; three clients are in the cohort.
     let cost = "download 3.98 KiB each, 12.0 KiB for 3 clients";
     let checked = good(&["check", &founded.run]);
     assert!(
@@ -418,7 +418,7 @@ fn check_says_who_downloads_the_first_weights() {
         checked.contains(&cost.replacen("download", "downloads", 1)),
         "{checked}"
     );
-    // Left out, the seed is that of the file.
+    // The default seed is that of the file.
     std::fs::write(&founded.run, RUN.replace("seed = 7\n", "")).unwrap();
     let checked = good(&["check", &founded.run]);
     assert!(
@@ -427,7 +427,7 @@ fn check_says_who_downloads_the_first_weights() {
     );
 }
 
-/// The program with its standard output on `stdout`, or on a pipe that nobody reads.
+/// The program with its standard output on `stdout`, or on a pipe without a reader.
 fn written_to(args: &[&str], stdout: Option<&str>) -> Output {
     let stdout: Stdio = match stdout {
         Some(path) => std::fs::OpenOptions::new().write(true).open(path).unwrap().into(),
@@ -590,7 +590,7 @@ async fn status_report_and_export_work_while_the_server_runs_and_after() {
     std::fs::write(&other, RUN.replace("seed = 7", "seed = 8")).unwrap();
     assert!(bad(1, &["verify", fed, "--plan", other.to_str().unwrap()]).contains("another plan"));
 
-    // A damaged blob is found by its digest.
+    // The digest reveals a damaged blob.
     let blobs = Path::new(fed).join("data/blobs/test");
     for blob in std::fs::read_dir(blobs).unwrap() {
         let path = blob.unwrap().path();
@@ -600,14 +600,14 @@ async fn status_report_and_export_work_while_the_server_runs_and_after() {
     }
     assert!(bad(4, &["export", fed, "-o", model]).contains("damaged"));
     assert!(bad(4, &["verify", fed, "--plan", &founded.run]).contains("not what was recorded"));
-    // What no record names is removed only once everything that they do name was found to be good.
+    // Unreferenced blobs are removed only after all referenced blobs were verified.
     let orphan = Path::new(fed).join("data/blobs/test").join("0".repeat(64));
     std::fs::write(&orphan, "all that is left").unwrap();
     let serve = ["serve", &format!("{fed}/server.toml"), "--run", &founded.run];
     assert!(bad(4, &serve).contains("damaged"));
     assert!(orphan.exists());
 
-    // A store that is gone is not one that never was.
+    // A missing store is not treated as a new one.
     std::fs::remove_dir_all(Path::new(fed).join("data/store")).unwrap();
     for args in [
         &["status", fed][..],
@@ -619,7 +619,7 @@ async fn status_report_and_export_work_while_the_server_runs_and_after() {
     }
 }
 
-/// Every question and form, of a run of two rounds and three clients.
+/// Every question in every form, for a run of two rounds and three clients.
 fn reports_answer(founded: &Founded, fed: &str) {
     let lines = |args: &[&str]| good(&[&["report", fed], args].concat()).lines().count();
     for (by, count) in [
@@ -631,7 +631,7 @@ fn reports_answer(founded: &Founded, fed: &str) {
         ("direction", 12),
     ] {
         let count = count + 1;
-        // Connections that closed before they said who they were may be a client and a round more.
+        // Connections that closed before identification may add a client and a round.
         assert!(lines(&["--by", by]) >= count, "{by}");
         let table: serde_json::Value =
             serde_json::from_str(&good(&["report", fed, "--by", by, "--format", "json"])).unwrap();
@@ -702,7 +702,7 @@ fn reports_answer(founded: &Founded, fed: &str) {
     assert!(bad(2, &["report", fed, "--format", "html", "--by", "round"]).contains("the whole run"));
 }
 
-/// While nothing but files is needed.
+/// Commands that need only files.
 fn signed_reports_are_verified(founded: &Founded) {
     let fed = founded.fed.as_str();
     let (file, authority) = (founded.path("signed.jsonl"), format!("{fed}/authority.pem"));
@@ -781,7 +781,7 @@ async fn sigterm_stops_gracefully_and_the_run_continues() {
     drop(child);
 }
 
-/// The options and commands in docs/reference/cli.md are those that the program prints.
+/// `docs/reference/cli.md` lists the options and commands that the program prints.
 #[test]
 fn the_command_line_reference_is_what_the_program_prints() {
     crate::help_page::check(env!("CARGO_BIN_EXE_fl-server"), "fl-server", &[]);

@@ -1,4 +1,4 @@
-//! A wall clock that jumps while a run is served.
+//! The wall clock jumps during a run.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime};
@@ -10,7 +10,7 @@ use fl_server::disk::Disk;
 use fl_server::store::Store;
 
 const HOUR: i64 = 3_600_000;
-/// Far longer than any round of these tests, far shorter than a jump.
+/// Much longer than a round of these tests, much shorter than a jump.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn system() -> i64 {
@@ -20,7 +20,7 @@ fn system() -> i64 {
         .as_millis() as i64
 }
 
-/// The events up to the end of the first round.
+/// The log up to the end of the first round.
 async fn first_round(server: &mut Server) -> Vec<Event> {
     let mut events = Vec::new();
     let closed = async {
@@ -62,7 +62,7 @@ async fn a_clock_set_back_by_an_hour_does_not_stop_the_run() {
     assert!(matches!(events.last(), Some(Event::RoundClosed(summary)) if summary.updates == 1));
     server.stop().await;
 
-    // Nor do the times of the records go back when the run is served again.
+    // The times of the records do not go back after a restart either.
     Server::start(options()).await.stop().await;
     let store = Store::open(&fed.data(), Disk::new(None)).unwrap();
     let records = store.run(&"test".parse().unwrap()).unwrap();

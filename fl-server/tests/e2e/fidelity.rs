@@ -1,5 +1,5 @@
-//! How faithful frames are: what clients say of their updates is checked, summed by tensor, kept over restarts and shown, and a
-//! tensor that is hardly sent is reported.
+//! Fidelity reports of clients: the server checks them, sums them by tensor, keeps them over restarts and shows them,
+//! and reports a tensor that is hardly sent.
 
 use crate::support::*;
 use fl_proto::UpdateReply;
@@ -8,7 +8,6 @@ use fl_server::{Event, Live};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tonic::Code;
 
-/// Waits until this round is open.
 async fn opened(hand: &mut TestClient, round: u64) {
     let mut watch = hand.watch().await;
     TestClient::until(&mut watch, |state| state.round == round).await;
@@ -34,7 +33,7 @@ async fn figures_are_summed_by_tensor_once_and_survive_a_stop_within_a_round() {
         panic!("{:?}", header.fidelity)
     };
     assert!(weight.cosine() > 300 && weight.cosine() < 900 && weight.age() == 0);
-    // Sent twice, as after a lost receipt.
+    // Uploaded twice, as after a lost receipt.
     for _ in 0..2 {
         assert_eq!(hands[0].submit(&header, &frame).await.unwrap(), UpdateReply::Accepted);
     }
@@ -46,7 +45,7 @@ async fn figures_are_summed_by_tensor_once_and_survive_a_stop_within_a_round() {
     let [mut berta, mut carl] = [fed.client("berta", &server).await, fed.client("carl", &server).await];
     let _watches = [anna.watch().await, berta.watch().await, carl.watch().await];
     opened(&mut anna, 1).await;
-    // A client of protocol 1.0, and one whose figures are those of another frame: both updates count.
+    // A client of protocol 1.0, and one that reports the fidelity of another frame: both updates count.
     let frame = berta.encode(1);
     berta.fidelity.clear();
     let header = berta.header(1, &frame);
@@ -106,7 +105,7 @@ async fn figures_out_of_range_are_refused_before_the_frame_is_read() {
     server.stop().await;
 }
 
-/// Every update is zero in the weights, which are said to have lost their direction.
+/// Every update has zero weights, and reports a cosine of zero for them.
 #[tokio::test]
 async fn a_tensor_that_is_not_sent_for_three_rounds_is_reported_in_events_and_metrics() {
     let fed = Fed::new();

@@ -1,4 +1,4 @@
-//! What comes from strangers, liars and broken links: refused with a reason, never fatal, never counted.
+//! Input from strangers, liars and broken connections is refused with a reason, is never fatal, and never counts.
 
 use crate::support::*;
 use fl_compress::{Encoder, FrameHeader, FrameKind, Layout, Spec};
@@ -9,7 +9,7 @@ use time::{Duration, OffsetDateTime};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tonic::Code;
 
-/// A federation in round 1, whose first client is about to send.
+/// A federation in round 1 whose first client is about to upload.
 async fn in_round_one(fed: &Fed) -> (Server, Vec<TestClient>, Vec<tonic::Streaming<wire::RoundState>>) {
     let server = fed.start(&Run::default()).await;
     let mut hands = fed.clients(&server).await;
@@ -50,9 +50,9 @@ async fn strangers_do_not_get_in() {
     for (own, authority) in [
         (&foreign, &fed.root.certificate),
         (&expired, &fed.root.certificate),
-        // The server's own certificate is no client's.
+        // The certificate of the server is not a client certificate.
         (&fed.server, &fed.root.certificate),
-        // A client that trusts another authority does not speak to this server.
+        // A client that trusts another authority refuses this server.
         (&fed.issue("anna"), &root.certificate),
     ] {
         let refused = match TestClient::dial(&server.address, authority, own).await {
@@ -61,7 +61,7 @@ async fn strangers_do_not_get_in() {
         };
         assert!(refused);
     }
-    // No certificate at all.
+    // No certificate.
     let mut roots = rustls::RootCertStore::empty();
     roots
         .add(CertificateDer::from_pem_slice(fed.root.certificate.as_bytes()).unwrap())
@@ -78,7 +78,7 @@ async fn strangers_do_not_get_in() {
     let refused = io.read_to_end(&mut Vec::new()).await.unwrap_err();
     assert!(refused.to_string().contains("CertificateRequired"), "{refused}");
 
-    // Those who may are served all the same.
+    // Legitimate clients are still served.
     fed.client("anna", &server).await;
     server.stop().await;
 }
@@ -217,14 +217,14 @@ async fn broken_frames_are_refused_and_the_good_one_still_counts() {
             "bit {bit}"
         );
     }
-    // A digest that is not the frame's.
+    // A wrong digest.
     let header = anna.header(1, b"something else");
     let lying = fl_proto::UpdateHeader {
         len: frame.len() as u64,
         ..header
     };
     assert_eq!(why(anna.submit(&lying, &frame).await.unwrap()), Refusal::Invalid);
-    // Another layout, and another round inside.
+    // A frame of another layout, and of another round.
     for (shape, round) in [(vec![6], 1), (vec![5], 2)] {
         let layout = Layout::new([("w", shape)]).unwrap();
         let mut delta = vec![0.5; layout.len()];
@@ -238,12 +238,12 @@ async fn broken_frames_are_refused_and_the_good_one_still_counts() {
         let header = anna.header(1, &other);
         assert_eq!(why(anna.submit(&header, &other).await.unwrap()), Refusal::Invalid);
     }
-    // A snapshot is no update.
+    // A snapshot instead of an update.
     let layout = Layout::new([("w", vec![5])]).unwrap();
     let snapshot = fl_compress::snapshot(&layout, &[0.5; 5], 1).unwrap();
     let header = anna.header(1, &snapshot);
     assert_eq!(why(anna.submit(&header, &snapshot).await.unwrap()), Refusal::Invalid);
-    // NaN and infinity inside, with a checksum that is right.
+    // NaN and infinity, with a valid checksum.
     for bad in [f32::NAN, f32::INFINITY] {
         let marked = with_value(&frame, &anna.model_delta(1), bad);
         let header = anna.header(1, &marked);
@@ -316,7 +316,7 @@ async fn updates_that_could_add_up_beyond_f32_are_refused_and_the_largest_accept
     assert_eq!(server.end().await.version, 2);
 }
 
-/// Puts `bad` where the first value of an exact frame stands, and mends the checksum.
+/// Replaces the first value of an exact frame by `bad`, and fixes the checksum.
 fn with_value(frame: &[u8], delta: &[f32], bad: f32) -> Vec<u8> {
     let first = delta[0].to_le_bytes();
     let at = frame.windows(4).position(|bytes| bytes == first).unwrap();
@@ -351,12 +351,12 @@ async fn an_upload_that_breaks_off_is_resumed_where_it_ended() {
     let offset = fl_proto::CHUNK as u64;
     assert_eq!(anna.submit_parts(half).await.unwrap(), UpdateReply::Wanted { offset });
     assert_eq!(anna.offer(&header).await, UpdateReply::Wanted { offset });
-    // A wrong offset is put right.
+    // The server corrects a wrong offset.
     assert_eq!(
         anna.submit(&header, &frame).await.unwrap(),
         UpdateReply::Wanted { offset }
     );
-    // Resumed over another connection, after a restart of the server.
+    // The upload resumes over another connection after a restart of the server.
     server.stop().await;
     let server = fed.start(&Run::default()).await;
     let mut anna = fed.client("anna", &server).await;
@@ -374,7 +374,7 @@ async fn an_upload_that_breaks_off_is_resumed_where_it_ended() {
     server.stop().await;
 }
 
-/// Names of the files in a folder of the data, and in the folders in it.
+/// Names of the files in a folder of the data, with its subfolders.
 fn files(fed: &Fed, folder: &str) -> Vec<String> {
     let mut folders = vec![fed.data().join(folder)];
     let mut names = Vec::new();
@@ -396,7 +396,7 @@ async fn an_update_that_ends_after_its_round_is_refused_and_leaves_no_file() {
         clients: 2,
         ..Run::default()
     };
-    // One client more than needed is asked; the round closes at its deadline.
+    // The cohort has one client more than needed; the round closes at its deadline.
     let text = fed.toml(&run).replace("target = 2", "target = 2\nsize = 3");
     let text = text.replace("5min", "2s");
     let mut options = fed.options(&run);
@@ -561,14 +561,14 @@ async fn a_frame_may_name_the_step_of_the_version_trained_from_and_no_other() {
             let mut refused = vec![(
                 &made_up,
                 if cafe && round > 1 {
-                    "was made by step"
+                    "but the model update of version"
                 } else {
-                    "there is none"
+                    "of this run has none"
                 },
             )];
             refused.extend(before.as_ref().map(|step| (step, "encoded against")));
             if !cafe {
-                refused.extend(last.as_ref().map(|step| (step, "there is none")));
+                refused.extend(last.as_ref().map(|step| (step, "of this run has none")));
             }
             for (step, expected) in refused {
                 let frame = update(round, &[0.5; 5], Some(step));
@@ -581,13 +581,13 @@ async fn a_frame_may_name_the_step_of_the_version_trained_from_and_no_other() {
             let value = 0.75 * bound;
             let step = last.as_deref().filter(|_| cafe);
             if step.is_some() {
-                // What it stands for is the sum, and that is too large.
+                // The update is the sum with its predictor, which is too large.
                 let frame = update(round, &[2.0 * value; 5], step);
                 let header = anna.header(round, &frame);
                 let UpdateReply::Refused { message, .. } = anna.submit(&header, &frame).await.unwrap() else {
                     panic!("round {round}: not refused")
                 };
-                assert!(message.contains("the step that it is added to"), "{message}");
+                assert!(message.contains("and its predictor one of"), "{message}");
             }
             let frame = update(round, &[value; 5], step);
             let header = anna.header(round, &frame);

@@ -1,4 +1,4 @@
-//! What the ledger says is what the sockets carried, on both sides; and what a full disk does to a server.
+//! The ledger equals the bytes on the sockets of both sides; and the behavior of a server with a full disk.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use fl_server::disk::{Fault, FaultKind};
 use fl_server::ledger::Direction;
 use fl_server::{Ending, Event};
 
-/// Bytes of TLS 1.3's closing alert.
+/// Bytes of the close alert of TLS 1.3.
 const CLOSE_NOTIFY: u64 = 24;
 
 #[tokio::test]
@@ -47,7 +47,7 @@ async fn the_ledger_is_the_meter_and_the_clients_own_meters_to_the_byte() {
     for (name, meter) in meters {
         let flow = clients[&Some(name.parse().unwrap())];
         assert_eq!(flow.socket_up, meter.written(), "{name}");
-        // A client that goes first does not read the server's farewell, one TLS alert.
+        // A client that closes first does not read the close alert of the server.
         let unread = flow.socket_down - meter.read();
         assert!(unread == 0 || unread == CLOSE_NOTIFY, "{name}: {unread}");
     }
@@ -62,7 +62,7 @@ async fn the_ledger_is_the_meter_and_the_clients_own_meters_to_the_byte() {
                 .map(|s| s.recipe + s.indices + s.scales + s.values)
                 .sum::<u64>()
         };
-        // What a frame has beside its sections: header and checksum.
+        // Bytes of a frame outside its sections: header and checksum.
         let beside = |framed: u64, sections: u64, frames: u64| framed > sections && framed - sections < 60 * frames;
         assert!(beside(flow.update, bytes(Direction::Up), 3), "{flow:?}");
         assert!(bytes(Direction::Down) > 0);
@@ -117,7 +117,7 @@ async fn a_full_disk_stops_the_server_names_the_path_and_loses_nothing() {
         (server.end().await.model, counter.seen())
     };
     let (model, points) = undisturbed;
-    // Some points only: each costs a run.
+    // Samples the points, as each takes a whole run.
     for at in (1..points).step_by(points as usize / 12) {
         let fed = Fed::new();
         let mut options = fed.options(&Run::default());
@@ -140,7 +140,7 @@ async fn a_full_disk_stops_the_server_names_the_path_and_loses_nothing() {
         let result = tokio::time::timeout(std::time::Duration::from_secs(30), both).await;
         let result = result.unwrap_or_else(|_| panic!("point {at}: the server went on"));
         let error = match result {
-            // The point was not reached: the order of writes differs from run to run.
+            // The run did not reach the point: the order of writes varies between runs.
             Ok(outcome) => {
                 assert_eq!((outcome.ending, outcome.model), (Ending::Done, model));
                 continue;
@@ -150,7 +150,7 @@ async fn a_full_disk_stops_the_server_names_the_path_and_loses_nothing() {
         let names_path = error.contains(fed.dir.path().to_str().unwrap());
         assert!(names_path && error.contains("free some space"), "point {at}: {error}");
 
-        // The last write may have been the run's last: then clients are told that it is over.
+        // The failed write may have been the last of the run; then the clients learn that the run is over.
         let mut options = fed.options(&Run::default());
         options.exit_when_done = false;
         let mut server = Server::start(options).await;

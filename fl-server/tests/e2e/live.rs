@@ -1,4 +1,4 @@
-//! The page of the run at the admin address: who may look, what it says while a run goes on, and that it holds up nothing.
+//! The live page at the admin address: access, content during a run, and that it never blocks the run.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
-/// Binds any loopback port, and says where.
+/// Binds an ephemeral loopback port; returns the address.
 fn page(own: &Issued) -> (Live, String) {
     let live = Live::bind("127.0.0.1:0".parse().unwrap(), None, own).unwrap();
     let address = live
@@ -23,13 +23,13 @@ fn page(own: &Issued) -> (Live, String) {
     (live, address)
 }
 
-/// Status, head and body of one request over a stream of its own.
+/// Status, head and body of one request over its own stream.
 async fn ask<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, head: &str, body: &str) -> (u16, String, String) {
     let len = body.len();
     let request = format!("{head}\r\nConnection: close\r\nContent-Length: {len}\r\n\r\n{body}");
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = Vec::new();
-    // A server that ends TLS without a farewell has said all all the same.
+    // A server that closes TLS without an alert has still sent the whole response.
     let _ = stream.read_to_end(&mut answer).await;
     let answer = String::from_utf8(answer).unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
@@ -42,7 +42,7 @@ async fn get(address: &str, path: &str) -> (u16, String, String) {
     ask(stream, &format!("GET {path} HTTP/1.1\r\nHost: {address}"), "").await
 }
 
-/// The data of the next server-sent event of this name.
+/// The data of the next server-sent event with this name.
 async fn next_event(lines: &mut (impl AsyncBufReadExt + Unpin), name: &str) -> serde_json::Value {
     let (mut line, wanted) = (String::new(), format!("event: {name}"));
     loop {
@@ -116,7 +116,7 @@ async fn who_looks_sees_the_run_go_on_and_ends_with_it() {
     let (_, _, before) = get(&address, "/metrics").await;
     assert!(before.contains("fl_phase{phase=\"training\"} 1.0"), "{before}");
     all_take_part(&mut hands).await;
-    // The run is over; the clients are still connected, so the server is still there.
+    // The run is over, but the server stays up while clients are connected.
     let (status, _, report) = get(&address, "/report.json").await;
     let report: serde_json::Value = serde_json::from_str(&report).unwrap();
     assert_eq!((status, report["balanced"].as_bool()), (200, Some(true)));
@@ -135,8 +135,8 @@ async fn who_looks_sees_the_run_go_on_and_ends_with_it() {
     assert_eq!(outcome.ending, Ending::Done);
     let mut rest = String::new();
     let _ = watching.read_to_string(&mut rest).await;
-    assert!(TcpStream::connect(&address).await.is_err(), "nobody listens any more");
-    // And the store is free.
+    assert!(TcpStream::connect(&address).await.is_err(), "the port is still open");
+    // The store is unlocked.
     let again = fed.start(&run).await;
     assert_eq!(again.stop().await.version, 3);
 }
@@ -207,7 +207,7 @@ async fn elsewhere_the_page_speaks_tls_and_wants_the_token() {
     let cookie = head.split_once("set-cookie: ").unwrap().1.split(';').next().unwrap();
     let (status, _, _) = tell(&format!("GET /live.json HTTP/1.1\r\nCookie: {cookie}"), "").await;
     assert_eq!(status, 200);
-    // What is not TLS gets no answer.
+    // A plain-text request gets no response.
     let stream = TcpStream::connect(&address).await.unwrap();
     let mut stream = stream;
     stream
@@ -273,7 +273,7 @@ async fn silent_connections_do_not_close_the_page_however_many_they_are() {
     assert!(matches!(read, Ok(0) | Err(_)), "the oldest silent ones were closed");
     let mut hands = fed.clients(&server).await;
     all_take_part(&mut hands).await;
-    // Whoever was let in before them still watches.
+    // Viewers that were admitted earlier stay connected.
     loop {
         if next_event(&mut watching, "live").await["phase"] == "done" {
             break;

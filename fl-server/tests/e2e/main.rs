@@ -1,5 +1,5 @@
-//! A server on loopback sockets with mutual TLS, its command line and its data folder. One binary, because linking one takes
-//! longer than most of its tests.
+//! A server on loopback sockets with mutual TLS, its command line and its data folder. One binary, because linking
+//! takes longer than most tests.
 #![allow(clippy::unwrap_used)]
 
 #[path = "../../../compress/tests/tool/help_page.rs"]

@@ -122,7 +122,7 @@ async fn a_fetch_is_the_chain_or_a_snapshot_whichever_is_fewer_bytes() {
     );
     server.stop().await;
 
-    // Dense steps: two of them are more bytes than one snapshot.
+    // Model updates are dense here: two of them are larger than one snapshot.
     let fed = Fed::new();
     let server = fed
         .start(&Run {
@@ -186,7 +186,7 @@ async fn a_graceful_stop_and_a_restart_continue_the_same_round_to_the_same_model
         hand.encoder = before.encoder;
         again.push(hand);
     }
-    // The receipt might have been lost: asked or sent again, the update is accepted and counts once.
+    // As after a lost receipt: queried or uploaded again, the update is accepted and counts once.
     assert_eq!(again[0].offer(&header).await, UpdateReply::Accepted);
     assert_eq!(again[0].submit(&header, &frame).await.unwrap(), UpdateReply::Accepted);
     let joined = again[0].join(Some(header.id.clone())).await.unwrap();
@@ -243,8 +243,8 @@ async fn another_plan_under_the_same_name_is_refused_in_plain_words() {
     assert!(error.contains("begun with another plan"), "{error}");
 }
 
-/// Two clients in four rounds; one comes late in round 3. Returns the model. `restart`: the server stops in round 4, when it
-/// has one of two updates.
+/// Two clients in four rounds; one is late in round 3. Returns the model. `restart`: the server restarts in round 4
+/// after the first of two updates.
 async fn predicted(restart: bool) -> Digest {
     let fed = Fed::new();
     let run = Run {
@@ -258,7 +258,7 @@ async fn predicted(restart: bool) -> Digest {
     let mut watches = [hands[0].watch().await, hands[1].watch().await];
     for round in 1..=4u64 {
         if round == 3 {
-            // As if it had been away without its state: all that it can get is the whole model.
+            // As if it had lost its state: it can only fetch the whole model.
             (hands[1].version, hands[1].step) = (None, None);
         }
         for at in 0..2 {
@@ -306,7 +306,7 @@ async fn a_restart_in_a_predicted_round_leads_to_the_same_model() {
     assert_eq!(predicted(true).await, predicted(false).await);
 }
 
-/// `fl-server` on the command line, without blocking the server in this process.
+/// Runs the `fl-server` binary without blocking the server in this process.
 async fn command(args: &[&str]) -> String {
     let args: Vec<String> = args.iter().map(|&arg| arg.to_owned()).collect();
     let run = move || {
@@ -378,7 +378,7 @@ async fn a_run_is_rolled_back_with_the_server_stopped_and_running_and_is_verifie
             said.contains("rolled back to version 5, which is version 7 now"),
             "{said}"
         );
-        // Clients that hold a version that was taken back go on from the new one.
+        // Clients with a rolled-back version continue from the new one.
         let models = all_take_part(&mut hands).await;
         assert!(models.iter().all(|model| *model == models[0]));
         assert_eq!(hands[0].version, Some(8));
@@ -390,7 +390,7 @@ async fn a_run_is_rolled_back_with_the_server_stopped_and_running_and_is_verifie
             !verified.contains("not checked") && verified.contains("round    8: link ok; model ok; aggregation ok"),
             "{verified}"
         );
-        // A restart repeats what followed the rollback.
+        // A restart replays the rounds after the rollback.
         let again = Server::start(options()).await;
         assert_eq!(again.end().await.model, models[0]);
     }

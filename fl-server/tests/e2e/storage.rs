@@ -1,4 +1,4 @@
-//! What a data folder keeps for its runs: two of them side by side, damaged files, and what is left to go on from.
+//! The data folder: two runs side by side, damaged files, and recovery from what remains.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,7 +13,7 @@ use fl_server::{Ending, Event, Outcome, RunPlan, Serve};
 
 const ROUNDS: u64 = 12;
 
-/// A run of this name in the federation's data folder; checkpoints are every other round.
+/// A run with this name in the data folder of the federation; a checkpoint every second round.
 fn options(fed: &Fed, name: &str, run: &Run) -> Serve {
     let text = fed.toml(run).replace("\"test\"", &format!("\"{name}\""));
     let mut options = fed.options(run);
@@ -55,7 +55,7 @@ async fn serve_to_the_end(fed: &Fed, options: Serve) -> Outcome {
     serve_with_damage(fed, options).await.0
 }
 
-/// Serves a run to its end; returns the damage that it found too.
+/// Serves a run to its end; also returns the damage that the server found.
 async fn serve_with_damage(fed: &Fed, options: Serve) -> (Outcome, Vec<String>) {
     let mut server = Server::start(options).await;
     let mut hands = fed.clients(&server).await;
@@ -70,7 +70,7 @@ async fn serve_with_damage(fed: &Fed, options: Serve) -> (Outcome, Vec<String>) 
     (server.end().await, damage)
 }
 
-/// A run with residuals on both sides, whose updates are kept or not.
+/// A run with residuals on both sides, with or without stored updates.
 fn sparse(fed: &Fed, name: &str, keep_updates: bool) -> Serve {
     let run = Run {
         compression: SPARSE,
@@ -86,7 +86,7 @@ fn stored(fed: &Fed, name: &str) -> RunStore {
     store.run(&name.parse().unwrap()).unwrap()
 }
 
-/// The files of a run's checkpoints, newest first.
+/// The checkpoint files of a run, newest first.
 fn checkpoints(fed: &Fed, name: &str) -> Vec<PathBuf> {
     let run = stored(fed, name);
     let blobs = Blobs::open(&fed.data(), run.name(), Disk::default()).unwrap();
@@ -116,7 +116,7 @@ fn remove(path: &Path) {
     std::fs::remove_file(path).unwrap();
 }
 
-/// What `fl-server verify` says of a run, and its exit code.
+/// Output and exit code of `fl-server verify` for a run.
 fn verify(fed: &Fed, name: &str) -> (i32, String) {
     std::fs::write(fed.dir.path().join("server.toml"), "data = \"data\"\n").unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_fl-server"));
@@ -160,8 +160,8 @@ async fn an_upload_that_broke_off_is_resumed_after_another_run_was_served() {
     server.stop().await;
 }
 
-/// Versions 0 to 5 are there, with checkpoints of versions 2 and 4; `damage` is done; then the run is served to its end. The
-/// model must be that of `plain`, which was stopped and served again without any damage.
+/// Serves versions 0 to 5 (checkpoints at versions 2 and 4), applies `damage`, then serves the run to its end. The
+/// model must equal that of `plain`, which was stopped and restarted without damage.
 async fn goes_on(
     fed: &Fed,
     (name, keep_updates): (&str, bool),
@@ -220,7 +220,7 @@ async fn without_checkpoints_and_updates_the_steps_make_the_same_model_and_what_
         if keep_updates {
             remove(&update(&fed, name, 3));
         }
-        // Served twice: what begins anew does so once.
+        // Served twice, as recovery must happen only once.
         let server = Server::start(sparse(&fed, name, keep_updates)).await;
         assert_eq!(server.stop().await.version, 5);
         serve_rounds(&fed, sparse(&fed, name, keep_updates), 6, 7).await;
@@ -229,7 +229,7 @@ async fn without_checkpoints_and_updates_the_steps_make_the_same_model_and_what_
         assert_eq!(alerts, Vec::<String>::new(), "the new checkpoint is good");
         let (code, said) = verify(&fed, name);
         assert!(said.contains("residual and the strategy's state begin anew"), "{said}");
-        // The steps of the rounds since are made again from the checkpoints.
+        // The model updates of later rounds are rebuilt from the checkpoints.
         assert!(said.contains("round   12: link ok; model ok; aggregation ok"), "{said}");
         match keep_updates {
             true => assert!(code == 4 && said.contains("is missing"), "{code}: {said}"),

@@ -1,5 +1,5 @@
-//! Connections from everywhere: strangers in any number, clients that say nothing, that say it twice, or very slowly. Those
-//! that take part notice nothing of them.
+//! Connections of many strangers, and clients that are silent, connect twice, or are very slow, do not disturb the
+//! clients of the run.
 
 use std::process::Stdio;
 use std::sync::Arc;
@@ -18,12 +18,12 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Code;
 
-/// More than a small transfer.
+/// Larger than a small transfer.
 fn large() -> Layout {
     Layout::new([("w", vec![300, 100])]).unwrap()
 }
 
-/// What a client of TLS says first: a ClientHello with nothing that TLS 1.3 needs, so that it offers 1.2 at most.
+/// A TLS ClientHello without the extensions of TLS 1.3, so it offers at most TLS 1.2.
 fn hello_of_tls_1_2() -> Vec<u8> {
     let extensions: &[&[u8]] = &[
         // supported_groups: x25519, secp256r1; ec_point_formats: uncompressed; signature_algorithms: ecdsa and rsa_pss.
@@ -68,7 +68,7 @@ async fn tls_1_2_is_refused_at_both_ports() {
     server.stop().await;
 }
 
-/// Connects, says one of several things, and stays for as long as it may; `times` times.
+/// Connects `times` times, sends one of several messages, and stays as long as the server allows.
 async fn stranger(address: String, number: usize, times: usize) {
     for time in 0..times {
         let Ok(mut io) = TcpStream::connect(&address).await else {
@@ -127,7 +127,7 @@ async fn twenty_clients_finish_their_rounds_whatever_strangers_do_where_few_file
     let strangers: Vec<_> = (0..STRANGERS)
         .map(|n| tokio::spawn(stranger(address.clone(), n, 10)))
         .collect();
-    // They are there before the clients come.
+    // The strangers connect before the clients.
     let mut early = Vec::new();
     for _ in 0..STRANGERS {
         early.push(TcpStream::connect(&address).await);
@@ -137,7 +137,7 @@ async fn twenty_clients_finish_their_rounds_whatever_strangers_do_where_few_file
         let name = format!("client-{n}");
         let (own, authority, address) = (fed.issue(&name), fed.root.certificate.clone(), address.clone());
         clients.push(tokio::spawn(async move {
-            // As a client does: whatever breaks, it comes back.
+            // Reconnects after any failure, like a real client.
             let mut hand = loop {
                 if let Ok(mut hand) = TestClient::dial(&address, &authority, &own).await
                     && hand.join(None).await.is_ok()
@@ -215,12 +215,12 @@ async fn a_newer_watch_ends_the_older_and_says_why() {
         }
     };
     assert_eq!(status.code(), Code::Aborted);
-    assert!(status.message().contains("certificate of its own"), "{status}");
+    assert!(status.message().contains("its own certificate"), "{status}");
     drop((first, second, older, newer));
     server.stop().await;
 }
 
-/// A federation whose round one is open, with one place for large transfers.
+/// A federation with an open round 1 and one slot for large transfers.
 async fn with_one_place(
     fed: &Fed,
     stall: Duration,
@@ -242,7 +242,7 @@ async fn with_one_place(
 
 const FOR_EVER: Duration = Duration::from_secs(3600);
 
-/// What would otherwise wait for ever fails.
+/// Limits waits that could hang.
 async fn soon<T>(what: impl Future<Output = T>) -> T {
     let done = tokio::time::timeout(Duration::from_secs(60), what).await;
     done.expect("it is held up")
@@ -257,7 +257,7 @@ async fn an_upload_takes_its_place_when_its_bytes_come_and_a_newer_one_ends_it()
     let frame = anna.encode(1);
     assert!(frame.len() > CHUNK);
     let header = anna.header(1, &frame);
-    // Says what it will send, and sends nothing.
+    // Announces an upload and sends nothing.
     let (parts, stream) = mpsc::channel(4);
     parts.send(header_chunk(&header)).await.unwrap();
     let mut calls = anna.calls.clone();
@@ -266,7 +266,7 @@ async fn an_upload_takes_its_place_when_its_bytes_come_and_a_newer_one_ends_it()
         tokio::task::yield_now().await;
     }
     assert_eq!(soon(berta.send(1)).await, UpdateReply::Accepted);
-    // A second upload of hers ends the first.
+    // Her second upload replaces the first.
     assert_eq!(soon(anna.submit(&header, &frame)).await.unwrap(), UpdateReply::Accepted);
     let ended = silent.await.unwrap().unwrap_err();
     assert_eq!(ended.code(), Code::Aborted, "{ended}");
@@ -286,7 +286,7 @@ async fn an_upload_that_trickles_is_broken_off_and_resumed() {
     let mut calls = anna.calls.clone();
     let slow = tokio::spawn(async move { calls.submit(ReceiverStream::new(stream)).await });
     parts.send(header_chunk(&header)).await.unwrap();
-    // A hundred bytes a second, a tenth of the least rate, until the server gives up.
+    // A hundred bytes per second, a tenth of the minimum rate, until the server gives up.
     let trickle = async {
         let mut clock = tokio::time::interval(Duration::from_millis(10));
         for byte in &frame {
@@ -316,7 +316,7 @@ async fn an_upload_that_trickles_is_broken_off_and_resumed() {
     server.stop().await;
 }
 
-/// A client whose streams carry nothing to it: their window is 0.
+/// A client that receives no data on its streams: their flow-control window is 0.
 async fn deaf(fed: &Fed, server: &Server, name: &str) -> FederationClient<tonic::transport::Channel> {
     let tls = client_tls(&fed.root.certificate, &fed.issue(name)).unwrap();
     let address = server.address.clone();
@@ -343,7 +343,7 @@ async fn a_download_that_nobody_reads_takes_no_place() {
         held: None,
         want: 0,
     };
-    // The answer's head comes, which needs no window, and nothing after it.
+    // Only the response head arrives, because headers need no window.
     let unread = calls.fetch(wire::FetchRequest::from(request)).await.unwrap();
     soon(hands[1].try_update_model(0)).await.unwrap();
     drop((unread, calls, hands));
@@ -399,11 +399,11 @@ async fn updates_that_no_restart_needs_are_removed_unless_they_are_to_be_kept() 
         drop(hands);
         server.end().await;
         let blobs = std::fs::read_dir(fed.data().join("blobs/test")).unwrap().count();
-        // The first weights, a step of each round, and two checkpoints.
+        // The initial weights, a model update per round, and two checkpoints.
         let updates = blobs - (1 + 3 + 2);
-        // Those since the older checkpoint, that of round 2, or all.
+        // Updates since the older checkpoint (round 2), or all of them.
         assert_eq!(updates, if keep { 9 } else { 3 });
-        // It can be served again.
+        // The run can be served again.
         assert_eq!(fed.start(&run).await.stop().await.version, 3);
     }
 }

@@ -1,4 +1,4 @@
-//! A federation on loopback: a real server, and clients driven by hand, call by call.
+//! A federation on loopback: a real server, and clients that tests drive call by call.
 #![allow(unreachable_pub)]
 
 use std::path::{Path, PathBuf};
@@ -33,7 +33,7 @@ pub struct Fed {
     pub layout: Arc<Layout>,
 }
 
-/// Rounds, clients and compression of a test's run.
+/// Rounds, clients and compression of a test run.
 #[derive(Clone)]
 pub struct Run {
     pub rounds: u64,
@@ -52,7 +52,7 @@ memory  = "error-feedback"
 default = { reduce = { top_k = 0.05 }, quantize = { uniform = 4 }, code = "rans" }
 "#;
 
-/// What is carried is the last step; whoever got the model otherwise carries nothing.
+/// CAFe: the client keeps the last model update as predictor; a client that fetched a snapshot has none.
 pub const CAFE: &str = r#"
 [compression.uplink]
 memory  = "cafe"
@@ -164,7 +164,7 @@ impl Fed {
     }
 }
 
-/// First weights that differ from each other.
+/// Initial weights with distinct values.
 pub fn write_model(path: &Path, layout: &Layout) {
     let values: Vec<f32> = (0..layout.len()).map(|i| (i as f32 * 0.37).sin()).collect();
     let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
@@ -178,7 +178,7 @@ pub fn write_model(path: &Path, layout: &Layout) {
     std::fs::write(path, safetensors::serialize(views, None).unwrap()).unwrap();
 }
 
-/// A server that runs until it is told to stop.
+/// A server that runs until it is stopped.
 pub struct Server {
     pub address: String,
     pub events: mpsc::Receiver<Event>,
@@ -209,7 +209,7 @@ impl Server {
         self.end().await
     }
 
-    /// Waits for the server to end by itself.
+    /// Waits until the server exits by itself.
     pub async fn end(self) -> Outcome {
         self.result().await.unwrap()
     }
@@ -220,7 +220,7 @@ impl Server {
     }
 }
 
-/// A client, call by call.
+/// A client that a test drives call by call.
 pub struct TestClient {
     pub name: String,
     pub calls: FederationClient<Channel>,
@@ -229,11 +229,11 @@ pub struct TestClient {
     pub model: Vec<f32>,
     pub version: Option<u64>,
     pub encoder: Option<Encoder>,
-    /// The frame that made the model, if it is encoded against.
+    /// The last model update, if updates are encoded against it.
     pub step: Option<Vec<u8>>,
-    /// Figures of the frame encoded last.
+    /// Fidelity of the last encoded frame.
     pub fidelity: Vec<SectionFidelity>,
-    /// Bytes of the frames that were accepted.
+    /// Bytes of the accepted frames.
     pub sent: u64,
 }
 
@@ -280,7 +280,7 @@ impl TestClient {
         self
     }
 
-    /// The run that was joined.
+    /// The run that the client joined.
     fn run_name(&self) -> fl_proto::RunName {
         let joined = self.run.as_ref().map(|joined| joined.run.clone());
         joined.unwrap_or_else(|| "test".parse().unwrap())
@@ -323,7 +323,7 @@ impl TestClient {
         Ok((header, frames))
     }
 
-    /// Brings the model up to `want`; returns the digest that it has then.
+    /// Updates the model to version `want`; returns its digest.
     pub async fn try_update_model(&mut self, want: u64) -> Result<Digest, Status> {
         let (header, frames) = self.fetch(self.version, want).await?;
         let layout = &self.run.as_ref().unwrap().layout;
@@ -342,7 +342,7 @@ impl TestClient {
         Ok(Digest::of_f32(&self.model))
     }
 
-    /// A delta that depends on client and round.
+    /// A deterministic delta for this client and round.
     pub fn model_delta(&self, round: u64) -> Vec<f32> {
         self.salted_delta(self.name.bytes().map(u64::from).sum::<u64>() + 31 * round)
     }
@@ -447,12 +447,12 @@ impl TestClient {
             .counted)
     }
 
-    /// Takes part until the run is over, as a client would; returns the final model's digest.
+    /// Takes part until the run is over, like a real client; returns the digest of the final model.
     pub async fn take_part(&mut self) -> Digest {
         self.try_part().await.unwrap()
     }
 
-    /// Takes part as far as the server goes.
+    /// Takes part until the server stops.
     pub async fn try_take_part(mut self, name: &str) {
         let run = self.join(None).await;
         if let Ok(run) = run {
@@ -480,7 +480,7 @@ impl TestClient {
             if self.version != Some(state.version) {
                 match self.try_update_model(state.version).await {
                     Ok(digest) => assert_eq!(digest, state.model, "version {} of {}", state.version, self.name),
-                    // The run went on meanwhile: the next message says so.
+                    // The run has moved on: the next message has the new state.
                     Err(status) if status.code() == tonic::Code::FailedPrecondition => continue,
                     Err(status) => return Err(status),
                 }
@@ -489,7 +489,7 @@ impl TestClient {
                 evaluated = Some(state.version);
                 self.try_evaluate(state.version).await?;
             }
-            // What is read may have been written before the last update was accepted.
+            // The state may be older than the acceptance of the last update.
             let due = state.phase == Phase::Training && state.round > sent;
             if due && state.selected && state.accepted.is_none() {
                 sent = state.round;
@@ -497,7 +497,7 @@ impl TestClient {
                 let header = self.header(state.round, &frame);
                 let mut reply = self.submit(&header, &frame).await?;
                 if let UpdateReply::Wanted { offset } = reply {
-                    // An earlier upload of the same frame broke off: it is resumed.
+                    // Resumes an interrupted upload of the same frame.
                     let rest = UpdateHeader {
                         offset,
                         ..header.clone()
@@ -514,7 +514,7 @@ impl TestClient {
         Ok(Digest::of_f32(&self.model))
     }
 
-    /// Reads the stream until a state satisfies `wanted`.
+    /// Reads states until one satisfies `wanted`.
     pub async fn until(watch: &mut Streaming<wire::RoundState>, wanted: impl Fn(&RoundState) -> bool) -> RoundState {
         loop {
             let state = watch.message().await.unwrap().expect("the stream went on");
@@ -538,7 +538,7 @@ pub fn data_chunk(data: &[u8]) -> wire::UpdateChunk {
     }
 }
 
-/// Runs all clients to the end of the run; returns their final digests.
+/// Runs all clients to the end of the run; returns the digests of their final models.
 pub async fn all_take_part(hands: &mut [TestClient]) -> Vec<Digest> {
     let mut tasks = Vec::new();
     for hand in hands.iter_mut() {
@@ -547,7 +547,7 @@ pub async fn all_take_part(hands: &mut [TestClient]) -> Vec<Digest> {
     join_all(tasks).await
 }
 
-/// Polls all futures on this task until each is done.
+/// Polls all futures on this task until all are done.
 pub async fn join_all<T>(futures: Vec<impl Future<Output = T>>) -> Vec<T> {
     let mut futures: Vec<_> = futures.into_iter().map(Box::pin).collect();
     let mut results: Vec<Option<T>> = futures.iter().map(|_| None).collect();

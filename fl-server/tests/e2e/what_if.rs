@@ -1,4 +1,4 @@
-//! `fl-server report --what-if` on the command line: its answers, and what it says of what it cannot answer.
+//! `fl-server report --what-if` on the command line: its answers, and its errors for questions it cannot answer.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -15,7 +15,7 @@ struct Founded {
     fed: PathBuf,
 }
 
-/// A federation whose run was done by three clients in two rounds, exactly.
+/// A federation with a finished run of three clients and two rounds, with exact updates.
 fn founded() -> Founded {
     let dir = tempfile::tempdir().unwrap();
     let fed = dir.path().join("fed");
@@ -69,7 +69,7 @@ impl Founded {
         assert_eq!(output.stdout, b"", "{said}");
     }
 
-    /// The blobs, in the order of their names.
+    /// The blobs, sorted by name.
     fn blobs(&self) -> Vec<PathBuf> {
         let blobs = std::fs::read_dir(self.fed.join("data/blobs/test")).unwrap();
         let mut blobs: Vec<PathBuf> = blobs.map(|blob| blob.unwrap().path()).collect();
@@ -117,7 +117,7 @@ fn specs_that_cannot_be_met_are_usage() {
 fn what_is_not_kept_is_said_and_what_is_damaged_is_named() {
     let founded = founded();
     let answer: serde_json::Value = serde_json::from_str(&founded.good(TOP_K, &["--format", "json"])).unwrap();
-    // Steps are the first client's updates, but for their kind; the snapshot is no step.
+    // The model updates are the updates of the first client with another kind; a snapshot is not a model update.
     assert_eq!(answer["steps"]["frames"], 2);
     let text = |blob: &Path| std::fs::read(blob).unwrap();
     let is_update = |blob: &Path| text(blob)[6] == 0;

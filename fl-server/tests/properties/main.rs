@@ -1,6 +1,6 @@
-//! Properties of the server's core: state machine, model, store, blobs and plan.
+//! Properties of the server core: state machine, model, store, blobs and plan.
 
-// Helpers are tests too: clippy.toml allows unwrap only inside functions marked as such.
+// clippy.toml allows unwrap only in functions marked as tests, and helpers are not.
 #![allow(clippy::unwrap_used)]
 
 mod methods;

@@ -1,5 +1,5 @@
-//! Laws of every server optimizer and every aggregator: each test goes over the tables, so a new method is tested as it is
-//! registered.
+//! Laws of every server optimizer and every aggregator. Each test iterates over the tables, so it covers a new method
+//! once it is registered.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ fn start(layout: &Arc<Layout>, plan: &RunPlan) -> GlobalModel {
     GlobalModel::initial(Arc::clone(layout), values(1, layout.len()), plan).unwrap()
 }
 
-/// The updates of a round, of which client 2's is beyond the limits.
+/// The updates of a round; the update of client 2 exceeds the limits.
 fn round_of(frames: &mut Frames, layout: &Arc<Layout>, clients: usize, round: u64) -> Vec<Contribution> {
     let delta = |i: usize| {
         let times = if i == 2 { 9.0 } else { 1.0 };
@@ -49,7 +49,7 @@ fn round_of(frames: &mut Frames, layout: &Arc<Layout>, clients: usize, round: u6
     (0..clients).map(update).collect()
 }
 
-/// The aggregate of one round with these values, from a model of zeros and an exact downlink.
+/// Aggregates one round with these values, from a model of zeros and with an exact downlink.
 fn aggregate(aggregator: &MethodSpec, deltas: &[Vec<f32>], limited: bool) -> Vec<f32> {
     let layout = Arc::new(Layout::new([("w", vec![deltas[0].len()])]).unwrap());
     let optimizer = Methods::default().optimizers().next().unwrap();
@@ -65,7 +65,7 @@ fn aggregate(aggregator: &MethodSpec, deltas: &[Vec<f32>], limited: bool) -> Vec
     global.model().to_vec()
 }
 
-/// The method with any numbers in their ranges.
+/// The method with any valid parameters.
 fn any_numbers(spec: &MethodSpec) -> BoxedStrategy<MethodSpec> {
     let numbers: Vec<BoxedStrategy<f32>> = spec
         .info()
@@ -97,7 +97,7 @@ fn any_aggregator() -> impl Strategy<Value = MethodSpec> {
     prop::sample::select(all).prop_flat_map(|spec| any_numbers(&spec))
 }
 
-/// Updates of one length, of any magnitudes.
+/// Updates of equal length and any magnitude.
 fn deltas(clients: std::ops::Range<usize>) -> impl Strategy<Value = Vec<Vec<f32>>> {
     (clients, 1..40usize).prop_flat_map(|(clients, len)| {
         let value = (-1f32..1.0, -6i32..7).prop_map(|(value, exponent)| value * 10f32.powi(exponent));
@@ -123,7 +123,7 @@ struct Case {
     state: Vec<Vec<f32>>,
 }
 
-/// `fixtures/optimizers.py` computed them.
+/// Computed by `fixtures/optimizers.py`.
 #[test]
 fn every_optimizer_gives_the_bits_of_the_numpy_script() {
     let vectors: Vectors = serde_json::from_str(include_str!("../fixtures/optimizers.json")).unwrap();
@@ -206,7 +206,7 @@ fn a_rollback_forgets_momentum_and_what_follows_is_repeated_to_the_bit() {
             global.close(round, &updates, true, frames.read()).unwrap();
         }
         global.roll_back(3, first.clone(), &Digest::of_f32(&first)).unwrap();
-        // An audit that begins at the rollback, and a restart from a checkpoint after it.
+        // An audit that starts at the rollback, and a restart from a checkpoint after it.
         let mut audit = GlobalModel::from_frames(Arc::clone(&layout), first, 3, None, &plan).unwrap();
         let mut restarted = GlobalModel::load(Arc::clone(&layout), &plan, &global.save()).unwrap();
         for round in 4..=5 {
@@ -280,7 +280,7 @@ fn an_update_far_beyond_the_others_changes_no_bit_whatever_the_methods() {
     }
 }
 
-/// From the definition, in f64.
+/// Direct computation from the definition, in f64.
 fn trimmed(deltas: &[Vec<f32>], dropped: usize) -> Vec<f64> {
     let mean = |at: usize| {
         let mut column: Vec<f64> = deltas.iter().map(|delta| f64::from(delta[at])).collect();
@@ -302,7 +302,7 @@ fn trimmed_mean(trim: f32) -> MethodSpec {
 
 #[test]
 fn the_trimmed_mean_is_its_definition_in_blocks_of_columns_too() {
-    // From five updates on, columns are aggregated in several blocks.
+    // With five or more updates, columns are aggregated in several blocks.
     for (clients, trim, dropped) in [(1, 0.4, 0), (3, 0.4, 1), (4, 0.25, 1), (11, 0.2, 2), (23, 0.45, 10)] {
         for len in [1, 2, 7, 64, 101] {
             let deltas: Vec<_> = (0..clients).map(|i| values(i, len)).collect();
@@ -369,7 +369,7 @@ fn the_trimmed_mean_adds_the_predictor_to_the_updates_that_name_it() {
     }
 }
 
-/// What a user of the library may register: the median of each coordinate.
+/// A method that a user of the library might register: the coordinate-wise median.
 static MEDIAN: AggregatorMethod = AggregatorMethod {
     info: MethodInfo {
         name: "median",
@@ -441,7 +441,7 @@ proptest! {
         let method = spec_method(&spec);
         let (count, len) = (rounds.len() as u64, rounds[0].len());
         let bound = spec.bound(count);
-        // Up to the largest values that the server takes.
+        // Up to the largest values that the server accepts.
         let most = bound.largest_input.min(f64::from(f32::MAX) / (4.0 * count as f64 * bound.gain.max(1.0)));
         let times = most * 10f64.powi(exponent) / 1e6;
         let mut optimizer = (method.build)(&spec, len);
@@ -489,7 +489,7 @@ proptest! {
         deltas in deltas(1..9),
         limited in any::<bool>(),
     ) {
-        // The limits scale updates towards zero.
+        // The limits scale updates down.
         let found = aggregate(&spec, &deltas, limited);
         for (at, value) in found.iter().enumerate() {
             let column = deltas.iter().map(|delta| f64::from(delta[at]));

@@ -1,4 +1,4 @@
-//! The global model: plain averaging where nothing is compressed, the same bits everywhere where it is.
+//! The global model: plain averaging without compression, and bit-identical results with it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ pub(crate) fn layout() -> Arc<Layout> {
     Arc::new(Layout::new([("bias", vec![7]), ("weight", vec![40, 7])]).unwrap())
 }
 
-/// Values in about [-1, 1), a function of the seed.
+/// Deterministic values in about [-1, 1).
 pub(crate) fn values(seed: u64, len: usize) -> Vec<f32> {
     let draw = |i: u64| fl_compress::Digest::of(&[seed.to_le_bytes(), i.to_le_bytes()].concat()).short();
     (0..len as u64)
@@ -39,7 +39,7 @@ pub(crate) fn compressed() -> Spec {
     .unwrap()
 }
 
-/// Frames by digest, as blobs would keep them.
+/// Frames by digest, in place of blobs.
 #[derive(Default)]
 pub(crate) struct Frames(pub(crate) BTreeMap<Digest, Vec<u8>>);
 
@@ -156,7 +156,7 @@ fn a_restart_from_any_checkpoint_gives_the_same_bytes() {
     for round in 1..=5 {
         let mut updates = frames.round(&layout, 4, round);
         if round > 2 {
-            // Beyond the limits: what it is scaled down to depends on the norms of all.
+            // Above the limits: the scaling depends on the norms of all updates.
             let delta: Vec<f32> = values(round, layout.len()).iter().map(|value| 9.0 * value).collect();
             updates[2] = frames.update(&layout, 2, round, &delta);
         }
@@ -288,7 +288,7 @@ fn an_update_far_beyond_the_others_changes_no_bit_of_the_model() {
             );
             let text = limited[0].to_string();
             assert!(text.contains("client-03 does not count: its norm is"), "{text}");
-            // A round that was closed before there were limits is repeated without them.
+            // A round closed before the limits existed is replayed without them.
             let mut old = start();
             old.close(1, &all, false, frames.read()).unwrap();
             assert_ne!(old.digest(), calm.digest());
@@ -308,7 +308,7 @@ fn claimed_examples_and_norms_are_cut_to_what_the_others_allow() {
         ..frames.update(&layout, 3, 1, &value(-8.0))
     };
     let stepped = global.close(1, &updates, true, frames.read()).unwrap();
-    // 200 of 500 examples, and of the change 2 parts of 5: 0.6 forward, 0.4 back.
+    // 200 of 500 examples: weights 0.6 forward and 0.4 back.
     assert!(
         global.model().iter().all(|value| (value - 0.2).abs() < 1e-6),
         "{:?}",
@@ -326,7 +326,7 @@ fn claimed_examples_and_norms_are_cut_to_what_the_others_allow() {
     );
 }
 
-/// FedAvg with this learning rate, and an exact downlink.
+/// FedAvg with this learning rate and an exact downlink.
 fn with_rate(learning_rate: f32) -> RunPlan {
     let plan = plan(Spec::exact());
     RunPlan {

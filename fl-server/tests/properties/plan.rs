@@ -1,4 +1,4 @@
-//! run.toml: what it says, and how it is refused.
+//! Parsing of run.toml, and its errors.
 
 use std::path::Path;
 
@@ -49,7 +49,7 @@ fn a_small_file_gets_the_defaults() {
         ("fedavg", 1.0)
     );
     assert_eq!(plan.aggregator.name(), "mean");
-    // Without `cohort.clients`, not everyone can be said to take part.
+    // Without `cohort.clients`, full participation is unknown.
     let compressed = |memory: Memory| Spec {
         memory,
         ..Spec::default()
@@ -63,7 +63,7 @@ fn the_shipped_file_parses_and_its_comments_are_the_defaults() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/run.toml");
     let text = std::fs::read_to_string(path).unwrap();
     let shipped = RunPlan::from_toml(&text, Path::new("")).unwrap();
-    // Every commented key, uncommented, asks for the same experiment.
+    // Uncommenting every commented key gives the same experiment.
     let lines: Vec<_> = text.lines().map(spoken).collect();
     let spoken_out = RunPlan::from_toml(&lines.join("\n"), Path::new("")).unwrap();
     assert_eq!(spoken_out, shipped);
@@ -73,7 +73,7 @@ fn the_shipped_file_parses_and_its_comments_are_the_defaults() {
     );
 }
 
-/// The line without its comment sign, if what is commented out is a table or a key.
+/// The line without its comment sign, if a table or a key is commented out.
 fn spoken(line: &str) -> &str {
     let key = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_lowercase() || c == '_');
     match line.strip_prefix("# ") {
@@ -210,7 +210,7 @@ fn auto_is_error_feedback_where_every_client_is_waited_for_and_cafe_where_not() 
             "{clients}"
         );
     }
-    // Restarts compare plans by their identity: it is that of what `auto` came to.
+    // Restarts compare plans by identity, which has the resolved value of `auto`.
     assert_eq!(plan("", "auto").digest(), plan("clients = 9", "cafe").digest());
     assert_eq!(
         plan("clients = 3", "auto").digest(),
@@ -243,7 +243,7 @@ fn a_run_without_a_seed_has_that_of_its_first_weights_and_the_identity_that_goes
         );
         RunPlan::load(&text, dir.path())
     };
-    // The file is only needed where no seed is given: a run that has begun goes on without it.
+    // The file is only needed without a seed: a started run continues without it.
     let missing = load("").unwrap_err().to_string();
     assert!(
         missing.contains("init.safetensors is not there") && missing.contains("set `seed`"),
@@ -255,13 +255,13 @@ fn a_run_without_a_seed_has_that_of_its_first_weights_and_the_identity_that_goes
     write(&[("fl.seed", "42"), ("fl.learner", "mlp")]);
     let found = load("").unwrap();
     assert_eq!((found.seed, found.digest()), (42, given.digest()));
-    // The stored text gives the same plan, wherever the file of first weights is by then.
+    // The stored text gives the same plan, even if the file of initial weights has moved.
     let stored = RunPlan::from_toml(&found.text.0, Path::new("")).unwrap();
     assert_eq!(stored.digest(), given.digest());
     assert_eq!(load("seed = 7").unwrap().seed, 7, "what is given stays");
 }
 
-/// Keys of a table and their values, as run.toml has them.
+/// Keys and values of a table of run.toml.
 fn table(kind: &str, spec: &MethodSpec) -> String {
     let keys = spec
         .info()
@@ -271,7 +271,7 @@ fn table(kind: &str, spec: &MethodSpec) -> String {
     format!("[{kind}]\nname = \"{}\"\n{}", spec.name(), keys.collect::<String>())
 }
 
-/// Every method with the kind of its table.
+/// Every method with the name of its table.
 fn methods() -> Vec<(&'static str, MethodSpec)> {
     let methods = Methods::default();
     let optimizers = methods.optimizers().map(|spec| ("optimizer", spec));
@@ -309,7 +309,7 @@ fn every_method_is_read_from_its_table_and_refusals_name_key_and_range() {
                 );
             }
             assert!(refusal(key.name, "\"a\"").contains("must be a number"));
-            // Another number is another experiment.
+            // Another value is another experiment.
             let other = read(&format!("[{kind}]\nname = \"{}\"\n{} = 0.125", info.name, key.name)).unwrap();
             assert_ne!(other.digest(), full.digest(), "{}", key.name);
         }
@@ -408,7 +408,7 @@ fn the_shipped_file_and_the_docs_have_every_method_with_its_defaults() {
         |name: &str| std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name)).unwrap();
     let (shipped, docs) = (read("configs/run.toml"), read("docs/rounds.md"));
     let prose = shipped.replace("\n# ", " ");
-    // Methods that say the same of a key share a sentence.
+    // Methods with the same description of a key share a sentence.
     let mut sentences: Vec<(String, Vec<&str>)> = Vec::new();
     for (kind, spec) in methods() {
         let info = spec.info();

@@ -1,4 +1,4 @@
-//! Updates that were encoded against the last step: what they stand for, and that a restart makes the same of them.
+//! Updates encoded against the last model update: their values, and that a restart reproduces them.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ fn initial(layout: &Arc<Layout>, plan: &RunPlan) -> GlobalModel {
     GlobalModel::initial(Arc::clone(layout), values(1, layout.len()), plan).unwrap()
 }
 
-/// Updates of a round, of which every other one is encoded against `step`, if there is one.
+/// Updates of a round; every second one is encoded against `step`, if there is one.
 fn mixed(frames: &mut Frames, layout: &Arc<Layout>, round: u64, step: Option<&[u8]>) -> Vec<Contribution> {
     let update = |i: usize| {
         let delta = values(round * 1_000 + i as u64, layout.len());
@@ -39,7 +39,7 @@ fn decoded(frame: &[u8], layout: &Layout) -> Vec<f32> {
     values
 }
 
-/// What a live server did: each round as recorded, the state after it, and its step.
+/// The history of a live server: each recorded round, the state after it, and its model update.
 fn live(frames: &mut Frames, layout: &Arc<Layout>) -> Vec<(Replayed, Vec<u8>, RoundResult)> {
     let mut global = initial(layout, &cafe());
     let mut step: Option<Vec<u8>> = None;
@@ -76,7 +76,7 @@ fn frames_with_and_without_a_predictor_average_to_what_was_learned() {
     global.close(2, &updates, true, frames.read()).unwrap();
 
     let total: u64 = updates.iter().map(|update| update.examples).sum();
-    // As the server must do it, to the bit: the frames in the order of the clients, then the step, once.
+    // The reference, bit for bit: adds the frames in the order of the clients, then the predictor once.
     let (mut average, mut learned) = (vec![0.0f32; layout.len()], vec![0.0f64; layout.len()]);
     let mut add = |weight: f64, values: &[f32]| {
         let weight = weight as f32;
@@ -103,7 +103,7 @@ fn frames_with_and_without_a_predictor_average_to_what_was_learned() {
     add(predicted / total as f64, &decoded(&step.frame, &layout));
     let expected: Vec<f32> = before.iter().zip(&average).map(|(model, step)| model + step).collect();
     assert_eq!(Digest::of_f32(&expected), global.digest());
-    // And that is the average of what the clients learned.
+    // The result is the average of the deltas of the clients.
     let close = average
         .iter()
         .zip(&learned)
@@ -154,7 +154,7 @@ fn checkpoints_are_of_the_newer_forms_only_where_there_is_a_step_or_a_norm_to_na
         let stepped = global.close(1, &updates, limited, frames.read()).unwrap();
         let bytes = global.save();
         assert_eq!(bytes[4..6], [1, minor]);
-        // The reference norm stands behind it.
+        // The reference norm follows it.
         let end = bytes.len() - 4 - if limited { 8 } else { 0 };
         assert_eq!(
             bytes[end - 32..end] == stepped.digest.0,
@@ -187,7 +187,7 @@ fn a_frame_that_names_another_step_names_its_client_and_changes_nothing() {
     let error = global.close(3, &updates, true, frames.read()).unwrap_err();
     assert!(matches!(&error, ModelError::Predictor { round: 3, .. }), "{error}");
     assert_eq!(global.save(), rounds[1].1);
-    // Where clients do not predict, none may.
+    // Without prediction in the plan, no client may use it.
     let mut plain = initial(&layout, &plan(compressed()));
     let first = mixed(&mut frames, &layout, 1, Some(&missing));
     let error = plain.close(1, &first, true, frames.read()).unwrap_err();

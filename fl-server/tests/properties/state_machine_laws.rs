@@ -1,4 +1,4 @@
-//! What holds under any schedule.
+//! Invariants of the state machine under any schedule.
 
 use fl_proto::UpdateReply;
 use fl_server::state_machine::{Phase, select};
@@ -11,16 +11,16 @@ use crate::{client, plan};
 enum Op {
     Connect(usize),
     Disconnect(usize),
-    /// Client, rounds behind the open one, variant of the bytes.
+    /// Client, rounds before the open one, variant of the bytes.
     Submit(usize, u64, u8),
     Pass(u64),
-    /// The clock is set back.
+    /// Sets the clock back.
     Back(u64),
     Step,
     Crash,
     Evaluate(usize, u64),
     Exclude(usize),
-    /// Versions before the newest.
+    /// Number of versions before the newest.
     RollBack(u64),
 }
 
@@ -83,13 +83,13 @@ fn run(world: &mut World, op: &Op) {
     }
 }
 
-/// What happens to updates, which clients begin when they are asked and which arrive at any time after that, and again.
+/// Events of updates: clients begin them when they are asked, and they arrive, possibly repeatedly, at any later time.
 #[derive(Debug, Clone)]
 enum Connections {
     World(Op),
-    /// The client encodes an update for the attempt in which it is asked, if it is asked.
+    /// The client encodes an update for the current attempt, if it is asked.
     Begin(usize),
-    /// One of the updates that were begun arrives, or is asked about.
+    /// An update that was begun arrives, or its status is queried.
     Arrive(prop::sample::Index),
 }
 
@@ -108,7 +108,7 @@ fn traffic() -> impl Strategy<Value = Connections> {
     ]
 }
 
-/// An update that a client has encoded.
+/// An encoded update.
 #[derive(Debug, Clone)]
 struct Begun {
     i: usize,
@@ -118,10 +118,10 @@ struct Begun {
     answers: Vec<UpdateReply>,
 }
 
-/// Clients from this one on speak version 1.0 of the protocol: they do not say in which attempt an update was begun.
+/// Clients from this index on use protocol version 1.0, which does not report the attempt of an update.
 const OLD: usize = 5;
 
-/// Brings a run to its end with everyone there.
+/// Runs to the end with all clients connected.
 fn finish(world: &mut World) {
     for _ in 0..100 {
         if matches!(world.state.phase(), Phase::Failed { .. }) {
@@ -146,7 +146,7 @@ proptest! {
     fn acknowledged_updates_are_in_exactly_one_close(ops in prop::collection::vec(op(), 0..120)) {
         let mut world = World::new(plan(&[]));
         for op in &ops {
-            // World::step checks that a close holds what was acknowledged, no more and no less.
+            // World::step checks that a close has exactly the acknowledged updates.
             run(&mut world, op);
             prop_assert_eq!(&world.fold(), &world.state, "after {:?}", op);
         }
@@ -160,13 +160,13 @@ proptest! {
                 continue;
             }
             let (number, asked, answered) = (round.round, round.asked, round.answered);
-            // Four, and at most one more in place of each.
+            // Four clients, and at most one replacement for each.
             prop_assert!(number == at as u64 + 1 && (2..=asked).contains(&answered) && asked <= 7);
         }
     }
 
-    /// A slow upload of attempt 1 may arrive in attempt 4, when its client is asked again: it was refused in between, and
-    /// the client has taken its content back.
+    /// A slow upload of attempt 1 may arrive in attempt 4, when its client is asked again. It was rejected in between,
+    /// and the client has returned its content to the residual.
     #[test]
     fn no_update_is_answered_both_refused_and_accepted(ops in prop::collection::vec(traffic(), 0..160)) {
         let mut world = World::new(plan(&[("retries = 2", "retries = 6")]));
@@ -188,7 +188,8 @@ proptest! {
                     let at = which.index(begun.len());
                     let Begun { i, round, attempt, update, .. } = begun[at];
                     let reply = world.send(i, (round, attempt), update);
-                    // An update of a round before the client's last accepted one is not pending any more: nobody asks.
+                    // A client never queries an update of a round before its last accepted one, as it is no longer
+                    // pending.
                     let later = world.acknowledged.keys().any(|(of, number)| *of == client(i) && *number > round);
                     begun[at].answers.extend(reply.filter(|_| !later));
                 }
@@ -213,7 +214,7 @@ proptest! {
     ) {
         let mut calm = World::new(plan(&[]));
         calm.connect(0..6);
-        // Round 1 begins with the first four; from then on all six are there.
+        // Round 1 starts with the first four clients; then all six are connected.
         while !calm.is_done() {
             let (round, cohort) = (calm.round(), calm.cohort());
             (0..6).filter(|&i| cohort.contains(&client(i))).for_each(|i| drop(calm.submit(i, round, 0)));
@@ -247,7 +248,7 @@ proptest! {
             if wild.round() == round {
                 prop_assert!(false, "round {} is still open", round);
             }
-            // Someone may be slow to come back; the next round waits for all that were there.
+            // A client may reconnect slowly; the next round waits for all that were connected.
             wild.connect(0..6);
             if matches!(wild.state.phase(), Phase::Evaluating { .. }) {
                 wild.pass(60_000);
@@ -269,7 +270,7 @@ proptest! {
     }
 }
 
-/// A crash between the last answer and the close, with the server alone when it closes: the next round waits.
+/// A crash between the last update and the close, and no client is connected at the close: the next round waits.
 #[test]
 fn a_crash_while_closing_leaves_the_next_cohort_as_it_was() {
     let mut calm = World::new(plan(&[]));
@@ -281,7 +282,7 @@ fn a_crash_while_closing_leaves_the_next_cohort_as_it_was() {
     }
     calm.step();
     assert_eq!(calm.round(), 2);
-    // The first restart sees six clients; the second must wait for as many.
+    // The server sees six clients after the first restart, and must wait for as many after the second.
     let cohort = calm.cohort();
     let all: Vec<_> = (0..6).filter(|&i| cohort.contains(&client(i))).collect();
     all.iter().for_each(|&i| drop(calm.submit(i, 2, 0)));

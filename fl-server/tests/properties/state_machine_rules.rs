@@ -1,4 +1,4 @@
-//! When rounds open and close, who is asked, and what is answered.
+//! Rules: when rounds open and close, which clients are asked, and the acknowledgements.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ fn refusal(reply: UpdateReply) -> Refusal {
     }
 }
 
-/// A world in round 1 with a cohort of clients 0 to 3.
+/// A world in round 1 with the cohort of clients 0 to 3.
 fn training() -> World {
     let mut world = World::new(plan(&[]));
     world.connect(0..4);
@@ -36,7 +36,7 @@ fn a_run_waits_for_a_full_cohort_or_for_grace() {
     world.disconnect(1..2);
     world.connect(1..2);
     world.pass(9_999);
-    assert_eq!(world.round(), 0, "grace begins anew when they fell apart");
+    assert_eq!(world.round(), 0, "grace restarts if clients leave");
     world.pass(1);
     assert_eq!((world.round(), world.cohort().len()), (1, 2));
     assert_eq!(training().cohort().len(), 4, "a full cohort begins at once");
@@ -44,7 +44,7 @@ fn a_run_waits_for_a_full_cohort_or_for_grace() {
 
 #[test]
 fn a_round_closes_by_min_target_grace_and_deadline() {
-    // (answers, milliseconds since the last of them, closing)
+    // (updates, milliseconds since the last of them, whether the round closes)
     let table = [
         (4, 0, true),
         (3, 0, false),
@@ -123,7 +123,7 @@ fn an_update_belongs_to_the_attempt_in_which_its_client_was_asked() {
         refusal(world.send(left_out, (1, 1), slow).unwrap()),
         Refusal::NotSelected
     );
-    // The two that replaced others go: whoever is left is asked again.
+    // The two replacements leave: the remaining clients are asked again.
     world.disconnect(4..6);
     world.pass(60_000);
     assert!(world.attempt() == 3 && world.cohort().contains(&client(left_out)));
@@ -171,7 +171,11 @@ fn a_member_that_is_absent_for_too_long_is_replaced_and_its_update_still_counts(
     assert_eq!(world.cohort().len(), 4);
     world.pass(1);
     let round = world.state.round().unwrap();
-    assert_eq!((round.attempt, round.deadline), (1, deadline), "nobody gets more time");
+    assert_eq!(
+        (round.attempt, round.deadline),
+        (1, deadline),
+        "the deadline is unchanged"
+    );
     let added: Vec<_> = (4..6).filter(|&i| round.cohort.contains(&client(i))).collect();
     assert_eq!((round.cohort.len(), added.len()), (5, 1));
     let records = world.records.len();
@@ -202,7 +206,7 @@ fn without_others_a_round_closes_without_its_absent_members() {
         let closing = matches!(world.state.phase(), Phase::Closing(_));
         assert_eq!(closing, closes, "{answers} answers of at least 2");
         if !closes {
-            // Whoever comes takes the place of one that is gone.
+            // A new client replaces one that has left.
             world.connect(7..8);
             assert_eq!(world.submit(7, 1, 0), UpdateReply::Accepted);
             assert!(matches!(world.state.phase(), Phase::Closing(_)), "two have answered");
@@ -280,7 +284,7 @@ fn after_a_restart_absence_counts_from_the_restart() {
     world.pass(9_999);
     assert!(
         matches!(world.state.phase(), Phase::Training(_)),
-        "nobody had time to come back"
+        "no client had time to reconnect"
     );
     world.pass(1);
     assert!(matches!(world.state.phase(), Phase::Closing(_)));
@@ -368,7 +372,7 @@ fn the_next_round_opens_with_the_close_of_the_last() {
     assert_eq!(
         world.state.phase(),
         &Phase::Waiting,
-        "the one that left just now is waited for"
+        "the server waits for the client that just left"
     );
     world.pass(7_999);
     assert_eq!(world.state.phase(), &Phase::Waiting);
@@ -411,7 +415,7 @@ fn the_last_model_is_evaluated_by_all_that_are_there() {
     assert!(!world.state.view(&world.plan, &client(0), world.now).evaluate);
     assert!(world.state.view(&world.plan, &client(1), world.now).evaluate);
     world.crash();
-    assert!(!world.is_done(), "right after a restart nobody is there yet");
+    assert!(!world.is_done(), "no client is connected right after a restart");
     world.connect(1..3);
     report(&mut world, 1, 3);
     report(&mut world, 2, 3);
@@ -458,7 +462,7 @@ fn evaluations_of_old_versions_are_sums_that_nothing_changes() {
     for version in 0..3 {
         assert!(
             !report(&mut world, 0, version),
-            "version {version}: nobody remembers who reported"
+            "version {version}: the reports are forgotten"
         );
         let late = Record::EvaluationAccepted {
             version,
@@ -521,7 +525,7 @@ fn an_evaluation_that_cannot_be_true_is_not_counted_and_no_client_outweighs_the_
     }
     assert!(report(&mut world, 3, 1 << 40, 0.0, 1 << 40));
     let summed = world.state.evaluations(0).unwrap();
-    // Two fifths of the examples: 40 beside 60.
+    // Two fifths of the examples: 40 of 100.
     assert_eq!((summed.clients, summed.examples, summed.correct), (4, 100, 70));
     assert!((summed.loss - 0.6).abs() < 1e-12);
 }
@@ -594,7 +598,7 @@ fn a_restart_gives_an_open_round_its_time_again() {
     assert_eq!(
         world.submit(3, 1, 0),
         UpdateReply::Accepted,
-        "an hour of darkness costs nobody the round"
+        "an hour offline must not cost a client its round"
     );
 }
 
@@ -697,7 +701,7 @@ fn impossible_records_are_refused_and_change_nothing() {
     assert!(State::new().apply(&Record::RunDone { at: 0 }).is_err());
 }
 
-/// Closes the open round with all of its cohort.
+/// Closes the open round with its whole cohort.
 fn close(world: &mut World) {
     let (round, cohort) = (world.round(), world.cohort());
     (0..4)
@@ -729,7 +733,7 @@ fn a_rollback_gives_an_older_model_a_new_number_and_its_rounds_are_trained_again
         None,
         "no step leads there"
     );
-    // The open round is given up, and its number with it: an acknowledgement is repeated, a late update is not counted.
+    // The open round and its number are abandoned: acknowledgements are repeated, a late update does not count.
     assert_eq!(world.round(), 4);
     assert_eq!(
         world.state.standing(&client(0), 3, 1, late.digest),
@@ -744,7 +748,7 @@ fn a_rollback_gives_an_older_model_a_new_number_and_its_rounds_are_trained_again
     assert_eq!((world.state.version(), world.state.depth()), (5, 3));
     assert_eq!(world.fold(), world.state);
 
-    // Also to a version that was taken back, and after the end.
+    // Also to a version that was rolled back, and after the end.
     let taken_back = world.state.model_of(2).unwrap();
     world.roll_back(2);
     assert_eq!(

@@ -1,4 +1,4 @@
-//! Store and blobs: what is acknowledged is there again, whatever happened.
+//! Store and blobs: acknowledged data survives any crash.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,12 +20,12 @@ fn frame(i: usize) -> Vec<u8> {
     format!("frame of client {i} ").repeat(20).into_bytes()
 }
 
-/// The database without the store; one that was just let go of is waited for.
+/// Opens the database without the store; waits for a lock that was just released.
 fn database(dir: &Path) -> sled::Db {
     (0..).find_map(|_| sled::open(dir.join("store")).ok()).unwrap()
 }
 
-/// A round in four writes: each is a list of records whose blob, if any, is to be durable before.
+/// A round in four writes: each is a list of records, whose blob (if any) must be durable first.
 fn script() -> Vec<(Option<Vec<u8>>, Vec<Record>)> {
     let at: Millis = 5;
     let cohort = [client(0), client(1)].into();
@@ -78,7 +78,7 @@ fn script() -> Vec<(Option<Vec<u8>>, Vec<Record>)> {
     ]
 }
 
-/// Runs the script from where the store stands; what was acknowledged is counted in `done`.
+/// Continues the script from the state of the store; counts acknowledged writes in `done`.
 fn perform(dir: &Path, disk: &Disk, done: &mut usize) -> Result<(), String> {
     let text = |e: &dyn std::fmt::Display| e.to_string();
     let blobs = Blobs::open(dir, &name(), disk.clone()).map_err(|e| text(&e))?;
@@ -227,7 +227,7 @@ fn the_number_of_a_run_is_never_given_to_another() {
     };
     run("a").append(&[Record::RunDone { at: 1 }], &[]).unwrap();
     run("b").append(&[Record::RunDone { at: 2 }], &[]).unwrap();
-    // Deleted, with and without its records, by a program that keeps no count of its own.
+    // Deleted, with and without its records, by an older program that keeps no count.
     for (name, counted) in [("b", true), ("a", false)] {
         let raw = database(dir.path());
         raw.remove([b"n", name.as_bytes()].concat()).unwrap();
@@ -260,7 +260,7 @@ fn blobs_of_one_folder_for_all_runs_are_read_and_kept_while_a_run_names_them() {
     assert!(blobs.has_shared().unwrap());
     assert_eq!(blobs.sweep_shared(&[ours, theirs].into()).unwrap(), 1);
     assert_eq!(blobs.len(&nobodys).unwrap(), None);
-    // One that is written again is the run's own.
+    // A blob that the run writes again belongs to the run.
     blobs.put(b"theirs").unwrap();
     std::fs::remove_file(folder.join(theirs.to_string())).unwrap();
     assert_eq!(blobs.get(&theirs).unwrap(), b"theirs");
@@ -329,7 +329,7 @@ fn a_damaged_or_missing_record_is_named() {
     ));
 }
 
-/// A store of some commits, each of one record that says its number.
+/// A store of several commits, each of one record with its number.
 fn numbered(dir: &Path, numbers: std::ops::Range<u64>) {
     let run = Store::open(dir, Disk::default()).unwrap().run(&name()).unwrap();
     for at in numbers {
@@ -337,7 +337,7 @@ fn numbered(dir: &Path, numbers: std::ops::Range<u64>) {
     }
 }
 
-/// How many of these records are there.
+/// Number of these records in the store.
 fn count(dir: &Path) -> Result<u64, StoreError> {
     let run = Store::open(dir, Disk::default())?.run(&name())?;
     let records = run.records().collect::<Result<Vec<_>, _>>()?;
@@ -346,7 +346,7 @@ fn count(dir: &Path) -> Result<u64, StoreError> {
     Ok(run.len())
 }
 
-/// Copies the files of the store, which has no folders of its own but sled's.
+/// Copies the files of the store; its only subfolder is sled's.
 fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
@@ -407,7 +407,7 @@ fn a_head_is_damaged_or_harmless_and_a_torn_write_is_harmless() {
             matches!(&error, StoreError::Head(path) if *path == head) && error.is_corruption(),
             "{error}"
         );
-        assert_eq!(std::fs::read(&head).unwrap(), bad, "it is left as it is");
+        assert_eq!(std::fs::read(&head).unwrap(), bad, "the damaged file must stay");
     }
     std::fs::remove_file(&head).unwrap();
     assert_eq!(count(dir.path()).unwrap(), 3);
@@ -510,7 +510,7 @@ fn uploads_go_on_where_they_broke_off() {
 fn only_the_latest_call_writes_and_only_one_upload_a_client_is_kept() {
     let dir = tempfile::tempdir().unwrap();
     let blobs = Blobs::open(dir.path(), &name(), Disk::default()).unwrap();
-    // The second client's name ends like a round number.
+    // The name of the second client ends like a round number.
     let (me, similar) = ("a".parse().unwrap(), "a-3".parse().unwrap());
     let (digest, other) = (Digest::of(b"abcdef"), Digest::of(b"another"));
     let mut old = blobs.upload(&me, 3, &digest, 6).unwrap();

@@ -1,4 +1,4 @@
-//! A run without machines: the engine, a clock, who is connected, and records in memory.
+//! A simulated run: the state machine, a clock, the connected clients, and records in memory.
 
 use std::collections::BTreeMap;
 
@@ -59,7 +59,7 @@ impl World {
         reply
     }
 
-    /// Ticks until nothing more follows.
+    /// Ticks until there is no more pending work.
     pub(crate) fn settle(&mut self) {
         for _ in 0..10 {
             let Decision { records, wake, .. } = self.decide(Input::Tick);
@@ -96,7 +96,7 @@ impl World {
         }
     }
 
-    /// What this client sends in this round: a function of client, round and model.
+    /// The update of this client in this round: a function of client, round and model.
     pub(crate) fn update(&self, i: usize, round: u64, variant: u8) -> Accepted {
         let digest = Digest::of(format!("{i} {round} {} {variant}", self.state.model()).as_bytes());
         let (examples, loss) = (10 + i as u64, 1.0 / (i + 1) as f64);
@@ -115,10 +115,10 @@ impl World {
     pub(crate) fn submit(&mut self, i: usize, round: u64, variant: u8) -> UpdateReply {
         let (attempt, update) = (self.asked_in(i), self.update(i, round, variant));
         let reply = self.send(i, (round, attempt), update);
-        reply.expect("its fate is known")
+        reply.expect("its outcome is known")
     }
 
-    /// Has an update arrive that was begun in this round and attempt; `None` if its fate is not known yet.
+    /// Delivers an update that was begun in this round and attempt; `None` if its outcome is not known yet.
     pub(crate) fn send(&mut self, i: usize, (round, attempt): (u64, u32), update: Accepted) -> Option<UpdateReply> {
         let client = crate::client(i);
         let known = self.records.len();
@@ -133,7 +133,7 @@ impl World {
             Reply::NotNow(_) => return None,
             other => panic!("{other:?}"),
         };
-        // Asked again, an update that was taken out meanwhile is still said to be accepted.
+        // Queried again, an update that was removed meanwhile is still acknowledged as accepted.
         let taken = |record: &Record| matches!(record, Record::UpdateAccepted { .. });
         if reply == UpdateReply::Accepted && self.records[known..].iter().any(taken) {
             let before = self.acknowledged.insert((client, round), update.digest);
@@ -145,14 +145,14 @@ impl World {
         Some(reply)
     }
 
-    /// The attempt in which the client is asked; of a client that is not asked, that of the round.
+    /// The attempt in which the client is asked; for other clients, the attempt of the round.
     pub(crate) fn asked_in(&self, i: usize) -> u32 {
         let round = self.state.round();
         let asked = round.and_then(|round| round.asked_in.get(&crate::client(i)).copied());
         asked.unwrap_or_else(|| self.attempt())
     }
 
-    /// Does what is owed: the model's digest is that of the old one and the updates.
+    /// Performs the pending work: the digest of the new model is that of the old one and the updates.
     pub(crate) fn step(&mut self) {
         let Some(PendingWork::Close { round, updates, .. }) = self.state.pending_work() else {
             return;
@@ -184,7 +184,7 @@ impl World {
         });
     }
 
-    /// Takes the model back, if there is a version to go back to.
+    /// Rolls the model back, if there is an earlier version.
     pub(crate) fn roll_back(&mut self, to: u64) {
         let Ok(record) = self.state.roll_back(to, self.now) else {
             return;
@@ -193,7 +193,7 @@ impl World {
             panic!()
         };
         self.commit(vec![record]);
-        // What was acknowledged in the round that was open is taken back with it.
+        // Acknowledged updates of the open round are rolled back too.
         self.acknowledged.retain(|(_, round), _| *round != version);
         self.settle();
     }
@@ -212,14 +212,14 @@ impl World {
         self.settle();
     }
 
-    /// Kills the server and starts it again: what is left are the records.
+    /// Kills and restarts the server: only the records remain.
     pub(crate) fn crash(&mut self) {
         self.state = self.fold();
         self.presence = Presence::default();
         self.input(Input::Resume);
     }
 
-    /// The state that the records' bytes give.
+    /// The state after decoding the bytes of the records.
     pub(crate) fn fold(&self) -> State {
         let mut state = State::new();
         for record in &self.records {

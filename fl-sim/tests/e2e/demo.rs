@@ -74,7 +74,7 @@ fn a_folder_that_holds_something_is_not_kept_in() {
     let keep = || demo("1", &["--keep", kept.to_str().unwrap()]);
     let said = done(keep());
     assert!(!is_empty(&kept) && !said.contains("IS NOT"), "{said}");
-    // The output begins with the page of the run and ends with the commands for later.
+    // The output begins with the address of the live page and ends with the paths of the results.
     assert!(said.starts_with("live page: http://127.0.0.1:"), "{said}");
     let page = kept.join("report.html");
     assert!(

@@ -163,7 +163,7 @@ mod tests {
         assert_eq!(open, [true, false, true]);
         held[2].0.let_in();
         fourth.0.let_in();
-        assert!(limit.take().is_none(), "nobody is left who may be sent away");
+        assert!(limit.take().is_none(), "no connection may be evicted");
         held[2].0.leave();
         assert!(limit.take().is_some() && is_open(&mut fourth.1));
     }

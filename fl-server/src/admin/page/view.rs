@@ -117,7 +117,7 @@ pub(crate) struct ViewContext<'a> {
 }
 
 impl View {
-    /// The run as it stands.
+    /// The current state of the run.
     pub(crate) fn new(state: &State, around: ViewContext<'_>) -> Self {
         let ViewContext {
             plan,

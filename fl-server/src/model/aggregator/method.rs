@@ -22,7 +22,7 @@ pub trait Aggregator: Debug + Send {
     fn aggregate(&self, updates: &mut Updates<'_>, out: &mut [f32]) -> Result<(), ModelError>;
 }
 
-/// An aggregator as it is registered: in [`METHODS`](super::METHODS), or by
+/// A registered aggregator: in [`METHODS`](super::METHODS), or by
 /// [`Methods::with_aggregator`](crate::model::Methods::with_aggregator).
 #[derive(Debug)]
 pub struct AggregatorMethod {

@@ -23,13 +23,13 @@ pub trait ServerOptimizer: Debug + Send {
     fn load(&mut self, bytes: &[u8]) -> Result<(), String>;
 }
 
-/// An optimizer as it is registered: in [`METHODS`](super::METHODS), or by
+/// A registered optimizer: in [`METHODS`](super::METHODS), or by
 /// [`Methods::with_optimizer`](crate::model::Methods::with_optimizer).
 #[derive(Debug)]
 pub struct OptimizerMethod {
     /// Name, keys and bound.
     pub info: MethodInfo,
-    /// Makes the optimizer as it is before round 1, for a model of `len` values.
+    /// Creates the optimizer in its state before round 1, for a model of `len` values.
     pub build: fn(spec: &MethodSpec, len: usize) -> Box<dyn ServerOptimizer>,
 }
 

@@ -129,13 +129,15 @@ impl Replay<'_> {
         let predictor = match (parsed.predictor(), before) {
             (None, None) => None,
             (None, Some(_)) if !predicts => None,
-            (Some(_), None) => return Err(corrupt("it names a step, and there is none before it".to_owned()).into()),
+            (Some(_), None) => {
+                return Err(corrupt("it names a predictor, but no model update precedes it".to_owned()).into());
+            }
             (_, Some(before)) => Some(self.step(before, step)?),
         };
         if let Some(named) = parsed.predictor() {
             let predictor = predictor.as_ref().filter(|step| step.id() == named);
             let predictor = predictor.ok_or_else(|| {
-                corrupt("it was encoded against another step than that of the model trained from".to_owned())
+                corrupt("its predictor is not the model update of the version trained from".to_owned())
             })?;
             predictor.accumulate(1.0, values).map_err(undecodable)?;
         }

@@ -17,7 +17,7 @@ const TOP_K: &str = "default = { reduce = { top_k = 0.05 }, quantize = { uniform
 const CLIENTS: [&str; 3] = ["anna", "berta", "cleo"];
 const ROUNDS: u64 = 4;
 
-/// A run whose blobs stand in a folder of their own, and what its clients meant to send.
+/// A run with its blobs in a temporary folder, and the updates of its clients.
 struct Made {
     dir: tempfile::TempDir,
     layout: Arc<Layout>,

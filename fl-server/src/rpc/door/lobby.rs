@@ -142,7 +142,7 @@ mod tests {
         assert_eq!(
             come(&mut lobby, start, 1, false),
             Entry::Full,
-            "nobody has had its time"
+            "no connection has reached its time limit"
         );
         let later = start + SILENT;
         assert_eq!(come(&mut lobby, later, 1, true), Entry::Instead(One(1, false)));

@@ -223,7 +223,7 @@ impl Door {
             stranger.handshake.abort();
         }
         if let Some(times) = self.cannot_accept.due(Instant::now()) {
-            tracing::warn!(%error, times, "cannot accept connections just now; raise the limit of open files (ulimit -n)");
+            tracing::warn!(%error, times, "cannot accept connections at the moment; raise the limit of open files (ulimit -n)");
         }
         Some(Instant::now() + RETRY_INTERVAL)
     }

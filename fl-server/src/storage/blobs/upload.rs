@@ -96,7 +96,7 @@ impl Blobs {
     }
 }
 
-/// A complete upload that is not a blob yet; dropping it removes its file. Every call has a file of its own, so this does
+/// A complete upload that is not a blob yet; dropping it removes its file. Every call has a separate file, so this does
 /// not affect the same bytes of another call or client.
 #[derive(Debug)]
 pub struct Received {

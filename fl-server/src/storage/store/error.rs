@@ -37,7 +37,7 @@ pub enum StoreError {
     },
     /// The number of durable commits cannot be read.
     #[error(
-        "{}: bad checksum; the disk damaged this file, and perhaps the store. Restore the data folder from a backup, or remove \
+        "{}: bad checksum; the disk damaged this file and possibly the store. Restore the data folder from a backup, or remove \
          this file if you trust the store",
         .0.display()
     )]

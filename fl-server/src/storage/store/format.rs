@@ -1,6 +1,6 @@
 //! The version of the store's tables, and their keys.
 
-/// A store with another major version or a newer minor version is refused. Minor version 1: each run has blobs of its own.
+/// A store with another major version or a newer minor version is refused. Minor version 1: each run has its own blobs.
 pub(super) const MAJOR: u8 = 1;
 pub(super) const MINOR: u8 = 1;
 
