@@ -5,6 +5,7 @@ use std::error::Error;
 use fl_cli::exit::{FAILURE, USAGE};
 
 use crate::error::ServeError;
+use crate::model::PersistenceError;
 use crate::reporting::inspect::InspectError;
 use crate::storage::blobs::BlobError;
 use crate::storage::store::StoreError;
@@ -68,6 +69,7 @@ fn code_of(error: &(dyn Error + 'static)) -> Option<u8> {
     }
     let is_corrupt = error.downcast_ref().is_some_and(StoreError::is_corruption)
         || error.downcast_ref().is_some_and(BlobError::is_corruption)
+        || error.downcast_ref().is_some_and(PersistenceError::is_corruption)
         || matches!(error.downcast_ref(), Some(InspectError::Corrupt(_)));
     is_corrupt.then_some(CORRUPT)
 }

@@ -139,12 +139,12 @@ fn refusals_name_key_value_and_rule() {
         (
             "target = 3",
             "target = 3\n[compression.uplink]\nmemory = \"ef21\"",
-            "`compression.uplink.memory = ef21`: the server would have to keep a vector as long as the model for every client",
+            "`compression.uplink.memory = ef21`: the server would have to keep a vector of the model's size for every client",
         ),
         (
             "target = 3",
             "target = 3\n[compression.downlink]\nmemory = \"cafe\"",
-            "`compression.downlink.memory = cafe`: a step is what updates are predicted by",
+            "`compression.downlink.memory = cafe`: model updates have no predictor",
         ),
         (
             "target = 3",

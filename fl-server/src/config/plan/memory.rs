@@ -25,7 +25,7 @@ pub(crate) fn of_updates(asked: Memory, everyone: bool) -> Result<Memory, PlanEr
 ///
 /// # Errors
 /// `Value` for all but none and error feedback.
-pub(crate) fn of_steps(asked: Memory) -> Result<Memory, PlanError> {
+pub(crate) fn of_model_updates(asked: Memory) -> Result<Memory, PlanError> {
     let why = match asked.resolved(true) {
         Memory::Cafe => {
             "model updates have no predictor, because they are the predictor of updates; use error-feedback"

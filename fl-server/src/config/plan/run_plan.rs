@@ -139,7 +139,7 @@ impl RunPlan {
             mut downlink,
         } = raw.compression;
         uplink.memory = memory::of_updates(uplink.memory, raw.cohort.everyone())?;
-        downlink.memory = memory::of_steps(downlink.memory)?;
+        downlink.memory = memory::of_model_updates(downlink.memory)?;
         let (key, table) = ("aggregator", raw.aggregator.as_ref());
         let aggregator = MethodSpec::read("aggregator", key, table, &catalog.aggregators)?;
         aggregator.accept(key, &uplink)?;

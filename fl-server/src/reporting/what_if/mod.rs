@@ -79,7 +79,7 @@ pub(crate) fn what_if(
     };
     let mut downlink = spec.clone();
     // A memory that only updates can have: the model update uses the server's default.
-    downlink.memory = memory::of_steps(spec.memory).unwrap_or(Memory::Auto.resolved(true));
+    downlink.memory = memory::of_model_updates(spec.memory).unwrap_or(Memory::Auto.resolved(true));
     // Refuses a spec that does not fit the layout before reading anything.
     Encoder::new(Arc::clone(&layout), &uplink).map_err(|e| WhatIfError::Spec(e.to_string()))?;
 

@@ -106,7 +106,7 @@ impl WhatIf {
     pub(super) fn new(
         stored: &Stored,
         parameters: usize,
-        (of_updates, of_steps): (Memory, Memory),
+        (of_updates, of_model_updates): (Memory, Memory),
         clients: &[&str],
         updates: &[Replayed],
         steps: &Replayed,
@@ -132,7 +132,7 @@ impl WhatIf {
             differences: Vec::new(),
             parameters,
             memory: memory::name(of_updates),
-            step_memory: memory::name(of_steps),
+            step_memory: memory::name(of_model_updates),
             updates: total,
             steps: of_steps_alone,
             rounds: rounds(updates, fp32),

@@ -95,7 +95,7 @@ pub(super) fn differences(
     recorded: Option<&Compression>,
     known: Option<Memory>,
     asked: &Spec,
-    (of_updates, of_steps): (Memory, Memory),
+    (of_updates, of_model_updates): (Memory, Memory),
 ) -> Vec<String> {
     let mut out = Vec::new();
     let (here, carries) = (memory::name(of_updates), carries(of_updates));
@@ -126,16 +126,16 @@ pub(super) fn differences(
         );
     }
     let same = |recorded: &Compression| {
-        recorded.downlink.memory == of_steps
+        recorded.downlink.memory == of_model_updates
             && Spec {
-                memory: of_steps,
+                memory: of_model_updates,
                 ..asked.clone()
             } == recorded.downlink
     };
     if !recorded.is_some_and(same) {
         out.push(format!(
             "the steps are encoded by the asked spec too (memory: {}), not by the run's `compression.downlink`",
-            memory::name(of_steps)
+            memory::name(of_model_updates)
         ));
     }
     out.push("nothing is trained again: after other steps the clients would have learned other updates".to_owned());
