@@ -1,10 +1,10 @@
-//! Where decoded values go.
+//! The consumer of decoded values.
 
-/// Where decoded values go.
+/// The consumer of decoded values.
 pub(crate) trait Sink {
-    /// Takes the values at `start..start + values.len()`.
+    /// Receives the values at `start..start + values.len()`.
     fn dense(&mut self, start: usize, values: &[f32]);
 
-    /// Takes the values at `indices`, each of which comes once; both slices have one length.
+    /// Receives the values at `indices`. Indices are distinct; both slices have the same length.
     fn sparse(&mut self, indices: &[u32], values: &[f32]);
 }

@@ -1,20 +1,20 @@
-//! Which knobs give the least error for a number of bits.
+//! Chooses the knobs that give the least total error for a number of bits.
 //!
-//! The bits are spent in three ways, and the way of least estimated error is taken:
+//! Three strategies compete, and the one with the least estimated error wins:
 //!
-//! 1. equal slopes: the points of least `error + lambda * bits` (Shoham and Gersho 1988). Between two multipliers where a
-//!    knob moves, the knobs that move go from one point to the other together;
-//! 2. the same points, made finer by a common factor. This spends what is left where a curve jumps, as that of a tensor of
-//!    few magnitudes does;
-//! 3. one knob for all curves. It is near the best at high rates, and what any allotment must not fall behind.
+//! 1. Equal slopes: the points that minimize `error + lambda * bits` (Shoham and Gersho 1988). Between two multipliers
+//!    at which knobs change, all changing knobs are interpolated together.
+//! 2. The same points, refined by a common factor. This spends the bits that remain where a curve jumps, such as that
+//!    of a tensor with few distinct magnitudes.
+//! 3. One knob for all curves: nearly optimal at high rates, and the baseline that an allotment must not fall behind.
 //!
-//! Each way alone errs less with more bits, so the best of them does too.
+//! The error of each strategy decreases with more bits, and so does the minimum.
 
 use crate::budget::curve::{Curve, Point};
 
-/// Halvings of a range of multipliers or knobs.
+/// Bisection steps over multipliers or knobs.
 const HALVINGS: usize = 32;
-/// Octaves between the coarsest knob and the finest.
+/// Octaves between the coarsest and the finest knob.
 const OCTAVES: f64 = 64.0;
 
 /// A point on each curve.
@@ -24,8 +24,8 @@ pub(crate) struct Allotment {
 }
 
 impl Allotment {
-    /// The points whose bits together are `target`, or as near as the curves go without passing it: of least error. If
-    /// even the coarsest points pass it, those.
+    /// The points of least error whose total bits are at most `target`, and close to it. If even the coarsest points
+    /// exceed it, the coarsest points.
     pub(crate) fn new(curves: &[Curve], target: f64) -> Self {
         let coarsest: Vec<Point> = curves.iter().map(|curve| curve.points[0]).collect();
         if sum(&coarsest) >= target {
@@ -37,7 +37,7 @@ impl Allotment {
             finer(curves, &fits, target),
             equal(curves, target),
         ];
-        // A finer step may err more where magnitudes are few: then the points that fit are left as they are.
+        // A finer step may increase the error of a tensor with few distinct magnitudes; the previous points then stay.
         let less = |best: Vec<Point>, way: Vec<Point>| if error(&way) < error(&best) { way } else { best };
         Self {
             points: ways.into_iter().fold(fits, less),
@@ -58,8 +58,8 @@ impl Allotment {
     }
 }
 
-/// The points of least `error + lambda * bits` for two multipliers next to each other: the bits of the first points are at
-/// most `target`, those of the second more, if there are any such.
+/// The points that minimize `error + lambda * bits` for two adjacent multipliers: the first points take at most
+/// `target` bits, the second more, if such points exist.
 fn neighbors(curves: &[Curve], target: f64) -> (Vec<Point>, Vec<Point>) {
     let choose = |log: f64| -> Vec<Point> {
         let lambda = log.exp2();
@@ -72,7 +72,7 @@ fn neighbors(curves: &[Curve], target: f64) -> (Vec<Point>, Vec<Point>) {
     };
     let most = curves.iter().flat_map(|curve| curve.points.first());
     let most = most.fold(f64::MIN_POSITIVE, |most, point| most.max(point.error)).log2() + 1.0;
-    // Beyond the first the coarsest points are chosen; below the second, the finest.
+    // Above the first multiplier only the coarsest points are chosen, below the second only the finest.
     let (mut fits, mut passes) = (most, most - 120.0);
     let (mut best, mut next) = (choose(fits), choose(passes));
     if sum(&next) <= target {
@@ -90,7 +90,7 @@ fn neighbors(curves: &[Curve], target: f64) -> (Vec<Point>, Vec<Point>) {
     (best, next)
 }
 
-/// From `fits` towards `passes`, all knobs that differ together.
+/// Interpolates from `fits` towards `passes`, all differing knobs together.
 fn between(curves: &[Curve], fits: &[Point], passes: &[Point], target: f64) -> Vec<Point> {
     let at = |share: f64| -> Vec<Point> {
         let pairs = curves.iter().zip(fits.iter().zip(passes));
@@ -105,8 +105,8 @@ fn between(curves: &[Curve], fits: &[Point], passes: &[Point], target: f64) -> V
     furthest(at, fits.to_vec(), 1.0, target)
 }
 
-/// From `fits` to finer knobs by a common factor. What sends nothing stays so, since its first values would cost most;
-/// unless all send nothing.
+/// Refines the knobs of `fits` by a common factor. Sections that send nothing stay so, as their first values are the
+/// most expensive, unless all sections send nothing.
 fn finer(curves: &[Curve], fits: &[Point], target: f64) -> Vec<Point> {
     let sends = |(curve, point): (&Curve, &Point)| point.knob < curve.coarsest();
     let any = curves.iter().zip(fits).any(sends);
@@ -120,7 +120,7 @@ fn finer(curves: &[Curve], fits: &[Point], target: f64) -> Vec<Point> {
     furthest(at, fits.to_vec(), OCTAVES, target)
 }
 
-/// One knob for all, none coarser than its curve's coarsest.
+/// One knob for all curves, limited to the coarsest of each curve.
 fn equal(curves: &[Curve], target: f64) -> Vec<Point> {
     let coarsest = |curve: &Curve| curve.points[0];
     let most = curves.iter().map(|curve| coarsest(curve).knob);
@@ -136,7 +136,7 @@ fn equal(curves: &[Curve], target: f64) -> Vec<Point> {
     furthest(at, curves.iter().map(coarsest).collect(), OCTAVES, target)
 }
 
-/// The points furthest along a path from 0 to `end` whose bits are at most `target`; `first` if there are none.
+/// The furthest points on a path from 0 to `end` whose bits are at most `target`; `first` if there are none.
 fn furthest(at: impl Fn(f64) -> Vec<Point>, first: Vec<Point>, end: f64, target: f64) -> Vec<Point> {
     let (mut fits, mut passes, mut best) = (0.0, end, first);
     for _ in 0..HALVINGS {
@@ -220,7 +220,7 @@ mod tests {
         assert_eq!(knobs(&curves, 0.0).1, 0.0);
     }
 
-    /// Against every pair of points of both curves.
+    /// Compares with every pair of points of both curves.
     #[test]
     fn no_other_points_give_less_error_for_the_bits() {
         for (scale, chosen) in [(1.0, keep::all()), (30.0, keep::all()), (5.0, top_k::largest(1, None))] {
@@ -246,7 +246,7 @@ mod tests {
         }
     }
 
-    /// Equal slopes are equal steps at high rates, whatever the scale of a tensor.
+    /// At high rates, equal slopes are equal steps, independent of the scale of a tensor.
     #[test]
     fn steps_become_equal_at_high_rates() {
         let curves = [
@@ -257,7 +257,7 @@ mod tests {
         assert!((knobs[0] / knobs[1]).log2().abs() < 0.3, "{knobs:?}");
     }
 
-    /// Tensors of many sizes, scales and shapes of distribution, as `(len, log2 of scale, kind)`.
+    /// Tensors of various sizes, scales and distributions, as `(len, log2 of scale, kind)`.
     fn mixture() -> impl Strategy<Value = Mixture> {
         let tensor = (4.0..14.0f64, -20.0..6.0f64, 0..5u8);
         proptest::collection::vec(tensor, 1..7).prop_map(|tensors| {
@@ -267,7 +267,7 @@ mod tests {
                 for (place, value) in values.iter_mut().enumerate() {
                     *value = match kind {
                         0 | 1 => *value,
-                        // Of nearly one magnitude. Of just one, an error falls and rises with the step.
+                        // Nearly a single magnitude. With exactly one magnitude, the error is not monotone in the step.
                         2 => (scale + 0.3 * *value).copysign(*value),
                         3 if place % 20 != 0 => 0.0,
                         3 => *value,
@@ -280,7 +280,7 @@ mod tests {
         })
     }
 
-    /// Curves that are not printed point by point.
+    /// Curves with a short debug output.
     struct Mixture(Vec<Curve>);
 
     impl std::fmt::Debug for Mixture {
@@ -297,7 +297,7 @@ mod tests {
         fn never_more_error_than_one_step_for_all(Mixture(curves) in mixture(), share in 0.001..1.0f64) {
             let finest: f64 = curves.iter().map(|curve| curve.points[curve.points.len() - 1].bits).sum();
             let ours = Allotment::new(&curves, share * share * finest).points;
-            // The finest step that fits: what one would take.
+            // Baseline: the finest common step that fits.
             let steps = (-200..100).map(|eighths| (f64::from(eighths) / 8.0).exp2());
             let mut all = steps.map(|step| -> Vec<Point> {
                 curves.iter().map(|curve| curve.at(step.min(curve.coarsest()))).collect()
@@ -310,7 +310,7 @@ mod tests {
         #[test]
         fn error_falls_as_the_budget_grows(Mixture(curves) in mixture(), first in 300.0..3000.0f64) {
             let mut least = f64::INFINITY;
-            // Less than that is below what a histogram of 64 bins an octave can tell.
+            // Smaller differences are below the resolution of a histogram of 64 bins per octave.
             let slack = 1e-5 * curves.iter().map(Curve::energy).sum::<f64>();
             for at in 0..80 {
                 let target = first * 1.08f64.powi(at);
@@ -320,7 +320,7 @@ mod tests {
             }
         }
 
-        /// A limit is kept whatever the bits, and with enough of them changes nothing.
+        /// The error limit holds for any number of bits, and changes nothing if there are enough bits.
         #[test]
         fn no_relative_error_passes_its_limit(Mixture(curves) in mixture(), limit in 0.05..0.95f64, target in 1.0..1e6f64) {
             let free = Allotment::new(&curves, target).points;

@@ -13,18 +13,18 @@ use crate::section::input::Input;
 const PER_OCTAVE: usize = 8;
 /// Octaves below the largest magnitude.
 const OCTAVES: usize = 14;
-/// Bits of a section that sends something, beside its values: recipe, step, mean and what begins its level plane.
+/// Bits of a nonempty section besides its values: recipe, step, mean, and the header of its level plane.
 const HEAD: f64 = 14.0 * 8.0;
-/// Halvings in the search for the coarsest knob that is precise enough.
+/// Bisection steps in the search for the coarsest knob within the error limit.
 const HALVINGS: usize = 24;
-/// More than the width of a bin of the histogram: a knob finer by this sends all values of a bin of which the coarser one
-/// may send a part.
+/// Exceeds the width of a histogram bin: a knob finer by this factor sends all values of a bin of which the coarser one
+/// may send only a part.
 const BIN: f64 = 1.02;
 
 /// One value of the knob.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Point {
-    /// Step or threshold: more is coarser.
+    /// Step or threshold: larger is coarser.
     pub(crate) knob: f64,
     pub(crate) bits: f64,
     /// Squared error.
@@ -36,12 +36,12 @@ pub(crate) struct Point {
 /// The rate-distortion curve of one section.
 #[derive(Debug)]
 pub(crate) struct Curve {
-    /// Of the values; with components, of the remainder and of both factors.
+    /// Histogram of the values; with components, of the remainder and of both factors.
     histograms: Vec<Histogram>,
     knob: Knob,
     /// Sum of the squares of the values.
     energy: f64,
-    /// Values.
+    /// Number of values.
     len: f64,
     /// Actual bits / estimated bits, applied to the part of the bits that [`Curve::share`] counts.
     ratio: f64,
@@ -55,8 +55,7 @@ enum Knob {
     Step { dead_zone: DeadZone, threshold: f64 },
     /// The step of stochastic rounding.
     Chance(DeadZone),
-    /// The magnitude that a value must reach to be among the largest. Those sent take `bits` each; the error of their own
-    /// quantization is left out.
+    /// The threshold of a top-k selection. Sent values take `bits` each; their quantization error is ignored.
     Reach { bits: f64, len: usize, clip: Option<f32> },
 }
 
@@ -91,7 +90,7 @@ impl Curve {
         matches!(Knob::of(input), Some(Knob::Step { .. } | Knob::Chance(_))) && input.chosen.sends == Sends::Components
     }
 
-    /// The step without a budget.
+    /// The step of the method without a budget.
     pub(crate) fn own_step(&self, input: &Input<'_>) -> f64 {
         match self.knob {
             Knob::Step { dead_zone, .. } | Knob::Chance(dead_zone) => {
@@ -146,7 +145,7 @@ impl Curve {
     pub(crate) fn coarsest(&self) -> f64 {
         match self.knob {
             Knob::Step { threshold, .. } => self.largest() / threshold * 1.01,
-            // Then a value is sent once in a thousand times.
+            // At this step a value is sent with a probability of 1/1000.
             Knob::Chance(_) => self
                 .histograms
                 .iter()
@@ -167,8 +166,8 @@ impl Curve {
         }
     }
 
-    /// The point at `knob`, or a coarser one that errs less with no more bits: values of nearly one magnitude err more with
-    /// a finer step that does not suit it.
+    /// The point at `knob`, or a coarser one with less error and no more bits: with nearly a single magnitude, a finer
+    /// step may have a larger error.
     pub(crate) fn best_at(&self, knob: f64) -> Point {
         let coarser = self.points.iter().take_while(|point| point.knob > knob);
         coarser.fold(self.at(knob), |best, point| {
@@ -183,8 +182,8 @@ impl Curve {
         bits + (self.ratio - 1.0) * self.share(bits, self.ratio > 1.0) + head
     }
 
-    /// The part of `bits` by which what a coder gains or loses grows: what it gains from neighbors, up to one bit for each
-    /// value; what it `loses` before it has learned, up to a tenth of that.
+    /// The part of `bits` to which the observed ratio applies: savings from neighbors grow with the values, up to one
+    /// bit per value; losses of an untrained coder are limited to a tenth of that.
     fn share(&self, bits: f64, loses: bool) -> f64 {
         bits.min(if loses { 0.1 * self.len } else { self.len })
     }
@@ -206,8 +205,8 @@ impl Curve {
         }
     }
 
-    /// Removes the points whose relative error, the root of squared error over squared values, is above `error`. Chance
-    /// has no such limit: its error has no bias, and may be larger than the values.
+    /// Removes the points whose relative error (root of squared error over squared values) exceeds `error`. Stochastic
+    /// rounding has no such limit: its error is unbiased and may be larger than the values.
     pub(crate) fn limit(&mut self, error: f64) {
         let most = error * error * self.energy;
         let fits = |point: &Point| point.error <= most;

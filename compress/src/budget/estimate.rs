@@ -8,12 +8,12 @@ use crate::reduce::method::Sends;
 use crate::spec::Method;
 use crate::spec::budget::Budget;
 
-/// Most bytes of a section beside its values, and of a frame beside its sections.
+/// Worst-case bytes of a section without its values, and of a frame without its sections.
 pub(crate) const SECTION: u64 = 16;
 const FRAME: u64 = 64;
-/// Bytes of a section without a value: its recipe.
+/// Bytes of an empty section: its recipe.
 const EMPTY: u64 = 3;
-/// Most bytes of what the flags of a frame announce: which tensors are small, and the predictor.
+/// Worst-case bytes of the optional header fields: merge limit and predictor.
 const FLAGGED: usize = 5 + 8;
 /// Below this many bits per value, fewer than one value in a thousand is sent.
 const NEXT_TO_NOTHING: f64 = 0.02;
@@ -30,7 +30,7 @@ pub struct BudgetEstimate {
     /// Worst-case bytes of headers and of tensors whose codec has no step or density; the other tensors then send nothing. A
     /// budget in bits below this may be exceeded.
     pub least: u64,
-    /// The tensors that share what is left: their places in the layout, and the number of their values.
+    /// The tensors that share the remaining bytes: their indices in the layout, and their total number of values.
     pub sharing: (Vec<usize>, u64),
     /// Bits per value of those tensors.
     pub bits_left: f64,

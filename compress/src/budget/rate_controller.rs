@@ -1,7 +1,7 @@
-//! From coded sizes to the next rate to ask for.
+//! Chooses the next target rate from the coded sizes of earlier attempts.
 
-/// Chooses the target for the curves at which coding gives `goal` bytes: the secant through the last two attempts, inside the
-/// bracket of targets known to be too small and too large. All numbers are logarithms.
+/// Searches the target of the curves at which coding gives `goal` bytes: a secant through the last two attempts, within
+/// the bracket of targets known to be too small and too large. All numbers are logarithms.
 #[derive(Debug)]
 pub(crate) struct RateController {
     goal: f64,
@@ -9,7 +9,7 @@ pub(crate) struct RateController {
     last: Option<(f64, f64)>,
     fits: f64,
     passes: f64,
-    /// Least step down until an attempt fits.
+    /// Minimum step down until an attempt fits.
     stride: f64,
 }
 

@@ -25,7 +25,7 @@ pub struct OverBudget {
 }
 
 impl BudgetWatch {
-    /// The warning that `pending` gives rise to, if any.
+    /// The warning about `pending`, if it is due.
     pub fn look(&mut self, pending: &Pending) -> Option<OverBudget> {
         let used = pending.frame.len() as u64;
         let asked = pending.asked?;

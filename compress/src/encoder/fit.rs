@@ -1,4 +1,4 @@
-//! Encodes the sections of a frame, as they are or within a number of bytes.
+//! Encodes the sections of a frame, without or within a limit on their bytes.
 
 use crate::budget::allot::Allotment;
 use crate::budget::curve::Curve;
@@ -11,14 +11,14 @@ use crate::section::encode::encode;
 use crate::section::input::{Encoded, Input};
 use crate::threads;
 
-/// Most attempts; the largest frame that fits is kept.
+/// Maximum number of attempts. The largest frame that fits wins.
 const TRIES: usize = 10;
-/// An attempt that uses this share of the limit ends the search.
+/// The search ends with an attempt that uses at least this share of the limit.
 const ENOUGH: f64 = 0.985;
-/// Share of the limit that an attempt aims at.
+/// Share of the limit that attempts aim at.
 const AIM: f64 = 0.9925;
 
-/// Encodes each task as it is.
+/// Encodes each task with its own step or density.
 pub(crate) fn encode_all(tasks: Vec<EncodeTask<'_>>, threads: usize) -> Result<Vec<Encoded>, Error> {
     let work = |mut task: EncodeTask<'_>| {
         if Curve::has_step(&task.input) {
@@ -31,10 +31,10 @@ pub(crate) fn encode_all(tasks: Vec<EncodeTask<'_>>, threads: usize) -> Result<V
     threads::map(tasks, threads, work).into_iter().collect()
 }
 
-/// Encodes the tasks so that their sections take no more than `limit`.
+/// Encodes the tasks so that their sections together take at most `limit`.
 ///
 /// # Errors
-/// `Usage` if it cannot be done and `limit` is firm.
+/// `Usage` if that is impossible and `limit` is firm.
 pub(crate) fn encode_within(
     limit: ByteLimit,
     tasks: Vec<EncodeTask<'_>>,
@@ -107,7 +107,7 @@ fn fit(limit: ByteLimit, mut tasks: Vec<EncodeTask<'_>>, threads: usize) -> Resu
         let sections = encode_with(&curves, &inputs, &knobs, threads)?;
         let bytes: u64 = sections.iter().map(|section| section.bytes.len() as u64).sum();
         if attempt == 0 {
-            // What each unit took says how its bits are to be counted, and so where they are best spent.
+            // Corrects each curve by the coded size of its section, so that the next allotment is more accurate.
             let units = curves.iter_mut().zip(&knobs).zip(&sections).zip(&mut ratios);
             units.for_each(|(((curve, &knob), section), ratio)| {
                 *ratio = curve.observed_ratio(knob, section.bytes.len())
@@ -117,7 +117,7 @@ fn fit(limit: ByteLimit, mut tasks: Vec<EncodeTask<'_>>, threads: usize) -> Resu
         }
         let is_least = limit.error.is_some() && allotment.is_coarsest(&curves);
         if bytes > left && is_least {
-            // Less would leave a unit with a larger error than it may have.
+            // A smaller frame would exceed the error limit of a section.
             best = Some((bytes, sections));
             break;
         }
@@ -173,7 +173,7 @@ mod tests {
     use crate::section::sinks::Set;
     use crate::wire::Reader;
 
-    /// Tensors whose lengths, scales and tails differ, as those of a network do.
+    /// Tensors of different lengths, scales and tails, like those of a network.
     fn tensors(seed: u64) -> Vec<Vec<f32>> {
         let rng = KeyedRng::new(seed, 0);
         let kinds = [
@@ -230,7 +230,7 @@ mod tests {
     fn within(inputs: &[Input<'_>], limit: ByteLimit) -> (u64, f64) {
         let mut learned = vec![(None, 1.0); inputs.len()];
         let mut sections = Vec::new();
-        // The second frame knows how well the first was coded.
+        // The second frame starts with the ratios observed in the first.
         for _ in 0..2 {
             let tasks = inputs.iter().zip(&mut learned);
             let tasks = tasks.map(|(input, (warm, ratio))| EncodeTask {

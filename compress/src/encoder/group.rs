@@ -50,7 +50,7 @@ impl GroupState {
 }
 
 impl Spec {
-    /// What the budget leaves for the tensors of `layout`; `None` without a budget.
+    /// The estimate of the budget for the tensors of `layout`; `None` without a budget.
     pub fn budget_estimate(&self, layout: &Layout) -> Option<BudgetEstimate> {
         self.budget.map(|budget| {
             let (_, groups) = GroupState::of(layout, self);

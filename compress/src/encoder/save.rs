@@ -1,4 +1,4 @@
-//! The encoder's state as a file: memory, what was learned and the pending frame, so that all survive a crash.
+//! Saves and loads the state of an encoder: memory, learned state and pending frame survive a crash.
 
 use std::sync::Arc;
 
@@ -25,9 +25,10 @@ const HAS_FIDELITY: u8 = 8;
 const MEMORIES: [&str; 3] = ["error-feedback", "ef21", "dgc"];
 
 impl Encoder {
-    /// Appends memory and pending frame to `out`: magic, version, layout fingerprint, vectors of the memory, what rules
-    /// and low rank have learned, frame, ages of the residual, fidelity of the frame, checksum. `pending` is the frame that this encoder has pending; any other is left
-    /// out. Without it, nothing is pending for who loads the state, as after [`crate::Ack::Dropped`].
+    /// Appends memory and pending frame to `out`: magic, version, layout fingerprint, vectors of the memory, state of
+    /// rules and low rank, frame, ages of the residual, fidelity of the frame, checksum. `pending` must be the pending
+    /// frame of this encoder; any other is omitted. Without it, the loaded encoder has no pending frame, as after
+    /// [`crate::Ack::Dropped`].
     pub fn save(&self, pending: Option<&Pending>, out: &mut Vec<u8>) {
         let start = out.len();
         let pending = pending.filter(|pending| self.is_pending(pending));
@@ -79,7 +80,8 @@ impl Encoder {
         seal(start, out);
     }
 
-    /// Reads what [`Encoder::save`] wrote. What is kept stays under another spec, unless that keeps no memory.
+    /// Reads the output of [`Encoder::save`]. The state is kept if the spec has changed, unless the new spec has no
+    /// memory.
     ///
     /// # Errors
     /// `Truncated`, `Corrupt`, `NotFinite`; `Mismatch` for another layout, version or kind of memory; `Usage` as
@@ -157,7 +159,7 @@ impl GroupState {
     }
 }
 
-/// What was learned under a spec with other units is of no use, and left out.
+/// Ignores the learned state of a spec with other sections.
 fn read_learned(reader: &mut Reader<'_>, groups: &mut [GroupState]) -> Result<(), Error> {
     let count = reader.varint("number of sections")?;
     let fits = count == groups.len() as u64;
@@ -231,7 +233,7 @@ impl Fidelity {
     }
 }
 
-/// Ages under a spec with other units say nothing of these, and are left out.
+/// Ignores the ages of a spec with other sections.
 fn read_ages(reader: &mut Reader<'_>, groups: &mut [GroupState]) -> Result<(), Error> {
     let count = reader.varint("number of sections")?;
     let fits = count == groups.len() as u64;
@@ -249,7 +251,7 @@ fn read_age(reader: &mut Reader<'_>) -> Result<u32, Error> {
     u32::try_from(age).map_err(|_| reader.corrupt("age of a residual"))
 }
 
-/// Of every section of the frame, or of none.
+/// Reads the fidelity of all sections of the frame, or of none.
 fn read_fidelity(reader: &mut Reader<'_>, frame: &[u8], layout: &Layout) -> Result<Vec<Fidelity>, Error> {
     let count = reader.varint("number of sections")?;
     if count == 0 {

@@ -1,4 +1,4 @@
-//! Whether a matrix costs less with its singular components apart from the rest.
+//! Decides whether to split singular components off a matrix.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use crate::quantize::QuantizeSpec;
 use crate::reduce::components::{self, Components};
 use crate::reduce::method::{Sends, TensorValues};
 
-/// Takes as many components of the task's matrix apart as make `error + lambda * bits` least at `step`, if any do, and returns
-/// the curve that it has then. `lambda` is what a bit is worth at that step. Nothing changes if what there is is best.
+/// Splits off the number of components that minimizes `error + lambda * bits` at `step`, with `lambda` the value of a
+/// bit at that step, and returns the new curve. Changes nothing and returns `None` if the current split is the best.
 pub(crate) fn choose(task: &mut EncodeTask<'_>, curve: &Curve, step: f64) -> Option<Curve> {
     let input = &task.input;
     let TensorValues { values, shape, rng, .. } = input.tensor;
@@ -25,7 +25,7 @@ pub(crate) fn choose(task: &mut EncodeTask<'_>, curve: &Curve, step: f64) -> Opt
     let mut apart = input.clone();
     apart.leading = Some(Arc::new(components.leading(rank, shape.cols)));
     if let QuantizeSpec::DeadZone(zone) = &mut apart.tensor.quantize {
-        // One step for all three planes, not one by the values of each.
+        // All three planes share one absolute step, instead of steps relative to the values of each.
         *zone = zone.with_step(step as f32);
     }
     let better = Curve::new(&apart, *task.ratio);

@@ -1,4 +1,4 @@
-//! What an encoder hands on for one section, and the bytes that all sections may take.
+//! The encoding task of one section, and the byte limit of all sections.
 
 use crate::section::input::Input;
 

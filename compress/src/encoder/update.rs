@@ -25,7 +25,7 @@ use crate::stages::Stages;
 use crate::threads;
 use crate::wire::{CHECKSUM_BYTES, seal};
 
-/// Encodes updates of one layout, one after another, and remembers what compression left unsent.
+/// Encodes a sequence of updates of one layout, and remembers what compression left unsent.
 #[derive(Debug)]
 pub struct Encoder {
     layout: Arc<Layout>,
@@ -40,7 +40,7 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// An encoder with empty memory, which works on one thread.
+    /// An encoder with empty memory that uses one thread.
     ///
     /// # Errors
     /// `Usage` if the spec cannot be met by the layout.
@@ -60,28 +60,28 @@ impl Encoder {
         })
     }
 
-    /// Lets encoding use up to `threads` threads. The frames are the same on any number.
+    /// Sets the maximum number of threads. Frames do not depend on it.
     pub fn set_threads(&mut self, threads: usize) {
         self.threads = threads.max(1);
     }
 
-    /// Encodes `delta` plus the residual; the residual becomes what the frame does not carry. Deterministic in
+    /// Encodes `delta` plus the residual; the residual becomes the part that the frame does not carry. Deterministic in
     /// (spec, memory, delta, header). Shapes: `delta: [layout.len()]`; overwritten. If [`Encoder::residual`] is `None`,
-    /// `delta` then holds what the frame does not carry.
+    /// `delta` then has the part that the frame does not carry.
     ///
     /// # Errors
-    /// `NotFinite` if `delta` (or its sum with the residual) holds NaN or infinity; `Usage` if another frame is pending,
-    /// `delta` has another length, a snapshot is asked for, or what has nothing to choose passes a budget in bytes. The
-    /// memory does not change then (that of DGC but for rounding).
+    /// `NotFinite` if `delta` (or its sum with the residual) has NaN or infinity; `Usage` if another frame is pending,
+    /// `delta` has another length, the header is of a snapshot, or codecs without a step or density exceed a budget in
+    /// bytes. The memory is then unchanged (with DGC up to rounding).
     pub fn encode(&mut self, delta: &mut [f32], header: FrameHeader) -> Result<Pending, Error> {
         self.encode_against(None, delta, header)
     }
 
-    /// As [`Encoder::encode`], but encodes the difference from what `predictor` decodes to, if it is given. Who decodes
-    /// the frame must add the values of the predictor, which it names (see [`Frame::predictor`]).
+    /// As [`Encoder::encode`], but encodes the difference from the decoded `predictor`, if it is given. The decoder
+    /// must add the values of the predictor, which the frame names (see [`Frame::predictor`]).
     ///
     /// # Errors
-    /// As [`Encoder::encode`], and those of [`Frame::verify`] for the predictor.
+    /// Those of [`Encoder::encode`], and of [`Frame::verify`] for the predictor.
     pub fn encode_against(
         &mut self,
         predictor: Option<&Frame<'_>>,
@@ -204,10 +204,10 @@ impl Encoder {
         Ok((frame, stages))
     }
 
-    /// Applies the receiver's answer for the pending frame to the memory.
+    /// Applies the acknowledgement of the pending frame to the memory.
     ///
     /// # Errors
-    /// `Usage` if `pending` is not the frame that this encoder has pending.
+    /// `Usage` if `pending` is not the pending frame of this encoder.
     pub fn settle(&mut self, pending: &Pending, ack: Ack) -> Result<(), Error> {
         if !self.is_pending(pending) {
             return Err(Error::Usage(format!("frame {} is not pending", pending.digest)));
@@ -224,7 +224,7 @@ impl Encoder {
         Ok(())
     }
 
-    /// Residual by value index: what compression has left unsent; `None` if the spec keeps no such memory.
+    /// The residual by value index; `None` if the memory of the spec has none.
     pub fn residual(&self) -> Option<&[f32]> {
         self.memory_state.residual()
     }

@@ -1,4 +1,4 @@
-//! The vectors of each kind of memory, and when they change.
+//! The vectors of each kind of memory, and their transitions.
 
 use crate::error::Error;
 use crate::fidelity::{Products, Relation};
@@ -33,11 +33,11 @@ impl MemoryState {
         }
     }
 
-    /// Absorbs `delta`; then [`MemoryState::input`] is what is to be encoded. Returns the products of the predictor with
-    /// `delta`, for each tensor.
+    /// Absorbs `delta`; [`MemoryState::input`] is then the vector to encode. Returns the products of the predictor with
+    /// `delta`, per tensor.
     ///
     /// # Errors
-    /// `NotFinite`; then the memory is as it was, and `delta` unspecified.
+    /// `NotFinite`; then the memory is unchanged and `delta` is unspecified.
     pub(crate) fn absorb(
         &mut self,
         delta: &mut [f32],
@@ -62,7 +62,7 @@ impl MemoryState {
         Ok(predicted)
     }
 
-    /// Takes back what [`MemoryState::absorb`] did, `delta` being as that left it.
+    /// Reverts [`MemoryState::absorb`]; `delta` must be unchanged since.
     pub(crate) fn undo(&mut self, delta: &[f32]) {
         match self {
             Self::Residual { values, .. } => values.copy_from_slice(delta),
@@ -71,7 +71,7 @@ impl MemoryState {
         }
     }
 
-    /// The vector to encode, after `delta` was absorbed.
+    /// The vector to encode, after `absorb`.
     pub(crate) fn input<'v>(&'v self, delta: &'v [f32]) -> &'v [f32] {
         match self {
             Self::Residual { values, .. } => values,
@@ -80,12 +80,12 @@ impl MemoryState {
         }
     }
 
-    /// `frame` was encoded from the input. Returns what tells how faithful it is, for each of its sections. `delta`: as
-    /// [`MemoryState::absorb`] left it; becomes what the frame does not carry, unless the memory has that. `predicted`: the
-    /// predictor and what `absorb` returned.
+    /// Records that `frame` encodes the input. Returns the products for the fidelity of each section. `delta` (as
+    /// [`MemoryState::absorb`] left it) becomes the part that the frame does not carry, unless the memory keeps it.
+    /// `predicted`: the predictor and the result of `absorb`.
     ///
     /// # Errors
-    /// `NotFinite` if the shadow would not be finite; then [`MemoryState::undo`] has nothing to add.
+    /// `NotFinite` if the shadow would not be finite; [`MemoryState::undo`] then restores the memory.
     pub(crate) fn encoded(
         &mut self,
         frame: &Frame<'_>,
@@ -101,7 +101,7 @@ impl MemoryState {
             }
             Self::Shadow(shadow) => {
                 let products = frame.measure(threads, true, delta, Some(shadow))?;
-                // Magnitudes up to this are lost in the rounding of what might overflow.
+                // Smaller magnitudes cannot overflow: next to a magnitude that could, they vanish in rounding.
                 if !shadow.iter().all(|value| value.abs() <= OVERFLOW_LIMIT) {
                     let mut sum = Sum { shadow, finite: true };
                     frame.decode_into(&mut sum)?;
@@ -111,7 +111,7 @@ impl MemoryState {
                 }
                 Ok((relation(1.0, 1.0, 1.0), products))
             }
-            // What momentum correction adds to the unsent sum is what a round is to bring.
+            // The velocity is the raw update of the round, since it is what momentum correction adds to the unsent sum.
             Self::Momentum(momentum) => {
                 let products = frame.measure(threads, false, &mut momentum.unsent, Some(&momentum.velocity))?;
                 Ok((relation(0.0, 1.0, 0.0), products))
@@ -119,7 +119,8 @@ impl MemoryState {
             Self::Nothing => {
                 let mut products = frame.measure(threads, true, delta, None)?;
                 if let Some((predictor, before)) = predicted {
-                    // With `p` the predictor, `u = v + p` and `e = v - d`: before has `pp` and `pu`, after has `pe`.
+                    // With predictor `p`, raw update `u = v + p` and error `e = v - d`: `before` has the products `pp`
+                    // and `pu`, `after` has `pe`.
                     let after = predictor.measure_by_tensor(false, delta)?;
                     for (products, places) in products.iter_mut().zip(frame.places()) {
                         for (before, after) in places.iter().map(|&at| (&before[at], &after[at])) {
@@ -136,7 +137,7 @@ impl MemoryState {
         }
     }
 
-    /// Applies the receiver's answer for `frame`.
+    /// Applies the acknowledgement of `frame`.
     pub(crate) fn settled(&mut self, frame: &Frame<'_>, ack: Ack) -> Result<(), Error> {
         match (self, ack) {
             (Self::Residual { values, .. }, Ack::Rejected) => frame.accumulate(1.0, values),
@@ -155,7 +156,7 @@ impl MemoryState {
         }
     }
 
-    /// Number by which a state file knows the kind of memory, and its vectors.
+    /// The number of this kind of memory in a state file, and its vectors.
     pub(crate) fn vectors(&self) -> (u8, Vec<&[f32]>) {
         match self {
             Self::Nothing => (0, Vec::new()),
@@ -165,7 +166,7 @@ impl MemoryState {
         }
     }
 
-    /// The vectors, to be filled from a state file.
+    /// The vectors, for loading from a state file.
     pub(crate) fn vectors_mut(&mut self) -> Vec<&mut Vec<f32>> {
         match self {
             Self::Nothing => Vec::new(),

@@ -1,8 +1,9 @@
 //! Momentum correction, clipping and factor masking of Deep Gradient Compression (Lin et al. 2018, section 3).
 //!
-//! `velocity = momentum * velocity + delta`, `unsent = unsent + velocity`, what is sent is `C(unsent)`. Of what was taken,
-//! the sent part leaves `unsent`, and `velocity` is zero at the places sent, so that no stale momentum returns there. The
-//! delta is first made no longer than `clip`. The warm-up of the density is a schedule (see `docs/reference/compressors.md`).
+//! `velocity = momentum * velocity + delta`, `unsent = unsent + velocity`, and the frame carries `C(unsent)`. If the
+//! frame is accepted, the sent values are removed from `unsent`, and `velocity` is set to zero at the sent places
+//! (factor masking), so that no stale momentum returns there. `delta` is first clipped to the norm `clip`. The warm-up
+//! of the density is a schedule (see `docs/reference/compressors.md`).
 
 use crate::error::Error;
 use crate::finite::{all_finite, update_not_finite};
@@ -27,10 +28,10 @@ impl Momentum {
         }
     }
 
-    /// Takes `delta` into both vectors, and leaves the velocity that was in it.
+    /// Adds `delta` to both vectors; replaces `delta` by the previous velocity, for `undo`.
     ///
     /// # Errors
-    /// `NotFinite` if a value is, or might become so; then nothing changes.
+    /// `NotFinite` if a value is not finite or might overflow; then nothing changes.
     pub(crate) fn absorb(&mut self, delta: &mut [f32]) -> Result<(), Error> {
         let factor = match self.numbers.clip() {
             Some(clip) => {
@@ -55,7 +56,7 @@ impl Momentum {
         Ok(())
     }
 
-    /// Takes a delta out again, given the velocity that was; the sum but for rounding.
+    /// Reverts `absorb`, given the previous velocity; `unsent` is restored up to rounding.
     pub(crate) fn undo(&mut self, before: &[f32]) {
         let vectors = self.velocity.iter_mut().zip(&mut self.unsent);
         for ((velocity, unsent), before) in vectors.zip(before) {
@@ -64,14 +65,14 @@ impl Momentum {
         }
     }
 
-    /// Takes out what `frame` carries.
+    /// Removes the values of `frame`.
     pub(crate) fn sent(&mut self, frame: &Frame<'_>) -> Result<(), Error> {
         frame.accumulate(-1.0, &mut self.unsent)?;
         frame.decode_into(&mut Mask(&mut self.velocity))
     }
 }
 
-/// Sets to zero what is not zero in the frame.
+/// Zeroes the places that are nonzero in the frame.
 struct Mask<'a>(&'a mut [f32]);
 
 impl Sink for Mask<'_> {

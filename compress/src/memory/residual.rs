@@ -1,19 +1,19 @@
-//! The residual: what compression did not send, added to the next update.
+//! The residual: the unsent part of earlier updates, added to the next one.
 //!
-//! Error feedback (EF14: Seide et al. 2014, Stich et al. 2018): `v = delta + decay * residual`, what is sent is `C(v)`,
-//! and the new residual is `v - C(v)`. With decay 1 nothing is ever lost: the sum of what was decoded plus the residual
-//! is the sum of the deltas.
+//! Error feedback (EF14: Seide et al. 2014, Stich et al. 2018): with `v = delta + decay * residual`, the frame carries
+//! `C(v)`, and the new residual is `v - C(v)`. With decay 1 nothing is lost: the sum of the decoded updates plus the
+//! residual equals the sum of the deltas.
 
 use crate::error::Error;
 use crate::finite::update_not_finite;
 
-/// Values handled at a time: both vectors' parts stay in the nearest cache.
+/// Values per block, so that the blocks of both vectors stay in the L1 cache.
 const BLOCK: usize = 4096;
 
-/// `residual` becomes `delta + decay * residual`, and `delta` the residual that was.
+/// Sets `residual` to `delta + decay * residual`, and `delta` to the previous residual.
 ///
 /// # Errors
-/// `NotFinite` if the sum is not; then the residual is as it was, and `delta` unspecified.
+/// `NotFinite` if the sum is not finite; then the residual is unchanged and `delta` is unspecified.
 pub(crate) fn absorb(residual: &mut [f32], delta: &mut [f32], decay: f32, threads: usize) -> Result<(), Error> {
     let size = residual.len().div_ceil(threads.max(1)).max(BLOCK);
     let parts: Vec<_> = residual.chunks_mut(size).zip(delta.chunks_mut(size)).collect();
@@ -30,7 +30,7 @@ pub(crate) fn absorb(residual: &mut [f32], delta: &mut [f32], decay: f32, thread
     Err(update_not_finite())
 }
 
-/// Returns whether the sums are finite.
+/// Swaps as in [`absorb`]; returns whether the sums are finite.
 #[inline(never)]
 fn swap_sum(residual: &mut [f32], delta: &mut [f32], decay: f32) -> bool {
     let mut any = 0;
@@ -38,7 +38,7 @@ fn swap_sum(residual: &mut [f32], delta: &mut [f32], decay: f32) -> bool {
         let before = *residual;
         let sum = *delta + decay * before;
         (*residual, *delta) = (sum, before);
-        // One more than the largest exponent goes into the sign.
+        // Adding one to the exponent carries into the sign bit exactly for infinity and NaN.
         any |= (sum.to_bits() & 0x7fff_ffff).wrapping_add(1 << 23);
     }
     any >> 31 == 0

@@ -1,4 +1,4 @@
-//! A section's bytes to values, block by block.
+//! Decoder of a section: bytes to values, block by block.
 
 use crate::code::gaps::{IndexPlane, support_bound};
 use crate::error::Error;
@@ -14,7 +14,7 @@ use crate::sink::Sink;
 use crate::threads;
 use crate::wire::Reader;
 
-/// One tensor of a frame, its planes found but not decoded.
+/// One section of a frame, with its planes still encoded.
 #[derive(Debug, Clone)]
 pub(crate) struct Section<'a> {
     recipe: Recipe,
@@ -23,7 +23,7 @@ pub(crate) struct Section<'a> {
 }
 
 impl<'a> Section<'a> {
-    /// Takes the section of a tensor of `shape` from the front of `reader`.
+    /// Reads the section of a tensor of `shape`.
     pub(crate) fn read(reader: &mut Reader<'a>, shape: Shape, rng: KeyedRng) -> Result<Self, Error> {
         let offset = reader.offset();
         let recipe = Recipe::read(reader, shape)?;
@@ -64,7 +64,7 @@ impl<'a> Section<'a> {
         self.bytes
     }
 
-    /// What the planes could not go below.
+    /// Lower bounds of the sizes of the planes.
     pub(crate) fn bounds(&self) -> Result<PlaneBounds, Error> {
         let mut bounds = PlaneBounds::default();
         for Plane { indices, values, count } in &self.planes.parts {
@@ -76,20 +76,20 @@ impl<'a> Section<'a> {
         Ok(bounds)
     }
 
-    /// Decodes block by block into `sink`, each value finite.
+    /// Decodes block by block into `sink`; fails on a value that is not finite.
     pub(crate) fn decode(&self, sink: &mut dyn Sink) -> Result<(), Error> {
         self.recipe.reduce.decode(&self.planes, sink)
     }
 
-    /// Decodes into `sink`, with the same result on any number of threads. On more than one it takes eight bytes for each
-    /// value of a support.
+    /// Decodes into `sink`; the result does not depend on `threads`. With several threads, a support takes eight bytes
+    /// of memory per value.
     pub(crate) fn measure(&self, threads: usize, sink: &mut Measured<'_>) -> Result<(), Error> {
         let is_long = self.planes.parts.first().is_some_and(|part| part.count > BLOCK);
         if !(self.recipe.reduce.is_support() && is_long && sink.subtract && threads > 1) {
             return self.decode(sink);
         }
         let (indices, decoded) = support::whole(threads, &self.planes)?;
-        // The blocks of decoding, so that the sums are rounded alike.
+        // The same blocks as in `decode`, so that the sums round identically.
         for (indices, decoded) in indices.chunks(BLOCK).zip(decoded.chunks(BLOCK)) {
             sink.products.sparse(indices, decoded, sink.values, sink.other);
         }
@@ -98,7 +98,7 @@ impl<'a> Section<'a> {
     }
 }
 
-/// Subtracts `decoded` at ascending `indices`, each thread in a range of `values`.
+/// Subtracts `decoded` at ascending `indices`; each thread handles a range of `values`.
 fn subtract_sparse(threads: usize, indices: &[u32], decoded: &[f32], values: &mut [f32]) {
     let size = values.len().div_ceil(threads);
     let part = |(at, values): (usize, &mut [f32])| {

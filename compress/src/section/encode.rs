@@ -1,4 +1,4 @@
-//! Values to a section's bytes.
+//! Encoder of a section: values to bytes.
 
 use crate::code::gaps::{encode_indices, support_bound};
 use crate::code::method::{Code, CodeSpec};
@@ -18,11 +18,12 @@ use crate::stages::Stages;
 use crate::threads::both;
 use crate::wire::{Reader, Writer};
 
-/// Encodes a tensor; as it is, if that is shorter, or if otherwise a value decoded, or what it leaves of the tensor, would
-/// not be finite. `warm` is the second factor of the last time, and becomes that of this.
+/// Encodes a tensor. Falls back to the exact values if they are shorter, or if a decoded value or the residual would
+/// not be finite. `warm` is the second factor of the previous frame (the warm start of the power iteration) and is
+/// replaced by the one of this frame.
 pub(crate) fn encode(input: &Input<'_>, warm: &mut Option<Vec<f32>>) -> Result<Encoded, Error> {
     let tensor = &input.tensor;
-    // Without an early end, so that it is made by lanes.
+    // No early exit, so that the loop vectorizes.
     let huge = tensor
         .values
         .iter()
@@ -54,7 +55,7 @@ pub(crate) fn encode(input: &Input<'_>, warm: &mut Option<Vec<f32>>) -> Result<E
     }
 }
 
-/// Whether decoding `section` fails, or leaves what is not finite.
+/// Whether decoding `section` fails or leaves a residual that is not finite.
 fn overflows(tensor: &TensorValues<'_>, section: &[u8]) -> bool {
     let mut left = Left {
         values: tensor.values,
@@ -85,14 +86,15 @@ impl Sink for Left<'_> {
 
 fn reduce<'a>(input: &Input<'a>, warm: &mut Option<Vec<f32>>) -> Result<Reduced<'a>, Error> {
     let tensor @ &TensorValues { values, quantize, .. } = &input.tensor;
-    // A tensor of zeros is an empty support, whatever was asked, unless it was to be sent as fp32 FedAvg sends it.
+    // A tensor of zeros is sent as an empty support under every method, except the plain exact method, which must equal
+    // FedAvg in fp32.
     let plain = input.chosen.sends == Sends::All && quantize == QuantizeSpec::Exact && input.code == CodeSpec::Pack;
     if !plain && values.iter().all(|value| value.to_bits() == 0) {
         return Ok(support::empty());
     }
     match &input.leading {
         Some(leading) => auto::split(tensor, leading),
-        // So is a tensor that a budget leaves no level.
+        // So is a tensor that the step of a budget quantizes to zeros.
         None if matches!(quantize, QuantizeSpec::DeadZone(zone) if zone.quantizes_to_zero(values)) => {
             Ok(support::empty())
         }

@@ -1,4 +1,4 @@
-//! What the encoder of a section takes and returns.
+//! Input and output of the encoder of a section.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crate::reduce::components::LeadingComponents;
 use crate::reduce::method::{Chosen, TensorValues};
 use crate::stages::Stages;
 
-/// One tensor, and how to encode it.
+/// One tensor and its codec.
 #[derive(Debug, Clone)]
 pub(crate) struct Input<'a> {
     pub(crate) tensor: TensorValues<'a>,
@@ -17,11 +17,11 @@ pub(crate) struct Input<'a> {
     pub(crate) code: CodeSpec,
 }
 
-/// The section of a tensor.
+/// An encoded section.
 #[derive(Debug, Default)]
 pub(crate) struct Encoded {
     pub(crate) bytes: Vec<u8>,
     pub(crate) stages: Stages,
-    /// Minor version of the format that brought the recipe.
+    /// The minor format version that introduced the recipe.
     pub(crate) minor: u8,
 }

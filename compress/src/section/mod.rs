@@ -1,4 +1,5 @@
-//! One encoded tensor: its recipe, then its planes. Here the three slots are put one after the other, and undone.
+//! Sections. A section is one encoded tensor: its recipe, then its planes. The encoder runs the three slots in order;
+//! the decoder reverses them.
 
 pub(crate) mod decode;
 pub(crate) mod encode;

@@ -1,6 +1,6 @@
-//! Bytes of a section by plane.
+//! Sizes of a section by plane.
 
-/// Bytes of one section by what they are for.
+/// Bytes of one section by purpose.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PlaneBytes {
     /// The recipe.
@@ -20,8 +20,8 @@ impl PlaneBytes {
     }
 }
 
-/// Bytes that the planes of one section could not go below: the order-0 entropy of those that are entropy coded, the size
-/// of the others; of the indices the logarithm of the number of supports of the same size.
+/// Lower bounds of the sizes of the planes of one section: the order-0 entropy of an entropy-coded plane, the size of a
+/// packed plane, and for indices the logarithm of the number of supports of the same size.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct PlaneBounds {
     /// The indices.

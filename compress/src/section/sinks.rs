@@ -1,10 +1,10 @@
-//! What is done with decoded values.
+//! Consumers of decoded values.
 
 use crate::fidelity::{Products, nonzeros};
 use crate::layout::Layout;
 use crate::sink::Sink;
 
-/// Keeps only the largest magnitude, as its bits: those of positive floats are ordered as the floats are.
+/// Tracks the largest magnitude by its bits, as the bits of positive floats are ordered like the floats.
 #[derive(Default)]
 pub(crate) struct Largest(u32);
 
@@ -46,7 +46,7 @@ impl Sink for Add<'_> {
     }
 }
 
-/// Counts the values that are not zero, and hands all of them on.
+/// Counts the nonzero values and forwards all values.
 pub(crate) struct Counted<'a, S> {
     pub(crate) inner: &'a mut S,
     pub(crate) nonzeros: u64,
@@ -70,10 +70,11 @@ impl<S: Sink> Sink for Counted<'_, S> {
     }
 }
 
-/// Sums the products of the decoded values with `values` and `other`; then subtracts them from `values`, if asked.
+/// Sums the products of the decoded values with `values` and `other`; with `subtract`, then subtracts them from
+/// `values`.
 pub(crate) struct Measured<'a> {
     pub(crate) values: &'a mut [f32],
-    /// As many as `values`.
+    /// Of the length of `values`.
     pub(crate) other: Option<&'a [f32]>,
     pub(crate) subtract: bool,
     pub(crate) products: Products,
@@ -99,7 +100,7 @@ impl Sink for Measured<'_> {
     }
 }
 
-/// As [`Measured`] without `other`, but with sums of its own for each tensor. Shapes: `values: [layout.len()]`.
+/// As [`Measured`] without `other`, but with separate sums per tensor. Shapes: `values: [layout.len()]`.
 pub(crate) struct MeasuredByTensor<'a> {
     pub(crate) layout: &'a Layout,
     pub(crate) values: &'a mut [f32],
@@ -108,7 +109,7 @@ pub(crate) struct MeasuredByTensor<'a> {
 }
 
 impl Sink for MeasuredByTensor<'_> {
-    /// All of `values` are of one tensor.
+    /// All of `values` belong to one tensor.
     fn dense(&mut self, start: usize, values: &[f32]) {
         let tensors = self.layout.tensors();
         let tensor = tensors.partition_point(|tensor| tensor.offset + tensor.len <= start);
@@ -129,7 +130,7 @@ impl Sink for MeasuredByTensor<'_> {
     }
 }
 
-/// Overwrites with the values.
+/// Overwrites the target with the decoded values.
 pub(crate) struct Set<'a>(pub(crate) &'a mut [f32]);
 
 impl Sink for Set<'_> {
