@@ -9,8 +9,7 @@ use fl_proto::trace::{Collector, collector};
 use fl_proto::{Issued, MAX_TASKS};
 use serde::Deserialize;
 
-use crate::config::ClientConfig;
-use crate::config::check_address;
+use crate::config::{ClientConfig, check_address};
 use crate::data::DataSource;
 use crate::error::Error;
 use crate::learners::{self, DeviceChoice};
@@ -89,32 +88,23 @@ impl ClientFile {
                 format!("{path} is empty; `fl-server issue` writes a client.toml, and configs/ has one to begin with");
             return Err(Error::Config(why));
         }
-        let raw = parse(&written).map_err(|why| Error::Config(format!("{}: {why}", path.display())))?;
-        let Raw {
-            server,
-            authority,
-            certificate,
-            key,
-            state,
-            device,
-            sync,
-            keep_model_every,
-            give_up_after_s,
-            otlp,
-            mut tasks,
-        } = raw;
-        tasks.values_mut().for_each(|task| task.data.relative_to(base));
+        let mut raw = parse(&written).map_err(|why| Error::Config(format!("{}: {why}", path.display())))?;
+        raw.tasks.values_mut().for_each(|task| task.data.relative_to(base));
         let own = Issued {
-            certificate: text(&base.join(certificate))?,
-            key: text(&base.join(key))?,
+            certificate: text(&base.join(raw.certificate))?,
+            key: text(&base.join(raw.key))?,
         };
-        let mut config = ClientConfig::new(server, text(&base.join(authority))?, own, base.join(state));
-        config.sync = sync;
-        config.keep_model_every = keep_model_every;
-        config.give_up_after = give_up_after_s.map(Duration::from_secs_f64);
-        config.otlp = collector_of(&otlp).map_err(Error::Config)?;
+        let mut config = ClientConfig::new(raw.server, text(&base.join(raw.authority))?, own, base.join(raw.state));
+        config.sync = raw.sync;
+        config.keep_model_every = raw.keep_model_every;
+        config.give_up_after = raw.give_up_after_s.map(Duration::from_secs_f64);
+        config.otlp = collector_of(&raw.otlp).map_err(Error::Config)?;
         config.exit_when_done = false;
-        Ok(Self { config, device, tasks })
+        Ok(Self {
+            config,
+            device: raw.device,
+            tasks: raw.tasks,
+        })
     }
 
     /// The learners, each built when a run first needs it. A learner keeps its own examples only, not the whole data files.

@@ -22,19 +22,12 @@ pub struct EvaluationReport {
 
 impl From<EvaluationReport> for wire::EvaluationReport {
     fn from(report: EvaluationReport) -> Self {
-        let EvaluationReport {
-            run,
-            version,
-            examples,
-            loss,
-            correct,
-        } = report;
         Self {
-            run: run.to_string(),
-            version,
-            examples,
-            loss,
-            correct,
+            run: report.run.to_string(),
+            version: report.version,
+            examples: report.examples,
+            loss: report.loss,
+            correct: report.correct,
         }
     }
 }

@@ -78,30 +78,20 @@ impl Default for Raw {
 
 impl From<Training> for Raw {
     fn from(training: Training) -> Self {
-        let Training {
-            length,
-            batch_size,
-            learning_rate,
-            schedule,
-            momentum,
-            weight_decay,
-            clip_norm,
-            proximal,
-        } = training;
-        let (epochs, steps) = match length {
+        let (epochs, steps) = match training.length {
             Length::Epochs(epochs) => (Some(epochs), None),
             Length::Steps(steps) => (None, Some(steps)),
         };
         Self {
             epochs,
             steps,
-            batch_size,
-            learning_rate,
-            schedule,
-            momentum,
-            weight_decay,
-            clip_norm,
-            proximal,
+            batch_size: training.batch_size,
+            learning_rate: training.learning_rate,
+            schedule: training.schedule,
+            momentum: training.momentum,
+            weight_decay: training.weight_decay,
+            clip_norm: training.clip_norm,
+            proximal: training.proximal,
         }
     }
 }
@@ -115,25 +105,15 @@ impl TryFrom<Raw> for Training {
             (None, Some(steps)) => Length::Steps(steps),
             (epochs, None) => Length::Epochs(epochs.unwrap_or(1)),
         };
-        let Raw {
-            batch_size,
-            learning_rate,
-            schedule,
-            momentum,
-            weight_decay,
-            clip_norm,
-            proximal,
-            ..
-        } = raw;
         Self {
             length,
-            batch_size,
-            learning_rate,
-            schedule,
-            momentum,
-            weight_decay,
-            clip_norm,
-            proximal,
+            batch_size: raw.batch_size,
+            learning_rate: raw.learning_rate,
+            schedule: raw.schedule,
+            momentum: raw.momentum,
+            weight_decay: raw.weight_decay,
+            clip_norm: raw.clip_norm,
+            proximal: raw.proximal,
         }
         .checked()
     }

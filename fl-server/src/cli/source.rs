@@ -39,11 +39,19 @@ const MAX_BYTES: u64 = 1 << 20;
 /// # Errors
 /// If the file is not a regular one, is too large or is not UTF-8.
 pub(super) fn text(file: &Path) -> anyhow::Result<String> {
+    Ok(String::from_utf8(bytes(file, MAX_BYTES)?)?)
+}
+
+/// Content of a file of at most `max` bytes.
+///
+/// # Errors
+/// If the file is not a regular one or is too large.
+pub(super) fn bytes(file: &Path, max: u64) -> anyhow::Result<Vec<u8>> {
     anyhow::ensure!(file.is_file(), "not a regular file");
-    let mut text = String::new();
-    File::open(file)?.take(MAX_BYTES + 1).read_to_string(&mut text)?;
-    anyhow::ensure!(text.len() as u64 <= MAX_BYTES, "larger than {MAX_BYTES} bytes");
-    Ok(text)
+    let mut bytes = Vec::new();
+    File::open(file)?.take(max + 1).read_to_end(&mut bytes)?;
+    anyhow::ensure!(bytes.len() as u64 <= max, "larger than {max} bytes");
+    Ok(bytes)
 }
 
 /// The certificates of a server in PEM: the authority's, and its own with the key.

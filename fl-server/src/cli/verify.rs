@@ -2,11 +2,9 @@
 //! `fl-server verify FED [RUN]`: audits a run in its store.
 
 use std::fmt::Write as _;
-use std::fs::File;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, anyhow, ensure};
+use anyhow::{Context, anyhow};
 use fl_cli::out;
 use fl_report::signed::{Verified, verify};
 use time::OffsetDateTime;
@@ -148,14 +146,7 @@ fn report(file: &Path, authority: Option<&Path>) -> Outcome {
 }
 
 fn read(path: &Path, max: u64) -> Result<Vec<u8>, Failure> {
-    let read = || {
-        ensure!(path.is_file(), "not a regular file");
-        let mut bytes = Vec::new();
-        File::open(path)?.take(max + 1).read_to_end(&mut bytes)?;
-        ensure!(bytes.len() as u64 <= max, "larger than {max} bytes");
-        Ok(bytes)
-    };
-    read()
+    source::bytes(path, max)
         .with_context(|| format!("cannot read {}", path.display()))
         .map_err(Failure::usage)
 }

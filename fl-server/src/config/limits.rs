@@ -4,7 +4,7 @@
 //! Every bound is a function of the accepted updates of the round and of one number from the rounds before. It depends
 //! neither on the order of arrival nor on a clock, so a replay applies the same bounds.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Fewer updates have no majority, so their median is not robust.
 const MAJORITY: usize = 3;
@@ -14,7 +14,8 @@ const DRIFT: f64 = 2.0;
 pub(crate) const MAX_LOSS: f64 = 1e6;
 
 /// The `[limits]` table of a run.toml. `f64::INFINITY` switches a limit off; so does a `share` of 1.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct Limits {
     /// Most examples that an update counts with, as a multiple of the round's median. At least 1.
     pub examples: f64,

@@ -73,9 +73,10 @@ impl Watch {
     }
 
     /// Adds a closed round: the sections of its frames, up and down, and their figures where known.
-    pub(crate) fn closed(&mut self, sections: &[(Direction, &[Section])], rows: &[Row]) -> Seen {
+    pub(crate) fn closed(&mut self, sections: &[(Direction, Vec<Section>)], rows: &[Row]) -> Seen {
         let mut seen = Seen::default();
-        for &(direction, sections) in sections {
+        for (direction, sections) in sections {
+            let direction = *direction;
             let figures = rows.iter().find_map(|row| match row {
                 Row::Fidelity {
                     direction: of,
@@ -206,8 +207,7 @@ mod tests {
 
     fn close(watch: &mut Watch, nonzeros: u64) -> Seen {
         let rows = watch.rows();
-        let sections = sections(nonzeros);
-        watch.closed(&[(Direction::Up, &sections)], &rows)
+        watch.closed(&[(Direction::Up, sections(nonzeros))], &rows)
     }
 
     #[test]

@@ -1,43 +1,20 @@
 //! Owns the global model and runs one heavy job at a time on it, on the blocking pool: closing a round, making a
 //! snapshot, writing a checkpoint, rolling back. The coordinator requests jobs and receives their outcomes.
 
-use crate::model::model_store::ModelStore;
-use crate::model::model_store::UPDATES_FROM;
-use crate::model::model_store::put_checkpoint;
-use crate::model::model_store::put_snapshot;
 use std::sync::Arc;
 
-use fl_compress::{Digest, Stages};
+use fl_compress::Digest;
 use fl_proto::FramePart;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::accounting::ledger::{Fidelity, Section};
 use crate::error::ServeError;
-use crate::model::{GlobalModel, Limited, sum_frames};
+use crate::model::model_store::{ModelStore, UPDATES_FROM, put_checkpoint, put_snapshot};
+use crate::model::{GlobalModel, RoundResult, sum_frames};
 use crate::state_machine::Contribution;
 
-/// The outcome of a job, for the coordinator.
-#[derive(Debug, Clone)]
-#[expect(clippy::large_enum_variant, reason = "one value a round, moved twice")]
-pub(crate) enum JobOutcome {
-    /// The model update of a round is durable.
-    Closed {
-        round: u64,
-        frame: Digest,
-        frame_len: u64,
-        stages: Stages,
-        model: Digest,
-        /// Bytes by section: of the updates' frames, and of the model update's.
-        sections: [Vec<Section>; 2],
-        /// Updates that count for less than claimed.
-        limited: Vec<Limited>,
-        /// Fidelity of the model update's frame.
-        fidelity: Vec<Fidelity>,
-    },
-    /// A job that does not change the run.
-    Other,
-}
+/// A closed round whose model update is durable.
+pub(crate) type Closed = (u64, RoundResult);
 
 /// A request for the frame of the whole model.
 type Wanted = (u64, oneshot::Sender<Option<FramePart>>);
@@ -82,10 +59,21 @@ pub(crate) struct ModelTask {
 #[derive(Debug)]
 struct Done {
     global: Box<GlobalModel>,
-    finished: JobOutcome,
+    closed: Option<Closed>,
     snapshot: Option<FramePart>,
     /// Rounds and updates that a checkpoint job has left in place.
     used: Vec<(u64, Digest)>,
+}
+
+impl From<Box<GlobalModel>> for Done {
+    fn from(global: Box<GlobalModel>) -> Self {
+        Self {
+            global,
+            closed: None,
+            snapshot: None,
+            used: Vec::new(),
+        }
+    }
 }
 
 impl ModelTask {
@@ -161,48 +149,35 @@ impl ModelTask {
         self.job = Some(job);
     }
 
-    /// Waits for the job in progress, for ever if there is none. Cancel-safe.
+    /// Waits for the job in progress, for ever if there is none. Returns the round that it closed, if any. Cancel-safe.
     ///
     /// # Errors
     /// The job's. The model is lost then and a restart recovers it.
-    pub(crate) async fn finished(&mut self) -> Result<JobOutcome, ServeError> {
+    pub(crate) async fn finished(&mut self) -> Result<Option<Closed>, ServeError> {
         let Some(job) = &mut self.job else {
             return std::future::pending().await;
         };
         let done = job.await;
         self.job = None;
-        let Done {
-            global,
-            finished,
-            snapshot,
-            used,
-        } = done??;
-        self.used.extend(used);
+        let done = done??;
+        self.global = Some(done.global);
+        self.used.extend(done.used);
         if self.roll_back.is_some() {
             // The job belongs to a version that was rolled back meanwhile. The next start removes its blob, which no
             // record names.
-            self.global = Some(global);
-            return Ok(JobOutcome::Other);
+            return Ok(None);
         }
-        if let JobOutcome::Closed { round, .. } = finished {
+        if let Some((round, _)) = done.closed {
             self.checkpoint_due |= round % self.keeper.checkpoint_every == 0;
             self.version = round;
             self.drop_snapshot();
         }
-        self.snapshot = snapshot.or(self.snapshot.take());
-        self.global = Some(global);
-        Ok(finished)
+        self.snapshot = done.snapshot.or(self.snapshot.take());
+        Ok(done.closed)
     }
 
-    /// Finishes the job in progress, if any.
-    ///
-    /// # Errors
-    /// As [`ModelTask::finished`].
-    pub(crate) async fn join(&mut self) -> Result<Option<JobOutcome>, ServeError> {
-        if self.job.is_none() {
-            return Ok(None);
-        }
-        self.finished().await.map(Some)
+    pub(crate) fn is_busy(&self) -> bool {
+        self.job.is_some()
     }
 
     /// Replies to requests for the snapshot that exists, and to those for versions that are no longer the newest.
@@ -252,27 +227,9 @@ fn close(mut global: Box<GlobalModel>, keeper: &ModelStore, wanted: &Close) -> R
         );
     }
     keeper.blobs.put(&stepped.frame)?;
-    let (frame, frame_len, stages, model) = (
-        stepped.digest,
-        stepped.frame.len() as u64,
-        stepped.stages,
-        stepped.model,
-    );
-    let finished = JobOutcome::Closed {
-        round,
-        frame,
-        frame_len,
-        stages,
-        model,
-        sections: [stepped.uplink, stepped.downlink],
-        limited: stepped.limited,
-        fidelity: stepped.fidelity,
-    };
     Ok(Done {
-        global,
-        finished,
-        snapshot: None,
-        used: Vec::new(),
+        closed: Some((round, stepped)),
+        ..global.into()
     })
 }
 
@@ -280,21 +237,14 @@ fn roll_back(mut global: Box<GlobalModel>, keeper: &ModelStore, wanted: &RollBac
     let read = |digest: &Digest, bytes: &mut Vec<u8>| keeper.blobs.read(digest, bytes);
     let model = sum_frames(global.layout(), &keeper.initial, &wanted.steps, read)?;
     global.roll_back(wanted.version, model, &wanted.model)?;
-    Ok(Done {
-        global,
-        finished: JobOutcome::Other,
-        snapshot: None,
-        used: Vec::new(),
-    })
+    Ok(global.into())
 }
 
 fn snapshot(global: Box<GlobalModel>, keeper: &ModelStore) -> Result<Done, ServeError> {
     let part = put_snapshot(&global, &keeper.blobs)?;
     Ok(Done {
-        global,
-        finished: JobOutcome::Other,
         snapshot: Some(part),
-        used: Vec::new(),
+        ..global.into()
     })
 }
 
@@ -322,9 +272,7 @@ fn checkpoint(global: Box<GlobalModel>, keeper: &ModelStore, used: Vec<(u64, Dig
     }
     tracing::debug!(version = global.version(), "checkpoint written");
     Ok(Done {
-        global,
-        finished: JobOutcome::Other,
-        snapshot: None,
         used: rest,
+        ..global.into()
     })
 }

@@ -16,7 +16,7 @@ use tokio::time::MissedTickBehavior;
 
 use crate::accounting::ledger::{Direction, Row};
 use crate::coordinator::change::said;
-use crate::coordinator::model_task::{JobOutcome, RollBack};
+use crate::coordinator::model_task::{Closed, RollBack};
 use crate::error::ServeError;
 use crate::state_machine::{Decision, Input, Record, Reply, State, decide};
 
@@ -58,8 +58,9 @@ impl Coordinator {
                 _ = looks.tick() => self.keep_books().await?,
             }
         }
-        if let Some(finished) = self.model_task.join().await? {
-            self.finished(finished).await?;
+        if self.model_task.is_busy() {
+            let closed = self.model_task.finished().await?;
+            self.finished(closed).await?;
         }
         self.book_rest().await?;
         Ok(self.state)
@@ -178,44 +179,31 @@ impl Coordinator {
         Ok(text)
     }
 
-    /// Handles the outcome of a job.
-    async fn finished(&mut self, finished: JobOutcome) -> Result<(), ServeError> {
+    /// Handles the end of a job, which may have closed a round.
+    async fn finished(&mut self, closed: Option<Closed>) -> Result<(), ServeError> {
         let (mut batch, mut seen) = (Batch::default(), None);
-        if let JobOutcome::Closed {
-            round,
-            frame,
-            frame_len,
-            stages,
-            model,
-            sections: [up, down],
-            limited,
-            fidelity,
-        } = finished
-        {
-            self.announce_limited(round, &limited).await;
+        if let Some((round, result)) = closed {
+            self.announce_limited(round, &result.limited).await;
             let mut figures = self.fidelity.rows();
-            if !fidelity.is_empty() {
-                figures.push(fidelity::row(round, Direction::Down, fidelity));
+            if !result.fidelity.is_empty() {
+                figures.push(fidelity::row(round, Direction::Down, result.fidelity));
             }
-            let closed = [(Direction::Up, up.as_slice()), (Direction::Down, down.as_slice())];
-            seen = Some(self.fidelity.closed(&closed, &figures));
-            let sections = |direction, sections| Row::Sections {
+            let sections = [(Direction::Up, result.uplink), (Direction::Down, result.downlink)];
+            seen = Some(self.fidelity.closed(&sections, &figures));
+            batch.rows.extend(sections.map(|(direction, sections)| Row::Sections {
                 round,
                 direction,
                 sections,
-            };
-            batch.rows = vec![sections(Direction::Up, up), sections(Direction::Down, down)];
+            }));
             batch.rows.append(&mut figures);
-            self.decide(
-                Input::RoundResult {
-                    round,
-                    frame,
-                    frame_len,
-                    stages,
-                    model,
-                },
-                &mut batch,
-            )?;
+            let input = Input::RoundResult {
+                round,
+                frame: result.digest,
+                frame_len: result.frame.len() as u64,
+                stages: result.stages,
+                model: result.model,
+            };
+            self.decide(input, &mut batch)?;
         }
         self.commit(batch).await?;
         if let Some(seen) = seen {

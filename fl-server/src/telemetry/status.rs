@@ -106,44 +106,24 @@ impl LiveStatus {
                 closed.last = Some(*summary);
             }
             Event::Evaluated(evaluated) => known.evaluated = Some(*evaluated),
-            Event::Alert(text) => {
-                known.closed.alerts += 1;
-                let note = LogEntry {
-                    at_ms: now,
-                    kind: "alert",
-                    text: text.clone(),
-                };
-                push(&mut known.alerts, note, ALERTS);
-            }
-            Event::Damaged(text) => {
-                let note = LogEntry {
-                    at_ms: now,
-                    kind: "damaged",
-                    text: text.clone(),
-                };
-                push(&mut known.alerts, note, ALERTS);
-            }
             // A client on a bad link would fill the list.
             Event::MemberPresence { .. } => return,
-            Event::Warning(text) => {
-                known.closed.warnings += 1;
-                let note = LogEntry {
-                    at_ms: now,
-                    kind: "warning",
-                    text: text.clone(),
-                };
-                push(&mut known.alerts, note, ALERTS);
-            }
+            Event::Alert(_) => known.closed.alerts += 1,
+            Event::Warning(_) => known.closed.warnings += 1,
             Event::Ready
             | Event::Waiting(_)
             | Event::Limited { .. }
             | Event::Done
             | Event::Failed { .. }
             | Event::MembersReplaced { .. }
+            | Event::Damaged(_)
             | Event::TurnedAway { .. } => {}
         }
         let (kind, text) = words(event);
         let note = LogEntry { at_ms: now, kind, text };
+        if matches!(event, Event::Alert(_) | Event::Damaged(_) | Event::Warning(_)) {
+            push(&mut known.alerts, note.clone(), ALERTS);
+        }
         push(&mut known.events, note, EVENTS);
     }
 

@@ -160,62 +160,34 @@ fn read_all<T>(from: &mut Reader<'_>, read: impl Fn(&mut Reader<'_>) -> Result<T
 }
 
 fn write_section(section: &Section, out: &mut Writer<'_>) {
-    let Section {
-        first,
-        tensors,
-        parameters,
-        frames,
-        recipe,
-        indices,
-        scales,
-        values,
-        nonzeros,
-        ranked,
-        ranks,
-    } = *section;
-    out.u32(first);
-    out.u32(tensors);
-    for number in [
-        parameters, frames, recipe, indices, scales, values, nonzeros, ranked, ranks,
-    ] {
-        out.u64(number);
-    }
+    out.u32(section.first);
+    out.u32(section.tensors);
+    out.u64(section.parameters);
+    let mut section = *section;
+    section.sums_mut().into_iter().for_each(|sum| out.u64(*sum));
 }
 
 fn read_section(from: &mut Reader<'_>) -> Result<Section, Error> {
-    Ok(Section {
+    let mut section = Section {
         first: from.u32("first")?,
         tensors: from.u32("tensors")?,
         parameters: from.u64("parameters")?,
-        frames: from.u64("frames")?,
-        recipe: from.u64("recipe")?,
-        indices: from.u64("indices")?,
-        scales: from.u64("scales")?,
-        values: from.u64("values")?,
-        nonzeros: from.u64("nonzeros")?,
-        ranked: from.u64("ranked")?,
-        ranks: from.u64("ranks")?,
-    })
+        ..Section::default()
+    };
+    for sum in section.sums_mut() {
+        *sum = from.u64("section")?;
+    }
+    Ok(section)
 }
 
 fn write_fidelity(section: &Fidelity, out: &mut Writer<'_>) {
-    let Fidelity {
-        first,
-        frames,
-        cosine,
-        least_cosine,
-        kept,
-        least_kept,
-        age,
-        oldest,
-    } = *section;
-    out.u32(first);
-    out.u32(oldest);
-    for number in [frames, cosine as u64, kept as u64, age] {
+    out.u32(section.first);
+    out.u32(section.oldest);
+    for number in [section.frames, section.cosine as u64, section.kept as u64, section.age] {
         out.u64(number);
     }
-    out.i16(least_cosine);
-    out.i16(least_kept);
+    out.i16(section.least_cosine);
+    out.i16(section.least_kept);
 }
 
 fn read_fidelity(from: &mut Reader<'_>) -> Result<Fidelity, Error> {

@@ -78,7 +78,7 @@ struct Raw {
     #[serde(default)]
     compression: RawCompression,
     #[serde(default)]
-    limits: limits::Raw,
+    limits: Limits,
 }
 
 #[derive(Default, Deserialize)]
@@ -166,7 +166,7 @@ impl RunPlan {
             uplink,
             downlink,
             evaluate: raw.evaluate,
-            limits: raw.limits.checked()?,
+            limits: limits::checked(raw.limits)?,
             text: PlanText(text.to_owned()),
         };
         Ok((plan, raw.seed))

@@ -45,18 +45,16 @@ pub(super) fn read_clients(from: &mut Reader<'_>) -> Result<BTreeSet<ClientId>, 
 }
 
 pub(super) fn write_stages(stages: &Stages, out: &mut Writer<'_>) {
-    let Stages {
-        fp32,
-        reduced,
-        quantized,
-        coded,
-        framed,
-        entropy_bound,
-    } = *stages;
-    for bytes in [fp32, reduced, quantized, coded, framed] {
+    for bytes in [
+        stages.fp32,
+        stages.reduced,
+        stages.quantized,
+        stages.coded,
+        stages.framed,
+    ] {
         out.u64(bytes);
     }
-    out.f64(entropy_bound);
+    out.f64(stages.entropy_bound);
 }
 
 pub(super) fn read_stages(from: &mut Reader<'_>) -> Result<Stages, Error> {
@@ -71,24 +69,14 @@ pub(super) fn read_stages(from: &mut Reader<'_>) -> Result<Stages, Error> {
 }
 
 pub(super) fn write_accepted(update: &Accepted, out: &mut Writer<'_>) {
-    let Accepted {
-        digest,
-        len,
-        examples,
-        loss,
-        train_ms,
-        encode_ms,
-        stages,
-        at,
-    } = update;
-    out.bytes(&digest.0);
-    out.u64(*len);
-    out.u64(*examples);
-    out.f64(*loss);
-    out.u64(*train_ms);
-    out.u64(*encode_ms);
-    write_stages(stages, out);
-    out.u64(*at);
+    out.bytes(&update.digest.0);
+    out.u64(update.len);
+    out.u64(update.examples);
+    out.f64(update.loss);
+    out.u64(update.train_ms);
+    out.u64(update.encode_ms);
+    write_stages(&update.stages, out);
+    out.u64(update.at);
 }
 
 pub(super) fn read_accepted(from: &mut Reader<'_>) -> Result<Accepted, Error> {

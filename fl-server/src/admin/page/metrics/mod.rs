@@ -68,11 +68,10 @@ pub(crate) fn text(measured: &Measured<'_>) -> Result<String, fmt::Error> {
         let ratio = Some(Unit::Other("ratio".to_owned()));
         let about = "Share of held-out examples that the newest evaluated model classifies correctly";
         metrics.gauges("fl_model_accuracy", about, ratio, one(seen.accuracy));
-        metrics.gauges(
+        metrics.gauge(
             "fl_model_loss",
             "Mean loss of the newest evaluated model over them",
-            None,
-            one(seen.loss),
+            seen.loss,
         );
     }
     tensors(&mut metrics, &known.tensors);
@@ -158,25 +157,19 @@ fn moved(metrics: &mut Metrics, moved: &Moved) {
     );
     let balanced = f64::from(u8::from(moved.balanced));
     let about = "1 if the ledger is what the sockets have carried, to the byte";
-    metrics.gauges("fl_ledger_balanced", about, None, one(balanced));
+    metrics.gauge("fl_ledger_balanced", about, balanced);
 }
 
 fn counts(metrics: &mut Metrics, known: &StatusSnapshot) {
     let closed = &known.closed;
     let seconds = "From the opening to the model of each closed round, added up";
-    metrics.counters("fl_rounds_closed", "Rounds closed", None, one(closed.rounds as f64));
+    metrics.counter("fl_rounds_closed", "Rounds closed", closed.rounds as f64);
     metrics.counters("fl_rounds_closed", seconds, Some(Unit::Seconds), one(closed.seconds));
-    metrics.counters(
-        "fl_updates_accepted",
-        "Updates counted",
-        None,
-        one(closed.updates as f64),
-    );
-    metrics.counters(
+    metrics.counter("fl_updates_accepted", "Updates counted", closed.updates as f64);
+    metrics.counter(
         "fl_updates_refused",
         "Updates refused, after they had arrived",
-        None,
-        one(closed.refused as f64),
+        closed.refused as f64,
     );
     let refused = known.turned.counts();
     metrics.counters(
@@ -186,25 +179,18 @@ fn counts(metrics: &mut Metrics, known: &StatusSnapshot) {
         refused.map(|(reason, count)| (vec![("reason", reason.label().to_owned())], count as f64)),
     );
     let retries = "Uploads that were resumed or sent again, of closed rounds";
-    metrics.counters("fl_upload_retries", retries, None, one(closed.flow.retries as f64));
+    metrics.counter("fl_upload_retries", retries, closed.flow.retries as f64);
     let connections = "Connections that clients opened, of closed rounds";
-    metrics.counters(
-        "fl_connections_opened",
-        connections,
-        None,
-        one(closed.flow.connections as f64),
-    );
-    metrics.counters(
+    metrics.counter("fl_connections_opened", connections, closed.flow.connections as f64);
+    metrics.counter(
         "fl_alerts",
         "Alerts: rounds whose ledger differs from what the sockets carried",
-        None,
-        one(closed.alerts as f64),
+        closed.alerts as f64,
     );
-    metrics.counters(
+    metrics.counter(
         "fl_warnings",
         "Warnings: tensors that were sent at next to nothing for several rounds",
-        None,
-        one(closed.warnings as f64),
+        closed.warnings as f64,
     );
 }
 
@@ -268,20 +254,14 @@ fn tensors(metrics: &mut Metrics, gauges: &[TensorGauge]) {
 
 /// The progress of the run.
 fn standing(metrics: &mut Metrics, view: &View, version: u64) {
-    metrics.gauges(
-        "fl_round_number",
-        "The open round, or the newest",
-        None,
-        one(view.round as f64),
-    );
-    metrics.gauges("fl_rounds_planned", "Rounds of the run", None, one(view.planned as f64));
-    metrics.gauges(
+    metrics.gauge("fl_round_number", "The open round, or the newest", view.round as f64);
+    metrics.gauge("fl_rounds_planned", "Rounds of the run", view.planned as f64);
+    metrics.gauge(
         "fl_round_attempts",
         "Times the open round was opened, or 0",
-        None,
-        one(view.attempt.into()),
+        view.attempt.into(),
     );
-    metrics.gauges("fl_model_version", "Newest model version", None, one(version as f64));
+    metrics.gauge("fl_model_version", "Newest model version", version as f64);
     let phases = ["waiting", "training", "closing", "evaluating", "done", "failed"].map(|phase| {
         let here = f64::from(u8::from(phase == view.phase));
         (vec![("phase", phase.to_owned())], here)
@@ -299,7 +279,7 @@ fn standing(metrics: &mut Metrics, view: &View, version: u64) {
     let about = "When the open round is closed with whom has answered, or given up, since 1970";
     moment("fl_round_deadline_timestamp", about, view.deadline_ms);
     let about = "Clients that are connected";
-    metrics.gauges("fl_clients_connected", about, None, one(view.present.len() as f64));
+    metrics.gauge("fl_clients_connected", about, view.present.len() as f64);
     let states = ["training", "sending", "done", "absent"].map(|state| {
         let clients = view.cohort.iter().filter(|member| member.state == state).count();
         (vec![("state", state.to_owned())], clients as f64)
@@ -312,7 +292,7 @@ fn standing(metrics: &mut Metrics, view: &View, version: u64) {
     );
     let late = view.cohort.iter().filter(|member| member.late).count();
     let about = "Clients of the open round that it could close without";
-    metrics.gauges("fl_cohort_late_clients", about, None, one(late as f64));
+    metrics.gauge("fl_cohort_late_clients", about, late as f64);
     let sending = view.cohort.iter().filter(|member| member.state == "sending");
     let left: u64 = sending.map(|member| member.total.saturating_sub(member.received)).sum();
     let about = "Bytes of frames that are still to come of the uploads in progress";
@@ -338,18 +318,8 @@ fn newest(metrics: &mut Metrics, last: &RoundSummary) {
         Some(Unit::Bytes),
         sockets,
     );
-    metrics.gauges(
-        "fl_last_round_updates",
-        &about("Updates"),
-        None,
-        one(last.updates as f64),
-    );
-    metrics.gauges(
-        "fl_last_round_training_loss",
-        &about("Mean training loss"),
-        None,
-        one(last.loss),
-    );
+    metrics.gauge("fl_last_round_updates", &about("Updates"), last.updates as f64);
+    metrics.gauge("fl_last_round_training_loss", &about("Mean training loss"), last.loss);
     let bits = [(direction("up"), last.bits_up), (direction("down"), last.bits_down)];
     let what = about("Bits of frame for each parameter of the updates and of the step");
     metrics.gauges("fl_last_round_bits_per_parameter", &what, None, bits);

@@ -47,6 +47,16 @@ impl Metrics {
 
     /// One metric for each set of labels. A metric without labels is registered directly, so that its name has no empty
     /// braces.
+    /// A gauge without a unit or labels.
+    pub(super) fn gauge(&mut self, name: &str, help: &str, value: f64) {
+        self.gauges(name, help, None, one(value));
+    }
+
+    /// A counter without a unit or labels.
+    pub(super) fn counter(&mut self, name: &str, help: &str, value: f64) {
+        self.counters(name, help, None, one(value));
+    }
+
     fn family<M: Metric + TypedMetric + EncodeMetric + Default + Clone>(
         &mut self,
         name: &str,
