@@ -6,8 +6,7 @@ use crate::error::ProtocolError;
 use crate::limits::{MAX_TASKS, PROTOCOL_MAJOR, PROTOCOL_MINOR};
 use crate::names::{ClientId, RunName};
 use crate::training::{Length, Schedule, Training};
-use crate::update::digest;
-use crate::update::{UpdateId, UpdateReply};
+use crate::update::{UpdateId, UpdateReply, digest};
 use crate::wire;
 
 /// What a client sends to join.

@@ -6,8 +6,7 @@ use anyhow::{Context as _, bail};
 use fl_cli::{Format, out};
 use serde_json::json;
 
-use crate::client_file::ClientFile;
-use crate::client_file::TaskEntry;
+use crate::client_file::{ClientFile, TaskEntry};
 use crate::error::Error;
 use crate::learner::Evaluation;
 use crate::learners::{self, DeviceChoice};

@@ -194,19 +194,6 @@ mod tests {
     use crate::data::{Builtin, DataSource, Dataset, Features};
     use crate::learner::Progress;
 
-    fn training() -> Training {
-        Training {
-            length: Length::Epochs(1),
-            batch_size: 32,
-            learning_rate: 0.05,
-            schedule: Schedule::Constant,
-            momentum: 0.0,
-            weight_decay: 0.0,
-            clip_norm: None,
-            proximal: 0.0,
-        }
-    }
-
     fn plan(training: Training) -> FitPlan {
         FitPlan {
             training,
@@ -277,13 +264,13 @@ mod tests {
             let first = learner
                 .fit(&plan(Training {
                     momentum: 0.9,
-                    ..training()
+                    ..Training::default()
                 }))
                 .unwrap();
             let longer = Training {
                 momentum: 0.9,
                 length: Length::Epochs(6),
-                ..training()
+                ..Training::default()
             };
             let last = learner.fit(&plan(longer)).unwrap();
             let after = learner.evaluate().unwrap().unwrap();
@@ -301,8 +288,10 @@ mod tests {
     #[test]
     fn the_same_seed_gives_the_same_bits_on_any_thread() {
         for name in ["lenet", "mlp"] {
-            let here = trained(name, training());
-            let there = std::thread::spawn(move || trained(name, training())).join().unwrap();
+            let here = trained(name, Training::default());
+            let there = std::thread::spawn(move || trained(name, Training::default()))
+                .join()
+                .unwrap();
             assert_eq!(here, there);
         }
     }
@@ -324,7 +313,7 @@ mod tests {
         let far = Training {
             learning_rate: 0.2,
             length: Length::Epochs(3),
-            ..training()
+            ..Training::default()
         };
         let free = distance(&trained("mlp", far).1, &start);
         let pulled = distance(&trained("mlp", Training { proximal: 2.0, ..far }).1, &start);
@@ -333,7 +322,7 @@ mod tests {
             length: Length::Steps(1),
             clip_norm: Some(0.01),
             learning_rate: 1.0,
-            ..training()
+            ..Training::default()
         };
         let moved = distance(&trained("mlp", one).1, &start);
         assert!((moved - 0.01).abs() < 1e-4, "{moved}");
@@ -346,14 +335,14 @@ mod tests {
             progress: Arc::new(Progress::default()),
             ..plan(Training {
                 length: Length::Steps(9),
-                ..training()
+                ..Training::default()
             })
         };
         learner.fit(&steps).unwrap();
         assert_eq!(steps.progress.read(), (9, 9));
         let epochs = plan(Training {
             length: Length::Epochs(2),
-            ..training()
+            ..Training::default()
         });
         let fit = learner.fit(&epochs).unwrap();
         assert_eq!((epochs.progress.read(), fit.examples), ((14, 14), 200));
@@ -363,7 +352,10 @@ mod tests {
         let late = FitPlan {
             round: 5,
             rounds: 5,
-            ..plan(Training { schedule, ..training() })
+            ..plan(Training {
+                schedule,
+                ..Training::default()
+            })
         };
         learner.fit(&late).unwrap();
         let mut out = start.clone();
@@ -374,7 +366,7 @@ mod tests {
     #[test]
     fn training_stops_when_told_and_says_when_it_diverges() {
         let (mut learner, _) = learner("mlp");
-        let stopped = plan(training());
+        let stopped = plan(Training::default());
         stopped.progress.stop();
         assert!(
             learner
@@ -385,7 +377,7 @@ mod tests {
         );
         let wild = plan(Training {
             learning_rate: 1e30,
-            ..training()
+            ..Training::default()
         });
         assert!(
             learner

@@ -3,7 +3,7 @@
 use candle_core::{Result, Tensor};
 
 use super::info::{DIGITS, LearnerInfo, Model};
-use super::layers::{Conv2d, Linear, flat, left};
+use super::layers::{Conv, Linear, flat, left};
 use super::params::Params;
 use crate::data::Input;
 use crate::ops::Tape;
@@ -19,8 +19,8 @@ pub(super) const LEARNER: LearnerInfo = LearnerInfo {
 /// 582,026 parameters on 28x28 images.
 #[derive(Debug)]
 struct Cnn {
-    conv1: Conv2d,
-    conv2: Conv2d,
+    conv1: Conv,
+    conv2: Conv,
     fc1: Linear,
     fc2: Linear,
 }
@@ -31,8 +31,8 @@ impl Cnn {
         let after = |len| left(left(len, 5, 2)?, 5, 2);
         let inputs = 64 * after(height)? * after(width)?;
         Ok(Self {
-            conv1: Conv2d::new(p, "conv1", [32, channels, 5, 5], 0, 2)?,
-            conv2: Conv2d::new(p, "conv2", [64, 32, 5, 5], 0, 2)?,
+            conv1: Conv::image(p, "conv1", [32, channels, 5, 5], 0, 2)?,
+            conv2: Conv::image(p, "conv2", [64, 32, 5, 5], 0, 2)?,
             fc1: Linear::new(p, "fc1", inputs, 512)?,
             fc2: Linear::new(p, "fc2", 512, input.classes)?,
         })

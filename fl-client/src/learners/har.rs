@@ -3,7 +3,7 @@
 use candle_core::{Result, Tensor};
 
 use super::info::{LearnerInfo, Model};
-use super::layers::{Conv1d, Linear, flat, left};
+use super::layers::{Conv, Linear, flat, left};
 use super::params::Params;
 use crate::data::Input;
 use crate::ops::Tape;
@@ -22,8 +22,8 @@ pub(super) const LEARNER: LearnerInfo = LearnerInfo {
 /// parameters on windows of 6 channels and 128 samples with 12 activities.
 #[derive(Debug)]
 struct Har {
-    conv1: Conv1d,
-    conv2: Conv1d,
+    conv1: Conv,
+    conv2: Conv,
     fc1: Linear,
     fc2: Linear,
 }
@@ -36,8 +36,8 @@ impl Har {
         }
         let inputs = 32 * left(left(samples, 5, 2)?, 5, 2)?;
         Ok(Self {
-            conv1: Conv1d::new(p, "conv1", [24, channels, 5], 1, 2)?,
-            conv2: Conv1d::new(p, "conv2", [32, 24, 5], 1, 2)?,
+            conv1: Conv::signal(p, "conv1", [24, channels, 5], 1, 2)?,
+            conv2: Conv::signal(p, "conv2", [32, 24, 5], 1, 2)?,
             fc1: Linear::new(p, "fc1", inputs, 32)?,
             fc2: Linear::new(p, "fc2", 32, input.classes)?,
         })

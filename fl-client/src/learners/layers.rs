@@ -5,65 +5,40 @@ use candle_core::{Result, Tensor};
 use super::params::Params;
 use crate::ops::{self, Tape, Window};
 
-/// Convolution, bias, relu and max-pool. Parameters: `name.weight: [filters, channels, rows, columns]`, `name.bias:
-/// [filters]`.
+/// Convolution, bias, relu and max-pool. Parameters: `name.weight: [filters, channels, rows, columns]` of images,
+/// `[filters, channels, samples]` of signals; `name.bias: [filters]`.
 #[derive(Debug)]
-pub(super) struct Conv2d {
+pub(super) struct Conv {
     weight: Tensor,
     bias: Tensor,
     window: Window,
 }
 
-impl Conv2d {
-    pub(super) fn new(p: &mut Params, name: &str, shape: [usize; 4], pad: usize, pool: usize) -> Result<Self> {
-        let window = Window {
-            stride: 1,
-            pad: [pad, pad],
-            pool: [pool, pool],
-        };
-        let weight = p.tensor(format!("{name}.weight"), &shape)?;
+impl Conv {
+    pub(super) fn image(p: &mut Params, name: &str, shape: [usize; 4], pad: usize, pool: usize) -> Result<Self> {
+        let (pad, pool) = ([pad, pad], [pool, pool]);
+        Self::new(p, name, &shape, Window { stride: 1, pad, pool })
+    }
+
+    pub(super) fn signal(p: &mut Params, name: &str, shape: [usize; 3], stride: usize, pool: usize) -> Result<Self> {
+        let (pad, pool) = ([0, 0], [1, pool]);
+        Self::new(p, name, &shape, Window { stride, pad, pool })
+    }
+
+    fn new(p: &mut Params, name: &str, shape: &[usize], window: Window) -> Result<Self> {
         Ok(Self {
-            weight,
+            weight: p.tensor(format!("{name}.weight"), shape)?,
             bias: p.tensor(format!("{name}.bias"), &shape[..1])?,
             window,
         })
     }
 
-    /// Shapes: `x: [batch, channels, rows, columns]`.
+    /// Shapes: `x: [batch, channels, rows, columns]`; a signal has one row.
     pub(super) fn forward(&self, tape: &mut Tape, x: &Tensor) -> Result<Tensor> {
-        ops::conv_relu_pool(tape, x, &self.weight, &self.bias, self.window)
-    }
-}
-
-/// The same operation for signals. Parameters: `name.weight: [filters, channels, samples]`, `name.bias: [filters]`.
-#[derive(Debug)]
-pub(super) struct Conv1d {
-    weight: Tensor,
-    bias: Tensor,
-    window: Window,
-}
-
-impl Conv1d {
-    pub(super) fn new(p: &mut Params, name: &str, shape: [usize; 3], stride: usize, pool: usize) -> Result<Self> {
-        let window = Window {
-            stride,
-            pad: [0, 0],
-            pool: [1, pool],
+        let weight = match self.weight.dims() {
+            &[filters, channels, samples] => tape.reshape(&self.weight, &[filters, channels, 1, samples])?,
+            _ => self.weight.clone(),
         };
-        let weight = p.tensor(format!("{name}.weight"), &shape)?;
-        Ok(Self {
-            weight,
-            bias: p.tensor(format!("{name}.bias"), &shape[..1])?,
-            window,
-        })
-    }
-
-    /// Shapes: `x: [batch, channels, 1, samples]`.
-    pub(super) fn forward(&self, tape: &mut Tape, x: &Tensor) -> Result<Tensor> {
-        let &[filters, channels, samples] = self.weight.dims() else {
-            candle_core::bail!("a signal's kernel")
-        };
-        let weight = tape.reshape(&self.weight, &[filters, channels, 1, samples])?;
         ops::conv_relu_pool(tape, x, &weight, &self.bias, self.window)
     }
 }

@@ -3,7 +3,7 @@
 use candle_core::{Result, Tensor};
 
 use super::info::{DIGITS, LearnerInfo, Model};
-use super::layers::{Conv2d, Linear, flat, left};
+use super::layers::{Conv, Linear, flat, left};
 use super::params::Params;
 use crate::data::Input;
 use crate::ops::Tape;
@@ -19,8 +19,8 @@ pub(super) const LEARNER: LearnerInfo = LearnerInfo {
 /// 32x32 are padded by 2, as in the paper: 61,706 parameters on 28x28 images.
 #[derive(Debug)]
 struct LeNet {
-    conv1: Conv2d,
-    conv2: Conv2d,
+    conv1: Conv,
+    conv2: Conv,
     fc1: Linear,
     fc2: Linear,
     fc3: Linear,
@@ -33,8 +33,8 @@ impl LeNet {
         let after = |len: usize| left(left(len + 2 * pad, 5, 2)?, 5, 2);
         let inputs = 16 * after(height)? * after(width)?;
         Ok(Self {
-            conv1: Conv2d::new(p, "conv1", [6, channels, 5, 5], pad, 2)?,
-            conv2: Conv2d::new(p, "conv2", [16, 6, 5, 5], 0, 2)?,
+            conv1: Conv::image(p, "conv1", [6, channels, 5, 5], pad, 2)?,
+            conv2: Conv::image(p, "conv2", [16, 6, 5, 5], 0, 2)?,
             fc1: Linear::new(p, "fc1", inputs, 120)?,
             fc2: Linear::new(p, "fc2", 120, 84)?,
             fc3: Linear::new(p, "fc3", 84, input.classes)?,

@@ -1,6 +1,5 @@
 //! `fl-server export FED [RUN] -o FILE`: a model as safetensors, its digest checked.
 
-use crate::cli::write;
 use crate::model::stored_frames::assemble;
 use std::path::PathBuf;
 
@@ -9,7 +8,7 @@ use fl_cli::out;
 
 use crate::admin::socket::{Answer, Ask};
 use crate::cli::failure::Outcome;
-use crate::cli::source;
+use crate::cli::{source, write};
 use crate::storage::weights;
 
 #[derive(Debug, clap::Args)]

@@ -98,7 +98,7 @@ pub enum ConfigError {
     Value {
         key: &'static str,
         value: String,
-        rule: &'static str,
+        rule: String,
     },
 }
 
@@ -177,18 +177,15 @@ impl Default for Raw {
 
 impl Raw {
     fn resolve(self, base: &Path) -> Result<ServerConfig, ConfigError> {
-        let listen = self.listen.parse().map_err(|_| ConfigError::Value {
-            key: "listen",
-            value: format!("\"{}\"", self.listen),
-            rule: "it must be an IP address and a port, such as \"0.0.0.0:7070\"",
-        })?;
+        let address = "it must be an IP address and a port, such as";
+        let rule = format!("{address} \"0.0.0.0:7070\"");
+        let listen = self.listen.parse().map_err(|_| refused("listen", &self.listen, rule))?;
         let admin = match self.admin.as_str() {
             "off" => None,
-            address => Some(address.parse().map_err(|_| ConfigError::Value {
-                key: "admin",
-                value: format!("\"{address}\""),
-                rule: "it must be an IP address and a port, such as \"127.0.0.1:7071\", or \"off\"",
-            })?),
+            text => {
+                let rule = format!("{address} \"127.0.0.1:7071\", or \"off\"");
+                Some(text.parse().map_err(|_| refused("admin", text, rule))?)
+            }
         };
         let tuning = Tuning {
             keep_updates: self.keep_updates,
@@ -205,11 +202,7 @@ impl Raw {
             idle: duration("idle", &self.idle)?,
             stop_within: duration("stop_within", &self.stop_within)?,
         };
-        let otlp = collector(&self.otlp).map_err(|rule| ConfigError::Value {
-            key: "otlp",
-            value: format!("\"{}\"", self.otlp),
-            rule,
-        })?;
+        let otlp = collector(&self.otlp).map_err(|rule| refused("otlp", &self.otlp, rule))?;
         let costs = CostsPlan::from_table(&self.costs).map_err(|e| ConfigError::Costs(e.to_string()))?;
         Ok(ServerConfig {
             listen,
@@ -230,34 +223,28 @@ impl Raw {
 }
 
 fn within(key: &'static str, value: u64, range: std::ops::RangeInclusive<u64>) -> Result<u64, ConfigError> {
-    let rule = match key {
-        "checkpoint_every" => "it must be 1 to 100000",
-        "verify_at_once" => "it must be 1 to 256",
-        "least_rate" => "it must be 1 to 1000000000",
-        "connections" => "it must be 1 to 1000000",
-        "connections_per_client" => "it must be 1 to 1000",
-        "handshakes" | "handshakes_per_address" => "it must be 1 to 100000",
-        _ => "it must be 1 to 10000",
-    };
-    if !range.contains(&value) {
-        return Err(ConfigError::Value {
-            key,
-            value: value.to_string(),
-            rule,
-        });
+    if range.contains(&value) {
+        return Ok(value);
     }
-    Ok(value)
+    let rule = format!("it must be {} to {}", range.start(), range.end());
+    let value = value.to_string();
+    Err(ConfigError::Value { key, value, rule })
 }
 
 /// A duration of 1 ms to a day.
 fn duration(key: &'static str, text: &str) -> Result<Duration, ConfigError> {
-    match duration::parse(text) {
-        Some(millis @ 1..=86_400_000) => Ok(Duration::from_millis(millis)),
-        _ => Err(ConfigError::Value {
-            key,
-            value: format!("\"{text}\""),
-            rule: "it must be a duration of 1ms to 24h, such as \"30s\", \"250ms\" or \"5min\"",
-        }),
+    let rule = "it must be a duration of 1ms to 24h, such as \"30s\", \"250ms\" or \"5min\"";
+    let millis = duration::parse(text).filter(|millis| (1..=86_400_000).contains(millis));
+    millis
+        .map(Duration::from_millis)
+        .ok_or_else(|| refused(key, text, rule))
+}
+
+fn refused(key: &'static str, text: &str, rule: impl Into<String>) -> ConfigError {
+    ConfigError::Value {
+        key,
+        value: format!("\"{text}\""),
+        rule: rule.into(),
     }
 }
 

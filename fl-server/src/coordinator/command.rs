@@ -1,7 +1,6 @@
 //! Requests to the coordinator, from calls and from the admin address.
 
-use crate::state_machine::Input;
-use crate::state_machine::Reply;
+use crate::state_machine::{Input, Reply};
 use fl_proto::{ClientId, Departure, FramePart, SectionFidelity};
 use tokio::sync::oneshot;
 

@@ -9,7 +9,7 @@ use crate::accounting::client_counters::UploadOutcome;
 use crate::accounting::ledger::Row;
 use crate::coordinator::actor::Coordinator;
 use crate::error::ServeError;
-use crate::state_machine::{Input, PendingWork, Record};
+use crate::state_machine::{Input, Record};
 use crate::storage::blobs::Received;
 
 /// Decisions that are not durable yet.
@@ -76,13 +76,8 @@ impl Coordinator {
         for answer in batch.answers {
             answer(self);
         }
-        if let Some(PendingWork::Close {
-            round,
-            updates,
-            limited,
-        }) = self.state.pending_work()
-        {
-            self.model_task.want_close(round, updates, limited);
+        if let Some(work) = self.state.pending_work() {
+            self.model_task.want_close(work);
         }
         self.model_task.start();
         Ok(())

@@ -11,21 +11,13 @@ use tokio::task::JoinHandle;
 use crate::error::ServeError;
 use crate::model::model_store::{ModelStore, UPDATES_FROM, put_checkpoint, put_snapshot};
 use crate::model::{GlobalModel, RoundResult, sum_frames};
-use crate::state_machine::Contribution;
+use crate::state_machine::PendingWork;
 
 /// A closed round whose model update is durable.
 pub(crate) type Closed = (u64, RoundResult);
 
 /// A request for the frame of the whole model.
 type Wanted = (u64, oneshot::Sender<Option<FramePart>>);
-
-/// A request to close a round.
-#[derive(Debug)]
-struct Close {
-    round: u64,
-    updates: Vec<Contribution>,
-    limited: bool,
-}
 
 /// A request to roll back.
 #[derive(Debug)]
@@ -45,7 +37,7 @@ pub(crate) struct ModelTask {
     global: Option<Box<GlobalModel>>,
     version: u64,
     job: Option<JoinHandle<Result<Done, ServeError>>>,
-    close: Option<Close>,
+    close: Option<PendingWork>,
     roll_back: Option<RollBack>,
     wanted: Vec<Wanted>,
     /// The snapshot of the current version, if one was made.
@@ -99,14 +91,10 @@ impl ModelTask {
         }
     }
 
-    /// Requests closing `round`. Idempotent.
-    pub(crate) fn want_close(&mut self, round: u64, updates: Vec<Contribution>, limited: bool) {
-        if self.global.is_some() && round > self.version {
-            self.close = Some(Close {
-                round,
-                updates,
-                limited,
-            });
+    /// Requests closing a round. Idempotent.
+    pub(crate) fn want_close(&mut self, work: PendingWork) {
+        if self.global.is_some() && work.round > self.version {
+            self.close = Some(work);
         }
     }
 
@@ -205,7 +193,7 @@ impl ModelTask {
     }
 }
 
-fn close(mut global: Box<GlobalModel>, keeper: &ModelStore, wanted: &Close) -> Result<Done, ServeError> {
+fn close(mut global: Box<GlobalModel>, keeper: &ModelStore, wanted: &PendingWork) -> Result<Done, ServeError> {
     let read = |digest: &Digest, bytes: &mut Vec<u8>| keeper.blobs.read(digest, bytes);
     let round = wanted.round;
     let stepped = global.close(round, &wanted.updates, wanted.limited, read)?;

@@ -1,8 +1,7 @@
 //! The loop of the coordinator: takes commands, decides them, and handles what the model task has finished.
 
 use crate::coordinator::actor::Coordinator;
-use crate::coordinator::command::Attendance;
-use crate::coordinator::command::Command;
+use crate::coordinator::command::{Attendance, Command};
 use crate::coordinator::commit::Batch;
 use crate::coordinator::fidelity;
 use std::future::Future;

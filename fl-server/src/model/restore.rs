@@ -6,17 +6,15 @@
 //! the store then notes the version, so that the rounds after it can be repeated.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::sync::Arc;
 
-use fl_compress::{Digest, Frame, Layout};
+use fl_compress::{Digest, Layout};
 use serde::{Deserialize, Serialize};
 
 use crate::config::plan::RunPlan;
 use crate::model::model_store::put_checkpoint;
 use crate::model::persistence_error::PersistenceError;
 use crate::model::run_metadata::RunMetadata;
-use crate::model::stored_frames::{ModelFrames, assemble};
 use crate::model::{GlobalModel, ModelError, replayed, sum_frames};
 use crate::state_machine::{Millis, State};
 use crate::storage::blobs::{BlobError, Blobs};
@@ -102,7 +100,6 @@ pub(crate) struct Restored {
 /// `Plan` if the run was begun with another plan; `Model` if nothing that is stored makes the model, or a round done again
 /// makes another one than recorded; those of disk and store.
 pub(crate) fn restore(
-    data: &Path,
     plan: &RunPlan,
     run: &RunStore,
     blobs: &Blobs,
@@ -125,16 +122,7 @@ pub(crate) fn restore(
         forgotten: Fallback::forgotten(&fallbacks),
     };
     let checkpoints = run.checkpoints()?;
-    let (global, found) = sources.best(&checkpoints, &facts, || {
-        let parts = ModelFrames {
-            run: run.name().to_string(),
-            version: state.version(),
-            model: state.model().to_string(),
-            layout: facts.layout.clone(),
-            frames: frames(&facts, state)?,
-        };
-        Ok((assemble(data, &parts)?.1, parts))
-    })?;
+    let (global, found) = sources.best(&checkpoints)?;
     if (global.version(), global.digest()) != (state.version(), state.model()) {
         return Err(PersistenceError::OtherModel {
             version: global.version(),
@@ -175,15 +163,6 @@ pub(crate) fn restore(
     })
 }
 
-/// The frames that lead to the newest version.
-fn frames(metadata: &RunMetadata, state: &State) -> Result<Vec<String>, PersistenceError> {
-    let version = state.version();
-    let gap = || PersistenceError::stored("records", format_args!("a round before version {version} is missing"));
-    let steps = state.steps_of(version).ok_or_else(gap)?;
-    let steps = steps.iter().map(Digest::to_string);
-    Ok([metadata.initial.clone()].into_iter().chain(steps).collect())
-}
-
 fn missing(run: &RunStore, what: &str) -> PersistenceError {
     PersistenceError::stored(
         format_args!("{what} of run {}", run.name()),
@@ -209,13 +188,8 @@ type Computed = Result<GlobalModel, String>;
 
 impl Sources<'_> {
     /// The model from the first source that is whole; where that is not the newest checkpoint, also which it is and what
-    /// of those before it is damaged. `steps`: the values that the steps make, and what they were made of.
-    fn best(
-        &self,
-        checkpoints: &[Checkpoint],
-        facts: &RunMetadata,
-        steps: impl FnOnce() -> Result<(Vec<f32>, ModelFrames), PersistenceError>,
-    ) -> Result<(GlobalModel, Option<(Source, String)>), PersistenceError> {
+    /// of those before it is damaged.
+    fn best(&self, checkpoints: &[Checkpoint]) -> Result<(GlobalModel, Option<(Source, String)>), PersistenceError> {
         let mut damaged = Vec::new();
         for (i, checkpoint) in checkpoints.iter().enumerate() {
             let version = checkpoint.version;
@@ -228,27 +202,11 @@ impl Sources<'_> {
         if damaged.is_empty() {
             damaged.push("the store names no checkpoint".to_owned());
         }
-        match self.by_updates(&facts.initial)? {
+        match self.by_updates()? {
             Ok(global) => return Ok((global, Some((Source::Updates, damaged.join("; "))))),
             Err(why) => damaged.push(format!("from the updates of all rounds: {why}")),
         }
-        let made = steps().map_err(|e| e.to_string()).and_then(|(model, parts)| {
-            let step = match parts.frames.as_slice() {
-                // No step made the version of a rollback.
-                [_, .., last]
-                    if self
-                        .state
-                        .rolled_back()
-                        .is_none_or(|(version, _)| version < parts.version) =>
-                {
-                    Some(last.parse().map_err(|e| format!("{e}"))?)
-                }
-                _ => None,
-            };
-            let layout = Arc::clone(&self.layout);
-            GlobalModel::from_frames(layout, model, parts.version, step, self.plan).map_err(|e| e.to_string())
-        });
-        match made {
+        match self.by_steps() {
             Ok(global) => Ok((global, Some((Source::Steps, damaged.join("; "))))),
             Err(why) => {
                 damaged.push(format!("from the model updates of all rounds: {why}"));
@@ -269,7 +227,7 @@ impl Sources<'_> {
         }
     }
 
-    fn by_updates(&self, initial: &str) -> Result<Computed, PersistenceError> {
+    fn by_updates(&self) -> Result<Computed, PersistenceError> {
         let rounds = replayed(self.run.records(), 0)?;
         for update in rounds.iter().flat_map(|round| &round.updates) {
             // Before anything is computed for nothing.
@@ -277,21 +235,34 @@ impl Sources<'_> {
                 return Ok(Err(format!("blob {} is missing", update.frame)));
             }
         }
-        let first = || -> Result<GlobalModel, String> {
-            let digest: Digest = initial.parse().map_err(|e| format!("facts: {e}"))?;
-            let bytes = self.blobs.get(&digest).map_err(|e| e.to_string())?;
-            let frame = Frame::parse(&bytes, &self.layout).map_err(|e| e.to_string())?;
-            let mut model = vec![0.0; self.layout.len()];
-            frame.decode(&mut model).map_err(|e| e.to_string())?;
+        let first = self.sum(0).and_then(|model| {
             GlobalModel::initial(Arc::clone(&self.layout), model, self.plan).map_err(|e| e.to_string())
-        };
-        match first() {
+        });
+        match first {
             Ok(global) => {
                 tracing::info!(rounds = rounds.len(), "all rounds are computed again");
                 self.rounds(global)
             }
             Err(why) => Ok(Err(why)),
         }
+    }
+
+    fn by_steps(&self) -> Computed {
+        let version = self.state.version();
+        // No step made the version of a rollback.
+        let is_rollback = self
+            .state
+            .rolled_back()
+            .is_some_and(|(rollback, _)| rollback == version);
+        let steps = self.state.steps_of(version).filter(|_| !is_rollback);
+        let made_by = steps.and_then(|steps| steps.last().copied());
+        let (layout, model) = (Arc::clone(&self.layout), self.sum(version)?);
+        let global = GlobalModel::from_frames(layout, model, version, made_by, self.plan).map_err(|e| e.to_string())?;
+        let (found, recorded) = (global.digest(), self.state.model());
+        if found != recorded {
+            return Err(format!("version {version} has digest {found}, recorded is {recorded}"));
+        }
+        Ok(global)
     }
 
     /// Closes the rounds after the version of `global` again.

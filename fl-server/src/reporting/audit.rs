@@ -238,15 +238,12 @@ struct Again<'a> {
 
 impl<'a> Again<'a> {
     fn new(blobs: Blobs, layout: Arc<Layout>, initial: &str, plan: Result<&'a RunPlan, &String>) -> Self {
-        let read = || -> Result<Vec<f32>, String> {
-            let digest: Digest = initial.parse().map_err(|e| format!("facts: {e}"))?;
-            let bytes = blobs.get(&digest).map_err(|e| e.to_string())?;
-            let frame = Frame::parse(&bytes, &layout).map_err(|e| e.to_string())?;
-            let mut model = vec![0.0; layout.len()];
-            frame.decode(&mut model).map_err(|e| e.to_string())?;
-            Ok(model)
+        let first = || -> Result<Vec<f32>, String> {
+            let initial: Digest = initial.parse().map_err(|e| format!("facts: {e}"))?;
+            let read = |digest: &Digest, bytes: &mut Vec<u8>| blobs.read(digest, bytes);
+            sum_frames(&layout, &initial, &[], read).map_err(|e| e.to_string())
         };
-        let (model, plan) = (read(), plan.map_err(Clone::clone));
+        let (model, plan) = (first(), plan.map_err(Clone::clone));
         let global = plan.clone().and_then(|plan| {
             let model = model
                 .clone()

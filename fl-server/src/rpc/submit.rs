@@ -1,7 +1,5 @@
 //! `Submit`: an update arrives in chunks that are kept across disconnects, is verified as a whole, and counted once.
 
-use crate::state_machine::Input;
-use crate::state_machine::Reply;
 use std::pin::pin;
 use std::sync::Arc;
 
@@ -21,7 +19,7 @@ use crate::accounting::transfers::UploadAccount;
 use crate::coordinator::command::Command;
 use crate::rpc::context::{Service, internal, unable};
 use crate::rpc::transfers::LAPSE;
-use crate::state_machine::Accepted;
+use crate::state_machine::{Accepted, Input, Reply};
 use crate::storage::blobs::{BlobError, Received, Upload};
 use crate::telemetry::event::Event;
 

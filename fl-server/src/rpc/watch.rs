@@ -9,8 +9,7 @@ use tokio::time::MissedTickBehavior;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Status};
 
-use super::peer;
-use super::peer::Peer;
+use super::peer::{self, Peer};
 use super::turns::Kind;
 use crate::coordinator::command::Command;
 use crate::rpc::context::{Service, stopping};

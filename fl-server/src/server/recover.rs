@@ -11,8 +11,7 @@ use fl_proto::FramePart;
 
 use crate::accounting::booked::Booked;
 use crate::accounting::hash_chain::{HashChain, entries};
-use crate::accounting::ledger::Row;
-use crate::accounting::ledger::{stored_rows, stored_tail};
+use crate::accounting::ledger::{Row, stored_rows, stored_tail};
 use crate::clock::{Clock, Wall};
 use crate::config::plan::RunPlan;
 use crate::config::server::Tuning;
@@ -102,7 +101,7 @@ pub(crate) fn start(
             global,
             facts,
             fallback,
-        } = restore(data, plan, &run, &blobs, &state, clock.now())?;
+        } = restore(plan, &run, &blobs, &state, clock.now())?;
         damage = fallback.map(|fallback| fallback.to_string());
         if run.meta(PLAN)?.is_none() {
             run.set_meta(PLAN, plan.text.0.as_bytes())?;

@@ -49,19 +49,13 @@ impl State {
             }
             Record::RoundOpened { .. } => self.open(record)?,
             Record::UpdateAccepted { round, client, update } => {
-                let Phase::Training(open) = &mut self.phase else {
-                    return Err("no round is open");
-                };
-                ensure(open.number == *round, "it is not this round")?;
+                let open = self.training(*round)?;
                 ensure(open.cohort.contains(client), "the client is not in the cohort")?;
                 ensure(!open.updates.contains_key(client), "the client has answered already")?;
                 open.updates.insert(client.clone(), *update);
             }
             Record::MembersReplaced { round, absent, by, .. } => {
-                let Phase::Training(open) = &mut self.phase else {
-                    return Err("no round is open");
-                };
-                ensure(open.number == *round, "it is not this round")?;
+                let open = self.training(*round)?;
                 ensure(
                     !by.is_empty() && by.len() == absent.len(),
                     "as many are asked as are absent",
@@ -81,16 +75,10 @@ impl State {
                 open.asked_in.extend(by.iter().map(|client| (client.clone(), attempt)));
             }
             Record::RoundClosing { round, limited, .. } => {
-                let Phase::Training(open) = &self.phase else {
-                    return Err("no round is open");
-                };
-                ensure(open.number == *round, "it is not this round")?;
+                let open = self.training(*round)?.clone();
                 ensure(!open.updates.is_empty(), "the round has no updates")?;
                 let limited = *limited;
-                self.phase = Phase::Closing(Round {
-                    limited,
-                    ..open.clone()
-                });
+                self.phase = Phase::Closing(Round { limited, ..open });
             }
             Record::RoundClosed {
                 round,
@@ -166,11 +154,8 @@ impl State {
                 self.gathered = None;
             }
             Record::RunFailed { round, why, .. } => {
-                let Phase::Training(open) = &self.phase else {
-                    return Err("no round is open");
-                };
-                ensure(open.number == *round, "it is not this round")?;
-                self.held = Some(open.clone());
+                let open = self.training(*round)?.clone();
+                self.held = Some(open);
                 self.phase = Phase::Failed {
                     round: *round,
                     why: why.clone(),
@@ -226,6 +211,14 @@ impl State {
             }
         }
         Ok(())
+    }
+
+    fn training(&mut self, round: u64) -> Result<&mut Round, &'static str> {
+        match &mut self.phase {
+            Phase::Training(open) if open.number == round => Ok(open),
+            Phase::Training(_) => Err("it is not this round"),
+            _ => Err("no round is open"),
+        }
     }
 
     fn open(&mut self, record: &Record) -> Result<(), &'static str> {

@@ -11,15 +11,13 @@ pub struct Contribution {
     pub frame: Digest,
 }
 
-/// Work that the caller does, and repeats after a restart.
+/// Work that the caller does, and repeats after a restart: aggregate these updates and decide on
+/// [`Input::RoundResult`](super::Input::RoundResult).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum PendingWork {
-    /// Aggregate these updates and decide on [`Input::RoundResult`](super::Input::RoundResult).
-    Close {
-        round: u64,
-        /// The round's updates, by client name.
-        updates: Vec<Contribution>,
-        /// Whether the plan's limits apply to them.
-        limited: bool,
-    },
+pub struct PendingWork {
+    pub round: u64,
+    /// The round's updates, by client name.
+    pub updates: Vec<Contribution>,
+    /// Whether the plan's limits apply to them.
+    pub limited: bool,
 }

@@ -261,7 +261,7 @@ impl State {
             examples: update.examples,
             frame: update.digest,
         };
-        Some(PendingWork::Close {
+        Some(PendingWork {
             round: round.number,
             updates: round.updates.iter().map(part).collect(),
             limited: round.limited,

@@ -154,7 +154,7 @@ impl World {
 
     /// Performs the pending work: the digest of the new model is that of the old one and the updates.
     pub(crate) fn step(&mut self) {
-        let Some(PendingWork::Close { round, updates, .. }) = self.state.pending_work() else {
+        let Some(PendingWork { round, updates, .. }) = self.state.pending_work() else {
             return;
         };
         for part in &updates {

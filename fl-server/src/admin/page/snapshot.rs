@@ -14,8 +14,7 @@ use crate::accounting::ledger::Flow;
 use crate::clock::Millis;
 use crate::coordinator::command::{Attendance, Command};
 use crate::reporting::inspect::{self, Served};
-use crate::reporting::moment::Moment;
-use crate::reporting::moment::Moved;
+use crate::reporting::moment::{Moment, Moved};
 
 /// State shared by all requests.
 #[derive(Debug)]

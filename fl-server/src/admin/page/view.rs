@@ -119,17 +119,7 @@ pub(crate) struct ViewContext<'a> {
 impl View {
     /// The current state of the run.
     pub(crate) fn new(state: &State, around: ViewContext<'_>) -> Self {
-        let ViewContext {
-            plan,
-            now,
-            wall,
-            known,
-            present,
-            waiting,
-            throughput,
-            moved,
-            own,
-        } = around;
+        let (plan, known, present) = (around.plan, around.known, around.present);
         let open = state.round();
         let (phase, message) = phase(state, plan);
         let reached = open.and_then(|round| round.reached(plan.cohort.target));
@@ -148,13 +138,14 @@ impl View {
             round.cohort.iter().map(|client| member(client, round)).collect()
         });
         let clients = known.certificates.iter();
-        let certificates = own
+        let certificates = around
+            .own
             .iter()
-            .map(|(kind, ends)| Certificate::new(kind, kind, *ends, wall))
-            .chain(clients.map(|(client, ends)| Certificate::new(client.as_str(), "client", *ends, wall)))
+            .map(|(kind, ends)| Certificate::new(kind, kind, *ends, around.wall))
+            .chain(clients.map(|(client, ends)| Certificate::new(client.as_str(), "client", *ends, around.wall)))
             .collect();
         Self {
-            now_ms: now,
+            now_ms: around.now,
             run: plan.name.to_string(),
             phase,
             message,
@@ -166,9 +157,9 @@ impl View {
             until_ms,
             cohort,
             present: present.iter().map(ToString::to_string).collect(),
-            waiting,
-            throughput,
-            moved,
+            waiting: around.waiting,
+            throughput: around.throughput,
+            moved: around.moved,
             alerts: known.alerts.into(),
             events: known.events.into(),
             certificates,

@@ -10,8 +10,7 @@ use fl_cli::Format;
 use fl_report::{Answer, Costs, CostsPlan, Output};
 
 use crate::cli::failure::{Failure, Outcome};
-use crate::cli::write;
-use crate::cli::{sign, source, what_if};
+use crate::cli::{sign, source, what_if, write};
 
 pub(super) use args::Args;
 

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use fl_proto::ClientId;
 use fl_report::Participation;
 
-use crate::clock::Millis;
-use crate::clock::seconds;
+use crate::clock::{Millis, seconds};
 
 /// The name of connections that never identified themselves.
 const NOBODY: &str = "-";

@@ -1,13 +1,12 @@
 //! The frames that a run has stored, as its records describe them. Never the frames themselves.
 
-use crate::model::run_metadata::RunMetadata;
 use std::collections::{BTreeMap, BTreeSet};
 
 use fl_compress::Stages;
 use serde::{Deserialize, Serialize};
 
 use super::sizes::Sizes;
-use crate::model::run_metadata::Compression;
+use crate::model::run_metadata::{Compression, RunMetadata};
 use crate::reporting::inspect::{self, InspectError};
 use crate::storage::record::Record;
 use crate::storage::store::Store;
