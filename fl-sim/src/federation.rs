@@ -97,16 +97,13 @@ pub async fn run(setup: Setup, mut news: impl FnMut(News<'_>)) -> anyhow::Result
     let mut running = JoinSet::new();
     for member in setup.members {
         let own = authority.issue_client(&member.name, now, VALID)?;
-        let config = client(
-            &setup.dir,
-            &address,
-            &root,
-            own,
-            &member.name,
-            &gate,
-            &meter,
-            setup.sync,
-        );
+        let state = setup.dir.join("clients").join(member.name.as_str());
+        let config = ClientConfig {
+            sync: setup.sync,
+            gate: Arc::clone(&gate),
+            meter: Arc::clone(&meter),
+            ..ClientConfig::new(&address, &root.certificate, own, state)
+        };
         let (tell, name) = (tell.clone(), member.name);
         let events = move |event| {
             // The receiver is gone only while the federation shuts down.
@@ -189,25 +186,6 @@ fn found(dir: &Path, authority: &str, own: &Issued) -> anyhow::Result<()> {
             .with_context(|| format!("write {}", path.display()))?;
     }
     Ok(())
-}
-
-#[allow(clippy::too_many_arguments)]
-fn client(
-    dir: &Path,
-    address: &str,
-    root: &Issued,
-    own: Issued,
-    name: &ClientId,
-    gate: &Arc<Semaphore>,
-    meter: &Arc<Meter>,
-    sync: bool,
-) -> ClientConfig {
-    ClientConfig {
-        sync,
-        gate: Arc::clone(gate),
-        meter: Arc::clone(meter),
-        ..ClientConfig::new(address, &root.certificate, own, dir.join("clients").join(name.as_str()))
-    }
 }
 
 /// The ledger of a run, read from disk.

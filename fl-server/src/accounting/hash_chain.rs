@@ -103,22 +103,19 @@ pub(crate) fn entries<E>(
 mod tests {
     use std::convert::Infallible;
 
-    use fl_compress::Stages;
-
     use super::*;
+    use crate::storage::record::samples::closed;
 
     fn records() -> Vec<Record> {
-        let digest = Digest::of(b"");
-        let closed = |round| Record::RoundClosed {
-            round,
-            frame: digest,
-            frame_len: 1,
-            stages: Stages::default(),
-            model: digest,
-            at: round,
-        };
         let resumed = |at| Record::Resumed { at, until: 0 };
-        vec![resumed(1), closed(1), resumed(2), resumed(3), closed(2), resumed(4)]
+        vec![
+            resumed(1),
+            closed(1, 1),
+            resumed(2),
+            resumed(3),
+            closed(2, 2),
+            resumed(4),
+        ]
     }
 
     fn rows(entries: &[Digest]) -> Vec<Row> {

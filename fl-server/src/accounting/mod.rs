@@ -1,7 +1,6 @@
 //! Counts what every connection and client moved, and for what; keeps the ledger and its hash chain.
 
 pub(crate) mod baseline;
-pub(crate) mod booked;
 pub(crate) mod client_counters;
 mod connection_counters;
 pub(crate) mod connections;

@@ -3,7 +3,6 @@
 
 use crate::model::stored_frames::ModelFrames;
 use crate::reporting::moment::Moved;
-use crate::reporting::status::RunStatus;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream as Blocking;
@@ -19,7 +18,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::clock::Millis;
 use crate::coordinator::change::{self, Change};
 use crate::coordinator::command::{Attendance, Command};
-use crate::reporting::inspect::{self, InspectError, Served};
+use crate::reporting::inspect::{self, InspectError, RunStatus, Served};
 use crate::reporting::report::Report;
 use crate::reporting::what_if::Stored;
 use crate::storage::store::Store;

@@ -15,8 +15,8 @@ use crate::admin::socket::{Answer, Ask, Live, Status};
 use crate::cli::failure::Outcome;
 use crate::cli::source;
 use crate::config::server::ServerConfig;
+use crate::reporting::inspect::RunStatus;
 use crate::reporting::moment::Moved;
-use crate::reporting::status::RunStatus;
 use crate::telemetry::event::time;
 
 #[derive(Debug, clap::Args)]

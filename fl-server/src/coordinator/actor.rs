@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use crate::accounting::booked::Booked;
 use crate::accounting::connections::Connections;
 use crate::accounting::hash_chain::HashChain;
+use crate::accounting::sample::Booked;
 use crate::clock::Clock;
 use crate::config::plan::RunPlan;
 use crate::coordinator::fidelity::Watch;

@@ -1,13 +1,12 @@
 //! Writes bytes that are in no ledger row to the ledger's tail, and takes the snapshot from which displays and reports
 //! are made.
 
-use crate::accounting::booked::Booked;
 use crate::reporting::moment::Moment;
 use std::sync::Arc;
 
 use crate::accounting::baseline::{self, Compared, Done, withheld};
 use crate::accounting::ledger::Row;
-use crate::accounting::sample::Peek;
+use crate::accounting::sample::{Booked, Peek};
 use crate::coordinator::actor::Coordinator;
 use crate::error::ServeError;
 use crate::reporting::history::History;

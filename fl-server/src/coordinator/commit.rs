@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use crate::accounting::booked::Booked;
 use crate::accounting::client_counters::UploadOutcome;
 use crate::accounting::ledger::Row;
+use crate::accounting::sample::Booked;
 use crate::coordinator::actor::Coordinator;
 use crate::error::ServeError;
 use crate::state_machine::{Input, Record};

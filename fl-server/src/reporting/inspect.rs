@@ -6,13 +6,13 @@ use crate::model::stored_frames::ModelFrames;
 
 use fl_compress::Digest;
 use fl_proto::RunName;
+use serde::{Deserialize, Serialize};
 
 use crate::accounting::ledger::{Ledger, stored_rows, stored_tail};
 use crate::model::restore::Fallback;
 use crate::reporting::history::History;
 use crate::reporting::moment::Moment;
 use crate::reporting::report::{Report, ReportBuilder, RunInfo, state};
-use crate::reporting::status::RunStatus;
 use crate::storage::store::{RunStore, Store, StoreError};
 
 /// Why a question about stored runs has no answer.
@@ -45,6 +45,18 @@ impl From<StoreError> for InspectError {
             false => Self::Store(error),
         }
     }
+}
+
+/// One run in a line.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct RunStatus {
+    pub(crate) run: String,
+    pub(crate) state: String,
+    pub(crate) planned: u64,
+    pub(crate) closed: u64,
+    /// Damage that the server has found and worked around, a sentence each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) damage: Vec<String>,
 }
 
 /// The status of the runs of a store. `served`: the run that the server serves, at this moment.

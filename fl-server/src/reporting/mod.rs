@@ -5,5 +5,4 @@ pub mod history;
 pub(crate) mod inspect;
 pub(crate) mod moment;
 pub mod report;
-pub(crate) mod status;
 pub(crate) mod what_if;

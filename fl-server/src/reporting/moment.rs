@@ -5,9 +5,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::accounting::baseline::Compared;
-use crate::accounting::booked::Booked;
 use crate::accounting::ledger::Flow;
-use crate::accounting::sample::{Named, Sample};
+use crate::accounting::sample::{Booked, Named, Sample};
 use crate::state_machine::State;
 use crate::telemetry::status::StatusSnapshot;
 

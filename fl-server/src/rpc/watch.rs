@@ -142,7 +142,7 @@ mod tests {
 
     use super::*;
     use crate::config::plan::RunPlan;
-    use crate::storage::record::{Accepted, Record};
+    use crate::storage::record::{Accepted, Record, samples};
 
     fn client(name: &str) -> ClientId {
         name.parse().unwrap()
@@ -158,14 +158,7 @@ mod tests {
     }
 
     fn opened(attempt: u32) -> Record {
-        Record::RoundOpened {
-            round: 1,
-            attempt,
-            cohort: ["anna", "berta", "carl"].map(client).into(),
-            present: 3,
-            at: 0,
-            deadline: 1_000,
-        }
+        samples::opened(1, attempt, &["anna", "berta", "carl"], 0, 1_000)
     }
 
     /// The views that anna gets while she watches round 1, and the status that ends the stream.
@@ -181,13 +174,8 @@ mod tests {
         fn new() -> Self {
             let text = "name = \"t\"\ntask = \"t\"\nrounds = 3\nmodel = \"m\"\n[cohort]\nmin = 3\ntarget = 3";
             let plan = RunPlan::from_toml(text, Path::new("")).unwrap();
-            let (digest, mut state) = (Digest::of(b""), State::new());
-            let started = Record::Started {
-                plan: digest,
-                model: digest,
-                at: 0,
-            };
-            [started, opened(1)]
+            let mut state = State::new();
+            [samples::started(), opened(1)]
                 .iter()
                 .for_each(|record| state.apply(record).unwrap());
             let (shown, seen) = watch::channel(Arc::new(state));
@@ -276,11 +264,7 @@ mod tests {
         let mut watched = Watched::new();
         tokio::time::sleep(Duration::from_secs(5)).await;
         watched.apply(&accepted("anna"));
-        watched.apply(&Record::RoundClosing {
-            round: 1,
-            at: 0,
-            limited: true,
-        });
+        watched.apply(&samples::closing(1, 0));
         assert_eq!(watched.next().await.phase, Phase::Training);
         assert_eq!(watched.next().await.phase, Phase::Closing);
         assert!(watched.is_silent().await);

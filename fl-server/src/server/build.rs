@@ -10,8 +10,8 @@ use fl_report::CostsPlan;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::accounting::booked::Booked;
 use crate::accounting::connections::Connections;
+use crate::accounting::sample::Booked;
 use crate::admin::page::listener::{Live, expiries};
 use crate::admin::page::sources::Sources as PageSources;
 use crate::admin::socket::{Admin, Sources};

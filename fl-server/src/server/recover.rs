@@ -9,9 +9,9 @@ use std::sync::Arc;
 use fl_compress::{BudgetEstimate, Digest, Layout};
 use fl_proto::FramePart;
 
-use crate::accounting::booked::Booked;
 use crate::accounting::hash_chain::{HashChain, entries};
 use crate::accounting::ledger::{Row, stored_rows, stored_tail};
+use crate::accounting::sample::Booked;
 use crate::clock::{Clock, Wall};
 use crate::config::plan::RunPlan;
 use crate::config::server::Tuning;

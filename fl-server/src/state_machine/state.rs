@@ -297,9 +297,8 @@ impl State {
 
 #[cfg(test)]
 mod tests {
-    use fl_compress::Stages;
-
     use super::*;
+    use crate::storage::record::samples;
 
     fn client(i: u64) -> ClientId {
         format!("client-{i}").parse().unwrap()
@@ -307,47 +306,23 @@ mod tests {
 
     /// Rounds of one client each, and never the same.
     fn records(rounds: u64) -> Vec<Record> {
-        let (digest, stages, at) = (Digest::of(b"x"), Stages::default(), 0);
-        let mut records = vec![Record::Started {
-            plan: digest,
-            model: digest,
-            at,
-        }];
+        let mut records = vec![samples::started()];
         for round in 1..=rounds {
             let client = client(round);
-            let update = Accepted::sample(digest);
-            let (cohort, present, deadline) = (BTreeSet::from([client.clone()]), 1, 0);
+            let update = Accepted::sample(Digest::of(b"x"));
             records.extend([
-                Record::RoundOpened {
-                    round,
-                    attempt: 1,
-                    cohort,
-                    present,
-                    at,
-                    deadline,
-                },
+                samples::opened(round, 1, &[client.as_str()], 0, 0),
                 Record::EvaluationAccepted {
                     version: round - 1,
                     client: client.clone(),
                     examples: 1,
                     loss: 0.0,
                     correct: 0,
-                    at,
+                    at: 0,
                 },
                 Record::UpdateAccepted { round, client, update },
-                Record::RoundClosing {
-                    round,
-                    at,
-                    limited: true,
-                },
-                Record::RoundClosed {
-                    round,
-                    frame: digest,
-                    frame_len: 1,
-                    stages,
-                    model: digest,
-                    at,
-                },
+                samples::closing(round, 0),
+                samples::closed(round, 0),
             ]);
         }
         records

@@ -1,8 +1,7 @@
 //! Attackers: strangers without certificates, a certified client that lies, and a certified client that is broken.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -50,19 +49,17 @@ pub struct Hostility {
     pub refused: u64,
 }
 
-#[derive(Debug, Default)]
-struct Counts {
-    silent: AtomicU64,
-    garbage: AtomicU64,
-    malicious: AtomicU64,
-    broken: AtomicU64,
-    refused: AtomicU64,
+/// The counts so far, which all attackers share.
+type Counts = Arc<Mutex<Hostility>>;
+
+fn count(counts: &Counts, one_more: impl FnOnce(&mut Hostility)) {
+    one_more(&mut counts.lock().unwrap_or_else(PoisonError::into_inner));
 }
 
 /// All attackers, running.
 #[derive(Debug)]
 pub(super) struct Hostile {
-    counts: Arc<Counts>,
+    counts: Counts,
     stop: watch::Sender<bool>,
     tasks: JoinSet<()>,
 }
@@ -70,7 +67,7 @@ pub(super) struct Hostile {
 impl Hostile {
     /// Starts them against the server at `address`, with the certificates in `dir`.
     pub(super) fn start(dir: &Path, address: &str, seed: u64) -> anyhow::Result<Self> {
-        let counts = Arc::<Counts>::default();
+        let counts = Counts::default();
         let (stop, stopped) = watch::channel(false);
         let mut tasks = JoinSet::new();
         let mut dice = Dice(seed);
@@ -101,14 +98,7 @@ impl Hostile {
     pub(super) async fn end(mut self) -> Hostility {
         self.stop.send_replace(true);
         while self.tasks.join_next().await.is_some() {}
-        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        Hostility {
-            silent: count(&self.counts.silent),
-            garbage: count(&self.counts.garbage),
-            malicious: count(&self.counts.malicious),
-            broken: count(&self.counts.broken),
-            refused: count(&self.counts.refused),
-        }
+        *self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -129,10 +119,10 @@ async fn connect(to: std::net::SocketAddr, stranger: usize) -> std::io::Result<T
 }
 
 /// Opens silent connections, one after another.
-async fn silent(to: std::net::SocketAddr, stranger: usize, mut dice: Dice, counts: Arc<Counts>) {
+async fn silent(to: std::net::SocketAddr, stranger: usize, mut dice: Dice, counts: Counts) {
     loop {
         if let Ok(connection) = connect(to, stranger).await {
-            counts.silent.fetch_add(1, Ordering::Relaxed);
+            count(&counts, |counts| counts.silent += 1);
             let open = dice.pause((1_000, 60_000));
             let _ = tokio::time::timeout(open, connection.readable()).await;
         }
@@ -141,10 +131,10 @@ async fn silent(to: std::net::SocketAddr, stranger: usize, mut dice: Dice, count
 }
 
 /// Sends random bytes, one connection after another.
-async fn garbage(to: std::net::SocketAddr, mut dice: Dice, counts: Arc<Counts>) {
+async fn garbage(to: std::net::SocketAddr, mut dice: Dice, counts: Counts) {
     for stranger in 0.. {
         if let Ok(mut connection) = connect(to, stranger).await {
-            counts.garbage.fetch_add(1, Ordering::Relaxed);
+            count(&counts, |counts| counts.garbage += 1);
             let bytes: Vec<u8> = (0..dice.below(4_096)).map(|_| dice.next() as u8).collect();
             let _ = tokio::time::timeout(CALL_TIMEOUT, connection.write_all(&bytes)).await;
         }
@@ -159,7 +149,7 @@ struct Bad {
     address: String,
     is_malicious: bool,
     dice: Dice,
-    counts: Arc<Counts>,
+    counts: Counts,
 }
 
 impl Bad {
@@ -203,15 +193,12 @@ impl Bad {
             }
             for _ in 0..1 + self.dice.below(3) {
                 let done = tokio::time::timeout(CALL_TIMEOUT, self.misbehave(&mut calls, &joined, &state)).await;
-                let counted = if self.is_malicious {
-                    &self.counts.malicious
-                } else {
-                    &self.counts.broken
-                };
-                counted.fetch_add(1, Ordering::Relaxed);
-                if !matches!(done, Ok(Ok(true))) {
-                    self.counts.refused.fetch_add(1, Ordering::Relaxed);
-                }
+                let (is_malicious, refused) = (self.is_malicious, !matches!(done, Ok(Ok(true))));
+                count(&self.counts, |counts| {
+                    counts.malicious += u64::from(is_malicious);
+                    counts.broken += u64::from(!is_malicious);
+                    counts.refused += u64::from(refused);
+                });
                 tokio::time::sleep(self.dice.pause(CALLS_APART)).await;
             }
         }

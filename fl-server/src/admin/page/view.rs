@@ -220,6 +220,7 @@ mod tests {
     use fl_compress::Digest;
 
     use super::*;
+    use crate::storage::record::samples::{opened, started};
     use crate::storage::record::{Accepted, Record};
 
     fn plan() -> RunPlan {
@@ -245,22 +246,10 @@ mod tests {
     #[test]
     fn everyone_asked_is_training_sending_done_or_absent_and_late_once_enough_answered() {
         let (plan, digest, mut state) = (plan(), Digest::of(b""), State::new());
-        let started = Record::Started {
-            plan: digest,
-            model: digest,
-            at: 0,
-        };
-        let opened = Record::RoundOpened {
-            round: 1,
-            attempt: 1,
-            cohort: ["anna", "berta", "carl", "dora"]
-                .map(|name| name.parse().unwrap())
-                .into(),
-            present: 4,
-            at: 1_000,
-            deadline: 61_000,
-        };
-        [started, opened].iter().for_each(|record| state.apply(record).unwrap());
+        let opened = opened(1, 1, &["anna", "berta", "carl", "dora"], 1_000, 61_000);
+        [started(), opened]
+            .iter()
+            .for_each(|record| state.apply(record).unwrap());
         let mut known = StatusSnapshot::default();
         known.uploads.insert("carl".parse().unwrap(), (5, 10));
         let view = View::new(&state, around(&plan, known.clone()));

@@ -415,12 +415,13 @@ fn stage_bytes(stages: &Stages) -> StageBytes {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
-    use fl_compress::{Digest, Stages};
+    use fl_compress::Digest;
 
     use super::*;
     use crate::accounting::ledger::{Direction, Row};
+    use crate::storage::record::samples;
+
+    const NAMES: [&str; 3] = ["anna", "berta", "carl"];
 
     fn report(records: &[Record], rows: impl IntoIterator<Item = Row>) -> Report {
         let (mut filling, mut ledger) = (ReportBuilder::default(), Ledger::default());
@@ -439,39 +440,20 @@ mod tests {
 
     /// Three clients are asked in each of two rounds, and two of them answer, after one and two seconds.
     fn records() -> Vec<Record> {
-        let (digest, stages) = (Digest::of(b""), Stages::default());
-        let clients: BTreeSet<_> = ["anna", "berta", "carl"].map(|name| name.parse().unwrap()).into();
+        let clients: [ClientId; 3] = NAMES.map(|name| name.parse().unwrap());
         let mut records = Vec::new();
         for round in 1..=2 {
             let at = 10_000 * round;
-            records.push(Record::RoundOpened {
-                round,
-                attempt: 1,
-                cohort: clients.clone(),
-                present: 3,
-                at,
-                deadline: 1,
-            });
+            records.push(samples::opened(round, 1, &NAMES, at, 1));
             records.extend(clients.iter().map(|client| evaluated(round - 1, client)));
             for (client, n) in clients.iter().take(2).zip(1..) {
-                let mut update = Accepted::sample(digest);
+                let mut update = Accepted::sample(Digest::of(b""));
                 (update.at, update.train_ms, update.stages.framed) = (at + 1_000 * n, 700, 25);
                 let client = client.clone();
                 records.push(Record::UpdateAccepted { round, client, update });
             }
-            records.push(Record::RoundClosing {
-                round,
-                at: at + 2_500,
-                limited: true,
-            });
-            records.push(Record::RoundClosed {
-                round,
-                frame: digest,
-                frame_len: 1,
-                stages,
-                model: digest,
-                at: at + 3_000,
-            });
+            records.push(samples::closing(round, at + 2_500));
+            records.push(samples::closed(round, at + 3_000));
         }
         records
     }

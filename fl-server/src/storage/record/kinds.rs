@@ -174,3 +174,43 @@ pub enum Record {
         until: Millis,
     },
 }
+
+/// Records for tests. Digests are those of no bytes.
+#[cfg(test)]
+pub(crate) mod samples {
+    use super::*;
+
+    pub(crate) fn started() -> Record {
+        let digest = Digest::of(b"");
+        let (plan, model, at) = (digest, digest, 0);
+        Record::Started { plan, model, at }
+    }
+
+    pub(crate) fn opened(round: u64, attempt: u32, names: &[&str], at: Millis, deadline: Millis) -> Record {
+        Record::RoundOpened {
+            round,
+            attempt,
+            cohort: names.iter().map(|name| name.parse().unwrap()).collect(),
+            present: names.len() as u32,
+            at,
+            deadline,
+        }
+    }
+
+    pub(crate) fn closing(round: u64, at: Millis) -> Record {
+        let limited = true;
+        Record::RoundClosing { round, at, limited }
+    }
+
+    pub(crate) fn closed(round: u64, at: Millis) -> Record {
+        let digest = Digest::of(b"");
+        Record::RoundClosed {
+            round,
+            frame: digest,
+            frame_len: 1,
+            stages: Stages::default(),
+            model: digest,
+            at,
+        }
+    }
+}

@@ -10,4 +10,6 @@ mod kinds;
 
 pub use crate::clock::Millis;
 pub use error::RecordError;
+#[cfg(test)]
+pub(crate) use kinds::samples;
 pub use kinds::{Accepted, Record};
