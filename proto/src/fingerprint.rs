@@ -29,7 +29,7 @@ impl Fingerprint {
     /// `NotACertificate`.
     pub fn of_pem(pem: &str) -> Result<Self, crate::tls::TlsError> {
         let parsed = x509_parser::pem::parse_x509_pem(pem.as_bytes());
-        let (_, pem) = parsed.map_err(|e| crate::tls::TlsError::NotACertificate(e.to_string()))?;
+        let (_, pem) = parsed.map_err(crate::tls::TlsError::not_one)?;
         Ok(Self::of(&pem.contents))
     }
 }

@@ -210,6 +210,10 @@ fn certificates(pem: &str, what: &'static str) -> Result<Vec<CertificateDer<'sta
 }
 
 impl TlsError {
+    pub(crate) fn not_one(why: impl std::fmt::Display) -> Self {
+        Self::NotACertificate(why.to_string())
+    }
+
     fn pem(what: &'static str, why: &dyn std::fmt::Display) -> Self {
         Self::Pem {
             what,
@@ -231,7 +235,7 @@ impl Issued {
 /// # Errors
 /// `NotACertificate`, or `Name` if the common name is missing or not a client name.
 pub fn peer_name(der: &[u8]) -> Result<ClientId, TlsError> {
-    let (_, certificate) = X509Certificate::from_der(der).map_err(|e| TlsError::NotACertificate(e.to_string()))?;
+    let (_, certificate) = X509Certificate::from_der(der).map_err(TlsError::not_one)?;
     let name = certificate
         .subject()
         .iter_common_name()
@@ -245,9 +249,8 @@ pub fn peer_name(der: &[u8]) -> Result<ClientId, TlsError> {
 /// # Errors
 /// `NotACertificate`.
 pub fn peer_expiry(der: &[u8]) -> Result<OffsetDateTime, TlsError> {
-    let bad = |text: String| TlsError::NotACertificate(text);
-    let (_, certificate) = X509Certificate::from_der(der).map_err(|e| bad(e.to_string()))?;
-    OffsetDateTime::from_unix_timestamp(certificate.validity().not_after.timestamp()).map_err(|e| bad(e.to_string()))
+    let (_, certificate) = X509Certificate::from_der(der).map_err(TlsError::not_one)?;
+    OffsetDateTime::from_unix_timestamp(certificate.validity().not_after.timestamp()).map_err(TlsError::not_one)
 }
 
 /// Expiry of a PEM certificate.
@@ -255,8 +258,7 @@ pub fn peer_expiry(der: &[u8]) -> Result<OffsetDateTime, TlsError> {
 /// # Errors
 /// `NotACertificate`.
 pub fn expiry(pem: &str) -> Result<OffsetDateTime, TlsError> {
-    let bad = |text: String| TlsError::NotACertificate(text);
-    let (_, pem) = x509_parser::pem::parse_x509_pem(pem.as_bytes()).map_err(|e| bad(e.to_string()))?;
+    let (_, pem) = x509_parser::pem::parse_x509_pem(pem.as_bytes()).map_err(TlsError::not_one)?;
     peer_expiry(&pem.contents)
 }
 
@@ -265,14 +267,13 @@ pub fn expiry(pem: &str) -> Result<OffsetDateTime, TlsError> {
 /// # Errors
 /// `NotACertificate`.
 pub fn is_issued_by(certificate: &str, authority: &str) -> Result<bool, TlsError> {
-    let bad = |text: String| TlsError::NotACertificate(text);
     let pem = |text: &str| x509_parser::pem::parse_x509_pem(text.as_bytes()).map(|(_, pem)| pem);
     let (own, authority) = (
-        pem(certificate).map_err(|e| bad(e.to_string()))?,
-        pem(authority).map_err(|e| bad(e.to_string()))?,
+        pem(certificate).map_err(TlsError::not_one)?,
+        pem(authority).map_err(TlsError::not_one)?,
     );
-    let own = own.parse_x509().map_err(|e| bad(e.to_string()))?;
-    let authority = authority.parse_x509().map_err(|e| bad(e.to_string()))?;
+    let own = own.parse_x509().map_err(TlsError::not_one)?;
+    let authority = authority.parse_x509().map_err(TlsError::not_one)?;
     Ok(authority.is_ca() && own.verify_signature(Some(authority.public_key())).is_ok())
 }
 

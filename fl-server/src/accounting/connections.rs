@@ -135,9 +135,14 @@ mod tests {
     use crate::accounting::client_counters::Sent;
     use crate::accounting::connection_counters::FOLD_AT;
 
-    async fn pass(connections: &Connections, client: Option<&str>, bytes: usize) {
+    fn connected(connections: &Connections) -> Arc<Meter> {
         let meter = Arc::new(Meter::within(Arc::clone(connections.total())));
         connections.connected(Arc::clone(&meter));
+        meter
+    }
+
+    async fn pass(connections: &Connections, client: Option<&str>, bytes: usize) {
+        let meter = connected(connections);
         if let Some(name) = client {
             connections.identified(&meter, &name.parse().unwrap());
         }
@@ -168,8 +173,7 @@ mod tests {
     #[test]
     fn bytes_sampled_before_a_client_said_who_it_is_stay_where_they_were() {
         let connections = Connections::new();
-        let meter = Arc::new(Meter::within(Arc::clone(connections.total())));
-        connections.connected(Arc::clone(&meter));
+        let meter = connected(&connections);
         assert_eq!(connections.sample(UploadOutcome::Refused).flows[&None].connections, 1);
         connections.identified(&meter, &"a".parse().unwrap()).retried();
         let sample = connections.sample(UploadOutcome::Refused);
@@ -187,8 +191,7 @@ mod tests {
     async fn connections_that_come_and_go_leave_a_constant_number_of_entries_and_exact_sums() {
         const COMING: usize = 10_000;
         let connections = Connections::new();
-        let stays = Arc::new(Meter::within(Arc::clone(connections.total())));
-        connections.connected(Arc::clone(&stays));
+        let _stays = connected(&connections);
         let mut most = 0;
         for n in 0..COMING {
             let client = ["a", "b"].get(n % 3).copied();
@@ -218,8 +221,7 @@ mod tests {
     async fn payload_is_booked_when_the_sockets_have_carried_it() {
         let connections = Connections::new();
         let client = || Some("a".parse().unwrap());
-        let meter = Arc::new(Meter::within(Arc::clone(connections.total())));
-        connections.connected(Arc::clone(&meter));
+        let meter = connected(&connections);
         let counters = connections.identified(&meter, &"a".parse().unwrap());
         let (a, _b) = tokio::io::duplex(1 << 16);
         let mut io = fl_proto::Metered::new(a, meter);
@@ -242,8 +244,7 @@ mod tests {
     #[tokio::test]
     async fn a_frame_that_is_still_arriving_when_a_round_ends_came_too_late() {
         let connections = Connections::new();
-        let meter = Arc::new(Meter::within(Arc::clone(connections.total())));
-        connections.connected(Arc::clone(&meter));
+        let meter = connected(&connections);
         let counters = connections.identified(&meter, &"a".parse().unwrap());
         let (a, mut b) = tokio::io::duplex(1 << 16);
         let mut io = fl_proto::Metered::new(a, meter);

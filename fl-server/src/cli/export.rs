@@ -5,11 +5,11 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use fl_cli::out;
+use fl_compress::weights::to_safetensors;
 
 use crate::admin::socket::{Answer, Ask};
 use crate::cli::failure::Outcome;
 use crate::cli::{source, write};
-use crate::storage::weights;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -35,7 +35,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         return Err(source::unexpected().into());
     };
     let (layout, model) = assemble(&config.data, &parts)?;
-    let bytes = weights::to_bytes(&layout, &model).context("the model cannot be written as safetensors")?;
+    let bytes = to_safetensors(&layout, &model).context("the model cannot be written as safetensors")?;
     write::replace(&args.output, &bytes)?;
     out::line(format_args!(
         "{}: run `{}`, version {}, digest {}",

@@ -18,7 +18,6 @@ use tokio::time::{Instant, sleep_until};
 use crate::admin::page::listener::Live;
 use crate::cli::failure::{Failure, Outcome};
 use crate::cli::source;
-use crate::config::plan::RunPlan;
 use crate::config::server::ServerConfig;
 use crate::server::options::{Ending, Serve};
 use crate::server::serve::serve;
@@ -47,9 +46,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     fl_proto::raise_open_files();
     fl_proto::make_new_files_private();
     let (_, config) = source::federation(&args.server)?;
-    let (text, base) = source::read(&args.run)?;
-    let plan = RunPlan::load(&text, &base).with_context(|| args.run.display().to_string());
-    let plan = plan.map_err(Failure::usage)?;
+    let plan = source::plan(&args.run)?;
     let (authority, own) = source::certificates(&config)?;
     let mut options = Serve::new(config.data.clone(), plan, authority, own);
     options.revoked.clone_from(&config.revoked);
@@ -317,18 +314,18 @@ mod tests {
         }
     }
 
-    /// What is printed when these events come, each batch after a while.
-    async fn printed(batches: impl IntoIterator<Item = Vec<Event>>) -> Vec<String> {
+    /// What is printed when these events come, and some seconds after each batch.
+    async fn printed(batches: impl IntoIterator<Item = (Vec<Event>, u64)>) -> Vec<String> {
         let (events, queue) = mpsc::channel(EVENTS);
         let (lines, mut said) = mpsc::unbounded_channel();
         let printing = tokio::spawn(print("ready".into(), queue, move |line: &str| {
             let _ = lines.send(line.to_owned());
         }));
-        for batch in batches {
+        for (batch, seconds) in batches {
             for event in batch {
                 events.send(event).await.unwrap();
             }
-            tokio::time::sleep(2 * WAITING_INTERVAL).await;
+            tokio::time::sleep(Duration::from_secs(seconds)).await;
         }
         drop(events);
         printing.await.unwrap();
@@ -338,9 +335,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn whom_a_run_waits_for_is_said_when_it_waits_long() {
         let lines = printed([
-            vec![Event::Ready, waiting(0), waiting(1)],
-            vec![waiting(2)],
-            vec![opened()],
+            (vec![Event::Ready, waiting(0), waiting(1)], 2),
+            (vec![waiting(2)], 2),
+            (vec![opened()], 2),
         ]);
         let expected = [
             "ready",
@@ -353,11 +350,6 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_round_that_stays_open_says_whom_it_waits_for() {
         let client = |name: &str| -> ClientId { name.parse().unwrap() };
-        let (events, queue) = mpsc::channel(EVENTS);
-        let (lines, mut said) = mpsc::unbounded_channel();
-        let printing = tokio::spawn(print("ready".into(), queue, move |line: &str| {
-            let _ = lines.send(line.to_owned());
-        }));
         let cohort = ["anna", "berta", "carl"].map(client).to_vec();
         let opened = Event::RoundOpened {
             round: 1,
@@ -378,13 +370,8 @@ mod tests {
             absent: vec![client("carl")],
             by: vec![client("dora")],
         };
-        for (event, seconds) in [(opened, 1), (answered, 1), (gone, 10), (replaced, 60)] {
-            events.send(event).await.unwrap();
-            tokio::time::sleep(Duration::from_secs(seconds)).await;
-        }
-        drop(events);
-        printing.await.unwrap();
-        let said: Vec<String> = std::iter::from_fn(|| said.try_recv().ok()).collect();
+        let events = [(opened, 1), (answered, 1), (gone, 10), (replaced, 60)];
+        let said = printed(events.map(|(event, seconds)| (vec![event], seconds))).await;
         let expected = [
             "round    1  waits for 2 of 3: berta, carl (gone)",
             "round    1  asks dora in place of carl, not connected",
@@ -395,7 +382,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_round_that_opens_at_once_is_not_waited_for() {
-        let lines = printed([vec![Event::Ready, waiting(0), waiting(3), opened()]]);
+        let lines = printed([(vec![Event::Ready, waiting(0), waiting(3), opened()], 2)]);
         assert_eq!(lines.await, ["ready"]);
     }
 }

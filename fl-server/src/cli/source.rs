@@ -12,14 +12,14 @@ use fl_report::Report;
 use crate::admin::page::listener::{Live, LiveError};
 use crate::admin::socket::{self as admin, Answer, Ask};
 use crate::cli::failure::Failure;
+use crate::config::plan::RunPlan;
 use crate::config::server::ServerConfig;
 use crate::storage::disk::Disk;
 use crate::storage::store::Store;
 
 /// Text of a configuration file and the folder that its paths are relative to. An empty file is an error.
 pub(super) fn read(file: &Path) -> Result<(String, PathBuf), Failure> {
-    let text = text(file).with_context(|| format!("cannot read {}", file.display()));
-    let text = text.map_err(Failure::usage)?;
+    let text = text(file)?;
     if text.trim().is_empty() {
         let why = format!(
             "{} is empty; configs/ has a server.toml and a run.toml to begin with",
@@ -38,15 +38,22 @@ const MAX_BYTES: u64 = 1 << 20;
 ///
 /// # Errors
 /// If the file is not a regular one, is too large or is not UTF-8.
-pub(super) fn text(file: &Path) -> anyhow::Result<String> {
-    Ok(String::from_utf8(bytes(file, MAX_BYTES)?)?)
+pub(super) fn text(file: &Path) -> Result<String, Failure> {
+    let text = || anyhow::Ok(String::from_utf8(content(file, MAX_BYTES)?)?);
+    let named = || format!("cannot read {}", file.display());
+    text().with_context(named).map_err(Failure::usage)
 }
 
 /// Content of a file of at most `max` bytes.
 ///
 /// # Errors
 /// If the file is not a regular one or is too large.
-pub(super) fn bytes(file: &Path, max: u64) -> anyhow::Result<Vec<u8>> {
+pub(super) fn bytes(file: &Path, max: u64) -> Result<Vec<u8>, Failure> {
+    let named = || format!("cannot read {}", file.display());
+    content(file, max).with_context(named).map_err(Failure::usage)
+}
+
+fn content(file: &Path, max: u64) -> anyhow::Result<Vec<u8>> {
     anyhow::ensure!(file.is_file(), "not a regular file");
     let mut bytes = Vec::new();
     File::open(file)?.take(max + 1).read_to_end(&mut bytes)?;
@@ -54,19 +61,22 @@ pub(super) fn bytes(file: &Path, max: u64) -> anyhow::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// The plan of a run.toml.
+pub(super) fn plan(file: &Path) -> Result<RunPlan, Failure> {
+    let (text, base) = read(file)?;
+    let plan = RunPlan::load(&text, &base).with_context(|| file.display().to_string());
+    plan.map_err(Failure::usage)
+}
+
 /// The certificates of a server in PEM: the authority's, and its own with the key.
 ///
 /// # Errors
 /// If a file cannot be read or they cannot be used together; the text names them.
 pub(super) fn certificates(config: &ServerConfig) -> Result<(String, Issued), Failure> {
-    let read = |path: &PathBuf| {
-        let text = text(path).with_context(|| format!("cannot read {}", path.display()));
-        text.map_err(Failure::usage)
-    };
-    let authority = read(&config.authority)?;
+    let authority = text(&config.authority)?;
     let own = Issued {
-        certificate: read(&config.certificate)?,
-        key: read(&config.key)?,
+        certificate: text(&config.certificate)?,
+        key: text(&config.key)?,
     };
     server_tls(&authority, &own)
         .with_context(|| {
@@ -97,13 +107,10 @@ pub(super) fn page(config: &ServerConfig, address: SocketAddr) -> Result<(Option
         return Ok((None, none));
     }
     let read = |path: &PathBuf, key: &str| {
-        let text = text(path).with_context(|| {
-            format!(
-                "`admin` = \"{address}\" can be reached from other machines and needs `{key}`: cannot read {}",
-                path.display()
-            )
-        });
-        text.map_err(Failure::usage)
+        text(path).map_err(|failure| {
+            let why = format!("`admin` = \"{address}\" can be reached from other machines and needs `{key}`");
+            Failure::usage(anyhow!("{why}: {:#}", failure.error()))
+        })
     };
     let token = read(&config.admin_token, "admin_token")?;
     let own = Issued {

@@ -4,14 +4,13 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use fl_cli::out;
 use fl_report::signed::{Verified, verify};
 use time::OffsetDateTime;
 
 use crate::cli::failure::{Failure, Outcome};
 use crate::cli::source;
-use crate::config::plan::RunPlan;
 use crate::reporting::audit::{Audit, Found, audit};
 use crate::storage::store::Store;
 
@@ -50,12 +49,7 @@ pub(super) fn run(args: &Args) -> Outcome {
 
 fn store(fed: &Path, run: Option<&str>, plan: Option<&Path>) -> Outcome {
     let (_, config) = source::federation(fed)?;
-    let plan = plan.map(|file| {
-        let (text, base) = source::read(file)?;
-        let plan = RunPlan::load(&text, &base).with_context(|| file.display().to_string());
-        plan.map_err(Failure::usage)
-    });
-    let plan = plan.transpose()?;
+    let plan = plan.map(source::plan).transpose()?;
     if !Store::is_at(&config.data) {
         return Err(anyhow!("{} holds no run yet", config.data.display()).into());
     }
@@ -120,11 +114,11 @@ fn audited(audit: &Audit) -> String {
 fn report(file: &Path, authority: Option<&Path>) -> Outcome {
     let name = file.display();
     let authority = authority.map(|path| {
-        let bytes = read(path, MAX_PEM)?;
+        let bytes = source::bytes(path, MAX_PEM)?;
         String::from_utf8(bytes).map_err(|_| Failure::usage(anyhow!("{} is not a certificate in PEM", path.display())))
     });
     let authority = authority.transpose()?;
-    let file = read(file, MAX_BYTES)?;
+    let file = source::bytes(file, MAX_BYTES)?;
     let now = OffsetDateTime::now_utc().unix_timestamp();
     let verified = verify(&file, authority.as_deref(), now).map_err(|error| {
         let kind = if error.is_corruption() {
@@ -143,12 +137,6 @@ fn report(file: &Path, authority: Option<&Path>) -> Outcome {
     Err(Failure::corrupt(anyhow!(
         "{name}: the file is what was signed, but {count} of its figures contradict others"
     )))
-}
-
-fn read(path: &Path, max: u64) -> Result<Vec<u8>, Failure> {
-    source::bytes(path, max)
-        .with_context(|| format!("cannot read {}", path.display()))
-        .map_err(Failure::usage)
 }
 
 fn text(verified: &Verified) -> String {

@@ -54,8 +54,7 @@ pub(super) fn run(
 }
 
 fn spec(file: &Path) -> Result<Spec, Failure> {
-    let text = source::text(file).with_context(|| format!("cannot read {}", file.display()));
-    let spec = toml::from_str(&text.map_err(Failure::usage)?);
+    let spec = toml::from_str(&source::text(file)?);
     spec.with_context(|| format!("spec {}", file.display()))
         .map_err(Failure::usage)
 }

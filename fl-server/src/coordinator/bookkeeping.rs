@@ -1,16 +1,14 @@
 //! Writes bytes that are in no ledger row to the ledger's tail, and takes the snapshot from which displays and reports
 //! are made.
 
-use crate::reporting::moment::Moment;
 use std::sync::Arc;
 
-use crate::accounting::baseline::{self, Compared, Done, withheld};
+use crate::accounting::baseline::withheld;
 use crate::accounting::ledger::Row;
 use crate::accounting::sample::{Booked, Peek};
 use crate::coordinator::actor::Coordinator;
 use crate::error::ServeError;
-use crate::reporting::history::History;
-use crate::state_machine::Phase;
+use crate::reporting::moment::Moment;
 
 impl Coordinator {
     /// The round to which bytes are booked now.
@@ -39,7 +37,7 @@ impl Coordinator {
             meter,
             before: self.before,
             clients: self.traffic.clients(&sample),
-            compared: compared(&self.history, self.state.phase(), withheld),
+            compared: self.history.compared(withheld),
             withheld,
             pending: sample,
         }
@@ -64,19 +62,4 @@ impl Coordinator {
         self.pace.kept();
         Ok(())
     }
-}
-
-/// Bytes that federated averaging would have sent for the rounds that can be compared.
-fn compared(history: &History, phase: &Phase, withheld: u64) -> Compared {
-    let done = matches!(phase, Phase::Done).then(|| Done {
-        evaluated: history.last_evaluation(),
-        withheld,
-    });
-    let round = |(round, sums): (&u64, &crate::reporting::history::Round)| baseline::Round {
-        round: *round,
-        closed: sums.closed.is_some(),
-        asked: sums.cohort as u64,
-        updates: sums.updates as u64,
-    };
-    baseline::compared(history.rounds.iter().map(round), done)
 }

@@ -60,17 +60,19 @@ use crate::config::plan::{Catalog, MethodSpec, PlanError, RunPlan};
 /// # Ok::<(), fl_server::plan::PlanError>(())
 /// ```
 #[derive(Debug, Clone)]
-pub struct Methods {
-    optimizers: Vec<&'static OptimizerMethod>,
-    aggregators: Vec<&'static AggregatorMethod>,
-}
+pub struct Methods(Catalog);
 
 impl Default for Methods {
     fn default() -> Self {
-        Self {
-            optimizers: optimizer::METHODS.to_vec(),
-            aggregators: aggregator::METHODS.to_vec(),
-        }
+        let (optimizers, aggregators) = (optimizer::METHODS.iter(), aggregator::METHODS.iter());
+        Self(Catalog {
+            optimizers: optimizers
+                .map(|&method| MethodSpec::new(&method.info, method))
+                .collect(),
+            aggregators: aggregators
+                .map(|&method| MethodSpec::new(&method.info, method))
+                .collect(),
+        })
     }
 }
 
@@ -78,28 +80,14 @@ impl Methods {
     /// Registers an optimizer. One of the same name is replaced.
     #[must_use]
     pub fn with_optimizer(mut self, method: &'static OptimizerMethod) -> Self {
-        match self
-            .optimizers
-            .iter_mut()
-            .find(|known| known.info.name == method.info.name)
-        {
-            Some(known) => *known = method,
-            None => self.optimizers.push(method),
-        }
+        register(&mut self.0.optimizers, MethodSpec::new(&method.info, method));
         self
     }
 
     /// Registers an aggregator. One of the same name is replaced.
     #[must_use]
     pub fn with_aggregator(mut self, method: &'static AggregatorMethod) -> Self {
-        match self
-            .aggregators
-            .iter_mut()
-            .find(|known| known.info.name == method.info.name)
-        {
-            Some(known) => *known = method,
-            None => self.aggregators.push(method),
-        }
+        register(&mut self.0.aggregators, MethodSpec::new(&method.info, method));
         self
     }
 
@@ -108,7 +96,7 @@ impl Methods {
     /// # Errors
     /// As [`RunPlan::from_toml`].
     pub fn plan(&self, text: &str, base: &Path) -> Result<RunPlan, PlanError> {
-        RunPlan::from_toml_with(text, base, &self.catalog())
+        RunPlan::from_toml_with(text, base, &self.0)
     }
 
     /// As [`RunPlan::load`], with these methods.
@@ -116,28 +104,24 @@ impl Methods {
     /// # Errors
     /// As [`RunPlan::load`].
     pub fn load(&self, text: &str, base: &Path) -> Result<RunPlan, PlanError> {
-        RunPlan::load_with(text, base, &self.catalog())
+        RunPlan::load_with(text, base, &self.0)
     }
 
     /// The optimizers, the default first.
     pub fn optimizers(&self) -> impl Iterator<Item = MethodSpec> + '_ {
-        self.optimizers
-            .iter()
-            .map(|&method| MethodSpec::new(&method.info, method))
+        self.0.optimizers.iter().cloned()
     }
 
     /// The aggregators, the default first.
     pub fn aggregators(&self) -> impl Iterator<Item = MethodSpec> + '_ {
-        self.aggregators
-            .iter()
-            .map(|&method| MethodSpec::new(&method.info, method))
+        self.0.aggregators.iter().cloned()
     }
+}
 
-    fn catalog(&self) -> Catalog {
-        Catalog {
-            optimizers: self.optimizers().collect(),
-            aggregators: self.aggregators().collect(),
-        }
+fn register(methods: &mut Vec<MethodSpec>, method: MethodSpec) {
+    match methods.iter_mut().find(|known| known.name() == method.name()) {
+        Some(known) => *known = method,
+        None => methods.push(method),
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use fl_compress::Digest;
 use fl_proto::ClientId;
 
+use crate::accounting::baseline::{self, Compared, Done};
 use crate::accounting::ledger::Flow;
 use crate::config::limits::mean_loss;
 use crate::state_machine::{Evaluated as Reported, Summed};
@@ -261,11 +262,27 @@ impl History {
 
     /// Clients that fetched the newest model only to evaluate it: while a round is open, clients that evaluate also
     /// train.
-    pub(crate) fn last_evaluation(&self) -> u64 {
+    fn last_evaluation(&self) -> u64 {
         let newest = self.rounds.last_key_value().map_or(0, |(round, _)| *round);
         self.evaluations
             .get(&newest)
             .map_or(0, |found| found.summed().clients as u64)
+    }
+
+    /// The frames that federated averaging would have sent for the rounds that can be compared. `withheld`: models that
+    /// connected clients have not fetched yet.
+    pub(crate) fn compared(&self, withheld: u64) -> Compared {
+        let done = matches!(self.end, Some(End::Done)).then(|| Done {
+            evaluated: self.last_evaluation(),
+            withheld,
+        });
+        let round = |(round, sums): (&u64, &Round)| baseline::Round {
+            round: *round,
+            closed: sums.closed.is_some(),
+            asked: sums.cohort as u64,
+            updates: sums.updates as u64,
+        };
+        baseline::compared(self.rounds.iter().map(round), done)
     }
 
     /// The summary of a closed round. `flow`: its bytes in the ledger. `parameters`: values of the model.

@@ -109,14 +109,6 @@ fn from_bytes(bytes: &[u8]) -> Result<FirstWeights, Error> {
     })
 }
 
-/// The bytes of a safetensors file. Shapes: `values: [layout.len()]`.
-///
-/// # Errors
-/// `Usage` if `values` has another length.
-pub(crate) fn to_bytes(layout: &Layout, values: &[f32]) -> Result<Vec<u8>, Error> {
-    weights::to_safetensors(layout, values)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -155,7 +147,7 @@ mod tests {
             assert_eq!((origin.seed, &origin.learner), (seed, &None), "{text}");
             assert_eq!(read(&path).unwrap().origin, origin);
         }
-        std::fs::write(&path, to_bytes(&layout, &[1.0, 2.0]).unwrap()).unwrap();
+        std::fs::write(&path, weights::to_safetensors(&layout, &[1.0, 2.0]).unwrap()).unwrap();
         assert_eq!(origin(&path).unwrap(), Origin::default());
         for broken in [&b""[..], b"\xff\xff\xff\xff\xff\xff\xff\xff{}", b"\x09\0\0\0\0\0\0\0{}"] {
             std::fs::write(&path, broken).unwrap();

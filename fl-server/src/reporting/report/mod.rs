@@ -13,7 +13,7 @@ use fl_report::{
     TensorLine,
 };
 
-use crate::accounting::baseline::{self, Compared, Done};
+use crate::accounting::baseline::Compared;
 use crate::accounting::ledger::{Fidelity, Ledger, Section, share};
 use crate::reporting::history::{End, History};
 use crate::reporting::moment::Moment;
@@ -195,7 +195,7 @@ impl ReportBuilder {
                 .map(|(_, entry)| entry.to_string())
                 .unwrap_or_default(),
         };
-        let compared = compared(&rounds, history, moment.map_or(0, |moment| moment.withheld));
+        let compared = history.compared(moment.map_or(0, |moment| moment.withheld));
         let mut report = Report {
             schema: SCHEMA,
             run,
@@ -368,21 +368,6 @@ fn tensors(subject: &RunInfo, ledger: &Ledger) -> Vec<TensorLine> {
     let rows = ledger.sections.iter();
     rows.flat_map(|((round, direction), sections)| sections.iter().map(|section| line(*round, *direction, section)))
         .collect()
-}
-
-/// The models that federated averaging would have sent for the comparable rounds.
-fn compared(rounds: &[RoundLine], history: &History, withheld: u64) -> Compared {
-    let done = matches!(history.end, Some(End::Done)).then(|| Done {
-        evaluated: history.last_evaluation(),
-        withheld,
-    });
-    let round = |line: &RoundLine| baseline::Round {
-        round: line.round,
-        closed: line.closed,
-        asked: line.asked,
-        updates: line.updates,
-    };
-    baseline::compared(rounds.iter().map(round), done)
 }
 
 /// Federated averaging of models of so many bytes.
