@@ -11,7 +11,7 @@ use fl_proto::{
     UpdateHeader, UpdateReply, chunks, client_tls, wire,
 };
 use tonic::transport::Channel;
-use tonic::{Request, Streaming};
+use tonic::{Request, Response, Status, Streaming};
 
 use crate::config::{ClientConfig, check_address};
 use crate::error::Error;
@@ -68,12 +68,12 @@ impl Rpc {
 
     pub(crate) async fn watch(&mut self, run: &RunName) -> Result<Streaming<wire::RoundState>, Error> {
         let reply = self.client.watch(WatchRequest { run: run.to_string() }).await;
-        Ok(reply.map_err(|status| self.error_of(&status))?.into_inner())
+        self.reply(reply)
     }
 
     pub(crate) async fn fetch(&mut self, request: FetchRequest) -> Result<Streaming<wire::ModelChunk>, Error> {
         let reply = self.client.fetch(wire::FetchRequest::from(request)).await;
-        Ok(reply.map_err(|status| self.error_of(&status))?.into_inner())
+        self.reply(reply)
     }
 
     pub(crate) async fn offer(&mut self, header: &UpdateHeader) -> Result<UpdateReply, Error> {
@@ -83,10 +83,7 @@ impl Rpc {
             ..header.clone()
         };
         let reply = self.client.offer(with_timeout((&header).into())).await;
-        Ok(reply
-            .map_err(|status| self.error_of(&status))?
-            .into_inner()
-            .try_into()?)
+        Ok(self.reply(reply)?.try_into()?)
     }
 
     /// Uploads the frame from `header.offset` to its end.
@@ -96,16 +93,13 @@ impl Rpc {
         let parts = std::iter::once(first).chain(chunks(frame, offset).map(update_chunk::Part::Data));
         let stream = tokio_stream::iter(parts.map(|part| UpdateChunk { part: Some(part) }));
         let reply = self.client.submit(stream).await;
-        Ok(reply
-            .map_err(|status| self.error_of(&status))?
-            .into_inner()
-            .try_into()?)
+        Ok(self.reply(reply)?.try_into()?)
     }
 
     /// Whether the evaluation counted.
     pub(crate) async fn evaluate(&mut self, report: EvaluationReport) -> Result<bool, Error> {
         let reply = self.client.evaluate(with_timeout(report.into())).await;
-        Ok(reply.map_err(|status| self.error_of(&status))?.into_inner().counted)
+        Ok(self.reply(reply)?.counted)
     }
 
     /// Tells the server not to wait for this client. Best effort: a server of version 1.0 does not know the call, and notices
@@ -122,8 +116,13 @@ impl Rpc {
         }
     }
 
+    fn reply<T>(&self, reply: Result<Response<T>, Status>) -> Result<T, Error> {
+        let reply = reply.map_err(|status| self.error_of(&status))?;
+        Ok(reply.into_inner())
+    }
+
     /// The error of a failed call or a broken stream.
-    pub(crate) fn error_of(&self, status: &tonic::Status) -> Error {
+    pub(crate) fn error_of(&self, status: &Status) -> Error {
         error_mapping::status(status, &self.config)
     }
 }

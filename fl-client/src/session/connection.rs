@@ -14,7 +14,7 @@ use crate::client::{ClientActor, PendingUpdate, same_run};
 use crate::config::ClientConfig;
 use crate::error::Error;
 use crate::event::{Event, Sink};
-use crate::learner::{Evaluation, Progress};
+use crate::learner::Progress;
 use crate::rpc::Rpc;
 
 /// Serves one connection and returns the last round when the run is over.
@@ -38,24 +38,24 @@ pub(super) async fn serve(
         tasks: session.tasks.clone(),
         pending: asked.clone(),
     };
-    let joined = rpc.join(request).await?;
+    let mut joined = rpc.join(request).await?;
     session.answered = true;
-    let run = joined.run.clone();
-    let taken_part = Box::pin(take_part(
+    let known = joined.pending.take();
+    let (run, mut leaving) = (joined.run.clone(), rpc.clone());
+    let connection = Connection {
         config,
         actor,
         events,
         traffic,
         session,
-        rpc.clone(),
-        joined,
-        asked,
-    ))
-    .await;
+        rpc,
+        joined: Arc::new(joined),
+    };
+    let taken_part = Box::pin(connection.take_part(asked, known)).await;
     if let Err(error) = &taken_part
         && let Some(departure) = departure(error)
     {
-        rpc.leave(&run, departure, error.to_string()).await;
+        leaving.leave(&run, departure, error.to_string()).await;
     }
     taken_part
 }
@@ -76,64 +76,6 @@ fn departure(error: &Error) -> Option<Departure> {
     }
 }
 
-/// Uploads the pending update, if there is one, and follows the run until it is over.
-#[expect(clippy::too_many_arguments, reason = "the parts of one connection")]
-async fn take_part(
-    config: &Arc<ClientConfig>,
-    actor: &ClientActor,
-    events: &Sink,
-    traffic: &mut TrafficLog,
-    session: &mut SessionState,
-    mut rpc: Rpc,
-    mut joined: Joined,
-    asked: Option<UpdateId>,
-) -> Result<u64, Error> {
-    let known = joined.pending.take();
-    let joined = Arc::new(joined);
-    if !session.joined.as_ref().is_some_and(|before| same_run(before, &joined)) {
-        session.leave_run();
-        traffic.leave_run();
-    }
-    let pending = match &session.training {
-        Some(_) => None,
-        None => {
-            let joined = Arc::clone(&joined);
-            actor.call(move |client| client.join(&joined)).await??
-        }
-    };
-    session.joined = Some(Arc::clone(&joined));
-    let watch = RoundWatch::start(rpc.watch(&joined.run).await?, rpc.clone());
-    let Joined {
-        client,
-        run,
-        task,
-        rounds,
-        instance,
-        ..
-    } = joined.as_ref().clone();
-    events.send(Event::Connected {
-        client,
-        run,
-        task,
-        rounds,
-        instance,
-    });
-    let known = known.filter(|_| pending.as_ref().map(|update| &update.header.id) == asked.as_ref());
-    let mut connection = Connection {
-        config,
-        actor,
-        events,
-        traffic,
-        session,
-        rpc,
-        joined,
-    };
-    if let Some(update) = pending {
-        connection.upload(update, known).await?;
-    }
-    connection.follow(watch).await
-}
-
 struct Connection<'a> {
     config: &'a ClientConfig,
     actor: &'a ClientActor,
@@ -145,6 +87,38 @@ struct Connection<'a> {
 }
 
 impl Connection<'_> {
+    /// Uploads the pending update, if there is one, and follows the run until it is over. `known`: the server's reply about
+    /// the update that the client `asked` about.
+    async fn take_part(mut self, asked: Option<UpdateId>, known: Option<UpdateReply>) -> Result<u64, Error> {
+        let joined = Arc::clone(&self.joined);
+        let before = self.session.joined.as_ref();
+        if !before.is_some_and(|before| same_run(before, &joined)) {
+            self.session.leave_run();
+            self.traffic.leave_run();
+        }
+        let pending = match &self.session.training {
+            Some(_) => None,
+            None => {
+                let joined = Arc::clone(&joined);
+                self.actor.call(move |client| client.join(&joined)).await??
+            }
+        };
+        self.session.joined = Some(Arc::clone(&joined));
+        let watch = RoundWatch::start(self.rpc.watch(&joined.run).await?, self.rpc.clone());
+        self.events.send(Event::Connected {
+            client: joined.client.clone(),
+            run: joined.run.clone(),
+            task: joined.task.clone(),
+            rounds: joined.rounds,
+            instance: joined.instance,
+        });
+        let known = known.filter(|_| pending.as_ref().map(|update| &update.header.id) == asked.as_ref());
+        if let Some(update) = pending {
+            self.upload(update, known).await?;
+        }
+        self.follow(watch).await
+    }
+
     async fn follow(mut self, mut watch: RoundWatch) -> Result<u64, Error> {
         let mut state = watch.next().await?;
         loop {
@@ -290,20 +264,15 @@ impl Connection<'_> {
             client.evaluate()
         });
         match evaluated.await? {
-            Ok(Some(report)) => {
-                let EvaluationReport {
-                    version,
-                    examples,
-                    loss,
-                    correct,
-                    ..
-                } = report;
-                let evaluation = Evaluation {
-                    examples,
-                    loss,
-                    correct,
-                };
+            Ok(Some((version, evaluation))) => {
                 self.events.send(Event::Evaluated { version, evaluation });
+                let report = EvaluationReport {
+                    run: self.joined.run.clone(),
+                    version,
+                    examples: evaluation.examples,
+                    loss: evaluation.loss,
+                    correct: evaluation.correct,
+                };
                 if !self.rpc.evaluate(report).await? {
                     tracing::debug!(version, "the evaluation came too late to count");
                 }
