@@ -48,7 +48,7 @@ pub enum ServeError {
     AdminSocket {
         /// The data folder.
         data: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         why: io::Error,
     },
     /// The system gives no random bytes.

@@ -11,11 +11,11 @@ use crate::error::Error;
 use crate::event::{Event, Sink};
 use crate::rpc::Rpc;
 
-/// Makes the client hold `version`, whose digest is `digest`. Frames that were applied before the call fails or is dropped
-/// stay applied.
+/// Updates the client's model to `version`, which has the digest `digest`. Frames that were applied before the call
+/// fails or is dropped stay applied.
 ///
 /// # Errors
-/// `Protocol` if even a snapshot does not have that digest; otherwise why the call failed.
+/// `Protocol` if even a snapshot does not have that digest; otherwise the error of the call.
 pub(super) async fn fetch_model(
     rpc: &mut Rpc,
     actor: &ClientActor,

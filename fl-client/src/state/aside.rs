@@ -1,6 +1,6 @@
-//! Runs of the same name: a server was set up anew, or a client moved to another server. The unsent update of one run means
-//! nothing to another run's model, so its state moves aside, and back when its own run returns. The instance that the server
-//! draws when it begins a run identifies the run.
+//! Runs of the same name, after a server was set up again or a client moved to another server. The unsent update of one
+//! run is meaningless for the model of another, so its state is moved aside, and restored when its run returns. A run
+//! is identified by the instance number that the server draws at its start.
 
 use std::path::{Path, PathBuf};
 

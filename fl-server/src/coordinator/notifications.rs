@@ -116,7 +116,7 @@ impl Coordinator {
         }
     }
 
-    /// Sends that a client connected or disconnected whose update the open round lacks.
+    /// Reports that a client of the cohort without an update in the open round has connected or disconnected.
     pub(super) fn announce_presence(&self, client: &ClientId, connected: bool) {
         if let Phase::Training(round) = self.state.phase()
             && round.cohort.contains(client)

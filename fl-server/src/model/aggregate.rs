@@ -34,9 +34,9 @@ pub(super) struct Aggregate {
     pub(super) reference: Option<f64>,
 }
 
-/// Aggregates the updates in the order of the clients' names: the same updates, the same bits, whatever the order in which
-/// they came. The norms that the limits need are measured while the updates are aggregated by their examples alone; only if a
-/// norm is beyond the limits are they aggregated a second time.
+/// Aggregates the updates in the order of the clients' names, so the bits do not depend on the order of arrival. The
+/// norms for the limits are measured while the updates are aggregated by their examples alone; only if a norm exceeds
+/// the limits are they aggregated a second time.
 ///
 /// # Errors
 /// `Empty`; `Frame`, which names the client; `Predictor` if the predictor cannot be used.

@@ -41,14 +41,15 @@ pub struct RoundResult {
 type Advanced = (Pending, Sections, Vec<Fidelity>);
 
 impl GlobalModel {
-    /// Makes the next version of the model from the round's updates, each counting for what the plan's limits leave of it
-    /// if `limited`. `read` replaces a buffer by the bytes of a frame: of an update, or of the model update before, if updates
-    /// were encoded against it. Clients get the frame that is applied here, so every replica has the same bits. The result
-    /// depends on nothing but the earlier rounds and the set of updates.
+    /// Makes the next version of the model from the updates of the round; if `limited`, each update is scaled down to
+    /// the limits of the plan. `read` replaces a buffer by the bytes of a frame: of an update, or of the previous model
+    /// update if updates were encoded against it. Clients get the frame that is applied here, so every replica has the
+    /// same bits. The result depends only on the earlier rounds and the set of updates.
     ///
-    /// A model update that would leave a value of model or residual that is not finite is replaced by zeros, since the round
-    /// would fail again at every restart; residual and optimizer state begin anew. Updates within
-    /// [`RunPlan::largest_value`](crate::RunPlan::largest_value) lead there only by way of a residual that grows without end.
+    /// A model update that would leave a non-finite value in model or residual is replaced by zeros, since the round
+    /// would otherwise fail again at every restart; residual and optimizer state are reset. Updates within
+    /// [`RunPlan::largest_value`](crate::RunPlan::largest_value) can cause this only by a residual that grows without
+    /// bound.
     ///
     /// # Errors
     /// `Order`, `Empty`, `Frame`, `Predictor`; nothing has changed then. `Encode` cannot happen.

@@ -73,8 +73,8 @@ impl GlobalModel {
         })
     }
 
-    /// Rolls the model back: `model` becomes version `version`. Residual, optimizer state and reference norm belong to the
-    /// rounds that were taken back and begin anew; no model update leads to this version, so the next updates have no
+    /// Rolls the model back: `model` becomes version `version`. Resets residual, optimizer state and reference norm,
+    /// which belong to the rolled-back rounds. No model update leads to this version, so the next updates have no
     /// predictor. Shapes: `model: [layout.len()]`.
     ///
     /// # Errors

@@ -30,11 +30,11 @@ pub(crate) fn put_snapshot(global: &GlobalModel, blobs: &Blobs) -> Result<FrameP
     })
 }
 
-/// The named value of the first round all of whose updates are kept; updates of rounds before it may have been removed.
+/// Key of the first round from which all updates are stored; updates of earlier rounds may have been removed.
 pub(crate) const UPDATES_FROM: &str = "updates-from";
 
-/// Makes a checkpoint durable, then names it and the older one that is kept beside it. `also`: named values that are set
-/// with them.
+/// Makes a checkpoint durable, then records it and the older one, which is kept as well. `also`: named values to set in
+/// the same commit.
 pub(crate) fn put_checkpoint(
     global: &GlobalModel,
     blobs: &Blobs,

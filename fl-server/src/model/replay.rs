@@ -86,8 +86,8 @@ pub fn replayed<E>(records: impl IntoIterator<Item = Result<Record, E>>, after: 
 }
 
 impl GlobalModel {
-    /// The model of `version`, as the sum of its frames. Residual and optimizer state begin anew. `made_by`: digest of the frame
-    /// that made the version; `None` for version 0 and a rollback. Shapes: `model: [layout.len()]`.
+    /// The model of `version`, as the sum of its frames, with empty residual and initial optimizer state. `made_by`:
+    /// digest of the frame that made the version; `None` for version 0 and a rollback. Shapes: `model: [layout.len()]`.
     ///
     /// # Errors
     /// As [`GlobalModel::initial`].

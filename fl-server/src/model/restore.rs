@@ -1,9 +1,9 @@
-//! Computes the newest model of a run again from what is stored, around what is damaged.
+//! Restores the newest model of a run from the stored data, working around damage.
 //!
-//! In this order: the newest checkpoint and the rounds after it, the older checkpoint, the first weights and all updates.
-//! Each of them makes the same bits, including the server's residual and the strategy's state. Where all of them are
-//! damaged, the first weights and the steps of all rounds still make the same model, but residual and strategy begin anew;
-//! the store then notes the version, so that the rounds after it can be repeated.
+//! Sources, in this order: the newest checkpoint and the rounds after it; the older checkpoint; the initial weights and
+//! all updates. Each of them gives the same bits, including the server's residual and the optimizer state. If all of
+//! them are damaged, the initial weights and all model updates still give the same model, but residual and optimizer
+//! state are reset; the store then records the version, so that later rounds can be replayed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -78,7 +78,7 @@ impl Fallback {
         parsed.map_err(|e| PersistenceError::stored(format_args!("fallbacks of run {}", run.name()), e))
     }
 
-    /// The versions at which residual and strategy began anew.
+    /// The versions at which residual and optimizer state were reset.
     pub(crate) fn forgotten(all: &[Self]) -> BTreeSet<u64> {
         let steps = all.iter().filter(|one| one.source == Source::Steps);
         steps.map(|one| one.version).collect()
@@ -179,7 +179,7 @@ struct Sources<'a> {
     /// Digest of the snapshot of version 0.
     initial: &'a str,
     layout: Arc<Layout>,
-    /// Versions at which residual and strategy began anew.
+    /// Versions at which residual and optimizer state were reset.
     forgotten: BTreeSet<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! What is stored beside a run's records: its task, its layout and how it compresses.
+//! The stored metadata of a run: task, layout and compression.
 
 use std::path::Path;
 
@@ -9,14 +9,14 @@ use crate::config::plan::RunPlan;
 use crate::model::persistence_error::PersistenceError;
 use crate::storage::store::{RunStore, StoreError};
 
-/// How a run compresses; the memories are resolved.
+/// The compression of a run, with resolved memories.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Compression {
     pub(crate) uplink: Spec,
     pub(crate) downlink: Spec,
 }
 
-/// What a run's records do not hold, stored beside them.
+/// Facts of a run that its records lack.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct RunMetadata {
     pub(crate) task: String,
@@ -25,9 +25,9 @@ pub(crate) struct RunMetadata {
     pub(crate) layout: Vec<(String, Vec<usize>)>,
     /// Digest of the snapshot frame of version 0.
     pub(crate) initial: String,
-    /// Drawn when the run was begun, as hexadecimal: tells it from others of its name.
+    /// Random number in hexadecimal, drawn at the start of the run: distinguishes runs of the same name.
     pub(crate) instance: String,
-    /// How it compresses; not there if an older program began it.
+    /// The compression; missing if an older program started the run.
     #[serde(default)]
     pub(crate) compression: Option<Compression>,
 }

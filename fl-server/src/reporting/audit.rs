@@ -175,7 +175,7 @@ pub(crate) fn audit(data: &Path, run: Option<&str>, plan: Option<RunPlan>) -> Re
     })
 }
 
-/// The first round all of whose updates are kept.
+/// The first round from which all updates are stored.
 fn updates_from(run: &RunStore) -> Result<Option<u64>, InspectError> {
     let value = run.meta(UPDATES_FROM)?;
     let strange = |_| InspectError::Corrupt(format!("entry {UPDATES_FROM} of run {}: not a number", run.name()));
@@ -224,7 +224,7 @@ struct Again<'a> {
     plan: Result<&'a RunPlan, String>,
     /// Versions at which the server's residual and optimizer state were reset.
     forgotten: BTreeSet<u64>,
-    /// The first round all of whose updates are kept, if the store says.
+    /// The first round from which all updates are stored, if the store has the number.
     updates_from: Option<u64>,
     /// Newest first.
     checkpoints: Vec<Checkpoint>,

@@ -69,12 +69,11 @@ async fn attend(service: Arc<Service>, peer: Peer, messages: Messages) {
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Sends the view of the state when it differs from the last one sent, until the run is over, the client disconnects or
-/// the server stops. `admit` is asked before each message and every [`POLL_INTERVAL`] besides, whatever happens
-/// meanwhile; not at each change of the state, since there are as many of those as updates, for each client that
-/// watches. `sent` counts each message.
+/// the server stops. Calls `admit` before each message and every [`POLL_INTERVAL`]; not at each change of the state,
+/// since each update changes it for each watching client. `sent` counts the messages.
 ///
 /// # Errors
-/// What `admit` says; `UNAVAILABLE` when the server stops.
+/// The error of `admit`; `UNAVAILABLE` when the server stops.
 async fn tell(
     mut state: watch::Receiver<Arc<State>>,
     mut stop: watch::Receiver<bool>,

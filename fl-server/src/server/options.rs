@@ -39,7 +39,7 @@ pub struct Serve {
     pub live: Option<Live>,
     /// Where events go. The receiver must be read: events that are not best effort wait for room in the channel.
     pub events: Option<mpsc::Sender<Event>>,
-    /// Whether to return once the run is over. Otherwise the server stays, and tells clients that the run is over.
+    /// Whether to return once the run is over. Otherwise the server stays up and tells clients that the run is over.
     pub exit_when_done: bool,
     /// Where traces of rounds are sent, if anywhere.
     pub otlp: Option<Collector>,

@@ -35,7 +35,7 @@ pub struct Round {
     pub asked_in: BTreeMap<ClientId, u32>,
     /// Clients that were replaced in this round.
     pub replaced: BTreeSet<ClientId>,
-    /// Absent clients in `cohort` in whose place others were asked. Their updates still count.
+    /// Absent clients in `cohort` that have been replaced. Their updates still count.
     pub excused: BTreeSet<ClientId>,
 }
 

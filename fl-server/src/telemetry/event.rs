@@ -33,8 +33,8 @@ pub enum Event {
         /// Clients asked in their place.
         by: Vec<ClientId>,
     },
-    /// A client whose update the open round lacks has disconnected or reconnected. Best effort: dropped if the channel
-    /// is full.
+    /// A client of the cohort without an update in the open round has disconnected or reconnected. Best effort: dropped
+    /// if the channel is full.
     MemberPresence {
         /// The round.
         round: u64,
@@ -146,7 +146,7 @@ pub struct OpenRound {
     pub given_up: Vec<Missing>,
 }
 
-/// A client whose update a round lacks.
+/// A client of the cohort without an update.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Missing {
     /// The client.

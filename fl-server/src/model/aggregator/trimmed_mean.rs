@@ -2,8 +2,8 @@
 //! each coordinate, a fraction `trim` is dropped at either end, and the rest is averaged. With fewer than `trim` of the
 //! clients malicious, no coordinate can leave the range of the others' values.
 //!
-//! Every update that counts has one vote, whatever its number of examples, times the factor that the limits leave of its
-//! values. `floor(trim * updates)` votes are dropped at either end, and at least one is left.
+//! Every counted update has one vote, independent of its number of examples, scaled by the factor of the limits.
+//! `floor(trim * updates)` votes are dropped at either end, and at least one remains.
 //!
 //! Memory: [`BLOCK`] models for a block of columns, and one for the update that is being read. With more than [`BLOCK`]
 //! updates the model is done in several blocks of columns, and each frame is read once for each block:

@@ -46,7 +46,7 @@ pub(super) const TAU: Key = Key {
     about: "degree of adaptivity: values whose aggregates are far below it move less",
 };
 
-/// Of an optimizer whose second moment is at most `squares` times the largest square that it was given, plus `tau^2`.
+/// The bound of an optimizer with a second moment of at most `squares` times the largest squared input, plus `tau^2`.
 ///
 /// The first moment is a mean of aggregates and the divisor is at least `tau`, so the gain is at most
 /// `learning_rate / tau`. The factor 4 leaves room for `tau^2` and for rounding.
