@@ -36,6 +36,12 @@ macro_rules! methods {
             $($(#[$doc])* $with($module::$with),)*
         }
 
+        /// The enum and the type of each method with parameters, which the crate's root re-exports.
+        pub(crate) mod types {
+            pub use super::$spec;
+            $(pub use super::$module::$with;)*
+        }
+
         /// Every method of the slot, in the order of help texts (not of the wire).
         pub(crate) const METHODS: &[$entry] = &[$($plain_mod::METHOD,)* $($module::METHOD,)*];
 

@@ -67,15 +67,8 @@ mod tests {
 
     #[test]
     fn every_form_parses_and_round_trips() {
-        for text in [
-            "'exact'",
-            "'half'",
-            "'bf16'",
+        let more = [
             "'dead_zone'",
-            "'natural'",
-            "'ternary'",
-            "'sign'",
-            "{ uniform = 4 }",
             "{ uniform = { bits = 4, norm = 'l2', rounding = 'stochastic' } }",
             "{ dead_zone = {} }",
             "{ dead_zone = { step = 3, threshold = 0.5 } }",
@@ -83,10 +76,9 @@ mod tests {
             "{ rotated = 1 }",
             "{ rotated = { bits = 2, scale = 'unbiased' } }",
             "{ ternary = { rounding = 'stochastic' } }",
-            "{ ternary = { rounding = 'stochastic', clip = 2.5 } }",
-            "{ sign = 'split' }",
             "{ sign = 'shared' }",
-        ] {
+        ];
+        for text in METHODS.iter().flat_map(|entry| entry.info.examples).chain(&more) {
             let quantize = parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
             let written = toml::to_string(&Holder { quantize }).unwrap();
             assert_eq!(toml::from_str(&written), Ok(Holder { quantize }), "{text}: {written}");

@@ -140,6 +140,25 @@ mod tests {
     use super::*;
 
     #[test]
+    fn each_method_writes_a_byte_that_is_read_as_the_method() {
+        for info in METHODS.iter().map(|entry| entry.info) {
+            for text in info.examples {
+                let spec: toml::Table = toml::from_str(&format!("quantize = {text}")).unwrap();
+                let written = Quantize::of(&spec["quantize"].clone().try_into().unwrap());
+                let mut bytes = Vec::new();
+                written.write(&mut Writer::new(&mut bytes));
+                let read = Quantize::read(written.tag(), &mut Reader::new(&bytes));
+                assert!(
+                    read.as_ref() == Ok(&written),
+                    "{text}: `Quantizer::byte` returns {}, which `Entry::bytes` of `{}` does not contain: {read:?}",
+                    written.byte,
+                    info.name
+                );
+            }
+        }
+    }
+
+    #[test]
     fn every_byte_of_every_method_round_trips_and_all_others_are_refused() {
         assert_eq!((Quantize::EXACT.name(), METHODS[0].tag), ("exact", 0));
         for tag in 0..8 {

@@ -8,7 +8,7 @@ mod corruption;
 mod extremes;
 mod fidelity;
 mod golden;
-mod golden_1_1;
+mod golden_minor;
 mod laws;
 mod memory;
 mod merged;

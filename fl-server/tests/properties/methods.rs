@@ -461,7 +461,7 @@ proptest! {
             restored.update(round, &mut again);
             prop_assert_eq!(&update, &again);
             prop_assert!(update.iter().all(|value| value.is_finite()));
-            prop_assert!(largest(&update) <= bound.gain * given * (1.0 + 1e-4), "{} of {given}", largest(&update));
+            prop_assert!(largest(&update) <= (bound.gain * given + bound.constant) * (1.0 + 1e-4), "{} of {given}", largest(&update));
         }
     }
 
@@ -513,7 +513,7 @@ proptest! {
 
 fn spec_method(spec: &MethodSpec) -> &'static fl_server::model::OptimizerMethod {
     optimizer::METHODS
-        .into_iter()
+        .iter()
         .find(|method| method.info.name == spec.name())
         .unwrap()
 }

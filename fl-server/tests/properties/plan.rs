@@ -295,7 +295,7 @@ fn every_method_is_read_from_its_table_and_refusals_name_key_and_range() {
             &full.aggregator
         };
         assert_eq!(chosen, &spec);
-        assert!(spec.bound(10).gain.is_finite() && !info.about.is_empty());
+        assert!(spec.bound(10).gain.is_finite() && spec.bound(10).constant.is_finite() && !info.about.is_empty());
         let refusal = |key: &str, value: &str| {
             let table = format!("[{kind}]\nname = \"{}\"\n{key} = {value}", info.name);
             read(&table).unwrap_err().to_string()

@@ -58,18 +58,30 @@ impl fmt::Display for Range {
 /// How far a method can enlarge values. With it the server refuses updates that could leave the range of `f32`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Bound {
-    /// No value of the result has a magnitude above `gain` times the largest magnitude that the method has ever been given.
+    /// No value of the result has a magnitude above `gain` times the largest magnitude that the method has ever been given,
+    /// plus `constant`.
     pub gain: f64,
+    /// Largest magnitude of a result that does not depend on the size of the inputs, such as a sign times a learning rate.
+    pub constant: f64,
     /// Inputs up to this magnitude keep every intermediate value and the state of the method finite.
     pub largest_input: f64,
 }
 
 impl Bound {
-    /// Of a method without state whose result is at most `gain` times its input.
+    /// Of a method whose result is at most `gain` times its largest input.
     pub const fn gain(gain: f64) -> Self {
         Self {
             gain,
+            constant: 0.0,
             largest_input: f64::INFINITY,
+        }
+    }
+
+    /// Of a method whose result is at most `constant`, whatever its inputs.
+    pub const fn constant(constant: f64) -> Self {
+        Self {
+            constant,
+            ..Self::gain(0.0)
         }
     }
 }

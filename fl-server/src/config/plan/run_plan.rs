@@ -176,15 +176,19 @@ impl RunPlan {
 impl RunPlan {
     /// Largest magnitude of a value in an update, such that the model updates of all rounds together stay within a quarter of
     /// the range of `f32`, by the bounds that aggregator and optimizer declare:
-    /// `f32::MAX / (4 * rounds * max(1, gain))`, where `gain` is the product of the two gains; less if one of them needs it.
+    /// `f32::MAX / (4 * rounds * max(1, gain))`, where `gain` is the product of the two gains; less if one of them needs it
+    /// or has a constant part.
     ///
     /// With `fedavg` at learning rate 1, the mean and 50 rounds this is 1.7e36.
     pub fn largest_value(&self) -> f32 {
         let (aggregator, optimizer) = (self.aggregator.bound(self.rounds), self.optimizer.bound(self.rounds));
         let gain = (aggregator.gain * optimizer.gain).max(1.0);
         let largest = f64::from(f32::MAX) / (4.0 * self.rounds as f64 * gain);
-        let inputs = aggregator.largest_input.min(optimizer.largest_input / aggregator.gain);
-        largest.min(inputs) as f32
+        // The part of the result that does not depend on the inputs.
+        let constant = aggregator.constant * optimizer.gain + optimizer.constant;
+        let inputs = (optimizer.largest_input - aggregator.constant) / aggregator.gain;
+        let inputs = aggregator.largest_input.min(inputs);
+        (largest - constant / gain).min(inputs).max(0.0) as f32
     }
 }
 

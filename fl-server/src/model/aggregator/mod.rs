@@ -9,4 +9,4 @@ pub(super) use method::build;
 pub use method::{Aggregator, AggregatorMethod};
 
 /// Every aggregator of this program. The first is the default.
-pub static METHODS: [&AggregatorMethod; 2] = [&mean::METHOD, &trimmed_mean::METHOD];
+pub static METHODS: &[&AggregatorMethod] = &[&mean::METHOD, &trimmed_mean::METHOD];

@@ -53,6 +53,7 @@ pub(super) const TAU: Key = Key {
 pub(super) fn bound(spec: &MethodSpec, squares: f64) -> Bound {
     Bound {
         gain: f64::from(spec.number("learning_rate")) / f64::from(spec.number("tau")),
+        constant: 0.0,
         largest_input: (f64::from(f32::MAX) / (4.0 * squares)).sqrt(),
     }
 }

@@ -15,7 +15,7 @@ pub use method::{OptimizerMethod, ServerOptimizer};
 pub use state::{load_vectors, save_vectors};
 
 /// Every optimizer of this program. The first is the default.
-pub static METHODS: [&OptimizerMethod; 5] = [
+pub static METHODS: &[&OptimizerMethod] = &[
     &fedavg::METHOD,
     &fedavgm::METHOD,
     &fedadam::METHOD,

@@ -1,4 +1,5 @@
-//! Golden bytes of the additions of minor version 1.1: recipes, codes, merged tensors, predictor, state.
+//! Golden bytes of the additions of minor versions from 1.1 on: recipes, codes, merged tensors, predictor, state. A new
+//! method is a line of [`FRAMES`] with its minor version; [`write_new_files`] then writes its file.
 //!
 //! A file has the bytes, a line `values`, and the bits of each decoded value, which must be equal on every machine.
 
@@ -13,6 +14,8 @@ type Made = (Vec<u8>, Vec<u32>);
 
 /// The recipe of one file.
 struct Golden {
+    /// The minor version that first writes the bytes.
+    minor: u8,
     name: &'static str,
     spec: &'static str,
     tensors: &'static [(&'static str, &'static [usize])],
@@ -28,10 +31,24 @@ const SMALL: &[(&str, &[usize])] = &[
 ];
 
 const fn of(name: &'static str, spec: &'static str, tensors: &'static [(&'static str, &'static [usize])]) -> Golden {
-    Golden { name, spec, tensors }
+    since(1, name, spec, tensors)
 }
 
-const FRAMES: [Golden; 23] = [
+const fn since(
+    minor: u8,
+    name: &'static str,
+    spec: &'static str,
+    tensors: &'static [(&'static str, &'static [usize])],
+) -> Golden {
+    Golden {
+        minor,
+        name,
+        spec,
+        tensors,
+    }
+}
+
+const FRAMES: &[Golden] = &[
     of("bf16", "default = { quantize = 'bf16' }", MATRIX),
     of(
         "dead-zone-pack",
@@ -122,7 +139,7 @@ const FRAMES: [Golden; 23] = [
 ];
 
 /// States after two rounds, with the second frame pending.
-const STATES: [Golden; 4] = [
+const STATES: &[Golden] = &[
     of(
         "state-low-rank",
         "memory = 'error-feedback'\ndefault = { reduce = { low_rank = 1 }, quantize = 'bf16' }",
@@ -224,18 +241,22 @@ fn components() -> (Arc<Layout>, Vec<u8>, Vec<u32>) {
     (layout, frame, bits(&values))
 }
 
-fn all() -> Vec<(&'static str, Made)> {
+/// Minor version, name and content of each file.
+fn all() -> Vec<(u8, &'static str, Made)> {
     let made = FRAMES
         .iter()
-        .chain(&STATES)
-        .map(|golden| (golden.name, written(golden)));
+        .chain(STATES)
+        .map(|golden| (golden.minor, golden.name, written(golden)));
     let (_, frame, values) = components();
-    made.chain([("predictor", against_a_predictor()), ("components", (frame, values))])
-        .collect()
+    made.chain([
+        (1, "predictor", against_a_predictor()),
+        (1, "components", (frame, values)),
+    ])
+    .collect()
 }
 
-fn path(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/v1.1-{name}.hex"))
+fn path(minor: u8, name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/v1.{minor}-{name}.hex"))
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -265,17 +286,20 @@ fn digits(text: &str) -> Vec<u8> {
 fn encoders_write_these_bytes() {
     // The allocation of a budget is not part of the format and has changed since that file was written, so that file is
     // only read.
-    for (name, made) in all().into_iter().filter(|(name, _)| *name != "state-entropy") {
-        assert_eq!(std::fs::read_to_string(path(name)).unwrap(), text(&made), "{name}");
-        let minor = if name == "predictor" { 1 } else { made.0[5] };
-        assert_eq!((made.0[4], minor), (1, 1), "{name}");
+    for (minor, name, made) in all().into_iter().filter(|(_, name, _)| *name != "state-entropy") {
+        let file = std::fs::read_to_string(path(minor, name))
+            .unwrap_or_else(|error| panic!("{name}: {error}; write the file with the ignored test `write_new_files`"));
+        assert_eq!(file, text(&made), "{name}");
+        if name != "predictor" {
+            assert_eq!(made.0[4..6], [1, minor], "{name}");
+        }
     }
 }
 
 #[test]
 fn these_bytes_decode_to_these_values() {
-    for golden in FRAMES.iter().chain(&STATES).chain([&of("predictor", "", MATRIX)]) {
-        let file = std::fs::read_to_string(path(golden.name)).unwrap();
+    for golden in FRAMES.iter().chain(STATES).chain([&of("predictor", "", MATRIX)]) {
+        let file = std::fs::read_to_string(path(golden.minor, golden.name)).unwrap();
         let (bytes, values) = file.split_once("values").unwrap();
         let (mut bytes, layout) = (digits(bytes), layout(golden));
         if golden.name.starts_with("state") {
@@ -298,7 +322,7 @@ fn components_are_added_to_what_they_leave() {
 
 #[test]
 fn each_frame_is_of_the_recipe_that_was_asked_for() {
-    for golden in &FRAMES {
+    for golden in FRAMES {
         let (layout, method) = (layout(golden), from_toml(golden.spec).default);
         let (bytes, _) = written(golden);
         let frame = Frame::parse(&bytes, &layout).unwrap();
@@ -313,11 +337,47 @@ fn each_frame_is_of_the_recipe_that_was_asked_for() {
     }
 }
 
+/// Reducers that share a form share a file.
+#[test]
+fn every_method_of_the_tables_has_a_file() {
+    let recipe = |frame: &[u8], layout: &Layout| {
+        let recipe = Frame::parse(frame, layout).unwrap().sections().next().unwrap().recipe;
+        // The numbers of a form follow its name.
+        let form = format!("{:?}", recipe.reduce);
+        (
+            form.split(" [").next().unwrap().to_owned(),
+            recipe.quantize.name().to_owned(),
+        )
+    };
+    let (reduced, quantized): (Vec<_>, Vec<_>) = FRAMES
+        .iter()
+        .map(|golden| recipe(&written(golden).0, &layout(golden)))
+        .unzip();
+    let layout = layout(&FRAMES[0]);
+    let of = |slot: &str, text: &str| {
+        let spec = from_toml(&format!("default = {{ {slot} = {text} }}"));
+        recipe(&encode(&layout, &spec.default, &values(48, 0)).frame, &layout)
+    };
+    for method in fl_compress::reducers() {
+        for text in method.examples {
+            let (form, _) = of("reduce", text);
+            assert!(reduced.contains(&form), "add `{}` to the list FRAMES", method.name);
+        }
+    }
+    for method in fl_compress::quantizers() {
+        let name = method.name.to_owned();
+        assert!(quantized.contains(&name), "add `{name}` to the list FRAMES");
+    }
+}
+
 /// Writes missing files; never changes existing ones.
 #[test]
 #[ignore = "writes into the source tree; run it after adding to the lists above"]
 fn write_new_files() {
-    for (name, made) in all().into_iter().filter(|(name, _)| !path(name).exists()) {
-        std::fs::write(path(name), text(&made)).unwrap();
+    for (minor, name, made) in all()
+        .into_iter()
+        .filter(|(minor, name, _)| !path(*minor, name).exists())
+    {
+        std::fs::write(path(minor, name), text(&made)).unwrap();
     }
 }
