@@ -4,8 +4,11 @@
 use std::sync::Arc;
 
 use fl_compress::{Digest, Layout, Memory, Spec};
-use fl_server::model::{Aggregator, AggregatorMethod, GlobalModel, Methods, ModelError, Updates, optimizer};
-use fl_server::plan::{Bound, MethodInfo, MethodSpec, Range, RunPlan, any_uplink};
+use fl_server::model::{
+    Aggregator, AggregatorMethod, GlobalModel, Methods, ModelError, OptimizerMethod, ServerOptimizer, Updates,
+    optimizer,
+};
+use fl_server::plan::{Bound, Key, MethodInfo, MethodSpec, Range, RunPlan, any_uplink};
 use fl_server::state_machine::Contribution;
 use proptest::prelude::*;
 
@@ -396,6 +399,61 @@ impl Aggregator for Median {
             *out = column[(column.len() - 1) / 2];
         }
         Ok(())
+    }
+}
+
+/// A method whose result does not depend on the size of its input.
+static SIGN: OptimizerMethod = OptimizerMethod {
+    info: MethodInfo {
+        name: "sign",
+        about: "the sign of the aggregate",
+        keys: &[Key {
+            name: "learning_rate",
+            default: 1.0,
+            range: Range::Positive,
+            about: "change of a value in a round",
+        }],
+        bound: |spec, _| Bound::constant(spec.number("learning_rate").into()),
+        accepts: any_uplink,
+    },
+    build: |spec, _| Box::new(Sign(spec.number("learning_rate"))),
+};
+
+#[derive(Debug)]
+struct Sign(f32);
+
+impl ServerOptimizer for Sign {
+    fn update(&mut self, _round: u64, aggregate: &mut [f32]) {
+        aggregate.iter_mut().for_each(|value| *value = self.0.copysign(*value));
+    }
+
+    fn save(&self, _out: &mut Vec<u8>) {}
+
+    fn load(&mut self, _bytes: &[u8]) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_constant_bound_leaves_less_room_for_updates() {
+    let methods = Methods::default().with_optimizer(&SIGN);
+    let (sign, mean) = (
+        methods.optimizers().find(|spec| spec.name() == "sign").unwrap(),
+        methods.aggregators().next().unwrap(),
+    );
+    let limit = f32::MAX / (4.0 * ROUNDS as f32);
+    for (learning_rate, expected) in [(1.0, limit), (limit / 2.0, limit / 2.0), (2.0 * limit, 0.0)] {
+        let optimizer = sign.clone().with("learning_rate", learning_rate).unwrap();
+        let plan = planned((optimizer, mean.clone()), Spec::exact());
+        let found = plan.largest_value();
+        assert!((found - expected).abs() <= 1e-6 * limit, "{learning_rate:e}: {found:e}");
+        let (layout, mut frames) = (layout(), Frames::default());
+        let mut global = start(&layout, &plan);
+        for round in 1..=ROUNDS {
+            let delta = vec![found; layout.len()];
+            let updates = vec![frames.update_against(None, &layout, 0, round, &delta)];
+            assert_eq!(global.close(round, &updates, true, frames.read()).unwrap().unused, None);
+        }
     }
 }
 
