@@ -33,20 +33,13 @@ impl Recipe {
 
     /// The minor format version that introduced this recipe.
     pub(crate) fn minor(&self) -> u8 {
-        let code = u8::from(!matches!(self.code, Code::Pack | Code::Rans));
-        self.reduce.minor().max(self.quantize.minor()).max(code)
+        let slots = [self.reduce.minor(), self.quantize.minor(), self.code.entry().minor];
+        slots.into_iter().max().unwrap_or_default()
     }
 
     /// Appends the tag (bits 0-1 reduce, 2-4 quantize, 5-7 code), then the parameters of each slot.
     pub(crate) fn write(&self, out: &mut Writer<'_>) {
-        let code = match self.code {
-            Code::Pack => 0,
-            Code::Rans => 1,
-            Code::Rice => 2,
-            Code::Huffman => 3,
-            Code::Context => 4,
-        };
-        out.u8(self.reduce.tag() | self.quantize.tag() << 2 | code << 5);
+        out.u8(self.reduce.tag() | self.quantize.tag() << 2 | self.code.tag() << 5);
         self.reduce.write(out);
         self.quantize.write(out);
     }
@@ -54,14 +47,7 @@ impl Recipe {
     /// Reads a recipe for a tensor of `shape` and checks the ranges of its parameters.
     pub(crate) fn read(reader: &mut Reader<'_>, shape: Shape) -> Result<Self, Error> {
         let tag = reader.u8("recipe")?;
-        let code = match tag >> 5 {
-            0 => Code::Pack,
-            1 => Code::Rans,
-            2 => Code::Rice,
-            3 => Code::Huffman,
-            4 => Code::Context,
-            _ => return Err(reader.corrupt("code")),
-        };
+        let code = Code::of_tag(tag >> 5).ok_or_else(|| reader.corrupt("code"))?;
         Ok(Self {
             reduce: Reduce::read(tag & 3, reader, shape)?,
             quantize: Quantize::read(tag >> 2 & 7, reader)?,
@@ -84,7 +70,7 @@ mod tests {
                 Reduce::read(tag, &mut Reader::new(&bytes), Shape::row(300)).unwrap()
             });
             for reduce in reduces {
-                for code in [Code::Pack, Code::Rans] {
+                for code in Code::ALL.iter().copied() {
                     let recipe = Recipe { reduce, quantize, code };
                     let mut bytes = Vec::new();
                     recipe.write(&mut Writer::new(&mut bytes));

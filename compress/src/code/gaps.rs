@@ -3,6 +3,7 @@
 //! The plane is a varint `bytes * 2 + coder`, then that many bytes. Coder 0 is [`super::rice`]. Coder 1 depends on the
 //! code of the recipe: flags in the shape of the tensor under [`Code::Context`], [`super::tokens`] under the others.
 
+use crate::code::coder::IndexCoding;
 use crate::code::context::support::{Decoder as SupportDecoder, encode as encode_support};
 use crate::code::method::Code;
 use crate::code::{rice, tokens};
@@ -22,10 +23,10 @@ pub(crate) fn encode_indices(indices: &[u32], shape: Shape, code: Code, out: &mu
     rice::encode(&gaps, &mut best);
     let mut coder = 0;
     let mut other = Vec::new();
-    match code {
-        Code::Pack | Code::Rice => {}
-        Code::Rans | Code::Huffman => tokens::encode(&gaps, code, &mut other),
-        Code::Context => encode_support(indices, shape, &mut other),
+    match code.entry().indices {
+        IndexCoding::Rice => {}
+        IndexCoding::Tokens => tokens::encode(&gaps, code, &mut other),
+        IndexCoding::Flags => encode_support(indices, shape, &mut other),
     }
     if !other.is_empty() && other.len() < best.len() {
         (best, coder) = (other, 1);
@@ -69,13 +70,13 @@ impl<'a> IndexPlane<'a> {
     /// Reads the plane of `kept` indices below `shape.len()`.
     pub(crate) fn read(reader: &mut Reader<'a>, kept: usize, shape: Shape, code: Code) -> Result<Self, Error> {
         let head = reader.varint("index plane")?;
-        let coder = match (head % 2, code) {
+        let coder = match (head % 2, code.entry().indices) {
             (0, _) => Coder::Rice,
+            (_, IndexCoding::Tokens) => Coder::Tokens(code),
+            (_, IndexCoding::Flags) => Coder::Flags,
             // Early frames (only rANS and pack existed) combine packed values with rANS tokens.
-            (_, Code::Pack | Code::Rans) => Coder::Tokens(Code::Rans),
-            (_, Code::Huffman) => Coder::Tokens(Code::Huffman),
-            (_, Code::Context) => Coder::Flags,
-            (_, Code::Rice) => return Err(reader.corrupt("index plane")),
+            (_, IndexCoding::Rice) if code == Code::Pack => Coder::Tokens(Code::Rans),
+            (_, IndexCoding::Rice) => return Err(reader.corrupt("index plane")),
         };
         let offset = reader.offset();
         let bytes = usize::try_from(head / 2).map_err(|_| reader.corrupt("index plane"))?;
@@ -172,8 +173,6 @@ mod tests {
     use super::*;
     use crate::rng::KeyedRng;
 
-    const CODES: [Code; 5] = [Code::Pack, Code::Rans, Code::Rice, Code::Huffman, Code::Context];
-
     fn decode(bytes: &[u8], kept: usize, shape: Shape, code: Code) -> Result<Vec<u32>, Error> {
         let mut reader = Reader::new(bytes);
         let mut open = IndexPlane::read(&mut reader, kept, shape, code)?.open()?;
@@ -197,7 +196,7 @@ mod tests {
 
     #[test]
     fn supports_round_trip_by_every_coder() {
-        for code in CODES {
+        for code in Code::ALL.iter().copied() {
             round_trip(&[0], Shape::row(1), code);
             round_trip(&[u32::MAX - 1], Shape::row(u32::MAX as usize), Code::Pack);
             round_trip(&(0..5000).collect::<Vec<_>>(), Shape { rows: 50, cols: 100 }, code);
@@ -239,7 +238,7 @@ mod tests {
     #[test]
     fn changed_bytes_never_panic_nor_leave_the_tensor() {
         let (indices, shape) = (random(20_000, 0.01), Shape { rows: 100, cols: 200 });
-        for code in CODES {
+        for code in Code::ALL.iter().copied() {
             let mut bytes = Vec::new();
             encode_indices(&indices, shape, code, &mut bytes);
             for bit in 0..bytes.len() * 8 {

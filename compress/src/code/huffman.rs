@@ -5,6 +5,7 @@
 //! absent symbols; or 13 for the only symbol of the plane, whose codeword is empty.
 
 use crate::code::bits::{BitReader, BitWriter};
+use crate::code::coder::{Entry, IndexCoding, SymbolReader};
 
 /// Longest codeword in bits.
 const LONGEST: u32 = 12;
@@ -14,9 +15,18 @@ const ALONE: u32 = 13;
 /// Longest run of absent symbols in one length field.
 const RUN: usize = 16;
 
+/// The line of the table.
+pub(crate) const METHOD: Entry = Entry {
+    name: "huffman",
+    minor: 1,
+    encode: |plane, out| encode(plane.symbols, &plane.counts, plane.limit, out),
+    open: |bytes, width| Some(Box::new(Decoder::new(bytes, width)?)),
+    indices: IndexCoding::Tokens,
+};
+
 /// Appends lengths and codewords if they take fewer than `limit` bytes; returns whether it did. `counts` is the
 /// histogram of `symbols`, which are not empty.
-pub(crate) fn encode(symbols: &[u8], counts: &[u64; 256], limit: usize, out: &mut Vec<u8>) -> bool {
+fn encode(symbols: &[u8], counts: &[u64; 256], limit: usize, out: &mut Vec<u8>) -> bool {
     let lengths = lengths(counts);
     let bits: u64 = counts
         .iter()
@@ -153,7 +163,7 @@ fn write_codes(symbols: &[u8], codes: &[(u16, u8); 256], out: &mut BitWriter<'_>
 
 /// Decodes symbols in order. Past the end it returns arbitrary symbols, and [`Decoder::finish`] returns `false`.
 #[derive(Debug)]
-pub(crate) struct Decoder<'a> {
+struct Decoder<'a> {
     bits: BitReader<'a>,
     /// Lookup table: symbol and code length for every value of the next 12 bits.
     table: Box<[(u8, u8)]>,
@@ -161,7 +171,7 @@ pub(crate) struct Decoder<'a> {
 
 impl<'a> Decoder<'a> {
     /// Opens `bytes`, with symbols below `1 << width`; `None` if the code lengths are not those of a complete code.
-    pub(crate) fn new(bytes: &'a [u8], width: u32) -> Option<Self> {
+    fn new(bytes: &'a [u8], width: u32) -> Option<Self> {
         let mut bits = BitReader::new(bytes);
         let given = read_lengths(&mut bits, width)?;
         let mut table = vec![(0, 0); TOTAL as usize].into_boxed_slice();
@@ -174,10 +184,11 @@ impl<'a> Decoder<'a> {
         }
         Some(Self { bits, table })
     }
+}
 
-    /// Fills `out` with the next symbols.
+impl SymbolReader for Decoder<'_> {
     #[inline(never)]
-    pub(crate) fn read(&mut self, out: &mut [u8]) {
+    fn read(&mut self, out: &mut [u8]) {
         let table: &[(u8, u8); TOTAL as usize] = self.table.as_ref().try_into().expect("one entry for each 12 bits");
         let mut bits = self.bits.clone();
         for group in out.chunks_mut(4) {
@@ -193,7 +204,7 @@ impl<'a> Decoder<'a> {
     }
 
     /// Whether every byte was consumed.
-    pub(crate) fn finish(&self) -> bool {
+    fn finish(&self) -> bool {
         self.bits.finish()
     }
 }

@@ -4,6 +4,7 @@
 //! plane is entropy coded only if that is shorter than packing, so coding never costs more than one extra byte.
 
 pub(crate) mod bits;
+pub(crate) mod coder;
 pub(crate) mod context;
 pub(crate) mod gaps;
 pub(crate) mod huffman;

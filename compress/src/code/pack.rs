@@ -1,9 +1,21 @@
 //! Bit packing: symbols of 1 to 8 bits, lowest bit first. Eight symbols take `width` bytes.
 
+use crate::code::coder::{Entry, IndexCoding, SymbolReader};
+
 /// Size in bytes of `count` packed symbols of `width` bits.
 pub(crate) fn packed_len(count: usize, width: u32) -> usize {
     (count as u64 * u64::from(width)).div_ceil(8) as usize
 }
+
+/// The line of the table.
+pub(crate) const METHOD: Entry = Entry {
+    name: "pack",
+    minor: 0,
+    // Planes are packed where no coder is shorter, so packing is never an attempt.
+    encode: |_, _| false,
+    open: |bytes, width| Some(Box::new(Unpacker::new(bytes, width))),
+    indices: IndexCoding::Rice,
+};
 
 /// Appends `symbols`, each below `1 << width`.
 pub(crate) fn pack(symbols: &[u8], width: u32, out: &mut Vec<u8>) {
@@ -37,9 +49,11 @@ impl<'a> Unpacker<'a> {
             left: 0,
         }
     }
+}
 
+impl SymbolReader for Unpacker<'_> {
     /// Fills `out`. The caller checks that the plane has that many symbols.
-    pub(crate) fn read(&mut self, out: &mut [u8]) {
+    fn read(&mut self, out: &mut [u8]) {
         if self.width == 8 {
             let (now, rest) = self.bytes.split_at(out.len());
             out.copy_from_slice(now);
@@ -66,10 +80,12 @@ impl<'a> Unpacker<'a> {
     }
 
     /// Whether every byte was consumed and the padding bits are zero.
-    pub(crate) fn finish(&self) -> bool {
+    fn finish(&self) -> bool {
         self.bytes.is_empty() && self.held == 0
     }
+}
 
+impl Unpacker<'_> {
     #[inline]
     fn group(&mut self) -> u64 {
         let mut word = [0; 8];

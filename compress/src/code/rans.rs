@@ -3,6 +3,7 @@
 //! A state stays in `[2^16, 2^32)` and is renormalized by one 16-bit word. Symbol i belongs to state i mod 4. The
 //! encoder runs backwards from four states of 2^16, so a decoder that ends in any other state has read corrupt bytes.
 
+use crate::code::coder::{Entry, IndexCoding, SymbolReader};
 use crate::code::table::{PRECISION, TOTAL, Table};
 use crate::error::Error;
 use crate::wire::{Reader, Writer};
@@ -11,8 +12,17 @@ const LANES: usize = 4;
 const FLOOR: u32 = 1 << 16;
 const STATE_BYTES: usize = LANES * 4;
 
+/// The line of the table.
+pub(crate) const METHOD: Entry = Entry {
+    name: "rans",
+    minor: 0,
+    encode: |plane, out| encode(plane.symbols, &plane.counts, plane.limit, out),
+    open: |bytes, width| Some(Box::new(Decoder::new(bytes, width).ok()?)),
+    indices: IndexCoding::Tokens,
+};
+
 /// Appends the frequency table and the coded symbols if they take fewer than `limit` bytes; returns whether it did.
-pub(crate) fn encode(symbols: &[u8], counts: &[u64; 256], limit: usize, out: &mut Vec<u8>) -> bool {
+fn encode(symbols: &[u8], counts: &[u64; 256], limit: usize, out: &mut Vec<u8>) -> bool {
     let table = Table::new(counts);
     if table.cost(counts) / 8.0 + STATE_BYTES as f64 > limit as f64 {
         return false;
@@ -97,7 +107,7 @@ fn pushes(table: &Table) -> [Push; 256] {
 
 /// Decodes symbols in order. Past the end it returns arbitrary symbols, and [`Decoder::finish`] returns `false`.
 #[derive(Debug)]
-pub(crate) struct Decoder<'a> {
+struct Decoder<'a> {
     slots: Box<[Slot]>,
     states: [u32; LANES],
     words: &'a [[u8; 2]],
@@ -114,7 +124,7 @@ struct Slot {
 
 impl<'a> Decoder<'a> {
     /// Opens `bytes`, with symbols below `1 << width`.
-    pub(crate) fn new(bytes: &'a [u8], width: u32) -> Result<Self, Error> {
+    fn new(bytes: &'a [u8], width: u32) -> Result<Self, Error> {
         let mut reader = Reader::new(bytes);
         let table = Table::read(&mut reader, width)?;
         let mut states = [0; LANES];
@@ -136,10 +146,11 @@ impl<'a> Decoder<'a> {
             lane: 0,
         })
     }
+}
 
-    /// Fills `out` with the next symbols.
+impl SymbolReader for Decoder<'_> {
     #[inline(never)]
-    pub(crate) fn read(&mut self, out: &mut [u8]) {
+    fn read(&mut self, out: &mut [u8]) {
         let aligned = (LANES - self.lane) % LANES;
         let (head, rest) = out.split_at_mut(aligned.min(out.len()));
         let (groups, tail) = rest.as_chunks_mut::<LANES>();
@@ -156,10 +167,12 @@ impl<'a> Decoder<'a> {
     }
 
     /// Whether every word was consumed and all states are back at the start of the encoder.
-    pub(crate) fn finish(&self) -> bool {
+    fn finish(&self) -> bool {
         self.next == self.words.len() && self.states == [FLOOR; LANES]
     }
+}
 
+impl Decoder<'_> {
     fn single(&mut self) -> u8 {
         let slots = self.slots.as_ref().try_into().expect("one slot for each of the total");
         let symbol = step(&mut self.states[self.lane], slots, self.words, &mut self.next);

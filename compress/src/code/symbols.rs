@@ -1,7 +1,8 @@
 //! Planes of symbols, under any code.
 
+use crate::code::coder::{AnyReader, RawPlane};
 use crate::code::method::Code;
-use crate::code::{context, huffman, pack, rans, rice, table};
+use crate::code::{pack, table};
 use crate::error::Error;
 use crate::wire::{Reader, Writer};
 
@@ -13,32 +14,21 @@ pub(crate) fn encode_symbols(symbols: &[u8], width: u32, code: Code, out: &mut V
         pack::pack(symbols, width, out);
         return plain as f64;
     }
-    let counts = table::histogram(symbols);
+    let raw = RawPlane {
+        symbols,
+        width,
+        counts: table::histogram(symbols),
+        limit: plain,
+    };
     let mut coded = Vec::new();
-    if encode_coded(symbols, width, code, &counts, plain, &mut coded) {
+    if (code.entry().encode)(&raw, &mut coded) {
         Writer::new(out).varint(coded.len() as u64);
         out.append(&mut coded);
     } else {
         Writer::new(out).varint(0);
         pack::pack(symbols, width, out);
     }
-    table::entropy(&counts) / 8.0
-}
-
-/// Appends symbols under a code other than pack if they take fewer than `limit` bytes; returns whether it did.
-fn encode_coded(symbols: &[u8], width: u32, code: Code, counts: &[u64; 256], limit: usize, out: &mut Vec<u8>) -> bool {
-    let center = (0..=255)
-        .rev()
-        .max_by_key(|&symbol: &u8| counts[usize::from(symbol)])
-        .unwrap_or_default();
-    match code {
-        Code::Pack => return false,
-        Code::Rans => return rans::encode(symbols, counts, limit, out),
-        Code::Huffman => return huffman::encode(symbols, counts, limit, out),
-        Code::Rice => rice::symbols::encode(symbols, width, center, out),
-        Code::Context => context::symbols::encode(symbols, width, center, out),
-    }
-    out.len() < limit
+    table::entropy(&raw.counts) / 8.0
 }
 
 /// A plane of symbols, still encoded.
@@ -92,14 +82,7 @@ impl<'a> SymbolPlane<'a> {
     }
 
     pub(crate) fn open(&self) -> Result<Symbols<'a>, Error> {
-        let (bytes, width) = (self.bytes, self.width);
-        let coder = match self.code {
-            Code::Pack => Some(Coder::Pack(pack::Unpacker::new(bytes, width))),
-            Code::Rans => rans::Decoder::new(bytes, width).ok().map(Coder::Rans),
-            Code::Rice => rice::symbols::Decoder::new(bytes, width).map(Coder::Rice),
-            Code::Huffman => huffman::Decoder::new(bytes, width).map(Coder::Huffman),
-            Code::Context => context::symbols::Decoder::new(bytes, width).map(Coder::Context),
-        };
+        let coder = (self.code.entry().open)(self.bytes, self.width);
         let coder = coder.ok_or_else(|| Error::Corrupt {
             what: "code table or states".to_owned(),
             offset: self.offset,
@@ -114,41 +97,19 @@ impl<'a> SymbolPlane<'a> {
 /// Decodes symbols in order.
 #[derive(Debug)]
 pub(crate) struct Symbols<'a> {
-    coder: Coder<'a>,
+    coder: AnyReader<'a>,
     offset: usize,
-}
-
-#[derive(Debug)]
-enum Coder<'a> {
-    Pack(pack::Unpacker<'a>),
-    Rans(rans::Decoder<'a>),
-    Rice(rice::symbols::Decoder<'a>),
-    Huffman(huffman::Decoder<'a>),
-    Context(context::symbols::Decoder<'a>),
 }
 
 impl Symbols<'_> {
     /// Fills `out` with the next symbols. All calls together may not ask for more symbols than the plane has.
     pub(crate) fn read(&mut self, out: &mut [u8]) {
-        match &mut self.coder {
-            Coder::Pack(symbols) => symbols.read(out),
-            Coder::Rans(symbols) => symbols.read(out),
-            Coder::Rice(symbols) => symbols.read(out),
-            Coder::Huffman(symbols) => symbols.read(out),
-            Coder::Context(symbols) => symbols.read(out),
-        }
+        self.coder.read(out);
     }
 
     /// Succeeds if the plane holds exactly the symbols that were read.
     pub(crate) fn finish(&self) -> Result<(), Error> {
-        let whole = match &self.coder {
-            Coder::Pack(symbols) => symbols.finish(),
-            Coder::Rans(symbols) => symbols.finish(),
-            Coder::Rice(symbols) => symbols.finish(),
-            Coder::Huffman(symbols) => symbols.finish(),
-            Coder::Context(symbols) => symbols.finish(),
-        };
-        if whole {
+        if self.coder.finish() {
             Ok(())
         } else {
             Err(Error::Corrupt {
@@ -163,8 +124,6 @@ impl Symbols<'_> {
 mod tests {
     use super::*;
     use crate::rng::KeyedRng;
-
-    const CODES: [Code; 5] = [Code::Pack, Code::Rans, Code::Rice, Code::Huffman, Code::Context];
 
     fn decode(bytes: &[u8], count: usize, width: u32, code: Code, portion: usize) -> Result<Vec<u8>, Error> {
         let mut reader = Reader::new(bytes);
@@ -187,7 +146,7 @@ mod tests {
 
     #[test]
     fn planes_round_trip_under_every_code_and_never_grow() {
-        for code in CODES {
+        for code in Code::ALL.iter().copied() {
             for (width, count) in (1..=8).flat_map(|width| [1, 2, 9, 300, 5000].map(|count| (width, count))) {
                 let top = ((1u32 << width) - 1) as u8;
                 let uniform = (0..count).map(|i| KeyedRng::new(3, 0).bits(i) as u8 & top).collect();
@@ -225,7 +184,7 @@ mod tests {
     #[test]
     fn changed_bytes_never_panic_and_cuts_are_noticed() {
         let symbols = peaked(400, 5, 3);
-        for code in CODES {
+        for code in Code::ALL.iter().copied() {
             let mut bytes = Vec::new();
             encode_symbols(&symbols, 5, code, &mut bytes);
             for cut in 0..bytes.len() {

@@ -143,7 +143,7 @@ pub(crate) fn sizes(spec: QuantizeSpec) {
 /// Truncations are refused; flipped bits give an error or wrong values, never a panic.
 pub(crate) fn corruption(spec: QuantizeSpec) {
     let (len, rng) = (120, KeyedRng::new(1, 0));
-    for code in [Code::Pack, Code::Rans, Code::Rice, Code::Huffman, Code::Context] {
+    for code in Code::ALL.iter().copied() {
         let bytes = encode(spec, &heavy(len, 6), code, rng);
         for cut in 0..bytes.len() {
             assert!(

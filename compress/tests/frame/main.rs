@@ -29,15 +29,6 @@ const UPDATE: FrameHeader = FrameHeader {
     seed: 42,
 };
 
-const CODES: [CodeSpec; 6] = [
-    CodeSpec::Pack,
-    CodeSpec::Rans,
-    CodeSpec::Rice,
-    CodeSpec::Huffman,
-    CodeSpec::Context,
-    CodeSpec::Auto,
-];
-
 fn one_tensor(len: usize) -> Arc<Layout> {
     Arc::new(Layout::new([("weight", vec![len])]).unwrap())
 }
@@ -118,7 +109,7 @@ fn every_method() -> Vec<Method> {
             methods.push(Method {
                 reduce: reduce.clone(),
                 quantize,
-                code: CODES[(row + col) % CODES.len()],
+                code: CodeSpec::ALL[(row + col) % CodeSpec::ALL.len()],
             });
         }
     }
@@ -132,7 +123,7 @@ fn some_methods() -> Vec<Method> {
     let method = |at: usize| Method {
         reduce: reductions[at % reductions.len()].clone(),
         quantize: quantizers[at % quantizers.len()],
-        code: CODES[(at + at / CODES.len()) % CODES.len()],
+        code: CodeSpec::ALL[(at + at / CodeSpec::ALL.len()) % CodeSpec::ALL.len()],
     };
     (0..count).map(method).collect()
 }

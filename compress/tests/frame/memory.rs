@@ -104,7 +104,7 @@ proptest! {
     #[test]
     fn nothing_is_lost_whatever_the_verdicts(
         density in 0.01..0.5f64,
-        code in select(CODES.to_vec()),
+        code in select(CodeSpec::ALL),
         rounds in prop::collection::vec(
             (prop::collection::vec(-50..50i8, 40), select(vec![Ack::Accepted, Ack::Rejected, Ack::Dropped])),
             1..12,

@@ -51,6 +51,9 @@ fn the_document_has_every_method_of_the_tables() {
             assert!(example.contains(method.name), "{example} does not use {}", method.name);
         }
     }
+    for code in Code::ALL {
+        assert!(DOCUMENT.contains(&format!("`{}`", code.name())), "{code:?}");
+    }
 }
 
 /// Names of five words or more in backquotes are names of tests.

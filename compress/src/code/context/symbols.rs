@@ -1,6 +1,7 @@
 //! A plane of symbols. Each symbol is a path through a binary tree; the contexts are the distances of the two previous
 //! symbols from the most frequent one.
 
+use crate::code::coder::{Entry, IndexCoding, SymbolReader};
 use crate::code::context::chance::Chance;
 use crate::code::context::coder::{Binary, Decoder as Decisions, Encoder};
 
@@ -8,9 +9,21 @@ use crate::code::context::coder::{Binary, Decoder as Decisions, Encoder};
 const NEAR: usize = 4;
 const FAR: usize = 3;
 
+/// The line of the table.
+pub(crate) const METHOD: Entry = Entry {
+    name: "context",
+    minor: 1,
+    encode: |plane, out| {
+        encode(plane.symbols, plane.width, plane.center(), out);
+        out.len() < plane.limit
+    },
+    open: |bytes, width| Some(Box::new(Decoder::new(bytes, width)?)),
+    indices: IndexCoding::Flags,
+};
+
 /// Appends `symbols`, each below `1 << width`; `center` is the most frequent one.
 #[inline(never)]
-pub(crate) fn encode(symbols: &[u8], width: u32, center: u8, out: &mut Vec<u8>) {
+fn encode(symbols: &[u8], width: u32, center: u8, out: &mut Vec<u8>) {
     out.push(center);
     let mut model = Model::new(width, center);
     let mut coder = Encoder::new(out);
@@ -22,24 +35,25 @@ pub(crate) fn encode(symbols: &[u8], width: u32, center: u8, out: &mut Vec<u8>) 
 
 /// Decodes symbols in order. Past the end it returns arbitrary symbols, and [`Decoder::finish`] returns `false`.
 #[derive(Debug)]
-pub(crate) struct Decoder<'a> {
+struct Decoder<'a> {
     coder: Decisions<'a>,
     model: Model,
 }
 
 impl<'a> Decoder<'a> {
     /// Opens `bytes`, with symbols below `1 << width`; `None` if the first byte is not such a symbol.
-    pub(crate) fn new(bytes: &'a [u8], width: u32) -> Option<Self> {
+    fn new(bytes: &'a [u8], width: u32) -> Option<Self> {
         let (&center, bytes) = bytes.split_first()?;
         (u32::from(center) < 1 << width).then(|| Self {
             coder: Decisions::new(bytes),
             model: Model::new(width, center),
         })
     }
+}
 
-    /// Fills `out` with the next symbols.
+impl SymbolReader for Decoder<'_> {
     #[inline(never)]
-    pub(crate) fn read(&mut self, out: &mut [u8]) {
+    fn read(&mut self, out: &mut [u8]) {
         let mut coder = self.coder;
         for symbol in out {
             *symbol = self.model.code(&mut coder, 0);
@@ -48,7 +62,7 @@ impl<'a> Decoder<'a> {
     }
 
     /// Whether the stream ends here and every byte was consumed.
-    pub(crate) fn finish(&self) -> bool {
+    fn finish(&self) -> bool {
         self.coder.ends()
     }
 }

@@ -4,11 +4,24 @@
 //! The plane is the most frequent symbol in one byte, then the Rice codes of the ranks.
 
 use crate::code::bits::BitWriter;
+use crate::code::coder::{Entry, IndexCoding, SymbolReader};
 use crate::code::rice::{BLOCK, Decoder as Gaps, encode_block};
+
+/// The line of the table.
+pub(crate) const METHOD: Entry = Entry {
+    name: "rice",
+    minor: 1,
+    encode: |plane, out| {
+        encode(plane.symbols, plane.width, plane.center(), out);
+        out.len() < plane.limit
+    },
+    open: |bytes, width| Some(Box::new(Decoder::new(bytes, width)?)),
+    indices: IndexCoding::Rice,
+};
 
 /// Appends `symbols`, each below `1 << width`; `center` is the most frequent one.
 #[inline(never)]
-pub(crate) fn encode(symbols: &[u8], width: u32, center: u8, out: &mut Vec<u8>) {
+fn encode(symbols: &[u8], width: u32, center: u8, out: &mut Vec<u8>) {
     out.push(center);
     let unfolded = unfolded(center, width);
     let mut folded = [0; 256];
@@ -43,7 +56,7 @@ fn unfolded(center: u8, width: u32) -> [u8; 256] {
 
 /// Decodes symbols in order. Past the end it returns arbitrary symbols, and [`Decoder::finish`] returns `false`.
 #[derive(Debug)]
-pub(crate) struct Decoder<'a> {
+struct Decoder<'a> {
     gaps: Gaps<'a>,
     unfolded: Box<[u8; 256]>,
     /// Largest rank decoded so far, and the largest rank of the alphabet.
@@ -53,7 +66,7 @@ pub(crate) struct Decoder<'a> {
 
 impl<'a> Decoder<'a> {
     /// Opens `bytes`, with symbols below `1 << width`; `None` if the first byte is not such a symbol.
-    pub(crate) fn new(bytes: &'a [u8], width: u32) -> Option<Self> {
+    fn new(bytes: &'a [u8], width: u32) -> Option<Self> {
         let (&center, bytes) = bytes.split_first()?;
         (u32::from(center) < 1 << width).then(|| Self {
             gaps: Gaps::new(bytes),
@@ -62,10 +75,11 @@ impl<'a> Decoder<'a> {
             limit: (1 << width) - 1,
         })
     }
+}
 
-    /// Fills `out` with the next symbols.
+impl SymbolReader for Decoder<'_> {
     #[inline(never)]
-    pub(crate) fn read(&mut self, out: &mut [u8]) {
+    fn read(&mut self, out: &mut [u8]) {
         let mut buffer = [0; BLOCK];
         for part in out.chunks_mut(BLOCK) {
             let buffer = &mut buffer[..part.len()];
@@ -78,7 +92,7 @@ impl<'a> Decoder<'a> {
     }
 
     /// Whether every byte was consumed and every symbol is below `1 << width`.
-    pub(crate) fn finish(&self) -> bool {
+    fn finish(&self) -> bool {
         self.largest <= self.limit && self.gaps.finish()
     }
 }

@@ -258,7 +258,7 @@ mod tests {
             out
         };
         let row = decode(Shape::row(values.len()), Code::Pack);
-        for code in [Code::Pack, Code::Rans, Code::Rice, Code::Huffman, Code::Context] {
+        for code in Code::ALL.iter().copied() {
             assert_eq!(decode(Shape { rows: 7, cols: 301 }, code), row);
         }
     }

@@ -4,8 +4,6 @@ use std::sync::Arc;
 
 use fl_compress::{Code, Layout};
 
-pub(super) const CODES: [Code; 5] = [Code::Pack, Code::Rans, Code::Rice, Code::Huffman, Code::Context];
-
 /// The choices at the start of an input; zeros after its end.
 pub(super) struct Choices<'a>(pub(super) &'a [u8]);
 
@@ -23,7 +21,7 @@ impl Choices<'_> {
     }
 
     pub(super) fn code(&mut self) -> Code {
-        CODES[usize::from(self.u8()) % CODES.len()]
+        Code::ALL[usize::from(self.u8()) % Code::ALL.len()]
     }
 
     /// At most 64 by 256.

@@ -5,11 +5,10 @@ use std::sync::{Arc, LazyLock};
 use fl_compress::internals::bench::{encode_levels, encode_symbols};
 use fl_compress::internals::planes::encode_indices;
 use fl_compress::weights::Weights;
-use fl_compress::{Ack, Archive, Encoder, FrameHeader, FrameKind, Layout, Method, Spec, quantizers, reducers};
+use fl_compress::{Ack, Archive, Code, Encoder, FrameHeader, FrameKind, Layout, Method, Spec, quantizers, reducers};
 
-use super::choices::{CODES, layout};
+use super::choices::layout;
 
-const CODE: [&str; 5] = ["'pack'", "'rans'", "'rice'", "'huffman'", "'context'"];
 const SPECS: [&str; 7] = [
     "memory = 'error-feedback'\ndefault = { reduce = { low_rank = 2 } }",
     "memory = 'none'\nbudget = '100 B'\ndefault = { quantize = 'dead_zone', code = 'context' }\n\
@@ -41,9 +40,9 @@ fn texts() -> Vec<String> {
         let [reduce, quantize, code] = [
             reduce[at % reduce.len()],
             quantize[at % quantize.len()],
-            CODE[at % CODE.len()],
+            Code::ALL[at % Code::ALL.len()].name(),
         ];
-        format!("default = {{ reduce = {reduce}, quantize = {quantize}, code = {code} }}")
+        format!("default = {{ reduce = {reduce}, quantize = {quantize}, code = '{code}' }}")
     };
     (0..55).map(text).collect()
 }
@@ -139,7 +138,7 @@ fn planes(add: &mut impl FnMut(&'static str, String, &[&[u8]])) {
     let levels: Vec<i32> = noise(240, 3).iter().map(|value| (value * 6.0) as i32).collect();
     let wide: Vec<i32> = noise(240, 4).iter().map(|value| (value * 2e9) as i32).collect();
     let indices: Vec<u32> = (0..240).filter(|&i| levels[i as usize] != 0).collect();
-    for (at, code) in CODES.into_iter().enumerate() {
+    for (at, code) in Code::ALL.iter().copied().enumerate() {
         let mut bytes = Vec::new();
         encode_indices(&indices, shape, code, &mut bytes);
         let choices = [11, 19, at as u8, 7, (indices.len() - 1) as u8, 0];
