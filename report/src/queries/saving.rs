@@ -151,7 +151,7 @@ fn bits(report: &Report, bytes: u64, frames: u64) -> Option<f64> {
 }
 
 fn at(bits: Option<f64>) -> String {
-    bits.map_or(String::new(), |bits| format!(" at {} bits per parameter", digits(bits)))
+    bits.map_or(String::new(), |bits| format!(" at {} bits a parameter", digits(bits)))
 }
 
 fn budget(link: &str, bits: Option<f64>) -> String {

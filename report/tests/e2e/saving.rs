@@ -32,7 +32,7 @@ fn the_three_largest_costs_are_named_with_what_to_change() {
         "Clients fetched whole models, as much as 1.00 of them in fp32."
     );
     assert!(found[0].change.contains("`seed`") && found[1].change.contains("Keep clients connected"));
-    assert_eq!(found[2].why, "Clients sent 1 updates at 4.00 bits per parameter.");
+    assert_eq!(found[2].why, "Clients sent 1 updates at 4.00 bits a parameter.");
     assert!(found[2].change.contains("Lower `budget`"));
     assert_eq!(found[0].share, Some(4_000.0 / 5_250.0));
 }
