@@ -13,7 +13,7 @@ use fl_sim::workload::{TASK, Workload};
 use crate::fixtures::{COMPRESSED, EXACT};
 
 const CLIENTS: u32 = 4;
-const ROUNDS: u64 = 10;
+const ROUNDS: u64 = 6;
 const OFF: &str = "[limits]\nexamples = inf\nshare = 1.0\nnorm = inf\ndiscard = inf\n";
 const CAFE: &str = "[compression.uplink]\nmemory = \"cafe\"\n";
 
@@ -177,9 +177,13 @@ async fn one_malicious_client_of_four_changes_neither_the_accuracy_nor_the_end_o
     let lies = [Attack::Times(1e3), Attack::Examples, Attack::Evaluation];
     for (compression, more) in [(EXACT, &lies[..]), (COMPRESSED, &[]), (CAFE, &[])] {
         let calm = run(Attack::None, compression, "").await;
-        let free = run(Attack::None, compression, OFF).await;
-        println!("no attack: {:.4}, without limits {:.4}", calm.accuracy, free.accuracy);
-        assert!(calm.accuracy > 0.8 && (calm.accuracy - free.accuracy).abs() <= 0.01);
+        println!("no attack: {:.4}", calm.accuracy);
+        assert!(calm.accuracy > 0.8);
+        if compression == EXACT {
+            let free = run(Attack::None, compression, OFF).await;
+            println!("no attack, without limits: {:.4}", free.accuracy);
+            assert!((calm.accuracy - free.accuracy).abs() <= 0.01);
+        }
         for &attack in huge.iter().chain(more) {
             let ended = run(attack, compression, "").await;
             let Ended {
