@@ -405,12 +405,12 @@ fn damaged_blobs_and_missing_steps_are_corruption_and_named() {
     std::fs::remove_file(made.blob(&step)).unwrap();
     corrupt(&made, TOP_K, &step);
 
-    // A record that names a frame of another round, or of another step.
+    // A record that names a frame of another round, or another model update.
     let mut made = Made::by("memory = 'cafe'\ndefault = {}");
     made.stored.steps.swap(0, 1);
     made.stored.steps[0].round = 1;
     made.stored.steps[1].round = 2;
-    corrupt(&made, TOP_K, "another step");
+    corrupt(&made, TOP_K, "its predictor is not the model update");
     let mut made = Made::by("default = {}");
     made.stored.updates[0].round = 9;
     corrupt(&made, TOP_K, "of round 1");
