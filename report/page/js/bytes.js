@@ -9,7 +9,7 @@ const KINDS_UP = [
   { key: "refused", name: "refused", colour: "red", pattern: "cross" },
 ];
 const KINDS_DOWN = [
-  { key: "steps", name: "steps", colour: "blue" },
+  { key: "steps", name: "model updates", colour: "blue" },
   { key: "snapshot", name: "snapshot", colour: "green", pattern: "hatch" },
   { key: "control_down", name: "control", colour: "purple" },
   { key: "heartbeat_down", name: "heartbeat", colour: "sky", pattern: "dots" },
