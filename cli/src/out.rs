@@ -17,7 +17,7 @@ pub fn line(line: Arguments<'_>) -> anyhow::Result<()> {
 /// Writes text that ends its own lines to stdout.
 ///
 /// # Errors
-/// As [`line`].
+/// As [`line()`].
 pub fn text(text: Arguments<'_>) -> anyhow::Result<()> {
     let mut out = stdout().lock();
     finish(out.write_fmt(text).and_then(|()| out.flush()))
@@ -26,7 +26,7 @@ pub fn text(text: Arguments<'_>) -> anyhow::Result<()> {
 /// Writes bytes to stdout.
 ///
 /// # Errors
-/// As [`line`].
+/// As [`line()`].
 pub fn bytes(bytes: &[u8]) -> anyhow::Result<()> {
     let mut out = stdout().lock();
     finish(out.write_all(bytes).and_then(|()| out.flush()))
@@ -35,7 +35,7 @@ pub fn bytes(bytes: &[u8]) -> anyhow::Result<()> {
 /// The result of a write to stdout: a closed pipe is no error.
 ///
 /// # Errors
-/// As [`line`].
+/// As [`line()`].
 pub fn finish(written: Result<()>) -> anyhow::Result<()> {
     match written {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),

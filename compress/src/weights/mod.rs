@@ -1,4 +1,5 @@
-//! Models and updates as safetensors files: conversion to and from a [`Layout`] and one flat vector of `f32`.
+//! Models and updates as safetensors files: conversion to and from a [`Layout`](crate::Layout) and one flat vector of
+//! `f32`.
 //!
 //! Works on bytes; opening and replacing files is up to the caller. Reads values of type F32, F16 and BF16 and writes
 //! F32. Integer and Boolean tensors stay unchanged. Allocates nothing beyond the size of the file.

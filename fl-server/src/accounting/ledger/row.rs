@@ -33,7 +33,7 @@ pub enum Row {
         /// In the order of their first tensors.
         sections: Vec<Fidelity>,
     },
-    /// Ends a closed round with its entry of the hash chain ([`HashChain`](crate::accounting::hash_chain::HashChain)).
+    /// Ends a closed round with its entry of the hash chain.
     Entry {
         round: u64,
         /// The digest of the round's records and rows and of the entry before.
