@@ -104,11 +104,11 @@ pub(super) fn run(args: &Args) -> Outcome {
                     .map_err(|why| Failure::usage(anyhow!("{name}: compression.{table}: {why}")))?;
             }
             out::line(format_args!(
-                "{name}: a good run: `{}`, task `{}`, {} rounds",
+                "{name}: valid: run `{}`, task `{}`, {} rounds",
                 plan.name, plan.task, plan.rounds
             ))?;
             out::line(format_args!(
-                "  memory of updates: {}; of steps: {}",
+                "  memory of updates: {}; of model updates: {}",
                 memory::name(plan.uplink.memory),
                 memory::name(plan.downlink.memory)
             ))?;

@@ -211,7 +211,7 @@ fn close(mut global: Box<GlobalModel>, keeper: &ModelStore, wanted: &PendingWork
             asked = over.asked,
             bytes = over.used,
             bits,
-            "the step takes more than its budget asks for"
+            "the model update is larger than its budget"
         );
     }
     keeper.blobs.put(&stepped.frame)?;

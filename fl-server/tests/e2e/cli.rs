@@ -205,7 +205,7 @@ fn check_says_what_is_wrong_and_where() {
     let founded = founded();
     assert!(good(&["check", &format!("{}/server.toml", founded.fed)]).contains("good server"));
     let said = good(&["check", &founded.run]);
-    assert!(said.contains("good run"));
+    assert!(said.contains("valid: run"), "{said}");
     assert!(
         said.contains("compression.uplink: 2.03 bits for each of 1010 values are 256 bytes"),
         "{said}"
@@ -316,7 +316,7 @@ fn new_writes_a_run_that_check_takes_and_never_overwrites() {
     );
     let checked = good(&["check", file]);
     assert!(
-        checked.contains("a good run: `digits`, task `toy`, 3 rounds"),
+        checked.contains("valid: run `digits`, task `toy`, 3 rounds"),
         "{checked}"
     );
     let before = std::fs::read(&path).unwrap();

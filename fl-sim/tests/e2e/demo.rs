@@ -90,7 +90,7 @@ fn a_folder_that_holds_something_is_not_kept_in() {
     assert!(report.contains("equal to the byte"), "{report}");
     let status = done(sim(["server", "status", kept.to_str().unwrap()]));
     assert!(status.contains("demo: done; 1 of 1 rounds closed"), "{status}");
-    assert!(done(sim(["server", "check", kept.join("run.toml").to_str().unwrap()])).contains("a good run: `demo`"));
+    assert!(done(sim(["server", "check", kept.join("run.toml").to_str().unwrap()])).contains("valid: run `demo`"));
     fails(keep(), 2, &["--keep", "the folder is not empty; choose a new one"]);
 }
 

@@ -34,7 +34,7 @@ fn a_federation_of_processes_is_set_up_watched_and_its_model_taken_home() {
     fed.plan(&run_toml(), "mlp", 1);
     let checked = done(fed.sim(&["server", "check", "run.toml"]));
     assert!(
-        checked.contains("a good run: `walk`") && !checked.contains("not there yet"),
+        checked.contains("valid: run `walk`") && !checked.contains("not there yet"),
         "{checked}"
     );
     assert!(done(fed.sim(&["server", "check", "fed/server.toml"])).contains(&fed.address));
