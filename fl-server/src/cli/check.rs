@@ -133,7 +133,7 @@ pub(super) fn run(args: &Args) -> Outcome {
                 source::page(&config, address)?;
             }
             let listen = config.listen;
-            out::line(format_args!("{name}: a good server configuration: listens on {listen}"))?;
+            out::line(format_args!("{name}: valid: listens on {listen}"))?;
             let issued = args.file.parent().and_then(|folder| Issued::of(folder).names());
             for fault in revoked::faults(&config.revoked, issued.as_ref()) {
                 out::line(format_args!("  WARNING: {fault}"))?;

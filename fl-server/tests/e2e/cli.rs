@@ -203,7 +203,7 @@ fn init_and_issue_write_secret_keys_and_never_overwrite() {
 #[test]
 fn check_says_what_is_wrong_and_where() {
     let founded = founded();
-    assert!(good(&["check", &format!("{}/server.toml", founded.fed)]).contains("good server"));
+    assert!(good(&["check", &format!("{}/server.toml", founded.fed)]).contains("valid: listens on"));
     let said = good(&["check", &founded.run]);
     assert!(said.contains("valid: run"), "{said}");
     assert!(
@@ -255,7 +255,7 @@ fn check_says_what_is_wrong_and_where() {
     // Every key of server.toml is optional, but not of run.toml, and neither file may be empty.
     let (server, run) = (founded.path("server.toml"), founded.path("run.toml"));
     std::fs::write(&server, include_str!("../../../configs/server.toml")).unwrap();
-    assert!(good(&["check", server.to_str().unwrap()]).contains("good server"));
+    assert!(good(&["check", server.to_str().unwrap()]).contains("valid: listens on"));
     std::fs::write(&run, "# nothing").unwrap();
     assert!(bad(2, &["check", &founded.run]).contains("a run.toml needs `name`"));
     let fed = Path::new(&founded.fed).join("server.toml");
@@ -758,7 +758,7 @@ fn certificates_that_do_not_go_together_are_found_before_anything_is_begun() {
     }
     assert!(!Path::new(&founded.fed).join("data/store").exists());
     std::fs::write(&key, right).unwrap();
-    assert!(good(&["check", &server]).contains("a good server configuration"));
+    assert!(good(&["check", &server]).contains("valid: listens on"));
 }
 
 #[tokio::test]
