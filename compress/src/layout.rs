@@ -1,6 +1,7 @@
-//! The shape of a model: names, shapes and offsets of its tensors in one flat `f32` vector.
+//! The shape of a model: names, shapes, types, roles and offsets of its tensors in one flat `f32` vector.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use crate::digest::Digest;
 use crate::error::Error;
@@ -14,6 +15,134 @@ pub const MAX_DIMS: usize = 8;
 /// Longest tensor name in bytes.
 pub const MAX_NAME: usize = 255;
 
+/// Type of a tensor's values where the model is used. In a layout's flat vector, every value is `f32`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub enum Dtype {
+    /// IEEE 754 single precision.
+    #[default]
+    F32,
+    /// IEEE 754 half precision.
+    F16,
+    /// bfloat16: the upper half of an `f32`.
+    Bf16,
+    /// IEEE 754 double precision.
+    F64,
+    /// 64-bit signed integer.
+    I64,
+    /// 32-bit signed integer.
+    I32,
+    /// 8-bit unsigned integer.
+    U8,
+    /// One byte, 0 or 1.
+    Bool,
+}
+
+impl Dtype {
+    /// Every type, in the order of their numbers in stored and sent layouts.
+    pub const ALL: [Self; 8] = [
+        Self::F32,
+        Self::F16,
+        Self::Bf16,
+        Self::F64,
+        Self::I64,
+        Self::I32,
+        Self::U8,
+        Self::Bool,
+    ];
+
+    /// Name, as in the header of a safetensors file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "F32",
+            Self::F16 => "F16",
+            Self::Bf16 => "BF16",
+            Self::F64 => "F64",
+            Self::I64 => "I64",
+            Self::I32 => "I32",
+            Self::U8 => "U8",
+            Self::Bool => "BOOL",
+        }
+    }
+
+    /// The type with this [`Dtype::name`].
+    pub fn find(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|dtype| dtype.name() == name)
+    }
+
+    /// Bytes per value.
+    pub fn width(self) -> usize {
+        match self {
+            Self::F64 | Self::I64 => 8,
+            Self::F32 | Self::I32 => 4,
+            Self::F16 | Self::Bf16 => 2,
+            Self::U8 | Self::Bool => 1,
+        }
+    }
+
+    /// Whether the type is a floating-point type.
+    pub fn is_float(self) -> bool {
+        matches!(self, Self::F32 | Self::F16 | Self::Bf16 | Self::F64)
+    }
+}
+
+/// What a federation does with a tensor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord, Hash)]
+pub enum Role {
+    /// Trained by clients and compressed.
+    #[default]
+    Trained,
+    /// Running statistics: averaged; sent exactly or in half precision, never sparse and never part of a residual.
+    Buffer,
+    /// Integers of which the largest counts, such as PyTorch's `num_batches_tracked`. At most 2^24 in magnitude.
+    Counter,
+    /// Personal: never leaves the client.
+    Local,
+    /// A base model that nobody changes: named by its digest, never sent in a round.
+    Frozen,
+}
+
+impl Role {
+    /// Every role, in the order of their numbers in stored and sent layouts.
+    pub const ALL: [Self; 5] = [Self::Trained, Self::Buffer, Self::Counter, Self::Local, Self::Frozen];
+
+    /// Name, as in run.toml.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Trained => "trained",
+            Self::Buffer => "buffer",
+            Self::Counter => "counter",
+            Self::Local => "local",
+            Self::Frozen => "frozen",
+        }
+    }
+
+    /// Whether tensors of this role are part of updates and model updates, and so of a [`Layout`].
+    pub fn travels(self) -> bool {
+        matches!(self, Self::Trained | Self::Buffer | Self::Counter)
+    }
+}
+
+/// A tensor without its place in a layout.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TensorSpec {
+    /// Name, as in the model's safetensors file.
+    pub name: String,
+    /// Extent of each dimension, outermost first; empty for a scalar.
+    pub shape: Vec<usize>,
+    /// Type of the values.
+    pub dtype: Dtype,
+    /// Role in the federation.
+    pub role: Role,
+}
+
+impl TensorSpec {
+    /// Number of values: the product of `shape`; `None` if it exceeds [`MAX_VALUES`].
+    pub fn values(&self) -> Option<usize> {
+        let len = self.shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
+        len.filter(|&len| len <= MAX_VALUES)
+    }
+}
+
 /// One tensor of a [`Layout`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tensor {
@@ -21,6 +150,10 @@ pub struct Tensor {
     pub name: String,
     /// Extent of each dimension, outermost first; empty for a scalar.
     pub shape: Vec<usize>,
+    /// Type of the values outside the flat vector.
+    pub dtype: Dtype,
+    /// [`Role::Trained`], [`Role::Buffer`] or [`Role::Counter`].
+    pub role: Role,
     /// Index of the tensor's first value in the flat vector.
     pub offset: usize,
     /// Number of values: the product of `shape`.
@@ -57,48 +190,58 @@ impl Tensor {
     }
 }
 
-/// Names, shapes and offsets of a model's tensors, sorted by name, without gaps.
+/// The tensors of a model that travel: trained tensors first, then buffers, then counters, each sorted by name, without
+/// gaps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
     tensors: Vec<Tensor>,
     len: usize,
+    /// Number of values of trained tensors, and of trained tensors and buffers.
+    ends: [usize; 2],
     fingerprint: u64,
 }
 
 impl Layout {
-    /// Builds a layout from names and shapes, in any order.
+    /// A layout of trained `f32` tensors from names and shapes, in any order.
     ///
     /// # Errors
-    /// `Usage` if a name is empty, too long or given twice, a dimension is zero, or a limit is exceeded.
+    /// As [`Layout::of`].
     pub fn new<N: Into<String>>(tensors: impl IntoIterator<Item = (N, Vec<usize>)>) -> Result<Self, Error> {
+        Self::of(tensors.into_iter().map(|(name, shape)| TensorSpec {
+            name: name.into(),
+            shape,
+            ..TensorSpec::default()
+        }))
+    }
+
+    /// Builds a layout from tensors, in any order.
+    ///
+    /// # Errors
+    /// `Usage` if a name is empty, too long or given twice, a dimension is zero, a limit is exceeded, the role does not
+    /// travel, or the type does not suit the role: trained tensors and buffers are floating-point, counters are integers.
+    pub fn of(tensors: impl IntoIterator<Item = TensorSpec>) -> Result<Self, Error> {
+        let mut names = BTreeSet::new();
         let mut sorted = BTreeMap::new();
-        for (name, shape) in tensors {
-            let name = name.into();
-            if name.is_empty() || name.len() > MAX_NAME {
-                return Err(Error::Usage(format!(
-                    "tensor name `{name}` must have 1 to {MAX_NAME} bytes"
-                )));
-            }
-            if shape.len() > MAX_DIMS || shape.contains(&0) {
-                return Err(Error::Usage(format!(
-                    "tensor `{name}` has shape {shape:?}; at most {MAX_DIMS} dimensions, none of them zero"
-                )));
-            }
+        for tensor in tensors {
+            check(&tensor)?;
             if sorted.len() == MAX_TENSORS {
                 return Err(Error::Usage(format!("a layout holds at most {MAX_TENSORS} tensors")));
             }
-            if sorted.contains_key(&name) {
-                return Err(Error::Usage(format!("tensor `{name}` is given twice")));
+            if !names.insert(tensor.name.clone()) {
+                return Err(Error::Usage(format!("tensor `{}` is given twice", tensor.name)));
             }
-            sorted.insert(name, shape);
+            sorted.insert((tensor.role, tensor.name.clone()), tensor);
         }
         let mut out = Vec::with_capacity(sorted.len());
-        let mut offset = 0usize;
-        for (name, shape) in sorted {
-            let len = shape
-                .iter()
-                .try_fold(1usize, |n, &d| n.checked_mul(d))
-                .filter(|&n| n <= MAX_VALUES - offset);
+        let (mut offset, mut ends) = (0usize, [0; 2]);
+        for spec in sorted.into_values() {
+            let len = spec.values().filter(|&n| n <= MAX_VALUES - offset);
+            let TensorSpec {
+                name,
+                shape,
+                dtype,
+                role,
+            } = spec;
             let Some(len) = len else {
                 return Err(Error::Usage(format!(
                     "tensor `{name}` makes the model larger than {MAX_VALUES} values"
@@ -107,20 +250,28 @@ impl Layout {
             out.push(Tensor {
                 name,
                 shape,
+                dtype,
+                role,
                 offset,
                 len,
             });
             offset += len;
+            for (end, last) in ends.iter_mut().zip([Role::Trained, Role::Buffer]) {
+                if role <= last {
+                    *end = offset;
+                }
+            }
         }
         let fingerprint = fingerprint(&out);
         Ok(Self {
             tensors: out,
             len: offset,
+            ends,
             fingerprint,
         })
     }
 
-    /// The tensors, sorted by name; their ranges cover `0..len` without gaps.
+    /// The tensors, sorted by role and name; their ranges cover `0..len` without gaps.
     pub fn tensors(&self) -> &[Tensor] {
         &self.tensors
     }
@@ -135,10 +286,58 @@ impl Layout {
         self.len == 0
     }
 
-    /// Short digest of names and shapes. A frame carries it, so that it cannot be decoded into another model.
+    /// The values of trained tensors in the flat vector.
+    pub fn trained(&self) -> Range<usize> {
+        0..self.ends[0]
+    }
+
+    /// The values of buffers in the flat vector.
+    pub fn buffers(&self) -> Range<usize> {
+        self.ends[0]..self.ends[1]
+    }
+
+    /// The values of counters in the flat vector.
+    pub fn counters(&self) -> Range<usize> {
+        self.ends[1]..self.len
+    }
+
+    /// Short digest of names and shapes, and of types and roles where they are not trained `f32`. A frame carries it, so
+    /// that it cannot be decoded into another model.
     pub fn fingerprint(&self) -> u64 {
         self.fingerprint
     }
+}
+
+fn check(tensor: &TensorSpec) -> Result<(), Error> {
+    let TensorSpec {
+        name,
+        shape,
+        dtype,
+        role,
+    } = tensor;
+    if name.is_empty() || name.len() > MAX_NAME {
+        return Err(Error::Usage(format!(
+            "tensor name `{name}` must have 1 to {MAX_NAME} bytes"
+        )));
+    }
+    if shape.len() > MAX_DIMS || shape.contains(&0) {
+        return Err(Error::Usage(format!(
+            "tensor `{name}` has shape {shape:?}; at most {MAX_DIMS} dimensions, none of them zero"
+        )));
+    }
+    let allowed = match role {
+        Role::Trained | Role::Buffer => dtype.is_float(),
+        Role::Counter => !dtype.is_float(),
+        Role::Local | Role::Frozen => false,
+    };
+    if !allowed {
+        return Err(Error::Usage(format!(
+            "tensor `{name}` is {} and cannot have the role {}",
+            dtype.name(),
+            role.name()
+        )));
+    }
+    Ok(())
 }
 
 fn fingerprint(tensors: &[Tensor]) -> u64 {
@@ -151,6 +350,73 @@ fn fingerprint(tensors: &[Tensor]) -> u64 {
             .shape
             .iter()
             .for_each(|&d| bytes.extend_from_slice(&(d as u64).to_le_bytes()));
+        // A name has at least one byte, so the zero cannot be the next tensor.
+        if (tensor.dtype, tensor.role) != Default::default() {
+            bytes.extend([0, tensor.dtype as u8, tensor.role as u8]);
+        }
     }
     Digest::of(&bytes).short()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tensor(name: &str, shape: &[usize], dtype: Dtype, role: Role) -> TensorSpec {
+        TensorSpec {
+            name: name.to_owned(),
+            shape: shape.to_vec(),
+            dtype,
+            role,
+        }
+    }
+
+    #[test]
+    fn trained_tensors_come_first_then_buffers_then_counters() {
+        let layout = Layout::of([
+            tensor("a.batches", &[], Dtype::I64, Role::Counter),
+            tensor("a.mean", &[3], Dtype::F32, Role::Buffer),
+            tensor("z", &[2, 2], Dtype::Bf16, Role::Trained),
+            tensor("b", &[5], Dtype::F32, Role::Trained),
+        ])
+        .unwrap();
+        let names: Vec<_> = layout.tensors().iter().map(|t| (t.name.as_str(), t.offset)).collect();
+        assert_eq!(names, [("b", 0), ("z", 5), ("a.mean", 9), ("a.batches", 12)]);
+        assert_eq!(
+            (layout.trained(), layout.buffers(), layout.counters()),
+            (0..9, 9..12, 12..13)
+        );
+        let plain = Layout::new([("w", vec![7])]).unwrap();
+        assert_eq!((plain.trained(), plain.buffers(), plain.counters()), (0..7, 7..7, 7..7));
+    }
+
+    #[test]
+    fn types_and_roles_change_the_fingerprint_and_plain_layouts_keep_theirs() {
+        let of = |dtype, role| Layout::of([tensor("w", &[4], dtype, role)]).unwrap().fingerprint();
+        let plain = of(Dtype::F32, Role::Trained);
+        assert_eq!(plain, Layout::new([("w", vec![4])]).unwrap().fingerprint());
+        let others = [
+            of(Dtype::F16, Role::Trained),
+            of(Dtype::F32, Role::Buffer),
+            of(Dtype::I64, Role::Counter),
+            of(Dtype::I32, Role::Counter),
+        ];
+        for (at, other) in others.iter().enumerate() {
+            assert!(*other != plain && !others[..at].contains(other));
+        }
+    }
+
+    #[test]
+    fn a_type_that_does_not_suit_the_role_is_refused_by_name() {
+        for (dtype, role) in [
+            (Dtype::I64, Role::Trained),
+            (Dtype::Bool, Role::Buffer),
+            (Dtype::F32, Role::Counter),
+            (Dtype::F32, Role::Local),
+            (Dtype::F32, Role::Frozen),
+        ] {
+            let why = Layout::of([tensor("w", &[4], dtype, role)]).unwrap_err().to_string();
+            assert!(why.contains("`w`") && why.contains(role.name()), "{why}");
+        }
+    }
 }

@@ -75,7 +75,7 @@ pub use fidelity::Fidelity;
 pub use forms::methods::MethodInfo;
 pub use frame::header::{FrameHeader, FrameKind};
 pub use frame::view::{Frame, SectionInfo};
-pub use layout::{Layout, MAX_DIMS, MAX_NAME, MAX_TENSORS, MAX_VALUES, Tensor};
+pub use layout::{Dtype, Layout, MAX_DIMS, MAX_NAME, MAX_TENSORS, MAX_VALUES, Role, Tensor, TensorSpec};
 pub use pending::{Ack, Pending};
 pub use quantize::dead_zone::Step;
 pub use quantize::recipe::Quantize;

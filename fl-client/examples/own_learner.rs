@@ -72,10 +72,7 @@ impl Learner for Regression {
                 loss += f64::from(error * error);
             }
         }
-        Ok(Fit {
-            examples: self.examples.len() as u64,
-            loss: loss / self.examples.len() as f64,
-        })
+        Ok(Fit::new(self.examples.len() as u64, loss / self.examples.len() as f64))
     }
 
     fn weights(&self, out: &mut [f32]) -> anyhow::Result<()> {
@@ -87,11 +84,7 @@ impl Learner for Regression {
         let errors: Vec<f32> = self.examples.iter().map(|example| self.error(example)).collect();
         let loss = errors.iter().map(|e| f64::from(e * e)).sum::<f64>() / errors.len() as f64;
         let correct = errors.iter().filter(|e| e.abs() < 0.1).count() as u64;
-        Ok(Some(Evaluation {
-            examples: errors.len() as u64,
-            loss,
-            correct,
-        }))
+        Ok(Some(Evaluation::new(errors.len() as u64, loss, correct)))
     }
 }
 

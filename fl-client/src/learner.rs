@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use fl_compress::Layout;
-use fl_proto::Training;
+use fl_compress::{Digest, Layout, TensorSpec};
+use fl_proto::{Metrics, Training};
 
 /// The work of one round.
 #[derive(Debug, Clone)]
@@ -53,29 +53,82 @@ impl Progress {
 }
 
 /// The result of one round of local training.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Fit {
     /// Number of examples, which is the weight of the update in the average.
     pub examples: u64,
     /// Mean training loss over the round.
     pub loss: f64,
+    /// Further figures of the training.
+    pub metrics: Metrics,
+}
+
+impl Fit {
+    /// A training without further figures.
+    pub fn new(examples: u64, loss: f64) -> Self {
+        Self {
+            examples,
+            loss,
+            metrics: Metrics::new(),
+        }
+    }
 }
 
 /// The result of an evaluation on held-out examples.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Evaluation {
     /// Examples evaluated.
     pub examples: u64,
     /// Mean loss.
     pub loss: f64,
-    /// Examples classified correctly.
-    pub correct: u64,
+    /// Examples classified correctly; `None` if the model does not classify.
+    pub correct: Option<u64>,
+    /// Further figures of the evaluation.
+    pub metrics: Metrics,
+}
+
+impl Evaluation {
+    /// The evaluation of a classifier, without further figures.
+    pub fn new(examples: u64, loss: f64, correct: u64) -> Self {
+        Self {
+            examples,
+            loss,
+            correct: Some(correct),
+            metrics: Metrics::new(),
+        }
+    }
+}
+
+/// The tensors of a run's model.
+#[derive(Debug, Clone)]
+pub struct RunTensors {
+    /// The tensors that travel.
+    pub layout: Arc<Layout>,
+    /// The tensors that stay: local and frozen ones, sorted by name.
+    pub aside: Vec<TensorSpec>,
+    /// Digest of the frozen tensors, if there are any.
+    pub base: Option<Digest>,
 }
 
 /// A model and its data. The client calls a learner from one thread at a time, never from an async task.
 pub trait Learner: Send {
     /// Names and shapes of the model's tensors.
     fn layout(&self) -> Arc<Layout>;
+
+    /// Prepares for a run with these tensors.
+    ///
+    /// # Errors
+    /// If they are not the tensors of the model; the error names the first that differs.
+    fn join(&mut self, tensors: &RunTensors) -> anyhow::Result<()> {
+        fl_compress::weights::expect_same(&self.layout(), &tensors.layout)?;
+        let other = tensors.aside.first();
+        anyhow::ensure!(
+            other.is_none(),
+            "tensor `{}` of the run is not in the model",
+            other.map_or("", |tensor| tensor.name.as_str())
+        );
+        Ok(())
+    }
 
     /// First weights of a run with this `seed`, if the learner can make them. A new client whose weights equal the server's to
     /// the bit downloads no model. Returns `[layout.len()]`; the same on every machine.

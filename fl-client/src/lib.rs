@@ -28,6 +28,6 @@ pub use config::{Backoff, ClientConfig};
 pub use error::Error;
 pub use event::{Event, Sent};
 pub use identity::check_certificates;
-pub use learner::{Evaluation, Fit, FitPlan, Learner, Progress};
+pub use learner::{Evaluation, Fit, FitPlan, Learner, Progress, RunTensors};
 pub use session::{Outcome, run};
 pub use tasks::Tasks;

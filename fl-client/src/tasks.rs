@@ -2,9 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
-
-use fl_compress::Layout;
 
 use crate::error::Error;
 use crate::learner::Learner;
@@ -51,16 +48,18 @@ impl Tasks {
         self.0.keys().cloned().collect()
     }
 
-    /// Layout of the learner of `task`, if the learner is built already.
+    /// The learner of `task`, if it is built already.
     ///
     /// # Errors
     /// `Config` if there is no such task.
-    pub(crate) fn layout(&self, task: &str) -> Result<Option<Arc<Layout>>, Error> {
-        match self.0.get(task) {
-            Some(Slot::Ready(learner)) => Ok(Some(learner.layout())),
-            Some(_) => Ok(None),
-            None => Err(self.unknown(task)),
+    pub(crate) fn ready(&mut self, task: &str) -> Result<Option<&mut dyn Learner>, Error> {
+        if !self.0.contains_key(task) {
+            return Err(self.unknown(task));
         }
+        Ok(match self.0.get_mut(task) {
+            Some(Slot::Ready(learner)) => Some(learner.as_mut()),
+            _ => None,
+        })
     }
 
     fn unknown(&self, task: &str) -> Error {

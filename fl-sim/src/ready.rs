@@ -65,10 +65,7 @@ impl Learner for Ready {
     fn fit(&mut self, _: &FitPlan) -> anyhow::Result<Fit> {
         self.weights.iter_mut().zip(&self.delta).for_each(|(w, d)| *w += d);
         self.delta.rotate_left(1);
-        Ok(Fit {
-            examples: 100,
-            loss: 0.0,
-        })
+        Ok(Fit::new(100, 0.0))
     }
 
     fn weights(&self, out: &mut [f32]) -> anyhow::Result<()> {

@@ -23,6 +23,10 @@ pub const MAX_REASON: usize = 1024;
 pub const MAX_FIGURES: usize = 16_384;
 /// Most examples that an update may claim; bounds the weight of a lying client.
 pub const MAX_EXAMPLES: u64 = 1 << 40;
+/// Most metrics of one training or evaluation.
+pub const MAX_METRICS: usize = 32;
+/// Longest name of a metric, in bytes.
+pub const MAX_METRIC_NAME: usize = 64;
 
 /// Idle time after which a connection is pinged.
 pub const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(20);

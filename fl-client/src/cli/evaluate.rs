@@ -1,5 +1,6 @@
 //! `fl-client evaluate`: a model file on held-out examples.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
@@ -46,17 +47,30 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         examples,
         loss,
         correct,
+        metrics,
     }) = learner.evaluate().context("evaluation")?
     else {
         bail!("there are no held-out examples to evaluate on");
     };
-    let accuracy = correct as f64 / examples as f64;
+    let accuracy = correct.map(|correct| correct as f64 / examples as f64);
     match args.format {
-        Format::Text => out::line(format_args!(
-            "accuracy {accuracy:.4} ({correct} of {examples}), loss {loss:.4}"
-        )),
+        Format::Text => {
+            let mut text = match accuracy.zip(correct) {
+                Some((accuracy, correct)) => {
+                    format!("accuracy {accuracy:.4} ({correct} of {examples}), loss {loss:.4}")
+                }
+                None => format!("loss {loss:.4}, perplexity {:.4} ({examples} examples)", loss.exp()),
+            };
+            for (name, metric) in metrics.iter() {
+                text.push_str(&format!(", {name} {:.4}", metric.value));
+            }
+            out::line(format_args!("{text}"))
+        }
         Format::Json => {
-            let result = json!({ "accuracy": accuracy, "correct": correct, "examples": examples, "loss": loss });
+            let metrics: BTreeMap<&str, f64> = metrics.iter().map(|(name, metric)| (name, metric.value)).collect();
+            let result = json!({
+                "accuracy": accuracy, "correct": correct, "examples": examples, "loss": loss, "metrics": metrics,
+            });
             out::line(format_args!("{result}"))
         }
     }

@@ -69,10 +69,12 @@ impl Show {
                 None
             }
             Event::Evaluated { version, evaluation } => {
-                let accuracy = evaluation.correct as f64 / evaluation.examples as f64;
+                let accuracy = evaluation
+                    .correct
+                    .map(|correct| correct as f64 / evaluation.examples as f64);
                 tracing::info!(
                     version,
-                    accuracy = four_digits(accuracy),
+                    accuracy = accuracy.map(four_digits),
                     loss = four_digits(evaluation.loss),
                     examples = evaluation.examples,
                     "evaluated"

@@ -24,10 +24,12 @@ impl ClientState {
             examples,
             loss,
             correct,
+            ..
         } = evaluation;
-        if examples == 0 || correct > examples || !loss.is_finite() {
+        if examples == 0 || correct.is_some_and(|correct| correct > examples) || !loss.is_finite() {
+            let correct = correct.map_or(String::new(), |correct| format!("{correct} correct, "));
             return Err(Error::Learner(format!(
-                "its evaluation is impossible: {correct} of {examples} correct, loss {loss}"
+                "its evaluation is impossible: {examples} examples, {correct}loss {loss}"
             )));
         }
         Ok(Some((model.version, evaluation)))

@@ -8,6 +8,7 @@ use fl_proto::Joined;
 use super::model::Model;
 use super::pending_update::PendingUpdate;
 use crate::error::Error;
+use crate::learner::{Learner, RunTensors};
 use crate::state::{RunState, UpdateMetadata};
 
 /// Model, encoder and state of one run.
@@ -105,22 +106,23 @@ pub(crate) fn same_run(before: &Joined, now: &Joined) -> bool {
         && (initial, instance) == (&now.initial, &now.instance)
 }
 
-pub(super) fn check_layout(run: &Layout, learner: &Layout, task: &str) -> Result<(), Error> {
-    if run == learner {
-        return Ok(());
-    }
-    let shape = |t: &fl_compress::Tensor| format!("{} {:?}", t.name, t.shape);
-    let mut pairs = run.tensors().iter().zip(learner.tensors());
-    let what = match pairs.find(|(a, b)| (&a.name, &a.shape) != (&b.name, &b.shape)) {
-        Some((theirs, ours)) => format!("the run has {}, the learner {}", shape(theirs), shape(ours)),
-        None => format!(
-            "the run has {} tensors, the learner {}",
-            run.tensors().len(),
-            learner.tensors().len()
-        ),
+/// Binds the learner to the run's tensors.
+///
+/// # Errors
+/// `Learner` if its model is another.
+pub(super) fn bind(learner: &mut dyn Learner, joined: &Joined) -> Result<Arc<Layout>, Error> {
+    let layout = Arc::new(joined.layout.clone());
+    let tensors = RunTensors {
+        layout: Arc::clone(&layout),
+        aside: Vec::new(),
+        base: None,
     };
-    Err(Error::Learner(format!(
-        "the model of task `{task}` differs from the run's model: {what}; bind the task to the learner that made the run's \
-         first weights"
-    )))
+    learner.join(&tensors).map_err(|what| {
+        Error::Learner(format!(
+            "the model of task `{}` differs from the run's model: {what:#}; bind the task to the learner that made the run's \
+             first weights",
+            joined.task
+        ))
+    })?;
+    Ok(layout)
 }

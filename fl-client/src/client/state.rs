@@ -7,7 +7,7 @@ use fl_compress::{Ack, Digest};
 use fl_proto::{Joined, UpdateId};
 
 use super::pending_update::PendingUpdate;
-use super::run::{Run, check_layout, same_run};
+use super::run::{Run, bind, same_run};
 use crate::error::Error;
 use crate::event::Sink;
 use crate::state::StateDir;
@@ -70,8 +70,8 @@ impl ClientState {
     pub(crate) fn join(&mut self, joined: &Arc<Joined>) -> Result<Option<PendingUpdate>, Error> {
         if !self.joined.as_ref().is_some_and(|before| same_run(before, joined)) {
             (self.joined, self.run) = (None, None);
-            if let Some(layout) = self.tasks.layout(&joined.task)? {
-                check_layout(&joined.layout, &layout, &joined.task)?;
+            if let Some(learner) = self.tasks.ready(&joined.task)? {
+                bind(learner, joined)?;
             }
             self.dir.enter(&joined.run, joined.instance)?;
             self.joined = Some(Arc::clone(joined));
@@ -104,8 +104,7 @@ impl ClientState {
             None => {
                 let joined = self.joined.clone();
                 let joined = joined.ok_or_else(|| Error::NotNow("no run is joined".to_owned()))?;
-                let layout = self.tasks.learner(&joined.task)?.layout();
-                check_layout(&joined.layout, &layout, &joined.task)?;
+                let layout = bind(self.tasks.learner(&joined.task)?, &joined)?;
                 let state = self.dir.enter(&joined.run, joined.instance)?;
                 Run::load(joined, layout, state)?
             }

@@ -98,7 +98,7 @@ impl ClientState {
         }
         let encode_ms = started.elapsed().as_millis() as u64;
 
-        let Fit { examples, loss } = fit;
+        let Fit { examples, loss, .. } = fit;
         let metadata = UpdateMetadata {
             round,
             attempt,

@@ -129,10 +129,7 @@ impl Learner for Classifier {
             seen += positions.len() as u64;
             plan.progress.set(step + 1, steps);
         }
-        Ok(Fit {
-            examples: examples as u64,
-            loss: loss / seen.max(1) as f64,
-        })
+        Ok(Fit::new(examples as u64, loss / seen.max(1) as f64))
     }
 
     fn weights(&self, out: &mut [f32]) -> anyhow::Result<()> {
@@ -169,11 +166,7 @@ impl Learner for Classifier {
                 .count() as u64;
         }
         let examples = examples.len() as u64;
-        Ok(Some(Evaluation {
-            examples,
-            loss: loss / examples as f64,
-            correct,
-        }))
+        Ok(Some(Evaluation::new(examples, loss / examples as f64, correct)))
     }
 }
 

@@ -265,14 +265,14 @@ impl Connection<'_> {
         });
         match evaluated.await? {
             Ok(Some((version, evaluation))) => {
-                self.events.send(Event::Evaluated { version, evaluation });
                 let report = EvaluationReport {
                     run: self.joined.run.clone(),
                     version,
                     examples: evaluation.examples,
                     loss: evaluation.loss,
-                    correct: evaluation.correct,
+                    correct: evaluation.correct.unwrap_or_default(),
                 };
+                self.events.send(Event::Evaluated { version, evaluation });
                 if !self.rpc.evaluate(report).await? {
                     tracing::debug!(version, "the evaluation came too late to count");
                 }

@@ -88,11 +88,11 @@ impl Learner for Liar {
             .unwrap()
             .extend(found.map(|found| (self.client, found)));
         Ok(match self.attack {
-            Attack::Evaluation => Some(Evaluation {
-                examples: fl_proto::MAX_EXAMPLES,
-                loss: -1.7e308,
-                correct: fl_proto::MAX_EXAMPLES,
-            }),
+            Attack::Evaluation => Some(Evaluation::new(
+                fl_proto::MAX_EXAMPLES,
+                -1.7e308,
+                fl_proto::MAX_EXAMPLES,
+            )),
             _ => found,
         })
     }

@@ -58,10 +58,7 @@ impl Learner for Drift {
         for (i, weight) in self.weights.iter_mut().enumerate() {
             *weight += ((plan.seed % 1009) as f32 + i as f32 * 0.7).sin() * 0.01;
         }
-        Ok(Fit {
-            examples: 10 + plan.seed % 5,
-            loss: 0.5,
-        })
+        Ok(Fit::new(10 + plan.seed % 5, 0.5))
     }
 
     fn weights(&self, out: &mut [f32]) -> anyhow::Result<()> {
@@ -71,11 +68,7 @@ impl Learner for Drift {
     }
 
     fn evaluate(&mut self) -> anyhow::Result<Option<Evaluation>> {
-        Ok(Some(Evaluation {
-            examples: 10,
-            loss: 0.5,
-            correct: 5,
-        }))
+        Ok(Some(Evaluation::new(10, 0.5, 5)))
     }
 }
 

@@ -73,10 +73,7 @@ impl Learner for Arithmetic {
         self.weights.iter_mut().zip(delta).for_each(|(w, d)| *w += d);
         self.fits.fetch_add(1, Ordering::SeqCst);
         plan.progress.set(1, 1);
-        Ok(Fit {
-            examples: 60,
-            loss: 0.5,
-        })
+        Ok(Fit::new(60, 0.5))
     }
 
     fn weights(&self, out: &mut [f32]) -> anyhow::Result<()> {
@@ -85,10 +82,6 @@ impl Learner for Arithmetic {
     }
 
     fn evaluate(&mut self) -> anyhow::Result<Option<Evaluation>> {
-        Ok(Some(Evaluation {
-            examples: 10,
-            loss: f64::from(self.weights[0]),
-            correct: 7,
-        }))
+        Ok(Some(Evaluation::new(10, f64::from(self.weights[0]), 7)))
     }
 }

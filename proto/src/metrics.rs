@@ -1,0 +1,140 @@
+//! Named metrics that a learner reports beside its loss.
+
+use std::collections::BTreeMap;
+
+use crate::error::ProtocolError;
+use crate::limits::{MAX_METRIC_NAME, MAX_METRICS};
+
+/// Names that a report computes itself.
+const RESERVED: [&str; 7] = [
+    "accuracy",
+    "correct",
+    "examples",
+    "loss",
+    "perplexity",
+    "round",
+    "version",
+];
+
+/// A value, and its weight in the mean over clients.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Metric {
+    /// The value, finite.
+    pub value: f64,
+    /// The weight, finite and above 0: usually the number of examples behind the value.
+    pub weight: f64,
+}
+
+/// Metrics by name; every name and number is valid.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Metrics(BTreeMap<String, Metric>);
+
+impl Metrics {
+    /// No metrics.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a metric.
+    ///
+    /// # Errors
+    /// `Invalid`, naming the metric, if the name is not 1 to [`MAX_METRIC_NAME`] letters, digits, `_`, `-`, `.` or `/` with a
+    /// letter first, is given twice or is one of `accuracy`, `correct`, `examples`, `loss`, `perplexity`, `round` and
+    /// `version`; if a number is out of range; or if there are more than [`MAX_METRICS`].
+    pub fn add(&mut self, name: impl Into<String>, metric: Metric) -> Result<(), ProtocolError> {
+        let name = name.into();
+        let refused = |why: String| Err(ProtocolError::invalid("metrics", why));
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/');
+        let begins = name.chars().next().is_some_and(|c| c.is_ascii_alphabetic());
+        if !begins || name.len() > MAX_METRIC_NAME || !name.chars().all(plain) {
+            let shown: String = name.chars().take(MAX_METRIC_NAME).collect();
+            return refused(format!(
+                "`{shown}` must be 1 to {MAX_METRIC_NAME} letters, digits, `_`, `-`, `.` or `/`, with a letter first"
+            ));
+        }
+        if RESERVED.contains(&name.as_str()) {
+            return refused(format!("`{name}` is computed by the server; choose another name"));
+        }
+        if !metric.value.is_finite() {
+            return refused(format!("`{name}` is {}; it must be finite", metric.value));
+        }
+        if !(metric.weight > 0.0 && metric.weight.is_finite()) {
+            return refused(format!(
+                "the weight of `{name}` is {}; it must be finite and above 0",
+                metric.weight
+            ));
+        }
+        if self.0.len() == MAX_METRICS {
+            return refused(format!("there are more than {MAX_METRICS}"));
+        }
+        if self.0.contains_key(&name) {
+            return refused(format!("`{name}` is given twice"));
+        }
+        self.0.insert(name, metric);
+        Ok(())
+    }
+
+    /// The metrics, sorted by name.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, Metric)> {
+        self.0.iter().map(|(name, metric)| (name.as_str(), *metric))
+    }
+
+    /// The metric called `name`.
+    pub fn get(&self, name: &str) -> Option<Metric> {
+        self.0.get(name).copied()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_numbers_out_of_range_are_refused_by_name() {
+        let good = Metric {
+            value: 0.5,
+            weight: 10.0,
+        };
+        for (name, metric, expected) in [
+            ("", good, "`` must be"),
+            ("9lives", good, "`9lives` must be"),
+            ("top 5", good, "`top 5` must be"),
+            (&"x".repeat(65), good, "must be 1 to 64"),
+            ("loss", good, "`loss` is computed"),
+            (
+                "f1",
+                Metric {
+                    value: f64::NAN,
+                    ..good
+                },
+                "`f1` is NaN",
+            ),
+            ("f1", Metric { weight: 0.0, ..good }, "weight of `f1` is 0"),
+            (
+                "f1",
+                Metric {
+                    weight: f64::INFINITY,
+                    ..good
+                },
+                "weight of `f1` is inf",
+            ),
+        ] {
+            let why = Metrics::new().add(name, metric).unwrap_err().to_string();
+            assert!(why.contains(expected), "{why}");
+        }
+        let mut metrics = Metrics::new();
+        for at in 0..MAX_METRICS {
+            metrics.add(format!("m{at}"), good).unwrap();
+        }
+        assert!(metrics.add("m0", good).unwrap_err().to_string().contains("more than"));
+        let mut metrics = Metrics::new();
+        metrics.add("f1/macro", good).unwrap();
+        assert!(metrics.add("f1/macro", good).unwrap_err().to_string().contains("twice"));
+        assert_eq!(metrics.get("f1/macro"), Some(good));
+    }
+}
