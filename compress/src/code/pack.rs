@@ -22,13 +22,16 @@ pub(crate) fn pack(symbols: &[u8], width: u32, out: &mut Vec<u8>) {
     if width == 8 {
         return out.extend_from_slice(symbols);
     }
-    for group in symbols.chunks(8) {
-        let word = group
-            .iter()
-            .rev()
-            .fold(0u64, |word, &symbol| word << width | u64::from(symbol));
-        out.extend_from_slice(&word.to_le_bytes()[..packed_len(group.len(), width)]);
+    let word = |group: &[u8]| {
+        let symbols = group.iter().rev();
+        symbols.fold(0u64, |word, &symbol| word << width | u64::from(symbol))
+    };
+    out.reserve(packed_len(symbols.len(), width));
+    let (groups, rest) = symbols.as_chunks::<8>();
+    for group in groups {
+        out.extend_from_slice(&word(group).to_le_bytes()[..width as usize]);
     }
+    out.extend_from_slice(&word(rest).to_le_bytes()[..packed_len(rest.len(), width)]);
 }
 
 /// Unpacks symbols in order.

@@ -86,7 +86,7 @@ impl Learner for Liar {
         self.found
             .lock()
             .unwrap()
-            .extend(found.map(|found| (self.client, found)));
+            .extend(found.clone().map(|found| (self.client, found)));
         Ok(match self.attack {
             Attack::Evaluation => Some(Evaluation::new(
                 fl_proto::MAX_EXAMPLES,
@@ -156,7 +156,7 @@ async fn run(attack: Attack, compression: &str, limits: &str) -> Ended {
     assert_eq!(score.rounds.len() as u64, ROUNDS);
     let found = found.lock().unwrap();
     let accuracy = |clients: u32| {
-        let correct: u64 = (0..clients).map(|client| found[&client].correct).sum();
+        let correct: u64 = (0..clients).filter_map(|client| found[&client].correct).sum();
         let examples: u64 = (0..clients).map(|client| found[&client].examples).sum();
         correct as f64 / examples as f64
     };
