@@ -1,0 +1,128 @@
+"""A whole federation on this machine: the programs of the wheel, real sockets and certificates."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import select
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Sequence, Union
+
+PathLike = Union[str, "os.PathLike[str]"]
+
+
+def simulate(
+    run: PathLike,
+    *,
+    clients: int,
+    script: PathLike,
+    arguments: Sequence[str] = ("{i}", "{n}"),
+    folder: Optional[PathLike] = None,
+) -> Dict[str, List[Any]]:
+    """Trains a run with `clients` processes of `script` on this machine, and returns the table of its rounds.
+
+    Args:
+        run: The run.toml. If the file of its first weights is missing, it is made from the script's model.
+        clients: Number of clients. `cohort.min` of the run must not exceed it.
+        script: The training script, with a loop over `fl.rounds`. It runs in the folder of `run`.
+        arguments: Arguments of the script: `{i}` is the client's number from 0, `{n}` the number of clients.
+        folder: Where the federation stays, for `fl-server report` and `export`. Otherwise it is deleted.
+
+    Returns:
+        One list for each column of docs/reference/report-columns.md, with one value for each round:
+        `pandas.DataFrame(fl.simulate(..))`.
+
+    Raises:
+        RuntimeError: If the server or a client fails; with the end of its log.
+    """
+    with contextlib.ExitStack() as stack:
+        place = Path(folder or stack.enter_context(tempfile.TemporaryDirectory(prefix="fl-simulate-"))).resolve()
+        federation, run = place / "federation", Path(run).resolve()
+        _call("fl-server", "init", federation, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
+        _call("fl-server", "issue", "client", "--count", clients, "--fed", federation, "--out", place)
+        text = run.read_text(encoding="utf-8")
+        configs = []
+        for i, config in enumerate(sorted(place.glob("client-*/client.toml"))):
+            given = [argument.replace("{i}", str(i)).replace("{n}", str(clients)) for argument in arguments]
+            command = json.dumps([sys.executable, str(Path(script).resolve()), *given])
+            with open(config, "a", encoding="utf-8") as file:
+                file.write(f"\n[tasks.{_key(text, 'task')}]\nlearner = {{ command = {command} }}\n")
+            configs.append(config)
+        weights = run.parent / _key(text, "model|weights")
+        if not weights.exists():
+            _call("fl-client", "init", "--config", configs[0], "-o", weights)
+        return _serve(stack, federation, run, configs)
+
+
+def _serve(stack: contextlib.ExitStack, federation: Path, run: Path, configs: Sequence[Path]) -> Dict[str, List[Any]]:
+    server = [_program("fl-server"), "serve", str(federation), "--run", str(run), "--exit-when-done"]
+    processes = {federation / "server.log": _start(stack, server, federation / "server.log", stdout=subprocess.PIPE)}
+    output = next(iter(processes.values())).stdout
+    assert output is not None
+    while True:
+        line = b""
+        if select.select([output], [], [], 1)[0] and not (line := output.readline()):
+            break
+        if address := re.match(rb"serving .* on ([^;\s]+)", line):
+            for config in configs:
+                client = [_program("fl-client"), "run", str(config), "--server", address[1].decode(), "--exit-when-done"]
+                log = config.parent / "client.log"
+                processes[log] = _start(stack, client, log, stdout=subprocess.DEVNULL)
+        elif line:
+            print(line.decode(errors="replace"), end="", flush=True)
+        for log, process in processes.items():
+            if process.poll():
+                raise RuntimeError(f"{' '.join(process.args)}: exit status {process.returncode}\n{_end(log)}")
+    return json.loads(_call("fl-server", "report", federation, "--format", "json"))["rounds"]
+
+
+def _start(stack: contextlib.ExitStack, command: Sequence[str], log: Path, **options: Any) -> subprocess.Popen[bytes]:
+    """Starts a program whose errors go to `log`, and which ends with the stack."""
+    # Every client trains at the same time: threads beyond the cores only slow each other down.
+    environment = {"OMP_NUM_THREADS": "1", **os.environ}
+    errors = stack.enter_context(open(log, "wb"))
+    process = subprocess.Popen(command, stderr=errors, bufsize=0, env=environment, **options)
+    stack.push(lambda error, *_: _stop(process, 0 if error else 10))
+    return process
+
+
+def _stop(process: subprocess.Popen[bytes], patience_s: float) -> None:
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(patience_s)  # when the run is over, each program ends by itself
+    process.terminate()
+    process.wait()
+
+
+def _program(name: str) -> str:
+    """The program of the wheel, or of the path."""
+    found = shutil.which(name, path=sysconfig.get_path("scripts")) or shutil.which(name)
+    if found is None:
+        raise RuntimeError(f"there is no program `{name}` beside {sys.executable} and none in PATH; install the wheel")
+    return found
+
+
+def _call(program: str, *arguments: object) -> str:
+    command = [_program(program), *map(str, arguments)]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)}: exit status {done.returncode}\n{done.stderr}")
+    return done.stdout
+
+
+def _key(text: str, names: str) -> str:
+    """The value of a key of run.toml that is a text. Python has a reader of TOML only since 3.11."""
+    found = re.search(rf"""^\s*(?:{names})\s*=\s*["']([^"']+)["']""", text, re.M)
+    if found is None:
+        raise RuntimeError(f"run.toml has no `{names}`")
+    return found[1]
+
+
+def _end(log: Path) -> str:
+    return "\n".join(log.read_text(errors="replace").splitlines()[-20:])

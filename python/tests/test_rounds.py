@@ -1,0 +1,357 @@
+"""The loop over `fl.rounds`, with a model of plain arrays, against a client in Python."""
+
+import json
+import os
+import socket
+import struct
+import subprocess
+import sys
+import textwrap
+import unittest
+
+from fake_client import PACKAGE, TIMEOUT_S, TRAIN, FakeClient
+
+
+def floats(*values):
+    return struct.pack(f"<{len(values)}f", *values)
+
+
+# Adds 1 to each value in each round. `{body}` begins with the loop.
+MODEL = """
+import array, sys
+import fl
+model = {"w": array.array("f", [1, 2, 3]), "head": array.array("f", [7])}
+"""
+PLAIN = MODEL + """
+for job in fl.rounds(model):
+    for _ in job.batches(range(4)):
+        pass
+    model["w"][:] = array.array("f", [value + 1 for value in model["w"]])
+    job.done(examples=5, loss=0.5, f1=0.25, mae=(2.0, 3))
+print("after the loop", file=sys.stderr)
+"""
+
+
+class Rounds(unittest.TestCase):
+    def round(self, client, number, values, **fields):
+        client.weights({"w": floats(*values), **({} if len(client.traveling) == 1 else {"head": floats(7)})})
+        client.fit(number, **fields)
+
+    def test_a_round_trains_from_the_weights_of_the_file(self):
+        with FakeClient(PLAIN) as client:
+            hello = client.join()
+            self.assertEqual((hello["version"], hello["evaluates"]), (1, False))
+            self.assertEqual(hello["tensors"][0], {"name": "w", "dtype": "F32", "shape": [3]})
+            first = (client.work / hello["weights"]).read_bytes()
+            self.assertTrue(first.endswith(floats(7, 1, 2, 3)))
+            self.round(client, 1, [10, 20, 30])
+            answer = client.hear("fitted")
+            metrics = {"f1": 0.25, "mae": {"value": 2.0, "weight": 3.0}}
+            self.assertEqual(answer, {"type": "fitted", "examples": 5, "loss": 0.5, "metrics": metrics})
+            self.assertEqual(client.result(), {"w": floats(11, 21, 31), "head": floats(7)})
+
+    def test_the_file_of_the_result_is_reused(self):
+        with FakeClient(PLAIN) as client:
+            client.join()
+            places = []
+            for number in (1, 2, 3):
+                self.round(client, number, [number, 0, 0])
+                client.hear("fitted")
+                places.append((client.work / "update.safetensors").stat().st_ino)
+                self.assertEqual(client.result()["w"], floats(number + 1, 1, 1))
+            self.assertEqual(len(set(places)), 1)
+
+    def test_the_end_of_the_pipe_or_bye_ends_the_loop_and_the_script_goes_on(self):
+        for bye in (False, True):
+            with self.subTest(bye=bye), FakeClient(PLAIN) as client:
+                client.join()
+                if bye:
+                    client.say(type="bye")
+                    client.hear("bye")
+                self.assertEqual(client.end(), 0)
+                self.assertIn("after the loop", client.stderr())
+
+    def test_unknown_messages_and_a_stop_that_crossed_an_answer_are_ignored(self):
+        with FakeClient(PLAIN) as client:
+            client.join()
+            client.say(type="stop")
+            client.say(type="news", of="a later version")
+            self.round(client, 1, [1, 1, 1])
+            client.hear("fitted")
+
+    def test_local_and_base_tensors_are_loaded_and_frozen_ones_are_not_returned(self):
+        with FakeClient(PLAIN) as client:
+            client.tensors = [{"name": "w", "dtype": "F32", "shape": [3]}, {"name": "head", "dtype": "F32", "shape": [1]}]
+            client.weights({"head": floats(99)}, "aside.safetensors")
+            aside = str(client.work / "aside.safetensors")
+            client.join({"head": "local"}, local=aside)
+            self.round(client, 1, [0, 0, 0])
+            client.hear("fitted")
+            self.assertEqual(client.result(), {"w": floats(1, 1, 1), "head": floats(99)})
+        with FakeClient(PLAIN) as client:
+            client.join({"head": "frozen"})
+            self.round(client, 1, [0, 0, 0])
+            client.hear("fitted")
+            self.assertEqual(client.result(), {"w": floats(1, 1, 1)})
+
+    def test_a_job_has_what_the_run_says(self):
+        script = MODEL + """
+for job in fl.rounds(model, weights=False):
+    told = [job.round, job.rounds, job.seed, job.client, job.extra, job.train.learning_rate, job.train.batch_size]
+    assert told == [2, 3, 2**64 - 1, "camera-07", {"augment": True}, 0.5, 8], told
+    assert 90 < job.left <= 100, job.left
+    batches = list(job.batches("abc"))
+    assert batches == list("abcabca"), batches
+    job.done(examples=1, loss=0)
+"""
+        train = {**TRAIN, "learning_rate": 0.5, "batch_size": 8, "epochs": None, "steps": 7, "of_a_later_version": 1}
+        with FakeClient(script) as client:
+            self.assertIsNone(client.join()["weights"])
+            client.weights({"w": floats(1, 2, 3), "head": floats(7)})
+            client.fit(2, train=train, extra={"augment": True})
+            self.assertEqual(client.hear("progress"), {"type": "progress", "done": 0, "total": 7})
+            client.hear("fitted")
+            self.assertIn("the training changed no tensor", client.stderr())
+
+    def test_without_steps_the_batches_are_the_epochs(self):
+        script = MODEL + """
+for job in fl.rounds(model):
+    assert list(job.batches(iter_twice)) == [1, 2, 1, 2]
+    job.done(examples=1, loss=0)
+""".replace("iter_twice", "[1, 2]")
+        with FakeClient(script) as client:
+            client.join()
+            self.round(client, 1, [0, 0, 0], train={**TRAIN, "epochs": 2}, deadline_s=None)
+            self.assertEqual(client.hear("progress")["total"], 4)
+            client.hear("fitted")
+
+    def test_evaluation_counts_what_is_correct(self):
+        script = MODEL + """
+@fl.evaluate
+def _(model):
+    assert list(model["w"]) == [4, 5, 6]
+    return {"examples": 200, "loss": 0.25, "accuracy": 0.615, "f1": 0.5}
+for job in fl.rounds(model):
+    pass
+"""
+        with FakeClient(script) as client:
+            self.assertTrue(client.join()["evaluates"])
+            client.weights({"w": floats(4, 5, 6), "head": floats(7)})
+            client.say(type="evaluate", round=1, weights="model.safetensors")
+            told = {"examples": 200, "loss": 0.25, "correct": 123, "metrics": {"f1": 0.5}}
+            self.assertEqual(client.hear("evaluated"), {"type": "evaluated", **told})
+
+    def test_an_evaluation_that_raises_fails_and_the_loop_goes_on(self):
+        script = PLAIN.replace("for job in", "@fl.evaluate\ndef _(model):\n    return 1 / 0\n\nfor job in")
+        with FakeClient(script) as client:
+            client.join()
+            client.weights({"w": floats(4, 5, 6), "head": floats(7)})
+            client.say(type="evaluate", round=1, weights="model.safetensors")
+            self.assertIn("ZeroDivisionError: division by zero (train.py, line", client.hear("failed")["message"])
+            self.round(client, 1, [1, 1, 1])
+            client.hear("fitted")
+
+
+class Faults(unittest.TestCase):
+    round = Rounds.round
+
+    FAULTY = MODEL + """
+def train(job):
+    model["w"][0] += 1
+    model["head"][0] += 1
+    if job.round == 1:
+        raise ValueError("bad data")
+
+for job in fl.rounds(model):
+    with job:
+        train(job)
+        job.done(examples=5, loss=0.5)
+"""
+
+    def test_an_error_inside_with_job_fails_the_round_and_the_next_one_is_trained(self):
+        with FakeClient(self.FAULTY) as client:
+            client.join({"head": "local"})
+            self.round(client, 1, [0, 0, 0])
+            first, *rest = client.hear("failed")["message"].splitlines()
+            self.assertRegex(first, r"^ValueError: bad data \(train.py, line \d+, in train\)$")
+            self.assertIn('    raise ValueError("bad data")', rest)
+            self.round(client, 2, [0, 0, 0])
+            client.hear("fitted")
+            self.assertEqual(client.result()["w"], floats(1, 0, 0))
+            self.assertEqual(client.result()["head"], floats(8), "the local tensor of the failed round counts")
+
+    def test_an_error_elsewhere_is_reported_and_ends_the_script_without_bye(self):
+        with FakeClient(self.FAULTY.replace("with job:", "if True:")) as client:
+            client.join()
+            self.round(client, 1, [0, 0, 0])
+            self.assertIn("ValueError: bad data", client.hear("failed")["message"])
+            self.assertIsNone(client.hear())
+            self.assertEqual(client.end(), 1)
+            self.assertIn("Traceback", client.stderr())
+
+    def test_leaving_the_loop_fails_the_round_and_says_bye(self):
+        with FakeClient(MODEL + "for job in fl.rounds(model):\n    break\n") as client:
+            client.join()
+            self.round(client, 1, [0, 0, 0])
+            self.assertIn("left the loop", client.hear("failed")["message"])
+            client.hear("bye")
+            self.assertEqual(client.end(), 0)
+
+    def test_a_round_without_done_fails(self):
+        with FakeClient(MODEL + "for job in fl.rounds(model):\n    pass\n") as client:
+            client.join()
+            for number in (1, 2):
+                self.round(client, number, [0, 0, 0])
+                self.assertIn("without `job.done()`", client.hear("failed")["message"])
+
+    def test_a_second_done_is_an_error(self):
+        script = PLAIN.replace("job.done(", "job.done(examples=5, loss=0.5)\n    job.done(")
+        with FakeClient(script) as client:
+            client.join()
+            self.round(client, 1, [0, 0, 0])
+            client.hear("fitted")
+            self.assertEqual(client.end(), 1)
+            self.assertIn("round 1 has an answer already", client.stderr())
+
+    def test_a_figure_that_is_not_finite_fails_the_round_only(self):
+        with FakeClient(PLAIN.replace("f1=0.25", 'f1=float("nan") if job.round == 1 else 0.5')) as client:
+            client.join()
+            self.round(client, 1, [0, 0, 0])
+            self.assertEqual(client.hear("failed")["message"], "`f1` is nan; the figures of a round must be finite")
+            self.round(client, 2, [0, 0, 0])
+            client.hear("fitted")
+
+    def test_half_a_file_or_other_tensors_fail_the_round_only(self):
+        with FakeClient(PLAIN) as client:
+            client.join()
+            path = client.work / "model.safetensors"
+            self.round(client, 1, [0, 0, 0])
+            client.hear("fitted")
+            whole = path.read_bytes()
+            other = whole.replace(b'"w"', b'"v"')
+            for content, why in ((whole[:-4], "ValueError"), (b"", "ValueError"), (other, "tensor `v` of the run, F32 [3], is not")):
+                path.write_bytes(content)
+                client.fit(2)
+                self.assertIn(why, client.hear("failed")["message"])
+            path.write_bytes(whole)
+            client.fit(3)
+            client.hear("fitted")
+
+    def test_stop_ends_the_batches(self):
+        endless = MODEL + """
+for job in fl.rounds(model):
+    if job.round == 1:
+        for _ in job.progress(iter(int, 1)):
+            pass
+        print("ended early", file=sys.stderr)
+    model["w"][0] += 1
+    job.done(examples=5, loss=0.5)
+"""
+        inside = endless.replace("for job in fl.rounds(model):\n", "for job in fl.rounds(model):\n  with job:\n")
+        for script, early in ((endless, True), (inside, False)):
+            with self.subTest(early=early), FakeClient(script) as client:
+                client.join()
+                self.round(client, 1, [0, 0, 0])
+                self.assertEqual(client.hear("progress")["done"], 0)
+                client.say(type="stop")
+                self.assertEqual(client.hear("failed")["message"], "stopped")
+                self.assertEqual("ended early" in client.stderr(), early)
+                self.round(client, 2, [0, 0, 0])
+                client.hear("fitted")
+                self.assertEqual(client.result()["w"], floats(1, 0, 0))
+
+    def test_the_end_of_the_pipe_ends_a_training(self):
+        script = MODEL + """
+for job in fl.rounds(model):
+    for _ in job.progress(iter(int, 1)):
+        pass
+    job.done(examples=5, loss=0.5)
+"""
+        with FakeClient(script) as client:
+            client.join()
+            self.round(client, 1, [0, 0, 0])
+            client.hear("progress")
+            self.assertEqual(client.end(), 0)
+
+    def test_a_client_of_another_version_is_refused(self):
+        with FakeClient(PLAIN, start=False) as client:
+            client.say(type="start", version=0, folder=str(client.work), task="t", device="cpu")
+            self.assertEqual(client.end(), 1)
+            self.assertIn("must begin with `start` of version 1 or newer", client.stderr())
+
+    def test_a_model_with_another_type_is_refused_by_name(self):
+        for value, why in (('array.array("h", [1])', "has type h"), ("3", "is a int, not a tensor"), ('b"12"', "read-only")):
+            script = MODEL + f'model["counts"] = {value}\nfor job in fl.rounds(model):\n    pass\n'
+            with self.subTest(value=value), FakeClient(script) as client:
+                self.assertEqual(client.end(), 1)
+                self.assertIn("`counts`", client.stderr())
+                self.assertIn(why, client.stderr())
+
+
+class Ways(unittest.TestCase):
+    """Ways to be started."""
+
+    round = Rounds.round
+
+    def test_a_child_of_the_command_finds_the_pipes(self):
+        launcher = "import subprocess, sys; sys.exit(subprocess.call([sys.executable, r'{script}']))"
+        with FakeClient(PLAIN, command=[sys.executable, "-c", launcher]) as client:
+            client.join()
+            self.round(client, 1, [0, 0, 0])
+            client.hear("fitted")
+            self.assertEqual(client.end(), 0)
+
+    def test_programs_that_the_script_starts_do_not_inherit_the_pipes(self):
+        probe = "import os; [os.fstat(fd) for fd in (3, 4) if 'pipe' in os.readlink(f'/proc/self/fd/{fd}')]"
+        script = PLAIN.replace("    job.done", f"""
+    import subprocess
+    ran = subprocess.run([sys.executable, "-c", {probe!r}], close_fds=False, capture_output=True, text=True)
+    assert "FileNotFoundError" in ran.stderr, ran
+    job.done""")
+        with FakeClient(script) as client:
+            client.join()
+            self.round(client, 1, [0, 0, 0])
+            client.hear("fitted")
+
+    def test_alone_the_loop_runs_once_from_the_own_weights(self):
+        script = PLAIN.replace("for job in", '@fl.evaluate\ndef _(m):\n    return {"examples": 1, "loss": 1}\n\nfor job in')
+        environment = {name: value for name, value in os.environ.items() if name != "FL_TRAINER"}
+        ran = subprocess.run(
+            [sys.executable, "-c", script + "print(list(model['w']))"],
+            env={**environment, "PYTHONPATH": str(PACKAGE)},
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=True,
+        )
+        self.assertEqual(ran.stdout.strip(), "[2.0, 3.0, 4.0]")
+        told = ran.stderr.splitlines()
+        self.assertIn("no client", told[0])
+        self.assertEqual(json.loads(told[1].partition("trained: ")[2])["examples"], 5)
+        self.assertEqual(json.loads(told[2].partition("evaluated: ")[2])["loss"], 1)
+
+    def test_a_notebook_attaches_over_a_socket_and_can_do_so_again(self):
+        with FakeClient(PLAIN, start=False) as helper, socket.socket(socket.AF_UNIX) as listener:
+            helper.end()  # only its folder is used
+            path = str(helper.folder / "trainer.sock")
+            listener.bind(path)
+            listener.listen()
+            listener.settimeout(TIMEOUT_S)
+            script = textwrap.dedent(PLAIN).replace("for job", f"fl.attach({path!r})\nfor job", 1)
+            script += "\nfor job in fl.rounds(model):\n    job.done(examples=1, loss=1)\n"
+            environment = {name: value for name, value in os.environ.items() if name != "FL_TRAINER"}
+            notebook = subprocess.Popen([sys.executable, "-c", script], env={**environment, "PYTHONPATH": str(PACKAGE)})
+            for _ in range(2):
+                connection, _ = listener.accept()
+                with connection, connection.makefile("rw") as lines:
+                    lines.write(json.dumps({"type": "start", "version": 1, "folder": str(helper.work)}) + "\n")
+                    lines.flush()
+                    self.assertEqual(json.loads(lines.readline())["type"], "hello")
+                    lines.write('{"type": "bye"}\n')
+                    lines.flush()
+                    self.assertEqual(json.loads(lines.readline())["type"], "bye")
+            self.assertEqual(notebook.wait(TIMEOUT_S), 0)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,136 @@
+"""Models of PyTorch. Skipped without it."""
+
+import importlib.util
+import struct
+import sys
+import unittest
+
+from fake_client import FakeClient
+
+MODEL = """
+import sys
+import torch
+import fl
+
+torch.manual_seed(0)
+torch.set_num_threads(1)
+model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 1))
+"""
+TRAIN = MODEL + """
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+x, y = torch.randn(8, 2), torch.randn(8, 1)
+@fl.evaluate
+def _(model):
+    assert not model.training and not torch.is_grad_enabled()
+    return {"examples": 8, "loss": (model(x) - y).square().mean()}
+for job in fl.rounds(model):
+    assert model.training
+    for _ in range(2):
+        optimizer.zero_grad()
+        loss = (model(x) - y).square().mean()
+        loss.backward()
+        optimizer.step()
+    job.done(examples=8, loss=loss)
+"""
+
+
+@unittest.skipUnless(importlib.util.find_spec("torch"), "torch is not installed")
+class Torch(unittest.TestCase):
+    def ones(self, client):
+        """The round's weights: each value 1, in every type."""
+        one = {"F32": struct.pack("<f", 1), "I64": struct.pack("<q", 1), "BF16": b"\x80\x3f", "F16": b"\x00\x3c"}
+        one.update(F64=struct.pack("<d", 1), I32=struct.pack("<i", 1), U8=b"\x01", BOOL=b"\x01")
+        count = lambda shape: 1 if not shape else shape[0] * count(shape[1:])  # noqa: E731
+        client.weights({t["name"]: one[t["dtype"]] * count(t["shape"]) for t in client.traveling})
+        return one
+
+    def test_a_module_with_batch_norm_trains_with_the_optimizer_it_has(self):
+        with FakeClient(TRAIN) as client:
+            hello = client.join({"1.running_mean": "buffer", "1.running_var": "buffer", "1.num_batches_tracked": "counter"})
+            shapes = {t["name"]: (t["dtype"], t["shape"]) for t in hello["tensors"]}
+            self.assertEqual(shapes["0.weight"], ("F32", [3, 2]))
+            self.assertEqual(shapes["1.num_batches_tracked"], ("I64", []))
+            self.ones(client)
+            results = []
+            for number in (1, 2):
+                client.fit(number)
+                client.hear("fitted")
+                results.append(client.result())
+            self.assertEqual(results[0], results[1], "the second round did not begin from the weights of the file")
+            self.assertEqual(results[0]["1.num_batches_tracked"], struct.pack("<q", 3))
+            for name, data in results[0].items():
+                if name not in ("0.bias",):  # batch normalization makes this gradient zero
+                    self.assertNotEqual(data, struct.pack("<f", 1) * (len(data) // 4), name)
+            client.say(type="evaluate", round=1, weights="model.safetensors")
+            self.assertNotIn("correct", client.hear("evaluated"))
+            client.fit(3)
+            client.hear("fitted")
+
+    def test_every_type_keeps_its_bits(self):
+        script = MODEL + """
+kinds = [torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int64, torch.int32, torch.uint8, torch.bool]
+model = {str(kind): torch.zeros(2, 3).to(kind) for kind in kinds}
+for job in fl.rounds(model):
+    assert all((tensor == 1).all() for tensor in model.values()), model
+    job.done(examples=1, loss=0)
+"""
+        with FakeClient(script) as client:
+            client.join()
+            self.assertEqual(sorted(t["dtype"] for t in client.tensors), sorted("F32 F16 BF16 F64 I64 I32 U8 BOOL".split()))
+            one = self.ones(client)
+            client.fit()
+            client.hear("fitted")
+            for tensor in client.tensors:
+                self.assertEqual(client.result()[tensor["name"]], one[tensor["dtype"]] * 6)
+
+    def test_tied_weights_are_named_once(self):
+        with FakeClient(MODEL + "model[2].weight = model[0].weight\nfor job in fl.rounds(model):\n    pass\n") as client:
+            names = [t["name"] for t in client.join()["tensors"]]
+            self.assertIn("0.weight", names)
+            self.assertNotIn("2.weight", names)
+
+    def test_in_a_group_the_first_process_speaks_and_the_others_get_its_weights(self):
+        script = """
+import os, sys
+import torch, torch.distributed as dist
+import fl
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+torch.manual_seed(rank)
+torch.set_num_threads(1)
+net = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3)).to(torch.bfloat16 if BF16 else torch.float32)
+model = net if BF16 else torch.nn.parallel.DistributedDataParallel(net)
+for job in fl.rounds(model):
+    mine = torch.cat([value.float().flatten() for value in net.state_dict().values()])
+    sums = mine.clone()
+    dist.all_reduce(sums)
+    assert torch.equal(sums, 2 * mine), (rank, mine)
+    assert job.client == "camera-07" and job.seed == 2**64 - 1
+    if job.round == 2:
+        raise ValueError(f"bad data in {rank}")
+    with torch.no_grad():
+        for value in net.parameters():
+            value += 1
+    job.done(examples=2, loss=0.5)
+"""
+        roles = {"1.running_mean": "buffer", "1.running_var": "buffer", "1.num_batches_tracked": "counter"}
+        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "{script}"]
+        for bf16 in (False, True):
+            with self.subTest(bf16=bf16), FakeClient(script.replace("BF16", str(bf16)), command=command) as client:
+                names = [t["name"] for t in client.join(roles)["tensors"]]
+                self.assertIn("0.weight", names)
+                one = self.ones(client)
+                client.fit(1)
+                client.hear("fitted")
+                self.assertEqual(client.result()["1.num_batches_tracked"], one["I64"])
+                two = b"\x00\x40" if bf16 else struct.pack("<f", 2)
+                self.assertEqual(client.result()["0.weight"], two * 6)
+                client.fit(2)
+                self.assertIn("ValueError: bad data in 0", client.hear("failed")["message"])
+                self.assertIsNone(client.hear())
+                self.assertNotEqual(client.end(), 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
