@@ -47,7 +47,7 @@ class FakeClient:
 
         with open(self.errors, "wb") as errors:
             self.process = subprocess.Popen(
-                [part.format(script=self.script) for part in command or [interpreter, "{script}"]],
+                [part.replace("{script}", str(self.script)) for part in command or [interpreter, "{script}"]],
                 stdin=subprocess.DEVNULL,
                 stderr=errors,
                 preexec_fn=redirect,

@@ -1,5 +1,6 @@
 """Models of PyTorch. Skipped without it."""
 
+import importlib.metadata
 import importlib.util
 import struct
 import sys
@@ -31,6 +32,23 @@ for job in fl.rounds(model):
         loss.backward()
         optimizer.step()
     job.done(examples=8, loss=loss)
+"""
+
+# Two processes of a group, as torchrun starts them: without the descriptors 3 and 4, and ended by the first that fails.
+LAUNCHER = """
+import os, signal, socket, subprocess, sys
+with socket.socket() as free:
+    free.bind(("127.0.0.1", 0))
+    group = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+ranks = [
+    subprocess.Popen([sys.executable, sys.argv[1]], env={**os.environ, **group, "RANK": str(rank), "LOCAL_RANK": str(rank)})
+    for rank in range(2)
+]
+for _ in ranks:
+    if os.wait()[1]:
+        for rank in ranks:
+            rank.send_signal(signal.SIGKILL)
+        sys.exit(1)
 """
 
 
@@ -116,6 +134,8 @@ for job in fl.rounds(model):
 """
         roles = {"1.running_mean": "buffer", "1.running_var": "buffer", "1.num_batches_tracked": "counter"}
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "{script}"]
+        if importlib.metadata.version("torch") < "2":  # its torchrun does not start with Python 3.11
+            command = [sys.executable, "-c", LAUNCHER, "{script}"]
         for bf16 in (False, True):
             with self.subTest(bf16=bf16), FakeClient(script.replace("BF16", str(bf16)), command=command) as client:
                 names = [t["name"] for t in client.join(roles)["tensors"]]
