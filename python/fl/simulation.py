@@ -62,15 +62,16 @@ def simulate(
 
 
 def _serve(stack: contextlib.ExitStack, federation: Path, run: Path, configs: Sequence[Path]) -> Dict[str, List[Any]]:
-    server = [_program("fl-server"), "serve", str(federation), "--run", str(run), "--exit-when-done"]
-    processes = {federation / "server.log": _start(stack, server, federation / "server.log", stdout=subprocess.PIPE)}
-    output = next(iter(processes.values())).stdout
-    assert output is not None
-    while True:
-        line = b""
-        if select.select([output], [], [], 1)[0] and not (line := output.readline()):
-            break
-        if address := re.match(rb"serving .* on ([^;\s]+)", line):
+    command = [_program("fl-server"), "serve", str(federation), "--run", str(run), "--exit-when-done"]
+    server = _start(stack, command, federation / "server.log", stdout=subprocess.PIPE)
+    processes = {federation / "server.log": server}
+    assert server.stdout is not None
+    output, ended = stack.enter_context(server.stdout), False
+    while not ended:
+        line = output.readline() if select.select([output], [], [], 1)[0] else None
+        if line == b"":
+            ended = server.wait() is not None
+        elif line and (address := re.match(rb"serving .* on ([^;\s]+)", line)):
             for config in configs:
                 client = [_program("fl-client"), "run", str(config), "--server", address[1].decode(), "--exit-when-done"]
                 log = config.parent / "client.log"
