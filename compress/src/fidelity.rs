@@ -54,6 +54,12 @@ pub(crate) struct Relation {
     pub(crate) added: f64,
 }
 
+impl Relation {
+    pub(crate) fn new(encoded: f64, other: f64, added: f64) -> Self {
+        Self { encoded, other, added }
+    }
+}
+
 /// Inner products over a section of the decoded values (`d`), the encoded values (`v`) and the memory's vector (`w`).
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Products {

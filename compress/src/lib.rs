@@ -76,6 +76,10 @@ pub use forms::methods::MethodInfo;
 pub use frame::header::{FrameHeader, FrameKind};
 pub use frame::view::{Frame, SectionInfo};
 pub use layout::{Dtype, Layout, MAX_DIMS, MAX_NAME, MAX_TENSORS, MAX_VALUES, Role, Tensor, TensorSpec};
+pub use memory::Memory;
+pub use memory::dgc::Dgc;
+pub use memory::error_feedback::Decay;
+pub use memory::method::{Encodes, MemoryInfo};
 pub use pending::{Ack, Pending};
 pub use quantize::dead_zone::Step;
 pub use quantize::recipe::Quantize;
@@ -93,7 +97,6 @@ pub use rules::schedule::{Course, Schedule};
 pub use section::planes::{PlaneBounds, PlaneBytes};
 pub use snapshot::snapshot;
 pub use spec::budget::Budget;
-pub use spec::memory::{Decay, Dgc, Memory};
 pub use spec::when::When;
 pub use spec::{Method, Rule, Small, Spec};
 pub use stages::Stages;
@@ -106,4 +109,14 @@ pub fn reducers() -> impl Iterator<Item = &'static MethodInfo> {
 /// The available quantizers (the second slot of a spec).
 pub fn quantizers() -> impl Iterator<Item = &'static MethodInfo> {
     quantize::METHODS.iter().map(|entry| &entry.info)
+}
+
+/// The available memories.
+pub fn memories() -> impl Iterator<Item = &'static MemoryInfo> {
+    memory::METHODS.iter().map(|entry| &entry.info)
+}
+
+/// The available rules for a density.
+pub fn density_rules() -> impl Iterator<Item = &'static MethodInfo> {
+    rules::density::METHODS.iter().map(|entry| &entry.info)
 }

@@ -10,7 +10,9 @@ use crate::fidelity::Fidelity;
 use crate::finite::all_finite;
 use crate::frame::view::Frame;
 use crate::layout::Layout;
+use crate::memory::METHODS;
 use crate::pending::Pending;
+use crate::rules::density;
 use crate::rules::rule_state::RuleState;
 use crate::spec::Spec;
 use crate::stages::Stages;
@@ -22,7 +24,6 @@ const HAS_MEMORY: u8 = 1;
 const HAS_PENDING: u8 = 2;
 const HAS_LEARNED: u8 = 4;
 const HAS_FIDELITY: u8 = 8;
-const MEMORIES: [&str; 3] = ["error-feedback", "ef21", "dgc"];
 
 impl Encoder {
     /// Appends memory and pending frame to `out`: magic, version, layout fingerprint, vectors of the memory, state of
@@ -32,7 +33,8 @@ impl Encoder {
     pub fn save(&self, pending: Option<&Pending>, out: &mut Vec<u8>) {
         let start = out.len();
         let pending = pending.filter(|pending| self.is_pending(pending));
-        let (kind, vectors) = self.memory_state().vectors();
+        let kind = self.memory().entry().kind.unwrap_or(0);
+        let vectors = self.memory().vectors();
         let learned = self.groups().iter().any(GroupState::has_learned);
         let aged = self.groups().iter().any(|group| group.silent > 0);
         let faithful = aged || pending.is_some_and(|pending| !pending.fidelity.is_empty());
@@ -90,9 +92,8 @@ impl Encoder {
         let mut reader = unseal(bytes, MAGIC, MAJOR)?;
         let flags = reader.u8("flags")?;
         let kind = reader.u8("kind of memory")?;
-        let Some(name) = MEMORIES.get(usize::from(kind)) else {
-            return Err(reader.corrupt("kind of memory"));
-        };
+        let saved_by = METHODS.iter().find(|entry| entry.kind == Some(kind));
+        let saved_by = saved_by.ok_or_else(|| reader.corrupt("kind of memory"))?;
         if flags > HAS_MEMORY | HAS_PENDING | HAS_LEARNED | HAS_FIDELITY {
             return Err(reader.corrupt("flags"));
         }
@@ -101,17 +102,16 @@ impl Encoder {
         }
         let mut encoder = Self::new(layout, spec)?;
         if flags & HAS_MEMORY != 0 {
-            let (wanted, vectors) = encoder.memory_state().vectors();
-            if !vectors.is_empty() && wanted != kind {
-                let asked = MEMORIES[usize::from(wanted)];
+            let wanted = encoder.memory().entry();
+            if wanted.kind.is_some_and(|wanted| wanted != kind) {
                 return Err(Error::Mismatch(format!(
-                    "the state has the memory `{name}`, but the spec requires `{asked}`; start with a new state"
+                    "the state has the memory `{}`, but the spec requires `{}`; start with a new state",
+                    saved_by.info.name, wanted.info.name
                 )));
             }
-            let count = 1 + usize::from(kind == 2);
             let len = encoder.layout().len();
-            let mut kept = encoder.carried_mut().vectors_mut().into_iter();
-            for _ in 0..count {
+            let mut kept = encoder.memory_mut().vectors_mut().into_iter();
+            for _ in 0..saved_by.vectors {
                 let values = reader.f32s(len, "memory")?;
                 if let Some(vector) = kept.next() {
                     fill(vector, values)?;
@@ -168,7 +168,7 @@ fn read_learned(reader: &mut Reader<'_>, groups: &mut [GroupState]) -> Result<()
         if !(0.01..=100.0).contains(&ratio) {
             return Err(reader.corrupt("ratio of a budget"));
         }
-        let rule_state = RuleState::read(reader)?;
+        let rule_state = RuleState::read(reader, density::is_kind)?;
         let len = reader.varint("length of a factor")?;
         let len = usize::try_from(len).ok().filter(|&len| len <= u32::MAX as usize);
         let len = len.ok_or_else(|| reader.corrupt("length of a factor"))?;

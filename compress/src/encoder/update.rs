@@ -12,14 +12,14 @@ use crate::error::Error;
 use crate::frame::header::{Extras, FrameHeader, MINOR_AT, OVERHEAD};
 use crate::frame::view::Frame;
 use crate::layout::Layout;
-use crate::memory::memory_state::MemoryState;
+use crate::memory::Memory;
+use crate::memory::method::{Coded, State};
 use crate::pending::{Ack, Pending};
 use crate::reduce::method::TensorValues;
 use crate::rng::KeyedRng;
 use crate::rules::rule_state::RuleState;
 use crate::section::input::Input;
 use crate::spec::budget::Budget;
-use crate::spec::memory::Memory;
 use crate::spec::{Method, Spec};
 use crate::stages::Stages;
 use crate::threads;
@@ -33,7 +33,7 @@ pub struct Encoder {
     groups: Vec<GroupState>,
     /// Without memory, what a frame does not carry is lost: methods must be unbiased.
     unbiased: bool,
-    memory_state: MemoryState,
+    memory: Box<dyn State>,
     budget: Option<Budget>,
     pending: Option<Digest>,
     threads: usize,
@@ -52,7 +52,7 @@ impl Encoder {
             merge_below,
             groups,
             unbiased: spec.memory == Memory::None,
-            memory_state: MemoryState::new(spec.memory, layout.len()),
+            memory: spec.memory.state(layout.len()),
             budget: spec.budget,
             pending: None,
             threads: 1,
@@ -101,7 +101,9 @@ impl Encoder {
         if header.kind == crate::FrameKind::Snapshot {
             return Err(Error::Usage("a snapshot is not an update".to_owned()));
         }
-        let predicted = self.memory_state.absorb(delta, predictor, self.threads)?;
+        let predicted = predictor.map(|predictor| predictor.measure_by_tensor(true, delta));
+        let predicted = predicted.transpose()?;
+        self.memory.absorb(delta, self.threads)?;
         let extras = Extras {
             merge_below: self.merge_below,
             predictor: predictor.map(Frame::id),
@@ -110,8 +112,12 @@ impl Encoder {
         let learned = self.groups.iter().map(learned).collect();
         let made = self.frame(delta, header, extras).and_then(|(frame, stages)| {
             let parsed = Frame::parse(&frame, &self.layout)?;
-            let predicted = predictor.zip(predicted.as_deref());
-            let measured = self.memory_state.encoded(&parsed, delta, predicted, self.threads)?;
+            let coded = Coded {
+                frame: &parsed,
+                predicted: predictor.zip(predicted.as_deref()),
+                threads: self.threads,
+            };
+            let measured = self.memory.encoded(coded, delta)?;
             Ok((frame, stages, measured))
         });
         let (frame, stages, (relation, products)) = made.inspect_err(|_| self.take_back(delta, learned))?;
@@ -139,14 +145,14 @@ impl Encoder {
 
     /// Rolls back an update that could not be encoded.
     fn take_back(&mut self, delta: &[f32], learned: Vec<(RuleState, Option<Vec<f32>>, f64)>) {
-        self.memory_state.undo(delta);
+        self.memory.undo(delta);
         for (state, learned) in self.groups.iter_mut().zip(learned) {
             (state.rule_state, state.warm, state.ratio) = learned;
         }
     }
 
     fn frame(&mut self, delta: &[f32], header: FrameHeader, extras: Extras) -> Result<(Vec<u8>, Stages), Error> {
-        let model = self.memory_state.input(delta);
+        let model = self.memory.input(delta);
         let (unbiased, threads) = (self.unbiased, self.threads);
         let inner = threads.div_ceil(self.groups.len().max(1));
         let values = |state: &GroupState| match state.group.only(model) {
@@ -212,8 +218,7 @@ impl Encoder {
         if !self.is_pending(pending) {
             return Err(Error::Usage(format!("frame {} is not pending", pending.digest)));
         }
-        self.memory_state
-            .settled(&Frame::parse(&pending.frame, &self.layout)?, ack)?;
+        self.memory.settled(&Frame::parse(&pending.frame, &self.layout)?, ack)?;
         for (group, fidelity) in self.groups.iter_mut().zip(&pending.fidelity) {
             group.silent = match ack {
                 Ack::Accepted => fidelity.age,
@@ -226,15 +231,16 @@ impl Encoder {
 
     /// The residual by value index; `None` if the memory of the spec has none.
     pub fn residual(&self) -> Option<&[f32]> {
-        self.memory_state.residual()
+        let first = self.memory.vectors().into_iter().next();
+        first.filter(|_| self.memory.entry().info.has_residual)
     }
 
-    pub(crate) fn memory_state(&self) -> &MemoryState {
-        &self.memory_state
+    pub(crate) fn memory(&self) -> &dyn State {
+        &*self.memory
     }
 
-    pub(crate) fn carried_mut(&mut self) -> &mut MemoryState {
-        &mut self.memory_state
+    pub(crate) fn memory_mut(&mut self) -> &mut dyn State {
+        &mut *self.memory
     }
 
     pub(crate) fn groups(&self) -> &[GroupState] {

@@ -173,7 +173,7 @@ impl Serialize for Table {
 /// A TOML value that is a number or a rule.
 pub(crate) trait NumberOrRule: Sized {
     /// The accepted forms, for error texts.
-    const FORMS: &'static str;
+    fn forms() -> String;
 
     fn number(number: f64) -> Result<Self, Error>;
 
@@ -191,7 +191,7 @@ impl<'de, T: NumberOrRule> Visitor<'de> for Either<T> {
     type Value = T;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(T::FORMS)
+        f.write_str(&T::forms())
     }
 
     fn visit_f64<E: de::Error>(self, number: f64) -> Result<T, E> {
@@ -216,7 +216,7 @@ impl<'de, T: NumberOrRule> Visitor<'de> for Either<T> {
                 at => drop(table.numbers.insert(KEYS[at], map.next_value()?)),
             }
         }
-        let refuse = |what: &str| de::Error::custom(format!("{what}, expected {}", T::FORMS));
+        let refuse = |what: &str| de::Error::custom(format!("{what}, expected {}", T::forms()));
         let by = table.word("by").ok_or_else(|| refuse("missing `by`"))?;
         let rule = T::rule(&by, &mut table).map_err(de::Error::custom)?;
         let rule = rule.ok_or_else(|| refuse(&format!("unknown rule {by:?}")))?;

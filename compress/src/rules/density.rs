@@ -8,52 +8,76 @@ use crate::forms::rule as table;
 use crate::forms::rule::{NumberOrRule, Table};
 use crate::rules::entropy::{self, EntropyRule};
 use crate::rules::fisher::{self, FisherRule};
+use crate::rules::method::{DensityRule, Entry};
 use crate::rules::rule_state::RuleState;
 use crate::rules::schedule::{self, Schedule};
 use crate::rules::selection::{Selected, Selection};
 
-/// A density (share of values sent), or a rule that chooses it: `0.01`, `{ by = "entropy", form = "effective" |
-/// "percentile" | "literal" }`, `{ by = "fisher", form = "scaled" | "percentile" | "literal" }` or `{ by = "schedule",
-/// points = [[0, 0.25], [10, 0.01]] }`. Omitted parameters have their defaults.
-#[derive(Debug, Clone, PartialEq)]
-pub enum DensitySpec {
-    /// A constant density.
-    Fixed(Density),
+/// Generates [`DensitySpec`] and `METHODS` from the table. Each line is `Variant(Type) = module`; the type implements
+/// [`DensityRule`], and the module defines `METHOD`.
+macro_rules! rules {
+    ($($(#[$doc:meta])* $variant:ident($rule:ident) = $module:ident,)*) => {
+        /// A density (share of values sent), or a rule that chooses it: `0.01`, `{ by = "entropy", form = "effective" |
+        /// "percentile" | "literal" }`, `{ by = "fisher", form = "scaled" | "percentile" | "literal" }` or `{ by =
+        /// "schedule", points = [[0, 0.25], [10, 0.01]] }`. Omitted parameters have their defaults.
+        #[derive(Debug, Clone, PartialEq)]
+        pub enum DensitySpec {
+            /// A constant density.
+            Fixed(Density),
+            $($(#[$doc])* $variant($rule),)*
+        }
+
+        /// Every rule, in the order of error texts.
+        pub(crate) const METHODS: &[Entry] = &[$($module::METHOD,)*];
+
+        impl DensitySpec {
+            /// The rule, or the constant density.
+            fn parts(&self) -> Result<&dyn DensityRule, Density> {
+                match self {
+                    Self::Fixed(density) => Err(*density),
+                    $(Self::$variant(rule) => Ok(rule),)*
+                }
+            }
+
+            fn read(by: &str, table: &mut Table) -> Result<Option<Self>, Error> {
+                match by {
+                    $(_ if by == $module::METHOD.info.name => Ok(Some(Self::$variant($rule::read(table)?))),)*
+                    _ => Ok(None),
+                }
+            }
+        }
+    };
+}
+
+rules! {
     /// By the entropy of the values: a peaked tensor is sent sparser than a flat one.
-    Entropy(EntropyRule),
+    Entropy(EntropyRule) = entropy,
     /// By the squared values, which are the diagonal of the empirical Fisher information.
-    Fisher(FisherRule),
+    Fisher(FisherRule) = fisher,
     /// By round; values above 1 are clamped to 1.
-    Schedule(Schedule),
+    Schedule(Schedule) = schedule,
+}
+
+/// Whether `kind` is the number of a rule's state in a state file, or 0, the number of none.
+pub(crate) fn is_kind(kind: u32) -> bool {
+    kind == 0 || METHODS.iter().any(|entry| entry.kinds.contains(&kind))
 }
 
 impl DensitySpec {
     /// Selects values of `values`, which are finite, and updates `rule_state`. A tensor of zeros does not change the
     /// state; neither does a fixed density or a schedule. The state of another rule is reset first.
     pub(crate) fn choose(&self, values: &[f32], round: u64, rule_state: &mut RuleState) -> Selected {
-        let (chosen, clip) = match self {
-            Self::Fixed(density) => (Selection::Count(density.count(values.len())), None),
-            Self::Schedule(schedule) => (Selection::Count(scheduled(schedule, round, values.len())), None),
-            Self::Entropy(rule) => (rule.choose(values, rule_state), rule.clip()),
-            Self::Fisher(rule) => (rule.choose(values, rule_state), rule.clip()),
+        let (chosen, clip) = match self.parts() {
+            Ok(rule) => (rule.choose(values, round, rule_state), rule.clip()),
+            Err(density) => (Selection::Count(density.count(values.len())), None),
         };
         Selected { chosen, clip }
     }
-}
 
-impl DensitySpec {
     /// Whether the rule yields a count, not a threshold.
     pub(crate) fn counts(&self) -> bool {
-        match self {
-            Self::Fixed(_) | Self::Schedule(_) => true,
-            Self::Entropy(rule) => rule.counts(),
-            Self::Fisher(_) => false,
-        }
+        self.parts().map_or(true, |rule| rule.counts())
     }
-}
-
-fn scheduled(schedule: &Schedule, round: u64, len: usize) -> usize {
-    Density::new(schedule.at(round).min(1.0)).map_or(len, |density| density.count(len))
 }
 
 impl From<Density> for DensitySpec {
@@ -63,24 +87,18 @@ impl From<Density> for DensitySpec {
 }
 
 impl NumberOrRule for DensitySpec {
-    const FORMS: &'static str =
-        r#"a density above 0 and at most 1, or a rule: { by = "entropy" | "fisher" | "schedule", .. }"#;
+    fn forms() -> String {
+        let names: Vec<String> = METHODS.iter().map(|entry| format!("{:?}", entry.info.name)).collect();
+        let names = names.join(" | ");
+        format!("a density above 0 and at most 1, or a rule: {{ by = {names}, .. }}")
+    }
 
     fn number(number: f64) -> Result<Self, Error> {
         Density::new(number).map(Self::Fixed)
     }
 
     fn rule(by: &str, table: &mut Table) -> Result<Option<Self>, Error> {
-        Ok(Some(match by {
-            entropy::NAME => Self::Entropy(EntropyRule::read(table)?),
-            fisher::NAME => Self::Fisher(FisherRule::read(table)?),
-            schedule::NAME => {
-                let schedule = Schedule::read(table)?;
-                schedule.values().try_for_each(|value| Density::new(value).map(drop))?;
-                Self::Schedule(schedule)
-            }
-            _ => return Ok(None),
-        }))
+        Self::read(by, table)
     }
 }
 
@@ -92,17 +110,17 @@ impl<'de> Deserialize<'de> for DensitySpec {
 
 impl Serialize for DensitySpec {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Fixed(density) => density.serialize(serializer),
-            Self::Entropy(rule) => rule.table().serialize(serializer),
-            Self::Fisher(rule) => rule.table().serialize(serializer),
-            Self::Schedule(schedule) => schedule.table().serialize(serializer),
+        match self.parts() {
+            Ok(rule) => rule.table().serialize(serializer),
+            Err(density) => density.serialize(serializer),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::rules::samples::spec;
     use crate::rules::schedule::Course;
@@ -149,7 +167,7 @@ mod tests {
 
     #[test]
     fn refusals_say_what_was_expected() {
-        let forms = DensitySpec::FORMS;
+        let forms = r#"a density above 0 and at most 1, or a rule: { by = "entropy" | "fisher" | "schedule", .. }"#;
         for (text, expected) in [
             ("'entropy'", forms),
             ("true", forms),
@@ -239,6 +257,24 @@ mod tests {
     }
 
     #[test]
+    fn every_example_is_of_its_rule_and_has_the_states_of_the_table() {
+        let mut taken = BTreeSet::new();
+        for entry in METHODS {
+            let mut kinds = BTreeSet::new();
+            for text in entry.info.examples {
+                let (spec, mut rule_state) = (spec(text), RuleState::default());
+                let by = spec.parts().unwrap().table().word("by");
+                assert_eq!(by.as_deref(), Some(entry.info.name), "{text}");
+                spec.choose(&[1.0, 2.0], 0, &mut rule_state);
+                kinds.insert(rule_state.kind);
+            }
+            kinds.remove(&0);
+            assert_eq!(kinds, entry.kinds.iter().copied().collect(), "{}", entry.info.name);
+            assert!(kinds.into_iter().all(|kind| is_kind(kind) && taken.insert(kind)));
+        }
+    }
+
+    #[test]
     fn fixed_and_scheduled_counts_look_only_at_the_length() {
         let mut rule_state = RuleState::default();
         let mut count = |text, round| spec(text).choose(&[1.0; 1000], round, &mut rule_state);
@@ -262,14 +298,8 @@ mod tests {
 
     #[test]
     fn zeros_choose_nothing_and_are_not_remembered() {
-        for text in [
-            "{ by = 'entropy' }",
-            "{ by = 'entropy', form = 'percentile' }",
-            "{ by = 'entropy', form = 'literal' }",
-            "{ by = 'fisher' }",
-            "{ by = 'fisher', form = 'percentile' }",
-            "{ by = 'fisher', form = 'literal' }",
-        ] {
+        let learning = METHODS.iter().filter(|entry| !entry.kinds.is_empty());
+        for text in learning.flat_map(|entry| entry.info.examples) {
             let (spec, mut rule_state) = (spec(text), RuleState::default());
             for zeros in [&[0.0; 40][..], &[-0.0], &[]] {
                 assert_eq!(

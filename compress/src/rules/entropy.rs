@@ -8,12 +8,32 @@
 
 use crate::density::Density;
 use crate::error::Error;
+use crate::forms::methods::MethodInfo;
 use crate::forms::rule::{self, Table};
 use crate::rules::magnitude::{largest, percentile, reaching};
-use crate::rules::rule_state::{Kind, RuleState};
+use crate::rules::method::{DensityRule, Entry};
+use crate::rules::rule_state::RuleState;
 use crate::rules::selection::Selection;
 
-pub(crate) const NAME: &str = "entropy";
+/// The entry in the table.
+pub(crate) const METHOD: Entry = Entry {
+    info: MethodInfo {
+        name: NAME,
+        about: "By the entropy of the values: a peaked tensor is sent sparser than a flat one.",
+        examples: &[
+            "{ by = 'entropy' }",
+            "{ by = 'entropy', form = 'percentile' }",
+            "{ by = 'entropy', form = 'literal' }",
+        ],
+        leaves_out: true,
+    },
+    kinds: &[EFFECTIVE, LITERAL],
+};
+
+const NAME: &str = "entropy";
+/// Kinds of state, as numbered in the state file.
+const EFFECTIVE: u32 = 1;
+const LITERAL: u32 = 2;
 const FORMS: [&str; 3] = ["effective", "percentile", "literal"];
 
 const ALPHA: f64 = 0.9;
@@ -66,25 +86,8 @@ impl Default for EntropyRule {
     }
 }
 
-impl EntropyRule {
-    pub(crate) fn choose(&self, values: &[f32], rule_state: &mut RuleState) -> Selection {
-        match &self.form {
-            Form::Effective(form) => form.choose(values, rule_state),
-            Form::Percentile { q, least } => by_percentile(values, *q, *least),
-            Form::Literal(form) => form.choose(values, rule_state),
-        }
-    }
-
-    /// Whether the rule yields a count, not a threshold.
-    pub(crate) fn counts(&self) -> bool {
-        matches!(self.form, Form::Effective(_))
-    }
-
-    pub(crate) fn clip(&self) -> Option<f32> {
-        self.clip.map(|clip| clip as f32)
-    }
-
-    pub(crate) fn read(table: &mut Table) -> Result<Self, Error> {
+impl DensityRule for EntropyRule {
+    fn read(table: &mut Table) -> Result<Self, Error> {
         let form = match table.form(&FORMS)? {
             0 => Form::Effective(Effective::read(table)?),
             1 => Form::Percentile {
@@ -102,7 +105,7 @@ impl EntropyRule {
         Ok(Self { form, clip })
     }
 
-    pub(crate) fn table(&self) -> Table {
+    fn table(&self) -> Table {
         let table = match &self.form {
             Form::Effective(form) => form.table(),
             Form::Percentile { q, least } => {
@@ -119,6 +122,22 @@ impl EntropyRule {
                 .with("least", form.least.into(), rule::LEAST),
         };
         table.with_clip(self.clip)
+    }
+
+    fn choose(&self, values: &[f32], _round: u64, rule_state: &mut RuleState) -> Selection {
+        match &self.form {
+            Form::Effective(form) => form.choose(values, rule_state),
+            Form::Percentile { q, least } => by_percentile(values, *q, *least),
+            Form::Literal(form) => form.choose(values, rule_state),
+        }
+    }
+
+    fn counts(&self) -> bool {
+        matches!(self.form, Form::Effective(_))
+    }
+
+    fn clip(&self) -> Option<f32> {
+        self.clip.map(|clip| clip as f32)
     }
 }
 
@@ -138,7 +157,7 @@ impl Effective {
         let Some(now) = energy_entropy(values) else {
             return Selection::Count(0);
         };
-        rule_state.claim(Kind::EffectiveEntropy);
+        rule_state.claim(EFFECTIVE);
         rule_state.observe(now, self.beta, self.warm_up);
         let wanted = f64::from(self.density) * values.len() as f64 * (rule_state.mean - rule_state.anchor).exp();
         // The factor keeps rounding errors of the logarithms from raising an exact integer by one.
@@ -183,7 +202,7 @@ impl Literal {
         let Some(now) = softmax_entropy(values, self.eps) else {
             return Selection::Count(0);
         };
-        rule_state.claim(Kind::LiteralEntropy);
+        rule_state.claim(LITERAL);
         let before = rule_state.mean_or(now);
         let threshold = self.alpha * before + (1.0 - self.alpha) * now;
         rule_state.follow(now, before, self.beta);
@@ -236,7 +255,7 @@ mod tests {
     }
 
     /// The state after one round with this statistic.
-    fn seen(kind: Kind, mean: f64) -> RuleState {
+    fn seen(kind: u32, mean: f64) -> RuleState {
         let mut rule_state = RuleState::default();
         rule_state.claim(kind);
         rule_state.follow(mean, mean, 0.0);
@@ -254,7 +273,7 @@ mod tests {
         assert!(near(softmax_entropy(&G8, 1e-8).unwrap(), 2.013786));
 
         let literal = spec("{ by = 'entropy', form = 'literal', least = 0.25 }");
-        let mut rule_state = seen(Kind::LiteralEntropy, 2.0);
+        let mut rule_state = seen(LITERAL, 2.0);
         let selected = literal.choose(&G8, 1, &mut rule_state);
         let Selection::Reaching { threshold, least: 2 } = selected.chosen else {
             panic!("{selected:?}");

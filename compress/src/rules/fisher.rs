@@ -11,13 +11,33 @@
 
 use crate::density::Density;
 use crate::error::Error;
+use crate::forms::methods::MethodInfo;
 use crate::forms::rule::{self, Table};
 use crate::rules::entropy::by_percentile;
 use crate::rules::magnitude::{TINY, kth_largest, square_reaching, squares_reaching};
-use crate::rules::rule_state::{Kind, RuleState};
+use crate::rules::method::{DensityRule, Entry};
+use crate::rules::rule_state::RuleState;
 use crate::rules::selection::Selection;
 
-pub(crate) const NAME: &str = "fisher";
+/// The entry in the table.
+pub(crate) const METHOD: Entry = Entry {
+    info: MethodInfo {
+        name: NAME,
+        about: "By the squared values, which are the diagonal of the empirical Fisher information.",
+        examples: &[
+            "{ by = 'fisher' }",
+            "{ by = 'fisher', form = 'percentile' }",
+            "{ by = 'fisher', form = 'literal' }",
+        ],
+        leaves_out: true,
+    },
+    kinds: &[SCALED, LITERAL],
+};
+
+const NAME: &str = "fisher";
+/// Kinds of state, as numbered in the state file.
+const SCALED: u32 = 3;
+const LITERAL: u32 = 4;
 const FORMS: [&str; 3] = ["scaled", "percentile", "literal"];
 
 const ALPHA: f64 = 0.9;
@@ -48,43 +68,8 @@ impl Default for FisherRule {
     }
 }
 
-impl FisherRule {
-    pub(crate) fn choose(&self, values: &[f32], rule_state: &mut RuleState) -> Selection {
-        let (kind, alpha, beta) = match self.form {
-            Form::Percentile { q } => return by_percentile(values, q, self.least),
-            Form::Scaled { alpha, beta, .. } => (Kind::ScaledFisher, alpha, beta),
-            Form::Literal { alpha, beta } => (Kind::LiteralFisher, alpha, beta),
-        };
-        let (sum, non_zeros) = squares_reaching(TINY, values);
-        if non_zeros == 0 {
-            return Selection::Count(0);
-        }
-        rule_state.claim(kind);
-        let now = sum / values.len() as f64;
-        let before = rule_state.mean_or(now);
-        let threshold = square_reaching(self.kappa() * (alpha * before + (1.0 - alpha) * now));
-        let least = self.least.count(values.len());
-        let fed = match kind {
-            Kind::LiteralFisher => mean_of_kept(values, threshold, least),
-            _ => now,
-        };
-        rule_state.follow(fed, before, beta);
-        Selection::Reaching { threshold, least }
-    }
-
-    /// For Laplace-distributed values, `P(v^2 >= kappa mean(v^2)) = exp(-sqrt(2 kappa))`.
-    fn kappa(&self) -> f64 {
-        match self.form {
-            Form::Scaled { density, .. } => 0.5 * f64::from(density).ln().powi(2),
-            _ => 1.0,
-        }
-    }
-
-    pub(crate) fn clip(&self) -> Option<f32> {
-        self.clip.map(|clip| clip as f32)
-    }
-
-    pub(crate) fn read(table: &mut Table) -> Result<Self, Error> {
+impl DensityRule for FisherRule {
+    fn read(table: &mut Table) -> Result<Self, Error> {
         let form = match table.form(&FORMS)? {
             0 => Form::Scaled {
                 density: table.density("density", DENSITY)?,
@@ -106,7 +91,7 @@ impl FisherRule {
         })
     }
 
-    pub(crate) fn table(&self) -> Table {
+    fn table(&self) -> Table {
         let table = match self.form {
             Form::Scaled { density, alpha, beta } => Table::by(NAME)
                 .with("density", density.into(), DENSITY)
@@ -121,6 +106,43 @@ impl FisherRule {
         table
             .with("least", self.least.into(), self.form.least())
             .with_clip(self.clip)
+    }
+
+    fn choose(&self, values: &[f32], _round: u64, rule_state: &mut RuleState) -> Selection {
+        let (kind, alpha, beta) = match self.form {
+            Form::Percentile { q } => return by_percentile(values, q, self.least),
+            Form::Scaled { alpha, beta, .. } => (SCALED, alpha, beta),
+            Form::Literal { alpha, beta } => (LITERAL, alpha, beta),
+        };
+        let (sum, non_zeros) = squares_reaching(TINY, values);
+        if non_zeros == 0 {
+            return Selection::Count(0);
+        }
+        rule_state.claim(kind);
+        let now = sum / values.len() as f64;
+        let before = rule_state.mean_or(now);
+        let threshold = square_reaching(self.kappa() * (alpha * before + (1.0 - alpha) * now));
+        let least = self.least.count(values.len());
+        let fed = match kind {
+            LITERAL => mean_of_kept(values, threshold, least),
+            _ => now,
+        };
+        rule_state.follow(fed, before, beta);
+        Selection::Reaching { threshold, least }
+    }
+
+    fn clip(&self) -> Option<f32> {
+        self.clip.map(|clip| clip as f32)
+    }
+}
+
+impl FisherRule {
+    /// For Laplace-distributed values, `P(v^2 >= kappa mean(v^2)) = exp(-sqrt(2 kappa))`.
+    fn kappa(&self) -> f64 {
+        match self.form {
+            Form::Scaled { density, .. } => 0.5 * f64::from(density).ln().powi(2),
+            _ => 1.0,
+        }
     }
 }
 
@@ -165,7 +187,7 @@ mod tests {
     fn the_worked_example() {
         let rule = spec("{ by = 'fisher', form = 'literal', alpha = 0.9, clip = 0.55 }");
         let mut rule_state = RuleState::default();
-        rule_state.claim(Kind::LiteralFisher);
+        rule_state.claim(LITERAL);
         rule_state.follow(0.2, 0.2, 0.9);
         let selected = rule.choose(&G8, 1, &mut rule_state);
         let Selection::Reaching { threshold, least: 1 } = selected.chosen else {

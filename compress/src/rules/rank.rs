@@ -4,6 +4,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::error::Error;
 use crate::forms::rule::{self, NumberOrRule, Table};
+use crate::rules::method::DensityRule;
 use crate::rules::schedule::{self, Schedule};
 
 /// Largest rank of a spec.
@@ -39,7 +40,10 @@ fn rank(number: f64) -> Result<u32, Error> {
 }
 
 impl NumberOrRule for RankSpec {
-    const FORMS: &'static str = r#"a rank from 1 to 1024, or a rule: { by = "schedule", .. }"#;
+    fn forms() -> String {
+        let name = schedule::NAME;
+        format!("a rank from 1 to {MAX_RANK}, or a rule: {{ by = {name:?}, .. }}")
+    }
 
     fn number(number: f64) -> Result<Self, Error> {
         rank(number).map(Self::Fixed)
@@ -49,8 +53,7 @@ impl NumberOrRule for RankSpec {
         if by != schedule::NAME {
             return Ok(None);
         }
-        let schedule = Schedule::read(table)?;
-        schedule.values().try_for_each(|value| rank(value).map(drop))?;
+        let schedule = Schedule::parse(table, |value| rank(value).map(drop))?;
         Ok(Some(Self::Schedule(schedule)))
     }
 }

@@ -3,29 +3,11 @@
 use crate::error::Error;
 use crate::wire::{Reader, Writer};
 
-/// The rule that owns the state.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Kind {
-    #[default]
-    None,
-    EffectiveEntropy,
-    LiteralEntropy,
-    ScaledFisher,
-    LiteralFisher,
-}
-
-const KINDS: [Kind; 5] = [
-    Kind::None,
-    Kind::EffectiveEntropy,
-    Kind::LiteralEntropy,
-    Kind::ScaledFisher,
-    Kind::LiteralFisher,
-];
-
 /// The state of a rule for one tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct RuleState {
-    kind: Kind,
+    /// The rule and form that own the state, as numbered in the table of rules; 0: none.
+    pub(crate) kind: u32,
     /// Observed rounds, without those in which the tensor was all zeros.
     pub(crate) rounds: u32,
     /// Exponential moving average of the statistic; during the warm-up its arithmetic mean.
@@ -36,7 +18,7 @@ pub(crate) struct RuleState {
 
 impl RuleState {
     /// Resets the state if another rule owns it.
-    pub(crate) fn claim(&mut self, kind: Kind) {
+    pub(crate) fn claim(&mut self, kind: u32) {
         if self.kind != kind {
             *self = Self {
                 kind,
@@ -71,19 +53,21 @@ impl RuleState {
     /// Appends 24 bytes: rounds `u32`, kind `u32`, mean `f64`, anchor `f64`.
     pub(crate) fn write(&self, out: &mut Writer<'_>) {
         out.u32(self.rounds);
-        out.u32(self.kind as u32);
+        out.u32(self.kind);
         out.u64(self.mean.to_bits());
         out.u64(self.anchor.to_bits());
     }
 
-    /// Reads the output of [`RuleState::write`].
+    /// Reads the output of [`RuleState::write`]. `is_kind` returns whether a rule has that kind of state.
     ///
     /// # Errors
     /// `Truncated`; `Corrupt` for an unknown kind; `NotFinite`.
-    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, Error> {
+    pub(crate) fn read(reader: &mut Reader<'_>, is_kind: fn(u32) -> bool) -> Result<Self, Error> {
         let rounds = reader.u32("rounds of a rule")?;
-        let kind = reader.u32("kind of a rule")? as usize;
-        let kind = *KINDS.get(kind).ok_or_else(|| reader.corrupt("kind of a rule"))?;
+        let kind = reader.u32("kind of a rule")?;
+        if !is_kind(kind) {
+            return Err(reader.corrupt("kind of a rule"));
+        }
         let mut number = |what: &str| {
             let number = f64::from_bits(reader.u64(what)?);
             if number.is_finite() {
@@ -104,6 +88,7 @@ impl RuleState {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rules::density::is_kind;
 
     #[test]
     fn warm_up_is_a_plain_mean_and_then_it_fades() {
@@ -119,8 +104,7 @@ mod tests {
 
     #[test]
     fn bytes_round_trip_and_damage_is_refused() {
-        for kind in KINDS {
-            assert_eq!(KINDS[kind as usize], kind);
+        for kind in 0..=4 {
             let rule_state = RuleState {
                 kind,
                 rounds: 7,
@@ -130,9 +114,9 @@ mod tests {
             let mut bytes = Vec::new();
             rule_state.write(&mut Writer::new(&mut bytes));
             assert_eq!(bytes.len(), 24);
-            assert_eq!(RuleState::read(&mut Reader::new(&bytes)), Ok(rule_state));
+            assert_eq!(RuleState::read(&mut Reader::new(&bytes), is_kind), Ok(rule_state));
             for len in 0..bytes.len() {
-                let read = RuleState::read(&mut Reader::new(&bytes[..len]));
+                let read = RuleState::read(&mut Reader::new(&bytes[..len]), is_kind);
                 assert!(matches!(read, Err(Error::Truncated { .. })));
             }
         }
@@ -141,9 +125,9 @@ mod tests {
             bytes.extend(kind.to_le_bytes());
             bytes.extend(mean.to_le_bytes());
             bytes.extend([0; 8]);
-            RuleState::read(&mut Reader::new(&bytes))
+            RuleState::read(&mut Reader::new(&bytes), is_kind)
         };
-        assert!(matches!(read(KINDS.len() as u32, 0.0), Err(Error::Corrupt { .. })));
+        assert!(matches!(read(5, 0.0), Err(Error::Corrupt { .. })));
         assert!(matches!(read(256, 0.0), Err(Error::Corrupt { .. })));
         assert_eq!(read(1, f64::NAN), Err(Error::NotFinite("mean of a rule".into())));
     }

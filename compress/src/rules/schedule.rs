@@ -1,7 +1,27 @@
 //! A number that depends on the round: warm-up densities (DGC), falling ranks.
 
+use crate::density::Density;
 use crate::error::Error;
+use crate::forms::methods::MethodInfo;
 use crate::forms::rule::Table;
+use crate::rules::method::{DensityRule, Entry};
+use crate::rules::rule_state::RuleState;
+use crate::rules::selection::Selection;
+
+/// The entry in the table.
+pub(crate) const METHOD: Entry = Entry {
+    info: MethodInfo {
+        name: NAME,
+        about: "By round; values above 1 are clamped to 1.",
+        examples: &[
+            "{ by = 'schedule', points = [[0, 0.25], [10, 0.05]] }",
+            "{ by = 'schedule', shape = 'linear', points = [[0, 0.25], [10, 0.05]] }",
+            "{ by = 'schedule', shape = 'exponential', points = [[0, 0.25], [10, 0.05]] }",
+        ],
+        leaves_out: true,
+    },
+    kinds: &[],
+};
 
 pub(crate) const NAME: &str = "schedule";
 
@@ -69,11 +89,8 @@ impl Schedule {
         }
     }
 
-    pub(crate) fn values(&self) -> impl Iterator<Item = f64> {
-        self.points.iter().map(|&(_, value)| value)
-    }
-
-    pub(crate) fn read(table: &mut Table) -> Result<Self, Error> {
+    /// Removes the parameters from `table`; `check` refuses a value.
+    pub(crate) fn parse(table: &mut Table, check: impl Fn(f64) -> Result<(), Error>) -> Result<Self, Error> {
         let course = match table.word("shape") {
             None => Course::default(),
             Some(word) => match COURSES.into_iter().find(|(name, _)| *name == word) {
@@ -84,14 +101,31 @@ impl Schedule {
                 }
             },
         };
-        Self::new(table.points(), course)
+        let schedule = Self::new(table.points(), course)?;
+        schedule.points.iter().try_for_each(|&(_, value)| check(value))?;
+        Ok(schedule)
+    }
+}
+
+impl DensityRule for Schedule {
+    fn read(table: &mut Table) -> Result<Self, Error> {
+        Self::parse(table, |value| Density::new(value).map(drop))
     }
 
-    pub(crate) fn table(&self) -> Table {
+    fn table(&self) -> Table {
         let shape = COURSES
             .into_iter()
             .find(|(_, course)| *course == self.course && *course != Course::default());
         Table::by(NAME).with_points(&self.points, shape.map(|(name, _)| name))
+    }
+
+    fn choose(&self, values: &[f32], round: u64, _rule_state: &mut RuleState) -> Selection {
+        let density = Density::new(self.at(round).min(1.0));
+        Selection::Count(density.map_or(values.len(), |density| density.count(values.len())))
+    }
+
+    fn counts(&self) -> bool {
+        true
     }
 }
 

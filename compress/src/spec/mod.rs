@@ -1,19 +1,18 @@
 //! The requested codec: the `[compression.uplink]` and `[compression.downlink]` tables of a run.
 
 pub(crate) mod budget;
-pub(crate) mod memory;
 pub(crate) mod when;
 
 use serde::{Deserialize, Serialize};
 
 use crate::code::method::CodeSpec;
 use crate::layout::Tensor;
+use crate::memory::Memory;
 use crate::quantize::QuantizeSpec;
 use crate::quantize::dead_zone::DeadZone;
 use crate::reduce::ReduceSpec;
 use crate::reduce::method::Sends;
 use crate::spec::budget::Budget;
-use crate::spec::memory::Memory;
 use crate::spec::when::When;
 
 /// Codec of one direction of a run. Omitted keys have the values of [`Spec::exact`] if the key `default` is present,
@@ -304,7 +303,7 @@ mod tests {
             ("default = { code = 'zip' }", "expected one of `pack`, `rans`, `rice`"),
             (
                 "memory = 'momentum'",
-                r#"expected "auto", "none", "error-feedback", "cafe""#,
+                r#"expected "auto", "none", "error-feedback", "cafe", "ef21", "dgc", { error-feedback = { decay = .. } } or { dgc = { momentum = .., clip = .. } }"#,
             ),
             (
                 "memory = { error-feedback = { decay = 0 } }",

@@ -75,7 +75,7 @@ fn one_extreme_after_another_is_encoded_or_changes_nothing() {
         let updates = extremes(60);
         updates.iter().chain(updates.iter().rev()).cloned().collect::<Vec<_>>()
     };
-    for memory in memories() {
+    for memory in every_memory() {
         for method in every_method().into_iter().step_by(5) {
             let mut encoder = Encoder::new(Arc::clone(&layout), &spec(memory, method.clone())).unwrap();
             for (round, (name, mut delta)) in updates().into_iter().enumerate() {
@@ -111,11 +111,11 @@ fn values_that_are_not_finite_change_no_memory() {
     let layout = tensors(50);
     let step = encode(&layout, &Method::default(), &noise(50, 1));
     let predictor = Frame::parse(&step.frame, &layout).unwrap();
-    for memory in memories() {
+    for memory in every_memory() {
         for method in some_methods() {
             let mut encoder = Encoder::new(Arc::clone(&layout), &spec(memory, method.clone())).unwrap();
             let mut twin = Encoder::new(Arc::clone(&layout), &spec(memory, method.clone())).unwrap();
-            let against = (memory == Memory::Cafe).then_some(&predictor);
+            let against = memory.predicts().then_some(&predictor);
             for encoder in [&mut encoder, &mut twin] {
                 let pending = encoder.encode_against(against, &mut noise(50, 2), UPDATE).unwrap();
                 encoder.settle(&pending, Ack::Accepted).unwrap();

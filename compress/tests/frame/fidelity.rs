@@ -42,8 +42,12 @@ fn vectors(model: &mut Model, memory: Memory, delta: &[f64], predictor: &[f64]) 
     match memory.resolved(true) {
         Memory::ErrorFeedback { decay } => [plus(delta, &model.residual, decay.get()), delta.to_vec(), zeros],
         Memory::Ef21 => [plus(delta, &model.shadow, -1.0), delta.to_vec(), model.shadow.clone()],
-        Memory::Dgc(_) => {
-            model.velocity = plus(delta, &model.velocity, 0.5);
+        Memory::Dgc(dgc) => {
+            let factor = dgc
+                .clip()
+                .map_or(1.0, |clip| (clip / dot(delta, delta).sqrt()).min(1.0));
+            let momentum = plus(&zeros, &model.velocity, dgc.momentum());
+            model.velocity = plus(&momentum, delta, factor);
             model.unsent = plus(&model.unsent, &model.velocity, 1.0);
             [model.unsent.clone(), model.velocity.clone(), zeros]
         }
@@ -64,16 +68,6 @@ fn close(found: f32, expected: f64, what: &str) {
 fn the_figures_are_those_of_their_definitions() {
     let layout = merged::layout();
     let len = layout.len();
-    let cafe = from_toml("memory = 'cafe'").memory;
-    let dgc = from_toml("memory = { dgc = { momentum = 0.5 } }").memory;
-    let memories = [
-        Memory::None,
-        Memory::default(),
-        from_toml("memory = { error-feedback = { decay = 0.5 } }").memory,
-        cafe,
-        Memory::Ef21,
-        dgc,
-    ];
     // The sections of the predictor differ from those of the frames.
     let step = from_toml("default = { quantize = 'half' }\nsmall = { below = 10, use = { quantize = 'bf16' } }");
     let step = Encoder::new(Arc::clone(&layout), &step)
@@ -81,7 +75,7 @@ fn the_figures_are_those_of_their_definitions() {
         .encode(&mut noise(len, 99), UPDATE)
         .unwrap();
     for spec in merged::specs() {
-        for memory in memories {
+        for memory in every_memory() {
             let spec = Spec { memory, ..spec.clone() };
             let mut encoder = Encoder::new(Arc::clone(&layout), &spec).unwrap();
             let zeros = || vec![0.0; len];
@@ -92,7 +86,7 @@ fn the_figures_are_those_of_their_definitions() {
                 unsent: zeros(),
             };
             let predictor = Frame::parse(&step.frame, &layout).unwrap();
-            let predictor = (memory == cafe).then_some(predictor);
+            let predictor = memory.predicts().then_some(predictor);
             let predicted = match &predictor {
                 Some(_) => wide(&decode(&layout, &step.frame)),
                 None => zeros(),
@@ -188,7 +182,7 @@ fn a_tensor_that_is_not_sent_ages() {
 #[test]
 fn the_figures_are_the_same_on_any_number_of_threads() {
     let layout = tensors(60_000);
-    for memory in memories() {
+    for memory in every_memory() {
         for method in ["{ reduce = { top_k = 0.3 } }", "{ quantize = { uniform = 4 } }"] {
             let spec = Spec {
                 memory,

@@ -128,19 +128,12 @@ fn some_methods() -> Vec<Method> {
     (0..count).map(method).collect()
 }
 
-/// Every memory.
-fn memories() -> Vec<Memory> {
-    [
-        "'none'",
-        "'error-feedback'",
-        "{ error-feedback = { decay = 0.5 } }",
-        "'cafe'",
-        "'ef21'",
-        "'dgc'",
-        "{ dgc = { momentum = 0.5, clip = 3.0 } }",
-    ]
-    .map(|memory| from_toml(&format!("memory = {memory}")).memory)
-    .to_vec()
+/// The examples of every memory.
+fn every_memory() -> Vec<Memory> {
+    let examples = fl_compress::memories().flat_map(|memory| memory.examples);
+    examples
+        .map(|text| from_toml(&format!("memory = {text}")).memory)
+        .collect()
 }
 
 fn encode(layout: &Arc<Layout>, method: &Method, values: &[f32]) -> Pending {

@@ -52,7 +52,7 @@ pub(crate) fn specs() -> Vec<Spec> {
 fn frames_round_trip_under_every_spec_and_memory() {
     let layout = layout();
     for spec in specs() {
-        for memory in memories() {
+        for memory in every_memory() {
             let spec = Spec { memory, ..spec.clone() };
             let mut encoder = Encoder::new(Arc::clone(&layout), &spec).unwrap();
             let mut threaded = Encoder::new(Arc::clone(&layout), &spec).unwrap();

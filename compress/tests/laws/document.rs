@@ -51,6 +51,14 @@ fn the_document_has_every_method_of_the_tables() {
             assert!(example.contains(method.name), "{example} does not use {}", method.name);
         }
     }
+    for memory in memories() {
+        assert!(DOCUMENT.contains(&format!("`{}`", memory.name)), "{}", memory.name);
+        assert!(!memory.about.is_empty() && !memory.examples.is_empty());
+    }
+    for rule in density_rules() {
+        assert!(DOCUMENT.contains(&format!("`{}`", rule.name)), "{}", rule.name);
+        assert!(!rule.about.is_empty() && !rule.examples.is_empty());
+    }
     for code in Code::ALL {
         assert!(DOCUMENT.contains(&format!("`{}`", code.name())), "{code:?}");
     }

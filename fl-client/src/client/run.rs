@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fl_compress::{Ack, BudgetWatch, Digest, Encoder, FrameKind, Layout, Memory, Pending};
+use fl_compress::{Ack, BudgetWatch, Digest, Encoder, FrameKind, Layout, Pending};
 use fl_proto::Joined;
 
 use super::model::Model;
@@ -81,7 +81,7 @@ impl Run {
 
     /// Whether updates are encoded against the last model update.
     fn predicts(&self) -> bool {
-        self.joined.uplink.memory == Memory::Cafe
+        self.joined.uplink.memory.predicts()
     }
 }
 

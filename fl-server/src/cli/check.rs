@@ -12,7 +12,7 @@ use fl_report::size;
 use crate::cli::failure::{Failure, Outcome};
 use crate::cli::issued::Issued;
 use crate::cli::source;
-use crate::config::plan::{RunPlan, memory};
+use crate::config::plan::RunPlan;
 use crate::config::revoked;
 use crate::config::server::ServerConfig;
 use crate::storage::weights::{self, FirstWeights};
@@ -109,8 +109,8 @@ pub(super) fn run(args: &Args) -> Outcome {
             ))?;
             out::line(format_args!(
                 "  memory of updates: {}; of model updates: {}",
-                memory::name(plan.uplink.memory),
-                memory::name(plan.downlink.memory)
+                plan.uplink.memory.name(),
+                plan.downlink.memory.name()
             ))?;
             let path = plan.model.display();
             out::line(format_args!("  its model {path} has {} parameters", model.layout.len()))?;

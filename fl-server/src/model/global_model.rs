@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fl_compress::{BudgetWatch, Digest, Encoder, Layout, Memory, Spec};
+use fl_compress::{BudgetWatch, Digest, Encoder, Layout, Spec};
 
 use super::aggregator::{self, Aggregator};
 use super::error::ModelError;
@@ -65,7 +65,7 @@ impl GlobalModel {
             aggregator: aggregator::build(&plan.aggregator)?,
             optimizer: optimizer::build(&plan.optimizer, len)?,
             seed: plan.seed,
-            predicts: plan.uplink.memory == Memory::Cafe,
+            predicts: plan.uplink.memory.predicts(),
             predictor: None,
             limits: plan.limits,
             reference: None,

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use fl_compress::{Digest, Frame, Layout, Memory};
+use fl_compress::{Digest, Frame, Layout};
 
 use crate::config::plan::RunPlan;
 use crate::state_machine::State;
@@ -14,7 +14,7 @@ pub(super) fn of_round(state: &State, plan: &RunPlan, round: u64) -> Option<Dige
     let made_by = usize::try_from(round).ok()?.checked_sub(2)?;
     // A rollback has no model update.
     let step = state.rounds().get(made_by).filter(|made| made.base.is_none())?.frame;
-    (plan.uplink.memory == Memory::Cafe).then_some(step)
+    plan.uplink.memory.predicts().then_some(step)
 }
 
 /// The largest magnitude in a model update, decoded once for all frames of a round.

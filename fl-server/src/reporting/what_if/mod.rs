@@ -107,7 +107,7 @@ pub(crate) fn what_if(
     let replay = Replay {
         layout: &layout,
         files,
-        was_predicted: known == Some(Memory::Cafe),
+        was_predicted: known.is_some_and(Memory::predicts),
         steps: stored.steps.iter().map(|step| (step.round, step)).collect(),
         threads: (threads / chains.len()).max(1),
     };

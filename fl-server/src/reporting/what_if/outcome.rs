@@ -10,7 +10,6 @@ use super::energy::Energy;
 use super::replay::{Done, Replayed};
 use super::sizes::Sizes;
 use super::{Stored, Verdict};
-use crate::config::plan::memory;
 
 /// What a run would have moved. As JSON, each table is an object of columns, and a missing number is null.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -131,8 +130,8 @@ impl WhatIf {
             verdict: Verdict::of(&stored.run, &total, &of_steps_alone, downloads),
             differences: Vec::new(),
             parameters,
-            memory: memory::name(of_updates),
-            step_memory: memory::name(of_model_updates),
+            memory: of_updates.name(),
+            step_memory: of_model_updates.name(),
             updates: total,
             steps: of_steps_alone,
             rounds: rounds(updates, fp32),

@@ -125,7 +125,7 @@ impl Replay<'_> {
 
         // The predictor of the stored frame, and of the new one.
         let before = stored.round.checked_sub(1).and_then(|round| self.steps.get(&round));
-        let predicts = chain.kind == FrameKind::Update && chain.spec.memory == Memory::Cafe;
+        let predicts = chain.kind == FrameKind::Update && chain.spec.memory.predicts();
         let predictor = match (parsed.predictor(), before) {
             (None, None) => None,
             (None, Some(_)) if !predicts => None,
@@ -177,11 +177,11 @@ impl Replay<'_> {
             // The encoder has decoded its frame already, and `delta` holds the previous residual.
             return Ok(sums.take_residual(values, delta, residual, decay.get() as f32));
         }
-        if matches!(memory, Memory::Dgc(_)) {
+        if encoder.residual().is_some() {
             delta.copy_from_slice(values);
             Frame::parse(&pending.frame, self.layout)?.accumulate(-1.0, delta)?;
         }
-        // Without a memory, `delta` holds what the frame does not carry.
+        // Without a residual, `delta` holds what the frame does not carry.
         Ok(sums.take(values, delta))
     }
 

@@ -114,7 +114,7 @@ fn stages(out: &mut String, answer: &WhatIf) {
 }
 
 fn table(out: &mut String, name: &str, memory: &str, lines: &[Line], all: &Line) {
-    let carries = matches!(memory, "error-feedback" | "dgc");
+    let carries = fl_compress::memories().any(|info| info.name == memory && info.has_residual);
     let lost = |error: Option<f64>| error.map_or_else(dash, |error| format!("{:.2} %", 100.0 * error));
     let _ = writeln!(
         out,

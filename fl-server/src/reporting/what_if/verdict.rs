@@ -2,12 +2,11 @@
 //! and how the replay differs from the recorded run.
 
 use crate::model::run_metadata::Compression;
-use fl_compress::{Memory, Spec};
+use fl_compress::{Encodes, Memory, Spec};
 use fl_report::size;
 use serde::Serialize;
 
 use super::Line;
-use crate::config::plan::memory;
 
 /// The verdict on the bytes and errors of the updates.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -98,7 +97,7 @@ pub(super) fn differences(
     (of_updates, of_model_updates): (Memory, Memory),
 ) -> Vec<String> {
     let mut out = Vec::new();
-    let (here, carries) = (memory::name(of_updates), carries(of_updates));
+    let (here, carries) = (of_updates.name(), carries(of_updates));
     match known {
         Some(known) if known == of_updates => {}
         Some(known) => out.push(format!(
@@ -110,8 +109,14 @@ pub(super) fn differences(
              {carries}"
         )),
     }
-    if matches!(known, Some(Memory::Dgc(_))) && !matches!(of_updates, Memory::Dgc(_)) {
-        out.push("the stored updates are sums of momenta (dgc), not updates".to_owned());
+    let has_momenta = |memory: &Memory| memory.info().encodes == Encodes::Momenta;
+    if let Some(known) = known.filter(has_momenta)
+        && !has_momenta(&of_updates)
+    {
+        out.push(format!(
+            "the stored updates are sums of momenta ({}), not updates",
+            known.name()
+        ));
     }
     let exact = Spec::exact();
     let is_exact = |spec: &Spec| {
@@ -135,7 +140,7 @@ pub(super) fn differences(
     if !recorded.is_some_and(same) {
         out.push(format!(
             "the steps are encoded by the asked spec too (memory: {}), not by the run's `compression.downlink`",
-            memory::name(of_model_updates)
+            of_model_updates.name()
         ));
     }
     out.push("nothing is trained again: after other steps the clients would have learned other updates".to_owned());
@@ -148,15 +153,16 @@ fn full(memory: Memory) -> String {
         Memory::ErrorFeedback { decay } if decay.get() != 1.0 => {
             format!("error-feedback with decay {}", decay.get())
         }
-        memory => memory::name(memory).to_owned(),
+        memory => memory.name().to_owned(),
     }
 }
 
 fn carries(memory: Memory) -> &'static str {
-    match memory {
-        Memory::ErrorFeedback { .. } => "carries what a frame leaves out to the client's next one",
-        Memory::Cafe => "encodes the difference from the run's recorded step before, and carries nothing",
-        Memory::Dgc(_) => "sends sums of momenta, so its errors say little",
+    let info = memory.info();
+    match info.encodes {
+        Encodes::Update if info.has_residual => "carries what a frame leaves out to the client's next one",
+        Encodes::FromModelUpdate => "encodes the difference from the run's recorded step before, and carries nothing",
+        Encodes::Momenta => "sends sums of momenta, so its errors say little",
         _ => "carries nothing: what a frame leaves out is lost",
     }
 }

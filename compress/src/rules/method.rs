@@ -1,0 +1,42 @@
+//! The interfaces of a rule: encoder and TOML ([`DensityRule`]) and table entry ([`Entry`]).
+
+use crate::error::Error;
+use crate::forms::methods::MethodInfo;
+use crate::forms::rule::Table;
+use crate::rules::rule_state::RuleState;
+use crate::rules::selection::Selection;
+
+/// One entry of the table of rules.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) info: MethodInfo,
+    /// Kinds of its states in a state file, from 1 on; empty if the rule has no state.
+    pub(crate) kinds: &'static [u32],
+}
+
+/// A rule for a density, with its parameters.
+pub(crate) trait DensityRule {
+    /// Removes the parameters from `table`.
+    ///
+    /// # Errors
+    /// `Usage` names a parameter that is out of range.
+    fn read(table: &mut Table) -> Result<Self, Error>
+    where
+        Self: Sized;
+
+    /// The parameters, without those that have their defaults.
+    fn table(&self) -> Table;
+
+    /// Selects values of `values`, which are finite. A tensor of zeros does not change `rule_state`.
+    fn choose(&self, values: &[f32], round: u64, rule_state: &mut RuleState) -> Selection;
+
+    /// Whether the rule yields a count, not a threshold.
+    fn counts(&self) -> bool {
+        false
+    }
+
+    /// Larger magnitudes are clipped to this one before sending.
+    fn clip(&self) -> Option<f32> {
+        None
+    }
+}
