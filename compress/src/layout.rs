@@ -301,6 +301,16 @@ impl Layout {
         self.ends[1]..self.len
     }
 
+    /// The values of the tensors of one role; empty for a role that does not travel.
+    pub fn range(&self, role: Role) -> Range<usize> {
+        match role {
+            Role::Trained => self.trained(),
+            Role::Buffer => self.buffers(),
+            Role::Counter => self.counters(),
+            Role::Local | Role::Frozen => self.len..self.len,
+        }
+    }
+
     /// Short digest of names and shapes, and of types and roles where they are not trained `f32`. A frame carries it, so
     /// that it cannot be decoded into another model.
     pub fn fingerprint(&self) -> u64 {
@@ -308,23 +318,35 @@ impl Layout {
     }
 }
 
+impl TensorSpec {
+    /// Succeeds if name and shape are within the limits of a layout, also where the role does not travel.
+    ///
+    /// # Errors
+    /// `Usage`, naming the tensor.
+    pub fn check(&self) -> Result<(), Error> {
+        let Self { name, shape, .. } = self;
+        if name.is_empty() || name.len() > MAX_NAME {
+            return Err(Error::Usage(format!(
+                "tensor name `{name}` must have 1 to {MAX_NAME} bytes"
+            )));
+        }
+        if shape.len() > MAX_DIMS || shape.contains(&0) {
+            return Err(Error::Usage(format!(
+                "tensor `{name}` has shape {shape:?}; at most {MAX_DIMS} dimensions, none of them zero"
+            )));
+        }
+        if self.values().is_none() {
+            return Err(Error::Usage(format!(
+                "tensor `{name}` makes the model larger than {MAX_VALUES} values"
+            )));
+        }
+        Ok(())
+    }
+}
+
 fn check(tensor: &TensorSpec) -> Result<(), Error> {
-    let TensorSpec {
-        name,
-        shape,
-        dtype,
-        role,
-    } = tensor;
-    if name.is_empty() || name.len() > MAX_NAME {
-        return Err(Error::Usage(format!(
-            "tensor name `{name}` must have 1 to {MAX_NAME} bytes"
-        )));
-    }
-    if shape.len() > MAX_DIMS || shape.contains(&0) {
-        return Err(Error::Usage(format!(
-            "tensor `{name}` has shape {shape:?}; at most {MAX_DIMS} dimensions, none of them zero"
-        )));
-    }
+    tensor.check()?;
+    let TensorSpec { name, dtype, role, .. } = tensor;
     let allowed = match role {
         Role::Trained | Role::Buffer => dtype.is_float(),
         Role::Counter => !dtype.is_float(),
@@ -359,8 +381,23 @@ fn fingerprint(tensors: &[Tensor]) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// A convolution with batch normalization and a linear layer.
+    pub(crate) fn batch_norm() -> Layout {
+        Layout::of([
+            tensor("bn.bias", &[4], Dtype::F32, Role::Trained),
+            tensor("bn.num_batches_tracked", &[], Dtype::I64, Role::Counter),
+            tensor("bn.running_mean", &[4], Dtype::F32, Role::Buffer),
+            tensor("bn.running_var", &[4], Dtype::F16, Role::Buffer),
+            tensor("bn.weight", &[4], Dtype::F32, Role::Trained),
+            tensor("conv.weight", &[4, 3, 3], Dtype::Bf16, Role::Trained),
+            tensor("fc.weight", &[2, 36], Dtype::F32, Role::Trained),
+            tensor("seen", &[2], Dtype::I32, Role::Counter),
+        ])
+        .unwrap()
+    }
 
     fn tensor(name: &str, shape: &[usize], dtype: Dtype, role: Role) -> TensorSpec {
         TensorSpec {

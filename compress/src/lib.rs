@@ -97,8 +97,8 @@ pub use rules::schedule::{Course, Schedule};
 pub use section::planes::{PlaneBounds, PlaneBytes};
 pub use snapshot::snapshot;
 pub use spec::budget::Budget;
-pub use spec::when::When;
-pub use spec::{Method, Rule, Small, Spec};
+pub use spec::when::{When, name_matches};
+pub use spec::{BufferPrecision, Method, Rule, Small, Spec};
 pub use stages::Stages;
 
 /// The available reducers (the first slot of a spec).

@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::finite::all_finite;
+use crate::frame::groups::tensor_groups;
 use crate::frame::header::{Extras, FrameHeader, FrameKind, OVERHEAD};
 use crate::layout::Layout;
 use crate::recipe::Recipe;
@@ -23,17 +24,18 @@ pub fn snapshot(layout: &Layout, values: &[f32], version: u64) -> Result<Vec<u8>
     if !all_finite(values) {
         return Err(Error::NotFinite("value of the model".to_owned()));
     }
-    let mut frame = Vec::with_capacity(OVERHEAD + layout.tensors().len() + values.len() * 4);
+    let groups = tensor_groups(layout, 0);
+    let mut frame = Vec::with_capacity(OVERHEAD + groups.len() + values.len() * 4);
     FrameHeader {
         kind: FrameKind::Snapshot,
         round: version,
         seed: 0,
     }
-    .write(layout, layout.tensors().len(), Extras::default(), &mut frame);
-    for tensor in layout.tensors() {
+    .write(layout, groups.len(), Extras::default(), &mut frame);
+    for group in groups {
         let mut writer = Writer::new(&mut frame);
         Recipe::EXACT.write(&mut writer);
-        writer.f32s(&values[tensor.offset..tensor.offset + tensor.len]);
+        group.slices(values).for_each(|values| writer.f32s(values));
     }
     seal(0, &mut frame);
     Ok(frame)

@@ -3,6 +3,7 @@
 use crate::error::Error;
 use crate::frame::groups::TensorGroup;
 use crate::frame::header::OVERHEAD;
+use crate::layout::Role;
 use crate::quantize::QuantizeSpec;
 use crate::reduce::method::Sends;
 use crate::spec::Method;
@@ -23,8 +24,10 @@ const NEXT_TO_NOTHING: f64 = 0.02;
 pub struct BudgetEstimate {
     /// The budget.
     pub budget: Budget,
-    /// Values of the layout.
+    /// Trained values of the layout.
     pub values: u64,
+    /// Worst-case bytes of buffers and counters. They count toward a budget in bytes, and come on top of one in bits.
+    pub aside: u64,
     /// Target size of a frame.
     pub asked: u64,
     /// Worst-case bytes of headers and of tensors whose codec has no step or density; the other tensors then send nothing. A
@@ -38,12 +41,13 @@ pub struct BudgetEstimate {
 
 impl BudgetEstimate {
     /// `units`: the sections of a frame and their codecs.
-    pub(crate) fn new<'u>(budget: Budget, units: impl Iterator<Item = (&'u TensorGroup, &'u Method)>) -> Self {
+    pub(crate) fn new<'u>(budget: Budget, units: impl Iterator<Item = (&'u TensorGroup, &'u Method)> + Clone) -> Self {
         let mut values = 0;
         let frame = (OVERHEAD + FLAGGED) as u64;
-        let (mut least, mut heads) = (frame, frame);
+        let aside = aside_bytes(units.clone());
+        let (mut least, mut heads) = (frame + aside, frame + aside);
         let mut sharing = (Vec::new(), 0);
-        for (unit, method) in units {
+        for (unit, method) in units.filter(|(unit, _)| unit.role == Role::Trained) {
             values += unit.shape.len() as u64;
             match most_bytes(method, unit.shape.len()) as u64 {
                 0 => {
@@ -58,10 +62,11 @@ impl BudgetEstimate {
                 }
             }
         }
-        let asked = budget.bytes(values as usize);
+        let asked = budget.frame_bytes(values as usize, aside);
         Self {
             budget,
             values,
+            aside,
             asked,
             least,
             bits_left: asked.saturating_sub(heads) as f64 * 8.0 / sharing.1.max(1) as f64,
@@ -78,8 +83,16 @@ impl BudgetEstimate {
 
     /// Bits per value of a budget of which half is left for the tensors that share it.
     pub fn enough_bits(&self) -> f64 {
-        2.0 * self.least as f64 * 8.0 / self.values.max(1) as f64
+        2.0 * (self.least - self.aside) as f64 * 8.0 / self.values.max(1) as f64
     }
+}
+
+/// Worst-case bytes of the sections of buffers and counters.
+pub(crate) fn aside_bytes<'u>(units: impl Iterator<Item = (&'u TensorGroup, &'u Method)>) -> u64 {
+    let aside = units.filter(|(unit, _)| unit.role != Role::Trained);
+    aside
+        .map(|(unit, method)| most_bytes(method, unit.shape.len()) as u64 + EMPTY)
+        .sum()
 }
 
 /// Checks that a budget can be met for any values.
@@ -137,6 +150,27 @@ mod tests {
     fn estimate(spec: &str) -> super::BudgetEstimate {
         let spec: Spec = toml::from_str(spec).unwrap();
         spec.budget_estimate(&har()).unwrap()
+    }
+
+    #[test]
+    fn buffers_count_toward_a_budget_in_bytes_and_come_on_top_of_one_in_bits() {
+        let layout = crate::layout::tests::batch_norm();
+        let trained = layout.trained().len() as u64;
+        let estimate = |budget: &str| {
+            let spec: Spec = toml::from_str(&format!("budget = '{budget}'")).unwrap();
+            spec.budget_estimate(&layout).unwrap()
+        };
+        let bits = estimate("8 bits");
+        // Eight buffer values and three counters, in two sections.
+        assert_eq!((bits.values, bits.aside), (trained, 4 * 11 + 2 * 3));
+        assert_eq!(bits.asked, trained + bits.aside);
+        assert_eq!(bits.sharing.1, trained);
+        let bytes = estimate("500 B");
+        assert_eq!(bytes.asked, 500);
+        assert!(
+            bytes.bits_left < (500 - bytes.aside) as f64 * 8.0 / trained as f64,
+            "{bytes:?}"
+        );
     }
 
     #[test]

@@ -7,6 +7,7 @@ use crate::budget::rate_controller::RateController;
 use crate::encoder::split_low_rank;
 use crate::encoder::task::{ByteLimit, EncodeTask};
 use crate::error::Error;
+use crate::layout::Role;
 use crate::section::encode::encode;
 use crate::section::input::{Encoded, Input};
 use crate::threads;
@@ -41,12 +42,15 @@ pub(crate) fn encode_within(
     threads: usize,
 ) -> Result<Vec<Encoded>, Error> {
     let places: Vec<bool> = tasks.iter().map(|task| Curve::has_knob(&task.input)).collect();
+    let is_counted = |task: &EncodeTask<'_>| limit.is_firm || task.role == Role::Trained;
     let (mut free, mut fixed) = (Vec::new(), Vec::new());
     for (task, &is_free) in tasks.into_iter().zip(&places) {
         if is_free { free.push(task) } else { fixed.push(task) }
     }
+    let counted: Vec<bool> = fixed.iter().map(is_counted).collect();
     let fixed = encode_all(fixed, threads)?;
-    let taken: u64 = fixed.iter().map(|section| section.bytes.len() as u64).sum();
+    let sizes = fixed.iter().map(|section| section.bytes.len() as u64).zip(counted);
+    let taken: u64 = sizes.filter(|(_, is_counted)| *is_counted).map(|(size, _)| size).sum();
     if limit.is_firm && taken > limit.bytes {
         return Err(Error::Usage(format!(
             "the budget leaves {} bytes for values, and tensors whose codec has no step or density to choose take {taken}",
@@ -235,6 +239,7 @@ mod tests {
             let tasks = inputs.iter().zip(&mut learned);
             let tasks = tasks.map(|(input, (warm, ratio))| EncodeTask {
                 input: input.clone(),
+                role: Role::Trained,
                 warm,
                 ratio,
             });
@@ -304,6 +309,7 @@ mod tests {
             let tasks = inputs.iter().zip(&mut learned);
             let tasks = tasks.map(|(input, (warm, ratio))| EncodeTask {
                 input: input.clone(),
+                role: Role::Trained,
                 warm,
                 ratio,
             });

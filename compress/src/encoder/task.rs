@@ -1,11 +1,14 @@
 //! The encoding task of one section, and the byte limit of all sections.
 
+use crate::layout::Role;
 use crate::section::input::Input;
 
 /// One section to encode, and its state between frames.
 #[derive(Debug)]
 pub(crate) struct EncodeTask<'a> {
     pub(crate) input: Input<'a>,
+    /// Role of the section's tensors.
+    pub(crate) role: Role,
     /// Second factor of the previous frame.
     pub(crate) warm: &'a mut Option<Vec<f32>>,
     /// Actual bits / estimated bits of the previous frame.
@@ -16,8 +19,8 @@ pub(crate) struct EncodeTask<'a> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ByteLimit {
     pub(crate) bytes: u64,
-    /// Whether to fail if the sections take more. Otherwise sections without a knob may exceed the limit; the others then get
-    /// almost nothing.
+    /// Whether to fail if the sections take more. Otherwise buffers and counters come on top of the limit, and sections
+    /// of trained tensors without a knob may exceed it; the others then get almost nothing.
     pub(crate) is_firm: bool,
     /// Largest relative error of a section with a knob (a step or a density). It takes precedence over `bytes`.
     pub(crate) error: Option<f64>,

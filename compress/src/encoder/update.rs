@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use crate::budget::estimate::check;
+use crate::budget::estimate::{aside_bytes, check};
 use crate::digest::Digest;
 use crate::encoder::fit::{encode_all, encode_within};
 use crate::encoder::group::GroupState;
@@ -13,7 +13,7 @@ use crate::frame::header::{Extras, FrameHeader, MINOR_AT, OVERHEAD};
 use crate::frame::view::Frame;
 use crate::layout::Layout;
 use crate::memory::Memory;
-use crate::memory::method::{Coded, State};
+use crate::memory::method::{Coded, State, clear_aside};
 use crate::pending::{Ack, Pending};
 use crate::reduce::method::TensorValues;
 use crate::rng::KeyedRng;
@@ -65,8 +65,8 @@ impl Encoder {
         self.threads = threads.max(1);
     }
 
-    /// Encodes `delta` plus the residual; the residual becomes the part that the frame does not carry. Deterministic in
-    /// (spec, memory, delta, header). Shapes: `delta: [layout.len()]`; overwritten. If [`Encoder::residual`] is `None`,
+    /// Encodes `delta` plus the residual; the residual becomes the part that the frame does not carry. Buffers and
+    /// counters are sent whole and have no residual. Deterministic in (spec, memory, delta, header). Shapes: `delta: [layout.len()]`; overwritten. If [`Encoder::residual`] is `None`,
     /// `delta` then has the part that the frame does not carry.
     ///
     /// # Errors
@@ -77,8 +77,8 @@ impl Encoder {
         self.encode_against(None, delta, header)
     }
 
-    /// As [`Encoder::encode`], but encodes the difference from the decoded `predictor`, if it is given. The decoder
-    /// must add the values of the predictor, which the frame names (see [`Frame::predictor`]).
+    /// As [`Encoder::encode`], but encodes the difference of trained values from the decoded `predictor`, if it is given.
+    /// The decoder must add the trained values of the predictor, which the frame names (see [`Frame::predictor`]).
     ///
     /// # Errors
     /// Those of [`Encoder::encode`], and of [`Frame::verify`] for the predictor.
@@ -103,7 +103,7 @@ impl Encoder {
         }
         let predicted = predictor.map(|predictor| predictor.measure_by_tensor(true, delta));
         let predicted = predicted.transpose()?;
-        self.memory.absorb(delta, self.threads)?;
+        self.memory.absorb(delta, self.layout.trained(), self.threads)?;
         let extras = Extras {
             merge_below: self.merge_below,
             predictor: predictor.map(Frame::id),
@@ -118,6 +118,7 @@ impl Encoder {
                 threads: self.threads,
             };
             let measured = self.memory.encoded(coded, delta)?;
+            clear_aside(self.memory.as_mut(), self.layout.trained());
             Ok((frame, stages, measured))
         });
         let (frame, stages, (relation, products)) = made.inspect_err(|_| self.take_back(delta, learned))?;
@@ -140,7 +141,9 @@ impl Encoder {
 
     /// Target size of a frame under the budget.
     pub(crate) fn asked(&self) -> Option<u64> {
-        self.budget.map(|budget| budget.bytes(self.layout.len()))
+        let aside = aside_bytes(self.groups.iter().map(GroupState::codec));
+        self.budget
+            .map(|budget| budget.frame_bytes(self.layout.trained().len(), aside))
     }
 
     /// Rolls back an update that could not be encoded.
@@ -180,6 +183,7 @@ impl Encoder {
             };
             EncodeTask {
                 input,
+                role: state.group.role,
                 warm: &mut state.warm,
                 ratio: &mut state.ratio,
             }
@@ -189,7 +193,7 @@ impl Encoder {
         let sections = match self.budget {
             None => encode_all(tasks, threads)?,
             Some(budget) => {
-                let most = budget.bytes(self.layout.len());
+                let most = budget.bytes(self.layout.trained().len());
                 let limit = ByteLimit {
                     bytes: most.saturating_sub((frame.len() + CHECKSUM_BYTES) as u64),
                     is_firm: matches!(budget, Budget::Bytes(_)),
@@ -219,6 +223,7 @@ impl Encoder {
             return Err(Error::Usage(format!("frame {} is not pending", pending.digest)));
         }
         self.memory.settled(&Frame::parse(&pending.frame, &self.layout)?, ack)?;
+        clear_aside(self.memory.as_mut(), self.layout.trained());
         for (group, fidelity) in self.groups.iter_mut().zip(&pending.fidelity) {
             group.silent = match ack {
                 Ack::Accepted => fidelity.age,

@@ -1,15 +1,16 @@
-//! Assigns tensors to the sections of a frame: first all small tensors merged into one section, then one section per
-//! other tensor.
+//! Assigns tensors to the sections of a frame: first all small trained tensors merged into one section, then one section
+//! per other trained tensor, then one section of all buffers, then one of all counters.
 
-use crate::layout::{Layout, Shape};
+use crate::layout::{Layout, Role, Shape};
 use crate::sink::Sink;
 
-/// The tensors of one section: one tensor, or all small tensors merged into one row.
+/// The tensors of one section, all of one role: one tensor, or several merged into one row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TensorGroup {
     pub(crate) shape: Shape,
     /// Indices of the tensors in the layout.
     pub(crate) tensors: Vec<usize>,
+    pub(crate) role: Role,
     /// Position of the values of each tensor.
     spans: Vec<Span>,
 }
@@ -24,10 +25,14 @@ struct Span {
     len: usize,
 }
 
-/// The groups of a frame that merges tensors of fewer than `below` values.
+/// The groups of a frame that merges trained tensors of fewer than `below` values.
 pub(crate) fn tensor_groups(layout: &Layout, below: usize) -> Vec<TensorGroup> {
-    let tensors = || layout.tensors().iter().enumerate();
-    let unit = |shape, tensors: Vec<usize>| {
+    let of = |role| {
+        let tensors = layout.tensors().iter().enumerate();
+        tensors.filter(move |(_, tensor)| tensor.role == role)
+    };
+    let tensors = || of(Role::Trained);
+    let unit = |role, shape, tensors: Vec<usize>| {
         let mut first = 0;
         let span = |&at: &usize| {
             let (offset, len) = (layout.tensors()[at].offset, layout.tensors()[at].len);
@@ -40,6 +45,7 @@ pub(crate) fn tensor_groups(layout: &Layout, below: usize) -> Vec<TensorGroup> {
         };
         TensorGroup {
             shape,
+            role,
             spans: tensors.iter().map(span).collect(),
             tensors,
         }
@@ -48,11 +54,15 @@ pub(crate) fn tensor_groups(layout: &Layout, below: usize) -> Vec<TensorGroup> {
         .filter(|(_, tensor)| tensor.len < below)
         .map(|(at, _)| at)
         .collect();
-    let merged = small.iter().map(|&at| layout.tensors()[at].len).sum();
-    let merged = (merged > 0).then(|| unit(Shape::row(merged), small));
+    let row = |role, tensors: Vec<usize>| {
+        let len = tensors.iter().map(|&at| layout.tensors()[at].len).sum();
+        (len > 0).then(|| unit(role, Shape::row(len), tensors))
+    };
     let others = tensors().filter(|(_, tensor)| tensor.len >= below);
-    let others = others.map(|(at, tensor)| unit(tensor.matrix(), vec![at]));
-    merged.into_iter().chain(others).collect()
+    let others = others.map(|(at, tensor)| unit(Role::Trained, tensor.matrix(), vec![at]));
+    let all = |role| row(role, of(role).map(|(at, _)| at).collect());
+    let merged = row(Role::Trained, small).into_iter().chain(others);
+    merged.chain(all(Role::Buffer)).chain(all(Role::Counter)).collect()
 }
 
 impl TensorGroup {
@@ -131,6 +141,35 @@ impl<S: Sink> Sink for Spread<'_, S> {
 mod tests {
     use super::*;
     use crate::section::sinks::Set;
+
+    #[test]
+    fn buffers_and_counters_have_sections_of_their_own() {
+        let layout = crate::layout::tests::batch_norm();
+        let groups = tensor_groups(&layout, 1000);
+        let roles: Vec<_> = groups.iter().map(|group| (group.role, group.shape.len())).collect();
+        let sums = [layout.trained(), layout.buffers(), layout.counters()].map(|range| range.len());
+        assert_eq!(
+            roles,
+            [
+                (Role::Trained, sums[0]),
+                (Role::Buffer, sums[1]),
+                (Role::Counter, sums[2])
+            ]
+        );
+        let model: Vec<f32> = (0..layout.len()).map(|at| at as f32).collect();
+        for (group, range) in groups
+            .iter()
+            .zip([layout.trained(), layout.buffers(), layout.counters()])
+        {
+            assert_eq!(group.gathered(&model), model[range]);
+        }
+        let trained = layout
+            .tensors()
+            .iter()
+            .filter(|tensor| tensor.role == Role::Trained)
+            .count();
+        assert_eq!(tensor_groups(&layout, 0).len(), trained + 2);
+    }
 
     #[test]
     fn small_tensors_come_first_as_one_row() {

@@ -38,9 +38,9 @@ pub struct FrameHeader {
 /// The optional fields of the header.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Extras {
-    /// Tensors with fewer values are merged into the first section; 0: no tensor is merged.
+    /// Trained tensors with fewer values are merged into the first section; 0: no trained tensor is merged.
     pub(crate) merge_below: u32,
-    /// Short digest of the frame whose values the receiver adds to this frame.
+    /// Short digest of the frame whose trained values the receiver adds to this frame.
     pub(crate) predictor: Option<u64>,
 }
 

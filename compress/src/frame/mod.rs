@@ -1,4 +1,4 @@
-//! Frames. A frame is one encoded update: a header, then one section per tensor or group of small tensors.
+//! Frames. A frame is one encoded update: a header, then one section per tensor or group of merged tensors.
 
 pub(crate) mod groups;
 pub(crate) mod header;

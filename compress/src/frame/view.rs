@@ -7,12 +7,12 @@ use crate::error::Error;
 use crate::fidelity::Products;
 use crate::frame::groups::{TensorGroup, tensor_groups};
 use crate::frame::header::{Extras, FrameHeader, FrameKind, MAGIC, MAJOR};
-use crate::layout::{Layout, Tensor};
+use crate::layout::{Layout, Role, Tensor};
 use crate::recipe::Recipe;
 use crate::rng::KeyedRng;
 use crate::section::decode::Section;
 use crate::section::planes::{PlaneBounds, PlaneBytes};
-use crate::section::sinks::{Add, Counted, Largest, Measured, MeasuredByTensor, Set};
+use crate::section::sinks::{Add, Counted, Largest, Measured, MeasuredByTensor, Set, Shifted};
 use crate::sink::Sink;
 use crate::threads;
 use crate::wire::unseal;
@@ -30,7 +30,7 @@ pub struct Frame<'a> {
 /// One section of a frame and its size by purpose.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SectionInfo<'a> {
-    /// The tensor of the section, or the small tensors merged into it.
+    /// The tensor of the section, or the tensors merged into it: small trained tensors, all buffers, or all counters.
     pub tensors: Vec<&'a Tensor>,
     /// Indices of the tensors in the layout.
     pub places: &'a [usize],
@@ -70,8 +70,8 @@ impl<'a> Frame<'a> {
         })
     }
 
-    /// Short digest of the frame whose values the receiver adds to this one, if the encoder used that frame as its
-    /// predictor (see [`crate::Memory::Cafe`]).
+    /// Short digest of the frame whose trained values the receiver adds to this one, if the encoder used that frame as
+    /// its predictor (see [`crate::Memory::Cafe`] and [`Frame::accumulate_trained`]).
     pub fn predictor(&self) -> Option<u64> {
         self.extras.predictor
     }
@@ -86,8 +86,8 @@ impl<'a> Frame<'a> {
         self.header
     }
 
-    /// The sections: first the merged small tensors, if there are any, then the other tensors in the order of the
-    /// layout.
+    /// The sections: first the merged small trained tensors, if there are any, then the other trained tensors in the
+    /// order of the layout, then all buffers, then all counters.
     pub fn sections(&self) -> impl ExactSizeIterator<Item = SectionInfo<'_>> {
         self.sections.iter().map(|(unit, section)| SectionInfo {
             tensors: unit.tensors.iter().map(|&at| &self.layout.tensors()[at]).collect(),
@@ -137,6 +137,47 @@ impl<'a> Frame<'a> {
         };
         let add = |section: &Section<'_>, _: Range<usize>, acc: &mut [f32]| section.decode(&mut Add { weight, acc });
         self.on_parts(threads, acc, spread, add).map(drop)
+    }
+
+    /// Adds `weight` times the decoded values of trained tensors to `acc`: what a receiver adds for a frame that names
+    /// this one as its predictor. Shapes: `acc: [layout.len()]`.
+    ///
+    /// # Errors
+    /// As [`Frame::accumulate`].
+    pub fn accumulate_trained(&self, weight: f32, acc: &mut [f32]) -> Result<(), Error> {
+        self.check_len(acc)?;
+        let mut trained = self.trained();
+        trained.try_for_each(|(unit, section)| section.decode(&mut unit.spread(&mut Add { weight, acc: &mut *acc })))
+    }
+
+    /// Overwrites `out` with the decoded values of the tensors of one role. Shapes: `out`: those values, that is
+    /// [`Layout::trained`], [`Layout::buffers`] or [`Layout::counters`].
+    ///
+    /// # Errors
+    /// As [`Frame::decode`].
+    pub fn decode_role(&self, role: Role, out: &mut [f32]) -> Result<(), Error> {
+        let range = self.layout.range(role);
+        if out.len() != range.len() {
+            return Err(Error::Usage(format!(
+                "{} values for {} of a role",
+                out.len(),
+                range.len()
+            )));
+        }
+        out.fill(0.0);
+        let mut shifted = Shifted {
+            by: range.start,
+            inner: &mut Set(out),
+        };
+        let sections = self.sections.iter().filter(|(unit, _)| unit.role == role);
+        sections
+            .into_iter()
+            .try_for_each(|(unit, section)| section.decode(&mut unit.spread(&mut shifted)))
+    }
+
+    /// The sections of trained tensors.
+    fn trained(&self) -> impl Iterator<Item = &(TensorGroup, Section<'a>)> {
+        self.sections.iter().filter(|(unit, _)| unit.role == Role::Trained)
     }
 
     /// As [`Frame::accumulate`]; also counts the nonzero decoded values of each section, in the order of
@@ -208,12 +249,13 @@ impl<'a> Frame<'a> {
         self.on_parts(threads, values, spread, one)
     }
 
-    /// Products of the decoded update with `values` for each tensor, in the order of the layout. With `subtract`, also
-    /// subtracts the decoded update from `values`. Shapes: `values: [layout.len()]`.
+    /// Products of the decoded trained values with `values` for each tensor, in the order of the layout; those of buffers
+    /// and counters are zero. With `subtract`, also subtracts the decoded trained values from `values`. Shapes:
+    /// `values: [layout.len()]`.
     pub(crate) fn measure_by_tensor(&self, subtract: bool, values: &mut [f32]) -> Result<Vec<Products>, Error> {
         self.check_len(values)?;
         let mut products = vec![Products::default(); self.layout.tensors().len()];
-        for (unit, section) in &self.sections {
+        for (unit, section) in self.trained() {
             match (unit.range(), unit.tensors.as_slice()) {
                 (Some(range), &[tensor]) => {
                     let mut sink = Measured {
@@ -307,11 +349,16 @@ impl<'a> Frame<'a> {
         alone.sort_by_key(|(unit, _)| unit.tensors.first());
         let mut alone = alone.into_iter();
         let (mut small, mut firsts) = (Vec::new(), std::collections::BTreeMap::new());
-        for (unit, section) in together {
-            decode_alone(section, unit.shape.len(), &mut small)?;
-            firsts.extend(unit.firsts());
-        }
         let mut buffer = Vec::new();
+        for (unit, section) in together {
+            decode_alone(section, unit.shape.len(), &mut buffer)?;
+            firsts.extend(unit.firsts().map(|(at, first)| (at, small.len() + first)));
+            if small.is_empty() {
+                std::mem::swap(&mut small, &mut buffer);
+            } else {
+                small.extend_from_slice(&buffer);
+            }
+        }
         for (at, tensor) in self.layout.tensors().iter().enumerate() {
             if let Some(&first) = firsts.get(&at) {
                 take(tensor, &small[first..first + tensor.len])?;

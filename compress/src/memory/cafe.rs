@@ -1,6 +1,8 @@
 //! CAFe (arXiv 2512.22623): the frame carries `C(delta - predictor)`. The predictor is the last model update, which
 //! both sides have, so nothing is kept.
 
+use std::ops::Range;
+
 use crate::error::Error;
 use crate::fidelity::{Products, Relation};
 use crate::finite::{all_finite, update_not_finite};
@@ -33,7 +35,7 @@ impl State for Stateless {
         self.0
     }
 
-    fn absorb(&mut self, delta: &mut [f32], _threads: usize) -> Result<(), Error> {
+    fn absorb(&mut self, delta: &mut [f32], _trained: Range<usize>, _threads: usize) -> Result<(), Error> {
         all_finite(delta).then_some(()).ok_or_else(update_not_finite)
     }
 

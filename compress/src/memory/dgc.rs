@@ -4,6 +4,11 @@
 //! frame is accepted, the sent values are removed from `unsent`, and `velocity` is set to zero at the sent places
 //! (factor masking), so that no stale momentum returns there. `delta` is first clipped to the norm `clip`. The warm-up
 //! of the density is a schedule (see `docs/reference/compressors.md`).
+//!
+//! Buffers and counters pass through unclipped: both vectors are zero there between frames, and hold `delta` while the
+//! frame is made.
+
+use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
@@ -115,11 +120,14 @@ impl State for Momentum {
         &METHOD
     }
 
-    /// Adds `delta` to both vectors; replaces `delta` by the previous velocity, for `undo`.
-    fn absorb(&mut self, delta: &mut [f32], _threads: usize) -> Result<(), Error> {
+    /// Adds `delta`, clipped in the range `trained`, to both vectors; replaces `delta` by the previous velocity, for `undo`.
+    fn absorb(&mut self, delta: &mut [f32], trained: Range<usize>, _threads: usize) -> Result<(), Error> {
         let factor = match self.numbers.clip() {
             Some(clip) => {
-                let squares: f64 = delta.iter().map(|&value| f64::from(value) * f64::from(value)).sum();
+                let squares: f64 = delta[trained.clone()]
+                    .iter()
+                    .map(|&value| f64::from(value) * f64::from(value))
+                    .sum();
                 (clip / squares.sqrt()).min(1.0)
             }
             None => 1.0,
@@ -130,13 +138,21 @@ impl State for Momentum {
             return Err(update_not_finite());
         }
         let (momentum, factor) = (self.numbers.momentum() as f32, factor as f32);
-        let vectors = self.velocity.iter_mut().zip(&mut self.unsent);
-        for ((velocity, unsent), delta) in vectors.zip(delta) {
-            let before = *velocity;
-            *velocity = momentum * before + factor * *delta;
-            *unsent += *velocity;
-            *delta = before;
-        }
+        let len = delta.len();
+        let mut add = |range: Range<usize>, factor: f32| {
+            let vectors = self.velocity[range.clone()]
+                .iter_mut()
+                .zip(&mut self.unsent[range.clone()]);
+            for ((velocity, unsent), delta) in vectors.zip(&mut delta[range]) {
+                let before = *velocity;
+                *velocity = momentum * before + factor * *delta;
+                *unsent += *velocity;
+                *delta = before;
+            }
+        };
+        let others = trained.end..len;
+        add(trained, factor);
+        add(others, 1.0);
         Ok(())
     }
 

@@ -1,6 +1,8 @@
 //! EF21 (Richtarik et al. 2021, algorithm 2): the frame carries `C(delta - shadow)`. The shadow is the sum of all
 //! accepted frames, which the receiver has too.
 
+use std::ops::Range;
+
 use crate::error::Error;
 use crate::fidelity::{Products, Relation};
 use crate::finite::{OVERFLOW_LIMIT, all_finite, update_not_finite};
@@ -35,7 +37,7 @@ impl State for Shadow {
         &METHOD
     }
 
-    fn absorb(&mut self, delta: &mut [f32], _threads: usize) -> Result<(), Error> {
+    fn absorb(&mut self, delta: &mut [f32], _trained: Range<usize>, _threads: usize) -> Result<(), Error> {
         let pairs = delta.iter_mut().zip(&self.0);
         pairs.for_each(|(delta, shadow)| *delta -= *shadow);
         all_finite(delta).then_some(()).ok_or_else(update_not_finite)

@@ -4,6 +4,8 @@
 //! new residual is `v - C(v)`. With decay 1 nothing is lost: the sum of the decoded updates plus the residual equals
 //! the sum of the deltas.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
@@ -114,7 +116,7 @@ impl State for Residual {
     }
 
     /// `delta` becomes the previous residual.
-    fn absorb(&mut self, delta: &mut [f32], threads: usize) -> Result<(), Error> {
+    fn absorb(&mut self, delta: &mut [f32], _trained: Range<usize>, threads: usize) -> Result<(), Error> {
         absorb(&mut self.values, delta, self.decay, threads)
     }
 

@@ -1,6 +1,7 @@
 //! The interfaces of a memory: encoder ([`State`]), users ([`MemoryInfo`]) and table entry ([`Entry`]).
 
 use std::fmt::Debug;
+use std::ops::Range;
 
 use crate::error::Error;
 use crate::fidelity::{Products, Relation};
@@ -70,11 +71,12 @@ pub(crate) trait State: Debug + Send + Sync {
     /// The entry of the memory to which the vectors belong.
     fn entry(&self) -> &'static Entry;
 
-    /// Absorbs `delta`, from which the predictor was subtracted; [`State::input`] is then the vector to encode.
+    /// Absorbs `delta`, from which the predictor was subtracted; [`State::input`] is then the vector to encode, which has
+    /// buffers and counters as in `delta`: the vectors are zero outside of `trained` (see [`clear_aside`]).
     ///
     /// # Errors
     /// `NotFinite`; then the memory is unchanged and `delta` is unspecified.
-    fn absorb(&mut self, delta: &mut [f32], threads: usize) -> Result<(), Error>;
+    fn absorb(&mut self, delta: &mut [f32], trained: Range<usize>, threads: usize) -> Result<(), Error>;
 
     /// Reverts [`State::absorb`]; `delta` must be unchanged since.
     fn undo(&mut self, _delta: &[f32]) {}
@@ -104,5 +106,12 @@ pub(crate) trait State: Debug + Send + Sync {
     /// The vectors, for loading from a state file.
     fn vectors_mut(&mut self) -> Vec<&mut [f32]> {
         Vec::new()
+    }
+}
+
+/// Zeroes the vectors outside of the trained values: buffers and counters are sent whole, so nothing of them may remain.
+pub(crate) fn clear_aside(state: &mut dyn State, trained: Range<usize>) {
+    for vector in state.vectors_mut() {
+        vector[trained.end..].fill(0.0);
     }
 }

@@ -7,15 +7,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 
-/// Size limit of a frame: `"200KiB"`, `"1500 B"`, or `"0.25 bits"` per value of the model. With `"0.25 to 1 bits"`,
+/// Size limit of a frame: `"200KiB"`, `"1500 B"`, or `"0.25 bits"` per trained value of the model. With `"0.25 to 1 bits"`,
 /// frames of small models have more bits per value, as fewer would save almost nothing. With `", error 0.7"` after the
 /// bits, a frame exceeds the limit if a section would otherwise have a relative error above 0.7.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Budget {
-    /// Total bytes.
+    /// Total bytes, those of buffers and counters included.
     Bytes(u64),
-    /// Bits per value, but at least the size of the headers and of the tensors whose codec has no step or density.
+    /// Bits per trained value, but at least the size of the headers and of the tensors whose codec has no step or
+    /// density. Buffers and counters come on top, here and in `Adaptive`.
     Bits(f64),
     /// Bits per value that depend on the size of the model and on the error.
     Adaptive {
@@ -57,6 +58,15 @@ impl Budget {
             Self::Bytes(bytes) => bytes,
             Self::Bits(bits) => bytes(bits),
             Self::Adaptive { least, most, .. } => Self::FRAME.min(bytes(most)).max(bytes(least)).max(Self::LEAST),
+        }
+    }
+
+    /// Target size in bytes of a frame of `len` trained values and of `aside` bytes of buffers and counters. Those count
+    /// toward a limit in bytes, and come on top of one in bits.
+    pub(crate) fn frame_bytes(self, len: usize, aside: u64) -> u64 {
+        match self {
+            Self::Bytes(bytes) => bytes,
+            Self::Bits(_) | Self::Adaptive { .. } => self.bytes(len).saturating_add(aside),
         }
     }
 

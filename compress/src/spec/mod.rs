@@ -6,7 +6,7 @@ pub(crate) mod when;
 use serde::{Deserialize, Serialize};
 
 use crate::code::method::CodeSpec;
-use crate::layout::Tensor;
+use crate::layout::{Role, Tensor};
 use crate::memory::Memory;
 use crate::quantize::QuantizeSpec;
 use crate::quantize::dead_zone::DeadZone;
@@ -25,6 +25,7 @@ use crate::spec::when::When;
 ///     budget  = "0.25 bits"                 # per value; "200KiB" per frame, or "0.25 to 1 bits, error 0.7"
 ///     default = { quantize = "dead_zone", code = "context" }
 ///     small   = { below = 1024, use = { quantize = { uniform = 8 }, code = "context" } }
+///     buffers = "exact"                     # or "half": precision of buffers; rules and budget do not apply to them
 ///     [[rules]]                             # the first rule that matches a tensor replaces the default
 ///     when = { name = "*.embedding" }       # also min_len, max_len, min_dims, max_dims
 ///     use  = { reduce = { top_k = 0.01 }, quantize = { uniform = 4 }, code = "rans" }
@@ -49,6 +50,27 @@ pub struct Spec {
     /// Exceptions; the first rule that matches a tensor applies.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<Rule>,
+    /// Precision of buffers (running statistics), which are always sent whole.
+    #[serde(skip_serializing_if = "BufferPrecision::is_default")]
+    pub buffers: BufferPrecision,
+}
+
+/// Precision in which buffers are sent. Counters are always sent exactly.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BufferPrecision {
+    /// Every value bit for bit.
+    #[default]
+    Exact,
+    /// Half precision (11 significant bits), scaled to the largest value of all buffers. What rounding loses is not
+    /// added to the next update.
+    Half,
+}
+
+impl BufferPrecision {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// A spec as written in TOML.
@@ -61,6 +83,8 @@ struct Raw {
     small: Option<Small>,
     #[serde(default)]
     rules: Vec<Rule>,
+    #[serde(default)]
+    buffers: BufferPrecision,
 }
 
 impl From<Raw> for Spec {
@@ -79,6 +103,7 @@ impl From<Raw> for Spec {
             default: raw.default.unwrap_or(rest.default),
             small: raw.small.or(rest.small),
             rules: raw.rules,
+            buffers: raw.buffers,
         }
     }
 }
@@ -137,11 +162,18 @@ impl Spec {
             default: Method::default(),
             small: None,
             rules: Vec::new(),
+            buffers: BufferPrecision::default(),
         }
     }
 
-    /// The codec of `tensor`: that of small tensors, else of the first matching rule, else the default.
+    /// The codec of `tensor`. Of a trained tensor: that of small tensors, else of the first matching rule, else the
+    /// default. Buffers and counters have codecs of their own, which keep every value.
     pub fn method(&self, tensor: &Tensor) -> &Method {
+        match (tensor.role, self.buffers) {
+            (Role::Buffer, BufferPrecision::Half) => return &HALF,
+            (Role::Buffer | Role::Counter, _) => return &EXACT,
+            (Role::Trained | Role::Local | Role::Frozen, _) => {}
+        }
         let small = self.small.as_ref().filter(|_| self.is_small(tensor));
         let rule = || self.rules.iter().find(|rule| rule.when.holds(tensor));
         small
@@ -152,7 +184,20 @@ impl Spec {
 
     pub(crate) fn is_small(&self, tensor: &Tensor) -> bool {
         let below = self.small.as_ref().map_or(0, |small| small.below);
-        tensor.len < below as usize
+        tensor.role == Role::Trained && tensor.len < below as usize
+    }
+}
+
+/// Codec of counters, and of buffers in full precision.
+static EXACT: Method = whole(QuantizeSpec::Exact);
+/// Codec of buffers in half precision.
+static HALF: Method = whole(QuantizeSpec::Half);
+
+const fn whole(quantize: QuantizeSpec) -> Method {
+    Method {
+        reduce: ReduceSpec::Keep,
+        quantize,
+        code: CodeSpec::Auto,
     }
 }
 
@@ -179,6 +224,7 @@ impl Default for Spec {
                 method: dead_zone(ReduceSpec::Keep),
             }),
             rules: Vec::new(),
+            buffers: BufferPrecision::default(),
         }
     }
 }
@@ -223,6 +269,7 @@ mod tests {
             "default = { quantize = { uniform = 8 } }",
             "default = { quantize = { uniform = { bits = 1, rounding = 'stochastic', block = 64 } } }",
             "small = { below = 1024, use = { quantize = 'half' } }",
+            "buffers = 'half'",
             "rules = [{ when = { min_len = 2, max_len = 9, min_dims = 1, max_dims = 2, name = '*.bias' }, use = {} }]",
         ] {
             let spec: Spec = toml::from_str(text).unwrap_or_else(|error| panic!("{text}: {error}"));
@@ -339,6 +386,7 @@ mod tests {
                 "an odd number of rows",
             ),
             ("small = { use = {} }", "missing field `below`"),
+            ("buffers = 'sparse'", "expected `exact` or `half`"),
         ] {
             let refusal = refusal(text);
             assert!(refusal.contains(expected), "{text}\n{refusal}");
@@ -369,6 +417,34 @@ mod tests {
             "small = { below = 1024, use = { quantize = { uniform = 8 } } }",
         ] {
             assert_eq!(budget(text), assumed, "{text}");
+        }
+    }
+
+    #[test]
+    fn no_rule_applies_to_buffers_and_counters() {
+        let layout = crate::layout::tests::batch_norm();
+        for text in [
+            "",
+            "default = { reduce = { top_k = 0.1 } }",
+            "default = {}\nrules = [{ when = {}, use = { quantize = 'sign' } }]",
+            "small = { below = 1024, use = { quantize = { uniform = 2 } } }",
+        ] {
+            for (precision, quantize) in [("exact", QuantizeSpec::Exact), ("half", QuantizeSpec::Half)] {
+                let spec: Spec = toml::from_str(&format!("buffers = '{precision}'\n{text}")).unwrap();
+                for tensor in layout.tensors() {
+                    let method = spec.method(tensor);
+                    let expected = match tensor.role {
+                        Role::Buffer => quantize,
+                        Role::Counter => QuantizeSpec::Exact,
+                        _ => continue,
+                    };
+                    assert_eq!(
+                        (&method.reduce, method.quantize),
+                        (&ReduceSpec::Keep, expected),
+                        "{text}"
+                    );
+                }
+            }
         }
     }
 

@@ -33,12 +33,16 @@ impl When {
         };
         within(tensor.len, self.min_len, self.max_len)
             && within(tensor.shape.len(), self.min_dims, self.max_dims)
-            && self.name.as_ref().is_none_or(|pattern| matches(pattern, &tensor.name))
+            && self
+                .name
+                .as_ref()
+                .is_none_or(|pattern| name_matches(pattern, &tensor.name))
     }
 }
 
-/// Whether `name` matches `pattern`. Greedy: finds the parts between stars from the left, and the last part at the end.
-fn matches(pattern: &str, name: &str) -> bool {
+/// Whether `name` matches `pattern`, in which `*` stands for any text.
+// Greedy: finds the parts between stars from the left, and the last part at the end.
+pub fn name_matches(pattern: &str, name: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else {
         return pattern == name;
     };
@@ -55,7 +59,7 @@ fn matches(pattern: &str, name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use crate::spec::when::matches;
+    use crate::spec::when::name_matches;
 
     #[test]
     fn stars_stand_for_any_text() {
@@ -69,7 +73,7 @@ mod tests {
             ("**", "x"),
             ("layer.*.*.bias", "layer.0.fc.bias"),
         ] {
-            assert!(matches(pattern, name), "{pattern} {name}");
+            assert!(name_matches(pattern, name), "{pattern} {name}");
         }
         for (pattern, name) in [
             ("a", "ab"),
@@ -79,7 +83,7 @@ mod tests {
             ("", "x"),
             ("*b*", "acd"),
         ] {
-            assert!(!matches(pattern, name), "{pattern} {name}");
+            assert!(!name_matches(pattern, name), "{pattern} {name}");
         }
     }
 }

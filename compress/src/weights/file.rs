@@ -1,12 +1,13 @@
 //! Reads and writes safetensors files as a layout and one flat vector.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use safetensors::tensor::{Dtype, Metadata, SafeTensors, TensorInfo};
 
 use crate::error::Error;
 use crate::finite::all_finite;
 use crate::layout::{Layout, Tensor};
+use crate::weights::convert;
 use crate::weights::foreign;
 use crate::weights::header::{self, Envelope};
 use crate::weights::integers::IntegerTensor;
@@ -44,7 +45,7 @@ impl<'a> Weights<'a> {
         let tensors: BTreeMap<String, &TensorInfo> = header.tensors().into_iter().collect();
         let (mut floats, mut integers) = (Vec::new(), Vec::new());
         for (name, tensor) in tensors {
-            if matches!(tensor.dtype, Dtype::F32 | Dtype::F16 | Dtype::BF16) {
+            if matches!(tensor.dtype, Dtype::F32 | Dtype::F16 | Dtype::BF16 | Dtype::F64) {
                 floats.push((name, tensor.shape.clone()));
             } else if let Some(tensor) = IntegerTensor::of(&name, tensor, bytes_of(tensor, data)) {
                 tensor.check()?;
@@ -52,8 +53,8 @@ impl<'a> Weights<'a> {
             } else {
                 let dtype = tensor.dtype;
                 return Err(Error::Mismatch(format!(
-                    "tensor `{name}` is {dtype:?}, which is not supported (F32, F16, BF16, integers and BOOL are); convert it, \
-                     in PyTorch with .float()"
+                    "tensor `{name}` is {dtype:?}, which is not supported (F32, F16, BF16, F64, integers and BOOL are); convert \
+                     it, in PyTorch with .float()"
                 )));
             }
         }
@@ -79,7 +80,7 @@ impl<'a> Weights<'a> {
     pub fn expect_floats(&self) -> Result<(), Error> {
         self.integers.first().map_or(Ok(()), |tensor| {
             Err(Error::Mismatch(format!(
-                "tensor `{}` is {}; only F32, F16 and BF16 can be trained",
+                "tensor `{}` is {}; only F32, F16, BF16 and F64 can be trained",
                 tensor.name,
                 tensor.dtype()
             )))
@@ -101,13 +102,13 @@ impl<'a> Weights<'a> {
     /// # Errors
     /// `Mismatch`, naming the first tensor (by name) that is missing, unknown or of another shape.
     pub fn expect(&self, layout: &Layout) -> Result<(), Error> {
-        expect_same(&self.layout, layout)
+        difference(&self.layout, layout, false).map_or(Ok(()), |why| Err(Error::Mismatch(why)))
     }
 
     /// Reads all values in the order of the layout. Returns `[self.layout().len()]`.
     ///
     /// # Errors
-    /// `NotFinite`, naming the tensor and the index within it.
+    /// `NotFinite`, also for a double beyond the range of `f32`, naming the tensor and the index within it.
     pub fn values(&self) -> Result<Vec<f32>, Error> {
         let mut values = Vec::with_capacity(self.layout.len());
         for tensor in self.layout.tensors() {
@@ -115,19 +116,21 @@ impl<'a> Weights<'a> {
                 what: format!("tensor `{}`", tensor.name),
                 offset: 0,
             })?;
-            append(info.dtype, bytes_of(info, self.data), &mut values);
+            let dtype = header::own_type(info.dtype).unwrap_or_default();
+            values.resize(tensor.offset + tensor.len, 0.0);
+            convert::read(dtype, bytes_of(info, self.data), &mut values[tensor.offset..]);
             expect_finite(tensor, &values[tensor.offset..])?;
         }
         Ok(values)
     }
 }
 
-/// Succeeds if `have` has exactly the tensors of `want`.
+/// Succeeds if `have` has exactly the tensors of `want`, whatever their types: values are `f32` in both.
 ///
 /// # Errors
-/// `Mismatch`, naming the first tensor (by name) that is missing, unknown or of another shape.
+/// `Mismatch`, naming the first tensor (by name) that is missing, unknown or of another shape or role.
 pub fn expect_same(have: &Layout, want: &Layout) -> Result<(), Error> {
-    difference(have, want).map_or(Ok(()), |why| Err(Error::Mismatch(why)))
+    difference(have, want, true).map_or(Ok(()), |why| Err(Error::Mismatch(why)))
 }
 
 /// Succeeds if no value of `tensor` is NaN or infinite. Shapes: `values: [tensor.len]`.
@@ -174,48 +177,37 @@ pub fn to_safetensors_with(
     Ok(head)
 }
 
-/// Describes the first difference of `have` from `want`; `None` if they are equal.
-fn difference(have: &Layout, want: &Layout) -> Option<String> {
-    let (mut have, mut want) = (have.tensors().iter().peekable(), want.tensors().iter().peekable());
-    loop {
-        match (have.peek(), want.peek()) {
-            (None, None) => return None,
-            (Some(a), Some(b)) if a.name == b.name => {
-                if a.shape != b.shape {
-                    return Some(format!(
-                        "tensor `{}` has shape {:?}; {:?} is expected",
-                        a.name, a.shape, b.shape
-                    ));
-                }
-                have.next();
-                want.next();
-            }
-            (have, Some(b)) if have.is_none_or(|a| a.name > b.name) => {
-                return Some(format!("tensor `{}` is missing", b.name));
-            }
-            (Some(a), _) => return Some(format!("tensor `{}` is not expected", a.name)),
-            (None, Some(b)) => return Some(format!("tensor `{}` is missing", b.name)),
-        }
-    }
+/// Describes the first difference (by name) of `have` from `want`; `None` if they are equal. Roles are compared only
+/// `with_roles`.
+fn difference(have: &Layout, want: &Layout, with_roles: bool) -> Option<String> {
+    let by_name = |layout| -> BTreeMap<&str, &Tensor> {
+        let tensors: &[Tensor] = Layout::tensors(layout);
+        tensors.iter().map(|tensor| (tensor.name.as_str(), tensor)).collect()
+    };
+    let (have, want) = (by_name(have), by_name(want));
+    let names: BTreeSet<&str> = have.keys().chain(want.keys()).copied().collect();
+    names
+        .into_iter()
+        .find_map(|name| match (have.get(name), want.get(name)) {
+            (None, _) => Some(format!("tensor `{name}` is missing")),
+            (_, None) => Some(format!("tensor `{name}` is not expected")),
+            (Some(a), Some(b)) if a.shape != b.shape => Some(format!(
+                "tensor `{name}` has shape {:?}; {:?} is expected",
+                a.shape, b.shape
+            )),
+            (Some(a), Some(b)) if with_roles && a.role != b.role => Some(format!(
+                "tensor `{name}` has the role {}; {} is expected",
+                a.role.name(),
+                b.role.name()
+            )),
+            _ => None,
+        })
 }
 
 /// The bytes of a tensor. `safetensors` has checked the offsets against the length of `data`.
 fn bytes_of<'a>(info: &TensorInfo, data: &'a [u8]) -> &'a [u8] {
     let (start, end) = info.data_offsets;
     &data[start..end]
-}
-
-fn append(dtype: Dtype, data: &[u8], out: &mut Vec<f32>) {
-    match dtype {
-        Dtype::F16 => out.extend(data.as_chunks().0.iter().map(|b| half::f16::from_le_bytes(*b).to_f32())),
-        Dtype::BF16 => out.extend(
-            data.as_chunks()
-                .0
-                .iter()
-                .map(|b| half::bf16::from_le_bytes(*b).to_f32()),
-        ),
-        _ => out.extend(data.as_chunks().0.iter().map(|b| f32::from_le_bytes(*b))),
-    }
 }
 
 #[cfg(test)]
@@ -250,14 +242,26 @@ mod tests {
     }
 
     #[test]
-    fn half_precision_becomes_single() {
+    fn half_and_double_precision_become_single() {
         let f16: Vec<u8> = [1.5, -2.0]
             .iter()
             .flat_map(|&v| half::f16::from_f32(v).to_le_bytes())
             .collect();
         let bf16 = half::bf16::from_f32(0.25).to_le_bytes();
-        let bytes = file(&[("a", Dtype::F16, &[2], &f16), ("b", Dtype::BF16, &[1], &bf16)]);
-        assert_eq!(Weights::parse(&bytes).unwrap().values().unwrap(), [1.5, -2.0, 0.25]);
+        // The nearest single is above, at a tie the even one.
+        let f64: Vec<u8> = [0.1, 1.0 + 2f64.powi(-24)]
+            .iter()
+            .flat_map(|v| v.to_le_bytes())
+            .collect();
+        let bytes = file(&[
+            ("a", Dtype::F16, &[2], &f16),
+            ("b", Dtype::BF16, &[1], &bf16),
+            ("c", Dtype::F64, &[2], &f64),
+        ]);
+        assert_eq!(
+            Weights::parse(&bytes).unwrap().values().unwrap(),
+            [1.5, -2.0, 0.25, 0.1, 1.0]
+        );
     }
 
     #[test]
@@ -268,11 +272,13 @@ mod tests {
                 .unwrap_err()
                 .to_string()
         };
-        let double = refused(&file(&[("double", Dtype::F64, &[1], &[0; 8])]));
+        let complex = refused(&file(&[("complex", Dtype::C64, &[1], &[0; 8])]));
         assert!(
-            double.contains("`double` is F64") && double.contains(".float()"),
-            "{double}"
+            complex.contains("`complex` is C64") && complex.contains(".float()"),
+            "{complex}"
         );
+        let large = refused(&file(&[("large", Dtype::F64, &[1], &1e39f64.to_le_bytes())]));
+        assert_eq!(large, "not finite: tensor `large`, value 0");
         let empty = refused(&file(&[("none", Dtype::F32, &[0], &[])]));
         assert!(empty.contains("`none` has shape [0]"), "{empty}");
         let mut nan = vec![0; 8];
@@ -380,6 +386,23 @@ mod tests {
         let mut absurd = u64::MAX.to_le_bytes().to_vec();
         absurd.extend(b"{}");
         assert!(matches!(Weights::parse(&absurd), Err(Error::Corrupt { .. })));
+    }
+
+    #[test]
+    fn another_role_is_a_difference() {
+        let own = crate::layout::tests::batch_norm();
+        let plain = Layout::new(
+            own.tensors()
+                .iter()
+                .map(|tensor| (tensor.name.clone(), tensor.shape.clone())),
+        )
+        .unwrap();
+        assert_eq!(expect_same(&own, &own), Ok(()));
+        let why = expect_same(&own, &plain).unwrap_err().to_string();
+        assert!(
+            why.contains("`bn.num_batches_tracked` has the role counter; trained is expected"),
+            "{why}"
+        );
     }
 
     #[test]

@@ -10,7 +10,7 @@ use serde::de::{Deserializer as _, IgnoredAny, MapAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use crate::error::Error;
-use crate::layout::Layout;
+use crate::layout::{self, Layout};
 use crate::weights::integers::IntegerTensor;
 use crate::weights::notes::Notes;
 
@@ -73,6 +73,31 @@ pub fn read_notes(mut file: impl Read) -> Result<Notes, Error> {
     Ok(header.notes)
 }
 
+/// The types that a layout knows, and their names in the `safetensors` crate.
+const TYPES: [(layout::Dtype, Dtype); 8] = [
+    (layout::Dtype::F32, Dtype::F32),
+    (layout::Dtype::F16, Dtype::F16),
+    (layout::Dtype::Bf16, Dtype::BF16),
+    (layout::Dtype::F64, Dtype::F64),
+    (layout::Dtype::I64, Dtype::I64),
+    (layout::Dtype::I32, Dtype::I32),
+    (layout::Dtype::U8, Dtype::U8),
+    (layout::Dtype::Bool, Dtype::BOOL),
+];
+
+/// The type of a layout that equals `dtype`, if there is one.
+pub(crate) fn own_type(dtype: Dtype) -> Option<layout::Dtype> {
+    let found = TYPES.iter().find(|(_, stored)| *stored == dtype);
+    found.map(|(own, _)| *own)
+}
+
+impl layout::Dtype {
+    /// The type of the `safetensors` crate.
+    pub(crate) fn stored(self) -> Dtype {
+        TYPES[self as usize].1
+    }
+}
+
 /// Finds the first duplicate key of a map.
 struct FirstRepeated;
 
@@ -115,21 +140,13 @@ impl Envelope {
         let mut sorted: Vec<&IntegerTensor<'_>> = integers.iter().collect();
         sorted.sort_by(|a, b| b.dtype.cmp(&a.dtype).then_with(|| a.name.cmp(&b.name)));
         let (before, after): (Vec<_>, Vec<_>) = sorted.into_iter().partition(|tensor| tensor.dtype > Dtype::F32);
-        let mut entries = Entries {
-            notes,
-            tensors: Vec::new(),
-            end: 0,
-        };
+        let mut entries = Entries::new(notes);
         before.iter().for_each(|tensor| entries.add_integers(tensor));
         for tensor in layout.tensors() {
             entries.add(&tensor.name, Dtype::F32, &tensor.shape, 4 * tensor.len);
         }
         after.iter().for_each(|tensor| entries.add_integers(tensor));
-        let mut header = serde_json::to_vec(&entries)
-            .map_err(|why| Error::Usage(format!("cannot be written as safetensors: {why}")))?;
-        header.resize(header.len().next_multiple_of(LENGTH), b' ');
-        let mut head = (header.len() as u64).to_le_bytes().to_vec();
-        head.append(&mut header);
+        let mut head = entries.head()?;
         before.iter().for_each(|tensor| head.extend_from_slice(&tensor.bytes));
         let tail = after.iter().flat_map(|tensor| tensor.bytes.iter().copied()).collect();
         Ok(Self { head, tail })
@@ -137,18 +154,46 @@ impl Envelope {
 }
 
 /// The entries of the header: metadata, and each tensor with its byte range.
-struct Entries<'a> {
+pub(crate) struct Entries<'a> {
     notes: &'a Notes,
     tensors: Vec<(&'a str, TensorInfo)>,
     end: usize,
 }
 
 impl<'a> Entries<'a> {
+    pub(crate) fn new(notes: &'a Notes) -> Self {
+        Self {
+            notes,
+            tensors: Vec::new(),
+            end: 0,
+        }
+    }
+
+    /// The bytes of the file before its values: length and header.
+    ///
+    /// # Errors
+    /// `Usage` if the header exceeds the limit of the format.
+    pub(crate) fn head(&self) -> Result<Vec<u8>, Error> {
+        let mut header =
+            serde_json::to_vec(self).map_err(|why| Error::Usage(format!("cannot be written as safetensors: {why}")))?;
+        header.resize(header.len().next_multiple_of(LENGTH), b' ');
+        if header.len() as u64 > MAX_HEADER {
+            return Err(Error::Usage(format!(
+                "cannot be written as safetensors: a header of {} bytes, at most {MAX_HEADER} are possible",
+                header.len()
+            )));
+        }
+        let mut head = (header.len() as u64).to_le_bytes().to_vec();
+        head.append(&mut header);
+        Ok(head)
+    }
+
     fn add_integers(&mut self, tensor: &'a IntegerTensor<'_>) {
         self.add(&tensor.name, tensor.dtype, &tensor.shape, tensor.bytes.len());
     }
 
-    fn add(&mut self, name: &'a str, dtype: Dtype, shape: &[usize], bytes: usize) {
+    /// Adds a tensor of so many `bytes` after those added before.
+    pub(crate) fn add(&mut self, name: &'a str, dtype: Dtype, shape: &[usize], bytes: usize) {
         let info = TensorInfo {
             dtype,
             shape: shape.to_vec(),

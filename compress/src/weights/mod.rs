@@ -1,16 +1,25 @@
 //! Models and updates as safetensors files: conversion to and from a [`Layout`](crate::Layout) and one flat vector of
 //! `f32`.
 //!
-//! Works on bytes; opening and replacing files is up to the caller. Reads values of type F32, F16 and BF16 and writes
-//! F32. Integer and Boolean tensors stay unchanged. Allocates nothing beyond the size of the file.
+//! Works on bytes; opening and replacing files is up to the caller. Allocates nothing beyond the size of the file.
+//!
+//! | | reads | writes |
+//! |---|---|---|
+//! | models with types and roles | [`TensorFile`] | [`FilePlan`] |
+//! | updates as one flat vector of trained `f32`; other tensors stay unchanged | [`Weights`] | [`to_safetensors_with`] |
 
+pub(crate) mod convert;
 pub(crate) mod file;
 pub(crate) mod foreign;
 pub(crate) mod header;
 pub(crate) mod integers;
 pub(crate) mod notes;
+pub(crate) mod plan;
+pub(crate) mod tensors;
 
 pub use file::{Weights, expect_finite, expect_same, to_safetensors, to_safetensors_with};
 pub use header::{Envelope, read_notes};
 pub use integers::IntegerTensor;
 pub use notes::{LEARNER, Notes, SEED};
+pub use plan::{FilePlan, handed_out, round_role_to_types, round_to_types};
+pub use tensors::{StoredTensor, TensorFile};

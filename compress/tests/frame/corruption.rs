@@ -67,9 +67,24 @@ fn every_flipped_bit_is_refused() {
     }
 }
 
-/// A short frame of each recipe: a matrix and small vectors, merged or separate.
+/// A short frame of each recipe: a matrix and small vectors, merged or separate, some with statistics.
 fn short_frames() -> Vec<(Arc<Layout>, Vec<u8>)> {
     let layout = Arc::new(Layout::new([("a", vec![3]), ("b", vec![9, 8]), ("c", vec![5])]).unwrap());
+    let role = |name: &str, len, dtype, role| TensorSpec {
+        name: name.to_owned(),
+        shape: vec![len],
+        dtype,
+        role,
+    };
+    let with_roles = Arc::new(
+        Layout::of([
+            role("a", 3, Dtype::F32, Role::Trained),
+            role("b", 70, Dtype::F16, Role::Trained),
+            role("c", 5, Dtype::F32, Role::Buffer),
+            role("d", 2, Dtype::I64, Role::Counter),
+        ])
+        .unwrap(),
+    );
     let mut frames = Vec::new();
     for (at, method) in every_method().into_iter().enumerate() {
         let spec = Spec {
@@ -79,9 +94,10 @@ fn short_frames() -> Vec<(Arc<Layout>, Vec<u8>)> {
             }),
             ..spec(Memory::None, method)
         };
-        let mut encoder = Encoder::new(Arc::clone(&layout), &spec).unwrap();
+        let layout = if at % 3 == 0 { &with_roles } else { &layout };
+        let mut encoder = Encoder::new(Arc::clone(layout), &spec).unwrap();
         let pending = encoder.encode(&mut noise(layout.len(), at as u64), UPDATE).unwrap();
-        frames.push((Arc::clone(&layout), pending.frame));
+        frames.push((Arc::clone(layout), pending.frame));
     }
     frames
 }

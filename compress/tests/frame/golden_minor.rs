@@ -199,6 +199,69 @@ fn written(golden: &Golden) -> Made {
     (state, bits(&decode(&layout, &pending.frame)))
 }
 
+/// A model with batch normalization.
+fn with_roles() -> Arc<Layout> {
+    let tensor = |name: &str, shape: &[usize], dtype, role| TensorSpec {
+        name: name.to_owned(),
+        shape: shape.to_vec(),
+        dtype,
+        role,
+    };
+    let tensors = [
+        tensor("bn.bias", &[4], Dtype::F32, Role::Trained),
+        tensor("bn.num_batches_tracked", &[], Dtype::I64, Role::Counter),
+        tensor("bn.running_mean", &[4], Dtype::F32, Role::Buffer),
+        tensor("bn.running_var", &[4], Dtype::F16, Role::Buffer),
+        tensor("conv.weight", &[4, 3, 3], Dtype::Bf16, Role::Trained),
+        tensor("seen", &[2], Dtype::I32, Role::Counter),
+    ];
+    Arc::new(Layout::of(tensors).unwrap())
+}
+
+/// A frame of [`with_roles`], and the state with that frame pending.
+fn roles() -> [Made; 2] {
+    let layout = with_roles();
+    let spec = from_toml(
+        "default = { quantize = { dead_zone = { step = 0.5 } }, code = 'context' }
+         small = { below = 10, use = { quantize = 'bf16' } }
+         memory = 'error-feedback'",
+    );
+    let mut encoder = Encoder::new(Arc::clone(&layout), &spec).unwrap();
+    let mut values = values(layout.len(), 0);
+    values[layout.counters()].copy_from_slice(&[20.0, 1.0, 16_777_216.0]);
+    let pending = encoder.encode(&mut values, UPDATE).unwrap();
+    let mut state = Vec::new();
+    encoder.save(Some(&pending), &mut state);
+    let values = bits(&decode(&layout, &pending.frame));
+    [(pending.frame, values.clone()), (state, values)]
+}
+
+#[test]
+fn buffers_and_counters_of_a_stored_frame_are_read_whole() {
+    let layout = with_roles();
+    let read = |minor, name| {
+        let file = std::fs::read_to_string(path(minor, name)).unwrap();
+        let (bytes, values) = file.split_once("values").unwrap();
+        (digits(bytes), digits(values))
+    };
+    let (frame, values) = read(1, "roles");
+    let decoded = decode(&layout, &frame);
+    assert_eq!(decoded[layout.counters()], [20.0, 1.0, 16_777_216.0]);
+    assert_eq!(
+        decoded[layout.buffers()],
+        self::values(layout.len(), 0)[layout.buffers()]
+    );
+    let bytes: Vec<u8> = decoded.into_iter().flat_map(f32::to_le_bytes).collect();
+    assert_eq!(bytes, values);
+    let (state, _) = read(2, "state-roles");
+    let spec = from_toml("memory = 'error-feedback'\ndefault = {}");
+    let (encoder, pending) = Encoder::load(Arc::clone(&layout), &spec, &state).unwrap();
+    assert_eq!(pending.unwrap().frame, frame);
+    let residual = encoder.residual().unwrap();
+    assert!(residual[layout.trained()].iter().any(|&value| value != 0.0));
+    assert!(residual[layout.trained().end..].iter().all(|&value| value == 0.0));
+}
+
 /// A frame encoded against the frame of `bf16` as its predictor.
 fn against_a_predictor() -> Made {
     let layout = layout(&FRAMES[0]);
@@ -248,7 +311,10 @@ fn all() -> Vec<(u8, &'static str, Made)> {
         .chain(STATES)
         .map(|golden| (golden.minor, golden.name, written(golden)));
     let (_, frame, values) = components();
+    let [with_roles, state] = roles();
     made.chain([
+        (1, "roles", with_roles),
+        (2, "state-roles", state),
         (1, "predictor", against_a_predictor()),
         (1, "components", (frame, values)),
     ])

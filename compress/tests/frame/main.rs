@@ -12,6 +12,7 @@ mod golden_minor;
 mod laws;
 mod memory;
 mod merged;
+mod roles;
 mod state;
 mod threads;
 mod two_ends;

@@ -180,6 +180,7 @@ fn budget(table: &str, estimate: &BudgetEstimate, layout: &Layout) -> String {
     let BudgetEstimate {
         budget,
         values,
+        aside,
         asked,
         least,
         sharing: (tensors, shared),
@@ -188,8 +189,14 @@ fn budget(table: &str, estimate: &BudgetEstimate, layout: &Layout) -> String {
     let mut text = match budget {
         Budget::Bytes(_) => format!("compression.{table}: a frame takes at most {asked} bytes"),
         Budget::Bits(_) | Budget::Adaptive { .. } => {
-            let bits = *asked as f64 * 8.0 / *values as f64;
-            format!("compression.{table}: {bits:.2} bits for each of {values} values are {asked} bytes a frame")
+            let bytes = asked - aside;
+            let bits = bytes as f64 * 8.0 / *values as f64;
+            let mut text =
+                format!("compression.{table}: {bits:.2} bits for each of {values} values are {bytes} bytes a frame");
+            if *aside > 0 {
+                let _ = write!(text, ", and up to {aside} bytes more for buffers and counters");
+            }
+            text
         }
     };
     if *shared > 0 {
