@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import copy
 import dataclasses
 import importlib
 import itertools
@@ -29,8 +28,9 @@ import struct
 import sys
 import time
 import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence, Tuple, TypeVar, Union
+from typing import Any, NamedTuple, Optional, TypeVar, Union
 
 __all__ = ["HuggingFaceCallback", "Job", "Stopped", "Train", "attach", "device", "evaluate", "rounds", "simulate"]
 
@@ -54,18 +54,18 @@ class Slot(NamedTuple):
     """A tensor in a mapped safetensors file."""
 
     dtype: str
-    shape: Tuple[int, ...]
+    shape: tuple[int, ...]
     data: memoryview
 
 
-def read_safetensors(path: Union[str, Path]) -> Dict[str, Slot]:
+def read_safetensors(path: Union[str, Path]) -> dict[str, Slot]:
     """Maps a safetensors file. Writing to a slot does not change the file."""
     with open(path, "rb") as file:
         data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
     return _slots(data, 8 + struct.unpack_from("<Q", data)[0])
 
 
-def create_safetensors(path: Union[str, Path], tensors: Iterable[Tuple[str, str, Sequence[int]]]) -> Dict[str, Slot]:
+def create_safetensors(path: Union[str, Path], tensors: Iterable[tuple[str, str, Sequence[int]]]) -> dict[str, Slot]:
     """Maps a safetensors file with room for these tensors (name, type, shape). Writing to a slot changes the file."""
     header, end = {}, 0
     for name, dtype, shape in sorted(tensors, key=lambda t: (-TYPES[t[1]][2], t[0])):  # so that each is aligned
@@ -83,13 +83,13 @@ def create_safetensors(path: Union[str, Path], tensors: Iterable[Tuple[str, str,
     return _slots(data, 8 + len(text))
 
 
-def _slots(data: memoryview, begin: int) -> Dict[str, Slot]:
+def _slots(data: memoryview, begin: int) -> dict[str, Slot]:
     header, body = json.loads(bytes(data[8:begin])), data[begin:]
     header.pop("__metadata__", None)
     return {name: Slot(t["dtype"], tuple(t["shape"]), body[slice(*t["data_offsets"])]) for name, t in header.items()}
 
 
-def _describe(name: str, value: Any) -> Tuple[str, Tuple[int, ...]]:
+def _describe(name: str, value: Any) -> tuple[str, tuple[int, ...]]:
     """Type and shape of a tensor. Raises TypeError for another value, or a type that cannot be federated."""
     if hasattr(value, "dtype"):
         kind, shape = getattr(value.dtype, "name", str(value.dtype)).replace("torch.", ""), tuple(value.shape)
@@ -98,7 +98,7 @@ def _describe(name: str, value: Any) -> Tuple[str, Tuple[int, ...]]:
             view = memoryview(value)
         except TypeError:
             raise TypeError(f"`{name}` of the model is a {type(value).__name__}, not a tensor or array") from None
-        kind, shape = "read-only" if view.readonly else view.format, view.shape
+        kind, shape = "read-only" if view.readonly else view.format, view.shape or ()
     if kind not in _NAMES:
         raise TypeError(f"tensor `{name}` has type {kind}; a federation takes {', '.join(TYPES)}")
     return _NAMES[kind], shape
@@ -116,7 +116,7 @@ def _view(value: Any, slot: Slot) -> Any:
 def _copy(value: Any, slot: Slot, out: bool = False) -> None:
     """Copies a slot into a tensor, or with `out` the tensor into the slot."""
     there, array = _view(value, slot), hasattr(value, "dtype")
-    here = value.detach() if hasattr(value, "detach") else value if array else memoryview(value).cast("B")
+    here: Any = value.detach() if hasattr(value, "detach") else value if array else memoryview(value).cast("B")
     target, source = (there, here) if out else (here, there)
     if hasattr(value, "detach"):
         target.copy_(source)
@@ -124,7 +124,7 @@ def _copy(value: Any, slot: Slot, out: bool = False) -> None:
         target[... if array else slice(None)] = source
 
 
-def _state(model: Any) -> Dict[str, Any]:
+def _state(model: Any) -> dict[str, Any]:
     """The model's tensors by name. Of tensors that share their memory, only the first; no empty ones."""
     state, seen = {}, set()
     for name, value in (model if isinstance(model, dict) else model.state_dict()).items():
@@ -148,7 +148,7 @@ def _load(model: Any, slots: Mapping[str, Slot]) -> None:
         model.load_state_dict({name: _view(state[name], slot) for name, slot in slots.items()}, strict=False)
         return
     if hasattr(model, "load_state_dict"):  # another object may keep what it is given
-        state = copy.deepcopy(state)
+        state = {n: v.clone() if hasattr(v, "clone") else v.copy() for n, v in state.items()}
     for name, slot in slots.items():
         _copy(state[name], slot)
     if hasattr(model, "load_state_dict"):
@@ -164,7 +164,7 @@ class _Link:
         self.poller.register(reader, select.POLLIN)
         self.start = self.read() or {}
         if self.start.get("type") != "start" or self.start["version"] < VERSION:
-            raise RuntimeError(f"the client must begin with `start` of version {VERSION} or newer, not with {self.start}")
+            raise RuntimeError(f"the client must begin with `start` of version {VERSION} or newer, not {self.start}")
 
     def send(self, **message: Any) -> None:
         data = json.dumps(message, allow_nan=False, separators=(",", ":")).encode() + b"\n"
@@ -172,7 +172,7 @@ class _Link:
             while data:
                 data = data[os.write(self.writer, data) :]
 
-    def read(self, timeout_s: Optional[float] = None) -> Optional[Dict[str, Any]]:
+    def read(self, timeout_s: Optional[float] = None) -> Optional[dict[str, Any]]:
         """The next message; `bye` from the end of the pipe on; None after `timeout_s`."""
         while b"\n" not in self.rest:
             if not self.poller.poll(None if timeout_s is None else timeout_s * 1000):
@@ -181,7 +181,7 @@ class _Link:
                 data = os.read(self.reader, 1 << 16)
                 self.rest = self.rest + data if data else b'{"type":"bye"}\n'
         line, _, rest = self.rest.partition(b"\n")
-        message = json.loads(line)
+        message: dict[str, Any] = json.loads(line)
         if message["type"] != "bye":
             self.rest = rest
         return message
@@ -230,7 +230,7 @@ def _connect() -> Optional[_Link]:
     return _link
 
 
-def _pipes() -> Tuple[int, int]:
+def _pipes() -> tuple[int, int]:
     """The pipes of the process that the client started: this one, or an ancestor, such as torchrun, that keeps them."""
     pid, command = os.getpid(), os.getpid()
     with contextlib.suppress(OSError):  # no /proc, or a process of another user
@@ -253,14 +253,14 @@ def _group() -> Any:
     return None
 
 
-def _answer(figures: Mapping[str, Any]) -> Dict[str, Any]:
+def _answer(figures: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of `fitted` or `evaluated`. A number may be a tensor; a metric, a pair of value and weight."""
     pairs = {name: value if isinstance(value, tuple) else (value,) for name, value in figures.items()}
     numbers = {name: [float(number) for number in pair] for name, pair in pairs.items()}
     for name, number in numbers.items():
         if not all(map(math.isfinite, number)):
             raise ValueError(f"`{name}` is {number[0]}; the figures of a round must be finite")
-    fields: Dict[str, Any] = {"examples": int(numbers.pop("examples")[0]), "loss": numbers.pop("loss")[0]}
+    fields: dict[str, Any] = {"examples": int(numbers.pop("examples")[0]), "loss": numbers.pop("loss")[0]}
     accuracy = numbers.pop("accuracy", None)
     correct = numbers.pop("correct", accuracy and [accuracy[0] * fields["examples"]])
     if correct:
@@ -269,7 +269,7 @@ def _answer(figures: Mapping[str, Any]) -> Dict[str, Any]:
     return fields
 
 
-def _evaluated(model: Any) -> Dict[str, Any]:
+def _evaluated(model: Any) -> dict[str, Any]:
     with contextlib.ExitStack() as stack:
         if hasattr(model, "named_parameters"):
             stack.enter_context(sys.modules["torch"].no_grad())
@@ -397,10 +397,10 @@ class _Session:
     def __init__(self, model: Any, link: Optional[_Link], dist: Any) -> None:
         self.given, self.link, self.dist, self.client = model, link, dist, ""
         self.model = model.module if type(model).__name__ == "DistributedDataParallel" else model
-        self.roles: Dict[str, str] = {}
+        self.roles: dict[str, str] = {}
         self.fit: Mapping[str, Any] = {}  # the message of the round
-        self.slots: Dict[str, Slot] = {}  # of the result
-        self.kept: Dict[str, Slot] = {}  # local tensors as they were before the round
+        self.slots: dict[str, Slot] = {}  # of the result
+        self.kept: dict[str, Slot] = {}  # local tensors as they were before the round
         self.job: Any = None
         self.pid, self.left = os.getpid(), False
 
@@ -421,7 +421,7 @@ class _Session:
         listed = [{"name": name, "dtype": dtype, "shape": shape} for name, dtype, shape in tensors]
         self.send(type="hello", version=VERSION, tensors=listed, weights=file, evaluates=_evaluator is not None)
 
-    def next(self) -> Dict[str, Any]:
+    def next(self) -> dict[str, Any]:
         """The next message, in every process of a group. Collective operations time out: hence once a minute."""
         message = None
         while message is None:
@@ -446,7 +446,7 @@ class _Session:
                 self.dist.broadcast(flat.view(sys.modules["torch"].uint8), 0)
                 tensor.copy_(flat.reshape(tensor.shape))
 
-    def begin(self, message: Mapping[str, Any]) -> Job:
+    def begin(self, message: Mapping[str, Any]) -> None:
         state = _state(self.model)
         for name in [name for name, role in self.roles.items() if role == "local"]:
             dtype, shape = _describe(name, state[name])
@@ -454,7 +454,6 @@ class _Session:
             _copy(state[name], self.kept[name], out=True)
         train = {key: value for key, value in message["train"].items() if key in Train.__dataclass_fields__}
         self.fit, self.job = message, Job(self, message, Train(**train))
-        return self.job
 
     def write(self) -> None:
         """Copies the model's tensors into the file of the result, the same file in every round."""
@@ -475,11 +474,11 @@ class _Session:
             _load(self.model, self.kept)
         self.send(type="failed", message=message)
 
-    def leave(self, error: Optional[BaseException] = None) -> None:
+    def leave(self, error: Optional[BaseException] = None) -> Any:
         """Ends the conversation. After an error without `bye`, so that the client starts the script again."""
         global _link
         if self.link is None or os.getpid() != self.pid:
-            return
+            return None
         if self.job:
             self.job.fail(_text(error) if error else "the script left the loop over `fl.rounds`")
         if error is None:
@@ -502,7 +501,8 @@ class _Session:
                 if message["type"] == "evaluate":
                     self.send(type="evaluated", **_evaluated(self.given))
                 else:
-                    yield self.begin(message)
+                    self.begin(message)
+                    yield self.job
                     self.job.fail("the script went on to the next round without `job.done()`")
             except Exception as error:
                 traceback.print_exc()
@@ -531,7 +531,7 @@ def rounds(model: Any, *, weights: bool = True, alone: Optional[Train] = None) -
             print("fl: evaluated:", json.dumps(_evaluated(model)), file=sys.stderr)
         return
     session, hook = _Session(model, link, dist), sys.excepthook
-    sys.excepthook = lambda kind, error, trace: (session.leave(error), hook(kind, error, trace))
+    sys.excepthook = lambda kind, error, trace: session.leave(error) or hook(kind, error, trace)
     atexit.register(session.leave)
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     if shell:  # where the error of a cell is not the end of the script

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict
+from typing import Any
 
 from . import Job, Train, evaluate, rounds
 
@@ -29,7 +29,7 @@ class HuggingFaceCallback:
         self.job.report(state.global_step, state.max_steps)
         control.should_training_stop = control.should_training_stop or self.job.stopped
 
-    def _evaluate(self, _: Any) -> Dict[str, Any]:
+    def _evaluate(self, _: Any) -> dict[str, Any]:
         figures = {name[5:]: value for name, value in self.trainer.evaluate().items() if name.startswith("eval_")}
         timings = [name for name in figures if name.endswith(("_time", "_per_second", "runtime"))]
         return {"examples": len(self.trainer.eval_dataset), **{n: v for n, v in figures.items() if n not in timings}}

@@ -12,8 +12,9 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence, Union
+from typing import Any, Optional, Union
 
 PathLike = Union[str, "os.PathLike[str]"]
 
@@ -25,7 +26,7 @@ def simulate(
     script: PathLike,
     arguments: Sequence[str] = ("{i}", "{n}"),
     folder: Optional[PathLike] = None,
-) -> Dict[str, List[Any]]:
+) -> dict[str, list[Any]]:
     """Trains a run with `clients` processes of `script` on this machine, and returns the table of its rounds.
 
     Args:
@@ -61,7 +62,7 @@ def simulate(
         return _serve(stack, federation, run, configs)
 
 
-def _serve(stack: contextlib.ExitStack, federation: Path, run: Path, configs: Sequence[Path]) -> Dict[str, List[Any]]:
+def _serve(stack: contextlib.ExitStack, federation: Path, run: Path, configs: Sequence[Path]) -> dict[str, list[Any]]:
     command = [_program("fl-server"), "serve", str(federation), "--run", str(run), "--exit-when-done"]
     server = _start(stack, command, federation / "server.log", stdout=subprocess.PIPE)
     processes = {federation / "server.log": server}
@@ -73,15 +74,24 @@ def _serve(stack: contextlib.ExitStack, federation: Path, run: Path, configs: Se
             ended = server.wait() is not None
         elif line and (address := re.match(rb"serving .* on ([^;\s]+)", line)):
             for config in configs:
-                client = [_program("fl-client"), "run", str(config), "--server", address[1].decode(), "--exit-when-done"]
+                client = [
+                    _program("fl-client"),
+                    "run",
+                    str(config),
+                    "--exit-when-done",
+                    "--server",
+                    address[1].decode(),
+                ]
                 log = config.parent / "client.log"
                 processes[log] = _start(stack, client, log, stdout=subprocess.DEVNULL)
         elif line:
             print(line.decode(errors="replace"), end="", flush=True)
         for log, process in processes.items():
             if process.poll():
-                raise RuntimeError(f"{' '.join(process.args)}: exit status {process.returncode}\n{_end(log)}")
-    return json.loads(_call("fl-server", "report", federation, "--format", "json"))["rounds"]
+                raise RuntimeError(f"{log.stem}: exit status {process.returncode}\n{_end(log)}")
+    report = json.loads(_call("fl-server", "report", federation, "--format", "json"))
+    rounds: dict[str, list[Any]] = report["rounds"]
+    return rounds
 
 
 def _start(stack: contextlib.ExitStack, command: Sequence[str], log: Path, **options: Any) -> subprocess.Popen[bytes]:

@@ -30,7 +30,9 @@ class Examples(unittest.TestCase):
                 client.weights({"line": struct.pack("<2f", b, w)})
                 client.fit(train={**TRAIN, "epochs": 1, "learning_rate": 0.0})
                 answer = client.hear("fitted")
-                self.assertEqual(struct.unpack("<2f", client.result()["line"]), struct.unpack("<2f", struct.pack("<2f", b, w)))
+                self.assertEqual(
+                    struct.unpack("<2f", client.result()["line"]), struct.unpack("<2f", struct.pack("<2f", b, w))
+                )
             self.assertEqual(answer["examples"], 20)
             self.assertAlmostEqual(answer["loss"], 0)
             client.weights({"line": struct.pack("<2f", 0, 0)})

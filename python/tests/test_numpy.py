@@ -24,9 +24,19 @@ for job in fl.rounds(model):
 """
         with FakeClient(script) as client:
             kinds = {t["name"]: (t["dtype"], t["shape"]) for t in client.join()["tensors"]}
-            expected = {"coef": ("F64", [2, 3]), "big": ("F32", [2]), "brain": ("BF16", [1]), "n": ("I64", []), "flag": ("BOOL", [1])}
+            expected = {
+                "coef": ("F64", [2, 3]),
+                "big": ("F32", [2]),
+                "brain": ("BF16", [1]),
+                "n": ("I64", []),
+                "flag": ("BOOL", [1]),
+            }
             self.assertEqual(kinds, expected)
-            values = {"coef": struct.pack("<6d", 1, 2, 3, 4, 5, 6), "big": struct.pack("<2f", 1, 2), "brain": b"\x80\x3f"}
+            values = {
+                "coef": struct.pack("<6d", 1, 2, 3, 4, 5, 6),
+                "big": struct.pack("<2f", 1, 2),
+                "brain": b"\x80\x3f",
+            }
             values.update(n=struct.pack("<q", 7), flag=b"\x01")
             client.weights(values)
             client.fit()

@@ -22,7 +22,9 @@ import array, sys
 import fl
 model = {"w": array.array("f", [1, 2, 3]), "head": array.array("f", [7])}
 """
-PLAIN = MODEL + """
+PLAIN = (
+    MODEL
+    + """
 for job in fl.rounds(model):
     for _ in job.batches(range(4)):
         pass
@@ -30,6 +32,7 @@ for job in fl.rounds(model):
     job.done(examples=5, loss=0.5, f1=0.25, mae=(2.0, 3))
 print("after the loop", file=sys.stderr)
 """
+)
 
 
 class Rounds(unittest.TestCase):
@@ -81,7 +84,10 @@ class Rounds(unittest.TestCase):
 
     def test_local_and_base_tensors_are_loaded_and_frozen_ones_are_not_returned(self):
         with FakeClient(PLAIN) as client:
-            client.tensors = [{"name": "w", "dtype": "F32", "shape": [3]}, {"name": "head", "dtype": "F32", "shape": [1]}]
+            client.tensors = [
+                {"name": "w", "dtype": "F32", "shape": [3]},
+                {"name": "head", "dtype": "F32", "shape": [1]},
+            ]
             client.weights({"head": floats(99)}, "aside.safetensors")
             aside = str(client.work / "aside.safetensors")
             client.join({"head": "local"}, local=aside)
@@ -95,7 +101,9 @@ class Rounds(unittest.TestCase):
             self.assertEqual(client.result(), {"w": floats(1, 1, 1)})
 
     def test_a_job_has_what_the_run_says(self):
-        script = MODEL + """
+        script = (
+            MODEL
+            + """
 for job in fl.rounds(model, weights=False):
     told = [job.round, job.rounds, job.seed, job.client, job.extra, job.train.learning_rate, job.train.batch_size]
     assert told == [2, 3, 2**64 - 1, "camera-07", {"augment": True}, 0.5, 8], told
@@ -104,6 +112,7 @@ for job in fl.rounds(model, weights=False):
     assert batches == list("abcabca"), batches
     job.done(examples=1, loss=0)
 """
+        )
         train = {**TRAIN, "learning_rate": 0.5, "batch_size": 8, "epochs": None, "steps": 7, "of_a_later_version": 1}
         with FakeClient(script) as client:
             self.assertIsNone(client.join()["weights"])
@@ -114,11 +123,14 @@ for job in fl.rounds(model, weights=False):
             self.assertIn("the training changed no tensor", client.stderr())
 
     def test_without_steps_the_batches_are_the_epochs(self):
-        script = MODEL + """
+        script = (
+            MODEL
+            + """
 for job in fl.rounds(model):
     assert list(job.batches(iter_twice)) == [1, 2, 1, 2]
     job.done(examples=1, loss=0)
 """.replace("iter_twice", "[1, 2]")
+        )
         with FakeClient(script) as client:
             client.join()
             self.round(client, 1, [0, 0, 0], train={**TRAIN, "epochs": 2}, deadline_s=None)
@@ -126,7 +138,9 @@ for job in fl.rounds(model):
             client.hear("fitted")
 
     def test_evaluation_counts_what_is_correct(self):
-        script = MODEL + """
+        script = (
+            MODEL
+            + """
 @fl.evaluate
 def _(model):
     assert list(model["w"]) == [4, 5, 6]
@@ -134,6 +148,7 @@ def _(model):
 for job in fl.rounds(model):
     pass
 """
+        )
         with FakeClient(script) as client:
             self.assertTrue(client.join()["evaluates"])
             client.weights({"w": floats(4, 5, 6), "head": floats(7)})
@@ -155,7 +170,9 @@ for job in fl.rounds(model):
 class Faults(unittest.TestCase):
     round = Rounds.round
 
-    FAULTY = MODEL + """
+    FAULTY = (
+        MODEL
+        + """
 def train(job):
     model["w"][0] += 1
     model["head"][0] += 1
@@ -167,6 +184,7 @@ for job in fl.rounds(model):
         train(job)
         job.done(examples=5, loss=0.5)
 """
+    )
 
     def test_an_error_inside_with_job_fails_the_round_and_the_next_one_is_trained(self):
         with FakeClient(self.FAULTY) as client:
@@ -229,7 +247,11 @@ for job in fl.rounds(model):
             client.hear("fitted")
             whole = path.read_bytes()
             other = whole.replace(b'"w"', b'"v"')
-            for content, why in ((whole[:-4], "ValueError"), (b"", "ValueError"), (other, "tensor `v` of the run, F32 [3], is not")):
+            for content, why in (
+                (whole[:-4], "ValueError"),
+                (b"", "ValueError"),
+                (other, "tensor `v` of the run, F32 [3], is not"),
+            ):
                 path.write_bytes(content)
                 client.fit(2)
                 self.assertIn(why, client.hear("failed")["message"])
@@ -238,7 +260,9 @@ for job in fl.rounds(model):
             client.hear("fitted")
 
     def test_stop_ends_the_batches(self):
-        endless = MODEL + """
+        endless = (
+            MODEL
+            + """
 for job in fl.rounds(model):
     if job.round == 1:
         for _ in job.progress(iter(int, 1)):
@@ -247,6 +271,7 @@ for job in fl.rounds(model):
     model["w"][0] += 1
     job.done(examples=5, loss=0.5)
 """
+        )
         inside = endless.replace("for job in fl.rounds(model):\n", "for job in fl.rounds(model):\n  with job:\n")
         for script, early in ((endless, True), (inside, False)):
             with self.subTest(early=early), FakeClient(script) as client:
@@ -261,12 +286,15 @@ for job in fl.rounds(model):
                 self.assertEqual(client.result()["w"], floats(1, 0, 0))
 
     def test_the_end_of_the_pipe_ends_a_training(self):
-        script = MODEL + """
+        script = (
+            MODEL
+            + """
 for job in fl.rounds(model):
     for _ in job.progress(iter(int, 1)):
         pass
     job.done(examples=5, loss=0.5)
 """
+        )
         with FakeClient(script) as client:
             client.join()
             self.round(client, 1, [0, 0, 0])
@@ -280,7 +308,11 @@ for job in fl.rounds(model):
             self.assertIn("must begin with `start` of version 1 or newer", client.stderr())
 
     def test_a_model_with_another_type_is_refused_by_name(self):
-        for value, why in (('array.array("h", [1])', "has type h"), ("3", "is a int, not a tensor"), ('b"12"', "read-only")):
+        for value, why in (
+            ('array.array("h", [1])', "has type h"),
+            ("3", "is a int, not a tensor"),
+            ('b"12"', "read-only"),
+        ):
             script = MODEL + f'model["counts"] = {value}\nfor job in fl.rounds(model):\n    pass\n'
             with self.subTest(value=value), FakeClient(script) as client:
                 self.assertEqual(client.end(), 1)
@@ -303,18 +335,23 @@ class Ways(unittest.TestCase):
 
     def test_programs_that_the_script_starts_do_not_inherit_the_pipes(self):
         probe = "import os; [os.fstat(fd) for fd in (3, 4) if 'pipe' in os.readlink(f'/proc/self/fd/{fd}')]"
-        script = PLAIN.replace("    job.done", f"""
+        script = PLAIN.replace(
+            "    job.done",
+            f"""
     import subprocess
     ran = subprocess.run([sys.executable, "-c", {probe!r}], close_fds=False, capture_output=True, text=True)
     assert "FileNotFoundError" in ran.stderr, ran
-    job.done""")
+    job.done""",
+        )
         with FakeClient(script) as client:
             client.join()
             self.round(client, 1, [0, 0, 0])
             client.hear("fitted")
 
     def test_alone_the_loop_runs_once_from_the_own_weights(self):
-        script = PLAIN.replace("for job in", '@fl.evaluate\ndef _(m):\n    return {"examples": 1, "loss": 1}\n\nfor job in')
+        script = PLAIN.replace(
+            "for job in", '@fl.evaluate\ndef _(m):\n    return {"examples": 1, "loss": 1}\n\nfor job in'
+        )
         environment = {name: value for name, value in os.environ.items() if name != "FL_TRAINER"}
         ran = subprocess.run(
             [sys.executable, "-c", script + "print(list(model['w']))"],

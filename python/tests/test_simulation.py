@@ -56,7 +56,9 @@ class Simulate(unittest.TestCase):
         patch = mock.patch.object(simulation, "_program", lambda name: str(self.folder / name))
         patch.start()
         self.addCleanup(patch.stop)
-        (self.folder / "run.toml").write_text('name = "r"\n# task = "no"\ntask = "digits"\n[model]\n  weights = "first.safetensors"\n')
+        (self.folder / "run.toml").write_text(
+            'name = "r"\n# task = "no"\ntask = "digits"\n[model]\n  weights = "first.safetensors"\n'
+        )
 
     def simulate(self, **options):
         with mock.patch("sys.stdout"):
@@ -70,9 +72,17 @@ class Simulate(unittest.TestCase):
         kept.mkdir()
         self.assertEqual(self.simulate(folder=kept), {"round": [1], "accuracy": [0.5]})
         verbs = [(name, verb) for name, verb, *_ in self.log()]
-        self.assertEqual(verbs[:4], [("fl-server", "init"), ("fl-server", "issue"), ("fl-client", "init"), ("fl-server", "serve")])
+        self.assertEqual(
+            verbs[:4], [("fl-server", "init"), ("fl-server", "issue"), ("fl-client", "init"), ("fl-server", "serve")]
+        )
         self.assertEqual(sorted(verbs[4:6]), [("fl-client", "run")] * 2)
-        self.assertTrue(all(line[3:] == ["--server", "127.0.0.1:4321", "--exit-when-done"] for line in self.log() if line[1] == "run"))
+        self.assertTrue(
+            all(
+                line[3:] == ["--exit-when-done", "--server", "127.0.0.1:4321"]
+                for line in self.log()
+                if line[1] == "run"
+            )
+        )
         command = json.dumps([sys.executable, os.path.abspath("train.py"), "1", "2"])
         expected = f"[tasks.digits]\nlearner = {{ command = {command} }}"
         self.assertIn(expected, (kept / "client-01" / "client.toml").read_text())
@@ -96,7 +106,10 @@ class Simulate(unittest.TestCase):
 
     def test_a_missing_program_is_named(self):
         mock.patch.stopall()
-        with mock.patch("shutil.which", return_value=None), self.assertRaisesRegex(RuntimeError, "no program `fl-server`"):
+        with (
+            mock.patch("shutil.which", return_value=None),
+            self.assertRaisesRegex(RuntimeError, "no program `fl-server`"),
+        ):
             simulation._program("fl-server")
 
 

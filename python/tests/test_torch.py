@@ -17,7 +17,9 @@ torch.manual_seed(0)
 torch.set_num_threads(1)
 model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 1))
 """
-TRAIN = MODEL + """
+TRAIN = (
+    MODEL
+    + """
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 x, y = torch.randn(8, 2), torch.randn(8, 1)
 @fl.evaluate
@@ -33,6 +35,7 @@ for job in fl.rounds(model):
         optimizer.step()
     job.done(examples=8, loss=loss)
 """
+)
 
 # Two processes of a group, as torchrun starts them: without the descriptors 3 and 4, and ended by the first that fails.
 LAUNCHER = """
@@ -64,7 +67,9 @@ class Torch(unittest.TestCase):
 
     def test_a_module_with_batch_norm_trains_with_the_optimizer_it_has(self):
         with FakeClient(TRAIN) as client:
-            hello = client.join({"1.running_mean": "buffer", "1.running_var": "buffer", "1.num_batches_tracked": "counter"})
+            hello = client.join(
+                {"1.running_mean": "buffer", "1.running_var": "buffer", "1.num_batches_tracked": "counter"}
+            )
             shapes = {t["name"]: (t["dtype"], t["shape"]) for t in hello["tensors"]}
             self.assertEqual(shapes["0.weight"], ("F32", [3, 2]))
             self.assertEqual(shapes["1.num_batches_tracked"], ("I64", []))
@@ -85,16 +90,21 @@ class Torch(unittest.TestCase):
             client.hear("fitted")
 
     def test_every_type_keeps_its_bits(self):
-        script = MODEL + """
+        script = (
+            MODEL
+            + """
 kinds = [torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int64, torch.int32, torch.uint8, torch.bool]
 model = {str(kind): torch.zeros(2, 3).to(kind) for kind in kinds}
 for job in fl.rounds(model):
     assert all((tensor == 1).all() for tensor in model.values()), model
     job.done(examples=1, loss=0)
 """
+        )
         with FakeClient(script) as client:
             client.join()
-            self.assertEqual(sorted(t["dtype"] for t in client.tensors), sorted("F32 F16 BF16 F64 I64 I32 U8 BOOL".split()))
+            self.assertEqual(
+                sorted(t["dtype"] for t in client.tensors), sorted("F32 F16 BF16 F64 I64 I32 U8 BOOL".split())
+            )
             one = self.ones(client)
             client.fit()
             client.hear("fitted")
@@ -102,7 +112,9 @@ for job in fl.rounds(model):
                 self.assertEqual(client.result()[tensor["name"]], one[tensor["dtype"]] * 6)
 
     def test_tied_weights_are_named_once(self):
-        with FakeClient(MODEL + "model[2].weight = model[0].weight\nfor job in fl.rounds(model):\n    pass\n") as client:
+        with FakeClient(
+            MODEL + "model[2].weight = model[0].weight\nfor job in fl.rounds(model):\n    pass\n"
+        ) as client:
             names = [t["name"] for t in client.join()["tensors"]]
             self.assertIn("0.weight", names)
             self.assertNotIn("2.weight", names)
