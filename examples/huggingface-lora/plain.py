@@ -24,7 +24,13 @@ base = GPT2LMHeadModel(config)  # a real script loads pretrained weights here
 lora = LoraConfig(r=8, lora_alpha=16, target_modules=["c_attn", "c_fc", "c_proj"], task_type="CAUSAL_LM")
 model = get_peft_model(base, lora)
 arguments = TrainingArguments(
-    "out", num_train_epochs=3, learning_rate=5e-3, per_device_train_batch_size=16, save_strategy="no", report_to=[], disable_tqdm=True
+    "out",
+    num_train_epochs=3,
+    learning_rate=5e-3,
+    per_device_train_batch_size=16,
+    save_strategy="no",
+    report_to=[],
+    disable_tqdm=True,
 )
 trainer = Trainer(model, arguments, train_dataset=blocks(text[held_out:]), eval_dataset=blocks(text[:held_out]))
 trainer.train()

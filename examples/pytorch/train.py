@@ -36,7 +36,7 @@ class Block(nn.Module):
 class ResNet(nn.Module):
     def __init__(self, width=16, classes=10):
         super().__init__()
-        self.stem = nn.Sequential(nn.Conv2d(3, width, 3, 1, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU())
+        self.stem = nn.Sequential(nn.Conv2d(3, width, 3, 2, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU())
         blocks = [Block(width, width, 1), Block(width, 2 * width, 2), Block(2 * width, 4 * width, 2)]
         self.body = nn.Sequential(*blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten())
         self.head = nn.Linear(4 * width, classes)
@@ -71,7 +71,7 @@ def test(model):
 
 
 torch.manual_seed(0)
-train_images, train_labels = load("data_batch_*.bin*", 20000)
+train_images, train_labels = load("data_batch_*.bin*", 10000)
 test_images, test_labels = load("test_batch*.bin*", 1000)
 examples = torch.utils.data.TensorDataset(train_images, train_labels)
 loader = torch.utils.data.DataLoader(examples, batch_size=32, shuffle=True)
