@@ -49,7 +49,9 @@ class FakeClient:
             self.process = subprocess.Popen(
                 [part.replace("{script}", str(self.script)) for part in command or [interpreter, "{script}"]],
                 stdin=subprocess.DEVNULL,
+                stdout=errors,
                 stderr=errors,
+                cwd=self.folder,
                 preexec_fn=redirect,
                 pass_fds=(3, 4),
                 start_new_session=True,
