@@ -47,7 +47,8 @@ def simulate(
         place = Path(folder or stack.enter_context(tempfile.TemporaryDirectory(prefix="fl-simulate-"))).resolve()
         federation, run = place / "federation", Path(run).resolve()
         _call("fl-server", "init", federation, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
-        _call("fl-server", "issue", "client", "--count", clients, "--fed", federation, "--out", place)
+        issue = ["issue", "client", "--count", clients, "--fed", federation, "--server", "127.0.0.1:7070"]
+        _call("fl-server", *issue, "--out", place)  # the server takes a free port, and `run` gets it
         text = run.read_text(encoding="utf-8")
         configs = []
         for i, config in enumerate(sorted(place.glob("client-*/client.toml"))):
