@@ -3,12 +3,11 @@
 //! `cargo bench -p fl-client --bench training [-- [--json] [--once] [MODEL...]]`. `fl-sim/benches/torch_compare.py` runs it
 //! beside PyTorch.
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use fl_client::data::{Builtin, DataSource};
 use fl_client::learners::{DeviceChoice, find};
-use fl_client::{FitPlan, Learner, Progress};
+use fl_client::{FitPlan, Learner};
 use fl_proto::{Length, Schedule, Training};
 
 /// Repetitions of each measurement; the median counts.
@@ -82,12 +81,6 @@ fn fit(learner: &mut dyn Learner, steps: u32) -> anyhow::Result<()> {
         clip_norm: None,
         proximal: 0.0,
     };
-    learner.fit(&FitPlan {
-        training,
-        round: 1,
-        rounds: 1,
-        seed: 1,
-        progress: Arc::new(Progress::default()),
-    })?;
+    learner.fit(&FitPlan::new(training, 1, 1, 1))?;
     Ok(())
 }

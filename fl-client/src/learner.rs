@@ -2,22 +2,52 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use fl_compress::{Digest, Layout, TensorSpec};
-use fl_proto::{Metrics, Training};
+use fl_proto::{ClientId, Extra, Metrics, RunName, Training};
+use tokio::sync::Notify;
 
 /// The work of one round.
 #[derive(Debug, Clone)]
 pub struct FitPlan {
     /// Local SGD settings of the run.
     pub training: Training,
+    /// The run's `[train.extra]`, for learners that have settings of their own.
+    pub extra: Extra,
     /// The round, from 1.
     pub round: u64,
     /// Number of rounds of the run.
     pub rounds: u64,
     /// Seed of every random choice of this client in this round.
     pub seed: u64,
+    /// Time left until the round's deadline, if it has one.
+    pub deadline: Option<Duration>,
     /// Where the learner reports its progress and reads the request to stop.
+    pub progress: Arc<Progress>,
+}
+
+impl FitPlan {
+    /// A plan without extra settings and deadline.
+    pub fn new(training: Training, round: u64, rounds: u64, seed: u64) -> Self {
+        Self {
+            training,
+            extra: Extra::default(),
+            round,
+            rounds,
+            seed,
+            deadline: None,
+            progress: Arc::default(),
+        }
+    }
+}
+
+/// The evaluation of one model version.
+#[derive(Debug, Clone, Default)]
+pub struct EvaluatePlan {
+    /// The version: the number of rounds that made it.
+    pub version: u64,
+    /// Where the learner reads the request to stop.
     pub progress: Arc<Progress>,
 }
 
@@ -27,6 +57,7 @@ pub struct Progress {
     done: AtomicU64,
     total: AtomicU64,
     stop: AtomicBool,
+    wake: Notify,
 }
 
 impl Progress {
@@ -43,12 +74,22 @@ impl Progress {
 
     /// Asks the learner to stop: the round is over or the process is stopping.
     pub fn stop(&self) {
-        self.stop.store(true, Ordering::Relaxed);
+        self.stop.store(true, Ordering::Release);
+        self.wake.notify_waiters();
     }
 
     /// Whether to stop. A learner checks this once per step and then returns an error.
     pub fn stopped(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
+        self.stop.load(Ordering::Acquire)
+    }
+
+    /// Completes when the learner is asked to stop.
+    pub(crate) async fn stopping(&self) {
+        let mut woken = std::pin::pin!(self.wake.notified());
+        woken.as_mut().enable();
+        if !self.stopped() {
+            woken.await;
+        }
     }
 }
 
@@ -99,9 +140,19 @@ impl Evaluation {
     }
 }
 
-/// The tensors of a run's model.
+/// A run and the tensors of its model.
 #[derive(Debug, Clone)]
 pub struct RunTensors {
+    /// The run.
+    pub run: RunName,
+    /// Identifies the run among runs of the same name.
+    pub instance: Digest,
+    /// This client.
+    pub client: ClientId,
+    /// The run's number of rounds.
+    pub rounds: u64,
+    /// The run's seed.
+    pub seed: u64,
     /// The tensors that travel.
     pub layout: Arc<Layout>,
     /// The tensors that stay: local and frozen ones, sorted by name.
@@ -160,4 +211,13 @@ pub trait Learner: Send {
     /// # Errors
     /// As [`Learner::load`].
     fn evaluate(&mut self) -> anyhow::Result<Option<Evaluation>>;
+
+    /// As [`Learner::evaluate`], for learners whose evaluations are long enough to be stopped.
+    ///
+    /// # Errors
+    /// As [`Learner::load`], and when `plan.progress` asks the learner to stop.
+    fn evaluate_with(&mut self, plan: &EvaluatePlan) -> anyhow::Result<Option<Evaluation>> {
+        let _ = plan;
+        self.evaluate()
+    }
 }

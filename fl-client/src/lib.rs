@@ -8,6 +8,7 @@ pub mod data;
 pub mod learner;
 pub mod learners;
 pub mod ops;
+pub mod trainer;
 pub mod weights;
 
 mod client;
@@ -23,11 +24,11 @@ mod state;
 mod tasks;
 mod trace;
 
-pub use client_file::{ClientFile, TaskEntry};
+pub use client_file::{ClientFile, LearnerEntry, TaskEntry, TrainerEntry};
 pub use config::{Backoff, ClientConfig};
 pub use error::Error;
 pub use event::{Event, Sent};
 pub use identity::check_certificates;
-pub use learner::{Evaluation, Fit, FitPlan, Learner, Progress, RunTensors};
+pub use learner::{EvaluatePlan, Evaluation, Fit, FitPlan, Learner, Progress, RunTensors};
 pub use session::{Outcome, run};
 pub use tasks::Tasks;

@@ -23,13 +23,20 @@ pub fn export(path: &Path, layout: &Layout, weights: &[f32]) -> anyhow::Result<(
 /// # Errors
 /// As [`export`].
 pub fn export_with(path: &Path, layout: &Layout, weights: &[f32], notes: &Notes) -> anyhow::Result<()> {
+    replace(path, &to_safetensors_with(layout, weights, &[], notes)?)
+}
+
+/// Writes a file atomically.
+///
+/// # Errors
+/// If the file cannot be written or is not a regular file.
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     let special = std::fs::metadata(path).is_ok_and(|found| !found.is_file());
     ensure!(
         !special,
         "{} is not a regular file and will not be replaced",
         path.display()
     );
-    let bytes = to_safetensors_with(layout, weights, &[], notes)?;
     let folder = path
         .parent()
         .filter(|parent| !parent.as_os_str().is_empty())
@@ -39,7 +46,7 @@ pub fn export_with(path: &Path, layout: &Layout, weights: &[f32], notes: &Notes)
     let side = Path::new(&side);
     let write = || {
         let mut file = std::fs::File::create(side)?;
-        file.write_all(&bytes)?;
+        file.write_all(bytes)?;
         file.sync_all()?;
         std::fs::rename(side, path)?;
         std::fs::File::open(folder)?.sync_all()

@@ -3,11 +3,10 @@
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;
-use std::sync::Arc;
 
 use fl_client::data::{DataSource, Shard, Split};
 use fl_client::learners::{self, DeviceChoice};
-use fl_client::{FitPlan, Learner, Progress};
+use fl_client::{FitPlan, Learner};
 use fl_proto::{Length, Training};
 
 /// Resident memory of this process, in MiB.
@@ -20,16 +19,11 @@ fn resident() -> f64 {
 fn trained(mut learner: Box<dyn Learner>) -> Box<dyn Learner> {
     let layout = learner.layout();
     learner.load(&vec![0.01; layout.len()]).unwrap();
-    let plan = FitPlan {
-        training: Training {
-            length: Length::Steps(20),
-            ..Training::default()
-        },
-        round: 1,
-        rounds: 1,
-        seed: 1,
-        progress: Arc::new(Progress::default()),
+    let training = Training {
+        length: Length::Steps(20),
+        ..Training::default()
     };
+    let plan = FitPlan::new(training, 1, 1, 1);
     learner.fit(&plan).unwrap();
     assert!(learner.evaluate().unwrap().is_some());
     learner

@@ -3,8 +3,6 @@
 #![cfg(feature = "cuda")]
 #![allow(clippy::unwrap_used)]
 
-use std::sync::Arc;
-
 use fl_client::data::{Builtin, DataSource};
 use fl_client::learners::{DeviceChoice, find};
 use fl_client::{Evaluation, Fit, FitPlan};
@@ -32,13 +30,7 @@ fn round(name: &str, device: DeviceChoice) -> (Fit, Evaluation, Vec<f32>) {
     let mut learner = find(name).unwrap().build(device, data.load().unwrap()).unwrap();
     let before = learner.initial(1).unwrap();
     learner.load(&before).unwrap();
-    let plan = FitPlan {
-        training: TRAINING,
-        round: 1,
-        rounds: 1,
-        seed: 5,
-        progress: Arc::default(),
-    };
+    let plan = FitPlan::new(TRAINING, 1, 1, 5);
     let fit = learner.fit(&plan).unwrap();
     let mut delta = vec![0.0; before.len()];
     learner.weights(&mut delta).unwrap();

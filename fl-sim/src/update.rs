@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use clap::Args;
 use fl_client::{FitPlan, Progress};
-use fl_proto::Training;
+use fl_proto::TrainTable;
 
 use crate::experiment::Experiment;
 
@@ -42,7 +42,7 @@ impl Update {
             .get("train")
             .cloned()
             .unwrap_or_else(|| toml::Table::new().into());
-        let training: Training = training.try_into().context("[run.train]")?;
+        let TrainTable { training, extra } = training.try_into().context("[run.train]")?;
         let (layout, first) = experiment.workload.initial(self.seed)?;
         let mut learner = experiment.workload.learner(self.client)?;
         learner.load(&first)?;
@@ -52,9 +52,11 @@ impl Update {
             learner.weights(&mut before)?;
             learner.fit(&FitPlan {
                 training,
+                extra: extra.clone(),
                 round,
                 rounds,
                 seed: self.seed ^ round,
+                deadline: None,
                 progress: Arc::new(Progress::default()),
             })?;
         }

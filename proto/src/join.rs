@@ -3,6 +3,7 @@
 use fl_compress::{Digest, Layout, Spec};
 
 use crate::error::ProtocolError;
+use crate::extra::Extra;
 use crate::limits::{MAX_TASKS, PROTOCOL_MAJOR, PROTOCOL_MINOR};
 use crate::names::{ClientId, RunName};
 use crate::training::{Length, Schedule, Training};
@@ -70,6 +71,8 @@ pub struct Joined {
     pub layout: Layout,
     /// Settings of local SGD.
     pub training: Training,
+    /// Settings that a trainer gets unread.
+    pub extra: Extra,
     /// How updates are compressed.
     pub uplink: Spec,
     /// Largest frame that the server takes, in bytes.
@@ -99,7 +102,10 @@ impl Joined {
             rounds: self.rounds,
             seed: self.seed,
             layout: self.layout.tensors().iter().map(shape).collect(),
-            training: Some(self.training.into()),
+            training: Some(wire::Training {
+                extra: self.extra.to_wire(),
+                ..self.training.into()
+            }),
             uplink: serde_json::to_string(&self.uplink).map_err(|e| ProtocolError::invalid("uplink", e.to_string()))?,
             max_frame: self.max_frame,
             pending: self.pending.clone().map(Into::into),
@@ -125,6 +131,7 @@ impl TryFrom<wire::JoinReply> for Joined {
             ))
         });
         let shapes = shapes.collect::<Result<Vec<_>, ProtocolError>>()?;
+        let training = reply.training.ok_or(ProtocolError::Missing("training"))?;
         Ok(Self {
             client: reply.client.parse()?,
             run: reply.run.parse()?,
@@ -132,7 +139,8 @@ impl TryFrom<wire::JoinReply> for Joined {
             rounds: reply.rounds,
             seed: reply.seed,
             layout: Layout::new(shapes).map_err(|e| ProtocolError::invalid("layout", e.to_string()))?,
-            training: reply.training.ok_or(ProtocolError::Missing("training"))?.try_into()?,
+            extra: Extra::from_wire(&training.extra)?,
+            training: training.try_into()?,
             uplink: serde_json::from_str(&reply.uplink).map_err(|e| ProtocolError::invalid("uplink", e.to_string()))?,
             max_frame: reply.max_frame,
             pending: reply.pending.map(UpdateReply::try_from).transpose()?,
@@ -162,6 +170,7 @@ impl From<Training> for wire::Training {
             weight_decay: training.weight_decay,
             clip_norm: training.clip_norm,
             proximal: training.proximal,
+            extra: String::new(),
         }
     }
 }
@@ -215,6 +224,7 @@ mod tests {
                 schedule: Schedule::Step { every: 3, factor: 0.5 },
                 ..Training::default()
             },
+            extra: Extra::new([("augment".to_owned(), true.into())].into_iter().collect()).unwrap(),
             uplink: Spec::default(),
             max_frame: 1 << 20,
             pending: Some(UpdateReply::Wanted { offset: 3 }),

@@ -27,6 +27,8 @@ pub const MAX_EXAMPLES: u64 = 1 << 40;
 pub const MAX_METRICS: usize = 32;
 /// Longest name of a metric, in bytes.
 pub const MAX_METRIC_NAME: usize = 64;
+/// Longest `[train.extra]` as JSON, in bytes: the reply to `Join` carries it beside the layout.
+pub const MAX_EXTRA: usize = 64 * 1024;
 
 /// Idle time after which a connection is pinged.
 pub const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(20);

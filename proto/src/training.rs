@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::ProtocolError;
+use crate::extra::Extra;
 
 /// How long a client trains in one round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,6 +54,16 @@ pub struct Training {
     pub proximal: f32,
 }
 
+/// The `[train]` table of a run.toml.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+#[serde(try_from = "Raw")]
+pub struct TrainTable {
+    /// Settings of local SGD.
+    pub training: Training,
+    /// `[train.extra]`, which is passed to trainers.
+    pub extra: Extra,
+}
+
 /// The `[train]` table as written: `epochs` or `steps`; every other key has a default.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -66,6 +77,8 @@ struct Raw {
     weight_decay: f32,
     clip_norm: Option<f32>,
     proximal: f32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    extra: Option<serde_json::Map<String, serde_json::Value>>,
 }
 
 impl Default for Raw {
@@ -92,7 +105,18 @@ impl From<Training> for Raw {
             weight_decay: training.weight_decay,
             clip_norm: training.clip_norm,
             proximal: training.proximal,
+            extra: None,
         }
+    }
+}
+
+impl TryFrom<Raw> for TrainTable {
+    type Error = ProtocolError;
+
+    fn try_from(mut raw: Raw) -> Result<Self, ProtocolError> {
+        let extra = raw.extra.take().map_or(Ok(Extra::default()), Extra::from_toml)?;
+        let training = raw.try_into()?;
+        Ok(Self { training, extra })
     }
 }
 
@@ -100,6 +124,9 @@ impl TryFrom<Raw> for Training {
     type Error = ProtocolError;
 
     fn try_from(raw: Raw) -> Result<Self, ProtocolError> {
+        if raw.extra.is_some() {
+            return Err(ProtocolError::invalid("train.extra", "has no place here"));
+        }
         let length = match (raw.epochs, raw.steps) {
             (Some(_), Some(_)) => return Err(ProtocolError::invalid("steps", "give either epochs or steps, not both")),
             (None, Some(steps)) => Length::Steps(steps),
@@ -233,6 +260,17 @@ mod tests {
             let error = parse(text).unwrap_err();
             assert!(error.contains(field), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn the_table_of_a_run_may_have_extra_settings() {
+        let table: TrainTable = serde_json::from_str(r#"{"steps":3,"extra":{"augment":true}}"#).unwrap();
+        assert_eq!(table.training.length, Length::Steps(3));
+        assert_eq!(table.extra.get("augment"), Some(&true.into()));
+        assert!(parse(r#"{"extra":{}}"#).unwrap_err().contains("train.extra"));
+        assert_eq!(serde_json::from_str::<TrainTable>("{}").unwrap(), TrainTable::default());
+        // Plans are identified by this text: without extra settings it has no such key.
+        assert!(!serde_json::to_string(&Training::default()).unwrap().contains("extra"));
     }
 
     #[test]

@@ -7,10 +7,12 @@ use anyhow::{Context as _, bail};
 use fl_cli::{Format, out};
 use serde_json::json;
 
-use crate::client_file::{ClientFile, TaskEntry};
+use crate::client_file::ClientFile;
+use crate::data::DataSource;
 use crate::error::Error;
-use crate::learner::Evaluation;
+use crate::learner::{Evaluation, Learner as _};
 use crate::learners::{self, DeviceChoice};
+use crate::trainer::{TrainerConfig, TrainerLearner, run_with};
 use crate::weights;
 
 /// Evaluate a model on held-out examples.
@@ -38,58 +40,108 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
-    let TaskEntry { learner: name, data } = entry(args)?;
-    let mut learner = learners::find(&name)?.build(args.device, data.load()?.compact())?;
-    let weights = weights::import(&args.model, &learner.layout());
-    let weights = weights.map_err(|e| Error::Config(format!("{e:#}")))?;
-    learner.load(&weights)?;
-    let Some(Evaluation {
-        examples,
-        loss,
-        correct,
-        metrics,
-    }) = learner.evaluate().context("evaluation")?
-    else {
+    let evaluation = match entry(args)? {
+        Subject::BuiltIn { learner, data } => built_in(args, &learner, &data)?,
+        Subject::Trainer { task, config } => trainer(args, &task, *config)?,
+    };
+    let Some(evaluation) = evaluation else {
         bail!("there are no held-out examples to evaluate on");
     };
-    let accuracy = correct.map(|correct| correct as f64 / examples as f64);
     match args.format {
-        Format::Text => {
-            let mut text = match accuracy.zip(correct) {
-                Some((accuracy, correct)) => {
-                    format!("accuracy {accuracy:.4} ({correct} of {examples}), loss {loss:.4}")
-                }
-                None => format!("loss {loss:.4}, perplexity {:.4} ({examples} examples)", loss.exp()),
-            };
-            for (name, metric) in metrics.iter() {
-                text.push_str(&format!(", {name} {:.4}", metric.value));
-            }
-            out::line(format_args!("{text}"))
-        }
+        Format::Text => out::line(format_args!("{}", text_of(&evaluation))),
         Format::Json => {
-            let metrics: BTreeMap<&str, f64> = metrics.iter().map(|(name, metric)| (name, metric.value)).collect();
+            let metrics = evaluation.metrics.iter().map(|(name, metric)| (name, metric.value));
+            let metrics: BTreeMap<&str, f64> = metrics.collect();
             let result = json!({
-                "accuracy": accuracy, "correct": correct, "examples": examples, "loss": loss, "metrics": metrics,
+                "accuracy": accuracy(&evaluation), "correct": evaluation.correct, "examples": evaluation.examples,
+                "loss": evaluation.loss, "metrics": metrics,
             });
             out::line(format_args!("{result}"))
         }
     }
 }
 
-fn entry(args: &Args) -> Result<TaskEntry, Error> {
+/// What is evaluated.
+enum Subject {
+    BuiltIn { learner: String, data: DataSource },
+    Trainer { task: String, config: Box<TrainerConfig> },
+}
+
+fn built_in(args: &Args, learner: &str, data: &DataSource) -> anyhow::Result<Option<Evaluation>> {
+    let mut learner = learners::find(learner)?.build(args.device, data.load()?.compact())?;
+    let weights = weights::import(&args.model, &learner.layout());
+    let weights = weights.map_err(|e| Error::Config(format!("{e:#}")))?;
+    learner.load(&weights)?;
+    learner.evaluate().context("evaluation")
+}
+
+/// Tensors of the trainer that the model file does not have belong to a base model, which the trainer has itself.
+fn trainer(args: &Args, task: &str, config: TrainerConfig) -> anyhow::Result<Option<Evaluation>> {
+    let refused = |e: anyhow::Error| Error::Config(format!("{e:#}"));
+    let names = weights::layout_of(&args.model).map_err(refused)?;
+    let has = |name: &str| names.tensors().iter().any(|tensor| tensor.name == name);
+    let mut trainer = TrainerLearner::new(config)?;
+    let (hello, _) = trainer.hello()?;
+    let run = run_with(task, &hello, &has)?;
+    let weights = weights::import(&args.model, &run.layout).map_err(refused)?;
+    trainer.join(&run)?;
+    trainer.load(&weights)?;
+    trainer.evaluate().context("evaluation")
+}
+
+fn accuracy(evaluation: &Evaluation) -> Option<f64> {
+    evaluation
+        .correct
+        .map(|correct| correct as f64 / evaluation.examples as f64)
+}
+
+/// An evaluation for people.
+pub(super) fn text_of(evaluation: &Evaluation) -> String {
+    let Evaluation {
+        examples,
+        loss,
+        correct,
+        metrics,
+    } = evaluation;
+    let mut text = match accuracy(evaluation).zip(*correct) {
+        Some((accuracy, correct)) => format!("accuracy {accuracy:.4} ({correct} of {examples}), loss {loss:.4}"),
+        None => format!("loss {loss:.4}, perplexity {:.4} ({examples} examples)", loss.exp()),
+    };
+    for (name, metric) in metrics.iter() {
+        text.push_str(&format!(", {name} {:.4}", metric.value));
+    }
+    text
+}
+
+fn entry(args: &Args) -> anyhow::Result<Subject> {
     if let (Some(learner), Some(data)) = (&args.learner, &args.data) {
-        let text = format!("learner = {}\ndata = {data}", toml::Value::from(learner.as_str()));
-        return toml::from_str(&text).map_err(|e| Error::Config(format!("`--data`: {e}")));
+        let text = format!("data = {data}");
+        #[derive(serde::Deserialize)]
+        struct Given {
+            data: DataSource,
+        }
+        let Given { data } = toml::from_str(&text).map_err(|e| Error::Config(format!("`--data`: {e}")))?;
+        let learner = learner.clone();
+        return Ok(Subject::BuiltIn { learner, data });
     }
     let path = args
         .config
         .as_ref()
         .ok_or_else(|| Error::Config("give --learner and --data, or --config".to_owned()))?;
-    let mut tasks = ClientFile::read(path)?.tasks;
-    let known = tasks.keys().cloned().collect::<Vec<_>>().join(", ");
-    let wanted = match &args.task {
-        Some(task) => tasks.remove(task),
-        None => tasks.pop_first().filter(|_| tasks.is_empty()).map(|(_, entry)| entry),
-    };
-    wanted.ok_or_else(|| Error::Config(format!("{}: `--task` must be one of: {known}", path.display())))
+    let file = ClientFile::read(path)?;
+    let task = file
+        .task(args.task.as_deref())
+        .map_err(|why| Error::Config(format!("{}: {why}", path.display())))?;
+    let entry = &file.tasks[task];
+    if let Some((learner, data)) = entry.built_in() {
+        return Ok(Subject::BuiltIn {
+            learner: learner.to_owned(),
+            data: data.clone(),
+        });
+    }
+    let config = file.trainer_aside(task)?;
+    Ok(Subject::Trainer {
+        task: task.to_owned(),
+        config: Box::new(config),
+    })
 }

@@ -1,38 +1,54 @@
 //! `fl-client init`: seeded first weights of a run.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use fl_cli::out;
 use fl_compress::weights::{LEARNER, Notes, SEED};
 
+use crate::client_file::ClientFile;
 use crate::data::Input;
 use crate::error::Error;
 use crate::learners;
-use crate::weights::export_with;
+use crate::trainer::{TrainerLearner, check_weights};
+use crate::weights::{export_with, replace};
 
-/// Write the first weights of a model, the same on every machine for the same seed. The file notes the seed: a run takes
-/// it as its own where run.toml gives none.
+/// Write the first weights of a run: those of a built-in model, the same on every machine for the same seed, or a trainer's
+/// own. The file of a built-in model notes the seed: a run takes it as its own where run.toml gives none.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    #[arg(long, help = learners::help())]
-    learner: String,
-    /// Seed of the weights.
+    #[arg(long, help = learners::help(), required_unless_present = "config", conflicts_with = "config")]
+    learner: Option<String>,
+    /// Take the trainer's own first weights, of a task of this client.toml.
+    #[arg(long)]
+    config: Option<PathBuf>,
+    /// The task; may be left out if there is only one.
+    #[arg(long, requires = "config")]
+    task: Option<String>,
+    /// Seed of the weights of a built-in model.
     #[arg(long, default_value_t = 42)]
     seed: u64,
     /// Where to write them, as safetensors.
     #[arg(short, long)]
     output: PathBuf,
     /// Shape of an example, channels first, such as 1x28x28; by default what the learner is usually fed.
-    #[arg(long, value_parser = shape)]
+    #[arg(long, value_parser = shape, conflicts_with = "config")]
     input: Option<[usize; 3]>,
     /// Number of classes, 1 to 256; by default the learner's usual one.
-    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=256), conflicts_with = "config")]
     classes: Option<u16>,
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
-    let learner = learners::find(&args.learner)?;
+    match (&args.learner, &args.config) {
+        (Some(learner), _) => built_in(args, learner),
+        (None, Some(config)) => trainer(args, config),
+        (None, None) => Err(Error::Config("give --learner or --config".to_owned()).into()),
+    }
+}
+
+fn built_in(args: &Args, name: &str) -> anyhow::Result<()> {
+    let learner = learners::find(name)?;
     let usual = learner.input;
     let input = Input {
         shape: args.input.unwrap_or(usual.shape),
@@ -42,7 +58,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let (layout, weights) = made.map_err(|e| Error::Config(format!("{e:#}")))?;
     let notes = Notes::from([
         (SEED.to_owned(), args.seed.to_string()),
-        (LEARNER.to_owned(), args.learner.clone()),
+        (LEARNER.to_owned(), name.to_owned()),
     ]);
     export_with(&args.output, &layout, &weights, &notes).context("the model was not written")?;
     out::line(format_args!(
@@ -51,6 +67,27 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         layout.tensors().len(),
         layout.len(),
         args.seed
+    ))
+}
+
+fn trainer(args: &Args, config: &Path) -> anyhow::Result<()> {
+    let file = ClientFile::read(config)?;
+    let in_file = |why: String| Error::Config(format!("{}: {why}", config.display()));
+    let task = file.task(args.task.as_deref()).map_err(in_file)?;
+    let trainer = file
+        .trainer_aside(task)
+        .map_err(|e| in_file(format!("{e:#}; give --learner")))?;
+    let mut trainer = TrainerLearner::new(trainer)?;
+    let (hello, _) = trainer.hello()?;
+    let bytes = trainer.own_weights_file(&hello)?.with_context(|| {
+        format!("the trainer of task `{task}` has no first weights: its `hello` names no file in `weights`")
+    })?;
+    let values = check_weights(&bytes, &hello).context("the trainer's first weights")?;
+    replace(&args.output, &bytes).context("the model was not written")?;
+    out::line(format_args!(
+        "{}: {} tensors, {values} values of the trainer of task {task}",
+        args.output.display(),
+        hello.tensors.len()
     ))
 }
 

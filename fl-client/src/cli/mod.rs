@@ -5,6 +5,7 @@
 mod beside;
 mod check;
 mod data;
+mod dry_run;
 mod evaluate;
 mod init;
 mod run;
@@ -56,6 +57,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     // The log of a run is what its operator reads; the other commands print a result.
     let filter = match args.command {
         Command::Run(_) => "warn,fl_client=info",
+        Command::Check(ref args) if args.prints_output() => "warn,fl_client::trainer=info",
         _ => "warn",
     };
     log::start_with(args.log_format, filter, Beside::new(&bar));

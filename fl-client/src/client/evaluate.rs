@@ -1,15 +1,17 @@
 //! Evaluation of the held model on the client's held-out examples.
 
+use std::sync::Arc;
+
 use super::state::ClientState;
 use crate::error::Error;
-use crate::learner::Evaluation;
+use crate::learner::{EvaluatePlan, Evaluation, Progress};
 
 impl ClientState {
     /// Evaluates the held model and returns its version too; `None` if the learner has no held-out examples.
     ///
     /// # Errors
     /// `Learner` if the evaluation fails or its result is impossible; `NotNow` if no model is held.
-    pub(crate) fn evaluate(&mut self) -> Result<Option<(u64, Evaluation)>, Error> {
+    pub(crate) fn evaluate(&mut self, progress: Arc<Progress>) -> Result<Option<(u64, Evaluation)>, Error> {
         let nothing = || Error::NotNow("no model is held".to_owned());
         self.run()?;
         let run = self.run.as_mut().ok_or_else(nothing)?;
@@ -17,7 +19,11 @@ impl ClientState {
         let learner = self.tasks.learner(&run.joined.task)?;
         let failed = |e: anyhow::Error| Error::Learner(format!("evaluation: {e:#}"));
         learner.load(&model.values).map_err(failed)?;
-        let Some(evaluation) = learner.evaluate().map_err(failed)? else {
+        let plan = EvaluatePlan {
+            version: model.version,
+            progress,
+        };
+        let Some(evaluation) = learner.evaluate_with(&plan).map_err(failed)? else {
             return Ok(None);
         };
         let Evaluation {

@@ -95,6 +95,7 @@ pub(crate) fn same_run(before: &Joined, now: &Joined) -> bool {
         seed,
         layout,
         training,
+        extra,
         uplink,
         initial,
         instance,
@@ -102,8 +103,8 @@ pub(crate) fn same_run(before: &Joined, now: &Joined) -> bool {
         pending: _,
     } = before;
     (client, run, task, rounds, seed) == (&now.client, &now.run, &now.task, &now.rounds, &now.seed)
-        && (layout, training, uplink) == (&now.layout, &now.training, &now.uplink)
-        && (initial, instance) == (&now.initial, &now.instance)
+        && (layout, training, extra) == (&now.layout, &now.training, &now.extra)
+        && (uplink, initial, instance) == (&now.uplink, &now.initial, &now.instance)
 }
 
 /// Binds the learner to the run's tensors.
@@ -113,6 +114,11 @@ pub(crate) fn same_run(before: &Joined, now: &Joined) -> bool {
 pub(super) fn bind(learner: &mut dyn Learner, joined: &Joined) -> Result<Arc<Layout>, Error> {
     let layout = Arc::new(joined.layout.clone());
     let tensors = RunTensors {
+        run: joined.run.clone(),
+        instance: joined.instance,
+        client: joined.client.clone(),
+        rounds: joined.rounds,
+        seed: joined.seed,
         layout: Arc::clone(&layout),
         aside: Vec::new(),
         base: None,

@@ -17,6 +17,7 @@ use crate::state::UpdateMetadata;
 impl ClientState {
     /// Trains from the held model and returns the update, which is durable together with the encoder's memory. `attempt`: the
     /// attempt in which the server asks the client; read at the time of encoding, because the frame belongs to that attempt.
+    /// `deadline`: when the round closes.
     ///
     /// # Errors
     /// `Learner` if training fails: the client leaves the round. `NotNow` if `progress` was stopped. `State` if the update
@@ -25,6 +26,7 @@ impl ClientState {
         &mut self,
         round: u64,
         attempt: &AtomicU32,
+        deadline: Option<Instant>,
         progress: &Arc<Progress>,
     ) -> Result<PendingUpdate, Error> {
         let moved_on = || Error::NotNow("the round moved on".to_owned());
@@ -37,9 +39,11 @@ impl ClientState {
         let seed = |what: &str| derive_seed(what, run.joined.seed, run.joined.client.as_str(), round);
         let plan = FitPlan {
             training: run.joined.training,
+            extra: run.joined.extra.clone(),
             round,
             rounds: run.joined.rounds,
             seed: seed("fit"),
+            deadline: deadline.map(|at| at.saturating_duration_since(Instant::now())),
             progress: Arc::clone(progress),
         };
 

@@ -188,13 +188,7 @@ mod tests {
     use crate::learner::Progress;
 
     fn plan(training: Training) -> FitPlan {
-        FitPlan {
-            training,
-            round: 1,
-            rounds: 1,
-            seed: 5,
-            progress: Arc::default(),
-        }
+        FitPlan::new(training, 1, 1, 5)
     }
 
     fn learner(name: &str) -> (Classifier, Vec<f32>) {

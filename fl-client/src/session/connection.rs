@@ -259,9 +259,11 @@ impl Connection<'_> {
 
     async fn evaluate(&mut self, state: &RoundState) -> Result<(), Error> {
         let permit = Arc::clone(&self.config.gate).acquire_owned().await.ok();
+        let stop = StopOnDrop(Arc::default());
+        let progress = Arc::clone(&stop.0);
         let evaluated = self.actor.call(move |client| {
             let _permit = permit;
-            client.evaluate()
+            client.evaluate(progress)
         });
         match evaluated.await? {
             Ok(Some((version, evaluation))) => {
@@ -286,6 +288,15 @@ impl Connection<'_> {
         }
         self.session.evaluated = Some(state.version);
         Ok(())
+    }
+}
+
+/// Stops an evaluation that nobody waits for any more.
+struct StopOnDrop(Arc<Progress>);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.stop();
     }
 }
 

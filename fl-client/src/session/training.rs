@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
 
 use fl_compress::Digest;
 use fl_proto::{Phase, RoundState};
@@ -32,6 +33,7 @@ impl Training {
     ) -> Self {
         let (reply, result) = oneshot::channel();
         let (actor, gate, round) = (actor.clone(), Arc::clone(gate), state.round);
+        let deadline = state.left.map(|left| Instant::now() + left);
         let shared = Arc::clone(&progress);
         let attempt = Arc::new(AtomicU32::new(state.attempt));
         let asked_in = Arc::clone(&attempt);
@@ -43,7 +45,7 @@ impl Training {
             };
             let job = move |client: &mut ClientState| {
                 let _permit = permit;
-                client.train(round, &asked_in, &shared)
+                client.train(round, &asked_in, deadline, &shared)
             };
             let result = actor.call(job).await.and_then(|result| result);
             // If the receiver is gone, the next round finds the update pending.

@@ -8,6 +8,8 @@
 //! state/runs/NAME/model     a model version; fetched again if it is missing or broken
 //! state/runs/NAME/step      the model update that made that version, if updates are encoded against it; may be missing
 //! state/aside/NAME-INSTANCE/  the same four files of another run of that name
+//! state/fl-trainer-*        the work folder of a trainer, while the client runs
+//! state/trainer.sock        where a trainer attaches, if client.toml says so
 //! ```
 //!
 //! `memory` is written before the first byte of its frame is sent, and not again before the next frame. The answer to the

@@ -10,12 +10,17 @@ use fl_proto::Phase;
 use crate::support::{Call, Certificates, TASK, TestServer, World};
 
 fn folder(server: &str, certificates: &Certificates) -> tempfile::TempDir {
+    let task = "learner = 'mlp'\ndata = { builtin = { train = 20, test = 10 } }";
+    folder_with(server, certificates, task)
+}
+
+/// The folder of a client with this task.
+pub(crate) fn folder_with(server: &str, certificates: &Certificates, task: &str) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
     write("authority.pem", &certificates.authority.certificate);
     write("client.pem", &certificates.client.certificate);
     write("client.key", &certificates.client.key);
-    let task = "learner = 'mlp'\ndata = { builtin = { train = 20, test = 10 } }";
     write(
         "client.toml",
         &format!("server = '{server}'\nsync = false\n[tasks.{TASK}]\n{task}\n"),
@@ -23,7 +28,7 @@ fn folder(server: &str, certificates: &Certificates) -> tempfile::TempDir {
     dir
 }
 
-fn program(dir: &Path, args: &[&str]) -> Command {
+pub(crate) fn program(dir: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fl-client"));
     command
         .current_dir(dir)
@@ -33,7 +38,7 @@ fn program(dir: &Path, args: &[&str]) -> Command {
     command
 }
 
-fn fails(mut command: Command, code: i32, named: &str) {
+pub(crate) fn fails(mut command: Command, code: i32, named: &str) {
     let Output { status, stderr, .. } = command.output().unwrap();
     let text = String::from_utf8(stderr).unwrap();
     assert_eq!(status.code(), Some(code), "{text}");

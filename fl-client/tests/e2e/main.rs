@@ -13,4 +13,6 @@ mod predicted;
 mod rounds;
 mod support;
 mod traffic;
+#[cfg(target_os = "linux")]
+mod trainer;
 mod trust;

@@ -1,6 +1,5 @@
 //! Configuration: `server.toml`, `run.toml`, and the list of revoked clients.
 
-mod duration;
 pub(crate) mod limits;
 pub mod plan;
 pub(crate) mod revoked;

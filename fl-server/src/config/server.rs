@@ -8,8 +8,6 @@ use fl_proto::trace::{Collector, collector};
 use fl_report::CostsPlan;
 use serde::Deserialize;
 
-use crate::config::duration;
-
 /// Settings of a server: paths are resolved against the file's folder, numbers are in range.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ServerConfig {
@@ -234,7 +232,7 @@ fn within(key: &'static str, value: u64, range: std::ops::RangeInclusive<u64>) -
 /// A duration of 1 ms to a day.
 fn duration(key: &'static str, text: &str) -> Result<Duration, ConfigError> {
     let rule = "it must be a duration of 1ms to 24h, such as \"30s\", \"250ms\" or \"5min\"";
-    let millis = duration::parse(text).filter(|millis| (1..=86_400_000).contains(millis));
+    let millis = fl_cli::duration::millis(text).filter(|millis| (1..=86_400_000).contains(millis));
     millis
         .map(Duration::from_millis)
         .ok_or_else(|| refused(key, text, rule))

@@ -37,6 +37,7 @@ pub(super) fn join(service: &Service, request: Request<wire::JoinRequest>) -> Re
         seed: plan.seed,
         layout: (*service.layout).clone(),
         training: plan.training,
+        extra: plan.extra.clone(),
         uplink: plan.uplink.clone(),
         max_frame: service.limits.max_frame,
         pending,

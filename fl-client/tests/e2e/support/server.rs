@@ -153,6 +153,7 @@ impl Federation for Service {
             seed: 42,
             layout: world.layout.as_ref().clone(),
             training: Training::default(),
+            extra: Default::default(),
             uplink: world.spec.clone(),
             max_frame: 1 << 20,
             pending,

@@ -3,7 +3,6 @@
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Millis;
-use crate::config::duration;
 use crate::config::plan::error::{PlanError, rule, value};
 
 /// Most clients in a cohort.
@@ -116,7 +115,7 @@ impl RawCohort {
 const MAX_DURATION: Millis = 30 * 24 * 3_600_000;
 
 fn duration(key: &'static str, text: &str) -> Result<Millis, PlanError> {
-    let millis = duration::parse(text).filter(|&millis| millis <= MAX_DURATION);
+    let millis = fl_cli::duration::millis(text).filter(|&millis| millis <= MAX_DURATION);
     let rule = "must be a whole number with `ms`, `s`, `min` or `h`, such as \"10s\", at most 720h";
     millis.ok_or_else(|| value(key, &format!("\"{text}\""), rule.to_owned()))
 }

@@ -1,7 +1,7 @@
 //! The identity of an experiment: all values of the plan that can change its outcome, in canonical form.
 
 use fl_compress::{Digest, Spec};
-use fl_proto::Training;
+use fl_proto::{Extra, Training};
 use serde::Serialize;
 
 use crate::config::limits::Limits;
@@ -20,6 +20,9 @@ struct Identity<'a> {
     evaluate: bool,
     cohort: &'a Cohort,
     train: Training,
+    /// Omitted if empty, as in runs of older programs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    extra: Option<&'a Extra>,
     /// The optimizer; its key is older than its name.
     strategy: &'a MethodSpec,
     /// Left out if it is the mean, which runs have that were begun before there were others.
@@ -45,6 +48,7 @@ impl RunPlan {
             evaluate: self.evaluate,
             cohort: &self.cohort,
             train: self.training,
+            extra: Some(&self.extra).filter(|extra| !extra.is_empty()),
             strategy: &self.optimizer,
             aggregator: Some(&self.aggregator).filter(|aggregator| aggregator.name() != "mean"),
             uplink: &self.uplink,

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use fl_compress::Spec;
-use fl_proto::{RunName, Training};
+use fl_proto::{Extra, RunName, TrainTable, Training};
 use serde::Deserialize;
 
 use crate::config::limits::Limits;
@@ -31,6 +31,8 @@ pub struct RunPlan {
     pub model: PathBuf,
     pub cohort: Cohort,
     pub training: Training,
+    /// `[train.extra]`, which clients pass to trainers.
+    pub extra: Extra,
     /// From the updates of a round to one.
     pub aggregator: MethodSpec,
     /// From that to the model update.
@@ -70,7 +72,7 @@ struct Raw {
     evaluate: bool,
     cohort: RawCohort,
     #[serde(default)]
-    train: Training,
+    train: TrainTable,
     aggregator: Option<toml::Table>,
     optimizer: Option<toml::Table>,
     /// The older name of `optimizer`.
@@ -160,7 +162,8 @@ impl RunPlan {
             seed: raw.seed.unwrap_or(0),
             model: base.join(raw.model),
             cohort: raw.cohort.checked()?,
-            training: raw.train,
+            training: raw.train.training,
+            extra: raw.train.extra,
             aggregator,
             optimizer,
             uplink,

@@ -1,9 +1,7 @@
 //! Durations as text: a whole number and a unit.
 
-use crate::clock::Millis;
-
-/// Reads `250ms`, `10s`, `5min` or `1h`. `None` for any other text, and for a duration that overflows.
-pub(super) fn parse(text: &str) -> Option<Millis> {
+/// Reads `250ms`, `10s`, `5min` or `1h` as milliseconds. `None` for any other text, and for a duration that overflows.
+pub fn millis(text: &str) -> Option<u64> {
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
     let (number, unit) = text.split_at(digits);
     let unit = match unit.trim_start() {
@@ -13,7 +11,7 @@ pub(super) fn parse(text: &str) -> Option<Millis> {
         "h" => 3_600_000,
         _ => return None,
     };
-    number.parse::<Millis>().ok()?.checked_mul(unit)
+    number.parse::<u64>().ok()?.checked_mul(unit)
 }
 
 #[cfg(test)]
@@ -22,7 +20,7 @@ mod tests {
 
     #[test]
     fn durations_have_a_number_and_a_unit() {
-        for (text, millis) in [
+        for (text, expected) in [
             ("250ms", 250),
             ("10s", 10_000),
             ("5min", 300_000),
@@ -30,7 +28,7 @@ mod tests {
             ("0s", 0),
             ("7 s", 7_000),
         ] {
-            assert_eq!(parse(text), Some(millis), "{text}");
+            assert_eq!(millis(text), Some(expected), "{text}");
         }
         for bad in [
             "",
@@ -42,7 +40,7 @@ mod tests {
             "99999999999999999999s",
             "18446744073709551615h",
         ] {
-            assert_eq!(parse(bad), None, "{bad}");
+            assert_eq!(millis(bad), None, "{bad}");
         }
     }
 }

@@ -1,5 +1,7 @@
 //! `client.toml`: the deployment facts of one device, and the learner and data of each task.
 
+mod learner_entry;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,8 +14,13 @@ use serde::Deserialize;
 use crate::config::{ClientConfig, check_address};
 use crate::data::DataSource;
 use crate::error::Error;
+use crate::learner::Learner;
 use crate::learners::{self, DeviceChoice};
 use crate::tasks::Tasks;
+use crate::trainer::{Source, TrainerConfig, TrainerLearner};
+
+pub(crate) use learner_entry::Place;
+pub use learner_entry::{LearnerEntry, TrainerEntry};
 
 /// Longest file that is read, in bytes.
 const MAX_FILE: u64 = 1024 * 1024;
@@ -21,6 +28,8 @@ const MAX_FILE: u64 = 1024 * 1024;
 /// A `client.toml` with the files that it names.
 #[derive(Debug, Clone)]
 pub struct ClientFile {
+    /// The folder of the file.
+    pub folder: PathBuf,
     /// Everything except the learners.
     pub config: ClientConfig,
     /// Where learners compute.
@@ -33,10 +42,31 @@ pub struct ClientFile {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TaskEntry {
-    /// Name of a built-in learner.
-    pub learner: String,
-    /// The learner's examples.
-    pub data: DataSource,
+    /// A built-in learner or a trainer.
+    pub learner: LearnerEntry,
+    /// The examples of a built-in learner.
+    pub data: Option<DataSource>,
+}
+
+impl TaskEntry {
+    fn check(&self) -> Result<(), String> {
+        self.learner.check().map_err(|e| format!(".learner{e}"))?;
+        match (&self.learner, &self.data) {
+            (LearnerEntry::BuiltIn(_), None) => Err(".data` is missing: which examples the learner has".to_owned()),
+            (LearnerEntry::Trainer(_), Some(_)) => {
+                Err(".data`: a trainer reads its own data; delete this key".to_owned())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The name of the built-in learner and its examples; `None` for a trainer.
+    pub(crate) fn built_in(&self) -> Option<(&str, &DataSource)> {
+        match (&self.learner, &self.data) {
+            (LearnerEntry::BuiltIn(name), Some(data)) => Some((name, data)),
+            _ => None,
+        }
+    }
 }
 
 /// The file as written. Keys with a default may be left out; paths are relative to the file.
@@ -89,7 +119,8 @@ impl ClientFile {
             return Err(Error::Config(why));
         }
         let mut raw = parse(&written).map_err(|why| Error::Config(format!("{}: {why}", path.display())))?;
-        raw.tasks.values_mut().for_each(|task| task.data.relative_to(base));
+        let sources = raw.tasks.values_mut().filter_map(|task| task.data.as_mut());
+        sources.for_each(|data| data.relative_to(base));
         let own = Issued {
             certificate: text(&base.join(raw.certificate))?,
             key: text(&base.join(raw.key))?,
@@ -100,19 +131,89 @@ impl ClientFile {
         config.give_up_after = raw.give_up_after_s.map(Duration::from_secs_f64);
         config.otlp = collector_of(&raw.otlp).map_err(Error::Config)?;
         config.exit_when_done = false;
-        Ok(Self {
+        let file = Self {
+            folder: base.to_owned(),
             config,
             device: raw.device,
             tasks: raw.tasks,
-        })
+        };
+        file.check_programs()
+            .map_err(|why| Error::Config(format!("{}: {why}", path.display())))?;
+        Ok(file)
+    }
+
+    /// The trainers' programs exist.
+    fn check_programs(&self) -> Result<(), String> {
+        for name in self.tasks.keys() {
+            let trainer = self
+                .trainer(name)
+                .map_err(|e| format!("`tasks.{name}.learner`: {e:#}"))?;
+            if let Some(Source::Command(program)) = trainer.map(|trainer| trainer.source) {
+                program
+                    .path()
+                    .map_err(|e| format!("`tasks.{name}.learner.command`: {e:#}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The trainer of a task, as the running client has it; `None` if the task has none.
+    pub(crate) fn trainer(&self, task: &str) -> anyhow::Result<Option<TrainerConfig>> {
+        match self.tasks.get(task).map(|entry| &entry.learner) {
+            Some(LearnerEntry::Trainer(entry)) => {
+                let device = self.device.to_string();
+                entry.config(task, self.place(&device)).map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// The trainer of a task for a command that may run beside the client.
+    ///
+    /// # Errors
+    /// If the task has no trainer that can be started.
+    pub(crate) fn trainer_aside(&self, task: &str) -> anyhow::Result<TrainerConfig> {
+        match self.tasks.get(task).map(|entry| &entry.learner) {
+            Some(LearnerEntry::Trainer(entry)) if entry.command.is_some() => {
+                entry.config_aside(task, self.place(&self.device.to_string()), &std::env::temp_dir())
+            }
+            _ => anyhow::bail!("task `{task}` has no trainer with a `command`"),
+        }
+    }
+
+    /// The name of the task that a command means: `asked`, or the only one.
+    ///
+    /// # Errors
+    /// Which names there are.
+    pub(crate) fn task(&self, asked: Option<&str>) -> Result<&str, String> {
+        let only = || self.tasks.keys().next().filter(|_| self.tasks.len() == 1);
+        let found = match asked {
+            Some(name) => self.tasks.get_key_value(name).map(|(name, _)| name),
+            None => only(),
+        };
+        let known = || self.tasks.keys().cloned().collect::<Vec<_>>().join(", ");
+        found
+            .map(String::as_str)
+            .ok_or_else(|| format!("`--task` must be one of: {}", known()))
+    }
+
+    pub(crate) fn place<'a>(&'a self, device: &'a str) -> Place<'a> {
+        Place {
+            base: &self.folder,
+            state: &self.config.state,
+            device,
+        }
     }
 
     /// The learners, each built when a run first needs it. A learner keeps its own examples only, not the whole data files.
     pub fn learners(&self) -> Tasks {
         self.tasks.iter().fold(Tasks::new(), |tasks, (name, entry)| {
             let (entry, device) = (entry.clone(), self.device);
-            tasks.with_lazy(name, move || {
-                learners::find(&entry.learner)?.build(device, entry.data.load()?.compact())
+            let trainer = self.trainer(name);
+            tasks.with_lazy(name, move || match (trainer?, entry.built_in()) {
+                (Some(trainer), _) => Ok(Box::new(TrainerLearner::new(trainer)?) as Box<dyn Learner>),
+                (None, Some((learner, data))) => learners::find(learner)?.build(device, data.load()?.compact()),
+                (None, None) => anyhow::bail!("it has neither a built-in learner nor a trainer"),
             })
         })
     }
@@ -129,7 +230,7 @@ fn parse(text: &str) -> Result<Raw, String> {
         ));
     }
     for (name, entry) in &raw.tasks {
-        learners::find(&entry.learner).map_err(|e| format!("`tasks.{name}.learner`: {e}"))?;
+        entry.check().map_err(|why| format!("`tasks.{name}{why}"))?;
     }
     if raw.give_up_after_s.is_some_and(|s| !(s > 0.0 && s < 1e9)) {
         return Err("`give_up_after_s` must be above 0 and below 1e9".to_owned());
@@ -160,7 +261,7 @@ mod tests {
 
     #[test]
     fn the_example_file_is_the_defaults_with_one_task() {
-        let text = include_str!("../../configs/client.toml");
+        let text = include_str!("../../../configs/client.toml");
         let (example, default) = (parse(text).unwrap(), Raw::default());
         assert_eq!(example.server, default.server);
         assert_eq!(
@@ -202,10 +303,45 @@ mod tests {
                 "[tasks.a]\nlearner = 'mlp'\ndata = { builtin = { train = 0 } }",
                 "train",
             ),
+            ("[tasks.a]\nlearner = 'mlp'", "`tasks.a.data` is missing"),
+            ("[tasks.a]\nlearner = 7", "expected the name of a learner, { command"),
+            ("[tasks.a]\nlearner = { comand = ['sh'] }", "comand"),
+            (
+                "[tasks.a]\nlearner = { command = [] }",
+                "`tasks.a.learner.command`: names no program",
+            ),
+            (
+                "[tasks.a]\nlearner = { folder = 'x' }",
+                "`tasks.a.learner`: give either",
+            ),
+            (
+                "[tasks.a]\nlearner = { command = ['sh'], attach = 'x' }",
+                "`tasks.a.learner`: give either",
+            ),
+            ("[tasks.a]\nlearner = { attach = '../x' }", "`tasks.a.learner.attach`"),
+            (
+                "[tasks.a]\nlearner = { command = ['sh'], no_progress = '10' }",
+                "`no_progress` is \"10\"",
+            ),
+            (
+                "[tasks.a]\nlearner = { command = ['sh'] }\ndata = { builtin = {} }",
+                "`tasks.a.data`: a trainer reads its own data",
+            ),
         ] {
             let error = parse(text).unwrap_err();
             assert!(error.contains(named), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn a_trainer_has_no_data_and_defaults() {
+        let raw = parse("[tasks.a]\nlearner = { command = ['python3', 'train.py'] }").unwrap();
+        let LearnerEntry::Trainer(entry) = &raw.tasks["a"].learner else {
+            panic!("{raw:?}")
+        };
+        assert_eq!(entry.no_progress, Duration::from_secs(600));
+        assert_eq!((&entry.attach, &entry.folder), (&None, &None));
+        assert!(parse("[tasks.a]\nlearner = { attach = 'trainer.sock', no_progress = '1h' }").is_ok());
     }
 
     #[test]

@@ -1,0 +1,144 @@
+//! The `learner` of a task: the name of a built-in one, or a trainer.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Error as _, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+
+use crate::learners;
+use crate::trainer::{NO_PROGRESS, Program, Source, TrainerConfig};
+
+/// Longest `no_progress`: 30 days, in milliseconds.
+const MAX_SILENCE: u64 = 30 * 24 * 3_600_000;
+
+/// The `learner` of a task.
+#[derive(Debug, Clone, PartialEq)]
+pub enum LearnerEntry {
+    /// Name of a built-in learner.
+    BuiltIn(String),
+    /// A program that trains.
+    Trainer(TrainerEntry),
+}
+
+/// `learner = { command = [...] }` or `learner = { attach = "..." }`.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TrainerEntry {
+    /// Program and arguments, started in the folder of client.toml.
+    pub command: Option<Vec<String>>,
+    /// Socket in the state folder at which a trainer connects.
+    pub attach: Option<PathBuf>,
+    /// How long the trainer may be silent while a request is in flight.
+    #[serde(default = "no_progress", deserialize_with = "duration")]
+    pub no_progress: Duration,
+    /// Where the work folder is created; by default the state folder.
+    pub folder: Option<PathBuf>,
+}
+
+/// What of a client.toml a trainer's configuration needs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place<'a> {
+    /// The folder of client.toml.
+    pub(crate) base: &'a Path,
+    pub(crate) state: &'a Path,
+    pub(crate) device: &'a str,
+}
+
+impl LearnerEntry {
+    /// # Errors
+    /// What is wrong, beginning with the key below `learner`.
+    pub(super) fn check(&self) -> Result<(), String> {
+        match self {
+            Self::BuiltIn(name) => learners::find(name).map(drop).map_err(|e| format!("`: {e}")),
+            Self::Trainer(entry) => entry.check(),
+        }
+    }
+}
+
+impl TrainerEntry {
+    fn check(&self) -> Result<(), String> {
+        match (&self.command, &self.attach) {
+            (Some(words), None) => {
+                let checked = Program::new(words.clone(), ".");
+                checked.map(drop).map_err(|e| format!(".command`: {e}"))
+            }
+            (None, Some(path)) => {
+                let inside = path.is_relative() && path.components().count() == 1 && path.file_name().is_some();
+                if inside {
+                    Ok(())
+                } else {
+                    Err(format!(
+                        ".attach`: `{}` must be the name of a socket in the state folder, such as \"trainer.sock\"",
+                        path.display()
+                    ))
+                }
+            }
+            _ => Err("`: give either `command` or `attach`".to_owned()),
+        }
+    }
+
+    /// The trainer's configuration for a running client.
+    pub(crate) fn config(&self, task: &str, place: Place<'_>) -> anyhow::Result<TrainerConfig> {
+        let mut config = self.config_aside(task, place, place.state)?;
+        config.state = Some(place.state.to_owned());
+        Ok(config)
+    }
+
+    /// As [`TrainerEntry::config`], for a command that may run beside the client: the state folder is not touched. `folder`:
+    /// where the work folder is created if the entry does not say.
+    pub(crate) fn config_aside(&self, task: &str, place: Place<'_>, folder: &Path) -> anyhow::Result<TrainerConfig> {
+        let source = match (&self.command, &self.attach) {
+            (Some(words), _) => Source::Command(Program::new(words.clone(), place.base)?),
+            (None, socket) => Source::Attach(place.state.join(socket.as_deref().unwrap_or(Path::new("trainer.sock")))),
+        };
+        let folder = self
+            .folder
+            .as_ref()
+            .map_or_else(|| folder.to_owned(), |own| place.base.join(own));
+        let mut config = TrainerConfig::new(task, source, folder);
+        config.device = place.device.to_owned();
+        config.no_progress = self.no_progress;
+        Ok(config)
+    }
+}
+
+impl<'de> Deserialize<'de> for LearnerEntry {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Forms;
+        impl<'de> Visitor<'de> for Forms {
+            type Value = LearnerEntry;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(
+                    "the name of a learner, { command = [\"python3\", \"train.py\"] } or { attach = \"trainer.sock\" }",
+                )
+            }
+
+            fn visit_str<E: serde::de::Error>(self, name: &str) -> Result<LearnerEntry, E> {
+                Ok(LearnerEntry::BuiltIn(name.to_owned()))
+            }
+
+            fn visit_map<M: MapAccess<'de>>(self, map: M) -> Result<LearnerEntry, M::Error> {
+                TrainerEntry::deserialize(MapAccessDeserializer::new(map)).map(LearnerEntry::Trainer)
+            }
+        }
+        deserializer.deserialize_any(Forms)
+    }
+}
+
+fn no_progress() -> Duration {
+    NO_PROGRESS
+}
+
+fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let millis = fl_cli::duration::millis(&text).filter(|millis| (1..=MAX_SILENCE).contains(millis));
+    millis.map(Duration::from_millis).ok_or_else(|| {
+        D::Error::custom(format!(
+            "`no_progress` is {text:?}, but must be a duration of 1ms to 720h, such as \"10min\""
+        ))
+    })
+}

@@ -1,0 +1,77 @@
+//! The socket at which a trainer connects that the client did not start: a notebook or a debugger.
+
+use std::fs;
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, ensure};
+use tokio::net::{UnixListener, UnixStream};
+
+use super::link::Link;
+use super::message::ToTrainer;
+
+/// A socket for its owner only, removed at the end.
+#[derive(Debug)]
+pub(super) struct Socket {
+    path: PathBuf,
+    listener: UnixListener,
+}
+
+impl Socket {
+    /// Listens at `path`, in place of a socket that a killed client has left.
+    ///
+    /// # Errors
+    /// If there is another file at `path`, or it cannot be created.
+    pub(super) fn listen(path: &Path) -> anyhow::Result<Self> {
+        let context = || format!("cannot listen on {}", path.display());
+        if let Ok(found) = fs::symlink_metadata(path) {
+            ensure!(
+                found.file_type().is_socket(),
+                "{}: is not a socket and will not be replaced",
+                path.display()
+            );
+            fs::remove_file(path).with_context(context)?;
+        }
+        let listener = UnixListener::bind(path).with_context(context)?;
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600)).with_context(context)?;
+        tracing::info!(socket = %path.display(), "a trainer may attach");
+        Ok(Self {
+            path: path.to_owned(),
+            listener,
+        })
+    }
+
+    /// The next connection. Cancel safe.
+    pub(super) async fn accept(&self) -> UnixStream {
+        loop {
+            match self.listener.accept().await {
+                Ok((stream, _)) => return stream,
+                // Too many open files, or a peer that is gone already.
+                Err(error) => {
+                    tracing::warn!(%error, "a trainer cannot attach");
+                    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// The messages of a connection.
+pub(super) fn link(stream: UnixStream) -> Link {
+    let (reader, writer) = stream.into_split();
+    Link::new(reader, writer)
+}
+
+/// Tells a second trainer that there is one already.
+pub(super) async fn turn_away(stream: UnixStream) {
+    tracing::warn!("a second trainer tried to attach; one at a time may");
+    let _ = stream.writable().await;
+    // Fits into the buffer of a new socket.
+    let _ = stream.try_write(&ToTrainer::Bye.to_line());
+}

@@ -1,0 +1,414 @@
+//! A trainer for tests: the test program itself, started again with an environment variable. Also part of the tests of other
+//! crates, so it uses the standard library and serde_json only.
+#![allow(dead_code, missing_docs, unreachable_pub, clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, exit};
+
+use serde_json::{Value, json};
+
+/// The variable that holds the [`Script`].
+const VARIABLE: &str = "FL_FAKE_TRAINER";
+
+/// What the trainer does.
+#[derive(Debug, Clone, Default)]
+pub struct Script {
+    /// Name, type and shape of each tensor.
+    pub tensors: Vec<(String, &'static str, Vec<usize>)>,
+    /// Added to the change of every round, so that clients differ.
+    pub client: u64,
+    /// Fault in the n-th start of the program, counted from 0 in `counter`.
+    pub at_start: BTreeMap<u64, Fault>,
+    pub in_round: BTreeMap<u64, Fault>,
+    /// A file in which starts are counted.
+    pub counter: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Fault {
+    /// Exits with code 3 after two lines on standard error.
+    Exits,
+    /// Is killed by SIGKILL.
+    Killed,
+    /// Answers `failed`.
+    Raises,
+    /// Reports progress once and nothing more.
+    Hangs,
+    /// As `Hangs`, and ignores SIGTERM.
+    HangsOn,
+    /// Prints 32 MiB, then trains as usual.
+    Prints,
+    /// Prints 1 GiB without a line feed, then trains as usual.
+    PrintsEndlessly,
+    NotANumber,
+    WrongShapes,
+    WrongNames,
+    WrongTypes,
+    /// Writes the first half of its result.
+    HalfAFile,
+    /// Answers without writing a result.
+    NoFile,
+    UnknownMessage,
+    Garbage,
+    /// Answers `evaluated` to `fit`.
+    Misplaced,
+    /// Sends a line of 17 MiB.
+    LongLine,
+    ClosesPipe,
+    /// Reports progress until it is told to stop.
+    WaitsForStop,
+    NoExamples,
+    SaysBye,
+    /// At the start only.
+    OtherVersion,
+    OtherNames,
+    OtherShapes,
+    SaysNothing,
+}
+
+impl Fault {
+    /// Faults in a round that the client must survive without an update.
+    pub const IN_ROUND: [Self; 17] = [
+        Self::Exits,
+        Self::Killed,
+        Self::Raises,
+        Self::Hangs,
+        Self::HangsOn,
+        Self::NotANumber,
+        Self::WrongShapes,
+        Self::WrongNames,
+        Self::WrongTypes,
+        Self::HalfAFile,
+        Self::NoFile,
+        Self::UnknownMessage,
+        Self::Garbage,
+        Self::Misplaced,
+        Self::LongLine,
+        Self::ClosesPipe,
+        Self::NoExamples,
+    ];
+    /// Faults before the first round of a process.
+    pub const AT_START: [Self; 6] = [
+        Self::Exits,
+        Self::OtherVersion,
+        Self::OtherNames,
+        Self::OtherShapes,
+        Self::Garbage,
+        Self::SaysNothing,
+    ];
+    const ALL: [Self; 25] = [
+        Self::Exits,
+        Self::Killed,
+        Self::Raises,
+        Self::Hangs,
+        Self::HangsOn,
+        Self::Prints,
+        Self::PrintsEndlessly,
+        Self::NotANumber,
+        Self::WrongShapes,
+        Self::WrongNames,
+        Self::WrongTypes,
+        Self::HalfAFile,
+        Self::NoFile,
+        Self::UnknownMessage,
+        Self::Garbage,
+        Self::Misplaced,
+        Self::LongLine,
+        Self::ClosesPipe,
+        Self::WaitsForStop,
+        Self::NoExamples,
+        Self::SaysBye,
+        Self::OtherVersion,
+        Self::OtherNames,
+        Self::OtherShapes,
+        Self::SaysNothing,
+    ];
+
+    fn find(name: &str) -> Self {
+        Self::ALL
+            .into_iter()
+            .find(|fault| format!("{fault:?}") == name)
+            .unwrap()
+    }
+}
+
+/// The change of value `i` in `round`: multiples of 1/8, so that sums are exact.
+pub fn change(client: u64, round: u64, i: u64) -> f32 {
+    ((i * 7 + round * 5 + client * 3 + i * i * round) % 23) as f32 / 8.0 - 1.0
+}
+
+impl Script {
+    /// The words that start this test program as a trainer. `test`: the path of a test that calls [`act`].
+    pub fn command(&self, test: &str) -> Vec<String> {
+        let program = std::env::current_exe().unwrap();
+        let words = [
+            "env",
+            &format!("{VARIABLE}={}", self.to_json()),
+            program.to_str().unwrap(),
+            "--exact",
+            test,
+            "--nocapture",
+            "--test-threads=1",
+        ];
+        words.map(str::to_owned).to_vec()
+    }
+
+    fn to_json(&self) -> Value {
+        let faults = |faults: &BTreeMap<u64, Fault>| -> BTreeMap<String, String> {
+            faults
+                .iter()
+                .map(|(at, fault)| (at.to_string(), format!("{fault:?}")))
+                .collect()
+        };
+        let tensors: Vec<Value> = self
+            .tensors
+            .iter()
+            .map(|(name, dtype, shape)| json!([name, dtype, shape]))
+            .collect();
+        json!({
+            "tensors": tensors,
+            "client": self.client,
+            "at_start": faults(&self.at_start),
+            "in_round": faults(&self.in_round),
+            "counter": self.counter,
+        })
+    }
+}
+
+/// Acts as a trainer and ends the process, if this process was started as one.
+pub fn act() {
+    let Ok(script) = std::env::var(VARIABLE) else { return };
+    let script: Value = serde_json::from_str(&script).unwrap();
+    // Opened anew, because the inherited descriptors cannot be taken over without unsafe code.
+    let from_client = BufReader::new(File::open("/proc/self/fd/3").unwrap());
+    let to_client = OpenOptions::new().write(true).open("/proc/self/fd/4").unwrap();
+    let mut trainer = Trainer {
+        script,
+        to_client,
+        folder: PathBuf::new(),
+        layout: Vec::new(),
+    };
+    for line in from_client.lines() {
+        let Ok(line) = line else { break };
+        trainer.handle(&serde_json::from_str(&line).unwrap());
+    }
+    exit(0)
+}
+
+struct Trainer {
+    script: Value,
+    to_client: File,
+    folder: PathBuf,
+    /// Name, type and shape of the tensors that travel, in the order of the run.
+    layout: Vec<(String, String, Vec<u64>)>,
+}
+
+impl Trainer {
+    fn handle(&mut self, message: &Value) {
+        match message["type"].as_str().unwrap() {
+            "start" => self.start(message),
+            "join" => self.layout = layout(&message["tensors"]),
+            "fit" => {
+                let round = message["round"].as_u64().unwrap();
+                let fault = self.script["in_round"][round.to_string()].as_str().map(Fault::find);
+                self.fit(message, round, fault);
+            }
+            "evaluate" => {
+                let values = self.read(message);
+                let loss = values.iter().map(|value| f64::from(*value)).sum::<f64>();
+                self.say(&json!({"type": "evaluated", "examples": 10, "loss": loss, "correct": 7}));
+            }
+            "stop" => self.say(&json!({"type": "failed", "message": "stopped"})),
+            "bye" => exit(0),
+            other => panic!("{other}"),
+        }
+    }
+
+    fn start(&mut self, message: &Value) {
+        self.folder = message["folder"].as_str().unwrap().into();
+        let fault = self
+            .count()
+            .and_then(|start| self.script["at_start"][start.to_string()].as_str().map(Fault::find));
+        let mut tensors: Vec<Value> = self.script["tensors"].as_array().unwrap().clone();
+        match fault {
+            Some(Fault::Exits) => die(),
+            Some(Fault::SaysNothing) => return,
+            Some(Fault::Garbage) => self.write(b"Loading the data...\n"),
+            Some(Fault::OtherNames) => tensors[0][0] = json!("another"),
+            Some(Fault::OtherShapes) => tensors[0][2] = json!([1, 1, 1]),
+            _ => {}
+        }
+        let version = if fault == Some(Fault::OtherVersion) { 2 } else { 1 };
+        let layout: Vec<_> = tensors.iter().map(|t| of(&t[0], &t[1], &t[2])).collect();
+        let values = vec![0.25; len(&layout)];
+        fs::write(self.folder.join("hello.safetensors"), file(&layout, &values)).unwrap();
+        let tensors: Vec<Value> = tensors
+            .iter()
+            .map(|t| json!({"name": t[0], "dtype": t[1], "shape": t[2]}))
+            .collect();
+        self.say(&json!({
+            "type": "hello", "version": version, "tensors": tensors, "evaluates": true, "weights": "hello.safetensors",
+        }));
+    }
+
+    /// Counts this start; `None` if starts are not counted.
+    fn count(&self) -> Option<u64> {
+        let path = Path::new(self.script["counter"].as_str()?);
+        let before: u64 = fs::read_to_string(path)
+            .ok()
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(0);
+        fs::write(path, (before + 1).to_string()).unwrap();
+        Some(before)
+    }
+
+    fn fit(&mut self, message: &Value, round: u64, fault: Option<Fault>) {
+        let client = self.script["client"].as_u64().unwrap();
+        let mut values = self.read(message);
+        (0..)
+            .zip(&mut values)
+            .for_each(|(i, value)| *value += change(client, round, i));
+        self.say(&json!({"type": "progress", "done": 1, "total": 2}));
+        let mut layout = self.layout.clone();
+        match fault {
+            Some(Fault::Exits) => die(),
+            Some(Fault::Killed) => {
+                Command::new("kill")
+                    .args(["-9", &std::process::id().to_string()])
+                    .status()
+                    .unwrap();
+            }
+            Some(Fault::Raises) => {
+                return self
+                    .say(&json!({"type": "failed", "message": "Traceback\nValueError: the sensor is unplugged"}));
+            }
+            Some(Fault::Hangs) => hang(),
+            Some(Fault::HangsOn) => {
+                // The shell ignores SIGTERM and so does its child.
+                panic!("{}", Command::new("sh").args(["-c", "trap '' TERM; sleep 1000"]).exec());
+            }
+            Some(Fault::Prints) => {
+                let line = "x".repeat(79) + "\n";
+                let chunk = line.repeat(1 << 13);
+                (0..(32 << 20) / chunk.len()).for_each(|_| std::io::stdout().write_all(chunk.as_bytes()).unwrap());
+            }
+            Some(Fault::PrintsEndlessly) => {
+                let chunk = "x".repeat(1 << 20);
+                (0..1 << 10).for_each(|_| std::io::stdout().write_all(chunk.as_bytes()).unwrap());
+            }
+            Some(Fault::NotANumber) => values[0] = f32::NAN,
+            Some(Fault::WrongShapes) => layout[0].2.push(1),
+            Some(Fault::WrongNames) => layout[0].0.push('x'),
+            Some(Fault::WrongTypes) => {
+                layout[0].1 = "I32".to_owned();
+            }
+            Some(Fault::UnknownMessage) => self.say(&json!({"type": "greetings"})),
+            Some(Fault::Garbage) => self.write(b"epoch 1\n"),
+            Some(Fault::Misplaced) => {
+                return self.say(&json!({"type": "evaluated", "examples": 1, "loss": 1.0}));
+            }
+            Some(Fault::LongLine) => self.write(&b"x".repeat(17 << 20)),
+            Some(Fault::ClosesPipe) => {
+                // This program's own descriptors of the pipes are closed on exec.
+                panic!(
+                    "{}",
+                    Command::new("sh").args(["-c", "exec 3<&- 4>&-; sleep 1000"]).exec()
+                );
+            }
+            Some(Fault::WaitsForStop) => return,
+            Some(Fault::SaysBye) => return self.say(&json!({"type": "bye"})),
+            _ => {}
+        }
+        let bytes = file(&layout, &values);
+        let written = match fault {
+            Some(Fault::HalfAFile) => &bytes[..bytes.len() / 2],
+            _ => &bytes,
+        };
+        if fault != Some(Fault::NoFile) {
+            fs::write(self.folder.join(message["result"].as_str().unwrap()), written).unwrap();
+        }
+        let examples = if fault == Some(Fault::NoExamples) { 0 } else { 60 };
+        self.say(&json!({"type": "fitted", "examples": examples, "loss": 0.5, "metrics": {"half": 0.5}}));
+    }
+
+    fn read(&self, message: &Value) -> Vec<f32> {
+        let bytes = fs::read(self.folder.join(message["weights"].as_str().unwrap())).unwrap();
+        let head = 8 + u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+        let header: Value = serde_json::from_slice(&bytes[8..head]).unwrap();
+        let mut values = Vec::new();
+        for (name, dtype, _) in &self.layout {
+            assert_eq!(header[name]["dtype"], json!(dtype));
+            let at = |i: usize| head + header[name]["data_offsets"][i].as_u64().unwrap() as usize;
+            values.extend(bytes[at(0)..at(1)].as_chunks().0.iter().map(|b| f32::from_le_bytes(*b)));
+        }
+        values
+    }
+
+    fn say(&mut self, message: &Value) {
+        self.write(format!("{message}\n").as_bytes());
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        // The client may have ended the trainer.
+        if self.to_client.write_all(bytes).is_err() {
+            exit(1);
+        }
+    }
+}
+
+fn hang() -> ! {
+    loop {
+        std::thread::park();
+    }
+}
+
+fn die() -> ! {
+    eprintln!("Traceback (most recent call last):\nValueError: the camera is unplugged");
+    exit(3)
+}
+
+fn of(name: &Value, dtype: &Value, shape: &Value) -> (String, String, Vec<u64>) {
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    (
+        text(name),
+        text(dtype),
+        shape.as_array().unwrap().iter().map(|n| n.as_u64().unwrap()).collect(),
+    )
+}
+
+fn layout(tensors: &Value) -> Vec<(String, String, Vec<u64>)> {
+    let tensors = tensors.as_array().unwrap().iter();
+    let travel = tensors.filter(|tensor| matches!(tensor["role"].as_str().unwrap(), "trained" | "buffer" | "counter"));
+    travel
+        .map(|tensor| of(&tensor["name"], &tensor["dtype"], &tensor["shape"]))
+        .collect()
+}
+
+fn len(layout: &[(String, String, Vec<u64>)]) -> usize {
+    layout
+        .iter()
+        .map(|(_, _, shape)| shape.iter().product::<u64>() as usize)
+        .sum()
+}
+
+fn file(layout: &[(String, String, Vec<u64>)], values: &[f32]) -> Vec<u8> {
+    let (mut header, mut end) = (serde_json::Map::new(), 0);
+    for (name, dtype, shape) in layout {
+        let begin = end;
+        end += 4 * shape.iter().product::<u64>();
+        header.insert(
+            name.clone(),
+            json!({"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}),
+        );
+    }
+    let header = Value::Object(header).to_string().into_bytes();
+    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+    bytes.extend(header);
+    bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+    bytes
+}

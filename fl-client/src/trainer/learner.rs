@@ -1,0 +1,210 @@
+//! A trainer as a [`Learner`].
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail};
+use fl_compress::Layout;
+
+use super::config::TrainerConfig;
+use super::folder::WorkFolder;
+use super::message::{Hello, MODEL_FILE, RESULT_FILE};
+use super::supervisor::{Answer, Bound, Request, Supervisor};
+use super::tensors::{Marks, Tensors};
+use crate::learner::{EvaluatePlan, Evaluation, Fit, FitPlan, Learner, RunTensors};
+
+/// A program that trains, started once and kept for the run.
+#[derive(Debug)]
+pub struct TrainerLearner {
+    config: TrainerConfig,
+    /// Dropped before the folder that its process uses.
+    supervisor: Option<Supervisor>,
+    folder: Option<WorkFolder>,
+    tensors: Tensors,
+    bound: Option<Arc<Bound>>,
+    /// The bytes of the last result; empty if nothing was trained since the weights were loaded.
+    result: Vec<u8>,
+    /// The marks in the file of the last result.
+    marks: Marks,
+}
+
+impl TrainerLearner {
+    /// A trainer that is started when it joins a run.
+    ///
+    /// # Errors
+    /// Never for a valid configuration.
+    pub fn new(config: TrainerConfig) -> anyhow::Result<Self> {
+        Ok(Self {
+            config,
+            supervisor: None,
+            folder: None,
+            tensors: Tensors::new(Arc::new(Layout::of([])?))?,
+            bound: None,
+            result: Vec::new(),
+            marks: Marks::default(),
+        })
+    }
+
+    /// Starts the trainer if it does not run, and returns what it says about itself and the number of its process group.
+    ///
+    /// # Errors
+    /// If it cannot be started or speaks another version of the protocol.
+    pub fn hello(&mut self) -> anyhow::Result<(Hello, Option<i32>)> {
+        match self.supervisor()?.ask(Request::Hello, &Arc::default())? {
+            Answer::Hello(hello, group) => Ok((hello, group)),
+            other => bail!("answer {other:?} to a greeting"),
+        }
+    }
+
+    /// The bytes of the safetensors file with the trainer's own first weights, if it has written one.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn own_weights_file(&self, hello: &Hello) -> anyhow::Result<Option<Vec<u8>>> {
+        let Some(name) = &hello.weights else { return Ok(None) };
+        let path = self.file(name)?;
+        let bytes = std::fs::read(&path).with_context(|| format!("the trainer's first weights, {}", path.display()))?;
+        Ok(Some(bytes))
+    }
+
+    /// The trainer's own first weights of the tensors of `layout`. Returns `[layout.len()]`.
+    ///
+    /// # Errors
+    /// As [`TrainerLearner::own_weights_file`], or if a tensor is missing, of another type or shape, or not finite.
+    pub(crate) fn own_weights(&self, hello: &Hello, layout: &Arc<Layout>) -> anyhow::Result<Option<Vec<f32>>> {
+        let Some(bytes) = self.own_weights_file(hello)? else {
+            return Ok(None);
+        };
+        let mut weights = vec![0.0; layout.len()];
+        let read = Tensors::new(Arc::clone(layout))?.read(&bytes, &mut weights);
+        read.context("the trainer's first weights")?;
+        Ok(Some(weights))
+    }
+
+    /// The path of a file in the work folder.
+    pub(crate) fn file(&self, name: &str) -> anyhow::Result<PathBuf> {
+        let folder = self.folder.as_ref().context("the trainer was not started")?;
+        Ok(folder.path().join(name))
+    }
+
+    fn supervisor(&mut self) -> anyhow::Result<&Supervisor> {
+        let Self {
+            config,
+            supervisor,
+            folder,
+            bound,
+            ..
+        } = self;
+        if supervisor.is_none() {
+            let folder = match folder {
+                Some(folder) => folder,
+                None => folder.insert(WorkFolder::create(&config.folder, config.state.as_deref())?),
+            };
+            let started = supervisor.insert(Supervisor::start(config.clone(), folder.path().to_owned())?);
+            if let Some(bound) = bound {
+                started.join(Arc::clone(bound));
+            }
+        }
+        supervisor.as_ref().context("the trainer was not started")
+    }
+}
+
+impl Learner for TrainerLearner {
+    fn layout(&self) -> Arc<Layout> {
+        self.tensors.layout()
+    }
+
+    /// Succeeds for every run: whether the trainer's model is the run's is known when the trainer has said hello, and then a
+    /// difference makes the client leave rounds, not the federation.
+    fn join(&mut self, run: &RunTensors) -> anyhow::Result<()> {
+        if self.bound.as_ref().is_some_and(|bound| bound.is_for(run)) {
+            return Ok(());
+        }
+        self.tensors = Tensors::new(Arc::clone(&run.layout))?;
+        self.result.clear();
+        let bound = Arc::new(Bound {
+            run: run.clone(),
+            local: None,
+        });
+        self.bound = Some(Arc::clone(&bound));
+        if let Some(supervisor) = &self.supervisor {
+            supervisor.join(bound);
+        } else if let Err(error) = self.supervisor() {
+            // Every round tries again.
+            let why = format!("{error:#}");
+            tracing::warn!(task = self.config.task, why, "the trainer does not start");
+        }
+        Ok(())
+    }
+
+    fn load(&mut self, weights: &[f32]) -> anyhow::Result<()> {
+        self.result.clear();
+        self.supervisor()?;
+        self.tensors.write(&self.file(MODEL_FILE)?, weights)
+    }
+
+    fn fit(&mut self, plan: &FitPlan) -> anyhow::Result<Fit> {
+        self.result.clear();
+        let path = self.file(RESULT_FILE)?;
+        self.marks.write(&path)?;
+        let fit = match self.supervisor()?.ask(Request::Fit(plan.clone()), &plan.progress)? {
+            Answer::Fitted(fit) => fit,
+            other => bail!("answer {other:?} to a training"),
+        };
+        let read = read_into(&path, self.tensors.max_file(), &mut self.result);
+        let context = || format!("the trainer's result {RESULT_FILE}");
+        read.with_context(context)?;
+        if let Some(name) = self.marks.untouched(&self.result) {
+            let name = name.to_owned();
+            self.result.clear();
+            return Err(anyhow::anyhow!("tensor `{name}` was not written in this round")).with_context(context);
+        }
+        self.marks = Marks::of(&self.result);
+        Ok(fit)
+    }
+
+    fn weights(&self, out: &mut [f32]) -> anyhow::Result<()> {
+        if self.result.is_empty() {
+            let mut loaded = Vec::new();
+            read_into(&self.file(MODEL_FILE)?, self.tensors.max_file(), &mut loaded)?;
+            return self.tensors.read(&loaded, out);
+        }
+        let read = self.tensors.read(&self.result, out);
+        read.with_context(|| format!("the trainer's result {RESULT_FILE}"))
+    }
+
+    fn evaluate(&mut self) -> anyhow::Result<Option<Evaluation>> {
+        self.evaluate_with(&EvaluatePlan::default())
+    }
+
+    fn evaluate_with(&mut self, plan: &EvaluatePlan) -> anyhow::Result<Option<Evaluation>> {
+        match self
+            .supervisor()?
+            .ask(Request::Evaluate(plan.version), &plan.progress)?
+        {
+            Answer::Evaluated(evaluation) => Ok(evaluation),
+            other => bail!("answer {other:?} to an evaluation"),
+        }
+    }
+}
+
+/// Reads a file of at most `max` bytes into a buffer that is reused.
+fn read_into(path: &Path, max: u64, buffer: &mut Vec<u8>) -> anyhow::Result<()> {
+    buffer.clear();
+    let file = match File::open(path) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => bail!("was not written"),
+        file => file?,
+    };
+    let found = file.metadata()?;
+    anyhow::ensure!(found.is_file(), "is not a file");
+    anyhow::ensure!(
+        found.len() <= max,
+        "has {} bytes, more than the {max} that the run's tensors need",
+        found.len()
+    );
+    buffer.reserve_exact(found.len() as usize);
+    file.take(max).read_to_end(buffer)?;
+    Ok(())
+}

@@ -1,0 +1,458 @@
+//! The messages of the trainer protocol (docs/reference/trainers.md): one JSON object a line.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::{Context as _, bail, ensure};
+use fl_compress::{Dtype, Layout, TensorSpec};
+use fl_proto::{Extra, Length, Metric, Metrics, Training};
+use serde::{Deserialize, Serialize};
+
+use crate::learner::{Evaluation, Fit, FitPlan, RunTensors};
+
+/// The newest version of the protocol that this client speaks.
+pub(super) const VERSION: u32 = 1;
+/// Longest message, in bytes.
+pub(super) const MAX_MESSAGE: usize = 16 << 20;
+/// Files of the work folder.
+pub(super) const MODEL_FILE: &str = "model.safetensors";
+pub(super) const RESULT_FILE: &str = "update.safetensors";
+
+/// A message to the trainer.
+#[derive(Debug, Serialize)]
+#[serde(tag = "type", rename_all = "lowercase")]
+pub(super) enum ToTrainer<'a> {
+    Start {
+        version: u32,
+        folder: &'a Path,
+        task: &'a str,
+        device: &'a str,
+    },
+    Join {
+        run: &'a str,
+        client: &'a str,
+        rounds: u64,
+        seed: u64,
+        tensors: Vec<Named<'a>>,
+        base: Option<&'a Path>,
+        local: Option<&'a Path>,
+    },
+    Fit {
+        round: u64,
+        rounds: u64,
+        seed: u64,
+        deadline_s: Option<f64>,
+        weights: &'a str,
+        result: &'a str,
+        train: Train,
+        extra: &'a Extra,
+    },
+    Evaluate {
+        round: u64,
+        weights: &'a str,
+    },
+    Stop,
+    Bye,
+}
+
+/// A tensor of a run.
+#[derive(Debug, Serialize)]
+pub(super) struct Named<'a> {
+    name: &'a str,
+    dtype: &'static str,
+    shape: &'a [usize],
+    role: &'static str,
+}
+
+/// The `[train]` table, with the learning rate of the round.
+#[derive(Debug, Serialize)]
+pub(super) struct Train {
+    epochs: Option<u32>,
+    steps: Option<u32>,
+    batch_size: u32,
+    learning_rate: f32,
+    momentum: f32,
+    weight_decay: f32,
+    proximal: f32,
+    clip_norm: Option<f32>,
+}
+
+impl ToTrainer<'_> {
+    /// The line, with its line feed.
+    pub(super) fn to_line(&self) -> Vec<u8> {
+        let mut line = serde_json::to_vec(self).expect("texts, numbers and UTF-8 paths are always JSON");
+        line.push(b'\n');
+        line
+    }
+
+    pub(super) fn fit(plan: &FitPlan) -> ToTrainer<'_> {
+        ToTrainer::Fit {
+            round: plan.round,
+            rounds: plan.rounds,
+            seed: plan.seed,
+            deadline_s: plan.deadline.map(|left| left.as_secs_f64()),
+            weights: MODEL_FILE,
+            result: RESULT_FILE,
+            train: Train::of(&plan.training, plan.round, plan.rounds),
+            extra: &plan.extra,
+        }
+    }
+
+    pub(super) fn join<'a>(run: &'a RunTensors, local: Option<&'a Path>) -> ToTrainer<'a> {
+        let travels = run.layout.tensors().iter().map(|tensor| Named {
+            name: &tensor.name,
+            dtype: tensor.dtype.name(),
+            shape: &tensor.shape,
+            role: tensor.role.name(),
+        });
+        let stays = run.aside.iter().map(|tensor| Named {
+            name: &tensor.name,
+            dtype: tensor.dtype.name(),
+            shape: &tensor.shape,
+            role: tensor.role.name(),
+        });
+        ToTrainer::Join {
+            run: run.run.as_str(),
+            client: run.client.as_str(),
+            rounds: run.rounds,
+            seed: run.seed,
+            tensors: travels.chain(stays).collect(),
+            base: None,
+            local,
+        }
+    }
+}
+
+impl Train {
+    fn of(training: &Training, round: u64, rounds: u64) -> Self {
+        let (epochs, steps) = match training.length {
+            Length::Epochs(epochs) => (Some(epochs), None),
+            Length::Steps(steps) => (None, Some(steps)),
+        };
+        Self {
+            epochs,
+            steps,
+            batch_size: training.batch_size,
+            learning_rate: training.learning_rate_in(round, rounds),
+            momentum: training.momentum,
+            weight_decay: training.weight_decay,
+            proximal: training.proximal,
+            clip_norm: training.clip_norm,
+        }
+    }
+}
+
+/// A message from the trainer.
+#[derive(Debug, PartialEq)]
+pub(super) enum FromTrainer {
+    Hello(Hello),
+    Progress { done: u64, total: u64 },
+    Fitted(Fit),
+    Evaluated(Evaluation),
+    Failed(String),
+    Bye,
+}
+
+/// What a trainer says about itself.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Hello {
+    /// Version of the protocol that the trainer speaks.
+    pub version: u32,
+    /// Every tensor of the model, sorted by name; the roles are not set.
+    pub tensors: Vec<TensorSpec>,
+    /// Whether the trainer evaluates models.
+    pub evaluates: bool,
+    /// File in the work folder with the trainer's own first weights.
+    pub weights: Option<String>,
+}
+
+/// A message as written. A message has many more fields in a newer version; they are ignored.
+#[derive(Deserialize)]
+#[serde(tag = "type", rename_all = "lowercase")]
+enum Raw {
+    Hello {
+        version: u32,
+        tensors: Vec<RawTensor>,
+        #[serde(default)]
+        evaluates: bool,
+        weights: Option<String>,
+    },
+    Progress {
+        done: u64,
+        #[serde(default)]
+        total: Option<u64>,
+    },
+    Fitted(RawResult),
+    Evaluated(RawResult),
+    Failed {
+        #[serde(default)]
+        message: String,
+    },
+    Bye,
+}
+
+#[derive(Deserialize)]
+struct RawTensor {
+    name: String,
+    dtype: String,
+    shape: Vec<usize>,
+}
+
+#[derive(Deserialize)]
+struct RawResult {
+    examples: u64,
+    loss: f64,
+    correct: Option<u64>,
+    #[serde(default)]
+    metrics: BTreeMap<String, RawMetric>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum RawMetric {
+    Value(f64),
+    Weighted { value: f64, weight: f64 },
+}
+
+impl FromTrainer {
+    /// Reads a line.
+    ///
+    /// # Errors
+    /// If the line is not a message of the protocol; the error has the beginning of the line.
+    pub(super) fn parse(line: &[u8]) -> anyhow::Result<Self> {
+        let raw = serde_json::from_slice(line).with_context(|| format!("`{}` is not a message", beginning(line)))?;
+        Self::checked(raw).with_context(|| format!("message `{}`", beginning(line)))
+    }
+
+    fn checked(raw: Raw) -> anyhow::Result<Self> {
+        Ok(match raw {
+            Raw::Hello {
+                version,
+                tensors,
+                evaluates,
+                weights,
+            } => Self::Hello(Hello {
+                version,
+                tensors: specs(tensors)?,
+                evaluates,
+                weights: weights.map(plain_name).transpose()?,
+            }),
+            Raw::Progress { done, total } => Self::Progress {
+                done,
+                total: total.unwrap_or(0),
+            },
+            Raw::Fitted(result) => Self::Fitted(Fit {
+                examples: result.examples,
+                loss: result.loss,
+                metrics: metrics(result.metrics, result.examples)?,
+            }),
+            Raw::Evaluated(result) => Self::Evaluated(Evaluation {
+                examples: result.examples,
+                loss: result.loss,
+                correct: result.correct,
+                metrics: metrics(result.metrics, result.examples)?,
+            }),
+            Raw::Failed { message } => Self::Failed(message),
+            Raw::Bye => Self::Bye,
+        })
+    }
+
+    /// Name of the message.
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::Hello(_) => "hello",
+            Self::Progress { .. } => "progress",
+            Self::Fitted(_) => "fitted",
+            Self::Evaluated(_) => "evaluated",
+            Self::Failed(_) => "failed",
+            Self::Bye => "bye",
+        }
+    }
+}
+
+fn specs(raw: Vec<RawTensor>) -> anyhow::Result<Vec<TensorSpec>> {
+    let mut by_name = BTreeMap::new();
+    for RawTensor { name, dtype, shape } in raw {
+        let Some(dtype) = Dtype::find(&dtype) else {
+            let known = Dtype::ALL.map(Dtype::name).join(", ");
+            bail!("tensor `{name}` is {dtype}; the types are {known}");
+        };
+        let spec = TensorSpec {
+            name: name.clone(),
+            shape,
+            dtype,
+            ..TensorSpec::default()
+        };
+        // The limits of a layout, whatever the tensor's role will be.
+        Layout::of([TensorSpec {
+            dtype: Dtype::F32,
+            ..spec.clone()
+        }])?;
+        ensure!(
+            by_name.insert(name.clone(), spec).is_none(),
+            "tensor `{name}` is named twice"
+        );
+    }
+    ensure!(
+        by_name.len() <= fl_compress::MAX_TENSORS,
+        "there are more than {} tensors",
+        fl_compress::MAX_TENSORS
+    );
+    Ok(by_name.into_values().collect())
+}
+
+/// The name of a file in the work folder, not a path out of it.
+fn plain_name(name: String) -> anyhow::Result<String> {
+    let plain = !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '\0']);
+    ensure!(
+        plain,
+        "`weights` must be the name of a file in the work folder, not `{name}`"
+    );
+    Ok(name)
+}
+
+fn metrics(raw: BTreeMap<String, RawMetric>, examples: u64) -> anyhow::Result<Metrics> {
+    let mut metrics = Metrics::new();
+    for (name, metric) in raw {
+        let metric = match metric {
+            RawMetric::Value(value) => Metric {
+                value,
+                weight: examples.max(1) as f64,
+            },
+            RawMetric::Weighted { value, weight } => Metric { value, weight },
+        };
+        metrics.add(name, metric)?;
+    }
+    Ok(metrics)
+}
+
+/// The first characters of a line, for an error.
+fn beginning(line: &[u8]) -> String {
+    let line = line.trim_ascii_end();
+    let text = String::from_utf8_lossy(&line[..line.len().min(400)]);
+    let mut shown: String = text.chars().take(100).collect();
+    if shown.len() < line.len() {
+        shown.push_str("...");
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(line: &str) -> String {
+        format!("{:#}", FromTrainer::parse(line.as_bytes()).unwrap_err())
+    }
+
+    #[test]
+    fn the_examples_of_the_contract_are_messages() {
+        let page = include_str!("../../../docs/reference/trainers.md");
+        let examples: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("    {")).collect();
+        let mut read = Vec::new();
+        for example in examples {
+            let line = format!("{{{example}");
+            let value: serde_json::Value = serde_json::from_str(&line).unwrap();
+            match value["type"].as_str().unwrap() {
+                "start" | "join" | "fit" | "evaluate" => {}
+                name => {
+                    assert_eq!(FromTrainer::parse(line.as_bytes()).unwrap().name(), name);
+                    read.push(name.to_owned());
+                }
+            }
+        }
+        assert_eq!(read, ["hello", "progress", "fitted", "evaluated"]);
+    }
+
+    #[test]
+    fn what_is_sent_has_the_fields_of_the_contract() {
+        let page = include_str!("../../../docs/reference/trainers.md");
+        let keys = |line: &str| -> Vec<String> {
+            let value: serde_json::Value = serde_json::from_str(line).unwrap();
+            value.as_object().unwrap().keys().cloned().collect()
+        };
+        let shown = |name: &str| {
+            let begin = format!("    {{\"type\":\"{name}\"");
+            keys(page.lines().find(|line| line.starts_with(&begin)).unwrap().trim())
+        };
+        let sent = |message: &ToTrainer<'_>| keys(std::str::from_utf8(&message.to_line()).unwrap().trim());
+        let start = ToTrainer::Start {
+            version: VERSION,
+            folder: Path::new("/f"),
+            task: "t",
+            device: "auto",
+        };
+        assert_eq!(sent(&start), shown("start"));
+        let plan = FitPlan::new(Training::default(), 1, 2, u64::MAX);
+        assert_eq!(sent(&ToTrainer::fit(&plan)), shown("fit"));
+        let fit: serde_json::Value = serde_json::from_slice(&ToTrainer::fit(&plan).to_line()).unwrap();
+        let line = page
+            .lines()
+            .find(|line| line.starts_with("    {\"type\":\"fit\""))
+            .unwrap();
+        let example: serde_json::Value = serde_json::from_str(line.trim()).unwrap();
+        let inner = |value: &serde_json::Value| value["train"].as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+        assert_eq!(inner(&fit), inner(&example));
+        assert_eq!(fit["seed"], u64::MAX);
+        let run = RunTensors {
+            run: "r".parse().unwrap(),
+            instance: fl_compress::Digest::of(b"i"),
+            client: "c".parse().unwrap(),
+            rounds: 1,
+            seed: 1,
+            layout: std::sync::Arc::new(Layout::new([("w", vec![2])]).unwrap()),
+            aside: Vec::new(),
+            base: None,
+        };
+        assert_eq!(sent(&ToTrainer::join(&run, None)), shown("join"));
+        let evaluate = ToTrainer::Evaluate {
+            round: 1,
+            weights: MODEL_FILE,
+        };
+        assert_eq!(sent(&evaluate), shown("evaluate"));
+    }
+
+    #[test]
+    fn a_metric_is_a_number_or_has_its_own_weight() {
+        let line = br#"{"type":"fitted","examples":4,"loss":0.5,"metrics":{"a":1,"b":{"value":2,"weight":3}},"new":1}"#;
+        let FromTrainer::Fitted(fit) = FromTrainer::parse(line).unwrap() else {
+            panic!()
+        };
+        let weight = |name| fit.metrics.get(name).unwrap().weight;
+        assert_eq!((fit.examples, weight("a"), weight("b")), (4, 4.0, 3.0));
+    }
+
+    #[test]
+    fn lines_that_are_not_messages_are_refused_with_their_beginning() {
+        for (line, named) in [
+            ("hello", "`hello` is not a message"),
+            (r#"{"type":"greeting"}"#, "greeting"),
+            (r#"{"type":"fitted","examples":-1,"loss":0}"#, "not a message"),
+            (r#"{"type":"fitted","examples":1,"loss":1e999}"#, "not a message"),
+            (
+                r#"{"type":"fitted","examples":1,"loss":1,"metrics":{"loss":1}}"#,
+                "`loss` is computed by the server",
+            ),
+            (
+                r#"{"type":"hello","version":1,"tensors":[{"name":"w","dtype":"F8","shape":[1]}]}"#,
+                "tensor `w` is F8",
+            ),
+            (
+                r#"{"type":"hello","version":1,"tensors":[{"name":"w","dtype":"F32","shape":[0]}]}"#,
+                "`w` has shape [0]",
+            ),
+            (
+                r#"{"type":"hello","version":1,"tensors":[{"name":"w","dtype":"F32","shape":[1]},{"name":"w","dtype":"F32","shape":[1]}]}"#,
+                "`w` is named twice",
+            ),
+            (
+                r#"{"type":"hello","version":1,"tensors":[],"weights":"../x"}"#,
+                "not `../x`",
+            ),
+        ] {
+            let why = refused(line);
+            assert!(why.contains(named), "{line}: {why}");
+        }
+        assert!(refused(&"x".repeat(100_000)).len() < 300);
+    }
+}

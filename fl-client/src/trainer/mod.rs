@@ -1,0 +1,37 @@
+//! Trainers: programs beside the client that train a model, spoken to in JSON lines and safetensors files
+//! (docs/reference/trainers.md).
+//!
+//! ```text
+//! TrainerLearner   a trainer as a Learner; the client's thread
+//!   Supervisor     starts, asks and ends the trainer; a thread of its own
+//!     Running      a trainer that runs, and what it said about itself
+//!       Link       messages over two pipes or a socket
+//!       Process    the process, its group and their guard
+//! ```
+
+mod attach;
+mod clock;
+mod config;
+mod defaults;
+#[cfg(test)]
+mod fake;
+mod folder;
+mod footprint;
+mod learner;
+mod link;
+mod message;
+mod output;
+mod process;
+mod running;
+mod supervisor;
+mod tensors;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use config::NO_PROGRESS;
+pub use config::{Program, Source, TrainerConfig};
+pub(crate) use defaults::{own_run, run_with};
+pub(crate) use footprint::Footprint;
+pub use learner::TrainerLearner;
+pub use message::Hello;
+pub(crate) use tensors::check_weights;

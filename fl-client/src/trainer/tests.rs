@@ -1,0 +1,363 @@
+//! A learner with the fake trainer: faults, stops, time limits, and what is left behind.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use fl_compress::{Digest, Layout};
+use fl_proto::Training;
+use tokio::sync::watch;
+
+use super::clock::Clock;
+use super::fake::{Fault, Script, act, change};
+use super::{Program, Source, TrainerConfig, TrainerLearner};
+use crate::learner::{EvaluatePlan, FitPlan, Learner, RunTensors};
+
+/// The test that is a trainer if the environment says so.
+const TRAINER: &str = "trainer::tests::fake_trainer";
+const TENSORS: [(&str, &[usize]); 2] = [("a.weight", &[8, 5]), ("b.bias", &[3])];
+
+#[test]
+fn fake_trainer() {
+    act();
+}
+
+fn script() -> Script {
+    Script {
+        tensors: TENSORS
+            .map(|(name, shape)| (name.to_owned(), "F32", shape.to_vec()))
+            .to_vec(),
+        ..Script::default()
+    }
+}
+
+fn with_fault(round: u64, fault: Fault) -> Script {
+    Script {
+        in_round: [(round, fault)].into(),
+        ..script()
+    }
+}
+
+fn config(folder: &Path, script: &Script) -> TrainerConfig {
+    let program = Program::new(script.command(TRAINER), folder).unwrap();
+    let mut config = TrainerConfig::new("t", Source::Command(program), folder);
+    config.terminate = Duration::from_millis(200);
+    config
+}
+
+fn run() -> RunTensors {
+    let layout = Layout::new(TENSORS.map(|(name, shape)| (name, shape.to_vec()))).unwrap();
+    RunTensors {
+        run: "r".parse().unwrap(),
+        instance: Digest::of(b"i"),
+        client: "c".parse().unwrap(),
+        rounds: 9,
+        seed: 1,
+        layout: Arc::new(layout),
+        aside: Vec::new(),
+        base: None,
+    }
+}
+
+fn joined(config: TrainerConfig) -> TrainerLearner {
+    let mut learner = TrainerLearner::new(config).unwrap();
+    learner.join(&run()).unwrap();
+    learner
+}
+
+fn plan(round: u64) -> FitPlan {
+    FitPlan::new(Training::default(), round, 9, 7)
+}
+
+/// Trains in a round from zeros and returns the weights.
+fn train(learner: &mut TrainerLearner, round: u64) -> anyhow::Result<Vec<f32>> {
+    let mut weights = vec![0.0; run().layout.len()];
+    learner.load(&weights)?;
+    let fit = learner.fit(&plan(round))?;
+    assert_eq!((fit.examples, fit.loss), (60, 0.5));
+    assert_eq!(fit.metrics.get("half").unwrap().weight, 60.0);
+    learner.weights(&mut weights)?;
+    Ok(weights)
+}
+
+fn expected(round: u64) -> Vec<f32> {
+    (0..run().layout.len() as u64).map(|i| change(0, round, i)).collect()
+}
+
+fn group_of(learner: &mut TrainerLearner) -> i32 {
+    learner.hello().unwrap().1.unwrap()
+}
+
+/// Processes of a group.
+fn members(group: i32) -> Vec<String> {
+    let listed = Command::new("ps")
+        .args(["-A", "-o", "pgid=,stat=,args="])
+        .output()
+        .unwrap();
+    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+    let of_group = listed
+        .lines()
+        .filter(|line| line.split_whitespace().next() == Some(&group.to_string()));
+    of_group.map(str::to_owned).collect()
+}
+
+#[test]
+fn a_trainer_trains_evaluates_and_leaves_nothing_behind() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut learner = joined(config(dir.path(), &script()));
+    for round in 1..=3 {
+        assert_eq!(train(&mut learner, round).unwrap(), expected(round));
+    }
+    learner.load(&[0.5; 43]).unwrap();
+    let evaluation = learner.evaluate_with(&EvaluatePlan::default()).unwrap().unwrap();
+    assert_eq!((evaluation.loss, evaluation.correct), (21.5, Some(7)));
+    let mut back = vec![0.0; 43];
+    learner.weights(&mut back).unwrap();
+    assert_eq!(back, vec![0.5; 43]);
+    let group = group_of(&mut learner);
+    assert_eq!(members(group).len(), 2, "{:?}", members(group));
+    drop(learner);
+    assert_eq!(members(group), Vec::<String>::new());
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn every_fault_leaves_the_round_with_its_reason_and_the_next_round_is_trained() {
+    for (fault, reason) in [
+        (
+            Fault::Exits,
+            "exit status: 3): Traceback (most recent call last): | ValueError: the camera is unplugged",
+        ),
+        (Fault::Killed, "signal: 9"),
+        (Fault::Raises, "Traceback | ValueError: the sensor is unplugged"),
+        (Fault::NotANumber, "not finite: tensor `a.weight`, value 0"),
+        (Fault::WrongShapes, "tensor `a.weight` has shape [8, 5, 1]"),
+        (Fault::WrongNames, "`a.weight` is missing"),
+        (Fault::WrongTypes, "a.weight"),
+        (Fault::HalfAFile, "not a complete safetensors file"),
+        (Fault::NoFile, "tensor `a.weight` was not written in this round"),
+        (Fault::UnknownMessage, "greetings"),
+        (Fault::Garbage, "`epoch 1` is not a message"),
+        (Fault::Misplaced, "sent `evaluated` where it does not belong"),
+        (Fault::LongLine, "longer than 16777216"),
+        (Fault::ClosesPipe, "closed its pipe"),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut learner = joined(config(dir.path(), &with_fault(2, fault)));
+        assert_eq!(train(&mut learner, 1).unwrap(), expected(1));
+        let why = format!("{:#}", train(&mut learner, 2).unwrap_err());
+        assert!(why.contains(reason), "{fault:?}: {why}");
+        assert!(why.len() < 2000 && !why.contains('\n'), "{fault:?}: {why}");
+        assert_eq!(train(&mut learner, 3).unwrap(), expected(3), "{fault:?}");
+        drop(learner);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "{fault:?}");
+    }
+}
+
+#[test]
+fn faults_at_the_start_leave_the_round_with_their_reason_and_the_next_start_counts() {
+    for (fault, reason) in [
+        (Fault::Exits, "the camera is unplugged"),
+        (Fault::OtherVersion, "speaks version 2"),
+        (Fault::OtherNames, "no tensor `a.weight`"),
+        (
+            Fault::OtherShapes,
+            "tensor `a.weight` of the trainer's model is F32 [1, 1, 1], but F32 [8, 5] in the run",
+        ),
+        (Fault::Garbage, "`Loading the data...` is not a message"),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let counter = dir.path().join("starts");
+        let script = Script {
+            at_start: [(0, fault)].into(),
+            counter: Some(counter.clone()),
+            ..script()
+        };
+        let mut learner = joined(config(dir.path(), &script));
+        let why = format!("{:#}", train(&mut learner, 1).unwrap_err());
+        assert!(why.contains(reason), "{fault:?}: {why}");
+        assert_eq!(train(&mut learner, 2).unwrap(), expected(2), "{fault:?}");
+        assert_eq!(fs::read_to_string(counter).unwrap(), "2");
+    }
+}
+
+#[test]
+fn a_program_that_cannot_be_started_is_an_error_of_the_round() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = Program::new(vec!["./missing".to_owned()], dir.path()).unwrap();
+    let mut learner = joined(TrainerConfig::new("t", Source::Command(program), dir.path()));
+    let why = format!("{:#}", train(&mut learner, 1).unwrap_err());
+    assert!(
+        why.contains("cannot start `./missing`") && why.contains("there is no file"),
+        "{why}"
+    );
+}
+
+#[test]
+fn much_output_blocks_nobody() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut learner = joined(config(dir.path(), &with_fault(1, Fault::Prints)));
+    assert_eq!(train(&mut learner, 1).unwrap(), expected(1));
+}
+
+#[test]
+fn silence_ends_the_process_group_when_the_clock_says_so() {
+    for fault in [Fault::Hangs, Fault::HangsOn] {
+        let dir = tempfile::tempdir().unwrap();
+        let (hand, time) = watch::channel(Duration::ZERO);
+        let mut config = config(dir.path(), &with_fault(1, fault));
+        config.clock = Clock::by_hand(time);
+        let mut learner = joined(config);
+        let group = group_of(&mut learner);
+        learner.load(&[0.0; 43]).unwrap();
+        let plan = plan(1);
+        let progress = Arc::clone(&plan.progress);
+        let training = std::thread::spawn(move || (learner.fit(&plan).unwrap_err(), learner));
+        while progress.read() != (1, 2) {
+            std::thread::yield_now();
+        }
+        hand.send_replace(Duration::from_secs(599));
+        assert!(!training.is_finished());
+        hand.send_replace(Duration::from_secs(1300));
+        let (why, mut learner) = training.join().unwrap();
+        assert!(why.to_string().contains("no message for 600 s"), "{why}");
+        assert_eq!(train(&mut learner, 2).unwrap(), expected(2));
+        // Orphans are reaped by the system.
+        while !members(group).is_empty() {
+            std::thread::yield_now();
+        }
+    }
+}
+
+#[test]
+fn a_stop_reaches_the_trainer_at_once_and_it_stays_usable() {
+    let dir = tempfile::tempdir().unwrap();
+    let counter = dir.path().join("starts");
+    let script = Script {
+        counter: Some(counter.clone()),
+        ..with_fault(1, Fault::WaitsForStop)
+    };
+    let mut learner = joined(config(dir.path(), &script));
+    learner.load(&[0.0; 43]).unwrap();
+    let plan = plan(1);
+    let progress = Arc::clone(&plan.progress);
+    let training = std::thread::spawn(move || (learner.fit(&plan).unwrap_err(), learner));
+    while progress.read() != (1, 2) {
+        std::thread::yield_now();
+    }
+    progress.stop();
+    let (why, mut learner) = training.join().unwrap();
+    assert_eq!(why.to_string(), "stopped");
+    assert_eq!(train(&mut learner, 2).unwrap(), expected(2));
+    assert_eq!(fs::read_to_string(counter).unwrap(), "1");
+}
+
+#[test]
+fn a_trainer_that_says_bye_takes_part_in_no_further_round_of_the_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut learner = joined(config(dir.path(), &with_fault(1, Fault::SaysBye)));
+    assert!(train(&mut learner, 1).unwrap_err().to_string().contains("said `bye`"));
+    assert!(
+        train(&mut learner, 2)
+            .unwrap_err()
+            .to_string()
+            .contains("restart the client")
+    );
+    learner.join(&run()).unwrap();
+    assert!(train(&mut learner, 2).is_err());
+    let next = RunTensors {
+        instance: Digest::of(b"another"),
+        ..run()
+    };
+    learner.join(&next).unwrap();
+    assert_eq!(train(&mut learner, 3).unwrap(), expected(3));
+}
+
+#[test]
+fn own_first_weights_are_read_and_a_dead_process_is_replaced() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut learner = joined(config(dir.path(), &script()));
+    let (hello, group) = learner.hello().unwrap();
+    assert_eq!(
+        learner.own_weights(&hello, &run().layout).unwrap().unwrap(),
+        vec![0.25; 43]
+    );
+    let pids = Command::new("pkill")
+        .args(["-9", "-g", &group.unwrap().to_string()])
+        .status()
+        .unwrap();
+    assert!(pids.success());
+    let why = train(&mut learner, 1).and_then(|_| train(&mut learner, 2));
+    assert_eq!(why.or_else(|_| train(&mut learner, 2)).unwrap(), expected(2));
+    assert_ne!(group_of(&mut learner), group.unwrap());
+}
+
+/// Ends only by a kill: a client whose trainer runs. Prints the process group.
+#[test]
+fn client_to_be_killed() {
+    let Ok(folder) = std::env::var("FL_KILLED_CLIENT") else {
+        return;
+    };
+    let mut learner = joined(config(Path::new(&folder), &script()));
+    train(&mut learner, 1).unwrap();
+    println!("\ngroup {}", group_of(&mut learner));
+    loop {
+        std::thread::park();
+    }
+}
+
+#[test]
+fn a_client_that_is_killed_leaves_no_process_and_no_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut client = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "trainer::tests::client_to_be_killed", "--nocapture"])
+        .env("FL_KILLED_CLIENT", dir.path())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(client.stdout.take().unwrap()).lines();
+    let group = lines.find_map(|line| {
+        line.unwrap()
+            .strip_prefix("group ")
+            .map(|group| group.parse::<i32>().unwrap())
+    });
+    let group = group.unwrap();
+    assert!(!members(group).is_empty());
+    client.kill().unwrap();
+    client.wait().unwrap();
+    while !members(group).is_empty() || fs::read_dir(dir.path()).unwrap().count() > 0 {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_trainer_attaches_to_a_socket_that_is_its_owners() {
+    use std::io::Write as _;
+    use std::os::unix::fs::PermissionsExt as _;
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("trainer.sock");
+    let mut learner = joined(TrainerConfig::new("t", Source::Attach(socket.clone()), dir.path()));
+    assert!(learner.evaluate().unwrap().is_none(), "nobody is attached");
+    assert_eq!(socket.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    learner.load(&[0.0; 43]).unwrap();
+    let mut trainer = UnixStream::connect(&socket).unwrap();
+    let mut lines = BufReader::new(trainer.try_clone().unwrap()).lines().map(Result::unwrap);
+    assert!(lines.next().unwrap().contains("\"type\":\"start\""));
+    let second = UnixStream::connect(&socket).unwrap();
+    assert!(BufReader::new(second).lines().next().unwrap().unwrap().contains("bye"));
+    let hello = r#"{"type":"hello","version":1,"tensors":[{"name":"a.weight","dtype":"F32","shape":[8,5]},{"name":"b.bias","dtype":"F32","shape":[3]}]}"#;
+    writeln!(trainer, "{hello}").unwrap();
+    let plan = plan(1);
+    let training = std::thread::spawn(move || (learner.fit(&plan).unwrap_err(), learner));
+    assert!(lines.next().unwrap().contains("\"type\":\"join\""));
+    assert!(lines.next().unwrap().contains("\"type\":\"fit\""));
+    drop((trainer, lines));
+    let (why, learner) = training.join().unwrap();
+    assert_eq!(why.to_string(), "the trainer disconnected");
+    drop(learner);
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+}
