@@ -6,6 +6,7 @@ use fl_cli::out;
 
 use super::dry_run::dry_run;
 use crate::client_file::{ClientFile, LearnerEntry, TaskEntry, TrainerEntry};
+use crate::data::ClientData;
 use crate::error::Error;
 use crate::learners;
 
@@ -68,11 +69,15 @@ fn built_in(file: &ClientFile, name: &str, entry: &TaskEntry) -> anyhow::Result<
         return Ok(());
     };
     let data = data.load()?;
+    let parameters = learners::find(learner)?
+        .build(file.device, data.clone())?
+        .layout()
+        .len();
     let (train, test) = (data.train.len(), data.test.len());
-    let parameters = learners::find(learner)?.build(file.device, data)?.layout().len();
     out::line(format_args!(
         "task {name}: {learner}, {parameters} parameters; {train} examples to train on, {test} held out"
-    ))
+    ))?;
+    out::text(format_args!("{}", examples(learner, &data)))
 }
 
 fn trainer(file: &ClientFile, name: &str, trainer: &TrainerEntry, steps: Option<u32>) -> anyhow::Result<()> {
@@ -89,5 +94,102 @@ fn trainer(file: &ClientFile, name: &str, trainer: &TrainerEntry, steps: Option<
                 .join(trainer.attach.as_deref().unwrap_or(std::path::Path::new("")))
                 .display()
         )),
+    }
+}
+
+/// Most classes that are listed one by one.
+const LISTED: usize = 32;
+
+/// Shape of an example, the command that makes first weights for it, and the examples of each class.
+fn examples(learner: &str, data: &ClientData) -> String {
+    let input = data.train.input();
+    let [channels, height, width] = input.shape;
+    let mut text = format!("  examples of {channels}x{height}x{width} (channels, height, width), ");
+    text.push_str(&format!(
+        "{} {}\n",
+        input.classes,
+        if input.classes == 1 { "class" } else { "classes" }
+    ));
+    if learners::find(learner).is_ok_and(|learner| learner.input != input) {
+        text.push_str(&format!(
+            "  first weights: fl-client init --learner {learner} --input {channels}x{height}x{width} --classes {} \
+             -o init.safetensors\n",
+            input.classes
+        ));
+    }
+    let (train, test, names) = (
+        data.train.class_counts(),
+        data.test.class_counts(),
+        data.train.class_names(),
+    );
+    if train.len() > LISTED {
+        let range = |counts: &[u64]| {
+            let (least, most) = (counts.iter().min().unwrap_or(&0), counts.iter().max().unwrap_or(&0));
+            format!("{least} to {most}")
+        };
+        let without = train.iter().filter(|&&count| count == 0).count();
+        text.push_str(&format!(
+            "  per class {} to train on ({without} classes have none), {} held out\n",
+            range(&train),
+            range(&test)
+        ));
+        return text;
+    }
+    let labels: Vec<String> = (0..train.len())
+        .map(|class| names.get(class).cloned().unwrap_or_else(|| class.to_string()))
+        .collect();
+    let wide = labels
+        .iter()
+        .map(|label| label.chars().count())
+        .max()
+        .unwrap_or(0)
+        .clamp(5, 40);
+    text.push_str(&format!("  {:wide$}  train  held out\n", "class"));
+    for ((label, train), test) in labels.iter().zip(train).zip(test) {
+        text.push_str(&format!("  {label:wide$}  {train:5}  {test:8}\n"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::data::{Dataset, Examples, Features, Input};
+
+    fn data(classes: usize) -> ClientData {
+        let input = Input {
+            shape: [1, 1, 2],
+            classes,
+        };
+        let set = Dataset::new(Features::Floats(vec![0.0; 8]), vec![0, 0, 0, 1], input).unwrap();
+        let names = (0..classes).map(|class| format!("species {class}")).collect();
+        let set = Arc::new(set.with_class_names(names).unwrap());
+        ClientData {
+            train: Examples::new(set.clone(), vec![0, 1, 3]).unwrap(),
+            test: Examples::new(set, vec![2]).unwrap(),
+        }
+    }
+
+    #[test]
+    fn classes_are_listed_with_their_names_and_counts() {
+        assert_eq!(
+            examples("mlp", &data(2)),
+            "  examples of 1x1x2 (channels, height, width), 2 classes\n\
+             \x20 first weights: fl-client init --learner mlp --input 1x1x2 --classes 2 -o init.safetensors\n\
+             \x20 class      train  held out\n\
+             \x20 species 0      2         1\n\
+             \x20 species 1      1         0\n"
+        );
+    }
+
+    #[test]
+    fn many_classes_are_summed_up() {
+        let text = examples("mlp", &data(100));
+        assert!(
+            text.contains("per class 0 to 2 to train on (98 classes have none), 0 to 1 held out"),
+            "{text}"
+        );
     }
 }

@@ -63,7 +63,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
 
 /// What is evaluated.
 enum Subject {
-    BuiltIn { learner: String, data: DataSource },
+    BuiltIn { learner: String, data: Box<DataSource> },
     Trainer { task: String, config: Box<TrainerConfig> },
 }
 
@@ -122,7 +122,10 @@ fn entry(args: &Args) -> anyhow::Result<Subject> {
         }
         let Given { data } = toml::from_str(&text).map_err(|e| Error::Config(format!("`--data`: {e}")))?;
         let learner = learner.clone();
-        return Ok(Subject::BuiltIn { learner, data });
+        return Ok(Subject::BuiltIn {
+            learner,
+            data: Box::new(data),
+        });
     }
     let path = args
         .config
@@ -136,7 +139,7 @@ fn entry(args: &Args) -> anyhow::Result<Subject> {
     if let Some((learner, data)) = entry.built_in() {
         return Ok(Subject::BuiltIn {
             learner: learner.to_owned(),
-            data: data.clone(),
+            data: Box::new(data.clone()),
         });
     }
     let config = file.trainer_aside(task)?;

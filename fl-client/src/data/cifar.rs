@@ -90,7 +90,7 @@ pub(super) fn relative_to(shard: &mut Shard, base: &Path) {
 }
 
 pub(super) fn of_client(shard: &Shard, client: u32, clients: u32) -> Result<Shard, Error> {
-    Ok(shard.of_client(client, clients))
+    Ok(shard.for_client(client, clients))
 }
 
 pub(super) fn load(shard: &Shard) -> Result<ClientData, Error> {

@@ -6,6 +6,9 @@ use std::sync::Arc;
 use super::error::Error;
 use super::rng::Rng;
 
+/// Most classes of a data set.
+pub(super) const MAX_CLASSES: usize = 256;
+
 /// Shape of a model's input and number of its classes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Input {
@@ -58,6 +61,8 @@ pub struct Dataset {
     features: Features,
     labels: Vec<u8>,
     input: Input,
+    /// Name of each class, or nothing if classes are numbers.
+    names: Arc<[String]>,
 }
 
 impl Dataset {
@@ -107,7 +112,28 @@ impl Dataset {
             features,
             labels,
             input,
+            names: Arc::default(),
         })
+    }
+
+    /// The same set, with names of its classes. Shapes: `names: [input.classes]`.
+    ///
+    /// # Errors
+    /// `Config` if there is another number of names.
+    pub fn with_class_names(self, names: Vec<String>) -> Result<Self, Error> {
+        if names.len() != self.input.classes {
+            let why = format!("has {} names for {} classes", names.len(), self.input.classes);
+            return Err(Error::config("classes", why));
+        }
+        Ok(Self {
+            names: names.into(),
+            ..self
+        })
+    }
+
+    /// Name of each class; empty if classes are numbers.
+    pub fn class_names(&self) -> &[String] {
+        &self.names
     }
 
     /// Shape of an example and number of classes.
@@ -176,6 +202,7 @@ impl Dataset {
             features,
             labels: indices.iter().map(|&index| self.labels[index as usize]).collect(),
             input: self.input,
+            names: self.names.clone(),
         }
     }
 
@@ -290,6 +317,11 @@ impl Examples {
     /// Shape of an example and number of classes.
     pub fn input(&self) -> Input {
         self.set.input
+    }
+
+    /// Name of each class; empty if classes are numbers.
+    pub fn class_names(&self) -> &[String] {
+        &self.set.names
     }
 
     /// Indices of the examples in the set.
@@ -420,6 +452,7 @@ mod tests {
                     features,
                     labels,
                     input,
+                    ..
                 } = compact.set.as_ref().clone();
                 assert!(Dataset::new(features, labels, input).is_ok());
             }

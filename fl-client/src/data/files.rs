@@ -6,11 +6,16 @@ use std::path::{Path, PathBuf};
 
 use super::error::Error;
 
+/// Bytes that are read and converted at once. A multiple of the size of every number.
+const PIECE: u64 = 1 << 18;
+
 /// A data file, decompressed as it is read.
 pub(super) struct DataFile {
     /// The path with the suffix that was found.
     pub(super) path: PathBuf,
     reader: Box<dyn Read>,
+    /// Bytes of a file that is not compressed.
+    plain: Option<u64>,
 }
 
 impl DataFile {
@@ -26,8 +31,13 @@ impl DataFile {
             let path = PathBuf::from(name);
             match File::open(&path) {
                 Ok(file) => {
+                    let found = file.metadata().map_err(|error| Error::io(&path, &error))?;
+                    if found.is_dir() {
+                        return Err(Error::malformed(&path, "is a folder, not a file"));
+                    }
                     return Ok(Self {
                         reader: decoder(&path, BufReader::new(file))?,
+                        plain: Some(found.len()).filter(|_| ending.is_empty() && found.is_file()),
                         path,
                     });
                 }
@@ -71,6 +81,45 @@ impl DataFile {
         })
     }
 
+    /// The next `len` bytes in pieces, which `each` converts; all but the last are [`PIECE`] long. Refuses a file that is not
+    /// compressed and too short before the first piece.
+    ///
+    /// # Errors
+    /// As [`DataFile::take`], and those of `each`.
+    pub(super) fn pieces(
+        &mut self,
+        len: u64,
+        what: &'static str,
+        mut each: impl FnMut(&[u8]) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let short = |found: u64, path: &Path| Error::Size {
+            path: path.to_owned(),
+            what,
+            expected: len,
+            found,
+        };
+        if let Some(found) = self.plain.filter(|&found| found < len) {
+            return Err(short(found, &self.path));
+        }
+        let mut read = 0;
+        while read < len {
+            let want = (len - read).min(PIECE);
+            match self.take(want, what) {
+                Ok(bytes) => each(&bytes)?,
+                Err(Error::Size { found, .. }) => return Err(short(read + found, &self.path)),
+                Err(error) => return Err(error),
+            }
+            read += want;
+        }
+        Ok(())
+    }
+
+    /// How many items of `bytes` each to reserve memory for, if `count` are declared: no more than the file can hold.
+    pub(super) fn reservable(&self, count: u64, bytes: usize) -> usize {
+        let most = self.plain.unwrap_or(0) / bytes.max(1) as u64;
+        usize::try_from(count.min(most)).unwrap_or(0)
+    }
+
     /// Checks that the file ends after the `expected` bytes of `what`.
     ///
     /// # Errors
@@ -90,6 +139,12 @@ impl DataFile {
                 format!("is cut short or damaged at its end ({error})"),
             )),
         }
+    }
+}
+
+impl Read for DataFile {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        self.reader.read(out)
     }
 }
 

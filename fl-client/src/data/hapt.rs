@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::array::{Element, npy};
 use super::dataset::{ClientData, Dataset, Examples, Features, Input};
 use super::error::Error;
 use super::files::DataFile;
@@ -92,7 +93,7 @@ pub fn read_hapt_windows(dir: &Path) -> Result<HaptWindows, Error> {
 /// end before a window does.
 pub fn read_hapt(dir: &Path, windows: HaptWindows) -> Result<Dataset, Error> {
     let mut file = DataFile::open(&dir.join("signals.i16.npy"), HINT)?;
-    let rows = header(&mut file)?;
+    let rows = rows(&mut file)?;
     let len = rows * 2 * SCALE.len() as u64;
     let bytes = file.take(len, "signals")?;
     let path = file.path.clone();
@@ -119,26 +120,18 @@ fn window(line: &str) -> Option<(u32, u8, u8)> {
     Some((next()?.parse().ok()?, next()?.parse().ok()?, next()?.parse().ok()?))
 }
 
-/// Reads the header of a npy file and returns the number of rows.
-fn header(file: &mut DataFile) -> Result<u64, Error> {
-    let start = file.take(10, "npy header")?;
-    let &[0x93, b'N', b'U', b'M', b'P', b'Y', 1, _, low, high] = start.as_slice() else {
-        return Err(Error::malformed(&file.path, "no npy file of version 1"));
-    };
-    let text = file.take(u64::from(u16::from_le_bytes([low, high])), "npy header")?;
-    let text = String::from_utf8_lossy(&text).replace(' ', "");
-    let rows = text
-        .split_once("'shape':(")
-        .and_then(|(_, rest)| rest.split_once(",6)"))
-        .map(|(rows, _)| rows.parse());
-    match rows {
-        Some(Ok(rows)) if rows <= MAX_ROWS && text.contains("'<i2'") && text.contains("'fortran_order':False") => {
-            Ok(rows)
+/// Reads the header of the signals and returns the number of rows.
+fn rows(file: &mut DataFile) -> Result<u64, Error> {
+    let header = npy::header(file)?;
+    match (header.element, header.shape.as_slice()) {
+        (Element::I16, &[rows, 6]) if rows <= MAX_ROWS => Ok(rows),
+        (element, shape) => {
+            let why = format!(
+                "expected I16 in at most {MAX_ROWS} rows of 6, found {} in {shape:?}",
+                element.name()
+            );
+            Err(Error::malformed(&file.path, why))
         }
-        _ => Err(Error::malformed(
-            &file.path,
-            format!("expected '<i2' in rows of 6, found {}", text.trim()),
-        )),
     }
 }
 

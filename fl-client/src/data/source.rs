@@ -4,10 +4,13 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::array::{self, Arrays};
 use super::builtin::{self, Builtin};
+use super::csv::{self, Csv};
 use super::dataset::ClientData;
 use super::error::Error;
 use super::hapt::{self, Hapt};
+use super::images::{self, Images};
 use super::shard::Shard;
 use super::{cifar, idx};
 
@@ -87,6 +90,12 @@ data_sets! {
     Cifar10(Shard) in cifar,
     /// One person of the HAPT recordings.
     Hapt(Hapt) in hapt,
+    /// Arrays in npy or safetensors files.
+    Arrays(Arrays) in array,
+    /// Rows of a CSV file.
+    Csv(Csv) in csv,
+    /// A folder of images for each class.
+    Images(Images) in images,
 }
 
 #[cfg(test)]
@@ -94,7 +103,8 @@ mod tests {
     use std::path::PathBuf;
 
     use super::super::cifar::read_cifar10;
-    use super::super::split::Split;
+    use super::super::idx::read_idx;
+    use super::super::split::{Split, share};
     use super::*;
 
     #[derive(Deserialize)]
@@ -121,6 +131,21 @@ mod tests {
         assert_eq!((shard.client, shard.split, shard.seed), (3, Split::Dirichlet(0.5), 42));
         assert!(parse("[data.cifar10]\ndir = 'c'\nsplit = 'iid'").is_ok());
         assert!(parse("[data.cifar10]\ndir = 'c'\nclients = 5\nsplit = { by-label = 2 }").is_ok());
+        for (text, split) in [
+            ("{ plain-dirichlet = 1 }", Split::PlainDirichlet(1.0)),
+            ("{ plain_dirichlet = 0.5 }", Split::PlainDirichlet(0.5)),
+            ("{ inner-dirichlet = 0.5 }", Split::InnerDirichlet(0.5)),
+            ("{ by_label = 2 }", Split::ByLabel(2)),
+            ("{ file = 'who.csv' }", Split::File("/base/who.csv".into())),
+        ] {
+            let mut source = parse(&format!("[data.idx]\ndir = 'x'\nsplit = {text}")).unwrap();
+            source.relative_to(Path::new("/base"));
+            let DataSource::Idx(shard) = source else { panic!("idx") };
+            assert_eq!(shard.split, split);
+        }
+        assert!(parse("data = { arrays = { x = 'x.npy', y = 'y.npy' } }").is_ok());
+        assert!(parse("data = { csv = { file = 'a.csv', label = 'b', classes = ['x', 'y'] } }").is_ok());
+        assert!(parse("data = { images = { dir = 'a', resize = [32, 32] } }").is_ok());
         let mut hapt = parse("[data.hapt]\ndir = 'h'\nuser = 30").unwrap();
         hapt.relative_to(Path::new("/base"));
         let DataSource::Hapt(hapt) = hapt else { panic!("hapt") };
@@ -139,6 +164,19 @@ mod tests {
             ("[data.idx]\ndir = 'x'\nhold_out_batch_5 = true", "hold_out_batch_5"),
             ("[data.builtin]\ntrain = 0", "train"),
             ("[data.idx]\nclient = 0", "dir"),
+            ("[data.arrays]\nx = 'x.npy'\ny = 'y.npy'\nclinet = 3", "clinet"),
+            ("[data.arrays]\nx = 'x.npy'", "`y`"),
+            ("[data.csv]\nfile = 'x.csv'", "`label`"),
+            (
+                "[data.csv]\nfile = 'x.csv'\nlabel = 'a'\nclasses = 'a'",
+                "the number of classes",
+            ),
+            ("[data.images]\ndir = 'x'\nresize = [0, 1]", "resize"),
+            (
+                "[data.idx]\ndir = 'x'\nsplit = { plain-dirichlet = 0 }",
+                "plain-dirichlet",
+            ),
+            ("[data.idx]\ndir = 'x'\nsplit = { file = '' }", "split.file"),
         ] {
             let error = parse(text).unwrap_err();
             assert!(error.contains(part), "{text}: {error}");
@@ -202,6 +240,56 @@ mod tests {
                 .for_each(|(sum, count)| *sum += count);
         }
         assert_eq!(counts, [6000; 10]);
+    }
+
+    /// Over 4 seeds, of 10 clients: mean distance of a client's labels from those of all (total variation, 0 to 1), mean share of
+    /// a client's largest class, and standard deviation of the sizes relative to their mean.
+    fn skew(labels: &[u8], split: &Split) -> [f64; 3] {
+        const CLIENTS: u32 = 10;
+        const SEEDS: u64 = 4;
+        let (mut distance, mut largest, mut spread) = (0.0, 0.0, 0.0);
+        for seed in 0..SEEDS {
+            let mut sizes = Vec::new();
+            for client in 0..CLIENTS {
+                let mine = share(labels, split, client, CLIENTS, seed).unwrap();
+                let mut shares = [0.0f64; 10];
+                mine.iter()
+                    .for_each(|&at| shares[usize::from(labels[at as usize])] += 1.0 / mine.len() as f64);
+                distance += shares.iter().map(|share| (share - 0.1).abs()).sum::<f64>() / 2.0;
+                largest += shares.iter().copied().fold(0.0, f64::max);
+                sizes.push(mine.len() as f64);
+            }
+            let mean = sizes.iter().sum::<f64>() / sizes.len() as f64;
+            let variance = sizes.iter().map(|size| (size - mean).powi(2)).sum::<f64>() / sizes.len() as f64;
+            spread += variance.sqrt() / mean;
+        }
+        let parts = (SEEDS * u64::from(CLIENTS)) as f64;
+        [distance / parts, largest / parts, spread / SEEDS as f64]
+    }
+
+    /// The table in `docs/reference/data-sets.md`: `cargo test -p fl-client --lib splits_differ -- --nocapture`.
+    #[test]
+    fn splits_differ_in_labels_and_sizes_as_documented() {
+        let Some(dir) = real("fashion-mnist") else { return };
+        let (_, labels) = read_idx(&dir.join("train-labels-idx1-ubyte")).unwrap();
+        let measured = |split: Split| {
+            let found = skew(&labels, &split);
+            println!("{split:?}: {found:.3?}");
+            found
+        };
+        for alpha in [0.1, 0.5, 1.0] {
+            let balancing = measured(Split::Dirichlet(alpha));
+            let plain = measured(Split::PlainDirichlet(alpha));
+            let inner = measured(Split::InnerDirichlet(alpha));
+            assert!(
+                balancing[0] > plain[0] && balancing[2] < plain[2],
+                "{balancing:?} {plain:?}"
+            );
+            assert_eq!(inner[2], 0.0);
+        }
+        let shards = measured(Split::ByLabel(2));
+        let iid = measured(Split::Iid);
+        assert!(shards[0] > 0.7 && iid[0] < 0.02);
     }
 
     #[test]

@@ -32,7 +32,10 @@ impl Har {
     fn new(input: Input, p: &mut Params) -> Result<Self> {
         let [channels, height, samples] = input.shape;
         if height != 1 {
-            candle_core::bail!("expects signals, of height 1, not {:?}", input.shape);
+            candle_core::bail!(
+                "expects signals of height 1, not {:?}; if the data set has the key `shape`, set it to [channels, 1, samples]",
+                input.shape
+            );
         }
         let inputs = 32 * left(left(samples, 5, 2)?, 5, 2)?;
         Ok(Self {

@@ -1,0 +1,155 @@
+//! Examples in array files: npy files, or tensors of safetensors files.
+
+mod element;
+mod header;
+pub(super) mod npy;
+mod read;
+mod safetensors;
+mod shape;
+
+pub(super) use element::Element;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::dataset::{ClientData, Dataset, Features, Input, MAX_CLASSES};
+use super::error::Error;
+use super::part::{Held, check_share, shared_set};
+use super::scaling::{Numbers, Scaling};
+use super::shared::shared;
+use read::{Array, Labels};
+pub use shape::Order;
+pub(super) use shape::check as check_shape;
+
+shared_set! {
+    /// Examples in npy files, or in tensors of safetensors files: an array of values and an array of labels.
+    pub struct Arrays {
+        /// Folder of the files.
+        #[serde(default)]
+        pub dir: PathBuf,
+        /// The values: a npy file such as `x.npy`, or a tensor such as `train.safetensors:images`. The first extent counts the
+        /// examples.
+        pub x: String,
+        /// The labels: integers from 0, as many as examples.
+        pub y: String,
+        /// Values of held-out examples.
+        #[serde(default)]
+        pub test_x: Option<String>,
+        /// Labels of held-out examples.
+        #[serde(default)]
+        pub test_y: Option<String>,
+        /// Share of the client's examples that is held out, in place of `test_x` and `test_y`.
+        #[serde(default)]
+        pub test: Option<f64>,
+        /// Number of classes; by default one more than the largest label of `y`.
+        #[serde(default)]
+        pub classes: Option<u16>,
+        /// Channels, height and width of an example; by default by the extents of `x`.
+        #[serde(default)]
+        pub shape: Option<[usize; 3]>,
+        /// Order of the extents of images with several channels.
+        #[serde(default)]
+        pub order: Option<Order>,
+        /// What is subtracted from the values.
+        #[serde(default)]
+        pub mean: Option<Numbers>,
+        /// By what they are then divided.
+        #[serde(default)]
+        pub std: Option<Numbers>,
+    }
+}
+
+impl Arrays {
+    fn scaling(&self) -> Scaling<'_> {
+        Scaling {
+            mean: self.mean.as_ref(),
+            std: self.std.as_ref(),
+        }
+    }
+}
+
+pub(super) fn check(arrays: &Arrays) -> Result<(), Error> {
+    match (&arrays.test_x, &arrays.test_y) {
+        (Some(_), None) => return Err(Error::config("test_x", "needs `test_y`")),
+        (None, Some(_)) => return Err(Error::config("test_y", "needs `test_x`")),
+        _ => {}
+    }
+    check_share(arrays.test, arrays.test_x.as_ref().map(|_| "test_x"))?;
+    let is_bad = |classes: u16| !(1..=MAX_CLASSES).contains(&usize::from(classes));
+    if arrays.classes.is_some_and(is_bad) {
+        return Err(Error::config("classes", format!("must be 1 to {MAX_CLASSES}")));
+    }
+    shape::check(arrays.shape)?;
+    arrays.scaling().check()?;
+    arrays.part().check()
+}
+
+pub(super) fn relative_to(arrays: &mut Arrays, base: &Path) {
+    arrays.dir = base.join(&arrays.dir);
+    arrays.split.relative_to(base);
+}
+
+pub(super) fn of_client(arrays: &Arrays, client: u32, clients: u32) -> Result<Arrays, Error> {
+    Ok(arrays.for_client(client, clients))
+}
+
+pub(super) fn load(arrays: &Arrays) -> Result<ClientData, Error> {
+    let key = |part: &str| format!("arrays {part} {}", arrays.identity());
+    let train = shared(key("train"), || read(arrays, "x", &arrays.x, &arrays.y, None))?;
+    let held = match (&arrays.test_x, &arrays.test_y, arrays.test) {
+        (Some(x), Some(y), _) => {
+            let test = shared(key("test"), || read(arrays, "test_x", x, y, Some(&train)))?;
+            Held::Dealt(test)
+        }
+        (_, _, Some(share)) => Held::Share(share),
+        _ => Held::None,
+    };
+    arrays.part().of(train, held)
+}
+
+/// Reads the values in `x`, which is the value of `key`, and the labels in `y`. A test set must have the shape and the classes of
+/// its training set.
+fn read(arrays: &Arrays, key: &'static str, x: &str, y: &str, train: Option<&Arc<Dataset>>) -> Result<Dataset, Error> {
+    let values = Array::open(&arrays.dir, x, key)?;
+    let labels = Array::open(&arrays.dir, y, if key == "x" { "y" } else { "test_y" })?;
+    let shape = shape::of(&values.header.shape, arrays.shape, arrays.order);
+    let (shape, is_last) = shape.map_err(|why| Error::malformed(values.path(), why))?;
+    if let Some(train) = train.filter(|train| train.input().shape != shape) {
+        let why = format!(
+            "has examples of the shape {shape:?}, but those to train on have {:?}",
+            train.input().shape
+        );
+        return Err(Error::malformed(values.path(), why));
+    }
+    let (examples, path) = (values.header.shape[0], values.path().to_owned());
+    let Labels { labels, classes } = labels.labels(
+        examples,
+        &path,
+        arrays.classes.map(usize::from),
+        train.map(|train| train.input().classes),
+    )?;
+    let input = Input { shape, classes };
+    let features = if values.header.element == Element::U8 {
+        let mut bytes = values.bytes()?;
+        if is_last {
+            shape::channels_first(&mut bytes, shape);
+        }
+        let (mean, std) = arrays.scaling().of_channels(shape[0])?;
+        Features::Bytes {
+            values: bytes,
+            mean,
+            std,
+        }
+    } else {
+        let mut floats = values.floats(input.len())?;
+        if is_last {
+            shape::channels_first(&mut floats, shape);
+        }
+        arrays.scaling().apply(&mut floats, input)?;
+        Features::Floats(floats)
+    };
+    Dataset::new(features, labels, input).map_err(|error| Error::malformed(&path, error.to_string()))
+}
+
+#[cfg(test)]
+mod tests;
