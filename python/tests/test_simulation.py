@@ -75,7 +75,7 @@ class Simulate(unittest.TestCase):
         self.assertEqual(
             verbs[:4], [("fl-server", "init"), ("fl-server", "issue"), ("fl-client", "init"), ("fl-server", "serve")]
         )
-        self.assertEqual(sorted(verbs[4:6]), [("fl-client", "run")] * 2)
+        self.assertEqual(sorted(verbs[4:]), [("fl-client", "run")] * 2 + [("fl-server", "report")])
         self.assertTrue(
             all(
                 line[3:] == ["--exit-when-done", "--server", "127.0.0.1:4321"]
