@@ -42,6 +42,7 @@ class HuggingFaceCallback:
                 args.learning_rate, args.per_device_train_batch_size = job.train.learning_rate, job.train.batch_size
                 args.num_train_epochs, args.max_steps = job.train.epochs or 1, job.train.steps or -1
                 args.seed = job.seed % 2**32
+                trainer._train_batch_size = args.train_batch_size  # transformers 5 reads the arguments only once
                 trainer.optimizer = trainer.lr_scheduler = None  # made anew by `train`
                 loss = trainer.train().training_loss
                 job.done(examples=len(trainer.train_dataset), loss=loss)
