@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
 use fl_cli::{Format, out};
+use fl_compress::weights::TensorFile;
 use serde_json::json;
 
 use crate::client_file::ClientFile;
@@ -78,12 +79,17 @@ fn built_in(args: &Args, learner: &str, data: &DataSource) -> anyhow::Result<Opt
 /// Tensors of the trainer that the model file does not have belong to a base model, which the trainer has itself.
 fn trainer(args: &Args, task: &str, config: TrainerConfig) -> anyhow::Result<Option<Evaluation>> {
     let refused = |e: anyhow::Error| Error::Config(format!("{e:#}"));
-    let names = weights::layout_of(&args.model).map_err(refused)?;
-    let has = |name: &str| names.tensors().iter().any(|tensor| tensor.name == name);
+    let context = || format!("cannot use {} as a model", args.model.display());
+    let bytes = std::fs::read(&args.model).with_context(context).map_err(refused)?;
+    let file = TensorFile::parse(&bytes).with_context(context).map_err(refused)?;
+    let has = |name: &str| file.tensors().any(|(found, _)| found == name);
     let mut trainer = TrainerLearner::new(config)?;
     let (hello, _) = trainer.hello()?;
     let run = run_with(task, &hello, &has)?;
-    let weights = weights::import(&args.model, &run.layout).map_err(refused)?;
+    let mut weights = vec![0.0; run.layout.len()];
+    file.values(&run.layout, &mut weights)
+        .with_context(context)
+        .map_err(refused)?;
     trainer.join(&run)?;
     trainer.load(&weights)?;
     trainer.evaluate().context("evaluation")

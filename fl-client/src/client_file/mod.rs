@@ -162,7 +162,9 @@ impl ClientFile {
         match self.tasks.get(task).map(|entry| &entry.learner) {
             Some(LearnerEntry::Trainer(entry)) => {
                 let device = self.device.to_string();
-                entry.config(task, self.place(&device)).map(Some)
+                let mut trainer = entry.config(task, self.place(&device))?;
+                trainer.sync = self.config.sync;
+                Ok(Some(trainer))
             }
             _ => Ok(None),
         }

@@ -8,6 +8,7 @@
 //! state/runs/NAME/model     a model version; fetched again if it is missing or broken
 //! state/runs/NAME/step      the model update that made that version, if updates are encoded against it; may be missing
 //! state/aside/NAME-INSTANCE/  the same four files of another run of that name
+//! state/local/NAME-INSTANCE.safetensors  local tensors of a run that a trainer trains; kept after the run
 //! state/fl-trainer-*        the work folder of a trainer, while the client runs
 //! state/trainer.sock        where a trainer attaches, if client.toml says so
 //! ```
@@ -25,6 +26,7 @@ mod run_state;
 mod state_dir;
 mod step;
 
+pub(crate) use disk::Disk;
 pub(crate) use memory::UpdateMetadata;
 pub(crate) use model::KeptModel;
 pub(crate) use run_state::RunState;

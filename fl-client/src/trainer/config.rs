@@ -29,6 +29,8 @@ pub struct TrainerConfig {
     pub folder: PathBuf,
     /// The client's state folder, locked by this client; local tensors are kept there. `None`: nothing outlives the learner.
     pub state: Option<PathBuf>,
+    /// Whether local tensors survive a power loss.
+    pub sync: bool,
     pub(super) clock: Clock,
     /// Time between SIGTERM and SIGKILL.
     pub(super) terminate: Duration,
@@ -53,6 +55,7 @@ impl TrainerConfig {
             no_progress: NO_PROGRESS,
             folder: folder.into(),
             state: None,
+            sync: true,
             clock: Clock::system(),
             terminate: TERMINATE_TIMEOUT,
         }

@@ -192,6 +192,8 @@ pub fn act() {
         to_client,
         folder: PathBuf::new(),
         layout: Vec::new(),
+        local: Vec::new(),
+        own: Vec::new(),
     };
     for line in from_client.lines() {
         let Ok(line) = line else { break };
@@ -206,13 +208,23 @@ struct Trainer {
     folder: PathBuf,
     /// Name, type and shape of the tensors that travel, in the order of the run.
     layout: Vec<(String, String, Vec<u64>)>,
+    /// Those that stay, and their values: each round adds 1.
+    local: Vec<(String, String, Vec<u64>)>,
+    own: Vec<f32>,
 }
 
 impl Trainer {
     fn handle(&mut self, message: &Value) {
         match message["type"].as_str().unwrap() {
             "start" => self.start(message),
-            "join" => self.layout = layout(&message["tensors"]),
+            "join" => {
+                self.layout = layout(&message["tensors"], &["trained", "buffer", "counter"]);
+                self.local = layout(&message["tensors"], &["local"]);
+                let stored = message["local"]
+                    .as_str()
+                    .map(|path| values_of(Path::new(path), &self.local));
+                self.own = stored.unwrap_or_else(|| vec![0.25; len(&self.local)]);
+            }
             "fit" => {
                 let round = message["round"].as_u64().unwrap();
                 let fault = self.script["in_round"][round.to_string()].as_str().map(Fault::find);
@@ -324,6 +336,9 @@ impl Trainer {
             Some(Fault::SaysBye) => return self.say(&json!({"type": "bye"})),
             _ => {}
         }
+        self.own.iter_mut().for_each(|value| *value += 1.0);
+        layout.extend(self.local.iter().cloned());
+        values.extend(&self.own);
         let bytes = file(&layout, &values);
         let written = match fault {
             Some(Fault::HalfAFile) => &bytes[..bytes.len() / 2],
@@ -337,16 +352,7 @@ impl Trainer {
     }
 
     fn read(&self, message: &Value) -> Vec<f32> {
-        let bytes = fs::read(self.folder.join(message["weights"].as_str().unwrap())).unwrap();
-        let head = 8 + u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
-        let header: Value = serde_json::from_slice(&bytes[8..head]).unwrap();
-        let mut values = Vec::new();
-        for (name, dtype, _) in &self.layout {
-            assert_eq!(header[name]["dtype"], json!(dtype));
-            let at = |i: usize| head + header[name]["data_offsets"][i].as_u64().unwrap() as usize;
-            values.extend(bytes[at(0)..at(1)].as_chunks().0.iter().map(|b| f32::from_le_bytes(*b)));
-        }
-        values
+        values_of(&self.folder.join(message["weights"].as_str().unwrap()), &self.layout)
     }
 
     fn say(&mut self, message: &Value) {
@@ -381,10 +387,24 @@ fn of(name: &Value, dtype: &Value, shape: &Value) -> (String, String, Vec<u64>) 
     )
 }
 
-fn layout(tensors: &Value) -> Vec<(String, String, Vec<u64>)> {
+fn values_of(path: &Path, layout: &[(String, String, Vec<u64>)]) -> Vec<f32> {
+    let bytes = fs::read(path).unwrap();
+    let head = 8 + u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    let header: Value = serde_json::from_slice(&bytes[8..head]).unwrap();
+    let mut values = Vec::new();
+    for (name, dtype, _) in layout {
+        assert_eq!(header[name]["dtype"], json!(dtype));
+        let at = |i: usize| head + header[name]["data_offsets"][i].as_u64().unwrap() as usize;
+        values.extend(bytes[at(0)..at(1)].as_chunks().0.iter().map(|b| f32::from_le_bytes(*b)));
+    }
+    values
+}
+
+/// The tensors of a run with one of these roles.
+fn layout(tensors: &Value, roles: &[&str]) -> Vec<(String, String, Vec<u64>)> {
     let tensors = tensors.as_array().unwrap().iter();
-    let travel = tensors.filter(|tensor| matches!(tensor["role"].as_str().unwrap(), "trained" | "buffer" | "counter"));
-    travel
+    let wanted = tensors.filter(|tensor| roles.contains(&tensor["role"].as_str().unwrap()));
+    wanted
         .map(|tensor| of(&tensor["name"], &tensor["dtype"], &tensor["shape"]))
         .collect()
 }

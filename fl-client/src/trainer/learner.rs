@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
-use fl_compress::Layout;
+use fl_compress::{Layout, Role};
 
 use super::config::TrainerConfig;
 use super::folder::WorkFolder;
+use super::local::LocalFile;
 use super::message::{Hello, MODEL_FILE, RESULT_FILE};
 use super::supervisor::{Answer, Bound, Request, Supervisor};
 use super::tensors::{Marks, Tensors};
@@ -24,6 +25,8 @@ pub struct TrainerLearner {
     folder: Option<WorkFolder>,
     tensors: Tensors,
     bound: Option<Arc<Bound>>,
+    /// Where local tensors are stored, if the run has any.
+    local: Option<LocalFile>,
     /// The bytes of the last result; empty if nothing was trained since the weights were loaded.
     result: Vec<u8>,
     /// The marks in the file of the last result.
@@ -40,8 +43,9 @@ impl TrainerLearner {
             config,
             supervisor: None,
             folder: None,
-            tensors: Tensors::new(Arc::new(Layout::of([])?))?,
+            tensors: Tensors::new(Arc::new(Layout::of([])?), &[])?,
             bound: None,
+            local: None,
             result: Vec::new(),
             marks: Marks::default(),
         })
@@ -78,7 +82,7 @@ impl TrainerLearner {
             return Ok(None);
         };
         let mut weights = vec![0.0; layout.len()];
-        let read = Tensors::new(Arc::clone(layout))?.read(&bytes, &mut weights);
+        let read = Tensors::new(Arc::clone(layout), &[])?.read(&bytes, &mut weights);
         read.context("the trainer's first weights")?;
         Ok(Some(weights))
     }
@@ -122,11 +126,16 @@ impl Learner for TrainerLearner {
         if self.bound.as_ref().is_some_and(|bound| bound.is_for(run)) {
             return Ok(());
         }
-        self.tensors = Tensors::new(Arc::clone(&run.layout))?;
+        self.tensors = Tensors::new(Arc::clone(&run.layout), &run.aside)?;
         self.result.clear();
+        let has_local = run.aside.iter().any(|tensor| tensor.role == Role::Local);
+        self.local = match self.config.state.as_deref().filter(|_| has_local) {
+            Some(state) => Some(LocalFile::new(state, self.config.sync, run)?),
+            None => None,
+        };
         let bound = Arc::new(Bound {
             run: run.clone(),
-            local: None,
+            local: self.local.as_ref().map(|local| local.path().to_owned()),
         });
         self.bound = Some(Arc::clone(&bound));
         if let Some(supervisor) = &self.supervisor {
@@ -141,6 +150,9 @@ impl Learner for TrainerLearner {
 
     fn load(&mut self, weights: &[f32]) -> anyhow::Result<()> {
         self.result.clear();
+        if let Some(local) = &self.local {
+            local.check(&self.tensors)?;
+        }
         self.supervisor()?;
         self.tensors.write(&self.file(MODEL_FILE)?, weights)
     }
@@ -162,6 +174,12 @@ impl Learner for TrainerLearner {
             return Err(anyhow::anyhow!("tensor `{name}` was not written in this round")).with_context(context);
         }
         self.marks = Marks::of(&self.result);
+        let local = self.tensors.local_of(&self.result).with_context(context)?;
+        if let Some((bytes, file)) = local.zip(self.local.as_ref()) {
+            // Checked first: local tensors of a training that counts nowhere are not kept.
+            self.tensors.check(&self.result).with_context(context)?;
+            file.save(&bytes)?;
+        }
         Ok(fit)
     }
 

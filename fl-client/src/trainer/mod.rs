@@ -19,6 +19,7 @@ mod folder;
 mod footprint;
 mod learner;
 mod link;
+mod local;
 mod message;
 mod output;
 mod process;

@@ -8,40 +8,55 @@ use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::Context as _;
-use fl_compress::weights::{Envelope, Notes, Weights};
-use fl_compress::{Dtype, Layout};
+use anyhow::{Context as _, ensure};
+use fl_compress::weights::{FilePlan, Notes, TensorFile};
+use fl_compress::{Dtype, Layout, Role, TensorSpec};
 
 use super::message::Hello;
 
 /// Bytes that are written at once.
 const BLOCK: usize = 256 * 1024;
+/// No raw tensors.
+const NONE: &[Vec<u8>] = &[];
 
-/// Reads and writes the tensors of one layout.
+/// Reads and writes the tensors of one run, each in its own type.
 #[derive(Debug)]
 pub(super) struct Tensors {
     layout: Arc<Layout>,
-    head: Vec<u8>,
+    plan: FilePlan,
+    /// The tensors that stay with the client, and their file.
+    local: Vec<TensorSpec>,
+    local_plan: FilePlan,
 }
 
 impl Tensors {
-    /// Prepares the header of the files.
+    /// Prepares the headers of the files. `aside`: the tensors that do not travel.
     ///
     /// # Errors
-    /// If the layout is too large for a safetensors file.
-    pub(super) fn new(layout: Arc<Layout>) -> anyhow::Result<Self> {
-        let head = Envelope::new(&layout, &[], &Notes::new())?.head;
-        Ok(Self { layout, head })
+    /// If there are too many tensors for a safetensors file.
+    pub(super) fn new(layout: Arc<Layout>, aside: &[TensorSpec]) -> anyhow::Result<Self> {
+        let local: Vec<TensorSpec> = aside
+            .iter()
+            .filter(|tensor| tensor.role == Role::Local)
+            .cloned()
+            .collect();
+        let nothing = Layout::of([])?;
+        Ok(Self {
+            plan: FilePlan::new(&layout, &[], &Notes::new())?,
+            local_plan: FilePlan::new(&nothing, &local, &Notes::new())?,
+            layout,
+            local,
+        })
     }
 
     pub(super) fn layout(&self) -> Arc<Layout> {
         Arc::clone(&self.layout)
     }
 
-    /// Longest result: the tensors, and a header twice as long as the client's own.
+    /// Longest result: the tensors, and as much again for a header with other spaces.
     pub(super) fn max_file(&self) -> u64 {
-        const SLACK: u64 = 64 * 1024;
-        SLACK + 2 * self.head.len() as u64 + 4 * self.layout.len() as u64
+        const SLACK: u64 = 1024 * 1024;
+        SLACK + 2 * (self.plan.len() + self.local_plan.len()) as u64
     }
 
     /// Writes `values` over the file at `path`, whose pages are reused. Shapes: `values: [layout.len()]`.
@@ -52,13 +67,8 @@ impl Tensors {
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(false).mode(0o600);
         let write = || {
-            let file = options.open(path)?;
-            let mut out = BufWriter::with_capacity(BLOCK, file);
-            out.write_all(&self.head)?;
-            for values in values.chunks(BLOCK / 4) {
-                let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-                out.write_all(&bytes)?;
-            }
+            let mut out = BufWriter::with_capacity(BLOCK, options.open(path)?);
+            self.plan.write_to(values, NONE, &mut out)?;
             out.flush()?;
             let len = out.stream_position()?;
             out.get_ref().set_len(len)
@@ -66,16 +76,61 @@ impl Tensors {
         write().with_context(|| format!("cannot write {}", path.display()))
     }
 
-    /// Reads a result. Shapes: `out: [layout.len()]`.
+    /// Reads the tensors that travel. Shapes: `out: [layout.len()]`.
     ///
     /// # Errors
-    /// If tensors, types or shapes differ from the layout's, a part is missing, or a value is not finite; the error names the
-    /// tensor.
+    /// If a tensor is missing or has another type or shape, or a value is not finite; the error names the tensor.
     pub(super) fn read(&self, bytes: &[u8], out: &mut [f32]) -> anyhow::Result<()> {
-        let weights = Weights::parse(bytes)?;
-        weights.expect_floats()?;
-        weights.expect(&self.layout)?;
-        out.copy_from_slice(&weights.values()?);
+        Ok(TensorFile::parse(bytes)?.values(&self.layout, out)?)
+    }
+
+    /// Checks that a result has the tensors of the run and no others, and returns the bytes of a safetensors file with the local
+    /// ones, if the run has any.
+    ///
+    /// # Errors
+    /// As [`Tensors::read`], for the local tensors; and if there is a tensor that is neither travelling nor local.
+    pub(super) fn local_of(&self, bytes: &[u8]) -> anyhow::Result<Option<Vec<u8>>> {
+        let file = TensorFile::parse(bytes)?;
+        let travelling = self.layout.tensors().iter().map(|tensor| tensor.name.as_str());
+        file.expect_only(travelling.chain(self.local.iter().map(|tensor| tensor.name.as_str())))?;
+        if self.local.is_empty() {
+            return Ok(None);
+        }
+        let raw = self
+            .local
+            .iter()
+            .map(|tensor| file.raw(tensor))
+            .collect::<Result<Vec<_>, _>>()?;
+        let mut bytes = Vec::with_capacity(self.local_plan.len());
+        self.local_plan.write_to(&[], &raw, &mut bytes)?;
+        Ok(Some(bytes))
+    }
+
+    /// Checks the values of the tensors that travel.
+    ///
+    /// # Errors
+    /// As [`Tensors::read`].
+    pub(super) fn check(&self, bytes: &[u8]) -> anyhow::Result<()> {
+        let file = TensorFile::parse(bytes)?;
+        for tensor in self.layout.tensors() {
+            file.raw(&TensorSpec {
+                name: tensor.name.clone(),
+                shape: tensor.shape.clone(),
+                dtype: tensor.dtype,
+                role: tensor.role,
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Checks a file of local tensors.
+    ///
+    /// # Errors
+    /// As [`Tensors::local_of`].
+    pub(super) fn check_local(&self, bytes: &[u8]) -> anyhow::Result<()> {
+        let file = TensorFile::parse(bytes)?;
+        file.expect_only(self.local.iter().map(|tensor| tensor.name.as_str()))?;
+        self.local.iter().try_for_each(|tensor| file.raw(tensor).map(drop))?;
         Ok(())
     }
 }
@@ -83,13 +138,14 @@ impl Tensors {
 /// Checks that a file has exactly the tensors that the trainer has named, and returns the number of their values.
 ///
 /// # Errors
-/// If a tensor is missing, unknown, of another shape or not finite; the error names it.
+/// If a tensor is missing, unknown, of another type or shape, or not finite; the error names it.
 pub(crate) fn check_weights(bytes: &[u8], hello: &Hello) -> anyhow::Result<usize> {
-    let weights = Weights::parse(bytes)?;
-    let floats = hello.tensors.iter().filter(|tensor| tensor.dtype.is_float());
-    let named = Layout::new(floats.map(|tensor| (tensor.name.clone(), tensor.shape.clone())))?;
-    weights.expect(&named)?;
-    Ok(weights.values()?.len())
+    let file = TensorFile::parse(bytes)?;
+    file.expect_only(hello.tensors.iter().map(|tensor| tensor.name.as_str()))?;
+    hello.tensors.iter().try_for_each(|tensor| file.raw(tensor).map(drop))?;
+    let values = hello.tensors.iter().filter_map(TensorSpec::values).sum();
+    ensure!(values > 0, "it has no tensor");
+    Ok(values)
 }
 
 /// Where the first values of floating-point tensors are in a result. Before the next round they are overwritten with bytes
@@ -139,5 +195,119 @@ impl Marks {
             .iter()
             .find(|(_, place)| marked(place))
             .map(|(name, _)| name.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Stored = (TensorSpec, Vec<u8>);
+
+    fn spec(name: &str, shape: &[usize], dtype: Dtype, role: Role) -> TensorSpec {
+        TensorSpec {
+            name: name.to_owned(),
+            shape: shape.to_vec(),
+            dtype,
+            role,
+        }
+    }
+
+    /// Every role, and four types.
+    fn specs() -> [TensorSpec; 5] {
+        [
+            spec("bn.mean", &[2], Dtype::F32, Role::Buffer),
+            spec("bn.steps", &[], Dtype::I64, Role::Counter),
+            spec("fc.weight", &[2, 3], Dtype::Bf16, Role::Trained),
+            spec("head.weight", &[2], Dtype::F64, Role::Local),
+            spec("base.weight", &[4], Dtype::F16, Role::Frozen),
+        ]
+    }
+
+    fn tensors() -> Tensors {
+        let (travels, aside): (Vec<_>, Vec<_>) = specs().into_iter().partition(|tensor| tensor.role.travels());
+        Tensors::new(Arc::new(Layout::of(travels).unwrap()), &aside).unwrap()
+    }
+
+    /// A file of these tensors with these bytes each.
+    fn file(tensors: &[Stored]) -> Vec<u8> {
+        let (specs, raw): (Vec<_>, Vec<_>) = tensors.iter().cloned().unzip();
+        let plan = FilePlan::new(&Layout::of([]).unwrap(), &specs, &Notes::new()).unwrap();
+        let mut bytes = Vec::new();
+        plan.write_to(&[], &raw, &mut bytes).unwrap();
+        bytes
+    }
+
+    fn result() -> Vec<Stored> {
+        let values = |spec: &TensorSpec| -> Vec<u8> {
+            let values = 0..spec.values().unwrap();
+            match spec.dtype {
+                Dtype::F64 => values.flat_map(|at| (at as f64 + 0.1).to_le_bytes()).collect(),
+                Dtype::I64 => values.flat_map(|_| 7i64.to_le_bytes()).collect(),
+                Dtype::Bf16 => values.flat_map(|_| [0x80, 0x3f]).collect(),
+                _ => values.flat_map(|at| (at as f32).to_le_bytes()).collect(),
+            }
+        };
+        let needed = specs().into_iter().filter(|spec| spec.role != Role::Frozen);
+        needed.map(|spec| (spec.clone(), values(&spec))).collect()
+    }
+
+    #[test]
+    fn every_type_and_role_comes_back_and_local_tensors_have_a_file_of_their_own() {
+        let tensors = tensors();
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("model.safetensors");
+        std::fs::write(&path, vec![1; 10_000]).unwrap();
+        let values: Vec<f32> = (0..tensors.layout().len()).map(|at| at as f32).collect();
+        tensors.write(&path, &values).unwrap();
+        let mut back = vec![0.0; values.len()];
+        tensors.read(&std::fs::read(&path).unwrap(), &mut back).unwrap();
+        assert_eq!(back, values, "the longer file of before is cut");
+        let bytes = file(&result());
+        let local = tensors.local_of(&bytes).unwrap().unwrap();
+        tensors.check_local(&local).unwrap();
+        assert!(bytes.len() as u64 <= tensors.max_file());
+        tensors.read(&bytes, &mut back).unwrap();
+        assert_eq!(back, [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0, 1.0, 7.0]);
+    }
+
+    #[test]
+    fn a_local_tensor_that_is_missing_or_not_finite_and_one_too_many_are_named() {
+        let tensors = tensors();
+        let refused = |change: &dyn Fn(&mut Vec<Stored>)| {
+            let mut result = result();
+            change(&mut result);
+            tensors.local_of(&file(&result)).unwrap_err().to_string()
+        };
+        let of = |result: &[Stored], name: &str| result.iter().position(|(s, _)| s.name == name).unwrap();
+        let why = refused(&|result| drop(result.remove(of(result, "head.weight"))));
+        assert!(why.contains("`head.weight` is missing"), "{why}");
+        let why = refused(&|result| {
+            let at = of(result, "head.weight");
+            result[at].1[..8].copy_from_slice(&f64::NAN.to_le_bytes());
+        });
+        assert!(why.contains("`head.weight`, value 0"), "{why}");
+        let why = refused(&|result| result.push((specs()[4].clone(), vec![0; 8])));
+        assert!(why.contains("`base.weight` is not expected"), "{why}");
+    }
+
+    #[test]
+    fn a_tensor_that_was_not_written_again_is_noticed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("update.safetensors");
+        let mut bytes = file(&result());
+        std::fs::write(&path, &bytes).unwrap();
+        let marks = Marks::of(&bytes);
+        assert_eq!(marks.untouched(&bytes), None);
+        marks.write(&path).unwrap();
+        assert_eq!(marks.untouched(&std::fs::read(&path).unwrap()), Some("bn.mean"));
+        // Written in place, except for one tensor.
+        let (_, place) = marks.0.iter().find(|(name, _)| name == "fc.weight").unwrap();
+        bytes[place.clone()].fill(0xff);
+        assert_eq!(marks.untouched(&bytes), Some("fc.weight"));
+        bytes.truncate(20);
+        std::fs::write(&path, &bytes).unwrap();
+        Marks::of(&bytes).write(&path).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), 20);
     }
 }

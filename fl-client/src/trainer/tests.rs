@@ -8,7 +8,8 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fl_compress::{Digest, Layout};
+use fl_compress::weights::TensorFile;
+use fl_compress::{Digest, Dtype, Layout, Role, TensorSpec};
 use fl_proto::Training;
 use tokio::sync::watch;
 
@@ -135,9 +136,15 @@ fn every_fault_leaves_the_round_with_its_reason_and_the_next_round_is_trained() 
         (Fault::Killed, "signal: 9"),
         (Fault::Raises, "Traceback | ValueError: the sensor is unplugged"),
         (Fault::NotANumber, "not finite: tensor `a.weight`, value 0"),
-        (Fault::WrongShapes, "tensor `a.weight` has shape [8, 5, 1]"),
-        (Fault::WrongNames, "`a.weight` is missing"),
-        (Fault::WrongTypes, "a.weight"),
+        (
+            Fault::WrongShapes,
+            "tensor `a.weight` is F32 [8, 5, 1]; F32 [8, 5] is expected",
+        ),
+        (Fault::WrongNames, "tensor `a.weightx` is not expected"),
+        (
+            Fault::WrongTypes,
+            "tensor `a.weight` is I32 [8, 5]; F32 [8, 5] is expected",
+        ),
         (Fault::HalfAFile, "not a complete safetensors file"),
         (Fault::NoFile, "tensor `a.weight` was not written in this round"),
         (Fault::UnknownMessage, "greetings"),
@@ -296,6 +303,56 @@ fn own_first_weights_are_read_and_a_dead_process_is_replaced() {
     let why = train(&mut learner, 1).and_then(|_| train(&mut learner, 2));
     assert_eq!(why.or_else(|_| train(&mut learner, 2)).unwrap(), expected(2));
     assert_ne!(group_of(&mut learner), group.unwrap());
+}
+
+#[test]
+fn local_tensors_outlive_the_client_and_a_broken_file_is_named() {
+    let (dir, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let head = TensorSpec {
+        name: "head".to_owned(),
+        shape: vec![2],
+        dtype: Dtype::F32,
+        role: Role::Local,
+    };
+    let mut script = script();
+    script.tensors.push(("head".to_owned(), "F32", vec![2]));
+    let run = RunTensors {
+        aside: vec![head.clone()],
+        ..run()
+    };
+    let begin = || {
+        let mut config = config(dir.path(), &script);
+        config.state = Some(state.path().to_owned());
+        let mut learner = TrainerLearner::new(config).unwrap();
+        learner.join(&run).unwrap();
+        learner
+    };
+    let path = state
+        .path()
+        .join("local")
+        .join(format!("r-{}.safetensors", run.instance));
+    let stored = || {
+        let bytes = fs::read(&path).unwrap();
+        let file = TensorFile::parse(&bytes).unwrap();
+        let values = file
+            .raw(&head)
+            .unwrap()
+            .as_chunks()
+            .0
+            .iter()
+            .map(|b| f32::from_le_bytes(*b));
+        values.collect::<Vec<f32>>()
+    };
+    for (round, expected) in [(1, 1.25), (2, 2.25)] {
+        train(&mut begin(), round).unwrap();
+        assert_eq!(stored(), [expected; 2]);
+    }
+    fs::write(&path, "broken").unwrap();
+    let why = format!("{:#}", train(&mut begin(), 3).unwrap_err());
+    assert!(
+        why.contains(path.to_str().unwrap()) && why.contains("delete it"),
+        "{why}"
+    );
 }
 
 /// Ends only by a kill: a client whose trainer runs. Prints the process group.

@@ -22,4 +22,6 @@ mod persistence;
 mod predicted;
 mod soak;
 mod traces;
+#[cfg(target_os = "linux")]
+mod trainers;
 mod walk;

@@ -1,0 +1,61 @@
+//! This client's local tensors of one run: a safetensors file in the state folder that outlives the client.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+
+use super::tensors::Tensors;
+use crate::learner::RunTensors;
+use crate::state::Disk;
+
+/// The file of one run.
+#[derive(Debug)]
+pub(super) struct LocalFile {
+    path: PathBuf,
+    disk: Disk,
+}
+
+impl LocalFile {
+    /// The file of this run in the state folder. `sync`: whether it survives a power loss.
+    ///
+    /// # Errors
+    /// If its folder cannot be created.
+    pub(super) fn new(state: &Path, sync: bool, run: &RunTensors) -> anyhow::Result<Self> {
+        let folder = std::path::absolute(state)?.join("local");
+        let context = || format!("cannot create {}", folder.display());
+        fl_proto::make_private_folder(&folder).with_context(context)?;
+        Ok(Self {
+            path: folder.join(format!("{}-{}.safetensors", run.run, run.instance)),
+            disk: Disk { sync },
+        })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Succeeds if nothing was stored yet, or what was stored are the run's local tensors.
+    ///
+    /// # Errors
+    /// If the file is not what [`LocalFile::save`] wrote.
+    pub(super) fn check(&self, tensors: &Tensors) -> anyhow::Result<()> {
+        if !self.path.exists() {
+            return Ok(());
+        }
+        let stored = std::fs::read(&self.path).map_err(anyhow::Error::from);
+        stored.and_then(|bytes| tensors.check_local(&bytes)).with_context(|| {
+            format!(
+                "{}: restore it from a backup, or delete it to start with the trainer's own local tensors",
+                self.path.display()
+            )
+        })
+    }
+
+    /// Replaces the file atomically.
+    ///
+    /// # Errors
+    /// If it cannot be written; the old file is unchanged then.
+    pub(super) fn save(&self, bytes: &[u8]) -> anyhow::Result<()> {
+        Ok(self.disk.replace(&self.path, &[bytes])?)
+    }
+}

@@ -1,0 +1,234 @@
+//! Trainers that fail in every way, in a federation over TLS: no client hangs, no update is lost or counted twice, and the next
+//! round is trained.
+
+#[path = "../../../fl-client/src/trainer/fake.rs"]
+mod fake;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use fake::{Fault, Script, act, change};
+use fl_client::trainer::{Program, Source, TrainerConfig, TrainerLearner};
+use fl_client::{Evaluation, Event, Fit, FitPlan, Learner, Sent, Tasks};
+use fl_compress::{Digest, Layout};
+use fl_sim::federation::{self, Member, News, Setup};
+
+const TENSORS: [(&str, &[usize]); 2] = [("a.weight", &[8, 5]), ("b.bias", &[3])];
+const TASK: &str = "faults";
+/// The number of the client without faults.
+const HEALTHY: u64 = 2;
+
+/// A trainer, if the environment says so.
+#[test]
+fn fake_trainer() {
+    act();
+}
+
+fn layout() -> Arc<Layout> {
+    Arc::new(Layout::new(TENSORS.map(|(name, shape)| (name, shape.to_vec()))).unwrap())
+}
+
+/// The model of the start of each round.
+type Models = Arc<Mutex<BTreeMap<u64, Vec<f32>>>>;
+
+/// A learner without faults, which remembers the models that it trains from.
+struct Healthy {
+    weights: Vec<f32>,
+    models: Models,
+}
+
+impl Learner for Healthy {
+    fn layout(&self) -> Arc<Layout> {
+        layout()
+    }
+
+    fn load(&mut self, weights: &[f32]) -> anyhow::Result<()> {
+        self.weights = weights.to_vec();
+        Ok(())
+    }
+
+    fn fit(&mut self, plan: &FitPlan) -> anyhow::Result<Fit> {
+        self.models.lock().unwrap().insert(plan.round, self.weights.clone());
+        let changes = (0..).map(|i| change(HEALTHY, plan.round, i));
+        self.weights
+            .iter_mut()
+            .zip(changes)
+            .for_each(|(weight, change)| *weight += change);
+        Ok(Fit::new(60, 0.5))
+    }
+
+    fn weights(&self, out: &mut [f32]) -> anyhow::Result<()> {
+        out.copy_from_slice(&self.weights);
+        Ok(())
+    }
+
+    fn evaluate(&mut self) -> anyhow::Result<Option<Evaluation>> {
+        Ok(Some(Evaluation::new(10, 0.5, 5)))
+    }
+}
+
+/// The faults of one client: about five rounds of six have one, and every eighth start.
+fn script(client: u64, seed: u64, rounds: u64, folder: &Path) -> Script {
+    let draw = |what: &str, at: u64| Digest::of(format!("{what} {seed} {client} {at}").as_bytes()).short();
+    let pick = |faults: &[Fault], draw: u64| faults[(draw / 64 % faults.len() as u64) as usize];
+    let in_round = (1..=rounds)
+        .filter(|round| draw("round", *round) % 6 > 0)
+        .map(|round| (round, pick(&Fault::IN_ROUND, draw("round", round))));
+    let at_start = (1..4 * rounds)
+        .filter(|start| draw("start", *start) % 8 == 0)
+        .map(|start| (start, pick(&Fault::AT_START, draw("start", start))));
+    Script {
+        tensors: TENSORS
+            .map(|(name, shape)| (name.to_owned(), "F32", shape.to_vec()))
+            .to_vec(),
+        client,
+        at_start: at_start.collect(),
+        in_round: in_round.collect(),
+        counter: Some(folder.join(format!("starts-{client}"))),
+    }
+}
+
+/// Runs a federation of two trainers with faults and a learner without, and prints a summary. Returns the number of faults.
+async fn faults(seed: u64, rounds: u64, extra: Option<Fault>) -> u64 {
+    let dir = tempfile::tempdir().unwrap();
+    let models = Models::default();
+    let healthy = Healthy {
+        weights: Vec::new(),
+        models: Arc::clone(&models),
+    };
+    let name = |client: u64| format!("client-{client}");
+    let mut members = vec![Member {
+        name: name(HEALTHY).parse().unwrap(),
+        tasks: Tasks::new().with(TASK, Box::new(healthy)),
+    }];
+    let mut scripts = BTreeMap::new();
+    for client in 0..HEALTHY {
+        let mut script = script(client, seed, rounds, dir.path());
+        if let Some(fault) = extra.filter(|_| client == 0) {
+            script.in_round.insert(2, fault);
+        }
+        let program = Program::new(script.command("trainers::fake_trainer"), dir.path()).unwrap();
+        let mut config = TrainerConfig::new(TASK, Source::Command(program), dir.path().join("work"));
+        config.no_progress = Duration::from_secs(3);
+        members.push(Member {
+            name: name(client).parse().unwrap(),
+            tasks: Tasks::new().with(TASK, Box::new(TrainerLearner::new(config).unwrap())),
+        });
+        scripts.insert(name(client), script);
+    }
+    let setup = Setup {
+        dir: dir.path().join("fed"),
+        run: format!(
+            "name = \"faults\"\ntask = \"{TASK}\"\nrounds = {rounds}\nseed = {seed}\n[cohort]\nmin = 1\ntarget = 3\ngrace = \"60s\"\n\
+             deadline = \"60s\"\n[limits]\nshare = 1.0\nnorm = inf\ndiscard = inf\n\
+             [compression.uplink]\nmemory = \"none\"\ndefault = {{}}\n[compression.downlink]\nmemory = \"none\"\ndefault = {{}}\n"
+        ),
+        layout: layout(),
+        weights: vec![0.0; layout().len()],
+        members,
+        at_once: 3,
+        sync: false,
+        live: None,
+    };
+    let begun = Instant::now();
+    // Accepted updates by round, reasons of clients that left a round, and who was asked.
+    let mut accepted: BTreeMap<u64, Vec<String>> = BTreeMap::new();
+    let mut left: BTreeMap<(String, u64), String> = BTreeMap::new();
+    let mut asked: BTreeSet<(String, u64)> = BTreeSet::new();
+    let run = federation::run(setup, |news| match news {
+        News::Client(name, Event::Sent { round, verdict, .. }) => {
+            assert_eq!(verdict, &Sent::Accepted, "{name}");
+            accepted.entry(*round).or_default().push(name.to_string());
+        }
+        News::Client(name, Event::LeftRound { round, why }) => {
+            left.insert((name.to_string(), *round), why.clone());
+        }
+        News::Client(name, Event::Round { round, selected: true }) => {
+            asked.insert((name.to_string(), *round));
+        }
+        _ => {}
+    });
+    let score = Box::pin(run).await.unwrap();
+    assert_eq!(score.rounds.len() as u64, rounds);
+
+    // Every accepted update is in the model once, and no other.
+    let mut expected = vec![0.0f64; layout().len()];
+    for line in &score.rounds {
+        let round = line.round;
+        if let Some(found) = models.lock().unwrap().get(&round) {
+            let off = found.iter().zip(&expected).map(|(a, b)| (f64::from(*a) - b).abs());
+            let worst = off.fold(0.0, f64::max);
+            assert!(
+                worst < 1e-3,
+                "the model of round {round} is off by {worst}; {accepted:?}; {left:?}"
+            );
+        }
+        let names = &accepted[&round];
+        assert_eq!(line.updates, names.len() as u64, "round {round}");
+        for name in names {
+            let client: u64 = name.strip_prefix("client-").unwrap().parse().unwrap();
+            for (at, value) in (0..).zip(&mut expected) {
+                *value += f64::from(change(client, round, at)) / names.len() as f64;
+            }
+        }
+    }
+    assert!(models.lock().unwrap().len() as u64 >= rounds - 1);
+    assert!(
+        asked.len() as u64 >= 3 * (rounds - 1),
+        "{} of {}",
+        asked.len(),
+        3 * rounds
+    );
+    let mut kinds: BTreeMap<String, u64> = BTreeMap::new();
+    for (name, script) in &scripts {
+        // The first round may begin before every client is connected.
+        for round in (1..=rounds).filter(|round| asked.contains(&(name.clone(), *round))) {
+            let sent = accepted[&round].contains(name);
+            // A client whose evaluation failed may have a reason, too, and still train.
+            let why = left.get(&(name.clone(), round));
+            assert!(sent || why.is_some(), "{name} in round {round}");
+            match script.in_round.get(&round) {
+                Some(Fault::Prints | Fault::PrintsEndlessly) => assert!(sent, "{name} in round {round}: {why:?}"),
+                Some(fault) => {
+                    assert!(!sent, "{name} in round {round}: {fault:?}");
+                    *kinds.entry(format!("{fault:?}")).or_default() += 1;
+                }
+                None if !sent => *kinds.entry("at the start".to_owned()).or_default() += 1,
+                None => {}
+            }
+        }
+    }
+    assert_eq!(
+        std::fs::read_dir(dir.path().join("work")).unwrap().count(),
+        0,
+        "work folders are left"
+    );
+    let faults = kinds.values().sum();
+    let updates: usize = accepted.values().map(Vec::len).sum();
+    println!(
+        "seed {seed}: {rounds} rounds in {:.0} s, {faults} faults, {updates} updates, each in the model once; {kinds:?}",
+        begun.elapsed().as_secs_f64()
+    );
+    faults
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn trainers_with_faults_lose_no_update_and_train_the_next_round() {
+    assert!(faults(11, 12, None).await > 10);
+}
+
+/// cargo test --release -p fl-sim --test e2e two_hundred_faults -- --ignored --nocapture
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes minutes"]
+async fn two_hundred_faults() {
+    let mut all = 0;
+    for seed in 1.. {
+        all += faults(seed, 30, Some(Fault::PrintsEndlessly)).await;
+        if all >= 200 {
+            break;
+        }
+    }
+    println!("{all} faults: no client hung, no update was lost or counted twice, every round was closed");
+}
