@@ -80,6 +80,7 @@ impl Rpc {
         // The answer depends on the identity and the length alone.
         let header = UpdateHeader {
             fidelity: Vec::new(),
+            metrics: Arc::default(),
             ..header.clone()
         };
         let reply = self.client.offer(with_timeout((&header).into())).await;

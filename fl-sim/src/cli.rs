@@ -273,10 +273,10 @@ async fn run_experiment(
         for &seed in &experiment.seeds {
             let trial = experiment.trial(variant, seed, dir, at_once, |_| {}).await?;
             let score = &trial.score;
-            let accuracy = score.accuracy().map_or("-".into(), |a| format!("{:.2} %", 100.0 * a));
             out::note(format_args!(
-                "{} seed {seed}: {accuracy}, {}, {:.1}x",
+                "{} seed {seed}: {}, {}, {:.1}x",
                 variant.name,
+                score.quality(),
                 bytes(score.sent()),
                 score.ratio()
             ));

@@ -241,8 +241,7 @@ impl Lines {
             }
             Event::Evaluated(evaluated) => {
                 if let Some(line) = self.pending.as_mut().filter(|line| line.round == evaluated.version) {
-                    line.accuracy = Some(evaluated.accuracy);
-                    line.test_loss = Some(evaluated.loss);
+                    line.evaluated(evaluated);
                 }
             }
             Event::Alert(text) => display.eprintln(&format!("ALERT: {text}")),

@@ -115,13 +115,19 @@ impl Experiment {
 pub fn table(trials: &[Trial]) -> String {
     let mut names: Vec<&str> = trials.iter().map(|trial| trial.variant.as_str()).collect();
     names.dedup();
+    let classifies = trials.iter().any(|trial| trial.score.accuracy().is_some());
+    let quality = if classifies { "accuracy, %" } else { "perplexity" };
+    let of = |score: &Score| match classifies {
+        true => score.accuracy().map(|share| 100.0 * share),
+        false => score.perplexity(),
+    };
     let mut out = format!(
         "{:<15}  {:>5}  {:>17}  {:>10}  {:>10}  {:>14}  {:>8}  {:>8}\n",
-        "variant", "seeds", "accuracy, %", "bytes up", "bytes down", "bits/value u/d", "ratio", "s/round"
+        "variant", "seeds", quality, "bytes up", "bytes down", "bits/value u/d", "ratio", "s/round"
     );
     for name in names {
         let own: Vec<&Score> = trials.iter().filter(|t| t.variant == name).map(|t| &t.score).collect();
-        let (mean, sd) = mean_sd(own.iter().filter_map(|score| score.accuracy()).map(|a| 100.0 * a));
+        let (mean, sd) = mean_sd(own.iter().filter_map(|score| of(score)));
         let average = |f: &dyn Fn(&Score) -> f64| mean_sd(own.iter().map(|score| f(score))).0;
         let seconds = average(&|s| mean_sd(s.rounds.iter().map(|r| r.seconds)).0);
         let _ = writeln!(

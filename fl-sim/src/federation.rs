@@ -205,8 +205,7 @@ pub(crate) fn note(rounds: &mut Vec<RoundLine>, event: &Event) {
         Event::RoundClosed(_) => rounds.extend(RoundLine::from_event(event)),
         Event::Evaluated(evaluated) => {
             if let Some(line) = rounds.iter_mut().find(|line| line.round == evaluated.version) {
-                line.accuracy = Some(evaluated.accuracy);
-                line.test_loss = Some(evaluated.loss);
+                line.evaluated(evaluated);
             }
         }
         _ => {}

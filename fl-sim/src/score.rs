@@ -1,8 +1,9 @@
 //! The result of a run: a line per round, totals, and what fp32 federated averaging would have sent.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use fl_server::Event;
+use fl_server::{Evaluated, Event};
 use serde::Serialize;
 
 /// One round of a run.
@@ -14,6 +15,8 @@ pub struct RoundLine {
     pub updates: u64,
     /// Test accuracy of the round's model, 0 to 1, over the examples of the clients that evaluated it.
     pub accuracy: Option<f64>,
+    /// The exponential of the test loss, if the model of some client does not classify.
+    pub perplexity: Option<f64>,
     /// Mean test loss of the round's model.
     pub test_loss: Option<f64>,
     /// Mean training loss of the updates, weighted by examples.
@@ -28,6 +31,8 @@ pub struct RoundLine {
     pub frames_down: u64,
     /// Wall-clock seconds from the round's opening to its close.
     pub seconds: f64,
+    /// Metrics of the learners, averaged over the clients: `train/NAME` and `evaluation/NAME`.
+    pub metrics: BTreeMap<String, f64>,
 }
 
 /// Most bytes that one side writes to close a connection: a few small HTTP/2 frames and a TLS alert, each in its own record.
@@ -84,6 +89,16 @@ impl Score {
         self.rounds.last().and_then(|round| round.accuracy)
     }
 
+    /// Perplexity of the last model, if the model of some client does not classify.
+    pub fn perplexity(&self) -> Option<f64> {
+        self.rounds.last().and_then(|round| round.perplexity)
+    }
+
+    /// Accuracy of the last model, or its perplexity if no client classifies, as one value.
+    pub fn quality(&self) -> String {
+        self.rounds.last().map_or("-".to_owned(), RoundLine::quality)
+    }
+
     /// Bytes that one side wrote and the other never read, up and down: the last HTTP/2 frames and the TLS alert of a
     /// connection that the other side had closed already.
     pub fn unread(&self) -> (u64, u64) {
@@ -110,10 +125,11 @@ impl Score {
         let mut out = String::new();
         let fp32 = self.fp32_bytes();
         let (up, down) = self.server_socket;
-        let accuracy = self
-            .accuracy()
-            .map_or("-".to_owned(), |share| format!("{:.2} %", 100.0 * share));
-        let result = bold(format!("accuracy        {accuracy:>12}"));
+        let (what, value) = match (self.accuracy(), self.perplexity()) {
+            (None, Some(perplexity)) => ("perplexity", significant(perplexity)),
+            _ => ("accuracy", self.quality()),
+        };
+        let result = bold(format!("{what:<16}{value:>12}"));
         let _ = writeln!(out, "{result}   of the last model, on held-out examples");
         let _ = writeln!(
             out,
@@ -158,6 +174,7 @@ impl RoundLine {
             round: round.round,
             updates: round.updates as u64,
             accuracy: None,
+            perplexity: None,
             test_loss: None,
             train_loss: round.loss,
             up: round.flow.socket_up,
@@ -165,18 +182,35 @@ impl RoundLine {
             frames_up: round.flow.frames_up(),
             frames_down: round.flow.frames_down(),
             seconds: round.seconds,
+            metrics: prefixed("train", &round.metrics).collect(),
         })
+    }
+
+    /// Adds the evaluation of the round's model.
+    pub fn evaluated(&mut self, evaluated: &Evaluated) {
+        self.accuracy = evaluated.accuracy;
+        self.perplexity = evaluated.perplexity;
+        self.test_loss = Some(evaluated.loss);
+        self.metrics.extend(prefixed("evaluation", &evaluated.metrics));
+    }
+
+    /// Accuracy, or perplexity if no client classifies.
+    fn quality(&self) -> String {
+        match (self.accuracy, self.perplexity) {
+            (Some(share), _) => format!("{:.2} %", 100.0 * share),
+            (None, Some(perplexity)) => format!("{} ppl", significant(perplexity)),
+            (None, None) => "-".to_owned(),
+        }
     }
 
     /// The line of a table under [`header`].
     pub fn text(&self, parameters: u64) -> String {
-        let percent = |x: Option<f64>| x.map_or("-".into(), |x| format!("{:.2} %", 100.0 * x));
         let number = |x: Option<f64>| x.map_or("-".into(), |x| format!("{x:.4}"));
         let per_value = |bytes: u64| 8.0 * bytes as f64 / (self.updates.max(1) * parameters.max(1)) as f64;
         format!(
             "{:>5} {:>8}  {:>9}  {:>10}  {:>8}  {:>8}  {:>6.3}/{:<6.3} {:>6.2}",
             self.round,
-            percent(self.accuracy),
+            self.quality(),
             number(self.test_loss),
             format!("{:.4}", self.train_loss),
             bytes(self.up),
@@ -185,6 +219,22 @@ impl RoundLine {
             per_value(self.frames_down),
             self.seconds,
         )
+    }
+}
+
+fn prefixed<'a>(prefix: &'a str, metrics: &'a BTreeMap<String, f64>) -> impl Iterator<Item = (String, f64)> + 'a {
+    metrics
+        .iter()
+        .map(move |(name, mean)| (format!("{prefix}/{name}"), *mean))
+}
+
+/// A positive number in at most five characters.
+fn significant(value: f64) -> String {
+    match value {
+        v if v < 99.995 => format!("{v:.2}"),
+        v if v < 999.95 => format!("{v:.1}"),
+        v if v < 99_999.5 => format!("{v:.0}"),
+        v => format!("{v:.0e}"),
     }
 }
 
@@ -237,6 +287,7 @@ mod tests {
             round: 10_000,
             updates: 1000,
             accuracy: Some(1.0),
+            perplexity: None,
             test_loss: Some(12.3456),
             train_loss: 123.4567,
             up: 1023 << 20,
@@ -244,8 +295,19 @@ mod tests {
             frames_up: 4 * 1_000_000_000,
             frames_down: 4 * 1_000_000_000,
             seconds: 999.99,
+            metrics: BTreeMap::new(),
         };
         assert_eq!(round.text(1_000_000).chars().count(), 79);
+        let mut language = round.clone();
+        language.accuracy = None;
+        for perplexity in [1.0, 99.999, 999.96, 99_999.6, f64::MAX] {
+            language.perplexity = Some(perplexity);
+            assert!(
+                language.text(1_000_000).chars().count() <= 80,
+                "{}",
+                language.text(1_000_000)
+            );
+        }
         assert_eq!(header().chars().count(), 79);
         let score = Score {
             parameters: 1_000_000,
@@ -262,6 +324,13 @@ mod tests {
         let bold = score.summary(true);
         assert_eq!(bold.replace("\x1b[1m", "").replace("\x1b[0m", ""), plain);
         assert!(bold.contains("\x1b[1mratio") && bold.contains("\x1b[1maccuracy"));
+        let mut score = score;
+        (score.rounds[0].accuracy, score.rounds[0].perplexity) = (None, Some(23.456));
+        assert!(
+            score
+                .summary(false)
+                .starts_with("perplexity             23.46   of the last model")
+        );
     }
 
     #[test]
@@ -270,6 +339,7 @@ mod tests {
             round,
             updates: 3,
             accuracy: Some(0.5),
+            perplexity: None,
             test_loss: None,
             train_loss: 1.0,
             up: 0,
@@ -277,6 +347,7 @@ mod tests {
             frames_up: 0,
             frames_down: 0,
             seconds: 0.0,
+            metrics: BTreeMap::new(),
         };
         let score = Score {
             parameters: 10,

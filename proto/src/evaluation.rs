@@ -1,7 +1,10 @@
 //! A client's evaluation of one model version.
 
+use std::sync::Arc;
+
 use crate::error::ProtocolError;
 use crate::limits::MAX_EXAMPLES;
+use crate::metrics::Metrics;
 use crate::names::RunName;
 use crate::wire;
 
@@ -16,8 +19,10 @@ pub struct EvaluationReport {
     pub examples: u64,
     /// Mean loss, finite.
     pub loss: f64,
-    /// Examples classified correctly, at most `examples`.
-    pub correct: u64,
+    /// Examples classified correctly, at most `examples`; `None` if the model does not classify.
+    pub correct: Option<u64>,
+    /// Further figures of the evaluation.
+    pub metrics: Arc<Metrics>,
 }
 
 impl From<EvaluationReport> for wire::EvaluationReport {
@@ -27,7 +32,9 @@ impl From<EvaluationReport> for wire::EvaluationReport {
             version: report.version,
             examples: report.examples,
             loss: report.loss,
-            correct: report.correct,
+            correct: report.correct.unwrap_or(0),
+            unclassified: report.correct.is_none(),
+            metrics: report.metrics.to_wire(),
         }
     }
 }
@@ -42,6 +49,8 @@ impl TryFrom<wire::EvaluationReport> for EvaluationReport {
             examples,
             loss,
             correct,
+            unclassified,
+            metrics,
         } = report;
         if examples == 0 || examples > MAX_EXAMPLES {
             return Err(ProtocolError::invalid(
@@ -55,6 +64,10 @@ impl TryFrom<wire::EvaluationReport> for EvaluationReport {
                 format!("{correct} is more than the {examples} examples"),
             ));
         }
+        if unclassified && correct > 0 {
+            let why = format!("{correct}, but the model does not classify");
+            return Err(ProtocolError::invalid("correct", why));
+        }
         if !loss.is_finite() {
             return Err(ProtocolError::invalid("loss", format!("{loss} is not finite")));
         }
@@ -63,7 +76,48 @@ impl TryFrom<wire::EvaluationReport> for EvaluationReport {
             version,
             examples,
             loss,
-            correct,
+            correct: (!unclassified).then_some(correct),
+            metrics: Metrics::from_wire(metrics)?.into(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(correct: Option<u64>) -> EvaluationReport {
+        EvaluationReport {
+            run: "r".parse().unwrap(),
+            version: 3,
+            examples: 20,
+            loss: 2.5,
+            correct,
+            metrics: crate::metrics::sample().into(),
+        }
+    }
+
+    #[test]
+    fn reports_survive_the_wire_whether_the_model_classifies_or_not() {
+        // Of 0 correct answers an older client sends no field at all.
+        for correct in [None, Some(0), Some(20)] {
+            let sent = wire::EvaluationReport::from(report(correct));
+            assert_eq!(EvaluationReport::try_from(sent).unwrap(), report(correct));
+        }
+    }
+
+    #[test]
+    fn impossible_reports_are_refused_by_field() {
+        let refused = |change: fn(&mut wire::EvaluationReport)| {
+            let mut wire = wire::EvaluationReport::from(report(Some(5)));
+            change(&mut wire);
+            EvaluationReport::try_from(wire).unwrap_err().to_string()
+        };
+        assert!(refused(|r| r.examples = 0).contains("`examples`"));
+        assert!(refused(|r| r.correct = 21).contains("21 is more than"));
+        assert!(refused(|r| r.unclassified = true).contains("does not classify"));
+        assert!(refused(|r| r.loss = f64::NAN).contains("`loss`"));
+        assert!(refused(|r| r.metrics[0].value = f64::INFINITY).contains("`f1` is inf"));
+        assert!(refused(|r| r.metrics[0].name = "top 5".into()).contains("`top 5` must be"));
     }
 }

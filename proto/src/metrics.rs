@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::error::ProtocolError;
 use crate::limits::{MAX_METRIC_NAME, MAX_METRICS};
+use crate::wire;
 
 /// Names that a report computes itself.
 const RESERVED: [&str; 7] = [
@@ -84,10 +85,47 @@ impl Metrics {
         self.0.get(name).copied()
     }
 
+    /// Number of metrics.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
+
+    /// The metrics as messages, sorted by name.
+    pub(crate) fn to_wire(&self) -> Vec<wire::Metric> {
+        let message = |(name, metric): (&str, Metric)| wire::Metric {
+            name: name.to_owned(),
+            value: metric.value,
+            weight: metric.weight,
+        };
+        self.iter().map(message).collect()
+    }
+
+    /// Checks metrics that a peer sent.
+    ///
+    /// # Errors
+    /// As [`Metrics::add`].
+    pub(crate) fn from_wire(messages: Vec<wire::Metric>) -> Result<Self, ProtocolError> {
+        let mut metrics = Self::new();
+        for wire::Metric { name, value, weight } in messages {
+            metrics.add(name, Metric { value, weight })?;
+        }
+        Ok(metrics)
+    }
+}
+
+/// Two metrics for tests of messages.
+#[cfg(test)]
+pub(crate) fn sample() -> Metrics {
+    let mut metrics = Metrics::new();
+    for (name, value, weight) in [("f1", 0.75, 60.0), ("grad/norm.0", -1e-300, 0.5)] {
+        metrics.add(name, Metric { value, weight }).expect("a valid metric");
+    }
+    metrics
 }
 
 #[cfg(test)]

@@ -1,11 +1,14 @@
 //! Updates: their identity, their header, and the server's answer.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use fl_compress::{Digest, Stages};
 
 use crate::error::ProtocolError;
 use crate::fidelity::SectionFidelity;
 use crate::limits::MAX_EXAMPLES;
+use crate::metrics::Metrics;
 use crate::names::RunName;
 use crate::wire;
 
@@ -43,6 +46,8 @@ pub struct UpdateHeader {
     pub stages: Stages,
     /// Figures of the frame's sections, in its order; empty if the client sends none.
     pub fidelity: Vec<SectionFidelity>,
+    /// Further figures of the training. Shared, because they travel from the learner to the records unchanged.
+    pub metrics: Arc<Metrics>,
 }
 
 /// Why an update will never be accepted.
@@ -118,6 +123,7 @@ impl From<&UpdateHeader> for wire::UpdateHeader {
             coded: header.stages.coded,
             bound: header.stages.entropy_bound,
             fidelity: wire::Fidelity::from_sections(&header.fidelity),
+            metrics: header.metrics.to_wire(),
         }
     }
 }
@@ -161,6 +167,7 @@ impl TryFrom<wire::UpdateHeader> for UpdateHeader {
                 entropy_bound: header.bound,
             },
             fidelity: wire::Fidelity::sections(header.fidelity)?,
+            metrics: Metrics::from_wire(header.metrics)?.into(),
         })
     }
 }
@@ -257,6 +264,7 @@ mod tests {
                 nonzeros: 7,
                 age: 0,
             }]),
+            metrics: crate::metrics::sample().into(),
         }
     }
 
@@ -283,6 +291,11 @@ mod tests {
         assert!(refused(|h| h.loss = f64::NAN).contains("`loss`"));
         assert!(refused(|h| h.bound = -1.0).contains("`bound`"));
         assert!(refused(|h| h.fidelity.as_mut().unwrap().cosine[0] = 1001).contains("`fidelity`"));
+        assert!(refused(|h| h.metrics[0].value = f64::NAN).contains("`f1` is NaN"));
+        assert!(refused(|h| h.metrics[1].name = "loss".into()).contains("`loss` is computed"));
+        assert!(refused(|h| h.metrics[1].name = "f1".into()).contains("`f1` is given twice"));
+        assert!(refused(|h| h.metrics[0].weight = -1.0).contains("weight of `f1`"));
+        assert!(refused(|h| h.metrics = vec![h.metrics[0].clone(); 5_000]).contains("`metrics`"));
     }
 
     #[test]

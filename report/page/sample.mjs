@@ -5,7 +5,7 @@ import { pathToFileURL } from "node:url";
 
 const FLOW = ["update", "refused", "aborted", "evaluation", "control_up", "heartbeat_up", "transport_up", "socket_up", "steps",
   "snapshot", "control_down", "heartbeat_down", "transport_down", "socket_down", "connections", "retries", "upload_ms", "download_ms"];
-const ROUND = ["round", "closed", "attempts", "asked", "updates", "examples", "loss", "accuracy", "evaluation_loss", "evaluated",
+const ROUND = ["round", "closed", "attempts", "asked", "updates", "examples", "loss", "accuracy", "perplexity", "evaluation_loss", "evaluated",
   "opened_ms", "seconds", "aggregate_seconds", "train_seconds", "encode_seconds", "wait_seconds", "finish_median", "finish_last",
   "fp32_up", "reduced_up", "quantized_up", "coded_up", "framed_up", "bound_up", "fp32_down", "reduced_down", "quantized_down",
   "coded_down", "framed_down", "bound_down", "bits_up", "bits_down", "density_up", "density_down", ...FLOW, "metered_up",
@@ -54,10 +54,11 @@ const three = (x) => Math.round(x * 1000) / 1000;
 /**
  * A report. `rounds` and `clients` are numbers; `seed` decides all else. Options: `unbalanced` (a round whose parts do not
  * add up to its sockets), `running` (the last round is still open), `blind` (no accuracy, no evaluation), `full` (all columns
- * of participations), `ranks` (a low-rank recipe), `costs` (money and carbon).
+ * of participations), `ranks` (a low-rank recipe), `costs` (money and carbon), `language` (perplexity instead of accuracy, and
+ * metrics of the learners), `mixed` (both kinds of clients).
  */
 export function sample({ rounds = 40, clients = 10, seed = 1, unbalanced = false, running = false, blind = false, full = false,
-  ranks = false, costs = false } = {}) {
+  ranks = false, costs = false, language = false, mixed = false } = {}) {
   const rnd = random(seed);
   const hex = (n) => Array.from({ length: n }, () => Math.floor(rnd() * 16).toString(16)).join("");
   const names = Array.from({ length: clients }, (_, i) => `clinic-${String(i + 1).padStart(clients > 99 ? 3 : 2, "0")}`);
@@ -245,6 +246,7 @@ export function sample({ rounds = 40, clients = 10, seed = 1, unbalanced = false
   const state = rounds === 0 ? "waiting for clients" : running ? `running: round ${rounds} is open` : `done after ${rounds} rounds`;
   report.run = { name: "fashion-mnist-topk", task: "fashion-mnist", state, planned: running ? rounds + 12 : rounds || 40, parameters,
     version: "0.4.0", model: rounds ? hex(64) : "", instance: hex(32), opened_ms: opened, until_ms: clock, chain: rounds ? hex(64) : "" };
+  if (language || mixed) measure(report.rounds, mixed);
   report.totals = totals;
   report.pending = { ...noFlow(), ...(running ? { socket_up: 3_100, socket_down: 412 } : {}) };
   report.metered_up = metered.up;
@@ -264,6 +266,18 @@ export function sample({ rounds = 40, clients = 10, seed = 1, unbalanced = false
     report.costs = { currency: "EUR", money_up: up, money_down: down, money: up + down, kwh, co2_g: kwh * 230 };
   }
   return report;
+}
+
+/** Makes the run one of a language model, of some of its clients or of all. */
+function measure(rounds, mixed) {
+  const each = (value) => rounds.evaluation_loss.map((loss, i) => (loss === null ? null : three(value(loss, i))));
+  rounds.evaluation_loss = each((loss) => loss * 2);
+  rounds.perplexity = each((loss) => Math.exp(loss));
+  if (!mixed) rounds.accuracy = each(() => 0).map(() => null);
+  rounds["train/grad/norm"] = rounds.loss.map((loss, i) => (loss === null ? null : three(loss + Math.sin(i))));
+  rounds["train/top5"] = rounds.loss.map((loss) => (loss === null ? null : three(Math.exp(-loss))));
+  rounds["evaluation/top5"] = each((loss) => Math.exp(-loss / 2));
+  rounds["evaluation/reward"] = each((loss, i) => Math.cos(i / 3) - loss);
 }
 
 if (process.argv[1] && import.meta.url === pathToFileURL(process.argv[1]).href) {

@@ -43,6 +43,7 @@ pub use queries::tensor::TensorTotal;
 pub use report::client::ClientLine;
 pub use report::costs::{ClientCost, Cost, Costs, RoundCost};
 pub use report::flow::Flow;
+pub use report::measures::Measures;
 pub use report::participation::Participation;
 pub use report::round::RoundLine;
 pub use report::run::{Baseline, Run};

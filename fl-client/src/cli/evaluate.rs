@@ -53,9 +53,10 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         Format::Json => {
             let metrics = evaluation.metrics.iter().map(|(name, metric)| (name, metric.value));
             let metrics: BTreeMap<&str, f64> = metrics.collect();
+            let perplexity = evaluation.correct.is_none().then(|| evaluation.loss.exp());
             let result = json!({
                 "accuracy": accuracy(&evaluation), "correct": evaluation.correct, "examples": evaluation.examples,
-                "loss": evaluation.loss, "metrics": metrics,
+                "loss": evaluation.loss, "metrics": metrics, "perplexity": perplexity,
             });
             out::line(format_args!("{result}"))
         }

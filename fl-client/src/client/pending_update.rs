@@ -1,5 +1,7 @@
 //! An encoded update that the server has not acknowledged yet.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use fl_compress::Pending;
 use fl_proto::{RunName, SectionFidelity, UpdateHeader, UpdateId};
@@ -31,6 +33,7 @@ impl PendingUpdate {
             encode_ms: metadata.encode_ms,
             stages: pending.stages,
             fidelity: SectionFidelity::of(&pending.fidelity),
+            metrics: Arc::clone(&metadata.metrics),
         };
         Self {
             header,

@@ -102,7 +102,11 @@ impl ClientState {
         }
         let encode_ms = started.elapsed().as_millis() as u64;
 
-        let Fit { examples, loss, .. } = fit;
+        let Fit {
+            examples,
+            loss,
+            metrics,
+        } = fit;
         let metadata = UpdateMetadata {
             round,
             attempt,
@@ -111,9 +115,10 @@ impl ClientState {
             loss,
             train_ms,
             encode_ms,
+            metrics: Arc::new(metrics),
         };
         run.state
-            .save_memory(run.joined.instance, &run.encoder, &pending, metadata)?;
+            .save_memory(run.joined.instance, &run.encoder, &pending, &metadata)?;
         run.pending = Some((pending, metadata));
         let update = run.pending_update().ok_or_else(moved_on)?;
         let bytes = update.header.len;

@@ -272,7 +272,8 @@ impl Connection<'_> {
                     version,
                     examples: evaluation.examples,
                     loss: evaluation.loss,
-                    correct: evaluation.correct.unwrap_or_default(),
+                    correct: evaluation.correct,
+                    metrics: Arc::new(evaluation.metrics.clone()),
                 };
                 self.events.send(Event::Evaluated { version, evaluation });
                 if !self.rpc.evaluate(report).await? {

@@ -16,7 +16,7 @@ use crate::error::Error;
 /// `State` if the memory in the folder is broken or a folder cannot be moved.
 pub(super) fn settle_owner(root: &Path, state: &RunState, run: &RunName, instance: Digest) -> Result<(), Error> {
     let head = state.head()?;
-    if head.is_some_and(|head| head.instance == instance) {
+    if head.as_ref().is_some_and(|head| head.instance == instance) {
         return Ok(());
     }
     let disk = state.disk;

@@ -3,29 +3,35 @@
 //!
 //! ```text
 //! "FLMH" | major u8 | minor u8 | digest of the run's model version 0, 32 | body length u64 | pending u8 | [round u64 |
-//! digest 32 | examples u64 | loss f64 | train_ms u64 | encode_ms u64 | attempt u32] | CRC-32C of the head u32 | body
-//! (sealed by the encoder)
+//! digest 32 | examples u64 | loss f64 | train_ms u64 | encode_ms u64 | attempt u32 | [length u16 | metrics]] | CRC-32C of the
+//! head u32 | body (sealed by the encoder)
 //! ```
 //!
-//! `pending` is 0 without a pending frame, and 2 with one. Version 1.0 wrote 1 and no attempt.
+//! `pending` is 0 without a pending frame, 2 with one, and 3 (version 1.2) with one that has metrics: each is its name (length u16, ASCII),
+//! value f64 and weight f64, sorted by name. Version 1.0 wrote 1 and no attempt.
 
 use std::sync::Arc;
 
 use fl_compress::wire::{CHECKSUM_BYTES, Reader, Writer, seal, unseal};
 use fl_compress::{Digest, Encoder, Layout, Pending, Spec};
+use fl_proto::{MAX_METRIC_NAME, MAX_METRICS, Metric, Metrics};
 
 use super::run_state::RunState;
 use crate::error::Error;
 
 const MAGIC: &[u8; 4] = b"FLMH";
 const MAJOR: u8 = 1;
-const MINOR: u8 = 1;
+const MINOR: u8 = 2;
 const FIXED: usize = 4 + 1 + 1 + 32 + 8 + 1;
 const METADATA: usize = 8 + 32 + 8 + 8 + 8 + 8;
 const ATTEMPT: usize = 4;
+/// Longest metrics of an update.
+const METRICS: usize = MAX_METRICS * (2 + MAX_METRIC_NAME + 8 + 8);
+/// Longest head.
+const LONGEST: usize = FIXED + METADATA + ATTEMPT + 2 + METRICS + CHECKSUM_BYTES;
 
 /// The header of the pending update, so that a retry sends the same header.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct UpdateMetadata {
     pub(crate) round: u64,
     /// The attempt of the round in which the frame was encoded; 0 if it is unknown.
@@ -35,10 +41,11 @@ pub(crate) struct UpdateMetadata {
     pub(crate) loss: f64,
     pub(crate) train_ms: u64,
     pub(crate) encode_ms: u64,
+    pub(crate) metrics: Arc<Metrics>,
 }
 
 /// Head of the file.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Head {
     /// The instance of the run that the memory belongs to.
     pub(crate) instance: Digest,
@@ -50,10 +57,16 @@ impl Head {
     fn write(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(FIXED + METADATA + ATTEMPT + CHECKSUM_BYTES);
         let mut writer = Writer::new(&mut out);
-        writer.head(MAGIC, MAJOR, MINOR);
+        // The lowest version that can hold it, so that an older client can read it.
+        let (minor, pending) = match &self.pending {
+            None => (1, 0),
+            Some(metadata) if metadata.metrics.is_empty() => (1, 2),
+            Some(_) => (MINOR, 3),
+        };
+        writer.head(MAGIC, MAJOR, minor);
         writer.bytes(&self.instance.0);
         writer.u64(self.body);
-        writer.u8(if self.pending.is_some() { 2 } else { 0 });
+        writer.u8(pending);
         if let Some(metadata) = &self.pending {
             writer.u64(metadata.round);
             writer.bytes(&metadata.digest.0);
@@ -62,6 +75,12 @@ impl Head {
             writer.u64(metadata.train_ms);
             writer.u64(metadata.encode_ms);
             writer.u32(metadata.attempt);
+            if !metadata.metrics.is_empty() {
+                let mut metrics = Vec::new();
+                write_metrics(&metadata.metrics, &mut Writer::new(&mut metrics));
+                writer.u16(metrics.len() as u16);
+                writer.bytes(&metrics);
+            }
         }
         seal(0, &mut out);
         out
@@ -75,6 +94,14 @@ impl Head {
             0 => 0,
             1 => METADATA,
             2 => METADATA + ATTEMPT,
+            3 => {
+                reader.take(METADATA + ATTEMPT, "head")?;
+                let metrics = usize::from(reader.u16("length of metrics")?);
+                if metrics > METRICS {
+                    return Err(reader.corrupt("length of metrics"));
+                }
+                METADATA + ATTEMPT + 2 + metrics
+            }
             _ => return Err(reader.corrupt("pending flag")),
         };
         let mut reader = Reader::new(bytes);
@@ -94,6 +121,10 @@ impl Head {
                 train_ms: reader.u64("train_ms")?,
                 encode_ms: reader.u64("encode_ms")?,
                 attempt: if metadata > METADATA { reader.u32("attempt")? } else { 0 },
+                metrics: match metadata > METADATA + ATTEMPT {
+                    true => read_metrics(&mut reader)?.into(),
+                    false => Arc::default(),
+                },
             });
         }
         Ok((
@@ -107,6 +138,29 @@ impl Head {
     }
 }
 
+/// Appends the metrics, sorted by name.
+fn write_metrics(metrics: &Metrics, out: &mut Writer<'_>) {
+    for (name, Metric { value, weight }) in metrics.iter() {
+        out.text(name);
+        out.f64(value);
+        out.f64(weight);
+    }
+}
+
+/// Reads a length and the metrics of that length.
+fn read_metrics(from: &mut Reader<'_>) -> Result<Metrics, fl_compress::Error> {
+    let len = usize::from(from.u16("length of metrics")?);
+    let mut from = from.sub(len, "metrics")?;
+    let mut metrics = Metrics::new();
+    while from.left() > 0 {
+        let name = from.text("name of a metric")?;
+        let (value, weight) = (from.f64("value of a metric")?, from.f64("weight of a metric")?);
+        let added = metrics.add(name, Metric { value, weight });
+        added.map_err(|_| from.corrupt("metric"))?;
+    }
+    Ok(metrics)
+}
+
 impl RunState {
     /// The head of the run's memory; `None` without a file.
     ///
@@ -114,10 +168,7 @@ impl RunState {
     /// `State` if the file is broken or cannot be read.
     pub(crate) fn head(&self) -> Result<Option<Head>, Error> {
         let path = self.path("memory");
-        let Some((bytes, len)) = self
-            .disk
-            .read_front(&path, (FIXED + METADATA + ATTEMPT + CHECKSUM_BYTES) as u64)?
-        else {
+        let Some((bytes, len)) = self.disk.read_front(&path, LONGEST as u64)? else {
             return Ok(None);
         };
         let (head, rest) = Head::read(&bytes).map_err(|e| self.broken(&e.to_string()))?;
@@ -140,7 +191,8 @@ impl RunState {
     ) -> Result<(Encoder, Option<(Pending, UpdateMetadata)>), Error> {
         // Beside memory and frame: statistics and figures of each section.
         let (values, tensors) = (layout.len(), layout.tensors().len());
-        let max = 1024 + 4 * values as u64 + 128 * tensors as u64 + fl_proto::max_frame(values, tensors);
+        let max =
+            1024 + LONGEST as u64 + 4 * values as u64 + 128 * tensors as u64 + fl_proto::max_frame(values, tensors);
         let Some(head) = self.head()? else {
             let fresh = Encoder::new(Arc::clone(layout), spec);
             return Ok((
@@ -180,14 +232,14 @@ impl RunState {
         instance: Digest,
         encoder: &Encoder,
         pending: &Pending,
-        metadata: UpdateMetadata,
+        metadata: &UpdateMetadata,
     ) -> Result<(), Error> {
         let mut body = Vec::new();
         encoder.save(Some(pending), &mut body);
         let head = Head {
             instance,
             body: body.len() as u64,
-            pending: Some(metadata),
+            pending: Some(metadata.clone()),
         }
         .write();
         self.disk.replace(&self.path("memory"), &[&head, &body])
@@ -221,8 +273,31 @@ mod tests {
                 loss: 0.5,
                 train_ms: 7,
                 encode_ms: 1,
+                metrics: Arc::default(),
             }),
         }
+    }
+
+    fn measured() -> Head {
+        let mut head = head();
+        let mut metrics = Metrics::new();
+        for (name, value) in [("top5", 0.75), ("grad/norm", -1e-300)] {
+            metrics.add(name, Metric { value, weight: 60.0 }).unwrap();
+        }
+        head.pending.as_mut().unwrap().metrics = metrics.into();
+        head
+    }
+
+    fn most() -> Head {
+        let mut head = head();
+        let mut metrics = Metrics::new();
+        for at in 0..MAX_METRICS {
+            let name = format!("m{at:0width$}", width = MAX_METRIC_NAME - 1);
+            let (value, weight) = (at as f64, 1.0);
+            metrics.add(name, Metric { value, weight }).unwrap();
+        }
+        head.pending.as_mut().unwrap().metrics = metrics.into();
+        head
     }
 
     #[test]
@@ -231,11 +306,12 @@ mod tests {
             pending: None,
             ..head()
         };
-        for head in [head(), settled] {
+        for head in [head(), settled, measured(), most()] {
             let mut bytes = head.write();
             bytes.extend_from_slice(b"body");
             assert_eq!(Head::read(&bytes).unwrap(), (head, &b"body"[..]));
         }
+        assert_eq!(most().write().len(), LONGEST);
     }
 
     #[test]
@@ -258,6 +334,33 @@ mod tests {
         newer.truncate(body);
         seal(0, &mut newer);
         assert!(matches!(Head::read(&newer), Err(fl_compress::Error::Mismatch(_))));
+    }
+
+    /// Written by version 1.1; never to be changed.
+    #[test]
+    fn a_head_of_version_1_1_is_read_without_metrics() {
+        let digest = Digest::of(b"f");
+        let bytes = [
+            b"FLMH\x01\x01".as_slice(),
+            &[0xab; 32],
+            b"\x09\0\0\0\0\0\0\0",
+            b"\x02",
+            b"\x03\0\0\0\0\0\0\0",
+            &digest.0,
+            b"\x3c\0\0\0\0\0\0\0",
+            &0.5f64.to_le_bytes(),
+            b"\x07\0\0\0\0\0\0\0",
+            b"\x01\0\0\0\0\0\0\0",
+            b"\x02\0\0\0",
+        ];
+        let mut bytes = bytes.concat();
+        seal(0, &mut bytes);
+        assert_eq!(Head::read(&bytes).unwrap(), (head(), &[][..]));
+        assert_eq!(
+            head().write(),
+            bytes,
+            "and an older client can read what this one writes"
+        );
     }
 
     #[test]
@@ -288,14 +391,27 @@ mod tests {
 
     #[test]
     fn every_truncation_and_every_flipped_bit_of_a_head_is_noticed() {
-        let bytes = head().write();
-        for len in 0..bytes.len() {
-            assert!(Head::read(&bytes[..len]).is_err(), "{len}");
+        for bytes in [head().write(), measured().write()] {
+            for len in 0..bytes.len() {
+                assert!(Head::read(&bytes[..len]).is_err(), "{len}");
+            }
+            for bit in 0..bytes.len() * 8 {
+                let mut broken = bytes.clone();
+                broken[bit / 8] ^= 1 << (bit % 8);
+                assert!(Head::read(&broken).is_err(), "{bit}");
+            }
         }
-        for bit in 0..bytes.len() * 8 {
-            let mut broken = bytes.clone();
-            broken[bit / 8] ^= 1 << (bit % 8);
-            assert!(Head::read(&broken).is_err(), "{bit}");
-        }
+    }
+
+    #[test]
+    fn metrics_that_no_learner_can_report_are_corruption() {
+        let mut bytes = measured().write();
+        let body = bytes.len() - CHECKSUM_BYTES;
+        bytes.truncate(body);
+        // The last weight.
+        bytes[body - 8..].copy_from_slice(&f64::NAN.to_le_bytes());
+        seal(0, &mut bytes);
+        let found = Head::read(&bytes).unwrap_err().to_string();
+        assert!(found.contains("metric"), "{found}");
     }
 }

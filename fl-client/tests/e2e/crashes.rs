@@ -8,6 +8,7 @@ use crate::support::{
     Arithmetic, Call, Certificates, Client, Fault, TestServer, World, config, copy_state, heard, is_all_of, rounds_of,
 };
 use fl_client::{Event, Outcome};
+use fl_proto::{Metric, Metrics};
 
 /// Runs a client until the server sees the call `at`; returns a copy of the state folder as a crash at that moment
 /// leaves it. The configured faults decide how the server handles that call.
@@ -21,6 +22,16 @@ pub(crate) async fn crash_as(
     config: impl Fn(&std::path::Path) -> fl_client::ClientConfig,
     at: Call,
 ) -> tempfile::TempDir {
+    crash_of(server, config, at, Arithmetic::new()).await
+}
+
+/// As [`crash_as`], with another learner.
+async fn crash_of(
+    server: &TestServer,
+    config: impl Fn(&std::path::Path) -> fl_client::ClientConfig,
+    at: Call,
+    learner: Arithmetic,
+) -> tempfile::TempDir {
     let (before, after) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (told, copied) = mpsc::channel();
     let (from, to): (PathBuf, PathBuf) = (before.path().into(), after.path().into());
@@ -31,7 +42,7 @@ pub(crate) async fn crash_as(
             let _ = told.send(());
         }
     }));
-    let client = Client::start(config(before.path()), Arithmetic::new());
+    let client = Client::start(config(before.path()), learner);
     heard(copied).await;
     client.task.abort();
     let _ = client.task.await;
@@ -63,6 +74,36 @@ async fn after_a_crash_between_persist_and_send_the_same_frame_is_sent() {
     assert_eq!(world.calls[0], Call::Join { pending: Some(1) });
     assert!(world.calls.contains(&Call::Submit { round: 1, offset: 0 }));
     is_all_of(&world, state.path(), 1..=3);
+}
+
+/// Sorted by name; values without a short form.
+fn metrics() -> Metrics {
+    let mut metrics = Metrics::new();
+    for (name, value, weight) in [("top5", 0.1 + 0.2, 60.0), ("grad/norm", -1.0 / 3.0, 1e-9)] {
+        metrics.add(name, Metric { value, weight }).unwrap();
+    }
+    metrics
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_update_sent_after_a_crash_has_the_metrics_of_its_training() {
+    let certificates = Certificates::new("fed");
+    let server = TestServer::start(&certificates, World::new(2));
+    server.world().faults.extend([Fault::HangAfter(0)]);
+    let mut learner = Arithmetic::new();
+    learner.metrics = metrics();
+    let at = Call::Submit { round: 1, offset: 0 };
+    let state = crash_of(&server, |state| config(&server, &certificates, state), at, learner).await;
+    // The learner of the second process reports no metrics, and does not train round 1.
+    assert_eq!(goes_on(&server, &certificates, state.path()).await, 1);
+    let world = server.world();
+    let sent: Vec<_> = world
+        .headers
+        .iter()
+        .map(|header| (header.id.round, &*header.metrics))
+        .collect();
+    assert_eq!(sent, [(1, &metrics()), (1, &metrics()), (2, &Metrics::new())]);
+    assert_eq!(world.headers[0], world.headers[1]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

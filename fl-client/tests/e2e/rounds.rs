@@ -8,7 +8,7 @@ use crate::support::{
 };
 use fl_client::{Event, Outcome, Sent, Tasks};
 use fl_compress::Layout;
-use fl_proto::{Departure, Refusal};
+use fl_proto::{Departure, Metric, Refusal};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn updates_and_residual_are_the_deltas_and_the_model_follows_step_by_step() {
@@ -181,9 +181,34 @@ async fn a_learner_of_another_model_is_refused_with_both_shapes_named() {
     let client = Client::start(config(&server, &certificates, state.path()), learner);
     let text = client.finish().await.unwrap_err().to_string();
     assert!(
-        text.contains("a.weight [8, 5]") && text.contains("a.weight [8, 6]"),
+        text.contains("`a.weight` has shape [8, 6]; [8, 5] is expected"),
         "{text}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_evaluation_without_right_answers_is_reported_with_its_metrics() {
+    for classifies in [false, true] {
+        let certificates = Certificates::new("fed");
+        let mut world = World::new(1);
+        (world.evaluate, world.evaluate_at_end) = (true, true);
+        world.publish();
+        let server = TestServer::start(&certificates, world);
+        let state = tempfile::tempdir().unwrap();
+        let mut learner = Arithmetic::new();
+        learner.classifies = classifies;
+        let (value, weight) = (0.75, 10.0);
+        learner.metrics.add("bleu", Metric { value, weight }).unwrap();
+        let metrics = learner.metrics.clone();
+        let client = Client::start(config(&server, &certificates, state.path()), learner);
+        assert_eq!(client.finish().await, Ok(Outcome::Done { round: 1 }));
+        let world = server.world();
+        assert_eq!(world.evaluations.len(), 2);
+        for report in &world.evaluations {
+            assert_eq!(report.correct, classifies.then_some(7));
+            assert_eq!(*report.metrics, metrics);
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

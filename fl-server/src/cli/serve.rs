@@ -1,6 +1,6 @@
 //! `fl-server serve server.toml --run run.toml`: serves a run and prints a line for each round.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ use crate::config::server::ServerConfig;
 use crate::server::options::{Ending, Serve};
 use crate::server::serve::serve;
 use crate::storage::disk::Fault;
-use crate::telemetry::event::{Evaluated, Event, RoundSummary, Waiting, names};
+use crate::telemetry::event::{Evaluated, Event, RoundSummary, Waiting, names, short};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -266,10 +266,12 @@ fn line(event: &Event) -> Option<String> {
             flow,
             bits_up,
             bits_down,
+            metrics,
         }) => {
             let (up, down) = (size(flow.socket_up), size(flow.socket_down));
+            let metrics = spaced(metrics);
             format!(
-                "round {round:>4}  {updates} updates  loss {loss:.4}  up {up} ({bits_up:.3} bits per parameter)  \
+                "round {round:>4}  {updates} updates  loss {loss:.4}{metrics}  up {up} ({bits_up:.3} bits per parameter)  \
                  down {down} ({bits_down:.3})  {seconds:.2} s"
             )
         }
@@ -277,9 +279,14 @@ fn line(event: &Event) -> Option<String> {
             version,
             examples,
             accuracy,
+            perplexity,
             loss,
+            metrics,
         }) => {
-            format!("model {version:>4}  accuracy {accuracy:.4}  loss {loss:.4}  on {examples} examples")
+            let accuracy = accuracy.map_or(String::new(), |share| format!("  accuracy {share:.4}"));
+            let perplexity = perplexity.map_or(String::new(), |value| format!("  perplexity {}", short(value)));
+            let metrics = spaced(metrics);
+            format!("model {version:>4}{accuracy}{perplexity}  loss {loss:.4}{metrics}  on {examples} examples")
         }
         Event::Limited { round, text } => format!("round {round:>4}  {text}"),
         Event::MembersReplaced { round, absent, by } => {
@@ -295,6 +302,14 @@ fn line(event: &Event) -> Option<String> {
         Event::Warning(text) => format!("warning: {text}"),
         _ => return None,
     })
+}
+
+/// Metrics as parts of a line, two spaces before each.
+fn spaced(metrics: &BTreeMap<String, f64>) -> String {
+    metrics
+        .iter()
+        .map(|(name, mean)| format!("  {name} {}", short(*mean)))
+        .collect()
 }
 
 #[cfg(test)]

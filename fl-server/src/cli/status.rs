@@ -15,9 +15,9 @@ use crate::admin::socket::{Answer, Ask, Live, Status};
 use crate::cli::failure::Outcome;
 use crate::cli::source;
 use crate::config::server::ServerConfig;
-use crate::reporting::inspect::RunStatus;
+use crate::reporting::inspect::{RunStatus, Trained};
 use crate::reporting::moment::Moved;
-use crate::telemetry::event::time;
+use crate::telemetry::event::{Listed, time};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -124,6 +124,12 @@ fn text(standing: &Standing) -> String {
             "{}: {}; {} of {} rounds closed",
             run.run, run.state, run.closed, run.planned
         );
+        if let Some(Trained { round, loss, metrics }) = &run.training {
+            let _ = writeln!(out, "  round {round} trained: loss {loss:.4}{}", Listed(metrics));
+        }
+        if let Some(evaluated) = &run.evaluation {
+            let _ = writeln!(out, "  model {} evaluated: {evaluated}", evaluated.version);
+        }
         for damage in &run.damage {
             let _ = writeln!(out, "  {damage}");
         }
@@ -163,8 +169,10 @@ fn moved_text(moved: &Moved) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
-    use crate::telemetry::event::{Missing, OpenRound, Waiting};
+    use crate::telemetry::event::{Evaluated, Missing, OpenRound, Waiting};
     use crate::telemetry::turned_away::{Turned, TurnedFor};
 
     fn standing() -> Standing {
@@ -195,6 +203,8 @@ mod tests {
                 state: "waiting".into(),
                 planned: 10,
                 closed: 0,
+                training: None,
+                evaluation: None,
                 damage: Vec::new(),
             }],
             certificates: vec![Certificate {
@@ -246,6 +256,40 @@ mod tests {
                         no longer for dora (out since 14:01:00Z)\n\
                         turned away carl (revoked; 2 times, last 14:10:00Z): client `carl` is revoked\n";
         assert!(text.contains(expected), "{text}");
+    }
+
+    fn trained() -> Standing {
+        let metrics = |name: &str, mean| BTreeMap::from([(name.to_owned(), mean)]);
+        let mut standing = standing();
+        standing.runs[0].training = Some(Trained {
+            round: 3,
+            loss: 2.25,
+            metrics: metrics("grad/norm", 0.5),
+        });
+        standing.runs[0].evaluation = Some(Evaluated {
+            version: 2,
+            examples: 60,
+            accuracy: None,
+            perplexity: Some(12.5),
+            loss: 2.5,
+            metrics: metrics("bleu", 0.25),
+        });
+        standing
+    }
+
+    #[test]
+    fn a_person_reads_what_a_run_has_learned() {
+        let text = text(&trained());
+        let expected = "  round 3 trained: loss 2.2500, grad/norm 0.5000\n  \
+                        model 2 evaluated: perplexity 12.5000, loss 2.5000, bleu 0.2500 on 60 examples\n";
+        assert!(text.contains(expected), "{text}");
+        let found = serde_json::to_value(trained()).unwrap();
+        let expected = serde_json::json!({ "round": 3, "loss": 2.25, "metrics": { "grad/norm": 0.5 } });
+        assert_eq!(found["runs"][0]["training"], expected);
+        let expected = serde_json::json!({
+            "version": 2, "examples": 60, "accuracy": null, "perplexity": 12.5, "loss": 2.5, "metrics": { "bleu": 0.25 },
+        });
+        assert_eq!(found["runs"][0]["evaluation"], expected);
     }
 
     #[test]

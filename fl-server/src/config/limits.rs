@@ -4,6 +4,7 @@
 //! Every bound is a function of the accepted updates of the round and of one number from the rounds before. It depends
 //! neither on the order of arrival nor on a clock, so a replay applies the same bounds.
 
+use fl_proto::Metric;
 use serde::{Deserialize, Serialize};
 
 /// Fewer updates have no majority, so their median is not robust.
@@ -12,6 +13,8 @@ const MAJORITY: usize = 3;
 const DRIFT: f64 = 2.0;
 /// Largest magnitude of a loss that a client may report. Cross-entropy is below 100 unless training diverges.
 pub(crate) const MAX_LOSS: f64 = 1e6;
+/// Largest weight that a metric counts with: more examples, tokens or pixels than any client has.
+const MAX_METRIC_WEIGHT: f64 = 1e18;
 
 /// The `[limits]` table of a run.toml. `f64::INFINITY` switches a limit off; so does a `share` of 1.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -146,6 +149,31 @@ pub(crate) fn mean_loss(updates: impl Iterator<Item = (u64, f64)> + Clone) -> Op
     (total > 0.0).then(|| sum / total)
 }
 
+/// Mean of a metric over the clients that report it; `reports` in the order of the clients' names, at least one.
+///
+/// The bounds are those of examples, applied to the weights: their unit is the learner's (examples, tokens, pixels), so an absolute
+/// bound by examples would distort honest weights. With a majority, a magnitude counts with at most as many times the median of
+/// the nonzero ones as the norm of an update that counts.
+pub(crate) fn mean_metric(reports: &[Metric]) -> f64 {
+    let limits = Limits::default();
+    // The sums of the weights stay finite.
+    let claimed = reports.iter().map(|report| report.weight.min(MAX_METRIC_WEIGHT));
+    let most = cap(claimed.clone(), limits.examples, limits.share);
+    let weights: Vec<f64> = claimed.map(|weight| weight.min(most)).collect();
+    let total: f64 = weights.iter().sum();
+    let mut sizes: Vec<f64> = reports.iter().map(|report| report.value.abs()).collect();
+    sizes.retain(|size| *size > 0.0);
+    sizes.sort_by(f64::total_cmp);
+    let largest = match median(&sizes).filter(|_| sizes.len() >= MAJORITY) {
+        Some(median) => (limits.discard * median).min(f64::MAX),
+        None => f64::MAX,
+    };
+    let part = |(report, weight): (&Metric, &f64)| weight / total * report.value.clamp(-largest, largest);
+    let mean: f64 = reports.iter().zip(&weights).map(part).sum();
+    // Shares that add up to a little more than 1, of values at the end of the range.
+    mean.clamp(-f64::MAX, f64::MAX)
+}
+
 /// The bound on each of `values`: `times` their median, and at most `share` of the sum of all bounded values; but at least the
 /// median. With two values or fewer, `share` does not apply.
 fn cap(values: impl Iterator<Item = f64>, times: f64, share: f64) -> f64 {
@@ -262,7 +290,66 @@ mod tests {
         assert_eq!(evaluation_weights(&[]), [0; 0]);
     }
 
+    fn metrics(reports: &[(f64, f64)]) -> Vec<Metric> {
+        let metric = |&(value, weight): &(f64, f64)| Metric { value, weight };
+        reports.iter().map(metric).collect()
+    }
+
+    #[test]
+    fn metrics_of_clients_that_are_much_alike_count_as_they_claim() {
+        let of = |reports: &[(f64, f64)]| mean_metric(&metrics(reports));
+        assert_eq!(of(&[(0.7, 123.0)]), 0.7);
+        assert_eq!(of(&[(0.0, 1.0), (1.0, 3.0)]), 0.75);
+        for unit in [1.0, 1e9, 1e-9] {
+            let mean = of(&[(0.0, 60.0 * unit), (0.5, 60.0 * unit), (-1.0, 30.0 * unit)]);
+            assert!(mean.abs() < 1e-12, "whatever the unit of the weights: {mean}");
+        }
+        assert_eq!(
+            of(&[(0.0, 1.0), (0.0, 1.0), (0.0, 1.0), (1.0, 1.0)]),
+            0.25,
+            "zeros are no reference"
+        );
+        assert!(of(&[(f64::MAX, 1e300), (f64::MAX, 1e300), (f64::MAX, 1e300)]) > 1.797e308);
+    }
+
+    #[test]
+    fn one_client_of_four_does_not_decide_a_metric() {
+        for weight in [100.0, 1e12, 1e300] {
+            let of = |value: f64| mean_metric(&metrics(&[(0.5, 100.0), (0.5, 100.0), (0.5, 100.0), (value, weight)]));
+            assert!((of(0.0) - 0.5).abs() <= 0.4 * 0.5 + 1e-12, "{weight}: {}", of(0.0));
+            for value in [1e30, f64::MAX, -f64::MAX] {
+                // Two fifths of the weight, at forty times the others' magnitude.
+                assert!(of(value).abs() <= 0.4 * 20.0 + 0.5, "{value} {weight}: {}", of(value));
+            }
+        }
+    }
+
     proptest! {
+        #[test]
+        fn a_mean_of_metrics_is_within_their_range_and_order_does_not_matter(
+            reports in prop::collection::vec((-1e3..1e3f64, 1e-3..1e6f64), 1..9),
+            turn in 0usize..9,
+        ) {
+            let mean = mean_metric(&metrics(&reports));
+            let values = || reports.iter().map(|report| report.0);
+            let (low, high) = (values().fold(f64::INFINITY, f64::min), values().fold(-f64::INFINITY, f64::max));
+            prop_assert!((low - 1e-9..=high + 1e-9).contains(&mean), "{mean} of {low} to {high}");
+            let mut turned = reports.clone();
+            turned.rotate_left(turn % reports.len());
+            turned.reverse();
+            prop_assert!((mean_metric(&metrics(&turned)) - mean).abs() <= 1e-9);
+        }
+
+        #[test]
+        fn any_metrics_have_a_finite_mean(
+            reports in prop::collection::vec((any::<f64>(), any::<f64>()), 1..6),
+        ) {
+            let valid = |&(value, weight): &(f64, f64)| value.is_finite() && weight > 0.0 && weight.is_finite();
+            let reports: Vec<_> = reports.into_iter().filter(valid).collect();
+            prop_assume!(!reports.is_empty());
+            prop_assert!(mean_metric(&metrics(&reports)).is_finite());
+        }
+
         #[test]
         fn no_update_has_more_than_its_share_and_order_does_not_matter(
             examples in prop::collection::vec(1..=1u64 << 40, 3..9),

@@ -1,7 +1,7 @@
 //! Sends what has become durable to displays and the log, and compares ledger and sockets at the end of every round.
 
 use crate::telemetry::trace::RoundFacts;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fl_proto::ClientId;
 
@@ -188,6 +188,7 @@ impl Coordinator {
                 round,
                 updates = summary.updates,
                 loss = four_digits(summary.loss),
+                metrics = listed(&summary.metrics),
                 seconds = four_digits(summary.seconds),
                 bytes_up = flow.socket_up,
                 bytes_down = flow.socket_down,
@@ -201,17 +202,28 @@ impl Coordinator {
 
     async fn evaluated(&mut self, version: u64) {
         if let Some(evaluated) = self.history.evaluated(version) {
-            let Evaluated {
-                accuracy,
-                loss,
+            let Evaluated { loss, examples, .. } = evaluated;
+            tracing::info!(
+                version,
+                accuracy = evaluated.accuracy.map(four_digits),
+                perplexity = evaluated.perplexity.map(four_digits),
+                loss = four_digits(loss),
+                metrics = listed(&evaluated.metrics),
                 examples,
-                ..
-            } = evaluated;
-            let (shown, lost) = (four_digits(accuracy), four_digits(loss));
-            tracing::info!(version, accuracy = shown, loss = lost, examples, "model evaluated");
+                "model evaluated"
+            );
             self.events.tell(Event::Evaluated(evaluated)).await;
         }
     }
+}
+
+/// Metrics as one field of the log, `f1=0.875 top5=0.93`, if there are any.
+fn listed(metrics: &BTreeMap<String, f64>) -> Option<String> {
+    let parts: Vec<String> = metrics
+        .iter()
+        .map(|(name, mean)| format!("{name}={}", four_digits(*mean)))
+        .collect();
+    (!parts.is_empty()).then(|| parts.join(" "))
 }
 
 /// Rounds to four digits after the point, for the log.

@@ -1,13 +1,15 @@
 //! Sums over a run's records, by round: the figures of displays.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use fl_compress::Digest;
-use fl_proto::ClientId;
+use fl_proto::{ClientId, Metrics};
 
 use crate::accounting::baseline::{self, Compared, Done};
 use crate::accounting::ledger::Flow;
 use crate::config::limits::mean_loss;
+use crate::reporting::means::{Means, MetricNames, named};
 use crate::state_machine::{Evaluated as Reported, Summed};
 use crate::storage::record::{Accepted, Millis, Record};
 use crate::telemetry::event::{Evaluated, RoundSummary, bits};
@@ -25,6 +27,10 @@ pub struct History {
     pub end: Option<End>,
     /// Rollbacks, by the version that each made.
     pub rollbacks: BTreeMap<u64, Rollback>,
+    /// Names of the metrics of trainings.
+    trained: MetricNames,
+    /// Names of the metrics of evaluations.
+    measured: MetricNames,
 }
 
 /// A version whose model is that of an older one.
@@ -67,6 +73,10 @@ pub struct Round {
     loss: Option<f64>,
     /// While the round is open: examples and losses of the updates.
     losses: BTreeMap<ClientId, (u64, f64)>,
+    /// Metrics of the trainings, averaged; known once the round has closed.
+    means: Means,
+    /// While the round is open: metrics of the updates that have any.
+    metrics: BTreeMap<ClientId, Arc<Metrics>>,
     /// Bytes of the updates' frames.
     pub framed: u64,
     /// Its model update, once closed.
@@ -90,9 +100,9 @@ pub struct Step {
 #[derive(Debug, Clone)]
 pub enum Evaluation {
     /// Open: more may arrive.
-    Open(BTreeMap<ClientId, Reported>),
-    /// Settled, as a sum.
-    Summed(Summed),
+    Open(BTreeMap<ClientId, (Reported, Arc<Metrics>)>),
+    /// Settled, as a sum, and its metrics averaged.
+    Summed(Summed, Means),
 }
 
 impl Default for Evaluation {
@@ -105,8 +115,16 @@ impl Evaluation {
     /// Their sum so far.
     pub fn summed(&self) -> Summed {
         match self {
-            Self::Open(reports) => Summed::of(reports.values()),
-            Self::Summed(summed) => *summed,
+            Self::Open(reports) => Summed::of(reports.values().map(|(report, _)| report)),
+            Self::Summed(summed, _) => *summed,
+        }
+    }
+
+    /// Their metrics so far, averaged, and counted among `names` if they are not yet.
+    fn means(&self, names: &mut MetricNames) -> Means {
+        match self {
+            Self::Open(reports) => names.settle(reports.values().map(|(_, metrics)| &**metrics)),
+            Self::Summed(_, means) => means.clone(),
         }
     }
 }
@@ -156,11 +174,14 @@ impl History {
                 let sums = self.rounds.entry(*round).or_default();
                 sums.loss = sums.mean_loss();
                 sums.losses.clear();
+                let metrics = std::mem::take(&mut sums.metrics);
+                sums.means = self.trained.settle(metrics.values().map(|metrics| &**metrics));
                 sums.closed = Some(step);
                 // Clients evaluate the newest two versions only.
                 let settled = self.evaluations.range_mut(..round.saturating_sub(1)).rev();
                 for (_, evaluation) in settled.take_while(|(_, found)| matches!(found, Evaluation::Open(_))) {
-                    *evaluation = Evaluation::Summed(evaluation.summed());
+                    let means = evaluation.means(&mut self.measured);
+                    *evaluation = Evaluation::Summed(evaluation.summed(), means);
                 }
             }
             Record::EvaluationAccepted {
@@ -169,6 +190,7 @@ impl History {
                 examples,
                 loss,
                 correct,
+                metrics,
                 at,
             } => {
                 let reported = Reported {
@@ -178,7 +200,7 @@ impl History {
                     at: *at,
                 };
                 if let Evaluation::Open(reports) = self.evaluations.entry(*version).or_default() {
-                    reports.insert(client.clone(), reported);
+                    reports.insert(client.clone(), (reported, Arc::clone(metrics)));
                 }
             }
             Record::RunDone { .. } => self.end = Some(End::Done),
@@ -198,7 +220,9 @@ impl History {
                 self.rollbacks.insert(*version, Rollback { to: *to, model: *model });
             }
             Record::Excluded { round, client, .. } => {
-                self.rounds.entry(*round).or_default().losses.remove(client);
+                let sums = self.rounds.entry(*round).or_default();
+                sums.losses.remove(client);
+                sums.metrics.remove(client);
             }
             Record::Gathered { .. } | Record::RoundClosing { .. } | Record::EvaluationOpened { .. } => {}
         }
@@ -210,6 +234,37 @@ impl History {
         sums.examples = sums.examples.saturating_add(update.examples);
         sums.losses.insert(client.clone(), (update.examples, update.loss));
         sums.framed = sums.framed.saturating_add(update.stages.framed);
+        if !update.metrics.is_empty() {
+            sums.metrics.insert(client.clone(), Arc::clone(&update.metrics));
+        }
+    }
+
+    /// Metrics of the trainings of a round so far, averaged.
+    pub(crate) fn trained(&self, round: u64) -> BTreeMap<String, f64> {
+        let Some(sums) = self.rounds.get(&round) else {
+            return BTreeMap::new();
+        };
+        if sums.metrics.is_empty() {
+            return named(&sums.means);
+        }
+        named(
+            &self
+                .trained
+                .clone()
+                .settle(sums.metrics.values().map(|metrics| &**metrics)),
+        )
+    }
+
+    /// Names of metrics that a table of all rounds shows, of trainings and of evaluations.
+    pub(crate) fn metric_names(&self) -> [BTreeSet<Arc<str>>; 2] {
+        let (mut trained, mut measured) = (self.trained.clone(), self.measured.clone());
+        for sums in self.rounds.values().filter(|sums| !sums.metrics.is_empty()) {
+            trained.settle(sums.metrics.values().map(|metrics| &**metrics));
+        }
+        for evaluation in self.evaluations.values() {
+            evaluation.means(&mut measured);
+        }
+        [trained.shown().collect(), measured.shown().collect()]
     }
 
     /// The newest version of the model.
@@ -251,12 +306,15 @@ impl History {
 
     /// Evaluation of one version, if any client reported it.
     pub fn evaluated(&self, version: u64) -> Option<Evaluated> {
-        let summed = self.evaluations.get(&version)?.summed();
+        let evaluation = self.evaluations.get(&version)?;
+        let summed = evaluation.summed();
         (summed.examples > 0).then(|| Evaluated {
             version,
             examples: summed.examples,
             accuracy: summed.accuracy(),
+            perplexity: summed.perplexity(),
             loss: summed.loss,
+            metrics: named(&evaluation.means(&mut self.measured.clone())),
         })
     }
 
@@ -297,6 +355,7 @@ impl History {
             flow,
             bits_up: bits(sums.framed, sums.updates, parameters),
             bits_down: bits(step.len, 1, parameters),
+            metrics: self.trained(round),
         })
     }
 }

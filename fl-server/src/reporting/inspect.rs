@@ -1,5 +1,7 @@
 //! Reads the runs of a store. Read-only; needs no server.
 
+use std::collections::BTreeMap;
+
 use crate::model::persistence_error::PersistenceError;
 use crate::model::run_metadata::RunMetadata;
 use crate::model::stored_frames::ModelFrames;
@@ -14,6 +16,7 @@ use crate::reporting::history::History;
 use crate::reporting::moment::Moment;
 use crate::reporting::report::{Report, ReportBuilder, RunInfo, state};
 use crate::storage::store::{RunStore, Store, StoreError};
+use crate::telemetry::event::Evaluated;
 
 /// Why a question about stored runs has no answer.
 #[derive(Debug, thiserror::Error)]
@@ -54,9 +57,35 @@ pub(crate) struct RunStatus {
     pub(crate) state: String,
     pub(crate) planned: u64,
     pub(crate) closed: u64,
+    /// What the newest closed round learned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) training: Option<Trained>,
+    /// The newest evaluation of a model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) evaluation: Option<Evaluated>,
     /// Damage that the server has found and worked around, a sentence each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) damage: Vec<String>,
+}
+
+/// The training of one round: means over its updates.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Trained {
+    pub(crate) round: u64,
+    pub(crate) loss: f64,
+    pub(crate) metrics: BTreeMap<String, f64>,
+}
+
+impl Trained {
+    /// That of the newest closed round.
+    fn newest(history: &History) -> Option<Self> {
+        let (round, sums) = history.rounds.iter().rev().find(|(_, sums)| sums.closed.is_some())?;
+        Some(Self {
+            round: *round,
+            loss: sums.mean_loss()?,
+            metrics: history.trained(*round),
+        })
+    }
 }
 
 /// The status of the runs of a store. `served`: the run that the server serves, at this moment.
@@ -73,6 +102,12 @@ pub(crate) fn statuses(store: &Store, served: Option<&Served>) -> Result<Vec<Run
             state: state(&history),
             planned,
             closed,
+            training: Trained::newest(&history),
+            evaluation: history
+                .evaluations
+                .keys()
+                .rev()
+                .find_map(|version| history.evaluated(*version)),
             damage: Fallback::load(&run)?.iter().map(ToString::to_string).collect(),
         });
     }

@@ -3,6 +3,7 @@
 pub(crate) mod audit;
 pub mod history;
 pub(crate) mod inspect;
+pub(crate) mod means;
 pub(crate) mod moment;
 pub mod report;
 pub(crate) mod what_if;

@@ -21,6 +21,7 @@ pub(super) async fn evaluate(
         examples: report.examples,
         loss: report.loss,
         correct: report.correct,
+        metrics: report.metrics,
     };
     let reply = service.ask(|reply| Command::Decide { input, reply }).await?;
     let counted = matches!(reply, Reply::Evaluation { counted: true });

@@ -183,6 +183,7 @@ async fn settle(
                     ..header.stages
                 },
                 at: service.clock.now(),
+                metrics: header.metrics,
             };
             let input = Input::Update {
                 client: peer.client.clone(),

@@ -52,7 +52,7 @@ impl State {
                 let open = self.training(*round)?;
                 ensure(open.cohort.contains(client), "the client is not in the cohort")?;
                 ensure(!open.updates.contains_key(client), "the client has answered already")?;
-                open.updates.insert(client.clone(), *update);
+                open.updates.insert(client.clone(), update.clone());
             }
             Record::MembersReplaced { round, absent, by, .. } => {
                 let open = self.training(*round)?;
@@ -117,6 +117,7 @@ impl State {
                 examples,
                 loss,
                 correct,
+                metrics: _,
                 at,
             } => {
                 ensure(*version <= self.version(), "there is no such version")?;

@@ -1,7 +1,9 @@
 //! Decides which records and which reply follow from an input. Changes nothing.
 
+use std::sync::Arc;
+
 use fl_compress::{Digest, Stages};
-use fl_proto::{ClientId, Refusal, UpdateReply};
+use fl_proto::{ClientId, Metrics, Refusal, UpdateReply};
 
 use crate::clock::Millis;
 use crate::config::limits::MAX_LOSS;
@@ -34,8 +36,10 @@ pub enum Input {
         version: u64,
         examples: u64,
         loss: f64,
-        /// Examples classified correctly.
-        correct: u64,
+        /// Examples classified correctly; `None` if the model does not classify.
+        correct: Option<u64>,
+        /// Further figures of the evaluation.
+        metrics: Arc<Metrics>,
     },
     /// The work of [`State::pending_work`] is done: the model update's frame is durable as a blob.
     RoundResult {
@@ -117,17 +121,22 @@ pub fn decide(state: &State, plan: &RunPlan, now: Millis, presence: &Presence, i
                 examples,
                 loss,
                 correct,
+                metrics,
             } => {
                 let (asked, reported) = (state.asks(&client, version), state.reported(&client, version));
                 let sane = Evaluated::is_sane(examples, loss, correct);
                 // An impossible evaluation is recorded without an example, so that the run does not wait for another.
-                let (examples, loss, correct) = if sane { (examples, loss, correct) } else { (0, 0.0, 0) };
+                let (examples, loss, correct, metrics) = match sane {
+                    true => (examples, loss, correct, metrics),
+                    false => (0, 0.0, Some(0), Arc::default()),
+                };
                 let record = Record::EvaluationAccepted {
                     version,
                     client,
                     examples,
                     loss,
                     correct,
+                    metrics,
                     at: now,
                 };
                 let wanted = asked && !reported;

@@ -1,5 +1,6 @@
 //! Events of a running server, for displays.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use fl_proto::ClientId;
@@ -216,7 +217,7 @@ pub(crate) fn time(at: Millis) -> String {
 }
 
 /// Result and cost of one round.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RoundSummary {
     /// The round.
     pub round: u64,
@@ -232,19 +233,65 @@ pub struct RoundSummary {
     pub bits_up: f64,
     /// Frame bits for each parameter, in the model update.
     pub bits_down: f64,
+    /// Metrics of the trainings, averaged by name.
+    #[serde(default)]
+    pub metrics: BTreeMap<String, f64>,
 }
 
 /// Evaluation of one model version by the clients.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Evaluated {
     /// Model version.
     pub version: u64,
     /// Examples of all clients that answered.
     pub examples: u64,
-    /// Share of examples classified correctly.
-    pub accuracy: f64,
+    /// Share of examples classified correctly, of the clients whose model classifies; `None` without any.
+    pub accuracy: Option<f64>,
+    /// The exponential of the loss, if the model of some client does not classify.
+    pub perplexity: Option<f64>,
     /// Mean loss over the examples.
     pub loss: f64,
+    /// Metrics of the evaluations, averaged by name.
+    #[serde(default)]
+    pub metrics: BTreeMap<String, f64>,
+}
+
+impl fmt::Display for Evaluated {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(accuracy) = self.accuracy {
+            write!(f, "accuracy {accuracy:.4}, ")?;
+        }
+        if let Some(perplexity) = self.perplexity {
+            write!(f, "perplexity {}, ", short(perplexity))?;
+        }
+        write!(
+            f,
+            "loss {:.4}{} on {} examples",
+            self.loss,
+            Listed(&self.metrics),
+            self.examples
+        )
+    }
+}
+
+/// Metrics after other figures: `, top5 0.9300`.
+pub(crate) struct Listed<'a>(pub(crate) &'a BTreeMap<String, f64>);
+
+impl fmt::Display for Listed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0
+            .iter()
+            .try_for_each(|(name, mean)| write!(f, ", {name} {}", short(*mean)))
+    }
+}
+
+/// Four digits after the point, or an exponent where they would say nothing.
+pub(crate) fn short(value: f64) -> String {
+    match value.abs() {
+        0.0 => "0".to_owned(),
+        1e-3..1e6 => format!("{value:.4}"),
+        _ => format!("{value:.3e}"),
+    }
 }
 
 /// Frame bits for each parameter; 0 without parameters or frames.

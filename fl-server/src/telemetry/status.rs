@@ -53,7 +53,7 @@ pub(crate) struct StatusSnapshot {
 }
 
 /// Sums of the rounds that this process has closed.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Closed {
     pub(crate) rounds: u64,
     pub(crate) updates: u64,
@@ -80,7 +80,7 @@ impl LiveStatus {
     /// A value that changes when an update is counted or a model is evaluated.
     pub(crate) fn progress(&self) -> (u64, Option<u64>) {
         let known = self.lock();
-        (known.closed.updates, known.evaluated.map(|seen| seen.version))
+        (known.closed.updates, known.evaluated.as_ref().map(|seen| seen.version))
     }
 
     /// Records an event.
@@ -103,9 +103,9 @@ impl LiveStatus {
                 closed.rounds += 1;
                 closed.seconds += summary.seconds;
                 closed.flow.add(&summary.flow);
-                closed.last = Some(*summary);
+                closed.last = Some(summary.clone());
             }
-            Event::Evaluated(evaluated) => known.evaluated = Some(*evaluated),
+            Event::Evaluated(evaluated) => known.evaluated = Some(evaluated.clone()),
             // A client on a bad link would fill the list.
             Event::MemberPresence { .. } => return,
             Event::Alert(_) => known.closed.alerts += 1,
@@ -189,13 +189,7 @@ fn words(event: &Event) -> (&'static str, String) {
                 summary.seconds
             ),
         ),
-        Event::Evaluated(seen) => (
-            "evaluation",
-            format!(
-                "model {}: accuracy {:.4}, loss {:.4} on {} examples",
-                seen.version, seen.accuracy, seen.loss, seen.examples
-            ),
-        ),
+        Event::Evaluated(seen) => ("evaluation", format!("model {}: {seen}", seen.version)),
         Event::Limited { round, text } => ("limited", format!("round {round}: {text}")),
         Event::MembersReplaced { round, absent, by } => (
             "round",

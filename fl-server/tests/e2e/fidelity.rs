@@ -176,7 +176,7 @@ async fn a_tensor_that_is_not_sent_for_three_rounds_is_reported_in_events_and_me
     server.stop().await;
 }
 
-async fn metrics(address: &str) -> String {
+pub(crate) async fn metrics(address: &str) -> String {
     let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
     let request = format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();

@@ -16,6 +16,7 @@ mod fidelity;
 mod hostile;
 mod ledger;
 mod live;
+mod metrics;
 mod run;
 mod storage;
 mod strangers;

@@ -396,6 +396,7 @@ impl TestClient {
             encode_ms: 1,
             stages: Default::default(),
             fidelity: self.fidelity.clone(),
+            metrics: Default::default(),
         }
     }
 
@@ -437,7 +438,8 @@ impl TestClient {
             version,
             examples: 20,
             loss: 0.25,
-            correct: 15,
+            correct: Some(15),
+            metrics: Default::default(),
         };
         Ok(self
             .calls

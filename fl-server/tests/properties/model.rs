@@ -171,6 +171,7 @@ fn a_restart_from_any_checkpoint_gives_the_same_bytes() {
                 encode_ms: 0,
                 stages,
                 at: 0,
+                metrics: Default::default(),
             };
             records.push(Record::UpdateAccepted {
                 round,

@@ -74,7 +74,8 @@ fn run(world: &mut World, op: &Op) {
                 version,
                 examples: 4,
                 loss: 0.5,
-                correct: 2,
+                correct: Some(2),
+                metrics: Default::default(),
             };
             let first = world.input(input());
             assert_eq!(world.decide(input()).records, [], "evaluated twice");
@@ -186,7 +187,8 @@ proptest! {
                 }
                 Connections::Arrive(which) if !begun.is_empty() => {
                     let at = which.index(begun.len());
-                    let Begun { i, round, attempt, update, .. } = begun[at];
+                    let Begun { i, round, attempt, .. } = begun[at];
+                    let update = begun[at].update.clone();
                     let reply = world.send(i, (round, attempt), update);
                     // A client never queries an update of a round before its last accepted one, as it is no longer
                     // pending.

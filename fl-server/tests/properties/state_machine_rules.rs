@@ -120,7 +120,7 @@ fn an_update_belongs_to_the_attempt_in_which_its_client_was_asked() {
     let kept = (1..4).find(|&i| world.cohort().contains(&client(i))).unwrap();
     let (slow, of_kept) = (late(&world, left_out), late(&world, kept));
     assert_eq!(
-        refusal(world.send(left_out, (1, 1), slow).unwrap()),
+        refusal(world.send(left_out, (1, 1), slow.clone()).unwrap()),
         Refusal::NotSelected
     );
     // The two replacements leave: the remaining clients are asked again.
@@ -128,12 +128,12 @@ fn an_update_belongs_to_the_attempt_in_which_its_client_was_asked() {
     world.pass(60_000);
     assert!(world.attempt() == 3 && world.cohort().contains(&client(left_out)));
     assert_eq!(
-        refusal(world.send(left_out, (1, 1), slow).unwrap()),
+        refusal(world.send(left_out, (1, 1), slow.clone()).unwrap()),
         Refusal::NotSelected,
         "refused once, refused for ever"
     );
     assert_eq!(
-        refusal(world.send(left_out, (1, 0), slow).unwrap()),
+        refusal(world.send(left_out, (1, 0), slow.clone()).unwrap()),
         Refusal::NotSelected,
         "nor if the client does not say when it began"
     );
@@ -400,7 +400,8 @@ fn the_last_model_is_evaluated_by_all_that_are_there() {
             version,
             examples: 10,
             loss: i as f64,
-            correct: 5,
+            correct: Some(5),
+            metrics: Default::default(),
         })
     };
     assert_eq!(
@@ -428,7 +429,7 @@ fn the_last_model_is_evaluated_by_all_that_are_there() {
     let summed = world.state.evaluations(3).unwrap();
     assert_eq!(
         (summed.clients, summed.examples, summed.loss, summed.accuracy()),
-        (3, 30, 1.0, 0.5)
+        (3, 30, 1.0, Some(0.5))
     );
     assert_eq!(world.fold(), world.state);
 }
@@ -444,7 +445,8 @@ fn evaluations_of_old_versions_are_sums_that_nothing_changes() {
             version,
             examples: 10,
             loss: i as f64,
-            correct: 5,
+            correct: Some(5),
+            metrics: Default::default(),
         });
         reply == Reply::Evaluation { counted: true }
     };
@@ -469,7 +471,8 @@ fn evaluations_of_old_versions_are_sums_that_nothing_changes() {
             client: client(2),
             examples: 1,
             loss: 0.0,
-            correct: 0,
+            correct: Some(0),
+            metrics: Default::default(),
             at: 0,
         };
         let before = world.state.clone();
@@ -500,7 +503,8 @@ fn an_evaluation_that_cannot_be_true_is_not_counted_and_no_client_outweighs_the_
             version: 0,
             examples,
             loss,
-            correct,
+            correct: Some(correct),
+            metrics: Default::default(),
         };
         world.input(input) == Reply::Evaluation { counted: true }
     };
@@ -545,7 +549,8 @@ fn a_client_that_lies_about_the_last_model_does_not_hold_the_end_of_a_run() {
             version: 3,
             examples: 10,
             loss,
-            correct: 5,
+            correct: Some(5),
+            metrics: Default::default(),
         });
     }
     world.settle();
@@ -645,7 +650,7 @@ fn impossible_records_are_refused_and_change_nothing() {
         Record::UpdateAccepted {
             round: 1,
             client: client(9),
-            update,
+            update: update.clone(),
         },
         Record::UpdateAccepted {
             round: 2,
@@ -684,7 +689,8 @@ fn impossible_records_are_refused_and_change_nothing() {
             client: client(1),
             examples: 1,
             loss: 0.0,
-            correct: 0,
+            correct: Some(0),
+            metrics: Default::default(),
             at: 0,
         },
         Record::RunDone { at: 0 },

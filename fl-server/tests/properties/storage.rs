@@ -40,6 +40,7 @@ fn script() -> Vec<(Option<Vec<u8>>, Vec<Record>)> {
             encode_ms: 1,
             stages,
             at,
+            metrics: Default::default(),
         };
         Record::UpdateAccepted {
             round: 1,

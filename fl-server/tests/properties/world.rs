@@ -109,6 +109,7 @@ impl World {
             encode_ms: 1,
             stages: Stages::default(),
             at: 0,
+            metrics: Default::default(),
         }
     }
 
@@ -121,7 +122,7 @@ impl World {
     /// Delivers an update that was begun in this round and attempt; `None` if its outcome is not known yet.
     pub(crate) fn send(&mut self, i: usize, (round, attempt): (u64, u32), update: Accepted) -> Option<UpdateReply> {
         let client = crate::client(i);
-        let known = self.records.len();
+        let (known, sent) = (self.records.len(), update.digest);
         let input = Input::Update {
             client: client.clone(),
             round,
@@ -136,9 +137,9 @@ impl World {
         // Queried again, an update that was removed meanwhile is still acknowledged as accepted.
         let taken = |record: &Record| matches!(record, Record::UpdateAccepted { .. });
         if reply == UpdateReply::Accepted && self.records[known..].iter().any(taken) {
-            let before = self.acknowledged.insert((client, round), update.digest);
+            let before = self.acknowledged.insert((client, round), sent);
             assert!(
-                before.is_none_or(|digest| digest == update.digest),
+                before.is_none_or(|digest| digest == sent),
                 "two updates acknowledged in one round"
             );
         }

@@ -285,7 +285,8 @@ impl Bad {
             version: state.version,
             examples: 1 << 40,
             loss: -1.7e308,
-            correct: 1 << 40,
+            correct: Some(1 << 40),
+            metrics: Default::default(),
         };
         let reply = calls.evaluate(wire::EvaluationReport::from(report)).await?;
         Ok(reply.into_inner().counted)
@@ -320,6 +321,7 @@ fn header(joined: &Joined, round: u64, frame: &[u8], examples: u64) -> UpdateHea
         encode_ms: 1,
         stages: Default::default(),
         fidelity: Vec::new(),
+        metrics: Default::default(),
     }
 }
 

@@ -17,6 +17,7 @@ mod hapt;
 mod hundred;
 mod kill9;
 mod methods;
+mod metrics;
 mod own_learner;
 mod persistence;
 mod predicted;

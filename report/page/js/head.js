@@ -45,14 +45,22 @@ function makeHead() {
   };
 }
 const closedRounds = (rounds) => rounds.closed.filter(Boolean).length;
-/** The best accuracy and the newest one, each with its round; null where no round was evaluated. */
-function reached(rounds) {
+/** The best and the newest value of a column, each with its round; null where no round has one. */
+function extremes(rounds, column, better) {
+  const values = rounds[column] ?? [];
   let best = -1;
-  rounds.accuracy.forEach((value, i) => {
-    if (has(value) && (best < 0 || value > rounds.accuracy[best])) best = i;
+  values.forEach((value, i) => {
+    if (has(value) && (best < 0 || better(value, values[best]))) best = i;
   });
-  const newest = rounds.accuracy.findLastIndex(has);
-  return best < 0 ? null : { best: rounds.accuracy[best], bestRound: rounds.round[best], newest: rounds.accuracy[newest], newestRound: rounds.round[newest] };
+  const newest = values.findLastIndex(has);
+  return best < 0 ? null : { best: values[best], bestRound: rounds.round[best], newest: values[newest], newestRound: rounds.round[newest] };
+}
+/** What the run is measured by: accuracy, or perplexity where no client classifies. Null where no round was evaluated. */
+function reached(rounds) {
+  const accuracy = extremes(rounds, "accuracy", (a, b) => a > b);
+  if (accuracy) return { ...accuracy, name: "accuracy", article: "an", format: percent };
+  const perplexity = extremes(rounds, "perplexity", (a, b) => a < b);
+  return perplexity && { ...perplexity, name: "perplexity", article: "a", format: digits };
 }
 /** Whether something of the run is still to come, so that its saving is not final. */
 const isOpen = (report) => (fedavg(report)?.through ?? 0) < (report.rounds.round.at(-1) ?? 0);
@@ -70,7 +78,7 @@ function sentence(report) {
   else if (has(ratio) && ratio > 0) parts.push(": ", h("b", {}, `${digits(1 / ratio)} times as many`), ` bytes as FedAvg in fp32${of}`);
   const got = reached(rounds);
   parts.push(". ");
-  if (got) parts.push("The model reached an accuracy of ", h("b", {}, percent(got.newest)), ` in round ${count(got.newestRound)}.`);
+  if (got) parts.push(`The model reached ${got.article} ${got.name} of `, h("b", {}, got.format(got.newest)), ` in round ${count(got.newestRound)}.`);
   else parts.push("No round was evaluated, so the accuracy is unknown.");
   return parts;
 }
@@ -113,7 +121,7 @@ function tilesOf(report) {
     ["Sent by clients", bytes(totals.socket_up), `${percent(totals.update / totals.socket_up)} of it updates`],
     ["Received by clients", bytes(totals.socket_down), `${percent((totals.steps + totals.snapshot) / totals.socket_down)} of it models`],
     ["Against FedAvg, fp32", fewer(base?.socket_ratio), base?.socket_ratio > 0 ? `bytes${isOpen(report) ? " at least, so far" : ""}; ${fewer(base.frames_ratio)} in frames alone` : "nothing to compare yet"],
-    ["Best accuracy", got ? percent(got.best) : MISSING, got ? `in round ${count(got.bestRound)}` : "no evaluation"],
+    [`Best ${got?.name ?? "accuracy"}`, got ? got.format(got.best) : MISSING, got ? `in round ${count(got.bestRound)}` : "no evaluation"],
     ["Updates accepted", count(updates), `of ${count(asked)} asked in closed rounds${sofar}`],
     ["Time in rounds", length.length ? duration(length.reduce((a, b) => a + b, 0)) : MISSING, length.length ? `${duration(quantile(length, 0.5))} the median round` : "no round closed"],
   ];

@@ -1,14 +1,18 @@
-// Accuracy and loss against rounds and bytes; density and size of the updates.
+// Accuracy, perplexity, loss and the learners' metrics against rounds and bytes; density and size of the updates.
 function learningSection() {
   const figures = {
     accuracy: makeFigure({ id: "accuracy", title: "Accuracy against rounds", about: "Share of the held-out examples that the round's model classifies correctly." }),
     accuracyBytes: makeFigure({ id: "accuracy-bytes", title: "Accuracy against bytes moved", about: "" }),
+    perplexity: makeFigure({ id: "perplexity", title: "Perplexity against rounds", about: "Exponential of the loss of the round's model on held-out examples. Lower is better." }),
+    perplexityBytes: makeFigure({ id: "perplexity-bytes", title: "Perplexity against bytes moved", about: "" }),
     loss: makeFigure({ id: "loss", title: "Loss against rounds", about: "Training: mean over the round's examples. Evaluation: the round's model on held-out examples." }),
     lossBytes: makeFigure({ id: "loss-bytes", title: "Loss against bytes moved", about: "The same losses against all bytes on the sockets, both directions, since the first round." }),
   };
+  const metrics = metricFigures();
   return {
-    id: "learning", title: "Accuracy and loss", parts: Object.values(figures),
+    id: "learning", title: "Learning", parts: [...Object.values(figures), metrics],
     update({ rounds, baselines }) {
+      metrics.update(rounds);
       const moved = cumulative(rounds);
       const accuracy = [{ name: "accuracy", colour: "blue", join: true, values: rounds.accuracy }];
       const losses = [{ name: "evaluation", colour: "blue", join: true, values: rounds.evaluation_loss }, { name: "training", colour: "orange", dash: "5 3", values: rounds.loss }]
@@ -21,8 +25,43 @@ function learningSection() {
       const total = marks.length ? ` Dashed: what FedAvg would have moved in the same rounds.` : "";
       plotted(figures.accuracyBytes, rounds, moved, accuracy, "share", "accuracy", none,
         { ...span, references: marks, about: `The same accuracy against all bytes on the sockets, both directions, since the first round.${total}` });
+      const language = (rounds.perplexity ?? []).some(has);
+      for (const figure of [figures.accuracy, figures.accuracyBytes]) figure.element.hidden = language && !rounds.accuracy.some(has);
+      for (const figure of [figures.perplexity, figures.perplexityBytes]) figure.element.hidden = !language;
+      if (language) {
+        const perplexity = [{ name: "perplexity", colour: "blue", join: true, values: rounds.perplexity }];
+        plotted(figures.perplexity, rounds, null, perplexity, "number", "perplexity, log scale", "", { log: true });
+        plotted(figures.perplexityBytes, rounds, moved, perplexity, "number", "perplexity, log scale", "",
+          { log: true, references: marks, about: `The same perplexity against all bytes on the sockets, both directions, since the first round.${total}` });
+      }
       plotted(figures.loss, rounds, null, losses, "number", "loss", "No loss was reported.", {});
       plotted(figures.lossBytes, rounds, moved, losses, "number", "loss", "No loss was reported.", {});
+    },
+  };
+}
+/** A figure for each metric of the learners, training and evaluation in one, made when the metric first appears. */
+function metricFigures() {
+  const end = h("span", { hidden: true });
+  const figures = new Map();
+  const kinds = [["train", { name: "training", colour: "orange", dash: "5 3" }, "the training"],
+    ["evaluation", { name: "evaluation", colour: "blue", join: true }, "the round's model on held-out examples"]];
+  return {
+    element: end,
+    update(rounds) {
+      const names = new Set(Object.keys(rounds).filter((key) => key.includes("/")).map((key) => key.slice(key.indexOf("/") + 1)));
+      for (const name of [...names].sort()) {
+        if (figures.has(name)) continue;
+        const figure = makeFigure({ id: `metric-${name}`, title: name, about: "" });
+        figures.set(name, figure);
+        end.before(figure.element);
+      }
+      for (const [name, figure] of figures) {
+        const series = kinds.map(([kind, look, of]) => ({ ...look, of, values: rounds[`${kind}/${name}`] ?? [] })).filter((one) => one.values.some(has));
+        const about = `A metric of ${series.map((one) => one.of).join(", and of ")}: mean over the clients that report it, with their weights.`;
+        figure.element.hidden = !series.length;
+        const [low] = extent(series.flatMap((one) => one.values)) ?? [0];
+        if (series.length) plotted(figure, rounds, null, series, "number", name, "", { about, low: Math.min(0, low * 1.06) });
+      }
     },
   };
 }

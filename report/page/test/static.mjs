@@ -14,6 +14,7 @@ process.on("exit", () => rmSync(folder, { recursive: true, force: true }));
 const SAMPLES = {
   usual: { rounds: 40, clients: 10 }, few: { rounds: 5, clients: 4, ranks: true, costs: true }, one: { rounds: 1, clients: 3 }, none: { rounds: 0, clients: 3 },
   running: { rounds: 8, clients: 12, running: true }, blind: { rounds: 20, clients: 6, blind: true }, unbalanced: { rounds: 30, clients: 8, unbalanced: true },
+  language: { rounds: 20, clients: 6, language: true }, mixed: { rounds: 6, clients: 4, mixed: true },
   large: { rounds: 1000, clients: 100 },
 };
 const text = {};
@@ -132,7 +133,22 @@ export const tests = {
       assert.match(await page.textContent("main"), /No round has opened yet/);
       assert.equal(await page.locator("figure:visible").count(), 0);
     });
+    await on(browser, "blind", {}, async (page) => assert.ok(!(await page.isVisible("#perplexity"))));
     await on(browser, "blind", {}, async (page) => assert.match(await page.textContent("#accuracy"), /No round was evaluated/));
+  },
+  "a run whose models do not classify shows perplexity and the learners' metrics": async (browser) => {
+    const shown = (page) => page.$$eval("#learning figure", (all) => all.filter((one) => one.offsetParent).map((one) => one.id));
+    await on(browser, "language", {}, async (page) => {
+      assert.deepEqual(await shown(page), ["perplexity", "perplexity-bytes", "loss", "loss-bytes", "metric-grad/norm", "metric-reward", "metric-top5"]);
+      assert.match(await page.textContent("[id='metric-reward'] figcaption"), /A metric of the round's model on held-out examples: mean/);
+      assert.match(await page.textContent(".cost"), /The model reached a perplexity of [\d.]+ in round \d+\./);
+      assert.match(await page.locator(".tiles div", { hasText: "Best perplexity" }).textContent(), /perplexity[\d.]+in round \d+/);
+      assert.deepEqual(await page.$$eval("#metric-top5 .legend .entry, [id='metric-top5'] .legend .entry", (all) => [...new Set(all.map((one) => one.textContent))]), ["training", "evaluation"]);
+    });
+    await on(browser, "mixed", {}, async (page) => {
+      assert.deepEqual((await shown(page)).slice(0, 4), ["accuracy", "accuracy-bytes", "perplexity", "perplexity-bytes"]);
+      assert.match(await page.textContent(".cost"), /reached an accuracy of/);
+    });
   },
   "the theme is chosen by the system, then by the reader": (browser) => on(browser, "usual", { scheme: "dark" }, async (page) => {
     const back = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);

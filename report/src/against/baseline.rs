@@ -53,6 +53,7 @@ pub(super) fn compare(report: &Report, width: u64) -> Comparison {
         bytes,
         times: ratio(bytes, own.bytes),
         accuracy: None,
+        perplexity: None,
     };
     let mut notes = vec![format!(
         "{name} counts payload only: {width} bytes per value for each update, and for each model down to a client asked. \

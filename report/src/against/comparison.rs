@@ -25,6 +25,8 @@ line! {
         times: Option<f64> [""],
         /// Accuracy of the newest evaluated model.
         accuracy: Option<f64> [""],
+        /// Perplexity of the newest evaluated model, if the model of some client does not classify.
+        perplexity: Option<f64> [""],
     }
 }
 
@@ -39,7 +41,7 @@ pub struct Comparison {
     pub totals: Table,
     /// Rounds side by side.
     pub rounds: Table,
-    /// Bytes that each side had moved when it reached an accuracy; empty for a baseline.
+    /// Bytes that each side had moved when it reached an accuracy or a perplexity; empty for a baseline.
     pub reach: Table,
 }
 
@@ -54,6 +56,7 @@ pub(super) fn totals(report: &Report) -> TotalLine {
         bytes: report.totals.socket(),
         times: Some(1.0),
         accuracy: report.accuracy(),
+        perplexity: report.perplexity(),
     }
 }
 

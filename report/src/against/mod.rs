@@ -58,6 +58,6 @@ pub(crate) static SCHEMAS: &[Schema] = &[
     ),
     Schema::of::<ReachLine>(
         "reach of a comparison",
-        "One line per accuracy that one of the runs reached: `reach` of the JSON of `--against RUN2`.",
+        "One line per accuracy or perplexity that one of the runs reached: `reach` of the JSON of `--against RUN2`.",
     ),
 ];

@@ -25,6 +25,10 @@ line! {
         own_accuracy: Option<f64> [""],
         /// Accuracy of the other run's model.
         other_accuracy: Option<f64> [""],
+        /// Perplexity of this run's model.
+        own_perplexity: Option<f64> [""],
+        /// Perplexity of the other run's model.
+        other_perplexity: Option<f64> [""],
         /// Bits of frame per parameter of this run's updates, mean.
         own_bits_up: Option<f64> ["bit"],
         /// Bits of frame per parameter of the other run's updates, mean.
@@ -66,6 +70,8 @@ fn beside(own: &Report, other: &Report, round: u64) -> RunRound {
             .and_then(|(mine, theirs)| ratio(theirs, mine)),
         own_accuracy: of(mine, |line| line.accuracy),
         other_accuracy: of(theirs, |line| line.accuracy),
+        own_perplexity: of(mine, |line| line.perplexity),
+        other_perplexity: of(theirs, |line| line.perplexity),
         own_bits_up: of(mine, |line| line.bits_up),
         other_bits_up: of(theirs, |line| line.bits_up),
         own_bits_down: of(mine, |line| line.bits_down),
@@ -86,7 +92,7 @@ fn notes(own: &Report, other: &Report) -> Vec<String> {
     if mine.task != theirs.task {
         let tasks = (name(&mine.task), name(&theirs.task));
         notes.push(format!(
-            "The tasks differ: {} here, {} there; their accuracies are not comparable.",
+            "The tasks differ: {} here, {} there; their accuracies and losses are not comparable.",
             tasks.0, tasks.1
         ));
     }

@@ -26,7 +26,7 @@ pub fn csv(table: &Table) -> Result<Vec<u8>, Error> {
     let mut writer = ::csv::WriterBuilder::new()
         .terminator(::csv::Terminator::CRLF)
         .from_writer(Vec::new());
-    let header = table.columns.iter().map(|column| column.name);
+    let header = table.columns.iter().map(|column| &*column.name);
     writer.write_record(header).map_err(Error::form("CSV"))?;
     let mut cell = String::new();
     for row in 0..table.len() {

@@ -100,7 +100,7 @@ impl Serialize for Abouts<'_> {
                 unit: column.unit,
                 about: column.about,
             };
-            (column.name, about)
+            (&column.name, about)
         }))
     }
 }

@@ -8,6 +8,7 @@ use prost::Message;
 use crate::error::Error;
 use crate::forms::form::{Answer, Asked, Form, Output};
 use crate::report::Report;
+use crate::report::measures::Measures;
 use crate::report::round::RoundLine;
 
 pub(super) static FORM: Form = Form {
@@ -92,6 +93,7 @@ fn name(report: &Report) -> String {
 fn scalars(line: &RoundLine) -> Vec<Scalar> {
     let values = [
         ("accuracy", line.accuracy),
+        ("perplexity", line.perplexity),
         ("loss/train", line.loss),
         ("loss/evaluation", line.evaluation_loss),
         ("bits/up", line.bits_up),
@@ -107,11 +109,19 @@ fn scalars(line: &RoundLine) -> Vec<Scalar> {
         .iter()
         .map(|(direction, kind, bytes)| (format!("bytes_{direction}/{kind}"), Some(*bytes as f64)));
     let values = values.into_iter().map(|(tag, value)| (tag.to_owned(), value));
-    let there = values.chain(kinds).filter_map(|(tag, value)| {
-        let value = value.filter(|value| value.is_finite())?;
+    let named = |prefix, Measures(metrics): &Measures| {
+        let tag = move |(name, mean): (&String, &f64)| (format!("{prefix}/{name}"), Some(*mean));
+        metrics.iter().map(tag).collect::<Vec<_>>()
+    };
+    let metrics = named("train", &line.trained)
+        .into_iter()
+        .chain(named("evaluation", &line.measured));
+    let there = values.chain(kinds).chain(metrics).filter_map(|(tag, value)| {
+        // A 32-bit float has a smaller range.
+        let value = value.map(|value| value as f32).filter(|value| value.is_finite())?;
         Some(Scalar {
             tag,
-            simple_value: Some(value as f32),
+            simple_value: Some(value),
         })
     });
     there.collect()

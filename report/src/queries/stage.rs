@@ -84,13 +84,13 @@ fn push(out: &mut Vec<StageLine>, direction: &str, stages: Option<&StageBytes>, 
                 Value::Number(bytes) => bytes,
                 _ => continue,
             };
-            if BEFORE_CODING.contains(&column.name) {
+            if BEFORE_CODING.contains(&&*column.name) {
                 if bytes > least {
                     continue;
                 }
                 least = bytes;
             }
-            out.push(line(column.name, bytes, fp32));
+            out.push(line(&column.name, bytes, fp32));
         }
     }
     out.push(line("sent", sent as f64, whole));

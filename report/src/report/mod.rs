@@ -3,6 +3,7 @@
 pub(crate) mod client;
 pub(crate) mod costs;
 pub(crate) mod flow;
+pub(crate) mod measures;
 pub(crate) mod participation;
 pub(crate) mod round;
 pub(crate) mod run;
@@ -76,6 +77,12 @@ impl Report {
     /// Accuracy of the newest evaluated model.
     pub fn accuracy(&self) -> Option<f64> {
         self.rounds.iter().rev().find_map(|round| round.accuracy)
+    }
+
+    /// Perplexity of the newest evaluated model, if the model of some client does not classify.
+    pub fn perplexity(&self) -> Option<f64> {
+        let evaluated = |round: &&RoundLine| round.evaluation_loss.is_some();
+        self.rounds.iter().rev().find(evaluated)?.perplexity
     }
 
     /// Finds a round by number.

@@ -1,6 +1,7 @@
 //! What a report says of one client in one round.
 
 use crate::report::flow::Flow;
+use crate::report::measures::Measures;
 use crate::report::stages::StageBytes;
 use crate::table::line::line;
 
@@ -31,5 +32,7 @@ line! {
         stages: StageBytes [],
         /// What the bytes were for.
         flow: Flow [],
+        /// A metric of the training, as the client reports it.
+        trained as "train": Measures [""],
     }
 }

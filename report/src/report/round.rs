@@ -1,6 +1,7 @@
 //! What a report says of one round.
 
 use crate::report::flow::Flow;
+use crate::report::measures::Measures;
 use crate::report::stages::StageBytes;
 use crate::table::line::line;
 
@@ -21,8 +22,10 @@ line! {
         examples: u64 [""],
         /// Mean training loss, weighted by examples.
         loss: Option<f64> [""],
-        /// Share of held-out examples that the round's model classifies correctly.
+        /// Share of held-out examples that the round's model classifies correctly, of the clients whose model classifies.
         accuracy: Option<f64> [""],
+        /// The exponential of `evaluation_loss`, if the model of some client does not classify.
+        perplexity: Option<f64> [""],
         /// Mean loss of the round's model on the held-out examples.
         evaluation_loss: Option<f64> [""],
         /// Held-out examples.
@@ -71,5 +74,9 @@ line! {
         link: String [""],
         /// What the bytes were for.
         flow: Flow [],
+        /// A metric of the training: mean over the clients that report it, with their weights.
+        trained as "train": Measures [""],
+        /// A metric of the round's model on held-out examples: mean over the clients that report it, with their weights.
+        measured as "evaluation": Measures [""],
     }
 }

@@ -1,5 +1,7 @@
 //! One column of a table, and the types whose values fill columns.
 
+use std::borrow::Cow;
+
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -33,7 +35,7 @@ pub(crate) enum Value<'a> {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Column {
     /// The name in every form.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// The unit of the values, such as `B`, `s`, `ms` or `bit`; empty if they have none.
     pub unit: &'static str,
     /// The meaning, as a sentence.
@@ -83,6 +85,11 @@ impl Values {
 pub trait Cell: Clone + Serialize + DeserializeOwned {
     /// Collects the values of a column.
     fn values(cells: impl Iterator<Item = Self>) -> Values;
+
+    /// The value of a column that an older program did not write; `None` if every program writes it.
+    fn absent() -> Option<Self> {
+        None
+    }
 }
 
 impl Cell for u64 {
@@ -100,6 +107,10 @@ impl Cell for f64 {
 impl Cell for Option<f64> {
     fn values(cells: impl Iterator<Item = Self>) -> Values {
         Values::Numbers(cells.map(|cell| cell.filter(|cell| cell.is_finite())).collect())
+    }
+
+    fn absent() -> Option<Self> {
+        Some(None)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Lines: structs whose fields are declared once, with unit and meaning, and read as the columns of a table.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde::de::Error as _;
@@ -40,8 +41,17 @@ impl Head {
         only: None,
     };
 
-    fn name(&self) -> &'static str {
+    pub(crate) fn name(&self) -> &'static str {
         self.names[self.side as usize]
+    }
+
+    pub(crate) fn about(&self) -> &'static str {
+        self.abouts[self.side as usize].trim_ascii()
+    }
+
+    /// Whether the column is among those asked for.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.only.is_none_or(|names| names.contains(&self.name()))
     }
 }
 
@@ -56,6 +66,30 @@ pub struct Source {
 impl Source {
     pub(crate) fn len(&self) -> usize {
         self.len.unwrap_or(0)
+    }
+
+    /// The columns left whose names begin with `prefix`, each with the rest of its name.
+    pub(crate) fn named(&self, prefix: &str) -> Vec<(String, String)> {
+        let rest = |name: &String| Some((name.clone(), name.strip_prefix(prefix)?.to_owned()));
+        self.columns.keys().filter_map(rest).collect()
+    }
+
+    /// Takes the values of a column.
+    ///
+    /// # Errors
+    /// A column that is missing, of another type or of another length.
+    pub(crate) fn take<C: Cell>(&mut self, name: &str) -> Result<Vec<C>, String> {
+        let Some(json) = self.columns.remove(name) else {
+            // An older program did not write it.
+            let absent = C::absent().zip(self.len);
+            let (absent, len) = absent.ok_or_else(|| format!("column `{name}` is missing"))?;
+            return Ok(vec![absent; len]);
+        };
+        let cells: Vec<C> = serde_json::from_str(json.get()).map_err(|e| format!("column `{name}`: {e}"))?;
+        if *self.len.get_or_insert(cells.len()) != cells.len() {
+            return Err(format!("column `{name}` has another length than the columns before it"));
+        }
+        Ok(cells)
     }
 }
 
@@ -78,25 +112,18 @@ impl<C: Cell> Columns for C {
     where
         Self: 'a,
     {
-        if head.only.is_none_or(|names| names.contains(&head.name())) {
+        if head.is_wanted() {
             out.push(Column {
-                name: head.name(),
+                name: Cow::Borrowed(head.name()),
                 unit: head.unit,
-                about: head.abouts[head.side as usize].trim_ascii(),
+                about: head.about(),
                 values: C::values(fields.cloned()),
             });
         }
     }
 
     fn read(head: &Head, source: &mut Source) -> Result<Vec<Self>, String> {
-        let name = head.name();
-        let json = source.columns.remove(name);
-        let json = json.ok_or_else(|| format!("column `{name}` is missing"))?;
-        let cells: Vec<C> = serde_json::from_str(json.get()).map_err(|e| format!("column `{name}`: {e}"))?;
-        if *source.len.get_or_insert(cells.len()) != cells.len() {
-            return Err(format!("column `{name}` has another length than the columns before it"));
-        }
-        Ok(cells)
+        source.take(head.name())
     }
 }
 

@@ -64,7 +64,7 @@ impl Table {
 
 impl Serialize for Table {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.columns.iter().map(|column| (column.name, &column.values)))
+        serializer.collect_map(self.columns.iter().map(|column| (&column.name, &column.values)))
     }
 }
 

@@ -127,7 +127,7 @@ pub(crate) fn cell(column: &Column, row: usize) -> String {
         Value::Number(value) => quantity(column, value),
         Value::Flag(flag) => (if flag { "yes" } else { "no" }).to_owned(),
         // Sentences of this program are shown whole.
-        Value::Text(text) if matches!(column.name, "why" | "change") => text.to_owned(),
+        Value::Text(text) if matches!(&*column.name, "why" | "change") => text.to_owned(),
         Value::Text(text) => name(text),
     }
 }
@@ -140,10 +140,20 @@ fn quantity(column: &Column, value: f64) -> String {
         "bit" => format!("{value:.3}"),
         "round" => format!("{value:.0}"),
         "money" | "kWh" | "g" => short(value),
-        _ if is_share(column.name) => percent(value),
+        _ if is_share(&column.name) => percent(value),
         _ if column.name.starts_with("age") => format!("{value:.1}"),
         _ if column.name.starts_with("ratio") || column.name == "times" => digits(value),
+        _ if column.name.ends_with("perplexity") || column.name.contains('/') => figure(value),
         _ => format!("{value:.4}"),
+    }
+}
+
+/// Formats a figure of unknown size.
+pub(crate) fn figure(value: f64) -> String {
+    match value.abs() {
+        0.0 => "0".to_owned(),
+        1e-4..1e9 => short(value),
+        _ => format!("{value:.3e}"),
     }
 }
 
@@ -163,6 +173,20 @@ mod tests {
             (u64::MAX as f64, "16384 PiB"),
         ] {
             assert_eq!(size(bytes), text);
+        }
+    }
+
+    #[test]
+    fn figures_have_four_digits_of_any_size() {
+        for (value, text) in [
+            (0.0, "0"),
+            (0.93, "0.9300"),
+            (-12.345, "-12.35"),
+            (54_321.6, "54322"),
+            (1e-9, "1.000e-9"),
+            (f64::MAX, "1.798e308"),
+        ] {
+            assert_eq!(figure(value), text);
         }
     }
 

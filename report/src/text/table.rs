@@ -6,17 +6,17 @@ use crate::text::grid::Grid;
 use crate::text::number::cell;
 
 /// The columns shown of each wide table, which is recognized by a column that no other table has. A column with `?` is shown if
-/// one of its values is not zero.
-const SHOWN: [(&str, &str); 4] = [
+/// one of its values is not zero; `train/*` is every column that begins so.
+const SHOWN: [(&str, &str); 7] = [
     (
         "closed",
-        "round closed asked updates accuracy? loss? update refused? aborted? steps snapshot? socket_up socket_down \
-         bits_up bits_down retries? finish_last seconds money? kwh? co2_g?",
+        "round closed asked updates accuracy? perplexity? loss? update refused? aborted? steps snapshot? socket_up \
+         socket_down bits_up bits_down retries? finish_last seconds money? kwh? co2_g? train/* evaluation/*",
     ),
     (
         "updated",
         "round client updated loss? update refused? aborted? steps snapshot? socket_up socket_down retries? \
-         train_seconds encode_seconds finish_seconds",
+         train_seconds encode_seconds finish_seconds train/*",
     ),
     (
         "finish_mean",
@@ -27,6 +27,16 @@ const SHOWN: [(&str, &str); 4] = [
         "recipe_bytes",
         "round direction tensor parameters frames recipe_bytes? index_bytes? scale_bytes? value_bytes? bytes share \
          density rank? bits cosine cosine_least kept age_most",
+    ),
+    ("times", "what rounds updates up down bytes times accuracy? perplexity?"),
+    (
+        "own_accuracy",
+        "round own_bytes other_bytes ratio own_accuracy? other_accuracy? own_perplexity? other_perplexity? own_bits_up \
+         other_bits_up own_bits_down other_bits_down",
+    ),
+    (
+        "own_round",
+        "accuracy? perplexity? own_round own_bytes other_round other_bytes ratio",
     ),
 ];
 
@@ -41,6 +51,14 @@ pub(crate) fn write(out: &mut String, table: &Table) {
         None => table.columns.iter().for_each(add),
         Some((_, names)) => {
             for name in names.split(' ') {
+                if let Some(prefix) = name.strip_suffix('*') {
+                    table
+                        .columns
+                        .iter()
+                        .filter(|column| column.name.starts_with(prefix))
+                        .for_each(&mut add);
+                    continue;
+                }
                 let column = table.column(name.trim_end_matches('?'));
                 let shown = |column: &&Column| is_unusual(column) || !(name.ends_with('?') || column.name == "closed");
                 column.filter(shown).into_iter().for_each(&mut add);
@@ -62,7 +80,10 @@ fn is_unusual(column: &Column) -> bool {
 
 /// The head of a column: its name, with the unit if the cells do not show it.
 fn head(column: &Column) -> String {
-    let name = column.name.strip_suffix("_ms").unwrap_or(column.name);
+    if column.name.contains('/') {
+        return column.name.to_string();
+    }
+    let name = column.name.strip_suffix("_ms").unwrap_or(&column.name);
     let words = name.strip_suffix("_seconds").unwrap_or(name).replace('_', " ");
     match column.unit {
         "s" if words != "seconds" => format!("{words} s"),

@@ -17,7 +17,7 @@ fn listed() -> String {
         let _ = write!(out, "\n### {}\n\n{}\n\n", schema.name, schema.about);
         let mut columns = schema.table().columns;
         let first = columns.len().saturating_sub(Flow::FIELDS);
-        let has_flow = columns[first..].iter().map(|column| column.name).eq(Flow::NAMES);
+        let has_flow = columns[first..].iter().map(|column| &*column.name).eq(Flow::NAMES);
         if has_flow {
             flow = columns.split_off(first);
         }
@@ -36,7 +36,7 @@ fn listed() -> String {
 fn table(out: &mut String, columns: &[Column]) {
     out.push_str("| column | type | unit | what |\n|---|---|---|---|\n");
     for column in columns {
-        let (name, kind, unit, about) = (column.name, column.values.kind(), column.unit, column.about);
+        let (name, kind, unit, about) = (&column.name, column.values.kind(), column.unit, column.about);
         let _ = writeln!(out, "| `{name}` | {kind} | {unit} | {about} |");
     }
 }

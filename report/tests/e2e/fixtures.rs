@@ -1,8 +1,8 @@
 //! Generated reports with consistent totals.
 
 use fl_report::{
-    Baseline, ClientLine, Fidelity, Flow, Participation, Report, RoundLine, Run, SCHEMA, SectionBytes, StageBytes,
-    TensorLine,
+    Baseline, ClientLine, Fidelity, Flow, Measures, Participation, Report, RoundLine, Run, SCHEMA, SectionBytes,
+    StageBytes, TensorLine,
 };
 
 /// Parameters of the generated model.
@@ -133,6 +133,7 @@ fn participation(dice: &mut Dice, round: u64, name: &str, updated: bool) -> Part
             entropy_bound: if updated { framed as f64 * 0.9375 } else { 0.0 },
         },
         flow,
+        trained: Measures::default(),
     }
 }
 
@@ -167,6 +168,7 @@ fn of_round(dice: &mut Dice, round: u64, lines: &[Participation]) -> RoundLine {
         examples: sum(|line| line.examples),
         loss: (updates > 0).then(|| 2.0 / round as f64),
         accuracy: round.is_multiple_of(2).then(|| 1.0 - 0.5 / round as f64),
+        perplexity: None,
         evaluation_loss: round.is_multiple_of(2).then(|| 1.5 / round as f64),
         evaluated: if round.is_multiple_of(2) { 1_000 } else { 0 },
         opened_ms: 1_700_000_000_000 + (round - 1) * 4_000,
@@ -197,6 +199,8 @@ fn of_round(dice: &mut Dice, round: u64, lines: &[Participation]) -> RoundLine {
         model: format!("{round:064x}"),
         frame: format!("{:064x}", round + 1),
         link: format!("{:064x}", round + 2),
+        trained: Measures::default(),
+        measured: Measures::default(),
     }
 }
 

@@ -3,6 +3,7 @@
 use fl_report::{Answer, Asked, FORMS, Filter, Form, Query, Table, Values, csv, table_text, tensorboard};
 
 use crate::fixtures::{made, names};
+use crate::measured::measured;
 
 pub(crate) fn hostile() -> Vec<String> {
     let mut names: Vec<String> = [
@@ -43,7 +44,7 @@ fn hostile_names_come_back_from_csv_as_they_are() {
     let bytes = csv(&table).unwrap();
     let mut reader = ::csv::Reader::from_reader(bytes.as_slice());
     let heads: Vec<String> = reader.headers().unwrap().iter().map(str::to_owned).collect();
-    let columns: Vec<&str> = table.columns.iter().map(|column| column.name).collect();
+    let columns: Vec<&str> = table.columns.iter().map(|column| &*column.name).collect();
     assert_eq!(heads, columns);
     let rows: Vec<::csv::StringRecord> = reader.records().collect::<Result<_, _>>().unwrap();
     let place = columns.iter().position(|name| *name == "client").unwrap();
@@ -100,6 +101,13 @@ fn an_event_file_has_a_record_for_each_closed_round_and_takes_its_clock_from_the
     assert_eq!(wall, 1_700_000_004.0 + 3.5);
     let has = |tag: &[u8]| records[2].windows(tag.len()).any(|window| window == tag);
     assert!(has(b"accuracy") && has(b"loss/train") && has(b"bytes_up/update") && has(b"density/down"));
+}
+
+#[test]
+fn an_event_file_has_the_metrics_and_the_perplexity() {
+    let file = tensorboard(&measured(2, &names(2), 3));
+    let has = |tag: &str| file.bytes.windows(tag.len()).any(|window| window == tag.as_bytes());
+    assert!(has("train/grad/norm") && has("evaluation/bleu") && has("perplexity") && !has("accuracy"));
 }
 
 fn sum(bytes: &[u8]) -> u32 {

@@ -5,6 +5,7 @@ use std::path::Path;
 use fl_report::{Against, Costs, CostsPlan, Filter, QUERIES, Query, Report, csv, json, table_json, table_text, text};
 
 use crate::fixtures::{made, names};
+use crate::measured::measured;
 
 fn small() -> Report {
     let mut names = names(2);
@@ -36,6 +37,23 @@ fn the_whole_report_as_json_is_golden_and_is_read_back() {
     let text = json(&report).unwrap();
     is_golden("report.json", &text);
     assert!(serde_json::from_str::<Report>(&text).unwrap() == report);
+}
+
+#[test]
+fn a_report_of_metrics_and_perplexity_is_golden_and_is_read_back() {
+    let report = measured(4, &names(2), 7);
+    is_golden("metrics.txt", &text(&report));
+    for name in ["round", "participation"] {
+        let table = report.table(Query::named(name).unwrap(), &Filter::default()).unwrap();
+        is_golden(&format!("metrics-{name}.txt"), &table_text(&table));
+        is_golden(
+            &format!("metrics-{name}.csv"),
+            &String::from_utf8(csv(&table).unwrap()).unwrap(),
+        );
+    }
+    assert!(serde_json::from_str::<Report>(&json(&report).unwrap()).unwrap() == report);
+    let other = measured(3, &names(3), 8);
+    is_golden("metrics-against.txt", &report.against(Against::Run(&other)).text());
 }
 
 #[test]

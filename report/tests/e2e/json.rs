@@ -28,3 +28,23 @@ fn a_table_with_a_column_missing_or_cut_short_is_refused_by_name() {
     assert!(refused(&|rounds| rounds["accuracy"] = serde_json::json!([])).contains("`accuracy` has another length"));
     assert!(refused(&|rounds| rounds["socket_up"] = serde_json::json!([])).contains("`socket_up`"));
 }
+
+#[test]
+fn a_report_of_a_program_without_metrics_and_perplexity_is_read() {
+    let mut json = serde_json::to_value(tiny()).unwrap();
+    assert!(json["rounds"].as_object_mut().unwrap().remove("perplexity").is_some());
+    assert_eq!(serde_json::from_str::<Report>(&json.to_string()).unwrap(), tiny());
+}
+
+#[test]
+fn a_column_of_metrics_cut_short_is_refused_by_name() {
+    let mut json = serde_json::to_value(tiny()).unwrap();
+    json["rounds"]["train/top5"] = serde_json::json!([]);
+    let refused = serde_json::from_str::<Report>(&json.to_string())
+        .unwrap_err()
+        .to_string();
+    assert!(refused.contains("`train/top5` has another length"), "{refused}");
+    json["rounds"]["train/top5"] = serde_json::json!([0.5]);
+    let read = serde_json::from_str::<Report>(&json.to_string()).unwrap();
+    assert_eq!(read.rounds[0].trained.0["top5"], 0.5);
+}

@@ -11,6 +11,7 @@ mod forms;
 mod golden;
 mod json;
 mod links;
+mod measured;
 mod page;
 #[cfg(feature = "parquet")]
 mod parquet;

@@ -7,19 +7,21 @@ use fl_report::{Column, Filter, QUERIES, Query, Table, Values, parquet};
 
 use crate::fixtures::{made, names};
 use crate::forms::hostile;
+use crate::measured::measured;
 
 #[test]
 fn every_table_comes_back_from_parquet_value_by_value() {
-    let report = made(3, &hostile(), 3);
-    for query in QUERIES {
-        let table = report.table(query, &Filter::default()).unwrap();
-        let bytes = parquet(&report.run, query.name, &table).unwrap();
-        assert_eq!(
-            bytes,
-            parquet(&report.run, query.name, &table).unwrap(),
-            "the same table, the same bytes"
-        );
-        same(&table, bytes);
+    for report in [made(3, &hostile(), 3), measured(3, &hostile(), 3)] {
+        for query in QUERIES {
+            let table = report.table(query, &Filter::default()).unwrap();
+            let bytes = parquet(&report.run, query.name, &table).unwrap();
+            assert_eq!(
+                bytes,
+                parquet(&report.run, query.name, &table).unwrap(),
+                "the same table, the same bytes"
+            );
+            same(&table, bytes);
+        }
     }
 }
 
@@ -29,7 +31,7 @@ fn same(table: &Table, bytes: Vec<u8>) {
     for (number, row) in reader.get_row_iter(None).unwrap().enumerate() {
         rows += 1;
         for (column, (name, field)) in table.columns.iter().zip(row.unwrap().get_column_iter()) {
-            assert_eq!(column.name, name);
+            assert_eq!(&*column.name, name.as_str());
             assert_eq!(*field, expected(column, number), "{name} of row {number}");
         }
     }
@@ -71,7 +73,7 @@ fn parquet_says_of_which_run_it_is_and_what_its_columns_are() {
 fn numbers_beyond_half_of_their_range_are_unsigned_in_parquet() {
     let table = Table {
         columns: vec![Column {
-            name: "bytes",
+            name: "bytes".into(),
             unit: "B",
             about: "Bytes.",
             values: Values::Integers(vec![0, u64::MAX]),

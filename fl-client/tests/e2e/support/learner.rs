@@ -5,6 +5,7 @@ use std::sync::{Arc, mpsc};
 
 use fl_client::{Evaluation, Fit, FitPlan, Learner};
 use fl_compress::Layout;
+use fl_proto::Metrics;
 
 /// The vector that training in `round` adds: multiples of 1/8, so that sums are exact.
 pub fn delta_of(round: u64, len: usize) -> Vec<f32> {
@@ -27,6 +28,10 @@ pub struct Arithmetic {
     pub fails_in: Option<u64>,
     /// Training panics in this round.
     pub panics_in: Option<u64>,
+    /// Metrics of every training and evaluation.
+    pub metrics: Metrics,
+    /// Whether evaluations count right answers.
+    pub classifies: bool,
 }
 
 impl Arithmetic {
@@ -41,6 +46,8 @@ impl Arithmetic {
             endless: None,
             fails_in: None,
             panics_in: None,
+            metrics: Metrics::new(),
+            classifies: true,
         }
     }
 }
@@ -73,7 +80,10 @@ impl Learner for Arithmetic {
         self.weights.iter_mut().zip(delta).for_each(|(w, d)| *w += d);
         self.fits.fetch_add(1, Ordering::SeqCst);
         plan.progress.set(1, 1);
-        Ok(Fit::new(60, 0.5))
+        Ok(Fit {
+            metrics: self.metrics.clone(),
+            ..Fit::new(60, 0.5)
+        })
     }
 
     fn weights(&self, out: &mut [f32]) -> anyhow::Result<()> {
@@ -82,6 +92,11 @@ impl Learner for Arithmetic {
     }
 
     fn evaluate(&mut self) -> anyhow::Result<Option<Evaluation>> {
-        Ok(Some(Evaluation::new(10, f64::from(self.weights[0]), 7)))
+        Ok(Some(Evaluation {
+            examples: 10,
+            loss: f64::from(self.weights[0]),
+            correct: self.classifies.then_some(7),
+            metrics: self.metrics.clone(),
+        }))
     }
 }

@@ -201,6 +201,7 @@ impl Federation for Service {
         let (round, digest) = (header.id.round, header.id.digest);
         let fault = {
             let mut world = self.world();
+            world.headers.push(header.clone());
             world.called(Call::Submit {
                 round,
                 offset: header.offset,
@@ -268,6 +269,7 @@ impl Federation for Service {
             world.called(Call::Evaluate {
                 version: report.version,
             });
+            world.evaluations.push(report.clone());
             world.evaluate = false;
             if world.phase == Phase::Evaluating {
                 world.phase = Phase::Done;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use fl_compress::{Digest, Encoder, Frame, FrameHeader, FrameKind, Layout, Spec, snapshot};
-use fl_proto::{Departure, FramePart, Phase, Refusal, RoundState};
+use fl_proto::{Departure, EvaluationReport, FramePart, Phase, Refusal, RoundState, UpdateHeader};
 use tokio::sync::watch;
 
 /// A call that the server received.
@@ -79,6 +79,9 @@ pub struct World {
     pub refused: Vec<Digest>,
     pub partial: BTreeMap<[u8; 32], Vec<u8>>,
     pub calls: Vec<Call>,
+    /// Headers of all uploads, and evaluations.
+    pub headers: Vec<UpdateHeader>,
+    pub evaluations: Vec<EvaluationReport>,
     pub faults: VecDeque<Fault>,
     pub tamper: Option<Tamper>,
     /// Receives every call before it is answered.
@@ -118,6 +121,8 @@ impl World {
             refused: Vec::new(),
             partial: BTreeMap::new(),
             calls: Vec::new(),
+            headers: Vec::new(),
+            evaluations: Vec::new(),
             faults: VecDeque::new(),
             tamper: None,
             hook: None,

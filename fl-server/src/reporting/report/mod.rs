@@ -3,14 +3,15 @@
 mod parts;
 
 use crate::clock::seconds;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use fl_compress::Stages;
 use fl_proto::ClientId;
 pub use fl_report::Report;
 use fl_report::{
-    Baseline, ClientLine, Fidelity as Figures, Flow, Participation, RoundLine, Run, SCHEMA, SectionBytes, StageBytes,
-    TensorLine,
+    Baseline, ClientLine, Fidelity as Figures, Flow, Measures, Participation, RoundLine, Run, SCHEMA, SectionBytes,
+    StageBytes, TensorLine,
 };
 
 use crate::accounting::baseline::Compared;
@@ -135,6 +136,12 @@ impl ReportBuilder {
         part.train_seconds = seconds(update.train_ms, 0);
         part.encode_seconds = seconds(update.encode_ms, 0);
         part.stages = stages;
+        part.trained = measures(
+            update
+                .metrics
+                .iter()
+                .map(|(name, metric)| (name.to_owned(), metric.value)),
+        );
     }
 
     fn see(&mut self, at: Millis) {
@@ -161,14 +168,23 @@ impl ReportBuilder {
             ledger: &ledger,
             flows: &flows,
         };
-        let parts = self.parts.into_lines();
+        // Of each name that a client invented, a table of all rounds would have a column.
+        let [trained, measured] = self.history.metric_names();
+        let keep = |names: &BTreeSet<Arc<str>>, measures: &mut Measures| {
+            measures.0.retain(|name, _| names.contains(name.as_str()));
+        };
+        let mut parts = self.parts.into_lines();
+        parts.iter_mut().for_each(|part| keep(&trained, &mut part.trained));
         let mut finishes = finishes(&parts);
         let rounds: Vec<RoundLine> = self
             .rounds
             .into_values()
             .map(|line| {
                 let finishes = finishes.remove(&line.round).unwrap_or_default();
-                books.round(line, finishes)
+                let mut line = books.round(line, finishes);
+                keep(&trained, &mut line.trained);
+                keep(&measured, &mut line.measured);
+                line
             })
             .collect();
         let history = &self.history;
@@ -265,10 +281,13 @@ impl Books<'_> {
             .and_then(crate::reporting::history::Round::mean_loss)
             .filter(|loss| loss.is_finite());
         if let Some(evaluated) = self.history.evaluated(round) {
-            line.accuracy = Some(evaluated.accuracy);
+            line.accuracy = evaluated.accuracy;
+            line.perplexity = evaluated.perplexity;
+            line.measured = measures(evaluated.metrics.into_iter());
             line.evaluation_loss = Some(evaluated.loss).filter(|loss| loss.is_finite());
             line.evaluated = evaluated.examples;
         }
+        line.trained = measures(self.history.trained(round).into_iter());
         finishes.sort_by(f64::total_cmp);
         line.finish_median = finishes.get(finishes.len().saturating_sub(1) / 2).copied();
         line.finish_last = finishes.last().copied();
@@ -290,6 +309,10 @@ impl Books<'_> {
         line.link = ledger.entries.get(&round).map(ToString::to_string).unwrap_or_default();
         line
     }
+}
+
+fn measures(metrics: impl Iterator<Item = (String, f64)>) -> Measures {
+    Measures(metrics.collect())
 }
 
 /// Seconds from the opening to each update, by round.
@@ -449,7 +472,8 @@ mod tests {
             client: client.clone(),
             examples: 4,
             loss: 0.5,
-            correct: 3,
+            correct: Some(3),
+            metrics: Arc::default(),
             at: 0,
         }
     }

@@ -5,19 +5,22 @@
 //! version, and both are read. A record is written in the lowest version that can hold it, so that a record read and written
 //! again has the same bytes: the hash chain of the rounds depends on that.
 //!
-//! Version 2: `RoundClosing` under the plan's limits; `RolledBack`, `Excluded` and `MembersReplaced`.
+//! Version 2: `RoundClosing` under the plan's limits; `RolledBack`, `Excluded` and `MembersReplaced`. Version 3:
+//! `UpdateAccepted` and `EvaluationAccepted` with metrics, which follow the other fields; `correct` is an option there.
+
+use std::sync::Arc;
 
 use fl_compress::Error;
 use fl_compress::wire::{self, Reader, Writer};
 
 use crate::storage::record::error::RecordError;
 use crate::storage::record::fields::{
-    read_accepted, read_client, read_clients, read_digest, read_stages, write_accepted, write_clients, write_stages,
-    write_text,
+    read_accepted, read_client, read_clients, read_digest, read_metrics, read_option, read_stages, write_accepted,
+    write_clients, write_metrics, write_option, write_stages, write_text,
 };
-use crate::storage::record::kinds::Record;
+use crate::storage::record::kinds::{Accepted, Record};
 
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 
 impl Record {
     /// The bytes that are stored.
@@ -31,13 +34,7 @@ impl Record {
                 out.bytes(&model.0);
                 out.u64(*at);
             }
-            Self::Gathered { since } => match since {
-                None => out.u8(0),
-                Some(at) => {
-                    out.u8(1);
-                    out.u64(*at);
-                }
-            },
+            Self::Gathered { since } => write_option(*since, &mut out),
             Self::RoundOpened {
                 round,
                 attempt,
@@ -57,6 +54,9 @@ impl Record {
                 out.u64(*round);
                 write_text(client.as_str(), &mut out);
                 write_accepted(update, &mut out);
+                if !update.metrics.is_empty() {
+                    write_metrics(&update.metrics, &mut out);
+                }
             }
             Self::RoundClosing { round, at, limited: _ } => {
                 out.u64(*round);
@@ -83,14 +83,21 @@ impl Record {
                 examples,
                 loss,
                 correct,
+                metrics,
                 at,
             } => {
                 out.u64(*version);
                 write_text(client.as_str(), &mut out);
                 out.u64(*examples);
                 out.f64(*loss);
-                out.u64(*correct);
+                match (correct, self.version()) {
+                    (Some(correct), 1) => out.u64(*correct),
+                    (correct, _) => write_option(*correct, &mut out),
+                }
                 out.u64(*at);
+                if self.version() > 1 {
+                    write_metrics(metrics, &mut out);
+                }
             }
             Self::EvaluationOpened { version, asked, until } => {
                 out.u64(*version);
@@ -155,6 +162,8 @@ impl Record {
             | Self::RolledBack { .. }
             | Self::Excluded { .. }
             | Self::MembersReplaced { .. } => 2,
+            Self::UpdateAccepted { update, .. } if !update.metrics.is_empty() => 3,
+            Self::EvaluationAccepted { correct, metrics, .. } if correct.is_none() || !metrics.is_empty() => 3,
             _ => 1,
         }
     }
@@ -186,12 +195,8 @@ fn fields(from: &mut Reader<'_>, version: u8) -> Result<Record, Error> {
             model: read_digest(from, "model")?,
             at: from.u64("at")?,
         },
-        2 => match from.u8("since")? {
-            0 => Record::Gathered { since: None },
-            1 => Record::Gathered {
-                since: Some(from.u64("since")?),
-            },
-            _ => return Err(from.corrupt("since")),
+        2 => Record::Gathered {
+            since: read_option(from, "since")?,
         },
         3 => Record::RoundOpened {
             round: from.u64("round")?,
@@ -204,7 +209,13 @@ fn fields(from: &mut Reader<'_>, version: u8) -> Result<Record, Error> {
         4 => Record::UpdateAccepted {
             round: from.u64("round")?,
             client: read_client(from)?,
-            update: read_accepted(from)?,
+            update: match (read_accepted(from)?, version) {
+                (update, 3) => Accepted {
+                    metrics: read_metrics(from)?,
+                    ..update
+                },
+                (update, _) => update,
+            },
         },
         5 => Record::RoundClosing {
             round: from.u64("round")?,
@@ -224,8 +235,15 @@ fn fields(from: &mut Reader<'_>, version: u8) -> Result<Record, Error> {
             client: read_client(from)?,
             examples: from.u64("examples")?,
             loss: from.f64("loss")?,
-            correct: from.u64("correct")?,
+            correct: match version {
+                3 => read_option(from, "correct")?,
+                _ => Some(from.u64("correct")?),
+            },
             at: from.u64("at")?,
+            metrics: match version {
+                3 => read_metrics(from)?,
+                _ => Arc::default(),
+            },
         },
         8 => Record::EvaluationOpened {
             version: from.u64("version")?,
@@ -268,11 +286,10 @@ mod tests {
     use std::collections::BTreeSet;
 
     use fl_compress::{Digest, Stages};
-    use fl_proto::ClientId;
+    use fl_proto::{ClientId, Metric, Metrics};
     use proptest::prelude::*;
 
     use super::*;
-    use crate::storage::record::kinds::Accepted;
 
     fn client(i: u8) -> ClientId {
         format!("client-{i}").parse().unwrap()
@@ -297,6 +314,7 @@ mod tests {
             encode_ms: 1,
             stages,
             at,
+            metrics: Arc::default(),
         }
     }
 
@@ -343,7 +361,8 @@ mod tests {
                 client: one,
                 examples: b,
                 loss,
-                correct: a,
+                correct: Some(a),
+                metrics: Arc::default(),
                 at: b,
             },
             Record::EvaluationOpened {
@@ -385,6 +404,97 @@ mod tests {
                 at: b,
             },
         ]
+    }
+
+    /// Those that version 2 does not know.
+    fn newest(a: u64, b: u64) -> Vec<Record> {
+        let mut metrics = Metrics::new();
+        for (name, value) in [("top5", 0.5), ("grad/norm", -(b as f64))] {
+            metrics.add(name, Metric { value, weight: 60.0 }).unwrap();
+        }
+        let metrics = Arc::new(metrics);
+        let evaluation = |correct, metrics| Record::EvaluationAccepted {
+            version: a,
+            client: client(3),
+            examples: b,
+            loss: 2.5,
+            correct,
+            metrics,
+            at: b,
+        };
+        vec![
+            Record::UpdateAccepted {
+                round: a,
+                client: client(3),
+                update: Accepted {
+                    metrics: Arc::clone(&metrics),
+                    ..accepted(b)
+                },
+            },
+            evaluation(None, Arc::default()),
+            evaluation(Some(a), Arc::clone(&metrics)),
+            evaluation(None, metrics),
+        ]
+    }
+
+    /// Written by version 3; never to be changed.
+    #[test]
+    fn version_3_stays_readable() {
+        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let bytes = newest(1, 2)[3].to_bytes();
+        let expected = concat!(
+            "0307",
+            "0100000000000000",
+            "0800636c69656e742d33",
+            "0200000000000000",
+            "0000000000000440",
+            "00",
+            "0200000000000000",
+            "02",
+            "0900677261642f6e6f726d",
+            "00000000000000c0",
+            "0000000000004e40",
+            "0400746f7035",
+            "000000000000e03f",
+            "0000000000004e40",
+        );
+        assert_eq!(hex(&bytes[..bytes.len() - 4]), expected);
+        let update = newest(1, 2)[0].to_bytes();
+        let plain = each(1, 2, &[3], String::new())[4].to_bytes();
+        assert_eq!((update[0], plain[0]), (3, 1));
+        let metrics = &update[plain.len() - 4..update.len() - 4];
+        assert_eq!(hex(metrics), expected[expected.len() - 2 * metrics.len()..]);
+    }
+
+    #[test]
+    fn metrics_that_no_client_can_report_are_corruption() {
+        let bytes = newest(1, 2)[1].to_bytes();
+        let evaluation = &bytes[..bytes.len() - 5];
+        let metric = |name: &str, value: f64, weight: f64| {
+            let mut out = (name.len() as u16).to_le_bytes().to_vec();
+            out.extend(name.as_bytes());
+            out.extend(value.to_le_bytes());
+            out.extend(weight.to_le_bytes());
+            out
+        };
+        let read = |count: u8, metrics: &[Vec<u8>]| {
+            Record::from_bytes(&sealed([evaluation, &[count], &metrics.concat()].concat()))
+        };
+        let good = |name: &str| metric(name, 0.5, 1.0);
+        assert!(read(2, &[good("a"), good("b")]).is_ok());
+        for (count, metrics) in [
+            (2, vec![good("b"), good("a")]),
+            (2, vec![good("a"), good("a")]),
+            (1, vec![good("loss")]),
+            (1, vec![metric("a", f64::NAN, 1.0)]),
+            (1, vec![metric("a", 0.5, 0.0)]),
+            (33, (10..43).map(|at| good(&format!("m{at}"))).collect()),
+        ] {
+            assert!(
+                matches!(read(count, &metrics), Err(RecordError::Bytes(Error::Corrupt { what, .. })) if what == "metric"),
+                "{metrics:?}"
+            );
+        }
     }
 
     #[test]
@@ -463,6 +573,7 @@ mod tests {
         for record in each(1, 2, &[3, 4], "why".to_owned())
             .into_iter()
             .chain(newer(1, 2, &[3, 4]))
+            .chain(newest(1, 2))
         {
             let bytes = record.to_bytes();
             for cut in 0..bytes.len() {
@@ -513,7 +624,7 @@ mod tests {
     proptest! {
         #[test]
         fn records_survive_their_bytes(a: u64, b: u64, names: Vec<u8>, why in ".{0,40}") {
-            for record in each(a, b, &names, why).into_iter().chain(newer(a, b, &names)) {
+            for record in each(a, b, &names, why).into_iter().chain(newer(a, b, &names)).chain(newest(a, b)) {
                 prop_assert_eq!(Record::from_bytes(&record.to_bytes()), Ok(record));
             }
         }

@@ -1,10 +1,11 @@
 //! The fields that several records have.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use fl_compress::wire::{Reader, Writer};
 use fl_compress::{Digest, Error, Stages};
-use fl_proto::ClientId;
+use fl_proto::{ClientId, Metric, Metrics};
 
 use crate::storage::record::kinds::Accepted;
 
@@ -13,6 +14,21 @@ const MAX_TEXT: usize = 4_096;
 
 pub(super) fn write_text(text: &str, out: &mut Writer<'_>) {
     out.text(&text[..text.floor_char_boundary(MAX_TEXT)]);
+}
+
+pub(super) fn write_option(value: Option<u64>, out: &mut Writer<'_>) {
+    out.u8(u8::from(value.is_some()));
+    if let Some(value) = value {
+        out.u64(value);
+    }
+}
+
+pub(super) fn read_option(from: &mut Reader<'_>, what: &str) -> Result<Option<u64>, Error> {
+    match from.u8(what)? {
+        0 => Ok(None),
+        1 => from.u64(what).map(Some),
+        _ => Err(from.corrupt(what)),
+    }
 }
 
 pub(super) fn read_digest(from: &mut Reader<'_>, what: &str) -> Result<Digest, Error> {
@@ -68,6 +84,32 @@ pub(super) fn read_stages(from: &mut Reader<'_>) -> Result<Stages, Error> {
     })
 }
 
+/// A count (u8), then each metric's name, value and weight, sorted by name.
+pub(super) fn write_metrics(metrics: &Metrics, out: &mut Writer<'_>) {
+    out.u8(metrics.len() as u8);
+    for (name, Metric { value, weight }) in metrics.iter() {
+        out.text(name);
+        out.f64(value);
+        out.f64(weight);
+    }
+}
+
+pub(super) fn read_metrics(from: &mut Reader<'_>) -> Result<Arc<Metrics>, Error> {
+    let mut metrics = Metrics::new();
+    let mut before = "";
+    for _ in 0..from.u8("metrics")? {
+        let name = from.text("metric")?;
+        let (value, weight) = (from.f64("metric")?, from.f64("metric")?);
+        let added = metrics.add(name, Metric { value, weight });
+        if added.is_err() || name <= before {
+            return Err(from.corrupt("metric"));
+        }
+        before = name;
+    }
+    Ok(metrics.into())
+}
+
+/// Without its metrics, which only version 3 has.
 pub(super) fn write_accepted(update: &Accepted, out: &mut Writer<'_>) {
     out.bytes(&update.digest.0);
     out.u64(update.len);
@@ -89,5 +131,6 @@ pub(super) fn read_accepted(from: &mut Reader<'_>) -> Result<Accepted, Error> {
         encode_ms: from.u64("encode_ms")?,
         stages: read_stages(from)?,
         at: from.u64("at")?,
+        metrics: Arc::default(),
     })
 }

@@ -1,14 +1,15 @@
 //! What each record says.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use fl_compress::{Digest, Stages};
-use fl_proto::ClientId;
+use fl_proto::{ClientId, Metrics};
 
 use crate::clock::Millis;
 
 /// An accepted update: its frame is durable under `digest`, and it counts in its round.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Accepted {
     pub digest: Digest,
     pub len: u64,
@@ -20,6 +21,8 @@ pub struct Accepted {
     /// Bytes after each stage of compression.
     pub stages: Stages,
     pub at: Millis,
+    /// Further figures of the training, as the client claims them.
+    pub metrics: Arc<Metrics>,
 }
 
 #[cfg(test)]
@@ -35,6 +38,7 @@ impl Accepted {
             encode_ms: 0,
             stages: Stages::default(),
             at: 0,
+            metrics: Arc::default(),
         }
     }
 }
@@ -130,8 +134,10 @@ pub enum Record {
         examples: u64,
         /// Mean loss over them.
         loss: f64,
-        /// Examples classified correctly.
-        correct: u64,
+        /// Examples classified correctly; `None` if the client's model does not classify.
+        correct: Option<u64>,
+        /// Further figures of the evaluation, as the client claims them.
+        metrics: Arc<Metrics>,
         at: Millis,
     },
     /// The evaluation of the last model begins.

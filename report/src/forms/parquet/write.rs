@@ -72,7 +72,7 @@ fn field(column: &Column) -> Result<Arc<Type>, ParquetError> {
         Values::Flags(_) => (Physical::BOOLEAN, None, Repetition::REQUIRED),
         Values::Texts(_) => (Physical::BYTE_ARRAY, Some(LogicalType::String), Repetition::REQUIRED),
     };
-    let builder = Type::primitive_type_builder(column.name, physical)
+    let builder = Type::primitive_type_builder(&column.name, physical)
         .with_logical_type(logical)
         .with_repetition(repetition);
     builder.build().map(Arc::new)

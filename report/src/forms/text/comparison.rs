@@ -15,7 +15,10 @@ impl Comparison {
         }
         for (title, table) in [
             ("Totals", &self.totals),
-            ("Bytes moved when an accuracy was first reached", &self.reach),
+            (
+                "Bytes moved when an accuracy or a perplexity was first reached",
+                &self.reach,
+            ),
             ("Rounds", &self.rounds),
         ] {
             if !table.is_empty() {

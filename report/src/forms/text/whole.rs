@@ -11,9 +11,10 @@ use crate::report::flow::Flow;
 use crate::report::round::RoundLine;
 use crate::report::run::{Baseline, Run};
 use crate::table::Table;
+use crate::table::column::Column;
 use crate::table::sums::sum;
 use crate::text::grid::Grid;
-use crate::text::number::{count, digits, moment, name, percent, size, span};
+use crate::text::number::{count, digits, figure, moment, name, percent, size, span};
 use crate::text::table;
 
 /// The verdict on a ledger that does not equal the meter.
@@ -25,10 +26,16 @@ pub fn text(report: &Report) -> String {
     head(&mut out, &report.run);
     cost(&mut out, report);
     save(&mut out, report);
-    section(&mut out, "Rounds", &Table::of(report.rounds.iter()));
+    let mut rounds = Table::of(report.rounds.iter());
+    let metrics = rounds
+        .columns
+        .extract_if(.., |column| column.name.contains('/'))
+        .collect();
+    section(&mut out, "Rounds", &rounds);
     if !report.rounds.is_empty() {
         total(&mut out, report);
         outside(&mut out, report);
+        self::metrics(&mut out, report, metrics);
         work(&mut out, report);
     }
     section(&mut out, "Clients", &Table::of(report.clients.iter()));
@@ -38,6 +45,24 @@ pub fn text(report: &Report) -> String {
     }
     ledger(&mut out, report);
     out
+}
+
+/// Columns of metrics that a line of a terminal has room for.
+const METRICS: usize = 8;
+
+/// The metrics of the learners, round by round.
+fn metrics(out: &mut String, report: &Report, mut metrics: Vec<Column>) {
+    if metrics.is_empty() {
+        return;
+    }
+    let more = metrics.split_off(metrics.len().min(METRICS));
+    let mut table = Table::select(report.rounds.iter(), &["round"]);
+    table.columns.extend(metrics);
+    section(out, "Metrics: means over the clients that report them", &table);
+    if !more.is_empty() {
+        let names: Vec<&str> = more.iter().map(|column| &*column.name).collect();
+        let _ = writeln!(out, "Not shown here, but with `--by round`: {}", names.join(", "));
+    }
 }
 
 /// The largest costs.
@@ -122,9 +147,14 @@ fn cost(out: &mut String, report: &Report) {
             "client"
         ),
     );
-    let _ = match report.accuracy() {
-        Some(accuracy) => writeln!(out, " and reached an accuracy of {accuracy:.4}."),
-        None => writeln!(out, "."),
+    let _ = match (report.accuracy(), report.perplexity().map(figure)) {
+        (Some(accuracy), None) => writeln!(out, " and reached an accuracy of {accuracy:.4}."),
+        (None, Some(perplexity)) => writeln!(out, " and reached a perplexity of {perplexity}."),
+        (Some(accuracy), Some(perplexity)) => writeln!(
+            out,
+            " and reached an accuracy of {accuracy:.4} where the model classifies, and a perplexity of {perplexity}."
+        ),
+        (None, None) => writeln!(out, "."),
     };
     if let Some(base) = report.baseline("fedavg-fp32").filter(|base| base.socket_ratio > 0.0) {
         let closed = report.closed().count() as u64;

@@ -10,6 +10,7 @@
 mod process;
 mod registry;
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use prometheus_client::registry::Unit;
@@ -67,7 +68,21 @@ pub(crate) fn text(measured: &Measured<'_>) -> Result<String, fmt::Error> {
     if let Some(seen) = &known.evaluated {
         let ratio = Some(Unit::Other("ratio".to_owned()));
         let about = "Share of held-out examples that the newest evaluated model classifies correctly";
-        metrics.gauges("fl_model_accuracy", about, ratio, one(seen.accuracy));
+        metrics.gauges(
+            "fl_model_accuracy",
+            about,
+            ratio,
+            seen.accuracy.map(one).into_iter().flatten(),
+        );
+        let about = "Exponential of the loss of the newest evaluated model, if it does not classify";
+        metrics.gauges(
+            "fl_model_perplexity",
+            about,
+            None,
+            seen.perplexity.map(one).into_iter().flatten(),
+        );
+        let about = "Means of the clients' metrics of the newest evaluated model";
+        metrics.gauges("fl_model_metric", about, None, named(&seen.metrics));
         metrics.gauge(
             "fl_model_loss",
             "Mean loss of the newest evaluated model over them",
@@ -320,9 +335,16 @@ fn newest(metrics: &mut Metrics, last: &RoundSummary) {
     );
     metrics.gauge("fl_last_round_updates", &about("Updates"), last.updates as f64);
     metrics.gauge("fl_last_round_training_loss", &about("Mean training loss"), last.loss);
+    let what = about("Means of the clients' metrics of the training");
+    metrics.gauges("fl_last_round_training_metric", &what, None, named(&last.metrics));
     let bits = [(direction("up"), last.bits_up), (direction("down"), last.bits_down)];
     let what = about("Bits of frame for each parameter of the updates and of the step");
     metrics.gauges("fl_last_round_bits_per_parameter", &what, None, bits);
+}
+
+/// A series for each metric of the learners, at most 32.
+fn named(means: &BTreeMap<String, f64>) -> impl Iterator<Item = (Labels, f64)> {
+    means.iter().map(|(name, mean)| (vec![("metric", name.clone())], *mean))
 }
 
 fn certificates(metrics: &mut Metrics, certificates: &[Certificate]) {

@@ -124,12 +124,15 @@ fn whole() -> String {
         flow,
         bits_up: 0.25,
         bits_down: 0.5,
+        metrics: [("grad/norm".to_owned(), 1.5)].into(),
     });
     known.evaluated = Some(Evaluated {
         version: 2,
         examples: 10,
-        accuracy: 0.75,
+        accuracy: Some(0.75),
+        perplexity: Some(12.5),
         loss: 0.6,
+        metrics: [("top5".to_owned(), 0.93)].into(),
     });
     known.tensors = tensors(60);
     let named = Named {
@@ -191,6 +194,9 @@ fn units_and_totals_stand_in_the_names_once() {
         "fl_cohort_late_clients 1.0",
         "fl_phase{phase=\"training\"} 1.0",
         "fl_model_accuracy_ratio 0.75",
+        "fl_model_perplexity 12.5",
+        "fl_model_metric{metric=\"top5\"} 0.93",
+        "fl_last_round_training_metric{metric=\"grad/norm\"} 1.5",
         "fl_tensor_cosine_ratio{direction=\"up\",tensor=\"t5\"} 0.05",
         "fl_tensor_energy_kept_ratio{direction=\"up\",tensor=\"t5\"} -0.25",
         "fl_tensor_density_ratio{direction=\"down\",tensor=\"t0\"} 0.25",
@@ -224,6 +230,8 @@ fn what_is_not_known_yet_is_left_out() {
         "deadline",
         "last_round",
         "model_accuracy",
+        "model_perplexity",
+        "_metric{",
         "client_socket",
         "saving",
         "process_cpu",
