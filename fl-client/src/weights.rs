@@ -4,13 +4,13 @@ use std::io::Write as _;
 use std::path::Path;
 
 use anyhow::{Context as _, ensure};
-use fl_compress::Layout;
-use fl_compress::weights::{Notes, Weights, to_safetensors_with};
+use fl_compress::weights::{FilePlan, Notes, TensorFile, Weights};
+use fl_compress::{Layout, Tensor};
 
 /// Largest model file that is read, in bytes.
 const MAX_BYTES: u64 = 32 << 30;
 
-/// Writes flat `weights` as `f32` tensors to `path`, atomically. Shapes: `weights: [layout.len()]`.
+/// Writes flat `weights` to `path`, each tensor in its own type, atomically. Shapes: `weights: [layout.len()]`.
 ///
 /// # Errors
 /// If the lengths differ or the file cannot be written.
@@ -23,7 +23,10 @@ pub fn export(path: &Path, layout: &Layout, weights: &[f32]) -> anyhow::Result<(
 /// # Errors
 /// As [`export`].
 pub fn export_with(path: &Path, layout: &Layout, weights: &[f32], notes: &Notes) -> anyhow::Result<()> {
-    replace(path, &to_safetensors_with(layout, weights, &[], notes)?)
+    let plan = FilePlan::new(layout, &[], notes)?;
+    let mut bytes = vec![0; plan.len()];
+    plan.write::<&[u8]>(weights, &[], &mut bytes)?;
+    replace(path, &bytes)
 }
 
 /// Writes a file atomically.
@@ -56,8 +59,9 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
         .with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Reads a model of `layout` from the safetensors file at `path`: exactly the tensors of the layout. `f16` and `bf16` become
-/// `f32`. Returns `[layout.len()]`.
+/// Reads a model of `layout` from the safetensors file at `path`: exactly the tensors of the layout. Where all of them are
+/// trained and of type F32, the file may have them in any floating-point type; otherwise it has them in their own types.
+/// Returns `[layout.len()]`.
 ///
 /// # Errors
 /// If the file cannot be read, is no safetensors file, or a tensor is missing, unknown, of another shape or type, or
@@ -87,6 +91,14 @@ pub fn layout_of(path: &Path) -> anyhow::Result<Layout> {
 }
 
 fn from_bytes(bytes: &[u8], layout: &Layout) -> anyhow::Result<Vec<f32>> {
+    let is_plain = |tensor: &Tensor| (tensor.dtype, tensor.role) == Default::default();
+    if !layout.tensors().iter().all(is_plain) {
+        let file = TensorFile::parse(bytes)?;
+        let mut values = vec![0.0; layout.len()];
+        file.values(layout, &mut values)?;
+        file.expect_only(layout.tensors().iter().map(|tensor| tensor.name.as_str()))?;
+        return Ok(values);
+    }
     let weights = Weights::parse(bytes)?;
     weights.expect_floats()?;
     weights.expect(layout)?;
@@ -95,6 +107,9 @@ fn from_bytes(bytes: &[u8], layout: &Layout) -> anyhow::Result<Vec<f32>> {
 
 #[cfg(test)]
 mod tests {
+    use fl_compress::weights::to_safetensors;
+    use fl_compress::{Dtype, Role, TensorSpec};
+
     use super::*;
     use crate::learners::find;
 
@@ -114,11 +129,38 @@ mod tests {
     }
 
     #[test]
+    fn tensors_of_other_types_come_back_in_their_own() {
+        let spec = |name: &str, dtype, role| TensorSpec {
+            name: name.to_owned(),
+            shape: vec![2],
+            dtype,
+            role,
+        };
+        let layout = Layout::of([
+            spec("bn.num_batches_tracked", Dtype::I64, Role::Counter),
+            spec("bn.running_mean", Dtype::F32, Role::Buffer),
+            spec("w", Dtype::F16, Role::Trained),
+        ]);
+        let layout = layout.unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("model.safetensors");
+        export(&path, &layout, &[2049.0, 0.5, 0.1, 0.2, 3.0, 1e9]).unwrap();
+        // F16 has no 2049, and no counter is above 2^24.
+        assert_eq!(
+            import(&path, &layout).unwrap(),
+            [2048.0, 0.5, 0.1, 0.2, 3.0, 16_777_216.0]
+        );
+        let plain = Layout::new([("w", vec![2])]).unwrap();
+        let why = format!("{:#}", import(&path, &plain).unwrap_err());
+        assert!(why.contains("bn.num_batches_tracked"), "{why}");
+    }
+
+    #[test]
     fn what_does_not_suit_the_model_is_named() {
         let layout = Layout::new([("a", vec![2]), ("b", vec![1])]).unwrap();
         let file = |parts: &[(&str, Vec<usize>)], value: f32| {
             let layout = Layout::new(parts.iter().map(|(n, s)| (*n, s.clone()))).unwrap();
-            to_safetensors_with(&layout, &vec![value; layout.len()], &[], &Notes::new()).unwrap()
+            to_safetensors(&layout, &vec![value; layout.len()]).unwrap()
         };
         let refused = |bytes: &[u8]| format!("{:#}", from_bytes(bytes, &layout).unwrap_err());
         assert!(refused(&file(&[("a", vec![2])], 0.0)).contains("tensor `b` is missing"));

@@ -1,11 +1,12 @@
 //! Joining a run: what a client sends, and all that it needs to take part.
 
-use fl_compress::{Digest, Layout, Spec};
+use fl_compress::{Digest, Layout, Role, Spec, TensorSpec};
 
 use crate::error::ProtocolError;
 use crate::extra::Extra;
 use crate::limits::{MAX_TASKS, PROTOCOL_MAJOR, PROTOCOL_MINOR};
 use crate::names::{ClientId, RunName};
+use crate::tensors;
 use crate::training::{Length, Schedule, Training};
 use crate::update::{UpdateId, UpdateReply, digest};
 use crate::wire;
@@ -67,8 +68,12 @@ pub struct Joined {
     pub rounds: u64,
     /// The run's seed.
     pub seed: u64,
-    /// The model's tensors.
+    /// The model's tensors that travel.
     pub layout: Layout,
+    /// The others: local and frozen ones, sorted by name.
+    pub aside: Vec<TensorSpec>,
+    /// Digest of the frozen ones, if there are any.
+    pub base: Option<Digest>,
     /// Settings of local SGD.
     pub training: Training,
     /// Settings that a trainer gets unread.
@@ -91,17 +96,13 @@ impl Joined {
     /// # Errors
     /// `Invalid` if the spec cannot be written as JSON.
     pub fn to_wire(&self) -> Result<wire::JoinReply, ProtocolError> {
-        let shape = |t: &fl_compress::Tensor| wire::TensorShape {
-            name: t.name.clone(),
-            dims: t.shape.iter().map(|&d| d as u64).collect(),
-        };
         Ok(wire::JoinReply {
             client: self.client.to_string(),
             run: self.run.to_string(),
             task: self.task.clone(),
             rounds: self.rounds,
             seed: self.seed,
-            layout: self.layout.tensors().iter().map(shape).collect(),
+            layout: tensors::layout_to_wire(&self.layout),
             training: Some(wire::Training {
                 extra: self.extra.to_wire(),
                 ..self.training.into()
@@ -111,6 +112,8 @@ impl Joined {
             pending: self.pending.clone().map(Into::into),
             initial: self.initial.0.to_vec().into(),
             instance: self.instance.0.to_vec().into(),
+            aside: tensors::aside_to_wire(&self.aside),
+            base: self.base.map_or_else(Default::default, |base| base.0.to_vec().into()),
         })
     }
 }
@@ -119,18 +122,16 @@ impl TryFrom<wire::JoinReply> for Joined {
     type Error = ProtocolError;
 
     fn try_from(reply: wire::JoinReply) -> Result<Self, ProtocolError> {
-        let shapes = reply.layout.into_iter().map(|tensor| {
-            let dims = tensor
-                .dims
-                .iter()
-                .map(|&d| usize::try_from(d))
-                .collect::<Result<Vec<_>, _>>();
-            Ok((
-                tensor.name,
-                dims.map_err(|e| ProtocolError::invalid("layout", e.to_string()))?,
-            ))
-        });
-        let shapes = shapes.collect::<Result<Vec<_>, ProtocolError>>()?;
+        let layout = tensors::layout(reply.layout)?;
+        let aside = tensors::aside(reply.aside, &layout)?;
+        let has_base = aside.iter().any(|tensor| tensor.role == Role::Frozen);
+        if has_base == reply.base.is_empty() {
+            return Err(ProtocolError::invalid(
+                "base",
+                "there is a digest of the frozen tensors if and only if there are any".to_owned(),
+            ));
+        }
+        let base = has_base.then(|| digest("base", &reply.base)).transpose()?;
         let training = reply.training.ok_or(ProtocolError::Missing("training"))?;
         Ok(Self {
             client: reply.client.parse()?,
@@ -138,7 +139,9 @@ impl TryFrom<wire::JoinReply> for Joined {
             task: reply.task,
             rounds: reply.rounds,
             seed: reply.seed,
-            layout: Layout::new(shapes).map_err(|e| ProtocolError::invalid("layout", e.to_string()))?,
+            layout,
+            aside,
+            base,
             extra: Extra::from_wire(&training.extra)?,
             training: training.try_into()?,
             uplink: serde_json::from_str(&reply.uplink).map_err(|e| ProtocolError::invalid("uplink", e.to_string()))?,
@@ -220,6 +223,13 @@ mod tests {
             rounds: 10,
             seed: 42,
             layout: Layout::new([("b", vec![2]), ("a", vec![3, 4])]).unwrap(),
+            aside: vec![TensorSpec {
+                name: "base".to_owned(),
+                shape: vec![5],
+                dtype: fl_compress::Dtype::F16,
+                role: Role::Frozen,
+            }],
+            base: Some(Digest::of(b"frozen")),
             training: Training {
                 schedule: Schedule::Step { every: 3, factor: 0.5 },
                 ..Training::default()
@@ -249,6 +259,16 @@ mod tests {
         request.protocol_major = 7;
         let text = JoinRequest::try_from(request).unwrap_err().to_string();
         assert!(text.contains("7.99") && text.contains("1.2"), "{text}");
+    }
+
+    #[test]
+    fn frozen_tensors_and_their_digest_come_together() {
+        let mut reply = joined().to_wire().unwrap();
+        reply.base = Default::default();
+        assert!(Joined::try_from(reply).unwrap_err().to_string().contains("base"));
+        let mut reply = joined().to_wire().unwrap();
+        reply.aside.clear();
+        assert!(Joined::try_from(reply).unwrap_err().to_string().contains("base"));
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use fl_compress::weights::handed_out;
+
 use super::state::ClientState;
 use crate::error::Error;
 use crate::learner::{EvaluatePlan, Evaluation, Progress};
@@ -18,7 +20,7 @@ impl ClientState {
         let model = run.model.as_ref().ok_or_else(nothing)?;
         let learner = self.tasks.learner(&run.joined.task)?;
         let failed = |e: anyhow::Error| Error::Learner(format!("evaluation: {e:#}"));
-        learner.load(&model.values).map_err(failed)?;
+        learner.load(&handed_out(&run.layout, &model.values)).map_err(failed)?;
         let plan = EvaluatePlan {
             version: model.version,
             progress,

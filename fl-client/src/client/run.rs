@@ -94,6 +94,8 @@ pub(crate) fn same_run(before: &Joined, now: &Joined) -> bool {
         rounds,
         seed,
         layout,
+        aside,
+        base,
         training,
         extra,
         uplink,
@@ -103,8 +105,9 @@ pub(crate) fn same_run(before: &Joined, now: &Joined) -> bool {
         pending: _,
     } = before;
     (client, run, task, rounds, seed) == (&now.client, &now.run, &now.task, &now.rounds, &now.seed)
-        && (layout, training, extra) == (&now.layout, &now.training, &now.extra)
-        && (uplink, initial, instance) == (&now.uplink, &now.initial, &now.instance)
+        && (layout, aside, base) == (&now.layout, &now.aside, &now.base)
+        && (training, extra, uplink) == (&now.training, &now.extra, &now.uplink)
+        && (initial, instance) == (&now.initial, &now.instance)
 }
 
 /// Binds the learner to the run's tensors.
@@ -120,8 +123,8 @@ pub(super) fn bind(learner: &mut dyn Learner, joined: &Joined) -> Result<Arc<Lay
         rounds: joined.rounds,
         seed: joined.seed,
         layout: Arc::clone(&layout),
-        aside: Vec::new(),
-        base: None,
+        aside: joined.aside.clone(),
+        base: joined.base,
     };
     learner.join(&tensors).map_err(|what| {
         Error::Learner(format!(

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
-use fl_compress::{Digest, Frame, FrameHeader, FrameKind};
+use fl_compress::weights::{handed_out, round_role_to_types};
+use fl_compress::{Digest, Frame, FrameHeader, FrameKind, Layout, Role};
 use fl_proto::MAX_EXAMPLES;
 
 use super::pending_update::PendingUpdate;
@@ -56,17 +57,15 @@ impl ClientState {
                 Error::Learner(format!("{e:#}"))
             }
         };
-        learner.load(&model.values).map_err(failed)?;
+        let before = handed_out(&run.layout, &model.values);
+        learner.load(&before).map_err(failed)?;
         let fit = checked(learner.fit(&plan).map_err(failed)?)?;
         if progress.stopped() {
             return Err(moved_on());
         }
         let mut delta = vec![0.0; run.layout.len()];
         learner.weights(&mut delta).map_err(failed)?;
-        delta
-            .iter_mut()
-            .zip(&model.values)
-            .for_each(|(after, before)| *after -= before);
+        subtract(&run.layout, &mut delta, &before);
         let train_ms = started.elapsed().as_millis() as u64;
 
         self.events.send(Event::Encoding { round });
@@ -127,6 +126,16 @@ impl ClientState {
     }
 }
 
+/// Turns trained values into an update: subtracts those that were handed out. Counters become whole numbers before. Shapes:
+/// both `[layout.len()]`.
+fn subtract(layout: &Layout, after: &mut [f32], before: &[f32]) {
+    round_role_to_types(layout, Role::Counter, after);
+    after
+        .iter_mut()
+        .zip(before)
+        .for_each(|(after, before)| *after -= before);
+}
+
 /// Refuses here what the server would refuse, because the cause is here.
 fn checked(fit: Fit) -> Result<Fit, Error> {
     if fit.examples == 0 || fit.examples > MAX_EXAMPLES {
@@ -157,7 +166,32 @@ fn derive_seed(what: &str, run: u64, client: &str, round: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use fl_compress::{Dtype, TensorSpec};
+
     use super::*;
+
+    #[test]
+    fn an_update_is_what_training_added_to_the_values_handed_out() {
+        let spec = |name: &str, dtype, role| TensorSpec {
+            name: name.to_owned(),
+            shape: vec![2],
+            dtype,
+            role,
+        };
+        let layout = Layout::of([
+            spec("a", Dtype::F16, Role::Trained),
+            spec("b", Dtype::F32, Role::Buffer),
+            spec("c", Dtype::I64, Role::Counter),
+        ]);
+        let layout = layout.unwrap();
+        let model = [2049.0, 0.1, 0.1, -3.0, 7.0, 16_777_210.0];
+        let before = handed_out(&layout, &model);
+        assert_eq!(*before, [2048.0, 0.099_975_586, 0.1, -3.0, 7.0, 16_777_210.0]);
+        // A learner of f32 may return values between those of the type.
+        let mut after = [2048.5, 0.099_975_586, 0.4, -3.5, 9.4, 1e9];
+        subtract(&layout, &mut after, &before);
+        assert_eq!(after, [0.5, 0.0, 0.4f32 - 0.1, -0.5, 2.0, 6.0]);
+    }
 
     #[test]
     fn seeds_differ_by_purpose_run_client_and_round() {

@@ -11,7 +11,7 @@ use fl_report::size;
 
 use crate::cli::failure::{Failure, Outcome};
 use crate::cli::issued::Issued;
-use crate::cli::source;
+use crate::cli::{source, tensors};
 use crate::config::plan::RunPlan;
 use crate::config::revoked;
 use crate::config::server::ServerConfig;
@@ -96,7 +96,7 @@ pub(super) fn run(args: &Args) -> Outcome {
                     }
                 })
                 .map_err(Failure::usage)?;
-            let model = weights::read(&plan.model);
+            let model = weights::read(&plan.model, &|tensors| plan.roles.assign(tensors));
             let model = model.map_err(|why| Failure::usage(anyhow!("{name}: {why}")))?;
             let compression = [("uplink", &plan.uplink), ("downlink", &plan.downlink)];
             for (table, spec) in compression {
@@ -114,6 +114,9 @@ pub(super) fn run(args: &Args) -> Outcome {
             ))?;
             let path = plan.model.display();
             out::line(format_args!("  its model {path} has {} parameters", model.layout.len()))?;
+            for line in tensors::lines(&model) {
+                out::line(format_args!("  {line}"))?;
+            }
             out::line(format_args!("  {}", downloads(&plan, &model)))?;
             for (table, spec) in compression {
                 if let Some(estimate) = spec.budget_estimate(&model.layout) {

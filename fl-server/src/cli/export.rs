@@ -1,15 +1,16 @@
-//! `fl-server export FED [RUN] -o FILE`: a model as safetensors, its digest checked.
+//! `fl-server export FED [RUN] -o FILE`: a model as safetensors, each tensor in its own type, its digest checked.
 
-use crate::model::stored_frames::assemble;
 use std::path::PathBuf;
 
 use anyhow::Context;
 use fl_cli::out;
-use fl_compress::weights::to_safetensors;
+use fl_compress::weights::{FilePlan, Notes, TensorFile};
+use fl_compress::{Role, TensorSpec};
 
 use crate::admin::socket::{Answer, Ask};
 use crate::cli::failure::Outcome;
 use crate::cli::{source, write};
+use crate::model::stored_frames::{Assembled, assemble};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -34,8 +35,33 @@ pub(super) fn run(args: &Args) -> Outcome {
     let Answer::Model(parts) = source::ask(&config, &ask)? else {
         return Err(source::unexpected().into());
     };
-    let (layout, model) = assemble(&config.data, &parts)?;
-    let bytes = to_safetensors(&layout, &model).context("the model cannot be written as safetensors")?;
+    let Assembled { layout, values, base } = assemble(&config.data, &parts)?;
+    let file = match &base {
+        Some(base) => Some(TensorFile::parse(base).context("the frozen tensors of the run")?),
+        None => None,
+    };
+    let of = |role| {
+        parts
+            .aside
+            .iter()
+            .map(|tensor| &tensor.0)
+            .filter(move |tensor| tensor.role == role)
+    };
+    let frozen: Vec<TensorSpec> = of(Role::Frozen).cloned().collect();
+    let raw = frozen.iter().map(|tensor| match &file {
+        Some(file) => file.raw(tensor),
+        None => Err(fl_compress::Error::Mismatch(format!(
+            "tensor `{}` is missing",
+            tensor.name
+        ))),
+    });
+    let raw = raw
+        .collect::<Result<Vec<_>, _>>()
+        .context("the frozen tensors of the run")?;
+    let plan = FilePlan::new(&layout, &frozen, &Notes::new()).context("the model cannot be written as safetensors")?;
+    let mut bytes = vec![0; plan.len()];
+    plan.write(&values, &raw, &mut bytes)
+        .context("the model cannot be written as safetensors")?;
     write::replace(&args.output, &bytes)?;
     out::line(format_args!(
         "{}: run `{}`, version {}, digest {}",
@@ -44,5 +70,12 @@ pub(super) fn run(args: &Args) -> Outcome {
         parts.version,
         parts.model
     ))?;
+    let local: Vec<&str> = of(Role::Local).map(|tensor| tensor.name.as_str()).collect();
+    if !local.is_empty() {
+        out::line(format_args!(
+            "  left out, because each client has its own: {}",
+            local.join(", ")
+        ))?;
+    }
     Ok(())
 }

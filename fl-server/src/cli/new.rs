@@ -68,7 +68,7 @@ fn keys(args: &Args) -> [(&'static str, String); 6] {
         ("name = \"example\"", text("name", &args.name)),
         ("task = \"fashion-mlp\"", text("task", &args.task)),
         ("rounds = 10", format!("rounds = {}", args.rounds)),
-        ("model = \"init.safetensors\"", text("model", &args.model)),
+        ("weights = \"init.safetensors\"", text("weights", &args.model)),
         ("min = 2", format!("min = {}", args.min)),
         ("target = 8", format!("target = {}", args.target)),
     ]

@@ -6,7 +6,7 @@ use super::aggregator::Aggregator;
 use super::error::ModelError;
 use super::limited::Limited;
 use super::sections::Sections;
-use super::updates::{Read, Updates};
+use super::updates::{Read, UpdateNorms, Updates};
 use crate::config::limits::{Limits, Norms, Part, reference};
 use crate::state_machine::Contribution;
 
@@ -17,26 +17,38 @@ pub(super) struct Round<'a> {
     pub(super) updates: &'a [Contribution],
     /// The model update that made the version before the round: the only predictor that a frame may name.
     pub(super) predictor: Option<Digest>,
-    /// The limits, if they apply, and the reference norm of the round before.
-    pub(super) limits: Option<(&'a Limits, Option<f64>)>,
+    /// The limits, if they apply, and the reference norms of the round before.
+    pub(super) limits: Option<(&'a Limits, References)>,
+}
+
+/// The norms that the limits compared with in the last round to which they applied; `None` where no update was nonzero.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct References {
+    /// Of the trained values.
+    pub(super) trained: Option<f64>,
+    /// Of the buffers.
+    pub(super) buffers: Option<f64>,
 }
 
 /// What a round's updates are aggregated to.
 #[derive(Debug)]
 pub(super) struct Aggregate {
-    /// Shapes: `[layout.len()]`.
+    /// Means of trained values and buffers, and the largest change of each counter. Shapes: `[layout.len()]`.
     pub(super) values: Vec<f32>,
     /// Where the bytes of the frames went.
     pub(super) sections: Sections,
     /// Updates that count for less than claimed.
     pub(super) limited: Vec<Limited>,
-    /// The reference norm, for the next round.
-    pub(super) reference: Option<f64>,
+    /// The reference norms, for the next round.
+    pub(super) references: References,
 }
 
 /// Aggregates the updates in the order of the clients' names, so the bits do not depend on the order of arrival. The
 /// norms for the limits are measured while the updates are aggregated by their examples alone; only if a norm exceeds
 /// the limits are they aggregated a second time.
+///
+/// The limits on norms apply to the trained values and, by themselves, to the buffers: buffers may be scaled down or left
+/// out where the update counts. An update that does not count takes its buffers and counters with it.
 ///
 /// # Errors
 /// `Empty`; `Frame`, which names the client; `Predictor` if the predictor cannot be used.
@@ -61,11 +73,10 @@ pub(super) fn aggregate(
         Some((limits, _)) => limits.parts(&examples, None),
         None => examples.iter().map(claimed).collect(),
     };
-    let before = from.limits.and_then(|(_, before)| before);
-    let mut norms = Norms {
-        values: vec![0.0; sorted.len()],
-        reference: before,
-    };
+    let before = from.limits.map(|(_, before)| before).unwrap_or_default();
+    let mut references = before;
+    let mut norms = vec![UpdateNorms::default(); sorted.len()];
+    let mut buffers: Vec<Part> = Vec::new();
     let by_norm = from
         .limits
         .map(|(limits, _)| limits)
@@ -82,29 +93,79 @@ pub(super) fn aggregate(
     let mut values = vec![0.0; from.layout.len()];
     aggregator.aggregate(&mut updates, &mut values)?;
     if let Some(limits) = by_norm {
-        norms.values = updates.norms()?;
-        norms.reference = reference(&norms.values, before);
-        let with_norms = limits.parts(&examples, Some(&norms));
-        if with_norms != parts {
+        norms = updates.norms()?;
+        let of = |part: fn(&UpdateNorms) -> f64, before| {
+            let values: Vec<f64> = norms.iter().map(part).collect();
+            let reference = reference(&values, before);
+            Norms { values, reference }
+        };
+        let trained = of(|norms| norms.trained, before.trained);
+        let of_buffers = of(|norms| norms.buffers, before.buffers);
+        (references.trained, references.buffers) = (trained.reference, of_buffers.reference);
+        let with_norms = limits.parts(&examples, Some(&trained));
+        let counted: Vec<u64> = examples
+            .iter()
+            .zip(&with_norms)
+            .map(|(examples, part)| if part.examples > 0.0 { *examples } else { 0 })
+            .collect();
+        if !from.layout.buffers().is_empty() {
+            buffers = limits.parts(&counted, Some(&of_buffers));
+        }
+        let scales = relative(&buffers, &with_norms);
+        if with_norms != parts || scales.iter().any(|scale| *scale != 1.0) {
             parts = with_norms;
-            updates.count(parts.clone());
+            updates.count(parts.clone(), scales);
             values.fill(0.0);
             aggregator.aggregate(&mut updates, &mut values)?;
         }
     }
-    let limited = |(at, part): (usize, &Part)| Limited {
+    let counters = &mut values[from.layout.counters()];
+    match updates.largest_counters() {
+        Some(largest) => counters.copy_from_slice(largest),
+        None => counters.fill(0.0),
+    }
+    let limited = |at: usize, part: &Part, norm: f64, reference: Option<f64>| Limited {
         client: sorted[at].client.clone(),
         claimed: examples[at],
         counted: part.examples,
-        norm: norms.values[at],
-        reference: norms.reference.unwrap_or(0.0),
+        norm,
+        reference: reference.unwrap_or(0.0),
         scale: part.scale,
+        is_buffers: false,
     };
-    let less = |(at, part): &(usize, &Part)| part.examples < examples[*at] as f64 || part.scale < 1.0;
+    let mut less = Vec::new();
+    for (at, part) in parts.iter().enumerate() {
+        if part.examples < examples[at] as f64 || part.scale < 1.0 {
+            less.push(limited(at, part, norms[at].trained, references.trained));
+        }
+        let scale = buffers.get(at).map_or(1.0, buffer_scale);
+        if scale < 1.0 && part.examples > 0.0 {
+            less.push(Limited {
+                scale,
+                is_buffers: true,
+                ..limited(at, part, norms[at].buffers, references.buffers)
+            });
+        }
+    }
     Ok(Aggregate {
         values,
-        limited: parts.iter().enumerate().filter(less).map(limited).collect(),
+        limited: less,
         sections: updates.into_sections(),
-        reference: norms.reference,
+        references,
     })
+}
+
+/// The factors of the updates' buffers, besides what the updates count for. `buffers`: what the limits leave of each, or
+/// nothing if the model has none.
+fn relative(buffers: &[Part], updates: &[Part]) -> Vec<f32> {
+    let factor = |(at, update): (usize, &Part)| match buffers.get(at) {
+        Some(buffers) if update.examples > 0.0 && update.scale > 0.0 => (buffer_scale(buffers) / update.scale) as f32,
+        _ => 1.0,
+    };
+    updates.iter().enumerate().map(factor).collect()
+}
+
+/// The factor of an update's buffers, 0 if they do not count.
+fn buffer_scale(part: &Part) -> f64 {
+    if part.examples > 0.0 { part.scale } else { 0.0 }
 }

@@ -6,19 +6,23 @@
 //!
 //! Minor version 2 has, in place of that digest, a byte that says whether it is there, the digest if it is, and the reference
 //! norm of the last round (f64). It is written once a round was closed under limits.
+//!
+//! Minor version 3 has, after that, the reference norm of the buffers (f64), and zero for a reference norm that is missing. It is
+//! written for models with buffers.
 
 use std::sync::Arc;
 
 use fl_compress::wire::{Writer, seal, unseal};
 use fl_compress::{Digest, Encoder, Layout};
 
+use super::aggregate::References;
 use super::error::ModelError;
 use super::global_model::GlobalModel;
 use crate::config::plan::RunPlan;
 
 const MAGIC: &[u8; 4] = b"FLGC";
 const MAJOR: u8 = 1;
-const MINOR: u8 = 2;
+const MINOR: u8 = 3;
 /// Place of the minor version.
 const MINOR_AT: usize = 5;
 
@@ -28,10 +32,11 @@ impl GlobalModel {
         let values = self.model.len() + self.encoder.residual().map_or(0, <[f32]>::len);
         let mut out = Vec::with_capacity(4 * values + 4_096);
         let mut writer = Writer::new(&mut out);
-        let minor = if self.reference.is_some() {
-            2
-        } else {
-            u8::from(self.predictor.is_some())
+        let References { trained, buffers } = self.references;
+        let minor = match (trained, buffers) {
+            (_, Some(_)) => 3,
+            (Some(_), None) => 2,
+            (None, None) => u8::from(self.predictor.is_some()),
         };
         writer.head(MAGIC, MAJOR, minor);
         writer.u64(self.layout.fingerprint());
@@ -40,14 +45,17 @@ impl GlobalModel {
         writer.f32s(&self.model);
         writer.block(|out| self.optimizer.save(out));
         writer.block(|out| self.encoder.save(None, out));
-        if minor == 2 {
+        if minor >= 2 {
             writer.u8(u8::from(self.predictor.is_some()));
         }
         if let Some(predictor) = &self.predictor {
             writer.bytes(&predictor.0);
         }
-        if let Some(reference) = self.reference {
-            writer.f64(reference);
+        if minor >= 2 {
+            writer.f64(trained.unwrap_or(0.0));
+        }
+        if minor >= 3 {
+            writer.f64(buffers.unwrap_or(0.0));
         }
         seal(0, &mut out);
         out
@@ -82,7 +90,7 @@ impl GlobalModel {
         let optimizer = reader.block("optimizer state").map_err(text)?;
         let encoder = reader.block("encoder state").map_err(text)?;
         let has_predictor = match minor {
-            2 => match reader.u8("whether there is a predictor").map_err(text)? {
+            2.. => match reader.u8("whether there is a predictor").map_err(text)? {
                 flag @ 0..=1 => flag == 1,
                 _ => return Err(reader.corrupt("whether there is a predictor").to_string()),
             },
@@ -90,15 +98,20 @@ impl GlobalModel {
         };
         let mut digest = || reader.array("predictor").map(Digest).map_err(text);
         let predictor = has_predictor.then(&mut digest).transpose()?;
-        let reference = match minor {
-            2 => {
-                let reference = reader.f64("reference norm").map_err(text)?;
-                if !(reference > 0.0 && reference.is_finite()) {
-                    return Err(format!("the reference norm is {reference}"));
-                }
-                Some(reference)
+        let mut norm = |is_there: bool, may_be_zero: bool| {
+            if !is_there {
+                return Ok(None);
             }
-            _ => None,
+            let norm = reader.f64("reference norm").map_err(text)?;
+            match norm > 0.0 {
+                true if norm.is_finite() => Ok(Some(norm)),
+                false if norm == 0.0 && may_be_zero => Ok(None),
+                _ => Err(format!("the reference norm is {norm}")),
+            }
+        };
+        let references = References {
+            trained: norm(minor >= 2, minor >= 3)?,
+            buffers: norm(minor >= 3, true)?,
         };
         reader.finish("bytes after the reference norm").map_err(text)?;
         let mut global = Self::initial(Arc::clone(&layout), model, plan).map_err(|e| e.to_string())?;
@@ -108,7 +121,7 @@ impl GlobalModel {
             return Err("a frame is pending in the encoder's state".to_owned());
         }
         (global.encoder, global.version) = (encoder, version);
-        (global.predictor, global.reference) = (predictor, reference);
+        (global.predictor, global.references) = (predictor, references);
         debug_assert_eq!(global.digest, Digest::of_f32(&global.model));
         Ok(global)
     }

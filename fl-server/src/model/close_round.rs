@@ -41,7 +41,8 @@ pub struct RoundResult {
 type Advanced = (Pending, Sections, Vec<Fidelity>);
 
 impl GlobalModel {
-    /// Makes the next version of the model from the updates of the round; if `limited`, each update is scaled down to
+    /// Makes the next version of the model from the updates of the round: trained values by aggregator and optimizer,
+    /// buffers by the aggregator alone, counters by the largest; if `limited`, each update is scaled down to
     /// the limits of the plan. `read` replaces a buffer by the bytes of a frame: of an update, or of the previous model
     /// update if updates were encoded against it. Clients get the frame that is applied here, so every replica has the
     /// same bits. The result depends only on the earlier rounds and the set of updates.
@@ -71,17 +72,18 @@ impl GlobalModel {
             round,
             updates,
             predictor: self.predictor,
-            limits: limited.then_some((&self.limits, self.reference)),
+            limits: limited.then_some((&self.limits, self.references)),
         };
         let mut read = |digest: &Digest, bytes: &mut Vec<u8>| read(digest, bytes).map_err(|e| e.to_string());
         let Aggregate {
             values: mut update,
             sections: uplink,
             limited,
-            reference,
+            references,
         } = aggregate(self.aggregator.as_ref(), &from, &mut read)?;
-        self.reference = reference;
-        self.optimizer.update(round, &mut update);
+        self.references = references;
+        self.optimizer.update(round, &mut update[self.layout.trained()]);
+        self.bound_counters(&mut update);
         let ((pending, downlink, fidelity), unused) = match self.advance(round, &mut update) {
             Ok(advanced) => (advanced, None),
             Err(why) => {
@@ -109,6 +111,15 @@ impl GlobalModel {
             fidelity,
             unused,
         })
+    }
+
+    /// Bounds the changes of counters in `update` so that the counters stay integers that `f32` holds exactly.
+    fn bound_counters(&self, update: &mut [f32]) {
+        let counters = self.layout.counters();
+        for (change, value) in update[counters.clone()].iter_mut().zip(&self.model[counters]) {
+            let after = (value + *change).round_ties_even().clamp(-MAX_COUNT, MAX_COUNT);
+            *change = after - value;
+        }
     }
 
     /// Encodes the model update and applies the decoded frame to the model. Shapes: `update: [layout.len()]`; overwritten as
@@ -143,6 +154,9 @@ impl GlobalModel {
         Ok((pending, sections, fidelity))
     }
 }
+
+/// Largest magnitude of a counter: `f32` holds every integer up to here.
+const MAX_COUNT: f32 = 16_777_216.0;
 
 /// The seed of a model update's encoding: differs by run and round.
 fn seed(run: u64, round: u64) -> u64 {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use fl_compress::{BudgetWatch, Digest, Encoder, Layout, Spec};
 
+use super::aggregate::References;
 use super::aggregator::{self, Aggregator};
 use super::error::ModelError;
 use super::optimizer::{self, ServerOptimizer};
@@ -22,6 +23,7 @@ pub struct GlobalModel {
     pub(super) encoder: Encoder,
     pub(super) watch: BudgetWatch,
     pub(super) aggregator: Box<dyn Aggregator>,
+    /// Works on the trained values only.
     pub(super) optimizer: Box<dyn ServerOptimizer>,
     pub(super) seed: u64,
     /// Whether clients encode against the last model update (CAFe).
@@ -30,8 +32,8 @@ pub struct GlobalModel {
     /// version of a rollback.
     pub(super) predictor: Option<Digest>,
     pub(super) limits: Limits,
-    /// The norm that the limits compared with in the last round to which they applied, if any update was not zero.
-    pub(super) reference: Option<f64>,
+    /// The norms that the limits compared with in the last round to which they applied.
+    pub(super) references: References,
     /// Encoder and optimizer are made from these, again after a rollback.
     specs: (Spec, MethodSpec),
 }
@@ -54,7 +56,7 @@ impl GlobalModel {
         }
         let encoder = Encoder::new(Arc::clone(&layout), &plan.downlink);
         let encoder = encoder.map_err(|e| ModelError::Start(format!("compression.downlink: {e}")))?;
-        let (digest, len) = (Digest::of_f32(&model), layout.len());
+        let (digest, trained) = (Digest::of_f32(&model), layout.trained().len());
         Ok(Self {
             layout,
             model,
@@ -63,12 +65,12 @@ impl GlobalModel {
             encoder,
             watch: BudgetWatch::default(),
             aggregator: aggregator::build(&plan.aggregator)?,
-            optimizer: optimizer::build(&plan.optimizer, len)?,
+            optimizer: optimizer::build(&plan.optimizer, trained)?,
             seed: plan.seed,
             predicts: plan.uplink.memory.predicts(),
             predictor: None,
             limits: plan.limits,
-            reference: None,
+            references: References::default(),
             specs: (plan.downlink.clone(), plan.optimizer.clone()),
         })
     }
@@ -128,8 +130,8 @@ impl GlobalModel {
     pub fn forget(&mut self) -> Result<(), ModelError> {
         let encoder = Encoder::new(Arc::clone(&self.layout), &self.specs.0);
         self.encoder = encoder.map_err(|e| ModelError::Start(e.to_string()))?;
-        self.optimizer = optimizer::build(&self.specs.1, self.layout.len())?;
-        self.reference = None;
+        self.optimizer = optimizer::build(&self.specs.1, self.layout.trained().len())?;
+        self.references = References::default();
         Ok(())
     }
 }

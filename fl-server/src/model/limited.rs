@@ -19,6 +19,8 @@ pub struct Limited {
     pub reference: f64,
     /// Factor of the update's values, 0 to 1.
     pub scale: f64,
+    /// Whether `norm`, `reference` and `scale` are of the update's buffers; otherwise, they are of its trained values.
+    pub is_buffers: bool,
 }
 
 impl Limited {
@@ -37,7 +39,15 @@ impl fmt::Display for Limited {
             norm,
             reference,
             scale,
+            is_buffers,
         } = self;
+        if *is_buffers {
+            return write!(
+                f,
+                "the buffers of the update of {client} count with {scale:.3} of their values: their norm is {norm:.3e}, the \
+                 median {reference:.3e}"
+            );
+        }
         if *counted == 0.0 {
             return write!(
                 f,

@@ -20,6 +20,7 @@ pub(crate) mod restore;
 pub(crate) mod run_metadata;
 mod sections;
 pub(crate) mod stored_frames;
+pub(crate) mod stored_layout;
 mod updates;
 mod version_path;
 

@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
-use fl_compress::{Digest, Layout, Spec};
+use fl_compress::{Digest, Layout, Spec, TensorSpec};
 use serde::{Deserialize, Serialize};
 
 use crate::config::plan::RunPlan;
 use crate::model::persistence_error::PersistenceError;
+use crate::model::stored_layout::{self, StoredTensor, stored};
 use crate::storage::store::{RunStore, StoreError};
 
 /// The compression of a run, with resolved memories.
@@ -16,13 +17,28 @@ pub(crate) struct Compression {
     pub(crate) downlink: Spec,
 }
 
+/// The tensors of a model that do not travel.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Aside {
+    /// Local and frozen ones, sorted by name.
+    pub(crate) tensors: Vec<TensorSpec>,
+    /// Digest of the frozen ones, if there are any, as [`fl_compress::weights::FilePlan::digest`] computes it.
+    pub(crate) base: Option<Digest>,
+}
+
 /// Facts of a run that its records lack.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct RunMetadata {
     pub(crate) task: String,
     pub(crate) rounds: u64,
-    /// Names and shapes of the model's tensors.
-    pub(crate) layout: Vec<(String, Vec<usize>)>,
+    /// The model's tensors that travel.
+    pub(crate) layout: Vec<StoredTensor>,
+    /// The others: local and frozen ones, sorted by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) aside: Vec<StoredTensor>,
+    /// Digest of the blob with the frozen tensors, if there are any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) base: Option<String>,
     /// Digest of the snapshot frame of version 0.
     pub(crate) initial: String,
     /// Random number in hexadecimal, drawn at the start of the run: distinguishes runs of the same name.
@@ -78,16 +94,13 @@ pub(crate) fn stored_plan(run: &RunStore, begun: Digest) -> Result<StoredPlan, S
 }
 
 impl RunMetadata {
-    pub(crate) fn new(plan: &RunPlan, layout: &Layout, initial: Digest, instance: Digest) -> Self {
-        let layout = layout
-            .tensors()
-            .iter()
-            .map(|t| (t.name.clone(), t.shape.clone()))
-            .collect();
+    pub(crate) fn new(plan: &RunPlan, layout: &Layout, aside: Aside, initial: Digest, instance: Digest) -> Self {
         Self {
             task: plan.task.clone(),
             rounds: plan.rounds,
-            layout,
+            layout: stored(layout),
+            aside: aside.tensors.into_iter().map(StoredTensor).collect(),
+            base: aside.base.map(|base| base.to_string()),
             initial: initial.to_string(),
             instance: instance.to_string(),
             compression: Some(Compression {
@@ -112,6 +125,19 @@ impl RunMetadata {
     }
 
     pub(crate) fn layout(&self) -> Result<Layout, PersistenceError> {
-        Layout::new(self.layout.iter().cloned()).map_err(|e| PersistenceError::stored("stored layout", e))
+        stored_layout::layout(&self.layout).map_err(|e| PersistenceError::stored("stored layout", e))
+    }
+
+    /// The tensors that do not travel.
+    ///
+    /// # Errors
+    /// `Stored` if the digest of the base is none.
+    pub(crate) fn aside(&self) -> Result<Aside, PersistenceError> {
+        let base = self.base.as_ref().map(|base| base.parse::<Digest>());
+        let base = base.transpose();
+        Ok(Aside {
+            tensors: self.aside.iter().map(|tensor| tensor.0.clone()).collect(),
+            base: base.map_err(|e| PersistenceError::stored("stored digest of the base", e))?,
+        })
     }
 }

@@ -1,12 +1,14 @@
 //! The stored frames whose sum is a version of a run's model.
 
 use std::io::Read as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use fl_compress::{Digest, Frame, FrameKind, Layout};
+use fl_proto::RunName;
 use serde::{Deserialize, Serialize};
 
 use crate::model::persistence_error::PersistenceError;
+use crate::model::stored_layout::{self, StoredTensor};
 use crate::storage::blobs;
 use crate::storage::disk::open_file;
 
@@ -17,18 +19,34 @@ pub(crate) struct ModelFrames {
     pub(crate) version: u64,
     /// Digest of the model.
     pub(crate) model: String,
-    pub(crate) layout: Vec<(String, Vec<usize>)>,
+    pub(crate) layout: Vec<StoredTensor>,
+    /// The tensors that do not travel.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) aside: Vec<StoredTensor>,
+    /// Digest of the blob with the frozen ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) base: Option<String>,
     /// Digests of the frames, in order.
     pub(crate) frames: Vec<String>,
+}
+
+/// A version of a run's model.
+#[derive(Debug)]
+pub(crate) struct Assembled {
+    pub(crate) layout: Layout,
+    /// Shapes: `[layout.len()]`.
+    pub(crate) values: Vec<f32>,
+    /// The safetensors file of the frozen tensors, if there are any.
+    pub(crate) base: Option<Vec<u8>>,
 }
 
 /// Adds up the frames and checks the digest of the sum. Reads blobs below `data`; a server may be running there.
 ///
 /// # Errors
 /// `Stored`, naming the blob that is missing, damaged or of another model; `OtherModel`.
-pub(crate) fn assemble(data: &Path, parts: &ModelFrames) -> Result<(Layout, Vec<f32>), PersistenceError> {
+pub(crate) fn assemble(data: &Path, parts: &ModelFrames) -> Result<Assembled, PersistenceError> {
     let stored = |what: &str, why: String| PersistenceError::stored(what, why);
-    let layout = Layout::new(parts.layout.iter().cloned()).map_err(|e| stored("stored layout", e.to_string()))?;
+    let layout = stored_layout::layout(&parts.layout).map_err(|e| stored("stored layout", e.to_string()))?;
     let run = parts
         .run
         .parse()
@@ -39,15 +57,7 @@ pub(crate) fn assemble(data: &Path, parts: &ModelFrames) -> Result<(Layout, Vec<
         .map_err(|e| stored("digest of the model", format!("{e}")))?;
     let mut model = vec![0.0; layout.len()];
     for name in &parts.frames {
-        let digest: Digest = name.parse().map_err(|e| stored("digest of a frame", format!("{e}")))?;
-        let path = blobs::find(data, &run, &digest);
-        let mut bytes = Vec::new();
-        open_file(&path)
-            .and_then(|mut file| file.read_to_end(&mut bytes))
-            .map_err(|e| unusable(&path, &e))?;
-        if Digest::of(&bytes) != digest {
-            return Err(unusable(&path, &"it is damaged: its bytes have another digest"));
-        }
+        let (path, bytes) = blob(data, &run, name)?;
         let frame = Frame::parse(&bytes, &layout).map_err(|e| unusable(&path, &e))?;
         let added = match frame.header().kind {
             FrameKind::Snapshot => frame.decode(&mut model),
@@ -63,7 +73,28 @@ pub(crate) fn assemble(data: &Path, parts: &ModelFrames) -> Result<(Layout, Vec<
             recorded,
         });
     }
-    Ok((layout, model))
+    let base = parts.base.as_ref().map(|base| blob(data, &run, base));
+    Ok(Assembled {
+        layout,
+        values: model,
+        base: base.transpose()?.map(|(_, bytes)| bytes),
+    })
+}
+
+/// The bytes of the blob of this digest, and its file.
+fn blob(data: &Path, run: &RunName, digest: &str) -> Result<(PathBuf, Vec<u8>), PersistenceError> {
+    let digest: Digest = digest
+        .parse()
+        .map_err(|e| PersistenceError::stored("digest of a blob", format!("{e}")))?;
+    let path = blobs::find(data, run, &digest);
+    let mut bytes = Vec::new();
+    open_file(&path)
+        .and_then(|mut file| file.read_to_end(&mut bytes))
+        .map_err(|e| unusable(&path, &e))?;
+    if Digest::of(&bytes) != digest {
+        return Err(unusable(&path, &"it is damaged: its bytes have another digest"));
+    }
+    Ok((path, bytes))
 }
 
 fn unusable(blob: &Path, why: &dyn std::fmt::Display) -> PersistenceError {

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use fl_compress::{Digest, Frame, FrameKind, Layout};
+use fl_compress::{Digest, Frame, FrameKind, Layout, Role};
 use fl_proto::ClientId;
 
 use super::error::ModelError;
@@ -30,13 +30,25 @@ pub struct Updates<'a> {
     /// The updates whose sections have been added up. Length: that of `sorted`.
     noted: Vec<bool>,
     norms: Norms,
+    /// For each update, the factor of its buffers besides the weight of the update.
+    buffer_scales: Vec<f32>,
+    /// The largest counters of the updates read so far that count. Shapes: `[layout.counters().len()]`.
+    counters: Option<Vec<f32>>,
+    scratch: Vec<f32>,
+}
+
+/// L2 norms of an update's trained values and of its buffers.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct UpdateNorms {
+    pub(super) trained: f64,
+    pub(super) buffers: f64,
 }
 
 /// L2 norms, measured while updates are read anyway.
 struct Norms {
     wanted: bool,
     /// Length: that of the updates.
-    found: Vec<Option<f64>>,
+    found: Vec<Option<UpdateNorms>>,
     /// Values of the update that is measured.
     update: Vec<f32>,
     predictor: Option<Vec<f32>>,
@@ -63,6 +75,9 @@ impl<'a> Updates<'a> {
             layout,
             round,
             noted: vec![false; sorted.len()],
+            buffer_scales: vec![1.0; sorted.len()],
+            counters: None,
+            scratch: Vec::new(),
             sorted,
             predictor,
             read,
@@ -94,7 +109,7 @@ impl<'a> Updates<'a> {
     }
 
     /// Overwrites `out` with the values of an update, its predictor included. They are not scaled by what the update counts
-    /// for. Shapes: `out: [len]`, the length of the model.
+    /// for, except buffers where the limits take more of them than of the update. Shapes: `out: [len]`, the length of the model.
     ///
     /// # Errors
     /// `Frame`, `Predictor`; `out` is unspecified then.
@@ -105,7 +120,7 @@ impl<'a> Updates<'a> {
             add(self.norms.predictor.as_deref(), out);
         }
         if self.norms.wanted && self.norms.found[at].is_none() {
-            self.norms.found[at] = Some(norm(out));
+            self.norms.found[at] = Some(self.norm(out));
         }
         Ok(())
     }
@@ -131,7 +146,7 @@ impl<'a> Updates<'a> {
                 self.load_predictor()?;
                 add(self.norms.predictor.as_deref(), &mut update);
             }
-            self.norms.found[at] = Some(norm(&update));
+            self.norms.found[at] = Some(self.norm(&update));
             self.norms.update = update;
         }
         Ok(predicted)
@@ -147,19 +162,35 @@ impl<'a> Updates<'a> {
         let unusable = |why: String| ModelError::Predictor { round, why };
         (self.read)(&digest, &mut self.bytes).map_err(unusable)?;
         let frame = Frame::parse(&self.bytes, self.layout).map_err(|e| unusable(e.to_string()))?;
-        frame.accumulate(weight, acc).map_err(|e| unusable(e.to_string()))
+        frame
+            .accumulate_trained(weight, acc)
+            .map_err(|e| unusable(e.to_string()))
     }
 
-    /// Changes what the updates count for. Length of `parts`: [`Updates::len`].
-    pub(super) fn count(&mut self, parts: Vec<Part>) {
-        self.parts = parts;
+    /// Changes what the updates count for. Length of both: [`Updates::len`].
+    pub(super) fn count(&mut self, parts: Vec<Part>, buffer_scales: Vec<f32>) {
+        (self.parts, self.buffer_scales) = (parts, buffer_scales);
+        self.counters = None;
     }
 
-    /// The L2 norm of each update. Reads those that have not been measured yet.
+    /// The largest counters of the updates that were read and count; `None` if there is none. Shapes:
+    /// `[layout.counters().len()]`.
+    pub(super) fn largest_counters(&self) -> Option<&[f32]> {
+        self.counters.as_deref()
+    }
+
+    fn norm(&self, values: &[f32]) -> UpdateNorms {
+        UpdateNorms {
+            trained: norm(&values[self.layout.trained()]),
+            buffers: norm(&values[self.layout.buffers()]),
+        }
+    }
+
+    /// The L2 norms of each update. Reads those that have not been measured yet.
     ///
     /// # Errors
     /// As [`Updates::values`].
-    pub(super) fn norms(&mut self) -> Result<Vec<f64>, ModelError> {
+    pub(super) fn norms(&mut self) -> Result<Vec<UpdateNorms>, ModelError> {
         self.norms.wanted = true;
         let mut values = Vec::new();
         for at in 0..self.len() {
@@ -168,7 +199,7 @@ impl<'a> Updates<'a> {
                 self.values(at, &mut values)?;
             }
         }
-        Ok(self.norms.found.iter().map(|norm| norm.unwrap_or(0.0)).collect())
+        Ok(self.norms.found.iter().map(|norm| norm.unwrap_or_default()).collect())
     }
 
     /// Where the bytes of the frames that have been read went.
@@ -192,12 +223,36 @@ impl<'a> Updates<'a> {
             let why = "the frame was encoded against another model update than that of the version trained from";
             return Err(self.broken(at, &why));
         }
+        let (buffers, scale) = (self.layout.buffers(), self.buffer_scales[at]);
+        let before = (scale != 1.0).then(|| acc[buffers.clone()].to_vec());
         let added = if self.noted[at] {
             frame.accumulate(weight, acc)
         } else {
             self.sections.accumulate(&frame, weight, acc)
         };
         added.map_err(|e| self.broken(at, &e))?;
+        if let Some(before) = before {
+            // Added anew: the values to be taken back may be so large that nothing else is left beside them.
+            self.scratch.resize(buffers.len(), 0.0);
+            let decoded = frame.decode_role(Role::Buffer, &mut self.scratch);
+            decoded.map_err(|e| self.broken(at, &e))?;
+            let sums = before
+                .iter()
+                .zip(&self.scratch)
+                .map(|(sum, value)| sum + weight * scale * value);
+            acc[buffers].iter_mut().zip(sums).for_each(|(acc, sum)| *acc = sum);
+        }
+        let counters = self.layout.counters();
+        if !counters.is_empty() && self.parts[at].examples > 0.0 {
+            self.scratch.resize(counters.len(), 0.0);
+            let decoded = frame.decode_role(Role::Counter, &mut self.scratch);
+            decoded.map_err(|e| self.broken(at, &e))?;
+            let largest = self
+                .counters
+                .get_or_insert_with(|| vec![f32::NEG_INFINITY; counters.len()]);
+            let pairs = largest.iter_mut().zip(&self.scratch);
+            pairs.for_each(|(largest, value)| *largest = largest.max(*value));
+        }
         self.noted[at] = true;
         Ok(named.is_some())
     }

@@ -188,6 +188,8 @@ pub(crate) fn parts(store: &Store, run: Option<&str>, version: Option<u64>) -> R
         version,
         model,
         layout: facts.layout,
+        aside: facts.aside,
+        base: facts.base,
         frames,
     })
 }

@@ -14,6 +14,7 @@ use crate::clock::Clock;
 use crate::config::plan::RunPlan;
 use crate::config::server::Tuning;
 use crate::coordinator::command::Command;
+use crate::model::run_metadata::Aside;
 use crate::rpc::door::Caller;
 use crate::rpc::peer::{self, Peer};
 use crate::rpc::predictor::LargestOfStep;
@@ -30,6 +31,7 @@ use crate::telemetry::turned_away::TurnedFor;
 pub(crate) struct Service {
     pub(crate) plan: Arc<RunPlan>,
     pub(crate) layout: Arc<Layout>,
+    pub(crate) aside: Aside,
     /// Digest of model version 0.
     pub(crate) initial: Digest,
     /// Identifies this run among those of its name.

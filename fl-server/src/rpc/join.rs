@@ -1,6 +1,6 @@
 //! `Join`: what a client needs to take part, and the outcome of its pending update.
 
-use fl_proto::{JoinRequest, Joined, wire};
+use fl_proto::{JoinRequest, Joined, PROTOCOL_MAJOR, misread_by, wire};
 use tonic::{Request, Status};
 
 use super::offer;
@@ -10,6 +10,7 @@ use crate::telemetry::turned_away::TurnedFor;
 pub(super) fn join(service: &Service, request: Request<wire::JoinRequest>) -> Result<wire::JoinReply, Status> {
     let peer = service.caller(&request)?;
     let turned_away = |reason, why: &str| service.events.turned_away(peer.client.as_str(), reason, why);
+    let minor = request.get_ref().protocol_minor;
     let asked = JoinRequest::try_from(request.into_inner());
     let asked = asked.inspect_err(|error| turned_away(TurnedFor::Protocol, &error.to_string()))?;
     let plan = &service.plan;
@@ -19,6 +20,14 @@ pub(super) fn join(service: &Service, request: Request<wire::JoinRequest>) -> Re
             plan.task, asked.tasks
         );
         turned_away(TurnedFor::Task, &text);
+        return Err(Status::failed_precondition(text));
+    }
+    if let Some(what) = misread_by(minor, &service.layout, &service.aside.tensors) {
+        let text = format!(
+            "this client speaks version {PROTOCOL_MAJOR}.{minor} of the protocol, which has no types and roles of tensors, and \
+             {what} in this run; update the client"
+        );
+        turned_away(TurnedFor::Protocol, &text);
         return Err(Status::failed_precondition(text));
     }
     // An outcome that is not known yet is left out: the client asks again with `Offer`.
@@ -36,6 +45,8 @@ pub(super) fn join(service: &Service, request: Request<wire::JoinRequest>) -> Re
         rounds: service.state().last_round(plan),
         seed: plan.seed,
         layout: (*service.layout).clone(),
+        aside: service.aside.tensors.clone(),
+        base: service.aside.base,
         training: plan.training,
         extra: plan.extra.clone(),
         uplink: plan.uplink.clone(),

@@ -166,6 +166,7 @@ impl Shared {
         Ok(Service {
             plan: Arc::clone(&self.plan),
             layout: Arc::clone(&self.layout),
+            aside: started.aside.clone(),
             initial: started.history.initial.ok_or_else(unknown)?,
             instance: started.instance,
             state: self.state.clone(),

@@ -20,7 +20,7 @@ use crate::error::ServeError;
 use crate::model::GlobalModel;
 use crate::model::model_store::{ModelStore, UPDATES_FROM, put_checkpoint, put_snapshot};
 use crate::model::restore::{Restored, restore};
-use crate::model::run_metadata::{PLAN, RunMetadata};
+use crate::model::run_metadata::{Aside, PLAN, RunMetadata};
 use crate::reporting::history::History;
 use crate::state_machine::{Input, Presence, State, decide};
 use crate::storage::blobs::Blobs;
@@ -40,6 +40,7 @@ pub(crate) struct Started {
     pub(crate) chain: HashChain,
     pub(crate) history: History,
     pub(crate) layout: Arc<Layout>,
+    pub(crate) aside: Aside,
     pub(crate) instance: Digest,
     /// Damage that was worked around, as a sentence.
     pub(crate) damage: Option<String>,
@@ -170,6 +171,7 @@ pub(crate) fn start(
         chain,
         history,
         layout,
+        aside: facts.aside()?,
         instance: digest(&facts.instance)?,
         damage,
         booked,
@@ -184,7 +186,7 @@ fn begin(
     blobs: &Blobs,
     instance: Digest,
 ) -> Result<(GlobalModel, FramePart, RunMetadata), ServeError> {
-    let first = weights::read(&plan.model)?;
+    let first = weights::read(&plan.model, &|tensors| plan.roles.assign(tensors))?;
     if let Some(seed) = first.origin.seed.filter(|&seed| seed != plan.seed) {
         tracing::warn!(
             run_seed = plan.seed,
@@ -194,7 +196,14 @@ fn begin(
     }
     let global = GlobalModel::initial(Arc::new(first.layout), first.values, plan).map_err(ServeError::FirstModel)?;
     let snapshot = put_snapshot(&global, blobs)?;
-    let facts = RunMetadata::new(plan, global.layout(), snapshot.digest, instance);
+    let mut aside = Aside {
+        tensors: first.aside,
+        base: None,
+    };
+    if let Some(base) = &first.base {
+        aside.base = Some(blobs.put(&base.bytes)?);
+    }
+    let facts = RunMetadata::new(plan, global.layout(), aside, snapshot.digest, instance);
     facts.store(run)?;
     put_checkpoint(&global, blobs, run, None, &[(PLAN, plan.text.0.as_bytes())])?;
     Ok((global, snapshot, facts))
@@ -244,6 +253,7 @@ fn named(run: &RunStore, first_kept: u64) -> Result<Named, ServeError> {
     let mut named = Named::default();
     if let Some(facts) = RunMetadata::load(run)? {
         named.blobs.insert(digest(&facts.initial)?);
+        named.blobs.extend(facts.aside()?.base);
     }
     named.blobs.extend(run.checkpoints()?.iter().map(|kept| kept.blob));
     for record in run.records() {

@@ -1,20 +1,39 @@
 //! Models as safetensors files: initial weights and exports.
 
+use std::fmt;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-use fl_compress::weights::{self, Notes, Weights};
-use fl_compress::{Error, Layout};
+use fl_compress::weights::{self, FilePlan, Notes, TensorFile};
+use fl_compress::{Digest, Dtype, Error, Layout, Role, TensorSpec};
 
 use crate::storage::disk::open_file;
 
 /// Initial weights of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct FirstWeights {
+    /// The tensors that travel.
     pub(crate) layout: Layout,
     /// `[layout.len()]`
     pub(crate) values: Vec<f32>,
+    /// Local and frozen tensors, sorted by name.
+    pub(crate) aside: Vec<TensorSpec>,
+    /// The frozen tensors, if there are any.
+    pub(crate) base: Option<Base>,
     pub(crate) origin: Origin,
+}
+
+/// The frozen tensors of a model: a safetensors file of only them, whose digest is their identity.
+#[derive(Clone, PartialEq)]
+pub(crate) struct Base {
+    pub(crate) digest: Digest,
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl fmt::Debug for Base {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Base({}, {} bytes)", self.digest, self.bytes.len())
+    }
 }
 
 /// The notes of a weights file about its origin.
@@ -51,7 +70,7 @@ pub enum WeightsError {
         /// The message of the operating system.
         why: io::Error,
     },
-    /// The file is no safetensors file, or holds a tensor of integers or a value that is not finite.
+    /// The file is no safetensors file, or holds a tensor of an unknown type or a value that is not finite.
     #[error("model {}: {why}", path.display())]
     Invalid {
         /// The file.
@@ -59,20 +78,37 @@ pub enum WeightsError {
         /// What is wrong, and with which tensor.
         why: Error,
     },
+    /// The roles of the run.toml do not suit the tensors of the file.
+    #[error("model {}: {why}", path.display())]
+    Roles {
+        /// The file.
+        path: PathBuf,
+        /// Key, tensor and remedy.
+        why: String,
+    },
 }
 
-/// Reads the file at `path`. F16 and BF16 become F32.
+/// The role of each tensor, given names and types; or which key of the run.toml and which tensor do not fit.
+pub(crate) type Assign<'a> = &'a dyn Fn(&[(&str, Dtype)]) -> Result<Vec<Role>, String>;
+
+/// Reads the file at `path`. `assign` gives its tensors their roles.
 ///
 /// # Errors
-/// If the file cannot be read, is not a safetensors file, or has a tensor of integers or a value that is not finite; the text
-/// names the file and the tensor.
-pub(crate) fn read(path: &Path) -> Result<FirstWeights, WeightsError> {
+/// If the file cannot be read, is not a safetensors file, has a tensor of an unknown type or a value that is not finite, or
+/// the roles do not suit its tensors; the text names the file and the tensor.
+pub(crate) fn read(path: &Path, assign: Assign<'_>) -> Result<FirstWeights, WeightsError> {
     let read = || {
         let mut bytes = Vec::new();
         open_file(path)?.read_to_end(&mut bytes).map(|_| bytes)
     };
     let bytes = read().map_err(|why| unreadable(path, why))?;
-    from_bytes(&bytes).map_err(|why| invalid(path, why))
+    from_bytes(&bytes, assign).map_err(|why| match why {
+        Refused::File(why) => invalid(path, why),
+        Refused::Roles(why) => WeightsError::Roles {
+            path: path.to_owned(),
+            why,
+        },
+    })
 }
 
 /// Reads the notes of the file at `path`, from its header only.
@@ -99,14 +135,61 @@ fn invalid(path: &Path, why: Error) -> WeightsError {
     WeightsError::Invalid { path, why }
 }
 
-fn from_bytes(bytes: &[u8]) -> Result<FirstWeights, Error> {
-    let weights = Weights::parse(bytes)?;
-    weights.expect_floats()?;
+/// What is wrong with a file of first weights.
+#[derive(Debug, thiserror::Error)]
+enum Refused {
+    #[error(transparent)]
+    File(#[from] Error),
+    #[error("{0}")]
+    Roles(String),
+}
+
+fn from_bytes(bytes: &[u8], assign: Assign<'_>) -> Result<FirstWeights, Refused> {
+    let file = TensorFile::parse(bytes)?;
+    let types: Vec<(&str, Dtype)> = file.tensors().map(|(name, tensor)| (name, tensor.dtype)).collect();
+    let roles = assign(&types).map_err(Refused::Roles)?;
+    let (mut travelling, mut aside, mut frozen, mut raw) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for ((name, tensor), role) in file.tensors().zip(roles) {
+        let spec = TensorSpec {
+            name: name.to_owned(),
+            shape: tensor.shape().to_vec(),
+            dtype: tensor.dtype,
+            role,
+        };
+        spec.check()?;
+        if role == Role::Frozen {
+            frozen.push(spec.clone());
+            raw.push(tensor.bytes);
+        }
+        if role.travels() {
+            travelling.push(spec);
+        } else {
+            aside.push(spec);
+        }
+    }
+    let layout = Layout::of(travelling)?;
+    let mut values = vec![0.0; layout.len()];
+    file.values(&layout, &mut values)?;
     Ok(FirstWeights {
-        layout: weights.layout().clone(),
-        values: weights.values()?,
-        origin: Origin::of(weights.notes()),
+        layout,
+        values,
+        aside,
+        base: base(&frozen, &raw)?,
+        origin: Origin::of(file.notes()),
     })
+}
+
+fn base(frozen: &[TensorSpec], raw: &[&[u8]]) -> Result<Option<Base>, Error> {
+    if frozen.is_empty() {
+        return Ok(None);
+    }
+    let plan = FilePlan::new(&Layout::of([])?, frozen, &Notes::new())?;
+    let mut bytes = vec![0; plan.len()];
+    plan.write(&[], raw, &mut bytes)?;
+    Ok(Some(Base {
+        digest: Digest::of(&bytes),
+        bytes,
+    }))
 }
 
 #[cfg(test)]
@@ -117,15 +200,70 @@ mod tests {
     fn a_header_that_two_readers_would_read_differently_is_refused() {
         let header = br#"{"w":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},"w":{"dtype":"F32","shape":[3,2],"data_offsets":[0,24]}}"#;
         let bytes = [&(header.len() as u64).to_le_bytes(), &header[..], &[0; 24]].concat();
-        let why = from_bytes(&bytes).unwrap_err().to_string();
+        let why = from_bytes(&bytes, &trained).unwrap_err().to_string();
         assert!(why.contains("tensor `w` occurs twice"), "{why}");
     }
 
+    fn trained(tensors: &[(&str, Dtype)]) -> Result<Vec<Role>, String> {
+        Ok(vec![Role::Trained; tensors.len()])
+    }
+
     #[test]
-    fn what_cannot_be_trained_is_named() {
+    fn a_type_that_does_not_suit_its_role_is_named() {
         let header = br#"{"seen":{"dtype":"I64","shape":[],"data_offsets":[0,8]}}"#;
         let bytes = [&(header.len() as u64).to_le_bytes(), &header[..], &[0; 8]].concat();
-        assert!(from_bytes(&bytes).unwrap_err().to_string().contains("`seen` is I64"));
+        let why = from_bytes(&bytes, &trained).unwrap_err().to_string();
+        assert!(why.contains("`seen` is I64"), "{why}");
+    }
+
+    #[test]
+    fn tensors_go_where_their_roles_say_and_the_base_does_not_depend_on_the_others() {
+        let spec = |name: &str, dtype, role| TensorSpec {
+            name: name.to_owned(),
+            shape: vec![2],
+            dtype,
+            role,
+        };
+        let layout = Layout::of([
+            spec("bn.num_batches_tracked", Dtype::I64, Role::Counter),
+            spec("bn.running_var", Dtype::F32, Role::Buffer),
+            spec("fc.lora_a", Dtype::Bf16, Role::Trained),
+        ]);
+        let layout = layout.unwrap();
+        let aside = [
+            spec("fc.weight", Dtype::F16, Role::Frozen),
+            spec("head.weight", Dtype::F32, Role::Local),
+        ];
+        let raw = [vec![0, 60, 0, 60], [1f32.to_le_bytes(), 2f32.to_le_bytes()].concat()];
+        let of = |name: &str| match name {
+            "fc.weight" => Role::Frozen,
+            "head.weight" => Role::Local,
+            name => layout.tensors().iter().find(|tensor| tensor.name == name).unwrap().role,
+        };
+        let roles = |tensors: &[(&str, Dtype)]| -> Result<Vec<Role>, String> {
+            Ok(tensors.iter().map(|(name, _)| of(name)).collect())
+        };
+        let read = |values: &[f32], raw: &[Vec<u8>]| {
+            let plan = FilePlan::new(&layout, &aside, &Notes::new()).unwrap();
+            let mut bytes = vec![0; plan.len()];
+            plan.write(values, raw, &mut bytes).unwrap();
+            from_bytes(&bytes, &roles).unwrap()
+        };
+        // Trained, buffer, counter.
+        let first = read(&[0.5, -1.0, 3.0, 4.0, 7.0, 9.0], &raw);
+        assert_eq!(
+            (&first.layout, &first.values[..]),
+            (&layout, &[0.5, -1.0, 3.0, 4.0, 7.0, 9.0][..])
+        );
+        assert_eq!(first.aside, aside);
+        let base = first.base.unwrap();
+        let file = TensorFile::parse(&base.bytes).unwrap();
+        assert_eq!(file.tensors().map(|(name, _)| name).collect::<Vec<_>>(), ["fc.weight"]);
+        assert_eq!(file.raw(&aside[0]).unwrap(), raw[0]);
+        let other = [raw[0].clone(), vec![0; 8]];
+        assert_eq!(read(&[0.0; 6], &other).base.unwrap().digest, base.digest);
+        let other = [vec![0, 60, 0, 61], raw[1].clone()];
+        assert_ne!(read(&[0.0; 6], &other).base.unwrap().digest, base.digest);
     }
 
     #[test]
@@ -145,7 +283,7 @@ mod tests {
             std::fs::write(&path, &bytes).unwrap();
             let origin = origin(&path).unwrap();
             assert_eq!((origin.seed, &origin.learner), (seed, &None), "{text}");
-            assert_eq!(read(&path).unwrap().origin, origin);
+            assert_eq!(read(&path, &trained).unwrap().origin, origin);
         }
         std::fs::write(&path, weights::to_safetensors(&layout, &[1.0, 2.0]).unwrap()).unwrap();
         assert_eq!(origin(&path).unwrap(), Origin::default());

@@ -7,6 +7,7 @@ mod methods;
 mod model;
 mod plan;
 mod predicted;
+mod roles;
 mod state_machine_laws;
 mod state_machine_rules;
 mod storage;

@@ -21,6 +21,7 @@ mod metrics;
 mod own_learner;
 mod persistence;
 mod predicted;
+mod roles;
 mod soak;
 mod traces;
 #[cfg(target_os = "linux")]

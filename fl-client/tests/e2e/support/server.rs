@@ -152,6 +152,8 @@ impl Federation for Service {
             rounds: world.rounds,
             seed: 42,
             layout: world.layout.as_ref().clone(),
+            aside: Vec::new(),
+            base: None,
             training: Training::default(),
             extra: Default::default(),
             uplink: world.spec.clone(),

@@ -7,6 +7,7 @@ use serde::Serialize;
 use crate::config::limits::Limits;
 use crate::config::plan::cohort::Cohort;
 use crate::config::plan::method::MethodSpec;
+use crate::config::plan::model::Roles;
 use crate::config::plan::run_plan::RunPlan;
 
 /// The canonical form of a plan. It omits the file of initial weights: the run's first record has their digest.
@@ -34,6 +35,9 @@ struct Identity<'a> {
     /// replayed without limits, because `RoundClosing` records whether they applied.
     #[serde(skip_serializing_if = "Option::is_none")]
     limits: Option<&'a Limits>,
+    /// Omitted without any pattern, as in runs that began before there were roles.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    roles: Option<&'a Roles>,
 }
 
 impl RunPlan {
@@ -54,6 +58,7 @@ impl RunPlan {
             uplink: &self.uplink,
             downlink: &self.downlink,
             limits: Some(&self.limits).filter(|limits| **limits != Limits::default()),
+            roles: Some(&self.roles).filter(|roles| !roles.is_default()),
         };
         serde_json::to_vec(&identity).expect("names, numbers and enums are always JSON")
     }

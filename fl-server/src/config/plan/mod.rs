@@ -6,10 +6,12 @@ mod identity;
 mod limits;
 pub(crate) mod memory;
 mod method;
+mod model;
 mod run_plan;
 
 pub use crate::config::limits::Limits;
 pub use cohort::{Cohort, MAX_COHORT, Select};
 pub use error::PlanError;
 pub use method::{Bound, Catalog, Key, MethodInfo, MethodSpec, Range, any_uplink};
+pub use model::Roles;
 pub use run_plan::{MAX_ROUNDS, PlanText, RunPlan};

@@ -10,6 +10,7 @@ use crate::config::limits::Limits;
 use crate::config::plan::cohort::{Cohort, RawCohort};
 use crate::config::plan::error::{PlanError, rule, value};
 use crate::config::plan::method::{Catalog, MethodSpec};
+use crate::config::plan::model::{RawModel, Roles};
 use crate::config::plan::{limits, memory};
 
 /// Most rounds of a run.
@@ -29,6 +30,8 @@ pub struct RunPlan {
     pub seed: u64,
     /// File of the initial weights (safetensors).
     pub model: PathBuf,
+    /// Roles of their tensors.
+    pub roles: Roles,
     pub cohort: Cohort,
     pub training: Training,
     /// `[train.extra]`, which clients pass to trainers.
@@ -67,7 +70,7 @@ struct Raw {
     task: String,
     rounds: u64,
     seed: Option<u64>,
-    model: PathBuf,
+    model: RawModel,
     #[serde(default = "yes")]
     evaluate: bool,
     cohort: RawCohort,
@@ -96,12 +99,12 @@ impl RunPlan {
     /// # Errors
     /// As [`RunPlan::from_toml_with`]; `Value` if there is no seed and the file of initial weights cannot be read.
     pub fn load_with(text: &str, base: &Path, catalog: &Catalog) -> Result<Self, PlanError> {
-        let (mut plan, seed) = Self::parse(text, base, catalog)?;
+        let (mut plan, seed, key) = Self::parse(text, base, catalog)?;
         if seed.is_none() {
             let path = plan.model.display().to_string();
             let origin = crate::storage::weights::origin(&plan.model).map_err(|why| {
                 value(
-                    "model",
+                    key,
                     &path,
                     format!("{why}; or set `seed`, which the server otherwise reads from this file"),
                 )
@@ -118,11 +121,11 @@ impl RunPlan {
     /// # Errors
     /// `Syntax` with line and column, or `Value` with key, value and rule.
     pub fn from_toml_with(text: &str, base: &Path, catalog: &Catalog) -> Result<Self, PlanError> {
-        Self::parse(text, base, catalog).map(|(plan, _)| plan)
+        Self::parse(text, base, catalog).map(|(plan, ..)| plan)
     }
 
-    /// The plan, and its seed if the run.toml has one.
-    fn parse(text: &str, base: &Path, catalog: &Catalog) -> Result<(Self, Option<u64>), PlanError> {
+    /// The plan, its seed if the run.toml has one, and the key of its first weights.
+    fn parse(text: &str, base: &Path, catalog: &Catalog) -> Result<(Self, Option<u64>, &'static str), PlanError> {
         let raw: Raw = toml::from_str(text).map_err(|e| PlanError::Syntax(e.to_string().trim_end().to_owned()))?;
         let name: RunName = raw.name.parse().map_err(|e| value("name", &raw.name, format!("{e}")))?;
         let len = raw.task.len();
@@ -132,20 +135,18 @@ impl RunPlan {
         rule((1..=MAX_ROUNDS).contains(&raw.rounds), "rounds", &raw.rounds, || {
             format!("must be 1 to {MAX_ROUNDS}")
         })?;
-        let file = raw.model.display().to_string();
-        rule(!file.is_empty(), "model", &file, || {
-            "must name a safetensors file".to_owned()
-        })?;
+        let key = raw.model.key();
+        let model = raw.model.checked()?;
         let RawCompression {
             mut uplink,
             mut downlink,
         } = raw.compression;
         uplink.memory = memory::of_updates(uplink.memory, raw.cohort.everyone())?;
         downlink.memory = memory::of_model_updates(downlink.memory)?;
-        let (key, table) = ("aggregator", raw.aggregator.as_ref());
-        let aggregator = MethodSpec::read("aggregator", key, table, &catalog.aggregators)?;
-        aggregator.accept(key, &uplink)?;
-        let (key, table) = match (&raw.optimizer, &raw.strategy) {
+        let (name_of, table) = ("aggregator", raw.aggregator.as_ref());
+        let aggregator = MethodSpec::read("aggregator", name_of, table, &catalog.aggregators)?;
+        aggregator.accept(name_of, &uplink)?;
+        let (name_of, table) = match (&raw.optimizer, &raw.strategy) {
             (Some(_), Some(_)) => {
                 let text = "[strategy] is the older name of [optimizer]: give one of the two tables";
                 return Err(PlanError::Syntax(text.to_owned()));
@@ -153,14 +154,15 @@ impl RunPlan {
             (None, Some(table)) => ("strategy", Some(table)),
             (table, None) => ("optimizer", table.as_ref()),
         };
-        let optimizer = MethodSpec::read("optimizer", key, table, &catalog.optimizers)?;
-        optimizer.accept(key, &uplink)?;
+        let optimizer = MethodSpec::read("optimizer", name_of, table, &catalog.optimizers)?;
+        optimizer.accept(name_of, &uplink)?;
         let plan = Self {
             name,
             task: raw.task,
             rounds: raw.rounds,
             seed: raw.seed.unwrap_or(0),
-            model: base.join(raw.model),
+            model: base.join(model.weights),
+            roles: model.roles,
             cohort: raw.cohort.checked()?,
             training: raw.train.training,
             extra: raw.train.extra,
@@ -172,7 +174,7 @@ impl RunPlan {
             limits: limits::checked(raw.limits)?,
             text: PlanText(text.to_owned()),
         };
-        Ok((plan, raw.seed))
+        Ok((plan, raw.seed, key))
     }
 }
 

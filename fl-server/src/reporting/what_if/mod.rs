@@ -27,6 +27,7 @@ pub(crate) use stored::{Stored, StoredFrame};
 pub(crate) use verdict::Verdict;
 
 use crate::config::plan::{PlanError, memory};
+use crate::model::stored_layout;
 use crate::reporting::inspect::InspectError;
 use files::Files;
 use replay::{Chain, Replay};
@@ -60,7 +61,7 @@ pub(crate) fn what_if(
     threads: usize,
     progress: impl FnMut(u64, u64),
 ) -> Result<WhatIf, WhatIfError> {
-    let layout = Layout::new(stored.layout.iter().cloned());
+    let layout = stored_layout::layout(&stored.layout);
     let layout = Arc::new(layout.map_err(|e| InspectError::Corrupt(format!("stored layout: {e}")))?);
     let refused = |error: PlanError| match error {
         PlanError::Value { value, rule, .. } => WhatIfError::Spec(format!("`memory = \"{value}\"`: {rule}")),

@@ -139,7 +139,7 @@ impl Replay<'_> {
             let predictor = predictor.ok_or_else(|| {
                 corrupt("its predictor is not the model update of the version trained from".to_owned())
             })?;
-            predictor.accumulate(1.0, values).map_err(undecodable)?;
+            predictor.accumulate_trained(1.0, values).map_err(undecodable)?;
         }
 
         delta.copy_from_slice(values);

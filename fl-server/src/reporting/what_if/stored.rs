@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::sizes::Sizes;
 use crate::model::run_metadata::{Compression, RunMetadata};
+use crate::model::stored_layout::StoredTensor;
 use crate::reporting::inspect::{self, InspectError};
 use crate::storage::record::Record;
 use crate::storage::store::Store;
@@ -16,7 +17,7 @@ use crate::storage::store::Store;
 pub(crate) struct Stored {
     pub(crate) run: String,
     /// Names and shapes of the model's tensors.
-    pub(crate) layout: Vec<(String, Vec<usize>)>,
+    pub(crate) layout: Vec<StoredTensor>,
     /// Updates taken.
     pub(crate) updates: Vec<StoredFrame>,
     /// One step for each round that was closed.

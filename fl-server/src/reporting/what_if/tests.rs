@@ -86,7 +86,7 @@ impl Made {
             dir,
             stored: Stored {
                 run: "test".to_owned(),
-                layout: tensors(),
+                layout: crate::model::stored_layout::stored(&layout),
                 updates: Vec::new(),
                 steps: Vec::new(),
                 compression: None,

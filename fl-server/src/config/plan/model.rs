@@ -1,0 +1,311 @@
+//! The `[model]` table of a run.toml: first weights, and the roles of their tensors.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use fl_compress::{Dtype, Role, name_matches};
+use serde::de::{MapAccess, Visitor, value::MapAccessDeserializer};
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::config::plan::error::{PlanError, rule};
+
+/// Names of running statistics, by default buffers.
+const BUFFERS: [&str; 2] = ["*running_mean", "*running_var"];
+/// Names of counters, by default counters.
+const COUNTERS: [&str; 1] = ["*num_batches_tracked"];
+/// Most names in an error.
+const FEW: usize = 6;
+
+/// Patterns of tensor names for each role; `*` stands for any text.
+///
+/// A tensor that no pattern matches has the role of its name and type: buffer for `*running_mean` and `*running_var`,
+/// counter for `*num_batches_tracked`, frozen for other integers and Booleans; trained for other floating-point tensors, or
+/// frozen if there is a list `trained`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Roles {
+    /// Trained tensors; the other floating-point tensors are then frozen by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trained: Option<Vec<String>>,
+    /// Running statistics.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub buffer: Vec<String>,
+    /// Integers of which the largest counts.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub counter: Vec<String>,
+    /// Tensors that stay on the client.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub local: Vec<String>,
+    /// Tensors that nobody changes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub frozen: Vec<String>,
+}
+
+impl Roles {
+    /// Whether there is no pattern.
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+
+    fn patterns(&self) -> [(Role, &[String]); 5] {
+        [
+            (Role::Trained, self.trained.as_deref().unwrap_or_default()),
+            (Role::Buffer, &self.buffer),
+            (Role::Counter, &self.counter),
+            (Role::Local, &self.local),
+            (Role::Frozen, &self.frozen),
+        ]
+    }
+
+    /// The role of each of `tensors` (name and type), in their order.
+    ///
+    /// # Errors
+    /// A text that names the key and the tensor, and what to do: a pattern matches no tensor; two keys match the same
+    /// tensor; the type of a tensor does not suit its role; no tensor is trained.
+    pub fn assign(&self, tensors: &[(&str, Dtype)]) -> Result<Vec<Role>, String> {
+        for (role, patterns) in self.patterns() {
+            for pattern in patterns {
+                if !tensors.iter().any(|(name, _)| name_matches(pattern, name)) {
+                    return Err(format!(
+                        "`model.{}` has the pattern `{pattern}`, which matches no tensor; the file has {}",
+                        role.name(),
+                        some(tensors)
+                    ));
+                }
+            }
+        }
+        let roles: Result<Vec<Role>, String> = tensors.iter().map(|(name, dtype)| self.role(name, *dtype)).collect();
+        let roles = roles?;
+        if !roles.contains(&Role::Trained) {
+            return Err(format!(
+                "no tensor is trained; name some in `model.trained`, or fewer in the other lists; the file has {}",
+                some(tensors)
+            ));
+        }
+        Ok(roles)
+    }
+
+    fn role(&self, name: &str, dtype: Dtype) -> Result<Role, String> {
+        let mut found: Option<(Role, &str)> = None;
+        for (role, patterns) in self.patterns() {
+            let Some(pattern) = patterns.iter().find(|pattern| name_matches(pattern, name)) else {
+                continue;
+            };
+            if let Some((other, before)) = found {
+                return Err(format!(
+                    "tensor `{name}` matches both `{before}` of `model.{}` and `{pattern}` of `model.{}`; change one of the two",
+                    other.name(),
+                    role.name()
+                ));
+            }
+            found = Some((role, pattern.as_str()));
+        }
+        let Some((role, pattern)) = found else {
+            return Ok(self.by_default(name, dtype));
+        };
+        let suits = match role {
+            Role::Trained | Role::Buffer => dtype.is_float(),
+            Role::Counter => !dtype.is_float(),
+            Role::Local | Role::Frozen => true,
+        };
+        if suits {
+            return Ok(role);
+        }
+        let (kind, other) = match role {
+            Role::Counter => ("a floating-point", "`model.trained` or `model.buffer`"),
+            _ => ("an integer", "`model.counter` or `model.frozen`"),
+        };
+        Err(format!(
+            "tensor `{name}` is {}, {kind} type, and cannot be {} (pattern `{pattern}` of `model.{}`); name it in {other}",
+            dtype.name(),
+            match role {
+                Role::Trained => "trained",
+                Role::Buffer => "a buffer",
+                _ => "a counter",
+            },
+            role.name()
+        ))
+    }
+
+    fn by_default(&self, name: &str, dtype: Dtype) -> Role {
+        let is = |patterns: &[&str]| patterns.iter().any(|pattern| name_matches(pattern, name));
+        match dtype.is_float() {
+            true if is(&BUFFERS) => Role::Buffer,
+            true if self.trained.is_none() => Role::Trained,
+            false if is(&COUNTERS) => Role::Counter,
+            _ => Role::Frozen,
+        }
+    }
+}
+
+/// The first names, for an error.
+fn some(tensors: &[(&str, Dtype)]) -> String {
+    let names: Vec<String> = tensors.iter().take(FEW).map(|(name, _)| format!("`{name}`")).collect();
+    match tensors.len().saturating_sub(FEW) {
+        0 => names.join(", "),
+        more => format!("{} and {more} more", names.join(", ")),
+    }
+}
+
+/// `model = "FILE"`, or the table.
+#[derive(Debug)]
+pub(super) struct RawModel {
+    pub(super) weights: PathBuf,
+    pub(super) roles: Roles,
+    /// Whether the short form was used, for the names in errors.
+    is_short: bool,
+}
+
+impl RawModel {
+    /// The key of the file.
+    pub(super) fn key(&self) -> &'static str {
+        if self.is_short { "model" } else { "model.weights" }
+    }
+
+    /// Checks what needs no file.
+    ///
+    /// # Errors
+    /// `Value`.
+    pub(super) fn checked(self) -> Result<Self, PlanError> {
+        let file = self.weights.display().to_string();
+        rule(!file.is_empty(), self.key(), &file, || {
+            "must name a safetensors file".to_owned()
+        })?;
+        if self.roles.trained.as_ref().is_some_and(Vec::is_empty) {
+            rule(false, "model.trained", &"[]", || {
+                "names no tensor; list patterns such as \"*lora_*\", or remove the key to train every tensor".to_owned()
+            })?;
+        }
+        for (role, patterns) in self.roles.patterns() {
+            let key = format!("model.{}", role.name());
+            rule(!patterns.iter().any(String::is_empty), &key, &"\"\"", || {
+                "matches no tensor; a pattern is a name, in which * stands for any text".to_owned()
+            })?;
+        }
+        Ok(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for RawModel {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(FileOrTable)
+    }
+}
+
+struct FileOrTable;
+
+impl<'de> Visitor<'de> for FileOrTable {
+    type Value = RawModel;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the name of a safetensors file, or a table with `weights` and lists of patterns by role")
+    }
+
+    fn visit_str<E>(self, file: &str) -> Result<RawModel, E> {
+        Ok(RawModel {
+            weights: file.into(),
+            roles: Roles::default(),
+            is_short: true,
+        })
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, map: M) -> Result<RawModel, M::Error> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Table {
+            weights: PathBuf,
+            trained: Option<Vec<String>>,
+            #[serde(default)]
+            buffer: Vec<String>,
+            #[serde(default)]
+            counter: Vec<String>,
+            #[serde(default)]
+            local: Vec<String>,
+            #[serde(default)]
+            frozen: Vec<String>,
+        }
+        let Table {
+            weights,
+            trained,
+            buffer,
+            counter,
+            local,
+            frozen,
+        } = Table::deserialize(MapAccessDeserializer::new(map))?;
+        Ok(RawModel {
+            weights,
+            roles: Roles {
+                trained,
+                buffer,
+                counter,
+                local,
+                frozen,
+            },
+            is_short: false,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RESNET: [(&str, Dtype); 7] = [
+        ("bn.bias", Dtype::F32),
+        ("bn.num_batches_tracked", Dtype::I64),
+        ("bn.running_mean", Dtype::F32),
+        ("bn.running_var", Dtype::F32),
+        ("conv.weight", Dtype::F32),
+        ("fc.weight", Dtype::F16),
+        ("mask", Dtype::Bool),
+    ];
+
+    fn roles(text: &str) -> Roles {
+        let raw: RawModel = toml::from_str(&format!("weights = 'w'\n{text}")).unwrap();
+        raw.roles
+    }
+
+    fn assigned(text: &str) -> Result<String, String> {
+        let roles = roles(text).assign(&RESNET)?;
+        Ok(roles.iter().map(|role| &role.name()[..1]).collect())
+    }
+
+    #[test]
+    fn batch_normalization_is_known_and_a_list_of_trained_tensors_freezes_the_others() {
+        assert_eq!(assigned("").unwrap(), "tcbbttf");
+        assert_eq!(assigned("trained = ['fc.*']").unwrap(), "fcbbftf");
+        assert_eq!(assigned("local = ['bn.*']").unwrap(), "llllttf");
+        let text = "trained = ['*.weight']\nfrozen = ['*running*']\ncounter = ['mask']";
+        assert_eq!(assigned(text).unwrap(), "fcffttc");
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused_with_key_tensor_and_remedy() {
+        for (text, expected) in [
+            (
+                "local = ['head.*']",
+                "`model.local` has the pattern `head.*`, which matches no tensor; the file has `bn.bias`",
+            ),
+            (
+                "local = ['fc.*']\nfrozen = ['*.weight']",
+                "`fc.weight` matches both `fc.*` of `model.local` and `*.weight` of `model.frozen`; change one",
+            ),
+            (
+                "trained = ['bn.*']",
+                "`bn.num_batches_tracked` is I64, an integer type, and cannot be trained (pattern `bn.*` of `model.trained`); \
+                 name it in `model.counter` or `model.frozen`",
+            ),
+            (
+                "buffer = ['mask']",
+                "`mask` is BOOL, an integer type, and cannot be a buffer",
+            ),
+            (
+                "counter = ['conv.weight']",
+                "`conv.weight` is F32, a floating-point type, and cannot be a counter",
+            ),
+            ("frozen = ['*']", "no tensor is trained; name some in `model.trained`"),
+        ] {
+            let why = assigned(text).unwrap_err();
+            assert!(why.contains(expected), "{text}\n{why}");
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! A federation whose model has tensors of several types and roles: buffers arrive as their mean to the bit, counters as
+//! the largest, and every replica has the same bits.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use fl_client::{Evaluation, Fit, FitPlan, Learner, Tasks};
+use fl_compress::weights::{TensorFile, round_to_types};
+use fl_compress::{Digest, Dtype, Layout, Role, TensorSpec};
+use fl_sim::federation::{self, Member, Setup};
+use fl_sim::workload::TASK;
+
+use crate::fixtures::process::{done, sim};
+
+const CLIENTS: u64 = 3;
+const ROUNDS: u64 = 3;
+const EXAMPLES: u64 = 10;
+
+fn layout() -> Arc<Layout> {
+    let spec = |name: &str, shape: &[usize], dtype, role| TensorSpec {
+        name: name.to_owned(),
+        shape: shape.to_vec(),
+        dtype,
+        role,
+    };
+    let tensors = [
+        spec("bn.bias", &[32], Dtype::F32, Role::Trained),
+        spec("bn.num_batches_tracked", &[], Dtype::I64, Role::Counter),
+        spec("bn.running_mean", &[32], Dtype::F32, Role::Buffer),
+        spec("bn.running_var", &[32], Dtype::F32, Role::Buffer),
+        spec("conv.weight", &[32, 27], Dtype::F16, Role::Trained),
+        spec("fc.weight", &[10, 32], Dtype::Bf16, Role::Trained),
+    ];
+    Arc::new(Layout::of(tensors).unwrap())
+}
+
+/// What a client was handed in a round, and what it returned.
+type Rounds = Arc<Mutex<BTreeMap<(u64, u64), [Vec<f32>; 2]>>>;
+
+/// Moves trained values and statistics by a function of client and round, and counts batches.
+struct Norm {
+    client: u64,
+    weights: Vec<f32>,
+    rounds: Rounds,
+}
+
+impl Learner for Norm {
+    fn layout(&self) -> Arc<Layout> {
+        layout()
+    }
+
+    fn load(&mut self, weights: &[f32]) -> anyhow::Result<()> {
+        self.weights = weights.to_vec();
+        Ok(())
+    }
+
+    fn fit(&mut self, plan: &FitPlan) -> anyhow::Result<Fit> {
+        let before = self.weights.clone();
+        let (layout, phase) = (layout(), (self.client * 7 + plan.round) as f32);
+        for at in layout.trained() {
+            self.weights[at] += (at as f32 * 0.37 + phase).sin() * 0.01;
+        }
+        for at in layout.buffers() {
+            // As batch normalization does: a tenth of the way towards the batch's statistics.
+            self.weights[at] += 0.1 * ((at as f32 * 0.91 + phase).cos() - self.weights[at]);
+        }
+        // The second client sees the most batches.
+        let batches = [5.0, 9.0, 2.0][self.client as usize];
+        self.weights[layout.counters()]
+            .iter_mut()
+            .for_each(|count| *count += batches);
+        let rounds = [before, self.weights.clone()];
+        self.rounds.lock().unwrap().insert((plan.round, self.client), rounds);
+        Ok(Fit::new(EXAMPLES, 0.5))
+    }
+
+    fn weights(&self, out: &mut [f32]) -> anyhow::Result<()> {
+        out.copy_from_slice(&self.weights);
+        Ok(())
+    }
+
+    fn evaluate(&mut self) -> anyhow::Result<Option<Evaluation>> {
+        Ok(None)
+    }
+}
+
+fn setup(dir: &Path, rounds: &Rounds) -> Setup {
+    let layout = layout();
+    let mut weights: Vec<f32> = (0..layout.len()).map(|at| (at as f32 * 0.11).sin()).collect();
+    weights[layout.counters()].fill(100.0);
+    round_to_types(&layout, &mut weights);
+    let member = |client: u64| {
+        let rounds = Arc::clone(rounds);
+        let make = move || -> anyhow::Result<Box<dyn Learner>> {
+            Ok(Box::new(Norm {
+                client,
+                weights: Vec::new(),
+                rounds,
+            }))
+        };
+        Member {
+            name: format!("client-{client}").parse().unwrap(),
+            tasks: Tasks::new().with_lazy(TASK, make),
+        }
+    };
+    Setup {
+        dir: dir.to_owned(),
+        run: format!(
+            "name = \"roles\"\ntask = \"{TASK}\"\nrounds = {ROUNDS}\nseed = 7\nevaluate = false\n\
+             [cohort]\nmin = {CLIENTS}\ntarget = {CLIENTS}\nclients = {CLIENTS}\n\
+             [limits]\nshare = 1.0\n"
+        ),
+        layout,
+        weights,
+        members: (0..CLIENTS).map(member).collect(),
+        at_once: 2,
+        sync: false,
+        live: None,
+    }
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|value| value.to_bits()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn buffers_are_averaged_to_the_bit_counters_take_the_largest_and_replicas_agree() {
+    let dir = tempfile::tempdir().unwrap();
+    let rounds = Rounds::default();
+    let setup = setup(dir.path(), &rounds);
+    let (layout, first) = (layout(), setup.weights.clone());
+    let score = federation::run(setup, |_| {}).await.unwrap();
+    assert_eq!(score.rounds.len() as u64, ROUNDS);
+
+    let rounds = rounds.lock().unwrap();
+    let mut expected = first.clone();
+    for round in 1..=ROUNDS {
+        let [handed, _] = &rounds[&(round, 0)];
+        assert_eq!(
+            bits(&handed[layout.buffers()]),
+            bits(&expected[layout.buffers()]),
+            "round {round}"
+        );
+        assert_eq!(handed[layout.counters()], expected[layout.counters()], "round {round}");
+        let mut rounded = handed.clone();
+        round_to_types(&layout, &mut rounded);
+        assert_eq!(
+            bits(&rounded),
+            bits(handed),
+            "a value that its tensor's type does not have"
+        );
+        let mut mean = vec![0.0f32; layout.len()];
+        let mut largest = f32::NEG_INFINITY;
+        for client in 0..CLIENTS {
+            let [before, after] = &rounds[&(round, client)];
+            assert_eq!(bits(before), bits(handed), "client {client} in round {round}");
+            let weight = (EXAMPLES as f64 / (CLIENTS * EXAMPLES) as f64) as f32;
+            for (mean, (after, before)) in mean.iter_mut().zip(after.iter().zip(before)) {
+                *mean += weight * (after - before);
+            }
+            largest = largest.max(after[layout.counters().start]);
+        }
+        for at in layout.buffers() {
+            expected[at] = handed[at] + mean[at];
+        }
+        expected[layout.counters().start] = largest;
+    }
+    assert_eq!(expected[layout.counters().start], 100.0 + 9.0 * ROUNDS as f32);
+
+    // Each client verified the digest of the model that it keeps; the server's is the same.
+    for client in 0..CLIENTS {
+        let kept = std::fs::read(dir.path().join(format!("clients/client-{client}/runs/roles/model"))).unwrap();
+        let version = u64::from_le_bytes(kept[6..14].try_into().unwrap());
+        if version == ROUNDS {
+            assert_eq!(Digest(kept[14..46].try_into().unwrap()).to_string(), score.model);
+        }
+    }
+
+    // The export has each tensor in its own type, as it would be handed out.
+    let path = dir.path().join("out.safetensors");
+    done(sim([
+        "server",
+        "export",
+        dir.path().to_str().unwrap(),
+        "-o",
+        path.to_str().unwrap(),
+    ]));
+    let bytes = std::fs::read(path).unwrap();
+    let file = TensorFile::parse(&bytes).unwrap();
+    let mut values = vec![0.0; layout.len()];
+    file.values(&layout, &mut values).unwrap();
+    assert_eq!(bits(&values[layout.buffers()]), bits(&expected[layout.buffers()]));
+    assert_eq!(values[layout.counters()], expected[layout.counters()]);
+    let moved = layout.trained().filter(|&at| values[at] != first[at]).count();
+    assert!(moved * 2 > layout.trained().len(), "{moved}");
+    done(sim(["server", "verify", dir.path().to_str().unwrap()]));
+}
