@@ -71,7 +71,7 @@ def test(model):
 
 
 torch.manual_seed(0)
-train_images, train_labels = load("data_batch_*.bin*", 10000)
+train_images, train_labels = load("data_batch_1.bin*", 10000)
 test_images, test_labels = load("test_batch*.bin*", 1000)
 examples = torch.utils.data.TensorDataset(train_images, train_labels)
 loader = torch.utils.data.DataLoader(examples, batch_size=32, shuffle=True)
