@@ -8,6 +8,7 @@ mod fixtures;
 #[path = "../../../compress/tests/tool/help_page.rs"]
 mod help_page;
 
+mod arrays;
 mod attack;
 mod defaults;
 #[cfg(unix)]
