@@ -29,8 +29,6 @@ pub struct TrainerLearner {
     local: Option<LocalFile>,
     /// The bytes of the last result; empty if nothing was trained since the weights were loaded.
     result: Vec<u8>,
-    /// The marks in the file of the last result.
-    marks: Marks,
 }
 
 impl TrainerLearner {
@@ -47,7 +45,6 @@ impl TrainerLearner {
             bound: None,
             local: None,
             result: Vec::new(),
-            marks: Marks::default(),
         })
     }
 
@@ -160,7 +157,8 @@ impl Learner for TrainerLearner {
     fn fit(&mut self, plan: &FitPlan) -> anyhow::Result<Fit> {
         self.result.clear();
         let path = self.file(RESULT_FILE)?;
-        self.marks.write(&path)?;
+        let marks = Marks::of(&path);
+        marks.write(&path)?;
         let fit = match self.supervisor()?.ask(Request::Fit(plan.clone()), &plan.progress)? {
             Answer::Fitted(fit) => fit,
             other => bail!("answer {other:?} to a training"),
@@ -168,12 +166,11 @@ impl Learner for TrainerLearner {
         let read = read_into(&path, self.tensors.max_file(), &mut self.result);
         let context = || format!("the trainer's result {RESULT_FILE}");
         read.with_context(context)?;
-        if let Some(name) = self.marks.untouched(&self.result) {
+        if let Some(name) = marks.untouched(&self.result) {
             let name = name.to_owned();
             self.result.clear();
             return Err(anyhow::anyhow!("tensor `{name}` was not written in this round")).with_context(context);
         }
-        self.marks = Marks::of(&self.result);
         let local = self.tensors.local_of(&self.result).with_context(context)?;
         if let Some((bytes, file)) = local.zip(self.local.as_ref()) {
             // Checked first: local tensors of a training that counts nowhere are not kept.

@@ -1,8 +1,8 @@
 //! The tensors of a run as files in the work folder.
 
 use std::collections::BTreeMap;
-use std::fs::OpenOptions;
-use std::io::{BufWriter, Seek as _, Write as _};
+use std::fs::{File, OpenOptions};
+use std::io::{BufWriter, Read as _, Seek as _, Write as _};
 use std::ops::Range;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
@@ -16,6 +16,8 @@ use super::message::Hello;
 
 /// Bytes that are written at once.
 const BLOCK: usize = 256 * 1024;
+/// Longest header of a result that is searched for tensors, in bytes.
+const MAX_HEADER: u64 = 16 << 20;
 /// No raw tensors.
 const NONE: &[Vec<u8>] = &[];
 
@@ -99,7 +101,7 @@ impl Tensors {
         let raw = self
             .local
             .iter()
-            .map(|tensor| file.raw(tensor))
+            .map(|tensor| file.raw_finite(tensor))
             .collect::<Result<Vec<_>, _>>()?;
         let mut bytes = Vec::with_capacity(self.local_plan.len());
         self.local_plan.write_to(&[], &raw, &mut bytes)?;
@@ -113,7 +115,7 @@ impl Tensors {
     pub(super) fn check(&self, bytes: &[u8]) -> anyhow::Result<()> {
         let file = TensorFile::parse(bytes)?;
         for tensor in self.layout.tensors() {
-            file.raw(&TensorSpec {
+            file.raw_finite(&TensorSpec {
                 name: tensor.name.clone(),
                 shape: tensor.shape.clone(),
                 dtype: tensor.dtype,
@@ -130,7 +132,9 @@ impl Tensors {
     pub(super) fn check_local(&self, bytes: &[u8]) -> anyhow::Result<()> {
         let file = TensorFile::parse(bytes)?;
         file.expect_only(self.local.iter().map(|tensor| tensor.name.as_str()))?;
-        self.local.iter().try_for_each(|tensor| file.raw(tensor).map(drop))?;
+        self.local
+            .iter()
+            .try_for_each(|tensor| file.raw_finite(tensor).map(drop))?;
         Ok(())
     }
 }
@@ -142,7 +146,10 @@ impl Tensors {
 pub(crate) fn check_weights(bytes: &[u8], hello: &Hello) -> anyhow::Result<usize> {
     let file = TensorFile::parse(bytes)?;
     file.expect_only(hello.tensors.iter().map(|tensor| tensor.name.as_str()))?;
-    hello.tensors.iter().try_for_each(|tensor| file.raw(tensor).map(drop))?;
+    hello
+        .tensors
+        .iter()
+        .try_for_each(|tensor| file.raw_finite(tensor).map(drop))?;
     let values = hello.tensors.iter().filter_map(TensorSpec::values).sum();
     ensure!(values > 0, "it has no tensor");
     Ok(values)
@@ -151,21 +158,28 @@ pub(crate) fn check_weights(bytes: &[u8], hello: &Hello) -> anyhow::Result<usize
 /// Where the first values of floating-point tensors are in a result. Before the next round they are overwritten with bytes
 /// that are not a number, so that a tensor which the trainer does not write again is noticed; the file and its pages stay.
 #[derive(Debug, Default)]
-pub(super) struct Marks(Vec<(String, Range<usize>)>);
+pub(super) struct Marks(Vec<(String, Range<u64>)>);
 
 impl Marks {
-    /// The marks of a valid safetensors file.
-    pub(super) fn of(bytes: &[u8]) -> Self {
+    /// The places of the marks in the file at `path`: a result of an earlier round, also of one whose answer was never read.
+    /// None if there is no file with a complete header.
+    pub(super) fn of(path: &Path) -> Self {
         let marks = || {
-            let len = u64::from_le_bytes(*bytes.first_chunk()?);
-            let data = 8 + usize::try_from(len).ok()?;
-            let header: BTreeMap<String, serde_json::Value> = serde_json::from_slice(bytes.get(8..data)?).ok()?;
+            let mut file = File::open(path).ok()?;
+            let end = file.metadata().ok()?.len();
+            let mut len = [0; 8];
+            file.read_exact(&mut len).ok()?;
+            let len = u64::from_le_bytes(len);
+            let data = len.checked_add(8).filter(|_| len <= MAX_HEADER)?;
+            let mut header = Vec::new();
+            file.take(len).read_to_end(&mut header).ok()?;
+            let header: BTreeMap<String, serde_json::Value> = serde_json::from_slice(&header).ok()?;
             let mark = |(name, tensor): (String, serde_json::Value)| {
                 let dtype = Dtype::find(tensor["dtype"].as_str()?).filter(|dtype| dtype.is_float())?;
-                let begin = data + usize::try_from(tensor["data_offsets"][0].as_u64()?).ok()?;
-                let place = begin..begin.checked_add(dtype.width())?;
+                let begin = data.checked_add(tensor["data_offsets"][0].as_u64()?)?;
+                let place = begin..begin.checked_add(dtype.width() as u64)?;
                 // A partial file must not grow by its marks.
-                (place.end <= bytes.len()).then_some((name, place))
+                (place.end <= end).then_some((name, place))
             };
             Some(header.into_iter().filter_map(mark).collect())
         };
@@ -180,7 +194,9 @@ impl Marks {
         let write = || {
             let file = OpenOptions::new().write(true).open(path)?;
             let mut marks = self.0.iter();
-            marks.try_for_each(|(_, place)| file.write_all_at(&vec![0xff; place.len()], place.start as u64))
+            marks.try_for_each(|(_, place)| {
+                file.write_all_at(&vec![0xff; (place.end - place.start) as usize], place.start)
+            })
         };
         match write() {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
@@ -190,7 +206,10 @@ impl Marks {
 
     /// A tensor that still has its mark.
     pub(super) fn untouched(&self, bytes: &[u8]) -> Option<&str> {
-        let marked = |place: &Range<usize>| bytes.get(place.clone()).is_some_and(|b| b.iter().all(|b| *b == 0xff));
+        let marked = |place: &Range<u64>| {
+            let found = bytes.get(place.start as usize..place.end as usize);
+            found.is_some_and(|found| found.iter().all(|byte| *byte == 0xff))
+        };
         self.0
             .iter()
             .find(|(_, place)| marked(place))
@@ -297,17 +316,17 @@ mod tests {
         let path = dir.path().join("update.safetensors");
         let mut bytes = file(&result());
         std::fs::write(&path, &bytes).unwrap();
-        let marks = Marks::of(&bytes);
+        let marks = Marks::of(&path);
         assert_eq!(marks.untouched(&bytes), None);
         marks.write(&path).unwrap();
         assert_eq!(marks.untouched(&std::fs::read(&path).unwrap()), Some("bn.mean"));
         // Written in place, except for one tensor.
         let (_, place) = marks.0.iter().find(|(name, _)| name == "fc.weight").unwrap();
-        bytes[place.clone()].fill(0xff);
+        bytes[place.start as usize..place.end as usize].fill(0xff);
         assert_eq!(marks.untouched(&bytes), Some("fc.weight"));
         bytes.truncate(20);
         std::fs::write(&path, &bytes).unwrap();
-        Marks::of(&bytes).write(&path).unwrap();
+        Marks::of(&path).write(&path).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().len(), 20);
     }
 }

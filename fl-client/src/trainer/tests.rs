@@ -166,6 +166,24 @@ fn every_fault_leaves_the_round_with_its_reason_and_the_next_round_is_trained() 
 }
 
 #[test]
+fn a_result_that_was_never_read_is_not_taken_for_that_of_a_later_round() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = Script {
+        // In round 1 the client ends the trainer before it reads a result.
+        in_round: [(1, Fault::Garbage), (2, Fault::NoFile)].into(),
+        ..script()
+    };
+    let mut learner = joined(config(dir.path(), &script));
+    train(&mut learner, 1).unwrap_err();
+    // The trainer may have been ended before it wrote.
+    let layout = run().layout;
+    let result = fl_compress::weights::to_safetensors(&layout, &vec![0.0; layout.len()]).unwrap();
+    fs::write(learner.file("update.safetensors").unwrap(), result).unwrap();
+    let why = format!("{:#}", train(&mut learner, 2).unwrap_err());
+    assert!(why.contains("`a.weight` was not written in this round"), "{why}");
+}
+
+#[test]
 fn faults_at_the_start_leave_the_round_with_their_reason_and_the_next_start_counts() {
     for (fault, reason) in [
         (Fault::Exits, "the camera is unplugged"),
