@@ -13,7 +13,7 @@ use super::folder::WorkFolder;
 use super::local::LocalFile;
 use super::message::{Hello, MODEL_FILE, RESULT_FILE};
 use super::supervisor::{Answer, Bound, Request, Supervisor};
-use super::tensors::{Marks, Tensors};
+use super::tensors::Tensors;
 use crate::learner::{EvaluatePlan, Evaluation, Fit, FitPlan, Learner, RunTensors};
 
 /// A program that trains, started once and kept for the run.
@@ -157,10 +157,8 @@ impl Learner for TrainerLearner {
     fn fit(&mut self, plan: &FitPlan) -> anyhow::Result<Fit> {
         self.result.clear();
         let path = self.file(RESULT_FILE)?;
-        let marks = Marks::of(&path);
-        marks.write(&path)?;
-        let fit = match self.supervisor()?.ask(Request::Fit(plan.clone()), &plan.progress)? {
-            Answer::Fitted(fit) => fit,
+        let (fit, marks) = match self.supervisor()?.ask(Request::Fit(plan.clone()), &plan.progress)? {
+            Answer::Fitted(fit, marks) => (fit, marks),
             other => bail!("answer {other:?} to a training"),
         };
         let read = read_into(&path, self.tensors.max_file(), &mut self.result);

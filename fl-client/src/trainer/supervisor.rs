@@ -15,10 +15,11 @@ use tokio::task::JoinSet;
 
 use super::attach::{self, Socket};
 use super::config::{Source, TrainerConfig};
-use super::message::{FromTrainer, Hello, MODEL_FILE, ToTrainer, VERSION};
+use super::message::{FromTrainer, Hello, MODEL_FILE, RESULT_FILE, ToTrainer, VERSION};
 use super::output::Output;
 use super::process::Process;
 use super::running::{Happening, Running};
+use super::tensors::Marks;
 use crate::learner::{Evaluation, Fit, FitPlan, Progress, RunTensors};
 
 /// Longest wait for an answer after `stop`, and for the end after `bye`.
@@ -37,7 +38,7 @@ pub(super) enum Request {
 #[derive(Debug)]
 pub(super) enum Answer {
     Hello(Hello, Option<i32>),
-    Fitted(Fit),
+    Fitted(Fit, Marks),
     /// `None` if the trainer does not evaluate.
     Evaluated(Option<Evaluation>),
 }
@@ -279,11 +280,18 @@ impl Actor {
                 weights: MODEL_FILE,
             },
         };
+        let mut marks = Marks::default();
+        if let Request::Fit(_) = request {
+            // Only now: an earlier trainer may have written the file until its end, which `ready` waits for.
+            let result = self.folder.join(RESULT_FILE);
+            marks = Marks::of(&result);
+            marks.write(&result).map_err(|e| format!("{e:#}"))?;
+        }
         if let Some(trainer) = &self.trainer {
             trainer.link.send(&message);
         }
         match (request, self.answer(progress, true).await?) {
-            (Request::Fit(_), FromTrainer::Fitted(fit)) => Ok(Answer::Fitted(fit)),
+            (Request::Fit(_), FromTrainer::Fitted(fit)) => Ok(Answer::Fitted(fit, marks)),
             (Request::Evaluate(_), FromTrainer::Evaluated(evaluation)) => Ok(Answer::Evaluated(Some(evaluation))),
             (_, FromTrainer::Failed(message)) => Err(one_line(&message)),
             (_, message) => Err(self.abandon(misplaced(&message))),
