@@ -136,11 +136,60 @@ pub struct TensorSpec {
 }
 
 impl TensorSpec {
+    /// A tensor of this name, shape, type and role.
+    pub fn new(name: impl Into<String>, shape: &[usize], dtype: Dtype, role: Role) -> Self {
+        Self {
+            name: name.into(),
+            shape: shape.to_vec(),
+            dtype,
+            role,
+        }
+    }
+
     /// Number of values: the product of `shape`; `None` if it exceeds [`MAX_VALUES`].
     pub fn values(&self) -> Option<usize> {
         let len = self.shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
         len.filter(|&len| len <= MAX_VALUES)
     }
+
+    /// Succeeds if name and shape are within the limits of a layout, also where the role does not travel.
+    ///
+    /// # Errors
+    /// `Usage`, naming the tensor.
+    pub fn check(&self) -> Result<(), Error> {
+        let Self { name, shape, .. } = self;
+        check_name_and_shape(name, shape)?;
+        if self.values().is_none() {
+            return Err(Error::Usage(format!(
+                "tensor `{name}` makes the model larger than {MAX_VALUES} values"
+            )));
+        }
+        Ok(())
+    }
+}
+
+impl From<&Tensor> for TensorSpec {
+    fn from(tensor: &Tensor) -> Self {
+        Self::new(&tensor.name, &tensor.shape, tensor.dtype, tensor.role)
+    }
+}
+
+/// Succeeds if a layout may hold a tensor of this name and shape.
+///
+/// # Errors
+/// `Usage`, naming the tensor.
+pub(crate) fn check_name_and_shape(name: &str, shape: &[usize]) -> Result<(), Error> {
+    if name.is_empty() || name.len() > MAX_NAME {
+        return Err(Error::Usage(format!(
+            "tensor name `{name}` must have 1 to {MAX_NAME} bytes"
+        )));
+    }
+    if shape.len() > MAX_DIMS || shape.contains(&0) {
+        return Err(Error::Usage(format!(
+            "tensor `{name}` has shape {shape:?}; at most {MAX_DIMS} dimensions, none of them zero"
+        )));
+    }
+    Ok(())
 }
 
 /// One tensor of a [`Layout`].
@@ -318,32 +367,6 @@ impl Layout {
     }
 }
 
-impl TensorSpec {
-    /// Succeeds if name and shape are within the limits of a layout, also where the role does not travel.
-    ///
-    /// # Errors
-    /// `Usage`, naming the tensor.
-    pub fn check(&self) -> Result<(), Error> {
-        let Self { name, shape, .. } = self;
-        if name.is_empty() || name.len() > MAX_NAME {
-            return Err(Error::Usage(format!(
-                "tensor name `{name}` must have 1 to {MAX_NAME} bytes"
-            )));
-        }
-        if shape.len() > MAX_DIMS || shape.contains(&0) {
-            return Err(Error::Usage(format!(
-                "tensor `{name}` has shape {shape:?}; at most {MAX_DIMS} dimensions, none of them zero"
-            )));
-        }
-        if self.values().is_none() {
-            return Err(Error::Usage(format!(
-                "tensor `{name}` makes the model larger than {MAX_VALUES} values"
-            )));
-        }
-        Ok(())
-    }
-}
-
 fn check(tensor: &TensorSpec) -> Result<(), Error> {
     tensor.check()?;
     let TensorSpec { name, dtype, role, .. } = tensor;
@@ -400,12 +423,7 @@ pub(crate) mod tests {
     }
 
     fn tensor(name: &str, shape: &[usize], dtype: Dtype, role: Role) -> TensorSpec {
-        TensorSpec {
-            name: name.to_owned(),
-            shape: shape.to_vec(),
-            dtype,
-            role,
-        }
+        TensorSpec::new(name, shape, dtype, role)
     }
 
     #[test]

@@ -130,12 +130,7 @@ mod tests {
 
     #[test]
     fn tensors_of_other_types_come_back_in_their_own() {
-        let spec = |name: &str, dtype, role| TensorSpec {
-            name: name.to_owned(),
-            shape: vec![2],
-            dtype,
-            role,
-        };
+        let spec = |name: &str, dtype, role| TensorSpec::new(name, &[2], dtype, role);
         let layout = Layout::of([
             spec("bn.num_batches_tracked", Dtype::I64, Role::Counter),
             spec("bn.running_mean", Dtype::F32, Role::Buffer),

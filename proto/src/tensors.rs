@@ -117,12 +117,7 @@ mod tests {
     use super::*;
 
     fn spec(name: &str, dtype: Dtype, role: Role) -> TensorSpec {
-        TensorSpec {
-            name: name.to_owned(),
-            shape: vec![2, 3],
-            dtype,
-            role,
-        }
+        TensorSpec::new(name, &[2, 3], dtype, role)
     }
 
     #[test]

@@ -328,7 +328,7 @@ class Job:
         return self.progress(batches, self._total(loader))
 
     def progress(self, iterable: Iterable[Item], total: Optional[int] = None) -> Iterator[Item]:
-        """Iterates, and tells the client how far the training is.
+        """Iterates, and reports the progress of the training to the client.
 
         As soon as the answer is no longer wanted, it raises `Stopped` inside `with job:`, and ends early elsewhere.
         """
@@ -539,7 +539,7 @@ def rounds(model: Any, *, weights: bool = True, alone: Optional[Train] = None) -
     session.hello(weights)
     try:
         yield from session.jobs()
-    except GeneratorExit:  # by `break` or by an error, which only the hooks can tell apart
+    except GeneratorExit:  # by `break` or by an error, which only the hooks can distinguish
         session.left = True
     else:
         session.leave()

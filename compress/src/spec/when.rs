@@ -40,7 +40,7 @@ impl When {
     }
 }
 
-/// Whether `name` matches `pattern`, in which `*` stands for any text.
+/// Whether `name` matches `pattern`, in which `*` matches any text.
 // Greedy: finds the parts between stars from the left, and the last part at the end.
 pub fn name_matches(pattern: &str, name: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else {

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use safetensors::tensor::{Dtype, TensorInfo};
 
 use crate::error::Error;
-use crate::layout::{MAX_DIMS, MAX_NAME};
+use crate::layout::{MAX_DIMS, check_name_and_shape};
 use crate::wire::{Reader, Writer};
 
 /// The supported types, in the order of their numbers in an archive.
@@ -141,18 +141,7 @@ impl<'a> IntegerTensor<'a> {
     /// # Errors
     /// `Usage`.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        let Self { name, shape, .. } = self;
-        if name.is_empty() || name.len() > MAX_NAME {
-            return Err(Error::Usage(format!(
-                "tensor name `{name}` must have 1 to {MAX_NAME} bytes"
-            )));
-        }
-        if shape.len() > MAX_DIMS || shape.contains(&0) {
-            return Err(Error::Usage(format!(
-                "tensor `{name}` has shape {shape:?}; at most {MAX_DIMS} dimensions, none of them zero"
-            )));
-        }
-        Ok(())
+        check_name_and_shape(&self.name, &self.shape)
     }
 }
 

@@ -233,12 +233,7 @@ mod tests {
     use crate::weights::tensors::TensorFile;
 
     fn aside() -> Vec<TensorSpec> {
-        let spec = |name: &str, shape: &[usize], dtype, role| TensorSpec {
-            name: name.to_owned(),
-            shape: shape.to_vec(),
-            dtype,
-            role,
-        };
+        let spec = |name: &str, shape: &[usize], dtype, role| TensorSpec::new(name, shape, dtype, role);
         vec![
             spec("head.bias", &[3], Dtype::F64, Role::Local),
             spec("base.mask", &[5], Dtype::Bool, Role::Frozen),

@@ -201,12 +201,7 @@ fn written(golden: &Golden) -> Made {
 
 /// A model with batch normalization.
 fn with_roles() -> Arc<Layout> {
-    let tensor = |name: &str, shape: &[usize], dtype, role| TensorSpec {
-        name: name.to_owned(),
-        shape: shape.to_vec(),
-        dtype,
-        role,
-    };
+    let tensor = |name: &str, shape: &[usize], dtype, role| TensorSpec::new(name, shape, dtype, role);
     let tensors = [
         tensor("bn.bias", &[4], Dtype::F32, Role::Trained),
         tensor("bn.num_batches_tracked", &[], Dtype::I64, Role::Counter),

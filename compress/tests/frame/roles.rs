@@ -11,12 +11,7 @@ use crate::merged::{layout as trained_tensors, specs};
 use crate::*;
 
 fn tensor(name: &str, shape: &[usize], dtype: Dtype, role: Role) -> TensorSpec {
-    TensorSpec {
-        name: name.to_owned(),
-        shape: shape.to_vec(),
-        dtype,
-        role,
-    }
+    TensorSpec::new(name, shape, dtype, role)
 }
 
 /// The tensors of [`trained_tensors`] with statistics between them.

@@ -172,12 +172,7 @@ mod tests {
 
     #[test]
     fn an_update_is_what_training_added_to_the_values_handed_out() {
-        let spec = |name: &str, dtype, role| TensorSpec {
-            name: name.to_owned(),
-            shape: vec![2],
-            dtype,
-            role,
-        };
+        let spec = |name: &str, dtype, role| TensorSpec::new(name, &[2], dtype, role);
         let layout = Layout::of([
             spec("a", Dtype::F16, Role::Trained),
             spec("b", Dtype::F32, Role::Buffer),

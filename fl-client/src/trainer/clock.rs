@@ -20,7 +20,7 @@ impl Clock {
         }
     }
 
-    /// A clock that stands still until `time` is moved.
+    /// A clock that moves only with `time`.
     #[cfg(test)]
     pub(super) fn by_hand(time: watch::Receiver<Duration>) -> Self {
         Self {

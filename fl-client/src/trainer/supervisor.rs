@@ -470,12 +470,7 @@ fn one_line(message: &str) -> String {
 
 /// The first difference of a trainer's model from the run's; `None` if there is none.
 fn difference(run: &RunTensors, hello: &Hello) -> Option<String> {
-    let travels = run.layout.tensors().iter().map(|tensor| TensorSpec {
-        name: tensor.name.clone(),
-        shape: tensor.shape.clone(),
-        dtype: tensor.dtype,
-        role: tensor.role,
-    });
+    let travels = run.layout.tensors().iter().map(TensorSpec::from);
     let wanted: BTreeMap<String, TensorSpec> = travels
         .chain(run.aside.iter().cloned())
         .map(|tensor| (tensor.name.clone(), tensor))

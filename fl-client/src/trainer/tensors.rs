@@ -115,12 +115,7 @@ impl Tensors {
     pub(super) fn check(&self, bytes: &[u8]) -> anyhow::Result<()> {
         let file = TensorFile::parse(bytes)?;
         for tensor in self.layout.tensors() {
-            file.raw_finite(&TensorSpec {
-                name: tensor.name.clone(),
-                shape: tensor.shape.clone(),
-                dtype: tensor.dtype,
-                role: tensor.role,
-            })?;
+            file.raw_finite(&TensorSpec::from(tensor))?;
         }
         Ok(())
     }
@@ -224,12 +219,7 @@ mod tests {
     type Stored = (TensorSpec, Vec<u8>);
 
     fn spec(name: &str, shape: &[usize], dtype: Dtype, role: Role) -> TensorSpec {
-        TensorSpec {
-            name: name.to_owned(),
-            shape: shape.to_vec(),
-            dtype,
-            role,
-        }
+        TensorSpec::new(name, shape, dtype, role)
     }
 
     /// Every role, and four types.

@@ -67,12 +67,7 @@ fn sent(role: Role) -> &'static str {
 
 /// All tensors, sorted by name.
 fn tensors(model: &FirstWeights) -> Vec<TensorSpec> {
-    let travelling = model.layout.tensors().iter().map(|tensor| TensorSpec {
-        name: tensor.name.clone(),
-        shape: tensor.shape.clone(),
-        dtype: tensor.dtype,
-        role: tensor.role,
-    });
+    let travelling = model.layout.tensors().iter().map(TensorSpec::from);
     let mut tensors: Vec<TensorSpec> = travelling.chain(model.aside.iter().cloned()).collect();
     tensors.sort_by(|a, b| a.name.cmp(&b.name));
     tensors
@@ -104,12 +99,9 @@ mod tests {
     use crate::storage::weights::Origin;
 
     fn model(tensors: &[(&str, &[usize], Dtype, Role)]) -> FirstWeights {
-        let specs = tensors.iter().map(|(name, shape, dtype, role)| TensorSpec {
-            name: (*name).to_owned(),
-            shape: shape.to_vec(),
-            dtype: *dtype,
-            role: *role,
-        });
+        let specs = tensors
+            .iter()
+            .map(|(name, shape, dtype, role)| TensorSpec::new(*name, shape, *dtype, *role));
         let (travelling, aside): (Vec<_>, Vec<_>) = specs.partition(|spec| spec.role.travels());
         let layout = Layout::of(travelling).unwrap();
         FirstWeights {

@@ -14,12 +14,7 @@ pub(crate) struct StoredTensor(pub(crate) TensorSpec);
 /// The stored tensors of a layout.
 pub(crate) fn stored(layout: &Layout) -> Vec<StoredTensor> {
     let tensors = layout.tensors().iter();
-    let spec = tensors.map(|tensor| TensorSpec {
-        name: tensor.name.clone(),
-        shape: tensor.shape.clone(),
-        dtype: tensor.dtype,
-        role: tensor.role,
-    });
+    let spec = tensors.map(TensorSpec::from);
     spec.map(StoredTensor).collect()
 }
 

@@ -150,12 +150,7 @@ fn from_bytes(bytes: &[u8], assign: Assign<'_>) -> Result<FirstWeights, Refused>
     let roles = assign(&types).map_err(Refused::Roles)?;
     let (mut travelling, mut aside, mut frozen, mut raw) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for ((name, tensor), role) in file.tensors().zip(roles) {
-        let spec = TensorSpec {
-            name: name.to_owned(),
-            shape: tensor.shape().to_vec(),
-            dtype: tensor.dtype,
-            role,
-        };
+        let spec = TensorSpec::new(name, tensor.shape(), tensor.dtype, role);
         spec.check()?;
         if role == Role::Frozen {
             frozen.push(spec.clone());
@@ -218,12 +213,7 @@ mod tests {
 
     #[test]
     fn tensors_go_where_their_roles_say_and_the_base_does_not_depend_on_the_others() {
-        let spec = |name: &str, dtype, role| TensorSpec {
-            name: name.to_owned(),
-            shape: vec![2],
-            dtype,
-            role,
-        };
+        let spec = |name: &str, dtype, role| TensorSpec::new(name, &[2], dtype, role);
         let layout = Layout::of([
             spec("bn.num_batches_tracked", Dtype::I64, Role::Counter),
             spec("bn.running_var", Dtype::F32, Role::Buffer),

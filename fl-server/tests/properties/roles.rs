@@ -11,12 +11,7 @@ use crate::client;
 use crate::model::{Frames, compressed, plan, values};
 
 fn layout() -> Arc<Layout> {
-    let spec = |name: &str, shape: &[usize], dtype, role| TensorSpec {
-        name: name.to_owned(),
-        shape: shape.to_vec(),
-        dtype,
-        role,
-    };
+    let spec = |name: &str, shape: &[usize], dtype, role| TensorSpec::new(name, shape, dtype, role);
     let tensors = [
         spec("a.weight", &[30, 7], Dtype::F16, Role::Trained),
         spec("b.bias", &[9], Dtype::F32, Role::Trained),

@@ -18,12 +18,7 @@ const ROUNDS: u64 = 3;
 const EXAMPLES: u64 = 10;
 
 fn layout() -> Arc<Layout> {
-    let spec = |name: &str, shape: &[usize], dtype, role| TensorSpec {
-        name: name.to_owned(),
-        shape: shape.to_vec(),
-        dtype,
-        role,
-    };
+    let spec = |name: &str, shape: &[usize], dtype, role| TensorSpec::new(name, shape, dtype, role);
     let tensors = [
         spec("bn.bias", &[32], Dtype::F32, Role::Trained),
         spec("bn.num_batches_tracked", &[], Dtype::I64, Role::Counter),

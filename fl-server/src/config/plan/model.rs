@@ -16,7 +16,7 @@ const COUNTERS: [&str; 1] = ["*num_batches_tracked"];
 /// Most names in an error.
 const FEW: usize = 6;
 
-/// Patterns of tensor names for each role; `*` stands for any text.
+/// Patterns of tensor names for each role; `*` matches any text.
 ///
 /// A tensor that no pattern matches has the role of its name and type: buffer for `*running_mean` and `*running_var`,
 /// counter for `*num_batches_tracked`, frozen for other integers and Booleans; trained for other floating-point tensors, or
@@ -178,7 +178,7 @@ impl RawModel {
         for (role, patterns) in self.roles.patterns() {
             let key = format!("model.{}", role.name());
             rule(!patterns.iter().any(String::is_empty), &key, &"\"\"", || {
-                "matches no tensor; a pattern is a name, in which * stands for any text".to_owned()
+                "matches no tensor; a pattern is a name, in which * matches any text".to_owned()
             })?;
         }
         Ok(self)
