@@ -13,6 +13,7 @@ mod attach;
 mod clock;
 mod config;
 mod defaults;
+mod difference;
 #[cfg(test)]
 mod fake;
 mod folder;

@@ -137,7 +137,7 @@ impl Process {
     }
 
     /// How the process ended and what it printed last, as the end of a sentence about the trainer.
-    pub(super) async fn epitaph(&mut self) -> String {
+    pub(super) async fn end_reason(&mut self) -> String {
         self.read_output().await;
         let how = match self.status {
             Some(status) => format!("ended ({status})"),

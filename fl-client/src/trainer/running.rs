@@ -73,9 +73,9 @@ impl Running {
     }
 
     /// How the trainer ended, as the end of a sentence.
-    pub(super) async fn epitaph(&mut self) -> String {
+    pub(super) async fn end_reason(&mut self) -> String {
         match &mut self.process {
-            Some(process) => process.epitaph().await,
+            Some(process) => process.end_reason().await,
             None => "disconnected".to_owned(),
         }
     }

@@ -1,20 +1,19 @@
 //! Supervises a trainer from a thread of its own: starts it, passes requests and answers on, notices its end at once, and
 //! ends it. The learner's thread waits for the answer of one request at a time.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use fl_compress::TensorSpec;
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
 use super::attach::{self, Socket};
 use super::config::{Source, TrainerConfig};
+use super::difference::difference;
 use super::message::{FromTrainer, Hello, MODEL_FILE, RESULT_FILE, ToTrainer, VERSION};
 use super::output::Output;
 use super::process::Process;
@@ -23,7 +22,7 @@ use super::tensors::Marks;
 use crate::learner::{Evaluation, Fit, FitPlan, Progress, RunTensors};
 
 /// Longest wait for an answer after `stop`, and for the end after `bye`.
-const FAREWELL_TIMEOUT: Duration = Duration::from_secs(10);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What a learner asks of its trainer.
 #[derive(Debug, Clone)]
@@ -184,7 +183,7 @@ impl Actor {
             }
         }
         self.socket = None;
-        self.end(FAREWELL_TIMEOUT);
+        self.end(CLOSE_TIMEOUT);
         while self.ending.join_next().await.is_some() {}
     }
 
@@ -238,7 +237,7 @@ impl Actor {
     async fn between_requests(&mut self, happening: Happening) {
         let why = match happening {
             Happening::Message(FromTrainer::Hello(hello)) if self.expects_hello() => {
-                self.met(hello);
+                self.received(hello);
                 return;
             }
             // The last report of a request that was answered meanwhile.
@@ -315,7 +314,7 @@ impl Actor {
         }
         if self.expects_hello() {
             match self.answer(progress, false).await? {
-                FromTrainer::Hello(hello) => self.met(hello),
+                FromTrainer::Hello(hello) => self.received(hello),
                 FromTrainer::Failed(message) => return Err(self.abandon(one_line(&message))),
                 message => return Err(self.abandon(misplaced(&message))),
             }
@@ -334,7 +333,7 @@ impl Actor {
             None => None,
         };
         if let Some(why) = unsuitable {
-            self.end(FAREWELL_TIMEOUT);
+            self.end(CLOSE_TIMEOUT);
             return Err(why);
         }
         if let Some(bound) = self.bound.as_ref().filter(|_| !trainer.joined) {
@@ -379,11 +378,11 @@ impl Actor {
                     }
                     trainer.link.send(&ToTrainer::Stop);
                     stopping = true;
-                    limit = clock.now() + FAREWELL_TIMEOUT;
+                    limit = clock.now() + CLOSE_TIMEOUT;
                 }
                 () = clock.until(limit) => {
                     let why = if stopping {
-                        format!("the trainer did not stop within {} s", FAREWELL_TIMEOUT.as_secs())
+                        format!("the trainer did not stop within {} s", CLOSE_TIMEOUT.as_secs())
                     } else {
                         format!(
                             "the trainer sent no message for {} s (`no_progress`); call job.progress in long loops, or raise \
@@ -401,7 +400,7 @@ impl Actor {
         self.trainer.as_ref().is_some_and(|trainer| trainer.hello.is_none())
     }
 
-    fn met(&mut self, hello: Hello) {
+    fn received(&mut self, hello: Hello) {
         if let Some(trainer) = &mut self.trainer {
             trainer.hello = Some(hello);
         }
@@ -413,12 +412,12 @@ impl Actor {
             "the trainer said bye and takes part in no further round"
         );
         self.left = true;
-        self.end(FAREWELL_TIMEOUT);
+        self.end(CLOSE_TIMEOUT);
     }
 
     async fn gone(&mut self) -> String {
         match &mut self.trainer {
-            Some(trainer) => format!("the trainer {}", trainer.epitaph().await),
+            Some(trainer) => format!("the trainer {}", trainer.end_reason().await),
             None => "the trainer has ended".to_owned(),
         }
     }
@@ -466,42 +465,4 @@ fn one_line(message: &str) -> String {
         [] => "the trainer failed without a message".to_owned(),
         lines => lines.join(" | "),
     }
-}
-
-/// The first difference of a trainer's model from the run's; `None` if there is none.
-fn difference(run: &RunTensors, hello: &Hello) -> Option<String> {
-    let travels = run.layout.tensors().iter().map(TensorSpec::from);
-    let wanted: BTreeMap<String, TensorSpec> = travels
-        .chain(run.aside.iter().cloned())
-        .map(|tensor| (tensor.name.clone(), tensor))
-        .collect();
-    let mut found = hello.tensors.iter().peekable();
-    for (name, wanted) in &wanted {
-        if let Some(other) = found.peek().filter(|tensor| tensor.name < *name) {
-            return Some(not_expected(&other.name));
-        }
-        let Some(tensor) = found.next_if(|tensor| tensor.name == *name) else {
-            return Some(format!(
-                "the trainer's model has no tensor `{name}`, which the run has; start the run with this model's weights \
-                 (`fl-client init --config client.toml`)"
-            ));
-        };
-        if (tensor.dtype, &tensor.shape) != (wanted.dtype, &wanted.shape) {
-            return Some(format!(
-                "tensor `{name}` of the trainer's model is {} {:?}, but {} {:?} in the run",
-                tensor.dtype.name(),
-                tensor.shape,
-                wanted.dtype.name(),
-                wanted.shape
-            ));
-        }
-    }
-    found.next().map(|other| not_expected(&other.name))
-}
-
-fn not_expected(name: &str) -> String {
-    format!(
-        "the trainer's model has a tensor `{name}`, which the run does not have; start the run with this model's weights \
-         (`fl-client init --config client.toml`)"
-    )
 }
