@@ -16,7 +16,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import dataclasses
-import importlib
 import itertools
 import json
 import math
@@ -30,7 +29,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Optional, TypeVar, Union
+from typing import Any, NamedTuple, TypeVar
 
 __all__ = ["HuggingFaceCallback", "Job", "Stopped", "Train", "attach", "device", "evaluate", "rounds", "simulate"]
 
@@ -44,6 +43,7 @@ TYPES = {
 }  # fmt: skip
 _NAMES = {word: dtype for dtype, (name, letter, _) in TYPES.items() for word in (name, letter)}
 _NAMES.update(uint16="BF16", l="I64")  # numpy has no bfloat16; a C `long` has 8 bytes
+BEFORE = "before.safetensors"  # in the work folder: local tensors as they were before the round
 
 
 class Stopped(Exception):
@@ -58,14 +58,14 @@ class Slot(NamedTuple):
     data: memoryview
 
 
-def read_safetensors(path: Union[str, Path]) -> dict[str, Slot]:
+def read_safetensors(path: str | Path) -> dict[str, Slot]:
     """Maps a safetensors file. Writing to a slot does not change the file."""
     with open(path, "rb") as file:
         data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
     return _slots(data, 8 + struct.unpack_from("<Q", data)[0])
 
 
-def create_safetensors(path: Union[str, Path], tensors: Iterable[tuple[str, str, Sequence[int]]]) -> dict[str, Slot]:
+def create_safetensors(path: str | Path, tensors: Iterable[tuple[str, str, Sequence[int]]]) -> dict[str, Slot]:
     """Maps a safetensors file with room for these tensors (name, type, shape). Writing to a slot changes the file."""
     header, end = {}, 0
     for name, dtype, shape in sorted(tensors, key=lambda t: (-TYPES[t[1]][2], t[0])):  # so that each is aligned
@@ -118,24 +118,20 @@ def _copy(value: Any, slot: Slot, out: bool = False) -> None:
     there, array = _view(value, slot), hasattr(value, "dtype")
     here: Any = value.detach() if hasattr(value, "detach") else value if array else memoryview(value).cast("B")
     target, source = (there, here) if out else (here, there)
-    if hasattr(value, "detach"):
-        target.copy_(source)
-    else:
-        target[... if array else slice(None)] = source
+    target[... if array else slice(None)] = source
 
 
 def _state(model: Any) -> dict[str, Any]:
     """The model's tensors by name. Of tensors that share their memory, only the first; no empty ones."""
-    state, seen = {}, set()
-    for name, value in (model if isinstance(model, dict) else model.state_dict()).items():
-        if not isinstance(model, dict) and not hasattr(value, "shape"):  # such as `_extra_state`
-            continue
+    # Without what is no tensor, such as `_extra_state`. In a dict, that is an error.
+    state = model if isinstance(model, dict) else {n: v for n, v in model.state_dict().items() if hasattr(v, "shape")}
+    first: dict[Any, tuple[str, Any]] = {}
+    for name, value in state.items():
         shape = _describe(name, value)[1]
         place = (value.data_ptr(), shape, value.stride()) if hasattr(value, "data_ptr") else id(value)
-        if math.prod(shape) and place not in seen:
-            state[name] = value
-            seen.add(place)
-    return state
+        if math.prod(shape):
+            first.setdefault(place, (name, value))
+    return dict(first.values())
 
 
 def _load(model: Any, slots: Mapping[str, Slot]) -> None:
@@ -144,15 +140,15 @@ def _load(model: Any, slots: Mapping[str, Slot]) -> None:
     for name, slot in slots.items():
         if name not in state or _describe(name, state[name]) != (slot.dtype, slot.shape):
             raise ValueError(f"tensor `{name}` of the run, {slot.dtype} {list(slot.shape)}, is not in the model")
+    views = {name: _view(state[name], slot) for name, slot in slots.items()}
     if hasattr(model, "named_parameters"):  # a torch.nn.Module copies from the views
-        model.load_state_dict({name: _view(state[name], slot) for name, slot in slots.items()}, strict=False)
-        return
-    if hasattr(model, "load_state_dict"):  # another object may keep what it is given
-        state = {n: v.clone() if hasattr(v, "clone") else v.copy() for n, v in state.items()}
-    for name, slot in slots.items():
-        _copy(state[name], slot)
-    if hasattr(model, "load_state_dict"):
-        model.load_state_dict({**model.state_dict(), **state})
+        model.load_state_dict(views, strict=False)
+    elif hasattr(model, "load_state_dict"):  # another object may keep what it is given
+        copies = {name: view.clone() if hasattr(view, "clone") else view.copy() for name, view in views.items()}
+        model.load_state_dict({**model.state_dict(), **copies})
+    else:
+        for name, slot in slots.items():
+            _copy(state[name], slot)
 
 
 class _Link:
@@ -172,7 +168,7 @@ class _Link:
             while data:
                 data = data[os.write(self.writer, data) :]
 
-    def read(self, timeout_s: Optional[float] = None) -> Optional[dict[str, Any]]:
+    def read(self, timeout_s: float | None = None) -> dict[str, Any] | None:
         """The next message; `bye` from the end of the pipe on; None after `timeout_s`."""
         while b"\n" not in self.rest:
             if not self.poller.poll(None if timeout_s is None else timeout_s * 1000):
@@ -187,12 +183,12 @@ class _Link:
         return message
 
 
-_link: Optional[_Link] = None
+_link: _Link | None = None
 _socket = ""
-_evaluator: Optional[Evaluator] = None
+_evaluator: Evaluator | None = None
 
 
-def attach(path: Union[str, Path]) -> None:
+def attach(path: str | Path) -> None:
     """Makes `rounds` connect to a client with `learner = { attach = "trainer.sock" }`: for notebooks and debuggers."""
     global _socket
     _socket = os.path.abspath(path)
@@ -211,14 +207,13 @@ def evaluate(function: Evaluator) -> Evaluator:
 
 def device() -> str:
     """Where to compute, as client.toml says: "cpu" or "cuda:N". Under torchrun, each process has its own GPU."""
-    link = _connect() if "LOCAL_RANK" not in os.environ else None
-    wanted, torch = link.start.get("device", "auto") if link else "auto", sys.modules.get("torch")
-    if wanted == "auto":
-        return f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch and torch.cuda.is_available() else "cpu"
-    return wanted
+    link, torch = _connect() if "LOCAL_RANK" not in os.environ else None, sys.modules.get("torch")
+    found = f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if torch and torch.cuda.is_available() else "cpu"
+    wanted = str(link.start.get("device", "auto")) if link else "auto"
+    return found if wanted == "auto" else wanted
 
 
-def _connect() -> Optional[_Link]:
+def _connect() -> _Link | None:
     """The link to the client; None without one."""
     global _link
     if _link is None and _socket:
@@ -290,14 +285,14 @@ def _text(error: BaseException) -> str:
 class Train:
     """`[train]` of the run. One of `epochs` and `steps` is None."""
 
-    epochs: Optional[int] = 1
-    steps: Optional[int] = None
+    epochs: int | None = 1
+    steps: int | None = None
     batch_size: int = 32
     learning_rate: float = 0.05
     momentum: float = 0.0
     weight_decay: float = 0.0
     proximal: float = 0.0
-    clip_norm: Optional[float] = None
+    clip_norm: float | None = None
 
 
 class Job:
@@ -308,7 +303,7 @@ class Job:
     ends the script: the client reports it, and starts the script again for the next round.
     """
 
-    def __init__(self, session: Optional[_Session], message: Mapping[str, Any], train: Train) -> None:
+    def __init__(self, session: _Session | None, message: Mapping[str, Any], train: Train) -> None:
         self.round, self.rounds, self.seed = (int(message[key]) for key in ("round", "rounds", "seed"))
         self.train, self.extra, self.client = train, message.get("extra") or {}, session.client if session else ""
         self.stopped = self.answered = self._inside = False
@@ -327,7 +322,7 @@ class Job:
         batches = itertools.islice(itertools.chain.from_iterable(passes), self.train.steps)
         return self.progress(batches, self._total(loader))
 
-    def progress(self, iterable: Iterable[Item], total: Optional[int] = None) -> Iterator[Item]:
+    def progress(self, iterable: Iterable[Item], total: int | None = None) -> Iterator[Item]:
         """Iterates, and reports the progress of the training to the client.
 
         As soon as the answer is no longer wanted, it raises `Stopped` inside `with job:`, and ends early elsewhere.
@@ -382,7 +377,7 @@ class Job:
         self._inside = True
         return self
 
-    def __exit__(self, kind: Any, error: Optional[BaseException], trace: Any) -> bool:
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
         if self._session is None or not isinstance(error, Exception):
             return False
         if not isinstance(error, Stopped):
@@ -394,13 +389,12 @@ class Job:
 class _Session:
     """The conversation with the client about one model."""
 
-    def __init__(self, model: Any, link: Optional[_Link], dist: Any) -> None:
+    def __init__(self, model: Any, link: _Link | None, dist: Any) -> None:
         self.given, self.link, self.dist, self.client = model, link, dist, ""
         self.model = model.module if type(model).__name__ == "DistributedDataParallel" else model
         self.roles: dict[str, str] = {}
         self.fit: Mapping[str, Any] = {}  # the message of the round
-        self.slots: dict[str, Slot] = {}  # of the result
-        self.kept: dict[str, Slot] = {}  # local tensors as they were before the round
+        self.files: dict[str, dict[str, Slot]] = {}  # what `save` has made
         self.job: Any = None
         self.pid, self.left = os.getpid(), False
 
@@ -411,32 +405,39 @@ class _Session:
     def path(self, name: str) -> str:
         return os.path.join(self.link.start["folder"], name) if self.link else name
 
-    def hello(self, weights: bool) -> None:
+    def save(self, file: str, *roles: str) -> dict[str, Slot]:
+        """Copies the tensors of these roles into a file, which is made once for each run."""
         state = _state(self.model)
-        tensors = [(name, *_describe(name, value)) for name, value in state.items()]
+        if self.link and file not in self.files:
+            names = [name for name in state if self.roles.get(name) in roles or not roles]
+            self.files[file] = create_safetensors(self.path(file), [(n, *_describe(n, state[n])) for n in names])
+        for name, slot in self.files.get(file, {}).items():
+            _copy(state[name], slot, out=True)
+        return self.files.get(file, {})
+
+    def hello(self, weights: bool) -> None:
         file = "hello.safetensors" if weights else None
-        if file and self.link:
-            for name, slot in create_safetensors(self.path(file), tensors).items():
-                _copy(state[name], slot, out=True)
-        listed = [{"name": name, "dtype": dtype, "shape": shape} for name, dtype, shape in tensors]
-        self.send(type="hello", version=VERSION, tensors=listed, weights=file, evaluates=_evaluator is not None)
+        if file:
+            self.save(file)
+        keys, state = ("name", "dtype", "shape"), _state(self.model)
+        tensors = [dict(zip(keys, (name, *_describe(name, value)))) for name, value in state.items()]
+        self.send(type="hello", version=VERSION, tensors=tensors, weights=file, evaluates=_evaluator is not None)
 
     def next(self) -> dict[str, Any]:
         """The next message, in every process of a group. Collective operations time out: hence once a minute."""
-        message = None
-        while message is None:
+        box: list[dict[str, Any] | None] = [None]
+        while box[0] is None:
             box = [self.link.read(60 if self.dist else None) if self.link else None]
             if self.dist:
                 self.dist.broadcast_object_list(box, 0)
-            message = box[0]
-        return message
+        return box[0]
 
     def stop_arrived(self) -> bool:
         """Whether the client wants no answer. In a group always false: one process cannot end a round alone."""
         message = self.link.read(0) if self.link and not self.dist else None
         return message is not None and message["type"] in ("stop", "bye")
 
-    def load(self, file: Optional[str], *roles: str) -> None:
+    def load(self, file: str | None, *roles: str) -> None:
         """Copies the tensors of a file into the model, in every process of a group."""
         if file and self.link:
             _load(self.model, read_safetensors(self.path(file)))
@@ -447,34 +448,23 @@ class _Session:
                 tensor.copy_(flat.reshape(tensor.shape))
 
     def begin(self, message: Mapping[str, Any]) -> None:
-        state = _state(self.model)
-        for name in [name for name, role in self.roles.items() if role == "local"]:
-            dtype, shape = _describe(name, state[name])
-            self.kept[name] = Slot(dtype, shape, memoryview(bytearray(math.prod(shape) * TYPES[dtype][2])))
-            _copy(state[name], self.kept[name], out=True)
+        self.save(BEFORE, "local")
         train = {key: value for key, value in message["train"].items() if key in Train.__dataclass_fields__}
         self.fit, self.job = message, Job(self, message, Train(**train))
 
     def write(self) -> None:
         """Copies the model's tensors into the file of the result, the same file in every round."""
-        if self.link is None:
-            return
-        state, first = _state(self.model), not self.slots
-        if first:
-            tensors = [(name, *_describe(name, state[name])) for name, role in self.roles.items() if role != "frozen"]
-            self.slots = create_safetensors(self.path(self.fit["result"]), tensors)
-        for name, slot in self.slots.items():
-            _copy(state[name], slot, out=True)
+        first = self.link and self.fit["result"] not in self.files
+        slots = self.save(self.fit["result"], "trained", "buffer", "counter", "local")
         given = read_safetensors(self.path(self.fit["weights"])).items() if first else ()
-        if first and all(self.slots[name].data == slot.data for name, slot in given):
+        if first and all(slots[name].data == slot.data for name, slot in given):
             print("fl: the training changed no tensor; are these the arrays that it trains?", file=sys.stderr)
 
     def fail(self, message: str) -> None:
-        if self.kept:
-            _load(self.model, self.kept)
+        _load(self.model, self.files.get(BEFORE, {}))
         self.send(type="failed", message=message)
 
-    def leave(self, error: Optional[BaseException] = None) -> Any:
+    def leave(self, error: BaseException | None = None) -> Any:
         """Ends the conversation. After an error without `bye`, so that the client starts the script again."""
         global _link
         if self.link is None or os.getpid() != self.pid:
@@ -490,7 +480,7 @@ class _Session:
     def jobs(self) -> Iterator[Job]:
         while (message := self.next())["type"] != "bye":
             if message["type"] == "join":
-                self.client, self.slots, self.kept = message["client"], {}, {}
+                self.client, self.files = message["client"], {}
                 self.roles = {tensor["name"]: tensor["role"] for tensor in message["tensors"]}
                 self.load(message.get("base"), "frozen")
                 self.load(message.get("local"), "local")
@@ -511,7 +501,7 @@ class _Session:
                     raise
 
 
-def rounds(model: Any, *, weights: bool = True, alone: Optional[Train] = None) -> Iterator[Job]:
+def rounds(model: Any, *, weights: bool = True, alone: Train | None = None) -> Iterator[Job]:
     """Yields a job for every round in which this client takes part, until the run is over.
 
     Args:
@@ -545,8 +535,6 @@ def rounds(model: Any, *, weights: bool = True, alone: Optional[Train] = None) -
         session.leave()
 
 
-def __getattr__(name: str) -> Any:
-    modules = {"HuggingFaceCallback": "hugging_face", "simulate": "simulation"}  # what a copied file is without
-    if name in modules:
-        return getattr(importlib.import_module(f"{__name__}.{modules[name]}"), name)
-    raise AttributeError(f"module `{__name__}` has no attribute `{name}`")
+with contextlib.suppress(ImportError):  # a copied file is without them
+    from .hugging_face import HuggingFaceCallback
+    from .simulation import simulate
