@@ -182,9 +182,9 @@ pub trait Learner: Send {
     }
 
     /// First weights of a run with this `seed`, if the learner can make them. A new client whose weights equal the server's to
-    /// the bit downloads no model. Returns `[layout.len()]`; the same on every machine.
-    fn initial(&self, seed: u64) -> Option<Vec<f32>> {
-        let _ = seed;
+    /// the bit downloads no model. Returns `[layout.len()]`. A learner that takes long stops when `progress` asks it to.
+    fn initial(&mut self, seed: u64, progress: &Arc<Progress>) -> Option<Vec<f32>> {
+        let _ = (seed, progress);
         None
     }
 

@@ -28,7 +28,7 @@ impl From<KeptModel> for Model {
 }
 
 impl Model {
-    /// Version 0, made from the run's seed.
+    /// Version 0, from the learner.
     pub(super) fn initial(values: Vec<f32>, digest: Digest) -> Self {
         Self {
             digest: Some(digest),

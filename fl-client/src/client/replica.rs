@@ -1,11 +1,14 @@
 //! The client's replica of the server's model.
 
+use std::sync::Arc;
+
 use fl_compress::{Digest, FrameKind};
 use fl_proto::{Assembler, FramePart};
 
 use super::model::Model;
 use super::state::ClientState;
 use crate::error::Error;
+use crate::learner::Progress;
 
 impl ClientState {
     /// Whether the held model is `version` with this digest. A model of that version with another digest is dropped.
@@ -31,11 +34,11 @@ impl ClientState {
         Ok(true)
     }
 
-    /// Makes model version 0 from the run's seed, if no model is held and the learner's weights equal the server's to the bit.
+    /// Takes the learner's own first weights as model version 0, if no model is held and they equal the server's to the bit.
     ///
     /// # Errors
     /// `Config` or `Learner` if there is no learner; `NotNow` if no run is joined.
-    pub(crate) fn begin(&mut self) -> Result<(), Error> {
+    pub(crate) fn begin(&mut self, progress: &Arc<Progress>) -> Result<(), Error> {
         if self.run()?.model.is_some() {
             return Ok(());
         }
@@ -45,7 +48,7 @@ impl ClientState {
         else {
             return Ok(());
         };
-        let values = tasks.learner(&run.joined.task)?.initial(run.joined.seed);
+        let values = tasks.learner(&run.joined.task)?.initial(run.joined.seed, progress);
         let initial = run.joined.initial;
         let values = values.filter(|values| Digest::of_f32(values) == initial);
         run.model = values.map(|values| Model::initial(values, initial));

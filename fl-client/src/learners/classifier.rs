@@ -11,7 +11,7 @@ use super::device::DeviceChoice;
 use super::info::{LearnerInfo, Model};
 use super::params::Params;
 use crate::data::{ClientData, Examples, Rng};
-use crate::learner::{Evaluation, Fit, FitPlan, Learner};
+use crate::learner::{Evaluation, Fit, FitPlan, Learner, Progress};
 use crate::ops::{Sgd, Tape, cross_entropy};
 
 /// Batch size of an evaluation.
@@ -80,7 +80,7 @@ impl Learner for Classifier {
         self.layout.clone()
     }
 
-    fn initial(&self, seed: u64) -> Option<Vec<f32>> {
+    fn initial(&mut self, seed: u64, _: &Arc<Progress>) -> Option<Vec<f32>> {
         Some(super::init::fill(&self.layout, seed))
     }
 

@@ -7,6 +7,7 @@ use fl_proto::{Departure, EvaluationReport, JoinRequest, Joined, Phase, RoundSta
 use super::fetch_model::fetch_model;
 use super::round_watch::RoundWatch;
 use super::session_state::SessionState;
+use super::stop_on_drop::StopOnDrop;
 use super::traffic_log::TrafficLog;
 use super::training::Training;
 use super::upload::upload;
@@ -259,8 +260,8 @@ impl Connection<'_> {
 
     async fn evaluate(&mut self, state: &RoundState) -> Result<(), Error> {
         let permit = Arc::clone(&self.config.gate).acquire_owned().await.ok();
-        let stop = StopOnDrop(Arc::default());
-        let progress = Arc::clone(&stop.0);
+        let stop = StopOnDrop::default();
+        let progress = stop.progress();
         let evaluated = self.actor.call(move |client| {
             let _permit = permit;
             client.evaluate(progress)
@@ -289,15 +290,6 @@ impl Connection<'_> {
         }
         self.session.evaluated = Some(state.version);
         Ok(())
-    }
-}
-
-/// Stops an evaluation that nobody waits for any more.
-struct StopOnDrop(Arc<Progress>);
-
-impl Drop for StopOnDrop {
-    fn drop(&mut self) {
-        self.0.stop();
     }
 }
 

@@ -6,6 +6,7 @@ use fl_proto::wire::model_chunk::Part;
 use fl_proto::{Assembler, FetchRequest, Joined, ModelHeader, max_frame, wire};
 use tonic::Streaming;
 
+use super::stop_on_drop::StopOnDrop;
 use crate::client::ClientActor;
 use crate::error::Error;
 use crate::event::{Event, Sink};
@@ -23,7 +24,9 @@ pub(super) async fn fetch_model(
     joined: &Joined,
     (version, digest): (u64, Digest),
 ) -> Result<(), Error> {
-    actor.call(|client| client.begin()).await??;
+    let stop = StopOnDrop::default();
+    let progress = stop.progress();
+    actor.call(move |client| client.begin(&progress)).await??;
     if actor.call(move |client| client.holds(version, digest)).await?? {
         return Ok(());
     }

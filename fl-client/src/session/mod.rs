@@ -5,6 +5,7 @@ mod fetch_model;
 mod round_watch;
 mod run;
 mod session_state;
+mod stop_on_drop;
 mod traffic_log;
 mod training;
 mod upload;

@@ -8,13 +8,13 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail};
 use fl_compress::{Layout, Role};
 
-use super::config::TrainerConfig;
+use super::config::{Source, TrainerConfig};
 use super::folder::WorkFolder;
 use super::local::LocalFile;
 use super::message::{Hello, MODEL_FILE, RESULT_FILE};
 use super::supervisor::{Answer, Bound, Request, Supervisor};
 use super::tensors::Tensors;
-use crate::learner::{EvaluatePlan, Evaluation, Fit, FitPlan, Learner, RunTensors};
+use crate::learner::{EvaluatePlan, Evaluation, Fit, FitPlan, Learner, Progress, RunTensors};
 
 /// A program that trains, started once and kept for the run.
 #[derive(Debug)]
@@ -53,7 +53,12 @@ impl TrainerLearner {
     /// # Errors
     /// If it cannot be started or speaks another version of the protocol.
     pub fn hello(&mut self) -> anyhow::Result<(Hello, Option<i32>)> {
-        match self.supervisor()?.ask(Request::Hello, &Arc::default())? {
+        self.hello_until(&Arc::default())
+    }
+
+    /// As [`TrainerLearner::hello`], as long as `progress` is not stopped.
+    fn hello_until(&mut self, progress: &Arc<Progress>) -> anyhow::Result<(Hello, Option<i32>)> {
+        match self.supervisor()?.ask(Request::Hello, progress)? {
             Answer::Hello(hello, group) => Ok((hello, group)),
             other => bail!("answer {other:?} to a greeting"),
         }
@@ -81,6 +86,25 @@ impl TrainerLearner {
         let mut weights = vec![0.0; layout.len()];
         let read = Tensors::new(Arc::clone(layout), &[])?.read(&bytes, &mut weights);
         read.context("the trainer's first weights")?;
+        Ok(Some(weights))
+    }
+
+    /// The trainer's own first weights of what travels, once it has said hello. `None` where a frozen base is in the same file:
+    /// it may be many times as large as what a download would cost.
+    fn first_weights(&mut self, progress: &Arc<Progress>) -> anyhow::Result<Option<Vec<f32>>> {
+        let has_base = self.bound.as_ref().is_some_and(|bound| bound.run.base.is_some());
+        if has_base || matches!(self.config.source, Source::Attach(_)) {
+            return Ok(None);
+        }
+        let Some(name) = self.hello_until(progress)?.0.weights else {
+            return Ok(None);
+        };
+        let mut bytes = Vec::new();
+        read_into(&self.file(&name)?, self.tensors.max_file(), &mut bytes).context("the trainer's first weights")?;
+        let mut weights = vec![0.0; self.tensors.layout().len()];
+        self.tensors
+            .read(&bytes, &mut weights)
+            .context("the trainer's first weights")?;
         Ok(Some(weights))
     }
 
@@ -143,6 +167,16 @@ impl Learner for TrainerLearner {
             tracing::warn!(task = self.config.task, why, "the trainer does not start");
         }
         Ok(())
+    }
+
+    /// The trainer's own first weights, as `hello` names them. Waits for a command to load its model, which the first round
+    /// needs anyway, but not for a trainer that attaches.
+    fn initial(&mut self, _: u64, progress: &Arc<Progress>) -> Option<Vec<f32>> {
+        self.first_weights(progress).unwrap_or_else(|error| {
+            let (task, why) = (&self.config.task, format!("{error:#}"));
+            tracing::info!(task, why, "no first weights from the trainer: the model is downloaded");
+            None
+        })
     }
 
     fn load(&mut self, weights: &[f32]) -> anyhow::Result<()> {

@@ -324,6 +324,35 @@ fn own_first_weights_are_read_and_a_dead_process_is_replaced() {
 }
 
 #[test]
+fn a_trainers_own_first_weights_are_those_of_the_learner() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut learner = joined(config(dir.path(), &script()));
+    let first = learner.initial(1, &Arc::default());
+    assert_eq!(first, Some(vec![0.25; 43]));
+    // They are the same after a round, as after a restart: version 0 is known by its digest.
+    train(&mut learner, 1).unwrap();
+    assert_eq!(learner.initial(1, &Arc::default()), first);
+
+    let mut with_base = run();
+    with_base.base = Some(Digest::of(b"base"));
+    with_base.instance = Digest::of(b"another");
+    learner.join(&with_base).unwrap();
+    assert_eq!(learner.initial(1, &Arc::default()), None);
+}
+
+#[test]
+fn without_a_trainer_there_are_no_first_weights() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = Program::new(["false".to_owned()].into(), dir.path()).unwrap();
+    let config = TrainerConfig::new("t", Source::Command(program), dir.path());
+    assert_eq!(joined(config).initial(1, &Arc::default()), None);
+
+    let socket = Source::Attach(dir.path().join("trainer.sock"));
+    let mut attached = joined(TrainerConfig::new("t", socket, dir.path()));
+    assert_eq!(attached.initial(1, &Arc::default()), None);
+}
+
+#[test]
 fn local_tensors_outlive_the_client_and_a_broken_file_is_named() {
     let (dir, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let head = TensorSpec {

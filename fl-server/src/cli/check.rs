@@ -172,8 +172,7 @@ fn downloads(plan: &RunPlan, model: &FirstWeights) -> String {
              {cost}; remove `seed`, or set it to {made}"
         ),
         None => format!(
-            "first weights: the file does not note its seed; clients whose learner does not make the same weights from \
-             seed {seed} download {cost}"
+            "first weights: clients whose learner starts from exactly these weights download nothing; others download {cost}"
         ),
     }
 }

@@ -405,7 +405,7 @@ fn check_says_who_downloads_the_first_weights() {
     let cost = "download 3.98 KiB each, 12.0 KiB for 3 clients";
     let checked = good(&["check", &founded.run]);
     assert!(
-        checked.contains("does not note its seed") && checked.contains(cost),
+        checked.contains("starts from exactly these weights download nothing") && checked.contains(cost),
         "{checked}"
     );
     note("42");

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use fl_client::data::{Builtin, DataSource};
-use fl_client::{Evaluation, Fit, FitPlan, Learner, Tasks};
+use fl_client::{Evaluation, Fit, FitPlan, Learner, Progress, Tasks};
 use fl_compress::Layout;
 use fl_sim::federation::{self, Member, Setup};
 use fl_sim::workload::{TASK, Workload};
@@ -48,8 +48,8 @@ impl Learner for Liar {
         self.learner.layout()
     }
 
-    fn initial(&self, seed: u64) -> Option<Vec<f32>> {
-        self.learner.initial(seed)
+    fn initial(&mut self, seed: u64, progress: &Arc<Progress>) -> Option<Vec<f32>> {
+        self.learner.initial(seed, progress)
     }
 
     fn load(&mut self, weights: &[f32]) -> anyhow::Result<()> {

@@ -90,6 +90,35 @@ fn script(client: u64, seed: u64, rounds: u64, folder: &Path) -> Script {
     }
 }
 
+/// An uncompressed run of three clients at most, from first weights that are all equal to `first`.
+fn setup(dir: &Path, (rounds, seed): (u64, u64), first: f32, members: Vec<Member>) -> Setup {
+    Setup {
+        dir: dir.join("fed"),
+        run: format!(
+            "name = \"faults\"\ntask = \"{TASK}\"\nrounds = {rounds}\nseed = {seed}\n[cohort]\nmin = 1\ntarget = 3\ngrace = \"60s\"\n\
+             deadline = \"60s\"\n[limits]\nshare = 1.0\nnorm = inf\ndiscard = inf\n\
+             [compression.uplink]\nmemory = \"none\"\ndefault = {{}}\n[compression.downlink]\nmemory = \"none\"\ndefault = {{}}\n"
+        ),
+        layout: layout(),
+        weights: vec![first; layout().len()],
+        members,
+        at_once: 3,
+        sync: false,
+        live: None,
+    }
+}
+
+/// The client of this number, with a trainer that follows `script`.
+fn trainer(dir: &Path, client: u64, script: &Script) -> Member {
+    let program = Program::new(script.command("trainers::fake_trainer"), dir).unwrap();
+    let mut config = TrainerConfig::new(TASK, Source::Command(program), dir.join("work"));
+    config.no_progress = Duration::from_secs(3);
+    Member {
+        name: format!("client-{client}").parse().unwrap(),
+        tasks: Tasks::new().with(TASK, Box::new(TrainerLearner::new(config).unwrap())),
+    }
+}
+
 /// Runs a federation of two trainers with faults and a learner without, and prints a summary. Returns the number of faults.
 async fn faults(seed: u64, rounds: u64, extra: Option<Fault>) -> u64 {
     let dir = tempfile::tempdir().unwrap();
@@ -109,29 +138,10 @@ async fn faults(seed: u64, rounds: u64, extra: Option<Fault>) -> u64 {
         if let Some(fault) = extra.filter(|_| client == 0) {
             script.in_round.insert(2, fault);
         }
-        let program = Program::new(script.command("trainers::fake_trainer"), dir.path()).unwrap();
-        let mut config = TrainerConfig::new(TASK, Source::Command(program), dir.path().join("work"));
-        config.no_progress = Duration::from_secs(3);
-        members.push(Member {
-            name: name(client).parse().unwrap(),
-            tasks: Tasks::new().with(TASK, Box::new(TrainerLearner::new(config).unwrap())),
-        });
+        members.push(trainer(dir.path(), client, &script));
         scripts.insert(name(client), script);
     }
-    let setup = Setup {
-        dir: dir.path().join("fed"),
-        run: format!(
-            "name = \"faults\"\ntask = \"{TASK}\"\nrounds = {rounds}\nseed = {seed}\n[cohort]\nmin = 1\ntarget = 3\ngrace = \"60s\"\n\
-             deadline = \"60s\"\n[limits]\nshare = 1.0\nnorm = inf\ndiscard = inf\n\
-             [compression.uplink]\nmemory = \"none\"\ndefault = {{}}\n[compression.downlink]\nmemory = \"none\"\ndefault = {{}}\n"
-        ),
-        layout: layout(),
-        weights: vec![0.0; layout().len()],
-        members,
-        at_once: 3,
-        sync: false,
-        live: None,
-    };
+    let setup = setup(dir.path(), (rounds, seed), 0.0, members);
     let begun = Instant::now();
     // Accepted updates by round, reasons of clients that left a round, and who was asked.
     let mut accepted: BTreeMap<u64, Vec<String>> = BTreeMap::new();
@@ -212,6 +222,29 @@ async fn faults(seed: u64, rounds: u64, extra: Option<Fault>) -> u64 {
         begun.elapsed().as_secs_f64()
     );
     faults
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_trainer_that_starts_from_the_servers_first_weights_downloads_no_model() {
+    // The fake trainer's own weights are 0.25 everywhere. Three rounds: model updates travel in either case.
+    let snapshot = |first: f32| async move {
+        let dir = tempfile::tempdir().unwrap();
+        let script = Script {
+            tensors: TENSORS
+                .map(|(name, shape)| (name.to_owned(), "F32", shape.to_vec()))
+                .to_vec(),
+            ..Script::default()
+        };
+        let members = vec![trainer(dir.path(), 0, &script)];
+        let score = Box::pin(federation::run(setup(dir.path(), (3, 1), first, members), |_| ()))
+            .await
+            .unwrap();
+        assert_eq!(score.rounds.len(), 3);
+        assert!(score.rounds[2].frames_down > 0);
+        score.rounds[0].frames_down
+    };
+    assert_eq!(snapshot(0.25).await, 0);
+    assert!(snapshot(0.5).await >= 4 * layout().len() as u64);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

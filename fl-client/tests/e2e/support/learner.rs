@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 
-use fl_client::{Evaluation, Fit, FitPlan, Learner};
+use fl_client::{Evaluation, Fit, FitPlan, Learner, Progress};
 use fl_compress::Layout;
 use fl_proto::Metrics;
 
@@ -57,7 +57,7 @@ impl Learner for Arithmetic {
         Arc::clone(&self.layout)
     }
 
-    fn initial(&self, _: u64) -> Option<Vec<f32>> {
+    fn initial(&mut self, _: u64, _: &Arc<Progress>) -> Option<Vec<f32>> {
         self.first.clone()
     }
 

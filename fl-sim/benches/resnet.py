@@ -1,0 +1,183 @@
+"""A ResNet with BatchNorm in PyTorch on CIFAR-10: the default codec against fp32, over real sockets.
+
+    pip install torch, and a wheel of python/build
+    python3 fl-sim/benches/resnet.py ../shared/data/cifar10 [--seeds 101 102 103] [--clients 10] [--rounds 10]
+
+For each seed the two runs have the same first weights, clients, batches and rounds. A seed decides first weights, split,
+and batches. Each client draws its class proportions from Dirichlet(0.5) and then its images, so images may be at two clients.
+Training uses batches 1 to 4; client i evaluates every n-th image of batch 5 from i on, so the average is over all of it.
+The script calls itself as the trainer of each client.
+"""
+
+import argparse
+import json
+import lzma
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+RUN = """
+name = "resnet"
+task = "cifar"
+rounds = {rounds}
+model = "init.safetensors"
+seed = {seed}
+
+[cohort]
+min = {clients}
+target = {clients}
+deadline = "60min"
+
+[train]
+epochs = 1
+batch_size = 32
+learning_rate = {rate}
+schedule = "cosine"
+"""
+FP32 = "\n[compression]\nuplink = { default = {} }\ndownlink = { default = {} }\n"
+
+
+def unpack(folder, cache):
+    """Images as `uint8 [n, 3072]` and labels `[n]`: batches 1 to 4 in `train.pt`, batch 5 in `test.pt`."""
+    import torch
+
+    for name, batches in (("train", range(1, 5)), ("test", range(5, 6))):
+        files = [next(Path(folder).glob(f"data_batch_{number}.bin*")) for number in batches]
+        data = b"".join(lzma.open(file).read() if file.suffix == ".xz" else file.read_bytes() for file in files)
+        rows = torch.frombuffer(bytearray(data), dtype=torch.uint8).reshape(-1, 3073)
+        torch.save((rows[:, 1:].clone(), rows[:, 0].long()), cache / f"{name}.pt")
+
+
+def trainer(cache, seed, images, width, i, n):
+    """The client `i` of `n`: a training script as its user would write it."""
+    import fl
+    import torch
+    import torch.nn.functional as F
+    from torch import nn
+
+    class Block(nn.Module):
+        def __init__(self, inputs, outputs, stride):
+            super().__init__()
+            self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+            self.norm1 = nn.BatchNorm2d(outputs)
+            self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
+            self.norm2 = nn.BatchNorm2d(outputs)
+            self.skip = nn.Conv2d(inputs, outputs, 1, stride) if stride > 1 else nn.Identity()
+
+        def forward(self, x):
+            y = F.relu(self.norm1(self.conv1(x)))
+            return F.relu(self.norm2(self.conv2(y)) + self.skip(x))
+
+    def prepared(file):
+        values, labels = torch.load(file)
+        return (values.reshape(-1, 3, 32, 32).float() / 255 - 0.47) / 0.25, labels
+
+    torch.manual_seed(seed)
+    stem = [nn.Conv2d(3, width, 3, 2, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
+    blocks = [Block(width, width, 1), Block(width, 2 * width, 2), Block(2 * width, 4 * width, 2)]
+    model = nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4 * width, 10))
+
+    torch.manual_seed(1000 * seed + i)
+    values, labels = prepared(cache / "train.pt")
+    classes = torch.distributions.Dirichlet(torch.full((10,), 0.5)).sample()
+    weights = classes[labels] / torch.bincount(labels, minlength=10)[labels]
+    chosen = torch.multinomial(weights, images, replacement=bool((weights > 0).sum() < images))
+    examples = torch.utils.data.TensorDataset(values[chosen], labels[chosen])
+    loader = torch.utils.data.DataLoader(examples, batch_size=32, shuffle=True, drop_last=True)
+    test_values, test_labels = (tensor[i::n] for tensor in prepared(cache / "test.pt"))
+    del values, labels
+
+    @fl.evaluate
+    def _(model):
+        model.eval()
+        with torch.no_grad():
+            outputs = torch.cat([model(batch) for batch in test_values.split(500)])
+        accuracy = (outputs.argmax(1) == test_labels).float().mean().item()
+        return {"examples": len(test_labels), "loss": F.cross_entropy(outputs, test_labels).item(), "accuracy": accuracy}
+
+    for job in fl.rounds(model):
+        torch.manual_seed(job.seed)
+        model.train()
+        optimizer = torch.optim.SGD(model.parameters(), job.train.learning_rate, momentum=0.9, weight_decay=5e-4)
+        losses = []
+        for inputs, targets in job.batches(loader):
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(inputs), targets)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        job.done(examples=images, loss=sum(losses) / len(losses))
+
+
+def federation(options, cache, seed, codec):
+    """One run: the accuracy after each round, all bytes on the sockets, and the buffers' share of the clients' frames."""
+    import fl
+
+    with tempfile.TemporaryDirectory(prefix="fl-resnet-") as place:
+        run = Path(place) / "run.toml"
+        text = RUN.format(rounds=options.rounds, seed=seed, clients=options.clients, rate=options.learning_rate)
+        run.write_text(text + (FP32 if codec == "fp32" else ""))
+        arguments = ["--trainer", str(cache), str(seed), str(options.images), str(options.width), "{i}", "{n}"]
+        table = fl.simulate(run, clients=options.clients, script=__file__, arguments=arguments, folder=place)
+        report = ["fl-server", "report", f"{place}/federation", "--format", "json"]
+        report = json.loads(subprocess.run(report, check=True, capture_output=True, text=True).stdout)
+    tensors = [row for row in rows(report["tensors"]) if row["direction"] == "up"]
+    totals = report["totals"]
+    return {
+        "seed": seed,
+        "codec": codec,
+        "parameters": report["run"]["parameters"],
+        "accuracy": table["accuracy"],
+        "bytes": totals["socket_up"] + totals["socket_down"],
+        "frames": [(row["tensor"], row["parameters"], row["bytes"]) for row in tensors if row["round"] == options.rounds],
+    }
+
+
+def rows(table):
+    return [dict(zip(table, line)) for line in zip(*table.values())]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("data", help="folder of CIFAR-10, binary version, files as they are or packed by xz")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[101, 102, 103])
+    parser.add_argument("--clients", type=int, default=10)
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--images", type=int, default=2000, help="images of each client")
+    parser.add_argument("--width", type=int, default=32, help="channels of the first block")
+    parser.add_argument("--learning-rate", type=float, default=0.05)
+    parser.add_argument("--output", help="file for one JSON line for each run")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="fl-cifar10-") as cache:
+        unpack(options.data, Path(cache))
+        results = []
+        for seed in options.seeds:
+            for codec in ("fp32", "default"):
+                results.append(federation(options, Path(cache), seed, codec))
+                line = json.dumps(results[-1])
+                print(line, flush=True)
+                if options.output:
+                    with open(options.output, "a") as file:
+                        file.write(line + "\n")
+    fp32, default = results[::2], results[1::2]
+    differences = [100 * (b["accuracy"][-1] - a["accuracy"][-1]) for a, b in zip(fp32, default)]
+    print(f"fp32 {mean(fp32):.2f} %, default {mean(default):.2f} %")
+    print("differences of the last accuracy, in points:", ", ".join(f"{d:+.2f}" for d in differences))
+    print(f"their mean: {statistics.mean(differences):+.2f}")
+    print("times fewer bytes:", ", ".join(f"{a['bytes'] / b['bytes']:.1f}" for a, b in zip(fp32, default)))
+    print("buffers' share of the frames up:", ", ".join(f"{100 * b['buffers']:.1f} %" for b in default))
+
+
+def mean(results):
+    return statistics.mean(100 * result["accuracy"][-1] for result in results)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--trainer"]:
+        place, *numbers = sys.argv[2:]
+        trainer(Path(place), *map(int, numbers))
+    else:
+        main()
