@@ -113,7 +113,7 @@ def trainer(cache, seed, images, width, i, n):
 
 
 def federation(options, cache, seed, codec):
-    """One run: the accuracy after each round, all bytes on the sockets, and the buffers' share of the clients' frames."""
+    """One run: accuracy after each round, bytes on the sockets, and bytes of the clients' frames, all and of the buffers."""
     import fl
 
     with tempfile.TemporaryDirectory(prefix="fl-resnet-") as place:
@@ -124,15 +124,19 @@ def federation(options, cache, seed, codec):
         table = fl.simulate(run, clients=options.clients, script=__file__, arguments=arguments, folder=place)
         report = ["fl-server", "report", f"{place}/federation", "--format", "json"]
         report = json.loads(subprocess.run(report, check=True, capture_output=True, text=True).stdout)
-    tensors = [row for row in rows(report["tensors"]) if row["direction"] == "up"]
-    totals = report["totals"]
+    totals, tensors = report["totals"], report["tensors"]
+    up = [row for row in rows(tensors) if row["direction"] == "up"]
+    # The running means and variances of all seven norms travel as one section, whose size no other section has.
+    statistics_of_norms = 2 * options.width * (3 + 2 * 2 + 2 * 4)
+    buffers = sum(row["bytes"] for row in up if row["parameters"] == statistics_of_norms)
     return {
         "seed": seed,
         "codec": codec,
         "parameters": report["run"]["parameters"],
         "accuracy": table["accuracy"],
         "bytes": totals["socket_up"] + totals["socket_down"],
-        "frames": [(row["tensor"], row["parameters"], row["bytes"]) for row in tensors if row["round"] == options.rounds],
+        "frames": sum(row["bytes"] for row in up),
+        "buffers": buffers,
     }
 
 
@@ -168,7 +172,7 @@ def main():
     print("differences of the last accuracy, in points:", ", ".join(f"{d:+.2f}" for d in differences))
     print(f"their mean: {statistics.mean(differences):+.2f}")
     print("times fewer bytes:", ", ".join(f"{a['bytes'] / b['bytes']:.1f}" for a, b in zip(fp32, default)))
-    print("buffers' share of the frames up:", ", ".join(f"{100 * b['buffers']:.1f} %" for b in default))
+    print("buffers' share of the frames up:", ", ".join(f"{100 * b['buffers'] / b['frames']:.1f} %" for b in default))
 
 
 def mean(results):
