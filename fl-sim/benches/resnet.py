@@ -71,9 +71,8 @@ def trainer(cache, seed, images, width, i, n):
             y = F.relu(self.norm1(self.conv1(x)))
             return F.relu(self.norm2(self.conv2(y)) + self.skip(x))
 
-    def prepared(file):
-        values, labels = torch.load(file)
-        return (values.reshape(-1, 3, 32, 32).float() / 255 - 0.47) / 0.25, labels
+    def prepared(values):
+        return (values.reshape(-1, 3, 32, 32).float() / 255 - 0.47) / 0.25
 
     torch.manual_seed(seed)
     stem = [nn.Conv2d(3, width, 3, 2, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
@@ -81,14 +80,14 @@ def trainer(cache, seed, images, width, i, n):
     model = nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4 * width, 10))
 
     torch.manual_seed(1000 * seed + i)
-    values, labels = prepared(cache / "train.pt")
+    values, labels = torch.load(cache / "train.pt", mmap=True)
     classes = torch.distributions.Dirichlet(torch.full((10,), 0.5)).sample()
     weights = classes[labels] / torch.bincount(labels, minlength=10)[labels]
     chosen = torch.multinomial(weights, images, replacement=bool((weights > 0).sum() < images))
-    examples = torch.utils.data.TensorDataset(values[chosen], labels[chosen])
+    examples = torch.utils.data.TensorDataset(prepared(values[chosen]), labels[chosen])
     loader = torch.utils.data.DataLoader(examples, batch_size=32, shuffle=True, drop_last=True)
-    test_values, test_labels = (tensor[i::n] for tensor in prepared(cache / "test.pt"))
-    del values, labels
+    test_values, test_labels = (tensor[i::n] for tensor in torch.load(cache / "test.pt", mmap=True))
+    test_values = prepared(test_values)
 
     @fl.evaluate
     def _(model):
@@ -150,7 +149,7 @@ def main():
     parser.add_argument("--seeds", type=int, nargs="+", default=[101, 102, 103])
     parser.add_argument("--clients", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--images", type=int, default=2000, help="images of each client")
+    parser.add_argument("--images", type=int, default=1000, help="images of each client")
     parser.add_argument("--width", type=int, default=32, help="channels of the first block")
     parser.add_argument("--learning-rate", type=float, default=0.05)
     parser.add_argument("--output", help="file for one JSON line for each run")
