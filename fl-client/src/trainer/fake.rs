@@ -26,6 +26,8 @@ pub struct Script {
     pub in_round: BTreeMap<u64, Fault>,
     /// A file in which starts are counted.
     pub counter: Option<PathBuf>,
+    /// Whether the trainer writes squared gradients when it is asked.
+    pub squares: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +45,8 @@ pub enum Fault {
     HangsOn,
     /// Prints 32 MiB, then trains as usual.
     Prints,
+    /// Prints 1 GiB in lines of 80 bytes, then trains as usual.
+    PrintsLines,
     /// Prints 1 GiB without a line feed, then trains as usual.
     PrintsEndlessly,
     NotANumber,
@@ -53,6 +57,12 @@ pub enum Fault {
     HalfAFile,
     /// Answers without writing a result.
     NoFile,
+    /// Writes a negative squared gradient.
+    NegativeSquare,
+    /// Says that it has written squared gradients, and has not.
+    NoSquares,
+    /// Writes squared gradients of another shape.
+    OtherSquares,
     UnknownMessage,
     Garbage,
     /// Answers `evaluated` to `fit`.
@@ -101,13 +111,14 @@ impl Fault {
         Self::Garbage,
         Self::SaysNothing,
     ];
-    const ALL: [Self; 25] = [
+    const ALL: [Self; 29] = [
         Self::Exits,
         Self::Killed,
         Self::Raises,
         Self::Hangs,
         Self::HangsOn,
         Self::Prints,
+        Self::PrintsLines,
         Self::PrintsEndlessly,
         Self::NotANumber,
         Self::WrongShapes,
@@ -120,6 +131,9 @@ impl Fault {
         Self::Misplaced,
         Self::LongLine,
         Self::ClosesPipe,
+        Self::NegativeSquare,
+        Self::NoSquares,
+        Self::OtherSquares,
         Self::WaitsForStop,
         Self::NoExamples,
         Self::SaysBye,
@@ -140,6 +154,11 @@ impl Fault {
 /// The change of value `i` in `round`: multiples of 1/8, so that sums are exact.
 pub fn change(client: u64, round: u64, i: u64) -> f32 {
     ((i * 7 + round * 5 + client * 3 + i * i * round) % 23) as f32 / 8.0 - 1.0
+}
+
+/// The squared gradient of value `i` in `round`.
+pub fn square(round: u64, i: u64) -> f32 {
+    ((i * 5 + round * 3) % 11) as f32
 }
 
 impl Script {
@@ -176,6 +195,7 @@ impl Script {
             "at_start": faults(&self.at_start),
             "in_round": faults(&self.in_round),
             "counter": self.counter,
+            "squares": self.squares,
         })
     }
 }
@@ -192,6 +212,7 @@ pub fn act() {
         to_client,
         folder: PathBuf::new(),
         layout: Vec::new(),
+        trained: Vec::new(),
         local: Vec::new(),
         own: Vec::new(),
     };
@@ -208,6 +229,8 @@ struct Trainer {
     folder: PathBuf,
     /// Name, type and shape of the tensors that travel, in the order of the run.
     layout: Vec<(String, String, Vec<u64>)>,
+    /// The trained ones, as `F32`.
+    trained: Vec<(String, String, Vec<u64>)>,
     /// Those that stay, and their values: each round adds 1.
     local: Vec<(String, String, Vec<u64>)>,
     own: Vec<f32>,
@@ -219,6 +242,8 @@ impl Trainer {
             "start" => self.start(message),
             "join" => {
                 self.layout = layout(&message["tensors"], &["trained", "buffer", "counter"]);
+                self.trained = layout(&message["tensors"], &["trained"]);
+                self.trained.iter_mut().for_each(|tensor| tensor.1 = "F32".to_owned());
                 self.local = layout(&message["tensors"], &["local"]);
                 let stored = message["local"]
                     .as_str()
@@ -304,14 +329,13 @@ impl Trainer {
                 // The shell ignores SIGTERM and so does its child.
                 panic!("{}", Command::new("sh").args(["-c", "trap '' TERM; sleep 1000"]).exec());
             }
-            Some(Fault::Prints) => {
+            Some(fault @ (Fault::Prints | Fault::PrintsLines)) => {
                 let line = "x".repeat(79) + "\n";
                 let chunk = line.repeat(1 << 13);
-                (0..(32 << 20) / chunk.len()).for_each(|_| std::io::stdout().write_all(chunk.as_bytes()).unwrap());
+                self.print(&chunk, if fault == Fault::Prints { 32 << 20 } else { 1 << 30 });
             }
             Some(Fault::PrintsEndlessly) => {
-                let chunk = "x".repeat(1 << 20);
-                (0..1 << 10).for_each(|_| std::io::stdout().write_all(chunk.as_bytes()).unwrap());
+                self.print(&"x".repeat(1 << 20), 1 << 30);
             }
             Some(Fault::NotANumber) => values[0] = f32::NAN,
             Some(Fault::WrongShapes) => layout[0].2.push(1),
@@ -347,8 +371,34 @@ impl Trainer {
         if fault != Some(Fault::NoFile) {
             fs::write(self.folder.join(message["result"].as_str().unwrap()), written).unwrap();
         }
+        let squared = message["squared_gradients"]
+            .as_str()
+            .filter(|_| self.script["squares"] == json!(true));
+        if let Some(name) = squared.filter(|_| fault != Some(Fault::NoSquares)) {
+            let mut trained = self.trained.clone();
+            let mut squares: Vec<f32> = (0..len(&trained) as u64).map(|i| square(round, i)).collect();
+            match fault {
+                Some(Fault::NegativeSquare) => squares[1] = -0.5,
+                Some(Fault::OtherSquares) => trained[0].2.push(1),
+                _ => {}
+            }
+            fs::write(self.folder.join(name), file(&trained, &squares)).unwrap();
+        }
         let examples = if fault == Some(Fault::NoExamples) { 0 } else { 60 };
-        self.say(&json!({"type": "fitted", "examples": examples, "loss": 0.5, "metrics": {"half": 0.5}}));
+        self.say(&json!({
+            "type": "fitted", "examples": examples, "loss": 0.5, "metrics": {"half": 0.5},
+            "squared_gradients": squared.is_some(),
+        }));
+    }
+
+    /// Prints at least `bytes` bytes, and reports progress: what is printed is none.
+    fn print(&mut self, chunk: &str, bytes: usize) {
+        for at in 0..bytes.div_ceil(chunk.len()) {
+            std::io::stdout().write_all(chunk.as_bytes()).unwrap();
+            if at % 16 == 0 {
+                self.say(&json!({"type": "progress", "done": 1, "total": 2}));
+            }
+        }
     }
 
     fn read(&self, message: &Value) -> Vec<f32> {
