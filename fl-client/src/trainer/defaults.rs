@@ -1,4 +1,4 @@
-//! The roles of a model's tensors where no run says otherwise, as on the server.
+//! A run for commands that have no server: roles as on the server where run.toml says nothing.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::learner::RunTensors;
 /// If the tensors that travel are no layout.
 pub(crate) fn own_run(task: &str, hello: &Hello) -> anyhow::Result<RunTensors> {
     let tensors = hello.tensors.iter().cloned().map(|tensor| TensorSpec {
-        role: role_of(&tensor),
+        role: Role::by_default(&tensor.name, tensor.dtype),
         ..tensor
     });
     of(task, tensors)
@@ -22,9 +22,9 @@ pub(crate) fn own_run(task: &str, hello: &Hello) -> anyhow::Result<RunTensors> {
 /// As [`own_run`], where only the tensors called `travelling` travel: the others belong to a base model.
 pub(crate) fn run_with(task: &str, hello: &Hello, travelling: &dyn Fn(&str) -> bool) -> anyhow::Result<RunTensors> {
     let tensors = hello.tensors.iter().cloned().map(|tensor| {
-        let role = match role_of(&tensor) {
-            role if travelling(&tensor.name) => role,
-            _ => Role::Frozen,
+        let role = match travelling(&tensor.name) {
+            true => Role::by_default(&tensor.name, tensor.dtype),
+            false => Role::Frozen,
         };
         TensorSpec { role, ..tensor }
     });
@@ -43,17 +43,4 @@ fn of(task: &str, tensors: impl Iterator<Item = TensorSpec>) -> anyhow::Result<R
         aside,
         base: None,
     })
-}
-
-/// BatchNorm's names are known; other floating-point tensors are trained and other integers are not.
-fn role_of(tensor: &TensorSpec) -> Role {
-    let name = tensor.name.as_str();
-    if tensor.dtype.is_float() {
-        let running = name.ends_with("running_mean") || name.ends_with("running_var");
-        if running { Role::Buffer } else { Role::Trained }
-    } else if name.ends_with("num_batches_tracked") {
-        Role::Counter
-    } else {
-        Role::Frozen
-    }
 }

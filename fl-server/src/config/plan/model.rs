@@ -9,10 +9,6 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::config::plan::error::{PlanError, rule};
 
-/// Names of running statistics, by default buffers.
-const BUFFERS: [&str; 2] = ["*running_mean", "*running_var"];
-/// Names of counters, by default counters.
-const COUNTERS: [&str; 1] = ["*num_batches_tracked"];
 /// Most names in an error.
 const FEW: usize = 6;
 
@@ -127,12 +123,9 @@ impl Roles {
     }
 
     fn by_default(&self, name: &str, dtype: Dtype) -> Role {
-        let is = |patterns: &[&str]| patterns.iter().any(|pattern| name_matches(pattern, name));
-        match dtype.is_float() {
-            true if is(&BUFFERS) => Role::Buffer,
-            true if self.trained.is_none() => Role::Trained,
-            false if is(&COUNTERS) => Role::Counter,
-            _ => Role::Frozen,
+        match Role::by_default(name, dtype) {
+            Role::Trained if self.trained.is_some() => Role::Frozen,
+            role => role,
         }
     }
 }
