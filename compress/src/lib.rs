@@ -69,7 +69,7 @@ pub use budget::watch::{BudgetWatch, OverBudget};
 pub use code::method::{Code, CodeSpec};
 pub use density::Density;
 pub use digest::Digest;
-pub use encoder::update::Encoder;
+pub use encoder::update::{Encoder, Given};
 pub use error::Error;
 pub use fidelity::Fidelity;
 pub use forms::methods::MethodInfo;

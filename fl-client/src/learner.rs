@@ -23,12 +23,14 @@ pub struct FitPlan {
     pub seed: u64,
     /// Time left until the round's deadline, if it has one.
     pub deadline: Option<Duration>,
+    /// Whether the run's compression has a rule that chooses by squared gradients: see [`Fit::squared_gradients`].
+    pub squared_gradients: bool,
     /// Where the learner reports its progress and reads the request to stop.
     pub progress: Arc<Progress>,
 }
 
 impl FitPlan {
-    /// A plan without extra settings and deadline.
+    /// A plan without extra settings, deadline and squared gradients.
     pub fn new(training: Training, round: u64, rounds: u64, seed: u64) -> Self {
         Self {
             training,
@@ -37,6 +39,7 @@ impl FitPlan {
             rounds,
             seed,
             deadline: None,
+            squared_gradients: false,
             progress: Arc::default(),
         }
     }
@@ -102,15 +105,19 @@ pub struct Fit {
     pub loss: f64,
     /// Further figures of the training.
     pub metrics: Metrics,
+    /// Mean over the local steps of the squared gradient of each trained value: `[layout.trained().len()]`, finite and not
+    /// negative. Without it, a rule that chooses by squared gradients takes the magnitude alone. It never leaves the client.
+    pub squared_gradients: Option<Vec<f32>>,
 }
 
 impl Fit {
-    /// A training without further figures.
+    /// A training without further figures and squared gradients.
     pub fn new(examples: u64, loss: f64) -> Self {
         Self {
             examples,
             loss,
             metrics: Metrics::new(),
+            squared_gradients: None,
         }
     }
 }

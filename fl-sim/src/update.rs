@@ -57,6 +57,7 @@ impl Update {
                 rounds,
                 seed: self.seed ^ round,
                 deadline: None,
+                squared_gradients: false,
                 progress: Arc::new(Progress::default()),
             })?;
         }

@@ -188,6 +188,7 @@ mod tests {
         let input = Input {
             tensor: TensorValues {
                 values,
+                squared_gradients: None,
                 shape: Shape::row(values.len()),
                 quantize,
                 rng: KeyedRng::new(0, 0),

@@ -206,6 +206,7 @@ mod tests {
         Input {
             tensor: TensorValues {
                 values,
+                squared_gradients: None,
                 shape: Shape { rows: 4, cols },
                 quantize: QuantizeSpec::DeadZone(DeadZone::default()),
                 rng: KeyedRng::new(0, 0),

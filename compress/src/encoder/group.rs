@@ -2,7 +2,7 @@
 
 use crate::budget::estimate::BudgetEstimate;
 use crate::frame::groups::{TensorGroup, tensor_groups};
-use crate::layout::Layout;
+use crate::layout::{Layout, Role};
 use crate::rules::rule_state::RuleState;
 use crate::spec::{Method, Spec};
 
@@ -41,6 +41,10 @@ impl GroupState {
                 silent: 0,
             });
         (merge_below, groups.collect())
+    }
+
+    pub(crate) fn wants_squared_gradients(&self) -> bool {
+        self.group.role == Role::Trained && self.method.wants_squared_gradients()
     }
 
     /// The section and its codec.

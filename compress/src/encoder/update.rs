@@ -23,6 +23,7 @@ use crate::spec::budget::Budget;
 use crate::spec::{Method, Spec};
 use crate::stages::Stages;
 use crate::threads;
+use crate::weights::expect_squares;
 use crate::wire::{CHECKSUM_BYTES, seal};
 
 /// Encodes a sequence of updates of one layout, and remembers what compression left unsent.
@@ -37,6 +38,16 @@ pub struct Encoder {
     budget: Option<Budget>,
     pending: Option<Digest>,
     threads: usize,
+}
+
+/// What may accompany an update.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Given<'a> {
+    /// The decoded predictor (see [`Encoder::encode_against`]).
+    pub predictor: Option<&'a Frame<'a>>,
+    /// Mean over the steps of a training of the squared gradient of each trained value, for rules that choose by them:
+    /// `[layout.trained().len()]`, finite and not negative. Rules take the magnitude alone without them.
+    pub squared_gradients: Option<&'a [f32]>,
 }
 
 impl Encoder {
@@ -88,6 +99,20 @@ impl Encoder {
         delta: &mut [f32],
         header: FrameHeader,
     ) -> Result<Pending, Error> {
+        let given = Given {
+            predictor,
+            squared_gradients: None,
+        };
+        self.encode_given(given, delta, header)
+    }
+
+    /// As [`Encoder::encode_against`], with everything that may accompany an update.
+    ///
+    /// # Errors
+    /// Those of [`Encoder::encode_against`]; `Usage` if there are more or fewer squared gradients than trained values, or one is
+    /// NaN, infinite or negative, naming the tensor.
+    pub fn encode_given(&mut self, given: Given<'_>, delta: &mut [f32], header: FrameHeader) -> Result<Pending, Error> {
+        let predictor = given.predictor;
         if self.pending.is_some() {
             return Err(Error::Usage("a frame is pending: settle it first".to_owned()));
         }
@@ -101,6 +126,9 @@ impl Encoder {
         if header.kind == crate::FrameKind::Snapshot {
             return Err(Error::Usage("a snapshot is not an update".to_owned()));
         }
+        if let Some(squared) = given.squared_gradients {
+            check_squared_gradients(&self.layout, squared)?;
+        }
         let predicted = predictor.map(|predictor| predictor.measure_by_tensor(true, delta));
         let predicted = predicted.transpose()?;
         self.memory.absorb(delta, self.layout.trained(), self.threads)?;
@@ -110,7 +138,7 @@ impl Encoder {
         };
         let learned = |state: &GroupState| (state.rule_state, state.warm.clone(), state.ratio);
         let learned = self.groups.iter().map(learned).collect();
-        let made = self.frame(delta, header, extras).and_then(|(frame, stages)| {
+        let made = self.frame(given, delta, header, extras).and_then(|(frame, stages)| {
             let parsed = Frame::parse(&frame, &self.layout)?;
             let coded = Coded {
                 frame: &parsed,
@@ -139,6 +167,11 @@ impl Encoder {
         })
     }
 
+    /// Whether squared gradients change the frames: if so, [`Encoder::encode_given`] should be given some.
+    pub fn wants_squared_gradients(&self) -> bool {
+        self.groups.iter().any(GroupState::wants_squared_gradients)
+    }
+
     /// Target size of a frame under the budget.
     pub(crate) fn asked(&self) -> Option<u64> {
         let aside = aside_bytes(self.groups.iter().map(GroupState::codec));
@@ -154,20 +187,29 @@ impl Encoder {
         }
     }
 
-    fn frame(&mut self, delta: &[f32], header: FrameHeader, extras: Extras) -> Result<(Vec<u8>, Stages), Error> {
+    fn frame(
+        &mut self,
+        given: Given<'_>,
+        delta: &[f32],
+        header: FrameHeader,
+        extras: Extras,
+    ) -> Result<(Vec<u8>, Stages), Error> {
         let model = self.memory.input(delta);
         let (unbiased, threads) = (self.unbiased, self.threads);
         let inner = threads.div_ceil(self.groups.len().max(1));
-        let values = |state: &GroupState| match state.group.only(model) {
-            Some(values) => Cow::Borrowed(values),
-            None => Cow::Owned(state.group.gathered(model)),
+        let values: Vec<Cow<'_, [f32]>> = self.groups.iter().map(|state| state.group.values(model)).collect();
+        let squared = |state: &GroupState| match given.squared_gradients {
+            Some(squared) if state.wants_squared_gradients() => Some(state.group.values(squared)),
+            _ => None,
         };
-        let values: Vec<Cow<'_, [f32]>> = self.groups.iter().map(values).collect();
-        let groups: Vec<_> = self.groups.iter_mut().zip(&values).enumerate().collect();
-        let tasks: Vec<EncodeTask<'_>> = threads::map(groups, threads, |(at, (state, values))| {
+        let squared: Vec<Option<Cow<'_, [f32]>>> = self.groups.iter().map(squared).collect();
+        let groups = self.groups.iter_mut().zip(values.iter().zip(&squared));
+        let groups: Vec<_> = groups.enumerate().collect();
+        let tasks: Vec<EncodeTask<'_>> = threads::map(groups, threads, |(at, (state, (values, squared)))| {
             let Method { reduce, quantize, code } = &state.method;
             let tensor = TensorValues {
                 values,
+                squared_gradients: squared.as_deref(),
                 shape: state.group.shape,
                 quantize: *quantize,
                 rng: KeyedRng::new(header.seed, at),
@@ -268,4 +310,23 @@ impl Encoder {
     pub(crate) fn restore_pending(&mut self, pending: Option<&Pending>) {
         self.pending = pending.map(|pending| pending.digest);
     }
+}
+
+/// Succeeds if `squared` may be mean squared gradients of the trained values of `layout`.
+///
+/// # Errors
+/// `Usage` for another length, or if a value is NaN, infinite or negative, naming the tensor and the index within it.
+fn check_squared_gradients(layout: &Layout, squared: &[f32]) -> Result<(), Error> {
+    let trained = layout.trained();
+    if squared.len() != trained.len() {
+        return Err(Error::Usage(format!(
+            "{} squared gradients for {} trained values",
+            squared.len(),
+            trained.len()
+        )));
+    }
+    for tensor in layout.tensors().iter().filter(|tensor| tensor.offset < trained.end) {
+        expect_squares(tensor, &squared[tensor.offset..tensor.offset + tensor.len])?;
+    }
+    Ok(())
 }

@@ -85,7 +85,7 @@ impl Table {
     }
 
     /// Removes the form; returns its index in `forms`, by default 0.
-    pub(crate) fn form(&mut self, forms: &[&'static str; 3]) -> Result<usize, Error> {
+    pub(crate) fn form(&mut self, forms: &[&'static str]) -> Result<usize, Error> {
         let asked = self.word("form");
         let at = match &asked {
             None => Some(0),
@@ -93,8 +93,10 @@ impl Table {
         };
         self.form = at.map(|at| forms[at]);
         at.ok_or_else(|| {
-            let (form, [first, second, third]) = (asked.unwrap_or_default(), forms);
-            Error::Usage(format!("form {form:?}, expected {first:?}, {second:?} or {third:?}"))
+            let (form, quoted) = (asked.unwrap_or_default(), |name| format!("{name:?}"));
+            let forms: Vec<String> = forms.iter().map(quoted).collect();
+            let (last, others) = forms.split_last().expect("a rule with forms has several");
+            Error::Usage(format!("form {form:?}, expected {} or {last}", others.join(", ")))
         })
     }
 

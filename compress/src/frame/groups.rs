@@ -1,6 +1,8 @@
 //! Assigns tensors to the sections of a frame: first all small trained tensors merged into one section, then one section
 //! per other trained tensor, then one section of all buffers, then one of all counters.
 
+use std::borrow::Cow;
+
 use crate::layout::{Layout, Role, Shape};
 use crate::sink::Sink;
 
@@ -79,6 +81,12 @@ impl TensorGroup {
         self.spans
             .iter()
             .map(move |span| &model[span.offset..span.offset + span.len])
+    }
+
+    /// The values of the group, copied if they are of several tensors.
+    pub(crate) fn values<'v>(&self, model: &'v [f32]) -> Cow<'v, [f32]> {
+        self.only(model)
+            .map_or_else(|| Cow::Owned(self.gathered(model)), Cow::Borrowed)
     }
 
     /// A copy of the values of the group.

@@ -117,6 +117,7 @@ pub fn encode_section(
 ) -> Result<Vec<u8>, Error> {
     let tensor = TensorValues {
         values,
+        squared_gradients: None,
         shape: shape(of),
         quantize: *quantize,
         rng: KeyedRng::new(seed, 0),

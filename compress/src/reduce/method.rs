@@ -38,6 +38,11 @@ pub(crate) trait Reducer {
         false
     }
 
+    /// Whether squared gradients change what is sent.
+    fn wants_squared_gradients(&self) -> bool {
+        false
+    }
+
     /// Most bytes of the planes of `len` values; more than `len * 4` are never sent.
     fn most_bytes(&self, _quantize: &dyn Quantizer, len: usize) -> usize {
         len * 4
@@ -62,6 +67,8 @@ pub(crate) enum Sends {
 pub(crate) struct TensorValues<'a> {
     /// Finite, not empty.
     pub(crate) values: &'a [f32],
+    /// Mean squared gradients, if the trainer has given any: finite, not negative, as many as `values`.
+    pub(crate) squared_gradients: Option<&'a [f32]>,
     pub(crate) shape: Shape,
     pub(crate) quantize: QuantizeSpec,
     pub(crate) rng: KeyedRng,

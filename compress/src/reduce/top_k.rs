@@ -57,6 +57,7 @@ impl Reducer for TopK {
                 support::chosen(Sends::Other, clip, largest)
             }
             (Selection::Count(k), None) => largest(k, clip),
+            (Selection::Weighted(k), _) => weighted(k, clip),
             (Selection::Reaching { threshold, least }, _) => reaching(threshold, least, clip),
         }
     }
@@ -71,12 +72,30 @@ impl Reducer for TopK {
     fn names_density(&self) -> bool {
         true
     }
+
+    fn wants_squared_gradients(&self) -> bool {
+        self.density.wants_squared_gradients()
+    }
 }
 
 /// The choice to send the `k` largest values, cut to the magnitude `clip`.
 pub(crate) fn largest(k: usize, clip: Option<f32>) -> Chosen {
     support::chosen(Sends::Largest { clip }, clip, move |tensor| {
         top_k(tensor.threads, tensor.values, k)
+    })
+}
+
+/// The choice to send the `k` values whose magnitude times the root of the mean squared gradient is largest, cut to the
+/// magnitude `clip`. Without squared gradients, the `k` largest.
+fn weighted(k: usize, clip: Option<f32>) -> Chosen {
+    support::chosen(Sends::Other, clip, move |tensor| match tensor.squared_gradients {
+        None => top_k(tensor.threads, tensor.values, k),
+        Some(squared) => {
+            let pairs = tensor.values.iter().zip(squared);
+            // The root ranks as the square does, and does not overflow for values below 2^64.
+            let weighted = pairs.map(|(value, squared)| (value * squared.sqrt()).clamp(f32::MIN, f32::MAX));
+            top_k(tensor.threads, &weighted.collect::<Vec<f32>>(), k)
+        }
     })
 }
 

@@ -18,7 +18,7 @@ use crate::rules::selection::{Selected, Selection};
 macro_rules! rules {
     ($($(#[$doc:meta])* $variant:ident($rule:ident) = $module:ident,)*) => {
         /// A density (share of values sent), or a rule that chooses it: `0.01`, `{ by = "entropy", form = "effective" |
-        /// "percentile" | "literal" }`, `{ by = "fisher", form = "scaled" | "percentile" | "literal" }` or `{ by =
+        /// "percentile" | "literal" }`, `{ by = "fisher", form = "scaled" | "percentile" | "literal" | "gradients" }` or `{ by =
         /// "schedule", points = [[0, 0.25], [10, 0.01]] }`. Omitted parameters have their defaults.
         #[derive(Debug, Clone, PartialEq)]
         pub enum DensitySpec {
@@ -72,6 +72,11 @@ impl DensitySpec {
             Err(density) => (Selection::Count(density.count(values.len())), None),
         };
         Selected { chosen, clip }
+    }
+
+    /// Whether squared gradients change what the rule selects.
+    pub(crate) fn wants_squared_gradients(&self) -> bool {
+        self.parts().is_ok_and(DensityRule::wants_squared_gradients)
     }
 
     /// Whether the rule yields a count, not a threshold.
@@ -144,6 +149,7 @@ mod tests {
             "{ by = 'fisher', density = 0.07, alpha = 0.5, beta = 0.8, least = 0.002, clip = 3.5 }",
             "{ by = 'fisher', form = 'percentile', q = 93.5 }",
             "{ by = 'fisher', form = 'literal', alpha = 0.3, beta = 0.8, least = 0.002, clip = 3.5 }",
+            "{ by = 'fisher', form = 'gradients', density = 0.07, clip = 3.5 }",
             "{ by = 'schedule', points = [[0, 0.25], [10, 0.05]] }",
             "{ by = 'schedule', shape = 'linear', points = [[3, 0.25]] }",
             "{ by = 'schedule', shape = 'exponential', points = [[0, 0.25], [10, 0.05], [30, 0.01]] }",
@@ -198,7 +204,11 @@ mod tests {
             ),
             (
                 "{ by = 'fisher', form = 'effective' }",
-                r#"form "effective", expected "scaled", "percentile" or "literal""#,
+                r#"form "effective", expected "scaled", "percentile", "literal" or "gradients""#,
+            ),
+            (
+                "{ by = 'fisher', form = 'gradients', least = 0.001 }",
+                r#"`least` is not a parameter of { by = "fisher", form = "gradients" }"#,
             ),
             ("{ by = 'entropy', beta = 1.5 }", "`beta` must be from 0 to 1, not 1.5"),
             ("{ by = 'entropy', beta = nan }", "`beta` must be from 0 to 1, not NaN"),
@@ -312,10 +322,10 @@ mod tests {
             for one in [f32::from_bits(1), -2.0, f32::MAX] {
                 let chosen = spec.choose(&[one], 1, &mut rule_state).chosen;
                 match chosen {
-                    Selection::Count(k) => assert_eq!(k, 1),
+                    Selection::Count(k) | Selection::Weighted(k) => assert_eq!(k, 1),
                     Selection::Reaching { threshold, least } => assert!(threshold > 0.0 && least == 1),
                 }
-                let forgets = text.contains("percentile") || !text.contains("by");
+                let forgets = text.contains("percentile") || text.contains("gradients") || !text.contains("by");
                 assert_eq!(rule_state == RuleState::default(), forgets, "{text}");
             }
         }

@@ -300,7 +300,7 @@ mod tests {
         let mut rule_state = RuleState::default();
         let mut threshold = |values: &[f32]| match literal.choose(values, 0, &mut rule_state).chosen {
             Selection::Reaching { threshold, .. } => (f64::from(threshold), rule_state.mean),
-            Selection::Count(_) => panic!(),
+            Selection::Count(_) | Selection::Weighted(_) => panic!(),
         };
         let (at, mean) = threshold(&flat);
         assert!(near(at, first) && near(mean, first) && near(first, 8f64.ln()));
@@ -375,7 +375,7 @@ mod tests {
         let mut rule_state = RuleState::default();
         let count = |&matter: &usize| match rule.choose(&flat(matter), 0, &mut rule_state).chosen {
             Selection::Count(k) => k,
-            Selection::Reaching { .. } => panic!(),
+            Selection::Reaching { .. } | Selection::Weighted(_) => panic!(),
         };
         rounds.iter().map(count).collect()
     }

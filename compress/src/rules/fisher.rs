@@ -1,6 +1,7 @@
-//! Density by Fisher information (AGC-Fisher): `F_i = v_i^2`, the diagonal of the empirical Fisher matrix.
+//! Density by Fisher information (AGC-Fisher).
 //!
-//! Since `F` is the squared value, each form is a threshold on `|v|`.
+//! The update alone gives `F_i = v_i^2`, the diagonal of the empirical Fisher matrix. As `F` is then the squared value, each
+//! form is a threshold on `|v|`. With the squared gradients of the local training, `F_i = mean(g_i^2)` ranks otherwise.
 //!
 //! - *scaled* (ours): `T = kappa (alpha EMA(mean F) + (1 - alpha) mean F)`, `kappa = ln^2(1 / density) / 2`.
 //!   Laplace-distributed values are kept at that density, Gaussian values at a lower one.
@@ -8,6 +9,8 @@
 //! - *literal*: as printed in the paper: `T = alpha EMA + (1 - alpha) mean F`, where the average is updated with the
 //!   mean `F` of the *kept* values. That mean is above the threshold and therefore raises it: on Laplace draws the
 //!   density falls to 11 % at alpha 0.3, 3.9 % at 0.5, 0.3 % at 0.7, and to `least` at 0.9.
+//! - *gradients*: the `ceil(density n)` largest `F_i v_i^2`, twice what leaving `v_i` out costs in loss, to second order
+//!   (LeCun et al. 1990, equation 5, with the Fisher diagonal for the Hessian's).
 
 use crate::density::Density;
 use crate::error::Error;
@@ -23,11 +26,12 @@ use crate::rules::selection::Selection;
 pub(crate) const METHOD: Entry = Entry {
     info: MethodInfo {
         name: NAME,
-        about: "By the squared values, which are the diagonal of the empirical Fisher information.",
+        about: "By the squared values or gradients, which are the diagonal of the empirical Fisher information.",
         examples: &[
             "{ by = 'fisher' }",
             "{ by = 'fisher', form = 'percentile' }",
             "{ by = 'fisher', form = 'literal' }",
+            "{ by = 'fisher', form = 'gradients' }",
         ],
         leaves_out: true,
     },
@@ -38,7 +42,7 @@ const NAME: &str = "fisher";
 /// Kinds of state, as numbered in the state file.
 const SCALED: u32 = 3;
 const LITERAL: u32 = 4;
-const FORMS: [&str; 3] = ["scaled", "percentile", "literal"];
+const FORMS: [&str; 4] = ["scaled", "percentile", "literal", "gradients"];
 
 const ALPHA: f64 = 0.9;
 const LITERAL_ALPHA: f64 = 0.5;
@@ -50,6 +54,7 @@ const Q: f64 = 97.0;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FisherRule {
     form: Form,
+    /// Not a parameter of `Gradients`.
     least: Density,
     clip: Option<f64>,
 }
@@ -59,6 +64,7 @@ enum Form {
     Scaled { density: Density, alpha: f64, beta: f64 },
     Percentile { q: f64 },
     Literal { alpha: f64, beta: f64 },
+    Gradients { density: Density },
 }
 
 impl Default for FisherRule {
@@ -79,14 +85,21 @@ impl DensityRule for FisherRule {
             1 => Form::Percentile {
                 q: table.number("q", Q, 0.0..=100.0)?,
             },
-            _ => Form::Literal {
+            2 => Form::Literal {
                 alpha: table.number("alpha", LITERAL_ALPHA, 0.0..=1.0)?,
                 beta: table.number("beta", BETA, 0.0..=1.0)?,
             },
+            _ => Form::Gradients {
+                density: table.density("density", DENSITY)?,
+            },
+        };
+        let least = match form {
+            Form::Gradients { density } => density,
+            _ => table.density("least", form.least())?,
         };
         Ok(Self {
             form,
-            least: table.density("least", form.least())?,
+            least,
             clip: table.clip()?,
         })
     }
@@ -102,6 +115,10 @@ impl DensityRule for FisherRule {
                 .in_form(FORMS[2])
                 .with("alpha", alpha, LITERAL_ALPHA)
                 .with("beta", beta, BETA),
+            Form::Gradients { density } => {
+                let table = Table::by(NAME).in_form(FORMS[3]);
+                return table.with("density", density.into(), DENSITY).with_clip(self.clip);
+            }
         };
         table
             .with("least", self.least.into(), self.form.least())
@@ -111,6 +128,8 @@ impl DensityRule for FisherRule {
     fn choose(&self, values: &[f32], _round: u64, rule_state: &mut RuleState) -> Selection {
         let (kind, alpha, beta) = match self.form {
             Form::Percentile { q } => return by_percentile(values, q, self.least),
+            Form::Gradients { .. } if values.iter().all(|value| *value == 0.0) => return Selection::Count(0),
+            Form::Gradients { density } => return Selection::Weighted(density.count(values.len())),
             Form::Scaled { alpha, beta, .. } => (SCALED, alpha, beta),
             Form::Literal { alpha, beta } => (LITERAL, alpha, beta),
         };
@@ -129,6 +148,10 @@ impl DensityRule for FisherRule {
         };
         rule_state.follow(fed, before, beta);
         Selection::Reaching { threshold, least }
+    }
+
+    fn wants_squared_gradients(&self) -> bool {
+        matches!(self.form, Form::Gradients { .. })
     }
 
     fn clip(&self) -> Option<f32> {

@@ -35,6 +35,11 @@ pub(crate) trait DensityRule {
         false
     }
 
+    /// Whether squared gradients change what the rule selects.
+    fn wants_squared_gradients(&self) -> bool {
+        false
+    }
+
     /// Larger magnitudes are clipped to this one before sending.
     fn clip(&self) -> Option<f32> {
         None

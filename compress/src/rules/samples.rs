@@ -48,7 +48,7 @@ pub(crate) fn kept(values: &[f32], selected: Selected) -> Vec<f32> {
     let mut order: Vec<usize> = (0..values.len()).filter(|&i| values[i] != 0.0).collect();
     order.sort_by(|&a, &b| values[b].abs().total_cmp(&values[a].abs()).then(a.cmp(&b)));
     let count = match selected.chosen {
-        Selection::Count(k) => k,
+        Selection::Count(k) | Selection::Weighted(k) => k,
         Selection::Reaching { threshold, least } => {
             least.max(order.iter().filter(|&&i| values[i].abs() >= threshold).count())
         }

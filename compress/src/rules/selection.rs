@@ -5,6 +5,9 @@
 pub(crate) enum Selection {
     /// This many of the largest magnitudes; all nonzero values if there are fewer.
     Count(usize),
+    /// This many of those whose magnitude times the root of the mean squared gradient is largest; those with a zero gradient
+    /// are never sent. Without squared gradients, as `Count`.
+    Weighted(usize),
     /// All magnitudes that reach `threshold`; if fewer than `least` do, the `least` largest.
     Reaching {
         /// Positive; infinite if no value can reach it.

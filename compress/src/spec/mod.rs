@@ -121,6 +121,10 @@ pub struct Method {
 }
 
 impl Method {
+    pub(crate) fn wants_squared_gradients(&self) -> bool {
+        self.reduce.method().wants_squared_gradients()
+    }
+
     /// Whether the method names a step or a density, which a budget would replace.
     fn names_knob(&self) -> bool {
         let reduce = self.reduce.method();
@@ -180,6 +184,14 @@ impl Spec {
             .map(|small| &small.method)
             .or_else(|| rule().map(|rule| &rule.method))
             .unwrap_or(&self.default)
+    }
+
+    /// Whether a codec of the spec chooses by squared gradients (see [`crate::Given`]).
+    pub fn wants_squared_gradients(&self) -> bool {
+        let small = self.small.iter().map(|small| &small.method);
+        let rules = self.rules.iter().map(|rule| &rule.method);
+        let mut methods = std::iter::once(&self.default).chain(small).chain(rules);
+        methods.any(Method::wants_squared_gradients)
     }
 
     pub(crate) fn is_small(&self, tensor: &Tensor) -> bool {

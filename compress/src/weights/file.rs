@@ -145,6 +145,21 @@ pub fn expect_finite(tensor: &Tensor, values: &[f32]) -> Result<(), Error> {
     Err(Error::NotFinite(format!("tensor `{}`, value {at}", tensor.name)))
 }
 
+/// Succeeds if every value may be a mean squared gradient: finite and not negative. Shapes: `values: [tensor.len]`.
+///
+/// # Errors
+/// `Usage`, naming the tensor and the index within it.
+pub fn expect_squares(tensor: &Tensor, values: &[f32]) -> Result<(), Error> {
+    let is_square = |value: &f32| (0.0..f32::INFINITY).contains(value);
+    match values.iter().position(|value| !is_square(value)) {
+        None => Ok(()),
+        Some(at) => Err(Error::Usage(format!(
+            "tensor `{}`, value {at}: a mean squared gradient must be finite and not negative, not {}",
+            tensor.name, values[at]
+        ))),
+    }
+}
+
 /// The bytes of a safetensors file of `values`: deterministic in layout and values. Shapes: `values: [layout.len()]`.
 ///
 /// # Errors

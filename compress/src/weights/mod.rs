@@ -17,7 +17,7 @@ pub(crate) mod notes;
 pub(crate) mod plan;
 pub(crate) mod tensors;
 
-pub use file::{Weights, expect_finite, expect_same, to_safetensors, to_safetensors_with};
+pub use file::{Weights, expect_finite, expect_same, expect_squares, to_safetensors, to_safetensors_with};
 pub use header::{Envelope, read_notes};
 pub use integers::IntegerTensor;
 pub use notes::{LEARNER, Notes, SEED};

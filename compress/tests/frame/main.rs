@@ -13,6 +13,7 @@ mod laws;
 mod memory;
 mod merged;
 mod roles;
+mod squared_gradients;
 mod state;
 mod threads;
 mod two_ends;

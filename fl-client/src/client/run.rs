@@ -22,6 +22,8 @@ pub(super) struct Run {
     /// The update that the server has not acknowledged yet.
     pub(super) pending: Option<(Pending, UpdateMetadata)>,
     pub(super) model: Option<Model>,
+    /// The log has a warning that the learner returns no squared gradients.
+    pub(super) warned: bool,
 }
 
 impl Run {
@@ -36,6 +38,7 @@ impl Run {
             watch: BudgetWatch::default(),
             pending,
             model,
+            warned: false,
         })
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 use fl_compress::weights::{handed_out, round_role_to_types};
-use fl_compress::{Digest, Frame, FrameHeader, FrameKind, Layout, Role};
+use fl_compress::{Digest, Frame, FrameHeader, FrameKind, Given, Layout, Role};
 use fl_proto::MAX_EXAMPLES;
 
 use super::pending_update::PendingUpdate;
@@ -45,6 +45,7 @@ impl ClientState {
             rounds: run.joined.rounds,
             seed: seed("fit"),
             deadline: deadline.map(|at| at.saturating_duration_since(Instant::now())),
+            squared_gradients: run.encoder.wants_squared_gradients(),
             progress: Arc::clone(progress),
         };
 
@@ -80,14 +81,32 @@ impl ClientState {
                 attempt => seed(&format!("encode in attempt {attempt}")),
             },
         };
+        let Fit {
+            examples,
+            loss,
+            metrics,
+            squared_gradients,
+        } = fit;
+        if plan.squared_gradients && squared_gradients.is_none() && !std::mem::replace(&mut run.warned, true) {
+            tracing::warn!(
+                task = run.joined.task,
+                "the learner returns no squared gradients, by which the run's compression chooses; it takes magnitudes instead"
+            );
+        }
         let predictor = model.step.as_deref().map(|step| Frame::parse(step, &run.layout));
-        let encoded = predictor
-            .transpose()
-            .and_then(|predictor| run.encoder.encode_against(predictor.as_ref(), &mut delta, header));
+        let encoded = predictor.transpose().and_then(|predictor| {
+            let given = Given {
+                predictor: predictor.as_ref(),
+                squared_gradients: squared_gradients.as_deref(),
+            };
+            run.encoder.encode_given(given, &mut delta, header)
+        });
         let pending = encoded.map_err(|e| {
-            Error::Learner(format!(
-                "the update of round {round} cannot be encoded: {e}; a smaller learning_rate may help"
-            ))
+            let hint = match e {
+                fl_compress::Error::NotFinite(_) => "; a smaller learning_rate may help",
+                _ => "",
+            };
+            Error::Learner(format!("the update of round {round} cannot be encoded: {e}{hint}"))
         })?;
         if let Some(over) = run.watch.look(&pending) {
             let bits = over.used as f64 * 8.0 / run.layout.len().max(1) as f64;
@@ -101,11 +120,6 @@ impl ClientState {
         }
         let encode_ms = started.elapsed().as_millis() as u64;
 
-        let Fit {
-            examples,
-            loss,
-            metrics,
-        } = fit;
         let metadata = UpdateMetadata {
             round,
             attempt,

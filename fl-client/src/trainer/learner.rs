@@ -11,9 +11,10 @@ use fl_compress::{Layout, Role};
 use super::config::{Source, TrainerConfig};
 use super::folder::WorkFolder;
 use super::local::LocalFile;
-use super::message::{Hello, MODEL_FILE, RESULT_FILE};
-use super::supervisor::{Answer, Bound, Request, Supervisor};
-use super::tensors::Tensors;
+use super::message::{Hello, MODEL_FILE, RESULT_FILE, SQUARED_FILE};
+use super::request::{Answer, Bound, Request};
+use super::supervisor::Supervisor;
+use super::tensors::{Marks, Tensors};
 use crate::learner::{EvaluatePlan, Evaluation, Fit, FitPlan, Learner, Progress, RunTensors};
 
 /// A program that trains, started once and kept for the run.
@@ -114,6 +115,17 @@ impl TrainerLearner {
         Ok(folder.path().join(name))
     }
 
+    /// The squared gradients that the trainer has written.
+    fn squared_gradients(&self, marks: &Marks) -> anyhow::Result<Vec<f32>> {
+        let read = || {
+            let mut bytes = Vec::new();
+            read_into(&self.file(SQUARED_FILE)?, self.tensors.max_file(), &mut bytes)?;
+            marks.expect_overwritten(&bytes)?;
+            self.tensors.squared_gradients(&bytes)
+        };
+        read().with_context(|| format!("the trainer's squared gradients {SQUARED_FILE}"))
+    }
+
     fn supervisor(&mut self) -> anyhow::Result<&Supervisor> {
         let Self {
             config,
@@ -191,18 +203,22 @@ impl Learner for TrainerLearner {
     fn fit(&mut self, plan: &FitPlan) -> anyhow::Result<Fit> {
         self.result.clear();
         let path = self.file(RESULT_FILE)?;
-        let (fit, marks) = match self.supervisor()?.ask(Request::Fit(plan.clone()), &plan.progress)? {
-            Answer::Fitted(fit, marks) => (fit, marks),
+        let trained = match self.supervisor()?.ask(Request::Fit(plan.clone()), &plan.progress)? {
+            Answer::Fitted(trained) => trained,
             other => bail!("answer {other:?} to a training"),
         };
         let read = read_into(&path, self.tensors.max_file(), &mut self.result);
         let context = || format!("the trainer's result {RESULT_FILE}");
         read.with_context(context)?;
-        if let Some(name) = marks.untouched(&self.result) {
-            let name = name.to_owned();
+        if let Err(untouched) = trained.result.expect_overwritten(&self.result) {
             self.result.clear();
-            return Err(anyhow::anyhow!("tensor `{name}` was not written in this round")).with_context(context);
+            return Err(untouched).with_context(context);
         }
+        let mut fit = trained.fit;
+        fit.squared_gradients = trained
+            .squared_gradients
+            .map(|marks| self.squared_gradients(&marks))
+            .transpose()?;
         let local = self.tensors.local_of(&self.result).with_context(context)?;
         if let Some((bytes, file)) = local.zip(self.local.as_ref()) {
             // Checked first: local tensors of a training that counts nowhere are not kept.

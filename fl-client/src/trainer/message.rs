@@ -17,6 +17,7 @@ pub(super) const MAX_MESSAGE: usize = 16 << 20;
 /// Files of the work folder.
 pub(super) const MODEL_FILE: &str = "model.safetensors";
 pub(super) const RESULT_FILE: &str = "update.safetensors";
+pub(super) const SQUARED_FILE: &str = "squared_gradients.safetensors";
 
 /// A message to the trainer.
 #[derive(Debug, Serialize)]
@@ -44,6 +45,7 @@ pub(super) enum ToTrainer<'a> {
         deadline_s: Option<f64>,
         weights: &'a str,
         result: &'a str,
+        squared_gradients: Option<&'a str>,
         train: Train,
         extra: &'a Extra,
     },
@@ -93,6 +95,7 @@ impl ToTrainer<'_> {
             deadline_s: plan.deadline.map(|left| left.as_secs_f64()),
             weights: MODEL_FILE,
             result: RESULT_FILE,
+            squared_gradients: plan.squared_gradients.then_some(SQUARED_FILE),
             train: Train::of(&plan.training, plan.round, plan.rounds),
             extra: &plan.extra,
         }
@@ -146,8 +149,15 @@ impl Train {
 #[derive(Debug, PartialEq)]
 pub(super) enum FromTrainer {
     Hello(Hello),
-    Progress { done: u64, total: u64 },
-    Fitted(Fit),
+    Progress {
+        done: u64,
+        total: u64,
+    },
+    /// `squared_gradients`: whether the trainer has written a file of them.
+    Fitted {
+        fit: Fit,
+        squared_gradients: bool,
+    },
     Evaluated(Evaluation),
     Failed(String),
     Bye,
@@ -204,6 +214,8 @@ struct RawResult {
     loss: f64,
     correct: Option<u64>,
     #[serde(default)]
+    squared_gradients: bool,
+    #[serde(default)]
     metrics: BTreeMap<String, RawMetric>,
 }
 
@@ -241,11 +253,13 @@ impl FromTrainer {
                 done,
                 total: total.unwrap_or(0),
             },
-            Raw::Fitted(result) => Self::Fitted(Fit {
-                examples: result.examples,
-                loss: result.loss,
-                metrics: metrics(result.metrics, result.examples)?,
-            }),
+            Raw::Fitted(result) => Self::Fitted {
+                fit: Fit {
+                    metrics: metrics(result.metrics, result.examples)?,
+                    ..Fit::new(result.examples, result.loss)
+                },
+                squared_gradients: result.squared_gradients,
+            },
             Raw::Evaluated(result) => Self::Evaluated(Evaluation {
                 examples: result.examples,
                 loss: result.loss,
@@ -262,7 +276,7 @@ impl FromTrainer {
         match self {
             Self::Hello(_) => "hello",
             Self::Progress { .. } => "progress",
-            Self::Fitted(_) => "fitted",
+            Self::Fitted { .. } => "fitted",
             Self::Evaluated(_) => "evaluated",
             Self::Failed(_) => "failed",
             Self::Bye => "bye",
@@ -415,7 +429,7 @@ mod tests {
     #[test]
     fn a_metric_is_a_number_or_has_its_own_weight() {
         let line = br#"{"type":"fitted","examples":4,"loss":0.5,"metrics":{"a":1,"b":{"value":2,"weight":3}},"new":1}"#;
-        let FromTrainer::Fitted(fit) = FromTrainer::parse(line).unwrap() else {
+        let FromTrainer::Fitted { fit, .. } = FromTrainer::parse(line).unwrap() else {
             panic!()
         };
         let weight = |name| fit.metrics.get(name).unwrap().weight;

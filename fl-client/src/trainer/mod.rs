@@ -3,12 +3,15 @@
 //!
 //! ```text
 //! TrainerLearner   a trainer as a Learner; the client's thread
-//!   Supervisor     starts, asks and ends the trainer; a thread of its own
+//!   Supervisor     the learner's handle
+//!   Actor          starts, asks and ends the trainer; a thread of its own
 //!     Running      a trainer that runs, and what it said about itself
 //!       Link       messages over two pipes or a socket
 //!       Process    the process, its group and their guard
 //! ```
 
+mod actor;
+mod ask;
 mod attach;
 mod clock;
 mod config;
@@ -24,6 +27,7 @@ mod local;
 mod message;
 mod output;
 mod process;
+mod request;
 mod running;
 mod supervisor;
 mod tensors;

@@ -8,8 +8,8 @@ use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context as _, ensure};
-use fl_compress::weights::{FilePlan, Notes, TensorFile};
+use anyhow::{Context as _, bail, ensure};
+use fl_compress::weights::{FilePlan, Notes, TensorFile, expect_squares};
 use fl_compress::{Dtype, Layout, Role, TensorSpec};
 
 use super::message::Hello;
@@ -29,6 +29,8 @@ pub(super) struct Tensors {
     /// The tensors that stay with the client, and their file.
     local: Vec<TensorSpec>,
     local_plan: FilePlan,
+    /// The trained tensors as `F32`, at the same places as in `layout`.
+    squared: Layout,
 }
 
 impl Tensors {
@@ -43,7 +45,13 @@ impl Tensors {
             .cloned()
             .collect();
         let nothing = Layout::of([])?;
+        let trained = layout.tensors().iter().filter(|tensor| tensor.role == Role::Trained);
+        let squared = trained.map(|tensor| TensorSpec {
+            dtype: Dtype::F32,
+            ..TensorSpec::from(tensor)
+        });
         Ok(Self {
+            squared: Layout::of(squared)?,
             plan: FilePlan::new(&layout, &[], &Notes::new())?,
             local_plan: FilePlan::new(&nothing, &local, &Notes::new())?,
             layout,
@@ -58,7 +66,9 @@ impl Tensors {
     /// Longest result: the tensors, and as much again for a header with other spaces.
     pub(super) fn max_file(&self) -> u64 {
         const SLACK: u64 = 1024 * 1024;
-        SLACK + 2 * (self.plan.len() + self.local_plan.len()) as u64
+        // Squared gradients are `F32`, whatever the types of the tensors.
+        let longest = self.plan.len().max(4 * self.squared.len());
+        SLACK + 2 * (longest + self.local_plan.len()) as u64
     }
 
     /// Writes `values` over the file at `path`, whose pages are reused. Shapes: `values: [layout.len()]`.
@@ -120,6 +130,21 @@ impl Tensors {
         Ok(())
     }
 
+    /// Reads a file of squared gradients: the trained tensors and no others, as `F32`. Returns `[layout.trained().len()]`.
+    ///
+    /// # Errors
+    /// As [`Tensors::read`]; and if there is another tensor or a negative value.
+    pub(super) fn squared_gradients(&self, bytes: &[u8]) -> anyhow::Result<Vec<f32>> {
+        let file = TensorFile::parse(bytes)?;
+        file.expect_only(self.squared.tensors().iter().map(|tensor| tensor.name.as_str()))?;
+        let mut values = vec![0.0; self.squared.len()];
+        file.values(&self.squared, &mut values)?;
+        for tensor in self.squared.tensors() {
+            expect_squares(tensor, &values[tensor.offset..tensor.offset + tensor.len])?;
+        }
+        Ok(values)
+    }
+
     /// Checks a file of local tensors.
     ///
     /// # Errors
@@ -156,9 +181,18 @@ pub(crate) fn check_weights(bytes: &[u8], hello: &Hello) -> anyhow::Result<usize
 pub(super) struct Marks(Vec<(String, Range<u64>)>);
 
 impl Marks {
-    /// The places of the marks in the file at `path`: a result of an earlier round, also of one whose answer was never read.
-    /// None if there is no file with a complete header.
-    pub(super) fn of(path: &Path) -> Self {
+    /// Marks the file at `path`: a result of an earlier round, also of one whose answer was never read.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub(super) fn new(path: &Path) -> anyhow::Result<Self> {
+        let marks = Self::of(path);
+        marks.write(path)?;
+        Ok(marks)
+    }
+
+    /// The places of the marks. None if there is no file with a complete header.
+    fn of(path: &Path) -> Self {
         let marks = || {
             let mut file = File::open(path).ok()?;
             let end = file.metadata().ok()?.len();
@@ -181,11 +215,7 @@ impl Marks {
         Self(marks().unwrap_or_default())
     }
 
-    /// Overwrites the marked values.
-    ///
-    /// # Errors
-    /// If the file cannot be written.
-    pub(super) fn write(&self, path: &Path) -> anyhow::Result<()> {
+    fn write(&self, path: &Path) -> anyhow::Result<()> {
         let write = || {
             let file = OpenOptions::new().write(true).open(path)?;
             let mut marks = self.0.iter();
@@ -199,8 +229,18 @@ impl Marks {
         }
     }
 
-    /// A tensor that still has its mark.
-    pub(super) fn untouched(&self, bytes: &[u8]) -> Option<&str> {
+    /// Succeeds if no tensor still has its mark.
+    ///
+    /// # Errors
+    /// Names a tensor that has.
+    pub(super) fn expect_overwritten(&self, bytes: &[u8]) -> anyhow::Result<()> {
+        match self.untouched(bytes) {
+            None => Ok(()),
+            Some(name) => bail!("tensor `{name}` was not written in this round"),
+        }
+    }
+
+    fn untouched(&self, bytes: &[u8]) -> Option<&str> {
         let marked = |place: &Range<u64>| {
             let found = bytes.get(place.start as usize..place.end as usize);
             found.is_some_and(|found| found.iter().all(|byte| *byte == 0xff))
@@ -298,6 +338,31 @@ mod tests {
         assert!(why.contains("`head.weight`, value 0"), "{why}");
         let why = refused(&|result| result.push((specs()[4].clone(), vec![0; 8])));
         assert!(why.contains("`base.weight` is not expected"), "{why}");
+    }
+
+    #[test]
+    fn squared_gradients_are_of_the_trained_tensors_alone_and_single_precision() {
+        let tensors = tensors();
+        let squares = |name: &str, dtype, values: &[f32]| {
+            let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+            (spec(name, &[2, 3], dtype, Role::Trained), bytes)
+        };
+        let values = [0.0, 1.0, 2.0, f32::MAX, 0.5, 1e-30];
+        let good = squares("fc.weight", Dtype::F32, &values);
+        assert_eq!(tensors.squared_gradients(&file(&[good.clone()])).unwrap(), values);
+        let refused = |stored: &[Stored]| tensors.squared_gradients(&file(stored)).unwrap_err().to_string();
+        let why = refused(&[squares("fc.weight", Dtype::Bf16, &values[..3])]);
+        assert!(
+            why.contains("`fc.weight` is BF16 [2, 3]; F32 [2, 3] is expected"),
+            "{why}"
+        );
+        let buffer = (spec("bn.mean", &[2], Dtype::F32, Role::Buffer), vec![0; 8]);
+        let why = refused(&[good, buffer]);
+        assert!(why.contains("`bn.mean` is not expected"), "{why}");
+        let why = refused(&[squares("fc.weight", Dtype::F32, &[0.0, 1.0, 2.0, -0.5, 0.0, 0.0])]);
+        assert!(why.contains("`fc.weight`, value 3: a mean squared gradient"), "{why}");
+        let why = refused(&[squares("fc.weight", Dtype::F32, &[f32::NAN; 6])]);
+        assert!(why.contains("not finite: tensor `fc.weight`, value 0"), "{why}");
     }
 
     #[test]

@@ -14,7 +14,7 @@ use fl_proto::Training;
 use tokio::sync::watch;
 
 use super::clock::Clock;
-use super::fake::{Fault, Script, act, change};
+use super::fake::{Fault, Script, act, change, square};
 use super::{Program, Source, TrainerConfig, TrainerLearner};
 use crate::learner::{EvaluatePlan, FitPlan, Learner, RunTensors};
 
@@ -124,6 +124,65 @@ fn a_trainer_trains_evaluates_and_leaves_nothing_behind() {
     drop(learner);
     assert_eq!(members(group), Vec::<String>::new());
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn squared_gradients_are_asked_for_read_and_checked_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = Script {
+        squares: true,
+        in_round: [
+            (3, Fault::NegativeSquare),
+            (4, Fault::OtherSquares),
+            (5, Fault::NoSquares),
+            (7, Fault::NoFile),
+        ]
+        .into(),
+        ..script()
+    };
+    let mut learner = joined(config(dir.path(), &script));
+    let mut fit = |round, asked| {
+        learner.load(&[0.0; 43]).unwrap();
+        let squared_gradients = asked;
+        let plan = FitPlan {
+            squared_gradients,
+            ..plan(round)
+        };
+        learner
+            .fit(&plan)
+            .map(|fit| fit.squared_gradients)
+            .map_err(|e| format!("{e:#}"))
+    };
+    let expected = |round| -> Vec<f32> { (0..43).map(|i| square(round, i)).collect() };
+    assert_eq!(fit(1, false), Ok(None));
+    assert_eq!(fit(2, true), Ok(Some(expected(2))));
+    for (round, reason) in [
+        (
+            3,
+            "`a.weight`, value 1: a mean squared gradient must be finite and not negative, not -0.5",
+        ),
+        (4, "tensor `a.weight` is F32 [8, 5, 1]; F32 [8, 5] is expected"),
+        (5, "tensor `a.weight` was not written in this round"),
+    ] {
+        let why = fit(round, true).unwrap_err();
+        let file = "the trainer's squared gradients squared_gradients.safetensors: ";
+        assert!(why.starts_with(file) && why.contains(reason), "{why}");
+    }
+    assert_eq!(fit(6, true), Ok(Some(expected(6))));
+    assert!(fit(7, true).unwrap_err().contains("update.safetensors"));
+    assert_eq!(fit(8, true), Ok(Some(expected(8))));
+}
+
+#[test]
+fn a_trainer_without_squared_gradients_trains_all_the_same() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut learner = joined(config(dir.path(), &script()));
+    learner.load(&[0.0; 43]).unwrap();
+    let plan = FitPlan {
+        squared_gradients: true,
+        ..plan(1)
+    };
+    assert_eq!(learner.fit(&plan).unwrap().squared_gradients, None);
 }
 
 #[test]

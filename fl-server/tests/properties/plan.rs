@@ -156,6 +156,11 @@ fn refusals_name_key_value_and_rule() {
             "target = 3\n[compression.downlink]\nmemory = { dgc = { momentum = 0.5 } }",
             "`compression.downlink.memory = dgc`: ",
         ),
+        (
+            "target = 3",
+            "target = 3\n[compression.downlink]\ndefault = { reduce = { top_k = { density = { by = \"fisher\", form = \"gradients\" } } } }",
+            "`compression.downlink = form = \"gradients\"`: chooses by squared gradients",
+        ),
         ("target = 3", "target = 3\n[train]\nepochs = 0", "epochs"),
         ("target = 3", "target = 3\n[train]\nmomentum = 1.0", "momentum"),
         (

@@ -53,9 +53,8 @@ impl Learner for Language {
         let loss = self.loss();
         self.weights.iter_mut().for_each(|weight| *weight += 1.0);
         Ok(Fit {
-            examples: 20,
-            loss,
             metrics: metrics("tokens", 1000.0 * plan.round as f64 + f64::from(self.client), 20),
+            ..Fit::new(20, loss)
         })
     }
 

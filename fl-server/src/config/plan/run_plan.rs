@@ -143,6 +143,12 @@ impl RunPlan {
         } = raw.compression;
         uplink.memory = memory::of_updates(uplink.memory, raw.cohort.everyone())?;
         downlink.memory = memory::of_model_updates(downlink.memory)?;
+        rule(
+            !downlink.wants_squared_gradients(),
+            "compression.downlink",
+            &"form = \"gradients\"",
+            || "chooses by squared gradients, which model updates do not have; use form = \"scaled\"".to_owned(),
+        )?;
         let (name_of, table) = ("aggregator", raw.aggregator.as_ref());
         let aggregator = MethodSpec::read("aggregator", name_of, table, &catalog.aggregators)?;
         aggregator.accept(name_of, &uplink)?;

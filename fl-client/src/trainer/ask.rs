@@ -1,0 +1,170 @@
+//! One request to the trainer: makes it ready, sends the request and waits for the answer.
+
+use super::actor::{Actor, CLOSE_TIMEOUT, misplaced, violation};
+use super::config::Source;
+use super::difference::difference;
+use super::message::{FromTrainer, Hello, MODEL_FILE, RESULT_FILE, SQUARED_FILE, ToTrainer, VERSION};
+use super::process::Process;
+use super::request::{Answer, Request, Trained};
+use super::running::Happening;
+use super::tensors::Marks;
+use crate::learner::Progress;
+
+impl Actor {
+    /// # Errors
+    /// Why there is no answer.
+    pub(super) async fn ask(&mut self, request: &Request, progress: &Progress) -> Result<Answer, String> {
+        if matches!(
+            (request, &self.config.source),
+            (Request::Evaluate(_), Source::Attach(_))
+        ) && self.trainer.is_none()
+        {
+            tracing::info!(
+                task = self.config.task,
+                "no trainer is attached that could evaluate the model"
+            );
+            return Ok(Answer::Evaluated(None));
+        }
+        let hello = self.ready(progress).await?;
+        let message = match request {
+            Request::Hello => {
+                let process = self.trainer.as_ref().and_then(|trainer| trainer.process.as_ref());
+                return Ok(Answer::Hello(hello, process.map(Process::group)));
+            }
+            Request::Fit(plan) => ToTrainer::fit(plan),
+            Request::Evaluate(_) if !hello.evaluates => return Ok(Answer::Evaluated(None)),
+            Request::Evaluate(round) => ToTrainer::Evaluate {
+                round: *round,
+                weights: MODEL_FILE,
+            },
+        };
+        let (mut result, mut squared) = (Marks::default(), None);
+        if let Request::Fit(plan) = request {
+            // Only now: an earlier trainer may have written the files until its end, which `ready` waits for.
+            let mark = |name| Marks::new(&self.folder.join(name)).map_err(|e| format!("{e:#}"));
+            result = mark(RESULT_FILE)?;
+            squared = plan.squared_gradients.then(|| mark(SQUARED_FILE)).transpose()?;
+        }
+        if let Some(trainer) = &self.trainer {
+            trainer.link.send(&message);
+        }
+        match (request, self.answer(progress, true).await?) {
+            (Request::Fit(_), FromTrainer::Fitted { fit, squared_gradients }) => Ok(Answer::Fitted(Trained {
+                fit,
+                result,
+                squared_gradients: squared.filter(|_| squared_gradients),
+            })),
+            (Request::Evaluate(_), FromTrainer::Evaluated(evaluation)) => Ok(Answer::Evaluated(Some(evaluation))),
+            (_, FromTrainer::Failed(message)) => Err(one_line(&message)),
+            (_, message) => Err(self.abandon(misplaced(&message))),
+        }
+    }
+
+    /// A trainer that has said `hello` and knows the run.
+    async fn ready(&mut self, progress: &Progress) -> Result<Hello, String> {
+        if self.left {
+            return Err("the trainer said `bye`; restart the client to start it again".to_owned());
+        }
+        if self.trainer.is_none() {
+            self.start().await?;
+        }
+        if let (None, Some(socket)) = (&self.trainer, &self.socket) {
+            let stream = tokio::select! {
+                stream = socket.accept() => stream,
+                () = progress.stopping() => return Err("no trainer is attached".to_owned()),
+            };
+            self.attached(stream).await;
+        }
+        if self.expects_hello() {
+            match self.answer(progress, false).await? {
+                FromTrainer::Hello(hello) => self.received(hello),
+                FromTrainer::Failed(message) => return Err(self.abandon(one_line(&message))),
+                message => return Err(self.abandon(misplaced(&message))),
+            }
+        }
+        let Some(trainer) = &mut self.trainer else {
+            return Err("the trainer has ended".to_owned());
+        };
+        let hello = trainer.hello.clone().unwrap_or_default();
+        let unsuitable = match &self.bound {
+            _ if !(1..=VERSION).contains(&hello.version) => Some(format!(
+                "the trainer speaks version {} of the trainer protocol, this client version {VERSION}; update the older of the \
+                 two",
+                hello.version
+            )),
+            Some(bound) => difference(&bound.run, &hello),
+            None => None,
+        };
+        if let Some(why) = unsuitable {
+            self.end(CLOSE_TIMEOUT);
+            return Err(why);
+        }
+        if let Some(bound) = self.bound.as_ref().filter(|_| !trainer.joined) {
+            let local = bound.local.as_deref().filter(|path| path.exists());
+            trainer.link.send(&ToTrainer::join(&bound.run, local));
+            trainer.joined = true;
+        }
+        Ok(hello)
+    }
+
+    /// The next message that is not progress. `stops`: whether the trainer is told if the learner is asked to stop.
+    async fn answer(&mut self, progress: &Progress, stops: bool) -> Result<FromTrainer, String> {
+        let (clock, silence) = (self.config.clock.clone(), self.config.no_progress);
+        let mut limit = clock.now() + silence;
+        let mut stopping = false;
+        loop {
+            let Some(trainer) = &mut self.trainer else {
+                return Err("the trainer has ended".to_owned());
+            };
+            tokio::select! {
+                happening = trainer.next() => match happening {
+                    Happening::Message(FromTrainer::Progress { done, total }) => {
+                        progress.set(done, total);
+                        if !stopping {
+                            limit = clock.now() + silence;
+                        }
+                    }
+                    Happening::Message(FromTrainer::Bye) => {
+                        self.left();
+                        return Err("the trainer said `bye` instead of an answer".to_owned());
+                    }
+                    Happening::Message(message) => return Ok(message),
+                    Happening::Violation(why) => return Err(self.abandon(violation(&why))),
+                    Happening::Gone => {
+                        let why = self.gone().await;
+                        return Err(self.abandon(why));
+                    }
+                },
+                () = progress.stopping(), if !stopping => {
+                    if !stops {
+                        return Err("told to stop".to_owned());
+                    }
+                    trainer.link.send(&ToTrainer::Stop);
+                    stopping = true;
+                    limit = clock.now() + CLOSE_TIMEOUT;
+                }
+                () = clock.until(limit) => {
+                    let why = if stopping {
+                        format!("the trainer did not stop within {} s", CLOSE_TIMEOUT.as_secs())
+                    } else {
+                        format!(
+                            "the trainer sent no message for {} s (`no_progress`); call job.progress in long loops, or raise \
+                             `no_progress` in client.toml",
+                            silence.as_secs_f64()
+                        )
+                    };
+                    return Err(self.abandon(why));
+                }
+            }
+        }
+    }
+}
+
+/// A message on one line.
+fn one_line(message: &str) -> String {
+    let lines: Vec<&str> = message.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    match lines.as_slice() {
+        [] => "the trainer failed without a message".to_owned(),
+        lines => lines.join(" | "),
+    }
+}

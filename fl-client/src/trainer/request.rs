@@ -1,0 +1,68 @@
+//! What the learner's thread asks of the supervising thread, and the answers.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+
+use super::message::Hello;
+use super::tensors::Marks;
+use crate::learner::{Evaluation, Fit, FitPlan, Progress, RunTensors};
+
+/// What a learner asks of its trainer.
+#[derive(Debug, Clone)]
+pub(super) enum Request {
+    /// What the trainer says about itself.
+    Hello,
+    Fit(FitPlan),
+    /// Evaluate the model of this round.
+    Evaluate(u64),
+}
+
+#[derive(Debug)]
+pub(super) enum Answer {
+    Hello(Hello, Option<i32>),
+    Fitted(Trained),
+    /// `None` if the trainer does not evaluate.
+    Evaluated(Option<Evaluation>),
+}
+
+/// A training, and the marks in the files that it should have written.
+#[derive(Debug)]
+pub(super) struct Trained {
+    pub(super) fit: Fit,
+    pub(super) result: Marks,
+    /// `None` if the trainer has written no squared gradients.
+    pub(super) squared_gradients: Option<Marks>,
+}
+
+/// A run that the trainer takes part in.
+#[derive(Debug)]
+pub(super) struct Bound {
+    pub(super) run: RunTensors,
+    /// Where this client's local tensors of the run are stored.
+    pub(super) local: Option<PathBuf>,
+}
+
+impl Bound {
+    /// Whether this is the same run with the same tensors.
+    pub(super) fn is_for(&self, run: &RunTensors) -> bool {
+        let RunTensors {
+            run: name,
+            instance,
+            client,
+            rounds,
+            seed,
+            layout,
+            aside,
+            base,
+        } = &self.run;
+        (name, instance, client, rounds, seed) == (&run.run, &run.instance, &run.client, &run.rounds, &run.seed)
+            && (layout, aside, base) == (&run.layout, &run.aside, &run.base)
+    }
+}
+
+pub(super) enum Command {
+    Join(Arc<Bound>),
+    Ask(Request, Arc<Progress>, oneshot::Sender<Result<Answer, String>>),
+}
