@@ -121,6 +121,11 @@ def _copy(value: Any, slot: Slot, out: bool = False) -> None:
     target[... if array else slice(None)] = source
 
 
+def _single(value: Any) -> Any:
+    """A tensor or array in single precision; another buffer as it is."""
+    return value.float() if hasattr(value, "detach") else value.astype("float32") if hasattr(value, "dtype") else value
+
+
 def _state(model: Any) -> dict[str, Any]:
     """The model's tensors by name. Of tensors that share their memory, only the first; no empty ones."""
     # Without what is no tensor, such as `_extra_state`. In a dict, that is an error.
@@ -308,6 +313,7 @@ class Job:
         self.train, self.extra, self.client = train, message.get("extra") or {}, session.client if session else ""
         self.stopped = self.answered = self._inside = False
         self._session, self._steps, self._reported = session, 0, -math.inf
+        self.wants_squared_gradients = bool(message.get("squared_gradients"))
         left = message.get("deadline_s")
         self._deadline: float = math.inf if left is None else time.monotonic() + left
 
@@ -346,10 +352,14 @@ class Job:
             self._session.send(type="progress", done=done, total=max(done, total))
         self.stopped = self.stopped or bool(self._session and self._session.stop_arrived())
 
-    def done(self, *, examples: int, loss: Any, **metrics: Any) -> None:
+    def done(
+        self, *, examples: int, loss: Any, squared_gradients: Mapping[str, Any] | None = None, **metrics: Any
+    ) -> None:
         """Returns the model's weights with the number of examples and the mean training loss.
 
         A metric is a number, which weighs as the examples in the mean over clients, or a pair of value and weight.
+        `squared_gradients` is wanted if `wants_squared_gradients`: for each trained tensor, the mean over the steps of its
+        squared gradient. It stays on this machine, where the run's compression chooses by it what to send.
         """
         if self.answered:
             raise RuntimeError(f"round {self.round} has an answer already")
@@ -364,6 +374,9 @@ class Job:
             return self.fail("stopped")
         else:
             self._session.write()
+            if self.wants_squared_gradients and squared_gradients is not None:
+                self._session.write_squared(squared_gradients)
+                fields["squared_gradients"] = True
             self._session.send(type="fitted", **fields)
         self.answered = True
 
@@ -459,6 +472,12 @@ class _Session:
         given = read_safetensors(self.path(self.fit["weights"])).items() if first else ()
         if first and all(slots[name].data == slot.data for name, slot in given):
             print("fl: the training changed no tensor; are these the arrays that it trains?", file=sys.stderr)
+
+    def write_squared(self, values: Mapping[str, Any]) -> None:
+        single = {name: _single(value) for name, value in values.items()}
+        tensors = [(name, *_describe(name, value)) for name, value in single.items()]
+        for name, slot in create_safetensors(self.path(self.fit["squared_gradients"]), tensors).items():
+            _copy(single[name], slot, out=True)
 
     def fail(self, message: str) -> None:
         _load(self.model, self.files.get(BEFORE, {}))

@@ -4,6 +4,7 @@ import importlib.util
 import struct
 import unittest
 
+import fl
 from fake_client import FakeClient
 
 
@@ -43,6 +44,22 @@ for job in fl.rounds(model):
             self.assertEqual(client.hear("fitted")["metrics"], {"f1": 0.25})
             values.update(coef=struct.pack("<6d", 2, 3, 4, 5, 6, 7), n=struct.pack("<q", 8))
             self.assertEqual(client.result(), values)
+
+    def test_squared_gradients_are_converted_to_single_precision(self):
+        script = """
+import numpy as np
+import fl
+model = {"w": np.zeros((2, 1))}
+for job in fl.rounds(model):
+    job.done(examples=1, loss=0.0, squared_gradients={"w": np.array([[0.25], [4.0]])})
+"""
+        with FakeClient(script) as client:
+            client.join()
+            client.weights({"w": struct.pack("<2d", 1, 2)})
+            client.fit(squared_gradients="squares.safetensors")
+            self.assertIs(client.hear("fitted")["squared_gradients"], True)
+            slot = fl.read_safetensors(client.work / "squares.safetensors")["w"]
+            self.assertEqual((slot.dtype, slot.shape, bytes(slot.data)), ("F32", (2, 1), struct.pack("<2f", 0.25, 4)))
 
     def test_an_object_with_state_dict_gets_arrays_of_its_own(self):
         script = """

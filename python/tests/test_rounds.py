@@ -9,6 +9,7 @@ import sys
 import textwrap
 import unittest
 
+import fl
 from fake_client import PACKAGE, TIMEOUT_S, TRAIN, FakeClient
 
 
@@ -52,6 +53,28 @@ class Rounds(unittest.TestCase):
             metrics = {"f1": 0.25, "mae": {"value": 2.0, "weight": 3.0}}
             self.assertEqual(answer, {"type": "fitted", "examples": 5, "loss": 0.5, "metrics": metrics})
             self.assertEqual(client.result(), {"w": floats(11, 21, 31), "head": floats(7)})
+
+    def test_squared_gradients_are_written_if_they_are_asked_for(self):
+        script = (
+            MODEL
+            + """
+for job in fl.rounds(model):
+    squares = {"w": array.array("f", [job.round, 2, 3])}
+    job.done(examples=5, loss=job.wants_squared_gradients, squared_gradients=squares if job.round != 3 else None)
+"""
+        )
+        file = "squared_gradients.safetensors"
+        with FakeClient(script) as client:
+            client.join({"head": "frozen"})
+            for number, asked in enumerate((None, file, file, file), 1):
+                self.round(client, number, [1, 2, 3], squared_gradients=asked)
+                answer = client.hear("fitted")
+                wanted, given = asked is not None, asked is not None and number != 3
+                self.assertEqual((answer["loss"], answer.get("squared_gradients", False)), (float(wanted), given))
+                self.assertEqual((client.work / file).exists(), wanted)
+                if given:
+                    slots = fl.read_safetensors(client.work / file)
+                    self.assertEqual({n: bytes(s.data) for n, s in slots.items()}, {"w": floats(number, 2, 3)})
 
     def test_the_file_of_the_result_is_reused(self):
         with FakeClient(PLAIN) as client:
