@@ -1,7 +1,8 @@
 //! What a trainer process adds to a round beside the same learner in this process: 1e7 values in 100 tensors.
 //!
 //! `cargo bench -p fl-client --bench trainer [-- [--values N] [--folder DIR]]`. The program starts itself as the trainer. Both
-//! learners add a constant to every value, so the difference is the cost of files, messages and conversion.
+//! learners add a constant to every value, so the difference is the cost of files, messages and conversion. The same bytes
+//! written to a file and read back, in the same loop, show how busy the machine is.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
@@ -49,27 +50,66 @@ fn main() -> anyhow::Result<()> {
         layout: Arc::clone(&layout),
         weights: vec![0.0; layout.len()],
     };
-    let alone = median(&mut inside, &layout)?;
-    drop(inside);
     let program = std::env::current_exe()?.display().to_string();
     let words = [program.as_str(), TRAINER, "--values", &values.to_string()].map(str::to_owned);
     let source = Source::Command(Program::new(words.to_vec(), ".")?);
     let mut outside = TrainerLearner::new(TrainerConfig::new("bench", source, &folder))?;
     outside.join(&run)?;
-    let before = resident()?;
-    let beside = median(&mut outside, &layout)?;
-    let copies = (resident()? - before) / (4.0 * layout.len() as f64);
+    let own = vec![PathBuf::from("/proc/self")];
+    let group = outside.hello()?.1.context("the trainer has no process")?;
+    let both = [own.clone(), members(group)?].concat();
+
+    let weights: Vec<f32> = (0..layout.len()).map(|at| (at % 8) as f32).collect();
+    let mut out = vec![0.0; layout.len()];
+    let mut copied = Copied::new(&folder, 4 * layout.len())?;
+    let (mut alone, mut beside, mut copies) = (Times::default(), Times::default(), Times::default());
+    let (mut before, mut peak) = (0.0, 0.0f64);
+    for number in 1..=ROUNDS {
+        alone.add(&own, || round(&mut inside, number, &weights, &mut out))?;
+        copies.add(&own, || copied.there_and_back())?;
+        // The peak of this process is measured anew from here on.
+        fs::write("/proc/self/clear_refs", "5")?;
+        if number == 1 {
+            before = memory("VmRSS:")?;
+        }
+        beside.add(&both, || round(&mut outside, number, &weights, &mut out))?;
+        peak = peak.max(memory("VmHWM:")?);
+    }
+    let model = 4.0 * layout.len() as f64;
     println!(
-        "{} values in {TENSORS} tensors, {ROUNDS} rounds, files in {}",
+        "{} values in {TENSORS} tensors, {ROUNDS} rounds, files in {}; each: least, median",
         layout.len(),
         folder.display()
     );
-    println!("in process      {alone:7.1} ms");
-    println!("trainer process {beside:7.1} ms");
+    println!("in process                {alone}");
+    println!("trainer process           {beside}");
+    println!("a file written and read   {copies}");
+    let added = |of: fn(&Times) -> f64| (of(&beside) - of(&alone), (of(&beside) - of(&alone)) / of(&copies));
+    let ((wall, ratio), (cpu, cpu_ratio)) = (added(Times::least_wall), added(Times::least_cpu));
     println!(
-        "added           {:7.1} ms, {copies:.2} copies of the model in the client, 2 files",
-        beside - alone
+        "added, least              wall {wall:6.1} ms = {ratio:.2} files; CPU {cpu:6.1} ms = {cpu_ratio:.2} files"
     );
+    let (wall, ratio) = added(Times::median_wall);
+    println!("added, median             wall {wall:6.1} ms = {ratio:.2} files");
+    println!(
+        "memory                    {:.2} copies of the model more in the client at its peak, 2 files of the model",
+        (peak - before) / model
+    );
+    Ok(())
+}
+
+/// One round of a learner: weights in, a training, weights out.
+fn round(learner: &mut dyn Learner, number: u64, weights: &[f32], out: &mut [f32]) -> anyhow::Result<()> {
+    learner.load(weights)?;
+    learner.fit(&FitPlan::new(Training::default(), number, ROUNDS, 1))?;
+    learner.weights(out)?;
+    // Not all values: the check is no part of a round.
+    let right = out
+        .iter()
+        .zip(weights)
+        .step_by(4099)
+        .all(|(out, weight)| *out == weight + STEP);
+    ensure!(right, "round {number} returned other weights");
     Ok(())
 }
 
@@ -78,32 +118,116 @@ fn tensors(values: usize) -> impl Iterator<Item = (String, Vec<usize>)> {
     (0..TENSORS).map(move |at| (format!("layer{at:03}.weight"), vec![each]))
 }
 
-/// Median time of a round in milliseconds: weights in, a training, weights out.
-fn median(learner: &mut dyn Learner, layout: &Layout) -> anyhow::Result<f64> {
-    let weights: Vec<f32> = (0..layout.len()).map(|at| (at % 8) as f32).collect();
-    let mut out = vec![0.0; layout.len()];
-    let mut times = Vec::new();
-    for round in 1..=ROUNDS {
-        let begun = Instant::now();
-        learner.load(&weights)?;
-        learner.fit(&FitPlan::new(Training::default(), round, ROUNDS, 1))?;
-        learner.weights(&mut out)?;
-        times.push(begun.elapsed().as_secs_f64() * 1e3);
-        let right = out.iter().zip(&weights).all(|(out, weight)| *out == weight + STEP);
-        ensure!(right, "round {round} returned other weights");
-    }
-    times.sort_by(f64::total_cmp);
-    Ok(times[times.len() / 2])
+/// Wall time and CPU time in milliseconds.
+#[derive(Default)]
+struct Times {
+    wall: Vec<f64>,
+    cpu: Vec<f64>,
 }
 
-/// Resident memory of this process, in bytes.
-fn resident() -> anyhow::Result<f64> {
+impl Times {
+    /// Measures `what`, which these processes do.
+    fn add(&mut self, processes: &[PathBuf], what: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
+        let (cpu, begun) = (cpu_ms(processes)?, Instant::now());
+        what()?;
+        self.wall.push(begun.elapsed().as_secs_f64() * 1e3);
+        self.cpu.push(cpu_ms(processes)? - cpu);
+        self.wall.sort_by(f64::total_cmp);
+        self.cpu.sort_by(f64::total_cmp);
+        Ok(())
+    }
+
+    fn least_wall(&self) -> f64 {
+        self.wall[0]
+    }
+
+    fn median_wall(&self) -> f64 {
+        self.wall[self.wall.len() / 2]
+    }
+
+    fn least_cpu(&self) -> f64 {
+        self.cpu[0]
+    }
+}
+
+impl std::fmt::Display for Times {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let median = self.cpu[self.cpu.len() / 2];
+        let (wall, most) = (self.least_wall(), self.median_wall());
+        write!(
+            f,
+            "wall {wall:6.1} {most:6.1} ms; CPU {:6.1} {median:6.1} ms",
+            self.least_cpu()
+        )
+    }
+}
+
+/// The processes of a group, in `/proc`.
+fn members(group: i32) -> anyhow::Result<Vec<PathBuf>> {
+    let of_group = |process: &PathBuf| {
+        // A process may end meanwhile.
+        let stat = fs::read_to_string(process.join("stat")).unwrap_or_default();
+        let found = stat
+            .rsplit_once(')')
+            .and_then(|(_, after)| after.split_whitespace().nth(2));
+        found == Some(group.to_string().as_str())
+    };
+    Ok(fs::read_dir("/proc")?
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(of_group)
+        .collect())
+}
+
+/// CPU time of the threads of these processes, in milliseconds.
+fn cpu_ms(processes: &[PathBuf]) -> anyhow::Result<f64> {
+    let mut total = 0.0;
+    for process in processes {
+        for thread in fs::read_dir(process.join("task"))?.flatten() {
+            let text = fs::read_to_string(thread.path().join("schedstat")).unwrap_or_default();
+            total += text.split_whitespace().next().map_or(Ok(0.0), str::parse::<f64>)? / 1e6;
+        }
+    }
+    Ok(total)
+}
+
+/// A figure of this process's memory, in bytes.
+fn memory(name: &str) -> anyhow::Result<f64> {
     let status = fs::read_to_string("/proc/self/status")?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))
-        .context("no VmRSS")?;
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
+    let line = line.with_context(|| format!("no {name}"))?;
     Ok(line.trim().trim_end_matches(" kB").parse::<f64>()? * 1024.0)
+}
+
+/// A file that is written and read back, as large as a model.
+struct Copied {
+    path: PathBuf,
+    from: Vec<u8>,
+    to: Vec<u8>,
+}
+
+impl Copied {
+    fn new(folder: &Path, len: usize) -> anyhow::Result<Self> {
+        Ok(Self {
+            path: folder.join(format!("fl-bench-{}", std::process::id())),
+            from: vec![1; len],
+            to: Vec::with_capacity(len),
+        })
+    }
+
+    fn there_and_back(&mut self) -> anyhow::Result<()> {
+        replace(&self.path, &self.from)?;
+        self.to.clear();
+        File::open(&self.path)?.read_to_end(&mut self.to)?;
+        ensure!(self.to.len() == self.from.len(), "the file is truncated");
+        Ok(())
+    }
+}
+
+impl Drop for Copied {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
 }
 
 /// The learner without a process.
