@@ -449,7 +449,7 @@ pub(crate) mod tests {
     #[test]
     fn names_of_batch_normalization_have_a_role_and_other_tensors_that_of_their_type() {
         let roles = batch_norm();
-        for tensor in roles.tensors() {
+        for tensor in roles.tensors().iter().filter(|tensor| tensor.name != "seen") {
             assert_eq!(
                 Role::by_default(&tensor.name, tensor.dtype),
                 tensor.role,
@@ -457,7 +457,7 @@ pub(crate) mod tests {
                 tensor.name
             );
         }
-        assert_eq!(Role::by_default("mask", Dtype::Bool), Role::Frozen);
+        assert_eq!(Role::by_default("seen", Dtype::I32), Role::Frozen);
         assert_eq!(Role::by_default("running_mean", Dtype::I64), Role::Frozen);
         assert_eq!(Role::by_default("num_batches_tracked", Dtype::F32), Role::Trained);
     }

@@ -349,7 +349,10 @@ mod tests {
         };
         let values = [0.0, 1.0, 2.0, f32::MAX, 0.5, 1e-30];
         let good = squares("fc.weight", Dtype::F32, &values);
-        assert_eq!(tensors.squared_gradients(&file(&[good.clone()])).unwrap(), values);
+        assert_eq!(
+            tensors.squared_gradients(&file(std::slice::from_ref(&good))).unwrap(),
+            values
+        );
         let refused = |stored: &[Stored]| tensors.squared_gradients(&file(stored)).unwrap_err().to_string();
         let why = refused(&[squares("fc.weight", Dtype::Bf16, &values[..3])]);
         assert!(

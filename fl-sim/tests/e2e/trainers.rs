@@ -277,25 +277,19 @@ async fn squared_gradients_of_a_trainer_choose_what_is_sent_and_magnitudes_do_wi
     };
     let mut script = script(0, 1, 0, dir.path());
     script.squares = true;
-    let program = Program::new(script.command("trainers::fake_trainer"), dir.path()).unwrap();
-    let config = TrainerConfig::new(TASK, Source::Command(program), dir.path().join("work"));
-    let member = |name: &str, learner: Box<dyn Learner>| Member {
-        name: name.parse().unwrap(),
-        tasks: Tasks::new().with(TASK, learner),
+    let healthy = Member {
+        name: "healthy".parse().unwrap(),
+        tasks: Tasks::new().with(TASK, Box::new(healthy)),
     };
-    let members = vec![
-        member("healthy", Box::new(healthy)),
-        member("trainer", Box::new(TrainerLearner::new(config).unwrap())),
-    ];
-    let run = format!(
+    let members = vec![healthy, trainer(dir.path(), 0, &script)];
+    let mut setup = setup(dir.path(), (2, 1), 0.0, members);
+    setup.run = format!(
         "name = \"squares\"\ntask = \"{TASK}\"\nrounds = 2\nseed = 1\n[cohort]\nmin = 2\ntarget = 2\ndeadline = \"60s\"\n\
          [limits]\nshare = 1.0\nnorm = inf\ndiscard = inf\n[compression.uplink]\nmemory = \"none\"\n\
          default = {{ reduce = {{ top_k = {{ density = {{ by = \"fisher\", form = \"gradients\", density = 0.1 }} }} }} }}\n\
          [compression.downlink]\nmemory = \"none\"\ndefault = {{}}\n"
     );
-    let score = Box::pin(federation::run(setup(dir.path(), members, run), |_| {}))
-        .await
-        .unwrap();
+    let score = Box::pin(federation::run(setup, |_| {})).await.unwrap();
     assert!(score.rounds.iter().all(|round| round.updates == 2));
     let values = |client| -> Vec<f32> { (0..43).map(|i| change(client, 1, i)).collect() };
     let sent = |client, weight: &dyn Fn(u64, f32) -> f32| -> Vec<f32> {
