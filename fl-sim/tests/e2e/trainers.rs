@@ -91,19 +91,20 @@ fn script(client: u64, seed: u64, rounds: u64, folder: &Path) -> Script {
     }
 }
 
-/// An uncompressed run of three clients at most, from first weights that are all equal to `first`.
+/// An uncompressed run of these clients, from first weights that are all equal to `first`.
 fn setup(dir: &Path, (rounds, seed): (u64, u64), first: f32, members: Vec<Member>) -> Setup {
+    let clients = members.len();
     Setup {
         dir: dir.join("fed"),
         run: format!(
-            "name = \"faults\"\ntask = \"{TASK}\"\nrounds = {rounds}\nseed = {seed}\n[cohort]\nmin = 1\ntarget = 3\ngrace = \"60s\"\n\
+            "name = \"faults\"\ntask = \"{TASK}\"\nrounds = {rounds}\nseed = {seed}\n[cohort]\nmin = 1\ntarget = {clients}\ngrace = \"60s\"\n\
              deadline = \"60s\"\n[limits]\nshare = 1.0\nnorm = inf\ndiscard = inf\n\
              [compression.uplink]\nmemory = \"none\"\ndefault = {{}}\n[compression.downlink]\nmemory = \"none\"\ndefault = {{}}\n"
         ),
         layout: layout(),
         weights: vec![first; layout().len()],
         members,
-        at_once: 3,
+        at_once: clients,
         sync: false,
         live: None,
     }
