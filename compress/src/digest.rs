@@ -15,6 +15,16 @@ impl Digest {
         Self(*blake3::hash(bytes).as_bytes())
     }
 
+    /// Digest of all that is left in `file`, read in blocks.
+    ///
+    /// # Errors
+    /// Those of `file`.
+    pub fn of_reader(file: impl std::io::Read) -> std::io::Result<Self> {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update_reader(file)?;
+        Ok(Self(*hasher.finalize().as_bytes()))
+    }
+
     /// Digest of the little-endian bytes of `values`: the identity of a model, the same on every machine.
     pub fn of_f32(values: &[f32]) -> Self {
         let mut hasher = blake3::Hasher::new();

@@ -45,6 +45,7 @@ fn main() -> anyhow::Result<()> {
         layout: Arc::clone(&layout),
         aside: Vec::new(),
         base: None,
+        base_file: None,
     };
     let mut inside = Inside {
         layout: Arc::clone(&layout),

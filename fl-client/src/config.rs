@@ -19,6 +19,8 @@ pub struct ClientConfig {
     pub own: Issued,
     /// Folder of the client's state. Created if missing; one client at a time may use it.
     pub state: PathBuf,
+    /// Folder in which the frozen tensors of a model are looked for; `None`: only in the state folder.
+    pub models: Option<PathBuf>,
     /// Whether the state survives a power loss (fsync). Without, it survives the death of the process.
     pub sync: bool,
     /// The model is written to disk every so many versions, which saves a download after a restart; 0: only at a graceful stop.
@@ -50,6 +52,7 @@ impl ClientConfig {
             authority: authority.into(),
             own,
             state: state.into(),
+            models: None,
             sync: true,
             keep_model_every: 10,
             backoff: Backoff::default(),

@@ -32,6 +32,18 @@ pub enum Event {
         /// Whether this client is in the cohort.
         selected: bool,
     },
+    /// The client fetches the frozen tensors of the run's model.
+    FetchingBase {
+        /// Bytes that an earlier fetch brought.
+        held: u64,
+        /// All bytes.
+        bytes: u64,
+    },
+    /// The frozen tensors were fetched and have the right digest.
+    FetchedBase {
+        /// All bytes.
+        bytes: u64,
+    },
     /// The client fetches a model version.
     Fetching {
         /// The version.

@@ -1,5 +1,6 @@
 //! The trait that a user implements to bring a model and data.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -166,6 +167,8 @@ pub struct RunTensors {
     pub aside: Vec<TensorSpec>,
     /// Digest of the frozen tensors, if there are any.
     pub base: Option<Digest>,
+    /// A safetensors file with the frozen tensors, if this client has one; it may have other tensors beside them.
+    pub base_file: Option<PathBuf>,
 }
 
 /// A model and its data. The client calls a learner from one thread at a time, never from an async task.

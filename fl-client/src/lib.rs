@@ -11,6 +11,7 @@ pub mod ops;
 pub mod trainer;
 pub mod weights;
 
+mod base;
 mod client;
 mod client_file;
 mod config;

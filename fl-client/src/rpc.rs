@@ -7,8 +7,8 @@ use bytes::Bytes;
 use fl_proto::wire::federation_client::FederationClient;
 use fl_proto::wire::{UpdateChunk, WatchRequest, update_chunk};
 use fl_proto::{
-    Departure, Dial, EvaluationReport, FetchRequest, JoinRequest, Joined, LeaveRequest, MAX_MESSAGE, RunName,
-    UpdateHeader, UpdateReply, chunks, client_tls, wire,
+    BaseRequest, Departure, Dial, EvaluationReport, FetchRequest, JoinRequest, Joined, LeaveRequest, MAX_MESSAGE,
+    RunName, UpdateHeader, UpdateReply, chunks, client_tls, wire,
 };
 use tonic::transport::Channel;
 use tonic::{Request, Response, Status, Streaming};
@@ -73,6 +73,11 @@ impl Rpc {
 
     pub(crate) async fn fetch(&mut self, request: FetchRequest) -> Result<Streaming<wire::ModelChunk>, Error> {
         let reply = self.client.fetch(wire::FetchRequest::from(request)).await;
+        self.reply(reply)
+    }
+
+    pub(crate) async fn fetch_base(&mut self, request: BaseRequest) -> Result<Streaming<wire::BaseChunk>, Error> {
+        let reply = self.client.fetch_base(wire::BaseRequest::from(request)).await;
         self.reply(reply)
     }
 

@@ -121,7 +121,9 @@ fn marks_of(event: &Event) -> Vec<Mark> {
         Event::Disconnected { why, .. } => [Part::Fetch, Part::Send]
             .map(|part| Mark::Fail(part, why.clone()))
             .to_vec(),
-        Event::Round { .. }
+        Event::FetchingBase { .. }
+        | Event::FetchedBase { .. }
+        | Event::Round { .. }
         | Event::Traffic { .. }
         | Event::Evaluated { .. }
         | Event::Failed { .. }

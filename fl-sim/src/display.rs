@@ -65,7 +65,7 @@ impl Display {
     /// Updates the state of a client.
     pub fn note(&self, client: &ClientId, event: &Event) {
         let doing = match event {
-            Event::Fetching { .. } => Doing::Fetching,
+            Event::Fetching { .. } | Event::FetchingBase { .. } => Doing::Fetching,
             Event::Training { progress, .. } => Doing::Training(Arc::clone(progress)),
             Event::Sending { bytes, .. } => Doing::Sending(*bytes),
             Event::Sent {

@@ -74,6 +74,8 @@ pub struct Joined {
     pub aside: Vec<TensorSpec>,
     /// Digest of the frozen ones, if there are any.
     pub base: Option<Digest>,
+    /// Whether the server sends them to clients that do not have them.
+    pub serves_base: bool,
     /// Settings of local SGD.
     pub training: Training,
     /// Settings that a trainer gets unread.
@@ -114,6 +116,7 @@ impl Joined {
             instance: self.instance.0.to_vec().into(),
             aside: tensors::aside_to_wire(&self.aside),
             base: self.base.map_or_else(Default::default, |base| base.0.to_vec().into()),
+            serves_base: self.serves_base,
         })
     }
 }
@@ -142,6 +145,7 @@ impl TryFrom<wire::JoinReply> for Joined {
             layout,
             aside,
             base,
+            serves_base: reply.serves_base && has_base,
             extra: Extra::from_wire(&training.extra)?,
             training: training.try_into()?,
             uplink: serde_json::from_str(&reply.uplink).map_err(|e| ProtocolError::invalid("uplink", e.to_string()))?,
@@ -230,6 +234,7 @@ mod tests {
                 role: Role::Frozen,
             }],
             base: Some(Digest::of(b"frozen")),
+            serves_base: true,
             training: Training {
                 schedule: Schedule::Step { every: 3, factor: 0.5 },
                 ..Training::default()

@@ -5,8 +5,8 @@ use std::time::Duration;
 /// Major version of the protocol. Peers of another major version are refused.
 pub const PROTOCOL_MAJOR: u32 = 1;
 /// Minor version. A newer one only adds fields that an older peer may ignore. Version 1 added `UpdateHeader.fidelity`, the
-/// attempt of an update, and `Leave`. Version 2 added types and roles of tensors, metrics, and evaluations of models that do
-/// not classify.
+/// attempt of an update, and `Leave`. Version 2 added types and roles of tensors, `FetchBase`, metrics, and evaluations of
+/// models that do not classify.
 pub const PROTOCOL_MINOR: u32 = 2;
 
 /// Bytes of a frame in one chunk: large enough that the overhead of a chunk vanishes; small enough that a hundred concurrent

@@ -1,4 +1,4 @@
-//! Fetching the model: the request, and the table of the frames that follow.
+//! Fetching the model: the request, and the table of the frames that follow; and fetching its base.
 
 use fl_compress::Digest;
 
@@ -37,6 +37,39 @@ impl TryFrom<wire::FetchRequest> for FetchRequest {
             run: request.run.parse()?,
             held: request.held,
             want: request.want,
+        })
+    }
+}
+
+/// The base that a client wants the rest of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BaseRequest {
+    /// The run.
+    pub run: RunName,
+    /// Digest of the base.
+    pub base: Digest,
+    /// Bytes that the client has.
+    pub offset: u64,
+}
+
+impl From<BaseRequest> for wire::BaseRequest {
+    fn from(request: BaseRequest) -> Self {
+        Self {
+            run: request.run.to_string(),
+            base: request.base.0.to_vec().into(),
+            offset: request.offset,
+        }
+    }
+}
+
+impl TryFrom<wire::BaseRequest> for BaseRequest {
+    type Error = ProtocolError;
+
+    fn try_from(request: wire::BaseRequest) -> Result<Self, ProtocolError> {
+        Ok(Self {
+            run: request.run.parse()?,
+            base: digest("base", &request.base)?,
+            offset: request.offset,
         })
     }
 }

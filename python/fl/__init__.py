@@ -452,8 +452,8 @@ class _Session:
 
     def load(self, file: str | None, *roles: str) -> None:
         """Copies the tensors of a file into the model, in every process of a group."""
-        if file and self.link:
-            _load(self.model, read_safetensors(self.path(file)))
+        if slots := read_safetensors(self.path(file)) if file and self.link else {}:  # a base may have other tensors too
+            _load(self.model, {n: slot for n, slot in slots.items() if self.roles.get(n, "trained") in roles})
         for name, tensor in _state(self.model).items() if self.dist else ():
             if self.roles.get(name) in roles:
                 flat = tensor.detach().contiguous().reshape(-1)

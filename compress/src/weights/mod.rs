@@ -6,8 +6,10 @@
 //! | | reads | writes |
 //! |---|---|---|
 //! | models with types and roles | [`TensorFile`] | [`FilePlan`] |
+//! | frozen tensors of a model | [`BasePlan`], without loading them | [`BasePlan`] |
 //! | updates as one flat vector of trained `f32`; other tensors stay unchanged | [`Weights`] | [`to_safetensors_with`] |
 
+pub(crate) mod base;
 pub(crate) mod convert;
 pub(crate) mod file;
 pub(crate) mod foreign;
@@ -17,6 +19,7 @@ pub(crate) mod notes;
 pub(crate) mod plan;
 pub(crate) mod tensors;
 
+pub use base::BasePlan;
 pub use file::{Weights, expect_finite, expect_same, expect_squares, to_safetensors, to_safetensors_with};
 pub use header::{Envelope, read_notes};
 pub use integers::IntegerTensor;

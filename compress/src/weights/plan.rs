@@ -107,6 +107,19 @@ impl FilePlan {
         self.places.is_empty()
     }
 
+    /// The bytes of the file before its tensors.
+    pub(crate) fn head(&self) -> &[u8] {
+        &self.head
+    }
+
+    /// Index and bytes of each raw tensor, in the order of the file.
+    pub(crate) fn raw(&self) -> impl Iterator<Item = (usize, usize)> {
+        self.places.iter().filter_map(|place| match place.from {
+            Source::Raw(at) => Some((at, place.len)),
+            Source::Values(_) => None,
+        })
+    }
+
     /// Fills `out`, each value rounded as by [`round_to_types`]. Shapes: `values: [layout.len()]`; `raw`: the bytes of
     /// each raw tensor, in the order of [`FilePlan::new`]; `out: [self.len()]`.
     ///

@@ -51,6 +51,14 @@ impl Show {
                 tracing::info!(round, selected, "round");
                 None
             }
+            Event::FetchingBase { held, bytes } => {
+                tracing::info!(held, bytes, "fetching the frozen tensors of the model");
+                Some((format!("fetching {bytes} bytes of frozen tensors"), None))
+            }
+            Event::FetchedBase { bytes } => {
+                tracing::info!(bytes, "fetched the frozen tensors of the model");
+                None
+            }
             Event::Fetching { version } => Some((format!("fetching model {version}"), None)),
             Event::Training { round, progress } => Some((format!("round {round}: training"), Some(progress))),
             Event::Encoding { round } => Some((format!("round {round}: compressing"), None)),

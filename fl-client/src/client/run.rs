@@ -1,5 +1,6 @@
 //! What a client holds for one run: made on first use, so that a client that waits holds next to nothing.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use fl_compress::{Ack, BudgetWatch, Digest, Encoder, FrameKind, Layout, Pending};
@@ -104,6 +105,7 @@ pub(crate) fn same_run(before: &Joined, now: &Joined) -> bool {
         uplink,
         initial,
         instance,
+        serves_base: _,
         max_frame: _,
         pending: _,
     } = before;
@@ -113,11 +115,11 @@ pub(crate) fn same_run(before: &Joined, now: &Joined) -> bool {
         && (initial, instance) == (&now.initial, &now.instance)
 }
 
-/// Binds the learner to the run's tensors.
+/// Binds the learner to the run's tensors. `base`: a file with the frozen ones.
 ///
 /// # Errors
 /// `Learner` if its model is another.
-pub(super) fn bind(learner: &mut dyn Learner, joined: &Joined) -> Result<Arc<Layout>, Error> {
+pub(super) fn bind(learner: &mut dyn Learner, joined: &Joined, base: Option<PathBuf>) -> Result<Arc<Layout>, Error> {
     let layout = Arc::new(joined.layout.clone());
     let tensors = RunTensors {
         run: joined.run.clone(),
@@ -128,6 +130,7 @@ pub(super) fn bind(learner: &mut dyn Learner, joined: &Joined) -> Result<Arc<Lay
         layout: Arc::clone(&layout),
         aside: joined.aside.clone(),
         base: joined.base,
+        base_file: base,
     };
     learner.join(&tensors).map_err(|what| {
         Error::Learner(format!(

@@ -1,6 +1,6 @@
 //! A client's learners and its state.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use fl_compress::{Ack, Digest};
@@ -8,9 +8,11 @@ use fl_proto::{Joined, UpdateId};
 
 use super::pending_update::PendingUpdate;
 use super::run::{Run, bind, same_run};
+use crate::base::BaseStore;
+use crate::config::ClientConfig;
 use crate::error::Error;
 use crate::event::Sink;
-use crate::state::StateDir;
+use crate::state::{Disk, StateDir};
 use crate::tasks::Tasks;
 
 /// A client's learners and its state.
@@ -20,7 +22,11 @@ pub(crate) struct ClientState {
     pub(super) tasks: Tasks,
     pub(super) events: Sink,
     pub(super) keep_model_every: u64,
+    /// The frozen tensors of models.
+    pub(crate) bases: BaseStore,
     joined: Option<Arc<Joined>>,
+    /// The file with those of the joined run.
+    base: Option<PathBuf>,
     pub(super) run: Option<Run>,
 }
 
@@ -29,19 +35,16 @@ impl ClientState {
     ///
     /// # Errors
     /// `State` if it is in use or cannot be made.
-    pub(crate) fn open(
-        folder: &Path,
-        sync: bool,
-        keep_model_every: u64,
-        tasks: Tasks,
-        events: Sink,
-    ) -> Result<Self, Error> {
+    pub(crate) fn open(config: &ClientConfig, tasks: Tasks, events: Sink) -> Result<Self, Error> {
+        let disk = Disk { sync: config.sync };
         Ok(Self {
-            dir: StateDir::open(folder, sync)?,
+            dir: StateDir::open(&config.state, config.sync)?,
             tasks,
             events,
-            keep_model_every,
+            keep_model_every: config.keep_model_every,
+            bases: BaseStore::new(&config.state, config.models.clone(), disk),
             joined: None,
+            base: None,
             run: None,
         })
     }
@@ -63,15 +66,17 @@ impl ClientState {
         self.run.as_ref().and_then(Run::pending_update)
     }
 
-    /// Switches to the run that was joined and returns its unacknowledged update.
+    /// Switches to the run that was joined and returns its unacknowledged update. `base`: a file with its frozen tensors.
     ///
     /// # Errors
     /// `Config` or `Learner` if the client cannot do the task or its model is another; `State` if the state is broken.
-    pub(crate) fn join(&mut self, joined: &Arc<Joined>) -> Result<Option<PendingUpdate>, Error> {
-        if !self.joined.as_ref().is_some_and(|before| same_run(before, joined)) {
+    pub(crate) fn join(&mut self, joined: &Arc<Joined>, base: Option<PathBuf>) -> Result<Option<PendingUpdate>, Error> {
+        let is_same = self.joined.as_ref().is_some_and(|before| same_run(before, joined));
+        if !is_same || self.base != base {
             (self.joined, self.run) = (None, None);
+            self.base = base;
             if let Some(learner) = self.tasks.ready(&joined.task)? {
-                bind(learner, joined)?;
+                bind(learner, joined, self.base.clone())?;
             }
             self.dir.enter(&joined.run, joined.instance)?;
             self.joined = Some(Arc::clone(joined));
@@ -104,7 +109,7 @@ impl ClientState {
             None => {
                 let joined = self.joined.clone();
                 let joined = joined.ok_or_else(|| Error::NotNow("no run is joined".to_owned()))?;
-                let layout = bind(self.tasks.learner(&joined.task)?, &joined)?;
+                let layout = bind(self.tasks.learner(&joined.task)?, &joined, self.base.clone())?;
                 let state = self.dir.enter(&joined.run, joined.instance)?;
                 Run::load(joined, layout, state)?
             }

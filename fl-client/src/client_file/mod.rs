@@ -78,6 +78,7 @@ struct Raw {
     certificate: PathBuf,
     key: PathBuf,
     state: PathBuf,
+    models: Option<PathBuf>,
     device: DeviceChoice,
     sync: bool,
     keep_model_every: u64,
@@ -94,6 +95,7 @@ impl Default for Raw {
             certificate: "client.pem".into(),
             key: "client.key".into(),
             state: "state".into(),
+            models: None,
             device: DeviceChoice::Auto,
             sync: true,
             keep_model_every: 10,
@@ -126,6 +128,7 @@ impl ClientFile {
             key: text(&base.join(raw.key))?,
         };
         let mut config = ClientConfig::new(raw.server, text(&base.join(raw.authority))?, own, base.join(raw.state));
+        config.models = raw.models.map(|models| base.join(models));
         config.sync = raw.sync;
         config.keep_model_every = raw.keep_model_every;
         config.give_up_after = raw.give_up_after_s.map(Duration::from_secs_f64);
@@ -137,9 +140,21 @@ impl ClientFile {
             device: raw.device,
             tasks: raw.tasks,
         };
-        file.check_programs()
+        file.check_models()
+            .and_then(|()| file.check_programs())
             .map_err(|why| Error::Config(format!("{}: {why}", path.display())))?;
         Ok(file)
+    }
+
+    /// The folder of models exists.
+    fn check_models(&self) -> Result<(), String> {
+        let missing = self.config.models.as_ref().filter(|models| !models.is_dir());
+        missing.map_or(Ok(()), |models| {
+            let models = models.display();
+            Err(format!(
+                "`models`: there is no folder {models}; create it, or delete the key"
+            ))
+        })
     }
 
     /// The trainers' programs exist.

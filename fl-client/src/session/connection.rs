@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use fl_proto::{Departure, EvaluationReport, JoinRequest, Joined, Phase, RoundState, UpdateId, UpdateReply};
 
+use super::fetch_base::obtain_base;
 use super::fetch_model::fetch_model;
 use super::round_watch::RoundWatch;
 use super::session_state::SessionState;
@@ -100,8 +101,9 @@ impl Connection<'_> {
         let pending = match &self.session.training {
             Some(_) => None,
             None => {
+                let base = Box::pin(obtain_base(&mut self.rpc, self.actor, self.events, &joined)).await?;
                 let joined = Arc::clone(&joined);
-                self.actor.call(move |client| client.join(&joined)).await??
+                self.actor.call(move |client| client.join(&joined, base)).await??
             }
         };
         self.session.joined = Some(Arc::clone(&joined));

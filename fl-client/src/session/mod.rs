@@ -1,6 +1,7 @@
 //! The session of a client: connect, join, act on the state of the run, and reconnect after every failure.
 
 mod connection;
+mod fetch_base;
 mod fetch_model;
 mod round_watch;
 mod run;

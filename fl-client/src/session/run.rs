@@ -49,7 +49,7 @@ pub async fn run(
     let names = tasks.names();
     let client = {
         let (config, events) = (Arc::clone(&config), events.clone());
-        let open = move || ClientState::open(&config.state, config.sync, config.keep_model_every, tasks, events);
+        let open = move || ClientState::open(&config, tasks, events);
         let opened = tokio::task::spawn_blocking(open).await;
         opened.map_err(|e| Error::Crashed(format!("opening the state: {e}")))??
     };

@@ -4,6 +4,7 @@ use super::actor::{Actor, CLOSE_TIMEOUT, misplaced, violation};
 use super::config::Source;
 use super::difference::difference;
 use super::message::{FromTrainer, Hello, MODEL_FILE, RESULT_FILE, SQUARED_FILE, ToTrainer, VERSION};
+use super::own_base::has_base;
 use super::process::Process;
 use super::request::{Answer, Request, Trained};
 use super::running::Happening;
@@ -94,6 +95,10 @@ impl Actor {
             )),
             Some(bound) => difference(&bound.run, &hello),
             None => None,
+        };
+        let unsuitable = match (unsuitable, &self.bound) {
+            (None, Some(bound)) if !trainer.joined => has_base(bound, &hello, &self.folder).await.err(),
+            (unsuitable, _) => unsuitable,
         };
         if let Some(why) = unsuitable {
             self.end(CLOSE_TIMEOUT);

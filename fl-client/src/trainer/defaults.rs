@@ -42,5 +42,6 @@ fn of(task: &str, tensors: impl Iterator<Item = TensorSpec>) -> anyhow::Result<R
         layout: Arc::new(Layout::of(travels)?),
         aside,
         base: None,
+        base_file: None,
     })
 }

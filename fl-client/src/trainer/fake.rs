@@ -215,6 +215,7 @@ pub fn act() {
         trained: Vec::new(),
         local: Vec::new(),
         own: Vec::new(),
+        base: None,
     };
     for line in from_client.lines() {
         let Ok(line) = line else { break };
@@ -234,6 +235,8 @@ struct Trainer {
     /// Those that stay, and their values: each round adds 1.
     local: Vec<(String, String, Vec<u64>)>,
     own: Vec<f32>,
+    /// The sum of the frozen values, if the client gave any.
+    base: Option<f64>,
 }
 
 impl Trainer {
@@ -245,6 +248,9 @@ impl Trainer {
                 self.trained = layout(&message["tensors"], &["trained"]);
                 self.trained.iter_mut().for_each(|tensor| tensor.1 = "F32".to_owned());
                 self.local = layout(&message["tensors"], &["local"]);
+                let frozen = layout(&message["tensors"], &["frozen"]);
+                let base = message["base"].as_str().map(|path| values_of(Path::new(path), &frozen));
+                self.base = base.map(|values| values.iter().map(|value| f64::from(*value)).sum());
                 let stored = message["local"]
                     .as_str()
                     .map(|path| values_of(Path::new(path), &self.local));
@@ -385,8 +391,12 @@ impl Trainer {
             fs::write(self.folder.join(name), file(&trained, &squares)).unwrap();
         }
         let examples = if fault == Some(Fault::NoExamples) { 0 } else { 60 };
+        let metrics = match self.base {
+            Some(base) => json!({"half": 0.5, "base": base}),
+            None => json!({"half": 0.5}),
+        };
         self.say(&json!({
-            "type": "fitted", "examples": examples, "loss": 0.5, "metrics": {"half": 0.5},
+            "type": "fitted", "examples": examples, "loss": 0.5, "metrics": metrics,
             "squared_gradients": squared.is_some(),
         }));
     }

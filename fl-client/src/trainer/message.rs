@@ -120,7 +120,7 @@ impl ToTrainer<'_> {
             rounds: run.rounds,
             seed: run.seed,
             tensors: travels.chain(stays).collect(),
-            base: None,
+            base: run.base_file.as_deref(),
             local,
         }
     }
@@ -417,6 +417,7 @@ mod tests {
             layout: std::sync::Arc::new(Layout::new([("w", vec![2])]).unwrap()),
             aside: Vec::new(),
             base: None,
+            base_file: None,
         };
         assert_eq!(sent(&ToTrainer::join(&run, None)), shown("join"));
         let evaluate = ToTrainer::Evaluate {

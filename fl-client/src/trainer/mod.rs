@@ -26,6 +26,7 @@ mod link;
 mod local;
 mod message;
 mod output;
+mod own_base;
 mod process;
 mod request;
 mod running;

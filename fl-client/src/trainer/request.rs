@@ -56,9 +56,11 @@ impl Bound {
             layout,
             aside,
             base,
+            base_file,
         } = &self.run;
         (name, instance, client, rounds, seed) == (&run.run, &run.instance, &run.client, &run.rounds, &run.seed)
-            && (layout, aside, base) == (&run.layout, &run.aside, &run.base)
+            && (layout, aside) == (&run.layout, &run.aside)
+            && (base, base_file) == (&run.base, &run.base_file)
     }
 }
 

@@ -61,6 +61,7 @@ fn run() -> RunTensors {
         layout: Arc::new(layout),
         aside: Vec::new(),
         base: None,
+        base_file: None,
     }
 }
 

@@ -25,6 +25,7 @@ pub(crate) struct ClientCounters {
     control_up: AtomicU64,
     steps: AtomicU64,
     snapshot: AtomicU64,
+    base: AtomicU64,
     control_down: AtomicU64,
     retries: AtomicU64,
     upload_ms: AtomicU64,
@@ -47,11 +48,13 @@ pub(crate) enum UploadOutcome {
     Aborted,
 }
 
-/// The frames of a download.
+/// What a download sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sent {
     Steps,
     Snapshot,
+    /// The frozen tensors of the model.
+    Base,
 }
 
 impl ClientCounters {
@@ -100,12 +103,13 @@ impl ClientCounters {
         add(&self.refused, bytes);
     }
 
-    /// Counts a sent chunk of a model.
+    /// Counts a sent chunk of a model or of its base.
     pub(super) fn sent(&self, kind: Sent, bytes: u64) {
         add(
             match kind {
                 Sent::Steps => &self.steps,
                 Sent::Snapshot => &self.snapshot,
+                Sent::Base => &self.base,
             },
             bytes,
         );
@@ -172,6 +176,7 @@ impl ClientCounters {
             control_up: get(&self.control_up),
             steps: get(&self.steps),
             snapshot: get(&self.snapshot),
+            base: get(&self.base),
             control_down: get(&self.control_down),
             retries: get(&self.retries),
             upload_ms: get(&self.upload_ms),

@@ -198,10 +198,12 @@ fn beyond(flow: &mut Flow) -> Flow {
     ahead.aborted = take(&mut over, &mut flow.aborted);
     ahead.control_up = take(&mut over, &mut flow.control_up);
     ahead.evaluation = take(&mut over, &mut flow.evaluation);
-    let known = flow.frames_down() + flow.control_down + flow.heartbeat_down;
+    let known = flow.frames_down() + flow.base + flow.control_down + flow.heartbeat_down;
     let mut over = known.saturating_sub(flow.socket_down);
     ahead.steps = take(&mut over, &mut flow.steps);
     ahead.snapshot = take(&mut over, &mut flow.snapshot);
+    // A client fetches the base before a model, so that what the sockets lack is of a model first.
+    ahead.base = take(&mut over, &mut flow.base);
     ahead.control_down = take(&mut over, &mut flow.control_down);
     ahead
 }

@@ -117,6 +117,9 @@ pub(super) fn run(args: &Args) -> Outcome {
             for line in tensors::lines(&model) {
                 out::line(format_args!("  {line}"))?;
             }
+            if let Some(line) = frozen(&plan, &model) {
+                out::line(format_args!("  {line}"))?;
+            }
             out::line(format_args!("  {}", downloads(&plan, &model)))?;
             for (table, spec) in compression {
                 if let Some(estimate) = spec.budget_estimate(&model.layout) {
@@ -149,6 +152,27 @@ pub(super) fn run(args: &Args) -> Outcome {
         }
     }
     Ok(())
+}
+
+/// A line about where clients get the frozen tensors from, if there are any or run.toml says that there are.
+fn frozen(plan: &RunPlan, model: &FirstWeights) -> Option<String> {
+    match (&model.base, plan.serve_base) {
+        (Some(base), true) => Some(format!(
+            "frozen tensors: clients without them download {} once",
+            size(base.bytes.len() as u64)
+        )),
+        (Some(_), false) => Some(
+            "frozen tensors: each client needs a file of them in `models` of its client.toml, or a trainer that loads the same \
+             ones; or set `serve_base = true` in [model]"
+                .to_owned(),
+        ),
+        (None, true) => Some(
+            "WARNING: `serve_base = true` has no effect, because no tensor is frozen; name some in `model.frozen`, or remove the \
+             key"
+                .to_owned(),
+        ),
+        (None, false) => None,
+    }
 }
 
 /// A line about the download of the initial weights. A client generates them itself if its learner gives the same weights from

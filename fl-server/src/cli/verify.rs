@@ -77,7 +77,7 @@ fn store(fed: &Path, run: Option<&str>, plan: Option<&Path>) -> Outcome {
 fn unchecked(audit: &Audit) -> String {
     let what = |(check, first, last): (&str, u64, u64)| match check {
         "checkpoint" => format!("checkpoint of version {first}"),
-        "plan" | "first weights" => check.to_owned(),
+        "plan" | "first weights" | "base" => check.to_owned(),
         _ if first == last => format!("{check} of round {first}"),
         _ => format!("{check} of rounds {first} to {last}"),
     };
@@ -92,7 +92,9 @@ fn audited(audit: &Audit) -> String {
         Found::Unknown(why) => format!("not checked: {why}"),
     };
     let (plan, initial) = (found(&audit.plan), found(&audit.initial));
-    let mut out = format!("run `{}`: plan {plan}; version 0: {initial}\n", audit.run);
+    let base = audit.base.as_ref().map(|base| format!("; base {}", found(base)));
+    let base = base.unwrap_or_default();
+    let mut out = format!("run `{}`: plan {plan}; version 0: {initial}{base}\n", audit.run);
     for note in &audit.notes {
         let _ = writeln!(out, "note: {note}");
     }

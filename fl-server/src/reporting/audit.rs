@@ -32,6 +32,8 @@ pub(crate) struct Audit {
     pub(crate) plan: Found,
     /// Whether version 0 is as recorded.
     pub(crate) initial: Found,
+    /// Whether the file of its frozen tensors is as recorded; `None` if it has none.
+    pub(crate) base: Option<Found>,
     /// Its closed rounds, in order.
     pub(crate) rounds: Vec<Round>,
     /// Whether each checkpoint equals the model and state that the rounds before it make, by version.
@@ -102,7 +104,8 @@ impl Audit {
             .iter()
             .map(|(version, found)| ("checkpoint", *version, found));
         let first = [("plan", 0, &self.plan), ("first weights", 0, &self.initial)];
-        first.into_iter().chain(rounds).chain(checkpoints).collect()
+        let base = self.base.iter().map(|found| ("base", 0, found));
+        first.into_iter().chain(base).chain(rounds).chain(checkpoints).collect()
     }
 }
 
@@ -145,6 +148,10 @@ pub(crate) fn audit(data: &Path, run: Option<&str>, plan: Option<RunPlan>) -> Re
     };
     let history = inspect::history(&run)?;
     let initial = Found::of(again.is_model(&model));
+    let base = facts
+        .aside()?
+        .base
+        .map(|base| Found::of(checked_base(&again.blobs, &base)));
     let mut checkpoints: BTreeMap<u64, Found> = again.checkpoint(0, &model).into_iter().collect();
     let mut rounds = Vec::new();
     for round in &closed {
@@ -169,10 +176,20 @@ pub(crate) fn audit(data: &Path, run: Option<&str>, plan: Option<RunPlan>) -> Re
             StoredPlan::Unknown(why) => Found::Unknown(why),
         },
         initial,
+        base,
         rounds,
         checkpoints,
         notes,
     })
+}
+
+/// Checks the file of the frozen tensors, in blocks.
+fn checked_base(blobs: &Blobs, base: &Digest) -> Result<(), String> {
+    let (file, path) = blobs.file(base).map_err(|e| e.to_string())?;
+    let found = Digest::of_reader(file).map_err(|e| format!("{}: {e}", path.display()))?;
+    (found == *base)
+        .then_some(())
+        .ok_or_else(|| format!("{} has the digest {found}", path.display()))
 }
 
 /// The first round from which all updates are stored.

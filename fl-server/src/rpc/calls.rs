@@ -8,7 +8,7 @@ use tonic::{Request, Response, Status, Streaming};
 use wire::federation_server::{Federation, FederationServer};
 
 use crate::rpc::context::Service;
-use crate::rpc::{evaluate, fetch, join, leave, offer, submit, watch};
+use crate::rpc::{evaluate, fetch, fetch_base, join, leave, offer, submit, watch};
 
 /// The service, with the protocol's message limits.
 pub(crate) fn federation(service: Service) -> FederationServer<Calls> {
@@ -24,6 +24,7 @@ pub(crate) struct Calls(Arc<Service>);
 impl Federation for Calls {
     type WatchStream = ReceiverStream<Result<wire::RoundState, Status>>;
     type FetchStream = ReceiverStream<Result<wire::ModelChunk, Status>>;
+    type FetchBaseStream = ReceiverStream<Result<wire::BaseChunk, Status>>;
 
     async fn join(&self, request: Request<wire::JoinRequest>) -> Result<Response<wire::JoinReply>, Status> {
         join::join(&self.0, request).map(Response::new)
@@ -35,6 +36,12 @@ impl Federation for Calls {
 
     async fn fetch(&self, request: Request<wire::FetchRequest>) -> Result<Response<Self::FetchStream>, Status> {
         fetch::fetch(Arc::clone(&self.0), request).await.map(Response::new)
+    }
+
+    async fn fetch_base(&self, request: Request<wire::BaseRequest>) -> Result<Response<Self::FetchBaseStream>, Status> {
+        fetch_base::fetch_base(Arc::clone(&self.0), request)
+            .await
+            .map(Response::new)
     }
 
     async fn offer(&self, request: Request<wire::UpdateHeader>) -> Result<Response<wire::UpdateReply>, Status> {

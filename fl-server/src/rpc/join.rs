@@ -47,6 +47,7 @@ pub(super) fn join(service: &Service, request: Request<wire::JoinRequest>) -> Re
         layout: (*service.layout).clone(),
         aside: service.aside.tensors.clone(),
         base: service.aside.base,
+        serves_base: service.plan.serve_base && service.aside.base.is_some(),
         training: plan.training,
         extra: plan.extra.clone(),
         uplink: plan.uplink.clone(),

@@ -4,8 +4,10 @@
 pub(crate) mod calls;
 pub(crate) mod context;
 pub(crate) mod door;
+mod download;
 mod evaluate;
 mod fetch;
+mod fetch_base;
 mod join;
 mod leave;
 mod offer;

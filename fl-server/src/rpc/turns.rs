@@ -15,6 +15,7 @@ use crate::rate_limited::RateLimited;
 pub(super) enum Kind {
     Watch,
     Fetch,
+    Base,
     Submit,
 }
 
@@ -81,6 +82,7 @@ impl Turn {
             match kind {
                 Kind::Watch => "watch",
                 Kind::Fetch => "download",
+                Kind::Base => "download of the base",
                 Kind::Submit => "upload",
             }
         ))

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-use fl_compress::weights::{self, FilePlan, Notes, TensorFile};
+use fl_compress::weights::{self, BasePlan, Notes, TensorFile};
 use fl_compress::{Digest, Dtype, Error, Layout, Role, TensorSpec};
 
 use crate::storage::disk::open_file;
@@ -175,12 +175,10 @@ fn from_bytes(bytes: &[u8], assign: Assign<'_>) -> Result<FirstWeights, Refused>
 }
 
 fn base(frozen: &[TensorSpec], raw: &[&[u8]]) -> Result<Option<Base>, Error> {
-    if frozen.is_empty() {
+    let Some(plan) = BasePlan::of(frozen)? else {
         return Ok(None);
-    }
-    let plan = FilePlan::new(&Layout::of([])?, frozen, &Notes::new())?;
-    let mut bytes = vec![0; plan.len()];
-    plan.write(&[], raw, &mut bytes)?;
+    };
+    let bytes = plan.file(raw)?;
     Ok(Some(Base {
         digest: Digest::of(&bytes),
         bytes,
@@ -189,6 +187,8 @@ fn base(frozen: &[TensorSpec], raw: &[&[u8]]) -> Result<Option<Base>, Error> {
 
 #[cfg(test)]
 mod tests {
+    use fl_compress::weights::FilePlan;
+
     use super::*;
 
     #[test]

@@ -126,6 +126,16 @@ impl Tracer {
         })
     }
 
+    /// Begins the span of a download of the base, or of its continuation. It belongs to the first round, which begins with it.
+    pub(crate) fn base(&self, client: &ClientId, offset: u64, len: u64) -> Transfer {
+        self.transfer(|start| {
+            self.part("base", 1, client.as_str(), start, start)
+                .with("fl.client", client.as_str())
+                .with("fl.bytes", len)
+                .with("fl.offset", offset)
+        })
+    }
+
     fn transfer(&self, begun: impl FnOnce(Nanos) -> Span) -> Transfer {
         Transfer {
             spans: self.spans.clone(),

@@ -2,6 +2,9 @@
 //! tests; `namespaces` is separate, because it requires root.
 #![allow(clippy::unwrap_used)]
 
+#[cfg(target_os = "linux")]
+#[path = "../../../fl-client/src/trainer/fake.rs"]
+mod fake;
 #[path = "../fixtures/mod.rs"]
 mod fixtures;
 #[cfg(unix)]
@@ -10,6 +13,8 @@ mod help_page;
 
 mod arrays;
 mod attack;
+#[cfg(target_os = "linux")]
+mod base;
 mod defaults;
 #[cfg(unix)]
 mod demo;

@@ -1,19 +1,17 @@
 //! Trainers that fail in every way, in a federation over TLS: no client hangs, no update is lost or counted twice, and the next
 //! round is trained.
 
-#[path = "../../../fl-client/src/trainer/fake.rs"]
-mod fake;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use fake::{Fault, Script, act, change, square};
 use fl_client::trainer::{Program, Source, TrainerConfig, TrainerLearner};
 use fl_client::{Evaluation, Event, Fit, FitPlan, Learner, Sent, Tasks};
 use fl_compress::{Digest, Layout};
 use fl_sim::federation::{self, Member, News, Setup};
+
+use crate::fake::{Fault, Script, act, change, square};
 
 const TENSORS: [(&str, &[usize]); 2] = [("a.weight", &[8, 5]), ("b.bias", &[3])];
 const TASK: &str = "faults";

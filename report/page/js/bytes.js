@@ -11,6 +11,7 @@ const KINDS_UP = [
 const KINDS_DOWN = [
   { key: "steps", name: "model updates", colour: "blue" },
   { key: "snapshot", name: "snapshot", colour: "green", pattern: "hatch" },
+  { key: "base", name: "base model", colour: "orange", pattern: "dots" },
   { key: "control_down", name: "control", colour: "purple" },
   { key: "heartbeat_down", name: "heartbeat", colour: "sky", pattern: "dots" },
   { key: "transport_down", name: "transport", colour: "grey" },

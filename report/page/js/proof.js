@@ -28,6 +28,7 @@ const WORDS = [
   ["update", "frames of accepted updates"],
   ["refused, aborted", "frames that were refused or sent twice; frames whose upload broke off"],
   ["steps, snapshot", "frames of model updates, which advance a client's model by one round; whole models, for clients that have none"],
+  ["base", "frozen tensors of the model, which a client without them fetches once"],
   ["control", "all other messages: join, watch, offers, headers"],
   ["heartbeat, transport", "TLS records of the size of an HTTP/2 ping; the rest of TLS and HTTP/2"],
   ["socket", "all bytes read from or written to the clients' sockets: the sum of all kinds"],

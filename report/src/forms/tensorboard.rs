@@ -104,10 +104,8 @@ fn scalars(line: &RoundLine) -> Vec<Scalar> {
         ("bytes/up", Some(line.flow.socket_up as f64)),
         ("bytes/down", Some(line.flow.socket_down as f64)),
     ];
-    let kinds = line.flow.kinds();
-    let kinds = kinds
-        .iter()
-        .map(|(direction, kind, bytes)| (format!("bytes_{direction}/{kind}"), Some(*bytes as f64)));
+    let kinds = line.flow.present_kinds();
+    let kinds = kinds.map(|(direction, kind, bytes)| (format!("bytes_{direction}/{kind}"), Some(bytes as f64)));
     let values = values.into_iter().map(|(tag, value)| (tag.to_owned(), value));
     let named = |prefix, Measures(metrics): &Measures| {
         let tag = move |(name, mean): (&String, &f64)| (format!("{prefix}/{name}"), Some(*mean));

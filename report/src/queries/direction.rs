@@ -22,7 +22,7 @@ line! {
     pub struct DirectionLine {
         /// `up` from the clients, `down` to them.
         direction: String [""],
-        /// What they were: `update`, `refused`, `aborted`, `evaluation`, `control`, `heartbeat`, `transport`, `steps`, `snapshot`.
+        /// What they were: `update`, `refused`, `aborted`, `evaluation`, `control`, `heartbeat`, `transport`, `steps`, `snapshot`, `base`.
         kind: String [""],
         /// Bytes.
         bytes: u64 ["B"],
@@ -45,5 +45,5 @@ pub(crate) fn directions(report: &Report, filter: &Filter) -> Vec<DirectionLine>
             share: (all > 0).then(|| bytes as f64 / all as f64),
         }
     };
-    flow.kinds().map(line).to_vec()
+    flow.present_kinds().map(line).collect()
 }

@@ -42,7 +42,7 @@ pub fn savings(report: &Report) -> Vec<Saving> {
 fn costs(report: &Report, filter: &Filter) -> Vec<Saving> {
     let flow = filter.flow(report);
     let parts: Vec<_> = filter.participations(report).collect();
-    let lines = [
+    let mut lines = vec![
         updates(report, &flow, &parts),
         model_updates(report, &flow),
         whole_models(report, &flow),
@@ -62,17 +62,27 @@ fn costs(report: &Report, filter: &Filter) -> Vec<Saving> {
             RETRAIN.to_owned(),
         ),
     ];
+    if flow.base > 0 {
+        lines.push((
+            "base models",
+            flow.base,
+            "Clients fetched the frozen tensors of the model, once each.".to_owned(),
+            "Put the file of the base model on the devices before, and name its folder with `models` in client.toml."
+                .to_owned(),
+        ));
+    }
     let all = flow.socket();
-    let mut lines = lines.map(|(cost, bytes, why, change)| Saving {
+    let saving = |(cost, bytes, why, change): Cost| Saving {
         cost: cost.to_owned(),
         bytes,
         share: (all > 0).then(|| bytes as f64 / all as f64),
         why,
         change,
-    });
+    };
+    let mut lines: Vec<Saving> = lines.into_iter().map(saving).collect();
     // Stable: equal costs keep the order above.
     lines.sort_by_key(|line| std::cmp::Reverse(line.bytes));
-    lines.into()
+    lines
 }
 
 /// Name, bytes, cause and remedy of a cost.

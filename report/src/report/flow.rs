@@ -6,13 +6,13 @@ use crate::table::sums::{sum, sums};
 
 /// Declares the fields of a flow: `/// meaning`, then `name [unit]`, and for a kind of bytes its direction and name.
 macro_rules! flow {
-    ($( #[doc = $about:literal] $field:ident [$unit:literal] $($direction:literal $kind:literal)?, )*) => {
+    ($( #[doc = $about:literal] $(#[$meta:meta])* $field:ident [$unit:literal] $($direction:literal $kind:literal)?, )*) => {
         sums! {
             /// Bytes of one client in one round, or sums of them, with the figures that only connections know.
             #[derive(Copy, Eq, Serialize, Deserialize)]
             #[serde(default)]
             pub struct Flow {
-                $( #[doc = $about] $field: u64 [$unit], )*
+                $( #[doc = $about] $(#[$meta])* $field: u64 [$unit], )*
             }
         }
 
@@ -60,13 +60,16 @@ flow! {
     steps ["B"] "down" "steps",
     /// Snapshots of the model.
     snapshot ["B"] "down" "snapshot",
+    /// Frozen tensors of the model, which a client without them fetches once. Left out where no client did.
+    #[serde(skip_serializing_if = "is_zero")]
+    base ["B"] "down" "base",
     /// All other messages to the client: the run, its states, receipts and the headers of models.
     control_down ["B"] "down" "control",
     /// TLS records to the client that have the size of an HTTP/2 ping.
     heartbeat_down ["B"] "down" "heartbeat",
     /// The rest of the bytes written to the client's sockets: TLS and HTTP/2.
     transport_down ["B"] "down" "transport",
-    /// All bytes written to the client's sockets: the sum of the five columns before.
+    /// All bytes written to the client's sockets: the sum of the six columns before.
     socket_down ["B"],
     /// Connections opened.
     connections [""],
@@ -74,8 +77,12 @@ flow! {
     retries [""],
     /// Time in which uploads were arriving.
     upload_ms ["ms"],
-    /// Time in which models were being sent.
+    /// Time in which models and bases were being sent.
     download_ms ["ms"],
+}
+
+fn is_zero(bytes: &u64) -> bool {
+    *bytes == 0
 }
 
 impl Flow {
@@ -102,6 +109,13 @@ impl Flow {
     /// Direction, kind and bytes of each kind, the transport's last in each direction: `("up", "update", bytes)`.
     pub fn kinds(&self) -> [(&'static str, &'static str, u64); Self::KINDS.len()] {
         Self::KINDS.map(|(direction, kind, bytes)| (direction, kind, bytes(self)))
+    }
+
+    /// As [`Flow::kinds`], without the base where no client fetched any.
+    pub(crate) fn present_kinds(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
+        self.kinds()
+            .into_iter()
+            .filter(|(_, kind, bytes)| *kind != "base" || *bytes > 0)
     }
 
     /// Books all bytes of the sockets that no other kind accounts for as transport.
@@ -145,7 +159,7 @@ mod tests {
         let mut sum = numbered();
         sum.add(&numbered());
         assert_eq!(sum.since(&numbered()), numbered());
-        assert_eq!(sum.fields().iter().sum::<u64>(), 2 * (1..=18).sum::<u64>());
+        assert_eq!(sum.fields().iter().sum::<u64>(), 2 * (1..=19).sum::<u64>());
     }
 
     #[test]

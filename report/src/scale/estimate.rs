@@ -161,6 +161,7 @@ fn lines(totals: &Flow, parts: &Parts, devices: u64, to: (f64, f64)) -> Vec<Scal
     let kinds = totals.kinds().into_iter();
     let kinds = kinds.zip(parts.early.kinds()).zip(parts.later.kinds());
     kinds
+        .filter(|(((_, kind, bytes), _), _)| *kind != "base" || *bytes > 0)
         .map(|(((direction, kind, bytes), (.., early)), (.., later))| {
             let each = later as f64 / parts.asked_later as f64;
             let once = (early as f64 - each * parts.asked_early as f64).max(0.0) / devices as f64;

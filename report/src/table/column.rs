@@ -60,6 +60,11 @@ impl Values {
         self.len() == 0
     }
 
+    /// Whether there is a value, and every value is the integer 0.
+    pub(crate) fn are_zero(&self) -> bool {
+        matches!(self, Self::Integers(values) if !values.is_empty() && values.iter().all(|value| *value == 0))
+    }
+
     /// The type in one word: `integer`, `number`, `flag` or `text`.
     pub fn kind(&self) -> &'static str {
         match self {

@@ -20,6 +20,9 @@ pub(crate) enum Side {
     Down,
 }
 
+/// Columns that are left out where every line has 0: kinds of bytes that few runs have.
+const RARE: [&str; 1] = ["base"];
+
 /// Name, unit and meaning of a column; name and meaning for each [`Side`].
 #[derive(Debug, Clone, Copy)]
 pub struct Head {
@@ -80,8 +83,9 @@ impl Source {
     /// A column that is missing, of another type or of another length.
     pub(crate) fn take<C: Cell>(&mut self, name: &str) -> Result<Vec<C>, String> {
         let Some(json) = self.columns.remove(name) else {
-            // An older program did not write it.
-            let absent = C::absent().zip(self.len);
+            // An older program did not write it, or every line has 0.
+            let zero = || serde_json::from_str("0").ok().filter(|_| RARE.contains(&name));
+            let absent = C::absent().or_else(zero).zip(self.len);
             let (absent, len) = absent.ok_or_else(|| format!("column `{name}` is missing"))?;
             return Ok(vec![absent; len]);
         };
@@ -112,14 +116,19 @@ impl<C: Cell> Columns for C {
     where
         Self: 'a,
     {
-        if head.is_wanted() {
-            out.push(Column {
-                name: Cow::Borrowed(head.name()),
-                unit: head.unit,
-                about: head.about(),
-                values: C::values(fields.cloned()),
-            });
+        if !head.is_wanted() {
+            return;
         }
+        let values = C::values(fields.cloned());
+        if RARE.contains(&head.name()) && values.are_zero() {
+            return;
+        }
+        out.push(Column {
+            name: Cow::Borrowed(head.name()),
+            unit: head.unit,
+            about: head.about(),
+            values,
+        });
     }
 
     fn read(head: &Head, source: &mut Source) -> Result<Vec<Self>, String> {

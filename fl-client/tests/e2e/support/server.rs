@@ -133,6 +133,7 @@ impl Service {
 #[tonic::async_trait]
 impl Federation for Service {
     type WatchStream = Replies<wire::RoundState>;
+    type FetchBaseStream = Replies<wire::BaseChunk>;
     type FetchStream = Replies<wire::ModelChunk>;
 
     async fn join(&self, request: Request<wire::JoinRequest>) -> Answer<wire::JoinReply> {
@@ -154,6 +155,7 @@ impl Federation for Service {
             layout: world.layout.as_ref().clone(),
             aside: Vec::new(),
             base: None,
+            serves_base: false,
             training: Training::default(),
             extra: Default::default(),
             uplink: world.spec.clone(),
@@ -168,6 +170,10 @@ impl Federation for Service {
     async fn watch(&self, _: Request<wire::WatchRequest>) -> Answer<Self::WatchStream> {
         let states = WatchStream::new(self.world().state.subscribe());
         Ok(Response::new(Box::pin(states.map(|state| Ok(state.into())))))
+    }
+
+    async fn fetch_base(&self, _: Request<wire::BaseRequest>) -> Answer<Self::FetchBaseStream> {
+        Err(Status::failed_precondition("this run has no base"))
     }
 
     async fn fetch(&self, request: Request<wire::FetchRequest>) -> Answer<Self::FetchStream> {

@@ -1,8 +1,8 @@
 //! The bytes of a ledger row: version, kind, round, then its numbers, little-endian; in a client's row, its name at the end.
 //!
 //! Version 1 has rows of clients with six numbers, and rows of the meter; it is frozen and still read. Version 2 added
-//! sections and entries, version 3 fidelity. A row is written in the version that introduced its kind, so that the hash
-//! chain's entries of older rounds stay valid.
+//! sections and entries, version 3 fidelity, version 4 the bytes of the base, last in the row of a client that fetched any. A
+//! row is written in the version that introduced what it has, so that the hash chain's entries of older rounds stay valid.
 
 use fl_compress::wire::{Reader, Writer};
 use fl_compress::{Digest, Error};
@@ -17,6 +17,8 @@ const FIRST: u8 = 1;
 const SECOND: u8 = 2;
 /// Version of the rows of fidelity.
 const THIRD: u8 = 3;
+/// Version of the rows of clients with bytes of the base.
+const FOURTH: u8 = 4;
 
 const CLIENT: u8 = 0;
 const METER: u8 = 1;
@@ -26,12 +28,13 @@ const FIDELITY: u8 = 4;
 
 impl Row {
     /// The newest version; older ones are read too.
-    pub(crate) const VERSION: u8 = THIRD;
+    pub(crate) const VERSION: u8 = FOURTH;
 
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(2 + 8 * (Flow::FIELDS + 1) + 16);
         let mut out = Writer::new(&mut bytes);
         out.bytes(&match self {
+            Self::Client { flow, .. } if flow.base > 0 => [FOURTH, CLIENT],
             Self::Client { .. } => [SECOND, CLIENT],
             Self::Meter { .. } => [SECOND, METER],
             Self::Sections { .. } => [SECOND, SECTIONS],
@@ -41,7 +44,11 @@ impl Row {
         out.u64(self.round());
         match self {
             Self::Client { client, flow, .. } => {
-                flow.fields().into_iter().for_each(|n| out.u64(n));
+                let mut flow = *flow;
+                second(&mut flow).into_iter().for_each(|n| out.u64(*n));
+                if flow.base > 0 {
+                    out.u64(flow.base);
+                }
                 out.bytes(client.as_ref().map_or(&[], |name| name.as_str().as_bytes()));
             }
             Self::Meter { read, written, .. } => {
@@ -94,10 +101,16 @@ fn read(from: &mut Reader<'_>) -> Result<Row, Error> {
             let client = read_name(from)?;
             Row::Client { round, client, flow }
         }
-        (SECOND, CLIENT) => {
+        (SECOND | FOURTH, CLIENT) => {
             let mut flow = Flow::default();
-            for field in flow.fields_mut() {
+            for field in second(&mut flow) {
                 *field = from.u64("bytes")?;
+            }
+            if version == FOURTH {
+                flow.base = from.u64("base")?;
+                if flow.base == 0 {
+                    return Err(from.corrupt("base"));
+                }
             }
             let client = read_name(from)?;
             Row::Client { round, client, flow }
@@ -130,6 +143,51 @@ fn read(from: &mut Reader<'_>) -> Result<Row, Error> {
         },
         _ => return Err(from.corrupt("version and kind")),
     })
+}
+
+/// The numbers of a client's row of version 2, in their order.
+fn second(flow: &mut Flow) -> [&mut u64; 18] {
+    let Flow {
+        update,
+        refused,
+        aborted,
+        evaluation,
+        control_up,
+        heartbeat_up,
+        transport_up,
+        socket_up,
+        steps,
+        snapshot,
+        base: _,
+        control_down,
+        heartbeat_down,
+        transport_down,
+        socket_down,
+        connections,
+        retries,
+        upload_ms,
+        download_ms,
+    } = flow;
+    [
+        update,
+        refused,
+        aborted,
+        evaluation,
+        control_up,
+        heartbeat_up,
+        transport_up,
+        socket_up,
+        steps,
+        snapshot,
+        control_down,
+        heartbeat_down,
+        transport_down,
+        socket_down,
+        connections,
+        retries,
+        upload_ms,
+        download_ms,
+    ]
 }
 
 fn read_direction(from: &mut Reader<'_>) -> Result<Direction, Error> {
@@ -207,7 +265,22 @@ fn read_fidelity(from: &mut Reader<'_>) -> Result<Fidelity, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::accounting::ledger::row::samples::rows;
+    use crate::accounting::ledger::row::samples;
+
+    /// Rows of every kind and version that is written.
+    fn rows() -> Vec<Row> {
+        let flow = Flow {
+            base: 5,
+            socket_down: 6,
+            ..Flow::default()
+        };
+        let fetched = Row::Client {
+            round: 2,
+            client: "b".parse().ok(),
+            flow,
+        };
+        samples::rows().into_iter().chain([fetched]).collect()
+    }
 
     #[test]
     fn rows_survive_storage_and_their_bytes_are_fixed() {
@@ -243,6 +316,25 @@ mod tests {
             flow,
         };
         assert_eq!(row.to_bytes(), client);
+    }
+
+    #[test]
+    fn a_row_with_bytes_of_the_base_has_them_after_the_other_numbers_and_before_the_name() {
+        let mut bytes = vec![4, 0];
+        [7].into_iter()
+            .chain(1..=19)
+            .for_each(|n: u64| bytes.extend_from_slice(&n.to_le_bytes()));
+        bytes.extend_from_slice(b"anna");
+        let Some(Row::Client { round: 7, client, flow }) = Row::from_bytes(&bytes) else {
+            panic!("not a client's row");
+        };
+        assert_eq!((flow.update, flow.snapshot, flow.control_down), (1, 10, 11));
+        assert_eq!((flow.download_ms, flow.base), (18, 19));
+        let row = Row::Client { round: 7, client, flow };
+        assert_eq!(row.to_bytes(), bytes);
+        // A row has one form: without such bytes that of version 2.
+        bytes[2 + 8 + 8 * 18..][..8].fill(0);
+        assert_eq!(Row::from_bytes(&bytes), None);
     }
 
     #[test]
@@ -308,7 +400,7 @@ mod tests {
         for row in rows() {
             let bytes = row.to_bytes();
             let shortest = match row {
-                Row::Client { .. } => 2 + 8 + 8 * Flow::FIELDS,
+                Row::Client { flow, .. } => 2 + 8 + 8 * (18 + usize::from(flow.base > 0)),
                 Row::Sections { .. } | Row::Fidelity { .. } => 2 + 8 + 1,
                 _ => bytes.len(),
             };
@@ -317,7 +409,7 @@ mod tests {
             }
             assert_eq!(Row::from_bytes(&[&bytes[..], b"/"].concat()), None);
             let mut other = bytes;
-            other[0] = 4;
+            other[0] = 5;
             assert_eq!(Row::from_bytes(&other), None);
         }
     }

@@ -10,7 +10,8 @@ use crate::config::plan::method::MethodSpec;
 use crate::config::plan::model::Roles;
 use crate::config::plan::run_plan::RunPlan;
 
-/// The canonical form of a plan. It omits the file of initial weights: the run's first record has their digest.
+/// The canonical form of a plan. It omits the file of initial weights, because the run's first
+/// record has their digest, and where clients get the base from.
 #[derive(Serialize)]
 struct Identity<'a> {
     version: u32,

@@ -144,6 +144,8 @@ fn some(tensors: &[(&str, Dtype)]) -> String {
 pub(super) struct RawModel {
     pub(super) weights: PathBuf,
     pub(super) roles: Roles,
+    /// Whether clients without the frozen tensors fetch them from the server.
+    pub(super) serve_base: bool,
     /// Whether the short form was used, for the names in errors.
     is_short: bool,
 }
@@ -197,6 +199,7 @@ impl<'de> Visitor<'de> for FileOrTable {
         Ok(RawModel {
             weights: file.into(),
             roles: Roles::default(),
+            serve_base: false,
             is_short: true,
         })
     }
@@ -215,6 +218,8 @@ impl<'de> Visitor<'de> for FileOrTable {
             local: Vec<String>,
             #[serde(default)]
             frozen: Vec<String>,
+            #[serde(default)]
+            serve_base: bool,
         }
         let Table {
             weights,
@@ -223,6 +228,7 @@ impl<'de> Visitor<'de> for FileOrTable {
             counter,
             local,
             frozen,
+            serve_base,
         } = Table::deserialize(MapAccessDeserializer::new(map))?;
         Ok(RawModel {
             weights,
@@ -233,6 +239,7 @@ impl<'de> Visitor<'de> for FileOrTable {
                 local,
                 frozen,
             },
+            serve_base,
             is_short: false,
         })
     }

@@ -32,6 +32,8 @@ pub struct RunPlan {
     pub model: PathBuf,
     /// Roles of their tensors.
     pub roles: Roles,
+    /// Whether clients without the frozen tensors fetch them from the server.
+    pub serve_base: bool,
     pub cohort: Cohort,
     pub training: Training,
     /// `[train.extra]`, which clients pass to trainers.
@@ -169,6 +171,7 @@ impl RunPlan {
             seed: raw.seed.unwrap_or(0),
             model: base.join(model.weights),
             roles: model.roles,
+            serve_base: model.serve_base,
             cohort: raw.cohort.checked()?,
             training: raw.train.training,
             extra: raw.train.extra,

@@ -1,0 +1,122 @@
+//! A download: blobs from their files in chunks, no faster than the client reads them. A whole blob is never in memory.
+
+use std::io::{Read, Seek, SeekFrom};
+use std::ops::Range;
+use std::pin::pin;
+
+use bytes::Bytes;
+use fl_compress::Digest;
+use fl_proto::CHUNK;
+use tokio::sync::{SemaphorePermit, mpsc};
+use tokio::time::{Instant, timeout};
+use tonic::Status;
+
+use super::pace::{Pace, TooSlow};
+use super::peer::Peer;
+use crate::accounting::transfers::DownloadAccount;
+use crate::rpc::context::{Service, internal, unable};
+use crate::rpc::transfers::LAPSE;
+
+/// A download in progress, in messages of type `M`.
+pub(super) struct Download<'a, M> {
+    service: &'a Service,
+    /// Bytes of all its blobs.
+    bytes: u64,
+    chunks: &'a mpsc::Sender<Result<M, Status>>,
+    pace: Pace,
+    /// Held while the client reads.
+    place: Option<SemaphorePermit<'a>>,
+}
+
+impl<'a, M> Download<'a, M> {
+    /// Begins a download of `bytes` to the receiver of `chunks`, which should hold few messages.
+    pub(super) fn begin(
+        service: &'a Service,
+        peer: &Peer,
+        bytes: u64,
+        chunks: &'a mpsc::Sender<Result<M, Status>>,
+    ) -> Self {
+        Self {
+            service,
+            bytes,
+            chunks,
+            pace: Pace::down(&service.tuning, &peer.meter),
+            place: None,
+        }
+    }
+
+    /// Sends a range of a blob. `message`: the message of a chunk.
+    ///
+    /// # Errors
+    /// The status of the call: the blob cannot be read or is too short, or the client is gone or too slow.
+    pub(super) async fn send_blob(
+        &mut self,
+        blob: &Digest,
+        range: Range<u64>,
+        account: &DownloadAccount,
+        message: impl Fn(Bytes) -> M,
+    ) -> Result<(), Status> {
+        self.take_place().await?;
+        let (mut file, path) = self.service.blobs.file(blob).map_err(|e| unable(&e))?;
+        file.seek(SeekFrom::Start(range.start)).map_err(internal)?;
+        let mut left = range.end.saturating_sub(range.start);
+        while left > 0 {
+            self.take_place().await?;
+            let want = left.min(CHUNK as u64) as usize;
+            let read = move || {
+                let mut piece = vec![0; want];
+                file.read_exact(&mut piece).map(|()| (file, piece))
+            };
+            let (back, piece) = tokio::task::spawn_blocking(read)
+                .await
+                .map_err(internal)?
+                .map_err(|e| internal(format!("{} is shorter than recorded: {e}", path.display())))?;
+            file = back;
+            left -= want as u64;
+            account.chunk(want as u64);
+            self.give_or_release(message(Bytes::from(piece))).await?;
+            self.pace.moved(want as u64);
+        }
+        Ok(())
+    }
+
+    /// Passes one message to the connection, or ends the call of a client that reads too slowly.
+    ///
+    /// # Errors
+    /// The status of the call.
+    pub(super) async fn give(&mut self, message: M) -> Result<(), Status> {
+        give(&mut self.pace, self.chunks, message).await
+    }
+
+    /// As [`Download::give`]. Releases the permit if the client is slow.
+    async fn give_or_release(&mut self, message: M) -> Result<(), Status> {
+        let mut giving = pin!(give(&mut self.pace, self.chunks, message));
+        match timeout(LAPSE, &mut giving).await {
+            Ok(given) => given,
+            Err(_) => {
+                self.place = None;
+                giving.await
+            }
+        }
+    }
+
+    /// Acquires a permit, unless one is held.
+    async fn take_place(&mut self) -> Result<(), Status> {
+        if self.place.is_none() {
+            let begun = Instant::now();
+            self.place = Some(self.service.limits.downloads.place(self.bytes).await?);
+            self.pace.excuse(begun.elapsed());
+        }
+        Ok(())
+    }
+}
+
+async fn give<M>(pace: &mut Pace, chunks: &mpsc::Sender<Result<M, Status>>, message: M) -> Result<(), Status> {
+    match pace.wait(chunks.send(Ok(message))).await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(_)) => Err(Status::cancelled("the client is gone")),
+        Err(TooSlow) => Err(Status::deadline_exceeded(
+            "the client reads more slowly than this server waits for; fetch again",
+        )),
+    }
+}
