@@ -29,7 +29,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 __all__ = ["HuggingFaceCallback", "Job", "Stopped", "Train", "attach", "device", "evaluate", "rounds", "simulate"]
 
@@ -41,8 +41,8 @@ TYPES = {
     "F32": ("float32", "f", 4), "F16": ("float16", "e", 2), "BF16": ("bfloat16", "H", 2), "F64": ("float64", "d", 8),
     "I64": ("int64", "q", 8), "I32": ("int32", "i", 4), "U8": ("uint8", "B", 1), "BOOL": ("bool", "?", 1),
 }  # fmt: skip
-_NAMES = {word: dtype for dtype, (name, letter, _) in TYPES.items() for word in (name, letter)}
-_NAMES.update(uint16="BF16", l="I64")  # numpy has no bfloat16; a C `long` has 8 bytes
+# numpy has no bfloat16; a C `long` has 8 bytes
+_NAMES = {"uint16": "BF16", "l": "I64", **{word: dtype for dtype, names in TYPES.items() for word in names[:2]}}
 BEFORE = "before.safetensors"  # in the work folder: local tensors as they were before the round
 
 
@@ -145,15 +145,13 @@ def _load(model: Any, slots: Mapping[str, Slot]) -> None:
     for name, slot in slots.items():
         if name not in state or _describe(name, state[name]) != (slot.dtype, slot.shape):
             raise ValueError(f"tensor `{name}` of the run, {slot.dtype} {list(slot.shape)}, is not in the model")
-    views = {name: _view(state[name], slot) for name, slot in slots.items()}
     if hasattr(model, "named_parameters"):  # a torch.nn.Module copies from the views
-        model.load_state_dict(views, strict=False)
-    elif hasattr(model, "load_state_dict"):  # another object may keep what it is given
-        copies = {name: view.clone() if hasattr(view, "clone") else view.copy() for name, view in views.items()}
-        model.load_state_dict({**model.state_dict(), **copies})
+        model.load_state_dict({name: _view(state[name], slot) for name, slot in slots.items()}, strict=False)
     else:
         for name, slot in slots.items():
             _copy(state[name], slot)
+        if hasattr(model, "load_state_dict"):  # its `state_dict` may have made copies
+            model.load_state_dict({**model.state_dict(), **state})
 
 
 class _Link:
@@ -165,7 +163,7 @@ class _Link:
         self.poller.register(reader, select.POLLIN)
         self.start = self.read() or {}
         if self.start.get("type") != "start" or self.start["version"] < VERSION:
-            raise RuntimeError(f"the client must begin with `start` of version {VERSION} or newer, not {self.start}")
+            raise RuntimeError(self.start.get("message") or f"not `start` of version {VERSION} or newer: {self.start}")
 
     def send(self, **message: Any) -> None:
         data = json.dumps(message, allow_nan=False, separators=(",", ":")).encode() + b"\n"
@@ -189,14 +187,15 @@ class _Link:
 
 
 _link: _Link | None = None
-_socket = ""
 _evaluator: Evaluator | None = None
 
 
 def attach(path: str | Path) -> None:
-    """Makes `rounds` connect to a client with `learner = { attach = "trainer.sock" }`: for notebooks and debuggers."""
-    global _socket
-    _socket = os.path.abspath(path)
+    """Makes `rounds` connect to a client with `learner = { attach = "trainer.sock" }`: for notebooks and debuggers.
+
+    The socket is in the state folder of the client, from the first round on. `FL_ATTACH=PATH` in the environment is the same.
+    """
+    os.environ["FL_ATTACH"] = os.path.abspath(path)
 
 
 def evaluate(function: Evaluator) -> Evaluator:
@@ -221,9 +220,11 @@ def device() -> str:
 def _connect() -> _Link | None:
     """The link to the client; None without one."""
     global _link
-    if _link is None and _socket:
+    if _link is None and "FL_ATTACH" in os.environ:
         connection = socket.socket(socket.AF_UNIX)
-        connection.connect(_socket)
+        print(f"fl: attaching to {os.environ['FL_ATTACH']} as soon as a client listens there", file=sys.stderr)
+        while connection.connect_ex(os.environ["FL_ATTACH"]):
+            time.sleep(0.5)
         _link = _Link(connection.fileno(), connection.detach())
     elif _link is None and "FL_TRAINER" in os.environ:
         _link = _Link(*_pipes())
@@ -255,8 +256,9 @@ def _group() -> Any:
 
 def _answer(figures: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of `fitted` or `evaluated`. A number may be a tensor; a metric, a pair of value and weight."""
-    pairs = {name: value if isinstance(value, tuple) else (value,) for name, value in figures.items()}
-    numbers = {name: [float(number) for number in pair] for name, pair in pairs.items()}
+    if not isinstance(figures, Mapping) or not {"examples", "loss"} <= figures.keys():
+        raise ValueError(f"a function marked by fl.evaluate returns a dict with `examples` and `loss`, not {figures}")
+    numbers = {n: [float(x) for x in (v if isinstance(v, tuple) else (v,))] for n, v in figures.items()}
     for name, number in numbers.items():
         if not all(map(math.isfinite, number)):
             raise ValueError(f"`{name}` is {number[0]}; the figures of a round must be finite")
@@ -281,9 +283,9 @@ def _evaluated(model: Any) -> dict[str, Any]:
 def _text(error: BaseException) -> str:
     """An exception as the message of `failed`: a line for the server, then the end of the traceback."""
     lines = "".join(traceback.format_exception(type(error), error, error.__traceback__)).splitlines()
-    places = traceback.extract_tb(error.__traceback__)[-1:]
-    place = "".join(f" ({os.path.basename(at.filename)}, line {at.lineno}, in {at.name})" for at in places)
-    return "\n".join([f"{type(error).__name__}: {error}{place}", *lines[-20:]])
+    at = traceback.extract_tb(error.__traceback__)[-1]
+    place = f"{os.path.basename(at.filename)}, line {at.lineno}, in {at.name}"
+    return "\n".join([f"{type(error).__name__}: {error} ({place})", *lines[-20:]])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -314,19 +316,20 @@ class Job:
         self.stopped = self.answered = self._inside = False
         self._session, self._steps, self._reported = session, 0, -math.inf
         self.wants_squared_gradients = bool(message.get("squared_gradients"))
-        left = message.get("deadline_s")
-        self._deadline: float = math.inf if left is None else time.monotonic() + left
+        left = math.inf if message.get("deadline_s") is None else float(message["deadline_s"])
+        self._deadline = time.monotonic() + left
 
     @property
     def left(self) -> float:
         """Seconds until the deadline of the round; infinite without one."""
         return self._deadline - time.monotonic()
 
-    def batches(self, loader: Iterable[Item]) -> Iterator[Item]:
-        """The batches of the round: `train.steps`, or `train.epochs` passes over `loader`; with progress."""
-        passes = itertools.repeat(loader, *([] if self.train.steps else [self.train.epochs or 1]))
-        batches = itertools.islice(itertools.chain.from_iterable(passes), self.train.steps)
-        return self.progress(batches, self._total(loader))
+    def batches(self, loader: Iterable[Item]) -> _Batches[Item]:
+        """The batches of the round: `train.steps`, or `train.epochs` passes over `loader`; with progress.
+
+        Its length is their number; attributes, such as `dataset`, are the loader's.
+        """
+        return _Batches(self, loader)
 
     def progress(self, iterable: Iterable[Item], total: int | None = None) -> Iterator[Item]:
         """Iterates, and reports the progress of the training to the client.
@@ -353,7 +356,7 @@ class Job:
         self.stopped = self.stopped or bool(self._session and self._session.stop_arrived())
 
     def done(
-        self, *, examples: int, loss: Any, squared_gradients: Mapping[str, Any] | None = None, **metrics: Any
+        self, *, examples: int, loss: Any, squared_gradients: dict[str, Any] | None = None, **metrics: Any
     ) -> None:
         """Returns the model's weights with the number of examples and the mean training loss.
 
@@ -375,7 +378,8 @@ class Job:
         else:
             self._session.write()
             if self.wants_squared_gradients and squared_gradients is not None:
-                self._session.write_squared(squared_gradients)
+                single = {name: _single(value) for name, value in squared_gradients.items()}
+                self._session.save(self._session.fit["squared_gradients"], single)
                 fields["squared_gradients"] = True
             self._session.send(type="fitted", **fields)
         self.answered = True
@@ -383,7 +387,8 @@ class Job:
     def fail(self, message: str) -> None:
         """Leaves the round. The client logs the message, and the server shows its first line."""
         if self._session is not None and not self.answered:
-            self._session.fail(message)
+            _load(self._session.model, self._session.files.get(BEFORE, {}))
+            self._session.send(type="failed", message=message)
         self.answered = True
 
     def __enter__(self) -> Job:
@@ -399,6 +404,25 @@ class Job:
         return self._session.dist is None  # the other processes of a group cannot go on without this one
 
 
+class _Batches(Generic[Item]):
+    """The batches of a round, in place of the loader."""
+
+    def __init__(self, job: Job, loader: Iterable[Item]) -> None:
+        self._job, self._loader = job, loader
+
+    def __iter__(self) -> Iterator[Item]:
+        train = self._job.train
+        passes = itertools.repeat(self._loader, *([] if train.steps else [train.epochs or 1]))
+        batches = itertools.islice(itertools.chain.from_iterable(passes), train.steps)
+        return self._job.progress(batches, len(self))
+
+    def __len__(self) -> int:
+        return self._job._total(self._loader)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+
 class _Session:
     """The conversation with the client about one model."""
 
@@ -409,30 +433,28 @@ class _Session:
         self.fit: Mapping[str, Any] = {}  # the message of the round
         self.files: dict[str, dict[str, Slot]] = {}  # what `save` has made
         self.job: Any = None
-        self.pid, self.left = os.getpid(), False
+        self.pid, self.left, self.folder = os.getpid(), False, Path(link.start["folder"] if link else "")
 
     def send(self, **message: Any) -> None:
         if self.link:
             self.link.send(**message)
 
-    def path(self, name: str) -> str:
-        return os.path.join(self.link.start["folder"], name) if self.link else name
+    def of(self, *roles: str) -> dict[str, Any]:
+        """The model's tensors of these roles."""
+        return {name: value for name, value in _state(self.model).items() if self.roles.get(name) in roles}
 
-    def save(self, file: str, *roles: str) -> dict[str, Slot]:
-        """Copies the tensors of these roles into a file, which is made once for each run."""
-        state = _state(self.model)
+    def save(self, file: str, state: Mapping[str, Any]) -> dict[str, Slot]:
+        """Copies tensors into a file, which is made once for each run."""
         if self.link and file not in self.files:
-            names = [name for name in state if self.roles.get(name) in roles or not roles]
-            self.files[file] = create_safetensors(self.path(file), [(n, *_describe(n, state[n])) for n in names])
+            self.files[file] = create_safetensors(self.folder / file, [(n, *_describe(n, v)) for n, v in state.items()])
         for name, slot in self.files.get(file, {}).items():
             _copy(state[name], slot, out=True)
         return self.files.get(file, {})
 
     def hello(self, weights: bool) -> None:
-        file = "hello.safetensors" if weights else None
+        file, state, keys = "hello.safetensors" if weights else None, _state(self.model), ("name", "dtype", "shape")
         if file:
-            self.save(file)
-        keys, state = ("name", "dtype", "shape"), _state(self.model)
+            self.save(file, state)
         tensors = [dict(zip(keys, (name, *_describe(name, value)))) for name, value in state.items()]
         self.send(type="hello", version=VERSION, tensors=tensors, weights=file, evaluates=_evaluator is not None)
 
@@ -452,7 +474,7 @@ class _Session:
 
     def load(self, file: str | None, *roles: str) -> None:
         """Copies the tensors of a file into the model, in every process of a group."""
-        if slots := read_safetensors(self.path(file)) if file and self.link else {}:  # a base may have other tensors too
+        if slots := read_safetensors(self.folder / file) if file and self.link else {}:  # a base may have other tensors too
             _load(self.model, {n: slot for n, slot in slots.items() if self.roles.get(n, "trained") in roles})
         for name, tensor in _state(self.model).items() if self.dist else ():
             if self.roles.get(name) in roles:
@@ -460,35 +482,20 @@ class _Session:
                 self.dist.broadcast(flat.view(sys.modules["torch"].uint8), 0)
                 tensor.copy_(flat.reshape(tensor.shape))
 
-    def begin(self, message: Mapping[str, Any]) -> None:
-        self.save(BEFORE, "local")
-        train = {key: value for key, value in message["train"].items() if key in Train.__dataclass_fields__}
-        self.fit, self.job = message, Job(self, message, Train(**train))
-
     def write(self) -> None:
         """Copies the model's tensors into the file of the result, the same file in every round."""
         first = self.link and self.fit["result"] not in self.files
-        slots = self.save(self.fit["result"], "trained", "buffer", "counter", "local")
-        given = read_safetensors(self.path(self.fit["weights"])).items() if first else ()
+        slots = self.save(self.fit["result"], self.of("trained", "buffer", "counter", "local"))
+        given = read_safetensors(self.folder / self.fit["weights"]).items() if first else ()
         if first and all(slots[name].data == slot.data for name, slot in given):
             print("fl: the training changed no tensor; are these the arrays that it trains?", file=sys.stderr)
-
-    def write_squared(self, values: Mapping[str, Any]) -> None:
-        single = {name: _single(value) for name, value in values.items()}
-        tensors = [(name, *_describe(name, value)) for name, value in single.items()]
-        for name, slot in create_safetensors(self.path(self.fit["squared_gradients"]), tensors).items():
-            _copy(single[name], slot, out=True)
-
-    def fail(self, message: str) -> None:
-        _load(self.model, self.files.get(BEFORE, {}))
-        self.send(type="failed", message=message)
 
     def leave(self, error: BaseException | None = None) -> Any:
         """Ends the conversation. After an error without `bye`, so that the client starts the script again."""
         global _link
         if self.link is None or os.getpid() != self.pid:
             return None
-        if self.job:
+        if self.job and self.link.reader != self.link.writer:  # else a notebook, which may attach again in this round
             self.job.fail(_text(error) if error else "the script left the loop over `fl.rounds`")
         if error is None:
             self.send(type="bye")
@@ -510,7 +517,9 @@ class _Session:
                 if message["type"] == "evaluate":
                     self.send(type="evaluated", **_evaluated(self.given))
                 else:
-                    self.begin(message)
+                    self.save(BEFORE, self.of("local"))
+                    train = {key: value for key, value in message["train"].items() if key in Train.__dataclass_fields__}
+                    self.fit, self.job = message, Job(self, message, Train(**train))
                     yield self.job
                     self.job.fail("the script went on to the next round without `job.done()`")
             except Exception as error:
@@ -518,6 +527,8 @@ class _Session:
                 self.send(type="failed", message=_text(error))
                 if self.dist:  # the other processes wait for this one
                     raise
+        if message.get("message"):
+            print("fl: the client ended the conversation:", message["message"], file=sys.stderr)
 
 
 def rounds(model: Any, *, weights: bool = True, alone: Train | None = None) -> Iterator[Job]:

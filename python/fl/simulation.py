@@ -12,7 +12,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Optional, Union
 
@@ -41,7 +41,7 @@ def simulate(
         `pandas.DataFrame(fl.simulate(..))`.
 
     Raises:
-        RuntimeError: If the server or a client fails; with the end of its log.
+        RuntimeError: If the server or a client fails, or all clients leave the same round; with the end of its log.
     """
     with contextlib.ExitStack() as stack:
         place = Path(folder or stack.enter_context(tempfile.TemporaryDirectory(prefix="fl-simulate-"))).resolve()
@@ -69,6 +69,7 @@ def _serve(stack: contextlib.ExitStack, federation: Path, run: Path, configs: Se
     processes = {federation / "server.log": server}
     assert server.stdout is not None
     output, ended = stack.enter_context(server.stdout), False
+    warnings = _Warnings(config.parent / "client.log" for config in configs)
     while not ended:
         line = output.readline() if select.select([output], [], [], 1)[0] else None
         if line == b"":
@@ -87,12 +88,36 @@ def _serve(stack: contextlib.ExitStack, federation: Path, run: Path, configs: Se
                 processes[log] = _start(stack, client, log, stdout=subprocess.DEVNULL)
         elif line:
             print(line.decode(errors="replace"), end="", flush=True)
+        warnings.show()
         for log, process in processes.items():
             if process.poll():
                 raise RuntimeError(f"{log.stem}: exit status {process.returncode}\n{_end(log)}")
     report = json.loads(_call("fl-server", "report", federation, "--format", "json"))
     rounds: dict[str, list[Any]] = report["rounds"]
     return rounds
+
+
+class _Warnings:
+    """Shows what goes wrong in clients, of which the server says little."""
+
+    def __init__(self, logs: Iterable[Path]) -> None:
+        self.shown = dict.fromkeys(logs, 0)  # bytes of each log
+        self.left: dict[str, set[Path]] = {}  # who left each round
+
+    def show(self) -> None:
+        for log in filter(Path.exists, self.shown):
+            new = log.read_bytes()[self.shown[log] :].rpartition(b"\n")[0]
+            self.shown[log] += len(new)
+            for line in new.decode(errors="replace").splitlines():
+                if left := re.search(r" WARN leaving this round round=(\d+)", line):
+                    self.left.setdefault(left[1], set()).add(log)
+                elif warning := re.search(
+                    r" (?:WARN|ERROR) (?!the learner failed)(.*)", line
+                ):  # the server prints that
+                    print(f"{log.parent.name}: {warning[1]}", file=sys.stderr, flush=True)
+        for number, clients in self.left.items():
+            if len(clients) == len(self.shown):
+                raise RuntimeError(f"all clients left round {number}; the end of the log of one:\n{_end(min(clients))}")
 
 
 def _start(stack: contextlib.ExitStack, command: Sequence[str], log: Path, **options: Any) -> subprocess.Popen[bytes]:

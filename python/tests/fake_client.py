@@ -15,7 +15,7 @@ import fl
 
 PACKAGE = Path(fl.__file__).parent.parent
 TRAIN = {"epochs": 1, "steps": None, "batch_size": 32, "learning_rate": 0.05, "momentum": 0.0}
-TIMEOUT_S = 30
+TIMEOUT_S = 120
 
 
 def _high(descriptor):

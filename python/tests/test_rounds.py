@@ -160,6 +160,37 @@ for job in fl.rounds(model):
             self.assertEqual(client.hear("progress")["total"], 4)
             client.hear("fitted")
 
+    def test_batches_have_the_length_and_the_attributes_of_the_loader(self):
+        script = (
+            MODEL
+            + """
+class Loader(list):
+    dataset = "abc"
+
+for job in fl.rounds(model):
+    batches = job.batches(Loader([1, 2]))
+    assert (len(batches), batches.dataset) == (2 * job.round, "abc")
+    assert list(enumerate(batches)) == list(enumerate([1, 2] * job.round))
+    assert not hasattr(batches, "sampler")
+    job.done(examples=1, loss=0)
+"""
+        )
+        with FakeClient(script) as client:
+            client.join()
+            self.round(client, 1, [0, 0, 0])
+            client.hear("fitted")
+            self.round(client, 2, [0, 0, 0], train={**TRAIN, "epochs": None, "steps": 4})
+            client.hear("fitted")
+
+    def test_an_evaluation_without_a_loss_says_what_to_return(self):
+        script = PLAIN.replace("for job in", "@fl.evaluate\ndef _(model):\n    print('nothing')\n\nfor job in")
+        with FakeClient(script) as client:
+            client.join()
+            client.weights({"w": floats(4, 5, 6), "head": floats(7)})
+            client.say(type="evaluate", round=1, weights="model.safetensors")
+            why = "a function marked by fl.evaluate returns a dict with `examples` and `loss`, not None"
+            self.assertIn(why, client.hear("failed")["message"])
+
     def test_evaluation_counts_what_is_correct(self):
         script = (
             MODEL
@@ -328,7 +359,7 @@ for job in fl.rounds(model):
         with FakeClient(PLAIN, start=False) as client:
             client.say(type="start", version=0, folder=str(client.work), task="t", device="cpu")
             self.assertEqual(client.end(), 1)
-            self.assertIn("must begin with `start` of version 1 or newer", client.stderr())
+            self.assertIn("not `start` of version 1 or newer", client.stderr())
 
     def test_a_model_with_another_type_is_refused_by_name(self):
         for value, why in (
@@ -390,27 +421,64 @@ class Ways(unittest.TestCase):
         self.assertEqual(json.loads(told[1].partition("trained: ")[2])["examples"], 5)
         self.assertEqual(json.loads(told[2].partition("evaluated: ")[2])["loss"], 1)
 
-    def test_a_notebook_attaches_over_a_socket_and_can_do_so_again(self):
-        with FakeClient(PLAIN, start=False) as helper, socket.socket(socket.AF_UNIX) as listener:
-            helper.end()  # only its folder is used
-            path = str(helper.folder / "trainer.sock")
+    def attached(self, helper, script, conversation):
+        """Runs a script that attaches, before the client listens; returns its status and what it printed."""
+        helper.end()  # only its folder is used
+        path = str(helper.folder / "trainer.sock")
+        environment = {name: value for name, value in os.environ.items() if name != "FL_TRAINER"}
+        script = textwrap.dedent(script).replace("for job", f"fl.attach({path!r})\nfor job", 1)
+        notebook = subprocess.Popen(
+            [sys.executable, "-c", script],
+            env={**environment, "PYTHONPATH": str(PACKAGE)},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        told = notebook.stderr.readline()
+        self.assertIn(f"attaching to {path}", told)
+        with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(path)
             listener.listen()
             listener.settimeout(TIMEOUT_S)
-            script = textwrap.dedent(PLAIN).replace("for job", f"fl.attach({path!r})\nfor job", 1)
-            script += "\nfor job in fl.rounds(model):\n    job.done(examples=1, loss=1)\n"
-            environment = {name: value for name, value in os.environ.items() if name != "FL_TRAINER"}
-            notebook = subprocess.Popen([sys.executable, "-c", script], env={**environment, "PYTHONPATH": str(PACKAGE)})
-            for _ in range(2):
+            for talk in conversation:
                 connection, _ = listener.accept()
                 with connection, connection.makefile("rw") as lines:
-                    lines.write(json.dumps({"type": "start", "version": 1, "folder": str(helper.work)}) + "\n")
-                    lines.flush()
-                    self.assertEqual(json.loads(lines.readline())["type"], "hello")
-                    lines.write('{"type": "bye"}\n')
-                    lines.flush()
-                    self.assertEqual(json.loads(lines.readline())["type"], "bye")
-            self.assertEqual(notebook.wait(TIMEOUT_S), 0)
+
+                    def say(lines=lines, **message):
+                        lines.write(json.dumps(message) + "\n")
+                        lines.flush()
+
+                    talk(say, lambda lines=lines: json.loads(lines.readline()))
+        _, told = notebook.communicate(timeout=TIMEOUT_S)
+        return notebook.returncode, told
+
+    def test_a_notebook_attaches_over_a_socket_and_can_do_so_again(self):
+        script = PLAIN + "\nfor job in fl.rounds(model):\n    job.done(examples=1, loss=1)\n"
+        with FakeClient(PLAIN, start=False) as helper:
+
+            def talk(say, hear):
+                say(type="start", version=1, folder=str(helper.work))
+                self.assertEqual(hear()["type"], "hello")
+                say(type="bye")
+                self.assertEqual(hear()["type"], "bye")
+
+            self.assertEqual(self.attached(helper, script, [talk, talk])[0], 0)
+
+    def test_a_notebook_that_the_client_turns_away_says_why(self):
+        why = "another trainer is attached to this client; end it first"
+        with FakeClient(PLAIN, start=False) as helper:
+            status, told = self.attached(helper, PLAIN, [lambda say, _: say(type="bye", message=why)])
+            self.assertEqual(status, 1)
+            self.assertIn(f"RuntimeError: {why}", told)
+        with FakeClient(PLAIN, start=False) as helper:
+
+            def talk(say, hear):
+                say(type="start", version=1, folder=str(helper.work))
+                hear()
+                say(type="bye", message="`w` is F32 [4] in the run")
+
+            status, told = self.attached(helper, PLAIN, [talk])
+            self.assertEqual(status, 0)
+            self.assertIn("fl: the client ended the conversation: `w` is F32 [4] in the run", told)
 
 
 if __name__ == "__main__":

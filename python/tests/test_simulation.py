@@ -1,5 +1,6 @@
 """`fl.simulate` with programs that only say what they were asked."""
 
+import io
 import json
 import os
 import stat
@@ -34,9 +35,13 @@ elif verb == "serve":
     print("round 1", flush=True)
     if (here / "server-fails").exists():
         sys.exit("no space left")
-    if (here / "client-fails").exists():
+    if (here / "client-fails").exists() or (here / "clients-leave").exists():
         time.sleep(600)
 elif verb == "run":
+    if (here / "clients-leave").exists():
+        print("2026-11-22T14:49:17Z  WARN a trainer cannot attach", file=sys.stderr)
+        print('2026-11-22T14:49:17Z  WARN leaving this round round=1 why="bad data"', file=sys.stderr, flush=True)
+        time.sleep(600)
     if (here / "client-fails").exists():
         sys.exit("there is no data")
 elif verb == "report":
@@ -98,6 +103,14 @@ class Simulate(unittest.TestCase):
             with self.subTest(fault=fault), self.assertRaisesRegex(RuntimeError, f"exit status 1\n{why}"):
                 self.simulate()
             (self.folder / fault).unlink()
+
+    def test_clients_that_all_leave_a_round_end_it_and_their_warnings_are_shown(self):
+        (self.folder / "clients-leave").touch()
+        with mock.patch("sys.stderr", io.StringIO()) as shown:
+            with self.assertRaisesRegex(RuntimeError, '(?s)all clients left round 1; .*why="bad data"'):
+                self.simulate()
+        warnings = ["client-00: a trainer cannot attach", "client-01: a trainer cannot attach"]
+        self.assertEqual(sorted(shown.getvalue().splitlines()), warnings)
 
     def test_a_run_without_a_task_is_refused_by_name(self):
         (self.folder / "run.toml").write_text('name = "r"\n')

@@ -1,0 +1,193 @@
+"""Scripts in federations of real programs, over TLS on this machine. Skipped without `fl-server` and `fl-client` in PATH."""
+
+import array
+import contextlib
+import importlib.metadata
+import importlib.util
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+import unittest
+from pathlib import Path
+
+import fl
+from fake_client import PACKAGE
+from test_torch import LAUNCHER
+
+TIMEOUT_S = 180
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(PACKAGE), "OMP_NUM_THREADS": "1"}
+RUN = """
+name = "test"
+task = "test"
+rounds = {rounds}
+model = "init.safetensors"
+[cohort]
+min = {clients}
+target = {clients}
+[compression.uplink]
+default = {{}}
+[compression.downlink]
+default = {{}}
+"""
+
+
+class Federation(contextlib.ExitStack):
+    """A server and clients in a folder, all of whose programs end with the test."""
+
+    def __init__(self, scripts, learner, clients, rounds):
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp(prefix="fl-test-"))
+        self.callback(shutil.rmtree, self.folder, ignore_errors=True)
+        self.clients, self.programs = [self.folder / f"client-0{i}" for i in range(clients)], []
+        for name, text in scripts.items():
+            (self.folder / name).write_text(textwrap.dedent(text))
+        (self.folder / "run.toml").write_text(RUN.format(clients=clients, rounds=rounds))
+        self.call("fl-server", "init", "fed", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
+        issue = ("--count", str(clients), "--fed", "fed", "--server", "127.0.0.1:7070", "--out", ".")
+        self.call("fl-server", "issue", "client", *issue)
+        for client in self.clients:
+            with open(client / "client.toml", "a") as config:
+                config.write(f"\n[tasks.test]\nlearner = {learner}\n")
+
+    def call(self, *command):
+        ran = subprocess.run(
+            command, cwd=self.folder, capture_output=True, text=True, timeout=TIMEOUT_S, env=ENVIRONMENT
+        )
+        assert ran.returncode == 0, f"{command}: {ran.stderr}"
+        return ran.stdout
+
+    def start(self, *command, **options):
+        """Starts a program that ends with the test."""
+        log = self.folder / f"log-{len(self.programs)}"
+        with open(log, "wb") as errors:
+            program = subprocess.Popen(command, cwd=self.folder, stderr=errors, env=ENVIRONMENT, **options)
+        program.log, program.name = log, " ".join(map(str, command))
+        self.programs.append(program)
+        self.callback(program.wait)
+        self.callback(program.kill)
+        return program
+
+    def serve(self):
+        """Starts the server, and the clients."""
+        command = ("fl-server", "serve", "fed", "--run", "run.toml", "--exit-when-done")
+        self.server = self.start(*command, stdout=subprocess.PIPE, text=True)
+        self.callback(self.server.stdout.close)
+        address = self.server.stdout.readline().split(" on ")[1].split(";")[0]
+        self.started = [
+            self.start("fl-client", "run", client / "client.toml", "--server", address, "--exit-when-done")
+            for client in self.clients
+        ]
+
+    def until(self, happened, what):
+        """Waits until `happened()` is true; fails if a program of the federation fails before."""
+        deadline = time.monotonic() + TIMEOUT_S
+        while not happened():
+            assert time.monotonic() < deadline, f"{what}: not within {TIMEOUT_S} s\n{self.logs()}"
+            for program in (self.server, *self.started):
+                assert not program.poll(), f"{what}: {program.name} failed\n{self.logs()}"
+            time.sleep(0.02)  # between two looks; nothing depends on its length
+
+    def logs(self):
+        return "\n".join(f"== {program.name}\n{program.log.read_text()[-3000:]}" for program in self.programs)
+
+    def finish(self):
+        """Waits for the end of the run; returns its report."""
+        self.until(lambda: self.server.poll() is not None, "the end of the run")
+        for client in self.started:
+            self.until(lambda client=client: client.poll() is not None, "the end of a client")
+        self.call("fl-server", "export", "fed", "-o", "model.safetensors")
+        return json.loads(self.call("fl-server", "report", "fed", "--format", "json"))
+
+    def model(self):
+        slots = fl.read_safetensors(self.folder / "model.safetensors")
+        return {name: memoryview(slot.data).cast(fl.TYPES[slot.dtype][1]).tolist() for name, slot in slots.items()}
+
+
+@unittest.skipUnless(shutil.which("fl-server") and shutil.which("fl-client"), "fl-server or fl-client is not in PATH")
+@unittest.skipUnless(importlib.util.find_spec("torch"), "torch is not installed")
+class Torchrun(unittest.TestCase):
+    # Two processes train one classifier: each a half of the client's points, which lie on both sides of a line.
+    SCRIPT = """
+        import os, sys
+        import torch, torch.distributed as dist
+        import torch.nn.functional as F
+        import fl
+
+        dist.init_process_group("gloo")
+        rank = dist.get_rank()
+        with open(f"process-{os.getpid()}", "w"):
+            pass
+        torch.set_num_threads(1)
+        torch.manual_seed(int(os.environ["SEED"]))  # the points of this client
+        x = torch.randn(200, 2)
+        y = (x.sum(1) > 0).long()
+        net = torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.BatchNorm1d(4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
+        model = torch.nn.parallel.DistributedDataParallel(net)
+        part = torch.utils.data.TensorDataset(x[rank::2], y[rank::2])
+        loader = torch.utils.data.DataLoader(part, batch_size=20)
+
+        @fl.evaluate
+        def test(model):
+            with torch.no_grad():
+                outputs = net(x)
+            accuracy = (outputs.argmax(1) == y).float().mean().item()
+            return {"examples": len(y), "loss": F.cross_entropy(outputs, y), "accuracy": accuracy}
+
+        for job in fl.rounds(model):
+            optimizer = torch.optim.SGD(model.parameters(), lr=job.train.learning_rate)
+            for points, labels in job.batches(loader):
+                optimizer.zero_grad()
+                loss = F.cross_entropy(model(points), labels)
+                loss.backward()
+                optimizer.step()
+            same = torch.cat([value.flatten() for value in net.parameters()])
+            other = same.clone()
+            dist.broadcast(other, 0)
+            assert torch.equal(same, other), "the processes have different weights"
+            job.done(examples=len(y), loss=loss, processes=dist.get_world_size())
+        dist.destroy_process_group()
+    """
+
+    def test_two_clients_of_two_processes_each_learn(self):
+        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "train.py"]
+        if importlib.metadata.version("torch") < "2":  # its torchrun does not start with Python 3.11
+            command = [sys.executable, "launcher.py", "train.py"]
+        scripts = {"train.py": self.SCRIPT, "launcher.py": LAUNCHER}
+        learner = f'{{ command = ["env", {json.dumps(command)[1:-1]}] }}'
+        with Federation(scripts, learner, clients=2, rounds=4) as federation:
+            for number, client in enumerate(federation.clients):
+                config = client / "client.toml"
+                config.write_text(config.read_text().replace('"env"', f'"env", "SEED={number}"'))
+                for name in scripts:
+                    shutil.copy(federation.folder / name, client)
+            with open(federation.folder / "run.toml", "a") as run:
+                run.write("[train]\nlearning_rate = 0.3\n")
+            shapes = {"0.weight": (4, 2), "0.bias": (4,), "3.weight": (2, 4), "3.bias": (2,)}
+            shapes.update({f"1.{name}": (4,) for name in ("weight", "bias", "running_mean", "running_var")})
+            tensors = [("1.num_batches_tracked", "I64", ()), *((name, "F32", shape) for name, shape in shapes.items())]
+            random.seed(0)
+            for slot in fl.create_safetensors(federation.folder / "init.safetensors", tensors).values():
+                if slot.dtype == "F32":
+                    values = memoryview(slot.data).cast("f")
+                    values[:] = array.array("f", [random.uniform(0.1, 1) for _ in values])
+            federation.serve()
+            rounds = federation.finish()["rounds"]
+            self.assertEqual(rounds["updates"], [2] * 4, federation.logs())
+            self.assertEqual(rounds["train/processes"], [2] * 4)
+            self.assertGreater(rounds["accuracy"][-1], 0.85, rounds["accuracy"])
+            self.assertLess(rounds["loss"][-1], rounds["loss"][0])
+            model = federation.model()
+            self.assertEqual(model["1.num_batches_tracked"], [4 * 5], "a half has 5 batches; evaluation counts none")
+            processes = [int(file.name[8:]) for client in federation.clients for file in client.glob("process-*")]
+            self.assertGreaterEqual(len(processes), 4)
+            self.assertEqual([pid for pid in processes if Path(f"/proc/{pid}").exists()], [], "processes were left")
+
+
+if __name__ == "__main__":
+    unittest.main()
