@@ -8,6 +8,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -107,6 +108,52 @@ class Federation(contextlib.ExitStack):
     def model(self):
         slots = fl.read_safetensors(self.folder / "model.safetensors")
         return {name: memoryview(slot.data).cast(fl.TYPES[slot.dtype][1]).tolist() for name, slot in slots.items()}
+
+
+@unittest.skipUnless(shutil.which("fl-server") and shutil.which("fl-client"), "fl-server or fl-client is not in PATH")
+class Attach(unittest.TestCase):
+    # Adds 1 to each value in each round. `python3 notebook.py SOCKET ROUNDS END`: what it does in the round after ROUNDS.
+    NOTEBOOK = """
+        import array, os, signal, sys
+        import fl
+        fl.attach(sys.argv[1])
+        model = {"w": array.array("f", [0, 0, 0])}
+        trained = 0
+        @fl.evaluate
+        def _(model):
+            return {"examples": 5, "loss": 1 / (1 + model["w"][0]), "largest": max(model["w"])}
+        for job in fl.rounds(model):
+            for _ in job.batches(range(2)):
+                model["w"][:] = array.array("f", [value + 0.5 for value in model["w"]])
+            if trained == int(sys.argv[2]):
+                if sys.argv[3] == "break":
+                    break
+                if sys.argv[3] == "raise":
+                    raise ValueError("a bad cell")
+                os.kill(os.getpid(), signal.SIGKILL)
+            job.done(examples=5, loss=0.5, half=0.5)
+            trained += 1
+    """
+
+    def test_notebooks_attach_and_leave_and_each_round_is_trained_once(self):
+        scripts = {"notebook.py": self.NOTEBOOK}
+        with Federation(scripts, '{ attach = "trainer.sock" }', clients=1, rounds=6) as federation:
+            fl.create_safetensors(federation.folder / "init.safetensors", [("w", "F32", (3,))])
+            federation.serve()
+            path = federation.clients[0] / "state" / "trainer.sock"
+            ends = (("2", "break", 0), ("1", "kill", -signal.SIGKILL), ("0", "raise", 1), ("100", "", 0))
+            for rounds, end, status in ends:
+                notebook = federation.start(sys.executable, "notebook.py", path, rounds, end)
+                federation.until(lambda: notebook.poll() is not None, f"the end of the notebook by {end}")
+                self.assertEqual(notebook.returncode, status, federation.logs())
+                if path.exists():
+                    self.assertEqual(path.stat().st_mode & 0o777, 0o600)
+            report = federation.finish()
+            self.assertEqual(federation.model(), {"w": [6.0, 6.0, 6.0]})
+            self.assertEqual(report["rounds"]["round"], list(range(1, 7)))
+            self.assertEqual(report["rounds"]["attempts"], [1] * 6, "no round was left")
+            self.assertFalse(path.exists(), "the socket outlived the client")
+            self.assertNotIn("started again", federation.logs(), "a notebook is not started by the client")
 
 
 @unittest.skipUnless(shutil.which("fl-server") and shutil.which("fl-client"), "fl-server or fl-client is not in PATH")

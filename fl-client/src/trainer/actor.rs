@@ -29,7 +29,7 @@ pub(super) struct Actor {
     ending: JoinSet<()>,
     pub(super) socket: Option<Socket>,
     pub(super) bound: Option<Arc<Bound>>,
-    /// The trainer has said `bye` in this run.
+    /// The trainer that the client started has said `bye` in this run.
     pub(super) left: bool,
 }
 
@@ -117,7 +117,6 @@ impl Actor {
             attach::turn_away(stream).await;
         } else {
             tracing::info!(task = self.config.task, "a trainer attached");
-            self.left = false;
             self.greet(Running::new(attach::link(stream), None));
         }
     }
@@ -138,7 +137,12 @@ impl Actor {
             Happening::Violation(why) => violation(&why),
             Happening::Gone => self.gone().await,
         };
-        tracing::warn!(task = self.config.task, "{why}; it is started again for the next round");
+        let next = if self.is_attached() {
+            "another may attach"
+        } else {
+            "it is started again for the next round"
+        };
+        tracing::warn!(task = self.config.task, "{why}; {next}");
         self.end(Duration::ZERO);
     }
 
@@ -152,12 +156,18 @@ impl Actor {
         }
     }
 
+    pub(super) fn is_attached(&self) -> bool {
+        matches!(self.config.source, Source::Attach(_))
+    }
+
     pub(super) fn left(&mut self) {
-        tracing::info!(
-            task = self.config.task,
-            "the trainer said bye and takes part in no further round"
-        );
-        self.left = true;
+        self.left = !self.is_attached();
+        let next = if self.left {
+            "it takes part in no further round"
+        } else {
+            "another may attach"
+        };
+        tracing::info!(task = self.config.task, "the trainer left; {next}");
         self.end(CLOSE_TIMEOUT);
     }
 
@@ -172,6 +182,14 @@ impl Actor {
     pub(super) fn abandon(&mut self, why: String) -> String {
         self.end(Duration::ZERO);
         why
+    }
+
+    /// Begins to end the trainer, which is told why.
+    pub(super) fn end_because(&mut self, why: &str) {
+        if let Some(trainer) = &self.trainer {
+            trainer.link.send(&ToTrainer::Bye { message: Some(why) });
+        }
+        self.end(CLOSE_TIMEOUT);
     }
 
     /// Begins to end the trainer.
@@ -189,7 +207,7 @@ async fn next(trainer: &mut Option<Running>) -> Happening {
     }
 }
 
-async fn accept(socket: &Option<Socket>) -> UnixStream {
+pub(super) async fn accept(socket: &Option<Socket>) -> UnixStream {
     match socket {
         Some(socket) => socket.accept().await,
         None => std::future::pending().await,

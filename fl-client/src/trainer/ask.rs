@@ -1,7 +1,7 @@
 //! One request to the trainer: makes it ready, sends the request and waits for the answer.
 
-use super::actor::{Actor, CLOSE_TIMEOUT, misplaced, violation};
-use super::config::Source;
+use super::actor::{Actor, CLOSE_TIMEOUT, accept, misplaced, violation};
+use super::attach;
 use super::difference::difference;
 use super::message::{FromTrainer, Hello, MODEL_FILE, RESULT_FILE, SQUARED_FILE, ToTrainer, VERSION};
 use super::own_base::has_base;
@@ -15,25 +15,30 @@ impl Actor {
     /// # Errors
     /// Why there is no answer.
     pub(super) async fn ask(&mut self, request: &Request, progress: &Progress) -> Result<Answer, String> {
-        if matches!(
-            (request, &self.config.source),
-            (Request::Evaluate(_), Source::Attach(_))
-        ) && self.trainer.is_none()
-        {
+        loop {
+            if let Some(answer) = self.ask_once(request, progress).await? {
+                return Ok(answer);
+            }
+        }
+    }
+
+    /// `None` if an attached trainer left before it answered: the request is for the one that attaches next.
+    async fn ask_once(&mut self, request: &Request, progress: &Progress) -> Result<Option<Answer>, String> {
+        if let (Request::Evaluate(_), true, None) = (request, self.is_attached(), &self.trainer) {
             tracing::info!(
                 task = self.config.task,
                 "no trainer is attached that could evaluate the model"
             );
-            return Ok(Answer::Evaluated(None));
+            return Ok(Some(Answer::Evaluated(None)));
         }
         let hello = self.ready(progress).await?;
         let message = match request {
             Request::Hello => {
                 let process = self.trainer.as_ref().and_then(|trainer| trainer.process.as_ref());
-                return Ok(Answer::Hello(hello, process.map(Process::group)));
+                return Ok(Some(Answer::Hello(hello, process.map(Process::group))));
             }
             Request::Fit(plan) => ToTrainer::fit(plan),
-            Request::Evaluate(_) if !hello.evaluates => return Ok(Answer::Evaluated(None)),
+            Request::Evaluate(_) if !hello.evaluates => return Ok(Some(Answer::Evaluated(None))),
             Request::Evaluate(round) => ToTrainer::Evaluate {
                 round: *round,
                 weights: MODEL_FILE,
@@ -50,12 +55,13 @@ impl Actor {
             trainer.link.send(&message);
         }
         match (request, self.answer(progress, true).await?) {
-            (Request::Fit(_), FromTrainer::Fitted { fit, squared_gradients }) => Ok(Answer::Fitted(Trained {
+            (Request::Fit(_), FromTrainer::Fitted { fit, squared_gradients }) => Ok(Some(Answer::Fitted(Trained {
                 fit,
                 result,
                 squared_gradients: squared.filter(|_| squared_gradients),
-            })),
-            (Request::Evaluate(_), FromTrainer::Evaluated(evaluation)) => Ok(Answer::Evaluated(Some(evaluation))),
+            }))),
+            (Request::Evaluate(_), FromTrainer::Evaluated(evaluation)) => Ok(Some(Answer::Evaluated(Some(evaluation)))),
+            (_, FromTrainer::Bye) => Ok(None),
             (_, FromTrainer::Failed(message)) => Err(one_line(&message)),
             (_, message) => Err(self.abandon(misplaced(&message))),
         }
@@ -69,16 +75,20 @@ impl Actor {
         if self.trainer.is_none() {
             self.start().await?;
         }
-        if let (None, Some(socket)) = (&self.trainer, &self.socket) {
-            let stream = tokio::select! {
-                stream = socket.accept() => stream,
-                () = progress.stopping() => return Err("no trainer is attached".to_owned()),
-            };
-            self.attached(stream).await;
-        }
-        if self.expects_hello() {
+        loop {
+            if let (None, Some(socket)) = (&self.trainer, &self.socket) {
+                let stream = tokio::select! {
+                    stream = socket.accept() => stream,
+                    () = progress.stopping() => return Err("no trainer is attached".to_owned()),
+                };
+                self.attached(stream).await;
+            }
+            if !self.expects_hello() {
+                break;
+            }
             match self.answer(progress, false).await? {
                 FromTrainer::Hello(hello) => self.received(hello),
+                FromTrainer::Bye => {} // of an attached one: wait for another
                 FromTrainer::Failed(message) => return Err(self.abandon(one_line(&message))),
                 message => return Err(self.abandon(misplaced(&message))),
             }
@@ -101,7 +111,7 @@ impl Actor {
             (unsuitable, _) => unsuitable,
         };
         if let Some(why) = unsuitable {
-            self.end(CLOSE_TIMEOUT);
+            self.end_because(&why);
             return Err(why);
         }
         if let Some(bound) = self.bound.as_ref().filter(|_| !trainer.joined) {
@@ -112,11 +122,13 @@ impl Actor {
         Ok(hello)
     }
 
-    /// The next message that is not progress. `stops`: whether the trainer is told if the learner is asked to stop.
+    /// The next message that is not progress; `Bye` also if an attached trainer disconnects. `stops`: whether the trainer is
+    /// told if the learner is asked to stop.
     async fn answer(&mut self, progress: &Progress, stops: bool) -> Result<FromTrainer, String> {
         let (clock, silence) = (self.config.clock.clone(), self.config.no_progress);
         let mut limit = clock.now() + silence;
         let mut stopping = false;
+        let attached = self.is_attached();
         loop {
             let Some(trainer) = &mut self.trainer else {
                 return Err("the trainer has ended".to_owned());
@@ -129,6 +141,10 @@ impl Actor {
                             limit = clock.now() + silence;
                         }
                     }
+                    Happening::Message(FromTrainer::Bye) | Happening::Gone if attached => {
+                        self.left();
+                        return Ok(FromTrainer::Bye);
+                    }
                     Happening::Message(FromTrainer::Bye) => {
                         self.left();
                         return Err("the trainer said `bye` instead of an answer".to_owned());
@@ -140,6 +156,7 @@ impl Actor {
                         return Err(self.abandon(why));
                     }
                 },
+                stream = accept(&self.socket) => attach::turn_away(stream).await,
                 () = progress.stopping(), if !stopping => {
                     if !stops {
                         return Err("told to stop".to_owned());

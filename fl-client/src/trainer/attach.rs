@@ -73,5 +73,6 @@ pub(super) async fn turn_away(stream: UnixStream) {
     tracing::warn!("a second trainer tried to attach; one at a time may");
     let _ = stream.writable().await;
     // Fits into the buffer of a new socket.
-    let _ = stream.try_write(&ToTrainer::Bye.to_line());
+    let message = Some("another trainer is attached to this client; end it first");
+    let _ = stream.try_write(&ToTrainer::Bye { message }.to_line());
 }

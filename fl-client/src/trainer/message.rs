@@ -54,7 +54,10 @@ pub(super) enum ToTrainer<'a> {
         weights: &'a str,
     },
     Stop,
-    Bye,
+    Bye {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        message: Option<&'a str>,
+    },
 }
 
 /// A tensor of a run.

@@ -83,7 +83,7 @@ impl Running {
     /// Says farewell, waits for the trainer for at most `patience`, and ends its process group.
     pub(super) async fn end(mut self, patience: Duration) {
         if !patience.is_zero() {
-            self.link.send(&ToTrainer::Bye);
+            self.link.send(&ToTrainer::Bye { message: None });
         }
         self.link.close();
         match &mut self.process {

@@ -501,7 +501,7 @@ fn a_client_that_is_killed_leaves_no_process_and_no_file() {
 }
 
 #[test]
-fn a_trainer_attaches_to_a_socket_that_is_its_owners() {
+fn a_round_is_for_the_trainer_that_attaches_next_if_one_leaves_it() {
     use std::io::Write as _;
     use std::os::unix::fs::PermissionsExt as _;
     let dir = tempfile::tempdir().unwrap();
@@ -510,20 +510,60 @@ fn a_trainer_attaches_to_a_socket_that_is_its_owners() {
     assert!(learner.evaluate().unwrap().is_none(), "nobody is attached");
     assert_eq!(socket.metadata().unwrap().permissions().mode() & 0o777, 0o600);
     learner.load(&[0.0; 43]).unwrap();
-    let mut trainer = UnixStream::connect(&socket).unwrap();
-    let mut lines = BufReader::new(trainer.try_clone().unwrap()).lines().map(Result::unwrap);
-    assert!(lines.next().unwrap().contains("\"type\":\"start\""));
-    let second = UnixStream::connect(&socket).unwrap();
-    assert!(BufReader::new(second).lines().next().unwrap().unwrap().contains("bye"));
     let hello = r#"{"type":"hello","version":1,"tensors":[{"name":"a.weight","dtype":"F32","shape":[8,5]},{"name":"b.bias","dtype":"F32","shape":[3]}]}"#;
-    writeln!(trainer, "{hello}").unwrap();
+    let attach = || {
+        let mut trainer = UnixStream::connect(&socket).unwrap();
+        let mut lines = BufReader::new(trainer.try_clone().unwrap()).lines().map(Result::unwrap);
+        assert!(lines.next().unwrap().contains("\"type\":\"start\""));
+        writeln!(trainer, "{hello}").unwrap();
+        (trainer, lines)
+    };
+    let turned_away = || {
+        let second = UnixStream::connect(&socket).unwrap();
+        let line = BufReader::new(second).lines().next().unwrap().unwrap();
+        assert!(
+            line.contains("bye") && line.contains("another trainer is attached"),
+            "{line}"
+        );
+    };
+    let (mut trainer, mut lines) = attach();
+    turned_away();
     let plan = plan(1);
     let training = std::thread::spawn(move || (learner.fit(&plan).unwrap_err(), learner));
+    for says_bye in [false, true, false] {
+        assert!(lines.next().unwrap().contains("\"type\":\"join\""));
+        assert!(lines.next().unwrap().contains("\"type\":\"fit\""));
+        turned_away();
+        if says_bye {
+            writeln!(trainer, r#"{{"type":"bye"}}"#).unwrap();
+        }
+        trainer.shutdown(std::net::Shutdown::Write).unwrap();
+        // Until it closes the connection, the client takes another trainer for a second one.
+        assert!(lines.all(|line| line.contains("bye")));
+        (trainer, lines) = attach();
+    }
     assert!(lines.next().unwrap().contains("\"type\":\"join\""));
     assert!(lines.next().unwrap().contains("\"type\":\"fit\""));
-    drop((trainer, lines));
+    writeln!(trainer, r#"{{"type":"failed","message":"a bad cell"}}"#).unwrap();
     let (why, learner) = training.join().unwrap();
-    assert_eq!(why.to_string(), "the trainer disconnected");
+    assert_eq!(why.to_string(), "a bad cell");
     drop(learner);
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn an_attached_trainer_of_another_model_is_told_why() {
+    use std::io::Write as _;
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("trainer.sock");
+    let mut learner = joined(TrainerConfig::new("t", Source::Attach(socket.clone()), dir.path()));
+    assert!(learner.evaluate().unwrap().is_none());
+    learner.load(&[0.0; 43]).unwrap();
+    let mut trainer = UnixStream::connect(&socket).unwrap();
+    let lines = BufReader::new(trainer.try_clone().unwrap()).lines().map(Result::unwrap);
+    writeln!(trainer, r#"{{"type":"hello","version":1,"tensors":[]}}"#).unwrap();
+    let why = learner.fit(&plan(1)).unwrap_err().to_string();
+    assert!(why.contains("a.weight"), "{why}");
+    let bye = lines.skip(1).next().unwrap();
+    assert!(bye.contains("\"bye\"") && bye.contains("a.weight"), "{bye}");
 }
