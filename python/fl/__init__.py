@@ -474,8 +474,9 @@ class _Session:
 
     def load(self, file: str | None, *roles: str) -> None:
         """Copies the tensors of a file into the model, in every process of a group."""
-        if slots := read_safetensors(self.folder / file) if file and self.link else {}:  # a base may have other tensors too
-            _load(self.model, {n: slot for n, slot in slots.items() if self.roles.get(n, "trained") in roles})
+        if file and self.link:
+            slots = read_safetensors(self.folder / file).items()  # a base may have other tensors too
+            _load(self.model, {name: slot for name, slot in slots if self.roles.get(name, "trained") in roles})
         for name, tensor in _state(self.model).items() if self.dist else ():
             if self.roles.get(name) in roles:
                 flat = tensor.detach().contiguous().reshape(-1)
