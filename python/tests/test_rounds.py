@@ -123,6 +123,21 @@ for job in fl.rounds(model):
             client.hear("fitted")
             self.assertEqual(client.result(), {"w": floats(1, 1, 1)})
 
+    def test_of_the_file_of_a_base_only_the_frozen_tensors_are_loaded(self):
+        script = MODEL + "\nfor job in fl.rounds(model):\n    job.done(examples=1, loss=model['head'][0])\n"
+        with FakeClient(script) as client:
+            client.tensors = [
+                {"name": "w", "dtype": "F32", "shape": [3]},
+                {"name": "head", "dtype": "F32", "shape": [1]},
+                {"name": "of another model", "dtype": "F32", "shape": [2]},
+            ]
+            values = {"w": floats(9, 9, 9), "head": floats(99), "of another model": floats(7, 7)}
+            client.weights(values, "base.safetensors")
+            client.join({"head": "frozen"}, base=str(client.work / "base.safetensors"))
+            self.round(client, 1, [0, 0, 0])
+            self.assertEqual(client.hear("fitted")["loss"], 99)
+            self.assertEqual(client.result(), {"w": floats(0, 0, 0)})
+
     def test_a_job_has_what_the_run_says(self):
         script = (
             MODEL

@@ -242,6 +242,32 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn the_base_is_booked_when_the_sockets_have_carried_it_and_is_no_frame() {
+        let connections = Connections::new();
+        let client = || Some("a".parse().unwrap());
+        let meter = connected(&connections);
+        let counters = connections.identified(&meter, &"a".parse().unwrap());
+        let (a, _b) = tokio::io::duplex(1 << 16);
+        let mut io = fl_proto::Metered::new(a, meter);
+        counters.sent(Sent::Base, 1_000);
+        counters.sent(Sent::Snapshot, 100);
+        counters.brought(3);
+        io.write_all(&[0; 400]).await.unwrap();
+        let first = connections.sample(UploadOutcome::Refused).flows[&client()];
+        assert_eq!((first.base, first.snapshot, first.transport_down), (400, 0, 0));
+        assert_eq!(
+            connections.peek().connected[&"a".parse().unwrap()],
+            None,
+            "the model is not there yet"
+        );
+        io.write_all(&[0; 750]).await.unwrap();
+        let second = connections.sample(UploadOutcome::Refused).flows[&client()];
+        assert_eq!((second.base, second.snapshot, second.transport_down), (600, 100, 50));
+        assert_eq!(second.frames_down(), 100);
+        assert_eq!(connections.peek().connected[&"a".parse().unwrap()], Some(3));
+    }
+
+    #[tokio::test]
     async fn a_frame_that_is_still_arriving_when_a_round_ends_came_too_late() {
         let connections = Connections::new();
         let meter = connected(&connections);

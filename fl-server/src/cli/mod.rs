@@ -17,7 +17,6 @@ mod serve;
 mod sign;
 mod source;
 mod status;
-mod tensors;
 mod verify;
 mod what_if;
 mod write;

@@ -223,6 +223,33 @@ fn check_says_what_is_wrong_and_where() {
         "{said}"
     );
     assert!(warning.contains("a.weight and b.bias"), "{said}");
+    let json = |file: &str| -> serde_json::Value {
+        serde_json::from_str(&good(&["check", file, "--format", "json"])).unwrap()
+    };
+    let checked = json(&founded.run);
+    assert_eq!(
+        (&checked["kind"], &checked["model"]["parameters"]),
+        (&"run".into(), &1010.into())
+    );
+    assert_eq!(
+        checked["model"]["tensors"][0],
+        serde_json::json!({"name": "a.weight", "type": "F32", "shape": [40, 25], "role": "trained", "values": 1000, "bytes": 4000})
+    );
+    assert_eq!(
+        checked["model"]["roles"],
+        serde_json::json!([{"role": "trained", "tensors": 2, "values": 1010, "bytes": 4040, "sent": "compressed"}])
+    );
+    assert_eq!(checked["budgets"][0]["bytes"], 256);
+    assert_eq!(
+        (&checked["budgets"][0]["is_enough"], &checked["budgets"][1]["is_enough"]),
+        (&true.into(), &false.into())
+    );
+    assert!(warning.ends_with(checked["warnings"][0].as_str().unwrap()), "{checked}");
+    let checked = json(&format!("{}/server.toml", founded.fed));
+    assert_eq!(
+        (&checked["kind"], &checked["missing"]),
+        (&"server".into(), &serde_json::json!([]))
+    );
     std::fs::write(&founded.run, format!("{RUN}[compression.downlink]\nbudget = \"9 B\"\n")).unwrap();
     assert!(bad(2, &["check", &founded.run]).contains("compression.downlink"));
     std::fs::write(&founded.run, RUN).unwrap();

@@ -185,6 +185,16 @@ fn the_identity_is_of_the_experiment_and_not_of_the_file() {
         "target = 3\ngrace = \"10000ms\" # the same\n[strategy]\nname='fedavg'",
     );
     assert_eq!(plan(&spelled, "/b").digest(), digest);
+    let table = |keys: &str| {
+        let table = format!("model = {{ weights = \"m.safetensors\", {keys} }}");
+        plan(&SMALL.replace("model = \"m.safetensors\"", &table), "/a")
+    };
+    let served = table("serve_base = true");
+    assert!(
+        served.serve_base && served.digest() == digest,
+        "where clients get the base from changes no result"
+    );
+    assert_ne!(table("frozen = [\"a*\"]").digest(), digest);
     for (from, to) in [("rounds = 2", "rounds = 3"), ("min = 2", "min = 1"), ("\"r\"", "\"q\"")] {
         assert_ne!(plan(&SMALL.replace(from, to), "/a").digest(), digest, "{to}");
     }

@@ -22,7 +22,7 @@ line! {
     pub struct DirectionLine {
         /// `up` from the clients, `down` to them.
         direction: String [""],
-        /// What they were: `update`, `refused`, `aborted`, `evaluation`, `control`, `heartbeat`, `transport`, `steps`, `snapshot`, `base`.
+        /// What they were: `update`, `refused`, `aborted`, `evaluation`, `control`, `heartbeat`, `transport`, `steps`, `snapshot`.
         kind: String [""],
         /// Bytes.
         bytes: u64 ["B"],

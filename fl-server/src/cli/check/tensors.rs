@@ -1,47 +1,94 @@
 //! The tensors of a model as a table, with values and bytes per role.
 
 use fl_compress::{Role, TensorSpec};
+use serde::Serialize;
 
 use crate::storage::weights::FirstWeights;
 
+/// One tensor.
+#[derive(Debug, Serialize)]
+pub(super) struct TensorLine {
+    name: String,
+    #[serde(rename = "type")]
+    dtype: &'static str,
+    shape: Vec<usize>,
+    role: &'static str,
+    values: usize,
+    bytes: usize,
+}
+
+/// The tensors of one role.
+#[derive(Debug, Serialize)]
+pub(super) struct RoleSum {
+    role: &'static str,
+    tensors: usize,
+    values: usize,
+    bytes: usize,
+    /// How they travel.
+    sent: &'static str,
+}
+
+/// Every tensor of `model`, sorted by name.
+pub(super) fn tensor_lines(model: &FirstWeights) -> Vec<TensorLine> {
+    let line = |tensor: TensorSpec| {
+        let values = tensor.values().unwrap_or_default();
+        TensorLine {
+            dtype: tensor.dtype.name(),
+            role: tensor.role.name(),
+            values,
+            bytes: values * tensor.dtype.width(),
+            name: tensor.name,
+            shape: tensor.shape,
+        }
+    };
+    tensors(model).into_iter().map(line).collect()
+}
+
+/// The roles that tensors of `model` have, with sums.
+pub(super) fn role_sums(model: &FirstWeights) -> Vec<RoleSum> {
+    let lines = tensor_lines(model);
+    let sum = |role: Role| {
+        let of = || lines.iter().filter(move |line| line.role == role.name());
+        RoleSum {
+            role: role.name(),
+            tensors: of().count(),
+            values: of().map(|line| line.values).sum(),
+            bytes: of().map(|line| line.bytes).sum(),
+            sent: sent(role),
+        }
+    };
+    Role::ALL.into_iter().map(sum).filter(|sum| sum.tensors > 0).collect()
+}
+
 /// Lines about the tensors of `model`; none if all are trained and of type F32.
 pub(super) fn lines(model: &FirstWeights) -> Vec<String> {
-    let tensors = tensors(model);
-    if tensors
+    if tensors(model)
         .iter()
         .all(|tensor| (tensor.dtype, tensor.role) == Default::default())
     {
         return Vec::new();
     }
     let mut rows = vec![["tensor", "type", "shape", "role", "values", "bytes"].map(str::to_owned)];
-    for tensor in &tensors {
-        let values = tensor.values().unwrap_or_default();
-        rows.push([
-            tensor.name.clone(),
-            tensor.dtype.name().to_owned(),
-            format!("{:?}", tensor.shape),
-            tensor.role.name().to_owned(),
-            values.to_string(),
-            (values * tensor.dtype.width()).to_string(),
-        ]);
-    }
+    rows.extend(tensor_lines(model).into_iter().map(|line| {
+        [
+            line.name,
+            line.dtype.to_owned(),
+            format!("{:?}", line.shape),
+            line.role.to_owned(),
+            line.values.to_string(),
+            line.bytes.to_string(),
+        ]
+    }));
     let mut sums = vec![["role", "tensors", "values", "bytes", "sent"].map(str::to_owned)];
-    for role in Role::ALL {
-        let of = || tensors.iter().filter(|tensor| tensor.role == role);
-        if of().next().is_none() {
-            continue;
-        }
-        let values = |tensor: &TensorSpec| tensor.values().unwrap_or_default();
-        sums.push([
-            role.name().to_owned(),
-            of().count().to_string(),
-            of().map(values).sum::<usize>().to_string(),
-            of().map(|tensor| values(tensor) * tensor.dtype.width())
-                .sum::<usize>()
-                .to_string(),
-            sent(role).to_owned(),
-        ]);
-    }
+    sums.extend(role_sums(model).into_iter().map(|sum| {
+        [
+            sum.role.to_owned(),
+            sum.tensors.to_string(),
+            sum.values.to_string(),
+            sum.bytes.to_string(),
+            sum.sent.to_owned(),
+        ]
+    }));
     let mut lines = aligned(&rows, &[4, 5]);
     lines.push(String::new());
     lines.extend(aligned(&sums, &[1, 2, 3]));

@@ -1,0 +1,210 @@
+//! `fl-server check FILE`: reads a server.toml or run.toml as `serve` does, and prints its errors.
+
+mod run;
+mod server;
+mod tensors;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow};
+use fl_cli::{Format, out};
+use serde::Serialize;
+
+use crate::cli::check::run::CheckedRun;
+use crate::cli::check::server::CheckedServer;
+use crate::cli::failure::{Failure, Outcome};
+use crate::cli::source;
+use crate::config::plan::RunPlan;
+use crate::config::server::ServerConfig;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// A server.toml or a run.toml, recognized by its keys, or without keys by the file's name.
+    file: PathBuf,
+    /// Format of the result.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Run,
+    Server,
+}
+
+/// Keys of a run.toml.
+const RUN: [&str; 13] = [
+    "name",
+    "task",
+    "rounds",
+    "seed",
+    "model",
+    "evaluate",
+    "cohort",
+    "train",
+    "aggregator",
+    "optimizer",
+    "strategy",
+    "compression",
+    "limits",
+];
+/// Required keys of a run.toml.
+const NEEDED: [&str; 5] = ["name", "task", "rounds", "model", "cohort"];
+const NEEDS: &str = "a run.toml needs `name`, `task`, `rounds`, `model`, and [cohort] with `min` and `target`";
+/// Keys of a server.toml; a client.toml shares some.
+const SERVER: [&str; 24] = [
+    "listen",
+    "admin",
+    "admin_token",
+    "admin_certificate",
+    "admin_key",
+    "data",
+    "authority",
+    "certificate",
+    "key",
+    "revoked",
+    "costs",
+    "keep_updates",
+    "checkpoint_every",
+    "verify_at_once",
+    "transfers_at_once",
+    "stall",
+    "least_rate",
+    "connections",
+    "connections_per_client",
+    "handshakes",
+    "handshakes_per_address",
+    "idle",
+    "stop_within",
+    "otlp",
+];
+/// Keys of a client.toml only.
+const CLIENT: [&str; 4] = ["server", "state", "device", "tasks"];
+
+pub(super) fn run(args: &Args) -> Outcome {
+    let (text, base) = source::read(&args.file)?;
+    let name = args.file.display();
+    let table: toml::Table = text
+        .parse()
+        .map_err(|e: toml::de::Error| Failure::usage(anyhow!("{name}: {e}")))?;
+    let kind = kind(&table, &args.file).map_err(|why| Failure::usage(anyhow!("{name}: {why}")))?;
+    let checked = match kind {
+        Kind::Run => {
+            let whole = NEEDED.iter().all(|key| table.contains_key(*key));
+            let plan = RunPlan::load(&text, &base)
+                .with_context(|| {
+                    if whole {
+                        name.to_string()
+                    } else {
+                        format!("{name}: {NEEDS}")
+                    }
+                })
+                .map_err(Failure::usage)?;
+            Checked::Run(Box::new(CheckedRun::new(&args.file, &plan)?))
+        }
+        Kind::Server => {
+            let config = ServerConfig::from_toml(&text, &base)
+                .with_context(|| name.to_string())
+                .map_err(Failure::usage)?;
+            Checked::Server(CheckedServer::new(&args.file, &config)?)
+        }
+    };
+    let text = match (args.format, &checked) {
+        (Format::Json, checked) => {
+            serde_json::to_string_pretty(checked).context("the result cannot be written as JSON")? + "\n"
+        }
+        (Format::Text, Checked::Run(checked)) => checked.text(),
+        (Format::Text, Checked::Server(checked)) => checked.text(),
+    };
+    out::text(format_args!("{text}"))?;
+    Ok(())
+}
+
+/// The result of `check`; docs/reference/check.md describes its keys.
+#[derive(Debug, Serialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+enum Checked {
+    Run(Box<CheckedRun>),
+    Server(CheckedServer),
+}
+
+/// The kind of a file by its keys; without keys, as in a server.toml with all keys commented out, by its name.
+fn kind(table: &toml::Table, file: &Path) -> Result<Kind, String> {
+    let any = |keys: &[&str]| keys.iter().any(|key| table.contains_key(*key));
+    if any(&CLIENT) {
+        return Err("this is a client.toml: check it with `fl-client check`".to_owned());
+    }
+    if any(&RUN) {
+        return Ok(Kind::Run);
+    }
+    if any(&SERVER) {
+        return Ok(Kind::Server);
+    }
+    match file.file_name().and_then(|name| name.to_str()) {
+        Some("run.toml") => Ok(Kind::Run),
+        Some("server.toml") => Ok(Kind::Server),
+        _ => {
+            let found: Vec<String> = table.keys().map(|key| format!("`{key}`")).collect();
+            let found = if found.is_empty() {
+                "it has no key".to_owned()
+            } else {
+                format!("neither has {}", found.join(", "))
+            };
+            Err(format!(
+                "neither a run.toml nor a server.toml: {found}; {NEEDS}; a server.toml has `listen`, `data` and others \
+                 (`fl-server init` writes one that explains them all)"
+            ))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind_of(text: &str, file: &str) -> Result<Kind, String> {
+        kind(&text.parse().unwrap(), Path::new(file))
+    }
+
+    #[test]
+    fn a_key_tells_what_a_file_is_and_its_name_only_where_no_key_does() {
+        for (text, file, is) in [
+            ("rounds = 3", "x.toml", Kind::Run),
+            ("[cohort]", "server.toml", Kind::Run),
+            ("stall = '3s'", "run.toml", Kind::Server),
+            ("# nothing", "fed/server.toml", Kind::Server),
+            ("# nothing", "run.toml", Kind::Run),
+            ("spede = 3", "server.toml", Kind::Server),
+        ] {
+            assert_eq!(kind_of(text, file), Ok(is), "{text} in {file}");
+        }
+        assert!(kind_of("# nothing", "x.toml").unwrap_err().contains("it has no key"));
+        assert!(kind_of("spede = 3", "x.toml").unwrap_err().contains("`spede`"));
+        assert!(kind_of("[tasks.a]", "x.toml").unwrap_err().contains("fl-client check"));
+    }
+
+    #[test]
+    fn the_keys_are_those_that_the_files_may_have() {
+        let sorted = |keys: &[&str]| {
+            let mut keys: Vec<String> = keys.iter().map(|key| (*key).to_owned()).collect();
+            keys.sort();
+            keys
+        };
+        // "unknown field `zzz`, expected one of `listen`, `data`, .."
+        let expected = |error: String| {
+            let named: Vec<&str> = error
+                .split('`')
+                .skip(1)
+                .step_by(2)
+                .skip_while(|name| *name != "zzz")
+                .collect();
+            sorted(&named[1..])
+        };
+        let base = Path::new("");
+        let server = ServerConfig::from_toml("zzz = 1", base).unwrap_err().to_string();
+        assert_eq!(expected(server), sorted(&SERVER));
+        let run = RunPlan::from_toml("zzz = 1", base).unwrap_err().to_string();
+        assert_eq!(expected(run), sorted(&RUN));
+        assert!(NEEDED.iter().all(|key| RUN.contains(key) && NEEDS.contains(key)));
+    }
+}

@@ -1,0 +1,286 @@
+//! What `check` says about a run.toml and its first weights.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::anyhow;
+use fl_compress::{Budget, BudgetEstimate, Encoder, Layout, snapshot};
+use fl_report::size;
+use serde::Serialize;
+
+use crate::cli::check::tensors::{self, RoleSum, TensorLine};
+use crate::cli::failure::Failure;
+use crate::config::plan::RunPlan;
+use crate::storage::weights::{self, FirstWeights};
+
+/// A valid run.toml.
+#[derive(Debug, Serialize)]
+pub(super) struct CheckedRun {
+    file: PathBuf,
+    run: String,
+    task: String,
+    rounds: u64,
+    seed: u64,
+    memory: Memories,
+    model: Model,
+    first_weights: Downloads,
+    budgets: Vec<CheckedBudget>,
+    /// Also in the text, among the lines that they belong to.
+    warnings: Vec<String>,
+    #[serde(skip)]
+    lines: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Memories {
+    uplink: &'static str,
+    downlink: &'static str,
+}
+
+#[derive(Debug, Serialize)]
+struct Model {
+    file: PathBuf,
+    /// Values that travel.
+    parameters: usize,
+    tensors: Vec<TensorLine>,
+    roles: Vec<RoleSum>,
+    base: Option<Base>,
+}
+
+/// The frozen tensors.
+#[derive(Debug, Serialize)]
+struct Base {
+    digest: String,
+    bytes: u64,
+    /// Whether clients without them fetch them from the server.
+    served: bool,
+}
+
+/// What clients download before the first round.
+#[derive(Debug, Serialize)]
+struct Downloads {
+    /// Seed and learner of `fl-client init`, as the file notes them.
+    seed: Option<u64>,
+    learner: Option<String>,
+    /// Whether clients with that learner make the weights themselves.
+    made_by_clients: bool,
+    /// Bytes for each other client.
+    bytes: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct CheckedBudget {
+    /// `uplink` or `downlink`.
+    table: &'static str,
+    /// Target size of a frame.
+    bytes: u64,
+    /// Trained values.
+    values: u64,
+    /// Bytes of buffers and counters, at most.
+    aside: u64,
+    /// Bytes of headers and of tensors without a step or density to choose, at most.
+    least: u64,
+    /// Bits for each value of the other tensors.
+    bits_left: f64,
+    /// Whether the budget can be met.
+    is_enough: bool,
+    /// Bits for each value that are enough.
+    enough_bits: f64,
+}
+
+impl CheckedRun {
+    /// Checks the first weights and the compression of a plan.
+    ///
+    /// # Errors
+    /// What is wrong, with the file or the table.
+    pub(super) fn new(file: &Path, plan: &RunPlan) -> Result<Self, Failure> {
+        let name = file.display();
+        let model = weights::read(&plan.model, &|tensors| plan.roles.assign(tensors));
+        let model = model.map_err(|why| Failure::usage(anyhow!("{name}: {why}")))?;
+        let compression = [("uplink", &plan.uplink), ("downlink", &plan.downlink)];
+        for (table, spec) in compression {
+            Encoder::new(Arc::new(model.layout.clone()), spec)
+                .map_err(|why| Failure::usage(anyhow!("{name}: compression.{table}: {why}")))?;
+        }
+        let estimates: Vec<(&'static str, BudgetEstimate)> = compression
+            .into_iter()
+            .filter_map(|(table, spec)| Some((table, spec.budget_estimate(&model.layout)?)))
+            .collect();
+        // A snapshot has every value uncompressed, and a few bytes for each tensor.
+        let each = snapshot(&model.layout, &model.values, 0).map_or(0, |frame| frame.len() as u64);
+        let mut lines = tensors::lines(&model);
+        lines.extend(frozen(plan, &model));
+        lines.push(downloads(plan, &model, each));
+        let budgets = estimates.iter();
+        lines.extend(budgets.flat_map(|(table, estimate)| budget(table, estimate, &model.layout)));
+        let warnings = lines.iter().filter_map(|line| line.strip_prefix("WARNING: "));
+        let seed = model.origin.seed;
+        Ok(Self {
+            file: file.to_owned(),
+            run: plan.name.to_string(),
+            task: plan.task.clone(),
+            rounds: plan.rounds,
+            seed: plan.seed,
+            memory: Memories {
+                uplink: plan.uplink.memory.name(),
+                downlink: plan.downlink.memory.name(),
+            },
+            model: Model {
+                file: plan.model.clone(),
+                parameters: model.layout.len(),
+                tensors: tensors::tensor_lines(&model),
+                roles: tensors::role_sums(&model),
+                base: model.base.as_ref().map(|base| Base {
+                    digest: base.digest.to_string(),
+                    bytes: base.bytes.len() as u64,
+                    served: plan.serve_base,
+                }),
+            },
+            first_weights: Downloads {
+                seed,
+                learner: model.origin.learner.clone(),
+                made_by_clients: seed == Some(plan.seed),
+                bytes: each,
+            },
+            budgets: estimates
+                .iter()
+                .map(|(table, estimate)| CheckedBudget {
+                    table,
+                    bytes: estimate.asked,
+                    values: estimate.values,
+                    aside: estimate.aside,
+                    least: estimate.least,
+                    bits_left: estimate.bits_left,
+                    is_enough: !estimate.starves(),
+                    enough_bits: estimate.enough_bits(),
+                })
+                .collect(),
+            warnings: warnings.map(str::to_owned).collect(),
+            lines,
+        })
+    }
+
+    pub(super) fn text(&self) -> String {
+        let mut out = format!(
+            "{}: valid: run `{}`, task `{}`, {} rounds\n  memory of updates: {}; of model updates: {}\n  its model {} has {} \
+             parameters\n",
+            self.file.display(),
+            self.run,
+            self.task,
+            self.rounds,
+            self.memory.uplink,
+            self.memory.downlink,
+            self.model.file.display(),
+            self.model.parameters
+        );
+        for line in &self.lines {
+            let _ = writeln!(out, "  {line}");
+        }
+        out
+    }
+}
+
+/// A line about where clients get the frozen tensors from, if there are any or run.toml says that there are.
+fn frozen(plan: &RunPlan, model: &FirstWeights) -> Option<String> {
+    match (&model.base, plan.serve_base) {
+        (Some(base), true) => Some(format!(
+            "frozen tensors: clients without them download {} once",
+            size(base.bytes.len() as u64)
+        )),
+        (Some(_), false) => Some(
+            "frozen tensors: each client needs a file of them in `models` of its client.toml, or a trainer that loads the same \
+             ones; or set `serve_base = true` in [model]"
+                .to_owned(),
+        ),
+        (None, true) => Some(
+            "WARNING: `serve_base = true` has no effect, because no tensor is frozen; name some in `model.frozen`, or remove the \
+             key"
+                .to_owned(),
+        ),
+        (None, false) => None,
+    }
+}
+
+/// A line about the download of the initial weights. A client generates them itself if its learner gives the same weights from
+/// the run's seed. `each`: bytes for one client.
+fn downloads(plan: &RunPlan, model: &FirstWeights, each: u64) -> String {
+    let (seed, target) = (plan.seed, plan.cohort.target as u64);
+    let cost = format!("{} each, {} for {target} clients", size(each), size(each * target));
+    let origin = &model.origin;
+    let learner = match &origin.learner {
+        Some(learner) => format!("learner `{learner}`"),
+        None => "the learner that made them".to_owned(),
+    };
+    match origin.seed {
+        Some(made) if made == seed => format!(
+            "first weights: clients with {learner} make them from seed {seed} and download nothing; others download {cost}"
+        ),
+        Some(made) => format!(
+            "WARNING: the first weights were made from seed {made}, and the run has seed {seed}: every client downloads \
+             {cost}; remove `seed`, or set it to {made}"
+        ),
+        None => format!(
+            "first weights: clients whose learner starts from exactly these weights download nothing; others download {cost}"
+        ),
+    }
+}
+
+/// A line about a budget, and a warning if it leaves next to nothing for the model's tensors.
+fn budget(table: &str, estimate: &BudgetEstimate, layout: &Layout) -> Vec<String> {
+    let BudgetEstimate {
+        budget,
+        values,
+        aside,
+        asked,
+        least,
+        sharing: (tensors, shared),
+        bits_left,
+    } = estimate;
+    let mut text = match budget {
+        Budget::Bytes(_) => format!("compression.{table}: a frame takes at most {asked} bytes"),
+        Budget::Bits(_) | Budget::Adaptive { .. } => {
+            let bytes = asked - aside;
+            let bits = bytes as f64 * 8.0 / *values as f64;
+            let mut text =
+                format!("compression.{table}: {bits:.2} bits for each of {values} values are {bytes} bytes a frame");
+            if *aside > 0 {
+                let _ = write!(text, ", and up to {aside} bytes more for buffers and counters");
+            }
+            text
+        }
+    };
+    if *shared > 0 {
+        let _ = write!(text, ", of which the headers leave {bits_left:.2} bits for each value");
+    }
+    if let Some(error) = budget.error() {
+        let _ = write!(
+            text,
+            "; frames take more where a section would otherwise have a relative error above {error}"
+        );
+    }
+    if !estimate.starves() {
+        return vec![text];
+    }
+    let names: Vec<&str> = tensors.iter().map(|&at| layout.tensors()[at].name.as_str()).collect();
+    let named = match names.as_slice() {
+        [] => String::new(),
+        [names @ .., last] if names.len() < 4 => {
+            let and = if names.is_empty() { "" } else { " and " };
+            format!(", and next to nothing is left for {}{and}{last}", names.join(", "))
+        }
+        [first, second, third, rest @ ..] => {
+            format!(
+                ", and next to nothing is left for {first}, {second}, {third} and {} more tensors",
+                rest.len()
+            )
+        }
+        [..] => String::new(),
+    };
+    let enough = estimate.enough_bits();
+    let warning = format!(
+        "WARNING: compression.{table}: the budget cannot be met: up to {least} bytes go to headers and to tensors whose codec \
+         has no step or density to choose{named}; a budget of {enough:.2} bits is enough"
+    );
+    vec![text, warning]
+}
