@@ -2,25 +2,22 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use safetensors::tensor::{Dtype, Metadata, SafeTensors, TensorInfo};
+use safetensors::tensor::Dtype;
 
 use crate::error::Error;
 use crate::finite::all_finite;
 use crate::layout::{Layout, Tensor};
 use crate::weights::convert;
-use crate::weights::foreign;
-use crate::weights::header::{self, Envelope};
+use crate::weights::header::{self, Checked, Envelope};
 use crate::weights::integers::IntegerTensor;
 use crate::weights::notes::Notes;
 
 /// A safetensors file with a checked header; its values are read by [`Weights::values`].
 #[derive(Debug)]
 pub struct Weights<'a> {
-    header: Metadata,
-    data: &'a [u8],
+    file: Checked<'a>,
     layout: Layout,
     integers: Vec<IntegerTensor<'a>>,
-    notes: Notes,
 }
 
 impl<'a> Weights<'a> {
@@ -32,22 +29,12 @@ impl<'a> Weights<'a> {
     /// tensor has an unsupported type; `Usage` as [`Layout::new`], and for a file of `torch.save`. The error names the
     /// tensor.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Error> {
-        let (len, header) = SafeTensors::read_metadata(bytes).map_err(|why| match foreign::explained(bytes) {
-            Some(why) => Error::Usage(why),
-            None => Error::Corrupt {
-                what: format!("not a complete safetensors file: {why}"),
-                offset: 0,
-            },
-        })?;
-        header::expect_unique(bytes)?;
-        let data = &bytes[header::LENGTH + len..];
-        // The header is a hash map; sorting makes it deterministic which of two errors is reported.
-        let tensors: BTreeMap<String, &TensorInfo> = header.tensors().into_iter().collect();
+        let file = Checked::parse(bytes)?;
         let (mut floats, mut integers) = (Vec::new(), Vec::new());
-        for (name, tensor) in tensors {
+        for (name, tensor) in file.tensors() {
             if matches!(tensor.dtype, Dtype::F32 | Dtype::F16 | Dtype::BF16 | Dtype::F64) {
                 floats.push((name, tensor.shape.clone()));
-            } else if let Some(tensor) = IntegerTensor::of(&name, tensor, bytes_of(tensor, data)) {
+            } else if let Some(tensor) = IntegerTensor::of(&name, tensor, file.bytes(tensor)) {
                 tensor.check()?;
                 integers.push(tensor);
             } else {
@@ -59,13 +46,7 @@ impl<'a> Weights<'a> {
             }
         }
         let layout = Layout::new(floats)?;
-        Ok(Self {
-            notes: header.metadata().clone().unwrap_or_default().into_iter().collect(),
-            header,
-            data,
-            layout,
-            integers,
-        })
+        Ok(Self { file, layout, integers })
     }
 
     /// The integer and Boolean tensors, sorted by name. They are not part of the layout.
@@ -89,7 +70,7 @@ impl<'a> Weights<'a> {
 
     /// The metadata texts.
     pub fn notes(&self) -> &Notes {
-        &self.notes
+        &self.file.notes
     }
 
     /// Names and shapes of the tensors.
@@ -112,13 +93,13 @@ impl<'a> Weights<'a> {
     pub fn values(&self) -> Result<Vec<f32>, Error> {
         let mut values = Vec::with_capacity(self.layout.len());
         for tensor in self.layout.tensors() {
-            let info = self.header.info(&tensor.name).ok_or_else(|| Error::Corrupt {
+            let info = self.file.header.info(&tensor.name).ok_or_else(|| Error::Corrupt {
                 what: format!("tensor `{}`", tensor.name),
                 offset: 0,
             })?;
             let dtype = header::own_type(info.dtype).unwrap_or_default();
             values.resize(tensor.offset + tensor.len, 0.0);
-            convert::read(dtype, bytes_of(info, self.data), &mut values[tensor.offset..]);
+            convert::read(dtype, self.file.bytes(info), &mut values[tensor.offset..]);
             expect_finite(tensor, &values[tensor.offset..])?;
         }
         Ok(values)
@@ -219,15 +200,9 @@ fn difference(have: &Layout, want: &Layout, with_roles: bool) -> Option<String> 
         })
 }
 
-/// The bytes of a tensor. `safetensors` has checked the offsets against the length of `data`.
-fn bytes_of<'a>(info: &TensorInfo, data: &'a [u8]) -> &'a [u8] {
-    let (start, end) = info.data_offsets;
-    &data[start..end]
-}
-
 #[cfg(test)]
 mod tests {
-    use safetensors::tensor::TensorView;
+    use safetensors::tensor::{TensorInfo, TensorView};
 
     use super::*;
     use crate::weights::notes::{LEARNER, SEED};

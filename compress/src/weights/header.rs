@@ -1,16 +1,17 @@
 //! The JSON header of a safetensors file: checks that the `safetensors` crate lacks, and a writer of deterministic
 //! bytes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 
-use safetensors::tensor::{Dtype, TensorInfo};
+use safetensors::tensor::{Dtype, Metadata, SafeTensors, TensorInfo};
 use serde::Deserialize;
 use serde::de::{Deserializer as _, IgnoredAny, MapAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use crate::error::Error;
 use crate::layout::{self, Layout};
+use crate::weights::foreign;
 use crate::weights::integers::IntegerTensor;
 use crate::weights::notes::Notes;
 
@@ -19,13 +20,55 @@ pub(crate) const LENGTH: usize = 8;
 /// Key of the metadata texts in the header.
 const NOTES: &str = "__metadata__";
 
+/// A safetensors file with a checked header.
+#[derive(Debug)]
+pub(crate) struct Checked<'a> {
+    pub(crate) header: Metadata,
+    pub(crate) data: &'a [u8],
+    pub(crate) notes: Notes,
+}
+
+impl<'a> Checked<'a> {
+    /// Checks the header of `bytes`: complete, no duplicate name.
+    ///
+    /// # Errors
+    /// `Corrupt` if `bytes` is not a complete safetensors file or a name occurs twice in its header; `Usage` for a file of
+    /// `torch.save`.
+    pub(crate) fn parse(bytes: &'a [u8]) -> Result<Self, Error> {
+        let (len, header) = SafeTensors::read_metadata(bytes).map_err(|why| match foreign::explained(bytes) {
+            Some(why) => Error::Usage(why),
+            None => Error::Corrupt {
+                what: format!("not a complete safetensors file: {why}"),
+                offset: 0,
+            },
+        })?;
+        expect_unique(bytes)?;
+        Ok(Self {
+            notes: header.metadata().clone().unwrap_or_default().into_iter().collect(),
+            data: &bytes[LENGTH + len..],
+            header,
+        })
+    }
+
+    /// The tensors by name: the header is a hash map, and sorting makes it deterministic which of two errors is reported.
+    pub(crate) fn tensors(&self) -> BTreeMap<String, &TensorInfo> {
+        self.header.tensors().into_iter().collect()
+    }
+
+    /// The bytes of a tensor. `safetensors` has checked the offsets against the length of `data`.
+    pub(crate) fn bytes(&self, info: &TensorInfo) -> &'a [u8] {
+        let (start, end) = info.data_offsets;
+        &self.data[start..end]
+    }
+}
+
 /// Succeeds if no key of the header occurs twice. The `safetensors` crate takes the last duplicate, other readers take
 /// the first: two programs would read different tensors from one file. The `safetensors` crate must have accepted the
 /// header of `file`.
 ///
 /// # Errors
 /// `Corrupt`, naming the key.
-pub(crate) fn expect_unique(file: &[u8]) -> Result<(), Error> {
+fn expect_unique(file: &[u8]) -> Result<(), Error> {
     let corrupt = |what: String| Error::Corrupt { what, offset: LENGTH };
     let header = file.first_chunk::<LENGTH>().and_then(|len| {
         let len = usize::try_from(u64::from_le_bytes(*len)).ok()?;

@@ -2,15 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use safetensors::tensor::{SafeTensors, TensorInfo};
+use safetensors::tensor::TensorInfo;
 
 use crate::error::Error;
 use crate::finite::all_finite;
 use crate::layout::{Dtype, Layout, TensorSpec};
 use crate::weights::convert;
 use crate::weights::file::expect_finite;
-use crate::weights::foreign;
-use crate::weights::header;
+use crate::weights::header::{self, Checked};
 use crate::weights::notes::Notes;
 
 /// One tensor of a [`TensorFile`].
@@ -35,8 +34,7 @@ impl StoredTensor<'_> {
 pub struct TensorFile<'a> {
     /// By name.
     tensors: BTreeMap<String, (TensorInfo, Dtype)>,
-    data: &'a [u8],
-    notes: Notes,
+    file: Checked<'a>,
 }
 
 impl<'a> TensorFile<'a> {
@@ -46,17 +44,9 @@ impl<'a> TensorFile<'a> {
     /// `Corrupt` if `bytes` is not a complete safetensors file or a name occurs twice in its header; `Mismatch` if a
     /// tensor has an unsupported type; `Usage` for a file of `torch.save`. The error names the tensor.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Error> {
-        let (len, header) = SafeTensors::read_metadata(bytes).map_err(|why| match foreign::explained(bytes) {
-            Some(why) => Error::Usage(why),
-            None => Error::Corrupt {
-                what: format!("not a complete safetensors file: {why}"),
-                offset: 0,
-            },
-        })?;
-        header::expect_unique(bytes)?;
-        let infos: BTreeMap<String, &TensorInfo> = header.tensors().into_iter().collect();
+        let file = Checked::parse(bytes)?;
         let mut tensors = BTreeMap::new();
-        for (name, info) in infos {
+        for (name, info) in file.tensors() {
             let Some(dtype) = header::own_type(info.dtype) else {
                 let supported = Dtype::ALL.map(Dtype::name).join(", ");
                 return Err(Error::Mismatch(format!(
@@ -66,11 +56,7 @@ impl<'a> TensorFile<'a> {
             };
             tensors.insert(name, (info.clone(), dtype));
         }
-        Ok(Self {
-            tensors,
-            data: &bytes[header::LENGTH + len..],
-            notes: header.metadata().clone().unwrap_or_default().into_iter().collect(),
-        })
+        Ok(Self { tensors, file })
     }
 
     /// The tensors by name, in ascending order.
@@ -84,19 +70,13 @@ impl<'a> TensorFile<'a> {
         StoredTensor {
             dtype: *dtype,
             shape: &info.shape,
-            bytes: self.bytes(info),
+            bytes: self.file.bytes(info),
         }
-    }
-
-    /// `safetensors` has checked the offsets against the length of `data`.
-    fn bytes(&self, info: &TensorInfo) -> &'a [u8] {
-        let (start, end) = info.data_offsets;
-        &self.data[start..end]
     }
 
     /// The metadata texts.
     pub fn notes(&self) -> &Notes {
-        &self.notes
+        &self.file.notes
     }
 
     /// Reads the values of the tensors of `layout`; the file may have more tensors. Shapes: `out: [layout.len()]`.
@@ -163,7 +143,7 @@ impl<'a> TensorFile<'a> {
                 dtype.name()
             )));
         }
-        Ok(self.bytes(info))
+        Ok(self.file.bytes(info))
     }
 }
 
