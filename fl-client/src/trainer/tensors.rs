@@ -14,8 +14,8 @@ use fl_compress::{Dtype, Layout, Role, TensorSpec};
 
 use super::message::Hello;
 
-/// Bytes that are written at once.
-const BLOCK: usize = 256 * 1024;
+/// Bytes that are written at once: as many as [`FilePlan::write_to`] passes at once of `F32`, which are then not copied again.
+const BLOCK: usize = 64 * 1024;
 /// Longest header of a result that is searched for tensors, in bytes.
 const MAX_HEADER: u64 = 16 << 20;
 /// No raw tensors.
