@@ -68,7 +68,7 @@ impl<'a> Checked<'a> {
 ///
 /// # Errors
 /// `Corrupt`, naming the key.
-fn expect_unique(file: &[u8]) -> Result<(), Error> {
+pub(crate) fn expect_unique(file: &[u8]) -> Result<(), Error> {
     let corrupt = |what: String| Error::Corrupt { what, offset: LENGTH };
     let header = file.first_chunk::<LENGTH>().and_then(|len| {
         let len = usize::try_from(u64::from_le_bytes(*len)).ok()?;
