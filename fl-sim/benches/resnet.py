@@ -1,15 +1,17 @@
-"""A ResNet with BatchNorm in PyTorch on CIFAR-10: the default codec against fp32, over real sockets.
+"""A ResNet with BatchNorm in PyTorch on Fashion-MNIST or CIFAR-10: a compressed run against fp32, over real sockets.
 
     pip install torch, and a wheel of python/build
-    python3 fl-sim/benches/resnet.py ../shared/data/cifar10 [--seeds 101 102 103] [--clients 10] [--rounds 10]
+    python3 fl-sim/benches/resnet.py ../shared/data/fashion-mnist [--seeds 101 102 103] [--clients 10] [--rounds 10]
 
 For each seed the two runs have the same first weights, clients, batches and rounds. A seed decides first weights, split,
 and batches. Each client draws its class proportions from Dirichlet(0.5) and then its images, so images may be at two clients.
-Training uses batches 1 to 4; client i evaluates every n-th image of batch 5 from i on, so the average is over all of it.
+CIFAR-10 trains on batches 1 to 4 and evaluates on batch 5. Client i evaluates every n-th image from i on, so the average is
+over all test images.
 The script calls itself as the trainer of each client.
 """
 
 import argparse
+import gzip
 import json
 import lzma
 import os
@@ -40,15 +42,28 @@ schedule = "cosine"
 FP32 = "\n[compression]\nuplink = { default = {} }\ndownlink = { default = {} }\n"
 
 
+def contents(file):
+    packed = {".xz": lzma.open, ".gz": gzip.open}
+    return packed.get(file.suffix, open)(file, "rb").read()
+
+
 def unpack(folder, cache):
-    """Images as `uint8 [n, 3072]` and labels `[n]`: batches 1 to 4 in `train.pt`, batch 5 in `test.pt`."""
+    """Writes `train.pt` and `test.pt`: images `uint8 [n, channels, height, width]` and labels `int64 [n]`."""
     import torch
 
-    for name, batches in (("train", range(1, 5)), ("test", range(5, 6))):
-        files = [next(Path(folder).glob(f"data_batch_{number}.bin*")) for number in batches]
-        data = b"".join(lzma.open(file).read() if file.suffix == ".xz" else file.read_bytes() for file in files)
-        rows = torch.frombuffer(bytearray(data), dtype=torch.uint8).reshape(-1, 3073)
-        torch.save((rows[:, 1:].clone(), rows[:, 0].long()), cache / f"{name}.pt")
+    def values(data, begin):
+        return torch.frombuffer(bytearray(data), dtype=torch.uint8)[begin:]
+
+    cifar = any(folder.glob("data_batch_1.bin*"))
+    for name, prefix, batches in (("train", "train", range(1, 5)), ("test", "t10k", range(5, 6))):
+        if cifar:
+            data = b"".join(contents(next(folder.glob(f"data_batch_{number}.bin*"))) for number in batches)
+            rows = values(data, 0).reshape(-1, 3073)
+            images, labels = rows[:, 1:].reshape(-1, 3, 32, 32).clone(), rows[:, 0].long()
+        else:
+            images = values(contents(next(folder.glob(f"{prefix}-images*"))), 16).reshape(-1, 1, 28, 28)
+            labels = values(contents(next(folder.glob(f"{prefix}-labels*"))), 8).long()
+        torch.save((images, labels), cache / f"{name}.pt")
 
 
 def trainer(cache, seed, images, width, i, n):
@@ -71,16 +86,16 @@ def trainer(cache, seed, images, width, i, n):
             y = F.relu(self.norm1(self.conv1(x)))
             return F.relu(self.norm2(self.conv2(y)) + self.skip(x))
 
-    def prepared(values):
-        return (values.reshape(-1, 3, 32, 32).float() / 255 - 0.47) / 0.25
+    def prepared(images):
+        return (images.float() / 255 - 0.4) / 0.3
 
+    values, labels = torch.load(cache / "train.pt", mmap=True)
     torch.manual_seed(seed)
-    stem = [nn.Conv2d(3, width, 3, 2, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
+    stem = [nn.Conv2d(values.shape[1], width, 3, 2, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
     blocks = [Block(width, width, 1), Block(width, 2 * width, 2), Block(2 * width, 4 * width, 2)]
     model = nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4 * width, 10))
 
     torch.manual_seed(1000 * seed + i)
-    values, labels = torch.load(cache / "train.pt", mmap=True)
     classes = torch.distributions.Dirichlet(torch.full((10,), 0.5)).sample()
     weights = classes[labels] / torch.bincount(labels, minlength=10)[labels]
     chosen = torch.multinomial(weights, images, replacement=bool((weights > 0).sum() < images))
@@ -111,14 +126,14 @@ def trainer(cache, seed, images, width, i, n):
         job.done(examples=images, loss=sum(losses) / len(losses))
 
 
-def federation(options, cache, seed, codec):
+def federation(options, cache, seed, compression):
     """One run: accuracy after each round, bytes on the sockets, and bytes of the clients' frames, all and of the buffers."""
     import fl
 
     with tempfile.TemporaryDirectory(prefix="fl-resnet-") as place:
         run = Path(place) / "run.toml"
         text = RUN.format(rounds=options.rounds, seed=seed, clients=options.clients, rate=options.learning_rate)
-        run.write_text(text + (FP32 if codec == "fp32" else ""))
+        run.write_text(text + compression)
         arguments = ["--trainer", str(cache), str(seed), str(options.images), str(options.width), "{i}", "{n}"]
         table = fl.simulate(run, clients=options.clients, script=__file__, arguments=arguments, folder=place)
         report = ["fl-server", "report", f"{place}/federation", "--format", "json"]
@@ -129,8 +144,6 @@ def federation(options, cache, seed, codec):
     statistics_of_norms = 2 * options.width * (3 + 2 * 2 + 2 * 4)
     buffers = sum(row["bytes"] for row in up if row["parameters"] == statistics_of_norms)
     return {
-        "seed": seed,
-        "codec": codec,
         "parameters": report["run"]["parameters"],
         "accuracy": table["accuracy"],
         "bytes": totals["socket_up"] + totals["socket_down"],
@@ -145,37 +158,38 @@ def rows(table):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("data", help="folder of CIFAR-10, binary version, files as they are or packed by xz")
+    parser.add_argument("data", help="folder of Fashion-MNIST or CIFAR-10 (binary); files may be packed by gzip or xz")
     parser.add_argument("--seeds", type=int, nargs="+", default=[101, 102, 103])
     parser.add_argument("--clients", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--images", type=int, default=1000, help="images of each client")
     parser.add_argument("--width", type=int, default=32, help="channels of the first block")
     parser.add_argument("--learning-rate", type=float, default=0.05)
+    parser.add_argument("--variant", nargs=2, action="append", metavar=("NAME", "TOML"), help="besides fp32; repeatable")
     parser.add_argument("--output", help="file for one JSON line for each run")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="fl-cifar10-") as cache:
-        unpack(options.data, Path(cache))
-        results = []
+    variants = [("fp32", FP32), *(options.variant or [["default", ""]])]
+    results = {name: [] for name, _ in variants}
+    with tempfile.TemporaryDirectory(prefix="fl-images-") as cache:
+        unpack(Path(options.data), Path(cache))
         for seed in options.seeds:
-            for codec in ("fp32", "default"):
-                results.append(federation(options, Path(cache), seed, codec))
-                line = json.dumps(results[-1])
-                print(line, flush=True)
+            for name, compression in variants:
+                result = {"seed": seed, "variant": name, **federation(options, Path(cache), seed, compression)}
+                results[name].append(result)
+                print(json.dumps(result), flush=True)
                 if options.output:
                     with open(options.output, "a") as file:
-                        file.write(line + "\n")
-    fp32, default = results[::2], results[1::2]
-    differences = [100 * (b["accuracy"][-1] - a["accuracy"][-1]) for a, b in zip(fp32, default)]
-    print(f"fp32 {mean(fp32):.2f} %, default {mean(default):.2f} %")
-    print("differences of the last accuracy, in points:", ", ".join(f"{d:+.2f}" for d in differences))
-    print(f"their mean: {statistics.mean(differences):+.2f}")
-    print("times fewer bytes:", ", ".join(f"{a['bytes'] / b['bytes']:.1f}" for a, b in zip(fp32, default)))
-    print("buffers' share of the frames up:", ", ".join(f"{100 * b['buffers'] / b['frames']:.1f} %" for b in default))
-
-
-def mean(results):
-    return statistics.mean(100 * result["accuracy"][-1] for result in results)
+                        file.write(json.dumps(result) + "\n")
+    fp32 = results.pop("fp32")
+    last = [100 * run["accuracy"][-1] for run in fp32]
+    print(f"fp32: {statistics.mean(last):.2f} %")
+    for name, runs in results.items():
+        differences = [100 * run["accuracy"][-1] - other for run, other in zip(runs, last)]
+        fewer = min(plain["bytes"] / run["bytes"] for plain, run in zip(fp32, runs))
+        buffers = max(run["buffers"] / run["frames"] for run in runs)
+        each = ", ".join(f"{difference:+.2f}" for difference in differences)
+        print(f"{name}: {statistics.mean(differences):+.2f} points ({each}), at least {fewer:.1f} times fewer bytes,")
+        print(f"    buffers at most {100 * buffers:.1f} % of the frames up")
 
 
 if __name__ == "__main__":
