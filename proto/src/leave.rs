@@ -10,6 +10,8 @@ use crate::wire;
 pub enum Departure {
     /// This round: the client stays connected and takes part in the next.
     Round(u64),
+    /// The evaluation of this model version: the client has no held-out examples, or its evaluation failed.
+    Evaluation(u64),
     /// The run, because the client's learner is for another model, or cannot be made.
     Learner,
     /// The run, because of another problem that a person must fix.
@@ -32,6 +34,7 @@ impl From<LeaveRequest> for wire::LeaveRequest {
         let LeaveRequest { run, departure, reason } = request;
         let (kind, round) = match departure {
             Departure::Round(round) => (wire::Departure::Round, round),
+            Departure::Evaluation(version) => (wire::Departure::Evaluation, version),
             Departure::Learner => (wire::Departure::Learner, 0),
             Departure::Failure => (wire::Departure::Failure, 0),
         };
@@ -51,6 +54,7 @@ impl TryFrom<wire::LeaveRequest> for LeaveRequest {
         let departure = match request.departure() {
             wire::Departure::Unspecified => return Err(ProtocolError::Missing("departure")),
             wire::Departure::Round => Departure::Round(request.round),
+            wire::Departure::Evaluation => Departure::Evaluation(request.round),
             wire::Departure::Learner => Departure::Learner,
             wire::Departure::Failure => Departure::Failure,
         };
@@ -74,7 +78,12 @@ mod tests {
 
     #[test]
     fn departures_survive_the_wire() {
-        for departure in [Departure::Round(3), Departure::Learner, Departure::Failure] {
+        for departure in [
+            Departure::Round(3),
+            Departure::Evaluation(2),
+            Departure::Learner,
+            Departure::Failure,
+        ] {
             let request = LeaveRequest {
                 run: "r".parse().unwrap(),
                 departure,

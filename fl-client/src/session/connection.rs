@@ -283,15 +283,27 @@ impl Connection<'_> {
                     tracing::debug!(version, "the evaluation came too late to count");
                 }
             }
-            Ok(None) => tracing::debug!("no held-out examples to evaluate on"),
-            Err(Error::Learner(why)) => self.events.send(Event::LeftRound {
-                round: state.round,
-                why,
-            }),
+            Ok(None) => self.skips_evaluation(state, "no held-out examples".to_owned()).await,
+            Err(Error::Learner(why)) => {
+                self.skips_evaluation(state, why.clone()).await;
+                self.events.send(Event::LeftRound {
+                    round: state.round,
+                    why,
+                });
+            }
             Err(error) => return Err(error),
         }
         self.session.evaluated = Some(state.version);
         Ok(())
+    }
+
+    /// The server waits only for evaluations of the last model: it is told if there is none.
+    async fn skips_evaluation(&mut self, state: &RoundState, why: String) {
+        tracing::debug!(version = state.version, why, "no evaluation");
+        if state.phase == Phase::Evaluating {
+            let departure = Departure::Evaluation(state.version);
+            self.rpc.leave(&self.joined.run, departure, why).await;
+        }
     }
 }
 

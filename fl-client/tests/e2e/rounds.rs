@@ -243,6 +243,27 @@ async fn the_model_is_evaluated_when_asked_before_training_and_at_the_end() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_server_is_told_that_a_client_does_not_evaluate_the_last_model() {
+    for missing in [Ok(()), Err("the test set is gone")] {
+        let certificates = Certificates::new("fed");
+        let mut world = World::new(1);
+        (world.evaluate, world.evaluate_at_end) = (true, true);
+        world.publish();
+        let server = TestServer::start(&certificates, world);
+        let state = tempfile::tempdir().unwrap();
+        let mut learner = Arithmetic::new();
+        learner.no_evaluation = Some(missing);
+        let client = Client::start(config(&server, &certificates, state.path()), learner);
+        assert_eq!(client.finish().await, Ok(Outcome::Done { round: 1 }));
+        let world = server.world();
+        let told = |call: &&Call| matches!(call, Call::Leave(_));
+        let told: Vec<_> = world.calls.iter().filter(told).collect();
+        assert_eq!(told, [&Call::Leave(Departure::Evaluation(1))], "of the last model only");
+        assert_eq!((world.accepted.len(), world.evaluations.len()), (1, 0));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_without_the_run_s_task_ends_if_it_was_to_end_with_this_run() {
     let certificates = Certificates::new("fed");
     let server = TestServer::start(&certificates, World::new(1));

@@ -99,9 +99,12 @@ impl Coordinator {
                 }
             }
             Command::Leaves { client, departure } => {
-                self.announce_presence(&client, false);
+                if !matches!(departure, Departure::Evaluation(_)) {
+                    self.announce_presence(&client, false);
+                }
                 match departure {
                     Departure::Round(round) => self.present.presence.sits_out(client, round),
+                    Departure::Evaluation(version) => self.present.presence.will_not_evaluate(client, version),
                     Departure::Learner | Departure::Failure => {
                         self.present.presence.left_for_good(client, self.clock.now());
                     }

@@ -17,6 +17,7 @@ pub(super) async fn leave(service: &Service, request: Request<wire::LeaveRequest
             let why = format!("it does not answer in round {round}: {reason}");
             service.events.turned_away(client.as_str(), TurnedFor::Failure, &why);
         }
+        Departure::Evaluation(version) => tracing::debug!(%client, version, reason, "no evaluation of the model"),
         Departure::Learner => service.events.turned_away(client.as_str(), TurnedFor::Learner, &reason),
         Departure::Failure => service.events.turned_away(client.as_str(), TurnedFor::Failure, &reason),
     }

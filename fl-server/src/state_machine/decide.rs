@@ -192,7 +192,10 @@ fn tick(state: &State, plan: &RunPlan, now: Millis, presence: &Presence) -> Vec<
         },
         Phase::Evaluating { version, asked, until } => {
             let start = until.saturating_sub(plan.cohort.deadline);
-            let lost = |client: &ClientId| presence.lost_at(client, start, absent).is_some_and(|at| at <= now);
+            let lost = |client: &ClientId| {
+                let at = presence.owes_nothing_at(client, *version, start, absent);
+                at.is_some_and(|at| at <= now)
+            };
             let mut owing = asked.iter().filter(|client| !state.reported(client, *version));
             if now >= *until || owing.all(lost) {
                 vec![Record::RunDone { at: now }]

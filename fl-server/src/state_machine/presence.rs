@@ -14,6 +14,8 @@ pub struct Presence {
     gone: BTreeMap<ClientId, Gone>,
     /// Clients that announced that they do not answer in this round.
     sitting_out: BTreeMap<ClientId, u64>,
+    /// Clients that announced that they do not evaluate this model version.
+    not_evaluating: BTreeMap<ClientId, u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +50,11 @@ impl Presence {
         self.sitting_out.insert(client, round);
     }
 
+    /// The client announces that it sends no evaluation of this model version.
+    pub fn will_not_evaluate(&mut self, client: ClientId, version: u64) {
+        self.not_evaluating.insert(client, version);
+    }
+
     pub fn connected(&self) -> &BTreeSet<ClientId> {
         &self.connected
     }
@@ -71,6 +78,21 @@ impl Presence {
     /// Whether the client announced that it does not answer in `round`.
     pub(super) fn is_sitting_out(&self, client: &ClientId, round: u64) -> bool {
         self.sitting_out.get(client) == Some(&round)
+    }
+
+    /// When the server stops waiting for the evaluation of `version` by `client`: at once if it announced that there is none,
+    /// otherwise as [`Presence::lost_at`].
+    pub(super) fn owes_nothing_at(
+        &self,
+        client: &ClientId,
+        version: u64,
+        start: Millis,
+        absent: Millis,
+    ) -> Option<Millis> {
+        if self.not_evaluating.get(client) == Some(&version) {
+            return Some(0);
+        }
+        self.lost_at(client, start, absent)
     }
 
     /// For each client that left within the last `absent` and may come back: when the server stops waiting for it.

@@ -287,7 +287,7 @@ impl State {
             Phase::Evaluating { version, asked, until } => {
                 let owing = asked.iter().filter(|client| !self.reported(client, *version));
                 let start = until.saturating_sub(cohort.deadline);
-                let lost = owing.filter_map(|client| presence.lost_at(client, start, absent));
+                let lost = owing.filter_map(|client| presence.owes_nothing_at(client, *version, start, absent));
                 lost.filter(|at| *at > now).chain([*until]).min()
             }
             Phase::Closing(_) | Phase::Done | Phase::Failed { .. } => None,

@@ -435,6 +435,30 @@ fn the_last_model_is_evaluated_by_all_that_are_there() {
 }
 
 #[test]
+fn a_client_that_says_that_it_does_not_evaluate_the_last_model_is_not_waited_for() {
+    let mut world = training();
+    for round in 1..=3 {
+        // Of an older model, and by a client that left a round: neither says anything about the last model.
+        world.presence.will_not_evaluate(client(0), round - 1);
+        (0..4).for_each(|i| drop(world.submit(i, round, 0)));
+        world.step();
+    }
+    world.presence.sits_out(client(1), 3);
+    for i in 0..3 {
+        world.presence.will_not_evaluate(client(i), 3);
+        world.settle();
+        assert!(
+            matches!(world.state.phase(), Phase::Evaluating { .. }),
+            "after client {i}"
+        );
+    }
+    world.presence.will_not_evaluate(client(3), 3);
+    world.settle();
+    assert!(world.is_done());
+    assert_eq!(world.fold(), world.state);
+}
+
+#[test]
 fn evaluations_of_old_versions_are_sums_that_nothing_changes() {
     let mut world = World::new(plan(&[("rounds = 3", "rounds = 9")]));
     world.connect(0..4);

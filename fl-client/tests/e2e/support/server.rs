@@ -8,7 +8,7 @@ use fl_compress::Digest;
 use fl_proto::wire::federation_server::{Federation, FederationServer};
 use fl_proto::wire::{self, model_chunk, update_chunk};
 use fl_proto::{
-    Accepted, CHUNK, EvaluationReport, FetchRequest, Joined, MAX_MESSAGE, Meter, Phase, Refusal, Training,
+    Accepted, CHUNK, Departure, EvaluationReport, FetchRequest, Joined, MAX_MESSAGE, Meter, Phase, Refusal, Training,
     UpdateHeader, UpdateReply, accept, server_builder, server_tls,
 };
 use tokio::net::TcpListener;
@@ -266,7 +266,13 @@ impl Federation for Service {
 
     async fn leave(&self, request: Request<wire::LeaveRequest>) -> Answer<wire::LeaveReply> {
         let request = fl_proto::LeaveRequest::try_from(request.into_inner())?;
-        self.world().called(Call::Leave(request.departure));
+        let mut world = self.world();
+        world.called(Call::Leave(request.departure));
+        let last = world.versions.len() as u64 - 1;
+        if world.phase == Phase::Evaluating && request.departure == Departure::Evaluation(last) {
+            (world.phase, world.evaluate) = (Phase::Done, false);
+            world.publish();
+        }
         Ok(Response::new(wire::LeaveReply {}))
     }
 
