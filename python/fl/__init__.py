@@ -233,6 +233,8 @@ def _connect() -> _Link | None:
 
 def _pipes() -> tuple[int, int]:
     """The pipes of the process that the client started: this one, or an ancestor, such as torchrun, that keeps them."""
+    if not os.environ["FL_TRAINER"]:
+        raise RuntimeError("the run is over: a script that a client starts has one loop over `fl.rounds`")
     pid, command = os.getpid(), os.getpid()
     with contextlib.suppress(OSError):  # no /proc, or a process of another user
         while b"\0FL_TRAINER=" in b"\0" + Path(f"/proc/{pid}/environ").read_bytes():
@@ -502,7 +504,7 @@ class _Session:
             self.send(type="bye")
         for descriptor in {self.link.reader, self.link.writer}:
             os.close(descriptor)
-        self.link = _link = None
+        self.link, _link, os.environ["FL_TRAINER"] = None, None, ""
 
     def jobs(self) -> Iterator[Job]:
         while (message := self.next())["type"] != "bye":

@@ -267,6 +267,14 @@ for job in fl.rounds(model):
             self.assertEqual(client.result()["w"], floats(1, 0, 0))
             self.assertEqual(client.result()["head"], floats(8), "the local tensor of the failed round counts")
 
+    def test_a_second_loop_says_that_the_run_is_over(self):
+        with FakeClient(PLAIN + "next(fl.rounds(model))") as client:
+            client.join()
+            client.say(type="bye")
+            client.hear("bye")
+            self.assertEqual(client.end(), 1)
+            self.assertIn("RuntimeError: the run is over", client.stderr())
+
     def test_an_error_elsewhere_is_reported_and_ends_the_script_without_bye(self):
         with FakeClient(self.FAULTY.replace("with job:", "if True:")) as client:
             client.join()

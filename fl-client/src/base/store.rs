@@ -1,6 +1,5 @@
 //! The bases that this client has.
 
-use std::fs::File;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
@@ -9,6 +8,7 @@ use super::part::Part;
 use super::search::model_files;
 use super::wanted::Wanted;
 use crate::error::Error;
+use crate::regular_file;
 use crate::state::Disk;
 
 /// Where bases are kept and looked for.
@@ -70,7 +70,7 @@ impl BaseStore {
 /// Whether the frozen tensors in a file are the base.
 fn has_base(path: &Path, wanted: &Wanted, index: &mut Index) -> bool {
     let mut compared = || -> std::io::Result<bool> {
-        let mut file = File::open(path)?;
+        let mut file = regular_file::open(path)?;
         let stamp = Stamp::of(&file.metadata()?)?;
         if let Some(known) = index.find(path, &wanted.digest, stamp) {
             return Ok(known);

@@ -1,6 +1,5 @@
 //! A trainer as a [`Learner`].
 
-use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,6 +15,7 @@ use super::request::{Answer, Bound, Request};
 use super::supervisor::Supervisor;
 use super::tensors::{Marks, Tensors};
 use crate::learner::{EvaluatePlan, Evaluation, Fit, FitPlan, Learner, Progress, RunTensors};
+use crate::regular_file;
 
 /// A program that trains, started once and kept for the run.
 #[derive(Debug)]
@@ -72,7 +72,9 @@ impl TrainerLearner {
     pub fn own_weights_file(&self, hello: &Hello) -> anyhow::Result<Option<Vec<u8>>> {
         let Some(name) = &hello.weights else { return Ok(None) };
         let path = self.file(name)?;
-        let bytes = std::fs::read(&path).with_context(|| format!("the trainer's first weights, {}", path.display()))?;
+        let mut bytes = Vec::new();
+        let read = regular_file::open(&path).and_then(|mut file| file.read_to_end(&mut bytes));
+        read.with_context(|| format!("the trainer's first weights, {}", path.display()))?;
         Ok(Some(bytes))
     }
 
@@ -256,12 +258,11 @@ impl Learner for TrainerLearner {
 /// Reads a file of at most `max` bytes into a buffer that is reused.
 fn read_into(path: &Path, max: u64, buffer: &mut Vec<u8>) -> anyhow::Result<()> {
     buffer.clear();
-    let file = match File::open(path) {
+    let file = match regular_file::open(path) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => bail!("was not written"),
         file => file?,
     };
     let found = file.metadata()?;
-    anyhow::ensure!(found.is_file(), "is not a file");
     anyhow::ensure!(
         found.len() <= max,
         "has {} bytes, more than the {max} that the run's tensors need",

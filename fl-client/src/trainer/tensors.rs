@@ -1,7 +1,7 @@
 //! The tensors of a run as files in the work folder.
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::{BufWriter, Read as _, Seek as _, Write as _};
 use std::ops::Range;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
@@ -13,6 +13,7 @@ use fl_compress::weights::{FilePlan, Notes, TensorFile, expect_squares};
 use fl_compress::{Dtype, Layout, Role, TensorSpec};
 
 use super::message::Hello;
+use crate::regular_file;
 
 /// Bytes that are written at once: as many as [`FilePlan::write_to`] passes at once of `F32`, which are then not copied again.
 const BLOCK: usize = 64 * 1024;
@@ -78,8 +79,8 @@ impl Tensors {
     pub(super) fn write(&self, path: &Path, values: &[f32]) -> anyhow::Result<()> {
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(false).mode(0o600);
-        let write = || {
-            let mut out = BufWriter::with_capacity(BLOCK, options.open(path)?);
+        let mut write = || {
+            let mut out = BufWriter::with_capacity(BLOCK, regular_file::open_with(&mut options, path)?);
             self.plan.write_to(values, NONE, &mut out)?;
             out.flush()?;
             let len = out.stream_position()?;
@@ -194,7 +195,7 @@ impl Marks {
     /// The places of the marks. None if there is no file with a complete header.
     fn of(path: &Path) -> Self {
         let marks = || {
-            let mut file = File::open(path).ok()?;
+            let mut file = regular_file::open(path).ok()?;
             let end = file.metadata().ok()?.len();
             let mut len = [0; 8];
             file.read_exact(&mut len).ok()?;
@@ -217,7 +218,7 @@ impl Marks {
 
     fn write(&self, path: &Path) -> anyhow::Result<()> {
         let write = || {
-            let file = OpenOptions::new().write(true).open(path)?;
+            let file = regular_file::open_with(OpenOptions::new().write(true), path)?;
             let mut marks = self.0.iter();
             marks.try_for_each(|(_, place)| {
                 file.write_all_at(&vec![0xff; (place.end - place.start) as usize], place.start)
