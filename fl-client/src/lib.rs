@@ -19,7 +19,6 @@ mod error;
 mod error_mapping;
 mod event;
 mod identity;
-mod regular_file;
 mod rpc;
 mod session;
 mod state;

@@ -26,21 +26,13 @@ pub(super) struct Stamp {
     mtime_nsec: i64,
 }
 
-impl Stamp {
-    /// # Errors
-    /// `InvalidData` if it is not a regular file.
-    pub(super) fn of(found: &Metadata) -> std::io::Result<Self> {
-        if !found.is_file() {
-            return Err(std::io::Error::new(
-                std::io::ErrorKind::InvalidData,
-                "not a regular file",
-            ));
-        }
-        Ok(Self {
+impl From<&Metadata> for Stamp {
+    fn from(found: &Metadata) -> Self {
+        Self {
             len: found.len(),
             mtime: found.mtime(),
             mtime_nsec: found.mtime_nsec(),
-        })
+        }
     }
 }
 
@@ -130,7 +122,7 @@ mod tests {
     use super::*;
 
     fn stamp(path: &Path) -> Stamp {
-        Stamp::of(&std::fs::metadata(path).unwrap()).unwrap()
+        Stamp::from(&std::fs::metadata(path).unwrap())
     }
 
     #[test]

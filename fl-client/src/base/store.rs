@@ -1,14 +1,16 @@
 //! The bases that this client has.
 
+use std::fs::File;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+
+use fl_proto::open_regular;
 
 use super::index::{Index, Stamp};
 use super::part::Part;
 use super::search::model_files;
 use super::wanted::Wanted;
 use crate::error::Error;
-use crate::regular_file;
 use crate::state::Disk;
 
 /// Where bases are kept and looked for.
@@ -70,8 +72,8 @@ impl BaseStore {
 /// Whether the frozen tensors in a file are the base.
 fn has_base(path: &Path, wanted: &Wanted, index: &mut Index) -> bool {
     let mut compared = || -> std::io::Result<bool> {
-        let mut file = regular_file::open(path)?;
-        let stamp = Stamp::of(&file.metadata()?)?;
+        let mut file = open_regular(File::options().read(true), path)?;
+        let stamp = Stamp::from(&file.metadata()?);
         if let Some(known) = index.find(path, &wanted.digest, stamp) {
             return Ok(known);
         }

@@ -68,7 +68,7 @@ pub(super) fn dry_run(task: &str, config: TrainerConfig, steps: u32) -> anyhow::
 
 /// The trainer's own first weights, or zeros if it has none.
 fn first_weights(trainer: &TrainerLearner, hello: &Hello, layout: &Arc<Layout>) -> anyhow::Result<Vec<f32>> {
-    match trainer.own_weights(hello, layout)? {
+    match trainer.own_weights(hello, layout, u64::MAX)? {
         Some(weights) => Ok(weights),
         None => Ok(vec![0.0; layout.len()]),
     }

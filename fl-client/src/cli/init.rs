@@ -79,7 +79,7 @@ fn trainer(args: &Args, config: &Path) -> anyhow::Result<()> {
         .map_err(|e| in_file(format!("{e:#}; give --learner")))?;
     let mut trainer = TrainerLearner::new(trainer)?;
     let (hello, _) = trainer.hello()?;
-    let bytes = trainer.own_weights_file(&hello)?.with_context(|| {
+    let bytes = trainer.own_weights_file(&hello, u64::MAX)?.with_context(|| {
         format!("the trainer of task `{task}` has no first weights: its `hello` names no file in `weights`")
     })?;
     let values = check_weights(&bytes, &hello).context("the trainer's first weights")?;

@@ -1,11 +1,13 @@
 //! A trainer as a [`Learner`].
 
+use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use fl_compress::{Layout, Role};
+use fl_proto::open_regular;
 
 use super::config::{Source, TrainerConfig};
 use super::folder::WorkFolder;
@@ -15,7 +17,6 @@ use super::request::{Answer, Bound, Request};
 use super::supervisor::Supervisor;
 use super::tensors::{Marks, Tensors};
 use crate::learner::{EvaluatePlan, Evaluation, Fit, FitPlan, Learner, Progress, RunTensors};
-use crate::regular_file;
 
 /// A program that trains, started once and kept for the run.
 #[derive(Debug)]
@@ -65,15 +66,14 @@ impl TrainerLearner {
         }
     }
 
-    /// The bytes of the safetensors file with the trainer's own first weights, if it has written one.
+    /// The bytes of the safetensors file with the trainer's own first weights, if it has written one: at most `max`.
     ///
     /// # Errors
-    /// If the file cannot be read.
-    pub fn own_weights_file(&self, hello: &Hello) -> anyhow::Result<Option<Vec<u8>>> {
+    /// If the file cannot be read or is longer.
+    pub fn own_weights_file(&self, hello: &Hello, max: u64) -> anyhow::Result<Option<Vec<u8>>> {
         let Some(name) = &hello.weights else { return Ok(None) };
-        let path = self.file(name)?;
-        let mut bytes = Vec::new();
-        let read = regular_file::open(&path).and_then(|mut file| file.read_to_end(&mut bytes));
+        let (path, mut bytes) = (self.file(name)?, Vec::new());
+        let read = read_into(&path, max, &mut bytes);
         read.with_context(|| format!("the trainer's first weights, {}", path.display()))?;
         Ok(Some(bytes))
     }
@@ -82,8 +82,13 @@ impl TrainerLearner {
     ///
     /// # Errors
     /// As [`TrainerLearner::own_weights_file`], or if a tensor is missing, of another type or shape, or not finite.
-    pub(crate) fn own_weights(&self, hello: &Hello, layout: &Arc<Layout>) -> anyhow::Result<Option<Vec<f32>>> {
-        let Some(bytes) = self.own_weights_file(hello)? else {
+    pub(crate) fn own_weights(
+        &self,
+        hello: &Hello,
+        layout: &Arc<Layout>,
+        max: u64,
+    ) -> anyhow::Result<Option<Vec<f32>>> {
+        let Some(bytes) = self.own_weights_file(hello, max)? else {
             return Ok(None);
         };
         let mut weights = vec![0.0; layout.len()];
@@ -99,16 +104,8 @@ impl TrainerLearner {
         if has_base || matches!(self.config.source, Source::Attach(_)) {
             return Ok(None);
         }
-        let Some(name) = self.hello_until(progress)?.0.weights else {
-            return Ok(None);
-        };
-        let mut bytes = Vec::new();
-        read_into(&self.file(&name)?, self.tensors.max_file(), &mut bytes).context("the trainer's first weights")?;
-        let mut weights = vec![0.0; self.tensors.layout().len()];
-        self.tensors
-            .read(&bytes, &mut weights)
-            .context("the trainer's first weights")?;
-        Ok(Some(weights))
+        let (hello, _) = self.hello_until(progress)?;
+        self.own_weights(&hello, &self.tensors.layout(), self.tensors.max_file())
     }
 
     /// The path of a file in the work folder.
@@ -258,7 +255,7 @@ impl Learner for TrainerLearner {
 /// Reads a file of at most `max` bytes into a buffer that is reused.
 fn read_into(path: &Path, max: u64, buffer: &mut Vec<u8>) -> anyhow::Result<()> {
     buffer.clear();
-    let file = match regular_file::open(path) {
+    let file = match open_regular(File::options().read(true), path) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => bail!("was not written"),
         file => file?,
     };

@@ -1,13 +1,14 @@
 //! Whether a trainer's own frozen tensors are the run's, where the client has no file of them.
 
+use std::fs::File;
 use std::path::Path;
 
 use fl_compress::weights::BasePlan;
 use fl_compress::{Digest, TensorSpec};
+use fl_proto::open_regular;
 
 use super::message::Hello;
 use super::request::Bound;
-use crate::regular_file;
 
 /// Succeeds if the run has no base, the client has a file of it, or the trainer's own first weights contain it. `folder`: the
 /// work folder.
@@ -47,6 +48,6 @@ fn digest_in(aside: &[TensorSpec], path: &Path) -> Result<Option<Digest>, String
     let Some(plan) = BasePlan::of(aside).map_err(|e| e.to_string())? else {
         return Ok(None);
     };
-    let read = regular_file::open(path).and_then(|mut file| plan.digest_in(&mut file));
+    let read = open_regular(File::options().read(true), path).and_then(|mut file| plan.digest_in(&mut file));
     read.map(Some).map_err(|e| format!("the trainer's own weights: {e}"))
 }

@@ -1,7 +1,7 @@
 //! The tensors of a run as files in the work folder.
 
 use std::collections::BTreeMap;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Read as _, Seek as _, Write as _};
 use std::ops::Range;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
@@ -11,9 +11,9 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail, ensure};
 use fl_compress::weights::{FilePlan, Notes, TensorFile, expect_squares};
 use fl_compress::{Dtype, Layout, Role, TensorSpec};
+use fl_proto::open_regular;
 
 use super::message::Hello;
-use crate::regular_file;
 
 /// Bytes that are written at once: as many as [`FilePlan::write_to`] passes at once of `F32`, which are then not copied again.
 const BLOCK: usize = 64 * 1024;
@@ -80,7 +80,7 @@ impl Tensors {
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(false).mode(0o600);
         let mut write = || {
-            let mut out = BufWriter::with_capacity(BLOCK, regular_file::open_with(&mut options, path)?);
+            let mut out = BufWriter::with_capacity(BLOCK, open_regular(&mut options, path)?);
             self.plan.write_to(values, NONE, &mut out)?;
             out.flush()?;
             let len = out.stream_position()?;
@@ -195,7 +195,7 @@ impl Marks {
     /// The places of the marks. None if there is no file with a complete header.
     fn of(path: &Path) -> Self {
         let marks = || {
-            let mut file = regular_file::open(path).ok()?;
+            let mut file = open_regular(File::options().read(true), path).ok()?;
             let end = file.metadata().ok()?.len();
             let mut len = [0; 8];
             file.read_exact(&mut len).ok()?;
@@ -218,7 +218,7 @@ impl Marks {
 
     fn write(&self, path: &Path) -> anyhow::Result<()> {
         let write = || {
-            let file = regular_file::open_with(OpenOptions::new().write(true), path)?;
+            let file = open_regular(OpenOptions::new().write(true), path)?;
             let mut marks = self.0.iter();
             marks.try_for_each(|(_, place)| {
                 file.write_all_at(&vec![0xff; (place.end - place.start) as usize], place.start)

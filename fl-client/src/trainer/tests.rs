@@ -370,7 +370,7 @@ fn own_first_weights_are_read_and_a_dead_process_is_replaced() {
     let mut learner = joined(config(dir.path(), &script()));
     let (hello, group) = learner.hello().unwrap();
     assert_eq!(
-        learner.own_weights(&hello, &run().layout).unwrap().unwrap(),
+        learner.own_weights(&hello, &run().layout, u64::MAX).unwrap().unwrap(),
         vec![0.25; 43]
     );
     let pids = Command::new("pkill")

@@ -186,14 +186,19 @@ async fn a_learner_of_another_model_is_refused_with_both_shapes_named() {
     );
 }
 
+/// A run of one round, whose model is evaluated before and after it.
+fn evaluating(certificates: &Certificates) -> TestServer {
+    let mut world = World::new(1);
+    (world.evaluate, world.evaluate_at_end) = (true, true);
+    world.publish();
+    TestServer::start(certificates, world)
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_evaluation_without_right_answers_is_reported_with_its_metrics() {
     for classifies in [false, true] {
         let certificates = Certificates::new("fed");
-        let mut world = World::new(1);
-        (world.evaluate, world.evaluate_at_end) = (true, true);
-        world.publish();
-        let server = TestServer::start(&certificates, world);
+        let server = evaluating(&certificates);
         let state = tempfile::tempdir().unwrap();
         let mut learner = Arithmetic::new();
         learner.classifies = classifies;
@@ -214,10 +219,7 @@ async fn an_evaluation_without_right_answers_is_reported_with_its_metrics() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_model_is_evaluated_when_asked_before_training_and_at_the_end() {
     let certificates = Certificates::new("fed");
-    let mut world = World::new(1);
-    (world.evaluate, world.evaluate_at_end) = (true, true);
-    world.publish();
-    let server = TestServer::start(&certificates, world);
+    let server = evaluating(&certificates);
     let state = tempfile::tempdir().unwrap();
     let client = Client::start(config(&server, &certificates, state.path()), Arithmetic::new());
     let seen = client.seen.clone();
@@ -246,10 +248,7 @@ async fn the_model_is_evaluated_when_asked_before_training_and_at_the_end() {
 async fn the_server_is_told_that_a_client_does_not_evaluate_the_last_model() {
     for missing in [Ok(()), Err("the test set is gone")] {
         let certificates = Certificates::new("fed");
-        let mut world = World::new(1);
-        (world.evaluate, world.evaluate_at_end) = (true, true);
-        world.publish();
-        let server = TestServer::start(&certificates, world);
+        let server = evaluating(&certificates);
         let state = tempfile::tempdir().unwrap();
         let mut learner = Arithmetic::new();
         learner.no_evaluation = Some(missing);

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
-use fl_proto::{Issued, is_issued_by, server_tls};
+use fl_proto::{Issued, is_issued_by, open_regular, server_tls};
 use fl_report::Report;
 
 use crate::admin::page::listener::{Live, LiveError};
@@ -54,9 +54,9 @@ pub(super) fn bytes(file: &Path, max: u64) -> Result<Vec<u8>, Failure> {
 }
 
 fn content(file: &Path, max: u64) -> anyhow::Result<Vec<u8>> {
-    anyhow::ensure!(file.is_file(), "not a regular file");
     let mut bytes = Vec::new();
-    File::open(file)?.take(max + 1).read_to_end(&mut bytes)?;
+    let file = open_regular(File::options().read(true), file)?;
+    file.take(max + 1).read_to_end(&mut bytes)?;
     anyhow::ensure!(bytes.len() as u64 <= max, "larger than {max} bytes");
     Ok(bytes)
 }

@@ -98,18 +98,17 @@ impl Coordinator {
                     self.announce_presence(&client, false);
                 }
             }
-            Command::Leaves { client, departure } => {
-                if !matches!(departure, Departure::Evaluation(_)) {
+            Command::Leaves { client, departure } => match departure {
+                Departure::Evaluation(version) => self.present.presence.will_not_evaluate(client, version),
+                Departure::Round(round) => {
                     self.announce_presence(&client, false);
+                    self.present.presence.sits_out(client, round);
                 }
-                match departure {
-                    Departure::Round(round) => self.present.presence.sits_out(client, round),
-                    Departure::Evaluation(version) => self.present.presence.will_not_evaluate(client, version),
-                    Departure::Learner | Departure::Failure => {
-                        self.present.presence.left_for_good(client, self.clock.now());
-                    }
+                Departure::Learner | Departure::Failure => {
+                    self.announce_presence(&client, false);
+                    self.present.presence.left_for_good(client, self.clock.now());
                 }
-            }
+            },
             Command::Snapshot { version, reply } => self.model_task.want_snapshot(version, reply),
             Command::Change { change, reply } => match change.record(&self.state, self.clock.now()) {
                 Ok(record) => {

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use fl_proto::open_regular;
 use tokio::time::Instant;
 
 use crate::rate_limited::RateLimited;
@@ -80,7 +81,7 @@ fn hint(kind: ErrorKind, busy: bool) -> &'static str {
 /// # Errors
 /// The system's; `InvalidInput` for a folder, pipe or device, on which a read could block forever.
 pub(crate) fn open_file(path: &Path) -> io::Result<File> {
-    regular(OpenOptions::new().read(true), path)
+    open_regular(OpenOptions::new().read(true), path)
 }
 
 /// The files of a folder, by name.
@@ -94,15 +95,6 @@ pub(crate) fn files(folder: &Path) -> Result<Vec<PathBuf>, DiskError> {
         .collect();
     paths.sort();
     Ok(paths)
-}
-
-fn regular(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
-    // Without effect on files; without it, opening a pipe would wait for its other end.
-    let file = options.custom_flags(libc::O_NONBLOCK).open(path)?;
-    if file.metadata()?.is_file() {
-        return Ok(file);
-    }
-    Err(io::Error::new(ErrorKind::InvalidInput, "not a regular file"))
 }
 
 /// The effect of an injected fault.
@@ -232,7 +224,7 @@ impl Disk {
         self.point("create", path)?;
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(empty).mode(FILE);
-        self.opened("create", path, || regular(&mut options.clone(), path))
+        self.opened("create", path, || open_regular(&mut options.clone(), path))
     }
 
     /// Opens a regular file for reading; `None` if it does not exist.
