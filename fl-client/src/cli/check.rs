@@ -159,10 +159,7 @@ mod tests {
     use crate::data::{Dataset, Examples, Features, Input};
 
     fn data(classes: usize) -> ClientData {
-        let input = Input {
-            shape: [1, 1, 2],
-            classes,
-        };
+        let input = Input::of_classes([1, 1, 2], classes);
         let set = Dataset::new(Features::Floats(vec![0.0; 8]), vec![0, 0, 0, 1], input).unwrap();
         let names = (0..classes).map(|class| format!("species {class}")).collect();
         let set = Arc::new(set.with_class_names(names).unwrap());

@@ -53,6 +53,7 @@ fn built_in(args: &Args, name: &str) -> anyhow::Result<()> {
     let input = Input {
         shape: args.input.unwrap_or(usual.shape),
         classes: args.classes.map_or(usual.classes, usize::from),
+        ..usual
     };
     let made = learner.initial_weights_for(input, args.seed);
     let (layout, weights) = made.map_err(|e| Error::Config(format!("{e:#}")))?;

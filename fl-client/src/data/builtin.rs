@@ -14,10 +14,7 @@ use super::rng::Rng;
 use super::strokes::{DASH, DIGITS, FOOT, Point, ink, rounded};
 
 const SIDE: usize = 28;
-const INPUT: Input = Input {
-    shape: [1, SIDE, SIDE],
-    classes: 10,
-};
+const INPUT: Input = Input::of_classes([1, SIDE, SIDE], 10);
 /// Mean and standard deviation of the pixels over many styles.
 const SCALE: (f32, f32) = (0.13, 0.26);
 

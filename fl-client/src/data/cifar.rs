@@ -10,10 +10,7 @@ use super::shard::Shard;
 
 const RECORD: usize = 3073;
 const BATCH: u64 = 10_000 * RECORD as u64;
-const INPUT: Input = Input {
-    shape: [3, 32, 32],
-    classes: 10,
-};
+const INPUT: Input = Input::of_classes([3, 32, 32], 10);
 /// Mean and standard deviation of each channel of the training images.
 const MEAN: [f32; 3] = [0.4914, 0.4822, 0.4465];
 const STD: [f32; 3] = [0.2470, 0.2435, 0.2616];

@@ -246,10 +246,7 @@ fn read(csv: &Csv, path: &Path, key: &str, train: Option<&Arc<Dataset>>) -> Resu
     let list = texts
         .classes(given.as_ref())
         .map_err(|why| Error::malformed(&path, why))?;
-    let input = Input {
-        shape,
-        classes: list.count,
-    };
+    let input = Input::of_classes(shape, list.count);
     values.shrink_to_fit();
     csv.scaling().apply(&mut values, input)?;
     let labels = labels

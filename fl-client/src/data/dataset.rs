@@ -9,16 +9,57 @@ use super::rng::Rng;
 /// Most classes of a data set.
 pub(super) const MAX_CLASSES: usize = 256;
 
-/// Shape of a model's input and number of its classes.
+/// What a model predicts for an example.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    /// One of `classes` classes.
+    Class,
+    /// The token that follows each token of a text, one of `classes` tokens.
+    NextToken,
+    /// `classes` numbers.
+    Numbers,
+}
+
+/// Shape of a model's input and what the model predicts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Input {
-    /// Channels, height, width of one example; a signal has height 1.
+    /// Channels, height, width of one example. A signal has height 1, a row of a table is `[columns, 1, 1]`, a text is
+    /// `[1, 1, tokens]`.
     pub shape: [usize; 3],
-    /// Number of classes, 1 to 256.
+    /// Values that the model returns: number of classes (1 to 256), size of the vocabulary, or how many numbers are predicted.
     pub classes: usize,
+    /// What the values mean.
+    pub target: Target,
 }
 
 impl Input {
+    /// Examples of one of `classes` classes each.
+    pub const fn of_classes(shape: [usize; 3], classes: usize) -> Self {
+        Self {
+            shape,
+            classes,
+            target: Target::Class,
+        }
+    }
+
+    /// Texts of `tokens` tokens, each of a vocabulary of `vocabulary`.
+    pub const fn of_text(tokens: usize, vocabulary: usize) -> Self {
+        Self {
+            shape: [1, 1, tokens],
+            classes: vocabulary,
+            target: Target::NextToken,
+        }
+    }
+
+    /// Examples for each of which `count` numbers are predicted.
+    pub const fn of_numbers(shape: [usize; 3], count: usize) -> Self {
+        Self {
+            shape,
+            classes: count,
+            target: Target::Numbers,
+        }
+    }
+
     /// Values of one example.
     pub fn len(&self) -> usize {
         self.shape.iter().product()
@@ -385,10 +426,7 @@ impl ClientData {
 mod tests {
     use super::*;
 
-    const INPUT: Input = Input {
-        shape: [2, 1, 2],
-        classes: 3,
-    };
+    const INPUT: Input = Input::of_classes([2, 1, 2], 3);
 
     fn bytes() -> Dataset {
         let features = Features::Bytes {
@@ -421,13 +459,7 @@ mod tests {
     #[test]
     fn a_compact_set_is_the_same_to_a_model_and_holds_no_other_example() {
         let mut rng = Rng::new(3);
-        let (input, count) = (
-            Input {
-                shape: [2, 1, 4],
-                classes: 3,
-            },
-            40u32,
-        );
+        let (input, count) = (Input::of_classes([2, 1, 4], 3), 40u32);
         let bytes = Features::Bytes {
             values: (0..count * 8).map(|_| rng.below(256) as u8).collect(),
             mean: vec![0.1, 0.2],

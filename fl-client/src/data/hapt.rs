@@ -11,10 +11,7 @@ use super::files::DataFile;
 use super::shared::shared;
 
 /// Six channels of 128 samples at 50 Hz; six activities and six transitions between postures.
-const INPUT: Input = Input {
-    shape: [6, 1, 128],
-    classes: 12,
-};
+const INPUT: Input = Input::of_classes([6, 1, 128], 12);
 /// From sensor steps to g (acceleration) and rad/s (rotation).
 const SCALE: [f32; 6] = [
     1.0 / 720.0,

@@ -74,15 +74,8 @@ pub fn read_idx_pair(images: &Path, labels: &Path, classes: usize) -> Result<Dat
         mean: vec![GREY.0],
         std: vec![GREY.1],
     };
-    Dataset::new(
-        features,
-        label_values,
-        Input {
-            shape: [1, height, width],
-            classes,
-        },
-    )
-    .map_err(|error| Error::malformed(labels, error.to_string()))
+    Dataset::new(features, label_values, Input::of_classes([1, height, width], classes))
+        .map_err(|error| Error::malformed(labels, error.to_string()))
 }
 
 pub(super) fn check(shard: &Shard) -> Result<(), Error> {

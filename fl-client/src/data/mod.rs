@@ -31,7 +31,7 @@ pub use array::{Arrays, Order};
 pub use builtin::{Builtin, Hand, draw};
 pub use cifar::read_cifar10;
 pub use csv::{Classes, Csv};
-pub use dataset::{ClientData, Dataset, Examples, Features, Input};
+pub use dataset::{ClientData, Dataset, Examples, Features, Input, Target};
 pub use error::Error;
 #[cfg(feature = "download")]
 pub use fetch::{Fetched, Public, PublicFile, fetch};

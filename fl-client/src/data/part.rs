@@ -186,10 +186,7 @@ mod tests {
     use super::*;
 
     fn set(len: usize) -> Arc<Dataset> {
-        let input = Input {
-            shape: [1, 1, 1],
-            classes: 10,
-        };
+        let input = Input::of_classes([1, 1, 1], 10);
         let labels = (0..len).map(|at| (at % 10) as u8).collect();
         Arc::new(Dataset::new(Features::Floats(vec![0.0; len]), labels, input).unwrap())
     }
@@ -248,10 +245,7 @@ mod tests {
 
     #[test]
     fn a_sorted_test_set_is_dealt_with_all_its_classes() {
-        let input = Input {
-            shape: [1, 1, 1],
-            classes: 2,
-        };
+        let input = Input::of_classes([1, 1, 1], 2);
         let labels = (0..40).map(|at| u8::from(at >= 20)).collect();
         let sorted = Arc::new(Dataset::new(Features::Floats(vec![0.0; 40]), labels, input).unwrap());
         for client in 0..4 {

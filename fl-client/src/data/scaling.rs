@@ -176,10 +176,7 @@ mod tests {
 
     #[test]
     fn values_are_normalized_by_channel_or_by_value() {
-        let input = Input {
-            shape: [2, 1, 2],
-            classes: 2,
-        };
+        let input = Input::of_classes([2, 1, 2], 2);
         let scaled = |mean: &[f32], std: &[f32]| {
             let (mean, std) = (numbers(mean), numbers(std));
             let scaling = Scaling {

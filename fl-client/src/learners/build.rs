@@ -73,10 +73,7 @@ mod tests {
 
     #[test]
     fn images_of_other_shapes_fit_or_are_refused() {
-        let colour = Input {
-            shape: [3, 32, 32],
-            classes: 10,
-        };
+        let colour = Input::of_classes([3, 32, 32], 10);
         assert_eq!(
             find("lenet").unwrap().initial_weights_for(colour, 1).unwrap().1.len(),
             62_006
@@ -86,13 +83,7 @@ mod tests {
         assert!(
             find("cnn")
                 .unwrap()
-                .initial_weights_for(
-                    Input {
-                        shape: [1, 8, 8],
-                        classes: 10
-                    },
-                    1
-                )
+                .initial_weights_for(Input::of_classes([1, 8, 8], 10), 1)
                 .is_err()
         );
         let error = find("resnet").unwrap_err().to_string();

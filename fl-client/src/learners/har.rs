@@ -11,10 +11,7 @@ use crate::ops::Tape;
 pub(super) const LEARNER: LearnerInfo = LearnerInfo {
     name: "har",
     about: "one-dimensional convolutions over sensor signals",
-    input: Input {
-        shape: [6, 1, 128],
-        classes: 12,
-    },
+    input: Input::of_classes([6, 1, 128], 12),
     model: |input, params| Ok(Box::new(Har::new(input, params)?)),
 };
 

@@ -28,7 +28,4 @@ pub(super) trait Model: fmt::Debug + Send {
 }
 
 /// 28x28 grey images of ten classes, as in MNIST.
-pub(super) const DIGITS: Input = Input {
-    shape: [1, 28, 28],
-    classes: 10,
-};
+pub(super) const DIGITS: Input = Input::of_classes([1, 28, 28], 10);

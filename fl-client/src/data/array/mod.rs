@@ -128,7 +128,7 @@ fn read(arrays: &Arrays, key: &'static str, x: &str, y: &str, train: Option<&Arc
         arrays.classes.map(usize::from),
         train.map(|train| train.input().classes),
     )?;
-    let input = Input { shape, classes };
+    let input = Input::of_classes(shape, classes);
     let features = if values.header.element == Element::U8 {
         let mut bytes = values.bytes()?;
         if is_last {

@@ -47,13 +47,7 @@ fn refusal(text: &str, more: &str) -> String {
 fn texts_become_classes_in_sorted_order() {
     let data = read_text(FLOWERS, "label = 'species'\nignore = ['id']").unwrap();
     assert_eq!(data.train.class_names(), ["setosa", "versicolor", "virginica"]);
-    assert_eq!(
-        data.train.input(),
-        Input {
-            shape: [1, 1, 2],
-            classes: 3
-        }
-    );
+    assert_eq!(data.train.input(), Input::of_classes([1, 1, 2], 3));
     let (values, labels) = seen(&data.train);
     assert_eq!(values, [5.1, 3.5, 7.0, 3.2, 6.3, 3.3, 4.9, 3.0]);
     assert_eq!(labels, [0, 1, 2, 0]);

@@ -134,10 +134,7 @@ fn read(images: &Images, dir: &Path, key: &str, train: Option<&Arc<Dataset>>) ->
     };
     let (mean, std) = images.scaling().of_channels(channels)?;
     values.shrink_to_fit();
-    let input = Input {
-        shape: [channels, height, width],
-        classes: names.len(),
-    };
+    let input = Input::of_classes([channels, height, width], names.len());
     let set = Dataset::new(Features::Bytes { values, mean, std }, labels, input);
     set.and_then(|set| set.with_class_names(names))
         .map_err(|error| Error::malformed(dir, error.to_string()))
