@@ -67,7 +67,7 @@ impl Classifier {
     /// One step of SGD on the examples at `positions`; returns their mean loss before it.
     fn step(&self, sgd: &mut Sgd, positions: &[u32]) -> anyhow::Result<f64> {
         let (x, labels) = self.batch(&self.data.train, positions)?;
-        let mut tape = Tape::default();
+        let mut tape = Tape::training(&self.vars, 0);
         let logits = self.model.forward(&mut tape, &x)?;
         let loss = cross_entropy(&mut tape, &logits, &labels)?;
         sgd.step(&self.vars, tape.backward(&loss, &self.vars)?)?;

@@ -61,12 +61,12 @@ impl Linear {
 
     /// Shapes: `x: [batch, inputs]`; returns `[batch, outputs]`.
     pub(super) fn forward(&self, tape: &mut Tape, x: &Tensor) -> Result<Tensor> {
-        ops::linear(tape, x, &self.weight, &self.bias, false)
+        ops::linear(tape, x, &self.weight, Some(&self.bias), false)
     }
 
     /// As [`Linear::forward`], then relu.
     pub(super) fn relu(&self, tape: &mut Tape, x: &Tensor) -> Result<Tensor> {
-        ops::linear(tape, x, &self.weight, &self.bias, true)
+        ops::linear(tape, x, &self.weight, Some(&self.bias), true)
     }
 }
 

@@ -1,13 +1,11 @@
 //! Convolution, bias, relu and max-pool as one operation.
 
-use std::sync::OnceLock;
-
-use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, Tensor, bail};
+use candle_core::{Result, Tensor};
 
 use super::conv_grad::gradients;
 use super::gemm::{View, gemm};
 use super::geometry::{Geometry, Window};
-use super::slices::values;
+use super::slices::{self, read};
 use super::tape::Tape;
 use super::{patches, pool, scratch};
 
@@ -19,13 +17,21 @@ use super::{patches, pool, scratch};
 /// If the shapes do not agree, or the tensors are not `f32` on one device.
 pub fn conv_relu_pool(tape: &mut Tape, x: &Tensor, w: &Tensor, b: &Tensor, window: Window) -> Result<Tensor> {
     let geometry = Geometry::new(x.dims(), w.dims(), b.dims(), window)?;
-    if x.device().is_cpu() {
-        let op = Conv {
-            geometry,
-            input_grad: tape.leads_to(x),
-            picks: OnceLock::new(),
-        };
-        return tape.apply3(x, w, b, op);
+    if tape.is_native(x) {
+        let (out, picks) = forward(&read(x)?, &read(w)?, &read(b)?, &geometry);
+        let g = geometry;
+        let out = slices::tensor(out, (g.batch, g.filters, g.pooled[0], g.pooled[1]))?;
+        if tape.wants_any(&[x, w, b]) {
+            let (x, w, b, dx) = (x.clone(), w.clone(), b.clone(), tape.wants(x));
+            tape.record(&out, move |grad, grads| {
+                let (dx, dw, db) = gradients(&read(&x)?, &read(&w)?, &grad, &picks, dx, &g);
+                grads.add_some(&x, dx);
+                grads.add(&w, dw);
+                grads.add(&b, db);
+                Ok(())
+            });
+        }
+        return Ok(out);
     }
     let [top, left] = window.pad;
     let padded = x.pad_with_zeros(2, top, top)?.pad_with_zeros(3, left, left)?;
@@ -37,58 +43,6 @@ pub fn conv_relu_pool(tape: &mut Tape, x: &Tensor, w: &Tensor, b: &Tensor, windo
         Ok(z)
     } else {
         z.max_pool2d((window.pool[0], window.pool[1]))
-    }
-}
-
-struct Conv {
-    geometry: Geometry,
-    /// Whether a layer before this one is trained.
-    input_grad: bool,
-    /// The position of each pooled maximum, kept from forward to backward.
-    picks: OnceLock<Vec<u8>>,
-}
-
-impl CustomOp3 for Conv {
-    fn name(&self) -> &'static str {
-        "conv-relu-pool"
-    }
-
-    fn cpu_fwd(
-        &self,
-        x: &CpuStorage,
-        x_layout: &Layout,
-        w: &CpuStorage,
-        w_layout: &Layout,
-        b: &CpuStorage,
-        b_layout: &Layout,
-    ) -> Result<(CpuStorage, Shape)> {
-        let g = &self.geometry;
-        let (out, picks) = forward(values(x, x_layout)?, values(w, w_layout)?, values(b, b_layout)?, g);
-        if self.picks.set(picks).is_err() {
-            bail!("a convolution op is applied once");
-        }
-        Ok((
-            CpuStorage::F32(out),
-            (g.batch, g.filters, g.pooled[0], g.pooled[1]).into(),
-        ))
-    }
-
-    fn bwd(
-        &self,
-        x: &Tensor,
-        w: &Tensor,
-        b: &Tensor,
-        _out: &Tensor,
-        grad: &Tensor,
-    ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
-        let Some(picks) = self.picks.get() else {
-            bail!("backward before forward")
-        };
-        let (dx, dw, db) = gradients(x, w, &grad.contiguous()?, picks, self.input_grad, &self.geometry)?;
-        let dx = dx.map(|dx| Tensor::from_vec(dx, x.shape(), x.device())).transpose()?;
-        let dw = Tensor::from_vec(dw, w.shape(), w.device())?;
-        let db = Tensor::from_vec(db, b.shape(), b.device())?;
-        Ok((dx, Some(dw), Some(db)))
     }
 }
 

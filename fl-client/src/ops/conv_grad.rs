@@ -1,34 +1,13 @@
 //! Backward pass of a convolution with bias, relu and max-pool.
 
-use candle_core::{Result, Tensor};
-
 use super::gemm::{View, gemm};
 use super::geometry::Geometry;
-use super::{patches, pool, scratch, slices};
+use super::{patches, pool, scratch};
 
 /// Gradients of input, kernel and bias, shaped as these; the input's only if `input_grad`.
 /// Shapes: `grad, picks: [batch, filters, pooled rows, pooled columns]`.
-///
-/// # Errors
-/// If a tensor is not contiguous `f32` on the CPU.
 #[allow(clippy::type_complexity)]
 pub(super) fn gradients(
-    x: &Tensor,
-    w: &Tensor,
-    grad: &Tensor,
-    picks: &[u8],
-    input_grad: bool,
-    g: &Geometry,
-) -> Result<(Option<Vec<f32>>, Vec<f32>, Vec<f32>)> {
-    slices::with(x, |x| {
-        slices::with(w, |w| {
-            slices::with(grad, |grad| Ok(backward(x, w, grad, picks, input_grad, g)))
-        })
-    })
-}
-
-#[allow(clippy::type_complexity)]
-fn backward(
     x: &[f32],
     w: &[f32],
     grad: &[f32],

@@ -23,6 +23,18 @@ impl<'a> View<'a> {
         }
     }
 
+    /// The first `cols` values of each of `rows` stretches of `row_stride` values.
+    pub(super) fn strided(data: &'a [f32], rows: usize, cols: usize, row_stride: usize) -> Self {
+        assert_fits(data.len(), rows, cols, row_stride);
+        Self {
+            data,
+            rows,
+            cols,
+            row_stride,
+            col_stride: 1,
+        }
+    }
+
     /// The same elements, rows and columns exchanged.
     pub(super) fn t(self) -> Self {
         Self {
@@ -35,27 +47,49 @@ impl<'a> View<'a> {
     }
 }
 
+/// A matrix of `rows` stretches of `row_stride` values, of which the first `cols` belong to it, lies within `len` values.
+fn assert_fits(len: usize, rows: usize, cols: usize, row_stride: usize) {
+    let end = match (rows, cols) {
+        (0, _) | (_, 0) => Some(0),
+        _ => (rows - 1)
+            .checked_mul(row_stride)
+            .and_then(|last| last.checked_add(cols)),
+    };
+    assert!(
+        end.is_some_and(|end| end <= len) && (rows <= 1 || cols <= row_stride),
+        "{rows} x {cols}, a row every {row_stride}, in {len} values"
+    );
+}
+
 /// `out = a * b`, or `out += a * b` if `add`. Shapes: `a: [m, k]`, `b: [k, n]`, `out: [m * n]`, row-major.
 ///
 /// # Panics
 /// If the shapes do not agree.
 pub(super) fn gemm(out: &mut [f32], a: View<'_>, b: View<'_>, add: bool) {
+    assert_eq!(out.len(), a.rows * b.cols, "{} x {}", a.rows, b.cols);
+    gemm_strided(out, b.cols, a, b, add);
+}
+
+/// As [`gemm`], where row `i` of the result begins at `out[i * row_stride]`; what lies between the rows is left alone.
+///
+/// # Panics
+/// If the shapes do not agree.
+pub(super) fn gemm_strided(out: &mut [f32], row_stride: usize, a: View<'_>, b: View<'_>, add: bool) {
     let (m, k, n) = (a.rows, a.cols, b.cols);
-    assert!(
-        b.rows == k && out.len() == m * n,
-        "[{m}, {k}] times [{}, {n}] into {}",
-        b.rows,
-        out.len()
-    );
-    if k == 0 && !add {
-        out.fill(0.0);
+    assert_eq!(b.rows, k, "[{m}, {k}] times [{}, {n}]", b.rows);
+    assert_fits(out.len(), m, n, row_stride);
+    if m == 0 || n == 0 {
+        return;
     }
-    if m == 0 || n == 0 || k == 0 {
+    if k == 0 {
+        if !add {
+            (0..m).for_each(|row| out[row * row_stride..][..n].fill(0.0));
+        }
         return;
     }
     let width = strip();
     for first in (0..n).step_by(width) {
-        product(out, a, b, add, first, width.min(n - first));
+        product(out, row_stride, a, b, add, first..n.min(first.saturating_add(width)));
     }
 }
 
@@ -75,28 +109,30 @@ fn strip() -> usize {
     usize::MAX
 }
 
-/// The columns of the product from `first` on, `count` of them. The caller has checked the shapes.
+/// These columns of the product. The caller has checked the shapes.
 #[allow(unsafe_code)]
-fn product(out: &mut [f32], a: View<'_>, b: View<'_>, add: bool, first: usize, count: usize) {
+fn product(out: &mut [f32], row_stride: usize, a: View<'_>, b: View<'_>, add: bool, columns: std::ops::Range<usize>) {
     let (m, k, n) = (a.rows, a.cols, b.cols);
-    assert!(b.rows == k && out.len() == m * n && first + count <= n && k > 0 && m > 0);
-    // SAFETY: a `View` is built by `new` alone, whose assertion makes every index `i * row_stride + j * col_stride`
-    // with `i < rows`, `j < cols` lie inside its slice (and `t` only exchanges the two). `out` holds `m` rows of `n`,
-    // and cannot overlap `a` or `b` because it is borrowed mutably. Columns `first..first + count` exist in `b` and
-    // `out` by the assertion above, so both shifted pointers and all they reach stay within their slices.
+    assert_fits(out.len(), m, n, row_stride);
+    assert!(b.rows == k && columns.start < columns.end && columns.end <= n && k > 0 && m > 0);
+    // SAFETY: a `View` is built by `new` and `strided` alone, whose assertions make every index `i * row_stride + j *
+    // col_stride` with `i < rows`, `j < cols` lie inside its slice (and `t` only exchanges the two). `assert_fits` above
+    // says the same of `out`, whose rows do not overlap; `out` cannot overlap `a` or `b` because it is borrowed mutably.
+    // The columns exist in `b` and `out` by the second assertion, so both shifted pointers and all they reach stay
+    // within their slices.
     unsafe {
         gemm::gemm(
             m,
-            count,
+            columns.len(),
             k,
-            out.as_mut_ptr().add(first),
+            out.as_mut_ptr().add(columns.start),
             1,
-            n as isize,
+            row_stride as isize,
             add,
             a.data.as_ptr(),
             a.col_stride as isize,
             a.row_stride as isize,
-            b.data.as_ptr().add(first * b.col_stride),
+            b.data.as_ptr().add(columns.start * b.col_stride),
             b.col_stride as isize,
             b.row_stride as isize,
             1.0f32,
@@ -138,5 +174,25 @@ mod tests {
                 "{m} {k} {n}"
             );
         }
+    }
+
+    #[test]
+    fn strided_products_leave_the_rest_alone() {
+        let mut rng = Rng::new(2);
+        let (m, k, n) = (5, 7, 40);
+        let mut fill = |len: usize| (0..len).map(|_| rng.normal() as f32).collect::<Vec<_>>();
+        let (a, b) = (fill(m * (k + 3)), fill(k * (n + 1)));
+        let tight = |values: &[f32], rows: usize, cols: usize, stride: usize| -> Vec<f32> {
+            (0..rows)
+                .flat_map(|row| values[row * stride..][..cols].to_vec())
+                .collect()
+        };
+        let want = naive(&tight(&a, m, k, k + 3), &tight(&b, k, n, n + 1), (m, k, n));
+        let mut out = vec![9.0; m * (n + 2)];
+        let (a, b) = (View::strided(&a, m, k, k + 3), View::strided(&b, k, n, n + 1));
+        gemm_strided(&mut out, n + 2, a, b, false);
+        let have = tight(&out, m, n, n + 2);
+        assert!(have.iter().zip(&want).all(|(x, y)| (x - y).abs() < 1e-3));
+        assert!((0..m).all(|row| out[row * (n + 2) + n..][..2] == [9.0, 9.0]));
     }
 }

@@ -1,8 +1,12 @@
-//! Tests only: each op's gradients against candle's own and against finite differences.
+//! Tests only: each op's values and gradients against candle's own and against finite differences.
 
 use candle_core::{D, Device, Result, Tensor, Var};
 
-use super::{Tape, Window, conv_relu_pool, cross_entropy, linear};
+use super::{
+    Angles, Heads, IGNORED, LstmWeights, Running, Tape, Window, add, attention, attention_packed, batch_norm,
+    conv_relu_pool, conv2d, cross_entropy, dropout, embedding, gelu, group_norm, layer_norm, linear,
+    linear_inputs_first, lstm, max_pool, mean_of_positions, relu, rms_norm, rotary, silu, silu_gate, squared_error,
+};
 use crate::data::Rng;
 
 fn random(shape: &[usize], seed: u64) -> Var {
@@ -27,12 +31,25 @@ fn close(have: &Tensor, want: &Tensor, tolerance: f32, what: &str) {
 
 /// A loss in which every output counts differently, so that no error can hide in a sum; made by our own ops.
 fn ours(vars: &[Var], forward: &dyn Fn(&mut Tape, &[Var]) -> Result<Tensor>) -> (Tensor, Vec<Tensor>) {
-    let mut tape = Tape::default();
+    on(Tape::training(vars, 9), vars, forward)
+}
+
+fn on(mut tape: Tape, vars: &[Var], forward: &dyn Fn(&mut Tape, &[Var]) -> Result<Tensor>) -> (Tensor, Vec<Tensor>) {
     let out = forward(&mut tape, vars).unwrap();
     let flat = tape.reshape(&out, &[1, out.elem_count()]).unwrap();
-    // Marks the inputs of the first op as wanted, as those of any later op are.
     let loss = cross_entropy(&mut tape, &flat, &[0]).unwrap();
     (loss.clone(), tape.backward(&loss, vars).unwrap())
+}
+
+/// Our own loops, what runs on a GPU, and the slopes of the loss agree.
+fn agree(what: &str, vars: &[Var], forward: &dyn Fn(&mut Tape, &[Var]) -> Result<Tensor>) {
+    let (loss, grads) = ours(vars, forward);
+    let (their_loss, their_grads) = on(Tape::composed(vars, 9), vars, forward);
+    close(&loss, &their_loss, 1e-4, what);
+    for (which, (have, want)) in grads.iter().zip(&their_grads).enumerate() {
+        close(have, want, 1e-3, &format!("{what}, gradient {which}"));
+    }
+    finite_differences(vars, &grads, forward);
 }
 
 fn candles(vars: &[Var], forward: &dyn Fn(&[Var]) -> Result<Tensor>) -> (Tensor, Vec<Tensor>) {
@@ -66,11 +83,6 @@ fn finite_differences(vars: &[Var], grads: &[Tensor], forward: &dyn Fn(&mut Tape
     }
 }
 
-/// An input layer before the op makes its input one that a gradient is wanted for.
-fn passed(tape: &mut Tape, x: &Var) -> Result<Tensor> {
-    tape.reshape(x.as_tensor(), x.dims())
-}
-
 #[test]
 fn convolution_has_candles_gradients() {
     for (x, w, stride, pad, pool) in [
@@ -84,8 +96,7 @@ fn convolution_has_candles_gradients() {
         let window = Window { stride, pad, pool };
         let vars = [random(&x, 1), random(&w, 2), random(&w[..1], 3)];
         let forward = |tape: &mut Tape, v: &[Var]| {
-            let x = passed(tape, &v[0])?;
-            conv_relu_pool(tape, &x, v[1].as_tensor(), v[2].as_tensor(), window)
+            conv_relu_pool(tape, v[0].as_tensor(), v[1].as_tensor(), v[2].as_tensor(), window)
         };
         let theirs = |v: &[Var]| {
             let x = v[0]
@@ -120,10 +131,8 @@ fn convolution_agrees_with_finite_differences() {
         pad: [1, 0],
         pool: [2, 2],
     };
-    let forward = |tape: &mut Tape, v: &[Var]| {
-        let x = passed(tape, &v[0])?;
-        conv_relu_pool(tape, &x, v[1].as_tensor(), v[2].as_tensor(), window)
-    };
+    let forward =
+        |tape: &mut Tape, v: &[Var]| conv_relu_pool(tape, v[0].as_tensor(), v[1].as_tensor(), v[2].as_tensor(), window);
     let (_, grads) = ours(&vars, &forward);
     finite_differences(&vars, &grads, &forward);
 }
@@ -132,10 +141,8 @@ fn convolution_agrees_with_finite_differences() {
 fn linear_has_candles_gradients_and_agrees_with_finite_differences() {
     for relu in [false, true] {
         let vars = [random(&[5, 37], 7), random(&[11, 37], 8), random(&[11], 9)];
-        let forward = |tape: &mut Tape, v: &[Var]| {
-            let x = passed(tape, &v[0])?;
-            linear(tape, &x, v[1].as_tensor(), v[2].as_tensor(), relu)
-        };
+        let forward =
+            |tape: &mut Tape, v: &[Var]| linear(tape, v[0].as_tensor(), v[1].as_tensor(), Some(v[2].as_tensor()), relu);
         let theirs = |v: &[Var]| {
             let y = v[0].matmul(&v[1].t()?)?.broadcast_add(&v[2])?;
             if relu { y.relu() } else { Ok(y) }
@@ -155,7 +162,7 @@ fn linear_has_candles_gradients_and_agrees_with_finite_differences() {
 fn cross_entropy_has_candles_gradient_and_survives_large_logits() {
     let logits = random(&[6, 10], 10);
     let labels = [0u32, 9, 3, 3, 7, 1];
-    let mut tape = Tape::default();
+    let mut tape = Tape::training(std::slice::from_ref(&logits), 1);
     let loss = cross_entropy(&mut tape, logits.as_tensor(), &labels).unwrap();
     let grads = tape.backward(&loss, std::slice::from_ref(&logits)).unwrap();
     let log_sum = logits.exp().unwrap().sum_keepdim(1).unwrap().log().unwrap();
@@ -194,7 +201,265 @@ fn shapes_that_do_not_agree_are_errors() {
     let good = random(&[3, 2, 3, 3], 1);
     assert!(conv_relu_pool(tape, x.as_tensor(), good.as_tensor(), b.as_tensor(), still).is_err());
     let (x, w) = (random(&[4, 5], 1), random(&[3, 6], 1));
-    assert!(linear(tape, x.as_tensor(), w.as_tensor(), b.as_tensor(), true).is_err());
+    assert!(linear(tape, x.as_tensor(), w.as_tensor(), Some(b.as_tensor()), true).is_err());
     assert!(cross_entropy(tape, x.as_tensor(), &[0, 1, 2, 5]).is_err());
     assert!(cross_entropy(tape, x.as_tensor(), &[0]).is_err());
+}
+
+#[test]
+fn wide_and_narrow_layers_with_and_without_bias() {
+    // From 257 rows on the product is made as it is, below transposed.
+    for rows in [3, 300] {
+        let vars = [random(&[rows, 6], 1), random(&[4, 6], 2), random(&[4], 3)];
+        agree("no bias", &vars[..2], &|tape, v| {
+            linear(tape, &v[0], &v[1], None, false)
+        });
+        agree("relu", &vars, &|tape, v| {
+            linear(tape, &v[0], &v[1], Some(v[2].as_tensor()), true)
+        });
+        let vars = [random(&[rows, 6], 1), random(&[6, 4], 2), random(&[4], 3)];
+        agree("inputs first", &vars, &|tape, v| {
+            linear_inputs_first(tape, &v[0], &v[1], Some(v[2].as_tensor()))
+        });
+    }
+}
+
+#[test]
+fn plain_convolution() {
+    for (x, w, stride, pad) in [
+        ([2, 3, 6, 6], [4, 3, 3, 3], 1, 1),
+        ([2, 2, 7, 7], [3, 2, 3, 3], 2, 1),
+        ([2, 3, 5, 5], [4, 3, 1, 1], 1, 0),
+        ([2, 3, 6, 6], [2, 3, 1, 1], 2, 0),
+    ] {
+        let vars = [random(&x, 1), random(&w, 2)];
+        agree("conv2d", &vars, &|tape, v| conv2d(tape, &v[0], &v[1], stride, pad));
+    }
+}
+
+#[test]
+fn overlapping_max_pool() {
+    let vars = [random(&[2, 2, 7, 8], 1)];
+    agree("3 of 2", &vars, &|tape, v| max_pool(tape, &v[0], 3, 2, 1));
+    agree("2 of 2", &vars, &|tape, v| max_pool(tape, &v[0], 2, 2, 0));
+    assert!(max_pool(&mut Tape::default(), &vars[0], 9, 1, 0).is_err());
+}
+
+#[test]
+fn elementwise_operations() {
+    let vars = [random(&[3, 5], 1), random(&[3, 5], 2)];
+    for with_relu in [false, true] {
+        agree("add", &vars, &|tape, v| add(tape, &v[0], &v[1], with_relu));
+    }
+    agree("a sum with itself", &vars[..1], &|tape, v| {
+        add(tape, &v[0], &v[0], false)
+    });
+    agree("relu", &vars[..1], &|tape, v| relu(tape, &v[0]));
+    agree("gelu", &vars[..1], &|tape, v| gelu(tape, &v[0]));
+    agree("silu", &vars[..1], &|tape, v| silu(tape, &v[0]));
+    agree("gate", &vars, &|tape, v| silu_gate(tape, &v[0], &v[1]));
+    agree("dropout", &vars[..1], &|tape, v| dropout(tape, &v[0], 0.4));
+    let images = [random(&[2, 3, 4, 4], 3)];
+    agree("mean", &images, &|tape, v| mean_of_positions(tape, &v[0]));
+    let nan = Tensor::new(&[f32::NAN, 1.0], &Device::Cpu).unwrap();
+    assert!(values(&relu(&mut Tape::default(), &nan).unwrap())[0].is_nan());
+}
+
+#[test]
+fn dropout_drops_its_share_and_keeps_the_mean() {
+    let ones = Tensor::ones(100_000, candle_core::DType::F32, &Device::Cpu).unwrap();
+    let dropped = |seed| values(&dropout(&mut Tape::training(&[], seed), &ones, 0.3).unwrap());
+    let values_of_one = dropped(1);
+    let zeros = values_of_one.iter().filter(|v| **v == 0.0).count();
+    assert!((zeros as f64 / 1e5 - 0.3).abs() < 0.01, "{zeros}");
+    assert!((values_of_one.iter().sum::<f32>() / 1e5 - 1.0).abs() < 0.01);
+    assert_eq!(values_of_one, dropped(1));
+    assert_ne!(values_of_one, dropped(2));
+    assert_eq!(
+        values(&dropout(&mut Tape::default(), &ones, 0.3).unwrap()),
+        values(&ones)
+    );
+    assert!(dropout(&mut Tape::default(), &ones, 1.0).is_err());
+}
+
+#[test]
+fn norms() {
+    let vars = [random(&[4, 6], 1), random(&[6], 2), random(&[6], 3)];
+    agree("layer norm", &vars, &|tape, v| {
+        layer_norm(tape, &v[0], &v[1], &v[2], 1e-5)
+    });
+    agree("rms norm", &vars[..2], &|tape, v| rms_norm(tape, &v[0], &v[1], 1e-5));
+    let vars = [random(&[3, 4, 3, 3], 1), random(&[4], 2), random(&[4], 3)];
+    for groups in [1, 2, 4] {
+        for with_relu in [false, true] {
+            agree("group norm", &vars, &|tape, v| {
+                group_norm(tape, &v[0], &v[1], &v[2], groups, 1e-5, with_relu)
+            });
+        }
+    }
+    assert!(group_norm(&mut Tape::default(), &vars[0], &vars[1], &vars[2], 3, 1e-5, false).is_err());
+}
+
+fn running(channels: usize) -> Running {
+    let var = |value: f32| Var::from_tensor(&Tensor::full(value, channels, &Device::Cpu).unwrap()).unwrap();
+    Running {
+        mean: var(0.5),
+        variance: var(2.0),
+        momentum: 0.1,
+    }
+}
+
+#[test]
+fn batch_norm_trains_by_the_batch_and_moves_the_running_statistics() {
+    let vars = [random(&[3, 4, 3, 3], 1), random(&[4], 2), random(&[4], 3)];
+    for with_relu in [false, true] {
+        let own = running(4);
+        agree("batch norm", &vars, &|tape, v| {
+            batch_norm(tape, &v[0], &v[1], &v[2], &own, 1e-5, with_relu)
+        });
+    }
+    let mut both = Vec::new();
+    for mut tape in [Tape::training(&vars, 1), Tape::composed(&vars, 1)] {
+        let own = running(4);
+        batch_norm(&mut tape, &vars[0], &vars[1], &vars[2], &own, 1e-5, false).unwrap();
+        both.push(own);
+    }
+    close(&both[0].mean, &both[1].mean, 1e-5, "running mean");
+    close(&both[0].variance, &both[1].variance, 1e-5, "running variance");
+    // As `torch.nn.BatchNorm2d`: 0.9 of the old and 0.1 of the batch's, of divisor n - 1.
+    let first: Vec<f32> = values(&vars[0])
+        .chunks(36)
+        .flat_map(|example| example[..9].to_vec())
+        .collect();
+    let mean = first.iter().sum::<f32>() / 27.0;
+    let variance = first.iter().map(|x| (x - mean).powi(2)).sum::<f32>() / 26.0;
+    assert!((values(&both[0].mean)[0] - (0.45 + 0.1 * mean)).abs() < 1e-5);
+    assert!((values(&both[0].variance)[0] - (1.8 + 0.1 * variance)).abs() < 1e-5);
+    // An evaluation takes the running ones and leaves them.
+    let own = running(4);
+    let out = batch_norm(&mut Tape::default(), &vars[0], &vars[1], &vars[2], &own, 1e-5, false).unwrap();
+    let want = (values(&vars[0])[0] - 0.5) / 2.0f32.sqrt() * values(&vars[1])[0] + values(&vars[2])[0];
+    assert!((values(&out)[0] - want).abs() < 1e-4);
+    assert_eq!(values(&own.mean), [0.5; 4]);
+}
+
+#[test]
+fn tokens_take_their_rows() {
+    let vars = [random(&[5, 3], 1)];
+    let ids = Tensor::new(&[4u32, 0, 4, 2], &Device::Cpu).unwrap();
+    agree("embedding", &vars, &|tape, v| embedding(tape, &ids, &v[0]));
+    let far = Tensor::new(&[5u32], &Device::Cpu).unwrap();
+    let error = embedding(&mut Tape::default(), &far, &vars[0]).unwrap_err().to_string();
+    assert!(error.contains("token 5 is not in a vocabulary of 5"), "{error}");
+}
+
+#[test]
+fn causal_attention() {
+    let heads = Heads {
+        batch: 2,
+        len: 5,
+        heads: 4,
+        groups: 2,
+        dim: 3,
+    };
+    let vars = [random(&[10, 12], 1), random(&[10, 6], 2), random(&[10, 6], 3)];
+    agree("attention", &vars, &|tape, v| {
+        attention(tape, &v[0], &v[1], &v[2], heads)
+    });
+    let packed = [random(&[10, 36], 4)];
+    let heads = Heads { groups: 4, ..heads };
+    agree("packed", &packed, &|tape, v| attention_packed(tape, &v[0], heads));
+    assert!(attention_packed(&mut Tape::default(), &vars[0], heads).is_err());
+}
+
+#[test]
+fn a_token_does_not_see_later_ones() {
+    let heads = Heads {
+        batch: 1,
+        len: 6,
+        heads: 2,
+        groups: 2,
+        dim: 4,
+    };
+    let qkv = values(random(&[6, 24], 1).as_tensor());
+    let out = |values: Vec<f32>| {
+        let qkv = Tensor::from_vec(values, (6, 24), &Device::Cpu).unwrap();
+        self::values(&attention_packed(&mut Tape::default(), &qkv, heads).unwrap())
+    };
+    let mut changed = qkv.clone();
+    changed[4 * 24..].iter_mut().for_each(|x| *x += 1.0);
+    let (before, after) = (out(qkv), out(changed));
+    assert_eq!(before[..4 * 8], after[..4 * 8]);
+    assert_ne!(before[4 * 8..], after[4 * 8..]);
+}
+
+#[test]
+fn rotary_positions() {
+    let vars = [random(&[6, 8], 1)];
+    let angles = Angles::new(3, 4, 10_000.0);
+    agree("rotary", &vars, &|tape, v| rotary(tape, &v[0], &angles, 3));
+    let out = rotary(&mut Tape::default(), &vars[0], &angles, 3).unwrap();
+    let length = |x: &[f32]| x.iter().map(|x| x * x).sum::<f32>();
+    assert_eq!(values(&out)[..8], values(&vars[0])[..8], "position 0 is not turned");
+    assert!((length(&values(&out)) - length(&values(&vars[0]))).abs() < 1e-3);
+    assert!(rotary(&mut Tape::default(), &vars[0], &angles, 6).is_err());
+}
+
+#[test]
+fn long_short_term_memory() {
+    for len in [1, 4] {
+        let hidden = 3;
+        let vars = [
+            random(&[2, len, 5], 1),
+            random(&[4 * hidden, 5], 2),
+            random(&[4 * hidden, hidden], 3),
+            random(&[4 * hidden], 4),
+            random(&[4 * hidden], 5),
+        ];
+        agree("lstm", &vars[..], &|tape, v| {
+            let weights = LstmWeights {
+                input: &v[1],
+                hidden: &v[2],
+                input_bias: &v[3],
+                hidden_bias: &v[4],
+            };
+            lstm(tape, &v[0], weights)
+        });
+    }
+}
+
+#[test]
+fn losses_of_many_classes_ignored_labels_and_numbers() {
+    let vars = [random(&[4, 300], 1)];
+    for labels in [[7u32, 299, 0, 3], [7, IGNORED, 0, IGNORED]] {
+        let of = |mut tape: Tape| {
+            let loss = cross_entropy(&mut tape, &vars[0], &labels).unwrap();
+            (loss.clone(), tape.backward(&loss, &vars).unwrap())
+        };
+        let (loss, grads) = of(Tape::training(&vars, 1));
+        let (their_loss, their_grads) = of(Tape::composed(&vars, 1));
+        close(&loss, &their_loss, 1e-5, "loss");
+        close(&grads[0], &their_grads[0], 1e-4, "gradient");
+        let evaluated = cross_entropy(&mut Tape::default(), &vars[0], &labels).unwrap();
+        assert_eq!(values(&evaluated), values(&loss));
+    }
+    let vars = [random(&[3, 2], 1)];
+    let targets = [0.5, -1.0, 2.0, 0.0, 1.0, 3.0];
+    agree("squared error", &vars, &|tape, v| squared_error(tape, &v[0], &targets));
+    assert!(squared_error(&mut Tape::default(), &vars[0], &targets[1..]).is_err());
+}
+
+#[test]
+fn no_gradient_is_computed_for_frozen_tensors() {
+    let (x, frozen, trained) = (random(&[3, 4], 1), random(&[5, 4], 2), random(&[2, 5], 3));
+    let mut tape = Tape::training(std::slice::from_ref(&trained), 1);
+    let h = linear(&mut tape, &x, &frozen, None, false).unwrap();
+    assert!(!tape.wants(&h));
+    let y = linear(&mut tape, &h, &trained, None, false).unwrap();
+    let loss = cross_entropy(&mut tape, &y, &[0, 1, 0]).unwrap();
+    assert!(format!("{tape:?}").contains("nodes: 2"), "{tape:?}");
+    assert!(
+        tape.backward(&loss, &[frozen]).is_err(),
+        "a frozen tensor has no gradient"
+    );
 }

@@ -1,10 +1,10 @@
-//! A fully connected layer with bias and, if wanted, relu as one operation.
+//! Fully connected layers: bias and relu, if wanted, are part of the operation.
 
-use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, Tensor, bail};
+use candle_core::{Result, Tensor, bail};
 
 use super::gemm::{View, gemm};
 use super::scratch;
-use super::slices::{self, values};
+use super::slices::{self, read};
 use super::tape::Tape;
 
 /// `x w^T + b`, then relu if `relu`. Shapes: `x: [batch, inputs]`, `w: [outputs, inputs]`, `b: [outputs]`; returns
@@ -12,93 +12,133 @@ use super::tape::Tape;
 ///
 /// # Errors
 /// If the shapes do not agree, or the tensors are not `f32` on one device.
-pub fn linear(tape: &mut Tape, x: &Tensor, w: &Tensor, b: &Tensor, relu: bool) -> Result<Tensor> {
-    let ((batch, inputs), (outputs, depth)) = (x.dims2()?, w.dims2()?);
-    if depth != inputs || b.dims() != [outputs] {
-        bail!(
-            "weights {:?} and bias {:?} do not suit input {:?}",
-            w.dims(),
-            b.dims(),
-            x.dims()
-        );
-    }
-    if x.device().is_cpu() {
-        let op = Linear {
-            batch,
+pub fn linear(tape: &mut Tape, x: &Tensor, w: &Tensor, b: Option<&Tensor>, relu: bool) -> Result<Tensor> {
+    let (outputs, inputs) = w.dims2()?;
+    apply(
+        tape,
+        x,
+        w,
+        b,
+        Weights {
             inputs,
             outputs,
             relu,
-            input_grad: tape.leads_to(x),
-        };
-        return tape.apply3(x, w, b, op);
-    }
-    let y = x.matmul(&w.t()?)?.broadcast_add(b)?;
-    if relu { y.relu() } else { Ok(y) }
+            inputs_first: false,
+        },
+    )
 }
 
-struct Linear {
-    batch: usize,
+/// As [`linear`], with `w: [inputs, outputs]` as in GPT-2's `Conv1D`: `x w + b`.
+///
+/// # Errors
+/// As [`linear`].
+pub fn linear_inputs_first(tape: &mut Tape, x: &Tensor, w: &Tensor, b: Option<&Tensor>) -> Result<Tensor> {
+    let (inputs, outputs) = w.dims2()?;
+    apply(
+        tape,
+        x,
+        w,
+        b,
+        Weights {
+            inputs,
+            outputs,
+            relu: false,
+            inputs_first: true,
+        },
+    )
+}
+
+fn apply(tape: &mut Tape, x: &Tensor, w: &Tensor, b: Option<&Tensor>, layer: Weights) -> Result<Tensor> {
+    let (batch, depth) = x.dims2()?;
+    if depth != layer.inputs || b.is_some_and(|b| b.dims() != [layer.outputs]) {
+        let bias = b.map(Tensor::dims);
+        bail!(
+            "weights {:?} and bias {bias:?} do not suit input {:?}",
+            w.dims(),
+            x.dims()
+        );
+    }
+    if !tape.is_native(x) {
+        let y = if layer.inputs_first {
+            x.matmul(w)?
+        } else {
+            x.matmul(&w.t()?)?
+        };
+        let y = b.map_or(Ok(y.clone()), |b| y.broadcast_add(b))?;
+        return if layer.relu { y.relu() } else { Ok(y) };
+    }
+    let x = x.contiguous()?;
+    let bias = b.map(read).transpose()?;
+    let out = layer.forward(&read(&x)?, &read(w)?, bias.as_deref(), batch);
+    drop(bias);
+    let out = slices::tensor(out, (batch, layer.outputs))?;
+    let wanted = [tape.wants(&x), tape.wants(w), b.is_some_and(|b| tape.wants(b))];
+    if wanted.contains(&true) {
+        let (w, b, y) = (w.clone(), b.cloned(), layer.relu.then(|| out.clone()));
+        tape.record(&out, move |mut grad, grads| {
+            if let Some(y) = y {
+                let y = read(&y)?;
+                grad.iter_mut().zip(y.iter()).for_each(|(g, y)| {
+                    *g = if *y <= 0.0 { 0.0 } else { *g };
+                });
+            }
+            if let Some(b) = b.filter(|_| wanted[2]) {
+                let mut db = vec![0.0; layer.outputs];
+                grad.chunks_exact(layer.outputs)
+                    .for_each(|row| slices::add(&mut db, row));
+                grads.add(&b, db);
+            }
+            if wanted[1] {
+                grads.add(&w, layer.weight_grad(&read(&x)?, &grad, batch));
+            }
+            if wanted[0] {
+                grads.add(&x, layer.input_grad(&read(&w)?, &grad, batch));
+            }
+            Ok(())
+        });
+    }
+    Ok(out)
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Weights {
     inputs: usize,
     outputs: usize,
     relu: bool,
-    /// Whether anything before this layer is trained.
-    input_grad: bool,
+    inputs_first: bool,
 }
 
-impl CustomOp3 for Linear {
-    fn name(&self) -> &'static str {
-        "linear-relu"
+/// Fewest rows whose product is made as it is, not transposed.
+const MANY: usize = 257;
+
+impl Weights {
+    /// `w^T`, `[inputs, outputs]`.
+    fn view<'a>(&self, w: &'a [f32]) -> View<'a> {
+        match self.inputs_first {
+            true => View::new(w, self.inputs, self.outputs),
+            false => View::new(w, self.outputs, self.inputs).t(),
+        }
     }
 
-    fn cpu_fwd(
-        &self,
-        x: &CpuStorage,
-        x_layout: &Layout,
-        w: &CpuStorage,
-        w_layout: &Layout,
-        b: &CpuStorage,
-        b_layout: &Layout,
-    ) -> Result<(CpuStorage, Shape)> {
-        let out = self.forward(values(x, x_layout)?, values(w, w_layout)?, values(b, b_layout)?);
-        Ok((CpuStorage::F32(out), (self.batch, self.outputs).into()))
-    }
-
-    fn bwd(
-        &self,
-        x: &Tensor,
-        w: &Tensor,
-        b: &Tensor,
-        out: &Tensor,
-        grad: &Tensor,
-    ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
-        let grad = grad.contiguous()?;
-        let (dx, dw, db) = slices::with(x, |x| {
-            slices::with(w, |w| {
-                slices::with(out, |out| {
-                    slices::with(&grad, |grad| Ok(self.backward(x, w, out, grad)))
-                })
-            })
-        })?;
-        let dx = dx.map(|dx| Tensor::from_vec(dx, x.shape(), x.device())).transpose()?;
-        let dw = Tensor::from_vec(dw, w.shape(), w.device())?;
-        let db = Tensor::from_vec(db, b.shape(), b.device())?;
-        Ok((dx, Some(dw), Some(db)))
-    }
-}
-
-impl Linear {
-    /// The product is made transposed, `w x^T`: then the few rows of `x` are rearranged for it, not the many of `w`.
-    fn forward(&self, x: &[f32], w: &[f32], b: &[f32]) -> Vec<f32> {
-        let mut out = vec![0.0; self.batch * self.outputs];
+    fn forward(&self, x: &[f32], w: &[f32], b: Option<&[f32]>, batch: usize) -> Vec<f32> {
+        let x = View::new(x, batch, self.inputs);
+        let mut out = vec![0.0; batch * self.outputs];
+        if batch >= MANY {
+            gemm(&mut out, x, self.view(w), false);
+            for row in out.chunks_exact_mut(self.outputs) {
+                b.into_iter().for_each(|b| slices::add(row, b));
+                if self.relu {
+                    row.iter_mut().for_each(|y| *y = if *y <= 0.0 { 0.0 } else { *y });
+                }
+            }
+            return out;
+        }
+        // The product of few rows is made transposed, `w x^T`: then these rows are rearranged for it, not the many of `w`.
         scratch::with(out.len(), |y| {
-            let (w, x) = (
-                View::new(w, self.outputs, self.inputs),
-                View::new(x, self.batch, self.inputs),
-            );
-            gemm(y, w, x.t(), false);
+            gemm(y, self.view(w).t(), x.t(), false);
             for (row, out) in out.chunks_exact_mut(self.outputs).enumerate() {
-                for ((y, out), b) in y.chunks_exact(self.batch).zip(out).zip(b) {
-                    let value = y[row] + b;
+                for (at, (y, out)) in y.chunks_exact(batch).zip(out).enumerate() {
+                    let value = y[row] + b.map_or(0.0, |b| b[at]);
                     *out = if self.relu && value <= 0.0 { 0.0 } else { value };
                 }
             }
@@ -106,24 +146,19 @@ impl Linear {
         out
     }
 
-    fn backward(&self, x: &[f32], w: &[f32], out: &[f32], grad: &[f32]) -> (Option<Vec<f32>>, Vec<f32>, Vec<f32>) {
-        scratch::with(grad.len(), |g| {
-            for ((g, out), grad) in g.iter_mut().zip(out).zip(grad) {
-                *g = if self.relu && *out <= 0.0 { 0.0 } else { *grad };
-            }
-            let mut db = vec![0.0; self.outputs];
-            for row in g.chunks_exact(self.outputs) {
-                db.iter_mut().zip(row).for_each(|(db, g)| *db += g);
-            }
-            let g = View::new(g, self.batch, self.outputs);
-            let mut dw = vec![0.0; w.len()];
-            gemm(&mut dw, g.t(), View::new(x, self.batch, self.inputs), false);
-            let dx = self.input_grad.then(|| {
-                let mut dx = vec![0.0; x.len()];
-                gemm(&mut dx, g, View::new(w, self.outputs, self.inputs), false);
-                dx
-            });
-            (dx, dw, db)
-        })
+    fn weight_grad(&self, x: &[f32], grad: &[f32], batch: usize) -> Vec<f32> {
+        let (x, grad) = (View::new(x, batch, self.inputs), View::new(grad, batch, self.outputs));
+        let mut dw = vec![0.0; self.inputs * self.outputs];
+        match self.inputs_first {
+            true => gemm(&mut dw, x.t(), grad, false),
+            false => gemm(&mut dw, grad.t(), x, false),
+        }
+        dw
+    }
+
+    fn input_grad(&self, w: &[f32], grad: &[f32], batch: usize) -> Vec<f32> {
+        let mut dx = vec![0.0; batch * self.inputs];
+        gemm(&mut dx, View::new(grad, batch, self.outputs), self.view(w).t(), false);
+        dx
     }
 }

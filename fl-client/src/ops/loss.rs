@@ -1,79 +1,139 @@
-//! Softmax and cross-entropy as one operation.
+//! Losses: softmax with cross-entropy, and the mean squared error.
 
-use std::sync::OnceLock;
+use candle_core::{DType, Result, Tensor, bail};
 
-use candle_core::{CpuStorage, CustomOp1, DType, Layout, Result, Shape, Tensor, bail};
-
-use super::slices::{self, values};
+use super::simd::{exp, largest, sum, sum_of, vectorized};
+use super::slices::{self, read};
 use super::tape::Tape;
 
-/// Mean of `-ln softmax(logits)[label]` over the batch, a scalar. Shapes: `logits: [batch, classes]`,
-/// `labels: [batch]`.
+/// A label that is not trained on: the padding of a short text.
+pub const IGNORED: u32 = u32::MAX;
+
+/// Mean of `-ln softmax(logits)[label]` over the rows whose label is not [`IGNORED`], a scalar; 0 if all are ignored.
+/// Shapes: `logits: [batch, classes]`, `labels: [batch]`.
 ///
 /// # Errors
 /// If there is not one label a row, or a label is not below `classes`.
 pub fn cross_entropy(tape: &mut Tape, logits: &Tensor, labels: &[u32]) -> Result<Tensor> {
     let (batch, classes) = logits.dims2()?;
-    if batch == 0 || labels.len() != batch || labels.iter().any(|&l| l as usize >= classes) {
+    let fits = |&label: &u32| label == IGNORED || (label as usize) < classes;
+    if batch == 0 || labels.len() != batch || !labels.iter().all(fits) {
         bail!("{} labels do not suit logits {:?}", labels.len(), logits.dims());
     }
-    if logits.device().is_cpu() {
-        let op = CrossEntropy {
-            labels: labels.to_vec(),
-            grad: OnceLock::new(),
-        };
-        return tape.apply1(logits, op);
+    if !tape.is_native(logits) {
+        return composed(logits, labels);
     }
+    let wanted = tape.wants(logits);
+    let logits = logits.contiguous()?;
+    let (loss, mut own) = forward(&read(&logits)?, labels, wanted);
+    let loss = slices::tensor(vec![loss], ())?;
+    if wanted {
+        tape.record(&loss, move |grad, grads| {
+            if grad[0] != 1.0 {
+                own.iter_mut().for_each(|value| *value *= grad[0]);
+            }
+            grads.add(&logits, own);
+            Ok(())
+        });
+    }
+    Ok(loss)
+}
+
+/// Mean of the squared differences, a scalar. Shapes: `predictions: [batch, count]`, `targets: [batch * count]`.
+///
+/// # Errors
+/// If there is not one target for each prediction.
+pub fn squared_error(tape: &mut Tape, predictions: &Tensor, targets: &[f32]) -> Result<Tensor> {
+    let count = predictions.elem_count();
+    if count == 0 || targets.len() != count {
+        bail!(
+            "{} targets do not suit predictions {:?}",
+            targets.len(),
+            predictions.dims()
+        );
+    }
+    if !tape.is_native(predictions) {
+        let targets = Tensor::from_slice(targets, predictions.shape(), predictions.device())?;
+        return (predictions - targets)?.sqr()?.mean_all();
+    }
+    let predictions = predictions.contiguous()?;
+    let values = read(&predictions)?;
+    let squares = vectorized(|| sum_of(&values, targets, |p, t| (p - t) * (p - t)));
+    let loss = slices::tensor(vec![squares / count as f32], ())?;
+    if tape.wants(&predictions) {
+        let differences: Vec<f32> = values.iter().zip(targets).map(|(p, t)| p - t).collect();
+        drop(values);
+        tape.record(&loss, move |grad, grads| {
+            let scale = 2.0 * grad[0] / count as f32;
+            grads.add(&predictions, differences.into_iter().map(|d| d * scale).collect());
+            Ok(())
+        });
+    }
+    Ok(loss)
+}
+
+/// On other devices: candle's operations and its own gradient.
+fn composed(logits: &Tensor, labels: &[u32]) -> Result<Tensor> {
+    let counted: Vec<u32> = (0..labels.len() as u32)
+        .filter(|&row| labels[row as usize] != IGNORED)
+        .collect();
+    if counted.is_empty() {
+        return (logits.sum_all()? * 0.0)?.to_dtype(DType::F32);
+    }
+    let labels: Vec<u32> = counted.iter().map(|&row| labels[row as usize]).collect();
+    let logits = match counted.len() == logits.dim(0)? {
+        true => logits.clone(),
+        false => logits.index_select(&Tensor::new(counted, logits.device())?, 0)?,
+    };
+    let logits = logits.to_dtype(DType::F32)?;
     let shifted = logits.broadcast_sub(&logits.max_keepdim(1)?.detach())?;
     let log_softmax = shifted.broadcast_sub(&shifted.exp()?.sum_keepdim(1)?.log()?)?;
     let labels = Tensor::new(labels, logits.device())?.unsqueeze(1)?;
-    log_softmax.gather(&labels, 1)?.mean_all()?.neg()?.to_dtype(DType::F32)
+    log_softmax.gather(&labels, 1)?.mean_all()?.neg()
 }
 
-struct CrossEntropy {
-    labels: Vec<u32>,
-    /// Gradient of the logits, kept from forward to backward.
-    grad: OnceLock<Vec<f32>>,
-}
+/// Widest row whose exponentials are `libm`'s: models of few classes keep the bits that they have always had.
+const FEW_CLASSES: usize = 256;
 
-impl CustomOp1 for CrossEntropy {
-    fn name(&self) -> &'static str {
-        "softmax-cross-entropy"
-    }
-
-    fn cpu_fwd(&self, logits: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
-        let logits = values(logits, layout)?;
-        let (loss, grad) = forward(logits, &self.labels);
-        if self.grad.set(grad).is_err() {
-            bail!("a loss op is applied once");
-        }
-        Ok((CpuStorage::F32(vec![loss]), ().into()))
-    }
-
-    fn bwd(&self, logits: &Tensor, _loss: &Tensor, grad: &Tensor) -> Result<Option<Tensor>> {
-        let Some(own) = self.grad.get() else {
-            bail!("backward before forward")
-        };
-        let scale = slices::with(grad, |grad| Ok(grad[0]))?;
-        let grad: Vec<f32> = own.iter().map(|g| g * scale).collect();
-        Ok(Some(Tensor::from_vec(grad, logits.shape(), logits.device())?))
-    }
-}
-
-/// The mean loss and its gradient, `(softmax - one hot) / batch`. Shapes: `logits: [labels.len() * classes]`.
-fn forward(logits: &[f32], labels: &[u32]) -> (f32, Vec<f32>) {
-    let (classes, share) = (logits.len() / labels.len(), 1.0 / labels.len() as f32);
-    let mut grad = Vec::with_capacity(logits.len());
+/// The mean loss and its gradient, `(softmax - one hot) / counted rows`, if `wanted`.
+/// Shapes: `logits: [labels.len() * classes]`.
+fn forward(logits: &[f32], labels: &[u32], wanted: bool) -> (f32, Vec<f32>) {
+    let classes = logits.len() / labels.len();
+    let counted = labels.iter().filter(|&&label| label != IGNORED).count().max(1);
+    let share = 1.0 / counted as f32;
+    let mut grad = vec![0.0; if wanted { logits.len() } else { classes }];
     let mut loss = 0.0f64;
-    for (row, &label) in logits.chunks_exact(classes).zip(labels) {
-        let top = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let first = grad.len();
-        grad.extend(row.iter().map(|z| (z - top).exp()));
-        let out = &mut grad[first..];
-        let sum: f32 = out.iter().sum();
-        loss += f64::from(sum.ln() - (row[label as usize] - top));
-        out.iter_mut().for_each(|p| *p *= share / sum);
-        out[label as usize] -= share;
+    for (row, (logits, &label)) in logits.chunks_exact(classes).zip(labels).enumerate() {
+        if label == IGNORED {
+            continue;
+        }
+        let out = match wanted {
+            true => &mut grad[row * classes..][..classes],
+            false => &mut grad[..],
+        };
+        let (top, sum) = exponentials(logits, out);
+        loss += f64::from(sum.ln() - (logits[label as usize] - top));
+        if wanted {
+            out.iter_mut().for_each(|p| *p *= share / sum);
+            out[label as usize] -= share;
+        }
     }
-    ((loss / labels.len() as f64) as f32, grad)
+    ((loss / counted as f64) as f32, grad)
+}
+
+/// `out = e^(logits - largest)`; returns the largest and the sum.
+fn exponentials(logits: &[f32], out: &mut [f32]) -> (f32, f32) {
+    if logits.len() <= FEW_CLASSES {
+        let top = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        out.iter_mut().zip(logits).for_each(|(out, z)| *out = (z - top).exp());
+        return (top, out.iter().sum());
+    }
+    vectorized(
+        #[inline(always)]
+        || {
+            let top = largest(logits);
+            out.iter_mut().zip(logits).for_each(|(out, z)| *out = exp(z - top));
+            (top, sum(out))
+        },
+    )
 }

@@ -1,28 +1,48 @@
-//! The few differentiable operations the built-in models are made of, fast on one core.
+//! The differentiable operations that the built-in models are made of, fast on one core.
 //!
-//! candle's own convolution backward is several times slower than it need be on a CPU, so each layer here is one
-//! custom op whose forward and backward are matrix products and one pass over slices, and a [`Tape`] walks back through
-//! them. On any other device the same functions call candle's kernels and candle's own `backward`. Nothing here spawns a thread, and every sum has a fixed
-//! order: the same input gives the same bits, however many threads the process has.
+//! candle's own convolution backward is several times slower than it need be on a CPU, and its fused norms, softmax,
+//! rotary positions and attention have no backward at all: what lies below them would silently never be trained. So each
+//! operation here is one forward and one backward over slices, and a [`Tape`] walks back through them. On any other device
+//! the same functions are compositions of candle's kernels with candle's own `backward`. Nothing here spawns a thread, and
+//! every sum has a fixed order: the same input gives the same bits, however many threads the process has.
 
+mod attention;
+mod channel_norm;
 mod conv;
+mod conv2d;
 mod conv_grad;
+mod elementwise;
+mod embedding;
 mod gemm;
 mod geometry;
 #[cfg(test)]
 mod gradients;
 mod linear;
 mod loss;
+mod lstm;
+mod max_pool;
+mod norm;
 mod patches;
 mod pool;
+mod rotary;
 mod scratch;
 mod sgd;
+mod simd;
 mod slices;
 mod tape;
 
+pub use attention::{Heads, attention, attention_packed};
+pub use channel_norm::{Running, batch_norm, group_norm};
 pub use conv::conv_relu_pool;
+pub use conv2d::conv2d;
+pub use elementwise::{add, dropout, gelu, mean_of_positions, relu, silu, silu_gate};
+pub use embedding::embedding;
 pub use geometry::Window;
-pub use linear::linear;
-pub use loss::cross_entropy;
+pub use linear::{linear, linear_inputs_first};
+pub use loss::{IGNORED, cross_entropy, squared_error};
+pub use lstm::{LstmWeights, lstm};
+pub use max_pool::max_pool;
+pub use norm::{layer_norm, rms_norm};
+pub use rotary::{Angles, frequencies, rotary};
 pub use sgd::Sgd;
 pub use tape::Tape;

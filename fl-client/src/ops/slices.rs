@@ -1,8 +1,56 @@
-//! The `f32` slice behind an argument of a custom op.
+//! The `f32` slices behind tensors and behind the arguments of a custom op.
 
-use candle_core::{CpuStorage, Layout, Result, Tensor, bail};
+use std::ops::{Deref, Range};
 
-/// The values of a CPU tensor, row-major.
+use candle_core::{CpuStorage, Layout, Result, Shape, Storage, Tensor, bail};
+
+/// The values of a CPU tensor, row-major, read-locked.
+struct Values<S> {
+    storage: S,
+    range: Range<usize>,
+}
+
+impl<S: Deref<Target = Storage>> Deref for Values<S> {
+    type Target = [f32];
+
+    fn deref(&self) -> &[f32] {
+        match &*self.storage {
+            Storage::Cpu(CpuStorage::F32(values)) => &values[self.range.clone()],
+            _ => &[],
+        }
+    }
+}
+
+/// Reads the values of `tensor`.
+///
+/// # Errors
+/// If it is not contiguous `f32` on the CPU.
+pub(super) fn read(tensor: &Tensor) -> Result<impl Deref<Target = [f32]> + '_> {
+    let (storage, layout) = tensor.storage_and_layout();
+    let Some((start, end)) = layout.contiguous_offsets() else {
+        bail!("expected a contiguous tensor")
+    };
+    match &*storage {
+        Storage::Cpu(CpuStorage::F32(_)) => {}
+        _ => bail!("expected f32 values on the CPU, found {:?}", tensor.dtype()),
+    }
+    Ok(Values {
+        storage,
+        range: start..end,
+    })
+}
+
+/// A CPU tensor of these values, without a copy.
+pub(super) fn tensor(values: Vec<f32>, shape: impl Into<Shape>) -> Result<Tensor> {
+    Tensor::from_vec(values, shape, &candle_core::Device::Cpu)
+}
+
+/// `to[i] += from[i]`.
+pub(super) fn add(to: &mut [f32], from: &[f32]) {
+    to.iter_mut().zip(from).for_each(|(to, from)| *to += from);
+}
+
+/// The values of a custom op's argument, row-major.
 ///
 /// # Errors
 /// If the storage is not `f32` or its layout is not contiguous.
@@ -39,11 +87,7 @@ pub(super) fn values_mut<'a>(storage: &'a mut CpuStorage, layout: &Layout) -> Re
 /// Calls `f` with the values of `tensor`, which must be contiguous `f32` on the CPU.
 ///
 /// # Errors
-/// As [`values`], and what `f` returns.
+/// As [`read`], and what `f` returns.
 pub(super) fn with<T>(tensor: &Tensor, f: impl FnOnce(&[f32]) -> Result<T>) -> Result<T> {
-    let (storage, layout) = tensor.storage_and_layout();
-    match &*storage {
-        candle_core::Storage::Cpu(storage) => f(values(storage, layout)?),
-        _ => bail!("expected a tensor on the CPU"),
-    }
+    f(&read(tensor)?)
 }

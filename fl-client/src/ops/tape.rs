@@ -1,35 +1,30 @@
-//! The way back through a model: which ops were applied to what, and the gradients that follow.
+//! The way back through a model: the backward function of each op applied, and the gradients that follow.
 //!
 //! candle's own `backward` fills every gradient with zeros and then adds to it, in separate threads; on a CPU that
-//! costs small models more than their arithmetic. This tape passes each gradient on unchanged.
+//! costs small models more than their arithmetic. This tape passes each gradient on unchanged, and computes none that
+//! leads only to frozen tensors or to the data.
 
+use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 
-use candle_core::{CustomOp1, CustomOp3, Result, Tensor, TensorId, Var, bail};
+use candle_core::{Result, Tensor, TensorId, Var, bail};
 
-/// The ops of one forward pass in their order. On other devices than the CPU it stays empty and candle's graph is
-/// used.
+use super::slices;
+use crate::data::Rng;
+
+/// Adds to the gradients of an op's inputs, given the gradient of its output, row-major.
+type Backward = Box<dyn FnOnce(Vec<f32>, &mut Gradients) -> Result<()> + Send>;
+
+/// The ops of one forward pass in their order. The default tape is that of an evaluation: nothing is recorded and
+/// dropout is off. On other devices than the CPU candle's graph is used instead.
 #[derive(Default)]
 pub struct Tape {
-    nodes: Vec<Node>,
-    outputs: HashSet<TensorId>,
-}
-
-enum Node {
-    One {
-        op: Box<dyn CustomOp1>,
-        x: Tensor,
-        out: Tensor,
-    },
-    Three {
-        op: Box<dyn CustomOp3>,
-        inputs: Box<[Tensor; 3]>,
-        out: Tensor,
-    },
-    Reshape {
-        x: Tensor,
-        out: Tensor,
-    },
+    nodes: Vec<(TensorId, Backward)>,
+    /// Tensors whose gradient is needed: the variables, and all that is computed from them.
+    wanted: HashSet<TensorId>,
+    training: Option<RefCell<Rng>>,
+    /// Use candle's graph on the CPU too, so that tests can compare the two.
+    composed: bool,
 }
 
 impl std::fmt::Debug for Tape {
@@ -39,44 +34,58 @@ impl std::fmt::Debug for Tape {
 }
 
 impl Tape {
-    /// Whether `x` is an output of an op on this tape, so that a gradient must flow through it.
-    pub(super) fn leads_to(&self, x: &Tensor) -> bool {
-        self.outputs.contains(&x.id())
+    /// The tape of a training step of `vars`. `seed` determines all that dropout draws.
+    pub fn training(vars: &[Var], seed: u64) -> Self {
+        Self {
+            nodes: Vec::new(),
+            wanted: vars.iter().map(|var| var.as_tensor().id()).collect(),
+            training: Some(RefCell::new(Rng::new(seed))),
+            composed: false,
+        }
     }
 
-    /// Applies `op` to one tensor on the CPU.
-    pub(super) fn apply1(&mut self, x: &Tensor, op: impl CustomOp1 + 'static) -> Result<Tensor> {
-        let out = x.contiguous()?.apply_op1_no_bwd(&op)?;
-        self.push(
-            Node::One {
-                op: Box::new(op),
-                x: x.clone(),
-                out: out.clone(),
-            },
-            &out,
-        );
-        Ok(out)
+    /// A tape on which every operation is what it is on a GPU: a composition of candle's operations.
+    #[cfg(test)]
+    pub(crate) fn composed(vars: &[Var], seed: u64) -> Self {
+        Self {
+            composed: true,
+            ..Self::training(vars, seed)
+        }
     }
 
-    /// Applies `op` to three tensors on the CPU.
-    pub(super) fn apply3(
+    /// Whether an operation on `x` is one of our own loops.
+    pub(super) fn is_native(&self, x: &Tensor) -> bool {
+        x.device().is_cpu() && !self.composed
+    }
+
+    /// Whether this is a training step: dropout drops, and batch norm uses the batch's own statistics.
+    pub fn is_training(&self) -> bool {
+        self.training.is_some()
+    }
+
+    /// Whether the gradient of `x` is needed.
+    pub(super) fn wants(&self, x: &Tensor) -> bool {
+        self.wanted.contains(&x.id())
+    }
+
+    /// Whether the gradient of one of `inputs` is needed.
+    pub(super) fn wants_any(&self, inputs: &[&Tensor]) -> bool {
+        inputs.iter().any(|x| self.wants(x))
+    }
+
+    /// A seed for an op that draws, different for each call.
+    pub(super) fn draw(&self) -> Option<u64> {
+        self.training.as_ref().map(|rng| rng.borrow_mut().bits())
+    }
+
+    /// Records that `out` was computed from tensors of which one is wanted.
+    pub(super) fn record(
         &mut self,
-        x: &Tensor,
-        w: &Tensor,
-        b: &Tensor,
-        op: impl CustomOp3 + 'static,
-    ) -> Result<Tensor> {
-        let out = x.apply_op3_no_bwd(w, b, &op)?;
-        let inputs = Box::new([x.clone(), w.clone(), b.clone()]);
-        self.push(
-            Node::Three {
-                op: Box::new(op),
-                inputs,
-                out: out.clone(),
-            },
-            &out,
-        );
-        Ok(out)
+        out: &Tensor,
+        backward: impl FnOnce(Vec<f32>, &mut Gradients) -> Result<()> + Send + 'static,
+    ) {
+        self.wanted.insert(out.id());
+        self.nodes.push((out.id(), Box::new(backward)));
     }
 
     /// `x` in another shape of as many values.
@@ -85,21 +94,14 @@ impl Tape {
     /// If the number of values differs.
     pub fn reshape(&mut self, x: &Tensor, shape: &[usize]) -> Result<Tensor> {
         let out = x.reshape(shape)?;
-        if x.device().is_cpu() {
-            self.push(
-                Node::Reshape {
-                    x: x.clone(),
-                    out: out.clone(),
-                },
-                &out,
-            );
+        if self.wants(x) && self.is_native(x) {
+            let x = x.id();
+            self.record(&out, move |grad, grads| {
+                grads.add_id(x, grad);
+                Ok(())
+            });
         }
         Ok(out)
-    }
-
-    fn push(&mut self, node: Node, out: &Tensor) {
-        self.outputs.insert(out.id());
-        self.nodes.push(node);
     }
 
     /// Gradient of the scalar `loss` with respect to each of `vars`, in their order.
@@ -107,62 +109,55 @@ impl Tape {
     /// # Errors
     /// If `loss` does not depend on a variable, or the device fails.
     pub fn backward(self, loss: &Tensor, vars: &[Var]) -> Result<Vec<Tensor>> {
-        if !loss.device().is_cpu() {
+        if !self.is_native(loss) {
             let mut grads = loss.backward()?;
             return vars
                 .iter()
                 .map(|var| found(grads.remove(var.as_tensor()))?.contiguous())
                 .collect();
         }
-        let mut grads = Grads(HashMap::from([(loss.id(), loss.ones_like()?)]));
-        for node in self.nodes.iter().rev() {
-            match node {
-                Node::One { op, x, out } => {
-                    let Some(grad) = grads.0.remove(&out.id()) else {
-                        continue;
-                    };
-                    grads.add(x, op.bwd(x, out, &grad)?)?;
-                }
-                Node::Three { op, inputs, out } => {
-                    let Some(grad) = grads.0.remove(&out.id()) else {
-                        continue;
-                    };
-                    let [x, w, b] = inputs.as_ref();
-                    let (dx, dw, db) = op.bwd(x, w, b, out, &grad)?;
-                    grads.add(x, dx)?;
-                    grads.add(w, dw)?;
-                    grads.add(b, db)?;
-                }
-                Node::Reshape { x, out } => {
-                    let Some(grad) = grads.0.remove(&out.id()) else {
-                        continue;
-                    };
-                    grads.add(x, Some(grad.reshape(x.shape())?))?;
-                }
+        let mut grads = Gradients(HashMap::from([(loss.id(), vec![1.0])]));
+        for (out, backward) in self.nodes.into_iter().rev() {
+            if let Some(grad) = grads.0.remove(&out) {
+                backward(grad, &mut grads)?;
             }
         }
         vars.iter()
-            .map(|var| found(grads.0.remove(&var.as_tensor().id())))
+            .map(|var| {
+                let grad = found(grads.0.remove(&var.as_tensor().id()))?;
+                Tensor::from_vec(grad, var.shape(), var.device())
+            })
             .collect()
     }
 }
 
-/// Looked up by id only, never walked: their order is of no consequence.
-struct Grads(HashMap<TensorId, Tensor>);
+/// Gradients by tensor. Looked up by id only, never walked: their order is of no consequence.
+#[derive(Debug)]
+pub(super) struct Gradients(HashMap<TensorId, Vec<f32>>);
 
-impl Grads {
-    fn add(&mut self, to: &Tensor, grad: Option<Tensor>) -> Result<()> {
-        let Some(grad) = grad else { return Ok(()) };
-        let sum = match self.0.remove(&to.id()) {
-            Some(other) => (other + grad)?,
-            None => grad,
-        };
-        self.0.insert(to.id(), sum);
-        Ok(())
+impl Gradients {
+    /// Adds to the gradient of `to`. Shapes: `grad: [to.elem_count()]`.
+    pub(super) fn add(&mut self, to: &Tensor, grad: Vec<f32>) {
+        debug_assert_eq!(to.elem_count(), grad.len(), "a gradient of the tensor's size");
+        self.add_id(to.id(), grad);
+    }
+
+    /// As [`Gradients::add`], unless there is no gradient.
+    pub(super) fn add_some(&mut self, to: &Tensor, grad: Option<Vec<f32>>) {
+        if let Some(grad) = grad {
+            self.add(to, grad);
+        }
+    }
+
+    fn add_id(&mut self, to: TensorId, grad: Vec<f32>) {
+        match self.0.get_mut(&to) {
+            Some(sum) => slices::add(sum, &grad),
+            None => drop(self.0.insert(to, grad)),
+        }
     }
 }
 
-fn found(grad: Option<Tensor>) -> Result<Tensor> {
+fn found<T>(grad: Option<T>) -> Result<T> {
     let Some(grad) = grad else {
         bail!("the loss does not depend on one of the variables")
     };

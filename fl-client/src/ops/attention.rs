@@ -1,0 +1,274 @@
+//! Causal self-attention of several heads.
+
+use candle_core::{D, Result, Tensor, bail};
+
+use super::gemm::{View, gemm, gemm_strided};
+use super::scratch;
+use super::simd::{dot, exp, largest, sum, vectorized};
+use super::slices::{self, read};
+use super::tape::Tape;
+
+/// Extents of an attention.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Heads {
+    /// Texts.
+    pub batch: usize,
+    /// Tokens of a text.
+    pub len: usize,
+    /// Heads of the queries.
+    pub heads: usize,
+    /// Heads of keys and values, a divisor of `heads`: each serves `heads / groups` heads (Ainslie et al. 2023).
+    pub groups: usize,
+    /// Values of a head.
+    pub dim: usize,
+}
+
+impl Heads {
+    fn rows(&self) -> usize {
+        self.batch * self.len
+    }
+
+    fn check(&self) -> Result<()> {
+        let extents = [self.batch, self.len, self.heads, self.groups, self.dim];
+        if extents.contains(&0) || !self.heads.is_multiple_of(self.groups) {
+            bail!("an attention of {self:?}");
+        }
+        Ok(())
+    }
+}
+
+/// `softmax(q k^T / sqrt(dim)) v` of each head, where a token sees itself and the tokens before it (Vaswani et al. 2017,
+/// eq. 1). Shapes: `q: [batch * len, heads * dim]`, `k, v: [batch * len, groups * dim]`; returns the shape of `q`.
+///
+/// # Errors
+/// If the shapes do not agree.
+pub fn attention(tape: &mut Tape, q: &Tensor, k: &Tensor, v: &Tensor, heads: Heads) -> Result<Tensor> {
+    heads.check()?;
+    let (wide, narrow) = (
+        [heads.rows(), heads.heads * heads.dim],
+        [heads.rows(), heads.groups * heads.dim],
+    );
+    if q.dims() != wide || k.dims() != narrow || v.dims() != narrow {
+        bail!("{heads:?} of {:?}, {:?} and {:?}", q.dims(), k.dims(), v.dims());
+    }
+    if !tape.is_native(q) {
+        return composed(q, k, v, heads);
+    }
+    let (out, shares) = {
+        let (q, k, v) = (read(q)?, read(k)?, read(v)?);
+        forward(
+            Rows::new(&q, wide[1]),
+            Rows::new(&k, narrow[1]),
+            Rows::new(&v, narrow[1]),
+            heads,
+        )
+    };
+    let out = slices::tensor(out, (wide[0], wide[1]))?;
+    if tape.wants_any(&[q, k, v]) {
+        let (q, k, v) = (q.clone(), k.clone(), v.clone());
+        tape.record(&out, move |grad, grads| {
+            let [dq, dk, dv] = {
+                let (q, k, v) = (read(&q)?, read(&k)?, read(&v)?);
+                let rows = [
+                    Rows::new(&q, wide[1]),
+                    Rows::new(&k, narrow[1]),
+                    Rows::new(&v, narrow[1]),
+                ];
+                backward(rows, &shares, &grad, heads)
+            };
+            grads.add(&q, dq);
+            grads.add(&k, dk);
+            grads.add(&v, dv);
+            Ok(())
+        });
+    }
+    Ok(out)
+}
+
+/// As [`attention`], with queries, keys and values of a token one after another. Shapes:
+/// `qkv: [batch * len, 3 * heads * dim]`; returns `[batch * len, heads * dim]`.
+///
+/// # Errors
+/// As [`attention`].
+pub fn attention_packed(tape: &mut Tape, qkv: &Tensor, heads: Heads) -> Result<Tensor> {
+    heads.check()?;
+    let width = heads.heads * heads.dim;
+    if heads.groups != heads.heads || qkv.dims() != [heads.rows(), 3 * width] {
+        bail!("{heads:?} of {:?}", qkv.dims());
+    }
+    if !tape.is_native(qkv) {
+        let part = |at: usize| qkv.narrow(1, at * width, width)?.contiguous();
+        return composed(&part(0)?, &part(1)?, &part(2)?, heads);
+    }
+    let (out, shares) = {
+        let values = read(qkv)?;
+        let [q, k, v] = packed(&values, width);
+        forward(q, k, v, heads)
+    };
+    let out = slices::tensor(out, (heads.rows(), width))?;
+    if tape.wants(qkv) {
+        let qkv = qkv.clone();
+        tape.record(&out, move |grad, grads| {
+            let [dq, dk, dv] = backward(packed(&read(&qkv)?, width), &shares, &grad, heads);
+            let mut out = Vec::with_capacity(3 * dq.len());
+            let rows = dq
+                .chunks_exact(width)
+                .zip(dk.chunks_exact(width))
+                .zip(dv.chunks_exact(width));
+            for ((q, k), v) in rows {
+                [q, k, v].into_iter().for_each(|part| out.extend_from_slice(part));
+            }
+            grads.add(&qkv, out);
+            Ok(())
+        });
+    }
+    Ok(out)
+}
+
+/// Queries, keys and values of rows that hold all three.
+fn packed(values: &[f32], width: usize) -> [Rows<'_>; 3] {
+    [0, 1, 2].map(|at| Rows {
+        values,
+        stride: 3 * width,
+        first: at * width,
+    })
+}
+
+/// On other devices: candle's operations and its own gradient.
+fn composed(q: &Tensor, k: &Tensor, v: &Tensor, heads: Heads) -> Result<Tensor> {
+    let Heads {
+        batch,
+        len,
+        groups,
+        dim,
+        ..
+    } = heads;
+    let split = |x: &Tensor, count: usize| x.reshape((batch, len, count, dim))?.transpose(1, 2)?.contiguous();
+    let shared = |x: &Tensor| {
+        let x = split(x, groups)?.unsqueeze(2)?;
+        let x = x
+            .broadcast_as((batch, groups, heads.heads / groups, len, dim))?
+            .contiguous()?;
+        x.reshape((batch, heads.heads, len, dim))
+    };
+    let (q, k, v) = (split(q, heads.heads)?, shared(k)?, shared(v)?);
+    let scores = (q.matmul(&k.t()?.contiguous()?)? * f64::from(scale(dim)))?;
+    let hidden: Vec<f32> = (0..len * len)
+        .map(|at| if at % len > at / len { f32::NEG_INFINITY } else { 0.0 })
+        .collect();
+    let scores = scores.broadcast_add(&Tensor::from_vec(hidden, (len, len), q.device())?)?;
+    let shifted = scores.broadcast_sub(&scores.max_keepdim(D::Minus1)?.detach())?.exp()?;
+    let shares = shifted.broadcast_div(&shifted.sum_keepdim(D::Minus1)?)?;
+    let out = shares.matmul(&v)?.transpose(1, 2)?.contiguous()?;
+    out.reshape((batch * len, heads.heads * dim))
+}
+
+fn scale(dim: usize) -> f32 {
+    1.0 / (dim as f32).sqrt()
+}
+
+/// Rows of which each holds the values of all heads, from `first` on.
+#[derive(Debug, Clone, Copy)]
+struct Rows<'a> {
+    values: &'a [f32],
+    stride: usize,
+    first: usize,
+}
+
+impl<'a> Rows<'a> {
+    fn new(values: &'a [f32], stride: usize) -> Self {
+        Self {
+            values,
+            stride,
+            first: 0,
+        }
+    }
+
+    /// The rows of one text and one head, `[len, dim]`.
+    fn head(&self, text: usize, head: usize, heads: Heads) -> View<'a> {
+        let first = text * heads.len * self.stride + self.first + head * heads.dim;
+        View::strided(&self.values[first..], heads.len, heads.dim, self.stride)
+    }
+}
+
+/// The output and the softmax of each head, `[batch, heads, len, len]`.
+fn forward(q: Rows<'_>, k: Rows<'_>, v: Rows<'_>, heads: Heads) -> (Vec<f32>, Vec<f32>) {
+    let Heads { len, dim, .. } = heads;
+    let width = heads.heads * dim;
+    let mut out = vec![0.0; heads.rows() * width];
+    let mut shares = vec![0.0; heads.batch * heads.heads * len * len];
+    for (at, shares) in shares.chunks_exact_mut(len * len).enumerate() {
+        let (text, head) = (at / heads.heads, at % heads.heads);
+        let group = head / (heads.heads / heads.groups);
+        gemm(shares, q.head(text, head, heads), k.head(text, group, heads).t(), false);
+        softmax(shares, len, scale(dim));
+        let out = &mut out[text * len * width + head * dim..];
+        gemm_strided(
+            out,
+            width,
+            View::new(shares, len, len),
+            v.head(text, group, heads),
+            false,
+        );
+    }
+    (out, shares)
+}
+
+/// Row `i` becomes the softmax of its first `i + 1` values times `scale`, and 0 after them.
+fn softmax(scores: &mut [f32], len: usize, scale: f32) {
+    vectorized(
+        #[inline(always)]
+        || {
+            for (row, scores) in scores.chunks_exact_mut(len).enumerate() {
+                let (seen, hidden) = scores.split_at_mut(row + 1);
+                let top = largest(seen);
+                seen.iter_mut().for_each(|score| *score = exp((*score - top) * scale));
+                let share = 1.0 / sum(seen);
+                seen.iter_mut().for_each(|score| *score *= share);
+                hidden.fill(0.0);
+            }
+        },
+    );
+}
+
+/// Gradients of queries, keys and values, each row-major without gaps.
+fn backward([q, k, v]: [Rows<'_>; 3], shares: &[f32], grad: &[f32], heads: Heads) -> [Vec<f32>; 3] {
+    let Heads { len, dim, .. } = heads;
+    let (width, narrow) = (heads.heads * dim, heads.groups * dim);
+    let mut dq = vec![0.0; heads.rows() * width];
+    let [mut dk, mut dv] = [(); 2].map(|()| vec![0.0; heads.rows() * narrow]);
+    let out = Rows::new(grad, width);
+    scratch::with(len * len, |scores| {
+        for (at, shares) in shares.chunks_exact(len * len).enumerate() {
+            let (text, head) = (at / heads.heads, at % heads.heads);
+            let shared = heads.heads / heads.groups;
+            let (group, again) = (head / shared, head % shared > 0);
+            let grad = out.head(text, head, heads);
+            let own = text * len * narrow + group * dim;
+            let seen = View::new(shares, len, len);
+            gemm_strided(&mut dv[own..], narrow, seen.t(), grad, again);
+            gemm(scores, grad, v.head(text, group, heads).t(), false);
+            softmax_grad(scores, shares, len, scale(dim));
+            let scores = View::new(scores, len, len);
+            let first = text * len * width + head * dim;
+            gemm_strided(&mut dq[first..], width, scores, k.head(text, group, heads), false);
+            gemm_strided(&mut dk[own..], narrow, scores.t(), q.head(text, head, heads), again);
+        }
+    });
+    [dq, dk, dv]
+}
+
+/// From the gradient of the softmax to that of the scores, in place.
+fn softmax_grad(grad: &mut [f32], shares: &[f32], len: usize, scale: f32) {
+    vectorized(
+        #[inline(always)]
+        || {
+            for (grad, shares) in grad.chunks_exact_mut(len).zip(shares.chunks_exact(len)) {
+                let along = dot(grad, shares);
+                for (g, p) in grad.iter_mut().zip(shares) {
+                    *g = p * (*g - along) * scale;
+                }
+            }
+        },
+    );
+}

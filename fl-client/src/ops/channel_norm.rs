@@ -1,0 +1,321 @@
+//! Group norm and batch norm of images.
+
+use candle_core::{Result, Tensor, Var, bail};
+
+use super::simd::{dot, sum, sum_of, vectorized};
+use super::slices::{self, read};
+use super::tape::Tape;
+
+/// Normalizes each example's channels in `groups` groups, then scales and shifts each channel (Wu and He 2018); relu
+/// if `relu`. Shapes: `x: [batch, channels, rows, columns]`, `w, b: [channels]`.
+///
+/// # Errors
+/// If the shapes do not agree or the channels are not a multiple of the groups.
+pub fn group_norm(
+    tape: &mut Tape,
+    x: &Tensor,
+    w: &Tensor,
+    b: &Tensor,
+    groups: usize,
+    eps: f32,
+    relu: bool,
+) -> Result<Tensor> {
+    let shape = Planes::new(x, w, b)?;
+    if groups == 0 || !shape.channels.is_multiple_of(groups) {
+        bail!("{groups} groups of {} channels", shape.channels);
+    }
+    if !tape.is_native(x) {
+        let flat = x.reshape((shape.batch * groups, ()))?;
+        let centered = flat.broadcast_sub(&flat.mean_keepdim(1)?)?;
+        let variance = centered.sqr()?.mean_keepdim(1)?;
+        let normal = centered.broadcast_div(&(variance + f64::from(eps))?.sqrt()?)?;
+        return shape.affine(&normal.reshape(x.shape())?, w, b, relu);
+    }
+    let each = shape.channels / groups;
+    let len = each * shape.positions;
+    let (values, scale, shift) = (read(x)?, read(w)?, read(b)?);
+    let (mut out, mut stats) = (vec![0.0; values.len()], vec![[0.0f32; 2]; shape.batch * groups]);
+    vectorized(
+        #[inline(always)]
+        || {
+            let stretches = values.chunks_exact(len).zip(out.chunks_exact_mut(len));
+            for (at, ((x, out), stat)) in stretches.zip(&mut stats).enumerate() {
+                *stat = statistics(x, eps);
+                let planes = x
+                    .chunks_exact(shape.positions)
+                    .zip(out.chunks_exact_mut(shape.positions));
+                for (channel, (x, out)) in planes.enumerate() {
+                    let channel = at % groups * each + channel;
+                    scaled(x, out, *stat, scale[channel], shift[channel], relu);
+                }
+            }
+        },
+    );
+    let out = slices::tensor(out, x.shape())?;
+    if tape.wants_any(&[x, w, b]) {
+        let (x, w, b, y) = (x.clone(), w.clone(), b.clone(), out.clone());
+        let wanted = tape.wants(&x);
+        tape.record(&out, move |mut grad, grads| {
+            let (values, scale, y) = (read(&x)?, read(&w)?, read(&y)?);
+            let (mut dw, mut db) = (vec![0.0; shape.channels], vec![0.0; shape.channels]);
+            let mut normal = vec![0.0; len];
+            vectorized(
+                #[inline(always)]
+                || {
+                    if relu {
+                        grad.iter_mut()
+                            .zip(y.iter())
+                            .for_each(|(g, y)| *g = if *y > 0.0 { *g } else { 0.0 });
+                    }
+                    let stretches = values.chunks_exact(len).zip(grad.chunks_exact_mut(len));
+                    for (at, ((x, grad), [mean, inverse])) in stretches.zip(&stats).enumerate() {
+                        normal.iter_mut().zip(x).for_each(|(n, x)| *n = (x - mean) * inverse);
+                        let (mut total, mut along) = (0.0, 0.0);
+                        let planes = normal
+                            .chunks_exact(shape.positions)
+                            .zip(grad.chunks_exact_mut(shape.positions));
+                        for (channel, (normal, grad)) in planes.enumerate() {
+                            let channel = at % groups * each + channel;
+                            let (shift, product) = (sum(grad), dot(grad, normal));
+                            db[channel] += shift;
+                            dw[channel] += product;
+                            total += shift * scale[channel];
+                            along += product * scale[channel];
+                            grad.iter_mut().for_each(|g| *g *= scale[channel]);
+                        }
+                        let (total, along) = (total / len as f32, along / len as f32);
+                        for (g, n) in grad.iter_mut().zip(&normal) {
+                            *g = (*g - total - n * along) * inverse;
+                        }
+                    }
+                },
+            );
+            grads.add(&w, dw);
+            grads.add(&b, db);
+            grads.add_some(&x, Some(grad).filter(|_| wanted));
+            Ok(())
+        });
+    }
+    Ok(out)
+}
+
+/// The running statistics of a batch norm: buffers, which a training step changes. Shapes: `[channels]` each.
+#[derive(Debug, Clone)]
+pub struct Running {
+    /// Running mean.
+    pub mean: Var,
+    /// Running variance, of divisor `n - 1`.
+    pub variance: Var,
+    /// Share of the batch's own statistics in the new running ones.
+    pub momentum: f32,
+}
+
+/// Normalizes each channel over batch and positions, then scales and shifts it (Ioffe and Szegedy 2015); relu if
+/// `relu`. A training step takes the batch's own statistics and moves the running ones towards them, an evaluation takes
+/// the running ones. Shapes: `x: [batch, channels, rows, columns]`, `w, b: [channels]`.
+///
+/// # Errors
+/// If the shapes do not agree.
+pub fn batch_norm(
+    tape: &mut Tape,
+    x: &Tensor,
+    w: &Tensor,
+    b: &Tensor,
+    running: &Running,
+    eps: f32,
+    relu: bool,
+) -> Result<Tensor> {
+    let shape = Planes::new(x, w, b)?;
+    let Planes {
+        channels,
+        positions,
+        batch,
+    } = shape;
+    if running.mean.dims() != [channels] || running.variance.dims() != [channels] {
+        bail!(
+            "running statistics {:?} do not suit input {:?}",
+            running.mean.dims(),
+            x.dims()
+        );
+    }
+    let count = batch * positions;
+    if !tape.is_native(x) {
+        let per_channel = |t: &Tensor| t.reshape((1, channels, 1, 1));
+        let (mean, variance) = if tape.is_training() {
+            let mean = x.mean_keepdim((0, 2, 3))?;
+            let variance = x.broadcast_sub(&mean)?.sqr()?.mean_keepdim((0, 2, 3))?;
+            let unbiased = (variance.flatten_all()? * (count as f64 / (count.max(2) - 1) as f64))?;
+            blend(&running.mean, &mean.flatten_all()?, running.momentum)?;
+            blend(&running.variance, &unbiased, running.momentum)?;
+            (mean, variance)
+        } else {
+            (per_channel(&running.mean)?, per_channel(&running.variance)?)
+        };
+        let deviation = (variance + f64::from(eps))?.sqrt()?;
+        let normal = x.broadcast_sub(&mean)?.broadcast_div(&deviation)?;
+        return shape.affine(&normal, w, b, relu);
+    }
+    let (values, scale, shift) = (read(x)?, read(w)?, read(b)?);
+    let training = tape.is_training();
+    let stats: Vec<[f32; 2]> = if training {
+        let (stats, variances) = batch_statistics(&values, shape, eps);
+        let unbiased = count as f32 / (count.max(2) - 1) as f32;
+        let means = slices::tensor(stats.iter().map(|[mean, _]| *mean).collect(), channels)?;
+        let variances = slices::tensor(variances.iter().map(|v| v * unbiased).collect(), channels)?;
+        blend(&running.mean, &means, running.momentum)?;
+        blend(&running.variance, &variances, running.momentum)?;
+        stats
+    } else {
+        let (means, variances) = (read(&running.mean)?, read(&running.variance)?);
+        let pairs = means.iter().zip(variances.iter());
+        pairs
+            .map(|(mean, variance)| [*mean, 1.0 / (variance + eps).sqrt()])
+            .collect()
+    };
+    let mut out = vec![0.0; values.len()];
+    vectorized(
+        #[inline(always)]
+        || {
+            let planes = values.chunks_exact(positions).zip(out.chunks_exact_mut(positions));
+            for (at, (x, out)) in planes.enumerate() {
+                let channel = at % channels;
+                scaled(x, out, stats[channel], scale[channel], shift[channel], relu);
+            }
+        },
+    );
+    let out = slices::tensor(out, x.shape())?;
+    if tape.wants_any(&[x, w, b]) {
+        let (x, w, b, y) = (x.clone(), w.clone(), b.clone(), out.clone());
+        let wanted = tape.wants(&x);
+        tape.record(&out, move |mut grad, grads| {
+            let (values, scale, y) = (read(&x)?, read(&w)?, read(&y)?);
+            let (mut dw, mut db) = (vec![0.0; channels], vec![0.0; channels]);
+            vectorized(
+                #[inline(always)]
+                || {
+                    if relu {
+                        grad.iter_mut()
+                            .zip(y.iter())
+                            .for_each(|(g, y)| *g = if *y > 0.0 { *g } else { 0.0 });
+                    }
+                    let planes = values.chunks_exact(positions).zip(grad.chunks_exact(positions));
+                    for (at, (x, grad)) in planes.enumerate() {
+                        let [mean, inverse] = stats[at % channels];
+                        db[at % channels] += sum(grad);
+                        dw[at % channels] += sum_of(grad, x, |g, x| g * (x - mean)) * inverse;
+                    }
+                    // Of running statistics, which do not depend on the batch, only the scale is left.
+                    let share = if training { 1.0 / count as f32 } else { 0.0 };
+                    let planes = values.chunks_exact(positions).zip(grad.chunks_exact_mut(positions));
+                    for (at, (x, grad)) in planes.enumerate() {
+                        let channel = at % channels;
+                        let [mean, inverse] = stats[channel];
+                        let (total, along) = (db[channel] * share, dw[channel] * share * inverse);
+                        let factor = scale[channel] * inverse;
+                        for (g, x) in grad.iter_mut().zip(x) {
+                            *g = (*g - total - (x - mean) * along) * factor;
+                        }
+                    }
+                },
+            );
+            grads.add(&w, dw);
+            grads.add(&b, db);
+            grads.add_some(&x, Some(grad).filter(|_| wanted));
+            Ok(())
+        });
+    }
+    Ok(out)
+}
+
+/// `running = (1 - momentum) running + momentum own`.
+fn blend(running: &Var, own: &Tensor, momentum: f32) -> Result<()> {
+    let kept = (running.as_tensor().detach() * f64::from(1.0 - momentum))?;
+    running.set(&(kept + (own.detach() * f64::from(momentum))?)?)
+}
+
+/// Mean and inverse deviation of each channel, and its variance.
+fn batch_statistics(values: &[f32], shape: Planes, eps: f32) -> (Vec<[f32; 2]>, Vec<f32>) {
+    let Planes {
+        channels,
+        positions,
+        batch,
+    } = shape;
+    let count = (batch * positions) as f32;
+    vectorized(
+        #[inline(always)]
+        || {
+            let (mut means, mut variances) = (vec![0.0f32; channels], vec![0.0f32; channels]);
+            for (at, x) in values.chunks_exact(positions).enumerate() {
+                means[at % channels] += sum(x);
+            }
+            means.iter_mut().for_each(|mean| *mean /= count);
+            for (at, x) in values.chunks_exact(positions).enumerate() {
+                let mean = means[at % channels];
+                variances[at % channels] += sum_of(x, x, |x, _| (x - mean) * (x - mean));
+            }
+            variances.iter_mut().for_each(|variance| *variance /= count);
+            let stats = means.iter().zip(&variances);
+            let stats = stats
+                .map(|(mean, variance)| [*mean, 1.0 / (variance + eps).sqrt()])
+                .collect();
+            (stats, variances)
+        },
+    )
+}
+
+/// Mean and inverse deviation.
+#[inline(always)]
+fn statistics(x: &[f32], eps: f32) -> [f32; 2] {
+    let mean = sum(x) / x.len() as f32;
+    let variance = sum_of(x, x, |x, _| (x - mean) * (x - mean)) / x.len() as f32;
+    [mean, 1.0 / (variance + eps).sqrt()]
+}
+
+#[inline(always)]
+fn scaled(x: &[f32], out: &mut [f32], [mean, inverse]: [f32; 2], w: f32, b: f32, relu: bool) {
+    let (factor, term) = (inverse * w, b - mean * inverse * w);
+    if relu {
+        for (out, x) in out.iter_mut().zip(x) {
+            let y = x * factor + term;
+            // NaN stays, so that a loss shows it.
+            *out = if y < 0.0 { 0.0 } else { y };
+        }
+    } else {
+        out.iter_mut().zip(x).for_each(|(out, x)| *out = x * factor + term);
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Planes {
+    batch: usize,
+    channels: usize,
+    positions: usize,
+}
+
+impl Planes {
+    fn new(x: &Tensor, w: &Tensor, b: &Tensor) -> Result<Self> {
+        let (batch, channels, rows, columns) = x.dims4()?;
+        if w.dims() != [channels] || b.dims() != [channels] || x.elem_count() == 0 {
+            bail!(
+                "scale {:?} and shift {:?} do not suit input {:?}",
+                w.dims(),
+                b.dims(),
+                x.dims()
+            );
+        }
+        Ok(Self {
+            batch,
+            channels,
+            positions: rows * columns,
+        })
+    }
+
+    /// On other devices: scale, shift and relu.
+    fn affine(self, normal: &Tensor, w: &Tensor, b: &Tensor, relu: bool) -> Result<Tensor> {
+        let per_channel = |t: &Tensor| t.reshape((1, self.channels, 1, 1));
+        let y = normal
+            .broadcast_mul(&per_channel(w)?)?
+            .broadcast_add(&per_channel(b)?)?;
+        if relu { y.relu() } else { Ok(y) }
+    }
+}

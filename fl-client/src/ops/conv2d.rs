@@ -1,0 +1,100 @@
+//! Plain convolution, as in residual networks, where a norm follows.
+
+use candle_core::{Result, Tensor};
+
+use super::gemm::{View, gemm};
+use super::geometry::{Geometry, Window};
+use super::slices::{self, read};
+use super::tape::Tape;
+use super::{patches, scratch};
+
+/// Cross-correlation of `x` with the kernels `w`, with `pad` zeros on every side. Shapes:
+/// `x: [batch, channels, rows, columns]`, `w: [filters, channels, kernel rows, kernel columns]`; returns
+/// `[batch, filters, rows, columns]`.
+///
+/// # Errors
+/// If the shapes do not agree.
+pub fn conv2d(tape: &mut Tape, x: &Tensor, w: &Tensor, stride: usize, pad: usize) -> Result<Tensor> {
+    let window = Window {
+        stride,
+        pad: [pad, pad],
+        pool: [1, 1],
+    };
+    let g = Geometry::new(x.dims(), w.dims(), &w.dims()[..1], window)?;
+    if !tape.is_native(x) {
+        return x.conv2d(w, pad, stride, 1, 1);
+    }
+    let out = forward(&read(x)?, &read(w)?, &g);
+    let out = slices::tensor(out, (g.batch, g.filters, g.output[0], g.output[1]))?;
+    if tape.wants_any(&[x, w]) {
+        let (x, w, wanted) = (x.clone(), w.clone(), [tape.wants(x), tape.wants(w)]);
+        tape.record(&out, move |grad, grads| {
+            if wanted[1] {
+                let dw = weight_grad(&read(&x)?, &grad, &g);
+                grads.add(&w, dw);
+            }
+            if wanted[0] {
+                let dx = input_grad(&read(&w)?, &grad, &g);
+                grads.add(&x, dx);
+            }
+            Ok(())
+        });
+    }
+    Ok(out)
+}
+
+/// A kernel of one value without padding needs no matrix of patches.
+fn is_pointwise(g: &Geometry) -> bool {
+    g.kernel == [1, 1] && g.window.stride == 1 && g.window.pad == [0, 0]
+}
+
+/// Calls `f` with the patches of an example, `[patch, positions]`.
+fn with_patches<T>(x: &[f32], g: &Geometry, f: impl FnOnce(View<'_>) -> T) -> T {
+    let (patch, positions) = (g.patch(), g.positions());
+    if is_pointwise(g) {
+        return f(View::new(x, patch, positions));
+    }
+    scratch::with(patch * positions, |matrix| {
+        patches::gather(x, matrix, positions, 0, g);
+        f(View::new(matrix, patch, positions))
+    })
+}
+
+fn forward(x: &[f32], w: &[f32], g: &Geometry) -> Vec<f32> {
+    let len = g.filters * g.positions();
+    let mut out = vec![0.0; g.batch * len];
+    for (x, out) in x.chunks_exact(g.example()).zip(out.chunks_exact_mut(len)) {
+        with_patches(x, g, |matrix| {
+            gemm(out, View::new(w, g.filters, g.patch()), matrix, false)
+        });
+    }
+    out
+}
+
+fn weight_grad(x: &[f32], grad: &[f32], g: &Geometry) -> Vec<f32> {
+    let len = g.filters * g.positions();
+    let mut dw = vec![0.0; g.filters * g.patch()];
+    for (x, grad) in x.chunks_exact(g.example()).zip(grad.chunks_exact(len)) {
+        let grad = View::new(grad, g.filters, g.positions());
+        with_patches(x, g, |matrix| gemm(&mut dw, grad, matrix.t(), true));
+    }
+    dw
+}
+
+fn input_grad(w: &[f32], grad: &[f32], g: &Geometry) -> Vec<f32> {
+    let (len, patch, positions) = (g.filters * g.positions(), g.patch(), g.positions());
+    let w = View::new(w, g.filters, patch);
+    let mut dx = vec![0.0; g.batch * g.example()];
+    for (dx, grad) in dx.chunks_exact_mut(g.example()).zip(grad.chunks_exact(len)) {
+        let grad = View::new(grad, g.filters, positions);
+        if is_pointwise(g) {
+            gemm(dx, w.t(), grad, false);
+            continue;
+        }
+        scratch::with(patch * positions, |matrix| {
+            gemm(matrix, w.t(), grad, false);
+            patches::scatter(matrix, dx, positions, 0, g);
+        });
+    }
+    dx
+}

@@ -1,0 +1,280 @@
+//! Operations on each value: sums, activations, dropout.
+
+use candle_core::{Result, Tensor, bail};
+
+use super::simd::{sigmoid, tanh, vectorized};
+use super::slices::{self, read};
+use super::tape::Tape;
+use crate::data::Rng;
+
+/// `a + b`, as at the end of a residual block, then relu if `relu`. Shapes: `a` and `b` alike.
+///
+/// # Errors
+/// If the shapes differ.
+pub fn add(tape: &mut Tape, a: &Tensor, b: &Tensor, relu: bool) -> Result<Tensor> {
+    if a.dims() != b.dims() {
+        bail!("a sum of {:?} and {:?}", a.dims(), b.dims());
+    }
+    if !tape.is_native(a) {
+        let sum = (a + b)?;
+        return if relu { sum.relu() } else { Ok(sum) };
+    }
+    let (x, y) = (read(a)?, read(b)?);
+    let sum = x.iter().zip(y.iter()).map(|(x, y)| x + y);
+    let out: Vec<f32> = match relu {
+        true => sum.map(positive).collect(),
+        false => sum.collect(),
+    };
+    let out = slices::tensor(out, a.shape())?;
+    if tape.wants_any(&[a, b]) {
+        let wanted = [tape.wants(a), tape.wants(b)];
+        let (a, b, y) = (a.clone(), b.clone(), relu.then(|| out.clone()));
+        tape.record(&out, move |mut grad, grads| {
+            if let Some(y) = y {
+                off_where_zero(&mut grad, &read(&y)?);
+            }
+            if wanted == [true, true] {
+                grads.add(&a, grad.clone());
+            }
+            grads.add(if wanted[1] { &b } else { &a }, grad);
+            Ok(())
+        });
+    }
+    Ok(out)
+}
+
+/// Relu: 0 below 0.
+///
+/// # Errors
+/// If the tensor is not contiguous `f32`.
+pub fn relu(tape: &mut Tape, x: &Tensor) -> Result<Tensor> {
+    if !tape.is_native(x) {
+        return x.relu();
+    }
+    let out: Vec<f32> = read(x)?.iter().copied().map(positive).collect();
+    let out = slices::tensor(out, x.shape())?;
+    if tape.wants(x) {
+        let (x, y) = (x.clone(), out.clone());
+        tape.record(&out, move |mut grad, grads| {
+            off_where_zero(&mut grad, &read(&y)?);
+            grads.add(&x, grad);
+            Ok(())
+        });
+    }
+    Ok(out)
+}
+
+/// Keeps NaN, so that a loss shows it.
+fn positive(x: f32) -> f32 {
+    if x < 0.0 { 0.0 } else { x }
+}
+
+fn off_where_zero(grad: &mut [f32], y: &[f32]) {
+    let pairs = grad.iter_mut().zip(y);
+    pairs.for_each(|(g, y)| *g = if *y > 0.0 { *g } else { 0.0 });
+}
+
+/// `x` times an approximation of the normal distribution's cumulative function by `tanh`, as in GPT-2 (Hendrycks and
+/// Gimpel 2016, section 2).
+///
+/// # Errors
+/// If the tensor is not contiguous `f32`.
+pub fn gelu(tape: &mut Tape, x: &Tensor) -> Result<Tensor> {
+    if !tape.is_native(x) {
+        return x.gelu();
+    }
+    activation(
+        tape,
+        x,
+        #[inline(always)]
+        |x| 0.5 * x * (1.0 + tanh(gelu_argument(x))),
+        #[inline(always)]
+        |x| {
+            let t = tanh(gelu_argument(x));
+            let slope = GELU_SCALE * (1.0 + 3.0 * GELU_CUBE * x * x);
+            0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * slope
+        },
+    )
+}
+
+/// `sqrt(2 / pi)`.
+const GELU_SCALE: f32 = 0.797_884_6;
+const GELU_CUBE: f32 = 0.044_715;
+
+#[inline(always)]
+fn gelu_argument(x: f32) -> f32 {
+    GELU_SCALE * (x + GELU_CUBE * x * x * x)
+}
+
+/// `x sigmoid(x)` (Elfwing et al. 2017).
+///
+/// # Errors
+/// If the tensor is not contiguous `f32`.
+pub fn silu(tape: &mut Tape, x: &Tensor) -> Result<Tensor> {
+    if !tape.is_native(x) {
+        return x.silu();
+    }
+    activation(
+        tape,
+        x,
+        #[inline(always)]
+        |x| x * sigmoid(x),
+        silu_slope,
+    )
+}
+
+#[inline(always)]
+fn silu_slope(x: f32) -> f32 {
+    let s = sigmoid(x);
+    s * (1.0 + x * (1.0 - s))
+}
+
+/// `silu(gate) up`, as in the gated feed-forward layer of Llama (Shazeer 2020). Shapes: `gate` and `up` alike.
+///
+/// # Errors
+/// If the shapes differ.
+pub fn silu_gate(tape: &mut Tape, gate: &Tensor, up: &Tensor) -> Result<Tensor> {
+    if gate.dims() != up.dims() {
+        bail!("a gate of {:?} for {:?}", gate.dims(), up.dims());
+    }
+    if !tape.is_native(gate) {
+        return gate.silu()? * up;
+    }
+    let (g, u) = (read(gate)?, read(up)?);
+    let mut out = vec![0.0; g.len()];
+    vectorized(
+        #[inline(always)]
+        || {
+            for ((out, g), u) in out.iter_mut().zip(g.iter()).zip(u.iter()) {
+                *out = g * sigmoid(*g) * u;
+            }
+        },
+    );
+    let out = slices::tensor(out, gate.shape())?;
+    if tape.wants_any(&[gate, up]) {
+        let (gate, up, wanted) = (gate.clone(), up.clone(), [tape.wants(gate), tape.wants(up)]);
+        tape.record(&out, move |mut grad, grads| {
+            let (g, u) = (read(&gate)?, read(&up)?);
+            let mut d_gate = vec![0.0; g.len()];
+            vectorized(
+                #[inline(always)]
+                || {
+                    for (((grad, d), g), u) in grad.iter_mut().zip(&mut d_gate).zip(g.iter()).zip(u.iter()) {
+                        *d = *grad * u * silu_slope(*g);
+                        *grad *= g * sigmoid(*g);
+                    }
+                },
+            );
+            grads.add_some(&gate, Some(d_gate).filter(|_| wanted[0]));
+            grads.add_some(&up, Some(grad).filter(|_| wanted[1]));
+            Ok(())
+        });
+    }
+    Ok(out)
+}
+
+#[inline(always)]
+fn activation(
+    tape: &mut Tape,
+    x: &Tensor,
+    value: impl Fn(f32) -> f32,
+    slope: impl Fn(f32) -> f32 + Send + 'static,
+) -> Result<Tensor> {
+    let values = read(x)?;
+    let mut out = vec![0.0; values.len()];
+    vectorized(
+        #[inline(always)]
+        || out.iter_mut().zip(values.iter()).for_each(|(out, x)| *out = value(*x)),
+    );
+    let out = slices::tensor(out, x.shape())?;
+    if tape.wants(x) {
+        let x = x.clone();
+        tape.record(&out, move |mut grad, grads| {
+            let values = read(&x)?;
+            vectorized(
+                #[inline(always)]
+                || {
+                    grad.iter_mut()
+                        .zip(values.iter())
+                        .for_each(|(grad, x)| *grad *= slope(*x))
+                },
+            );
+            grads.add(&x, grad);
+            Ok(())
+        });
+    }
+    Ok(out)
+}
+
+/// In a training step, sets each value to 0 with this `probability`, otherwise divides it by the probability of being
+/// kept (Srivastava et al. 2014). `x` itself in an evaluation.
+///
+/// # Errors
+/// If the tensor is not contiguous `f32`, or the probability is not in [0, 1).
+pub fn dropout(tape: &mut Tape, x: &Tensor, probability: f32) -> Result<Tensor> {
+    if !(0.0..1.0).contains(&probability) {
+        bail!("a dropout of {probability}");
+    }
+    let Some(seed) = tape.draw().filter(|_| probability > 0.0) else {
+        return Ok(x.clone());
+    };
+    if !tape.is_native(x) {
+        let mut mask = vec![1.0; x.elem_count()];
+        drop_out(&mut mask, seed, probability);
+        return x * Tensor::from_vec(mask, x.shape(), x.device())?;
+    }
+    let mut out = read(x)?.to_vec();
+    drop_out(&mut out, seed, probability);
+    let out = slices::tensor(out, x.shape())?;
+    if tape.wants(x) {
+        let x = x.clone();
+        tape.record(&out, move |mut grad, grads| {
+            drop_out(&mut grad, seed, probability);
+            grads.add(&x, grad);
+            Ok(())
+        });
+    }
+    Ok(out)
+}
+
+/// Forward and backward are the same product with the mask of this seed.
+fn drop_out(values: &mut [f32], seed: u64, probability: f32) {
+    let mut rng = Rng::new(seed);
+    let scale = 1.0 / (1.0 - probability);
+    // Two draws of 32 bits at a time.
+    let limit = (f64::from(probability) * 4_294_967_296.0) as u32;
+    for pair in values.chunks_mut(2) {
+        let bits = rng.bits();
+        for (value, bits) in pair.iter_mut().zip([bits as u32, (bits >> 32) as u32]) {
+            *value = if bits < limit { 0.0 } else { *value * scale };
+        }
+    }
+}
+
+/// Mean over all positions of each channel. Shapes: `x: [batch, channels, rows, columns]`; returns `[batch, channels]`.
+///
+/// # Errors
+/// If `x` has other dimensions.
+pub fn mean_of_positions(tape: &mut Tape, x: &Tensor) -> Result<Tensor> {
+    let (batch, channels, rows, columns) = x.dims4()?;
+    let positions = rows * columns;
+    if positions == 0 {
+        bail!("the mean of no position: {:?}", x.dims());
+    }
+    if !tape.is_native(x) {
+        return x.mean((2, 3));
+    }
+    let values = read(x)?;
+    let mean = |plane: &[f32]| super::simd::sum(plane) / positions as f32;
+    let out: Vec<f32> = values.chunks_exact(positions).map(mean).collect();
+    let out = slices::tensor(out, (batch, channels))?;
+    if tape.wants(x) {
+        let x = x.clone();
+        tape.record(&out, move |grad, grads| {
+            let share = |g: f32| std::iter::repeat_n(g / positions as f32, positions);
+            grads.add(&x, grad.into_iter().flat_map(share).collect());
+            Ok(())
+        });
+    }
+    Ok(out)
+}

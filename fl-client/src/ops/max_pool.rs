@@ -1,0 +1,91 @@
+//! Max-pooling whose windows may overlap, as at the start of a ResNet.
+
+use candle_core::{Result, Tensor, bail};
+
+use super::slices::{self, read};
+use super::tape::Tape;
+
+/// The largest value of each window of `size` x `size` every `stride` positions; `pad` positions around the image count
+/// as the smallest number. Shapes: `x: [batch, channels, rows, columns]`.
+///
+/// # Errors
+/// If no window fits, or the padding is more than half a window.
+pub fn max_pool(tape: &mut Tape, x: &Tensor, size: usize, stride: usize, pad: usize) -> Result<Tensor> {
+    let (batch, channels, rows, columns) = x.dims4()?;
+    let fits = |len: usize| len + 2 * pad >= size && len > 0;
+    if size == 0 || stride == 0 || 2 * pad > size || !fits(rows) || !fits(columns) {
+        bail!("pool of {size} every {stride}, padded by {pad}, of {:?}", x.dims());
+    }
+    let after = |len: usize| (len + 2 * pad - size) / stride + 1;
+    let (out_rows, out_columns) = (after(rows), after(columns));
+    if !tape.is_native(x) {
+        // candle pads with zeros only, and zeros win over negative values: shift the input above 0 first.
+        let low = x.min_all()?.detach();
+        let padded = x
+            .broadcast_sub(&low)?
+            .pad_with_zeros(2, pad, pad)?
+            .pad_with_zeros(3, pad, pad)?;
+        return windows(&padded, size, stride, [out_rows, out_columns])?.broadcast_add(&low);
+    }
+    let values = read(x)?;
+    let cells = out_rows * out_columns;
+    let (mut out, mut picks) = (
+        vec![0.0; batch * channels * cells],
+        vec![0u32; batch * channels * cells],
+    );
+    let planes = values.chunks_exact(rows * columns).zip(out.chunks_exact_mut(cells));
+    for ((plane, out), picks) in planes.zip(picks.chunks_exact_mut(cells)) {
+        for (at, (out, pick)) in out.iter_mut().zip(picks).enumerate() {
+            let span = |at: usize, len: usize| {
+                let first = at * stride;
+                first.saturating_sub(pad)..(first + size - pad).min(len)
+            };
+            let (mut best, mut place) = (f32::NEG_INFINITY, None);
+            for row in span(at / out_columns, rows) {
+                for column in span(at % out_columns, columns) {
+                    let value = plane[row * columns + column];
+                    // NaN wins, so that a loss shows it.
+                    if place.is_none() || value > best || value.is_nan() {
+                        (best, place) = (value, Some(row * columns + column));
+                    }
+                }
+            }
+            (*out, *pick) = (best, place.unwrap_or(0) as u32);
+        }
+    }
+    let out = slices::tensor(out, (batch, channels, out_rows, out_columns))?;
+    if tape.wants(x) {
+        let x = x.clone();
+        tape.record(&out, move |grad, grads| {
+            let mut dx = vec![0.0; x.elem_count()];
+            let planes = dx.chunks_exact_mut(rows * columns).zip(grad.chunks_exact(cells));
+            for ((dx, grad), picks) in planes.zip(picks.chunks_exact(cells)) {
+                grad.iter().zip(picks).for_each(|(g, &pick)| dx[pick as usize] += g);
+            }
+            grads.add(&x, dx);
+            Ok(())
+        });
+    }
+    Ok(out)
+}
+
+/// The largest value of each window, by candle's operations that have a gradient also where windows overlap.
+fn windows(x: &Tensor, size: usize, stride: usize, [rows, columns]: [usize; 2]) -> Result<Tensor> {
+    let device = x.device();
+    let starts = |count: usize, offset: usize| -> Result<Tensor> {
+        let indices: Vec<u32> = (0..count).map(|at| (at * stride + offset) as u32).collect();
+        Tensor::new(indices, device)
+    };
+    let mut best: Option<Tensor> = None;
+    for dy in 0..size {
+        let band = x.index_select(&starts(rows, dy)?, 2)?;
+        for dx in 0..size {
+            let part = band.index_select(&starts(columns, dx)?, 3)?;
+            best = Some(match best {
+                Some(best) => best.maximum(&part)?,
+                None => part,
+            });
+        }
+    }
+    best.map_or_else(|| bail!("a pool of no value"), Ok)
+}

@@ -1,0 +1,112 @@
+//! Rotary positions (Su et al. 2021).
+
+use std::sync::Arc;
+
+use candle_core::{Result, Tensor, bail};
+
+use super::slices::{self, read};
+use super::tape::Tape;
+
+/// Cosine and sine of the angle of each position and each pair of values.
+#[derive(Debug, Clone)]
+pub struct Angles {
+    /// `[positions, dim / 2]` each.
+    turns: Arc<Vec<[f32; 2]>>,
+    half: usize,
+}
+
+impl Angles {
+    /// Angles `position * theta^(-2 i / dim)` for heads of `dim` values, `dim` even.
+    pub fn new(positions: usize, dim: usize, theta: f64) -> Self {
+        Self::with_frequencies(positions, &frequencies(dim, theta))
+    }
+
+    /// Angles `position * frequency`, one frequency for each pair of values.
+    pub fn with_frequencies(positions: usize, frequencies: &[f64]) -> Self {
+        let turn = |position: usize, frequency: &f64| {
+            // In f32 as the models' own code has it.
+            let angle = position as f32 * *frequency as f32;
+            [angle.cos(), angle.sin()]
+        };
+        let turns = (0..positions).flat_map(|position| frequencies.iter().map(move |f| turn(position, f)));
+        Self {
+            turns: Arc::new(turns.collect()),
+            half: frequencies.len(),
+        }
+    }
+
+    /// Positions there are.
+    pub fn positions(&self) -> usize {
+        self.turns.len() / self.half.max(1)
+    }
+}
+
+/// `theta^(-2 i / dim)` for each pair of values.
+pub fn frequencies(dim: usize, theta: f64) -> Vec<f64> {
+    (0..dim / 2)
+        .map(|i| 1.0 / theta.powf(2.0 * i as f64 / dim as f64))
+        .collect()
+}
+
+/// Turns the pair of values `i` and `i + dim / 2` of each head by the angle of the token's position. Shapes:
+/// `x: [batch * len, heads * dim]`, the rows of each text one after another.
+///
+/// # Errors
+/// If the shapes do not agree or there are fewer positions than tokens.
+pub fn rotary(tape: &mut Tape, x: &Tensor, angles: &Angles, len: usize) -> Result<Tensor> {
+    let (rows, width) = x.dims2()?;
+    let half = angles.half;
+    if len == 0 || half == 0 || !rows.is_multiple_of(len) || !width.is_multiple_of(2 * half) || len > angles.positions()
+    {
+        bail!(
+            "{len} tokens and {} positions of {half} angles for {:?}",
+            angles.positions(),
+            x.dims()
+        );
+    }
+    if !tape.is_native(x) {
+        return composed(x, angles, len);
+    }
+    let mut out = read(x)?.to_vec();
+    turn(&mut out, angles, len, width, 1.0);
+    let out = slices::tensor(out, x.shape())?;
+    if tape.wants(x) {
+        let (x, angles) = (x.clone(), angles.clone());
+        tape.record(&out, move |mut grad, grads| {
+            turn(&mut grad, &angles, len, width, -1.0);
+            grads.add(&x, grad);
+            Ok(())
+        });
+    }
+    Ok(out)
+}
+
+/// Turns in place, back if `sign` is -1.
+fn turn(values: &mut [f32], angles: &Angles, len: usize, width: usize, sign: f32) {
+    let half = angles.half;
+    for (row, values) in values.chunks_exact_mut(width).enumerate() {
+        let turns = &angles.turns[row % len * half..][..half];
+        for head in values.chunks_exact_mut(2 * half) {
+            let (low, high) = head.split_at_mut(half);
+            for ((a, b), [cos, sin]) in low.iter_mut().zip(high).zip(turns) {
+                let sin = sin * sign;
+                (*a, *b) = (*a * cos - *b * sin, *b * cos + *a * sin);
+            }
+        }
+    }
+}
+
+fn composed(x: &Tensor, angles: &Angles, len: usize) -> Result<Tensor> {
+    let (rows, width) = x.dims2()?;
+    let half = angles.half;
+    let table = |which: usize| {
+        let values: Vec<f32> = angles.turns[..len * half].iter().map(|turn| turn[which]).collect();
+        Tensor::from_vec(values, (1, len, 1, half), x.device())
+    };
+    let (cos, sin) = (table(0)?, table(1)?);
+    let x = x.reshape((rows / len, len, width / (2 * half), 2 * half))?;
+    let (low, high) = (x.narrow(3, 0, half)?, x.narrow(3, half, half)?);
+    let turned_low = (low.broadcast_mul(&cos)? - high.broadcast_mul(&sin)?)?;
+    let turned_high = (high.broadcast_mul(&cos)? + low.broadcast_mul(&sin)?)?;
+    Tensor::cat(&[turned_low, turned_high], 3)?.reshape((rows, width))
+}
