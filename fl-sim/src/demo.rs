@@ -8,8 +8,9 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::Args;
 use fl_cli::out;
+use fl_client::Error;
 use fl_client::data::{Builtin, DataSource, Shard, Split};
-use fl_client::{Error, learners};
+use fl_client::learners::{self, LearnerChoice};
 use fl_proto::Issued;
 use fl_server::{Event, Live};
 
@@ -38,7 +39,7 @@ pub struct Demo {
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     rounds: u64,
     #[arg(long, help = learners::help(), default_value = "mlp")]
-    learner: String,
+    learner: LearnerChoice,
     /// Folder with MNIST-like idx files (see `fl-client data get`); without it, the built-in set is drawn
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::Context as _;
+use fl_client::learners::LearnerChoice;
 use serde::{Deserialize, Serialize};
 
 use crate::federation::{self, News, Setup};
@@ -31,7 +32,7 @@ pub struct Variant {
     /// Its name in the table and in run names.
     pub name: String,
     /// The learner, if it differs from the workload's.
-    pub learner: Option<String>,
+    pub learner: Option<LearnerChoice>,
     /// The `[compression]` table of its runs.
     #[serde(default)]
     pub compression: toml::Table,

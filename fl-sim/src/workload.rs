@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use fl_client::data::DataSource;
-use fl_client::learners::{self, DeviceChoice};
+use fl_client::learners::{DeviceChoice, LearnerChoice};
 use fl_client::{Error, Learner, Tasks};
 use fl_compress::Layout;
 use serde::{Deserialize, Serialize};
@@ -18,8 +18,8 @@ pub const TASK: &str = "simulation";
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Workload {
-    /// Name of the built-in learner.
-    pub learner: String,
+    /// The built-in learner.
+    pub learner: LearnerChoice,
     /// Number of clients.
     pub clients: u32,
     /// The data of the whole federation; each client gets its part.
@@ -39,7 +39,7 @@ impl Workload {
         let (learner, data) = (self.learner.clone(), self.part(client)?);
         let make = move || {
             let data = data.load()?;
-            learners::find(&learner)?.build(DeviceChoice::Cpu, data)
+            learner.build(DeviceChoice::Cpu, data)
         };
         let name = format!("client-{client:02}").parse()?;
         Ok(Member {
@@ -53,7 +53,7 @@ impl Workload {
     /// # Errors
     /// If the data cannot be read or the learner does not suit it.
     pub fn learner(&self, client: u32) -> anyhow::Result<Box<dyn Learner>> {
-        learners::find(&self.learner)?.build(DeviceChoice::Cpu, self.part(client)?.load()?)
+        self.learner.build(DeviceChoice::Cpu, self.part(client)?.load()?)
     }
 
     /// Layout and first weights of the model.
@@ -66,7 +66,7 @@ impl Workload {
             (builtin.train, builtin.test) = (1, 1);
         }
         let input = first.load().context("the first client's data")?.train.input();
-        let made = learners::find(&self.learner)?.initial_weights_for(input, seed);
+        let made = self.learner.initial_weights_for(input, seed);
         Ok(made.map_err(|e| Error::Config(format!("{e:#}")))?)
     }
 

@@ -8,7 +8,7 @@ use super::dry_run::dry_run;
 use crate::client_file::{ClientFile, LearnerEntry, TaskEntry, TrainerEntry};
 use crate::data::ClientData;
 use crate::error::Error;
-use crate::learners;
+use crate::learners::LearnerChoice;
 
 /// Check a configuration: keys, certificates, learners, data.
 #[derive(Debug, clap::Args)]
@@ -69,10 +69,7 @@ fn built_in(file: &ClientFile, name: &str, entry: &TaskEntry) -> anyhow::Result<
         return Ok(());
     };
     let data = data.load()?;
-    let parameters = learners::find(learner)?
-        .build(file.device, data.clone())?
-        .layout()
-        .len();
+    let parameters = learner.build(file.device, data.clone())?.layout().len();
     let (train, test) = (data.train.len(), data.test.len());
     out::line(format_args!(
         "task {name}: {learner}, {parameters} parameters; {train} examples to train on, {test} held out"
@@ -101,7 +98,7 @@ fn trainer(file: &ClientFile, name: &str, trainer: &TrainerEntry, steps: Option<
 const LISTED: usize = 32;
 
 /// Shape of an example, the command that makes first weights for it, and the examples of each class.
-fn examples(learner: &str, data: &ClientData) -> String {
+fn examples(learner: &LearnerChoice, data: &ClientData) -> String {
     let input = data.train.input();
     let [channels, height, width] = input.shape;
     let mut text = format!("  examples of {channels}x{height}x{width} (channels, height, width), ");
@@ -110,7 +107,7 @@ fn examples(learner: &str, data: &ClientData) -> String {
         input.classes,
         if input.classes == 1 { "class" } else { "classes" }
     ));
-    if learners::find(learner).is_ok_and(|learner| learner.input != input) {
+    if learner.info().input != input {
         text.push_str(&format!(
             "  first weights: fl-client init --learner {learner} --input {channels}x{height}x{width} --classes {} \
              -o init.safetensors\n",
@@ -172,7 +169,7 @@ mod tests {
     #[test]
     fn classes_are_listed_with_their_names_and_counts() {
         assert_eq!(
-            examples("mlp", &data(2)),
+            examples(&"mlp".parse().unwrap(), &data(2)),
             "  examples of 1x1x2 (channels, height, width), 2 classes\n\
              \x20 first weights: fl-client init --learner mlp --input 1x1x2 --classes 2 -o init.safetensors\n\
              \x20 class      train  held out\n\
@@ -183,7 +180,7 @@ mod tests {
 
     #[test]
     fn many_classes_are_summed_up() {
-        let text = examples("mlp", &data(100));
+        let text = examples(&"mlp".parse().unwrap(), &data(100));
         assert!(
             text.contains("per class 0 to 2 to train on (98 classes have none), 0 to 1 held out"),
             "{text}"

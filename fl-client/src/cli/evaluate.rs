@@ -12,7 +12,7 @@ use crate::client_file::ClientFile;
 use crate::data::DataSource;
 use crate::error::Error;
 use crate::learner::{Evaluation, Learner as _};
-use crate::learners::{self, DeviceChoice};
+use crate::learners::{self, DeviceChoice, LearnerChoice};
 use crate::trainer::{TrainerConfig, TrainerLearner, run_with};
 use crate::weights;
 
@@ -22,7 +22,7 @@ pub(super) struct Args {
     /// The model, as safetensors.
     model: PathBuf,
     #[arg(long, help = learners::help(), requires = "data", conflicts_with = "config")]
-    learner: Option<String>,
+    learner: Option<LearnerChoice>,
     /// The examples, as in client.toml, such as '{ idx = { dir = "data/fashion-mnist" } }'.
     #[arg(long, requires = "learner")]
     data: Option<String>,
@@ -65,12 +65,18 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
 
 /// What is evaluated.
 enum Subject {
-    BuiltIn { learner: String, data: Box<DataSource> },
-    Trainer { task: String, config: Box<TrainerConfig> },
+    BuiltIn {
+        learner: LearnerChoice,
+        data: Box<DataSource>,
+    },
+    Trainer {
+        task: String,
+        config: Box<TrainerConfig>,
+    },
 }
 
-fn built_in(args: &Args, learner: &str, data: &DataSource) -> anyhow::Result<Option<Evaluation>> {
-    let mut learner = learners::find(learner)?.build(args.device, data.load()?.compact())?;
+fn built_in(args: &Args, learner: &LearnerChoice, data: &DataSource) -> anyhow::Result<Option<Evaluation>> {
+    let mut learner = learner.build(args.device, data.load()?.compact())?;
     let weights = weights::import(&args.model, &learner.layout());
     let weights = weights.map_err(|e| Error::Config(format!("{e:#}")))?;
     learner.load(&weights)?;

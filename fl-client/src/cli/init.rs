@@ -9,7 +9,7 @@ use fl_compress::weights::{LEARNER, Notes, SEED};
 use crate::client_file::ClientFile;
 use crate::data::Input;
 use crate::error::Error;
-use crate::learners;
+use crate::learners::{self, LearnerChoice};
 use crate::trainer::{TrainerLearner, check_weights};
 use crate::weights::{export_with, replace};
 
@@ -18,7 +18,7 @@ use crate::weights::{export_with, replace};
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[arg(long, help = learners::help(), required_unless_present = "config", conflicts_with = "config")]
-    learner: Option<String>,
+    learner: Option<LearnerChoice>,
     /// Take the trainer's own first weights, of a task of this client.toml.
     #[arg(long)]
     config: Option<PathBuf>,
@@ -47,9 +47,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     }
 }
 
-fn built_in(args: &Args, name: &str) -> anyhow::Result<()> {
-    let learner = learners::find(name)?;
-    let usual = learner.input;
+fn built_in(args: &Args, learner: &LearnerChoice) -> anyhow::Result<()> {
+    let usual = learner.info().input;
     let input = Input {
         shape: args.input.unwrap_or(usual.shape),
         classes: args.classes.map_or(usual.classes, usize::from),
@@ -59,7 +58,7 @@ fn built_in(args: &Args, name: &str) -> anyhow::Result<()> {
     let (layout, weights) = made.map_err(|e| Error::Config(format!("{e:#}")))?;
     let notes = Notes::from([
         (SEED.to_owned(), args.seed.to_string()),
-        (LEARNER.to_owned(), name.to_owned()),
+        (LEARNER.to_owned(), learner.to_string()),
     ]);
     export_with(&args.output, &layout, &weights, &notes).context("the model was not written")?;
     out::line(format_args!(

@@ -8,7 +8,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use crate::learners;
+use crate::learners::{self, LearnerChoice};
 use crate::trainer::{NO_PROGRESS, Program, Source, TrainerConfig};
 
 /// Longest `no_progress`: 30 days, in milliseconds.
@@ -17,8 +17,8 @@ const MAX_SILENCE: u64 = 30 * 24 * 3_600_000;
 /// The `learner` of a task.
 #[derive(Debug, Clone, PartialEq)]
 pub enum LearnerEntry {
-    /// Name of a built-in learner.
-    BuiltIn(String),
+    /// A built-in learner.
+    BuiltIn(LearnerChoice),
     /// A program that trains.
     Trainer(TrainerEntry),
 }
@@ -52,7 +52,7 @@ impl LearnerEntry {
     /// What is wrong, beginning with the key below `learner`.
     pub(super) fn check(&self) -> Result<(), String> {
         match self {
-            Self::BuiltIn(name) => learners::find(name).map(drop).map_err(|e| format!("`: {e}")),
+            Self::BuiltIn(_) => Ok(()),
             Self::Trainer(entry) => entry.check(),
         }
     }
@@ -113,16 +113,23 @@ impl<'de> Deserialize<'de> for LearnerEntry {
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str(
-                    "the name of a learner, { command = [\"python3\", \"train.py\"] } or { attach = \"trainer.sock\" }",
+                    "the name of a learner, { name = \"transformer\", layers = 4 }, { command = [\"python3\", \"train.py\"] } or \
+                     { attach = \"trainer.sock\" }",
                 )
             }
 
             fn visit_str<E: serde::de::Error>(self, name: &str) -> Result<LearnerEntry, E> {
-                Ok(LearnerEntry::BuiltIn(name.to_owned()))
+                name.parse().map(LearnerEntry::BuiltIn).map_err(E::custom)
             }
 
             fn visit_map<M: MapAccess<'de>>(self, map: M) -> Result<LearnerEntry, M::Error> {
-                TrainerEntry::deserialize(MapAccessDeserializer::new(map)).map(LearnerEntry::Trainer)
+                let table = toml::Table::deserialize(MapAccessDeserializer::new(map))?;
+                if table.contains_key(learners::NAME) {
+                    let choice = LearnerChoice::try_from(toml::Value::Table(table));
+                    return choice.map(LearnerEntry::BuiltIn).map_err(M::Error::custom);
+                }
+                let entry = TrainerEntry::deserialize(table).map_err(|error| M::Error::custom(error.message()))?;
+                Ok(LearnerEntry::Trainer(entry))
             }
         }
         deserializer.deserialize_any(Forms)

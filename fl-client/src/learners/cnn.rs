@@ -5,6 +5,7 @@ use candle_core::{Result, Tensor};
 use super::info::{DIGITS, LearnerInfo, Model};
 use super::layers::{Conv, Linear, flat, left};
 use super::params::Params;
+use super::settings::{self, NoSettings};
 use crate::data::Input;
 use crate::ops::Tape;
 
@@ -12,7 +13,8 @@ pub(super) const LEARNER: LearnerInfo = LearnerInfo {
     name: "cnn",
     about: "the convolutional network of McMahan et al. 2017",
     input: DIGITS,
-    model: |input, params| Ok(Box::new(Cnn::new(input, params)?)),
+    check: settings::check::<NoSettings>,
+    model: |input, _, params| Ok(Box::new(Cnn::new(input, params)?)),
 };
 
 /// Two 5x5 convolutions of 32 and 64 filters without padding, each with a 2x2 max-pool, then 512 and the classes:

@@ -5,6 +5,7 @@ use candle_core::{Result, Tensor};
 use super::info::{LearnerInfo, Model};
 use super::layers::{Conv, Linear, flat, left};
 use super::params::Params;
+use super::settings::{self, NoSettings};
 use crate::data::Input;
 use crate::ops::Tape;
 
@@ -12,7 +13,8 @@ pub(super) const LEARNER: LearnerInfo = LearnerInfo {
     name: "har",
     about: "one-dimensional convolutions over sensor signals",
     input: Input::of_classes([6, 1, 128], 12),
-    model: |input, params| Ok(Box::new(Har::new(input, params)?)),
+    check: settings::check::<NoSettings>,
+    model: |input, _, params| Ok(Box::new(Har::new(input, params)?)),
 };
 
 /// Convolutions of 24 and 32 filters over 5 samples, each with a max-pool of 2, then 32 and the classes: 34,740

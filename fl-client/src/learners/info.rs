@@ -3,8 +3,10 @@
 use std::fmt;
 
 use candle_core::{Result, Tensor};
+use toml::Table;
 
 use super::params::Params;
+use super::settings::Checked;
 use crate::data::Input;
 use crate::ops::Tape;
 
@@ -17,15 +19,21 @@ pub struct LearnerInfo {
     pub about: &'static str,
     /// Shape and classes of the examples that the model is usually trained on.
     pub input: Input,
+    /// Succeeds if the model has these settings.
+    pub(super) check: fn(&Table) -> Checked,
     /// Adds the model's tensors to `Params` and returns the model. Fails if the model does not suit the input.
-    pub(super) model: fn(Input, &mut Params) -> Result<Box<dyn Model>>,
+    pub(super) model: fn(Input, &Table, &mut Params) -> Result<Box<dyn Model>>,
 }
 
 /// A model: layers, and how an example passes through them.
 pub(super) trait Model: fmt::Debug + Send {
-    /// Shapes: `x: [batch, channels, height, width]`; returns `[batch, classes]`, before softmax.
+    /// Shapes: `x: [batch, channels, height, width]`, returns `[batch, classes]`, before softmax; of a text,
+    /// `x: [batch, tokens]` of `u32`, returns `[batch * tokens, vocabulary]`.
     fn forward(&self, tape: &mut Tape, x: &Tensor) -> Result<Tensor>;
 }
 
 /// 28x28 grey images of ten classes, as in MNIST.
 pub(super) const DIGITS: Input = Input::of_classes([1, 28, 28], 10);
+
+/// Texts of 64 bytes.
+pub(super) const TEXT: Input = Input::of_text(64, 256);

@@ -4,35 +4,58 @@ use fl_compress::Layout;
 
 use crate::data::Rng;
 
-/// Uniform within `1 / sqrt(fan in)` for weights and biases alike, as PyTorch does for convolutions and linear layers
-/// (He et al. 2015 with `a = sqrt(5)`). A tensor's values depend on `seed` and its name only.
-/// Returns `[layout.len()]`.
+/// How the first values of a tensor are drawn.
 ///
 /// Server and clients make these weights independently and compare digests, so every machine must get the same bits. Only
 /// integers, `+ - * /`, square roots and conversions of IEEE 754 are used, which round exactly: no `ln`, `cos`, `powf` or
 /// `mul_add`, and therefore no normal draws.
-pub(super) fn fill(layout: &Layout, seed: u64) -> Vec<f32> {
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Init {
+    /// Uniform between the bound and its negative.
+    Uniform(f64),
+    /// Nearly normal with mean 0 and this standard deviation: a sum of twelve uniform numbers, within 6 deviations.
+    Bell(f64),
+    /// All values are this.
+    Constant(f32),
+}
+
+impl Init {
+    /// All zeros.
+    pub(super) const ZEROS: Self = Self::Constant(0.0);
+    /// All ones.
+    pub(super) const ONES: Self = Self::Constant(1.0);
+
+    /// Uniform within `1 / sqrt(inputs)`, as PyTorch draws weights and biases of convolutions and linear layers (He et al.
+    /// 2015 with `a = sqrt(5)`).
+    pub(super) fn fan_in(inputs: usize) -> Self {
+        Self::Uniform(1.0 / (inputs.max(1) as f64).sqrt())
+    }
+
+    fn draw(self, rng: &mut Rng) -> f32 {
+        match self {
+            Self::Uniform(bound) => rng.between(-bound, bound) as f32,
+            Self::Bell(deviation) => {
+                let sum: f64 = (0..12).map(|_| rng.unit()).sum();
+                ((sum - 6.0) * deviation) as f32
+            }
+            Self::Constant(value) => value,
+        }
+    }
+}
+
+/// The first weights of a model; a tensor's values depend on `seed` and its name only. Shapes: one of `inits` for each tensor
+/// of `layout`; returns `[layout.len()]`.
+pub(super) fn fill(layout: &Layout, inits: &[Init], seed: u64) -> Vec<f32> {
     let mut weights = Vec::with_capacity(layout.len());
-    for tensor in layout.tensors() {
-        let bound = 1.0 / (fan_in(layout, &tensor.name).max(1) as f64).sqrt();
+    for (tensor, init) in layout.tensors().iter().zip(inits) {
         let name = tensor
             .name
             .bytes()
             .fold(0u64, |hash, byte| Rng::of(&[hash, u64::from(byte)]).bits());
         let mut rng = Rng::of(&[seed, name]);
-        weights.extend((0..tensor.len).map(|_| rng.between(-bound, bound) as f32));
+        weights.extend((0..tensor.len).map(|_| init.draw(&mut rng)));
     }
     weights
-}
-
-/// Fan-in of the layer that tensor `name` belongs to: the inputs of `layer.weight`, also for `layer.bias`.
-fn fan_in(layout: &Layout, name: &str) -> usize {
-    let weight = match name.strip_suffix(".bias") {
-        Some(layer) => format!("{layer}.weight"),
-        None => name.to_owned(),
-    };
-    let tensor = layout.tensors().iter().find(|t| t.name == weight);
-    tensor.map_or(1, |t| t.shape.iter().skip(1).product())
 }
 
 #[cfg(test)]
@@ -61,6 +84,26 @@ mod tests {
                 "har",
                 "751e992ef084950e03e6bc4038d47ad70de49402a50561129af475e21930dc1b",
             ),
+            (
+                "resnet8",
+                "cced9fc3eadd5f2fce8caf3f6ecf27bb12bd461be9bd824971dfb82dc07c514e",
+            ),
+            (
+                "resnet18",
+                "68a4a78e6c15ec5b9765c927f54ebf1b22e1567293bd0e8701cda43df4173fe5",
+            ),
+            (
+                "resnet50",
+                "252dc2bfa811f021cbb8c832b16be3796e9c3d049d633fbd27d3f191ee4a0880",
+            ),
+            (
+                "lstm",
+                "105a26f306a52606ed1f10a7e3de4c9339cd55624d4410f50e0505f726075499",
+            ),
+            (
+                "transformer",
+                "13737512ba8a6403e1a4d41ca485538cefc31ba0bf60e776f793d79f5db7c531",
+            ),
         ];
         assert!(
             LEARNERS
@@ -80,15 +123,19 @@ mod tests {
     #[test]
     fn weights_lie_within_their_bound_and_depend_on_the_seed() {
         let layout = Layout::new([("a.weight", vec![50, 100]), ("a.bias", vec![50])]).unwrap();
-        let weights = fill(&layout, 1);
-        assert!(weights.iter().all(|w| w.abs() <= 0.1));
-        let mean = weights.iter().sum::<f32>() / weights.len() as f32;
-        let square = weights.iter().map(|w| w * w).sum::<f32>() / weights.len() as f32;
-        assert!(
-            mean.abs() < 0.003 && (square - 0.01 / 3.0).abs() < 2e-4,
-            "{mean} {square}"
-        );
-        assert_eq!(weights, fill(&layout, 1));
-        assert_ne!(weights, fill(&layout, 2));
+        for init in [Init::fan_in(100), Init::Bell(0.1 / 3.0f64.sqrt())] {
+            let fill = |seed| fill(&layout, &[init; 2], seed);
+            let weights = fill(1);
+            assert!(weights.iter().all(|w| w.abs() <= 0.35));
+            let mean = weights.iter().sum::<f32>() / weights.len() as f32;
+            let square = weights.iter().map(|w| w * w).sum::<f32>() / weights.len() as f32;
+            assert!(
+                mean.abs() < 0.003 && (square - 0.01 / 3.0).abs() < 2e-4,
+                "{mean} {square}"
+            );
+            assert_eq!(weights, fill(1));
+            assert_ne!(weights, fill(2));
+        }
+        assert_eq!(fill(&layout, &[Init::ONES, Init::ZEROS], 1)[49..51], [1.0, 0.0]);
     }
 }

@@ -2,6 +2,7 @@
 
 use candle_core::{Result, Tensor};
 
+use super::init::Init;
 use super::params::Params;
 use crate::ops::{self, Tape, Window};
 
@@ -26,9 +27,10 @@ impl Conv {
     }
 
     fn new(p: &mut Params, name: &str, shape: &[usize], window: Window) -> Result<Self> {
+        let init = Init::fan_in(shape[1..].iter().product());
         Ok(Self {
-            weight: p.tensor(format!("{name}.weight"), shape)?,
-            bias: p.tensor(format!("{name}.bias"), &shape[..1])?,
+            weight: p.tensor(format!("{name}.weight"), shape, init)?,
+            bias: p.tensor(format!("{name}.bias"), &shape[..1], init)?,
             window,
         })
     }
@@ -52,10 +54,10 @@ pub(super) struct Linear {
 
 impl Linear {
     pub(super) fn new(p: &mut Params, name: &str, inputs: usize, outputs: usize) -> Result<Self> {
-        let weight = p.tensor(format!("{name}.weight"), &[outputs, inputs])?;
+        let init = Init::fan_in(inputs);
         Ok(Self {
-            weight,
-            bias: p.tensor(format!("{name}.bias"), &[outputs])?,
+            weight: p.tensor(format!("{name}.weight"), &[outputs, inputs], init)?,
+            bias: p.tensor(format!("{name}.bias"), &[outputs], init)?,
         })
     }
 

@@ -5,6 +5,7 @@ use candle_core::{Result, Tensor};
 use super::info::{DIGITS, LearnerInfo, Model};
 use super::layers::{Conv, Linear, flat, left};
 use super::params::Params;
+use super::settings::{self, NoSettings};
 use crate::data::Input;
 use crate::ops::Tape;
 
@@ -12,7 +13,8 @@ pub(super) const LEARNER: LearnerInfo = LearnerInfo {
     name: "lenet",
     about: "LeNet-5",
     input: DIGITS,
-    model: |input, params| Ok(Box::new(LeNet::new(input, params)?)),
+    check: settings::check::<NoSettings>,
+    model: |input, _, params| Ok(Box::new(LeNet::new(input, params)?)),
 };
 
 /// Two 5x5 convolutions of 6 and 16 filters, each with a 2x2 max-pool, then 120, 84 and the classes. Images below

@@ -4,25 +4,46 @@
 //! here knows rounds, compression or the network.
 
 mod build;
+mod choice;
 mod classifier;
 mod cnn;
+mod decoder;
 mod device;
+#[cfg(test)]
+mod equivalence;
 mod har;
 mod info;
 mod init;
 mod layers;
 mod lenet;
+mod lstm;
 mod mlp;
 mod params;
+mod projection;
+mod resnet;
+mod settings;
+mod transformer;
 
+pub use choice::LearnerChoice;
 pub use classifier::Classifier;
 pub use device::DeviceChoice;
 pub use info::LearnerInfo;
+pub(crate) use settings::NAME;
 
 use crate::error::Error;
 
 /// Every built-in learner.
-pub static LEARNERS: &[LearnerInfo] = &[mlp::LEARNER, cnn::LEARNER, lenet::LEARNER, har::LEARNER];
+pub static LEARNERS: &[LearnerInfo] = &[
+    mlp::LEARNER,
+    cnn::LEARNER,
+    lenet::LEARNER,
+    har::LEARNER,
+    resnet::RESNET8,
+    resnet::RESNET18,
+    resnet::RESNET50,
+    lstm::LEARNER,
+    transformer::LEARNER,
+];
 
 /// The built-in learner called `name`.
 ///

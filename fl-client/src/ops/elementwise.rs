@@ -43,6 +43,37 @@ pub fn add(tape: &mut Tape, a: &Tensor, b: &Tensor, relu: bool) -> Result<Tensor
     Ok(out)
 }
 
+/// `a + scale b`, as where an adapter's share is added to a layer's output. Shapes: `a` and `b` alike.
+///
+/// # Errors
+/// If the shapes differ.
+pub fn add_scaled(tape: &mut Tape, a: &Tensor, b: &Tensor, scale: f32) -> Result<Tensor> {
+    if a.dims() != b.dims() {
+        bail!("a sum of {:?} and {:?}", a.dims(), b.dims());
+    }
+    if !tape.is_native(a) {
+        return a + (b * f64::from(scale))?;
+    }
+    let out = read(a)?
+        .iter()
+        .zip(read(b)?.iter())
+        .map(|(x, y)| x + scale * y)
+        .collect();
+    let out = slices::tensor(out, a.shape())?;
+    if tape.wants_any(&[a, b]) {
+        let wanted = [tape.wants(a), tape.wants(b)];
+        let (a, b) = (a.clone(), b.clone());
+        tape.record(&out, move |grad, grads| {
+            if wanted[1] {
+                grads.add(&b, grad.iter().map(|g| g * scale).collect());
+            }
+            grads.add_some(&a, Some(grad).filter(|_| wanted[0]));
+            Ok(())
+        });
+    }
+    Ok(out)
+}
+
 /// Relu: 0 below 0.
 ///
 /// # Errors

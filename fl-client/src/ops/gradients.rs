@@ -3,8 +3,8 @@
 use candle_core::{D, Device, Result, Tensor, Var};
 
 use super::{
-    Angles, Heads, IGNORED, LstmWeights, Running, Tape, Window, add, attention, attention_packed, batch_norm,
-    conv_relu_pool, conv2d, cross_entropy, dropout, embedding, gelu, group_norm, layer_norm, linear,
+    Angles, Heads, IGNORED, LstmWeights, Running, Tape, Window, add, add_scaled, attention, attention_packed,
+    batch_norm, conv_relu_pool, conv2d, cross_entropy, dropout, embedding, gelu, group_norm, layer_norm, linear,
     linear_inputs_first, lstm, max_pool, mean_of_positions, relu, rms_norm, rotary, silu, silu_gate, squared_error,
 };
 use crate::data::Rng;
@@ -254,6 +254,7 @@ fn elementwise_operations() {
     agree("a sum with itself", &vars[..1], &|tape, v| {
         add(tape, &v[0], &v[0], false)
     });
+    agree("scaled sum", &vars, &|tape, v| add_scaled(tape, &v[0], &v[1], 0.3));
     agree("relu", &vars[..1], &|tape, v| relu(tape, &v[0]));
     agree("gelu", &vars[..1], &|tape, v| gelu(tape, &v[0]));
     agree("silu", &vars[..1], &|tape, v| silu(tape, &v[0]));

@@ -35,7 +35,7 @@ pub use attention::{Heads, attention, attention_packed};
 pub use channel_norm::{Running, batch_norm, group_norm};
 pub use conv::conv_relu_pool;
 pub use conv2d::conv2d;
-pub use elementwise::{add, dropout, gelu, mean_of_positions, relu, silu, silu_gate};
+pub use elementwise::{add, add_scaled, dropout, gelu, mean_of_positions, relu, silu, silu_gate};
 pub use embedding::embedding;
 pub use geometry::Window;
 pub use linear::{linear, linear_inputs_first};

@@ -80,7 +80,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         "created federation `{name}` in {dir}\n  \
          authority.key signs every certificate: keep it safe, and off the server if you can\n\
          next: fl-server issue NAME --fed {dir} --out NAME/      # for each client\n      \
-         fl-client init --learner NAME -o init.safetensors   # first weights: mlp, cnn, lenet, har\n      \
+         fl-client init --learner NAME -o init.safetensors   # first weights: mlp, cnn, resnet8, ..\n      \
          fl-server new NAME --task TASK -o run.toml          # the experiment\n      \
          fl-server check run.toml\n      \
          fl-server serve {} --run run.toml\n",

@@ -40,7 +40,8 @@ pub(super) struct Args {
     /// A task to bind in client.toml; `task` in run.toml.
     #[arg(long, requires = "learner", requires = "data")]
     task: Option<String>,
-    /// The learner of the task: mlp, cnn, lenet, har.
+    /// The learner of the task, such as mlp, resnet8 or '{ name = "transformer", layers = 6 }'; `fl-client init --help` lists
+    /// them.
     #[arg(long, requires = "task")]
     learner: Option<String>,
     /// The data of the task, as in client.toml. `{i}` becomes the client's number, from 0:
@@ -145,18 +146,30 @@ fn task(args: &Args, at: u32) -> Result<Option<String>, Failure> {
         return Ok(None);
     };
     let data = data.replace("{i}", &at.to_string());
-    let wrong = |why: String| Failure::usage(anyhow::anyhow!("`--data {data}`: {why}"));
-    let parsed: toml::Table = format!("data = {data}").parse().map_err(|why: toml::de::Error| {
+    is_table("data", &data, "{ builtin = { client = {i} } }")?;
+    let learner = if learner.trim_start().starts_with('{') {
+        is_table("learner", learner, "{ name = \"transformer\", layers = 6 }")?;
+        learner.clone()
+    } else {
+        toml::Value::from(learner.as_str()).to_string()
+    };
+    let key = quoted(task);
+    Ok(Some(format!("[tasks.{key}]\nlearner = {learner}\ndata = {data}\n")))
+}
+
+/// Succeeds if the value of `--key` is one inline table of TOML.
+fn is_table(key: &str, text: &str, example: &str) -> Result<(), Failure> {
+    let wrong = |why: String| Failure::usage(anyhow::anyhow!("`--{key} {text}`: {why}"));
+    let parsed: toml::Table = format!("value = {text}").parse().map_err(|why: toml::de::Error| {
         wrong(format!(
-            "{}; give it as in client.toml, such as '{{ builtin = {{ client = {{i}} }} }}'",
+            "{}; give it as in client.toml, such as '{example}'",
             why.message()
         ))
     })?;
-    if parsed.len() != 1 || !parsed["data"].is_table() {
+    if parsed.len() != 1 || !parsed["value"].is_table() {
         return Err(wrong("must be one table, as in client.toml".to_owned()));
     }
-    let (key, learner) = (quoted(task), toml::Value::from(learner.as_str()));
-    Ok(Some(format!("[tasks.{key}]\nlearner = {learner}\ndata = {data}\n")))
+    Ok(())
 }
 
 /// A key of TOML, quoted where it must be.
@@ -249,7 +262,7 @@ key         = "client.key"
 #device = "auto"
 
 # One table for each task that this client has a model and data for; the server's run.toml names the task. Learners:
-# mlp, cnn, lenet, har. configs/client.toml lists every key and every kind of data.
+# mlp, cnn, lenet, har, resnet8, lstm, transformer and others. configs/client.toml lists every key and every kind of data.
 #[tasks.mlp]
 #learner = "mlp"
 #data = { idx = { dir = "data/fashion-mnist", client = 0, clients = 10 } }
@@ -316,6 +329,20 @@ mod tests {
         let task = &table["tasks"]["digits of all"];
         assert_eq!(task["learner"].as_str(), Some("mlp"));
         assert_eq!(task["data"]["builtin"]["client"].as_integer(), Some(7));
+        let mut args = args("anna");
+        args.task = Some("plays".to_owned());
+        args.data = Some("{ builtin = {} }".to_owned());
+        args.learner = Some("{ name = \"lstm\", layers = 3 }".to_owned());
+        let table: toml::Table = super::task(&args, 7).unwrap().unwrap().parse().unwrap();
+        assert_eq!(table["tasks"]["plays"]["learner"]["layers"].as_integer(), Some(3));
+        args.learner = Some("{ name = ".to_owned());
+        assert!(
+            super::task(&args, 7)
+                .unwrap_err()
+                .error()
+                .to_string()
+                .contains("--learner")
+        );
         for wrong in ["{ builtin = ", "7", "{}\nlearner = \"cnn\""] {
             let failure = bind(wrong).unwrap_err();
             assert!(matches!(failure, Failure::Usage(_)), "{wrong}");

@@ -111,7 +111,7 @@ struct Ended {
 async fn run(attack: Attack, compression: &str, limits: &str) -> Ended {
     let dir = tempfile::tempdir().unwrap();
     let workload = Workload {
-        learner: "mlp".to_owned(),
+        learner: "mlp".parse().unwrap(),
         clients: CLIENTS,
         data: DataSource::Builtin(Builtin {
             seed: 3,

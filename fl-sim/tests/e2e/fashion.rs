@@ -32,7 +32,7 @@ fn workload() -> Workload {
         }),
     };
     Workload {
-        learner: "mlp".into(),
+        learner: "mlp".parse().unwrap(),
         clients: CLIENTS,
         data,
     }

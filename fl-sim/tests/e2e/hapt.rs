@@ -29,7 +29,7 @@ async fn six_people_train_a_model_of_what_they_do() {
         ),
     };
     let workload = Workload {
-        learner: learner.into(),
+        learner: learner.parse().unwrap(),
         clients: PEOPLE,
         data,
     };

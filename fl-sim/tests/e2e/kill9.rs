@@ -211,7 +211,7 @@ fn kills(seed: u64) -> Vec<Kill> {
 
 fn survives(seed: u64, more: &str) {
     let workload = Workload {
-        learner: "mlp".into(),
+        learner: "mlp".parse().unwrap(),
         clients: CLIENTS as u32,
         data: DataSource::Builtin(DATA),
     };

@@ -16,7 +16,7 @@ const EIGHT_BITS: &str = "[compression.uplink]\nmemory = \"error-feedback\"\n\
 /// Accuracy of the final model.
 async fn accuracy(methods: &str) -> f64 {
     let workload = Workload {
-        learner: "mlp".to_owned(),
+        learner: "mlp".parse().unwrap(),
         clients: CLIENTS,
         data: DataSource::Builtin(Builtin {
             seed: 3,

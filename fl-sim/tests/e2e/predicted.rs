@@ -41,7 +41,7 @@ async fn with_partial_participation_every_client_holds_the_server_s_model_and_pr
         test: 20,
     };
     let workload = Workload {
-        learner: "mlp".to_owned(),
+        learner: "mlp".parse().unwrap(),
         clients: CLIENTS,
         data: DataSource::Builtin(builtin),
     };

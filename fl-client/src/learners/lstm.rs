@@ -1,0 +1,133 @@
+//! `lstm`: a language model of recurrent layers, with the tensor names of PyTorch's word language model.
+
+use candle_core::{Result, Tensor, bail};
+use serde::Deserialize;
+
+use super::info::{LearnerInfo, Model, TEXT};
+use super::init::Init;
+use super::params::Params;
+use super::settings::{self, Checked, Settings, probability, within};
+use crate::data::{Input, Target};
+use crate::ops::{self, LstmWeights, Tape};
+
+pub(super) const LEARNER: LearnerInfo = LearnerInfo {
+    name: "lstm",
+    about: "two recurrent layers of 200 on texts",
+    input: TEXT,
+    check: settings::check::<LstmSettings>,
+    model: |input, table, params| Ok(Box::new(Lstm::new(input, &settings::of(table)?, params)?)),
+};
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct LstmSettings {
+    /// Recurrent layers.
+    layers: usize,
+    /// Units of a layer.
+    hidden: usize,
+    /// Values of a token's embedding; by default as many as units.
+    embedding: Option<usize>,
+    /// Probability of dropping a value after the embedding and after each layer (Zaremba et al. 2014).
+    dropout: f32,
+    /// The output layer's weights are the embedding's (Press and Wolf 2017).
+    tied: bool,
+}
+
+impl Default for LstmSettings {
+    fn default() -> Self {
+        Self {
+            layers: 2,
+            hidden: 200,
+            embedding: None,
+            dropout: 0.0,
+            tied: false,
+        }
+    }
+}
+
+impl LstmSettings {
+    fn embedding(&self) -> usize {
+        self.embedding.unwrap_or(self.hidden)
+    }
+}
+
+impl Settings for LstmSettings {
+    fn check(&self) -> Checked {
+        within("layers", self.layers, 1, 64)?;
+        within("hidden", self.hidden, 1, 1 << 16)?;
+        within("embedding", self.embedding(), 1, 1 << 16)?;
+        probability("dropout", self.dropout)?;
+        match self.tied && self.embedding() != self.hidden {
+            true => Err(format!(
+                "`tied` needs an `embedding` of {} values, as many as units of a layer",
+                self.hidden
+            )),
+            false => Ok(()),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Lstm {
+    embedding: Tensor,
+    layers: Vec<[Tensor; 4]>,
+    /// Weight and bias of the output layer.
+    decoder: [Tensor; 2],
+    dropout: f32,
+}
+
+impl Lstm {
+    fn new(input: Input, settings: &LstmSettings, p: &mut Params) -> Result<Self> {
+        if input.target != Target::NextToken {
+            bail!("expects texts, not examples of {:?}", input.shape);
+        }
+        let (vocabulary, hidden) = (input.classes, settings.hidden);
+        let near_zero = Init::Uniform(0.1);
+        let embedding = p.tensor("encoder.weight", &[vocabulary, settings.embedding()], near_zero)?;
+        let mut layers = Vec::with_capacity(settings.layers);
+        for at in 0..settings.layers {
+            let inputs = if at == 0 { settings.embedding() } else { hidden };
+            let mut tensor =
+                |name: &str, shape: &[usize]| p.tensor(format!("rnn.{name}_l{at}"), shape, Init::fan_in(hidden));
+            layers.push([
+                tensor("weight_ih", &[4 * hidden, inputs])?,
+                tensor("weight_hh", &[4 * hidden, hidden])?,
+                tensor("bias_ih", &[4 * hidden])?,
+                tensor("bias_hh", &[4 * hidden])?,
+            ]);
+        }
+        let weight = match settings.tied {
+            true => embedding.clone(),
+            false => p.tensor("decoder.weight", &[vocabulary, hidden], near_zero)?,
+        };
+        Ok(Self {
+            embedding,
+            layers,
+            decoder: [weight, p.tensor("decoder.bias", &[vocabulary], Init::ZEROS)?],
+            dropout: settings.dropout,
+        })
+    }
+}
+
+impl Model for Lstm {
+    fn forward(&self, tape: &mut Tape, x: &Tensor) -> Result<Tensor> {
+        let (batch, tokens) = x.dims2()?;
+        let x = ops::embedding(tape, x, &self.embedding)?;
+        let mut x = ops::dropout(tape, &x, self.dropout)?;
+        for [input, hidden, input_bias, hidden_bias] in &self.layers {
+            let width = x.elem_count() / (batch * tokens).max(1);
+            let sequence = tape.reshape(&x, &[batch, tokens, width])?;
+            let weights = LstmWeights {
+                input,
+                hidden,
+                input_bias,
+                hidden_bias,
+            };
+            let states = ops::lstm(tape, &sequence, weights)?;
+            let states = tape.reshape(&states, &[batch * tokens, hidden.dim(1)?])?;
+            x = ops::dropout(tape, &states, self.dropout)?;
+        }
+        let [weight, bias] = &self.decoder;
+        ops::linear(tape, &x, weight, Some(bias), false)
+    }
+}
