@@ -148,6 +148,14 @@ impl Evaluation {
     }
 }
 
+impl Evaluation {
+    /// The exponential of the loss, of a model that does not classify; `None` if the metric `rmse` shows that the loss is a
+    /// squared error.
+    pub fn perplexity(&self) -> Option<f64> {
+        (self.correct.is_none() && self.metrics.get("rmse").is_none()).then(|| self.loss.exp())
+    }
+}
+
 /// A run and the tensors of its model.
 #[derive(Debug, Clone)]
 pub struct RunTensors {

@@ -6,7 +6,7 @@ use fl_cli::out;
 
 use super::dry_run::dry_run;
 use crate::client_file::{ClientFile, LearnerEntry, TaskEntry, TrainerEntry};
-use crate::data::ClientData;
+use crate::data::{ClientData, Target};
 use crate::error::Error;
 use crate::learners::LearnerChoice;
 
@@ -97,23 +97,52 @@ fn trainer(file: &ClientFile, name: &str, trainer: &TrainerEntry, steps: Option<
 /// Most classes that are listed one by one.
 const LISTED: usize = 32;
 
-/// Shape of an example, the command that makes first weights for it, and the examples of each class.
+/// Shape of an example, the command that makes first weights for it, and how many examples of each class there are.
 fn examples(learner: &LearnerChoice, data: &ClientData) -> String {
     let input = data.train.input();
     let [channels, height, width] = input.shape;
-    let mut text = format!("  examples of {channels}x{height}x{width} (channels, height, width), ");
-    text.push_str(&format!(
-        "{} {}\n",
-        input.classes,
-        if input.classes == 1 { "class" } else { "classes" }
-    ));
+    let shape = format!("{channels}x{height}x{width} (channels, height, width)");
+    let mut text = match input.target {
+        Target::NextToken => format!("  texts of {width} tokens, a vocabulary of {}\n", input.classes),
+        Target::Class => format!(
+            "  examples of {shape}, {}\n",
+            counted(input.classes, "class", "classes")
+        ),
+        Target::Numbers => format!(
+            "  examples of {shape}, {} to predict\n",
+            counted(input.classes, "number", "numbers")
+        ),
+    };
     if learner.info().input != input {
+        let outputs = if input.target == Target::Numbers {
+            "numbers"
+        } else {
+            "classes"
+        };
         text.push_str(&format!(
-            "  first weights: fl-client init --learner {learner} --input {channels}x{height}x{width} --classes {} \
+            "  first weights: fl-client init --learner {learner} --input {channels}x{height}x{width} --{outputs} {} \
              -o init.safetensors\n",
             input.classes
         ));
     }
+    match input.target {
+        Target::NextToken => {
+            let (train, test) = (data.train.targets(), data.test.targets());
+            text.push_str(&format!("  {train} tokens to predict in training, {test} held out\n"));
+        }
+        Target::Class => text.push_str(&classes(data)),
+        Target::Numbers => {}
+    }
+    text
+}
+
+fn counted(count: usize, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
+/// How many examples of each class there are.
+fn classes(data: &ClientData) -> String {
+    let mut text = String::new();
     let (train, test, names) = (
         data.train.class_counts(),
         data.test.class_counts(),
@@ -153,7 +182,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::data::{Dataset, Examples, Features, Input};
+    use crate::data::{Dataset, Examples, Features, Input, Tokens};
 
     fn data(classes: usize) -> ClientData {
         let input = Input::of_classes([1, 1, 2], classes);
@@ -175,6 +204,35 @@ mod tests {
              \x20 class      train  held out\n\
              \x20 species 0      2         1\n\
              \x20 species 1      1         0\n"
+        );
+    }
+
+    #[test]
+    fn texts_and_numbers_have_no_classes() {
+        let mut tokens = Tokens::new(300);
+        (0..20).for_each(|token| tokens.push(token).unwrap());
+        let pieces = vec![1..9, 9..17, 17..20];
+        let set = Arc::new(Dataset::of_text(Features::Text { tokens, pieces }, 8).unwrap());
+        let data = ClientData {
+            train: Examples::new(set.clone(), vec![0, 1]).unwrap(),
+            test: Examples::new(set, vec![2]).unwrap(),
+        };
+        assert_eq!(
+            examples(&"lstm".parse().unwrap(), &data),
+            "  texts of 8 tokens, a vocabulary of 300\n\
+             \x20 first weights: fl-client init --learner lstm --input 1x1x8 --classes 300 -o init.safetensors\n\
+             \x20 16 tokens to predict in training, 3 held out\n"
+        );
+        let input = Input::of_numbers([1, 1, 2], 1);
+        let set = Arc::new(Dataset::of_numbers(Features::Floats(vec![0.0; 8]), vec![0.0; 4], input).unwrap());
+        let data = ClientData {
+            train: Examples::all(set.clone()),
+            test: Examples::all(set),
+        };
+        assert_eq!(
+            examples(&"mlp".parse().unwrap(), &data),
+            "  examples of 1x1x2 (channels, height, width), 1 number to predict\n\
+             \x20 first weights: fl-client init --learner mlp --input 1x1x2 --numbers 1 -o init.safetensors\n"
         );
     }
 

@@ -53,7 +53,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         Format::Json => {
             let metrics = evaluation.metrics.iter().map(|(name, metric)| (name, metric.value));
             let metrics: BTreeMap<&str, f64> = metrics.collect();
-            let perplexity = evaluation.correct.is_none().then(|| evaluation.loss.exp());
+            let perplexity = evaluation.perplexity();
             let result = json!({
                 "accuracy": accuracy(&evaluation), "correct": evaluation.correct, "examples": evaluation.examples,
                 "loss": evaluation.loss, "metrics": metrics, "perplexity": perplexity,
@@ -118,7 +118,10 @@ pub(super) fn text_of(evaluation: &Evaluation) -> String {
     } = evaluation;
     let mut text = match accuracy(evaluation).zip(*correct) {
         Some((accuracy, correct)) => format!("accuracy {accuracy:.4} ({correct} of {examples}), loss {loss:.4}"),
-        None => format!("loss {loss:.4}, perplexity {:.4} ({examples} examples)", loss.exp()),
+        None => match evaluation.perplexity() {
+            Some(perplexity) => format!("loss {loss:.4}, perplexity {perplexity:.4} ({examples} examples)"),
+            None => format!("loss {loss:.4} ({examples} examples)"),
+        },
     };
     for (name, metric) in metrics.iter() {
         text.push_str(&format!(", {name} {:.4}", metric.value));
@@ -128,12 +131,7 @@ pub(super) fn text_of(evaluation: &Evaluation) -> String {
 
 fn entry(args: &Args) -> anyhow::Result<Subject> {
     if let (Some(learner), Some(data)) = (&args.learner, &args.data) {
-        let text = format!("data = {data}");
-        #[derive(serde::Deserialize)]
-        struct Given {
-            data: DataSource,
-        }
-        let Given { data } = toml::from_str(&text).map_err(|e| Error::Config(format!("`--data`: {e}")))?;
+        let data = DataSource::from_argument(data)?;
         let learner = learner.clone();
         return Ok(Subject::BuiltIn {
             learner,

@@ -6,8 +6,8 @@ use anyhow::Context as _;
 use fl_cli::out;
 use fl_compress::weights::{LEARNER, Notes, SEED};
 
-use crate::client_file::ClientFile;
-use crate::data::Input;
+use crate::client_file::{ClientFile, TaskEntry};
+use crate::data::{DataSource, Input};
 use crate::error::Error;
 use crate::learners::{self, LearnerChoice};
 use crate::trainer::{TrainerLearner, check_weights};
@@ -19,7 +19,7 @@ use crate::weights::{export_with, replace};
 pub(super) struct Args {
     #[arg(long, help = learners::help(), required_unless_present = "config", conflicts_with = "config")]
     learner: Option<LearnerChoice>,
-    /// Take the trainer's own first weights, of a task of this client.toml.
+    /// Take a task of this client.toml: its learner and the shape of its data, or its trainer's own first weights.
     #[arg(long)]
     config: Option<PathBuf>,
     /// The task; may be left out if there is only one.
@@ -31,29 +31,57 @@ pub(super) struct Args {
     /// Where to write them, as safetensors.
     #[arg(short, long)]
     output: PathBuf,
-    /// Shape of an example, channels first, such as 1x28x28; by default what the learner is usually fed.
+    /// Take the shape from these examples, as in client.toml, such as '{ csv = { file = "flowers.csv", label = "species" } }'.
+    #[arg(long, requires = "learner", conflicts_with_all = ["input", "classes", "numbers"])]
+    data: Option<String>,
+    /// Shape of an example, channels first, such as 1x28x28, or 1x1x64 for texts of 64 tokens; by default what the learner
+    /// is usually fed.
     #[arg(long, value_parser = shape, conflicts_with = "config")]
     input: Option<[usize; 3]>,
-    /// Number of classes, 1 to 256; by default the learner's usual one.
-    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=256), conflicts_with = "config")]
-    classes: Option<u16>,
+    /// Number of classes, or of tokens of the vocabulary, 1 to 1048576; by default the learner's usual one.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_048_576), conflicts_with = "config")]
+    classes: Option<u32>,
+    /// How many numbers are predicted, in place of classes, 1 to 65536.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=65_536), conflicts_with_all = ["config", "classes"])]
+    numbers: Option<u32>,
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     match (&args.learner, &args.config) {
-        (Some(learner), _) => built_in(args, learner),
-        (None, Some(config)) => trainer(args, config),
+        (Some(learner), _) => built_in(args, learner, of_options(args, learner)?),
+        (None, Some(config)) => of_task(args, config),
         (None, None) => Err(Error::Config("give --learner or --config".to_owned()).into()),
     }
 }
 
-fn built_in(args: &Args, learner: &LearnerChoice) -> anyhow::Result<()> {
+/// The input that the options give.
+fn of_options(args: &Args, learner: &LearnerChoice) -> anyhow::Result<Input> {
+    if let Some(data) = &args.data {
+        return Ok(DataSource::from_argument(data)?.load()?.train.input());
+    }
     let usual = learner.info().input;
-    let input = Input {
-        shape: args.input.unwrap_or(usual.shape),
-        classes: args.classes.map_or(usual.classes, usize::from),
+    let shape = args.input.unwrap_or(usual.shape);
+    if let Some(count) = args.numbers {
+        return Ok(Input::of_numbers(shape, count as usize));
+    }
+    Ok(Input {
+        shape,
+        classes: args.classes.map_or(usual.classes, |classes| classes as usize),
         ..usual
-    };
+    })
+}
+
+fn of_task(args: &Args, config: &Path) -> anyhow::Result<()> {
+    let file = ClientFile::read(config)?;
+    let in_file = |why: String| Error::Config(format!("{}: {why}", config.display()));
+    let task = file.task(args.task.as_deref()).map_err(in_file)?;
+    match file.tasks.get(task).and_then(TaskEntry::built_in) {
+        Some((learner, data)) => built_in(args, learner, data.load()?.train.input()),
+        None => trainer(args, &file, task),
+    }
+}
+
+fn built_in(args: &Args, learner: &LearnerChoice, input: Input) -> anyhow::Result<()> {
     let made = learner.initial_weights_for(input, args.seed);
     let (layout, weights) = made.map_err(|e| Error::Config(format!("{e:#}")))?;
     let notes = Notes::from([
@@ -70,13 +98,9 @@ fn built_in(args: &Args, learner: &LearnerChoice) -> anyhow::Result<()> {
     ))
 }
 
-fn trainer(args: &Args, config: &Path) -> anyhow::Result<()> {
-    let file = ClientFile::read(config)?;
-    let in_file = |why: String| Error::Config(format!("{}: {why}", config.display()));
-    let task = file.task(args.task.as_deref()).map_err(in_file)?;
-    let trainer = file
-        .trainer_aside(task)
-        .map_err(|e| in_file(format!("{e:#}; give --learner")))?;
+fn trainer(args: &Args, file: &ClientFile, task: &str) -> anyhow::Result<()> {
+    let trainer = file.trainer_aside(task);
+    let trainer = trainer.map_err(|e| Error::Config(format!("{e:#}; give --learner")))?;
     let mut trainer = TrainerLearner::new(trainer)?;
     let (hello, _) = trainer.hello()?;
     let bytes = trainer.own_weights_file(&hello, u64::MAX)?.with_context(|| {

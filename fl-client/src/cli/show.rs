@@ -83,7 +83,7 @@ impl Show {
                 tracing::info!(
                     version,
                     accuracy = accuracy.map(four_digits),
-                    perplexity = accuracy.is_none().then(|| four_digits(evaluation.loss.exp())),
+                    perplexity = evaluation.perplexity().map(four_digits),
                     loss = four_digits(evaluation.loss),
                     examples = evaluation.examples,
                     "evaluated"

@@ -8,8 +8,11 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::dataset::{ClientData, Dataset, Examples, Features, Input};
+use super::dataset::Dataset;
 use super::error::Error;
+use super::examples::{ClientData, Examples};
+use super::features::Features;
+use super::input::Input;
 use super::rng::Rng;
 use super::strokes::{DASH, DIGITS, FOOT, Point, ink, rounded};
 

@@ -3,9 +3,12 @@
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-use super::dataset::{ClientData, Dataset, Features, Input};
+use super::dataset::Dataset;
 use super::error::Error;
+use super::examples::ClientData;
+use super::features::Features;
 use super::files::DataFile;
+use super::input::Input;
 use super::shard::Shard;
 
 const RECORD: usize = 3073;

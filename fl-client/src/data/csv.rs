@@ -1,20 +1,23 @@
-//! Examples in rows of a CSV file: columns of numbers, and a column of labels.
+//! Examples in rows of a CSV file: columns of numbers, and a column of labels or of numbers to predict.
 
-use std::collections::BTreeMap;
-use std::fmt;
+mod classes;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use serde::de::{SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
 use super::array::check_shape;
-use super::csv_file::CsvFile;
-use super::dataset::{ClientData, Dataset, Features, Input, MAX_CLASSES};
+use super::csv_file::{CsvFile, Row};
+use super::dataset::Dataset;
 use super::error::Error;
+use super::examples::ClientData;
+use super::features::Features;
+use super::input::Input;
 use super::part::{Held, check_share, shared_set};
 use super::scaling::{Numbers, Scaling};
 use super::shared::shared;
+pub use classes::Classes;
+pub(super) use classes::check_names;
+use classes::{Texts, check_classes};
 
 shared_set! {
     /// Examples in rows of a CSV file whose first line names the columns.
@@ -22,8 +25,18 @@ shared_set! {
         /// The file.
         pub file: PathBuf,
         /// Column of the labels: integers from 0, or texts.
-        pub label: String,
-        /// Columns of the values, in this order; by default all but `label` and `ignore`, in the order of the file.
+        #[serde(default)]
+        pub label: Option<String>,
+        /// Column of numbers to predict, in place of `label`.
+        #[serde(default)]
+        pub target: Option<String>,
+        /// What is subtracted from the numbers to predict.
+        #[serde(default)]
+        pub target_mean: Option<f32>,
+        /// By what they are then divided.
+        #[serde(default)]
+        pub target_std: Option<f32>,
+        /// Columns of the values, in this order; by default all but `label`, `target` and `ignore`, in the order of the file.
         #[serde(default)]
         pub features: Option<Vec<String>>,
         /// Columns that are not values.
@@ -57,56 +70,17 @@ fn comma() -> char {
     ','
 }
 
-/// Number of classes, or the label of each class.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Classes {
-    /// Labels are integers from 0 to below this.
-    Count(u16),
-    /// Labels are these texts, class 0 first.
-    Names(Vec<String>),
-}
-
-impl Serialize for Classes {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Count(count) => count.serialize(serializer),
-            Self::Names(names) => names.serialize(serializer),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for Classes {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct CountOrNames;
-        impl<'de> Visitor<'de> for CountOrNames {
-            type Value = Classes;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("the number of classes, or the list of their labels")
-            }
-
-            fn visit_i64<E>(self, count: i64) -> Result<Classes, E> {
-                // `check` refuses 0.
-                Ok(Classes::Count(u16::try_from(count).unwrap_or_default()))
-            }
-
-            fn visit_u64<E>(self, count: u64) -> Result<Classes, E> {
-                Ok(Classes::Count(u16::try_from(count).unwrap_or_default()))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Classes, A::Error> {
-                let mut names = Vec::new();
-                while let Some(name) = list.next_element()? {
-                    names.push(name);
-                }
-                Ok(Classes::Names(names))
-            }
-        }
-        deserializer.deserialize_any(CountOrNames)
-    }
-}
-
 impl Csv {
+    /// The column to predict. `check` has found one.
+    fn wanted(&self) -> &str {
+        self.label.as_deref().or(self.target.as_deref()).unwrap_or_default()
+    }
+
+    /// What the column to predict is.
+    fn what(&self) -> &'static str {
+        if self.target.is_some() { "target" } else { "label" }
+    }
+
     fn scaling(&self) -> Scaling<'_> {
         Scaling {
             mean: self.mean.as_ref(),
@@ -116,6 +90,7 @@ impl Csv {
 }
 
 pub(super) fn check(csv: &Csv) -> Result<(), Error> {
+    check_wanted(csv)?;
     if csv.features.is_some() && !csv.ignore.is_empty() {
         return Err(Error::config(
             "ignore",
@@ -129,8 +104,12 @@ pub(super) fn check(csv: &Csv) -> Result<(), Error> {
         ("features", csv.features.as_deref().unwrap_or_default()),
         ("ignore", &csv.ignore),
     ] {
-        if list.contains(&csv.label) {
-            return Err(Error::config(key, format!("has `{}`, which is the label", csv.label)));
+        if list.iter().any(|name| name == csv.wanted()) {
+            let what = if csv.target.is_some() { "target" } else { "label" };
+            return Err(Error::config(
+                key,
+                format!("has `{}`, which is the {what}", csv.wanted()),
+            ));
         }
         if let Some((_, twice)) = list.iter().enumerate().find(|(at, name)| list[..*at].contains(name)) {
             return Err(Error::config(key, format!("has `{twice}` twice")));
@@ -150,29 +129,34 @@ pub(super) fn check(csv: &Csv) -> Result<(), Error> {
     csv.part().check()
 }
 
-fn check_classes(classes: Option<&Classes>) -> Result<(), Error> {
-    match classes {
-        Some(Classes::Names(names)) => check_names(names),
-        Some(Classes::Count(count)) if !(1..=MAX_CLASSES).contains(&usize::from(*count)) => {
-            Err(Error::config("classes", format!("must be 1 to {MAX_CLASSES}")))
+fn check_wanted(csv: &Csv) -> Result<(), Error> {
+    match (&csv.label, &csv.target) {
+        (None, None) => {
+            return Err(Error::config(
+                "label",
+                "is missing; name the column of labels, or a `target` of numbers",
+            ));
         }
-        _ => Ok(()),
+        (Some(_), Some(_)) => return Err(Error::config("target", "is of numbers; give it or `label`, not both")),
+        (None, Some(_)) if csv.classes.is_some() => {
+            return Err(Error::config(
+                "classes",
+                "are of a `label`; numbers to predict have none",
+            ));
+        }
+        (None, Some(_)) => csv.part().split.expect_without_classes(false)?,
+        (Some(_), None) if csv.target_mean.or(csv.target_std).is_some() => {
+            return Err(Error::config("target_mean", "and `target_std` need `target`"));
+        }
+        (Some(_), None) => {}
     }
-}
-
-/// Succeeds if `names` can be the list `classes` of a configuration.
-///
-/// # Errors
-/// `Config`.
-pub(super) fn check_names(names: &[String]) -> Result<(), Error> {
-    if !(1..=MAX_CLASSES).contains(&names.len()) {
-        let why = format!("has {} names; there must be 1 to {MAX_CLASSES}", names.len());
-        return Err(Error::config("classes", why));
+    if csv.target_mean.is_some_and(|mean| !mean.is_finite()) {
+        return Err(Error::config("target_mean", "must be a finite number"));
     }
-    match names.iter().enumerate().find(|(at, name)| names[..*at].contains(name)) {
-        Some((_, twice)) => Err(Error::config("classes", format!("has `{twice}` twice"))),
-        None => Ok(()),
+    if csv.target_std.is_some_and(|std| !(std.is_finite() && std > 0.0)) {
+        return Err(Error::config("target_std", "must be a finite number above 0"));
     }
+    Ok(())
 }
 
 pub(super) fn relative_to(csv: &mut Csv, base: &Path) {
@@ -202,7 +186,7 @@ fn read(csv: &Csv, path: &Path, key: &str, train: Option<&Arc<Dataset>>) -> Resu
     let delimiter = u8::try_from(csv.delimiter).unwrap_or(b',');
     let mut file = CsvFile::open(path, delimiter, &format!("`{key}` names it"))?;
     let path = file.path.clone();
-    let label = file.column(&csv.label)?;
+    let wanted = file.column(csv.wanted())?;
     let names = match train {
         None => feature_names(csv, &file)?,
         // The columns are those of the training file, in its order.
@@ -219,45 +203,111 @@ fn read(csv: &Csv, path: &Path, key: &str, train: Option<&Arc<Dataset>>) -> Resu
                 "has {} columns of values, which `shape` = {shape:?} does not suit",
                 columns.len()
             ),
-            None => "has no column of values beside the label".to_owned(),
+            None => format!("has no column of values beside the {}", csv.what()),
         };
         return Err(Error::malformed(&path, why));
     }
-    let (mut values, mut labels, mut texts) = (Vec::new(), Vec::new(), Texts::default());
+    let (mut values, mut truth) = (Vec::new(), Truth::of(csv));
     while let Some(row) = file.next_row()? {
-        let text = row.text(label);
-        if text.is_empty() {
-            return Err(row.wrong(format!("the label `{}` is empty; fill it or remove the row", csv.label)));
-        }
-        labels.push(texts.number_of(text, row.line()).map_err(|why| row.wrong(why))?);
+        truth.add(csv, &row, wanted)?;
         for &column in &columns {
             values.push(row.number(column)?);
         }
     }
-    if labels.is_empty() {
+    if truth.is_empty() {
         return Err(Error::malformed(&path, "has no row after its first line"));
     }
-    let names = train.map(|train| train.class_names()).filter(|names| !names.is_empty());
-    let given = match (&csv.classes, names, train) {
-        (None, Some(names), _) => Some(Classes::Names(names.to_vec())),
-        (None, None, Some(train)) => Some(Classes::Count(train.input().classes as u16)),
-        (given, ..) => given.clone(),
-    };
-    let list = texts
-        .classes(given.as_ref())
-        .map_err(|why| Error::malformed(&path, why))?;
-    let input = Input::of_classes(shape, list.count);
     values.shrink_to_fit();
-    csv.scaling().apply(&mut values, input)?;
-    let labels = labels
-        .into_iter()
-        .map(|number| list.of_text[usize::from(number)])
-        .collect();
-    let set = Dataset::new(Features::Floats(values), labels, input);
-    let set = set.map_err(|error| Error::malformed(&path, error.to_string()))?;
-    match list.names {
-        Some(names) => set.with_class_names(names),
-        None => Ok(set),
+    truth.with(csv, values, shape, train).map_err(|error| match error {
+        Wrong::Config(error) => error,
+        Wrong::File(why) => Error::malformed(&path, why),
+    })
+}
+
+/// What is to be predicted, as the rows come.
+enum Truth {
+    Labels(Vec<u8>, Texts),
+    Numbers(Vec<f32>),
+}
+
+/// An error of a key, or of the file.
+enum Wrong {
+    Config(Error),
+    File(String),
+}
+
+impl Truth {
+    fn of(csv: &Csv) -> Self {
+        match csv.target {
+            Some(_) => Self::Numbers(Vec::new()),
+            None => Self::Labels(Vec::new(), Texts::default()),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        match self {
+            Self::Labels(labels, _) => labels.is_empty(),
+            Self::Numbers(numbers) => numbers.is_empty(),
+        }
+    }
+
+    fn add(&mut self, csv: &Csv, row: &Row<'_>, column: usize) -> Result<(), Error> {
+        match self {
+            Self::Labels(labels, texts) => {
+                let text = row.text(column);
+                if text.is_empty() {
+                    let why = format!("the label `{}` is empty; fill it or remove the row", csv.wanted());
+                    return Err(row.wrong(why));
+                }
+                labels.push(texts.number_of(text, row.line()).map_err(|why| row.wrong(why))?);
+            }
+            Self::Numbers(numbers) => {
+                let (mean, std) = (csv.target_mean.unwrap_or(0.0), csv.target_std.unwrap_or(1.0));
+                let number = (row.number(column)? - mean) / std;
+                if !number.is_finite() {
+                    return Err(row.wrong("the number to predict is too large after `target_mean` and `target_std`"));
+                }
+                numbers.push(number);
+            }
+        }
+        Ok(())
+    }
+
+    /// The set with these values. A test set has the classes of its training set.
+    fn with(
+        self,
+        csv: &Csv,
+        mut values: Vec<f32>,
+        shape: [usize; 3],
+        train: Option<&Arc<Dataset>>,
+    ) -> Result<Dataset, Wrong> {
+        let in_file = |error: Error| Wrong::File(error.to_string());
+        let (labels, texts) = match self {
+            Self::Numbers(numbers) => {
+                let input = Input::of_numbers(shape, 1);
+                csv.scaling().apply(&mut values, input).map_err(Wrong::Config)?;
+                return Dataset::of_numbers(Features::Floats(values), numbers, input).map_err(in_file);
+            }
+            Self::Labels(labels, texts) => (labels, texts),
+        };
+        let names = train.map(|train| train.class_names()).filter(|names| !names.is_empty());
+        let given = match (&csv.classes, names, train) {
+            (None, Some(names), _) => Some(Classes::Names(names.to_vec())),
+            (None, None, Some(train)) => Some(Classes::Count(train.input().classes as u16)),
+            (given, ..) => given.clone(),
+        };
+        let list = texts.classes(given.as_ref()).map_err(Wrong::File)?;
+        let input = Input::of_classes(shape, list.count);
+        csv.scaling().apply(&mut values, input).map_err(Wrong::Config)?;
+        let labels = labels
+            .into_iter()
+            .map(|number| list.of_text[usize::from(number)])
+            .collect();
+        let set = Dataset::new(Features::Floats(values), labels, input).map_err(in_file)?;
+        match list.names {
+            Some(names) => set.with_class_names(names).map_err(Wrong::Config),
+            None => Ok(set),
+        }
     }
 }
 
@@ -271,89 +321,8 @@ fn feature_names(csv: &Csv, file: &CsvFile) -> Result<Vec<String>, Error> {
         return Ok(names.clone());
     }
     csv.ignore.iter().try_for_each(|name| file.column(name).map(drop))?;
-    let kept = |name: &&String| **name != csv.label && !csv.ignore.contains(name);
+    let kept = |name: &&String| **name != csv.wanted() && !csv.ignore.contains(name);
     Ok(file.columns().iter().filter(kept).cloned().collect())
-}
-
-/// The different labels of a file, numbered as they come.
-#[derive(Default)]
-struct Texts {
-    numbers: BTreeMap<String, u8>,
-    /// Line in which each came first.
-    lines: Vec<u64>,
-}
-
-/// The classes of a file's labels.
-struct ClassList {
-    count: usize,
-    /// Class of each of the [`Texts`].
-    of_text: Vec<u8>,
-    /// Labels in the order of their classes, unless they are integers.
-    names: Option<Vec<String>>,
-}
-
-impl Texts {
-    fn number_of(&mut self, text: &str, line: u64) -> Result<u8, String> {
-        if let Some(number) = self.numbers.get(text) {
-            return Ok(*number);
-        }
-        let Ok(number) = u8::try_from(self.numbers.len()) else {
-            return Err(format!(
-                "label `{text}` is the {}th different one; at most {MAX_CLASSES} classes are supported",
-                MAX_CLASSES + 1
-            ));
-        };
-        self.numbers.insert(text.to_owned(), number);
-        self.lines.push(line);
-        Ok(number)
-    }
-
-    /// The classes: those `given`, or else integers if all labels are, or else the sorted labels.
-    fn classes(&self, given: Option<&Classes>) -> Result<ClassList, String> {
-        let names: Vec<String> = match given {
-            Some(Classes::Names(names)) => names.clone(),
-            Some(Classes::Count(count)) => return self.integers(Some(usize::from(*count))),
-            None if self.numbers.keys().all(|text| text.parse::<i64>().is_ok()) => return self.integers(None),
-            None => self.numbers.keys().cloned().collect(),
-        };
-        let mut of_text = vec![0; self.numbers.len()];
-        for (text, &number) in &self.numbers {
-            let class = names.iter().position(|name| name == text);
-            of_text[usize::from(number)] = class.ok_or_else(|| {
-                format!(
-                    "line {}: label `{text}` is none of the classes `{}`; set `classes` to the list of all labels",
-                    self.lines[usize::from(number)],
-                    names.join("`, `")
-                )
-            })? as u8;
-        }
-        Ok(ClassList {
-            count: names.len(),
-            of_text,
-            names: Some(names),
-        })
-    }
-
-    fn integers(&self, given: Option<usize>) -> Result<ClassList, String> {
-        let most = given.unwrap_or(MAX_CLASSES);
-        let mut of_text = vec![0; self.numbers.len()];
-        for (text, &number) in &self.numbers {
-            let class = text.parse::<u8>().ok().filter(|&class| usize::from(class) < most);
-            of_text[usize::from(number)] = class.ok_or_else(|| {
-                let line = self.lines[usize::from(number)];
-                format!(
-                    "line {line}: label `{text}`; with {most} classes, labels are 0 to {}",
-                    most - 1
-                )
-            })?;
-        }
-        let largest = of_text.iter().max().map_or(0, |&class| usize::from(class));
-        Ok(ClassList {
-            count: given.unwrap_or(largest + 1),
-            of_text,
-            names: None,
-        })
-    }
 }
 
 #[cfg(test)]

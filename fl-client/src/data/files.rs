@@ -81,6 +81,27 @@ impl DataFile {
         })
     }
 
+    /// Everything up to the file's end, and the path that was found. Allocates as bytes arrive.
+    ///
+    /// # Errors
+    /// `Malformed` if there are more than `most` bytes, or the file cannot be decompressed; `Io` if it cannot be read.
+    pub(super) fn all(self, most: u64) -> Result<(Vec<u8>, PathBuf), Error> {
+        let (path, mut bytes) = (self.path, Vec::new());
+        match self.reader.take(most.saturating_add(1)).read_to_end(&mut bytes) {
+            Ok(_) if bytes.len() as u64 <= most => Ok((bytes, path)),
+            Ok(_) => Err(Error::malformed(
+                &path,
+                format!("has more than {most} bytes, the most that are read; split the file"),
+            )),
+            Err(error) => match error.kind() {
+                io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput => Err(
+                    Error::malformed(&path, format!("cannot be decompressed ({error}); fetch it again")),
+                ),
+                _ => Err(Error::io(&path, &error)),
+            },
+        }
+    }
+
     /// The next `len` bytes in pieces, which `each` converts; all but the last are [`PIECE`] long. Refuses a file that is not
     /// compressed and too short before the first piece.
     ///

@@ -5,9 +5,12 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::array::{Element, npy};
-use super::dataset::{ClientData, Dataset, Examples, Features, Input};
+use super::dataset::Dataset;
 use super::error::Error;
+use super::examples::{ClientData, Examples};
+use super::features::Features;
 use super::files::DataFile;
+use super::input::Input;
 use super::shared::shared;
 
 /// Six channels of 128 samples at 50 Hz; six activities and six transitions between postures.
@@ -210,8 +213,8 @@ mod tests {
         )
         .unwrap();
         assert_eq!(set.labels(), [11, 0]);
-        let (mut values, mut labels) = (Vec::new(), Vec::new());
-        super::super::Examples::all(set.into()).batch(&[0], &mut values, &mut labels);
+        let batch = Examples::all(set.into()).batch(&[0]);
+        let values = batch.values.numbers();
         assert_eq!(values.len(), 768);
         assert!((values[1] - 18.0 / 720.0).abs() < 1e-6 && (values[128] - 13.0 / 720.0).abs() < 1e-6);
     }

@@ -2,9 +2,12 @@
 
 use std::path::Path;
 
-use super::dataset::{ClientData, Dataset, Features, Input};
+use super::dataset::Dataset;
 use super::error::Error;
+use super::examples::ClientData;
+use super::features::Features;
 use super::files::DataFile;
+use super::input::Input;
 use super::shard::Shard;
 
 /// Most bytes that an idx file may declare; the largest public one has 47 MB.

@@ -4,44 +4,62 @@
 //! file: every size is checked against the bytes that are there, and every error names the file.
 
 mod array;
+mod batch;
 mod builtin;
 mod cifar;
+mod cmapss;
 mod csv;
 mod csv_file;
 mod dataset;
 mod error;
+mod examples;
+mod features;
 #[cfg(feature = "download")]
 mod fetch;
 mod files;
 mod hapt;
 mod idx;
 mod images;
+mod input;
 mod part;
 mod rng;
+mod roles;
 mod scaling;
 mod shard;
 mod shared;
 mod source;
 mod split;
 mod strokes;
+mod text;
+mod tokens;
 #[cfg(feature = "download")]
 mod unpack;
+mod vocabulary;
 
 pub use array::{Arrays, Order};
+pub use batch::{Batch, IGNORED, Targets, Values};
 pub use builtin::{Builtin, Hand, draw};
 pub use cifar::read_cifar10;
+pub use cmapss::Cmapss;
 pub use csv::{Classes, Csv};
-pub use dataset::{ClientData, Dataset, Examples, Features, Input, Target};
+pub use dataset::Dataset;
 pub use error::Error;
+pub use examples::{ClientData, Examples};
+pub use features::Features;
 #[cfg(feature = "download")]
 pub use fetch::{Fetched, Public, PublicFile, fetch};
 pub use hapt::{Hapt, HaptWindows, read_hapt, read_hapt_windows};
 pub use idx::{read_idx, read_idx_pair};
 pub use images::Images;
+pub use input::{Input, Target};
 pub use rng::Rng;
+pub use roles::Roles;
 pub use scaling::Numbers;
 pub use shard::Shard;
 pub use source::DataSource;
 pub use split::{Split, share, slice};
+pub use text::Text;
+pub use tokens::Tokens;
 #[cfg(feature = "download")]
 pub use unpack::Member;
+pub use vocabulary::Vocabulary;

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use super::dataset::{ClientData, Dataset, Examples};
+use super::dataset::Dataset;
 use super::error::Error;
+use super::examples::{ClientData, Examples};
+use super::input::Target;
 use super::rng::Rng;
-use super::split::{Split, share, slice};
+use super::split::{Split, share, share_unlabelled, slice};
 
 /// Defines the keys of a data set that several clients may share: its own keys, each with a comma after it, then those that say
 /// which part a client takes.
@@ -96,7 +98,7 @@ pub(crate) enum Held {
     Stretch(Arc<Dataset>),
     /// A set of their own, dealt to the clients in turn. Suits a set that is sorted by class.
     Dealt(Arc<Dataset>),
-    /// This share of the client's part of the training set, drawn by the seed.
+    /// This share of the client's part of the training set, drawn by the seed; of a text, its end.
     Share(f64),
     /// There are none.
     None,
@@ -121,7 +123,19 @@ impl Part<'_> {
     /// # Errors
     /// As [`share`].
     pub(crate) fn of(&self, train: Arc<Dataset>, held: Held) -> Result<ClientData, Error> {
-        let mut mine = share(train.labels(), self.split, self.client, self.clients, self.seed)?;
+        let Self {
+            split,
+            client,
+            clients,
+            seed,
+            ..
+        } = *self;
+        let target = train.input().target;
+        let mut mine = match target {
+            Target::Class => share(train.labels(), split, client, clients, seed)?,
+            Target::NextToken => share_unlabelled((train.len(), true), split, client, clients, seed)?,
+            Target::Numbers => share_unlabelled((train.len(), false), split, client, clients, seed)?,
+        };
         let test = match held {
             Held::Stretch(test) => {
                 let stretch: Vec<u32> = slice(test.len(), self.client, self.clients).map(|i| i as u32).collect();
@@ -133,7 +147,10 @@ impl Part<'_> {
                 Examples::new(test, dealt)?
             }
             Held::Share(share) => {
-                let held = hold_out(&mut mine, share, Rng::of(&[self.seed, 7, u64::from(self.client)]));
+                let held = match target {
+                    Target::NextToken => hold_out_end(&mut mine, share),
+                    _ => hold_out(&mut mine, share, Rng::of(&[self.seed, 7, u64::from(self.client)])),
+                };
                 Examples::new(train.clone(), held)?
             }
             Held::None => Examples::new(train.clone(), Vec::new())?,
@@ -152,11 +169,19 @@ fn hold_out(mine: &mut Vec<u32>, share: f64, mut rng: Rng) -> Vec<u32> {
         return Vec::new();
     }
     rng.shuffle(mine);
-    let count = ((share * mine.len() as f64).round() as usize).clamp(1, mine.len() - 1);
-    let mut held = mine.split_off(mine.len() - count);
+    let mut held = hold_out_end(mine, share);
     mine.sort_unstable();
     held.sort_unstable();
     held
+}
+
+/// As [`hold_out`], but takes the last examples, as is usual for a text.
+fn hold_out_end(mine: &mut Vec<u32>, share: f64) -> Vec<u32> {
+    if mine.len() < 2 {
+        return Vec::new();
+    }
+    let count = ((share * mine.len() as f64).round() as usize).clamp(1, mine.len() - 1);
+    mine.split_off(mine.len() - count)
 }
 
 /// Succeeds if `test` is a share that can be held out, and is not given together with a test set, whose key is `files`.
@@ -181,7 +206,8 @@ pub(crate) fn check_share(test: Option<f64>, files: Option<&'static str>) -> Res
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::dataset::{Features, Input};
+    use super::super::features::Features;
+    use super::super::input::Input;
     use super::super::rng::Rng;
     use super::*;
 

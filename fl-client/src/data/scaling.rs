@@ -5,8 +5,8 @@ use std::fmt;
 use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::dataset::Input;
 use super::error::Error;
+use super::input::Input;
 
 /// One number for all values, or a list of one number for each channel (or each value of an example, where that is said).
 #[derive(Debug, Clone, PartialEq)]

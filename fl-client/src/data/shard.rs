@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use super::dataset::{ClientData, Dataset};
+use super::dataset::Dataset;
 use super::error::Error;
+use super::examples::ClientData;
 use super::part::{Held, shared_set};
 use super::shared::shared;
 

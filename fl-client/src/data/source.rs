@@ -6,12 +6,15 @@ use serde::{Deserialize, Serialize};
 
 use super::array::{self, Arrays};
 use super::builtin::{self, Builtin};
+use super::cmapss::{self, Cmapss};
 use super::csv::{self, Csv};
-use super::dataset::ClientData;
 use super::error::Error;
+use super::examples::ClientData;
 use super::hapt::{self, Hapt};
 use super::images::{self, Images};
+use super::roles::{self, Roles};
 use super::shard::Shard;
+use super::text::{self, Text};
 use super::{cifar, idx};
 
 /// Each row is a data set: its name in a configuration, its keys, and the module that has `check`, `relative_to`,
@@ -96,6 +99,29 @@ data_sets! {
     Csv(Csv) in csv,
     /// A folder of images for each class.
     Images(Images) in images,
+    /// A text file, whose tokens are predicted one after another.
+    Text(Text) in text,
+    /// Shakespeare: the speeches of one role.
+    Roles(Roles) in roles,
+    /// C-MAPSS: windows of the sensors of some engines, with their remaining lives.
+    Cmapss(Cmapss) in cmapss,
+}
+
+impl DataSource {
+    /// The set that a command line gives, such as `{ idx = { dir = "data/fashion-mnist" } }`.
+    ///
+    /// # Errors
+    /// `Config` if it is no such set, a key is unknown, or a number is out of range.
+    pub fn from_argument(text: &str) -> Result<Self, Error> {
+        #[derive(Deserialize)]
+        struct Given {
+            data: DataSource,
+        }
+        let given = toml::from_str::<Given>(&format!("data = {text}"));
+        given
+            .map(|given| given.data)
+            .map_err(|error| Error::config("--data", error.to_string()))
+    }
 }
 
 #[cfg(test)]
@@ -302,8 +328,8 @@ mod tests {
             held.push(data);
         }
         assert_eq!(held.iter().map(|d| d.train.len() + d.test.len()).sum::<usize>(), 10_929);
-        let (mut values, mut labels) = (Vec::new(), Vec::new());
-        held[0].train.batch(&[0], &mut values, &mut labels);
+        let batch = held[0].train.batch(&[0]);
+        let values = batch.values.numbers();
         let mean = |channel: usize| values[channel * 128..(channel + 1) * 128].iter().sum::<f32>() / 128.0;
         let gravity = (0..3).map(|channel| mean(channel).powi(2)).sum::<f32>().sqrt();
         assert!((0.8..1.2).contains(&gravity), "{gravity}");

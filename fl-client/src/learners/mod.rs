@@ -5,12 +5,12 @@
 
 mod build;
 mod choice;
-mod classifier;
 mod cnn;
 mod decoder;
 mod device;
 #[cfg(test)]
 mod equivalence;
+mod examples;
 mod har;
 mod info;
 mod init;
@@ -22,13 +22,14 @@ mod params;
 mod projection;
 mod resnet;
 mod settings;
+mod trained;
 mod transformer;
 
 pub use choice::LearnerChoice;
-pub use classifier::Classifier;
 pub use device::DeviceChoice;
 pub use info::LearnerInfo;
 pub(crate) use settings::NAME;
+pub use trained::Trained;
 
 use crate::error::Error;
 

@@ -6,6 +6,8 @@ mod another_run;
 mod binary;
 mod crashes;
 #[cfg(target_os = "linux")]
+mod first_weights;
+#[cfg(target_os = "linux")]
 #[path = "../../../compress/tests/tool/help_page.rs"]
 mod help_page;
 mod models;

@@ -35,7 +35,7 @@ fn task(script: &Script) -> String {
     format!("learner = {{ command = {words} }}")
 }
 
-fn output(mut command: Command) -> String {
+pub(crate) fn output(mut command: Command) -> String {
     let output = command.output().unwrap();
     let (text, errors) = (
         String::from_utf8(output.stdout).unwrap(),

@@ -12,8 +12,11 @@ pub(super) use element::Element;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::dataset::{ClientData, Dataset, Features, Input, MAX_CLASSES};
+use super::dataset::{Dataset, MAX_CLASSES};
 use super::error::Error;
+use super::examples::ClientData;
+use super::features::Features;
+use super::input::Input;
 use super::part::{Held, check_share, shared_set};
 use super::scaling::{Numbers, Scaling};
 use super::shared::shared;

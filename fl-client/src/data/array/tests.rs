@@ -19,9 +19,8 @@ fn keys(dir: &Path, x: &str, y: &str) -> Arrays {
 /// All values and labels that a model sees, in order.
 fn seen(data: &ClientData) -> (Vec<f32>, Vec<u32>) {
     let positions: Vec<u32> = (0..data.train.len() as u32).collect();
-    let (mut values, mut labels) = (Vec::new(), Vec::new());
-    data.train.batch(&positions, &mut values, &mut labels);
-    (values, labels)
+    let batch = data.train.batch(&positions);
+    (batch.values.numbers().to_vec(), batch.targets.classes().to_vec())
 }
 
 fn refused(arrays: &Arrays) -> String {

@@ -31,9 +31,8 @@ fn read_both(text: &str, test: Option<&str>, more: &str) -> Result<ClientData, E
 
 fn seen(examples: &super::super::Examples) -> (Vec<f32>, Vec<u32>) {
     let positions: Vec<u32> = (0..examples.len() as u32).collect();
-    let (mut values, mut labels) = (Vec::new(), Vec::new());
-    examples.batch(&positions, &mut values, &mut labels);
-    (values, labels)
+    let batch = examples.batch(&positions);
+    (batch.values.numbers().to_vec(), batch.targets.classes().to_vec())
 }
 
 fn refusal(text: &str, more: &str) -> String {
@@ -76,6 +75,50 @@ fn integers_are_classes_themselves() {
     .unwrap();
     assert_eq!(seen(&data.train).0, [0.0, 0.0, -2.5, -0.75]);
     assert_eq!(data.train.input().classes, 10);
+}
+
+#[test]
+fn a_column_of_numbers_can_be_predicted() {
+    let keys = "target = 'length'\nignore = ['id', 'species']\ntarget_mean = 5.0\ntarget_std = 2.0\nmean = 3.0";
+    let data = read_both(FLOWERS, Some(FLOWERS), keys).unwrap();
+    assert_eq!(data.train.input(), Input::of_numbers([1, 1, 1], 1));
+    for batch in [data.train.batch(&[0, 1, 2, 3]), data.test.batch(&[0, 1, 2, 3])] {
+        let near = |have: &[f32], want: [f32; 4]| have.iter().zip(want).all(|(a, b)| (a - b).abs() < 1e-6);
+        assert!(near(batch.targets.numbers(), [0.05, 1.0, 0.65, -0.05]), "{batch:?}");
+        assert!(near(batch.values.numbers(), [0.5, 0.2, 0.3, 0.0]), "{batch:?}");
+    }
+    let part = read_text(FLOWERS, &format!("{keys}\nclients = 2\nclient = 1\ntest = 0.5")).unwrap();
+    assert_eq!((part.train.len(), part.test.len()), (1, 1));
+    for (more, part) in [
+        (
+            "target = 'length'\nlabel = 'species'",
+            "`target` is of numbers; give it or `label`",
+        ),
+        ("target = 'length'\nclasses = 3", "`classes` are of a `label`"),
+        (
+            "target = 'length'\nsplit = { dirichlet = 0.5 }",
+            "`split` shares out classes, but these examples have none",
+        ),
+        (
+            "target = 'length'\nfeatures = ['length']",
+            "`features` has `length`, which is the target",
+        ),
+        ("target = 'length'\ntarget_std = 0.0", "`target_std` must be"),
+        ("target = 'length'\ntarget_mean = nan", "`target_mean` must be"),
+        ("label = 'species'\ntarget_std = 2.0", "`target_std` need `target`"),
+        (
+            "target = 'species'\nignore = ['id']",
+            "line 2: `species` is `setosa`, which is no number",
+        ),
+        (
+            "target = 'length'\nignore = ['species']\ntarget_std = 1e-38\ntarget_mean = -1e3",
+            "line 2: the number to predict is too large",
+        ),
+    ] {
+        let error = refusal(FLOWERS, more);
+        assert!(error.contains(part), "{more}: {error}");
+    }
+    assert!(refusal("a,y\n1,nan\n", "target = 'y'").contains("`y` is `nan`, which is not finite"));
 }
 
 #[test]

@@ -13,8 +13,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::csv::check_names;
-use super::dataset::{ClientData, Dataset, Features, Input};
+use super::dataset::Dataset;
 use super::error::Error;
+use super::examples::ClientData;
+use super::features::Features;
+use super::input::Input;
 use super::part::{Held, check_share, shared_set};
 use super::scaling::{Numbers, Scaling};
 use super::shared::shared;

@@ -176,9 +176,9 @@ fn folders_are_classes_and_images_become_planes() {
     assert_eq!(data.train.class_names(), ["bird", "cat", "dog"]);
     assert_eq!(data.train.class_counts(), [0, 1, 2]);
     assert_eq!(data.train.input().shape, [3, 19, 26]);
-    let (mut have, mut labels) = (Vec::new(), Vec::new());
-    data.train.batch(&[2], &mut have, &mut labels);
-    assert_eq!(labels, [2]);
+    let batch = data.train.batch(&[2]);
+    let have = batch.values.numbers();
+    assert_eq!(batch.targets.classes(), [2]);
     let bytes = pixels("color.png.npy");
     for channel in 0..3 {
         for pixel in 0..19 * 26 {

@@ -9,19 +9,17 @@ use fl_proto::{Length, Training};
 use toml::Table;
 
 use super::device::DeviceChoice;
+use super::examples::{self, ModelBatch};
 use super::info::{LearnerInfo, Model};
 use super::init::{self, Init};
 use super::params::Params;
-use crate::data::{ClientData, Examples, Rng};
-use crate::learner::{Evaluation, Fit, FitPlan, Learner, Progress};
-use crate::ops::{Sgd, Tape, cross_entropy};
-
-/// Batch size of an evaluation.
-const EVALUATE: usize = 256;
+use crate::data::{ClientData, Rng};
+use crate::learner::{EvaluatePlan, Evaluation, Fit, FitPlan, Learner, Progress};
+use crate::ops::{Sgd, Tape};
 
 /// A built-in model with one client's data. Uses one core.
 #[derive(Debug)]
-pub struct Classifier {
+pub struct Trained {
     model: Box<dyn Model>,
     layout: Arc<Layout>,
     /// The model's tensors in the order of the layout; changing them changes the model.
@@ -33,7 +31,7 @@ pub struct Classifier {
     data: ClientData,
 }
 
-impl Classifier {
+impl Trained {
     /// The model of `learner`, shaped by `data`, with weights zero.
     ///
     /// # Errors
@@ -66,16 +64,6 @@ impl Classifier {
         })
     }
 
-    /// The examples at `positions` as the model's input, `[batch, channels, height, width]`, and their labels.
-    fn batch(&self, examples: &Examples, positions: &[u32]) -> anyhow::Result<(Tensor, Vec<u32>)> {
-        let [channels, height, width] = examples.input().shape;
-        let mut values = Vec::with_capacity(positions.len() * examples.input().len());
-        let mut labels = Vec::with_capacity(positions.len());
-        examples.batch(positions, &mut values, &mut labels);
-        let x = Tensor::from_vec(values, (positions.len(), channels, height, width), &self.device)?;
-        Ok((x, labels))
-    }
-
     /// The tensors that training changes.
     fn trained(&self) -> &[Var] {
         &self.vars[..self.trained]
@@ -84,16 +72,16 @@ impl Classifier {
     /// One step of SGD on the examples at `positions`; returns their mean loss before it. `seed` determines what dropout
     /// draws.
     fn step(&self, sgd: &mut Sgd, positions: &[u32], seed: u64) -> anyhow::Result<f64> {
-        let (x, labels) = self.batch(&self.data.train, positions)?;
+        let batch = ModelBatch::of(&self.data.train, positions, &self.device)?;
         let mut tape = Tape::training(self.trained(), seed);
-        let logits = self.model.forward(&mut tape, &x)?;
-        let loss = cross_entropy(&mut tape, &logits, &labels)?;
+        let logits = self.model.forward(&mut tape, &batch.x)?;
+        let loss = batch.loss(&mut tape, &logits)?;
         sgd.step(self.trained(), tape.backward(&loss, self.trained())?)?;
         Ok(f64::from(loss.to_scalar::<f32>()?))
     }
 }
 
-impl Learner for Classifier {
+impl Learner for Trained {
     fn layout(&self) -> Arc<Layout> {
         self.layout.clone()
     }
@@ -165,26 +153,11 @@ impl Learner for Classifier {
     }
 
     fn evaluate(&mut self) -> anyhow::Result<Option<Evaluation>> {
-        let examples = &self.data.test;
-        if examples.is_empty() {
-            return Ok(None);
-        }
-        let positions: Vec<u32> = (0..examples.len() as u32).collect();
-        let (mut loss, mut correct) = (0.0, 0);
-        for positions in positions.chunks(EVALUATE) {
-            let (x, labels) = self.batch(examples, positions)?;
-            let mut tape = Tape::default();
-            let logits = self.model.forward(&mut tape, &x)?;
-            loss += f64::from(cross_entropy(&mut tape, &logits, &labels)?.to_scalar::<f32>()?) * labels.len() as f64;
-            let answers = logits.argmax(1)?.to_vec1::<u32>()?;
-            correct += answers
-                .iter()
-                .zip(&labels)
-                .filter(|(answer, label)| answer == label)
-                .count() as u64;
-        }
-        let examples = examples.len() as u64;
-        Ok(Some(Evaluation::new(examples, loss / examples as f64, correct)))
+        self.evaluate_with(&EvaluatePlan::default())
+    }
+
+    fn evaluate_with(&mut self, plan: &EvaluatePlan) -> anyhow::Result<Option<Evaluation>> {
+        examples::evaluate(self.model.as_ref(), &self.data.test, &self.device, &plan.progress)
     }
 }
 
@@ -202,14 +175,14 @@ mod tests {
 
     use super::super::find;
     use super::*;
-    use crate::data::{Builtin, DataSource, Dataset, Features};
+    use crate::data::{Builtin, DataSource, Dataset, Examples, Features};
     use crate::learner::Progress;
 
     fn plan(training: Training) -> FitPlan {
         FitPlan::new(training, 1, 1, 5)
     }
 
-    fn learner(name: &str) -> (Classifier, Vec<f32>) {
+    fn learner(name: &str) -> (Trained, Vec<f32>) {
         let data = match name {
             "har" => signals(),
             _ => DataSource::Builtin(Builtin {
@@ -220,7 +193,7 @@ mod tests {
             .load()
             .unwrap(),
         };
-        let mut learner = Classifier::new(find(name).unwrap(), &Table::new(), DeviceChoice::Cpu, data).unwrap();
+        let mut learner = Trained::new(find(name).unwrap(), &Table::new(), DeviceChoice::Cpu, data).unwrap();
         let (layout, weights) = find(name).unwrap().initial_weights(1).unwrap();
         assert_eq!(*layout, *learner.layout());
         learner.load(&weights).unwrap();

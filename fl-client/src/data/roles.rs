@@ -1,0 +1,244 @@
+//! Shakespeare by speaking role: each client has the speeches of one role, character by character.
+//!
+//! As in LEAF (Caldas et al. 2018), the first part of a role's text is for training and the rest is held out.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::csv_file::CsvFile;
+use super::dataset::Dataset;
+use super::error::Error;
+use super::examples::{ClientData, Examples};
+use super::features::Features;
+use super::files::DataFile;
+use super::part::check_share;
+use super::text::{MAX_TEXT, check_length};
+use super::tokens::cut;
+use super::vocabulary::{Vocabulary, utf8};
+
+/// Names that the file of the text may have.
+const TEXTS: [&str; 2] = ["input.txt", "plays.txt"];
+const SPEECHES: &str = "speeches.tsv";
+/// Fewest characters of a client.
+const FEWEST: u32 = 10;
+
+/// The speeches of one role, or of several.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Roles {
+    /// Folder with the text, `input.txt` or `plays.txt`, and `speeches.tsv`.
+    pub dir: PathBuf,
+    /// Number of this client, from 0: it has the role of this rank by size.
+    #[serde(default)]
+    pub client: u32,
+    /// Number of clients.
+    #[serde(default = "crate::data::part::one")]
+    pub clients: u32,
+    /// Roles of each client: those of rank `client`, `client + clients` and so on.
+    #[serde(default = "crate::data::part::one")]
+    pub roles: u32,
+    /// Roles with fewer bytes of text are left out.
+    #[serde(default = "least")]
+    pub least: u32,
+    /// Characters of an example.
+    #[serde(default = "length")]
+    pub length: u32,
+    /// Share of each role's text that is held out, at its end.
+    #[serde(default = "held_out")]
+    pub test: f64,
+    /// Take at most this many of the client's training examples.
+    #[serde(default)]
+    pub limit: Option<u32>,
+    /// Take at most this many of its held-out examples.
+    #[serde(default)]
+    pub test_limit: Option<u32>,
+}
+
+fn least() -> u32 {
+    1000
+}
+
+fn length() -> u32 {
+    80
+}
+
+fn held_out() -> f64 {
+    0.2
+}
+
+pub(super) fn check(roles: &Roles) -> Result<(), Error> {
+    if roles.client >= roles.clients {
+        let why = format!("is {}, but must be below `clients` = {}", roles.client, roles.clients);
+        return Err(Error::config("client", why));
+    }
+    if roles.roles == 0 {
+        return Err(Error::config("roles", "is 0, but must be at least 1"));
+    }
+    if roles.least < FEWEST {
+        return Err(Error::config(
+            "least",
+            format!("is {}, but must be at least {FEWEST}", roles.least),
+        ));
+    }
+    if roles.limit == Some(0) {
+        return Err(Error::config("limit", "must be at least 1"));
+    }
+    check_length(roles.length)?;
+    check_share(Some(roles.test), None)
+}
+
+pub(super) fn relative_to(roles: &mut Roles, base: &Path) {
+    roles.dir = base.join(&roles.dir);
+}
+
+pub(super) fn of_client(roles: &Roles, client: u32, clients: u32) -> Result<Roles, Error> {
+    Ok(Roles {
+        client,
+        clients,
+        ..roles.clone()
+    })
+}
+
+pub(super) fn load(roles: &Roles) -> Result<ClientData, Error> {
+    let (bytes, path) = text_file(&roles.dir)?.all(MAX_TEXT)?;
+    let text = utf8(&bytes, &path)?;
+    let speeches = speeches(&roles.dir, text)?;
+    let mine = chosen(roles, &speeches)?;
+
+    let vocabulary = Vocabulary::Characters;
+    let names = vocabulary.of(&bytes, &path, None)?.0;
+    let mut own = String::new();
+    let (mut train, mut test) = (Vec::new(), Vec::new());
+    let mut begun = 0;
+    for ranges in mine {
+        let mut count = 0;
+        for (at, range) in ranges.iter().enumerate() {
+            if at > 0 {
+                own.push('\n');
+                count += 1;
+            }
+            own.push_str(&text[range.clone()]);
+            count += text[range.clone()].chars().count() as u32;
+        }
+        // The first held-out token only begins the held-out text, and so nothing of it is trained on.
+        let kept = begun + (f64::from(count) * (1.0 - roles.test)) as u32;
+        train.extend(cut(begun..kept, roles.length as usize));
+        test.extend(cut(kept..begun + count, roles.length as usize));
+        begun += count;
+    }
+    if train.is_empty() {
+        let why = format!(
+            "leaves client {} no text to train on; lower it, or raise `least`",
+            roles.client
+        );
+        return Err(Error::config("test", why));
+    }
+    // Speeches are joined by line ends, which a text of one line lacks.
+    let names = if names.iter().any(|name| name == "\n") {
+        names
+    } else {
+        std::iter::once("\n".to_owned()).chain(names).collect()
+    };
+    let tokens = vocabulary.tokens(&names, own.as_bytes(), &path)?;
+    let cut = train.len() as u32;
+    let all = cut + test.len() as u32;
+    train.extend(test);
+    let set = Dataset::of_text(Features::Text { tokens, pieces: train }, roles.length as usize)?;
+    let set = Arc::new(set.with_class_names(names)?);
+    let limit = |limit: Option<u32>| limit.map_or(usize::MAX, |limit| limit as usize);
+    Ok(ClientData {
+        train: Examples::new(set.clone(), (0..cut).collect::<Vec<_>>())?.take(limit(roles.limit)),
+        test: Examples::new(set, (cut..all).collect::<Vec<_>>())?.take(limit(roles.test_limit)),
+    })
+}
+
+fn text_file(dir: &Path) -> Result<DataFile, Error> {
+    let hint = "give the folder that holds `input.txt` or `plays.txt`, and `speeches.tsv`";
+    let first = DataFile::open(&dir.join(TEXTS[0]), hint);
+    match first {
+        Err(Error::Missing { .. }) => DataFile::open(&dir.join(TEXTS[1]), hint),
+        found => found,
+    }
+}
+
+/// Where the speeches of each role are in `text`, in its order.
+///
+/// # Errors
+/// `Malformed`, naming the line, if a speech is not within the text, or begins before the one above it ends.
+fn speeches(dir: &Path, text: &str) -> Result<BTreeMap<String, Vec<Range<usize>>>, Error> {
+    let path = dir.join(SPEECHES);
+    let mut file = CsvFile::open(
+        &path,
+        b'\t',
+        "it has the columns `start`, `end` and `role` or `role_id`",
+    )?;
+    let [start, end] = [file.column("start")?, file.column("end")?];
+    let role = file.column("role_id").or_else(|_| file.column("role"))?;
+    let mut roles: BTreeMap<String, Vec<Range<usize>>> = BTreeMap::new();
+    let mut last = 0;
+    while let Some(row) = file.next_row()? {
+        let range = row.integer::<usize>(start)?..row.integer::<usize>(end)?;
+        if range.start < last {
+            return Err(row.wrong(format!(
+                "begins at {}, before {last}, where the speech above it ends",
+                range.start
+            )));
+        }
+        if text.get(range.clone()).is_none() {
+            let why = format!(
+                "`start` {} and `end` {} are not in the text of {} bytes",
+                range.start,
+                range.end,
+                text.len()
+            );
+            return Err(row.wrong(why));
+        }
+        if row.text(role).is_empty() {
+            return Err(row.wrong("the role is empty; name it"));
+        }
+        last = range.end;
+        roles.entry(row.text(role).to_owned()).or_default().push(range);
+    }
+    Ok(roles)
+}
+
+/// The speeches of the client's roles. Roles are ranked by their bytes, the largest first, and equal ones by name.
+///
+/// # Errors
+/// `Config` if there are fewer roles than the clients need.
+fn chosen<'a>(
+    roles: &Roles,
+    speeches: &'a BTreeMap<String, Vec<Range<usize>>>,
+) -> Result<Vec<&'a [Range<usize>]>, Error> {
+    let bytes = |ranges: &[Range<usize>]| ranges.iter().map(ExactSizeIterator::len).sum::<usize>();
+    let mut ranked: Vec<(usize, &[Range<usize>])> = speeches
+        .values()
+        .map(|ranges| (bytes(ranges), ranges.as_slice()))
+        .filter(|(bytes, _)| *bytes >= roles.least as usize)
+        .collect();
+    // Stable: equal ones keep the order of their names.
+    ranked.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
+    let wanted = u64::from(roles.clients) * u64::from(roles.roles);
+    if wanted > ranked.len() as u64 {
+        let why = format!(
+            "is {} with {} role(s) each, but {} roles have at least `least` = {} bytes; lower one of them",
+            roles.clients,
+            roles.roles,
+            ranked.len(),
+            roles.least
+        );
+        return Err(Error::config("clients", why));
+    }
+    let mine = ranked
+        .iter()
+        .skip(roles.client as usize)
+        .step_by(roles.clients as usize);
+    Ok(mine.take(roles.roles as usize).map(|(_, ranges)| *ranges).collect())
+}
+
+#[cfg(test)]
+mod tests;
