@@ -76,7 +76,7 @@ pub(super) fn check_classes(classes: Option<&Classes>) -> Result<(), Error> {
 ///
 /// # Errors
 /// `Config`.
-pub(in crate::data) fn check_names(names: &[String]) -> Result<(), Error> {
+pub(crate) fn check_names(names: &[String]) -> Result<(), Error> {
     if !(1..=MAX_CLASSES).contains(&names.len()) {
         let why = format!("has {} names; there must be 1 to {MAX_CLASSES}", names.len());
         return Err(Error::config("classes", why));
