@@ -40,13 +40,14 @@ pub struct Demo {
     rounds: u64,
     #[arg(long, help = learners::help(), default_value = "mlp")]
     learner: LearnerChoice,
-    /// Folder with MNIST-like idx files (see `fl-client data get`); without it, the built-in set is drawn
+    /// Folder with MNIST-like idx files (see `fl-client data get`), or any data as in client.toml, such as
+    /// '{ roles = { dir = "tinyshakespeare" } }'; without it, the built-in set is drawn
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Concentration of the Dirichlet split of `--data`: small gives each client few classes
+    /// Concentration of the Dirichlet split of a folder in `--data`: small gives each client few classes
     #[arg(long, default_value_t = 0.5)]
     alpha: f64,
-    /// Take at most so many training examples a client
+    /// Take at most so many training examples a client, of a folder or of the built-in set
     #[arg(long)]
     limit: Option<u32>,
     /// Learning rate
@@ -68,9 +69,11 @@ pub struct Demo {
 }
 
 impl Demo {
-    fn workload(&self) -> Workload {
-        let data = match &self.data {
-            Some(dir) => DataSource::Idx(Shard {
+    fn workload(&self) -> anyhow::Result<Workload> {
+        let table = self.data.as_ref().and_then(|data| data.to_str());
+        let data = match (table.filter(|text| text.trim_start().starts_with('{')), &self.data) {
+            (Some(table), _) => DataSource::from_argument(table)?,
+            (None, Some(dir)) => DataSource::Idx(Shard {
                 dir: dir.clone(),
                 client: 0,
                 clients: 1,
@@ -80,17 +83,17 @@ impl Demo {
                 test_limit: None,
                 hold_out_batch_5: false,
             }),
-            None => DataSource::Builtin(Builtin {
+            (None, None) => DataSource::Builtin(Builtin {
                 seed: self.seed,
                 train: self.limit.unwrap_or(Builtin::default().train),
                 ..Builtin::default()
             }),
         };
-        Workload {
+        Ok(Workload {
             learner: self.learner.clone(),
             clients: self.clients,
             data,
-        }
+        })
     }
 
     fn run_toml(&self) -> String {
@@ -132,7 +135,7 @@ impl Demo {
     /// # Errors
     /// If the data cannot be read or the federation fails.
     pub async fn run(&self, dir: &Path, table: bool) -> anyhow::Result<Score> {
-        let workload = self.workload();
+        let workload = self.workload()?;
         let (layout, weights) = workload.initial(self.seed)?;
         let parameters = layout.len() as u64;
         let display = Display::new(self.rounds);

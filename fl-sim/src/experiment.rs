@@ -112,15 +112,20 @@ impl Experiment {
     }
 }
 
+/// A figure of a run, if it has one.
+type Figure = fn(&Score) -> Option<f64>;
+
 /// The table of an experiment: mean and sample standard deviation over the seeds, and ratios to fp32 averaging.
 pub fn table(trials: &[Trial]) -> String {
     let mut names: Vec<&str> = trials.iter().map(|trial| trial.variant.as_str()).collect();
     names.dedup();
-    let classifies = trials.iter().any(|trial| trial.score.accuracy().is_some());
-    let quality = if classifies { "accuracy, %" } else { "perplexity" };
-    let of = |score: &Score| match classifies {
-        true => score.accuracy().map(|share| 100.0 * share),
-        false => score.perplexity(),
+    let any = |of: Figure| trials.iter().any(|trial| of(&trial.score).is_some());
+    let (quality, digits, of): (_, _, Figure) = if any(Score::accuracy) {
+        ("accuracy, %", 2, |score| score.accuracy().map(|share| 100.0 * share))
+    } else if any(Score::perplexity) {
+        ("perplexity", 2, Score::perplexity)
+    } else {
+        ("rmse", 4, Score::rmse)
     };
     let mut out = format!(
         "{:<15}  {:>5}  {:>17}  {:>10}  {:>10}  {:>14}  {:>8}  {:>8}\n",
@@ -133,7 +138,7 @@ pub fn table(trials: &[Trial]) -> String {
         let seconds = average(&|s| mean_sd(s.rounds.iter().map(|r| r.seconds)).0);
         let _ = writeln!(
             out,
-            "{name:<15}  {:>5}  {:>8.2} +- {:<5.2}  {:>10}  {:>10}  {:>6.3} /{:>6.3}  {:>7.1}x  {:>8.2}",
+            "{name:<15}  {:>5}  {:>8.digits$} +- {:<5.digits$}  {:>10}  {:>10}  {:>6.3} /{:>6.3}  {:>7.1}x  {:>8.2}",
             own.len(),
             mean,
             sd,

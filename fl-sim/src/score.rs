@@ -94,6 +94,12 @@ impl Score {
         self.rounds.last().and_then(|round| round.perplexity)
     }
 
+    /// Root mean squared error of the last model, if it predicts numbers.
+    pub fn rmse(&self) -> Option<f64> {
+        let last = self.rounds.last()?;
+        last.metrics.get("evaluation/rmse").copied()
+    }
+
     /// Accuracy of the last model, or its perplexity if no client classifies, as one value.
     pub fn quality(&self) -> String {
         self.rounds.last().map_or("-".to_owned(), RoundLine::quality)
@@ -125,8 +131,9 @@ impl Score {
         let mut out = String::new();
         let fp32 = self.fp32_bytes();
         let (up, down) = self.server_socket;
-        let (what, value) = match (self.accuracy(), self.perplexity()) {
-            (None, Some(perplexity)) => ("perplexity", significant(perplexity)),
+        let (what, value) = match (self.accuracy(), self.perplexity(), self.rmse()) {
+            (None, Some(perplexity), _) => ("perplexity", significant(perplexity)),
+            (None, None, Some(rmse)) => ("rmse", format!("{rmse:.4}")),
             _ => ("accuracy", self.quality()),
         };
         let result = bold(format!("{what:<16}{value:>12}"));

@@ -116,10 +116,15 @@ pub(super) fn text_of(evaluation: &Evaluation) -> String {
         correct,
         metrics,
     } = evaluation;
+    let what = if metrics.get("token_accuracy").is_some() {
+        "tokens"
+    } else {
+        "examples"
+    };
     let mut text = match accuracy(evaluation).zip(*correct) {
         Some((accuracy, correct)) => format!("accuracy {accuracy:.4} ({correct} of {examples}), loss {loss:.4}"),
         None => match evaluation.perplexity() {
-            Some(perplexity) => format!("loss {loss:.4}, perplexity {perplexity:.4} ({examples} examples)"),
+            Some(perplexity) => format!("loss {loss:.4}, perplexity {perplexity:.4} ({examples} {what})"),
             None => format!("loss {loss:.4} ({examples} examples)"),
         },
     };

@@ -166,7 +166,7 @@ mod tests {
 
     use fl_proto::{Length, Training};
 
-    use super::super::{DeviceChoice, Trained, find};
+    use super::super::{DeviceChoice, LearnerChoice, Trained, find};
     use super::*;
     use crate::data::{ClientData, Dataset, Features, Rng, Tokens};
     use crate::learner::{EvaluatePlan, FitPlan, Learner as _};
@@ -279,5 +279,43 @@ mod tests {
             fit.loss.is_finite() && after.loss < 0.05 * zero.loss,
             "{fit:?} {after:?}"
         );
+    }
+
+    #[test]
+    fn models_of_texts_learn_what_follows() {
+        let mut tokens = Tokens::new(VOCABULARY);
+        (0..601).for_each(|at| tokens.push(at * at % VOCABULARY as u32).unwrap());
+        // The last example is short.
+        let pieces = (0..75)
+            .map(|at| at * 8 + 1..at * 8 + if at == 74 { 6 } else { 9 })
+            .collect();
+        let set = Arc::new(Dataset::of_text(Features::Text { tokens, pieces }, 8).unwrap());
+        let all = Examples::all(set);
+        for learner in [
+            "{ name = 'lstm', layers = 1, hidden = 16 }",
+            "{ name = 'transformer', layers = 1, width = 16, heads = 2 }",
+            "{ name = 'transformer', style = 'llama', layers = 1, width = 16, heads = 2 }",
+        ] {
+            let choice: LearnerChoice = learner.parse().unwrap();
+            let data = ClientData {
+                train: all.clone(),
+                test: all.clone(),
+            };
+            let mut model = choice.build(DeviceChoice::Cpu, data).unwrap();
+            let weights = model.initial(3, &Arc::default()).unwrap();
+            model.load(&weights).unwrap();
+            let before = model.evaluate().unwrap().unwrap();
+            let training = Training {
+                batch_size: 5,
+                learning_rate: 0.2,
+                momentum: 0.9,
+                length: Length::Epochs(5),
+                ..Training::default()
+            };
+            model.fit(&FitPlan::new(training, 1, 1, 5)).unwrap();
+            let after = model.evaluate().unwrap().unwrap();
+            assert_eq!((after.examples, after.correct), (597, None));
+            assert!(after.loss < 0.5 * before.loss, "{learner}: {before:?} {after:?}");
+        }
     }
 }

@@ -14,6 +14,9 @@ use crate::state_machine::{Evaluated as Reported, Summed};
 use crate::storage::record::{Accepted, Millis, Record};
 use crate::telemetry::event::{Evaluated, RoundSummary, bits};
 
+/// Metric of models that predict numbers, whose loss is a squared error and has no perplexity.
+const ROOT_MEAN_SQUARE: &str = "rmse";
+
 /// Sums over a run's records. Its size is that of the rounds.
 #[derive(Debug, Clone, Default)]
 pub struct History {
@@ -308,13 +311,15 @@ impl History {
     pub fn evaluated(&self, version: u64) -> Option<Evaluated> {
         let evaluation = self.evaluations.get(&version)?;
         let summed = evaluation.summed();
+        let metrics = named(&evaluation.means(&mut self.measured.clone()));
+        let is_error = metrics.contains_key(ROOT_MEAN_SQUARE);
         (summed.examples > 0).then(|| Evaluated {
             version,
             examples: summed.examples,
             accuracy: summed.accuracy(),
-            perplexity: summed.perplexity(),
+            perplexity: summed.perplexity().filter(|_| !is_error),
             loss: summed.loss,
-            metrics: named(&evaluation.means(&mut self.measured.clone())),
+            metrics,
         })
     }
 

@@ -247,7 +247,7 @@ pub struct Evaluated {
     pub examples: u64,
     /// Share of examples classified correctly, of the clients whose model classifies; `None` without any.
     pub accuracy: Option<f64>,
-    /// The exponential of the loss, if the model of some client does not classify.
+    /// The exponential of the loss, if the model of some client does not classify and none reports `rmse`.
     pub perplexity: Option<f64>,
     /// Mean loss over the examples.
     pub loss: f64,

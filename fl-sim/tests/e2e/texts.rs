@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::fs;
 
 use fl_client::data::DataSource;
+use fl_sim::experiment::{self, Trial};
 use fl_sim::score::Score;
 use fl_sim::workload::{TASK, Workload};
 
@@ -90,4 +91,20 @@ async fn clients_predict_numbers_and_report_their_errors() {
     let errors: Vec<f64> = (0..3).map(|round| metric(&score, round, "rmse")).collect();
     assert!(errors[2] < 0.2 && errors[2] < errors[0], "{errors:?}");
     assert!(metric(&score, 2, "mae") <= errors[2]);
+    assert!(score.perplexity().is_none() && score.rmse() == Some(errors[2]));
+    assert!(
+        score
+            .summary(false)
+            .starts_with(&format!("rmse{:>24}", format!("{:.4}", errors[2])))
+    );
+    let trial = Trial {
+        variant: "small".to_owned(),
+        seed: 7,
+        score,
+    };
+    let text = experiment::table(&[trial]);
+    assert!(
+        text.contains("rmse") && text.contains(&format!("{:.4} +- 0.0000", errors[2])),
+        "{text}"
+    );
 }

@@ -24,7 +24,7 @@ line! {
         loss: Option<f64> [""],
         /// Share of held-out examples that the round's model classifies correctly, of the clients whose model classifies.
         accuracy: Option<f64> [""],
-        /// The exponential of `evaluation_loss`, if the model of some client does not classify.
+        /// The exponential of `evaluation_loss`, if the model of some client does not classify and none reports `rmse`.
         perplexity: Option<f64> [""],
         /// Mean loss of the round's model on the held-out examples.
         evaluation_loss: Option<f64> [""],
