@@ -80,6 +80,7 @@ fn fit(learner: &mut dyn Learner, steps: u32) -> anyhow::Result<()> {
         weight_decay: 0.0,
         clip_norm: None,
         proximal: 0.0,
+        ..Training::default()
     };
     learner.fit(&FitPlan::new(training, 1, 1, 1))?;
     Ok(())

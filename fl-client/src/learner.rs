@@ -9,10 +9,12 @@ use fl_compress::{Digest, Layout, TensorSpec};
 use fl_proto::{ClientId, Extra, Metrics, RunName, Training};
 use tokio::sync::Notify;
 
+use crate::optimizer_state::OptimizerState;
+
 /// The work of one round.
 #[derive(Debug, Clone)]
 pub struct FitPlan {
-    /// Local SGD settings of the run.
+    /// Local training settings of the run.
     pub training: Training,
     /// The run's `[train.extra]`, for learners that have settings of their own.
     pub extra: Extra,
@@ -26,12 +28,15 @@ pub struct FitPlan {
     pub deadline: Option<Duration>,
     /// Whether the run's compression has a rule that chooses by squared gradients: see [`Fit::squared_gradients`].
     pub squared_gradients: bool,
+    /// What [`Fit::kept`] was after this client's last accepted training of the run; `None` before the first, and where the
+    /// run's `state` is `fresh`.
+    pub kept: Option<Arc<OptimizerState>>,
     /// Where the learner reports its progress and reads the request to stop.
     pub progress: Arc<Progress>,
 }
 
 impl FitPlan {
-    /// A plan without extra settings, deadline and squared gradients.
+    /// A plan without extra settings, deadline, squared gradients and kept moments.
     pub fn new(training: Training, round: u64, rounds: u64, seed: u64) -> Self {
         Self {
             training,
@@ -41,6 +46,7 @@ impl FitPlan {
             seed,
             deadline: None,
             squared_gradients: false,
+            kept: None,
             progress: Arc::default(),
         }
     }
@@ -109,16 +115,20 @@ pub struct Fit {
     /// Mean over the local steps of the squared gradient of each trained value: `[layout.trained().len()]`, finite and not
     /// negative. Without it, a rule that chooses by squared gradients takes the magnitude alone. It never leaves the client.
     pub squared_gradients: Option<Vec<f32>>,
+    /// The optimizer's moments after the training, finite, where the run's `state` is `kept`. They are durable before the update is
+    /// sent, and the next training begins with them if the server accepts it. They never leave the client.
+    pub kept: Option<OptimizerState>,
 }
 
 impl Fit {
-    /// A training without further figures and squared gradients.
+    /// A training without further figures, squared gradients and kept moments.
     pub fn new(examples: u64, loss: f64) -> Self {
         Self {
             examples,
             loss,
             metrics: Metrics::new(),
             squared_gradients: None,
+            kept: None,
         }
     }
 }

@@ -47,10 +47,10 @@ impl Update {
         let mut learner = experiment.workload.learner(self.client)?;
         learner.load(&first)?;
         let (mut before, mut after) = (vec![0.0; layout.len()], vec![0.0; layout.len()]);
-        let rounds = self.after + 1;
+        let (rounds, mut kept) = (self.after + 1, None);
         for round in 1..=rounds {
             learner.weights(&mut before)?;
-            learner.fit(&FitPlan {
+            let fit = learner.fit(&FitPlan {
                 training,
                 extra: extra.clone(),
                 round,
@@ -58,8 +58,10 @@ impl Update {
                 seed: self.seed ^ round,
                 deadline: None,
                 squared_gradients: false,
+                kept: kept.take().map(Arc::new),
                 progress: Arc::new(Progress::default()),
             })?;
+            kept = fit.kept;
         }
         learner.weights(&mut after)?;
         after

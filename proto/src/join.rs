@@ -7,7 +7,7 @@ use crate::extra::Extra;
 use crate::limits::{MAX_TASKS, PROTOCOL_MAJOR, PROTOCOL_MINOR};
 use crate::names::{ClientId, RunName};
 use crate::tensors;
-use crate::training::{Length, Schedule, Training};
+use crate::training::Training;
 use crate::update::{UpdateId, UpdateReply, digest};
 use crate::wire;
 
@@ -76,7 +76,7 @@ pub struct Joined {
     pub base: Option<Digest>,
     /// Whether the server sends them to clients that do not have them.
     pub serves_base: bool,
-    /// Settings of local SGD.
+    /// Settings of local training.
     pub training: Training,
     /// Settings that a trainer gets unread.
     pub extra: Extra,
@@ -157,67 +157,10 @@ impl TryFrom<wire::JoinReply> for Joined {
     }
 }
 
-impl From<Training> for wire::Training {
-    fn from(training: Training) -> Self {
-        use wire::schedule::{Constant, Cosine, Kind, Step};
-        let kind = match training.schedule {
-            Schedule::Constant => Kind::Constant(Constant {}),
-            Schedule::Cosine => Kind::Cosine(Cosine {}),
-            Schedule::Step { every, factor } => Kind::Step(Step { every, factor }),
-        };
-        Self {
-            length: Some(match training.length {
-                Length::Epochs(n) => wire::training::Length::Epochs(n),
-                Length::Steps(n) => wire::training::Length::Steps(n),
-            }),
-            batch_size: training.batch_size,
-            learning_rate: training.learning_rate,
-            schedule: Some(wire::Schedule { kind: Some(kind) }),
-            momentum: training.momentum,
-            weight_decay: training.weight_decay,
-            clip_norm: training.clip_norm,
-            proximal: training.proximal,
-            extra: String::new(),
-        }
-    }
-}
-
-impl TryFrom<wire::Training> for Training {
-    type Error = ProtocolError;
-
-    fn try_from(training: wire::Training) -> Result<Self, ProtocolError> {
-        use wire::schedule::Kind;
-        let schedule = training
-            .schedule
-            .and_then(|s| s.kind)
-            .ok_or(ProtocolError::Missing("schedule"))?;
-        Self {
-            length: match training.length.ok_or(ProtocolError::Missing("length"))? {
-                wire::training::Length::Epochs(n) => Length::Epochs(n),
-                wire::training::Length::Steps(n) => Length::Steps(n),
-            },
-            batch_size: training.batch_size,
-            learning_rate: training.learning_rate,
-            schedule: match schedule {
-                Kind::Constant(_) => Schedule::Constant,
-                Kind::Cosine(_) => Schedule::Cosine,
-                Kind::Step(step) => Schedule::Step {
-                    every: step.every,
-                    factor: step.factor,
-                },
-            },
-            momentum: training.momentum,
-            weight_decay: training.weight_decay,
-            clip_norm: training.clip_norm,
-            proximal: training.proximal,
-        }
-        .checked()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::training::Schedule;
 
     fn joined() -> Joined {
         Joined {
@@ -263,7 +206,7 @@ mod tests {
         assert!(JoinRequest::try_from(request.clone()).is_ok());
         request.protocol_major = 7;
         let text = JoinRequest::try_from(request).unwrap_err().to_string();
-        assert!(text.contains("7.99") && text.contains("1.2"), "{text}");
+        assert!(text.contains("7.99") && text.contains("1.3"), "{text}");
     }
 
     #[test]

@@ -6,8 +6,8 @@ use std::time::Duration;
 pub const PROTOCOL_MAJOR: u32 = 1;
 /// Minor version. A newer one only adds fields that an older peer may ignore. Version 1 added `UpdateHeader.fidelity`, the
 /// attempt of an update, and `Leave`. Version 2 added types and roles of tensors, `FetchBase`, metrics, and evaluations of
-/// models that do not classify.
-pub const PROTOCOL_MINOR: u32 = 2;
+/// models that do not classify. Version 3 added optimizers, warm-up and decay, kept state and micro-batches to `Training`.
+pub const PROTOCOL_MINOR: u32 = 3;
 
 /// Bytes of a frame in one chunk: large enough that the overhead of a chunk vanishes; small enough that a hundred concurrent
 /// uploads need little memory, and that a broken connection loses little, because a partial chunk is sent again as a whole.

@@ -302,6 +302,13 @@ class Train:
     weight_decay: float = 0.0
     proximal: float = 0.0
     clip_norm: float | None = None
+    optimizer: str | dict[str, dict[str, Any]] = "sgd"
+    state: str = "fresh"
+    micro_batch: int | None = None
+    warmup: int = 0
+    decay: str = "constant"
+    floor: float = 0.0
+    span: str = "round"
 
 
 class Job:

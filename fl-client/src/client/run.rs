@@ -4,13 +4,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use fl_compress::{Ack, BudgetWatch, Digest, Encoder, FrameKind, Layout, Pending};
-use fl_proto::Joined;
+use fl_proto::{Joined, StatePolicy};
 
 use super::model::Model;
 use super::pending_update::PendingUpdate;
 use crate::error::Error;
 use crate::learner::{Learner, RunTensors};
-use crate::state::{RunState, UpdateMetadata};
+use crate::optimizer_state::OptimizerState;
+use crate::state::{Owner, RunState, UpdateMetadata};
 
 /// Model, encoder and state of one run.
 #[derive(Debug)]
@@ -30,6 +31,9 @@ pub(super) struct Run {
 impl Run {
     pub(super) fn load(joined: Arc<Joined>, layout: Arc<Layout>, state: RunState) -> Result<Self, Error> {
         let (encoder, pending) = state.load_memory(&layout, &joined.uplink)?;
+        if joined.training.state == StatePolicy::Kept {
+            state.recover_optimizer(owner(&joined, &layout))?;
+        }
         let model = state.load_model(&layout).map(Model::from);
         Ok(Self {
             joined,
@@ -53,6 +57,9 @@ impl Run {
             return Ok(());
         };
         self.state.save_ack(digest, verdict)?;
+        if self.keeps_moments() {
+            self.state.settle_optimizer(verdict)?;
+        }
         self.encoder
             .settle(pending, verdict)
             .map_err(|e| Error::Crashed(format!("pending update: {e}")))?;
@@ -83,9 +90,40 @@ impl Run {
         }
     }
 
+    /// Whether the optimizer's moments are kept for the next round.
+    pub(super) fn keeps_moments(&self) -> bool {
+        self.joined.training.state == StatePolicy::Kept
+    }
+
+    /// The moments before the next training, if they are kept and there are any.
+    pub(super) fn moments(&self) -> Result<Option<OptimizerState>, Error> {
+        match self.keeps_moments() {
+            true => self.state.load_optimizer(owner(&self.joined, &self.layout)),
+            false => Ok(None),
+        }
+    }
+
+    /// Makes the moments after the training of `update` durable, if they are kept and there are any.
+    pub(super) fn save_moments(&self, update: Digest, moments: Option<&OptimizerState>) -> Result<(), Error> {
+        match moments.filter(|_| self.keeps_moments()) {
+            Some(moments) => self
+                .state
+                .save_next_optimizer(owner(&self.joined, &self.layout), update, moments),
+            None => Ok(()),
+        }
+    }
+
     /// Whether updates are encoded against the last model update.
     fn predicts(&self) -> bool {
         self.joined.uplink.memory.predicts()
+    }
+}
+
+fn owner<'a>(joined: &Joined, layout: &'a Layout) -> Owner<'a> {
+    Owner {
+        instance: joined.instance,
+        layout,
+        optimizer: joined.training.optimizer.name(),
     }
 }
 

@@ -13,7 +13,8 @@ use super::state::ClientState;
 use crate::error::Error;
 use crate::event::Event;
 use crate::learner::{Fit, FitPlan, Progress};
-use crate::state::UpdateMetadata;
+use crate::optimizer_state::OptimizerState;
+use crate::state::{UpdateMetadata, most_moments};
 
 impl ClientState {
     /// Trains from the held model and returns the update, which is durable together with the encoder's memory. `attempt`: the
@@ -46,6 +47,7 @@ impl ClientState {
             seed: seed("fit"),
             deadline: deadline.map(|at| at.saturating_duration_since(Instant::now())),
             squared_gradients: run.encoder.wants_squared_gradients(),
+            kept: run.moments()?.map(Arc::new),
             progress: Arc::clone(progress),
         };
 
@@ -60,7 +62,7 @@ impl ClientState {
         };
         let before = handed_out(&run.layout, &model.values);
         learner.load(&before).map_err(failed)?;
-        let fit = checked(learner.fit(&plan).map_err(failed)?)?;
+        let fit = checked(learner.fit(&plan).map_err(failed)?, &run.layout)?;
         if progress.stopped() {
             return Err(moved_on());
         }
@@ -86,6 +88,7 @@ impl ClientState {
             loss,
             metrics,
             squared_gradients,
+            kept,
         } = fit;
         if plan.squared_gradients && squared_gradients.is_none() && !std::mem::replace(&mut run.warned, true) {
             tracing::warn!(
@@ -130,6 +133,7 @@ impl ClientState {
             encode_ms,
             metrics: Arc::new(metrics),
         };
+        run.save_moments(pending.digest, kept.as_ref())?;
         run.state
             .save_memory(run.joined.instance, &run.encoder, &pending, &metadata)?;
         run.pending = Some((pending, metadata));
@@ -151,7 +155,7 @@ fn subtract(layout: &Layout, after: &mut [f32], before: &[f32]) {
 }
 
 /// Refuses here what the server would refuse, because the cause is here.
-fn checked(fit: Fit) -> Result<Fit, Error> {
+fn checked(fit: Fit, layout: &Layout) -> Result<Fit, Error> {
     if fit.examples == 0 || fit.examples > MAX_EXAMPLES {
         return Err(Error::Learner(format!(
             "it reports {} examples; the number must be 1 to {MAX_EXAMPLES}",
@@ -163,6 +167,22 @@ fn checked(fit: Fit) -> Result<Fit, Error> {
             "its training loss is {}; a smaller learning_rate may help",
             fit.loss
         )));
+    }
+    if let Some(kept) = &fit.kept {
+        let (count, most) = (kept.values.len(), most_moments(layout));
+        if count > most || kept.optimizer.len() > OptimizerState::MAX_NAME {
+            return Err(Error::Learner(format!(
+                "it keeps {count} moments of optimizer `{}`; a model of {} values has at most {most}, and a name {} bytes",
+                kept.optimizer,
+                layout.len(),
+                OptimizerState::MAX_NAME
+            )));
+        }
+        if !kept.values.iter().all(|value| value.is_finite()) {
+            return Err(Error::Learner(
+                "its optimizer's moments are not finite; a smaller learning_rate or a clip_norm may help".to_owned(),
+            ));
+        }
     }
     Ok(fit)
 }

@@ -66,11 +66,12 @@ impl LearnerInfo {
 mod tests {
     use candle_core::{Device, Tensor, Var};
     use fl_compress::Role;
+    use fl_proto::{OptimizerSpec, Training};
 
     use super::super::{LEARNERS, LearnerChoice, find};
     use super::*;
     use crate::data::{Rng, Target};
-    use crate::ops::{Sgd, Tape, cross_entropy};
+    use crate::ops::{LocalOptimizer, Tape, cross_entropy};
 
     fn choice(text: &str) -> LearnerChoice {
         text.parse().unwrap()
@@ -297,6 +298,11 @@ mod tests {
     }
 
     impl Toy {
+        fn optimizer(&self, training: Training) -> LocalOptimizer {
+            let names: Vec<&str> = self.names[..self.vars.len()].iter().map(|name| &**name).collect();
+            LocalOptimizer::new(&training, &names, &self.vars).unwrap()
+        }
+
         fn gradients(&self, mut tape: Tape) -> (f32, Vec<Tensor>) {
             let logits = self.model.forward(&mut tape, &self.x).unwrap();
             let loss = cross_entropy(&mut tape, &logits, &self.labels).unwrap();
@@ -306,18 +312,27 @@ mod tests {
     }
 
     #[test]
-    fn one_step_changes_every_trained_tensor() {
-        for text in SMALL {
+    fn one_step_of_every_optimizer_changes_every_trained_tensor() {
+        for (text, make) in SMALL
+            .iter()
+            .flat_map(|text| OptimizerSpec::ALL.map(|make| (text, make)))
+        {
             let toy = toy(text);
             let before: Vec<Tensor> = toy.vars.iter().map(|var| var.as_tensor().copy().unwrap()).collect();
             let (_, grads) = toy.gradients(Tape::training(&toy.vars, 1));
-            Sgd::new(&toy.vars, 0.1, 0.0, 0.0)
-                .unwrap()
-                .step(&toy.vars, grads)
-                .unwrap();
+            let optimizer = make();
+            toy.optimizer(Training {
+                optimizer,
+                ..Training::default()
+            })
+            .step(&toy.vars, grads, 0.1)
+            .unwrap();
             for ((var, before), name) in toy.vars.iter().zip(before).zip(&toy.names) {
                 let moved = (var.as_tensor() - before).unwrap().abs().unwrap().sum_all().unwrap();
-                assert!(moved.to_scalar::<f32>().unwrap() > 0.0, "{text}: {name} is not trained");
+                assert!(
+                    moved.to_scalar::<f32>().unwrap() > 0.0,
+                    "{text}: {name} is not trained by {optimizer:?}"
+                );
             }
         }
     }
@@ -364,12 +379,15 @@ mod tests {
                     }
                 })
                 .collect();
-            let mut sgd = Sgd::new(&toy.vars, 0.3, 0.9, 0.0).unwrap();
-            sgd.clip_norm = Some(1.0);
+            let mut sgd = toy.optimizer(Training {
+                momentum: 0.9,
+                clip_norm: Some(1.0),
+                ..Training::default()
+            });
             let mut last = f32::NAN;
             for step in 0..200 {
                 let (loss, grads) = toy.gradients(Tape::training(&toy.vars, step));
-                sgd.step(&toy.vars, grads).unwrap();
+                sgd.step(&toy.vars, grads, 0.3).unwrap();
                 last = loss;
             }
             assert!(last < 0.3, "{text}: {last}");

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use candle_core::{Device, Tensor, Var};
+use fl_proto::Training;
 use serde::Deserialize;
 
 use super::LearnerChoice;
 use super::params::Params;
 use crate::data::Input;
-use crate::ops::{Sgd, Tape, cross_entropy};
+use crate::ops::{LocalOptimizer, Tape, cross_entropy};
 
 #[derive(Deserialize)]
 struct Vectors {
@@ -116,8 +117,13 @@ fn every_learner_trains_as_in_pytorch() {
         }
         let trained = &built.vars[..built.trained];
         fill(trained, &names);
-        let mut sgd = Sgd::new(trained, case.learning_rate, case.momentum, 0.0).unwrap();
-        sgd.weight_decay = case.weight_decay;
+        let training = Training {
+            momentum: case.momentum,
+            weight_decay: case.weight_decay,
+            ..Training::default()
+        };
+        let of: Vec<&str> = names[..trained.len()].iter().map(String::as_str).collect();
+        let mut sgd = LocalOptimizer::new(&training, &of, trained).unwrap();
         for (step, want) in case.losses.iter().enumerate() {
             let (x, labels) = batch(case, step as u64 % 4);
             let mut tape = Tape::training(trained, 0);
@@ -130,7 +136,7 @@ fn every_learner_trains_as_in_pytorch() {
                 "{name}, step {step}: loss {have}, expected {want}"
             );
             let grads = tape.backward(&loss, trained).unwrap();
-            sgd.step(trained, grads).unwrap();
+            sgd.step(trained, grads, case.learning_rate).unwrap();
         }
         assert_eq!(case.last.len(), names.len(), "{}: {names:?}", case.name);
         for (var, name) in built.vars.iter().zip(&names) {

@@ -1,4 +1,4 @@
-//! The built-in learners: models, each trained by the same local SGD.
+//! The built-in learners: models, each trained by the same local steps.
 //!
 //! A learner is a file with a struct of layers, its `forward` and its [`LearnerInfo`], and a row in [`LEARNERS`]. Nothing
 //! here knows rounds, compression or the network.
@@ -16,6 +16,7 @@ mod info;
 mod init;
 mod layers;
 mod lenet;
+mod local_steps;
 mod lstm;
 mod mlp;
 mod params;

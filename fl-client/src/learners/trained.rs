@@ -1,21 +1,21 @@
-//! The learner behind every built-in model: local SGD on a client's examples.
+//! The learner behind every built-in model: local training on a client's examples.
 
 use std::sync::Arc;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use candle_core::{Device, Tensor, Var};
 use fl_compress::Layout;
-use fl_proto::{Length, Training};
 use toml::Table;
 
 use super::device::DeviceChoice;
 use super::examples::{self, ModelBatch};
 use super::info::{LearnerInfo, Model};
 use super::init::{self, Init};
+use super::local_steps::{self, Gradients};
 use super::params::Params;
-use crate::data::{ClientData, Rng};
+use crate::data::ClientData;
 use crate::learner::{EvaluatePlan, Evaluation, Fit, FitPlan, Learner, Progress};
-use crate::ops::{Sgd, Tape};
+use crate::ops::Tape;
 
 /// A built-in model with one client's data. Uses one core.
 #[derive(Debug)]
@@ -69,15 +69,18 @@ impl Trained {
         &self.vars[..self.trained]
     }
 
-    /// One step of SGD on the examples at `positions`; returns their mean loss before it. `seed` determines what dropout
-    /// draws.
-    fn step(&self, sgd: &mut Sgd, positions: &[u32], seed: u64) -> anyhow::Result<f64> {
+    /// Loss of the examples at `positions`. `seed` determines what dropout draws.
+    fn gradients(&self, positions: &[u32], seed: u64) -> anyhow::Result<Gradients> {
         let batch = ModelBatch::of(&self.data.train, positions, &self.device)?;
         let mut tape = Tape::training(self.trained(), seed);
         let logits = self.model.forward(&mut tape, &batch.x)?;
         let loss = batch.loss(&mut tape, &logits)?;
-        sgd.step(self.trained(), tape.backward(&loss, self.trained())?)?;
-        Ok(f64::from(loss.to_scalar::<f32>()?))
+        let grads = tape.backward(&loss, self.trained())?;
+        Ok(Gradients {
+            loss: f64::from(loss.to_scalar::<f32>()?),
+            targets: batch.targets(),
+            grads,
+        })
     }
 }
 
@@ -105,37 +108,8 @@ impl Learner for Trained {
     }
 
     fn fit(&mut self, plan: &FitPlan) -> anyhow::Result<Fit> {
-        let training = &plan.training;
-        let examples = self.data.train.len();
-        let batch = (training.batch_size as usize).clamp(1, examples);
-        let per_epoch = examples.div_ceil(batch) as u64;
-        let steps = steps(training, per_epoch);
-        let rate = training.learning_rate_in(plan.round, plan.rounds);
-        let mut sgd = Sgd::new(self.trained(), rate, training.momentum, training.proximal)?;
-        sgd.weight_decay = training.weight_decay;
-        sgd.clip_norm = training.clip_norm;
-
-        let (mut order, mut loss, mut seen) = (Vec::new(), 0.0, 0u64);
-        plan.progress.set(0, steps);
-        for step in 0..steps {
-            if plan.progress.stopped() {
-                bail!("training was stopped after {step} of {steps} steps");
-            }
-            if step % per_epoch == 0 {
-                order = self.data.train.shuffled(Rng::of(&[plan.seed, step / per_epoch]).bits());
-            }
-            let first = (step % per_epoch) as usize * batch;
-            let positions = &order[first..examples.min(first + batch)];
-            let own = self.step(&mut sgd, positions, Rng::of(&[plan.seed, step, 1]).bits())?;
-            ensure!(
-                own.is_finite(),
-                "the loss became {own} in step {step}; try a lower learning rate or a clip norm"
-            );
-            loss += own * positions.len() as f64;
-            seen += positions.len() as u64;
-            plan.progress.set(step + 1, steps);
-        }
-        Ok(Fit::new(examples as u64, loss / seen.max(1) as f64))
+        let gradients = |positions: &[u32], seed| self.gradients(positions, seed);
+        local_steps::train(plan, &self.layout, self.trained(), &self.data.train, gradients)
     }
 
     fn weights(&self, out: &mut [f32]) -> anyhow::Result<()> {
@@ -161,21 +135,13 @@ impl Learner for Trained {
     }
 }
 
-/// SGD steps of one round.
-fn steps(training: &Training, per_epoch: u64) -> u64 {
-    match training.length {
-        Length::Epochs(epochs) => u64::from(epochs) * per_epoch,
-        Length::Steps(steps) => u64::from(steps),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use fl_proto::Schedule;
+    use fl_proto::{Length, Schedule, Training};
 
     use super::super::find;
     use super::*;
-    use crate::data::{Builtin, DataSource, Dataset, Examples, Features};
+    use crate::data::{Builtin, DataSource, Dataset, Examples, Features, Rng};
     use crate::learner::Progress;
 
     fn plan(training: Training) -> FitPlan {

@@ -6,6 +6,8 @@
 //! the same functions are compositions of candle's kernels with candle's own `backward`. Nothing here spawns a thread, and
 //! every sum has a fixed order: the same input gives the same bits, however many threads the process has.
 
+mod accumulate;
+mod adamw;
 mod attention;
 mod channel_norm;
 mod conv;
@@ -21,7 +23,9 @@ mod linear;
 mod loss;
 mod lstm;
 mod max_pool;
+mod muon;
 mod norm;
+mod optimizer;
 mod patches;
 mod pool;
 mod rotary;
@@ -29,8 +33,10 @@ mod scratch;
 mod sgd;
 mod simd;
 mod slices;
+mod step_size;
 mod tape;
 
+pub(crate) use accumulate::{SquaredGradients, add_weighted, weighted};
 pub use attention::{Heads, attention, attention_packed};
 pub use channel_norm::{Running, batch_norm, group_norm};
 pub use conv::conv_relu_pool;
@@ -43,6 +49,6 @@ pub use loss::{IGNORED, cross_entropy, squared_error};
 pub use lstm::{LstmWeights, lstm};
 pub use max_pool::max_pool;
 pub use norm::{layer_norm, rms_norm};
+pub use optimizer::LocalOptimizer;
 pub use rotary::{Angles, frequencies, rotary};
-pub use sgd::Sgd;
 pub use tape::Tape;

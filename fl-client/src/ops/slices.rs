@@ -91,3 +91,16 @@ pub(super) fn values_mut<'a>(storage: &'a mut CpuStorage, layout: &Layout) -> Re
 pub(super) fn with<T>(tensor: &Tensor, f: impl FnOnce(&[f32]) -> Result<T>) -> Result<T> {
     f(&read(tensor)?)
 }
+
+/// Sum of squares in eight fixed lanes.
+pub(super) fn squares(values: &[f32]) -> f64 {
+    let (chunks, rest) = values.as_chunks::<8>();
+    let mut lanes = [0.0f64; 8];
+    for chunk in chunks {
+        lanes
+            .iter_mut()
+            .zip(chunk)
+            .for_each(|(lane, v)| *lane += f64::from(*v) * f64::from(*v));
+    }
+    lanes.iter().sum::<f64>() + rest.iter().map(|v| f64::from(*v) * f64::from(*v)).sum::<f64>()
+}

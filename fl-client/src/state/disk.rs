@@ -27,10 +27,19 @@ impl Disk {
         }
         written.map_err(failed)?;
         std::fs::rename(&aside, path).map_err(failed)?;
-        match path.parent().filter(|_| self.sync) {
-            Some(folder) => File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed),
-            None => Ok(()),
+        path.parent().map_or(Ok(()), |folder| self.sync_folder(folder))
+    }
+
+    /// Makes changed names in a folder durable.
+    ///
+    /// # Errors
+    /// `State` with the system's error.
+    pub(crate) fn sync_folder(&self, folder: &Path) -> Result<(), Error> {
+        if !self.sync {
+            return Ok(());
         }
+        let synced = File::open(folder).and_then(|folder| folder.sync_all());
+        synced.map_err(|e| Error::io(folder, "write", &e))
     }
 
     /// Moves a folder to a path that does not exist, possibly in another folder.
@@ -43,11 +52,8 @@ impl Disk {
         };
         fl_proto::make_private_folder(entered).map_err(|e| Error::io(entered, "make the folder", &e))?;
         std::fs::rename(from, to).map_err(|e| Error::io(from, "move", &e))?;
-        for folder in [entered, left].into_iter().filter(|_| self.sync) {
-            let synced = File::open(folder).and_then(|folder| folder.sync_all());
-            synced.map_err(|e| Error::io(folder, "write", &e))?;
-        }
-        Ok(())
+        self.sync_folder(entered)?;
+        self.sync_folder(left)
     }
 
     fn write(&self, path: &Path, parts: &[&[u8]]) -> std::io::Result<()> {

@@ -7,14 +7,16 @@
 //! state/runs/NAME/verdict   the server's answer to that frame; absent until the answer is known
 //! state/runs/NAME/model     a model version; fetched again if it is missing or broken
 //! state/runs/NAME/step      the model update that made that version, if updates are encoded against it; may be missing
-//! state/aside/NAME-INSTANCE/  the same four files of another run of that name
+//! state/runs/NAME/optimizer       moments of the local optimizer, if the run keeps them
+//! state/runs/NAME/optimizer-next  those after the training of the frame in `memory`
+//! state/aside/NAME-INSTANCE/  the same files of another run of that name
 //! state/local/NAME-INSTANCE.safetensors  local tensors of a run that a trainer trains; kept after the run
 //! state/fl-trainer-*        the work folder of a trainer, while the client runs
 //! state/trainer.sock        where a trainer attaches, if client.toml says so
 //! ```
 //!
 //! `memory` is written before the first byte of its frame is sent, and not again before the next frame. The answer to the
-//! frame is 43 bytes in `verdict`. A crash at any point leaves a memory, and at most a question that the server can answer.
+//! frame is 43 bytes in `verdict`, and then decides which moments stay. A crash at any point leaves a memory, and at most a question that the server can answer.
 
 mod ack;
 mod aside;
@@ -22,6 +24,7 @@ mod disk;
 mod lock;
 mod memory;
 mod model;
+mod optimizer;
 mod run_state;
 mod state_dir;
 mod step;
@@ -29,5 +32,6 @@ mod step;
 pub(crate) use disk::Disk;
 pub(crate) use memory::UpdateMetadata;
 pub(crate) use model::KeptModel;
+pub(crate) use optimizer::{Owner, most_moments};
 pub(crate) use run_state::RunState;
 pub(crate) use state_dir::StateDir;

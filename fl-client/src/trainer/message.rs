@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail, ensure};
 use fl_compress::{Dtype, Layout, TensorSpec};
-use fl_proto::{Extra, Length, Metric, Metrics, Training};
+use fl_proto::{Decay, Extra, Length, Metric, Metrics, OptimizerSpec, Span, StatePolicy, Training};
 use serde::{Deserialize, Serialize};
 
 use crate::learner::{Evaluation, Fit, FitPlan, RunTensors};
@@ -80,6 +80,25 @@ pub(super) struct Train {
     weight_decay: f32,
     proximal: f32,
     clip_norm: Option<f32>,
+    // Later keys are sent only where they differ from their defaults.
+    #[serde(skip_serializing_if = "is_default")]
+    optimizer: OptimizerSpec,
+    #[serde(skip_serializing_if = "is_default")]
+    state: StatePolicy,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    micro_batch: Option<u32>,
+    #[serde(skip_serializing_if = "is_default")]
+    warmup: u32,
+    #[serde(skip_serializing_if = "is_default")]
+    decay: Decay,
+    #[serde(skip_serializing_if = "is_default")]
+    floor: f32,
+    #[serde(skip_serializing_if = "is_default")]
+    span: Span,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 impl ToTrainer<'_> {
@@ -144,6 +163,13 @@ impl Train {
             weight_decay: training.weight_decay,
             proximal: training.proximal,
             clip_norm: training.clip_norm,
+            optimizer: training.optimizer,
+            state: training.state,
+            micro_batch: training.micro_batch,
+            warmup: training.warmup,
+            decay: training.decay,
+            floor: training.floor,
+            span: training.span,
         }
     }
 }

@@ -26,7 +26,7 @@ pub(crate) async fn crash_as(
 }
 
 /// As [`crash_as`], with another learner.
-async fn crash_of(
+pub(crate) async fn crash_of(
     server: &TestServer,
     config: impl Fn(&std::path::Path) -> fl_client::ClientConfig,
     at: Call,

@@ -30,6 +30,14 @@ pub(super) fn join(service: &Service, request: Request<wire::JoinRequest>) -> Re
         turned_away(TurnedFor::Protocol, &text);
         return Err(Status::failed_precondition(text));
     }
+    if let Some(key) = plan.training.ignored_by(minor) {
+        let text = format!(
+            "this client speaks version {PROTOCOL_MAJOR}.{minor} of the protocol, which has no `train.{key}`, and this run sets \
+             it; update the client"
+        );
+        turned_away(TurnedFor::Protocol, &text);
+        return Err(Status::failed_precondition(text));
+    }
     // An outcome that is not known yet is left out: the client asks again with `Offer`.
     let pending = asked
         .pending

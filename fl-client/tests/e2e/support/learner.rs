@@ -1,11 +1,11 @@
 //! A learner in closed form: training in round `r` adds a vector that depends only on `r`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 
-use fl_client::{Evaluation, Fit, FitPlan, Learner, Progress};
+use fl_client::{Evaluation, Fit, FitPlan, Learner, OptimizerState, Progress};
 use fl_compress::Layout;
-use fl_proto::Metrics;
+use fl_proto::{Metrics, StatePolicy};
 
 /// The vector that training in `round` adds: multiples of 1/8, so that sums are exact.
 pub fn delta_of(round: u64, len: usize) -> Vec<f32> {
@@ -34,6 +34,8 @@ pub struct Arithmetic {
     pub classifies: bool,
     /// Evaluations find no held-out examples, or fail.
     pub no_evaluation: Option<Result<(), &'static str>>,
+    /// Round and steps of the moments with which each training began; they grow by one in each.
+    pub moments: Arc<Mutex<Vec<(u64, u64)>>>,
 }
 
 impl Arithmetic {
@@ -51,6 +53,7 @@ impl Arithmetic {
             metrics: Metrics::new(),
             classifies: true,
             no_evaluation: None,
+            moments: Arc::default(),
         }
     }
 }
@@ -83,7 +86,17 @@ impl Learner for Arithmetic {
         self.weights.iter_mut().zip(delta).for_each(|(w, d)| *w += d);
         self.fits.fetch_add(1, Ordering::SeqCst);
         plan.progress.set(1, 1);
+        let kept = plan.kept.as_deref();
+        let before = kept.map_or(0, |kept| kept.steps);
+        assert_eq!(kept.map(|kept| kept.values[0]), kept.map(|_| before as f32));
+        self.moments.lock().unwrap().push((plan.round, before));
+        let after = OptimizerState {
+            optimizer: plan.training.optimizer.name().to_owned(),
+            steps: before + 1,
+            values: vec![(before + 1) as f32; self.weights.len()],
+        };
         Ok(Fit {
+            kept: (plan.training.state == StatePolicy::Kept).then_some(after),
             metrics: self.metrics.clone(),
             ..Fit::new(60, 0.5)
         })

@@ -130,6 +130,8 @@ pub fn copy_state(from: &Path, to: &Path) {
         "runs/test-run/verdict",
         "runs/test-run/model",
         "runs/test-run/step",
+        "runs/test-run/optimizer",
+        "runs/test-run/optimizer-next",
     ] {
         if from.join(name).exists() {
             std::fs::create_dir_all(to.join(name).parent().unwrap()).unwrap();

@@ -8,7 +8,7 @@ use fl_compress::Digest;
 use fl_proto::wire::federation_server::{Federation, FederationServer};
 use fl_proto::wire::{self, model_chunk, update_chunk};
 use fl_proto::{
-    Accepted, CHUNK, Departure, EvaluationReport, FetchRequest, Joined, MAX_MESSAGE, Meter, Phase, Refusal, Training,
+    Accepted, CHUNK, Departure, EvaluationReport, FetchRequest, Joined, MAX_MESSAGE, Meter, Phase, Refusal,
     UpdateHeader, UpdateReply, accept, server_builder, server_tls,
 };
 use tokio::net::TcpListener;
@@ -156,7 +156,7 @@ impl Federation for Service {
             aside: Vec::new(),
             base: None,
             serves_base: false,
-            training: Training::default(),
+            training: world.training,
             extra: Default::default(),
             uplink: world.spec.clone(),
             max_frame: 1 << 20,

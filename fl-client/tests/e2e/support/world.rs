@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use fl_compress::{Digest, Encoder, Frame, FrameHeader, FrameKind, Layout, Spec, snapshot};
-use fl_proto::{Departure, EvaluationReport, FramePart, Phase, Refusal, RoundState, UpdateHeader};
+use fl_proto::{Departure, EvaluationReport, FramePart, Phase, Refusal, RoundState, Training, UpdateHeader};
 use tokio::sync::watch;
 
 /// A call that the server received.
@@ -63,6 +63,7 @@ pub struct World {
     pub layout: Arc<Layout>,
     pub instance: Digest,
     pub spec: Spec,
+    pub training: Training,
     pub rounds: u64,
     pub round: u64,
     /// The attempt in which the client is asked.
@@ -109,6 +110,7 @@ impl World {
             layout,
             instance: Digest::of(b"one"),
             spec: super::spec(),
+            training: Training::default(),
             rounds,
             round: 1,
             attempt: 1,

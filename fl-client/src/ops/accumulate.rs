@@ -1,0 +1,151 @@
+//! Weighted sums of gradients, and of their squares, in place.
+
+use candle_core::{CpuStorage, InplaceOp1, InplaceOp2, Layout, Result, Tensor, Var};
+
+use super::slices::{values, values_mut};
+
+/// `grad * weight`. On the CPU the values change in place.
+///
+/// # Errors
+/// If the device fails.
+pub(crate) fn weighted(grad: Tensor, weight: f32) -> Result<Tensor> {
+    if grad.device().is_cpu() {
+        grad.inplace_op1(&Scale(weight))?;
+        return Ok(grad);
+    }
+    grad * f64::from(weight)
+}
+
+/// `sum + grad * weight`. On the CPU the values of `sum` change in place. Shapes: equal.
+///
+/// # Errors
+/// If the device fails.
+pub(crate) fn add_weighted(sum: Tensor, grad: &Tensor, weight: f32) -> Result<Tensor> {
+    if grad.device().is_cpu() {
+        sum.inplace_op2(grad, &AddWeighted(weight))?;
+        return Ok(sum);
+    }
+    sum + (grad * f64::from(weight))?
+}
+
+/// Mean over the steps of the squared gradient of each value: a diagonal of the empirical Fisher matrix, of batches instead
+/// of examples.
+#[derive(Debug)]
+pub(crate) struct SquaredGradients {
+    sums: Vec<Tensor>,
+    steps: u64,
+}
+
+impl SquaredGradients {
+    /// # Errors
+    /// If the device is out of memory.
+    pub(crate) fn zeros(vars: &[Var]) -> Result<Self> {
+        let sums = vars.iter().map(|var| var.as_tensor().detach().zeros_like());
+        Ok(Self {
+            sums: sums.collect::<Result<_>>()?,
+            steps: 0,
+        })
+    }
+
+    /// Adds one step. Shapes: one gradient per variable, in the same order and of the same shape.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub(crate) fn add(&mut self, grads: &[Tensor]) -> Result<()> {
+        for (sum, grad) in self.sums.iter_mut().zip(grads) {
+            if grad.device().is_cpu() {
+                sum.inplace_op2(grad, &AddSquares)?;
+            } else {
+                *sum = (&*sum + grad.sqr()?)?;
+            }
+        }
+        self.steps += 1;
+        Ok(())
+    }
+
+    /// The means, variable after variable; at most the largest finite value.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub(crate) fn means(&self) -> Result<Vec<f32>> {
+        let steps = self.steps.max(1) as f32;
+        let mut means = Vec::new();
+        for sum in &self.sums {
+            let sums = sum.flatten_all()?.to_vec1::<f32>()?;
+            means.extend(sums.iter().map(|sum| (sum / steps).min(f32::MAX)));
+        }
+        Ok(means)
+    }
+}
+
+struct Scale(f32);
+
+impl InplaceOp1 for Scale {
+    fn name(&self) -> &'static str {
+        "scale"
+    }
+
+    fn cpu_fwd(&self, g: &mut CpuStorage, g_at: &Layout) -> Result<()> {
+        values_mut(g, g_at)?.iter_mut().for_each(|g| *g *= self.0);
+        Ok(())
+    }
+}
+
+struct AddWeighted(f32);
+
+impl InplaceOp2 for AddWeighted {
+    fn name(&self) -> &'static str {
+        "add-weighted"
+    }
+
+    fn cpu_fwd(&self, sum: &mut CpuStorage, sum_at: &Layout, g: &CpuStorage, g_at: &Layout) -> Result<()> {
+        let (sum, g) = (values_mut(sum, sum_at)?, values(g, g_at)?);
+        sum.iter_mut().zip(g).for_each(|(sum, g)| *sum += self.0 * g);
+        Ok(())
+    }
+}
+
+struct AddSquares;
+
+impl InplaceOp2 for AddSquares {
+    fn name(&self) -> &'static str {
+        "add-squares"
+    }
+
+    fn cpu_fwd(&self, sum: &mut CpuStorage, sum_at: &Layout, g: &CpuStorage, g_at: &Layout) -> Result<()> {
+        let (sum, g) = (values_mut(sum, sum_at)?, values(g, g_at)?);
+        sum.iter_mut().zip(g).for_each(|(sum, g)| *sum += g * g);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use candle_core::Device;
+
+    use super::*;
+
+    fn tensor(values: &[f32]) -> Tensor {
+        Tensor::new(values, &Device::Cpu).unwrap()
+    }
+
+    #[test]
+    fn gradients_of_pieces_add_up_by_weight() {
+        let sum = weighted(tensor(&[1.0, -2.0]), 0.25).unwrap();
+        let sum = add_weighted(sum, &tensor(&[3.0, 8.0]), 0.75).unwrap();
+        assert_eq!(sum.to_vec1::<f32>().unwrap(), [2.5, 5.5]);
+    }
+
+    #[test]
+    fn squared_gradients_are_means_over_steps_and_finite() {
+        let vars = [
+            Var::from_tensor(&tensor(&[0.0, 0.0])).unwrap(),
+            Var::from_tensor(&tensor(&[0.0])).unwrap(),
+        ];
+        let mut squares = SquaredGradients::zeros(&vars).unwrap();
+        assert_eq!(squares.means().unwrap(), [0.0; 3]);
+        squares.add(&[tensor(&[1.0, -2.0]), tensor(&[1e30])]).unwrap();
+        squares.add(&[tensor(&[3.0, 0.0]), tensor(&[0.0])]).unwrap();
+        assert_eq!(squares.means().unwrap(), [5.0, 2.0, f32::MAX]);
+    }
+}

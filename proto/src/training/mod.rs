@@ -1,0 +1,13 @@
+//! How a client trains in one round: the `[train]` table of a run, sent with every task.
+
+mod learning_rate;
+mod optimizer;
+mod range;
+mod schedule;
+mod settings;
+mod wire;
+
+pub use learning_rate::StepAt;
+pub use optimizer::{AdamW, Muon, OptimizerSpec};
+pub use schedule::{Decay, Schedule, Span};
+pub use settings::{Length, StatePolicy, TrainTable, Training};
