@@ -35,6 +35,9 @@ pub struct RoundLine {
     pub metrics: BTreeMap<String, f64>,
 }
 
+/// The metric of models that predict numbers.
+const RMSE: &str = "evaluation/rmse";
+
 /// Most bytes that one side writes to close a connection: a few small HTTP/2 frames and a TLS alert, each in its own record.
 const MAX_CLOSING: u64 = 256;
 
@@ -97,7 +100,7 @@ impl Score {
     /// Root mean squared error of the last model, if it predicts numbers.
     pub fn rmse(&self) -> Option<f64> {
         let last = self.rounds.last()?;
-        last.metrics.get("evaluation/rmse").copied()
+        last.metrics.get(RMSE).copied()
     }
 
     /// Accuracy of the last model, or its perplexity if no client classifies, as one value.
@@ -201,12 +204,13 @@ impl RoundLine {
         self.metrics.extend(prefixed("evaluation", &evaluated.metrics));
     }
 
-    /// Accuracy, or perplexity if no client classifies.
+    /// Accuracy, or perplexity if no client classifies, or the error of numbers.
     fn quality(&self) -> String {
-        match (self.accuracy, self.perplexity) {
-            (Some(share), _) => format!("{:.2} %", 100.0 * share),
-            (None, Some(perplexity)) => format!("{} ppl", significant(perplexity)),
-            (None, None) => "-".to_owned(),
+        match (self.accuracy, self.perplexity, self.metrics.get(RMSE)) {
+            (Some(share), ..) => format!("{:.2} %", 100.0 * share),
+            (None, Some(perplexity), _) => format!("{} ppl", significant(perplexity)),
+            (None, None, Some(rmse)) => format!("{} rmse", significant(*rmse)),
+            (None, None, None) => "-".to_owned(),
         }
     }
 

@@ -48,8 +48,9 @@ impl Vocabulary {
     /// # Errors
     /// `Malformed` if the text is not UTF-8 but must be, or there are more than 2^20 tokens; those of reading a file.
     pub(super) fn of(&self, text: &[u8], path: &Path, size: Option<usize>) -> Result<Names, Error> {
-        let too_many = |count: usize, path: &Path, what: &str| {
-            let why = format!("has {count} different {what}, but a vocabulary has at most {MAX_VOCABULARY}");
+        let too_many = |count: usize, what: &str| {
+            let why =
+                format!("has {count} different {what}, more than the {MAX_VOCABULARY} that a vocabulary can have");
             Error::malformed(path, why)
         };
         match self {
@@ -57,16 +58,16 @@ impl Vocabulary {
             Self::Characters => {
                 let characters: BTreeSet<char> = utf8(text, path)?.chars().collect();
                 if characters.len() > MAX_VOCABULARY {
-                    return Err(too_many(characters.len(), path, "characters"));
+                    return Err(too_many(characters.len(), "characters"));
                 }
                 Ok(Names(characters.into_iter().map(String::from).collect()))
             }
             Self::Words => {
-                let words = by_frequency(utf8(text, path)?, size);
-                if words.len() > MAX_VOCABULARY {
-                    return Err(too_many(words.len(), path, "words; set `vocabulary_size`"));
+                let counts = counted(utf8(text, path)?);
+                if size.is_none() && counts.len() > MAX_VOCABULARY {
+                    return Err(too_many(counts.len(), "words (set `vocabulary_size`)"));
                 }
-                Ok(Names(words))
+                Ok(Names(by_frequency(counts, size)))
             }
             Self::File(path) => listed(path),
         }
@@ -118,14 +119,19 @@ impl Vocabulary {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Names(pub(super) Vec<String>);
 
-/// The words of `text`, the most frequent first. `size`: at most so many, with `<eos>` and `<unk>` always among them.
-fn by_frequency(text: &str, size: Option<usize>) -> Vec<String> {
-    let mut counts: HashMap<&str, u64> = HashMap::from([(END_OF_LINE, 0), (UNKNOWN, 0)]);
+/// How often each word of `text` occurs, `<eos>` and `<unk>` included.
+fn counted(text: &str) -> HashMap<&str, u64> {
+    let mut counts = HashMap::from([(END_OF_LINE, 0), (UNKNOWN, 0)]);
     for line in text.lines() {
         for word in line.split_whitespace().chain([END_OF_LINE]) {
             *counts.entry(word).or_default() += 1;
         }
     }
+    counts
+}
+
+/// The words of `counts`, the most frequent first. `size`: at most so many, with `<eos>` and `<unk>` always among them.
+fn by_frequency(counts: HashMap<&str, u64>, size: Option<usize>) -> Vec<String> {
     // Sorted by all that differs, so the order of the map is of no consequence.
     let mut words: Vec<(&str, u64)> = counts.into_iter().collect();
     words.sort_unstable_by(|(a, many), (b, more)| more.cmp(many).then(a.cmp(b)));
@@ -264,6 +270,20 @@ mod tests {
         }
         let missing = Vocabulary::File(dir.path().join("none.txt")).of(b"", Path::new("t"), None);
         assert!(missing.unwrap_err().to_string().contains("`vocabulary.file` names it"));
+    }
+
+    #[test]
+    fn more_words_than_a_vocabulary_holds_are_refused() {
+        let text: String = (0..MAX_VOCABULARY).map(|at| format!("{at:x}\n")).collect();
+        let error = Vocabulary::Words
+            .of(text.as_bytes(), Path::new("t.txt"), None)
+            .unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .contains("t.txt: has 1048578 different words (set `vocabulary_size`), more than"),
+            "{error}"
+        );
     }
 
     proptest! {

@@ -1,6 +1,8 @@
 use std::fmt::Write as _;
 use std::fs;
 
+use proptest::prelude::*;
+
 use super::*;
 
 /// Lines of engines with so many cycles each. Sensor s of engine e in cycle c is `100 e + c + s`, but sensor 1 is constant.
@@ -175,6 +177,22 @@ fn bad_keys_and_bad_lines_are_refused() {
             .unwrap_err()
             .to_string();
         assert!(error.contains(part), "{more}: {error}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_lines_are_read_or_refused(
+        rows in "([12] [1-4]( [0-9]{1,2}){24}\n|[0-9] |NaN|-|\n){0,8}", at in 0usize..400, with in "[0-9 .\n-]{0,3}"
+    ) {
+        let mut changed = lines(&[3, 2]);
+        changed.replace_range(at..at + 1, &with);
+        for train in [rows, changed] {
+            let dir = folder(&train, &lines(&[2]), "7\n");
+            if let Ok(data) = load(&keys(dir.path(), "window = 2")) {
+                prop_assert!(!data.train.is_empty() && data.test.len() == 1);
+            }
+        }
     }
 }
 

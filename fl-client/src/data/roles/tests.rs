@@ -155,6 +155,16 @@ proptest! {
     }
 }
 
+proptest! {
+    #[test]
+    fn any_speeches_are_read_or_refused(text in "[a-c\u{e4}\n]{0,60}", rows in "(([0-9]{1,2}\t){2}[AB]\n|[0-9]|\t|\n|-){0,8}") {
+        let dir = folder(&text, &rows);
+        if let Ok(data) = load(&keys(dir.path(), "least = 10\nlength = 3")) {
+            prop_assert!(data.train.targets() + data.test.targets() < 200 && !data.train.is_empty());
+        }
+    }
+}
+
 /// A folder of `../shared/data/text`, if this machine has it.
 fn real(name: &str) -> Option<PathBuf> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR"))
