@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use fl_cli::out;
+use fl_compress::Digest;
 
 use super::dry_run::dry_run;
 use crate::client_file::{ClientFile, LearnerEntry, TaskEntry, TrainerEntry};
@@ -103,7 +104,11 @@ fn examples(learner: &LearnerChoice, data: &ClientData) -> String {
     let [channels, height, width] = input.shape;
     let shape = format!("{channels}x{height}x{width} (channels, height, width)");
     let mut text = match input.target {
-        Target::NextToken => format!("  texts of {width} tokens, a vocabulary of {}\n", input.classes),
+        Target::NextToken => format!(
+            "  texts of {width} tokens, a vocabulary of {}{}\n",
+            input.classes,
+            vocabulary(data)
+        ),
         Target::Class => format!(
             "  examples of {shape}, {}\n",
             counted(input.classes, "class", "classes")
@@ -134,6 +139,16 @@ fn examples(learner: &LearnerChoice, data: &ClientData) -> String {
         Target::Numbers => {}
     }
     text
+}
+
+/// The beginning of the digest of the vocabulary, which is the same on every client of a run; nothing if bytes are the tokens.
+fn vocabulary(data: &ClientData) -> String {
+    let names = data.train.class_names();
+    if names.is_empty() {
+        return String::new();
+    }
+    let digest = Digest::of(names.join("\n").as_bytes()).to_string();
+    format!(" (digest {})", &digest[..16])
 }
 
 fn counted(count: usize, one: &str, many: &str) -> String {
@@ -222,6 +237,21 @@ mod tests {
             "  texts of 8 tokens, a vocabulary of 300\n\
              \x20 first weights: fl-client init --learner lstm --input 1x1x8 --classes 300 -o init.safetensors\n\
              \x20 16 tokens to predict in training, 3 held out\n"
+        );
+        let mut tokens = Tokens::new(2);
+        (0..3).for_each(|token| tokens.push(token % 2).unwrap());
+        let pieces = std::iter::once(1..3).collect();
+        let named = Dataset::of_text(Features::Text { tokens, pieces }, 2).unwrap();
+        let named = Arc::new(named.with_class_names(vec!["a".to_owned(), "b".to_owned()]).unwrap());
+        let data = ClientData {
+            train: Examples::all(named.clone()),
+            test: Examples::all(named),
+        };
+        let digest = &Digest::of(b"a\nb").to_string()[..16];
+        let text = examples(&"lstm".parse().unwrap(), &data);
+        assert!(
+            text.contains(&format!("a vocabulary of 2 (digest {digest})\n")),
+            "{text}"
         );
         let input = Input::of_numbers([1, 1, 2], 1);
         let set = Arc::new(Dataset::of_numbers(Features::Floats(vec![0.0; 8]), vec![0.0; 4], input).unwrap());
