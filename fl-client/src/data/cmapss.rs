@@ -36,7 +36,7 @@ const HINT: &str = "give the folder that holds `train_FD001.txt`, `test_FD001.tx
 pub struct Cmapss {
     /// Folder of the files.
     pub dir: PathBuf,
-    /// The part of the files' names that tells the four sets from one another.
+    /// Name of one of the four sets, which is part of the names of its files.
     #[serde(default = "first")]
     pub set: String,
     /// Number of this client, from 0: it has every engine whose number, from 0, is `client` modulo `clients`.

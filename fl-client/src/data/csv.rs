@@ -218,22 +218,13 @@ fn read(csv: &Csv, path: &Path, key: &str, train: Option<&Arc<Dataset>>) -> Resu
         return Err(Error::malformed(&path, "has no row after its first line"));
     }
     values.shrink_to_fit();
-    truth.with(csv, values, shape, train).map_err(|error| match error {
-        Wrong::Config(error) => error,
-        Wrong::File(why) => Error::malformed(&path, why),
-    })
+    truth.with(csv, &path, values, shape, train)
 }
 
 /// What is to be predicted, as the rows come.
 enum Truth {
     Labels(Vec<u8>, Texts),
     Numbers(Vec<f32>),
-}
-
-/// An error of a key, or of the file.
-enum Wrong {
-    Config(Error),
-    File(String),
 }
 
 impl Truth {
@@ -273,19 +264,20 @@ impl Truth {
         Ok(())
     }
 
-    /// The set with these values. A test set has the classes of its training set.
+    /// The set with the values of the file at `path`. A test set has the classes of its training set.
     fn with(
         self,
         csv: &Csv,
+        path: &Path,
         mut values: Vec<f32>,
         shape: [usize; 3],
         train: Option<&Arc<Dataset>>,
-    ) -> Result<Dataset, Wrong> {
-        let in_file = |error: Error| Wrong::File(error.to_string());
+    ) -> Result<Dataset, Error> {
+        let in_file = |error: Error| Error::malformed(path, error.to_string());
         let (labels, texts) = match self {
             Self::Numbers(numbers) => {
                 let input = Input::of_numbers(shape, 1);
-                csv.scaling().apply(&mut values, input).map_err(Wrong::Config)?;
+                csv.scaling().apply(&mut values, input)?;
                 return Dataset::of_numbers(Features::Floats(values), numbers, input).map_err(in_file);
             }
             Self::Labels(labels, texts) => (labels, texts),
@@ -296,16 +288,18 @@ impl Truth {
             (None, None, Some(train)) => Some(Classes::Count(train.input().classes as u16)),
             (given, ..) => given.clone(),
         };
-        let list = texts.classes(given.as_ref()).map_err(Wrong::File)?;
+        let list = texts
+            .classes(given.as_ref())
+            .map_err(|why| Error::malformed(path, why))?;
         let input = Input::of_classes(shape, list.count);
-        csv.scaling().apply(&mut values, input).map_err(Wrong::Config)?;
+        csv.scaling().apply(&mut values, input)?;
         let labels = labels
             .into_iter()
             .map(|number| list.of_text[usize::from(number)])
             .collect();
         let set = Dataset::new(Features::Floats(values), labels, input).map_err(in_file)?;
         match list.names {
-            Some(names) => set.with_class_names(names).map_err(Wrong::Config),
+            Some(names) => set.with_class_names(names),
             None => Ok(set),
         }
     }

@@ -32,6 +32,7 @@ mod split;
 mod strokes;
 mod text;
 mod tokens;
+mod unlabelled;
 #[cfg(feature = "download")]
 mod unpack;
 mod vocabulary;

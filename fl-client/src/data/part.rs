@@ -7,7 +7,8 @@ use super::error::Error;
 use super::examples::{ClientData, Examples};
 use super::input::Target;
 use super::rng::Rng;
-use super::split::{Split, share, share_unlabelled, slice};
+use super::split::{Split, share, slice};
+use super::unlabelled::share_unlabelled;
 
 /// Defines the keys of a data set that several clients may share: its own keys, each with a comma after it, then those that say
 /// which part a client takes.

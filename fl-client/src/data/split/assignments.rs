@@ -14,7 +14,7 @@ const RULE: &str = "each example needs one row; leave `client` empty if no clien
 /// # Errors
 /// `Missing`, `Io`; `Malformed` if an index occurs twice, is missing or out of range, a client is not below `clients`, or
 /// `client` has no example.
-pub(super) fn read(path: &Path, len: usize, client: u32, clients: u32) -> Result<Vec<u32>, Error> {
+pub(crate) fn read(path: &Path, len: usize, client: u32, clients: u32) -> Result<Vec<u32>, Error> {
     let mut file = CsvFile::open(path, b',', "`split.file` names it")?;
     let (index, owner) = (file.column("index")?, file.column("client")?);
     let (mut seen, mut mine) = (vec![false; len], Vec::new());

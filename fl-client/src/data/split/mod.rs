@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::Error;
 use super::rng::Rng;
+pub(super) use assignments::read as assigned;
 pub use slice::slice;
 
 /// How the training examples are split.
@@ -67,33 +68,9 @@ pub fn share(labels: &[u8], split: &Split, client: u32, clients: u32, seed: u64)
     Ok(mine)
 }
 
-/// As [`share`], for `len` examples without classes. `is_text`: with [`Split::Iid`], each client gets one stretch of the text
-/// in place of examples drawn from all of it.
-///
 /// # Errors
-/// As [`share`], and `Config` if the split is one of classes.
-pub(super) fn share_unlabelled(
-    (len, is_text): (usize, bool),
-    split: &Split,
-    client: u32,
-    clients: u32,
-    seed: u64,
-) -> Result<Vec<u32>, Error> {
-    check_client(len, client, clients)?;
-    split.check()?;
-    split.expect_without_classes(is_text)?;
-    let mut mine = match split {
-        Split::Iid if is_text => slice(len, client, clients).map(|at| at as u32).collect(),
-        Split::Iid => drawn(len, client, clients, seed),
-        Split::File(path) => assignments::read(path, len, client, clients)?,
-        // Refused above.
-        Split::Dirichlet(_) | Split::PlainDirichlet(_) | Split::InnerDirichlet(_) | Split::ByLabel(_) => Vec::new(),
-    };
-    mine.sort_unstable();
-    Ok(mine)
-}
-
-fn check_client(len: usize, client: u32, clients: u32) -> Result<(), Error> {
+/// `Config` if there is no such client, or fewer examples than clients.
+pub(super) fn check_client(len: usize, client: u32, clients: u32) -> Result<(), Error> {
     if client >= clients {
         return Err(Error::config(
             "client",
@@ -110,7 +87,7 @@ fn check_client(len: usize, client: u32, clients: u32) -> Result<(), Error> {
 }
 
 /// An equal part of all `len` positions, drawn by the seed.
-fn drawn(len: usize, client: u32, clients: u32, seed: u64) -> Vec<u32> {
+pub(super) fn drawn(len: usize, client: u32, clients: u32, seed: u64) -> Vec<u32> {
     let mut order: Vec<u32> = (0..len as u32).collect();
     Rng::of(&[seed, 1]).shuffle(&mut order);
     order[slice(len, client, clients)].to_vec()
@@ -134,19 +111,6 @@ impl Split {
             return Ok(());
         }
         Err(Error::config(key, format!("is {alpha}, but must be 0.001 to 1000000")))
-    }
-
-    /// Succeeds if examples without classes, which a text has with `is_text`, can be split like this.
-    ///
-    /// # Errors
-    /// `Config` if the split shares out classes.
-    pub(super) fn expect_without_classes(&self, is_text: bool) -> Result<(), Error> {
-        if matches!(self, Self::Iid | Self::File(_)) {
-            return Ok(());
-        }
-        let what = if is_text { "a text has" } else { "these examples have" };
-        let why = format!("shares out classes, but {what} none; use \"iid\" or {{ file = \"clients.csv\" }}");
-        Err(Error::config("split", why))
     }
 
     /// Makes the path of a file relative to `base`, where the configuration file lies.
@@ -353,32 +317,6 @@ mod tests {
             let all: Vec<usize> = (0..clients).flat_map(|client| slice(len, client, clients)).collect();
             assert_eq!(all, (0..len).collect::<Vec<_>>());
         }
-    }
-
-    #[test]
-    fn examples_without_classes_are_drawn_and_texts_are_cut() {
-        let parts = |is_text| -> Vec<Vec<u32>> {
-            let part = |client| share_unlabelled((20, is_text), &Split::Iid, client, 3, 5).unwrap();
-            (0..3).map(part).collect()
-        };
-        assert_eq!(parts(true)[1], (6..13).collect::<Vec<_>>());
-        let mut all = parts(false).concat();
-        assert_ne!(all, (0..20).collect::<Vec<_>>());
-        all.sort_unstable();
-        assert_eq!(all, (0..20).collect::<Vec<_>>());
-        for split in [
-            Split::Dirichlet(0.5),
-            Split::PlainDirichlet(0.5),
-            Split::InnerDirichlet(0.5),
-            Split::ByLabel(2),
-        ] {
-            let error = share_unlabelled((20, true), &split, 0, 3, 5).unwrap_err().to_string();
-            assert!(
-                error.contains("`split` shares out classes, but a text has none"),
-                "{error}"
-            );
-        }
-        assert!(share_unlabelled((2, true), &Split::Iid, 0, 3, 5).is_err());
     }
 
     #[test]
