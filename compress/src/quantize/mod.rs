@@ -2,6 +2,7 @@
 //! the table below.
 
 pub(crate) mod bf16;
+pub(crate) mod codebook;
 pub(crate) mod dead_zone;
 pub(crate) mod exact;
 pub(crate) mod half;
@@ -45,6 +46,8 @@ methods! {
         Ternary = ternary,
         /// One bit per value: the sign, with one or two magnitudes per tensor.
         Sign = sign,
+        /// The nearest of a few levels that are fitted to the tensor.
+        Codebook = codebook,
     }
 }
 
@@ -96,7 +99,10 @@ mod tests {
     fn refusals_say_what_was_expected() {
         for (text, expected) in [
             ("4", r#"expected "exact", "half", "bf16""#),
-            ("'uniform'", "{ uniform, dead_zone, rotated, ternary, sign = .. }"),
+            (
+                "'uniform'",
+                "{ uniform, dead_zone, rotated, ternary, sign, codebook = .. }",
+            ),
             ("{ half = 1 }", "table with `half`"),
             ("{ uniform = { bits = 4, norm = 'l3' } }", "`max` or `l2`"),
             ("{ uniform = { bits = 1, norm = 'l2' } }", "mean magnitude"),
@@ -124,6 +130,7 @@ mod tests {
                 "a clip must be positive and finite, not 0",
             ),
             ("{ sign = 'half' }", "`shared` or `split`"),
+            ("{ codebook = 5 }", "codebook takes 1 to 4 bits, not 5"),
         ] {
             let refusal = parse(text).unwrap_err();
             assert!(refusal.contains(expected), "{text}\n{refusal}");

@@ -1,26 +1,35 @@
 //! The requested codec: the `[compression.uplink]` and `[compression.downlink]` tables of a run.
 
 pub(crate) mod budget;
+pub(crate) mod preset;
 pub(crate) mod when;
 
 use serde::{Deserialize, Serialize};
 
 use crate::code::method::CodeSpec;
+use crate::density::Density;
+use crate::error::Error;
 use crate::layout::{Role, Tensor};
 use crate::memory::Memory;
+use crate::memory::error_feedback::Decay;
 use crate::quantize::QuantizeSpec;
+use crate::quantize::codebook::Codebook;
 use crate::quantize::dead_zone::DeadZone;
 use crate::reduce::ReduceSpec;
 use crate::reduce::method::Sends;
+use crate::reduce::top_k::TopK;
 use crate::spec::budget::Budget;
+use crate::spec::preset::Preset;
 use crate::spec::when::When;
 
 /// Codec of one direction of a run. Omitted keys have the values of [`Spec::exact`] if the key `default` is present,
-/// else those of [`Spec::default`]. Exception: a spec with a `default`, or whose `rules` or `small` name a step or a
+/// else those of [`Spec::default`]. With the key `preset`, they have the
+/// values of [`Spec::preset`]. Exception: a spec with a `default`, or whose `rules` or `small` name a step or a
 /// density, has no default budget, since a budget would replace those.
 ///
 /// ```
 /// let spec: fl_compress::Spec = toml::from_str(r#"
+///     # preset = "sparseloco"               # or "exact": sets the keys below, which then change what they name
 ///     memory  = "auto"                      # or "none", "error-feedback", "cafe", "ef21", "dgc", or one with numbers
 ///     budget  = "0.25 bits"                 # per value; "200KiB" per frame, or "0.25 to 1 bits, error 0.7"
 ///     default = { quantize = "dead_zone", code = "context" }
@@ -34,7 +43,7 @@ use crate::spec::when::When;
 /// # Ok::<(), toml::de::Error>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(from = "Raw")]
+#[serde(try_from = "Raw")]
 pub struct Spec {
     /// The state that the encoder carries from round to round.
     pub memory: Memory,
@@ -77,6 +86,7 @@ impl BufferPrecision {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename = "Spec")]
 struct Raw {
+    preset: Option<Preset>,
     memory: Option<Memory>,
     budget: Option<Budget>,
     default: Option<Method>,
@@ -87,24 +97,26 @@ struct Raw {
     buffers: BufferPrecision,
 }
 
-impl From<Raw> for Spec {
-    fn from(raw: Raw) -> Self {
-        let rest = if raw.default.is_some() {
-            Self::exact()
-        } else {
-            Self::default()
+impl TryFrom<Raw> for Spec {
+    type Error = Error;
+
+    fn try_from(raw: Raw) -> Result<Self, Error> {
+        let rest = match raw.preset {
+            Some(preset) => Self::preset(preset)?,
+            None if raw.default.is_some() => Self::exact(),
+            None => Self::default(),
         };
         let mut named = raw.rules.iter().map(|rule| &rule.method);
         let small = raw.small.as_ref().map(|small| &small.method);
         let has_own = named.any(Method::names_knob) || small.is_some_and(Method::names_knob);
-        Self {
+        Ok(Self {
             memory: raw.memory.unwrap_or(rest.memory),
             budget: raw.budget.or(rest.budget.filter(|_| !has_own)),
             default: raw.default.unwrap_or(rest.default),
             small: raw.small.or(rest.small),
             rules: raw.rules,
             buffers: raw.buffers,
-        }
+        })
     }
 }
 
@@ -167,6 +179,41 @@ impl Spec {
             small: None,
             rules: Vec::new(),
             buffers: BufferPrecision::default(),
+        }
+    }
+
+    /// The spec of a preset.
+    ///
+    /// # Errors
+    /// `Usage` if a number of the preset is out of range, which a test rules out.
+    pub fn preset(preset: Preset) -> Result<Self, Error> {
+        let sparseloco = || {
+            let reduce = ReduceSpec::TopK(TopK {
+                density: Density::new(0.02)?.into(),
+                chunk: Some(4096),
+            });
+            Ok(Self {
+                memory: Memory::ErrorFeedback {
+                    decay: Decay::new(0.95)?,
+                },
+                default: Method {
+                    reduce,
+                    quantize: QuantizeSpec::Codebook(Codebook::new(2)?),
+                    code: CodeSpec::Rans,
+                },
+                small: Some(Small {
+                    below: 1024,
+                    method: Method {
+                        quantize: QuantizeSpec::Half,
+                        ..Method::default()
+                    },
+                }),
+                ..Self::exact()
+            })
+        };
+        match preset {
+            Preset::Exact => Ok(Self::exact()),
+            Preset::Sparseloco => sparseloco(),
         }
     }
 
@@ -305,6 +352,25 @@ mod tests {
             toml::to_string(&faded).unwrap().contains("decay = 0.95\n"),
             "the shortest decimal form"
         );
+    }
+
+    #[test]
+    fn a_preset_sets_what_no_other_key_names() {
+        for preset in Preset::ALL {
+            let name = preset.name();
+            let text = format!("preset = '{name}'");
+            assert_eq!(toml::from_str::<Spec>(&text), Ok(Spec::preset(preset).unwrap()));
+            let written = toml::to_string(&Spec::preset(preset).unwrap()).unwrap();
+            assert_eq!(
+                toml::from_str::<Spec>(&written),
+                Ok(Spec::preset(preset).unwrap()),
+                "{written}"
+            );
+        }
+        let spec: Spec = toml::from_str("preset = 'sparseloco'\nmemory = 'cafe'").unwrap();
+        assert_eq!((spec.memory, spec.budget), (Memory::Cafe, None));
+        assert_eq!(spec.default, Spec::preset(Preset::Sparseloco).unwrap().default);
+        assert!(refusal("preset = 'loco'").contains("`sparseloco`"));
     }
 
     #[test]

@@ -136,6 +136,13 @@ const FRAMES: &[Golden] = &[
         "default = {}\nsmall = { below = 10, use = { reduce = { top_k = 0.5 }, quantize = 'bf16' } }",
         SMALL,
     ),
+    since(3, "codebook", "default = { quantize = { codebook = 2 } }", MATRIX),
+    since(
+        3,
+        "sparse-codebook",
+        "default = { reduce = { top_k = { density = 0.3, chunk = 64 } }, quantize = { codebook = 2 }, code = 'rans' }",
+        ROW,
+    ),
 ];
 
 /// States after two rounds, with the second frame pending.

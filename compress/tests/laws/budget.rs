@@ -36,6 +36,7 @@ fn a_budget_in_bytes_is_refused_at_once_or_kept() {
         "quantize = 'ternary', code = 'huffman'",
         "quantize = 'natural', code = 'context'",
         "quantize = { sign = 'split' }, code = 'rice'",
+        "quantize = { codebook = 4 }, code = 'rans'",
         "reduce = { random_k = 0.1 }, quantize = 'half', code = 'rans'",
         "reduce = { top_k = { density = { by = 'entropy', form = 'literal' } } }",
         "reduce = { top_k = { density = { by = 'entropy' } } }",

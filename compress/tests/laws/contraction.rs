@@ -37,6 +37,8 @@ fn every_method_with_memory_comes_nearer() {
         ("quantize = 'ternary'", 0.0),
         ("quantize = 'sign'", 0.0),
         ("quantize = { sign = 'split' }", 0.0),
+        ("quantize = { codebook = 1 }", 0.0),
+        ("quantize = { codebook = 2 }", 0.0),
         ("quantize = { rotated = 1 }", 0.3),
         ("quantize = { rotated = 4 }", 0.9),
         ("reduce = { top_k = 0.05 }, quantize = 'sign'", 0.0),
@@ -82,6 +84,8 @@ fn projections_lose_what_is_at_right_angles() {
         "quantize = { sign = 'split' }",
         "quantize = 'ternary'",
         "quantize = { rotated = 2 }",
+        "quantize = { codebook = 2 }",
+        "reduce = { top_k = { density = 0.1, chunk = 64 } }, quantize = { codebook = 2 }",
         "reduce = { top_k = 0.1 }, quantize = 'sign'",
     ] {
         for (name, values) in hard(N) {

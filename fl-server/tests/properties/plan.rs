@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use fl_compress::{Memory, Spec};
+use fl_compress::{Memory, Preset, Spec};
 use fl_proto::Training;
 use fl_server::model::Methods;
 use fl_server::plan::{Cohort, MethodSpec, PlanError, RunPlan, Select};
@@ -375,6 +375,33 @@ fn strategy_is_the_older_name_of_optimizer_and_asks_for_the_same_experiment() {
         read("[aggregator]\nname = \"mean\"").unwrap().digest(),
         read("").unwrap().digest()
     );
+}
+
+/// The run.toml of docs/guide/local-training.md, and its other outer step.
+#[test]
+fn the_guide_to_many_local_steps_parses() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/guide/local-training.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let blocks: Vec<&str> = page
+        .split("```toml\n")
+        .skip(1)
+        .filter_map(|rest| rest.split("```").next())
+        .collect();
+    let [sparseloco, nesterov] = blocks[..] else {
+        panic!("two blocks of TOML, not {}", blocks.len());
+    };
+    let read = |text: &str| RunPlan::from_toml(text, Path::new("")).unwrap();
+    let plan = read(sparseloco);
+    assert_eq!(plan.uplink, Spec::preset(Preset::Sparseloco).unwrap());
+    assert_eq!(
+        (plan.training.optimizer.name(), plan.optimizer.name()),
+        ("adamw", "fedavg")
+    );
+    assert_eq!(plan.training.state, fl_proto::StatePolicy::Kept);
+    let (front, _) = sparseloco.split_once("[optimizer]").unwrap();
+    let diloco = read(&format!("{front}{nesterov}"));
+    let number = |key| diloco.optimizer.number(key);
+    assert_eq!((number("learning_rate"), number("momentum")), (0.7, 0.9));
 }
 
 #[test]

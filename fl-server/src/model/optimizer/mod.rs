@@ -8,6 +8,7 @@ mod fedavg;
 mod fedavgm;
 mod fedyogi;
 mod method;
+mod nesterov;
 mod state;
 
 pub(super) use method::build;
@@ -21,4 +22,5 @@ pub static METHODS: &[&OptimizerMethod] = &[
     &fedadam::METHOD,
     &fedyogi::METHOD,
     &fedadagrad::METHOD,
+    &nesterov::METHOD,
 ];
