@@ -12,6 +12,7 @@ use fl_cli::log::{self, LogFormat};
 use fl_cli::{Format, args, exit, out};
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::bench_train::BenchTrain;
 use crate::demo::Demo;
 use crate::experiment::{self, Experiment};
 use crate::load::{Load, LoadClients};
@@ -50,6 +51,8 @@ enum Command {
     },
     /// Trains one client once and writes its update as safetensors, to try codecs on with `fl-compress`
     Update(Update),
+    /// Measures the training speed of learners, beside PyTorch
+    BenchTrain(BenchTrain),
     /// Measures rounds without training
     Load(Load),
     /// Runs a federation for minutes among strangers, bad clients, kills and clock jumps, and checks every invariant
@@ -98,6 +101,15 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         Command::Experiment { file, at_once, only } => {
             let at_once = at_once.unwrap_or_else(crate::demo::cores);
             in_folder(async |dir: &Path| run_experiment(&file, dir, at_once, &only, cli.format).await)
+        }
+        Command::BenchTrain(bench) => {
+            let text = cli.format == Format::Text;
+            let speeds = bench.run(|learner| {
+                if text {
+                    eprintln!("measuring {learner}");
+                }
+            });
+            speeds.and_then(|speeds| show(cli.format, &speeds, Some(speeds.text())))
         }
         Command::Update(update) => update
             .run()

@@ -57,6 +57,12 @@ impl Experiment {
     pub fn from_toml(text: &str, base: &Path) -> anyhow::Result<Self> {
         let mut experiment: Self = toml::from_str(text)?;
         experiment.workload.data.relative_to(base);
+        experiment.workload.learner.relative_to(base);
+        let learners = experiment
+            .variant
+            .iter_mut()
+            .filter_map(|variant| variant.learner.as_mut());
+        learners.for_each(|learner| learner.relative_to(base));
         Ok(experiment)
     }
 

@@ -3,6 +3,7 @@
 //! The demo, the experiments and the load generator call [`federation::run`], and so do the end-to-end tests. Only the distance
 //! between the machines is simulated.
 
+pub mod bench_train;
 pub mod cli;
 pub mod demo;
 pub mod display;

@@ -98,7 +98,7 @@ impl BasePlan {
 }
 
 /// The header of a complete safetensors file, and the offset of its values.
-fn read_header(file: &mut (impl Read + Seek)) -> io::Result<(u64, Metadata)> {
+pub(crate) fn read_header(file: &mut (impl Read + Seek)) -> io::Result<(u64, Metadata)> {
     let len = file.seek(SeekFrom::End(0))?;
     file.seek(SeekFrom::Start(0))?;
     let mut front = [0; header::LENGTH];
@@ -124,7 +124,7 @@ fn read_header(file: &mut (impl Read + Seek)) -> io::Result<(u64, Metadata)> {
     Ok((data, header))
 }
 
-fn invalid(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
+pub(crate) fn invalid(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why)
 }
 

@@ -6,6 +6,7 @@
 //! | | reads | writes |
 //! |---|---|---|
 //! | models with types and roles | [`TensorFile`] | [`FilePlan`] |
+//! | large models, one tensor at a time | [`TensorReader`] | |
 //! | frozen tensors of a model | [`BasePlan`], without loading them | [`BasePlan`] |
 //! | updates as one flat vector of trained `f32`; other tensors stay unchanged | [`Weights`] | [`to_safetensors_with`] |
 
@@ -17,6 +18,7 @@ pub(crate) mod header;
 pub(crate) mod integers;
 pub(crate) mod notes;
 pub(crate) mod plan;
+pub(crate) mod reader;
 pub(crate) mod tensors;
 
 pub use base::BasePlan;
@@ -25,4 +27,5 @@ pub use header::{Envelope, read_notes};
 pub use integers::IntegerTensor;
 pub use notes::{LEARNER, Notes, SEED};
 pub use plan::{FilePlan, handed_out, round_role_to_types, round_to_types};
+pub use reader::TensorReader;
 pub use tensors::{StoredTensor, TensorFile};

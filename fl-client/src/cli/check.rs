@@ -1,6 +1,6 @@
 //! `fl-client check`: everything that can be found out without the server.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use fl_cli::out;
 use fl_compress::Digest;
@@ -51,7 +51,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     }
     for (name, entry) in &file.tasks {
         let checked = match &entry.learner {
-            LearnerEntry::BuiltIn(_) => built_in(&file, name, entry),
+            LearnerEntry::BuiltIn(_) => built_in(&file, &args.config, name, entry),
             LearnerEntry::Trainer(trainer) => self::trainer(&file, name, trainer, args.dry_run),
         };
         if let Err(error) = checked {
@@ -65,7 +65,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     }
 }
 
-fn built_in(file: &ClientFile, name: &str, entry: &TaskEntry) -> anyhow::Result<()> {
+fn built_in(file: &ClientFile, path: &Path, name: &str, entry: &TaskEntry) -> anyhow::Result<()> {
     let Some((learner, data)) = entry.built_in() else {
         return Ok(());
     };
@@ -75,7 +75,8 @@ fn built_in(file: &ClientFile, name: &str, entry: &TaskEntry) -> anyhow::Result<
     out::line(format_args!(
         "task {name}: {learner}, {parameters} parameters; {train} examples to train on, {test} held out"
     ))?;
-    out::text(format_args!("{}", examples(learner, &data)))
+    let task = format!("--config {} --task {name}", path.display());
+    out::text(format_args!("{}", examples(learner, &data, &task)))
 }
 
 fn trainer(file: &ClientFile, name: &str, trainer: &TrainerEntry, steps: Option<u32>) -> anyhow::Result<()> {
@@ -98,8 +99,9 @@ fn trainer(file: &ClientFile, name: &str, trainer: &TrainerEntry, steps: Option<
 /// Most classes that are listed one by one.
 const LISTED: usize = 32;
 
-/// Shape of an example, the command that makes first weights for it, and how many examples of each class there are.
-fn examples(learner: &LearnerChoice, data: &ClientData) -> String {
+/// Shape of an example, the command that makes first weights for it, and how many examples of each class there are. `task`: the
+/// options that name the task.
+fn examples(learner: &LearnerChoice, data: &ClientData, task: &str) -> String {
     let input = data.train.input();
     let [channels, height, width] = input.shape;
     let shape = format!("{channels}x{height}x{width} (channels, height, width)");
@@ -118,7 +120,9 @@ fn examples(learner: &LearnerChoice, data: &ClientData) -> String {
             counted(input.classes, "number", "numbers")
         ),
     };
-    if learner.info().input != input {
+    if !learner.settings().is_empty() {
+        text.push_str(&format!("  first weights: fl-client init {task} -o init.safetensors\n"));
+    } else if learner.info().input != input {
         let outputs = if input.target == Target::Numbers {
             "numbers"
         } else {
@@ -213,7 +217,7 @@ mod tests {
     #[test]
     fn classes_are_listed_with_their_names_and_counts() {
         assert_eq!(
-            examples(&"mlp".parse().unwrap(), &data(2)),
+            examples(&"mlp".parse().unwrap(), &data(2), ""),
             "  examples of 1x1x2 (channels, height, width), 2 classes\n\
              \x20 first weights: fl-client init --learner mlp --input 1x1x2 --classes 2 -o init.safetensors\n\
              \x20 class      train  held out\n\
@@ -233,7 +237,7 @@ mod tests {
             test: Examples::new(set, vec![2]).unwrap(),
         };
         assert_eq!(
-            examples(&"lstm".parse().unwrap(), &data),
+            examples(&"lstm".parse().unwrap(), &data, ""),
             "  texts of 8 tokens, a vocabulary of 300\n\
              \x20 first weights: fl-client init --learner lstm --input 1x1x8 --classes 300 -o init.safetensors\n\
              \x20 16 tokens to predict in training, 3 held out\n"
@@ -248,7 +252,7 @@ mod tests {
             test: Examples::all(named),
         };
         let digest = &Digest::of(b"a\nb").to_string()[..16];
-        let text = examples(&"lstm".parse().unwrap(), &data);
+        let text = examples(&"lstm".parse().unwrap(), &data, "");
         assert!(
             text.contains(&format!("a vocabulary of 2 (digest {digest})\n")),
             "{text}"
@@ -260,7 +264,7 @@ mod tests {
             test: Examples::all(set),
         };
         assert_eq!(
-            examples(&"mlp".parse().unwrap(), &data),
+            examples(&"mlp".parse().unwrap(), &data, ""),
             "  examples of 1x1x2 (channels, height, width), 1 number to predict\n\
              \x20 first weights: fl-client init --learner mlp --input 1x1x2 --numbers 1 -o init.safetensors\n"
         );
@@ -268,7 +272,15 @@ mod tests {
 
     #[test]
     fn many_classes_are_summed_up() {
-        let text = examples(&"mlp".parse().unwrap(), &data(100));
+        let text = examples(&"mlp".parse().unwrap(), &data(100), "");
+        assert!(
+            examples(
+                &"{ name = 'mlp', hidden = [3] }".parse().unwrap(),
+                &data(2),
+                "--config c.toml --task t"
+            )
+            .contains("init --config c.toml --task t -o")
+        );
         assert!(
             text.contains("per class 0 to 2 to train on (98 classes have none), 0 to 1 held out"),
             "{text}"

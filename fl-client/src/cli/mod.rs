@@ -7,6 +7,8 @@ mod check;
 mod data;
 mod dry_run;
 mod evaluate;
+mod export;
+mod generate;
 mod init;
 mod run;
 mod show;
@@ -43,6 +45,8 @@ enum Command {
     Run(run::Args),
     Init(init::Args),
     Evaluate(evaluate::Args),
+    Generate(generate::Args),
+    Export(export::Args),
     Check(check::Args),
     Data(data::Args),
 }
@@ -65,6 +69,8 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Run(args) => run::run(args, &bar),
         Command::Init(args) => init::run(&args),
         Command::Evaluate(args) => evaluate::run(&args),
+        Command::Generate(args) => generate::run(&args),
+        Command::Export(args) => export::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Data(args) => data::run(&args, &bar),
     };

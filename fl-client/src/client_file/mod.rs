@@ -123,6 +123,11 @@ impl ClientFile {
         let mut raw = parse(&written).map_err(|why| Error::Config(format!("{}: {why}", path.display())))?;
         let sources = raw.tasks.values_mut().filter_map(|task| task.data.as_mut());
         sources.for_each(|data| data.relative_to(base));
+        for task in raw.tasks.values_mut() {
+            if let LearnerEntry::BuiltIn(learner) = &mut task.learner {
+                learner.relative_to(base);
+            }
+        }
         let own = Issued {
             certificate: text(&base.join(raw.certificate))?,
             key: text(&base.join(raw.key))?,

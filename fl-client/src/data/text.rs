@@ -10,8 +10,9 @@ use super::features::Features;
 use super::files::DataFile;
 use super::part::{Held, check_share, shared_set};
 use super::shared::shared;
+use super::tokens::MAX_VOCABULARY;
 use super::tokens::cut;
-use super::vocabulary::{MAX_VOCABULARY, Vocabulary};
+use super::vocabulary::Vocabulary;
 
 /// Most bytes of a text. Positions in a text fit 32 bits.
 pub(super) const MAX_TEXT: u64 = 1 << 30;

@@ -4,6 +4,9 @@ use std::ops::Range;
 
 use super::error::Error;
 
+/// Most tokens of a vocabulary.
+pub(super) const MAX_VOCABULARY: usize = 1 << 20;
+
 /// Token ids below the size of a vocabulary, each in as few bytes as the vocabulary allows.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tokens {

@@ -7,10 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use super::error::Error;
 use super::files::DataFile;
-use super::tokens::Tokens;
+use super::tokenizer;
+use super::tokens::{MAX_VOCABULARY, Tokens};
 
-/// Most tokens of a vocabulary.
-pub(super) const MAX_VOCABULARY: usize = 1 << 20;
 /// Most bytes of a vocabulary file.
 const MAX_FILE: u64 = 64 << 20;
 
@@ -31,6 +30,8 @@ pub enum Vocabulary {
     /// The words of the training file, split at white space, with `<eos>` after each line and `<unk>`; the most frequent first, and
     /// words of equal frequency sorted. UTF-8.
     Words,
+    /// The tokens of this `tokenizer.json` of Hugging Face, or of that in this folder.
+    Tokenizer(PathBuf),
     /// The words in this file, one a line; `<eos>` and `<unk>` are added if they are not among them.
     File(PathBuf),
 }
@@ -38,7 +39,7 @@ pub enum Vocabulary {
 impl Vocabulary {
     /// Makes the path of a file relative to `base`.
     pub(super) fn relative_to(&mut self, base: &Path) {
-        if let Self::File(path) = self {
+        if let Self::File(path) | Self::Tokenizer(path) = self {
             *path = base.join(&*path);
         }
     }
@@ -70,6 +71,7 @@ impl Vocabulary {
                 Ok(Names(by_frequency(counts, size)))
             }
             Self::File(path) => listed(path),
+            Self::Tokenizer(path) => tokenizer::names(path).map(Names),
         }
     }
 
@@ -82,6 +84,9 @@ impl Vocabulary {
             let mut tokens = Tokens::new(256);
             text.iter().try_for_each(|&byte| tokens.push(u32::from(byte)))?;
             return Ok(tokens);
+        }
+        if let Self::Tokenizer(from) = self {
+            return tokenizer::tokens(from, utf8(text, path)?, path);
         }
         let mut tokens = Tokens::new(names.len());
         let ids: HashMap<&str, u32> = names.iter().map(String::as_str).zip(0..).collect();

@@ -1,6 +1,7 @@
 //! A built-in learner as a configuration names it.
 
 use std::fmt;
+use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -10,7 +11,8 @@ use toml::{Table, Value};
 
 use super::device::DeviceChoice;
 use super::info::LearnerInfo;
-use super::{find, settings};
+use super::trained::Trained;
+use super::{find, lora, settings};
 use crate::data::{ClientData, Input};
 use crate::error::Error;
 use crate::learner::Learner;
@@ -35,6 +37,13 @@ impl LearnerChoice {
         Ok(Self { info, settings })
     }
 
+    /// Makes the paths among the settings relative to `base`, where the configuration file lies.
+    pub fn relative_to(&mut self, base: &Path) {
+        if self.info.name == lora::LEARNER.name {
+            lora::relative_to(&mut self.settings, base);
+        }
+    }
+
     /// The learner's row.
     pub fn info(&self) -> &'static LearnerInfo {
         self.info
@@ -51,6 +60,26 @@ impl LearnerChoice {
     /// As there.
     pub fn build(&self, device: DeviceChoice, data: ClientData) -> anyhow::Result<Box<dyn Learner>> {
         self.info.build_with(&self.settings, device, data)
+    }
+
+    /// As [`LearnerChoice::build`], for what only a built-in learner can do.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn build_trained(&self, device: DeviceChoice, data: ClientData) -> anyhow::Result<Trained> {
+        Trained::new(self.info, &self.settings, device, data)
+    }
+
+    /// `adapter_config.json` of PEFT.
+    ///
+    /// # Errors
+    /// `Config` if the learner has no adapters; if its model cannot be read.
+    pub fn peft_config(&self) -> anyhow::Result<serde_json::Value> {
+        if self.info.name != lora::LEARNER.name {
+            let name = self.info.name;
+            return Err(Error::Config(format!("learner `{name}` has no adapters; only `lora` has")).into());
+        }
+        lora::peft_config(&self.settings)
     }
 
     /// As [`LearnerInfo::initial_weights_for`], with the settings.
@@ -115,10 +144,14 @@ impl FromStr for LearnerChoice {
 
 impl fmt::Display for LearnerChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&match Value::from(self.clone()) {
-            Value::String(name) => name,
-            other => other.to_string(),
-        })
+        if self.settings.is_empty() {
+            return f.write_str(self.info.name);
+        }
+        write!(f, "{{ {} = \"{}\"", settings::NAME, self.info.name)?;
+        self.settings
+            .iter()
+            .try_for_each(|(key, value)| write!(f, ", {key} = {value}"))?;
+        f.write_str(" }")
     }
 }
 
@@ -128,7 +161,7 @@ mod tests {
 
     #[test]
     fn names_and_tables_are_read_and_written_alike() {
-        for text in ["mlp", "{ layers = 2, name = \"transformer\", style = \"llama\" }"] {
+        for text in ["mlp", "{ name = \"transformer\", layers = 2, style = \"llama\" }"] {
             let choice: LearnerChoice = text.parse().unwrap();
             assert_eq!(choice.to_string(), text);
             #[derive(Serialize, Deserialize, PartialEq, Debug)]

@@ -30,6 +30,12 @@ pub(super) trait Model: fmt::Debug + Send {
     /// Shapes: `x: [batch, channels, height, width]`, returns `[batch, classes]`, before softmax; of a text,
     /// `x: [batch, tokens]` of `u32`, returns `[batch * tokens, vocabulary]`.
     fn forward(&self, tape: &mut Tape, x: &Tensor) -> Result<Tensor>;
+
+    /// Whether the trained tensor `name` changes in round `round`.
+    fn trains(&self, name: &str, round: u64) -> bool {
+        let _ = (name, round);
+        true
+    }
 }
 
 /// 28x28 grey images of ten classes, as in MNIST.

@@ -2,7 +2,6 @@
 
 use anyhow::{bail, ensure};
 use candle_core::{Tensor, Var};
-use fl_compress::Layout;
 use fl_proto::{Length, StatePolicy, StepAt, Training};
 
 use crate::data::{Examples, Rng};
@@ -20,14 +19,13 @@ pub(super) struct Gradients {
     pub(super) grads: Vec<Tensor>,
 }
 
-/// Trains `vars` as `plan` says. `vars`: the trained tensors of `layout`, in its order. `gradients` takes the positions of
-/// some examples and a seed.
+/// Trains `vars` as `plan` says. `names`: one for each of `vars`. `gradients` takes the positions of some examples and a seed.
 ///
 /// # Errors
 /// As `gradients`; if a loss is not finite, or `plan.progress` asks to stop.
 pub(super) fn train(
     plan: &FitPlan,
-    layout: &Layout,
+    names: &[&str],
     vars: &[Var],
     examples: &Examples,
     mut gradients: impl FnMut(&[u32], u64) -> anyhow::Result<Gradients>,
@@ -37,8 +35,7 @@ pub(super) fn train(
     let piece = training.micro_batch.map_or(batch, |micro| micro as usize);
     let per_epoch = examples.len().div_ceil(batch).max(1) as u64;
     let steps = steps(training, per_epoch);
-    let names: Vec<&str> = layout.tensors().iter().map(|tensor| tensor.name.as_str()).collect();
-    let mut optimizer = LocalOptimizer::new(training, &names[..vars.len().min(names.len())], vars)?;
+    let mut optimizer = LocalOptimizer::new(training, names, vars)?;
     let keeps = training.state == StatePolicy::Kept;
     if let Some(kept) = plan.kept.as_ref().filter(|_| keeps) {
         optimizer.restore(kept)?;

@@ -11,12 +11,15 @@ mod device;
 #[cfg(test)]
 mod equivalence;
 mod examples;
+mod generate;
 mod har;
+mod hugging_face;
 mod info;
 mod init;
 mod layers;
 mod lenet;
 mod local_steps;
+mod lora;
 mod lstm;
 mod mlp;
 mod params;
@@ -28,6 +31,7 @@ mod transformer;
 
 pub use choice::LearnerChoice;
 pub use device::DeviceChoice;
+pub use generate::Sampling;
 pub use info::LearnerInfo;
 pub(crate) use settings::NAME;
 pub use trained::Trained;
@@ -45,6 +49,7 @@ pub static LEARNERS: &[LearnerInfo] = &[
     resnet::RESNET50,
     lstm::LEARNER,
     transformer::LEARNER,
+    lora::LEARNER,
 ];
 
 /// The built-in learner called `name`.

@@ -41,6 +41,10 @@ impl Params {
         }
     }
 
+    pub(super) fn device(&self) -> &Device {
+        &self.device
+    }
+
     /// A new trained tensor. It holds zeros until weights are loaded; training changes it in place.
     ///
     /// # Errors

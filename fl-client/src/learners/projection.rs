@@ -1,16 +1,28 @@
-//! A linear layer of a decoder.
+//! A linear layer of a decoder, with an adapter if it is fine-tuned.
 
-use candle_core::{Result, Tensor};
+use candle_core::{DType, Result, Tensor};
 
 use crate::ops::{self, Tape};
 
-/// `x w^T + bias`.
+/// `x w^T + bias`, plus the adapter's share.
 #[derive(Debug)]
 pub(super) struct Projection {
     weight: Tensor,
     bias: Option<Tensor>,
     /// The weight is `[inputs, outputs]`.
     inputs_first: bool,
+    adapter: Option<Adapter>,
+}
+
+/// `scale b a dropout(x)` (Hu et al. 2021).
+#[derive(Debug)]
+pub(super) struct Adapter {
+    /// `[rank, inputs]`.
+    pub(super) a: Tensor,
+    /// `[outputs, rank]`.
+    pub(super) b: Tensor,
+    pub(super) scale: f32,
+    pub(super) dropout: f32,
 }
 
 impl Projection {
@@ -19,15 +31,35 @@ impl Projection {
             weight,
             bias,
             inputs_first,
+            adapter: None,
+        }
+    }
+
+    /// The same layer, adapted.
+    pub(super) fn adapted(self, adapter: Adapter) -> Self {
+        Self {
+            adapter: Some(adapter),
+            ..self
         }
     }
 
     /// Shapes: `x: [rows, inputs]`; returns `[rows, outputs]`.
     pub(super) fn forward(&self, tape: &mut Tape, x: &Tensor) -> Result<Tensor> {
         let bias = self.bias.as_ref();
-        match self.inputs_first {
-            true => ops::linear_inputs_first(tape, x, &self.weight, bias),
-            false => ops::linear(tape, x, &self.weight, bias, false),
-        }
+        // Frozen weights may be of a smaller type; products are computed in f32.
+        let wide = match self.weight.dtype() {
+            DType::F32 => None,
+            _ => Some(self.weight.to_dtype(DType::F32)?),
+        };
+        let weight = wide.as_ref().unwrap_or(&self.weight);
+        let y = match self.inputs_first {
+            true => ops::linear_inputs_first(tape, x, weight, bias)?,
+            false => ops::linear(tape, x, weight, bias, false)?,
+        };
+        let Some(adapter) = &self.adapter else { return Ok(y) };
+        let x = ops::dropout(tape, x, adapter.dropout)?;
+        let h = ops::linear(tape, &x, &adapter.a, None, false)?;
+        let h = ops::linear(tape, &h, &adapter.b, None, false)?;
+        ops::add_scaled(tape, &y, &h, adapter.scale)
     }
 }

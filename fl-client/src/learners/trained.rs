@@ -5,6 +5,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, ensure};
 use candle_core::{Device, Tensor, Var};
 use fl_compress::Layout;
+use fl_proto::StatePolicy;
 use toml::Table;
 
 use super::device::DeviceChoice;
@@ -13,7 +14,7 @@ use super::info::{LearnerInfo, Model};
 use super::init::{self, Init};
 use super::local_steps::{self, Gradients};
 use super::params::Params;
-use crate::data::ClientData;
+use crate::data::{ClientData, Input};
 use crate::learner::{EvaluatePlan, Evaluation, Fit, FitPlan, Learner, Progress};
 use crate::ops::Tape;
 
@@ -64,18 +65,45 @@ impl Trained {
         })
     }
 
-    /// The tensors that training changes.
-    fn trained(&self) -> &[Var] {
-        &self.vars[..self.trained]
+    /// Shape of the examples, and what is predicted.
+    pub(super) fn input(&self) -> Input {
+        self.data.train.input()
     }
 
-    /// Loss of the examples at `positions`. `seed` determines what dropout draws.
-    fn gradients(&self, positions: &[u32], seed: u64) -> anyhow::Result<Gradients> {
+    pub(super) fn model(&self) -> &dyn Model {
+        self.model.as_ref()
+    }
+
+    pub(super) fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Places in the layout of the tensors that training changes in the plan's round.
+    ///
+    /// # Errors
+    /// If moments are to be kept for tensors that are not trained in every round.
+    fn changing(&self, plan: &FitPlan) -> anyhow::Result<Vec<usize>> {
+        let trains = |at: &usize, round| self.model.trains(&self.layout.tensors()[*at].name, round);
+        let (here, next): (Vec<usize>, Vec<usize>) = (
+            (0..self.trained).filter(|at| trains(at, plan.round)).collect(),
+            (0..self.trained).filter(|at| trains(at, plan.round + 1)).collect(),
+        );
+        ensure!(
+            here == next || plan.training.state == StatePolicy::Fresh,
+            "`state = \"kept\"` needs a learner that trains the same tensors in every round; give `lora` the setting \
+             update = \"both\" or \"b-only\""
+        );
+        Ok(here)
+    }
+
+    /// Loss of the examples at `positions`, and its gradient with respect to each of `vars`. `seed` determines what dropout
+    /// draws.
+    fn gradients(&self, vars: &[Var], positions: &[u32], seed: u64) -> anyhow::Result<Gradients> {
         let batch = ModelBatch::of(&self.data.train, positions, &self.device)?;
-        let mut tape = Tape::training(self.trained(), seed);
+        let mut tape = Tape::training(vars, seed);
         let logits = self.model.forward(&mut tape, &batch.x)?;
         let loss = batch.loss(&mut tape, &logits)?;
-        let grads = tape.backward(&loss, self.trained())?;
+        let grads = tape.backward(&loss, vars)?;
         Ok(Gradients {
             loss: f64::from(loss.to_scalar::<f32>()?),
             targets: batch.targets(),
@@ -108,8 +136,22 @@ impl Learner for Trained {
     }
 
     fn fit(&mut self, plan: &FitPlan) -> anyhow::Result<Fit> {
-        let gradients = |positions: &[u32], seed| self.gradients(positions, seed);
-        local_steps::train(plan, &self.layout, self.trained(), &self.data.train, gradients)
+        let places = self.changing(plan)?;
+        let vars: Vec<Var> = places.iter().map(|&at| self.vars[at].clone()).collect();
+        let tensors = self.layout.tensors();
+        let names: Vec<&str> = places.iter().map(|&at| tensors[at].name.as_str()).collect();
+        let gradients = |positions: &[u32], seed| self.gradients(&vars, positions, seed);
+        let mut fit = local_steps::train(plan, &names, &vars, &self.data.train, gradients)?;
+        // Of tensors that this round leaves alone, the gradients count as zero.
+        fit.squared_gradients = fit.squared_gradients.map(|own| {
+            let (mut all, mut taken) = (vec![0.0; self.layout.trained().len()], 0);
+            for tensor in places.iter().map(|&at| &tensors[at]) {
+                all[tensor.offset..][..tensor.len].copy_from_slice(&own[taken..][..tensor.len]);
+                taken += tensor.len;
+            }
+            all
+        });
+        Ok(fit)
     }
 
     fn weights(&self, out: &mut [f32]) -> anyhow::Result<()> {

@@ -1,0 +1,61 @@
+//! `fl-client export`: adapters for other programs.
+
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use fl_cli::out;
+use fl_compress::weights::Notes;
+
+use crate::client_file::ClientFile;
+use crate::error::Error;
+use crate::weights;
+
+/// Write the adapters of `lora` for other programs.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The adapters, as safetensors, such as `fl-server export` writes.
+    model: PathBuf,
+    /// Take the learner from a task of this client.toml.
+    #[arg(long)]
+    config: PathBuf,
+    /// The task; may be left out if there is only one.
+    #[arg(long)]
+    task: Option<String>,
+    /// peft: a folder with adapter_model.safetensors and adapter_config.json, which `PeftModel.from_pretrained` loads.
+    #[arg(long, value_enum, default_value_t = ExportFormat::Peft)]
+    format: ExportFormat,
+    /// The folder to write; created if it does not exist.
+    #[arg(short, long)]
+    output: PathBuf,
+}
+
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum ExportFormat {
+    Peft,
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<()> {
+    let ExportFormat::Peft = args.format;
+    let file = ClientFile::read(&args.config)?;
+    let in_file = |why: String| Error::Config(format!("{}: {why}", args.config.display()));
+    let task = file.task(args.task.as_deref()).map_err(in_file)?;
+    let Some((learner, source)) = file.tasks[task].built_in() else {
+        return Err(in_file(format!("task `{task}` has a trainer, which exports its own model")).into());
+    };
+    let description = serde_json::to_vec_pretty(&learner.peft_config()?)?;
+    let (layout, _) = learner.initial_weights_for(source.load()?.train.input(), 0)?;
+    let values = weights::import(&args.model, &layout).map_err(|e| Error::Config(format!("{e:#}")))?;
+    let context = || format!("cannot write {}", args.output.display());
+    std::fs::create_dir_all(&args.output).with_context(context)?;
+    // PEFT refuses files without this note.
+    let notes = Notes::from([("format".to_owned(), "pt".to_owned())]);
+    let adapters = args.output.join("adapter_model.safetensors");
+    weights::export_with(&adapters, &layout, &values, &notes).with_context(context)?;
+    weights::replace(&args.output.join("adapter_config.json"), &description).with_context(context)?;
+    out::line(format_args!(
+        "{}: adapter_model.safetensors, {} values in {} tensors, and adapter_config.json",
+        args.output.display(),
+        layout.len(),
+        layout.tensors().len()
+    ))
+}

@@ -1,0 +1,95 @@
+//! Between a text that a person types and the tokens of a data set.
+
+use super::error::Error;
+use super::source::DataSource;
+use super::tokenizer::Tokenizer;
+use super::vocabulary::Vocabulary;
+
+/// Turns texts into the tokens of a data set and back.
+pub(crate) enum Coder {
+    /// Tokens are bytes.
+    Bytes,
+    /// Tokens are these characters.
+    Characters(Vec<String>),
+    /// Tokens are these words.
+    Words(Vec<String>),
+    /// Tokens are those of a `tokenizer.json`.
+    Tokenizer(Box<Tokenizer>),
+}
+
+impl Coder {
+    /// The coder of the texts that `source` names. `names`: [`Dataset::class_names`](super::Dataset::class_names) of its set.
+    ///
+    /// # Errors
+    /// Those of reading a tokenizer.
+    pub(crate) fn of(source: &DataSource, names: &[String]) -> Result<Self, Error> {
+        let vocabulary = match source {
+            DataSource::Text(text) => text.vocabulary.clone(),
+            _ => Vocabulary::Characters,
+        };
+        Ok(match vocabulary {
+            Vocabulary::Tokenizer(path) => Self::Tokenizer(Box::new(Tokenizer::read(&path)?)),
+            _ if names.is_empty() => Self::Bytes,
+            Vocabulary::Bytes | Vocabulary::Characters => Self::Characters(names.to_vec()),
+            Vocabulary::Words | Vocabulary::File(_) => Self::Words(names.to_vec()),
+        })
+    }
+
+    /// # Errors
+    /// `Config` if the vocabulary lacks a character or word.
+    pub(crate) fn ids(&self, text: &str) -> Result<Vec<u32>, Error> {
+        let find = |names: &[String], part: &str| {
+            let at = names.iter().position(|name| name == part);
+            let missing = || Error::config("prompt", format!("`{part}` is not in the vocabulary"));
+            at.map(|at| at as u32).ok_or_else(missing)
+        };
+        match self {
+            Self::Bytes => Ok(text.bytes().map(u32::from).collect()),
+            Self::Characters(names) => {
+                let mut buffer = [0; 4];
+                text.chars()
+                    .map(|character| find(names, character.encode_utf8(&mut buffer)))
+                    .collect()
+            }
+            Self::Words(names) => text.split_whitespace().map(|word| find(names, word)).collect(),
+            Self::Tokenizer(tokenizer) => tokenizer.ids(text),
+        }
+    }
+
+    /// # Errors
+    /// Those of a tokenizer.
+    pub(crate) fn text(&self, ids: &[u32]) -> Result<String, Error> {
+        let named = |names: &[String], between: &str| {
+            let names = ids.iter().filter_map(|&id| names.get(id as usize).map(String::as_str));
+            names.collect::<Vec<_>>().join(between)
+        };
+        match self {
+            Self::Bytes => {
+                let bytes: Vec<u8> = ids.iter().map(|&id| id as u8).collect();
+                Ok(String::from_utf8_lossy(&bytes).into_owned())
+            }
+            Self::Characters(names) => Ok(named(names, "")),
+            Self::Words(names) => Ok(named(names, " ")),
+            Self::Tokenizer(tokenizer) => tokenizer.text(ids),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_come_back() {
+        let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+        for (coder, text) in [
+            (Coder::Bytes, "tö be"),
+            (Coder::Characters(names(&["\n", "a", "ä"])), "aä\na"),
+            (Coder::Words(names(&["to", "be"])), "be to be"),
+        ] {
+            assert_eq!(coder.text(&coder.ids(text).unwrap()).unwrap(), text);
+        }
+        let error = Coder::Words(names(&["to"])).ids("to sleep").unwrap_err().to_string();
+        assert!(error.contains("`sleep` is not in the vocabulary"), "{error}");
+    }
+}

@@ -1,0 +1,23 @@
+//! Folders of models as Hugging Face's libraries write them: `config.json`, safetensors files, `tokenizer.json`.
+
+mod config;
+mod text;
+mod weights;
+
+use std::path::Path;
+
+pub(super) use weights::Weights;
+
+use text::read_text;
+
+use super::decoder::Shape;
+
+/// The shape of the model in `folder` for texts of `tokens` tokens.
+///
+/// # Errors
+/// If `config.json` is missing or describes no model that is supported; the error names file and key.
+pub(super) fn shape(folder: &Path, tokens: usize) -> anyhow::Result<Shape> {
+    let path = folder.join("config.json");
+    let text = read_text(&path, config::MAX_BYTES)?;
+    config::parse(&text, tokens).map_err(|why| anyhow::anyhow!("{}: {why}", path.display()))
+}

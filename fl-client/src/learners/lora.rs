@@ -1,0 +1,286 @@
+//! `lora`: a language model of Hugging Face whose weights stay as they are, with adapters of low rank that are trained
+//! (Hu et al. 2021). Only the adapters travel; their names are those of PEFT.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use candle_core::{DType, Device, Result, Tensor, bail};
+use serde::Deserialize;
+
+use super::decoder::{Decoder, LayerShape, Style, Tensors};
+use super::hugging_face::{self, Weights};
+use super::info::{LearnerInfo, Model, TEXT};
+use super::init::Init;
+use super::params::Params;
+use super::projection::{Adapter, Projection};
+use super::settings::{self, Checked, Settings, probability, within};
+use crate::data::{Input, Target};
+use crate::ops::Tape;
+
+pub(super) const LEARNER: LearnerInfo = LearnerInfo {
+    name: "lora",
+    about: "adapters of low rank on a language model of Hugging Face",
+    input: TEXT,
+    check: settings::check::<LoraSettings>,
+    model: |input, table, params| Ok(Box::new(Lora::new(input, &settings::of(table)?, params)?)),
+};
+
+/// The settings that name a path.
+pub(super) const FOLDER: &str = "model";
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LoraSettings {
+    /// The model's folder, with config.json and safetensors files.
+    pub(super) model: PathBuf,
+    /// Rank of the adapters.
+    #[serde(default = "rank")]
+    pub(super) rank: usize,
+    /// An adapter's share is multiplied by `alpha / rank`; by default twice the rank.
+    pub(super) alpha: Option<f32>,
+    /// Probability of dropping a value of an adapter's input.
+    #[serde(default)]
+    pub(super) dropout: f32,
+    /// Last parts of the names of the layers that are adapted; by default queries and values.
+    pub(super) targets: Option<Vec<String>>,
+    /// Which matrices a round trains.
+    #[serde(default)]
+    pub(super) update: Update,
+    /// Type of the model's own weights in memory.
+    #[serde(default)]
+    dtype: BaseType,
+}
+
+fn rank() -> usize {
+    8
+}
+
+/// The mean of clients' `B A` is not the product of the means of `B` and `A`. If all clients train the same one of the two, it
+/// is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Update {
+    /// `B` in odd rounds, `A` in even ones (RoLoRA, Chen et al. 2024).
+    #[default]
+    Alternate,
+    /// `B` alone; `A` keeps its first values (FFA-LoRA, Sun et al. 2024).
+    BOnly,
+    /// Both.
+    Both,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum BaseType {
+    #[default]
+    F32,
+    /// Half the memory; products are computed in f32.
+    Bf16,
+}
+
+impl LoraSettings {
+    pub(super) fn alpha(&self) -> f32 {
+        self.alpha.unwrap_or(2.0 * self.rank as f32)
+    }
+
+    /// The adapted layers of a style.
+    fn targets(&self, style: Style) -> Vec<String> {
+        let usual: &[&str] = match style {
+            Style::Gpt2 => &["c_attn"],
+            Style::Llama => &["q_proj", "v_proj"],
+        };
+        self.targets
+            .clone()
+            .unwrap_or_else(|| usual.iter().map(|&name| name.to_owned()).collect())
+    }
+}
+
+impl Settings for LoraSettings {
+    fn check(&self) -> Checked {
+        within("rank", self.rank, 1, 1 << 12)?;
+        probability("dropout", self.dropout)?;
+        if !(self.alpha() > 0.0 && self.alpha() <= 1e6) {
+            return Err(format!(
+                "`alpha` is {}, but must be above 0 and at most 1e6",
+                self.alpha()
+            ));
+        }
+        match self
+            .targets
+            .as_ref()
+            .is_some_and(|targets| targets.is_empty() || targets.len() > 64)
+        {
+            true => Err("`targets` must be 1 to 64 names of layers, such as [\"q_proj\", \"v_proj\"]".to_owned()),
+            false => Ok(()),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Lora {
+    decoder: Decoder,
+    update: Update,
+}
+
+impl Lora {
+    fn new(input: Input, settings: &LoraSettings, p: &mut Params) -> Result<Self> {
+        if input.target != Target::NextToken {
+            bail!("expects texts, not examples of {:?}", input.shape);
+        }
+        Self::read(input, settings, p).map_err(|why| candle_core::Error::msg(format!("{why:#}")))
+    }
+
+    fn read(input: Input, settings: &LoraSettings, p: &mut Params) -> anyhow::Result<Self> {
+        let folder = &settings.model;
+        let shape = hugging_face::shape(folder, input.shape[2])?;
+        anyhow::ensure!(
+            input.classes <= shape.vocabulary,
+            "{}: the data has a vocabulary of {} tokens, the model one of {}; use the model's tokenizer.json as `vocabulary`",
+            folder.display(),
+            input.classes,
+            shape.vocabulary
+        );
+        let mut tensors = BaseAndAdapters {
+            base: Weights::open(folder)?,
+            dtype: match settings.dtype {
+                BaseType::F32 => DType::F32,
+                BaseType::Bf16 => DType::BF16,
+            },
+            device: p.device().clone(),
+            adapted: 0,
+            targets: settings.targets(shape.style),
+            settings,
+            params: p,
+        };
+        let decoder = Decoder::new(shape, &mut tensors).map_err(|error| anyhow::anyhow!("{error}"))?;
+        anyhow::ensure!(
+            tensors.adapted > 0,
+            "`targets` = {:?}: the model in {} has no such layer",
+            tensors.targets,
+            folder.display()
+        );
+        tensors.base.finish().context("the model's weights")?;
+        Ok(Self {
+            decoder,
+            update: settings.update,
+        })
+    }
+}
+
+impl Model for Lora {
+    fn forward(&self, tape: &mut Tape, x: &Tensor) -> Result<Tensor> {
+        self.decoder.forward(tape, x)
+    }
+
+    fn trains(&self, name: &str, round: u64) -> bool {
+        let is_b = name.contains(B);
+        match self.update {
+            Update::Both => true,
+            Update::BOnly => is_b,
+            Update::Alternate => is_b == (round % 2 == 1),
+        }
+    }
+}
+
+/// The names of adapters in PEFT's files.
+pub(super) const PREFIX: &str = "base_model.model.";
+const A: &str = ".lora_A.";
+const B: &str = ".lora_B.";
+
+/// Frozen tensors from the folder, adapters as parameters.
+struct BaseAndAdapters<'a> {
+    base: Weights,
+    dtype: DType,
+    device: Device,
+    targets: Vec<String>,
+    settings: &'a LoraSettings,
+    params: &'a mut Params,
+    adapted: usize,
+}
+
+impl Tensors for BaseAndAdapters<'_> {
+    fn tensor(&mut self, name: &str, shape: &[usize], _: Init) -> Result<Tensor> {
+        let values = self.base.take(name, shape);
+        let values = values.map_err(|why| candle_core::Error::msg(format!("{why:#}")))?;
+        let tensor = Tensor::from_vec(values, shape, &self.device)?;
+        // Products use matrices in f32; vectors are too small to save memory with.
+        if shape.len() < 2 || name.contains("embed") || name.contains("transformer.w") {
+            return Ok(tensor);
+        }
+        tensor.to_dtype(self.dtype)
+    }
+
+    fn projection(&mut self, name: &str, layer: LayerShape) -> Result<Projection> {
+        let LayerShape {
+            inputs,
+            outputs,
+            inputs_first,
+            ..
+        } = layer;
+        let shape = if inputs_first {
+            [inputs, outputs]
+        } else {
+            [outputs, inputs]
+        };
+        let weight = self.tensor(&format!("{name}.weight"), &shape, Init::ZEROS)?;
+        let bias = layer
+            .bias
+            .then(|| self.tensor(&format!("{name}.bias"), &[outputs], Init::ZEROS));
+        let projection = Projection::new(weight, bias.transpose()?, inputs_first);
+        let is_target = |target: &String| name == target || name.ends_with(&format!(".{target}"));
+        if !self.targets.iter().any(is_target) {
+            return Ok(projection);
+        }
+        let rank = self.settings.rank;
+        if rank > inputs.min(outputs) {
+            bail!("`rank` is {rank}, but layer `{name}` has only {inputs} inputs and {outputs} outputs");
+        }
+        self.adapted += 1;
+        let a = self.params.tensor(
+            format!("{PREFIX}{name}{A}weight"),
+            &[rank, inputs],
+            Init::fan_in(inputs),
+        )?;
+        let b = self
+            .params
+            .tensor(format!("{PREFIX}{name}{B}weight"), &[outputs, rank], Init::ZEROS)?;
+        Ok(projection.adapted(Adapter {
+            a,
+            b,
+            scale: self.settings.alpha() / rank as f32,
+            dropout: self.settings.dropout,
+        }))
+    }
+}
+
+/// `adapter_config.json` of PEFT for an adapter with these settings.
+///
+/// # Errors
+/// If the model's folder cannot be read.
+pub(super) fn peft_config(settings: &toml::Table) -> anyhow::Result<serde_json::Value> {
+    let settings: LoraSettings = settings::read(settings).map_err(anyhow::Error::msg)?;
+    let style = hugging_face::shape(&settings.model, 1)?.style;
+    Ok(serde_json::json!({
+        "base_model_name_or_path": settings.model.to_string_lossy(),
+        "bias": "none",
+        "fan_in_fan_out": style == Style::Gpt2,
+        "inference_mode": true,
+        "init_lora_weights": true,
+        "lora_alpha": settings.alpha(),
+        "lora_dropout": settings.dropout,
+        "peft_type": "LORA",
+        "r": settings.rank,
+        "target_modules": settings.targets(style),
+        "task_type": "CAUSAL_LM",
+    }))
+}
+
+/// The folder of the model, as a path relative to `base`.
+pub(super) fn relative_to(settings: &mut toml::Table, base: &Path) {
+    if let Some(toml::Value::String(folder)) = settings.get_mut(FOLDER) {
+        *folder = base.join(&*folder).to_string_lossy().into_owned();
+    }
+}
+
+#[cfg(test)]
+mod tests;
