@@ -72,7 +72,7 @@ memory  = "error-feedback"
 default = { quantize = { uniform = 8 }, code = "rans" }
 "#;
 
-/// `more`: the tables of compression and, if not the defaults, of optimizer and aggregator.
+/// `more`: further keys of `[train]`, then the tables of compression and, if not the defaults, of optimizer and aggregator.
 fn run_toml(more: &str) -> String {
     format!(
         "name = \"kill9\"\ntask = \"{TASK}\"\nrounds = {ROUNDS}\nseed = {SEED}\n\
@@ -250,6 +250,15 @@ fn survives(seed: u64, more: &str) {
 #[test]
 fn killed_at_ten_moments_the_federation_makes_the_model_it_makes_undisturbed() {
     survives(1, COMPRESSED);
+}
+
+/// The moments of AdamW outlive every kill. With this eps, a learning rate of 0.1 is moderate.
+#[test]
+fn killed_at_ten_moments_it_does_too_with_kept_moments() {
+    survives(
+        3,
+        &format!("optimizer = {{ adamw = {{ eps = 1.0 }} }}\nstate = \"kept\"\n{COMPRESSED}"),
+    );
 }
 
 #[test]
