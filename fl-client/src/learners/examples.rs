@@ -5,6 +5,7 @@ use candle_core::{Device, Result, Tensor};
 use fl_proto::{Metric, Metrics};
 
 use super::info::Model;
+use super::out_of_memory::Pieces;
 use crate::data::{Examples, Input, Target, Targets, Values};
 use crate::learner::{Evaluation, Progress};
 use crate::ops::{IGNORED, Tape, cross_entropy, squared_error};
@@ -75,17 +76,17 @@ pub(super) fn evaluate(
         return Ok(None);
     }
     let positions: Vec<u32> = (0..examples.len() as u32).collect();
-    let mut sums = Sums::default();
-    for positions in positions.chunks(at_once(examples.input())) {
+    let mut pieces = Pieces::new(at_once(examples.input()), "evaluation");
+    let (mut sums, mut rest) = (Sums::default(), positions.as_slice());
+    while !rest.is_empty() {
         if progress.stopped() {
             bail!("the evaluation was stopped");
         }
-        let batch = ModelBatch::of(examples, positions, device)?;
-        let mut tape = Tape::default();
-        let logits = model.forward(&mut tape, &batch.x)?;
-        sums.loss += f64::from(batch.loss(&mut tape, &logits)?.to_scalar::<f32>()?) * batch.targets() as f64;
-        sums.targets += batch.targets() as u64;
-        sums.add(&logits, &batch.targets)?;
+        let (batch, after) = pieces.first(rest, |positions| {
+            Ok(Sums::of(model, &ModelBatch::of(examples, positions, device)?)?)
+        })?;
+        sums.add(&batch);
+        rest = after;
     }
     sums.evaluation(examples.input().target).map(Some)
 }
@@ -114,21 +115,36 @@ struct Sums {
 }
 
 impl Sums {
-    fn add(&mut self, logits: &Tensor, targets: &Targets) -> Result<()> {
-        match targets {
+    fn of(model: &dyn Model, batch: &ModelBatch) -> Result<Self> {
+        let mut tape = Tape::default();
+        let logits = model.forward(&mut tape, &batch.x)?;
+        let mut sums = Self {
+            targets: batch.targets() as u64,
+            loss: f64::from(batch.loss(&mut tape, &logits)?.to_scalar::<f32>()?) * batch.targets() as f64,
+            ..Self::default()
+        };
+        match &batch.targets {
             Targets::Classes(labels) => {
                 let answers = logits.argmax(1)?.to_vec1::<u32>()?;
                 let right = answers.iter().zip(labels).filter(|(answer, label)| answer == label);
-                self.correct += right.count() as u64;
+                sums.correct = right.count() as u64;
             }
             Targets::Numbers(numbers) => {
                 let answers = logits.flatten_all()?.to_vec1::<f32>()?;
                 let differences = answers.iter().zip(numbers).map(|(p, t)| f64::from((p - t).abs()));
-                self.absolute += differences.sum::<f64>();
-                self.numbers += numbers.len() as u64;
+                sums.absolute = differences.sum::<f64>();
+                sums.numbers = numbers.len() as u64;
             }
         }
-        Ok(())
+        Ok(sums)
+    }
+
+    fn add(&mut self, batch: &Self) {
+        self.targets += batch.targets;
+        self.loss += batch.loss;
+        self.correct += batch.correct;
+        self.numbers += batch.numbers;
+        self.absolute += batch.absolute;
     }
 
     fn evaluation(self, target: Target) -> anyhow::Result<Evaluation> {

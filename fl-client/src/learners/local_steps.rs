@@ -4,6 +4,7 @@ use anyhow::{bail, ensure};
 use candle_core::{Tensor, Var};
 use fl_proto::{Length, StatePolicy, StepAt, Training};
 
+use super::out_of_memory::Pieces;
 use crate::data::{Examples, Rng};
 use crate::learner::{Fit, FitPlan};
 use crate::ops::{LocalOptimizer, SquaredGradients, add_weighted, weighted};
@@ -19,10 +20,13 @@ pub(super) struct Gradients {
     pub(super) grads: Vec<Tensor>,
 }
 
-/// Trains `vars` as `plan` says. `names`: one for each of `vars`. `gradients` takes the positions of some examples and a seed.
+/// Trains `vars` as `plan` says. `names`: one for each of `vars`. `gradients` takes the positions of some examples and a
+/// seed. A call that fails must change nothing: if the device is out of memory, the piece is halved and computed again,
+/// with the seed that it has with this `micro_batch`.
 ///
 /// # Errors
-/// As `gradients`; if a loss is not finite, or `plan.progress` asks to stop.
+/// As `gradients`; if the device is out of memory for one example, a loss is not finite, or `plan.progress` asks to
+/// stop.
 pub(super) fn train(
     plan: &FitPlan,
     names: &[&str],
@@ -32,7 +36,8 @@ pub(super) fn train(
 ) -> anyhow::Result<Fit> {
     let training = &plan.training;
     let batch = (training.batch_size as usize).clamp(1, examples.len().max(1));
-    let piece = training.micro_batch.map_or(batch, |micro| micro as usize);
+    let most = training.micro_batch.map_or(batch, |micro| micro as usize);
+    let mut pieces = Pieces::new(most, "training");
     let per_epoch = examples.len().div_ceil(batch).max(1) as u64;
     let steps = steps(training, per_epoch);
     let mut optimizer = LocalOptimizer::new(training, names, vars)?;
@@ -56,7 +61,7 @@ pub(super) fn train(
         }
         let first = (step % per_epoch) as usize * batch;
         let positions = &order[first..examples.len().min(first + batch)];
-        let Gradients { loss: own, grads, .. } = accumulated(positions, piece, |piece, positions| {
+        let Gradients { loss: own, grads, .. } = accumulated(positions, &mut pieces, |piece, positions| {
             gradients(positions, Rng::of(&[plan.seed, step, 1 + piece]).bits())
         })?;
         ensure!(
@@ -83,33 +88,36 @@ pub(super) fn train(
     Ok(fit)
 }
 
-/// As [`Gradients`] of all `positions`, computed in pieces of `len`. The first argument of `gradients` is the number of the
-/// piece.
+/// As [`Gradients`] of all `positions`, computed in `pieces`. The first argument of `gradients` is the number of the
+/// piece; a piece that is computed again keeps its number.
 fn accumulated(
     positions: &[u32],
-    len: usize,
+    pieces: &mut Pieces,
     mut gradients: impl FnMut(u64, &[u32]) -> anyhow::Result<Gradients>,
 ) -> anyhow::Result<Gradients> {
-    if positions.len() <= len {
-        return gradients(0, positions);
+    let (first, mut rest) = pieces.first(positions, |piece| gradients(0, piece))?;
+    if rest.is_empty() {
+        return Ok(first);
     }
-    let mut all = Gradients::default();
-    for (number, piece) in (0..).zip(positions.chunks(len)) {
-        let piece = gradients(number, piece)?;
+    let weight = first.targets as f32;
+    let mut all = Gradients {
+        loss: first.loss * first.targets as f64,
+        targets: first.targets,
+        grads: (first.grads.into_iter().map(|grad| weighted(grad, weight))).collect::<Result<_, _>>()?,
+    };
+    for number in 1.. {
+        let (piece, after) = pieces.first(rest, |piece| gradients(number, piece))?;
         let weight = piece.targets as f32;
         all.loss += piece.loss * piece.targets as f64;
         all.targets += piece.targets;
-        all.grads = match number {
-            0 => {
-                let first = piece.grads.into_iter();
-                first.map(|grad| weighted(grad, weight)).collect::<Result<_, _>>()?
-            }
-            _ => {
-                let both = all.grads.into_iter().zip(&piece.grads);
-                both.map(|(sum, grad)| add_weighted(sum, grad, weight))
-                    .collect::<Result<_, _>>()?
-            }
-        };
+        let both = all.grads.into_iter().zip(&piece.grads);
+        all.grads = both
+            .map(|(sum, grad)| add_weighted(sum, grad, weight))
+            .collect::<Result<_, _>>()?;
+        rest = after;
+        if rest.is_empty() {
+            break;
+        }
     }
     let targets = all.targets.max(1);
     all.loss /= targets as f64;

@@ -22,6 +22,7 @@ mod local_steps;
 mod lora;
 mod lstm;
 mod mlp;
+mod out_of_memory;
 mod params;
 mod projection;
 mod resnet;

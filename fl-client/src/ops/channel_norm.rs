@@ -111,8 +111,8 @@ pub struct Running {
 }
 
 /// Normalizes each channel over batch and positions, then scales and shifts it (Ioffe and Szegedy 2015); relu if
-/// `relu`. A training step takes the batch's own statistics and moves the running ones towards them, an evaluation takes
-/// the running ones. Shapes: `x: [batch, channels, rows, columns]`, `w, b: [channels]`.
+/// `relu`. A training step takes the batch's own statistics, and [`Tape::backward`] moves the running ones towards
+/// them; an evaluation takes the running ones. Shapes: `x: [batch, channels, rows, columns]`, `w, b: [channels]`.
 ///
 /// # Errors
 /// If the shapes do not agree.
@@ -145,8 +145,14 @@ pub fn batch_norm(
             let mean = x.mean_keepdim((0, 2, 3))?;
             let variance = x.broadcast_sub(&mean)?.sqr()?.mean_keepdim((0, 2, 3))?;
             let unbiased = (variance.flatten_all()? * (count as f64 / (count.max(2) - 1) as f64))?;
-            blend(&running.mean, &mean.flatten_all()?, running.momentum)?;
-            blend(&running.variance, &unbiased, running.momentum)?;
+            tape.set_after(
+                &running.mean,
+                blend(&running.mean, &mean.flatten_all()?, running.momentum)?,
+            );
+            tape.set_after(
+                &running.variance,
+                blend(&running.variance, &unbiased, running.momentum)?,
+            );
             (mean, variance)
         } else {
             (per_channel(&running.mean)?, per_channel(&running.variance)?)
@@ -162,8 +168,11 @@ pub fn batch_norm(
         let unbiased = count as f32 / (count.max(2) - 1) as f32;
         let means = slices::tensor(stats.iter().map(|[mean, _]| *mean).collect(), channels)?;
         let variances = slices::tensor(variances.iter().map(|v| v * unbiased).collect(), channels)?;
-        blend(&running.mean, &means, running.momentum)?;
-        blend(&running.variance, &variances, running.momentum)?;
+        tape.set_after(&running.mean, blend(&running.mean, &means, running.momentum)?);
+        tape.set_after(
+            &running.variance,
+            blend(&running.variance, &variances, running.momentum)?,
+        );
         stats
     } else {
         let (means, variances) = (read(&running.mean)?, read(&running.variance)?);
@@ -228,9 +237,9 @@ pub fn batch_norm(
 }
 
 /// `running = (1 - momentum) running + momentum own`.
-fn blend(running: &Var, own: &Tensor, momentum: f32) -> Result<()> {
+fn blend(running: &Var, own: &Tensor, momentum: f32) -> Result<Tensor> {
     let kept = (running.as_tensor().detach() * f64::from(1.0 - momentum))?;
-    running.set(&(kept + (own.detach() * f64::from(momentum))?)?)
+    kept + (own.detach() * f64::from(momentum))?
 }
 
 /// Mean and inverse deviation of each channel, and its variance.

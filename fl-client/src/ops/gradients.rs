@@ -322,7 +322,12 @@ fn batch_norm_trains_by_the_batch_and_moves_the_running_statistics() {
     let mut both = Vec::new();
     for mut tape in [Tape::training(&vars, 1), Tape::composed(&vars, 1)] {
         let own = running(4);
-        batch_norm(&mut tape, &vars[0], &vars[1], &vars[2], &own, 1e-5, false).unwrap();
+        let out = batch_norm(&mut tape, &vars[0], &vars[1], &vars[2], &own, 1e-5, false).unwrap();
+        // A pass that fails before its end moves nothing.
+        assert_eq!(values(&own.mean), [0.5; 4]);
+        let flat = tape.reshape(&out, &[1, 108]).unwrap();
+        let loss = cross_entropy(&mut tape, &flat, &[0]).unwrap();
+        tape.backward(&loss, &vars).unwrap();
         both.push(own);
     }
     close(&both[0].mean, &both[1].mean, 1e-5, "running mean");

@@ -23,6 +23,8 @@ pub struct Tape {
     /// Tensors whose gradient is needed: the variables, and all that is computed from them.
     wanted: HashSet<TensorId>,
     training: Option<RefCell<Rng>>,
+    /// New values of buffers.
+    buffers: Vec<(Var, Tensor)>,
     /// Use candle's graph on the CPU too, so that tests can compare the two.
     composed: bool,
 }
@@ -40,6 +42,7 @@ impl Tape {
             nodes: Vec::new(),
             wanted: vars.iter().map(|var| var.as_tensor().id()).collect(),
             training: Some(RefCell::new(Rng::new(seed))),
+            buffers: Vec::new(),
             composed: false,
         }
     }
@@ -88,6 +91,12 @@ impl Tape {
         self.nodes.push((out.id(), Box::new(backward)));
     }
 
+    /// Sets a buffer at the end of a backward pass. A pass that fails because the device is out of memory is repeated with
+    /// fewer examples, and must not move running statistics twice.
+    pub(super) fn set_after(&mut self, buffer: &Var, value: Tensor) {
+        self.buffers.push((buffer.clone(), value));
+    }
+
     /// `x` in another shape of as many values.
     ///
     /// # Errors
@@ -104,11 +113,20 @@ impl Tape {
         Ok(out)
     }
 
-    /// Gradient of the scalar `loss` with respect to each of `vars`, in their order.
+    /// Gradient of the scalar `loss` with respect to each of `vars`, in their order. Sets the buffers of the model.
     ///
     /// # Errors
     /// If `loss` does not depend on a variable, or the device fails.
-    pub fn backward(self, loss: &Tensor, vars: &[Var]) -> Result<Vec<Tensor>> {
+    pub fn backward(mut self, loss: &Tensor, vars: &[Var]) -> Result<Vec<Tensor>> {
+        let buffers = std::mem::take(&mut self.buffers);
+        let grads = self.gradients(loss, vars)?;
+        for (buffer, value) in buffers {
+            buffer.set(&value)?;
+        }
+        Ok(grads)
+    }
+
+    fn gradients(self, loss: &Tensor, vars: &[Var]) -> Result<Vec<Tensor>> {
         if !self.is_native(loss) {
             let mut grads = loss.backward()?;
             return vars

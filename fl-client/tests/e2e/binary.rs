@@ -76,6 +76,20 @@ fn a_good_configuration_is_checked_with_0_and_a_bad_one_with_2_and_its_name() {
         "{text}"
     );
 
+    let with = |device: &str| {
+        let text = std::fs::read_to_string(dir.path().join("client.toml")).unwrap();
+        std::fs::write(dir.path().join("device.toml"), format!("device = '{device}'\n{text}")).unwrap();
+        program(dir.path(), &["check", "device.toml"])
+    };
+    assert!(with("auto").output().unwrap().status.success());
+    assert!(with("cpu").output().unwrap().status.success());
+    let missing = match cfg!(feature = "cuda") {
+        true => "device `cuda:4096` cannot be used",
+        false => "device `cuda:4096` needs a program built with `--features cuda`; this one has only `cpu`\n",
+    };
+    fails(with("cuda:4096"), 2, missing);
+    fails(with("gpu"), 2, "device is `auto`, `cpu` or `cuda:0`");
+
     fails(program(dir.path(), &["run"]), 2, "Usage");
     fails(program(dir.path(), &["run", "none.toml"]), 2, "none.toml");
     fails(

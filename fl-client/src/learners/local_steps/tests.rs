@@ -1,5 +1,7 @@
-use std::sync::Arc;
+use std::io::Write;
+use std::sync::{Arc, Mutex};
 
+use candle_core::{DType, Device};
 use fl_proto::OptimizerSpec;
 
 use super::super::{DeviceChoice, LearnerInfo, find};
@@ -98,6 +100,85 @@ fn micro_batches_give_the_gradient_of_the_whole_batch() {
             assert!(micro < 16 || weights == apart, "one piece is the batch itself");
         }
     }
+}
+
+/// Lines logged on this thread.
+#[derive(Debug, Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Trains one number towards the mean of the positions, with noise from the seeds, on a device with memory for `room`
+/// examples. Returns loss, trained number and log.
+fn on_a_small_device(room: usize, micro_batch: Option<u32>) -> (anyhow::Result<f64>, f32, String) {
+    let training = Training {
+        batch_size: 16,
+        micro_batch,
+        length: Length::Epochs(2),
+        ..Training::default()
+    };
+    let var = Var::zeros(1, DType::F32, &Device::Cpu).unwrap();
+    let vars = [var.clone()];
+    let gradients = |positions: &[u32], seed: u64| {
+        if positions.len() > room {
+            let text = "DriverError(CUDA_ERROR_OUT_OF_MEMORY, \"out of memory\")";
+            return Err(candle_core::Error::Cuda(text.into()).into());
+        }
+        let w = var.as_tensor().to_vec1::<f32>()?[0];
+        let mean = positions.iter().sum::<u32>() as f32 / positions.len() as f32;
+        let gradient = w - mean + Rng::new(seed).unit() as f32;
+        Ok(Gradients {
+            loss: f64::from(gradient),
+            targets: positions.len(),
+            grads: vec![Tensor::new(&[gradient], &Device::Cpu)?],
+        })
+    };
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_ansi(false)
+        .with_writer(move || writer.clone())
+        .finish();
+    let examples = data(find("mlp").unwrap(), 40).train;
+    let fit = tracing::subscriber::with_default(subscriber, || {
+        train(&plan(training), &["w"], &vars, &examples, gradients)
+    });
+    let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    (
+        fit.map(|fit| fit.loss),
+        var.as_tensor().to_vec1::<f32>().unwrap()[0],
+        log,
+    )
+}
+
+#[test]
+fn a_device_out_of_memory_trains_as_with_smaller_micro_batches() {
+    // 16 and 8 do not fit; the last batch of an epoch has 8 examples.
+    let (loss, weight, log) = on_a_small_device(5, None);
+    let (same, other, silent) = on_a_small_device(16, Some(4));
+    assert_eq!((loss.unwrap(), weight), (same.unwrap(), other));
+    assert_eq!(
+        log.matches("out of memory; computing in smaller pieces").count(),
+        2,
+        "{log}"
+    );
+    assert!(
+        log.contains("failed=16 examples=8") && log.contains("failed=8 examples=4"),
+        "{log}"
+    );
+    assert!(!silent.contains("out of memory"), "{silent}");
+    let (none, untouched, _) = on_a_small_device(0, None);
+    let text = none.unwrap_err().to_string();
+    assert!(text.contains("micro_batch") && text.contains("training"), "{text}");
+    assert_eq!(untouched, 0.0);
 }
 
 #[test]
