@@ -1,6 +1,7 @@
 //! The device on which a model is trained.
 
 use std::fmt;
+use std::panic::UnwindSafe;
 use std::str::FromStr;
 
 use candle_core::Device;
@@ -32,20 +33,37 @@ impl DeviceChoice {
             }
             Self::Cuda(at) => cuda(at).map_err(|why| anyhow::anyhow!("device `{self}` cannot be used: {why}")),
             Self::Auto if !candle_core::utils::cuda_is_available() => {
-                tracing::info!("training on the cpu: built without the feature `cuda`");
+                tracing::info!("computing on the cpu: built without the feature `cuda`");
                 Ok(Device::Cpu)
             }
             Self::Auto => Ok(cuda(0).unwrap_or_else(|why| {
-                tracing::warn!(why, "no usable gpu; training on the cpu");
+                tracing::warn!(why, "no usable gpu; computing on the cpu");
                 Device::Cpu
             })),
         }
     }
 }
 
-/// The GPU of this number, or a one-line reason. candle puts a backtrace into its message where the system asks for backtraces.
+/// The GPU of this number, or a one-line reason.
 fn cuda(at: usize) -> Result<Device, String> {
-    Device::new_cuda(at).map_err(|error| error.to_string().lines().next().unwrap_or_default().to_owned())
+    one_line(|| Device::new_cuda(at))
+}
+
+/// What `open` returns, or a one-line reason. A library of CUDA that is opened at run time and lacks a function is a panic in
+/// candle, and must not end the client; candle's errors end with a backtrace where the system asks for backtraces.
+fn one_line<T>(open: impl FnOnce() -> candle_core::Result<T> + UnwindSafe) -> Result<T, String> {
+    let first = |text: String| text.lines().next().unwrap_or_default().to_owned();
+    // The text of an error comes from the library too.
+    match std::panic::catch_unwind(|| open().map_err(|error| error.to_string())) {
+        Ok(opened) => opened.map_err(first),
+        Err(panic) => {
+            let text = panic.downcast::<String>().map(|text| *text);
+            let text = text.or_else(|other| other.downcast::<&str>().map(|text| (*text).to_owned()));
+            Err(first(
+                text.unwrap_or_else(|_| "CUDA's libraries cannot be used".to_owned()),
+            ))
+        }
+    }
 }
 
 impl FromStr for DeviceChoice {
@@ -111,6 +129,19 @@ mod tests {
             false => "`cuda:4096` needs a program built with `--features cuda`",
         };
         assert!(why.contains(expected) && why.lines().count() == 1, "{why}");
+    }
+
+    #[test]
+    fn errors_and_panics_of_candle_become_one_line() {
+        let error = || candle_core::bail!("no device\nbacktrace");
+        assert_eq!(one_line::<()>(error), Err("no device".to_owned()));
+        assert_eq!(one_line(|| Ok(7)), Ok(7));
+        let name = String::from("cuda");
+        assert_eq!(
+            one_line::<()>(move || panic!("no {name}\nat")),
+            Err("no cuda".to_owned())
+        );
+        assert_eq!(one_line::<()>(|| panic!("no library")), Err("no library".to_owned()));
     }
 
     #[cfg(not(feature = "cuda"))]
