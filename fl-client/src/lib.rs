@@ -11,6 +11,7 @@ pub mod ops;
 pub mod trainer;
 pub mod weights;
 
+mod allocator;
 mod base;
 mod client;
 mod client_file;
@@ -26,6 +27,7 @@ mod state;
 mod tasks;
 mod trace;
 
+pub use allocator::keep_buffers;
 pub use client_file::{ClientFile, LearnerEntry, TaskEntry, TrainerEntry};
 pub use config::{Backoff, ClientConfig};
 pub use error::Error;

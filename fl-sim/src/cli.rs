@@ -91,6 +91,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         }
         Command::Client { args } => return fl_client::cli::main(named("fl-client", args)),
         Command::Demo(demo) => {
+            fl_client::keep_buffers();
             let run = async |dir: &Path| show(cli.format, &demo.run(dir, cli.format == Format::Text).await?, None);
             match demo.kept() {
                 Ok(Some(dir)) => on_runtime(run(dir)),
@@ -99,10 +100,12 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
             }
         }
         Command::Experiment { file, at_once, only } => {
+            fl_client::keep_buffers();
             let at_once = at_once.unwrap_or_else(crate::demo::cores);
             in_folder(async |dir: &Path| run_experiment(&file, dir, at_once, &only, cli.format).await)
         }
         Command::BenchTrain(bench) => {
+            fl_client::keep_buffers();
             let text = cli.format == Format::Text;
             let speeds = bench.run(|learner| {
                 if text {

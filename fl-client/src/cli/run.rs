@@ -51,6 +51,9 @@ pub(super) fn run(args: Args, bar: &ProgressBar) -> anyhow::Result<()> {
         return Err(Error::Config(why).into());
     }
 
+    if file.tasks.values().any(|task| task.built_in().is_some()) {
+        crate::keep_buffers();
+    }
     // The network needs little: one thread. Learners compute on the blocking pool.
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     let runtime = builder

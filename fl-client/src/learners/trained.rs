@@ -14,6 +14,7 @@ use super::info::{LearnerInfo, Model};
 use super::init::{self, Init};
 use super::local_steps::{self, Gradients};
 use super::params::Params;
+use crate::allocator;
 use crate::data::{ClientData, Input};
 use crate::learner::{EvaluatePlan, Evaluation, Fit, FitPlan, Learner, Progress};
 use crate::ops::Tape;
@@ -141,7 +142,9 @@ impl Learner for Trained {
         let tensors = self.layout.tensors();
         let names: Vec<&str> = places.iter().map(|&at| tensors[at].name.as_str()).collect();
         let gradients = |positions: &[u32], seed| self.gradients(&vars, positions, seed);
-        let mut fit = local_steps::train(plan, &names, &vars, &self.data.train, gradients)?;
+        let fit = local_steps::train(plan, &names, &vars, &self.data.train, gradients);
+        allocator::release_buffers();
+        let mut fit = fit?;
         // Of tensors that this round leaves alone, the gradients count as zero.
         fit.squared_gradients = fit.squared_gradients.map(|own| {
             let (mut all, mut taken) = (vec![0.0; self.layout.trained().len()], 0);

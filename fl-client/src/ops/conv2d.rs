@@ -2,6 +2,7 @@
 
 use candle_core::{Result, Tensor};
 
+use super::conv_grad::transposed;
 use super::gemm::{View, gemm};
 use super::geometry::{Geometry, Window};
 use super::slices::{self, read};
@@ -73,12 +74,13 @@ fn forward(x: &[f32], w: &[f32], g: &Geometry) -> Vec<f32> {
 
 fn weight_grad(x: &[f32], grad: &[f32], g: &Geometry) -> Vec<f32> {
     let len = g.filters * g.positions();
-    let mut dw = vec![0.0; g.filters * g.patch()];
+    // Summed transposed, so that the long matrix of patches is read in memory order.
+    let mut dw_t = vec![0.0; g.filters * g.patch()];
     for (x, grad) in x.chunks_exact(g.example()).zip(grad.chunks_exact(len)) {
         let grad = View::new(grad, g.filters, g.positions());
-        with_patches(x, g, |matrix| gemm(&mut dw, grad, matrix.t(), true));
+        with_patches(x, g, |matrix| gemm(&mut dw_t, matrix, grad.t(), true));
     }
-    dw
+    transposed(&dw_t, g.patch(), g.filters)
 }
 
 fn input_grad(w: &[f32], grad: &[f32], g: &Geometry) -> Vec<f32> {

@@ -49,7 +49,7 @@ pub(super) fn gradients(
 }
 
 /// Shapes: `values: [rows * columns]`; returns `[columns * rows]`.
-fn transposed(values: &[f32], rows: usize, columns: usize) -> Vec<f32> {
+pub(super) fn transposed(values: &[f32], rows: usize, columns: usize) -> Vec<f32> {
     let mut out = vec![0.0; values.len()];
     for (row, values) in values.chunks_exact(columns).enumerate() {
         values

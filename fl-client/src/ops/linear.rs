@@ -84,8 +84,7 @@ fn apply(tape: &mut Tape, x: &Tensor, w: &Tensor, b: Option<&Tensor>, layer: Wei
             }
             if let Some(b) = b.filter(|_| wanted[2]) {
                 let mut db = vec![0.0; layer.outputs];
-                grad.chunks_exact(layer.outputs)
-                    .for_each(|row| slices::add(&mut db, row));
+                slices::add_rows(&mut db, &grad);
                 grads.add(&b, db);
             }
             if wanted[1] {
@@ -122,17 +121,19 @@ impl Weights {
 
     fn forward(&self, x: &[f32], w: &[f32], b: Option<&[f32]>, batch: usize) -> Vec<f32> {
         let x = View::new(x, batch, self.inputs);
-        let mut out = vec![0.0; batch * self.outputs];
         if batch >= MANY {
-            gemm(&mut out, x, self.view(w), false);
-            for row in out.chunks_exact_mut(self.outputs) {
-                b.into_iter().for_each(|b| slices::add(row, b));
-                if self.relu {
-                    row.iter_mut().for_each(|y| *y = if *y <= 0.0 { 0.0 } else { *y });
-                }
+            let mut out = Vec::with_capacity(batch * self.outputs);
+            match b {
+                Some(b) => (0..batch).for_each(|_| out.extend_from_slice(b)),
+                None => out.resize(batch * self.outputs, 0.0),
+            }
+            gemm(&mut out, x, self.view(w), b.is_some());
+            if self.relu {
+                out.iter_mut().for_each(|y| *y = if *y <= 0.0 { 0.0 } else { *y });
             }
             return out;
         }
+        let mut out = vec![0.0; batch * self.outputs];
         // The product of few rows is made transposed, `w x^T`: then these rows are rearranged for it, not the many of `w`.
         scratch::with(out.len(), |y| {
             gemm(y, self.view(w).t(), x.t(), false);

@@ -177,11 +177,8 @@ impl Extents {
 
     fn forward(&self, x: &[f32], w_input: &[f32], w_hidden: &[f32], bias: &[f32]) -> Pass {
         let (n, h, b) = (self.columns(), self.hidden, self.batch);
-        let mut gates = vec![0.0; 4 * h * n];
-        gates
-            .chunks_exact_mut(n)
-            .zip(bias)
-            .for_each(|(row, bias)| row.fill(*bias));
+        let mut gates = Vec::with_capacity(4 * h * n);
+        bias.iter().for_each(|bias| gates.extend(std::iter::repeat_n(*bias, n)));
         let w_input = View::new(w_input, 4 * h, self.inputs);
         gemm(&mut gates, w_input, View::new(x, n, self.inputs).t(), true);
         let [mut cells, mut states] = [(); 2].map(|()| vec![0.0; h * n]);

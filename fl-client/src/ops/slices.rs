@@ -4,6 +4,8 @@ use std::ops::{Deref, Range};
 
 use candle_core::{CpuStorage, Layout, Result, Shape, Storage, Tensor, bail};
 
+use super::simd::vectorized;
+
 /// The values of a CPU tensor, row-major, read-locked.
 struct Values<S> {
     storage: S,
@@ -45,9 +47,25 @@ pub(super) fn tensor(values: Vec<f32>, shape: impl Into<Shape>) -> Result<Tensor
     Tensor::from_vec(values, shape, &candle_core::Device::Cpu)
 }
 
+/// Adds every row of `rows`, each as long as `to`.
+pub(super) fn add_rows(to: &mut [f32], rows: &[f32]) {
+    let len = to.len().max(1);
+    vectorized(
+        #[inline(always)]
+        || {
+            for row in rows.chunks_exact(len) {
+                to.iter_mut().zip(row).for_each(|(to, from)| *to += from);
+            }
+        },
+    );
+}
+
 /// `to[i] += from[i]`.
 pub(super) fn add(to: &mut [f32], from: &[f32]) {
-    to.iter_mut().zip(from).for_each(|(to, from)| *to += from);
+    vectorized(
+        #[inline(always)]
+        || to.iter_mut().zip(from).for_each(|(to, from)| *to += from),
+    );
 }
 
 /// The values of a custom op's argument, row-major.
