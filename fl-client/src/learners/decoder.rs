@@ -140,11 +140,26 @@ impl Decoder {
         })
     }
 
-    /// Shapes: `x: [batch, tokens]` of `u32`; returns `[batch * tokens, vocabulary]`, before softmax.
+    /// Logits. Shapes: `x: [batch, tokens]` of `u32`; returns `[batch * tokens, vocabulary]`, before softmax.
     ///
     /// # Errors
     /// If a text is longer than there are positions, or a token is not in the vocabulary.
     pub(super) fn forward(&self, tape: &mut Tape, x: &Tensor) -> Result<Tensor> {
+        let h = self.states(tape, x)?;
+        self.output.forward(tape, &h)
+    }
+
+    /// Mean loss of `labels`, one for each token.
+    ///
+    /// # Errors
+    /// As [`Decoder::forward`]; if a label is not in the vocabulary.
+    pub(super) fn cross_entropy(&self, tape: &mut Tape, x: &Tensor, labels: &[u32]) -> Result<Tensor> {
+        let h = self.states(tape, x)?;
+        self.output.cross_entropy(tape, &h, labels)
+    }
+
+    /// What the output layer takes. Shapes: `x: [batch, tokens]` of `u32`; returns `[batch * tokens, width]`.
+    fn states(&self, tape: &mut Tape, x: &Tensor) -> Result<Tensor> {
         let (batch, len) = x.dims2()?;
         if len > self.shape.positions {
             bail!(
@@ -169,8 +184,7 @@ impl Decoder {
         for block in &self.blocks {
             h = block.forward(tape, &h, place)?;
         }
-        let h = self.norm.forward(tape, &h, self.shape.eps)?;
-        self.output.forward(tape, &h)
+        self.norm.forward(tape, &h, self.shape.eps)
     }
 }
 

@@ -52,6 +52,20 @@ impl ModelBatch {
         }
     }
 
+    /// The loss of what `model` predicts, as [`ModelBatch::loss`].
+    ///
+    /// # Errors
+    /// As [`ModelBatch::loss`].
+    pub(super) fn loss_of(&self, tape: &mut Tape, model: &dyn Model) -> Result<Tensor> {
+        match &self.targets {
+            Targets::Classes(labels) => model.cross_entropy(tape, &self.x, labels),
+            Targets::Numbers(_) => {
+                let predictions = model.forward(tape, &self.x)?;
+                self.loss(tape, &predictions)
+            }
+        }
+    }
+
     /// Number of targets over which the loss is a mean: examples, or tokens of a text.
     pub(super) fn targets(&self) -> usize {
         match &self.targets {

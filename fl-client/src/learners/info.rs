@@ -8,7 +8,7 @@ use toml::Table;
 use super::params::Params;
 use super::settings::Checked;
 use crate::data::Input;
-use crate::ops::Tape;
+use crate::ops::{self, Tape};
 
 /// A row of [`LEARNERS`](super::LEARNERS).
 #[derive(Debug, Clone, Copy)]
@@ -30,6 +30,13 @@ pub(super) trait Model: fmt::Debug + Send {
     /// Shapes: `x: [batch, channels, height, width]`, returns `[batch, classes]`, before softmax; of a text,
     /// `x: [batch, tokens]` of `u32`, returns `[batch * tokens, vocabulary]`.
     fn forward(&self, tape: &mut Tape, x: &Tensor) -> Result<Tensor>;
+
+    /// Mean loss of `labels`, one for each row of the logits, as [`ops::cross_entropy`]. A language model overrides it, because
+    /// the logits of a large vocabulary need not all be kept.
+    fn cross_entropy(&self, tape: &mut Tape, x: &Tensor, labels: &[u32]) -> Result<Tensor> {
+        let logits = self.forward(tape, x)?;
+        ops::cross_entropy(tape, &logits, labels)
+    }
 
     /// Whether the trained tensor `name` changes in round `round`.
     fn trains(&self, name: &str, round: u64) -> bool {

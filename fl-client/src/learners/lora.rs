@@ -172,6 +172,10 @@ impl Model for Lora {
         self.decoder.forward(tape, x)
     }
 
+    fn cross_entropy(&self, tape: &mut Tape, x: &Tensor, labels: &[u32]) -> Result<Tensor> {
+        self.decoder.cross_entropy(tape, x, labels)
+    }
+
     fn trains(&self, name: &str, round: u64) -> bool {
         let is_b = name.contains(B);
         match self.update {

@@ -109,8 +109,9 @@ impl Lstm {
     }
 }
 
-impl Model for Lstm {
-    fn forward(&self, tape: &mut Tape, x: &Tensor) -> Result<Tensor> {
+impl Lstm {
+    /// States of the last layer. Shapes: `x: [batch, tokens]` of `u32`; returns `[batch * tokens, hidden]`.
+    fn states(&self, tape: &mut Tape, x: &Tensor) -> Result<Tensor> {
         let (batch, tokens) = x.dims2()?;
         let x = ops::embedding(tape, x, &self.embedding)?;
         let mut x = ops::dropout(tape, &x, self.dropout)?;
@@ -127,7 +128,20 @@ impl Model for Lstm {
             let states = tape.reshape(&states, &[batch * tokens, hidden.dim(1)?])?;
             x = ops::dropout(tape, &states, self.dropout)?;
         }
+        Ok(x)
+    }
+}
+
+impl Model for Lstm {
+    fn forward(&self, tape: &mut Tape, x: &Tensor) -> Result<Tensor> {
+        let states = self.states(tape, x)?;
         let [weight, bias] = &self.decoder;
-        ops::linear(tape, &x, weight, Some(bias), false)
+        ops::linear(tape, &states, weight, Some(bias), false)
+    }
+
+    fn cross_entropy(&self, tape: &mut Tape, x: &Tensor, labels: &[u32]) -> Result<Tensor> {
+        let states = self.states(tape, x)?;
+        let [weight, bias] = &self.decoder;
+        ops::linear_cross_entropy(tape, &states, weight, Some(bias), labels)
     }
 }

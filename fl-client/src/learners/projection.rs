@@ -1,5 +1,7 @@
 //! A linear layer of a decoder, with an adapter if it is fine-tuned.
 
+use std::borrow::Cow;
+
 use candle_core::{DType, Result, Tensor};
 
 use crate::ops::{self, Tape};
@@ -45,21 +47,32 @@ impl Projection {
 
     /// Shapes: `x: [rows, inputs]`; returns `[rows, outputs]`.
     pub(super) fn forward(&self, tape: &mut Tape, x: &Tensor) -> Result<Tensor> {
-        let bias = self.bias.as_ref();
-        // Frozen weights may be of a smaller type; products are computed in f32.
-        let wide = match self.weight.dtype() {
-            DType::F32 => None,
-            _ => Some(self.weight.to_dtype(DType::F32)?),
-        };
-        let weight = wide.as_ref().unwrap_or(&self.weight);
+        let (weight, bias) = (self.wide_weight()?, self.bias.as_ref());
         let y = match self.inputs_first {
-            true => ops::linear_inputs_first(tape, x, weight, bias)?,
-            false => ops::linear(tape, x, weight, bias, false)?,
+            true => ops::linear_inputs_first(tape, x, &weight, bias)?,
+            false => ops::linear(tape, x, &weight, bias, false)?,
         };
         let Some(adapter) = &self.adapter else { return Ok(y) };
         let x = ops::dropout(tape, x, adapter.dropout)?;
         let h = ops::linear(tape, &x, &adapter.a, None, false)?;
         let h = ops::linear(tape, &h, &adapter.b, None, false)?;
         ops::add_scaled(tape, &y, &h, adapter.scale)
+    }
+    /// Mean loss of `labels`, where this layer gives the logits. Shapes: `x: [rows, inputs]`, `labels: [rows]`.
+    pub(super) fn cross_entropy(&self, tape: &mut Tape, x: &Tensor, labels: &[u32]) -> Result<Tensor> {
+        if self.inputs_first || self.adapter.is_some() {
+            let logits = self.forward(tape, x)?;
+            return ops::cross_entropy(tape, &logits, labels);
+        }
+        let weight = self.wide_weight()?;
+        ops::linear_cross_entropy(tape, x, &weight, self.bias.as_ref(), labels)
+    }
+
+    /// Frozen weights may be of a smaller type; products are computed in f32.
+    fn wide_weight(&self) -> Result<Cow<'_, Tensor>> {
+        Ok(match self.weight.dtype() {
+            DType::F32 => Cow::Borrowed(&self.weight),
+            _ => Cow::Owned(self.weight.to_dtype(DType::F32)?),
+        })
     }
 }

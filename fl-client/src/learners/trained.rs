@@ -102,8 +102,7 @@ impl Trained {
     fn gradients(&self, vars: &[Var], positions: &[u32], seed: u64) -> anyhow::Result<Gradients> {
         let batch = ModelBatch::of(&self.data.train, positions, &self.device)?;
         let mut tape = Tape::training(vars, seed);
-        let logits = self.model.forward(&mut tape, &batch.x)?;
-        let loss = batch.loss(&mut tape, &logits)?;
+        let loss = batch.loss_of(&mut tape, self.model.as_ref())?;
         let grads = tape.backward(&loss, vars)?;
         Ok(Gradients {
             loss: f64::from(loss.to_scalar::<f32>()?),

@@ -127,4 +127,8 @@ impl Model for Transformer {
     fn forward(&self, tape: &mut Tape, x: &Tensor) -> Result<Tensor> {
         self.0.forward(tape, x)
     }
+
+    fn cross_entropy(&self, tape: &mut Tape, x: &Tensor, labels: &[u32]) -> Result<Tensor> {
+        self.0.cross_entropy(tape, x, labels)
+    }
 }

@@ -5,7 +5,8 @@ use candle_core::{D, Device, Result, Tensor, Var};
 use super::{
     Angles, Heads, IGNORED, LstmWeights, Running, Tape, Window, add, add_scaled, attention, attention_packed,
     batch_norm, conv_relu_pool, conv2d, cross_entropy, dropout, embedding, gelu, group_norm, layer_norm, linear,
-    linear_inputs_first, lstm, max_pool, mean_of_positions, relu, rms_norm, rotary, silu, silu_gate, squared_error,
+    linear_cross_entropy, linear_inputs_first, lstm, max_pool, mean_of_positions, relu, rms_norm, rotary, silu,
+    silu_gate, squared_error,
 };
 use crate::data::Rng;
 
@@ -453,6 +454,58 @@ fn losses_of_many_classes_ignored_labels_and_numbers() {
     let targets = [0.5, -1.0, 2.0, 0.0, 1.0, 3.0];
     agree("squared error", &vars, &|tape, v| squared_error(tape, &v[0], &targets));
     assert!(squared_error(&mut Tape::default(), &vars[0], &targets[1..]).is_err());
+}
+
+#[test]
+fn an_output_layer_with_its_loss_equals_the_two_apart() {
+    let (x, w, b) = (random(&[5, 4], 1), random(&[300, 4], 2), random(&[300], 3));
+    let labels = [7, IGNORED, 0, 299, 7];
+    let vars = [x, w, b];
+    for trained in [&vars[..], &vars[..1], &vars[1..2], &vars[2..]] {
+        let of = |mut tape: Tape, apart: bool| {
+            let bias = Some(vars[2].as_tensor());
+            let loss = if apart {
+                let logits = linear(&mut tape, &vars[0], &vars[1], bias, false).unwrap();
+                cross_entropy(&mut tape, &logits, &labels).unwrap()
+            } else {
+                linear_cross_entropy(&mut tape, &vars[0], &vars[1], bias, &labels).unwrap()
+            };
+            (loss.clone(), tape.backward(&loss, trained).unwrap())
+        };
+        let (loss, grads) = of(Tape::training(trained, 1), true);
+        for (other, other_grads) in [
+            of(Tape::training(trained, 1), false),
+            of(Tape::composed(trained, 1), false),
+        ] {
+            close(&other, &loss, 1e-6, "loss");
+            for (have, want) in other_grads.iter().zip(&grads) {
+                close(have, want, 1e-6, "gradient");
+            }
+        }
+    }
+    let mut tape = Tape::default();
+    let mut loss = |labels: &[u32]| linear_cross_entropy(&mut tape, &vars[0], &vars[1], None, labels);
+    assert!(loss(&[0, 1]).is_err() && loss(&[0, 1, 2, 3, 300]).is_err());
+    assert_eq!(values(&loss(&[IGNORED; 5]).unwrap()), [0.0]);
+}
+
+/// More logits than are in memory at once: the pieces add up.
+#[test]
+fn the_loss_of_many_rows_is_computed_in_pieces() {
+    let classes = 1 << 20;
+    let vars = [random(&[17, 1], 1), random(&[classes, 1], 2)];
+    let labels: Vec<u32> = (0..17).collect();
+    let mut tape = Tape::training(&vars, 1);
+    let loss = linear_cross_entropy(&mut tape, &vars[0], &vars[1], None, &labels).unwrap();
+    let grads = tape.backward(&loss, &vars).unwrap();
+    let mut tape = Tape::training(&vars, 1);
+    let logits = linear(&mut tape, &vars[0], &vars[1], None, false).unwrap();
+    let apart = cross_entropy(&mut tape, &logits, &labels).unwrap();
+    let apart_grads = tape.backward(&apart, &vars).unwrap();
+    close(&loss, &apart, 1e-6, "loss");
+    for (have, want) in grads.iter().zip(&apart_grads) {
+        close(have, want, 1e-5, "gradient");
+    }
 }
 
 #[test]

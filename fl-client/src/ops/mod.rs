@@ -20,6 +20,7 @@ mod geometry;
 #[cfg(test)]
 mod gradients;
 mod linear;
+mod linear_loss;
 mod loss;
 mod lstm;
 mod max_pool;
@@ -45,6 +46,7 @@ pub use elementwise::{add, add_scaled, dropout, gelu, mean_of_positions, relu, s
 pub use embedding::embedding;
 pub use geometry::Window;
 pub use linear::{linear, linear_inputs_first};
+pub use linear_loss::linear_cross_entropy;
 pub use loss::{IGNORED, cross_entropy, squared_error};
 pub use lstm::{LstmWeights, lstm};
 pub use max_pool::max_pool;
