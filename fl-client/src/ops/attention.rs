@@ -222,9 +222,13 @@ fn softmax(scores: &mut [f32], len: usize, scale: f32) {
             for (row, scores) in scores.chunks_exact_mut(len).enumerate() {
                 let (seen, hidden) = scores.split_at_mut(row + 1);
                 let top = largest(seen);
-                seen.iter_mut().for_each(|score| *score = exp((*score - top) * scale));
+                for score in &mut *seen {
+                    *score = exp((*score - top) * scale);
+                }
                 let share = 1.0 / sum(seen);
-                seen.iter_mut().for_each(|score| *score *= share);
+                for score in seen {
+                    *score *= share;
+                }
                 hidden.fill(0.0);
             }
         },

@@ -63,13 +63,15 @@ pub fn group_norm(
                 #[inline(always)]
                 || {
                     if relu {
-                        grad.iter_mut()
-                            .zip(y.iter())
-                            .for_each(|(g, y)| *g = if *y > 0.0 { *g } else { 0.0 });
+                        for (g, y) in grad.iter_mut().zip(y.iter()) {
+                            *g = if *y > 0.0 { *g } else { 0.0 };
+                        }
                     }
                     let stretches = values.chunks_exact(len).zip(grad.chunks_exact_mut(len));
                     for (at, ((x, grad), [mean, inverse])) in stretches.zip(&stats).enumerate() {
-                        normal.iter_mut().zip(x).for_each(|(n, x)| *n = (x - mean) * inverse);
+                        for (n, x) in normal.iter_mut().zip(x) {
+                            *n = (x - mean) * inverse;
+                        }
                         let (mut total, mut along) = (0.0, 0.0);
                         let planes = normal
                             .chunks_exact(shape.positions)
@@ -203,9 +205,9 @@ pub fn batch_norm(
                 #[inline(always)]
                 || {
                     if relu {
-                        grad.iter_mut()
-                            .zip(y.iter())
-                            .for_each(|(g, y)| *g = if *y > 0.0 { *g } else { 0.0 });
+                        for (g, y) in grad.iter_mut().zip(y.iter()) {
+                            *g = if *y > 0.0 { *g } else { 0.0 };
+                        }
                     }
                     let planes = values.chunks_exact(positions).zip(grad.chunks_exact(positions));
                     for (at, (x, grad)) in planes.enumerate() {

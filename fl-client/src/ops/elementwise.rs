@@ -215,7 +215,11 @@ fn activation(
     let mut out = vec![0.0; values.len()];
     vectorized(
         #[inline(always)]
-        || out.iter_mut().zip(values.iter()).for_each(|(out, x)| *out = value(*x)),
+        || {
+            for (out, x) in out.iter_mut().zip(values.iter()) {
+                *out = value(*x);
+            }
+        },
     );
     let out = slices::tensor(out, x.shape())?;
     if tape.wants(x) {
@@ -225,9 +229,9 @@ fn activation(
             vectorized(
                 #[inline(always)]
                 || {
-                    grad.iter_mut()
-                        .zip(values.iter())
-                        .for_each(|(grad, x)| *grad *= slope(*x))
+                    for (grad, x) in grad.iter_mut().zip(values.iter()) {
+                        *grad *= slope(*x);
+                    }
                 },
             );
             grads.add(&x, grad);

@@ -87,24 +87,57 @@ pub(super) fn gemm_strided(out: &mut [f32], row_stride: usize, a: View<'_>, b: V
         }
         return;
     }
-    product(out, row_stride, a, b, add);
+    // SAFETY: `assert_fits` above says that all rows lie inside `out` and do not overlap; `out` cannot overlap `a` or `b`
+    // because it is borrowed mutably.
+    #[allow(unsafe_code)]
+    unsafe {
+        product(out.as_mut_ptr(), row_stride, a, b, add);
+    }
 }
 
-/// The product of matrices that are not empty. The caller has checked the shapes.
+/// `a * b`, row-major. Does not fill the result with zeros first, which takes as long as a small product.
+///
+/// # Panics
+/// If the shapes do not agree.
+pub(super) fn gemm_new(a: View<'_>, b: View<'_>) -> Vec<f32> {
+    assert_eq!(
+        b.rows, a.cols,
+        "[{}, {}] times [{}, {}]",
+        a.rows, a.cols, b.rows, b.cols
+    );
+    let len = a.rows * b.cols;
+    if len == 0 || a.cols == 0 {
+        return vec![0.0; len];
+    }
+    let mut out = Vec::with_capacity(len);
+    // SAFETY: there is room for `a.rows` rows of `b.cols` values, in memory of its own. The product without `add` reads none
+    // of them and writes them all.
+    #[allow(unsafe_code)]
+    unsafe {
+        product(out.as_mut_ptr(), b.cols, a, b, false);
+        out.set_len(len);
+    }
+    out
+}
+
+/// The product of matrices that are not empty.
+///
+/// # Safety
+/// From `out` on there must be memory for `a.rows` rows of `b.cols` values, one every `row_stride`, that do not overlap each
+/// other, `a` or `b`; if `add`, they must hold values.
 #[allow(unsafe_code)]
-fn product(out: &mut [f32], row_stride: usize, a: View<'_>, b: View<'_>, add: bool) {
+unsafe fn product(out: *mut f32, row_stride: usize, a: View<'_>, b: View<'_>, add: bool) {
     let (m, k, n) = (a.rows, a.cols, b.cols);
-    assert_fits(out.len(), m, n, row_stride);
     assert!(b.rows == k && k > 0 && m > 0 && n > 0);
     // SAFETY: a `View` is built by `new` and `strided` alone, whose assertions make every index `i * row_stride + j *
-    // col_stride` with `i < rows`, `j < cols` lie inside its slice (and `t` only exchanges the two). `assert_fits` above
-    // says the same of `out`, whose rows do not overlap; `out` cannot overlap `a` or `b` because it is borrowed mutably.
+    // col_stride` with `i < rows`, `j < cols` lie inside its slice (and `t` only exchanges the two). The caller says the same
+    // of `out`.
     unsafe {
         gemm::gemm(
             m,
             n,
             k,
-            out.as_mut_ptr(),
+            out,
             1,
             row_stride as isize,
             add,
@@ -152,6 +185,8 @@ mod tests {
                 out.iter().zip(&want).all(|(x, y)| (x - 2.0 * y).abs() < 1e-3),
                 "{m} {k} {n}"
             );
+            gemm(&mut out, View::new(&a, m, k), View::new(&b, k, n), false);
+            assert_eq!(gemm_new(View::new(&a, m, k), View::new(&b, k, n)), out);
         }
     }
 

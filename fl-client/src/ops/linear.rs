@@ -2,7 +2,7 @@
 
 use candle_core::{Result, Tensor, bail};
 
-use super::gemm::{View, gemm};
+use super::gemm::{View, gemm, gemm_new};
 use super::scratch;
 use super::slices::{self, read};
 use super::tape::Tape;
@@ -122,12 +122,13 @@ impl Weights {
     fn forward(&self, x: &[f32], w: &[f32], b: Option<&[f32]>, batch: usize) -> Vec<f32> {
         let x = View::new(x, batch, self.inputs);
         if batch >= MANY {
-            let mut out = Vec::with_capacity(batch * self.outputs);
-            match b {
-                Some(b) => (0..batch).for_each(|_| out.extend_from_slice(b)),
-                None => out.resize(batch * self.outputs, 0.0),
+            let mut out = match b {
+                Some(b) => b.repeat(batch),
+                None => gemm_new(x, self.view(w)),
+            };
+            if b.is_some() {
+                gemm(&mut out, x, self.view(w), true);
             }
-            gemm(&mut out, x, self.view(w), b.is_some());
             if self.relu {
                 out.iter_mut().for_each(|y| *y = if *y <= 0.0 { 0.0 } else { *y });
             }
@@ -149,17 +150,13 @@ impl Weights {
 
     fn weight_grad(&self, x: &[f32], grad: &[f32], batch: usize) -> Vec<f32> {
         let (x, grad) = (View::new(x, batch, self.inputs), View::new(grad, batch, self.outputs));
-        let mut dw = vec![0.0; self.inputs * self.outputs];
         match self.inputs_first {
-            true => gemm(&mut dw, x.t(), grad, false),
-            false => gemm(&mut dw, grad.t(), x, false),
+            true => gemm_new(x.t(), grad),
+            false => gemm_new(grad.t(), x),
         }
-        dw
     }
 
     fn input_grad(&self, w: &[f32], grad: &[f32], batch: usize) -> Vec<f32> {
-        let mut dx = vec![0.0; batch * self.inputs];
-        gemm(&mut dx, View::new(grad, batch, self.outputs), self.view(w).t(), false);
-        dx
+        gemm_new(View::new(grad, batch, self.outputs), self.view(w).t())
     }
 }

@@ -154,13 +154,19 @@ fn row_loss(row: &mut [f32], label: u32, share: f32, d_b: Option<&mut [f32]>) ->
         #[inline(always)]
         || {
             let top = largest(row);
-            row.iter_mut().for_each(|z| *z = exp(*z - top));
+            for z in &mut *row {
+                *z = exp(*z - top);
+            }
             let all = sum(row);
             let scale = share / all;
-            row.iter_mut().for_each(|p| *p *= scale);
+            for p in &mut *row {
+                *p *= scale;
+            }
             row[label as usize] -= share;
             if let Some(d_b) = d_b {
-                d_b.iter_mut().zip(&*row).for_each(|(d, p)| *d += p);
+                for (d, p) in d_b.iter_mut().zip(&*row) {
+                    *d += p;
+                }
             }
             f64::from(all.ln() - (right - top))
         },

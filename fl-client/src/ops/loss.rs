@@ -132,7 +132,9 @@ fn exponentials(logits: &[f32], out: &mut [f32]) -> (f32, f32) {
         #[inline(always)]
         || {
             let top = largest(logits);
-            out.iter_mut().zip(logits).for_each(|(out, z)| *out = exp(z - top));
+            for (out, z) in out.iter_mut().zip(logits) {
+                *out = exp(z - top);
+            }
             (top, sum(out))
         },
     )

@@ -2,7 +2,7 @@
 
 use candle_core::{Result, Tensor, bail};
 
-use super::gemm::{View, gemm, gemm_strided};
+use super::gemm::{View, gemm, gemm_new, gemm_strided};
 use super::scratch;
 use super::simd::{sigmoid, sum, tanh, vectorized};
 use super::slices::{self, read};
@@ -256,11 +256,9 @@ impl Extents {
             let states = View::strided(&states, h, n - b, n);
             gemm(&mut d_hidden, later, states.t(), false);
         }
-        let mut d_input = vec![0.0; 4 * h * self.inputs];
-        gemm(&mut d_input, d_gates, View::new(x, n, self.inputs), false);
+        let d_input = gemm_new(d_gates, View::new(x, n, self.inputs));
         let d_x = x_wanted.then(|| {
-            let mut d_x = vec![0.0; n * self.inputs];
-            gemm(&mut d_x, d_gates.t(), View::new(w_input, 4 * h, self.inputs), false);
+            let d_x = gemm_new(d_gates.t(), View::new(w_input, 4 * h, self.inputs));
             self.by_text(&d_x, self.inputs)
         });
         Gradients {

@@ -54,9 +54,13 @@ pub fn layer_norm(tape: &mut Tape, x: &Tensor, w: &Tensor, b: &Tensor, eps: f32)
                 || {
                     let rows = values.chunks_exact(dim).zip(grad.chunks_exact_mut(dim));
                     for ((x, grad), [mean, inverse]) in rows.zip(&stats) {
-                        normal.iter_mut().zip(x).for_each(|(n, x)| *n = (x - mean) * inverse);
+                        for (n, x) in normal.iter_mut().zip(x) {
+                            *n = (x - mean) * inverse;
+                        }
                         add_parameters(grad, &normal, &mut dw, Some(&mut db));
-                        grad.iter_mut().zip(scale.iter()).for_each(|(g, w)| *g *= w);
+                        for (g, w) in grad.iter_mut().zip(scale.iter()) {
+                            *g *= w;
+                        }
                         let (mean, along) = (sum(grad) / dim as f32, dot(grad, &normal) / dim as f32);
                         for (g, n) in grad.iter_mut().zip(&normal) {
                             *g = (*g - mean - n * along) * inverse;
@@ -111,9 +115,13 @@ pub fn rms_norm(tape: &mut Tape, x: &Tensor, w: &Tensor, eps: f32) -> Result<Ten
                 || {
                     let rows = values.chunks_exact(dim).zip(grad.chunks_exact_mut(dim));
                     for ((x, grad), inverse) in rows.zip(&inverses) {
-                        normal.iter_mut().zip(x).for_each(|(n, x)| *n = x * inverse);
+                        for (n, x) in normal.iter_mut().zip(x) {
+                            *n = x * inverse;
+                        }
                         add_parameters(grad, &normal, &mut dw, None);
-                        grad.iter_mut().zip(scale.iter()).for_each(|(g, w)| *g *= w);
+                        for (g, w) in grad.iter_mut().zip(scale.iter()) {
+                            *g *= w;
+                        }
                         let along = dot(grad, &normal) / dim as f32;
                         for (g, n) in grad.iter_mut().zip(&normal) {
                             *g = (*g - n * along) * inverse;

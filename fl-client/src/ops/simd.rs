@@ -6,7 +6,7 @@
 use pulp::Arch;
 
 /// Calls `f`, whose loops the compiler vectorizes with the best instructions of this machine. `f` and all that it calls
-/// must be `#[inline(always)]`.
+/// must be `#[inline(always)]`, which rules out `for_each`: the `fold` behind it may stay a call, compiled for any machine.
 #[inline]
 pub(super) fn vectorized<T>(f: impl FnOnce() -> T) -> T {
     Arch::new().dispatch(f)

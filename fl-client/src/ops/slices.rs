@@ -54,7 +54,9 @@ pub(super) fn add_rows(to: &mut [f32], rows: &[f32]) {
         #[inline(always)]
         || {
             for row in rows.chunks_exact(len) {
-                to.iter_mut().zip(row).for_each(|(to, from)| *to += from);
+                for (to, from) in to.iter_mut().zip(row) {
+                    *to += from;
+                }
             }
         },
     );
@@ -64,7 +66,11 @@ pub(super) fn add_rows(to: &mut [f32], rows: &[f32]) {
 pub(super) fn add(to: &mut [f32], from: &[f32]) {
     vectorized(
         #[inline(always)]
-        || to.iter_mut().zip(from).for_each(|(to, from)| *to += from),
+        || {
+            for (to, from) in to.iter_mut().zip(from) {
+                *to += from;
+            }
+        },
     );
 }
 
