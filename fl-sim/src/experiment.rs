@@ -33,6 +33,11 @@ pub struct Variant {
     pub name: String,
     /// The learner, if it differs from the workload's.
     pub learner: Option<LearnerChoice>,
+    /// The number of clients, if it differs from the workload's.
+    pub clients: Option<u32>,
+    /// Keys of the experiment's `run` that differ; tables are merged.
+    #[serde(default)]
+    pub run: toml::Table,
     /// The `[compression]` table of its runs.
     #[serde(default)]
     pub compression: toml::Table,
@@ -72,6 +77,7 @@ impl Experiment {
     /// If it cannot be written as TOML.
     pub fn run_toml(&self, variant: &Variant, seed: u64) -> anyhow::Result<String> {
         let mut run = self.run.clone();
+        merge(&mut run, &variant.run);
         run.insert("name".into(), format!("{}-{seed}", variant.name).into());
         run.insert("task".into(), TASK.into());
         run.insert(
@@ -98,6 +104,7 @@ impl Experiment {
         workload
             .learner
             .clone_from(variant.learner.as_ref().unwrap_or(&self.workload.learner));
+        workload.clients = variant.clients.unwrap_or(workload.clients);
         let (layout, weights) = workload.initial(seed)?;
         let setup = Setup {
             dir: dir.join(format!("{}-{seed}", variant.name)),
@@ -115,6 +122,16 @@ impl Experiment {
             seed,
             score,
         })
+    }
+}
+
+/// Sets every key of `changes` in `to`; a table in both is merged.
+fn merge(to: &mut toml::Table, changes: &toml::Table) {
+    for (key, change) in changes {
+        match (to.get_mut(key), change) {
+            (Some(toml::Value::Table(to)), toml::Value::Table(changes)) => merge(to, changes),
+            _ => drop(to.insert(key.clone(), change.clone())),
+        }
     }
 }
 
@@ -196,6 +213,20 @@ mod tests {
             seen += 1;
         }
         assert!(seen > 0);
+    }
+
+    #[test]
+    fn a_variant_changes_single_keys_of_the_run() {
+        let text = "seeds = [1]\n[workload]\nlearner = \"mlp\"\nclients = 2\ndata = { builtin = {} }\n\
+                    [run]\nrounds = 3\ntrain = { steps = 5, batch_size = 4 }\n\
+                    [[variant]]\nname = \"a\"\nrun = { train = { steps = 7 }, optimizer = { name = \"nesterov\" } }\n";
+        let experiment = Experiment::from_toml(text, Path::new(".")).unwrap();
+        let run: toml::Table = experiment.run_toml(&experiment.variant[0], 1).unwrap().parse().unwrap();
+        let train = toml::toml! { steps = 7
+        batch_size = 4 };
+        assert_eq!(run["train"], toml::Value::Table(train));
+        assert_eq!(run["optimizer"]["name"].as_str(), Some("nesterov"));
+        assert_eq!(run["rounds"].as_integer(), Some(3));
     }
 
     #[test]
