@@ -15,6 +15,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::bench_train::BenchTrain;
 use crate::demo::Demo;
 use crate::experiment::{self, Experiment};
+use crate::keep::Keep;
 use crate::load::{Load, LoadClients};
 use crate::score::bytes;
 use crate::soak::{Soak, SoakServer};
@@ -48,6 +49,8 @@ enum Command {
         /// Only the variants of these names
         #[arg(long)]
         only: Vec<String>,
+        #[command(flatten)]
+        keep: Keep,
     },
     /// Trains one client once and writes its update as safetensors, to try codecs on with `fl-compress`
     Update(Update),
@@ -93,16 +96,18 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         Command::Demo(demo) => {
             fl_client::keep_buffers();
             let run = async |dir: &Path| show(cli.format, &demo.run(dir, cli.format == Format::Text).await?, None);
-            match demo.kept() {
-                Ok(Some(dir)) => on_runtime(run(dir)),
-                Ok(None) => in_folder(run),
-                Err(error) => Err(error.into()),
-            }
+            in_kept(&demo.keep, run)
         }
-        Command::Experiment { file, at_once, only } => {
+        Command::Experiment {
+            file,
+            at_once,
+            only,
+            keep,
+        } => {
             fl_client::keep_buffers();
             let at_once = at_once.unwrap_or_else(crate::demo::cores);
-            in_folder(async |dir: &Path| run_experiment(&file, dir, at_once, &only, cli.format).await)
+            let run = async |dir: &Path| run_experiment(&file, dir, at_once, &only, cli.format).await;
+            in_kept(&keep, run)
         }
         Command::BenchTrain(bench) => {
             fl_client::keep_buffers();
@@ -220,6 +225,14 @@ impl fmt::Display for Stopped {
 }
 
 impl std::error::Error for Stopped {}
+
+/// Runs `work` in the folder of `--keep`, or in a temporary one.
+fn in_kept(keep: &Keep, work: impl AsyncFnOnce(&Path) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    match keep.folder()? {
+        Some(dir) => on_runtime(work(dir)),
+        None => in_folder(work),
+    }
+}
 
 /// Runs `work` in a temporary folder, which is removed at the end, also after a signal.
 fn in_folder(work: impl AsyncFnOnce(&Path) -> anyhow::Result<()>) -> anyhow::Result<()> {

@@ -8,7 +8,6 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::Args;
 use fl_cli::out;
-use fl_client::Error;
 use fl_client::data::{Builtin, DataSource, Shard, Split};
 use fl_client::learners::{self, LearnerChoice};
 use fl_proto::Issued;
@@ -16,6 +15,7 @@ use fl_server::{Event, Live};
 
 use crate::display::Display;
 use crate::federation::{self, News, Setup};
+use crate::keep::Keep;
 use crate::score::{self, Score};
 use crate::workload::{TASK, Workload};
 
@@ -62,10 +62,9 @@ pub struct Demo {
     /// Learners at work at once [default: one per core]
     #[arg(long)]
     at_once: Option<usize>,
-    /// Keep the federation's folder (store, blobs, clients' states) here instead of deleting it; a new or empty folder, on
-    /// which `fl-server report` works
-    #[arg(long, value_name = "DIR")]
-    keep: Option<PathBuf>,
+    /// Where the federation stays.
+    #[command(flatten)]
+    pub keep: Keep,
 }
 
 impl Demo {
@@ -110,23 +109,6 @@ impl Demo {
              [cohort]\nmin = {clients}\ntarget = {clients}\ndeadline = \"30min\"\n\
              [train]\nepochs = 1\nbatch_size = 32\nlearning_rate = {learning_rate:?}\n{compression}"
         )
-    }
-
-    /// The folder of `--keep`.
-    ///
-    /// # Errors
-    /// `Config` if the folder is not empty: the ledger of an earlier run would be added to that of this one.
-    pub fn kept(&self) -> Result<Option<&Path>, Error> {
-        let Some(dir) = self.keep.as_deref() else {
-            return Ok(None);
-        };
-        let wrong = |why: &str| Error::Config(format!("`--keep {}`: {why}", dir.display()));
-        match std::fs::read_dir(dir).map(|mut entries| entries.next().is_none()) {
-            Ok(true) => Ok(Some(dir)),
-            Ok(false) => Err(wrong("the folder is not empty; choose a new one")),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Some(dir)),
-            Err(error) => Err(wrong(&error.to_string())),
-        }
     }
 
     /// Runs the demo in `dir`, an empty folder that is created if it is missing. `table`: print a line per round and a summary
@@ -192,7 +174,7 @@ impl Demo {
             out::line(format_args!("\n{}", score.summary(out::is_bold())))?;
             let path = self.write_report(dir).await?;
             out::line(format_args!("report          {}", path.display()))?;
-            if self.keep.is_some() {
+            if self.keep.is_asked() {
                 out::line(format_args!("more            fl-server report {}", dir.display()))?;
             }
         }
@@ -201,9 +183,9 @@ impl Demo {
 
     /// Writes the report of the federation in `dir` as a page, into the kept folder or to a temporary file.
     async fn write_report(&self, dir: &Path) -> anyhow::Result<PathBuf> {
-        let path = match self.keep {
-            Some(_) => dir.join("report.html"),
-            None => {
+        let path = match self.keep.is_asked() {
+            true => dir.join("report.html"),
+            false => {
                 let file = tempfile::Builder::new().prefix("fl-demo-").suffix(".html").tempfile();
                 let file = file.context("cannot make a file for the report")?;
                 file.into_temp_path().keep().context("cannot keep the report")?

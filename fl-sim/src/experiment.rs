@@ -1,10 +1,11 @@
 //! An experiment: one workload, several variants, several seeds; accuracy and bytes side by side.
 
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use fl_client::learners::LearnerChoice;
+use fl_client::weights;
 use serde::{Deserialize, Serialize};
 
 use crate::federation::{self, News, Setup};
@@ -35,6 +36,8 @@ pub struct Variant {
     pub learner: Option<LearnerChoice>,
     /// The number of clients, if it differs from the workload's.
     pub clients: Option<u32>,
+    /// First weights, a safetensors file of the learner's tensors; drawn by the seed if omitted.
+    pub model: Option<PathBuf>,
     /// Keys of the experiment's `run` that differ; tables are merged.
     #[serde(default)]
     pub run: toml::Table,
@@ -63,11 +66,14 @@ impl Experiment {
         let mut experiment: Self = toml::from_str(text)?;
         experiment.workload.data.relative_to(base);
         experiment.workload.learner.relative_to(base);
-        let learners = experiment
-            .variant
-            .iter_mut()
-            .filter_map(|variant| variant.learner.as_mut());
-        learners.for_each(|learner| learner.relative_to(base));
+        for variant in &mut experiment.variant {
+            if let Some(learner) = &mut variant.learner {
+                learner.relative_to(base);
+            }
+            if let Some(model) = &mut variant.model {
+                *model = base.join(&*model);
+            }
+        }
         Ok(experiment)
     }
 
@@ -105,7 +111,11 @@ impl Experiment {
             .learner
             .clone_from(variant.learner.as_ref().unwrap_or(&self.workload.learner));
         workload.clients = variant.clients.unwrap_or(workload.clients);
-        let (layout, weights) = workload.initial(seed)?;
+        let (layout, drawn) = workload.initial(seed)?;
+        let weights = match &variant.model {
+            Some(file) => weights::import(file, &layout)?,
+            None => drawn,
+        };
         let setup = Setup {
             dir: dir.join(format!("{}-{seed}", variant.name)),
             run: self.run_toml(variant, seed)?,

@@ -9,6 +9,7 @@ pub mod demo;
 pub mod display;
 pub mod experiment;
 pub mod federation;
+pub mod keep;
 pub mod load;
 pub mod ready;
 pub mod score;

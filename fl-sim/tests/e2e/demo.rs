@@ -104,6 +104,12 @@ fn what_an_experiment_has_not_is_wrong_usage() {
         2,
         &["`--only none`: there is no such variant; there are "],
     );
+    let full = Path::new(env!("CARGO_MANIFEST_DIR")).to_str().unwrap();
+    fails(
+        sim(["experiment", file, "--keep", full]),
+        2,
+        &["--keep", "is not empty"],
+    );
     fails(sim(["demo", "--learner", "none"]), 2, &["none"]);
     fails(sim(["demo", "--data", "/none"]), 2, &["/none"]);
     fails(sim(["demo", "--learning-rate", "0"]), 2, &["learning_rate"]);
