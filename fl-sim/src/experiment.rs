@@ -214,6 +214,9 @@ mod tests {
         let mut seen = 0;
         for entry in std::fs::read_dir(&dir).unwrap() {
             let path = entry.unwrap().path();
+            if path.extension().is_none_or(|extension| extension != "toml") {
+                continue;
+            }
             let text = std::fs::read_to_string(&path).unwrap();
             let experiment = Experiment::from_toml(&text, &dir).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
             for variant in &experiment.variant {

@@ -147,7 +147,7 @@ fn entry(args: &Args) -> anyhow::Result<Subject> {
         .config
         .as_ref()
         .ok_or_else(|| Error::Config("give --learner and --data, or --config".to_owned()))?;
-    let file = ClientFile::read(path)?;
+    let file = ClientFile::read_offline(path)?;
     let task = file
         .task(args.task.as_deref())
         .map_err(|why| Error::Config(format!("{}: {why}", path.display())))?;

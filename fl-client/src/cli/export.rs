@@ -36,7 +36,7 @@ enum ExportFormat {
 
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let ExportFormat::Peft = args.format;
-    let file = ClientFile::read(&args.config)?;
+    let file = ClientFile::read_offline(&args.config)?;
     let in_file = |why: String| Error::Config(format!("{}: {why}", args.config.display()));
     let task = file.task(args.task.as_deref()).map_err(in_file)?;
     let Some((learner, source)) = file.tasks[task].built_in() else {

@@ -72,7 +72,7 @@ fn of_options(args: &Args, learner: &LearnerChoice) -> anyhow::Result<Input> {
 }
 
 fn of_task(args: &Args, config: &Path) -> anyhow::Result<()> {
-    let file = ClientFile::read(config)?;
+    let file = ClientFile::read_offline(config)?;
     let in_file = |why: String| Error::Config(format!("{}: {why}", config.display()));
     let task = file.task(args.task.as_deref()).map_err(in_file)?;
     match file.tasks.get(task).and_then(TaskEntry::built_in) {

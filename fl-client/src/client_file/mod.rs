@@ -112,6 +112,18 @@ impl ClientFile {
     /// # Errors
     /// `Config` names the file, the key and the allowed values.
     pub fn read(path: &Path) -> Result<Self, Error> {
+        Self::read_with(path, text)
+    }
+
+    /// As [`ClientFile::read`], without the certificates: for commands that connect to no server.
+    ///
+    /// # Errors
+    /// As [`ClientFile::read`].
+    pub(crate) fn read_offline(path: &Path) -> Result<Self, Error> {
+        Self::read_with(path, |_| Ok(String::new()))
+    }
+
+    fn read_with(path: &Path, pem: impl Fn(&Path) -> Result<String, Error>) -> Result<Self, Error> {
         let base = path.parent().unwrap_or(Path::new(""));
         let written = text(path)?;
         if written.trim().is_empty() {
@@ -129,10 +141,10 @@ impl ClientFile {
             }
         }
         let own = Issued {
-            certificate: text(&base.join(raw.certificate))?,
-            key: text(&base.join(raw.key))?,
+            certificate: pem(&base.join(raw.certificate))?,
+            key: pem(&base.join(raw.key))?,
         };
-        let mut config = ClientConfig::new(raw.server, text(&base.join(raw.authority))?, own, base.join(raw.state));
+        let mut config = ClientConfig::new(raw.server, pem(&base.join(raw.authority))?, own, base.join(raw.state));
         config.models = raw.models.map(|models| base.join(models));
         config.sync = raw.sync;
         config.keep_model_every = raw.keep_model_every;
@@ -373,5 +385,6 @@ mod tests {
         fs::write(&path, "certificate = 'mine.pem'").unwrap();
         let error = ClientFile::read(&path).unwrap_err().to_string();
         assert!(error.contains("mine.pem"), "{error}");
+        assert!(ClientFile::read_offline(&path).is_ok());
     }
 }
