@@ -287,6 +287,7 @@ async fn run_experiment(
     let text = std::fs::read_to_string(file).map_err(|e| wrong(format!("cannot read: {e}")))?;
     let base = file.parent().unwrap_or(Path::new("."));
     let experiment = Experiment::from_toml(&text, base).map_err(|e| wrong(format!("{e:#}")))?;
+    experiment.check_files().map_err(|e| wrong(format!("{e:#}")))?;
     let names: Vec<&str> = experiment.variant.iter().map(|variant| variant.name.as_str()).collect();
     if let Some(name) = only.iter().find(|name| !names.contains(&name.as_str())) {
         return Err(wrong(format!(

@@ -3,9 +3,10 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail, ensure};
 use fl_client::learners::LearnerChoice;
 use fl_client::weights;
+use fl_server::plan::RunPlan;
 use serde::{Deserialize, Serialize};
 
 use crate::federation::{self, News, Setup};
@@ -74,7 +75,40 @@ impl Experiment {
                 *model = base.join(&*model);
             }
         }
+        experiment.check()?;
         Ok(experiment)
+    }
+
+    /// What would stop a later trial is found before the first.
+    fn check(&self) -> anyhow::Result<()> {
+        ensure!(!self.seeds.is_empty(), "`seeds` is empty");
+        ensure!(!self.variant.is_empty(), "there is no `[[variant]]`");
+        for (at, variant) in self.variant.iter().enumerate() {
+            let name = &variant.name;
+            let again = self.variant[..at].iter().any(|earlier| earlier.name == *name);
+            ensure!(!again, "variant `{name}` is there twice");
+            let run = format!("model = \"first\"\n{}", self.run_toml(variant, self.seeds[0])?);
+            let plan = RunPlan::from_toml(&run, Path::new("")).with_context(|| format!("variant `{name}`"))?;
+            let (clients, min) = (variant.clients.unwrap_or(self.workload.clients), plan.cohort.min);
+            ensure!(
+                clients as usize >= min,
+                "variant `{name}`: `clients` is {clients}, but `cohort.min` needs {min}"
+            );
+        }
+        Ok(())
+    }
+
+    /// The first weights that a variant names are there.
+    ///
+    /// # Errors
+    /// Which file is missing.
+    pub fn check_files(&self) -> anyhow::Result<()> {
+        for Variant { name, model, .. } in &self.variant {
+            if let Some(model) = model.as_ref().filter(|model| !model.is_file()) {
+                bail!("variant `{name}`: `model`: there is no file {}", model.display());
+            }
+        }
+        Ok(())
     }
 
     /// The text of `run.toml` of one trial, without `model`.
@@ -204,8 +238,6 @@ fn mean_sd(values: impl Iterator<Item = f64>) -> (f64, f64) {
 
 #[cfg(test)]
 mod tests {
-    use fl_server::plan::RunPlan;
-
     use super::*;
 
     #[test]
@@ -219,10 +251,7 @@ mod tests {
             }
             let text = std::fs::read_to_string(&path).unwrap();
             let experiment = Experiment::from_toml(&text, &dir).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-            for variant in &experiment.variant {
-                let run = format!("model = \"m\"\n{}", experiment.run_toml(variant, 1).unwrap());
-                RunPlan::from_toml(&run, &dir).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-            }
+            assert!(!experiment.variant.is_empty());
             seen += 1;
         }
         assert!(seen > 0);
@@ -231,7 +260,7 @@ mod tests {
     #[test]
     fn a_variant_changes_single_keys_of_the_run() {
         let text = "seeds = [1]\n[workload]\nlearner = \"mlp\"\nclients = 2\ndata = { builtin = {} }\n\
-                    [run]\nrounds = 3\ntrain = { steps = 5, batch_size = 4 }\n\
+                    [run]\nrounds = 3\ncohort = { min = 2, target = 2 }\ntrain = { steps = 5, batch_size = 4 }\n\
                     [[variant]]\nname = \"a\"\nrun = { train = { steps = 7 }, optimizer = { name = \"nesterov\" } }\n";
         let experiment = Experiment::from_toml(text, Path::new(".")).unwrap();
         let run: toml::Table = experiment.run_toml(&experiment.variant[0], 1).unwrap().parse().unwrap();
@@ -240,6 +269,32 @@ mod tests {
         assert_eq!(run["train"], toml::Value::Table(train));
         assert_eq!(run["optimizer"]["name"].as_str(), Some("nesterov"));
         assert_eq!(run["rounds"].as_integer(), Some(3));
+    }
+
+    #[test]
+    fn what_would_stop_a_later_trial_is_found_before_the_first() {
+        let fails = |variants: &str, want: &str| {
+            let text = format!(
+                "seeds = [1]\n[workload]\nlearner = \"mlp\"\nclients = 2\ndata = {{ builtin = {{}} }}\n\
+                 [run]\nrounds = 3\ncohort = {{ min = 2, target = 2 }}\n{variants}"
+            );
+            let read = Experiment::from_toml(&text, Path::new("."));
+            let error = format!("{:#}", read.and_then(|read| read.check_files()).unwrap_err());
+            assert!(error.contains(want), "{error}");
+        };
+        let first = "[[variant]]\nname = \"a\"\n";
+        fails(&format!("{first}{first}"), "variant `a` is there twice");
+        fails(
+            &format!("{first}clients = 1"),
+            "`clients` is 1, but `cohort.min` needs 2",
+        );
+        fails(&format!("{first}clients = 0"), "`clients` is 0");
+        fails(
+            &format!("{first}model = \"none.safetensors\""),
+            "there is no file ./none.safetensors",
+        );
+        fails(&format!("{first}run = {{ train = {{ stepz = 3 }} }}"), "stepz");
+        fails("[[variant]]\nname = \"half a bit\"", "half a bit");
     }
 
     #[test]
