@@ -21,7 +21,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 LIKE_OURS = lambda x: (x / 255 - 0.2860) / 0.3530
-# Scaling, seed of the orders of batches, whether the last partial batch of an epoch is trained on, share of the test images.
+# What differs from the first: scaling of the values, seed of the order of batches, whether an epoch's partial batch is trained on.
 VARIANTS = {
     "PyTorch": {},
     "another order of batches": {"order": 1},
