@@ -10,11 +10,12 @@ use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 use fl_cli::log::{self, LogFormat};
 use fl_cli::{Format, args, exit, out};
+use fl_client::learners::DeviceChoice;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::bench_train::BenchTrain;
 use crate::demo::Demo;
-use crate::experiment::{self, Experiment};
+use crate::experiment::{self, Experiment, Place};
 use crate::keep::Keep;
 use crate::load::{Load, LoadClients};
 use crate::score::bytes;
@@ -46,6 +47,9 @@ enum Command {
         /// Learners at work at once [default: one per core]
         #[arg(long)]
         at_once: Option<usize>,
+        /// Where learners compute: cpu or cuda:0
+        #[arg(long, default_value = "cpu")]
+        device: DeviceChoice,
         /// Only the variants of these names
         #[arg(long)]
         only: Vec<String>,
@@ -101,12 +105,14 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         Command::Experiment {
             file,
             at_once,
+            device,
             only,
             keep,
         } => {
             fl_client::keep_buffers();
             let at_once = at_once.unwrap_or_else(crate::demo::cores);
-            let run = async |dir: &Path| run_experiment(&file, dir, at_once, &only, cli.format).await;
+            let place = Place { at_once, device };
+            let run = async |dir: &Path| run_experiment(&file, dir, place, &only, cli.format).await;
             in_kept(&keep, run)
         }
         Command::BenchTrain(bench) => {
@@ -276,13 +282,7 @@ fn show(format: Format, value: &impl serde::Serialize, text: Option<String>) -> 
 }
 
 /// Runs an experiment in the empty folder `dir`.
-async fn run_experiment(
-    file: &Path,
-    dir: &Path,
-    at_once: usize,
-    only: &[String],
-    format: Format,
-) -> anyhow::Result<()> {
+async fn run_experiment(file: &Path, dir: &Path, place: Place, only: &[String], format: Format) -> anyhow::Result<()> {
     let wrong = |why: String| fl_client::Error::Config(format!("{}: {why}", file.display()));
     let text = std::fs::read_to_string(file).map_err(|e| wrong(format!("cannot read: {e}")))?;
     let base = file.parent().unwrap_or(Path::new("."));
@@ -300,7 +300,7 @@ async fn run_experiment(
     let wanted = |name: &String| only.is_empty() || only.contains(name);
     for variant in experiment.variant.iter().filter(|variant| wanted(&variant.name)) {
         for &seed in &experiment.seeds {
-            let trial = experiment.trial(variant, seed, dir, at_once, |_| {}).await?;
+            let trial = experiment.trial(variant, seed, dir, place, |_| {}).await?;
             let score = &trial.score;
             out::note(format_args!(
                 "{} seed {seed}: {}, {}, {:.1}x",

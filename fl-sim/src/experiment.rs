@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail, ensure};
-use fl_client::learners::LearnerChoice;
+use fl_client::learners::{DeviceChoice, LearnerChoice};
 use fl_client::weights;
 use fl_server::plan::RunPlan;
 use serde::{Deserialize, Serialize};
@@ -45,6 +45,15 @@ pub struct Variant {
     /// The `[compression]` table of its runs.
     #[serde(default)]
     pub compression: toml::Table,
+}
+
+/// Where learners work.
+#[derive(Debug, Clone, Copy)]
+pub struct Place {
+    /// Learners at work at once.
+    pub at_once: usize,
+    /// Where each computes.
+    pub device: DeviceChoice,
 }
 
 /// One run of an experiment.
@@ -137,7 +146,7 @@ impl Experiment {
         variant: &Variant,
         seed: u64,
         dir: &Path,
-        at_once: usize,
+        place: Place,
         news: impl FnMut(News<'_>),
     ) -> anyhow::Result<Trial> {
         let mut workload = self.workload.clone();
@@ -155,8 +164,8 @@ impl Experiment {
             run: self.run_toml(variant, seed)?,
             layout,
             weights,
-            members: workload.members()?,
-            at_once,
+            members: workload.members_on(place.device)?,
+            at_once: place.at_once,
             sync: false,
             live: None,
         };

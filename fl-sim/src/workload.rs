@@ -32,14 +32,22 @@ impl Workload {
     /// # Errors
     /// If the data cannot be shared by so many clients.
     pub fn members(&self) -> anyhow::Result<Vec<Member>> {
-        (0..self.clients).map(|client| self.member(client)).collect()
+        self.members_on(DeviceChoice::Cpu)
     }
 
-    fn member(&self, client: u32) -> anyhow::Result<Member> {
+    /// As [`Workload::members`]; all compute on `device`.
+    ///
+    /// # Errors
+    /// As [`Workload::members`].
+    pub fn members_on(&self, device: DeviceChoice) -> anyhow::Result<Vec<Member>> {
+        (0..self.clients).map(|client| self.member(client, device)).collect()
+    }
+
+    fn member(&self, client: u32, device: DeviceChoice) -> anyhow::Result<Member> {
         let (learner, data) = (self.learner.clone(), self.part(client)?);
         let make = move || {
             let data = data.load()?;
-            learner.build(DeviceChoice::Cpu, data)
+            learner.build(device, data)
         };
         let name = format!("client-{client:02}").parse()?;
         Ok(Member {

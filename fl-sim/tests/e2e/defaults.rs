@@ -3,7 +3,8 @@
 
 use std::path::Path;
 
-use fl_sim::experiment::{Experiment, Trial};
+use fl_client::learners::DeviceChoice;
+use fl_sim::experiment::{Experiment, Place, Trial};
 
 use crate::fixtures::real_data;
 
@@ -20,10 +21,19 @@ async fn law(name: &str, data: &str, seeds: Option<&[u64]>, most: f64) {
         experiment.seeds = seeds.to_vec();
     }
     let dir = tempfile::tempdir().unwrap();
+    let place = Place {
+        at_once: 2,
+        device: DeviceChoice::Cpu,
+    };
     let mut trials: Vec<Trial> = Vec::new();
     for variant in &experiment.variant {
         for &seed in &experiment.seeds {
-            trials.push(experiment.trial(variant, seed, dir.path(), 2, |_| {}).await.unwrap());
+            trials.push(
+                experiment
+                    .trial(variant, seed, dir.path(), place, |_| {})
+                    .await
+                    .unwrap(),
+            );
         }
     }
     println!("{}", fl_sim::experiment::table(&trials));
