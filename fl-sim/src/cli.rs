@@ -120,7 +120,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
             let text = cli.format == Format::Text;
             let speeds = bench.run(|learner| {
                 if text {
-                    eprintln!("measuring {learner}");
+                    out::note(format_args!("measuring {learner}"));
                 }
             });
             speeds.and_then(|speeds| show(cli.format, &speeds, Some(speeds.text())))

@@ -23,9 +23,8 @@ use crate::spec::preset::Preset;
 use crate::spec::when::When;
 
 /// Codec of one direction of a run. Omitted keys have the values of [`Spec::exact`] if the key `default` is present,
-/// else those of [`Spec::default`]. With the key `preset`, they have the
-/// values of [`Spec::preset`]. Exception: a spec with a `default`, or whose `rules` or `small` name a step or a
-/// density, has no default budget, since a budget would replace those.
+/// else those of [`Spec::default`]; with the key `preset`, those of [`Spec::preset`]. Exception: a spec with a `default`, or
+/// whose `rules` or `small` name a step or a density, has no default budget, since a budget would replace those.
 ///
 /// ```
 /// let spec: fl_compress::Spec = toml::from_str(r#"

@@ -10,8 +10,7 @@ use super::features::Features;
 use super::files::DataFile;
 use super::part::{Held, check_share, shared_set};
 use super::shared::shared;
-use super::tokens::MAX_VOCABULARY;
-use super::tokens::cut;
+use super::tokens::{MAX_VOCABULARY, cut};
 use super::vocabulary::Vocabulary;
 
 /// Most bytes of a text. Positions in a text fit 32 bits.

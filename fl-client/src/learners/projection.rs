@@ -58,6 +58,7 @@ impl Projection {
         let h = ops::linear(tape, &h, &adapter.b, None, false)?;
         ops::add_scaled(tape, &y, &h, adapter.scale)
     }
+
     /// Mean loss of `labels`, where this layer gives the logits. Shapes: `x: [rows, inputs]`, `labels: [rows]`.
     pub(super) fn cross_entropy(&self, tape: &mut Tape, x: &Tensor, labels: &[u32]) -> Result<Tensor> {
         if self.inputs_first || self.adapter.is_some() {
