@@ -140,10 +140,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
                 );
                 Ok(())
             };
-            match soak.kept() {
-                Some(dir) => on_runtime(run(dir)),
-                None => in_folder(run),
-            }
+            in_kept(&soak.keep, run)
         }
         Command::SoakServer(server) => {
             fl_server::settle_allocator();

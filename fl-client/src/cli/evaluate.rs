@@ -147,20 +147,17 @@ fn entry(args: &Args) -> anyhow::Result<Subject> {
         .config
         .as_ref()
         .ok_or_else(|| Error::Config("give --learner and --data, or --config".to_owned()))?;
-    let file = ClientFile::read_offline(path)?;
-    let task = file
-        .task(args.task.as_deref())
-        .map_err(|why| Error::Config(format!("{}: {why}", path.display())))?;
-    let entry = &file.tasks[task];
+    let (file, task) = ClientFile::read_offline(path, args.task.as_deref())?;
+    let entry = &file.tasks[&task];
     if let Some((learner, data)) = entry.built_in() {
         return Ok(Subject::BuiltIn {
             learner: learner.to_owned(),
             data: Box::new(data.clone()),
         });
     }
-    let config = file.trainer_aside(task)?;
+    let config = file.trainer_aside(&task)?;
     Ok(Subject::Trainer {
-        task: task.to_owned(),
+        task,
         config: Box::new(config),
     })
 }

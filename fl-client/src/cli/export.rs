@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use fl_cli::out;
 use fl_compress::weights::Notes;
 
-use crate::client_file::ClientFile;
+use super::task::{BuiltIn, TaskArgs};
 use crate::error::Error;
 use crate::weights;
 
@@ -15,12 +15,8 @@ use crate::weights;
 pub(super) struct Args {
     /// The adapters, as safetensors, such as `fl-server export` writes.
     model: PathBuf,
-    /// Take the learner from a task of this client.toml.
-    #[arg(long)]
-    config: PathBuf,
-    /// The task; may be left out if there is only one.
-    #[arg(long)]
-    task: Option<String>,
+    #[command(flatten)]
+    task: TaskArgs,
     /// peft: a folder with adapter_model.safetensors and adapter_config.json, which `PeftModel.from_pretrained` loads.
     #[arg(long, value_enum, default_value_t = ExportFormat::Peft)]
     format: ExportFormat,
@@ -36,14 +32,9 @@ enum ExportFormat {
 
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let ExportFormat::Peft = args.format;
-    let file = ClientFile::read_offline(&args.config)?;
-    let in_file = |why: String| Error::Config(format!("{}: {why}", args.config.display()));
-    let task = file.task(args.task.as_deref()).map_err(in_file)?;
-    let Some((learner, source)) = file.tasks[task].built_in() else {
-        return Err(in_file(format!("task `{task}` has a trainer, which exports its own model")).into());
-    };
+    let BuiltIn { learner, data, .. } = args.task.built_in("which exports its own model")?;
     let description = serde_json::to_vec_pretty(&learner.peft_config()?)?;
-    let (layout, _) = learner.initial_weights_for(source.load()?.train.input(), 0)?;
+    let (layout, _) = learner.initial_weights_for(data.load()?.train.input(), 0)?;
     let values = weights::import(&args.model, &layout).map_err(|e| Error::Config(format!("{e:#}")))?;
     let context = || format!("cannot write {}", args.output.display());
     std::fs::create_dir_all(&args.output).with_context(context)?;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use fl_cli::out;
 
-use crate::client_file::ClientFile;
+use super::task::TaskArgs;
 use crate::data::Coder;
 use crate::error::Error;
 use crate::learner::Learner as _;
@@ -16,12 +16,8 @@ use crate::weights;
 pub(super) struct Args {
     /// The model, as safetensors; of `lora`, the adapters.
     model: PathBuf,
-    /// Take learner and vocabulary from a task of this client.toml.
-    #[arg(long)]
-    config: PathBuf,
-    /// The task; may be left out if there is only one.
-    #[arg(long)]
-    task: Option<String>,
+    #[command(flatten)]
+    task: TaskArgs,
     /// The text to continue.
     #[arg(long)]
     prompt: String,
@@ -37,18 +33,10 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
-    let file = ClientFile::read_offline(&args.config)?;
-    let in_file = |why: String| Error::Config(format!("{}: {why}", args.config.display()));
-    let task = file.task(args.task.as_deref()).map_err(in_file)?;
-    let Some((learner, source)) = file.tasks[task].built_in() else {
-        return Err(in_file(format!(
-            "task `{task}` has a trainer; only built-in learners continue texts"
-        ))
-        .into());
-    };
-    let data = source.load()?.compact();
-    let coder = Coder::of(source, data.train.class_names())?;
-    let mut learner = learner.build_trained(file.device, data)?;
+    let task = args.task.built_in("and only built-in learners continue texts")?;
+    let data = task.data.load()?.compact();
+    let coder = Coder::of(&task.data, data.train.class_names())?;
+    let mut learner = task.learner.build_trained(task.device, data)?;
     let loaded = weights::import(&args.model, &learner.layout());
     learner.load(&loaded.map_err(|e| Error::Config(format!("{e:#}")))?)?;
     let sampling = Sampling {

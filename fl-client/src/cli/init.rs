@@ -72,12 +72,10 @@ fn of_options(args: &Args, learner: &LearnerChoice) -> anyhow::Result<Input> {
 }
 
 fn of_task(args: &Args, config: &Path) -> anyhow::Result<()> {
-    let file = ClientFile::read_offline(config)?;
-    let in_file = |why: String| Error::Config(format!("{}: {why}", config.display()));
-    let task = file.task(args.task.as_deref()).map_err(in_file)?;
-    match file.tasks.get(task).and_then(TaskEntry::built_in) {
+    let (file, task) = ClientFile::read_offline(config, args.task.as_deref())?;
+    match file.tasks.get(&task).and_then(TaskEntry::built_in) {
         Some((learner, data)) => built_in(args, learner, data.load()?.train.input()),
-        None => trainer(args, &file, task),
+        None => trainer(args, &file, &task),
     }
 }
 

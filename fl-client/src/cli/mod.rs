@@ -12,6 +12,7 @@ mod generate;
 mod init;
 mod run;
 mod show;
+mod task;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -115,12 +115,16 @@ impl ClientFile {
         Self::read_with(path, text)
     }
 
-    /// As [`ClientFile::read`], without the certificates: for commands that connect to no server.
+    /// The file without the certificates, and the task that a command means: `asked`, or the only one. For commands that
+    /// connect to no server.
     ///
     /// # Errors
-    /// As [`ClientFile::read`].
-    pub(crate) fn read_offline(path: &Path) -> Result<Self, Error> {
-        Self::read_with(path, |_| Ok(String::new()))
+    /// As [`ClientFile::read`]; which tasks there are.
+    pub(crate) fn read_offline(path: &Path, asked: Option<&str>) -> Result<(Self, String), Error> {
+        let file = Self::read_with(path, |_| Ok(String::new()))?;
+        let task = file.task(asked).map(str::to_owned);
+        let task = task.map_err(|why| Error::Config(format!("{}: {why}", path.display())))?;
+        Ok((file, task))
     }
 
     fn read_with(path: &Path, pem: impl Fn(&Path) -> Result<String, Error>) -> Result<Self, Error> {
@@ -385,6 +389,10 @@ mod tests {
         fs::write(&path, "certificate = 'mine.pem'").unwrap();
         let error = ClientFile::read(&path).unwrap_err().to_string();
         assert!(error.contains("mine.pem"), "{error}");
-        assert!(ClientFile::read_offline(&path).is_ok());
+        let mine = "certificate = 'mine.pem'\n[tasks.digits]\nlearner = 'mlp'\ndata = { builtin = {} }";
+        fs::write(&path, mine).unwrap();
+        assert_eq!(ClientFile::read_offline(&path, None).unwrap().1, "digits");
+        let error = ClientFile::read_offline(&path, Some("none")).unwrap_err().to_string();
+        assert!(error.contains("client.toml") && error.contains("digits"), "{error}");
     }
 }

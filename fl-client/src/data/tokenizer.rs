@@ -64,11 +64,10 @@ pub(super) fn names(path: &Path) -> Result<Vec<String>, Error> {
     Tokenizer::read(path)?.names()
 }
 
-/// The tokens of `text`, which is from the file `origin`, by the tokenizer at `path`.
-pub(super) fn tokens(path: &Path, text: &str, origin: &Path) -> Result<Tokens, Error> {
-    let tokenizer = Tokenizer::read(path)?;
-    let mut tokens = Tokens::new(tokenizer.names()?.len());
-    let ids = tokenizer
+/// The tokens of `text`, which is from the file `origin`, by the tokenizer at `path`, whose vocabulary has `len` tokens.
+pub(super) fn tokens(path: &Path, len: usize, text: &str, origin: &Path) -> Result<Tokens, Error> {
+    let mut tokens = Tokens::new(len);
+    let ids = Tokenizer::read(path)?
         .ids(text)
         .map_err(|error| Error::malformed(origin, error.to_string()))?;
     ids.into_iter().try_for_each(|id| tokens.push(id))?;
@@ -92,7 +91,7 @@ mod tests {
         assert_eq!(tokenizer.names().unwrap(), ["<unk>", "to", "be", "", "or"]);
         assert_eq!(tokenizer.ids("to be or\nnot").unwrap(), [1, 2, 4, 0]);
         assert_eq!(tokenizer.text(&[1, 2]).unwrap(), "to be");
-        let tokens = tokens(dir.path(), "be to", Path::new("t.txt")).unwrap();
+        let tokens = tokens(dir.path(), 5, "be to", Path::new("t.txt")).unwrap();
         let mut ids = Vec::new();
         tokens.append(0..tokens.len(), &mut ids);
         assert_eq!(ids, [2, 1]);

@@ -86,7 +86,7 @@ impl Vocabulary {
             return Ok(tokens);
         }
         if let Self::Tokenizer(from) = self {
-            return tokenizer::tokens(from, utf8(text, path)?, path);
+            return tokenizer::tokens(from, names.len(), utf8(text, path)?, path);
         }
         let mut tokens = Tokens::new(names.len());
         let ids: HashMap<&str, u32> = names.iter().map(String::as_str).zip(0..).collect();

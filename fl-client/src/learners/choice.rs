@@ -39,8 +39,10 @@ impl LearnerChoice {
 
     /// Makes the paths among the settings relative to `base`, where the configuration file lies.
     pub fn relative_to(&mut self, base: &Path) {
-        if self.info.name == lora::LEARNER.name {
-            lora::relative_to(&mut self.settings, base);
+        for key in self.info.paths {
+            if let Some(Value::String(path)) = self.settings.get_mut(*key) {
+                *path = base.join(&*path).to_string_lossy().into_owned();
+            }
         }
     }
 

@@ -14,6 +14,7 @@ pub(super) const LEARNER: LearnerInfo = LearnerInfo {
     about: "the convolutional network of McMahan et al. 2017",
     input: DIGITS,
     check: settings::check::<NoSettings>,
+    paths: &[],
     model: |input, _, params| Ok(Box::new(Cnn::new(input, params)?)),
 };
 

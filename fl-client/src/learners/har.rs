@@ -14,6 +14,7 @@ pub(super) const LEARNER: LearnerInfo = LearnerInfo {
     about: "one-dimensional convolutions over sensor signals",
     input: Input::of_classes([6, 1, 128], 12),
     check: settings::check::<NoSettings>,
+    paths: &[],
     model: |input, _, params| Ok(Box::new(Har::new(input, params)?)),
 };
 

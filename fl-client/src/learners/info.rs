@@ -21,6 +21,8 @@ pub struct LearnerInfo {
     pub input: Input,
     /// Succeeds if the model has these settings.
     pub(super) check: fn(&Table) -> Checked,
+    /// Settings that name a file or folder.
+    pub(super) paths: &'static [&'static str],
     /// Adds the model's tensors to `Params` and returns the model. Fails if the model does not suit the input.
     pub(super) model: fn(Input, &Table, &mut Params) -> Result<Box<dyn Model>>,
 }

@@ -14,6 +14,7 @@ pub(super) const LEARNER: LearnerInfo = LearnerInfo {
     about: "LeNet-5",
     input: DIGITS,
     check: settings::check::<NoSettings>,
+    paths: &[],
     model: |input, _, params| Ok(Box::new(LeNet::new(input, params)?)),
 };
 

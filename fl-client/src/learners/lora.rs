@@ -1,7 +1,7 @@
 //! `lora`: a language model of Hugging Face whose weights stay as they are, with adapters of low rank that are trained
 //! (Hu et al. 2021). Only the adapters travel; their names are those of PEFT.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Context as _;
 use candle_core::{DType, Device, Result, Tensor, bail};
@@ -22,11 +22,9 @@ pub(super) const LEARNER: LearnerInfo = LearnerInfo {
     about: "adapters of low rank on a language model of Hugging Face",
     input: TEXT,
     check: settings::check::<LoraSettings>,
+    paths: &["model"],
     model: |input, table, params| Ok(Box::new(Lora::new(input, &settings::of(table)?, params)?)),
 };
-
-/// The settings that name a path.
-pub(super) const FOLDER: &str = "model";
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -277,13 +275,6 @@ pub(super) fn peft_config(settings: &toml::Table) -> anyhow::Result<serde_json::
         "target_modules": settings.targets(style),
         "task_type": "CAUSAL_LM",
     }))
-}
-
-/// The folder of the model, as a path relative to `base`.
-pub(super) fn relative_to(settings: &mut toml::Table, base: &Path) {
-    if let Some(toml::Value::String(folder)) = settings.get_mut(FOLDER) {
-        *folder = base.join(&*folder).to_string_lossy().into_owned();
-    }
 }
 
 #[cfg(test)]

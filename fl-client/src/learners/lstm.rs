@@ -15,6 +15,7 @@ pub(super) const LEARNER: LearnerInfo = LearnerInfo {
     about: "two recurrent layers of 200 on texts",
     input: TEXT,
     check: settings::check::<LstmSettings>,
+    paths: &[],
     model: |input, table, params| Ok(Box::new(Lstm::new(input, &settings::of(table)?, params)?)),
 };
 

@@ -15,6 +15,7 @@ pub(super) const LEARNER: LearnerInfo = LearnerInfo {
     about: "hidden layers, by default one of 200",
     input: DIGITS,
     check: settings::check::<MlpSettings>,
+    paths: &[],
     model: |input, table, params| Ok(Box::new(Mlp::new(input, &settings::of(table)?, params)?)),
 };
 

@@ -22,6 +22,7 @@ pub(super) const RESNET8: LearnerInfo = LearnerInfo {
     about: "three residual blocks of 16, 32 and 64 channels",
     input: COLOR,
     check: settings::check::<ResNetSettings>,
+    paths: &[],
     model: |input, table, params| ResNet::boxed(input, table, params, &Plan::RESNET8),
 };
 
@@ -30,6 +31,7 @@ pub(super) const RESNET18: LearnerInfo = LearnerInfo {
     about: "the residual network of 18 layers",
     input: COLOR,
     check: settings::check::<ResNetSettings>,
+    paths: &[],
     model: |input, table, params| ResNet::boxed(input, table, params, &Plan::RESNET18),
 };
 
@@ -38,6 +40,7 @@ pub(super) const RESNET50: LearnerInfo = LearnerInfo {
     about: "the residual network of 50 layers, with bottlenecks",
     input: COLOR,
     check: settings::check::<ResNetSettings>,
+    paths: &[],
     model: |input, table, params| ResNet::boxed(input, table, params, &Plan::RESNET50),
 };
 

@@ -15,6 +15,7 @@ pub(super) const LEARNER: LearnerInfo = LearnerInfo {
     about: "four layers of causal attention of width 128 on texts",
     input: TEXT,
     check: settings::check::<TransformerSettings>,
+    paths: &[],
     model: |input, table, params| Ok(Box::new(Transformer::new(input, &settings::of(table)?, params)?)),
 };
 

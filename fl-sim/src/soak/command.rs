@@ -1,11 +1,12 @@
 //! `fl-sim soak`.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use clap::Args;
 
 use super::outcome::Soaked;
 use super::stage::Stage;
+use crate::keep::Keep;
 
 /// Options of `fl-sim soak`.
 #[derive(Debug, Clone, Args)]
@@ -19,17 +20,12 @@ pub struct Soak {
     /// Honest clients
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(3..=50))]
     clients: u32,
-    /// Keep the federation's folder here instead of deleting it; a new or empty folder
-    #[arg(long)]
-    keep: Option<PathBuf>,
+    /// Where the federation stays.
+    #[command(flatten)]
+    pub keep: Keep,
 }
 
 impl Soak {
-    /// The folder of `--keep`.
-    pub fn kept(&self) -> Option<&Path> {
-        self.keep.as_deref()
-    }
-
     /// Runs in the folder `dir`.
     ///
     /// # Errors

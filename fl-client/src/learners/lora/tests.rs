@@ -1,4 +1,5 @@
 use std::fs;
+use std::path::Path;
 
 use fl_compress::weights::Weights as WeightsFile;
 use serde::Deserialize;
@@ -7,6 +8,7 @@ use toml::Table;
 use super::super::init;
 use super::super::params::Built;
 use super::*;
+use crate::learners::LearnerChoice;
 use crate::ops::cross_entropy;
 
 /// A folder that `tests/fixtures/hugging_face.py` wrote.
@@ -287,9 +289,9 @@ fn settings_are_checked() {
         let error = (LEARNER.check)(&text.parse().unwrap()).unwrap_err();
         assert!(error.contains(part), "{text}: {error}");
     }
-    let mut table: Table = "model = 'models/tiny'".parse().unwrap();
-    relative_to(&mut table, Path::new("/base"));
-    assert_eq!(table["model"].as_str(), Some("/base/models/tiny"));
+    let mut choice: LearnerChoice = "{ name = 'lora', model = 'models/tiny' }".parse().unwrap();
+    choice.relative_to(Path::new("/base"));
+    assert_eq!(choice.settings()["model"].as_str(), Some("/base/models/tiny"));
 }
 
 mod rounds {
