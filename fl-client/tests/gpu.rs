@@ -7,7 +7,7 @@ use std::sync::Arc;
 use fl_client::data::{Builtin, ClientData, DataSource, Dataset, Examples, Features, Rng, Tokens};
 use fl_client::learners::{DeviceChoice, LearnerChoice, find};
 use fl_client::{Evaluation, Fit, FitPlan};
-use fl_proto::{Length, OptimizerSpec, Training};
+use fl_proto::{Length, OptimizerSpec, Precision, Training};
 
 const VOCABULARY: u32 = 24;
 /// Tokens of a text.
@@ -117,7 +117,7 @@ impl Round {
     }
 
     /// What differs by more than the tolerance that docs/guide/cuda.md states.
-    fn differs(&self, other: &Self, optimizer: OptimizerSpec) -> Option<String> {
+    fn differs(&self, other: &Self, training: &Training) -> Option<String> {
         // False of NaN.
         let near = |a: f64, b: f64| (a - b).abs() <= 1e-2 * a.abs();
         if self.fit.examples != other.fit.examples || !near(self.fit.loss, other.fit.loss) {
@@ -129,7 +129,11 @@ impl Round {
         let differences = self.delta.iter().zip(&other.delta).map(|(a, b)| a - b);
         let apart = norm(differences) / norm(self.delta.iter().copied());
         // The first steps of AdamW and Muon are as large for a tiny gradient as for a large one.
-        let most = if optimizer == OptimizerSpec::Sgd { 1e-2 } else { 5e-2 };
+        let most = match (training.precision, training.optimizer) {
+            (Precision::Bf16, _) => 0.4,
+            (Precision::F32, OptimizerSpec::Sgd) => 1e-2,
+            (Precision::F32, _) => 5e-2,
+        };
         let close = apart <= most;
         (!close).then(|| format!("the changes of the weights differ by {apart}"))
     }
@@ -140,12 +144,16 @@ fn norm(values: impl Iterator<Item = f32>) -> f64 {
 }
 
 /// Compares two devices, for every learner and optimizer.
-fn compare(steps: u32, one: DeviceChoice, other: DeviceChoice) {
+fn compare(steps: u32, precision: Precision, one: DeviceChoice, other: DeviceChoice) {
     let mut failures = Vec::new();
     for learner in learners() {
         for make in OptimizerSpec::ALL {
-            let on = |device| Round::of(&learner, training(make(), steps), 5, device);
-            if let Some(difference) = on(one).differs(&on(other), make()) {
+            let training = Training {
+                precision,
+                ..training(make(), steps)
+            };
+            let on = |device| Round::of(&learner, training, 5, device);
+            if let Some(difference) = on(one).differs(&on(other), &training) {
                 failures.push(format!("{learner} by {}: {difference}", make().name()));
             }
         }
@@ -156,13 +164,19 @@ fn compare(steps: u32, one: DeviceChoice, other: DeviceChoice) {
 #[cfg(feature = "cuda")]
 #[test]
 fn a_gpu_trains_as_the_cpu_does() {
-    compare(12, DeviceChoice::Cpu, DeviceChoice::Cuda(0));
+    compare(12, Precision::F32, DeviceChoice::Cpu, DeviceChoice::Cuda(0));
+}
+
+#[cfg(feature = "cuda")]
+#[test]
+fn a_gpu_with_products_in_bfloat16_trains_nearly_as_the_cpu_does() {
+    compare(12, Precision::Bf16, DeviceChoice::Cpu, DeviceChoice::Cuda(0));
 }
 
 #[cfg(not(feature = "cuda"))]
 #[test]
-fn the_cpu_trains_as_itself() {
-    compare(1, DeviceChoice::Cpu, DeviceChoice::Cpu);
+fn the_cpu_trains_as_itself_and_in_float32() {
+    compare(1, Precision::Bf16, DeviceChoice::Cpu, DeviceChoice::Cpu);
 }
 
 #[test]
@@ -170,7 +184,7 @@ fn other_batches_are_a_difference() {
     let learner: LearnerChoice = "mlp".parse().unwrap();
     let round = |seed, optimizer| Round::of(&learner, training(optimizer, 2), seed, DeviceChoice::Cpu);
     for make in OptimizerSpec::ALL {
-        let difference = round(5, make()).differs(&round(6, make()), make());
+        let difference = round(5, make()).differs(&round(6, make()), &training(make(), 2));
         assert!(difference.is_some(), "{}", make().name());
     }
 }

@@ -1,6 +1,6 @@
 """PyTorch's side of `fl-sim bench-train --beside PYTHON`: steps of the same model on data of the same shape.
 
-Reads one JSON object a line: {"name", "settings", "shape", "classes", "text", "batch", "steps", "device"}; answers each with
+Reads one JSON object a line: {"name", "settings", "shape", "classes", "text", "batch", "steps", "device", "bf16"}; answers each with
 the seconds of wall and of CPU time that the steps took. The same model and batch are kept between lines that are equal.
 """
 
@@ -191,7 +191,7 @@ MODELS = {"mlp": Mlp, "lenet": lenet, "cnn": cnn, "resnet8": resnet, "resnet18":
 class Training:
     def __init__(self, work):
         torch.manual_seed(1)
-        self.device = torch.device(work["device"])
+        self.device, self.bf16 = torch.device(work["device"]), work["bf16"]
         work["inputs"] = work["shape"][0] * work["shape"][1] * work["shape"][2]
         self.model = MODELS[work["name"]](work, work["settings"]).to(self.device)
         parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
@@ -207,7 +207,8 @@ class Training:
     def fit(self, steps):
         for _ in range(steps):
             self.optimizer.zero_grad()
-            loss = F.cross_entropy(self.model(self.x), self.y)
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
+                loss = F.cross_entropy(self.model(self.x), self.y)
             loss.backward()
             self.optimizer.step()
             loss.item()

@@ -12,7 +12,7 @@ use clap::Args;
 use fl_client::data::{ClientData, Dataset, Examples, Features, Input, Rng, Target, Tokens};
 use fl_client::learners::{DeviceChoice, LearnerChoice};
 use fl_client::{FitPlan, Learner};
-use fl_proto::{Length, Training};
+use fl_proto::{Length, Precision, Training};
 use serde::{Deserialize, Serialize};
 
 /// Options of `fl-sim bench-train`.
@@ -23,6 +23,9 @@ pub struct BenchTrain {
     /// Where to compute: cpu or cuda:0
     #[arg(long, default_value = "cpu")]
     device: DeviceChoice,
+    /// Operands of products in bfloat16, and autocast in PyTorch; needs a GPU
+    #[arg(long)]
+    bf16: bool,
     /// Examples a step [default: 32; of lstm 20]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     batch: Option<u32>,
@@ -84,6 +87,7 @@ struct Work<'a> {
     batch: u32,
     steps: u32,
     device: String,
+    bf16: bool,
 }
 
 /// Seconds that some steps took.
@@ -99,6 +103,9 @@ impl BenchTrain {
     /// # Errors
     /// If a learner cannot be built, or the peer fails.
     pub fn run(&self, progress: impl Fn(&str)) -> anyhow::Result<Speeds> {
+        if self.bf16 && self.device == DeviceChoice::Cpu {
+            bail!("`--bf16` needs a GPU, because a CPU computes in float32: add `--device cuda:0`");
+        }
         let mut peer = self.beside.as_ref().map(Peer::start).transpose()?;
         let usual = ["lenet", "cnn", "mlp", "resnet8", "lstm", "transformer"];
         let learners = match self.learners.is_empty() {
@@ -137,13 +144,13 @@ impl BenchTrain {
         let (_, weights) = choice.initial_weights_for(input, 1)?;
         learner.load(&weights)?;
         let mut steps = 1;
-        while fit(learner.as_mut(), batch, steps)?.wall < self.seconds / 4.0 && steps < 1 << 20 {
+        while self.fit(learner.as_mut(), batch, steps)?.wall < self.seconds / 4.0 && steps < 1 << 20 {
             steps *= 2;
         }
         let steps = steps * 4;
         let (mut own, mut theirs) = (Vec::new(), Vec::new());
         for _ in 0..self.repeat {
-            own.push(fit(learner.as_mut(), batch, steps)?);
+            own.push(self.fit(learner.as_mut(), batch, steps)?);
             if let Some(peer) = &mut peer {
                 theirs.push(peer.fit(&Work {
                     name,
@@ -154,6 +161,7 @@ impl BenchTrain {
                     batch,
                     steps,
                     device: self.device.to_string(),
+                    bf16: self.bf16,
                 })?);
             }
         }
@@ -173,6 +181,22 @@ impl BenchTrain {
             per_cpu_second: median(&own, |took| took.cpu).unwrap_or(f64::NAN),
             torch_per_second: median(&theirs, |took| took.wall),
             torch_per_cpu_second: median(&theirs, |took| took.cpu),
+        })
+    }
+
+    fn fit(&self, learner: &mut dyn Learner, batch: u32, steps: u32) -> anyhow::Result<Took> {
+        let training = Training {
+            length: Length::Steps(steps),
+            batch_size: batch,
+            learning_rate: 0.01,
+            precision: if self.bf16 { Precision::Bf16 } else { Precision::F32 },
+            ..Training::default()
+        };
+        let (start, cpu) = (Instant::now(), cpu_seconds());
+        learner.fit(&FitPlan::new(training, 1, 1, 1))?;
+        Ok(Took {
+            wall: start.elapsed().as_secs_f64(),
+            cpu: cpu_seconds() - cpu,
         })
     }
 }
@@ -235,21 +259,6 @@ fn data(input: Input, batch: usize) -> anyhow::Result<ClientData> {
     let train = Examples::all(Arc::new(set));
     let test = train.clone().take(1);
     Ok(ClientData { train, test })
-}
-
-fn fit(learner: &mut dyn Learner, batch: u32, steps: u32) -> anyhow::Result<Took> {
-    let training = Training {
-        length: Length::Steps(steps),
-        batch_size: batch,
-        learning_rate: 0.01,
-        ..Training::default()
-    };
-    let (start, cpu) = (Instant::now(), cpu_seconds());
-    learner.fit(&FitPlan::new(training, 1, 1, 1))?;
-    Ok(Took {
-        wall: start.elapsed().as_secs_f64(),
-        cpu: cpu_seconds() - cpu,
-    })
 }
 
 /// Time that this thread has had on a processor; NaN where the system does not say.
@@ -332,6 +341,7 @@ mod tests {
                 .map(|text| text.parse().unwrap())
                 .into(),
             device: DeviceChoice::Cpu,
+            bf16: false,
             batch: Some(2),
             tokens: Some(4),
             vocabulary: Some(8),
@@ -344,6 +354,8 @@ mod tests {
         assert_eq!(units, ["images", "tokens"]);
         assert!(speeds.speeds.iter().all(|speed| speed.per_second > 0.0));
         assert!(speeds.text().contains("transformer") && !speeds.text().contains("PyTorch"));
+        let narrow = BenchTrain { bf16: true, ..bench };
+        assert!(narrow.run(|_| {}).unwrap_err().to_string().contains("--device"));
     }
 
     #[test]

@@ -49,7 +49,7 @@ pub use round::{Phase, RoundState};
 pub use tensors::misread_by;
 pub use tls::{Authority, Issued, TlsError, client_tls, expiry, is_issued_by, peer_expiry, peer_name, server_tls};
 pub use training::{
-    AdamW, Decay, Length, Muon, OptimizerSpec, Schedule, Span, StatePolicy, StepAt, TrainTable, Training,
+    AdamW, Decay, Length, Muon, OptimizerSpec, Precision, Schedule, Span, StatePolicy, StepAt, TrainTable, Training,
 };
 pub use transport::{Dial, MAX_STREAMS, accept, dial, server_builder};
 pub use update::{Refusal, UpdateHeader, UpdateId, UpdateReply};

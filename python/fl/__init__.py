@@ -305,6 +305,7 @@ class Train:
     optimizer: str | dict[str, dict[str, Any]] = "sgd"
     state: str = "fresh"
     micro_batch: int | None = None
+    precision: str = "f32"
     warmup: int = 0
     decay: str = "constant"
     floor: float = 0.0

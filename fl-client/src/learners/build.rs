@@ -64,7 +64,7 @@ impl LearnerInfo {
 
 #[cfg(test)]
 mod tests {
-    use candle_core::{Device, Tensor, Var};
+    use candle_core::{DType, Device, Tensor, Var};
     use fl_compress::Role;
     use fl_proto::{OptimizerSpec, Training};
 
@@ -351,14 +351,33 @@ mod tests {
                 "{text}: {loss} {their_loss}"
             );
             for ((have, want), name) in grads.iter().zip(&their_grads).zip(&toy.names) {
-                let norm = |x: &Tensor| x.sqr().unwrap().sum_all().unwrap().to_scalar::<f32>().unwrap().sqrt();
-                let apart = norm(&(have - want).unwrap());
-                assert!(
-                    apart < 1e-3 * norm(want) + 1e-6,
-                    "{text}: {name}: {apart} of {}",
-                    norm(want)
-                );
+                let (apart, whole) = (norm(&(have - want).unwrap()), norm(want));
+                assert!(apart < 1e-3 * whole + 1e-6, "{text}: {name}: {apart} of {whole}");
             }
+        }
+    }
+
+    fn norm(x: &Tensor) -> f32 {
+        x.sqr().unwrap().sum_all().unwrap().to_scalar::<f32>().unwrap().sqrt()
+    }
+
+    /// float16, because candle multiplies no bfloat16 on a CPU.
+    #[test]
+    fn narrow_products_change_gradients_a_little_and_only_on_the_devices_that_have_them() {
+        for text in SMALL.iter().filter(|text| !["cnn", "lenet", "har"].contains(text)) {
+            let toy = toy(text);
+            let (loss, grads) = toy.gradients(Tape::composed(&toy.vars, 1));
+            let (narrow_loss, narrow) = toy.gradients(Tape::composed(&toy.vars, 1).with_products_in(DType::F16));
+            let apart = (loss - narrow_loss).abs() / loss;
+            assert!(apart < 1e-2, "{text}: {loss} {narrow_loss}");
+            for ((have, want), name) in narrow.iter().zip(&grads).zip(&toy.names) {
+                assert_eq!(have.dtype(), DType::F32, "{text}: {name}");
+                let (apart, whole) = (norm(&(have - want).unwrap()), norm(want));
+                assert!(apart > 0.0, "{text}: {name}: no product was narrow");
+                assert!(apart < 0.1 * whole, "{text}: {name}: {apart} of {whole}");
+            }
+            let (cpu_loss, _) = toy.gradients(Tape::training(&toy.vars, 1).with_products_in(DType::BF16));
+            assert_eq!(cpu_loss, toy.gradients(Tape::training(&toy.vars, 1)).0);
         }
     }
 

@@ -47,7 +47,7 @@ impl Projection {
 
     /// Shapes: `x: [rows, inputs]`; returns `[rows, outputs]`.
     pub(super) fn forward(&self, tape: &mut Tape, x: &Tensor) -> Result<Tensor> {
-        let (weight, bias) = (self.wide_weight()?, self.bias.as_ref());
+        let (weight, bias) = (self.weight_for(tape, x)?, self.bias.as_ref());
         let y = match self.inputs_first {
             true => ops::linear_inputs_first(tape, x, &weight, bias)?,
             false => ops::linear(tape, x, &weight, bias, false)?,
@@ -65,15 +65,16 @@ impl Projection {
             let logits = self.forward(tape, x)?;
             return ops::cross_entropy(tape, &logits, labels);
         }
-        let weight = self.wide_weight()?;
+        let weight = self.weight_for(tape, x)?;
         ops::linear_cross_entropy(tape, x, &weight, self.bias.as_ref(), labels)
     }
 
-    /// Frozen weights may be of a smaller type; products are computed in f32.
-    fn wide_weight(&self) -> Result<Cow<'_, Tensor>> {
-        Ok(match self.weight.dtype() {
-            DType::F32 => Cow::Borrowed(&self.weight),
-            _ => Cow::Owned(self.weight.to_dtype(DType::F32)?),
+    /// Frozen weights may be of a smaller type than the operands of products.
+    fn weight_for(&self, tape: &Tape, x: &Tensor) -> Result<Cow<'_, Tensor>> {
+        let dtype = self.weight.dtype();
+        Ok(match dtype == DType::F32 || dtype == tape.operand_type(x) {
+            true => Cow::Borrowed(&self.weight),
+            false => Cow::Owned(self.weight.to_dtype(DType::F32)?),
         })
     }
 }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use anyhow::{Context as _, ensure};
-use candle_core::{Device, Tensor, Var};
+use candle_core::{DType, Device, Tensor, Var};
 use fl_compress::Layout;
-use fl_proto::StatePolicy;
+use fl_proto::{Precision, StatePolicy};
 use toml::Table;
 
 use super::device::DeviceChoice;
@@ -99,9 +99,12 @@ impl Trained {
 
     /// Loss of the examples at `positions`, and its gradient with respect to each of `vars`. `seed` determines what dropout
     /// draws.
-    fn gradients(&self, vars: &[Var], positions: &[u32], seed: u64) -> anyhow::Result<Gradients> {
+    fn gradients(&self, vars: &[Var], positions: &[u32], seed: u64, precision: Precision) -> anyhow::Result<Gradients> {
         let batch = ModelBatch::of(&self.data.train, positions, &self.device)?;
-        let mut tape = Tape::training(vars, seed);
+        let mut tape = Tape::training(vars, seed).with_products_in(match precision {
+            Precision::F32 => DType::F32,
+            Precision::Bf16 => DType::BF16,
+        });
         let loss = batch.loss_of(&mut tape, self.model.as_ref())?;
         let grads = tape.backward(&loss, vars)?;
         Ok(Gradients {
@@ -140,7 +143,8 @@ impl Learner for Trained {
         let vars: Vec<Var> = places.iter().map(|&at| self.vars[at].clone()).collect();
         let tensors = self.layout.tensors();
         let names: Vec<&str> = places.iter().map(|&at| tensors[at].name.as_str()).collect();
-        let gradients = |positions: &[u32], seed| self.gradients(&vars, positions, seed);
+        let precision = plan.training.precision;
+        let gradients = |positions: &[u32], seed| self.gradients(&vars, positions, seed, precision);
         let fit = local_steps::train(plan, &names, &vars, &self.data.train, gradients);
         allocator::release_buffers();
         let mut fit = fit?;

@@ -52,7 +52,7 @@ pub fn attention(tape: &mut Tape, q: &Tensor, k: &Tensor, v: &Tensor, heads: Hea
         bail!("{heads:?} of {:?}, {:?} and {:?}", q.dims(), k.dims(), v.dims());
     }
     if !tape.is_native(q) {
-        return composed(q, k, v, heads);
+        return composed(tape, q, k, v, heads);
     }
     let (out, shares) = {
         let (q, k, v) = (read(q)?, read(k)?, read(v)?);
@@ -98,7 +98,7 @@ pub fn attention_packed(tape: &mut Tape, qkv: &Tensor, heads: Heads) -> Result<T
     }
     if !tape.is_native(qkv) {
         let part = |at: usize| qkv.narrow(1, at * width, width)?.contiguous();
-        return composed(&part(0)?, &part(1)?, &part(2)?, heads);
+        return composed(tape, &part(0)?, &part(1)?, &part(2)?, heads);
     }
     let (out, shares) = {
         let values = read(qkv)?;
@@ -135,7 +135,7 @@ fn packed(values: &[f32], width: usize) -> [Rows<'_>; 3] {
 }
 
 /// On other devices: candle's operations and its own gradient.
-fn composed(q: &Tensor, k: &Tensor, v: &Tensor, heads: Heads) -> Result<Tensor> {
+fn composed(tape: &Tape, q: &Tensor, k: &Tensor, v: &Tensor, heads: Heads) -> Result<Tensor> {
     let Heads {
         batch,
         len,
@@ -152,14 +152,16 @@ fn composed(q: &Tensor, k: &Tensor, v: &Tensor, heads: Heads) -> Result<Tensor> 
         x.reshape((batch, heads.heads, len, dim))
     };
     let (q, k, v) = (split(q, heads.heads)?, shared(k)?, shared(v)?);
-    let scores = (q.matmul(&k.t()?.contiguous()?)? * f64::from(scale(dim)))?;
+    let scores = tape.product(&q, &k, |q, k| q.matmul(&k.t()?.contiguous()?))?;
+    let scores = (scores * f64::from(scale(dim)))?;
     let hidden: Vec<f32> = (0..len * len)
         .map(|at| if at % len > at / len { f32::NEG_INFINITY } else { 0.0 })
         .collect();
     let scores = scores.broadcast_add(&Tensor::from_vec(hidden, (len, len), q.device())?)?;
     let shifted = scores.broadcast_sub(&scores.max_keepdim(D::Minus1)?.detach())?.exp()?;
     let shares = shifted.broadcast_div(&shifted.sum_keepdim(D::Minus1)?)?;
-    let out = shares.matmul(&v)?.transpose(1, 2)?.contiguous()?;
+    let out = tape.product(&shares, &v, Tensor::matmul)?;
+    let out = out.transpose(1, 2)?.contiguous()?;
     out.reshape((batch * len, heads.heads * dim))
 }
 

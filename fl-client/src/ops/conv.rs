@@ -35,8 +35,8 @@ pub fn conv_relu_pool(tape: &mut Tape, x: &Tensor, w: &Tensor, b: &Tensor, windo
     }
     let [top, left] = window.pad;
     let padded = x.pad_with_zeros(2, top, top)?.pad_with_zeros(3, left, left)?;
-    let z = padded
-        .conv2d(w, 0, window.stride, 1, 1)?
+    let z = tape
+        .product(&padded, w, |x, w| x.conv2d(w, 0, window.stride, 1, 1))?
         .broadcast_add(&b.reshape((1, (), 1, 1))?)?
         .relu()?;
     if window.pool == [1, 1] {

@@ -23,7 +23,7 @@ pub fn conv2d(tape: &mut Tape, x: &Tensor, w: &Tensor, stride: usize, pad: usize
     };
     let g = Geometry::new(x.dims(), w.dims(), &w.dims()[..1], window)?;
     if !tape.is_native(x) {
-        return x.conv2d(w, pad, stride, 1, 1);
+        return tape.product(x, w, |x, w| x.conv2d(w, pad, stride, 1, 1));
     }
     let out = forward(&read(x)?, &read(w)?, &g);
     let out = slices::tensor(out, (g.batch, g.filters, g.output[0], g.output[1]))?;

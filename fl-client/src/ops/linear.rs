@@ -59,11 +59,10 @@ fn apply(tape: &mut Tape, x: &Tensor, w: &Tensor, b: Option<&Tensor>, layer: Wei
         );
     }
     if !tape.is_native(x) {
-        let y = if layer.inputs_first {
-            x.matmul(w)?
-        } else {
-            x.matmul(&w.t()?)?
-        };
+        let y = tape.product(x, w, |x, w| match layer.inputs_first {
+            true => x.matmul(w),
+            false => x.matmul(&w.t()?),
+        })?;
         let y = b.map_or(Ok(y.clone()), |b| y.broadcast_add(b))?;
         return if layer.relu { y.relu() } else { Ok(y) };
     }

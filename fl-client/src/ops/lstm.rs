@@ -36,7 +36,7 @@ pub fn lstm(tape: &mut Tape, x: &Tensor, weights: LstmWeights<'_>) -> Result<Ten
         bail!("a text of no token: {:?}", x.dims());
     }
     if !tape.is_native(x) {
-        return composed(x, weights);
+        return composed(tape, x, weights);
     }
     let extents = Extents {
         batch,
@@ -76,19 +76,17 @@ pub fn lstm(tape: &mut Tape, x: &Tensor, weights: LstmWeights<'_>) -> Result<Ten
 }
 
 /// On other devices: candle's operations and its own gradient.
-fn composed(x: &Tensor, weights: LstmWeights<'_>) -> Result<Tensor> {
+fn composed(tape: &Tape, x: &Tensor, weights: LstmWeights<'_>) -> Result<Tensor> {
     let ((batch, len, inputs), hidden) = (x.dims3()?, weights.hidden.dim(1)?);
     let bias = (weights.input_bias + weights.hidden_bias)?;
-    let all = x
-        .reshape((batch * len, inputs))?
-        .matmul(&weights.input.t()?)?
-        .broadcast_add(&bias)?;
+    let by_weights = |x: &Tensor, w: &Tensor| tape.product(x, w, |x, w| x.matmul(&w.t()?));
+    let all = by_weights(&x.reshape((batch * len, inputs))?, weights.input)?.broadcast_add(&bias)?;
     let all = all.reshape((batch, len, 4 * hidden))?;
     let mut state = Tensor::zeros((batch, hidden), x.dtype(), x.device())?;
     let mut cell = state.clone();
     let mut states = Vec::with_capacity(len);
     for at in 0..len {
-        let gates = (all.narrow(1, at, 1)?.squeeze(1)? + state.matmul(&weights.hidden.t()?)?)?;
+        let gates = (all.narrow(1, at, 1)?.squeeze(1)? + by_weights(&state, weights.hidden)?)?;
         let gate = |which: usize| gates.narrow(1, which * hidden, hidden);
         let sigmoid = |x: Tensor| ((x.neg()?.exp()? + 1.0)?).recip();
         cell = ((sigmoid(gate(1)?)? * cell)? + (sigmoid(gate(0)?)? * gate(2)?.tanh()?)?)?;

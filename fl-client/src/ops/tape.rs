@@ -7,7 +7,7 @@
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 
-use candle_core::{Result, Tensor, TensorId, Var, bail};
+use candle_core::{DType, Result, Tensor, TensorId, Var, bail};
 
 use super::slices;
 use crate::data::Rng;
@@ -25,6 +25,8 @@ pub struct Tape {
     training: Option<RefCell<Rng>>,
     /// New values of buffers.
     buffers: Vec<(Var, Tensor)>,
+    /// Type of the operands of products in compositions, if not `f32`.
+    narrow: Option<DType>,
     /// Use candle's graph on the CPU too, so that tests can compare the two.
     composed: bool,
 }
@@ -43,7 +45,18 @@ impl Tape {
             wanted: vars.iter().map(|var| var.as_tensor().id()).collect(),
             training: Some(RefCell::new(Rng::new(seed))),
             buffers: Vec::new(),
+            narrow: None,
             composed: false,
+        }
+    }
+
+    /// The same tape, on which compositions convert the operands of their products to `dtype` (Micikevicius et al. 2018,
+    /// without a copy of the weights in `dtype` and without loss scaling, which bfloat16 does not need). Our own loops
+    /// compute in `f32`.
+    pub(crate) fn with_products_in(self, dtype: DType) -> Self {
+        Self {
+            narrow: Some(dtype).filter(|dtype| *dtype != DType::F32),
+            ..self
         }
     }
 
@@ -59,6 +72,25 @@ impl Tape {
     /// Whether an operation on `x` is one of our own loops.
     pub(super) fn is_native(&self, x: &Tensor) -> bool {
         x.device().is_cpu() && !self.composed
+    }
+
+    /// The type in which operands of products of `x` are wanted.
+    pub(crate) fn operand_type(&self, x: &Tensor) -> DType {
+        match self.is_native(x) {
+            true => DType::F32,
+            false => self.narrow.unwrap_or(DType::F32),
+        }
+    }
+
+    /// A product of a composition, as `f32`: `product` of the two operands in the type that products are computed in.
+    pub(super) fn product(
+        &self,
+        a: &Tensor,
+        b: &Tensor,
+        product: impl Fn(&Tensor, &Tensor) -> Result<Tensor>,
+    ) -> Result<Tensor> {
+        let dtype = self.operand_type(a);
+        product(&a.to_dtype(dtype)?, &b.to_dtype(dtype)?)?.to_dtype(DType::F32)
     }
 
     /// Whether this is a training step: dropout drops, and batch norm uses the batch's own statistics.

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail, ensure};
 use fl_compress::{Dtype, Layout, TensorSpec};
-use fl_proto::{Decay, Extra, Length, Metric, Metrics, OptimizerSpec, Span, StatePolicy, Training};
+use fl_proto::{Decay, Extra, Length, Metric, Metrics, OptimizerSpec, Precision, Span, StatePolicy, Training};
 use serde::{Deserialize, Serialize};
 
 use crate::learner::{Evaluation, Fit, FitPlan, RunTensors};
@@ -88,6 +88,8 @@ pub(super) struct Train {
     #[serde(skip_serializing_if = "Option::is_none")]
     micro_batch: Option<u32>,
     #[serde(skip_serializing_if = "is_default")]
+    precision: Precision,
+    #[serde(skip_serializing_if = "is_default")]
     warmup: u32,
     #[serde(skip_serializing_if = "is_default")]
     decay: Decay,
@@ -166,6 +168,7 @@ impl Train {
             optimizer: training.optimizer,
             state: training.state,
             micro_batch: training.micro_batch,
+            precision: training.precision,
             warmup: training.warmup,
             decay: training.decay,
             floor: training.floor,

@@ -10,4 +10,4 @@ mod wire;
 pub use learning_rate::StepAt;
 pub use optimizer::{AdamW, Muon, OptimizerSpec};
 pub use schedule::{Decay, Schedule, Span};
-pub use settings::{Length, StatePolicy, TrainTable, Training};
+pub use settings::{Length, Precision, StatePolicy, TrainTable, Training};

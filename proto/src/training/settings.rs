@@ -28,6 +28,18 @@ pub enum StatePolicy {
     Kept,
 }
 
+/// Type of the operands of matrix products and convolutions during local training on a GPU. Weights, gradients, moments and
+/// all other operations are float32; on a CPU, the products are too (Micikevicius et al. 2018).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "kebab-case")]
+pub enum Precision {
+    /// float32.
+    #[default]
+    F32,
+    /// bfloat16.
+    Bf16,
+}
+
 /// Settings of local training. Every field is checked: a `Training` cannot be out of range.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Raw", into = "Raw")]
@@ -38,6 +50,8 @@ pub struct Training {
     pub batch_size: u32,
     /// Most examples of a step that are computed at once, 1 to `batch_size`; `None`: all of them.
     pub micro_batch: Option<u32>,
+    /// Type of the operands of products on a GPU.
+    pub precision: Precision,
     /// The optimizer of the steps.
     pub optimizer: OptimizerSpec,
     /// What becomes of its moments at the end of a round.
@@ -80,6 +94,7 @@ impl Default for Training {
             length: Length::Epochs(1),
             batch_size: 32,
             micro_batch: None,
+            precision: Precision::F32,
             optimizer: OptimizerSpec::Sgd,
             state: StatePolicy::Fresh,
             learning_rate: 0.05,
@@ -205,6 +220,8 @@ struct Raw {
     #[serde(skip_serializing_if = "Option::is_none")]
     micro_batch: Option<u32>,
     #[serde(skip_serializing_if = "is_default")]
+    precision: Precision,
+    #[serde(skip_serializing_if = "is_default")]
     warmup: u32,
     #[serde(skip_serializing_if = "is_default")]
     decay: Decay,
@@ -244,6 +261,7 @@ impl From<Training> for Raw {
             optimizer: training.optimizer,
             state: training.state,
             micro_batch: training.micro_batch,
+            precision: training.precision,
             warmup: training.warmup,
             decay: training.decay,
             floor: training.floor,
@@ -287,6 +305,7 @@ impl TryFrom<Raw> for Training {
             optimizer: raw.optimizer,
             state: raw.state,
             micro_batch: raw.micro_batch,
+            precision: raw.precision,
             warmup: raw.warmup,
             decay: raw.decay,
             floor: raw.floor,

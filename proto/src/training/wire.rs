@@ -2,7 +2,7 @@
 
 use super::optimizer::{AdamW, Muon, OptimizerSpec};
 use super::schedule::{Decay, Schedule, Span};
-use super::settings::{Length, StatePolicy, Training};
+use super::settings::{Length, Precision, StatePolicy, Training};
 use crate::error::ProtocolError;
 use crate::wire;
 
@@ -20,6 +20,7 @@ impl Training {
             ("optimizer", self.optimizer != usual.optimizer),
             ("state", self.state != usual.state),
             ("micro_batch", self.micro_batch != usual.micro_batch),
+            ("precision", self.precision != usual.precision),
             ("warmup", self.warmup != usual.warmup),
             ("decay", self.decay != usual.decay),
         ];
@@ -60,6 +61,11 @@ impl From<Training> for wire::Training {
             over_run: training.span == Span::Run,
             keep_state: training.state == StatePolicy::Kept,
             micro_batch: training.micro_batch.unwrap_or(0),
+            precision: match training.precision {
+                Precision::F32 => wire::Precision::F32,
+                Precision::Bf16 => wire::Precision::Bf16,
+            }
+            .into(),
         }
     }
 }
@@ -80,6 +86,14 @@ impl TryFrom<wire::Training> for Training {
             Err(_) => {
                 let why = format!("{} is unknown to this client; update it", training.decay);
                 return Err(ProtocolError::invalid("decay", why));
+            }
+        };
+        let precision = match wire::Precision::try_from(training.precision) {
+            Ok(wire::Precision::F32) => Precision::F32,
+            Ok(wire::Precision::Bf16) => Precision::Bf16,
+            Err(_) => {
+                let why = format!("{} is unknown to this client; update it", training.precision);
+                return Err(ProtocolError::invalid("precision", why));
             }
         };
         Self {
@@ -114,6 +128,7 @@ impl TryFrom<wire::Training> for Training {
                 StatePolicy::Fresh
             },
             micro_batch: Some(training.micro_batch).filter(|micro| *micro > 0),
+            precision,
         }
         .checked()
     }
@@ -182,6 +197,7 @@ mod tests {
             span: Span::Run,
             state: StatePolicy::Kept,
             micro_batch: Some(8),
+            precision: Precision::Bf16,
             ..Training::default()
         }
     }
@@ -232,6 +248,7 @@ mod tests {
             .contains("update the client")
         );
         assert!(refused(wire::Training { decay: 9, ..wire() }).contains("decay"));
+        assert!(refused(wire::Training { precision: 9, ..wire() }).contains("precision"));
         assert!(
             refused(wire::Training {
                 micro_batch: 33,

@@ -85,7 +85,7 @@ fn settings_at_their_defaults_are_not_written() {
         )
     );
     let full = r#"{"steps":100,"micro_batch":8,"optimizer":{"muon":{"momentum":0.9}},"state":"kept","warmup":10,
-        "decay":"cosine","floor":0.1,"span":"run"}"#;
+        "decay":"cosine","floor":0.1,"span":"run","precision":"bf16"}"#;
     let full = parse(full).unwrap();
     assert_eq!(parse(&serde_json::to_string(&full).unwrap()).unwrap(), full);
 }
