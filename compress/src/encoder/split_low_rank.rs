@@ -7,6 +7,12 @@ use crate::encoder::task::EncodeTask;
 use crate::quantize::QuantizeSpec;
 use crate::reduce::components::{self, Components};
 use crate::reduce::method::{Sends, TensorValues};
+use crate::section::encode::encode;
+use crate::section::input::Input;
+
+/// Matrices of at most this many values are coded both ways to decide: the observed ratio of the curve is that of the
+/// way taken last, and context coding gains less on factors than on the values.
+const CODED: usize = 1 << 14;
 
 /// Splits off the number of components that minimizes `error + lambda * bits` at `step`, with `lambda` the value of a
 /// bit at that step, and returns the new curve. Changes nothing and returns `None` if the current split is the best.
@@ -16,9 +22,9 @@ pub(crate) fn choose(task: &mut EncodeTask<'_>, curve: &Curve, step: f64) -> Opt
     if input.chosen.sends != Sends::Components || !components::may_pay(shape) {
         return None;
     }
-    let components = Components::new(values, shape, task.warm.as_deref(), rng);
-    *task.warm = Some(components.warm());
+    let components = Components::new(values, shape, step, task.warm.as_deref(), rng);
     let rank = components.paying(shape, step);
+    *task.warm = Some(components.warm(rank));
     if rank == 0 || input.leading.as_ref().is_some_and(|leading| leading.rank == rank) {
         return None;
     }
@@ -29,13 +35,23 @@ pub(crate) fn choose(task: &mut EncodeTask<'_>, curve: &Curve, step: f64) -> Opt
         *zone = zone.with_step(step as f32);
     }
     let better = Curve::new(&apart, *task.ratio);
-    let cost = |curve: &Curve| {
+    let cost = |curve: &Curve, input: &Input<'_>| {
         let point = curve.at(step);
-        point.error + components::WORTH * step * step * point.bits
+        let bits = if shape.len() > CODED {
+            point.bits
+        } else {
+            coded_bits(&curve.with_knob(input, step))
+        };
+        point.error + components::WORTH * step * step * bits
     };
-    if cost(&better) >= cost(curve) {
+    if cost(&better, &apart) >= cost(curve, input) {
         return None;
     }
     task.input = apart;
     Some(better)
+}
+
+/// Bits of the section of `input`; infinite if it cannot be encoded.
+fn coded_bits(input: &Input<'_>) -> f64 {
+    encode(input, &mut None).map_or(f64::INFINITY, |section| 8.0 * section.bytes.len() as f64)
 }

@@ -13,14 +13,16 @@
 //! components are worth their bits, is ours.
 
 use crate::layout::Shape;
-use crate::reduce::low_rank::{Factors, factors, remainder};
+use crate::reduce::low_rank::{Factors, factors, product, remainder};
 use crate::rng::KeyedRng;
 
-/// Components looked for.
-pub(crate) const MOST: usize = 16;
+/// Components looked for at first; more are looked for while all of them pay.
+const FIRST: usize = 16;
+/// Most components looked for: the search takes time in proportion.
+const MOST: usize = 64;
 /// A matrix with fewer rows, columns or values has no components worth looking for.
-const LEAST_SIDE: usize = 24;
-const LEAST_LEN: usize = 4096;
+const LEAST_SIDE: usize = 8;
+const LEAST_LEN: usize = 256;
 /// Squared error that a bit is worth, in squared steps: the slope of a uniform quantiser at high rate, `2 ln 2 / 12`, and
 /// about that of a dead zone at low rate.
 pub(crate) const WORTH: f64 = 0.1155;
@@ -56,36 +58,47 @@ pub(crate) fn may_pay(shape: Shape) -> bool {
     shape.rows.min(shape.cols) >= LEAST_SIDE && shape.len() >= LEAST_LEN
 }
 
+/// Most components of a matrix of `shape`: with more, the halves hold as many values as the matrix.
+fn most(shape: Shape) -> usize {
+    MOST.min((shape.len() - 1) / (shape.rows + shape.cols))
+}
+
 impl Components {
-    /// Of `values`, which are finite. `warm` is what [`Components::warm`] gave last time.
-    pub(crate) fn new(values: &[f32], shape: Shape, warm: Option<&[f32]>, rng: KeyedRng) -> Self {
-        let first = factors(values, shape, MOST, warm, rng);
-        let Factors { p, q } = match warm {
-            Some(_) => first,
-            None => factors(values, shape, MOST, Some(&first.q), rng),
-        };
+    /// Those of `values`, which are finite, that may pay at `step`. `warm` is what [`Components::warm`] gave last time.
+    pub(crate) fn new(values: &[f32], shape: Shape, step: f64, warm: Option<&[f32]>, rng: KeyedRng) -> Self {
+        let most = most(shape);
+        let known = warm.map_or(0, |warm| warm.len() / shape.cols);
+        let mut found = Self::search(values, shape, known.clamp(FIRST, MOST).min(most), warm, rng);
+        if warm.is_none() {
+            found = Self::search(values, shape, found.rank, Some(&found.q), rng);
+        }
+        while found.rank < most && found.paying(shape, step) == found.rank {
+            // New rows need two steps: they begin anywhere.
+            let wider = Self::search(values, shape, (2 * found.rank).min(most), Some(&found.q), rng);
+            found = Self::search(values, shape, wider.rank, Some(&wider.q), rng);
+        }
+        found
+    }
+
+    /// The first `rank`, by one step of subspace iteration.
+    fn search(values: &[f32], shape: Shape, rank: usize, warm: Option<&[f32]>, rng: KeyedRng) -> Self {
+        let Factors { p, q } = factors(values, shape, rank, warm, rng);
         let rank = q.len() / shape.cols;
-        let (squares, turn) = eigen(gram(&q, rank, shape.cols), rank);
+        let (squares, vectors) = eigen(gram(&q, rank, shape.cols), rank);
         let mut order: Vec<usize> = (0..rank).collect();
         order.sort_by(|&a, &b| squares[b].total_cmp(&squares[a]));
         let squares: Vec<f64> = order.iter().map(|&at| squares[at].max(0.0)).collect();
-        let weight = |from: usize, to: usize| turn[from * rank + order[to]];
+        let vectors: Vec<&[f64]> = order.iter().map(|&at| &vectors[at * rank..][..rank]).collect();
         let mut new_p = Vec::with_capacity(p.len());
         for row in p.chunks_exact(rank) {
-            for (to, square) in squares.iter().enumerate() {
-                let sum: f64 = row
-                    .iter()
-                    .enumerate()
-                    .map(|(from, &value)| f64::from(value) * weight(from, to))
-                    .sum();
-                new_p.push(cut(sum * square.sqrt()));
+            for (vector, square) in vectors.iter().zip(&squares) {
+                new_p.push(cut(product(row, vector) * square.sqrt()));
             }
         }
         let mut new_q = Vec::with_capacity(q.len());
-        for to in 0..rank {
+        for vector in vectors {
             let mut sums = vec![0.0; shape.cols];
-            for (from, row) in q.chunks_exact(shape.cols).enumerate() {
-                let weight = weight(from, to);
+            for (weight, row) in vector.iter().zip(q.chunks_exact(shape.cols)) {
                 sums.iter_mut()
                     .zip(row)
                     .for_each(|(sum, &value)| *sum += weight * f64::from(value));
@@ -100,9 +113,10 @@ impl Components {
         }
     }
 
-    /// What the next search may begin with.
-    pub(crate) fn warm(&self) -> Vec<f32> {
-        self.q.clone()
+    /// What the next search may begin with, if `rank` of them pay now: those, and some that may pay then.
+    pub(crate) fn warm(&self, rank: usize) -> Vec<f32> {
+        let kept = (rank + rank / 4 + 8).clamp(FIRST.min(self.rank), self.rank);
+        self.q[..kept * (self.q.len() / self.rank.max(1))].to_vec()
     }
 
     /// How many components are worth their bits if all is quantised with `step`.
@@ -169,17 +183,19 @@ fn gram(q: &[f32], rank: usize, cols: usize) -> Vec<f64> {
     out
 }
 
-/// Eigenvalues and eigenvectors (by columns) of a symmetric matrix, by cyclic Jacobi rotations.
+/// Eigenvalues and eigenvectors (by rows) of a symmetric matrix, by cyclic Jacobi rotations.
 fn eigen(mut a: Vec<f64>, n: usize) -> (Vec<f64>, Vec<f64>) {
     let mut v = vec![0.0; n * n];
     (0..n).for_each(|i| v[i * n + i] = 1.0);
     for _ in 0..SWEEPS {
+        let mut turned = false;
         for p in 0..n {
             for q in p + 1..n {
                 let off = a[p * n + q];
-                if off == 0.0 {
+                if off.abs() <= f64::EPSILON * (a[p * n + p] * a[q * n + q]).abs().sqrt() {
                     continue;
                 }
+                turned = true;
                 let theta = (a[q * n + q] - a[p * n + p]) / (2.0 * off);
                 let t = theta.signum() / (theta.abs() + (theta * theta + 1.0).sqrt());
                 let (c, s) = (1.0 / (t * t + 1.0).sqrt(), t / (t * t + 1.0).sqrt());
@@ -187,18 +203,24 @@ fn eigen(mut a: Vec<f64>, n: usize) -> (Vec<f64>, Vec<f64>) {
                     let (x, y) = (a[k * n + p], a[k * n + q]);
                     (a[k * n + p], a[k * n + q]) = (c * x - s * y, s * x + c * y);
                 }
-                for k in 0..n {
-                    let (x, y) = (a[p * n + k], a[q * n + k]);
-                    (a[p * n + k], a[q * n + k]) = (c * x - s * y, s * x + c * y);
-                }
-                for k in 0..n {
-                    let (x, y) = (v[k * n + p], v[k * n + q]);
-                    (v[k * n + p], v[k * n + q]) = (c * x - s * y, s * x + c * y);
-                }
+                let (before, after) = a.split_at_mut(q * n);
+                turn(&mut before[p * n..][..n], &mut after[..n], c, s);
+                let (before, after) = v.split_at_mut(q * n);
+                turn(&mut before[p * n..][..n], &mut after[..n], c, s);
             }
+        }
+        if !turned {
+            break;
         }
     }
     ((0..n).map(|i| a[i * n + i]).collect(), v)
+}
+
+/// Rotates two rows.
+fn turn(x: &mut [f64], y: &mut [f64], c: f64, s: f64) {
+    for (x, y) in x.iter_mut().zip(y) {
+        (*x, *y) = (c * *x - s * *y, s * *x + c * *y);
+    }
 }
 
 #[cfg(test)]
@@ -238,7 +260,7 @@ mod tests {
     #[test]
     fn a_matrix_of_rank_three_is_three_components() {
         let values = matrix(0.0);
-        let components = Components::new(&values, SHAPE, None, KeyedRng::new(1, 0));
+        let components = Components::new(&values, SHAPE, 1e30, None, KeyedRng::new(1, 0));
         let leading = components.leading(3, SHAPE.cols);
         let error = squares(values.iter().zip(product(&leading)).map(|(a, b)| a - b));
         assert!(error < 1e-8 * squares(values.iter().copied()), "{error}");
@@ -255,7 +277,7 @@ mod tests {
 
     #[test]
     fn components_are_orthogonal_and_fall() {
-        let components = Components::new(&matrix(1.0), SHAPE, None, KeyedRng::new(1, 0));
+        let components = Components::new(&matrix(1.0), SHAPE, 1e30, None, KeyedRng::new(1, 0));
         assert!(components.squares.windows(2).all(|pair| pair[0] >= pair[1]));
         let rows: Vec<&[f32]> = components.q.chunks(SHAPE.cols).collect();
         for (at, a) in rows.iter().enumerate() {
@@ -269,7 +291,7 @@ mod tests {
 
     #[test]
     fn fewer_components_pay_as_the_step_grows() {
-        let components = Components::new(&matrix(0.2), SHAPE, None, KeyedRng::new(1, 0));
+        let components = Components::new(&matrix(0.2), SHAPE, 1e30, None, KeyedRng::new(1, 0));
         let counts: Vec<usize> = [0.05, 0.5, 2.0, 8.0, 1e6]
             .map(|step| components.paying(SHAPE, step))
             .to_vec();
@@ -278,11 +300,28 @@ mod tests {
     }
 
     #[test]
+    fn the_search_widens_while_all_components_pay() {
+        let full = |step| Components::new(&matrix(9.0), SHAPE, step, None, KeyedRng::new(1, 0));
+        assert_eq!(full(1e30).rank, FIRST);
+        // With 36 components, the factors of 60 by 90 values would hold as many values.
+        assert_eq!(full(1e-6).rank, 35);
+        let warm = full(1e-6).warm(20);
+        assert_eq!(warm.len(), 33 * SHAPE.cols, "20, a quarter more, and 8");
+        let again = Components::new(&matrix(9.0), SHAPE, 1e30, Some(&warm), KeyedRng::new(1, 0));
+        assert_eq!(again.rank, 33, "the next search is as wide");
+        let narrow = Shape { rows: 8, cols: 40 };
+        let values = &matrix(9.0)[..narrow.len()];
+        let found = Components::new(values, narrow, 1e-6, Some(&[1.0; 4000]), KeyedRng::new(1, 0));
+        assert_eq!(found.rank, 6, "never as many values as the matrix");
+        assert_eq!(found.leading(6, narrow.cols).q.len(), 6 * narrow.cols);
+    }
+
+    #[test]
     fn zeros_have_no_components_and_large_values_stay_finite() {
-        let zeros = Components::new(&vec![0.0; SHAPE.len()], SHAPE, None, KeyedRng::new(1, 0));
+        let zeros = Components::new(&vec![0.0; SHAPE.len()], SHAPE, 1e30, None, KeyedRng::new(1, 0));
         assert_eq!(zeros.paying(SHAPE, 1e-3), 0);
         assert!(zeros.q.iter().chain(&zeros.p).all(|value| value.is_finite()));
-        let large = Components::new(&vec![f32::MAX; SHAPE.len()], SHAPE, None, KeyedRng::new(1, 0));
+        let large = Components::new(&vec![f32::MAX; SHAPE.len()], SHAPE, 1e30, None, KeyedRng::new(1, 0));
         assert!(large.q.iter().chain(&large.p).all(|value| value.is_finite()));
     }
 }

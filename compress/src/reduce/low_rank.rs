@@ -34,6 +34,8 @@ use crate::sink::Sink;
 /// A column shorter than this share of the longest is of rounding errors alone.
 const DEPENDENT: f64 = 1e-12;
 const LANES: usize = 8;
+/// Rows of the matrix that are added to the sums at once.
+const ROWS: usize = 4;
 
 /// Two factors: `4` or `{ rank = 4, remainder = 0.001 }`.
 #[derive(Debug, Clone, PartialEq)]
@@ -268,8 +270,9 @@ fn times(values: &[f32], shape: Shape, q: &[f64]) -> Vec<f64> {
     out
 }
 
+/// Sum of products. Shapes: equal lengths.
 #[inline(never)]
-fn product(a: &[f32], b: &[f64]) -> f64 {
+pub(crate) fn product(a: &[f32], b: &[f64]) -> f64 {
     let (heads, tails) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
     let (head, tail) = (heads.remainder(), tails.remainder());
     let rest: f64 = head.iter().zip(tail).map(|(&a, b)| f64::from(a) * b).sum();
@@ -303,10 +306,20 @@ fn orthonormalize(columns: &mut [f64], rows: usize) {
 #[inline(never)]
 fn transposed_times(values: &[f32], shape: Shape, p: &[f32], rank: usize) -> Vec<f32> {
     let mut sums = vec![0.0; rank * shape.cols];
-    for (row, p) in values.chunks_exact(shape.cols).zip(p.chunks_exact(rank)) {
-        for (sums, &p) in sums.chunks_exact_mut(shape.cols).zip(p) {
-            for (sum, &value) in sums.iter_mut().zip(row) {
-                *sum += f64::from(p) * f64::from(value);
+    let mut wide = vec![0.0; ROWS * shape.cols];
+    for (rows, p) in values.chunks(ROWS * shape.cols).zip(p.chunks(ROWS * rank)) {
+        // The rows that the last block lacks count as zeros.
+        wide.fill(0.0);
+        wide.iter_mut()
+            .zip(rows)
+            .for_each(|(wide, &value)| *wide = f64::from(value));
+        let (first, rest) = wide.split_at(2 * shape.cols);
+        let ((a, b), (c, d)) = (first.split_at(shape.cols), rest.split_at(shape.cols));
+        let at = |row: usize, column: usize| p.get(row * rank + column).map_or(0.0, |&p| f64::from(p));
+        for (column, sums) in sums.chunks_exact_mut(shape.cols).enumerate() {
+            let [p0, p1, p2, p3] = [0, 1, 2, 3].map(|row| at(row, column));
+            for ((((sum, a), b), c), d) in sums.iter_mut().zip(a).zip(b).zip(c).zip(d) {
+                *sum += (p0 * a + p1 * b) + (p2 * c + p3 * d);
             }
         }
     }

@@ -22,6 +22,8 @@ const BLOCK: usize = 1 << 22;
 const LEVELS: f64 = 4096.0;
 /// A bin that covers more levels than this is treated as a whole.
 const MANY: f64 = 16.0;
+/// Levels above this are not exact integers; a bin then covers more than [`MANY`] of them.
+const EXACT: f64 = (1u64 << 52) as f64;
 
 /// Histogram of values by sign and magnitude.
 #[derive(Debug, Clone)]
@@ -31,6 +33,8 @@ pub(crate) struct Histogram {
     zeros: f64,
     /// Nonempty bins by ascending magnitude.
     bins: Vec<Bin>,
+    /// `below[i]`: the zeros and the first `i` bins as one class, which a coarse step makes them.
+    below: Vec<Class>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -64,10 +68,21 @@ impl Histogram {
             .filter_map(|depth| Bin::new(top - depth as u32, totals[depth], totals[BINS + depth]))
             .collect();
         let filled: f64 = bins.iter().map(|bin| bin.plus + bin.minus).sum();
+        let zeros = values.len() as f64 - filled;
+        let mut class = Class {
+            plus: zeros,
+            ..Class::default()
+        };
+        let mut below = vec![class];
+        for bin in &bins {
+            class.add(*bin);
+            below.push(class);
+        }
         Self {
             len: values.len() as f64,
-            zeros: values.len() as f64 - filled,
+            zeros,
             bins,
+            below,
         }
     }
 
@@ -93,21 +108,20 @@ impl Histogram {
     /// Order-0 entropy in bits of the levels after nearest rounding with `step` and threshold `theta`, and the squared
     /// error. One pass over the bins.
     pub(crate) fn estimate(&self, step: f64, theta: f64) -> (f64, f64) {
+        let place = |magnitude: f64| magnitude / step + 1.0 - theta;
+        let zeros = self.bins.partition_point(|bin| place(bin.high) <= 1.0);
         let mut sums = Sums {
             len: self.len,
             step,
-            class: Class {
-                plus: self.zeros,
-                ..Class::default()
-            },
+            class: self.below[zeros],
             bits: 0.0,
             error: 0.0,
         };
-        let place = |magnitude: f64| magnitude / step + 1.0 - theta;
-        for bin in &self.bins {
-            let first = place(bin.low).floor();
-            let last = (place(bin.high).ceil() - 1.0).max(first);
-            if last - first > MANY {
+        for bin in &self.bins[zeros..] {
+            let (low, high) = (place(bin.low), place(bin.high));
+            let first = truncated(low);
+            let last = (truncated(high) - f64::from(u8::from(truncated(high) == high))).max(first);
+            if last - first > MANY || high > EXACT {
                 sums.spread(bin, theta);
                 continue;
             }
@@ -157,6 +171,12 @@ impl Histogram {
     pub(crate) fn sum(&self) -> f64 {
         self.bins.iter().map(|bin| (bin.plus + bin.minus) * bin.mean).sum()
     }
+}
+
+/// The integer below a number from 0 to [`EXACT`]. `f64::floor` is a call where the processor may lack the instruction.
+#[inline(always)]
+fn truncated(number: f64) -> f64 {
+    number as i64 as f64
 }
 
 /// Absolute bin number of a magnitude.
@@ -229,7 +249,7 @@ struct Sums {
 }
 
 /// The values of one level and of its negative.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Class {
     number: f64,
     plus: f64,
@@ -239,17 +259,24 @@ struct Class {
     second: f64,
 }
 
+impl Class {
+    #[inline(always)]
+    fn add(&mut self, part: Bin) {
+        let count = part.plus + part.minus;
+        self.plus += part.plus;
+        self.minus += part.minus;
+        self.first += count * part.mean;
+        self.second += count * (part.mean * part.mean + (part.high - part.low).powi(2) / 12.0);
+    }
+}
+
 impl Sums {
     fn add(&mut self, number: f64, part: Bin) {
         if number != self.class.number {
             self.close();
             self.class.number = number;
         }
-        let count = part.plus + part.minus;
-        self.class.plus += part.plus;
-        self.class.minus += part.minus;
-        self.class.first += count * part.mean;
-        self.class.second += count * (part.mean * part.mean + (part.high - part.low).powi(2) / 12.0);
+        self.class.add(part);
     }
 
     fn close(&mut self) {
