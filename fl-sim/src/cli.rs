@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -12,15 +13,19 @@ use fl_cli::log::{self, LogFormat};
 use fl_cli::{Format, args, exit, out};
 use fl_client::learners::DeviceChoice;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Semaphore;
 
 use crate::bench_train::BenchTrain;
+use crate::changes::Changes;
 use crate::demo::Demo;
-use crate::experiment::{self, Experiment, Place};
+use crate::experiment::{self, Place};
 use crate::keep::Keep;
 use crate::load::{Load, LoadClients};
 use crate::score::bytes;
 use crate::soak::{Soak, SoakServer};
+use crate::sweep::SweepCommand;
 use crate::update::Update;
+use crate::workload::Evaluation;
 
 /// A whole federation in one process: the demo, experiments, and a load generator.
 ///
@@ -50,12 +55,13 @@ enum Command {
         /// Where learners compute: cpu or cuda:0
         #[arg(long, default_value = "cpu")]
         device: DeviceChoice,
-        /// Only the variants of these names
-        #[arg(long)]
-        only: Vec<String>,
+        #[command(flatten)]
+        changes: Changes,
         #[command(flatten)]
         keep: Keep,
     },
+    /// Runs an experiment over grids of settings: chooses on some seeds, reports on others; resumable
+    Sweep(SweepCommand),
     /// Trains one client once and writes its update as safetensors, to try codecs on with `fl-compress`
     Update(Update),
     /// Measures the training speed of learners, beside PyTorch
@@ -106,14 +112,22 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
             file,
             at_once,
             device,
-            only,
+            changes,
             keep,
         } => {
             fl_client::keep_buffers();
             let at_once = at_once.unwrap_or_else(crate::demo::cores);
-            let place = Place { at_once, device };
-            let run = async |dir: &Path| run_experiment(&file, dir, place, &only, cli.format).await;
+            let gate = Arc::new(Semaphore::new(at_once.max(1)));
+            let place = Place { gate, device };
+            let run = async |dir: &Path| run_experiment(&file, dir, &place, &changes, cli.format).await;
             in_kept(&keep, run)
+        }
+        Command::Sweep(sweep) => {
+            fl_client::keep_buffers();
+            on_runtime(async {
+                let (outcome, text) = sweep.run().await?;
+                show(cli.format, &outcome, Some(text))
+            })
         }
         Command::BenchTrain(bench) => {
             fl_client::keep_buffers();
@@ -279,25 +293,23 @@ fn show(format: Format, value: &impl serde::Serialize, text: Option<String>) -> 
 }
 
 /// Runs an experiment in the empty folder `dir`.
-async fn run_experiment(file: &Path, dir: &Path, place: Place, only: &[String], format: Format) -> anyhow::Result<()> {
+async fn run_experiment(
+    file: &Path,
+    dir: &Path,
+    place: &Place,
+    changes: &Changes,
+    format: Format,
+) -> anyhow::Result<()> {
     let wrong = |why: String| fl_client::Error::Config(format!("{}: {why}", file.display()));
     let text = std::fs::read_to_string(file).map_err(|e| wrong(format!("cannot read: {e}")))?;
     let base = file.parent().unwrap_or(Path::new("."));
-    let experiment = Experiment::from_toml(&text, base).map_err(|e| wrong(format!("{e:#}")))?;
+    let experiment = changes.read(&text, base).map_err(|e| wrong(format!("{e:#}")))?;
     experiment.check_files().map_err(|e| wrong(format!("{e:#}")))?;
-    let names: Vec<&str> = experiment.variant.iter().map(|variant| variant.name.as_str()).collect();
-    if let Some(name) = only.iter().find(|name| !names.contains(&name.as_str())) {
-        return Err(wrong(format!(
-            "`--only {name}`: there is no such variant; there are {}",
-            names.join(", ")
-        ))
-        .into());
-    }
     let mut trials = Vec::new();
-    let wanted = |name: &String| only.is_empty() || only.contains(name);
-    for variant in experiment.variant.iter().filter(|variant| wanted(&variant.name)) {
+    for variant in &experiment.variant {
         for &seed in &experiment.seeds {
-            let trial = experiment.trial(variant, seed, dir, place, |_| {}).await?;
+            let given = Evaluation::Given;
+            let trial = experiment.trial(variant, seed, dir, place, given, |_| {}).await?;
             let score = &trial.score;
             out::note(format_args!(
                 "{} seed {seed}: {}, {}, {:.1}x",

@@ -2,16 +2,18 @@
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context as _, bail, ensure};
 use fl_client::learners::{DeviceChoice, LearnerChoice};
 use fl_client::weights;
 use fl_server::plan::RunPlan;
 use serde::{Deserialize, Serialize};
+use tokio::sync::Semaphore;
 
 use crate::federation::{self, News, Setup};
 use crate::score::{Score, bytes};
-use crate::workload::{TASK, Workload};
+use crate::workload::{Evaluation, TASK, Workload};
 
 /// An experiment file. Relative data folders are relative to its folder.
 #[derive(Debug, Clone, Deserialize)]
@@ -48,10 +50,10 @@ pub struct Variant {
 }
 
 /// Where learners work.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Place {
-    /// Learners at work at once.
-    pub at_once: usize,
+    /// As many permits as learners may work at once; trials at the same time share it.
+    pub gate: Arc<Semaphore>,
     /// Where each computes.
     pub device: DeviceChoice,
 }
@@ -74,9 +76,16 @@ impl Experiment {
     /// If a key is unknown or a value is out of range; the error names it.
     pub fn from_toml(text: &str, base: &Path) -> anyhow::Result<Self> {
         let mut experiment: Self = toml::from_str(text)?;
-        experiment.workload.data.relative_to(base);
-        experiment.workload.learner.relative_to(base);
-        for variant in &mut experiment.variant {
+        experiment.relative_to(base);
+        experiment.check()?;
+        Ok(experiment)
+    }
+
+    /// Makes relative paths relative to `base`.
+    pub fn relative_to(&mut self, base: &Path) {
+        self.workload.data.relative_to(base);
+        self.workload.learner.relative_to(base);
+        for variant in &mut self.variant {
             if let Some(learner) = &mut variant.learner {
                 learner.relative_to(base);
             }
@@ -84,12 +93,13 @@ impl Experiment {
                 *model = base.join(&*model);
             }
         }
-        experiment.check()?;
-        Ok(experiment)
     }
 
-    /// What would stop a later trial is found before the first.
-    fn check(&self) -> anyhow::Result<()> {
+    /// Finds before the first trial what would stop a later one.
+    ///
+    /// # Errors
+    /// If a variant's run is refused; the error names the variant and the key.
+    pub fn check(&self) -> anyhow::Result<()> {
         ensure!(!self.seeds.is_empty(), "`seeds` is empty");
         ensure!(!self.variant.is_empty(), "there is no `[[variant]]`");
         for (at, variant) in self.variant.iter().enumerate() {
@@ -137,6 +147,16 @@ impl Experiment {
         Ok(toml::to_string(&run)?)
     }
 
+    /// The workload with the variant's changes.
+    pub fn workload_of(&self, variant: &Variant) -> Workload {
+        let given = &self.workload;
+        Workload {
+            learner: variant.learner.as_ref().unwrap_or(&given.learner).clone(),
+            clients: variant.clients.unwrap_or(given.clients),
+            data: given.data.clone(),
+        }
+    }
+
     /// Runs one trial in `dir`.
     ///
     /// # Errors
@@ -146,14 +166,11 @@ impl Experiment {
         variant: &Variant,
         seed: u64,
         dir: &Path,
-        place: Place,
+        place: &Place,
+        evaluation: Evaluation,
         news: impl FnMut(News<'_>),
     ) -> anyhow::Result<Trial> {
-        let mut workload = self.workload.clone();
-        workload
-            .learner
-            .clone_from(variant.learner.as_ref().unwrap_or(&self.workload.learner));
-        workload.clients = variant.clients.unwrap_or(workload.clients);
+        let workload = self.workload_of(variant);
         let (layout, drawn) = workload.initial(seed)?;
         let weights = match &variant.model {
             Some(file) => weights::import(file, &layout)?,
@@ -164,12 +181,12 @@ impl Experiment {
             run: self.run_toml(variant, seed)?,
             layout,
             weights,
-            members: workload.members_on(place.device)?,
-            at_once: place.at_once,
+            members: workload.members_on(place.device, evaluation)?,
+            at_once: 1,
             sync: false,
             live: None,
         };
-        let score = federation::run(setup, news).await?;
+        let score = federation::run_gated(setup, Arc::clone(&place.gate), news).await?;
         Ok(Trial {
             variant: variant.name.clone(),
             seed,
@@ -248,6 +265,7 @@ fn mean_sd(values: impl Iterator<Item = f64>) -> (f64, f64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sweep::Sweep;
 
     #[test]
     fn every_experiment_in_configs_can_be_run() {
@@ -259,8 +277,14 @@ mod tests {
                 continue;
             }
             let text = std::fs::read_to_string(&path).unwrap();
-            let experiment = Experiment::from_toml(&text, &dir).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-            assert!(!experiment.variant.is_empty());
+            let wrong = |e| -> () { panic!("{}: {e:#}", path.display()) };
+            if path.file_name().unwrap().to_str().unwrap().starts_with("sweep-") {
+                for quick in [false, true] {
+                    Sweep::from_toml(&text, &dir, quick).map(drop).unwrap_or_else(wrong);
+                }
+            } else {
+                Experiment::from_toml(&text, &dir).map(drop).unwrap_or_else(wrong);
+            }
             seen += 1;
         }
         assert!(seen > 0);

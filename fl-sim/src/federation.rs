@@ -67,7 +67,17 @@ pub enum News<'a> {
 ///
 /// # Errors
 /// If the run fails, or the server or a client gives up.
-pub async fn run(setup: Setup, mut news: impl FnMut(News<'_>)) -> anyhow::Result<Score> {
+pub async fn run(setup: Setup, news: impl FnMut(News<'_>)) -> anyhow::Result<Score> {
+    let gate = Arc::new(Semaphore::new(setup.at_once.max(1)));
+    run_gated(setup, gate, news).await
+}
+
+/// As [`run`], but a permit of `gate` is needed to train; federations that share it train no more clients at once than it has
+/// permits. `setup.at_once` is not used.
+///
+/// # Errors
+/// As [`run`].
+pub async fn run_gated(setup: Setup, gate: Arc<Semaphore>, mut news: impl FnMut(News<'_>)) -> anyhow::Result<Score> {
     std::fs::create_dir_all(&setup.dir).with_context(|| format!("make {}", setup.dir.display()))?;
     let plan = plan(&setup.dir, &setup.run, &setup.layout, &setup.weights)?;
     let name = plan.name.clone();
@@ -92,7 +102,6 @@ pub async fn run(setup: Setup, mut news: impl FnMut(News<'_>)) -> anyhow::Result
     }));
 
     let meter = Arc::new(Meter::default());
-    let gate = Arc::new(Semaphore::new(setup.at_once.max(1)));
     let (tell, mut client_news) = mpsc::unbounded_channel();
     let mut running = JoinSet::new();
     for member in setup.members {

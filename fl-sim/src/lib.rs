@@ -4,15 +4,19 @@
 //! between the machines is simulated.
 
 pub mod bench_train;
+mod changes;
 pub mod cli;
 pub mod demo;
 pub mod display;
 pub mod experiment;
 pub mod federation;
+mod json;
 pub mod keep;
 pub mod load;
 pub mod ready;
 pub mod score;
+mod settings;
 pub mod soak;
+pub mod sweep;
 mod update;
 pub mod workload;

@@ -4,10 +4,13 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use fl_server::{Evaluated, Event};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+
+use crate::json;
 
 /// One round of a run.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct RoundLine {
     /// The round, from 1.
     pub round: u64,
@@ -20,6 +23,7 @@ pub struct RoundLine {
     /// Mean test loss of the round's model.
     pub test_loss: Option<f64>,
     /// Mean training loss of the updates, weighted by examples.
+    #[serde(deserialize_with = "json::number")]
     pub train_loss: f64,
     /// Bytes on the sockets from and to the clients: frames, messages, HTTP/2 and TLS.
     pub up: u64,
@@ -32,6 +36,7 @@ pub struct RoundLine {
     /// Wall-clock seconds from the round's opening to its close.
     pub seconds: f64,
     /// Metrics of the learners, averaged over the clients: `train/NAME` and `evaluation/NAME`.
+    #[serde(deserialize_with = "json::numbers")]
     pub metrics: BTreeMap<String, f64>,
 }
 
@@ -42,7 +47,8 @@ const RMSE: &str = "evaluation/rmse";
 const MAX_CLOSING: u64 = 256;
 
 /// A finished run.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Score {
     /// Values of the model.
     pub parameters: u64,
@@ -71,7 +77,15 @@ impl Score {
     pub fn fp32_bytes(&self) -> u64 {
         let updates: u64 = self.rounds.iter().map(|round| round.updates).sum();
         let last = self.rounds.last().map_or(0, |round| round.updates);
-        (2 * updates + last) * 4 * self.parameters
+        let models = updates.saturating_mul(2).saturating_add(last);
+        models.saturating_mul(4).saturating_mul(self.parameters)
+    }
+
+    /// As [`Score::fp32_bytes`], less the first model down: like our clients, those of the baseline draw it from the seed.
+    pub fn fp32_bytes_without_first(&self) -> u64 {
+        let first = self.rounds.first().map_or(0, |round| round.updates);
+        self.fp32_bytes()
+            .saturating_sub(first.saturating_mul(4).saturating_mul(self.parameters))
     }
 
     /// Bytes of fp32 federated averaging / bytes sent.
@@ -99,8 +113,7 @@ impl Score {
 
     /// Root mean squared error of the last model, if it predicts numbers.
     pub fn rmse(&self) -> Option<f64> {
-        let last = self.rounds.last()?;
-        last.metrics.get(RMSE).copied()
+        self.rounds.last().and_then(RoundLine::rmse)
     }
 
     /// Accuracy of the last model, or its perplexity if no client classifies, as one value.
@@ -202,6 +215,11 @@ impl RoundLine {
         self.perplexity = evaluated.perplexity;
         self.test_loss = Some(evaluated.loss);
         self.metrics.extend(prefixed("evaluation", &evaluated.metrics));
+    }
+
+    /// Root mean squared error, if the model predicts numbers.
+    pub fn rmse(&self) -> Option<f64> {
+        self.metrics.get(RMSE).copied()
     }
 
     /// Accuracy, or perplexity if no client classifies, or the error of numbers.

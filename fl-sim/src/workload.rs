@@ -26,27 +26,54 @@ pub struct Workload {
     pub data: DataSource,
 }
 
+/// Which examples a trial trains on and is evaluated with.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Evaluation {
+    /// Split and test set as the data source says.
+    Given,
+    /// The split drawn by this seed, and the test set.
+    Test {
+        /// Seed of the split.
+        seed: u64,
+    },
+    /// The split drawn by this seed, and a validation part in place of the test set: a share of each client's training examples,
+    /// which are not trained on.
+    Validation {
+        /// Seed of the split and of the validation part.
+        seed: u64,
+        /// The share, above 0 and below 1.
+        share: f64,
+    },
+}
+
 impl Workload {
     /// The clients, each with its part of the data, loaded when the run starts.
     ///
     /// # Errors
     /// If the data cannot be shared by so many clients.
     pub fn members(&self) -> anyhow::Result<Vec<Member>> {
-        self.members_on(DeviceChoice::Cpu)
+        self.members_on(DeviceChoice::Cpu, Evaluation::Given)
     }
 
     /// As [`Workload::members`]; all compute on `device`.
     ///
     /// # Errors
     /// As [`Workload::members`].
-    pub fn members_on(&self, device: DeviceChoice) -> anyhow::Result<Vec<Member>> {
-        (0..self.clients).map(|client| self.member(client, device)).collect()
+    pub fn members_on(&self, device: DeviceChoice, evaluation: Evaluation) -> anyhow::Result<Vec<Member>> {
+        let member = |client| self.member(client, device, evaluation);
+        (0..self.clients).map(member).collect()
     }
 
-    fn member(&self, client: u32, device: DeviceChoice) -> anyhow::Result<Member> {
-        let (learner, data) = (self.learner.clone(), self.part(client)?);
+    fn member(&self, client: u32, device: DeviceChoice, evaluation: Evaluation) -> anyhow::Result<Member> {
+        let (learner, mut data) = (self.learner.clone(), self.part(client)?);
+        if let Evaluation::Test { seed } | Evaluation::Validation { seed, .. } = evaluation {
+            data = data.with_seed(seed);
+        }
         let make = move || {
-            let data = data.load()?;
+            let mut data = data.load()?;
+            if let Evaluation::Validation { seed, share } = evaluation {
+                data = data.validation(share, seed)?;
+            }
             learner.build(device, data)
         };
         let name = format!("client-{client:02}").parse()?;

@@ -63,6 +63,10 @@ pub(super) fn of_client(builtin: &Builtin, client: u32, _: u32) -> Result<Builti
     Ok(Builtin { client, ..*builtin })
 }
 
+pub(super) fn with_seed(builtin: &Builtin, seed: u64) -> Builtin {
+    Builtin { seed, ..*builtin }
+}
+
 pub(super) fn load(builtin: &Builtin) -> Result<ClientData, Error> {
     let hand = Hand::new(builtin.seed, builtin.client);
     let (train, test) = (builtin.train as usize, builtin.test as usize);

@@ -169,6 +169,10 @@ pub(super) fn of_client(csv: &Csv, client: u32, clients: u32) -> Result<Csv, Err
     Ok(csv.for_client(client, clients))
 }
 
+pub(super) fn with_seed(csv: &Csv, seed: u64) -> Csv {
+    Csv { seed, ..csv.clone() }
+}
+
 pub(super) fn load(csv: &Csv) -> Result<ClientData, Error> {
     let key = |part: &str| format!("csv {part} {}", csv.identity());
     let train = shared(key("train"), || read(csv, &csv.file, "file", None))?;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::batch::Batch;
 use super::dataset::Dataset;
 use super::error::Error;
+use super::features::Features;
 use super::input::Input;
 use super::rng::Rng;
 
@@ -78,6 +79,19 @@ impl Examples {
         self.set.class_names()
     }
 
+    /// Whether neighbors in the set share measurements, as windows of one recording do.
+    pub(super) fn overlap(&self) -> bool {
+        matches!(self.set.features(), Features::Windows { .. })
+    }
+
+    /// The examples at `indices` of the same set.
+    pub(super) fn at(&self, indices: Vec<u32>) -> Self {
+        Self {
+            set: self.set.clone(),
+            indices: indices.into(),
+        }
+    }
+
     /// Indices of the examples in the set.
     pub fn indices(&self) -> &[u32] {
         &self.indices
@@ -137,7 +151,6 @@ impl ClientData {
 
 #[cfg(test)]
 mod tests {
-    use super::super::features::Features;
     use super::super::tokens::{Tokens, cut};
     use super::*;
 

@@ -159,6 +159,10 @@ pub(super) fn of_client(hapt: &Hapt, client: u32, _: u32) -> Result<Hapt, Error>
     Ok(Hapt { user, ..hapt.clone() })
 }
 
+pub(super) fn with_seed(hapt: &Hapt, _: u64) -> Hapt {
+    hapt.clone()
+}
+
 pub(super) fn load(hapt: &Hapt) -> Result<ClientData, Error> {
     let windows = read_hapt_windows(&hapt.dir)?;
     let (mut train, mut test) = (Vec::new(), Vec::new());

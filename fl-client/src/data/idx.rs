@@ -96,6 +96,10 @@ pub(super) fn of_client(shard: &Shard, client: u32, clients: u32) -> Result<Shar
     Ok(shard.for_client(client, clients))
 }
 
+pub(super) fn with_seed(shard: &Shard, seed: u64) -> Shard {
+    Shard { seed, ..shard.clone() }
+}
+
 pub(super) fn load(shard: &Shard) -> Result<ClientData, Error> {
     let pair = |dir: &Path, part: &str| {
         let file = |name: &str| dir.join(format!("{part}-{name}-ubyte"));

@@ -37,6 +37,7 @@ mod tokens;
 mod unlabelled;
 #[cfg(feature = "download")]
 mod unpack;
+mod validation;
 mod vocabulary;
 
 pub use array::{Arrays, Order};
@@ -66,4 +67,5 @@ pub use text::Text;
 pub use tokens::Tokens;
 #[cfg(feature = "download")]
 pub use unpack::Member;
+pub use validation::check_validation;
 pub use vocabulary::Vocabulary;

@@ -18,7 +18,7 @@ use super::text::{self, Text};
 use super::{cifar, idx};
 
 /// Each row is a data set: its name in a configuration, its keys, and the module that has `check`, `relative_to`,
-/// `of_client` and `load` for them.
+/// `of_client`, `with_seed` and `load` for them.
 macro_rules! data_sets {
     ($($(#[$doc:meta])* $name:ident($keys:ty) in $module:ident,)*) => {
         /// Where a client's examples come from. Checked when it is read: a `DataSource` out of a file is in range.
@@ -61,6 +61,14 @@ macro_rules! data_sets {
             pub fn of_client(&self, client: u32, clients: u32) -> Result<Self, Error> {
                 match self {
                     $(Self::$name(set) => $module::of_client(set, client, clients).map(Self::$name),)*
+                }
+            }
+
+            /// The same set with another seed of the split, or of the drawing; unchanged if the set has no seed.
+            #[must_use]
+            pub fn with_seed(&self, seed: u64) -> Self {
+                match self {
+                    $(Self::$name(set) => Self::$name($module::with_seed(set, seed)),)*
                 }
             }
 

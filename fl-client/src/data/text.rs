@@ -85,6 +85,10 @@ pub(super) fn of_client(text: &Text, client: u32, clients: u32) -> Result<Text, 
     Ok(text.for_client(client, clients))
 }
 
+pub(super) fn with_seed(text: &Text, seed: u64) -> Text {
+    Text { seed, ..text.clone() }
+}
+
 pub(super) fn load(text: &Text) -> Result<ClientData, Error> {
     let key = |part: &str| format!("text {part} {}", text.identity());
     let train = shared(key("train"), || read(text, &text.file, "`file` names it", None))?;

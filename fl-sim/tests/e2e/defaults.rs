@@ -2,9 +2,12 @@
 //! within two) on every data set that it supports. `docs/reference/compressors.md` has the figures.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use fl_client::learners::DeviceChoice;
 use fl_sim::experiment::{Experiment, Place, Trial};
+use fl_sim::workload::Evaluation;
+use tokio::sync::Semaphore;
 
 use crate::fixtures::real_data;
 
@@ -22,7 +25,7 @@ async fn law(name: &str, data: &str, seeds: Option<&[u64]>, most: f64) {
     }
     let dir = tempfile::tempdir().unwrap();
     let place = Place {
-        at_once: 2,
+        gate: Arc::new(Semaphore::new(2)),
         device: DeviceChoice::Cpu,
     };
     let mut trials: Vec<Trial> = Vec::new();
@@ -30,7 +33,7 @@ async fn law(name: &str, data: &str, seeds: Option<&[u64]>, most: f64) {
         for &seed in &experiment.seeds {
             trials.push(
                 experiment
-                    .trial(variant, seed, dir.path(), place, |_| {})
+                    .trial(variant, seed, dir.path(), &place, Evaluation::Given, |_| {})
                     .await
                     .unwrap(),
             );

@@ -29,6 +29,7 @@ mod persistence;
 mod predicted;
 mod roles;
 mod soak;
+mod sweep;
 mod texts;
 mod traces;
 #[cfg(target_os = "linux")]

@@ -96,6 +96,10 @@ pub(super) fn of_client(arrays: &Arrays, client: u32, clients: u32) -> Result<Ar
     Ok(arrays.for_client(client, clients))
 }
 
+pub(super) fn with_seed(arrays: &Arrays, seed: u64) -> Arrays {
+    Arrays { seed, ..arrays.clone() }
+}
+
 pub(super) fn load(arrays: &Arrays) -> Result<ClientData, Error> {
     let key = |part: &str| format!("arrays {part} {}", arrays.identity());
     let train = shared(key("train"), || read(arrays, "x", &arrays.x, &arrays.y, None))?;

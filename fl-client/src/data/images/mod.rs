@@ -94,6 +94,10 @@ pub(super) fn of_client(images: &Images, client: u32, clients: u32) -> Result<Im
     Ok(images.for_client(client, clients))
 }
 
+pub(super) fn with_seed(images: &Images, seed: u64) -> Images {
+    Images { seed, ..images.clone() }
+}
+
 pub(super) fn load(images: &Images) -> Result<ClientData, Error> {
     let key = |part: &str| format!("images {part} {}", images.identity());
     let train = shared(key("train"), || read(images, &images.dir, "dir", None))?;

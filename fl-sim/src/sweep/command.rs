@@ -1,0 +1,182 @@
+//! The command `fl-sim sweep`.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail, ensure};
+use clap::Args;
+use fl_cli::out;
+use fl_client::Error;
+use fl_client::learners::DeviceChoice;
+use fl_compress::Digest;
+
+use super::file::Sweep;
+use super::folder::Folder;
+use super::outcome::{Outcome, PhaseOutcome};
+use super::phase::Phase;
+use super::run::{self, Workers, named_point};
+use super::summary::Group;
+use super::table::table;
+use super::trial::Trial;
+
+/// Options of `fl-sim sweep`.
+#[derive(Debug, Clone, Args)]
+pub struct SweepCommand {
+    /// The sweep, such as configs/experiments/sweep-fashion-mlp.toml
+    file: PathBuf,
+    /// Folder of the results; a sweep that was stopped is resumed here [default: the file's name without .toml, with -quick for
+    /// `--quick`, in the current folder]
+    #[arg(long, value_name = "DIR")]
+    keep: Option<PathBuf>,
+    /// Only this phase [default: first choose, where a variant has several points, then report]
+    #[arg(long, value_enum)]
+    phase: Option<Phase>,
+    /// Report this point instead of the chosen one: VARIANT=NUMBER, as the table of the choice numbers them
+    #[arg(long, value_name = "VARIANT=NUMBER")]
+    point: Vec<String>,
+    /// Trials at once, and learners at work at once [default: one per core]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    jobs: Option<u16>,
+    /// The file's short form: the seeds and keys of its `[quick]` table
+    #[arg(long)]
+    quick: bool,
+    /// Where learners compute: cpu or cuda:0
+    #[arg(long, default_value = "cpu")]
+    device: DeviceChoice,
+}
+
+impl SweepCommand {
+    /// Runs the sweep and returns its tables, as data and as text.
+    ///
+    /// # Errors
+    /// If file or folder cannot be used, or a trial that is needed fails.
+    pub async fn run(&self) -> anyhow::Result<(Outcome, String)> {
+        let wrong = |why: String| Error::Config(format!("{}: {why}", self.file.display()));
+        let text = std::fs::read_to_string(&self.file).map_err(|e| wrong(format!("cannot read: {e}")))?;
+        let base = self.file.parent().unwrap_or(Path::new("."));
+        let sweep = Sweep::from_toml(&text, base, self.quick).map_err(|e| wrong(format!("{e:#}")))?;
+        let named: anyhow::Result<Vec<(String, usize)>> =
+            self.point.iter().map(|text| named_point(&sweep, text)).collect();
+        let named = named.map_err(|e| wrong(format!("{e:#}")))?;
+        let folder = Folder::open(&self.folder(), &sweep, &text)?;
+        let workers = Workers {
+            jobs: self.jobs.map_or_else(crate::demo::cores, usize::from).max(1),
+            device: self.device,
+            build: build()?,
+        };
+        let done = self.phases(&sweep, &folder, &named, &workers).await;
+        folder.clean()?;
+        let (outcome, failed) = done?;
+        let texts: Vec<String> = outcome.phases.iter().map(table).collect();
+        let text = format!("{}\nresults: {}", texts.join("\n"), folder.path().display());
+        if failed > 0 {
+            out::text(format_args!("{text}\n"))?;
+            bail!("{failed} trials failed; the reasons are above, and the same command runs them again");
+        }
+        Ok((outcome, text))
+    }
+
+    fn folder(&self) -> PathBuf {
+        self.keep.clone().unwrap_or_else(|| {
+            let name = self.file.file_stem().unwrap_or_default().to_string_lossy();
+            PathBuf::from(format!("{name}{}", if self.quick { "-quick" } else { "" }))
+        })
+    }
+
+    /// Runs the phases that are asked for. Returns their tables and the number of failed trials of reported points.
+    async fn phases(
+        &self,
+        sweep: &Sweep,
+        folder: &Folder,
+        named: &[(String, usize)],
+        workers: &Workers,
+    ) -> anyhow::Result<(Outcome, usize)> {
+        let open = |name: &str| !named.iter().any(|(variant, _)| variant == name);
+        let several = |name: &str| sweep.points(name).len() > 1 && open(name);
+        let mut phases = Vec::new();
+        let mut all: Vec<Group> = Vec::new();
+        let choice = if self.phase == Some(Phase::Choose) || sweep.variants.iter().any(|variant| several(&variant.name))
+        {
+            let points = points_to_choose(sweep);
+            let groups = match self.phase {
+                Some(Phase::Report) => finished(sweep, folder, &points)?,
+                _ => run::run(sweep, folder, Phase::Choose, &points, workers).await?,
+            };
+            let outcome = PhaseOutcome::of(sweep, Phase::Choose, &groups);
+            all.extend(groups);
+            Some(outcome)
+        } else {
+            None
+        };
+        let mut failed = 0;
+        if self.phase != Some(Phase::Choose) {
+            let mut points = Vec::new();
+            for variant in &sweep.variants {
+                let name = &variant.name;
+                let fixed = named
+                    .iter()
+                    .rev()
+                    .find(|(named, _)| named == name)
+                    .map(|(_, point)| *point);
+                let single = (variant.points.len() == 1).then_some(0);
+                let chosen = || choice.as_ref().and_then(|choice| choice.chosen(name));
+                let point = fixed.or(single).or_else(chosen);
+                let point = point.with_context(|| format!("variant `{name}`: no point has finished all its trials"))?;
+                points.push((name.clone(), point));
+            }
+            let groups = run::run(sweep, folder, Phase::Report, &points, workers).await?;
+            failed = groups.iter().map(|group| group.failed).sum();
+            phases.push(PhaseOutcome::of(sweep, Phase::Report, &groups));
+            all.extend(groups);
+        }
+        phases.splice(0..0, choice);
+        let mut builds: Vec<String> = all
+            .iter()
+            .flat_map(|group| &group.records)
+            .map(|record| record.build.clone())
+            .collect();
+        builds.sort();
+        builds.dedup();
+        let outcome = Outcome {
+            quick: sweep.quick,
+            builds,
+            phases,
+        };
+        Ok((outcome, failed))
+    }
+}
+
+/// The points of the phase `choose`: those of the baseline, and of every variant that has several.
+fn points_to_choose(sweep: &Sweep) -> Vec<(String, usize)> {
+    let needed = sweep
+        .variants
+        .iter()
+        .filter(|variant| variant.points.len() > 1 || variant.name == sweep.baseline);
+    let points = needed.flat_map(|variant| (0..variant.points.len()).map(|point| (variant.name.clone(), point)));
+    points.collect()
+}
+
+/// The results of the phase `choose`, which have to be there.
+fn finished(sweep: &Sweep, folder: &Folder, points: &[(String, usize)]) -> anyhow::Result<Vec<Group>> {
+    let trials = points.iter().flat_map(|(variant, point)| {
+        let seeds = sweep.seeds(Phase::Choose);
+        seeds
+            .iter()
+            .map(move |&seed| Trial::new(sweep, Phase::Choose, variant, *point, seed))
+    });
+    let trials: Vec<Trial> = trials.collect::<anyhow::Result<_>>()?;
+    let groups = run::collect(sweep, folder, points, &trials)?;
+    let missing: usize = groups.iter().map(|group| group.failed).sum();
+    ensure!(
+        missing == 0,
+        "{missing} trials of the choice have no result; run `--phase choose` first, or name the points with `--point`"
+    );
+    Ok(groups)
+}
+
+/// Digest of the running program.
+fn build() -> anyhow::Result<String> {
+    let path = std::env::current_exe().context("find this program")?;
+    let digest = std::fs::File::open(&path).and_then(Digest::of_reader);
+    let digest = digest.with_context(|| format!("read {}", path.display()))?;
+    Ok(digest.to_string()[..16].to_owned())
+}

@@ -1,0 +1,131 @@
+//! What a sweep found.
+
+use serde::Serialize;
+
+use super::choice;
+use super::file::Sweep;
+use super::phase::Phase;
+use super::statistics::{Quality, front};
+use super::summary::{Group, Summary};
+
+/// The tables of a sweep.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Outcome {
+    /// Whether it is the file's `[quick]` form: too short for a figure to be cited.
+    pub quick: bool,
+    /// Programs that ran the trials, by digest; results of several builds may differ.
+    pub builds: Vec<String>,
+    /// The phases that ran.
+    pub phases: Vec<PhaseOutcome>,
+}
+
+/// The table of one phase.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PhaseOutcome {
+    /// The phase.
+    pub phase: Phase,
+    /// Its seeds.
+    pub seeds: Vec<u64>,
+    /// The variant to which the others are compared.
+    pub baseline: String,
+    /// Share of the training examples in the validation part; `None` with the test set.
+    pub validation: Option<f64>,
+    /// As in the file.
+    pub max_loss: Option<f64>,
+    /// As in the file.
+    pub reach: f64,
+    /// What the models are measured by.
+    pub quality: Option<Quality>,
+    /// Whether the form is the quick one.
+    pub quick: bool,
+    /// A row for each point.
+    pub rows: Vec<Summary>,
+}
+
+impl PhaseOutcome {
+    /// The table of `groups`. In the phase `choose`, the best point of each variant is marked; otherwise all are.
+    pub(super) fn of(sweep: &Sweep, phase: Phase, groups: &[Group]) -> Self {
+        let scores = groups
+            .iter()
+            .flat_map(|group| &group.records)
+            .map(|record| &record.score);
+        let quality = Quality::of(&scores);
+        let plain: Vec<Summary> = groups.iter().map(|group| group.summary(quality, None, 0.0)).collect();
+        let base = match quality {
+            Some(quality) => choice::best(&plain, &sweep.baseline, quality, None),
+            None => groups.iter().position(|group| group.variant == sweep.baseline),
+        };
+        let base = base.map(|at| &groups[at]);
+        let mut rows: Vec<Summary> = groups
+            .iter()
+            .map(|group| group.summary(quality, base, sweep.reach))
+            .collect();
+        if let (Phase::Choose, Some(quality)) = (phase, quality) {
+            for variant in &sweep.variants {
+                let loss = sweep.max_loss.filter(|_| variant.name != sweep.baseline);
+                if let Some(at) = choice::best(&rows, &variant.name, quality, loss) {
+                    rows[at].chosen = true;
+                }
+            }
+        } else {
+            rows.iter_mut().for_each(|row| row.chosen = true);
+        }
+        if let Some(quality) = quality {
+            let good = |row: &Summary| row.tail.map_or(f64::NAN, |tail| quality.goodness(tail.mean));
+            let points: Vec<(f64, f64)> = rows
+                .iter()
+                .map(|row| (row.bytes_up + row.bytes_down, good(row)))
+                .collect();
+            front(&points).into_iter().for_each(|at| rows[at].front = true);
+        }
+        Self {
+            phase,
+            seeds: sweep.seeds(phase).to_vec(),
+            baseline: sweep.baseline.clone(),
+            validation: (phase == Phase::Choose).then_some(sweep.validation),
+            max_loss: sweep.max_loss,
+            reach: sweep.reach,
+            quality,
+            quick: sweep.quick,
+            rows,
+        }
+    }
+
+    /// The point of `variant` that is marked.
+    pub(super) fn chosen(&self, variant: &str) -> Option<usize> {
+        let found = self.rows.iter().find(|row| row.chosen && row.variant == variant);
+        found.map(|row| row.point)
+    }
+
+    /// What the table shows, in a sentence or two.
+    pub(super) fn heading(&self) -> String {
+        let seeds: Vec<String> = self.seeds.iter().map(u64::to_string).collect();
+        let seeds = seeds.join(", ");
+        let on = match self.validation {
+            Some(share) => format!("validation part, {} % of the training examples", 100.0 * share),
+            None => "test set".to_owned(),
+        };
+        let quick = if self.quick {
+            "quick form, too short to cite; "
+        } else {
+            ""
+        };
+        let rule = match (self.phase, self.max_loss) {
+            (Phase::Report, _) => String::new(),
+            (Phase::Choose, None) => "; * best by the last 3 rounds".to_owned(),
+            (Phase::Choose, Some(most)) => {
+                let unit = self.quality.map_or("", Quality::unit);
+                format!("; * fewest bytes that lose at most {most} {unit} in the last 3 rounds")
+            }
+        };
+        format!(
+            "{}: {quick}seeds {seeds}; {on}; ± deviation, differences to {} with 95 % intervals{rule}",
+            self.phase, self.baseline
+        )
+    }
+
+    /// The heading of the bytes to reach the baseline's quality.
+    pub(super) fn reach_heading(&self) -> String {
+        format!("to {} - {}", self.baseline, self.reach)
+    }
+}

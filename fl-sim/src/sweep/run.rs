@@ -1,0 +1,217 @@
+//! Runs the trials that have no result yet, several at once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fl_cli::out;
+use fl_client::learners::DeviceChoice;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use super::file::Sweep;
+use super::folder::Folder;
+use super::phase::Phase;
+use super::statistics::Quality;
+use super::summary::Group;
+use super::trial::{Record, Trial};
+use crate::experiment::Place;
+use crate::score::bytes;
+
+/// How trials run.
+#[derive(Debug, Clone)]
+pub(super) struct Workers {
+    /// Trials at once, and learners at work at once over all of them.
+    pub(super) jobs: usize,
+    pub(super) device: DeviceChoice,
+    /// Digest of this program.
+    pub(super) build: String,
+}
+
+/// Runs the trials of `phase` for `points` (variant, index) that have no result yet, and returns the results of all. A failed trial
+/// stops no other; it is counted and its reason printed.
+///
+/// # Errors
+/// If a result cannot be read or kept.
+pub(super) async fn run(
+    sweep: &Sweep,
+    folder: &Folder,
+    phase: Phase,
+    points: &[(String, usize)],
+    workers: &Workers,
+) -> anyhow::Result<Vec<Group>> {
+    let mut trials = Vec::new();
+    for (variant, point) in points {
+        for &seed in sweep.seeds(phase) {
+            trials.push(Trial::new(sweep, phase, variant, *point, seed)?);
+        }
+    }
+    let mut missing = Vec::new();
+    for trial in &trials {
+        if folder.find(trial)?.is_none() {
+            missing.push(trial.clone());
+        }
+    }
+    let progress = Progress::new(phase, trials.len(), trials.len() - missing.len());
+    run_missing(sweep, folder, missing, workers, &progress).await?;
+    progress.bar.finish_and_clear();
+    collect(sweep, folder, points, &trials)
+}
+
+/// The results of the trials, by point. They are read from their files, whether they were run now or earlier.
+pub(super) fn collect(
+    sweep: &Sweep,
+    folder: &Folder,
+    points: &[(String, usize)],
+    trials: &[Trial],
+) -> anyhow::Result<Vec<Group>> {
+    let mut groups = Vec::new();
+    for (variant, point) in points {
+        let (mut records, mut failed) = (Vec::new(), 0);
+        for trial in trials
+            .iter()
+            .filter(|trial| (&trial.variant, trial.point) == (variant, *point))
+        {
+            match folder.find(trial)? {
+                // The grids may have been written anew since the trial ran.
+                Some(record) => records.push(Record {
+                    settings: sweep.points(variant)[*point].settings.clone(),
+                    ..record
+                }),
+                None => failed += 1,
+            }
+        }
+        groups.push(Group {
+            variant: variant.clone(),
+            point: *point,
+            label: sweep.points(variant)[*point].label.clone(),
+            records,
+            failed,
+        });
+    }
+    Ok(groups)
+}
+
+async fn run_missing(
+    sweep: &Sweep,
+    folder: &Folder,
+    missing: Vec<Trial>,
+    workers: &Workers,
+    progress: &Progress,
+) -> anyhow::Result<()> {
+    let gate = Arc::new(Semaphore::new(workers.jobs));
+    let mut waiting = missing.into_iter();
+    let mut running = JoinSet::new();
+    loop {
+        while running.len() < workers.jobs
+            && let Some(trial) = waiting.next()
+        {
+            let point = sweep.points(&trial.variant)[trial.point].clone();
+            let (dir, build) = (folder.workplace(&trial), workers.build.clone());
+            let place = Place {
+                gate: Arc::clone(&gate),
+                device: workers.device,
+            };
+            running.spawn(Box::pin(async move {
+                let ran = trial.run(&point, &dir, &place, build).await;
+                // What stays is deleted when the folder is opened the next time.
+                let _ = tokio::fs::remove_dir_all(&dir).await;
+                (trial, point.label, ran)
+            }));
+        }
+        let Some(ended) = running.join_next().await else { break };
+        let (trial, label, ran) = ended?;
+        match ran {
+            Ok(record) => {
+                folder.keep(&trial, &record)?;
+                progress.done(&trial, &label, &record);
+            }
+            Err(error) => progress.failed(&trial, &label, &error),
+        }
+    }
+    Ok(())
+}
+
+/// A bar on stderr, and a row for each trial that ends.
+#[derive(Debug)]
+struct Progress {
+    bar: ProgressBar,
+}
+
+impl Progress {
+    fn new(phase: Phase, trials: usize, finished: usize) -> Self {
+        let template = "{prefix} [{bar:32}] {pos}/{len} trials  {elapsed}, {eta} left";
+        let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+        let bar = ProgressBar::with_draw_target(Some(trials as u64), ProgressDrawTarget::stderr()).with_style(style);
+        bar.set_prefix(phase.to_string());
+        bar.set_position(finished as u64);
+        bar.reset_eta();
+        bar.enable_steady_tick(Duration::from_millis(500));
+        let progress = Self { bar };
+        if finished > 0 {
+            progress.note(&format!("{phase}: {finished} of {trials} trials have finished earlier"));
+        }
+        progress
+    }
+
+    fn note(&self, line: &str) {
+        match self.bar.is_hidden() {
+            true => out::note(format_args!("{line}")),
+            false => self.bar.suspend(|| out::note(format_args!("{line}"))),
+        }
+    }
+
+    fn done(&self, trial: &Trial, label: &str, record: &Record) {
+        self.bar.inc(1);
+        let score = &record.score;
+        let quality = Quality::of(&std::iter::once(score)).and_then(|quality| quality.tail(score));
+        let tail = quality.map_or(String::new(), |tail| format!(" ({tail:.2} over 3 rounds)"));
+        self.note(&format!(
+            "{}: {}{tail}, {}, {:.1}x",
+            name(trial, label),
+            score.quality(),
+            bytes(score.sent()),
+            score.ratio()
+        ));
+    }
+
+    fn failed(&self, trial: &Trial, label: &str, error: &anyhow::Error) {
+        self.bar.inc(1);
+        self.note(&format!("{}: FAILED: {error:#}", name(trial, label)));
+    }
+}
+
+/// A trial in a row.
+fn name(trial: &Trial, label: &str) -> String {
+    let at = if label.is_empty() {
+        String::new()
+    } else {
+        format!(" {label}")
+    };
+    format!("{} {}{at} seed {}", trial.phase, trial.variant, trial.seed)
+}
+
+/// The point that `VARIANT=N` on a command line names.
+///
+/// # Errors
+/// If there is no such variant or point.
+pub(super) fn named_point(sweep: &Sweep, text: &str) -> anyhow::Result<(String, usize)> {
+    let wrong = |why: String| anyhow::anyhow!("`--point {text}`: {why}");
+    let (variant, number) = text
+        .rsplit_once('=')
+        .ok_or_else(|| wrong("give VARIANT=NUMBER, with the number of the table".into()))?;
+    let points = sweep.points(variant);
+    let number: Option<usize> = number.trim().parse().ok().filter(|number| *number < points.len());
+    match number {
+        Some(number) => Ok((variant.to_owned(), number)),
+        None if points.is_empty() => Err(wrong("there is no such variant".into())),
+        None => {
+            let all: Vec<String> = points
+                .iter()
+                .enumerate()
+                .map(|(at, point)| format!("{at}: {}", point.label))
+                .collect();
+            Err(wrong(format!("there is no such point; there are {}", all.join("; "))))
+        }
+    }
+}

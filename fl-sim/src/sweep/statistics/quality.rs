@@ -1,0 +1,85 @@
+//! How good a model is: accuracy, perplexity or the error of numbers.
+
+use serde::Serialize;
+
+use crate::score::{RoundLine, Score};
+
+/// Rounds over which the last models are averaged.
+const TAIL: usize = 3;
+
+/// What the learners of a sweep report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Quality {
+    /// Percent of right answers.
+    Accuracy,
+    /// The exponential of the loss.
+    Perplexity,
+    /// Root mean squared error.
+    Rmse,
+}
+
+impl Quality {
+    /// The quality that these runs have: accuracy if there is any, then perplexity, then the error.
+    pub fn of<'a>(scores: &(impl Iterator<Item = &'a Score> + Clone)) -> Option<Self> {
+        let all = [Self::Accuracy, Self::Perplexity, Self::Rmse];
+        all.into_iter()
+            .find(|quality| scores.clone().any(|score| quality.last(score).is_some()))
+    }
+
+    /// The quality of a round's model.
+    pub fn at(self, round: &RoundLine) -> Option<f64> {
+        match self {
+            Self::Accuracy => round.accuracy.map(|share| 100.0 * share),
+            Self::Perplexity => round.perplexity,
+            Self::Rmse => round.rmse(),
+        }
+    }
+
+    /// That of the last model.
+    pub fn last(self, score: &Score) -> Option<f64> {
+        self.at(score.rounds.last()?)
+    }
+
+    /// Mean of the last three rounds' models, or of all if there are fewer.
+    pub fn tail(self, score: &Score) -> Option<f64> {
+        let from = score.rounds.len().saturating_sub(TAIL);
+        let last: Option<Vec<f64>> = score.rounds[from..].iter().map(|round| self.at(round)).collect();
+        let last = last.filter(|last| !last.is_empty())?;
+        Some(last.iter().sum::<f64>() / last.len() as f64)
+    }
+
+    /// Grows with the model's quality.
+    pub fn goodness(self, value: f64) -> f64 {
+        match self {
+            Self::Accuracy => value,
+            Self::Perplexity | Self::Rmse => -value,
+        }
+    }
+
+    /// Its name with the unit.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Accuracy => "accuracy, %",
+            Self::Perplexity => "perplexity",
+            Self::Rmse => "rmse",
+        }
+    }
+
+    /// Its unit after a number.
+    pub fn unit(self) -> &'static str {
+        match self {
+            Self::Accuracy => "points",
+            Self::Perplexity => "of perplexity",
+            Self::Rmse => "of rmse",
+        }
+    }
+
+    /// Digits after the point.
+    pub fn digits(self) -> usize {
+        match self {
+            Self::Accuracy | Self::Perplexity => 2,
+            Self::Rmse => 4,
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! A point's trials as one row: quality, paired differences to the baseline, bytes.
+
+use serde::Serialize;
+
+use super::statistics::{Estimate, Quality, Spread};
+use super::trial::Record;
+use crate::score::{RoundLine, Score};
+
+/// The trials of a point in one phase.
+#[derive(Debug, Clone)]
+pub(super) struct Group {
+    /// The variant.
+    pub(super) variant: String,
+    /// Index of the point in the variant.
+    pub(super) point: usize,
+    /// What the grids set, for people.
+    pub(super) label: String,
+    /// One for each seed that has finished, in the order of the seeds.
+    pub(super) records: Vec<Record>,
+    /// Trials that failed.
+    pub(super) failed: usize,
+}
+
+/// A row of a sweep's table.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Summary {
+    /// The variant.
+    pub variant: String,
+    /// Number of the point in the variant, from 0.
+    pub point: usize,
+    /// What the grids set, for people; empty if nothing.
+    pub label: String,
+    /// Dotted key and value of what the grids set.
+    pub settings: Vec<(String, String)>,
+    /// Whether the point is the one of its variant that is reported.
+    pub chosen: bool,
+    /// Whether no other point of the table has as few bytes and as good models over the last three rounds.
+    pub front: bool,
+    /// Seeds of the trials.
+    pub seeds: Vec<u64>,
+    /// Trials that failed.
+    pub failed: usize,
+    /// Quality of the last model.
+    pub last: Option<Spread>,
+    /// Mean quality of the last three rounds' models.
+    pub tail: Option<Spread>,
+    /// `last` less that of the baseline under the same seed; `None` for the baseline.
+    pub last_difference: Option<Estimate>,
+    /// `tail` less that of the baseline under the same seed.
+    pub tail_difference: Option<Estimate>,
+    /// Bytes on the sockets from the clients, mean of the seeds.
+    pub bytes_up: f64,
+    /// Bytes on the sockets to the clients, mean of the seeds.
+    pub bytes_down: f64,
+    /// Bits of the frames for each value of the model, up and down.
+    pub bits: (f64, f64),
+    /// Bytes of fp32 averaging / bytes on the sockets, mean of the seeds.
+    pub ratio: f64,
+    /// The same, without the baseline's first download, which clients that draw the first weights do not make.
+    pub ratio_without_first: f64,
+    /// The bytes until the baseline's quality is nearly reached.
+    pub reach: Option<Reach>,
+}
+
+/// What it takes to reach a quality: that of the baseline under the same seed, last three rounds, less the file's `reach`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Reach {
+    /// The quality to reach, mean of the seeds.
+    pub target: f64,
+    /// Seeds under which a round's model reaches it.
+    pub reached: usize,
+    /// Bytes on the sockets up to the first such model, mean of the seeds that reach it.
+    pub bytes: Option<f64>,
+    /// Bytes of the baseline's whole run as fp32 payload / `bytes`, mean of the seeds that reach it.
+    pub ratio: Option<f64>,
+}
+
+impl Group {
+    fn under(&self, seed: u64) -> Option<&Score> {
+        let found = self.records.iter().find(|record| record.seed == seed);
+        found.map(|record| &record.score)
+    }
+
+    /// The row of this group. `baseline`: the group to which it is compared. `reach`: as in the file.
+    pub(super) fn summary(&self, quality: Option<Quality>, baseline: Option<&Self>, reach: f64) -> Summary {
+        let scores = || self.records.iter().map(|record| &record.score);
+        let mean = |of: fn(&Score) -> f64| Spread::of(&scores().map(of).collect::<Vec<_>>()).map_or(0.0, |s| s.mean);
+        let spread = |of: fn(Quality, &Score) -> Option<f64>| {
+            let values: Vec<f64> = scores().filter_map(|score| of(quality?, score)).collect();
+            Spread::of(&values)
+        };
+        let other = baseline.filter(|baseline| !std::ptr::eq(*baseline, self));
+        let difference = |of: fn(Quality, &Score) -> Option<f64>| {
+            let pair = |record: &Record| Some(of(quality?, &record.score)? - of(quality?, other?.under(record.seed)?)?);
+            Estimate::of(&self.records.iter().filter_map(pair).collect::<Vec<_>>())
+        };
+        Summary {
+            variant: self.variant.clone(),
+            point: self.point,
+            label: self.label.clone(),
+            settings: self
+                .records
+                .first()
+                .map_or_else(Vec::new, |record| record.settings.clone()),
+            chosen: false,
+            front: false,
+            seeds: self.records.iter().map(|record| record.seed).collect(),
+            failed: self.failed,
+            last: spread(Quality::last),
+            tail: spread(Quality::tail),
+            last_difference: difference(Quality::last),
+            tail_difference: difference(Quality::tail),
+            bytes_up: mean(|score| score.server_socket.0 as f64),
+            bytes_down: mean(|score| score.server_socket.1 as f64),
+            bits: (mean(|score| score.bits().0), mean(|score| score.bits().1)),
+            ratio: mean(Score::ratio),
+            ratio_without_first: mean(|score| score.fp32_bytes_without_first() as f64 / score.sent().max(1) as f64),
+            reach: quality.and_then(|quality| self.reach(quality, baseline?, reach)),
+        }
+    }
+
+    fn reach(&self, quality: Quality, baseline: &Self, less: f64) -> Option<Reach> {
+        let (mut targets, mut bytes, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+        for record in &self.records {
+            let Some(with) = baseline.under(record.seed) else {
+                continue;
+            };
+            let Some(tail) = quality.tail(with) else { continue };
+            let target = quality.goodness(tail) - less;
+            targets.push(quality.goodness(target));
+            if let Some(sent) = bytes_to(&record.score, quality, target) {
+                bytes.push(sent as f64);
+                ratios.push(with.fp32_bytes() as f64 / (sent as f64).max(1.0));
+            }
+        }
+        let mean = |values: &[f64]| Spread::of(values).map(|spread| spread.mean);
+        Some(Reach {
+            target: mean(&targets)?,
+            reached: bytes.len(),
+            bytes: mean(&bytes),
+            ratio: mean(&ratios),
+        })
+    }
+}
+
+/// Bytes on the sockets until the clients have the first model of at least this goodness: those of its round and all before, its
+/// own download, which is made in the next round, and all bytes outside of rounds.
+fn bytes_to(score: &Score, quality: Quality, goodness: f64) -> Option<u64> {
+    let reaches = |round: &RoundLine| {
+        quality
+            .at(round)
+            .is_some_and(|value| quality.goodness(value) >= goodness)
+    };
+    let at = score.rounds.iter().position(reaches)?;
+    let sum = |rounds: &[RoundLine]| {
+        rounds
+            .iter()
+            .map(|round| round.up.saturating_add(round.down))
+            .sum::<u64>()
+    };
+    let outside = score.sent().saturating_sub(sum(&score.rounds));
+    let download = score.rounds.get(at + 1).map_or(0, |round| round.frames_down);
+    Some(sum(&score.rounds[..=at]) + download + outside)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::collections::BTreeMap;
+
+    use super::super::phase::Phase;
+    use super::*;
+
+    /// A run of 10 values and two clients with these accuracies; every round costs `cost` bytes each way.
+    pub(crate) fn record(variant: &str, seed: u64, accuracies: &[f64], cost: u64) -> Record {
+        let round = |(at, accuracy): (usize, &f64)| RoundLine {
+            round: at as u64 + 1,
+            updates: 2,
+            accuracy: Some(*accuracy),
+            perplexity: None,
+            test_loss: Some(1.0 / (at + 1) as f64),
+            train_loss: 1.0,
+            up: cost,
+            down: cost,
+            frames_up: cost / 2,
+            frames_down: cost / 2,
+            seconds: 0.5,
+            metrics: BTreeMap::new(),
+        };
+        let sent = cost * accuracies.len() as u64 + 5;
+        Record {
+            phase: Phase::Report,
+            variant: variant.to_owned(),
+            settings: Vec::new(),
+            seed,
+            build: String::new(),
+            score: Score {
+                parameters: 10,
+                clients: 2,
+                rounds: accuracies.iter().enumerate().map(round).collect(),
+                server_socket: (sent, sent),
+                client_socket: (sent, sent),
+                ledger: (sent, sent),
+                model: String::new(),
+            },
+        }
+    }
+
+    pub(crate) fn group(variant: &str, point: usize, accuracies: &[&[f64]], cost: u64) -> Group {
+        let records = accuracies.iter().enumerate();
+        Group {
+            variant: variant.to_owned(),
+            point,
+            label: String::new(),
+            records: records
+                .map(|(seed, all)| record(variant, seed as u64, all, cost))
+                .collect(),
+            failed: 0,
+        }
+    }
+
+    #[test]
+    fn differences_are_paired_by_the_seed() {
+        let fp32 = group("fp32", 0, &[&[0.5, 0.6, 0.7, 0.8], &[0.5, 0.8, 0.8, 0.9]], 100);
+        let ours = group("ours", 0, &[&[0.4, 0.6, 0.7, 0.79], &[0.5, 0.7, 0.8, 0.87]], 10);
+        let found = ours.summary(Some(Quality::Accuracy), Some(&fp32), 0.5);
+        let last = found.last_difference.unwrap();
+        assert!((last.mean + 2.0).abs() < 1e-9);
+        // Differences -1 and -3: deviation 1.4142, error 1, t with one degree of freedom.
+        assert!((last.half_width.unwrap() - 12.7062).abs() < 1e-3);
+        assert!((found.tail.unwrap().mean - (69.666_666 + 79.0) / 2.0).abs() < 1e-4);
+        // (2 * 8 + 2) models of 40 B against 2 * 45 B; the first download is two models.
+        assert!((found.ratio - 720.0 / 90.0).abs() < 1e-9);
+        assert!((found.ratio_without_first - 640.0 / 90.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn bytes_to_reach_end_with_the_download_of_the_first_good_model() {
+        let fp32 = group("fp32", 0, &[&[0.5, 0.7, 0.7, 0.7]], 100);
+        let ours = group("ours", 0, &[&[0.4, 0.698, 0.6, 0.7]], 10);
+        let reach = |less| ours.summary(Some(Quality::Accuracy), Some(&fp32), less).reach.unwrap();
+        // Two rounds of 20 B, a download of 5 B, and 10 B outside of rounds.
+        assert_eq!((reach(0.5).reached, reach(0.5).bytes), (1, Some(55.0)));
+        assert!((reach(0.5).target - 69.5).abs() < 1e-9);
+        assert!((reach(0.5).ratio.unwrap() - 720.0 / 55.0).abs() < 1e-9);
+        assert_eq!(reach(0.0).bytes, Some(90.0));
+        let worse = group("worse", 0, &[&[0.4, 0.5]], 10).summary(Some(Quality::Accuracy), Some(&fp32), 0.5);
+        assert_eq!((worse.reach.unwrap().reached, worse.reach.unwrap().bytes), (0, None));
+    }
+}
