@@ -8,7 +8,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, ensure};
 use clap::Args;
 use fl_cli::out;
-use fl_client::{ClientConfig, Tasks};
+use fl_client::{ClientConfig, Error, Tasks};
 use fl_proto::{Authority, ClientId, Issued, Meter};
 use fl_server::{Ending, Serve};
 use serde::Serialize;
@@ -47,6 +47,9 @@ pub struct Load {
     /// How updates are compressed
     #[arg(long, value_enum, default_value_t = Codec::TopK)]
     codec: Codec,
+    /// The `[compression]` table in place of `--codec`, as inline TOML, such as '{ uplink = { budget = "0.5 bits" } }'
+    #[arg(long, value_name = "TABLE", conflicts_with = "codec")]
+    spec: Option<String>,
     /// Clients' states survive power loss too (fsync), not only the death of the process
     #[arg(long)]
     sync: bool,
@@ -88,7 +91,11 @@ pub struct Measured {
 }
 
 impl Load {
-    fn run_toml(&self) -> String {
+    /// The text of run.toml.
+    ///
+    /// # Errors
+    /// `Config` if `--spec` is no table.
+    fn run_toml(&self) -> Result<String, Error> {
         let spec = match self.codec {
             Codec::Dense => "memory = \"none\"\ndefault = { reduce = \"keep\", quantize = \"exact\", code = \"pack\" }",
             Codec::TopK => {
@@ -96,13 +103,26 @@ impl Load {
                  default = { reduce = { top_k = 0.01 }, quantize = { uniform = 4 }, code = \"rans\" }"
             }
         };
-        format!(
+        let compression = match &self.spec {
+            None => format!("[compression.uplink]\n{spec}\n[compression.downlink]\n{spec}\n"),
+            Some(text) => {
+                let wrong = |why: String| Error::Config(format!("`--spec {text}`: {why}"));
+                let table = format!("compression = {text}").parse::<toml::Table>();
+                let table = table.map_err(|error| wrong(error.to_string()))?;
+                if table.len() > 1 || !table.get("compression").is_some_and(toml::Value::is_table) {
+                    return Err(wrong(
+                        "give one inline table, such as { uplink = {}, downlink = {} }".into(),
+                    ));
+                }
+                table.to_string()
+            }
+        };
+        Ok(format!(
             "name = \"load\"\ntask = \"{TASK}\"\nrounds = {}\nseed = 1\nevaluate = false\n\
-             [cohort]\nmin = {n}\ntarget = {n}\ndeadline = \"10min\"\n\
-             [compression.uplink]\n{spec}\n[compression.downlink]\n{spec}\n",
+             [cohort]\nmin = {n}\ntarget = {n}\ndeadline = \"10min\"\n{compression}",
             self.rounds,
             n = self.clients,
-        )
+        ))
     }
 
     /// Runs the load in the empty folder `dir`.
@@ -112,7 +132,7 @@ impl Load {
     pub async fn run(&self, dir: &Path) -> anyhow::Result<Measured> {
         let plan = plan(
             dir,
-            &self.run_toml(),
+            &self.run_toml()?,
             &ready::layout(self.values)?,
             &vec![0.0; self.values],
         )?;
@@ -267,4 +287,58 @@ fn processor_seconds() -> f64 {
 /// Resets the peak of resident memory, where the system can (Linux, proc(5)), so that only serving counts.
 fn forget_peak() {
     let _ = std::fs::write("/proc/self/clear_refs", "5");
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use fl_server::RunPlan;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Command {
+        #[command(flatten)]
+        load: Load,
+    }
+
+    fn run_toml(args: &[&str]) -> Result<String, String> {
+        let args = std::iter::once(&"load").chain(args);
+        let command = Command::try_parse_from(args).map_err(|error| error.to_string())?;
+        command.load.run_toml().map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_spec_is_the_compression_table() {
+        let plan = |args: &[&str]| {
+            let text = format!("model = \"first\"\n{}", run_toml(args).unwrap());
+            RunPlan::from_toml(&text, Path::new("")).unwrap()
+        };
+        let given = plan(&[
+            "--spec",
+            "{ uplink = { budget = \"0.5 bits\" }, downlink = { default = {} } }",
+        ]);
+        assert_ne!(given.uplink, plan(&["--codec", "dense"]).uplink);
+        assert_eq!(
+            given.uplink.budget,
+            plan(&["--spec", "{ uplink = { budget = \"0.5 bits\" } }"])
+                .uplink
+                .budget
+        );
+        assert_ne!(given.uplink.budget, plan(&["--spec", "{}"]).uplink.budget);
+    }
+
+    #[test]
+    fn a_spec_that_is_no_table_is_refused() {
+        for (spec, want) in [
+            ("3", "give one inline table"),
+            ("{}\nrounds = 3", "give one inline table"),
+            ("{ uplink", "--spec"),
+        ] {
+            let error = run_toml(&["--spec", spec]).unwrap_err();
+            assert!(error.contains(want), "{spec}: {error}");
+        }
+        let both = run_toml(&["--spec", "{}", "--codec", "dense"]).unwrap_err();
+        assert!(both.contains("cannot be used with"), "{both}");
+    }
 }

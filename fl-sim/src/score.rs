@@ -93,6 +93,11 @@ impl Score {
         self.fp32_bytes() as f64 / self.sent().max(1) as f64
     }
 
+    /// As [`Score::ratio`], with [`Score::fp32_bytes_without_first`].
+    pub fn ratio_without_first(&self) -> f64 {
+        self.fp32_bytes_without_first() as f64 / self.sent().max(1) as f64
+    }
+
     /// Frame bits per value of the model: of the mean update and of the mean frame to a client.
     pub fn bits(&self) -> (f64, f64) {
         let frames: u64 = self.rounds.iter().map(|round| round.updates).sum();

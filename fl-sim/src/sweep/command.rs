@@ -10,12 +10,13 @@ use fl_client::learners::DeviceChoice;
 use fl_compress::Digest;
 
 use super::file::Sweep;
+use super::files;
 use super::folder::Folder;
 use super::outcome::{Outcome, PhaseOutcome};
 use super::phase::Phase;
 use super::run::{self, Workers, named_point};
 use super::summary::Group;
-use super::table::table;
+use super::text::table;
 use super::trial::Trial;
 
 /// Options of `fl-sim sweep`.
@@ -65,9 +66,18 @@ impl SweepCommand {
         };
         let done = self.phases(&sweep, &folder, &named, &workers).await;
         folder.clean()?;
-        let (outcome, failed) = done?;
+        let (outcome, groups) = done?;
+        let title = self.file.file_stem().unwrap_or_default().to_string_lossy();
+        files::write(&folder, &title, &outcome, &groups)?;
+        let is_reported = |phase: &&PhaseOutcome| phase.phase == Phase::Report;
+        let rows = outcome.phases.iter().filter(is_reported).flat_map(|phase| &phase.rows);
+        let failed: usize = rows.map(|row| row.failed).sum();
         let texts: Vec<String> = outcome.phases.iter().map(table).collect();
-        let text = format!("{}\nresults: {}", texts.join("\n"), folder.path().display());
+        let text = format!(
+            "{}\nresults: {}",
+            texts.join("\n"),
+            folder.path().join("sweep.html").display()
+        );
         if failed > 0 {
             out::text(format_args!("{text}\n"))?;
             bail!("{failed} trials failed; the reasons are above, and the same command runs them again");
@@ -82,18 +92,17 @@ impl SweepCommand {
         })
     }
 
-    /// Runs the phases that are asked for. Returns their tables and the number of failed trials of reported points.
+    /// Runs the phases that are asked for. Returns their tables, and the trials of each.
     async fn phases(
         &self,
         sweep: &Sweep,
         folder: &Folder,
         named: &[(String, usize)],
         workers: &Workers,
-    ) -> anyhow::Result<(Outcome, usize)> {
+    ) -> anyhow::Result<(Outcome, Vec<Vec<Group>>)> {
         let open = |name: &str| !named.iter().any(|(variant, _)| variant == name);
         let several = |name: &str| sweep.points(name).len() > 1 && open(name);
-        let mut phases = Vec::new();
-        let mut all: Vec<Group> = Vec::new();
+        let (mut phases, mut all) = (Vec::new(), Vec::new());
         let choice = if self.phase == Some(Phase::Choose) || sweep.variants.iter().any(|variant| several(&variant.name))
         {
             let points = points_to_choose(sweep);
@@ -102,12 +111,12 @@ impl SweepCommand {
                 _ => run::run(sweep, folder, Phase::Choose, &points, workers).await?,
             };
             let outcome = PhaseOutcome::of(sweep, Phase::Choose, &groups);
-            all.extend(groups);
+            phases.push(outcome.clone());
+            all.push(groups);
             Some(outcome)
         } else {
             None
         };
-        let mut failed = 0;
         if self.phase != Some(Phase::Choose) {
             let mut points = Vec::new();
             for variant in &sweep.variants {
@@ -124,13 +133,12 @@ impl SweepCommand {
                 points.push((name.clone(), point));
             }
             let groups = run::run(sweep, folder, Phase::Report, &points, workers).await?;
-            failed = groups.iter().map(|group| group.failed).sum();
             phases.push(PhaseOutcome::of(sweep, Phase::Report, &groups));
-            all.extend(groups);
+            all.push(groups);
         }
-        phases.splice(0..0, choice);
         let mut builds: Vec<String> = all
             .iter()
+            .flatten()
             .flat_map(|group| &group.records)
             .map(|record| record.build.clone())
             .collect();
@@ -141,7 +149,7 @@ impl SweepCommand {
             builds,
             phases,
         };
-        Ok((outcome, failed))
+        Ok((outcome, all))
     }
 }
 

@@ -6,14 +6,16 @@
 mod choice;
 mod command;
 mod file;
+mod files;
 mod folder;
 mod grid;
 mod outcome;
+mod page;
 mod phase;
 mod run;
 mod statistics;
 mod summary;
-mod table;
+mod text;
 mod trial;
 
 pub use command::SweepCommand;

@@ -97,20 +97,25 @@ impl PhaseOutcome {
         found.map(|row| row.point)
     }
 
-    /// What the table shows, in a sentence or two.
+    /// What the table shows, on a line.
     pub(super) fn heading(&self) -> String {
+        let quick = if self.quick {
+            "quick form, too short to cite; "
+        } else {
+            ""
+        };
+        format!("{}: {quick}{}", self.phase, self.about())
+    }
+
+    /// Seeds, data and rule of the table.
+    pub(super) fn about(&self) -> String {
         let seeds: Vec<String> = self.seeds.iter().map(u64::to_string).collect();
         let seeds = seeds.join(", ");
         let on = match self.validation {
             Some(share) => format!("validation part, {} % of the training examples", 100.0 * share),
             None => "test set".to_owned(),
         };
-        let quick = if self.quick {
-            "quick form, too short to cite; "
-        } else {
-            ""
-        };
-        let rule = match (self.phase, self.max_loss) {
+        let mark = match (self.phase, self.max_loss) {
             (Phase::Report, _) => String::new(),
             (Phase::Choose, None) => "; * best by the last 3 rounds".to_owned(),
             (Phase::Choose, Some(most)) => {
@@ -119,8 +124,8 @@ impl PhaseOutcome {
             }
         };
         format!(
-            "{}: {quick}seeds {seeds}; {on}; ± deviation, differences to {} with 95 % intervals{rule}",
-            self.phase, self.baseline
+            "seeds {seeds}; {on}; ± deviation, differences to {} with 95 % intervals{mark}",
+            self.baseline
         )
     }
 

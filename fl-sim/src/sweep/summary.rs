@@ -114,7 +114,7 @@ impl Group {
             bytes_down: mean(|score| score.server_socket.1 as f64),
             bits: (mean(|score| score.bits().0), mean(|score| score.bits().1)),
             ratio: mean(Score::ratio),
-            ratio_without_first: mean(|score| score.fp32_bytes_without_first() as f64 / score.sent().max(1) as f64),
+            ratio_without_first: mean(Score::ratio_without_first),
             reach: quality.and_then(|quality| self.reach(quality, baseline?, reach)),
         }
     }

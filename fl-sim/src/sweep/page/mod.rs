@@ -1,0 +1,151 @@
+//! The page of a sweep: one HTML file with its style and pictures, without scripts and without network requests.
+
+mod front;
+mod loss;
+mod section;
+mod svg;
+mod traffic;
+
+use std::fmt::Write as _;
+
+use super::outcome::{Outcome, PhaseOutcome};
+use super::phase::Phase;
+use super::statistics::Quality;
+use super::summary::Summary;
+use super::text::{estimate, reach, spread};
+use crate::score::bytes;
+pub(super) use section::Section;
+use svg::{escape, series};
+
+const STYLE: &str = include_str!("page.css");
+
+/// Writes the page of a sweep. `title`: the name of its file.
+pub(super) fn page(title: &str, outcome: &Outcome, sections: &[Section<'_>]) -> String {
+    let mut out = format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
+         <title>{title}: sweep</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n<h1>{title}</h1>\n",
+        title = escape(title)
+    );
+    if outcome.quick {
+        out.push_str(
+            "<p class=\"warn\">The quick form: fewer rounds and seeds, too short for a figure to be cited.</p>\n",
+        );
+    }
+    if outcome.builds.len() > 1 {
+        let _ = writeln!(
+            out,
+            "<p class=\"warn\">The trials were run by {} builds of the program: {}.</p>",
+            outcome.builds.len(),
+            escape(&outcome.builds.join(", "))
+        );
+    }
+    // What is reported comes first; how it was chosen follows.
+    for section in sections.iter().rev() {
+        write_section(&mut out, section);
+    }
+    out.push_str("</main>\n</body>\n</html>\n");
+    out
+}
+
+fn write_section(out: &mut String, section: &Section<'_>) {
+    let title = if section.is_choice() { "Choice" } else { "Report" };
+    let _ = writeln!(
+        out,
+        "<section>\n<h2>{title}</h2>\n<p>{}</p>",
+        escape(&section.outcome.about())
+    );
+    write_table(out, section.outcome);
+    out.push_str("<div class=\"charts\">\n");
+    let front = front::chart(section);
+    if !front.is_empty() {
+        let _ = writeln!(
+            out,
+            "<figure><figcaption>Quality against bytes <small>mean of the last three rounds; small dots are seeds, the line is \
+             the Pareto front</small></figcaption>\n{front}</figure>"
+        );
+    }
+    let loss = loss::chart(section);
+    if !loss.is_empty() {
+        let _ = writeln!(
+            out,
+            "<figure><figcaption>Loss against round <small>mean of the seeds and their range</small></figcaption>\n{loss}{}</figure>",
+            legend(section)
+        );
+    }
+    out.push_str("</div>\n");
+    let kinds: Vec<String> = traffic::KINDS
+        .iter()
+        .map(|(about, class)| format!("<span><i class=\"{class}\"></i>{about}</span>"))
+        .collect();
+    let _ = writeln!(
+        out,
+        "<figure><figcaption>Bytes by kind <small>shares of a run's bytes on the sockets; the total is on the right</small>\
+         </figcaption>\n<p class=\"legend\">{}</p>\n{}</figure>",
+        kinds.join(""),
+        traffic::by_kind(section)
+    );
+    let _ = writeln!(
+        out,
+        "<h3>Bytes by round <small>each picture has its own scale</small></h3>\n{}</section>",
+        traffic::by_round(section)
+    );
+}
+
+fn legend(section: &Section<'_>) -> String {
+    let entry = |(row, color): (&Summary, usize)| {
+        format!(
+            "<span><i class=\"{}\"></i>{}</span>",
+            series(color),
+            escape(&section.name(row))
+        )
+    };
+    let entries: Vec<String> = section.outcome.rows.iter().zip(section.colors()).map(entry).collect();
+    format!("<p class=\"legend\">{}</p>", entries.join(""))
+}
+
+fn write_table(out: &mut String, outcome: &PhaseOutcome) {
+    let digits = outcome.quality.map_or(2, Quality::digits);
+    let quality = outcome.quality.map_or("quality", Quality::name);
+    let against = escape(&outcome.baseline);
+    let _ = write!(
+        out,
+        "<div class=\"wide\"><table>\n<thead><tr><th>variant</th><th>point</th><th>{quality}<small>last model</small></th>\
+         <th>{quality}<small>last 3 rounds</small></th><th>less {against}<small>last model, 95 %</small></th>\
+         <th>less {against}<small>last 3 rounds, 95 %</small></th><th>bytes</th><th>bits a value<small>up / down</small></th>\
+         <th>ratio<small>to fp32 averaging</small></th><th>ratio<small>without its first download</small></th>\
+         <th>ratio<small>bytes {}</small></th></tr></thead>\n<tbody>\n",
+        escape(&outcome.reach_heading())
+    );
+    for row in &outcome.rows {
+        let class = if row.chosen && outcome.phase == Phase::Choose {
+            " class=\"chosen\""
+        } else {
+            ""
+        };
+        let failed = if row.failed > 0 {
+            format!(" ({} failed)", row.failed)
+        } else {
+            String::new()
+        };
+        let _ = writeln!(
+            out,
+            "<tr{class}><td>{}</td><td>{}{failed}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>\
+             <td>{:.3} / {:.3}</td><td>{:.1}x</td><td>{:.1}x</td><td>{}</td></tr>",
+            escape(&row.variant),
+            escape(&row.label),
+            spread(row.last, digits),
+            spread(row.tail, digits),
+            estimate(row.last_difference, digits),
+            estimate(row.tail_difference, digits),
+            bytes((row.bytes_up + row.bytes_down) as u64),
+            row.bits.0,
+            row.bits.1,
+            row.ratio,
+            row.ratio_without_first,
+            reach(row)
+        );
+    }
+    out.push_str("</tbody></table></div>\n");
+}
