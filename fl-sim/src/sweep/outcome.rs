@@ -104,27 +104,27 @@ impl PhaseOutcome {
         } else {
             ""
         };
-        format!("{}: {quick}{}", self.phase, self.about())
+        format!("{}: {quick}{}", self.phase, self.about("*"))
     }
 
-    /// Seeds, data and rule of the table.
-    pub(super) fn about(&self) -> String {
+    /// Seeds, data and rule of the table. `mark`: how the chosen row of each variant is marked.
+    pub(super) fn about(&self, mark: &str) -> String {
         let seeds: Vec<String> = self.seeds.iter().map(u64::to_string).collect();
         let seeds = seeds.join(", ");
         let on = match self.validation {
             Some(share) => format!("validation part, {} % of the training examples", 100.0 * share),
             None => "test set".to_owned(),
         };
-        let mark = match (self.phase, self.max_loss) {
+        let rule = match (self.phase, self.max_loss) {
             (Phase::Report, _) => String::new(),
-            (Phase::Choose, None) => "; * best by the last 3 rounds".to_owned(),
+            (Phase::Choose, None) => format!("; {mark} best by the last 3 rounds"),
             (Phase::Choose, Some(most)) => {
                 let unit = self.quality.map_or("", Quality::unit);
-                format!("; * fewest bytes that lose at most {most} {unit} in the last 3 rounds")
+                format!("; {mark} fewest bytes that lose at most {most} {unit} in the last 3 rounds")
             }
         };
         format!(
-            "seeds {seeds}; {on}; ± deviation, differences to {} with 95 % intervals{mark}",
+            "seeds {seeds}; {on}; ± deviation, differences to {} with 95 % intervals{rule}",
             self.baseline
         )
     }

@@ -54,7 +54,7 @@ fn write_section(out: &mut String, section: &Section<'_>) {
     let _ = writeln!(
         out,
         "<section>\n<h2>{title}</h2>\n<p>{}</p>",
-        escape(&section.outcome.about())
+        escape(&section.outcome.about("bold:"))
     );
     write_table(out, section.outcome);
     out.push_str("<div class=\"charts\">\n");
