@@ -124,10 +124,12 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         }
         Command::Sweep(sweep) => {
             fl_client::keep_buffers();
-            on_runtime(async {
+            let done = on_runtime(async {
                 let (outcome, text) = sweep.run().await?;
                 show(cli.format, &outcome, Some(text))
-            })
+            });
+            sweep.clean_up();
+            done
         }
         Command::BenchTrain(bench) => {
             fl_client::keep_buffers();

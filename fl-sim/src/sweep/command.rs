@@ -65,7 +65,6 @@ impl SweepCommand {
             build: build()?,
         };
         let done = self.phases(&sweep, &folder, &named, &workers).await;
-        folder.clean()?;
         let (outcome, groups) = done?;
         let title = self.file.file_stem().unwrap_or_default().to_string_lossy();
         files::write(&folder, &title, &outcome, &groups)?;
@@ -73,6 +72,12 @@ impl SweepCommand {
         let rows = outcome.phases.iter().filter(is_reported).flat_map(|phase| &phase.rows);
         let failed: usize = rows.map(|row| row.failed).sum();
         let texts: Vec<String> = outcome.phases.iter().map(table).collect();
+        if outcome.builds.len() > 1 {
+            let builds = outcome.builds.join(", ");
+            out::note(format_args!(
+                "warning: the trials were run by several builds of the program: {builds}"
+            ));
+        }
         let text = format!(
             "{}\nresults: {}",
             texts.join("\n"),
@@ -83,6 +88,14 @@ impl SweepCommand {
             bail!("{failed} trials failed; the reasons are above, and the same command runs them again");
         }
         Ok((outcome, text))
+    }
+
+    /// Deletes what trials at work have left, once nothing writes to it any more. Best effort: the next start does the same.
+    pub fn clean_up(&self) {
+        let dir = self.folder();
+        if dir.join("sweep.json").is_file() {
+            let _ = std::fs::remove_dir_all(dir.join("work"));
+        }
     }
 
     fn folder(&self) -> PathBuf {

@@ -93,7 +93,7 @@ impl Folder {
     ///
     /// # Errors
     /// If a file cannot be deleted.
-    pub fn clean(&self) -> anyhow::Result<()> {
+    fn clean(&self) -> anyhow::Result<()> {
         let work = self.dir.join("work");
         match fs::remove_dir_all(&work) {
             Err(error) if error.kind() != ErrorKind::NotFound => {

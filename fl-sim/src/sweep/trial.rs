@@ -2,13 +2,15 @@
 
 use std::path::Path;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use fl_compress::Digest;
 use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
 
 use super::file::{Point, Sweep};
 use super::phase::Phase;
 use crate::experiment::Place;
+use crate::federation::News;
 use crate::score::Score;
 use crate::workload::{Evaluation, Workload};
 
@@ -88,18 +90,30 @@ impl Trial {
     /// Runs the trial in `dir`, an empty folder.
     ///
     /// # Errors
-    /// As [`crate::federation::run`].
+    /// As [`crate::federation::run`], and if a learner fails, for example because training has diverged: the federation would wait
+    /// for its client until the deadline of the round.
     pub(super) async fn run(&self, point: &Point, dir: &Path, place: &Place, build: String) -> anyhow::Result<Record> {
+        let (tell, mut failures) = mpsc::unbounded_channel();
+        let news = move |news: News<'_>| {
+            if let News::Client(name, fl_client::Event::LeftRound { round, why }) = news {
+                // The receiver is gone only if another client failed first.
+                let _ = tell.send(format!("{name} left round {round}: {why}"));
+            }
+        };
         let ran = point
             .experiment
-            .trial(point.variant(), self.seed, dir, place, self.evaluation, |_| {});
+            .trial(point.variant(), self.seed, dir, place, self.evaluation, news);
+        let ran = tokio::select! {
+            ran = ran => ran?,
+            Some(why) = failures.recv() => bail!(why),
+        };
         Ok(Record {
             phase: self.phase,
             variant: self.variant.clone(),
             settings: point.settings.clone(),
             seed: self.seed,
             build,
-            score: ran.await?.score,
+            score: ran.score,
         })
     }
 }

@@ -129,6 +129,28 @@ fn a_phase_or_a_point_is_run_alone() {
 }
 
 #[test]
+fn a_point_whose_training_diverges_is_not_chosen() {
+    let stage = Stage::set();
+    let grid = "\"run.train.learning_rate\" = [1e30, 0.1]";
+    let old = "\"compression.uplink.budget, compression.downlink.budget\" = [\"0.5 bits\", \"1 bits\"]";
+    assert!(FILE.contains(old));
+    std::fs::write(stage.path("tiny.toml"), FILE.replace(old, grid)).unwrap();
+    let text = done(stage.sweep(&[]));
+    assert!(text.contains("1 failed"), "{text}");
+    let report = text.split("report: ").nth(1).unwrap();
+    assert!(report.contains("1: learning_rate=0.1"), "{text}");
+    fails(
+        stage.sweep(&["--point", "ours=0"]),
+        1,
+        &[
+            "FAILED: client-0",
+            "2 trials failed",
+            "the same command runs them again",
+        ],
+    );
+}
+
+#[test]
 fn another_file_is_refused_in_the_folder_of_a_sweep() {
     let stage = Stage::set();
     std::fs::create_dir(stage.path("other")).unwrap();
