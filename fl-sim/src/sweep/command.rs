@@ -12,6 +12,7 @@ use fl_compress::Digest;
 use super::file::Sweep;
 use super::files;
 use super::folder::Folder;
+use super::markdown;
 use super::outcome::{Outcome, PhaseOutcome};
 use super::phase::Phase;
 use super::run::{self, Workers, named_point};
@@ -40,6 +41,12 @@ pub struct SweepCommand {
     /// The file's short form: the seeds and keys of its `[quick]` table
     #[arg(long)]
     quick: bool,
+    /// A Markdown file in which the tables become the section of this sweep, in place of an earlier one
+    #[arg(long, value_name = "FILE")]
+    page: Option<PathBuf>,
+    /// Where and when it ran, for `--page`
+    #[arg(long, value_name = "TEXT", default_value = "", requires = "page")]
+    note: String,
     /// Where learners compute: cpu or cuda:0
     #[arg(long, default_value = "cpu")]
     device: DeviceChoice,
@@ -68,6 +75,9 @@ impl SweepCommand {
         let (outcome, groups) = done?;
         let title = self.file.file_stem().unwrap_or_default().to_string_lossy();
         files::write(&folder, &title, &outcome, &groups)?;
+        if let Some(page) = &self.page {
+            self.write_page(page, &title, &outcome)?;
+        }
         let is_reported = |phase: &&PhaseOutcome| phase.phase == Phase::Report;
         let rows = outcome.phases.iter().filter(is_reported).flat_map(|phase| &phase.rows);
         let failed: usize = rows.map(|row| row.failed).sum();
@@ -88,6 +98,32 @@ impl SweepCommand {
             bail!("{failed} trials failed; the reasons are above, and the same command runs them again");
         }
         Ok((outcome, text))
+    }
+
+    /// Puts the section of this sweep into a Markdown file.
+    fn write_page(&self, page: &Path, name: &str, outcome: &Outcome) -> anyhow::Result<()> {
+        let wrong = |why: String| Error::Config(format!("{}: {why}", page.display()));
+        let before = match std::fs::read_to_string(page) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+            Err(error) => return Err(wrong(format!("cannot read: {error}")).into()),
+        };
+        let mut command = format!("fl-sim sweep {}", self.file.display());
+        let options = [
+            ("--quick", self.quick),
+            ("--phase choose", self.phase == Some(Phase::Choose)),
+        ];
+        let points = self.point.iter().map(|point| format!("--point {point}"));
+        let options = options
+            .into_iter()
+            .filter(|(_, is_set)| *is_set)
+            .map(|(option, _)| option.to_owned());
+        for option in options.chain(points) {
+            command.extend([" ", &option]);
+        }
+        let section = markdown::section(name, &command, &self.note, outcome);
+        let after = markdown::place(&before, name, &section).map_err(|e| wrong(format!("{e:#}")))?;
+        std::fs::write(page, after).with_context(|| format!("write {}", page.display()))
     }
 
     /// Deletes what trials at work have left, once nothing writes to it any more. Best effort: the next start does the same.

@@ -9,6 +9,7 @@ mod file;
 mod files;
 mod folder;
 mod grid;
+mod markdown;
 mod outcome;
 mod page;
 mod phase;

@@ -8,57 +8,63 @@ use crate::score::bytes;
 
 /// The table of one phase: a heading, a row for each point, the chosen one of several marked with `*`.
 pub(super) fn table(outcome: &PhaseOutcome) -> String {
-    let digits = outcome.quality.map_or(2, Quality::digits);
-    let quality = outcome.quality.map_or("quality", Quality::name);
-    let mut lines = vec![
-        [
-            "",
-            "variant",
-            "point",
-            quality,
-            "last 3 rounds",
-            "difference",
-            "of last 3",
-            "bytes",
-            "bits u/d",
-            "ratio",
-            "no first",
-        ]
-        .map(str::to_owned)
-        .to_vec(),
-    ];
-    lines[0].push(outcome.reach_heading());
-    for row in &outcome.rows {
-        let mark = if row.chosen && outcome.phase == Phase::Choose {
-            "*"
-        } else {
-            ""
-        };
-        let number = if row.label.is_empty() {
-            String::new()
-        } else {
-            format!("{}: ", row.point)
-        };
-        lines.push(vec![
-            mark.to_owned(),
-            row.variant.clone(),
-            format!("{number}{}", row.label),
-            spread(row.last, digits),
-            spread(row.tail, digits),
-            estimate(row.last_difference, digits),
-            estimate(row.tail_difference, digits),
-            bytes((row.bytes_up + row.bytes_down) as u64),
-            format!("{:.3}/{:.3}", row.bits.0, row.bits.1),
-            format!("{:.1}x", row.ratio),
-            format!("{:.1}x", row.ratio_without_first),
-            reach(row),
-        ]);
-        if row.failed > 0 {
-            let last = lines.len() - 1;
-            lines[last].push(format!("{} failed", row.failed));
-        }
+    let mut lines = cells(outcome);
+    let is_choice = outcome.phase == Phase::Choose;
+    let marks = outcome
+        .rows
+        .iter()
+        .map(|row| if row.chosen && is_choice { "*" } else { "" });
+    for (line, mark) in lines.iter_mut().zip(std::iter::once("").chain(marks)) {
+        line.insert(0, mark.to_owned());
     }
     format!("{}\n{}", outcome.heading(), align(&lines))
+}
+
+/// The cells of a table: its header, then a line for each row.
+pub(super) fn cells(outcome: &PhaseOutcome) -> Vec<Vec<String>> {
+    let quality = outcome.quality.map_or("quality", Quality::name);
+    let header = [
+        "variant",
+        "point",
+        quality,
+        "last 3 rounds",
+        "difference",
+        "of last 3",
+        "bytes",
+        "bits u/d",
+        "ratio",
+        "no first",
+        &outcome.reach_heading(),
+    ];
+    let header = header.map(str::to_owned).to_vec();
+    let rows = outcome.rows.iter().map(|row| line(row, outcome.quality));
+    std::iter::once(header).chain(rows).collect()
+}
+
+fn line(row: &Summary, quality: Option<Quality>) -> Vec<String> {
+    let digits = quality.map_or(2, Quality::digits);
+    let number = match row.label.as_str() {
+        "" => String::new(),
+        label => format!("{}: {label}", row.point),
+    };
+    let failed = match row.failed {
+        0 => String::new(),
+        failed => format!(" ({failed} failed)"),
+    };
+    let measured = |text: String| if row.seeds.is_empty() { "-".to_owned() } else { text };
+    vec![
+        row.variant.clone(),
+        format!("{number}{failed}"),
+        spread(row.last, digits),
+        spread(row.tail, digits),
+        estimate(row.last_difference, digits),
+        estimate(row.tail_difference, digits),
+        measured(bytes((row.bytes_up + row.bytes_down) as u64)),
+        measured(format!("{:.3}/{:.3}", row.bits.0, row.bits.1)),
+        measured(format!("{:.1}x", row.ratio)),
+        measured(format!("{:.1}x", row.ratio_without_first)),
+        reach(row),
+    ]
 }
 
 /// `mean ± deviation`.

@@ -12,8 +12,7 @@ use super::outcome::{Outcome, PhaseOutcome};
 use super::phase::Phase;
 use super::statistics::Quality;
 use super::summary::Summary;
-use super::text::{estimate, reach, spread};
-use crate::score::bytes;
+use super::text::cells;
 pub(super) use section::Section;
 use svg::{escape, series};
 
@@ -106,7 +105,6 @@ fn legend(section: &Section<'_>) -> String {
 }
 
 fn write_table(out: &mut String, outcome: &PhaseOutcome) {
-    let digits = outcome.quality.map_or(2, Quality::digits);
     let quality = outcome.quality.map_or("quality", Quality::name);
     let against = escape(&outcome.baseline);
     let _ = write!(
@@ -118,34 +116,11 @@ fn write_table(out: &mut String, outcome: &PhaseOutcome) {
          <th>ratio<small>bytes {}</small></th></tr></thead>\n<tbody>\n",
         escape(&outcome.reach_heading())
     );
-    for row in &outcome.rows {
-        let class = if row.chosen && outcome.phase == Phase::Choose {
-            " class=\"chosen\""
-        } else {
-            ""
-        };
-        let failed = if row.failed > 0 {
-            format!(" ({} failed)", row.failed)
-        } else {
-            String::new()
-        };
-        let _ = writeln!(
-            out,
-            "<tr{class}><td>{}</td><td>{}{failed}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>\
-             <td>{:.3} / {:.3}</td><td>{:.1}x</td><td>{:.1}x</td><td>{}</td></tr>",
-            escape(&row.variant),
-            escape(&row.label),
-            spread(row.last, digits),
-            spread(row.tail, digits),
-            estimate(row.last_difference, digits),
-            estimate(row.tail_difference, digits),
-            bytes((row.bytes_up + row.bytes_down) as u64),
-            row.bits.0,
-            row.bits.1,
-            row.ratio,
-            row.ratio_without_first,
-            reach(row)
-        );
+    for (line, row) in cells(outcome).iter().skip(1).zip(&outcome.rows) {
+        let is_chosen = row.chosen && outcome.phase == Phase::Choose;
+        let class = if is_chosen { " class=\"chosen\"" } else { "" };
+        let line: Vec<String> = line.iter().map(|cell| format!("<td>{}</td>", escape(cell))).collect();
+        let _ = writeln!(out, "<tr{class}>{}</tr>", line.concat());
     }
     out.push_str("</tbody></table></div>\n");
 }
