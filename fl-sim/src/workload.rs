@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use fl_client::data::DataSource;
+use fl_client::data::{ClientData, DataSource};
 use fl_client::learners::{DeviceChoice, LearnerChoice};
 use fl_client::{Error, Learner, Tasks};
 use fl_compress::Layout;
@@ -89,6 +89,14 @@ impl Workload {
     /// If the data cannot be read or the learner does not suit it.
     pub fn learner(&self, client: u32) -> anyhow::Result<Box<dyn Learner>> {
         self.learner.build(DeviceChoice::Cpu, self.part(client)?.load()?)
+    }
+
+    /// The data of the first client. While it is held, the clients of this process share its set instead of reading it anew.
+    ///
+    /// # Errors
+    /// If the data cannot be read.
+    pub fn hold(&self) -> anyhow::Result<ClientData> {
+        Ok(self.part(0)?.load()?)
     }
 
     /// Layout and first weights of the model.

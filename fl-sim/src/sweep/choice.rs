@@ -1,34 +1,38 @@
 //! Which point of a variant is reported.
 
-use std::cmp::Ordering;
-
 use super::statistics::Quality;
 use super::summary::Summary;
 
-/// Index in `rows` of the best row of `variant`: with `max_loss`, the one with the fewest bytes of those that lose at most so much
-/// to the baseline; without it, or if none does, the one with the best mean of the last three rounds. Of equal rows, the one with
-/// fewer bytes, then the first. A row with a failed trial is not chosen. `None` if there is no other.
+/// Bytes on the sockets differ from run to run by less than this share; points that are closer cost the same.
+const EQUAL: f64 = 0.02;
+
+/// Index in `rows` of the best row of `variant`. With `max_loss`, the one with the fewest bytes of those that lose at most so much
+/// to the baseline, and of these that cost the same, the one with the best mean of the last three rounds. Without it, or if none
+/// does, the one with the best mean, and of equal means the one with the fewest bytes. Of equal rows the first. A row with a
+/// failed trial is not chosen. `None` if there is no other.
 pub(super) fn best(rows: &[Summary], variant: &str, quality: Quality, max_loss: Option<f64>) -> Option<usize> {
-    let goodness = |row: &Summary| {
-        row.tail
-            .map(|tail| quality.goodness(tail.mean))
-            .filter(|good| good.is_finite())
-    };
-    let whole = |row: &Summary| row.variant == variant && row.failed == 0 && goodness(row).is_some();
-    let own: Vec<usize> = (0..rows.len()).filter(|&at| whole(&rows[at])).collect();
-    let within = |row: &Summary| {
+    let goodness = |row: &Summary| row.tail.map_or(f64::NAN, |tail| quality.goodness(tail.mean));
+    let is_whole = |row: &Summary| row.variant == variant && row.failed == 0 && goodness(row).is_finite();
+    let own: Vec<usize> = (0..rows.len()).filter(|&at| is_whole(&rows[at])).collect();
+    let is_within = |row: &Summary| {
         let loss = row.tail_difference.map(|difference| -quality.goodness(difference.mean));
         loss.zip(max_loss).is_some_and(|(loss, most)| loss <= most)
     };
-    let bytes = |at: &usize| rows[*at].bytes_up + rows[*at].bytes_down;
-    let by_bytes = |a: &usize, b: &usize| bytes(a).total_cmp(&bytes(b)).then(a.cmp(b));
-    let cheapest = own.iter().copied().filter(|at| within(&rows[*at])).min_by(by_bytes);
-    cheapest.or_else(|| {
-        own.into_iter().min_by(|a, b| {
-            let good = goodness(&rows[*b]).partial_cmp(&goodness(&rows[*a]));
-            good.unwrap_or(Ordering::Equal).then(by_bytes(a, b))
-        })
-    })
+    let most = |of: &[usize]| {
+        of.iter()
+            .map(|&at| goodness(&rows[at]))
+            .fold(f64::NEG_INFINITY, f64::max)
+    };
+    let mut candidates: Vec<usize> = own.iter().copied().filter(|&at| is_within(&rows[at])).collect();
+    if candidates.is_empty() {
+        let top = most(&own);
+        candidates = own.into_iter().filter(|&at| goodness(&rows[at]) >= top).collect();
+    }
+    let bytes = |at: usize| rows[at].bytes_up + rows[at].bytes_down;
+    let least = candidates.iter().map(|&at| bytes(at)).fold(f64::INFINITY, f64::min);
+    candidates.retain(|&at| bytes(at) <= least * (1.0 + EQUAL));
+    let top = most(&candidates);
+    candidates.into_iter().find(|&at| goodness(&rows[at]) >= top)
 }
 
 #[cfg(test)]
@@ -73,8 +77,16 @@ mod tests {
     }
 
     #[test]
-    fn equal_points_are_told_by_bytes() {
-        let groups = [group("ours", 0, &[&[0.9]], 10), group("ours", 1, &[&[0.9]], 9)];
+    fn equal_points_differ_by_bytes_and_equal_bytes_by_quality() {
+        let groups = [group("ours", 0, &[&[0.9]], 1000), group("ours", 1, &[&[0.9]], 900)];
         assert_eq!(best(&rows(&groups), "ours", ACCURACY, None), Some(1));
+        let groups = [
+            group("fp32", 0, &[&[0.9]], 9000),
+            group("ours", 0, &[&[0.898]], 1000),
+            group("ours", 1, &[&[0.899]], 1005),
+            group("ours", 2, &[&[0.899]], 1003),
+            group("ours", 3, &[&[0.9]], 1100),
+        ];
+        assert_eq!(best(&rows(&groups), "ours", ACCURACY, Some(0.5)), Some(2));
     }
 }

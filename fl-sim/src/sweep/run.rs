@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fl_cli::out;
+use fl_client::data::ClientData;
 use fl_client::learners::DeviceChoice;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio::sync::Semaphore;
@@ -52,9 +53,14 @@ pub(super) async fn run(
             missing.push(trial.clone());
         }
     }
+    let held = match missing.first() {
+        Some(trial) => Some(hold(sweep, trial).await?),
+        None => None,
+    };
     let progress = Progress::new(phase, trials.len(), trials.len() - missing.len());
     run_missing(sweep, folder, missing, workers, &progress).await?;
     progress.bar.finish_and_clear();
+    drop(held);
     collect(sweep, folder, points, &trials)
 }
 
@@ -90,6 +96,13 @@ pub(super) fn collect(
         });
     }
     Ok(groups)
+}
+
+/// Reads the data of a trial, so that a file that is missing stops the sweep and others are read once for all trials.
+async fn hold(sweep: &Sweep, trial: &Trial) -> anyhow::Result<ClientData> {
+    let point = &sweep.points(&trial.variant)[trial.point];
+    let workload = point.experiment.workload_of(point.variant());
+    tokio::task::spawn_blocking(move || workload.hold()).await?
 }
 
 async fn run_missing(

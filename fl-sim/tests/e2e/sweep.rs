@@ -157,6 +157,11 @@ fn another_file_is_refused_in_the_folder_of_a_sweep() {
     std::fs::write(stage.path("other/notes"), "").unwrap();
     fails(stage.sweep(&["--keep", "other"]), 2, &["other", "holds no sweep"]);
     fails(stage.sweep(&["--phase", "report"]), 1, &["no result"]);
+    let missing = FILE.replace("builtin = { train = 60, test = 40 }", "idx = { dir = \"none\" }");
+    std::fs::write(stage.path("missing.toml"), missing).unwrap();
+    let mut command = sim(["sweep", "missing.toml"]);
+    command.current_dir(stage.dir.path());
+    fails(command, 2, &["none/train-images-idx3-ubyte"]);
     let changed = FILE.replace("rounds = 2", "rounds = 3");
     std::fs::write(stage.path("tiny.toml"), changed).unwrap();
     fails(stage.sweep(&[]), 2, &["belongs to another sweep: `run` differs"]);
