@@ -1,4 +1,5 @@
-//! A validation part: training examples that are kept out of training, to choose settings without looking at the test set.
+//! A validation part: training examples that are kept out of training, to choose settings without looking at the test
+//! set.
 
 use super::error::Error;
 use super::examples::{ClientData, Examples};
@@ -9,8 +10,9 @@ use super::rng::Rng;
 const BLOCK: usize = 16;
 
 impl ClientData {
-    /// Replaces the test part with a `share` of the training examples, which are then no longer trained on. `seed` draws them.
-    /// A client with at least two examples keeps at least one in each part; the test examples are dropped unread.
+    /// Replaces the test part with a `share` of the training examples, which are then no longer trained on. `seed`
+    /// draws them. A client with at least two examples keeps at least one in each part; the test examples are dropped
+    /// unread.
     ///
     /// # Errors
     /// `Config` if `share` is not above 0 and below 1.

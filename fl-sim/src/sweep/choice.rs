@@ -6,10 +6,10 @@ use super::summary::Summary;
 /// Bytes on the sockets differ from run to run by less than this share; points that are closer cost the same.
 const EQUAL: f64 = 0.02;
 
-/// Index in `rows` of the best row of `variant`. With `max_loss`, the one with the fewest bytes of those that lose at most so much
-/// to the baseline, and of these that cost the same, the one with the best mean of the last three rounds. Without it, or if none
-/// does, the one with the best mean, and of equal means the one with the fewest bytes. Of equal rows the first. A row with a
-/// failed trial is not chosen. `None` if there is no other.
+/// Index in `rows` of the best row of `variant`. With `max_loss`, the one with the fewest bytes of those that lose at
+/// most so much to the baseline, and of these that cost the same, the one with the best mean of the last three rounds.
+/// Without it, or if none does, the one with the best mean, and of equal means the one with the fewest bytes. Of equal
+/// rows the first. A row with a failed trial is not chosen. `None` if there is no other.
 pub(super) fn best(rows: &[Summary], variant: &str, quality: Quality, max_loss: Option<f64>) -> Option<usize> {
     let goodness = |row: &Summary| row.tail.map_or(f64::NAN, |tail| quality.goodness(tail.mean));
     let is_whole = |row: &Summary| row.variant == variant && row.failed == 0 && goodness(row).is_finite();

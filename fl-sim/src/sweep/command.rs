@@ -25,8 +25,8 @@ use super::trial::Trial;
 pub struct SweepCommand {
     /// The sweep, such as configs/experiments/sweep-fashion-mlp.toml
     file: PathBuf,
-    /// Folder of the results; a sweep that was stopped is resumed here [default: the file's name without .toml, with -quick for
-    /// `--quick`, in the current folder]
+    /// Folder of the results; a sweep that was stopped is resumed here [default: the file's name without .toml, with
+    /// -quick for `--quick`, in the current folder]
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
     /// Only this phase [default: first choose, where a variant has several points, then report]
@@ -126,7 +126,8 @@ impl SweepCommand {
         std::fs::write(page, after).with_context(|| format!("write {}", page.display()))
     }
 
-    /// Deletes what trials at work have left, once nothing writes to it any more. Best effort: the next start does the same.
+    /// Deletes what trials at work have left, once nothing writes to it any more. Best effort: the next start does the
+    /// same.
     pub fn clean_up(&self) {
         let dir = self.folder();
         if dir.join("sweep.json").is_file() {

@@ -16,6 +16,8 @@ use super::trial::{Record, Trial};
 /// First word of a trial's file; the version follows.
 const MAGIC: &str = "fl-sim-trial";
 const VERSION: &str = "1";
+/// What a folder has before its `sweep.json`.
+const OWN: [&str; 4] = ["lock", "trials", "sweep.toml", "sweep.tmp"];
 /// A result of 100,000 rounds takes about 40 MB.
 const MAX_RECORD: u64 = 256 << 20;
 const MAX_OWNER: u64 = 16 << 20;
@@ -47,8 +49,12 @@ impl Folder {
         let wrong = |why: String| Error::Config(format!("{}: {why}", dir.display()));
         let owner = Owner::of(sweep);
         let path = dir.join("sweep.json");
-        match fs::read_dir(dir).map(|mut entries| entries.next().is_none()) {
-            Ok(false) if !path.is_file() => {
+        // A sweep that was killed before its first trial may have left the first of its own files.
+        let is_other = |entry: std::io::Result<fs::DirEntry>| {
+            !entry.is_ok_and(|entry| OWN.iter().any(|own| entry.file_name() == *own))
+        };
+        match fs::read_dir(dir).map(|mut entries| entries.any(is_other)) {
+            Ok(true) if !path.is_file() => {
                 return Err(
                     wrong("is not empty and holds no sweep; choose another folder with `--keep`".into()).into(),
                 );
@@ -228,6 +234,15 @@ mod tests {
     use super::super::summary::tests::record;
     use super::*;
 
+    const GOLDEN: &str = concat!(
+        "fl-sim-trial 1 96c7328414fa34258978517bb1d487c81154d0b559c35774bb6b057237c4f8ae\n",
+        "{\"phase\":\"report\",\"variant\":\"fp32\",\"settings\":[[\"run.rounds\",\"1\"]],\"seed\":11,\"build\":\"\",",
+        "\"score\":{\"parameters\":10,\"clients\":2,\"rounds\":[{\"round\":1,\"updates\":2,\"accuracy\":0.5,",
+        "\"perplexity\":null,\"test_loss\":1.0,\"train_loss\":1.0,\"up\":10,\"down\":10,\"frames_up\":5,",
+        "\"frames_down\":5,\"seconds\":0.5,\"metrics\":{\"train/x\":null}}],\"server_socket\":[15,15],",
+        "\"client_socket\":[15,15],\"ledger\":[15,15],\"model\":\"\"}}",
+    );
+
     fn open(dir: &Path, text: &str) -> anyhow::Result<Folder> {
         Folder::open(dir, &read(text).unwrap(), text)
     }
@@ -249,6 +264,26 @@ mod tests {
         assert_eq!(found.score.rounds[0], result.score.rounds[0]);
         drop(folder);
         assert!(open(dir.path(), FILE).unwrap().find(&trial()).unwrap().is_some());
+    }
+
+    /// Version 1 is read for ever: a change of this text needs a new version.
+    #[test]
+    fn a_result_is_written_as_version_1() {
+        let mut result = record("fp32", 11, &[0.5], 10);
+        result.settings = vec![("run.rounds".into(), "1".into())];
+        result.score.rounds[0].metrics.insert("train/x".into(), f64::NAN);
+        let text = String::from_utf8(encode(&result).unwrap()).unwrap();
+        assert_eq!(text, GOLDEN);
+        let read = decode(GOLDEN.as_bytes(), &trial()).unwrap();
+        assert_eq!(encode(&read).unwrap(), GOLDEN.as_bytes());
+    }
+
+    #[test]
+    fn a_folder_without_its_first_file_is_taken() {
+        let dir = tempfile::tempdir().unwrap();
+        drop(open(dir.path(), FILE).unwrap());
+        fs::remove_file(dir.path().join("sweep.json")).unwrap();
+        assert!(open(dir.path(), FILE).is_ok());
     }
 
     #[test]

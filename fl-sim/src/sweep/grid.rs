@@ -80,7 +80,8 @@ impl Grid {
             .is_none_or(|only| only.iter().any(|name| name == variant))
     }
 
-    /// The points of `variant`: those of every grid for it, or one that sets nothing. `file`: an experiment of this variant alone.
+    /// The points of `variant`: those of every grid for it, or one that sets nothing. `file`: an experiment of this
+    /// variant alone.
     ///
     /// # Errors
     /// If a key cannot be set, or there are more than 1,000 points.
@@ -125,7 +126,8 @@ impl Grid {
 }
 
 impl Axis {
-    /// Refuses a key whose value in `file` is a table of several keys: each point would drop the keys that it does not repeat.
+    /// Refuses a key whose value in `file` is a table of several keys: each point would drop the keys that it does not
+    /// repeat.
     fn check(&self, file: &Table) -> anyhow::Result<()> {
         for key in &self.keys {
             if let Some(table) = settings::get(file, key)
@@ -157,7 +159,8 @@ fn names(value: &Value, variants: &[String]) -> anyhow::Result<Vec<String>> {
     Ok(names)
 }
 
-/// A point as people read it: the last parts of its keys, as many as tell them from each other. Empty if nothing is set.
+/// A point as people read it: the last parts of its keys, as many as tell them from each other. Empty if nothing is
+/// set.
 pub(super) fn label(point: &Assignment) -> String {
     let mut shown: Vec<(&str, &Value)> = Vec::new();
     for (key, value) in point {

@@ -1,7 +1,7 @@
 //! A sweep: grids over the keys of an experiment, settings chosen on some seeds and reported on others, resumable.
 //!
-//! `file` and `grid` read what is to run; `trial` names each run by a digest of its inputs; `folder` keeps the results; `run` runs
-//! what is missing; `summary`, `statistics`, `choice` and `outcome` make the tables; the others show them.
+//! `file` and `grid` read what is to run; `trial` names each run by a digest of its inputs; `folder` keeps the results;
+//! `run` runs what is missing; `summary`, `statistics`, `choice` and `outcome` make the tables; the others show them.
 
 mod choice;
 mod command;

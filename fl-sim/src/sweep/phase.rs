@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
-    /// Every point on the seeds of `choose`, evaluated with a validation part; prints which point of a variant is the best
+    /// Every point on the seeds of `choose`, evaluated with a validation part; prints which point of a variant is the
+    /// best
     Choose,
     /// The chosen points on the seeds of `report`, evaluated with the test set
     Report,

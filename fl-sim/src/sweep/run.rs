@@ -29,8 +29,8 @@ pub(super) struct Workers {
     pub(super) build: String,
 }
 
-/// Runs the trials of `phase` for `points` (variant, index) that have no result yet, and returns the results of all. A failed trial
-/// stops no other; it is counted and its reason printed.
+/// Runs the trials of `phase` for `points` (variant, index) that have no result yet, and returns the results of all. A
+/// failed trial stops no other; it is counted and its reason printed.
 ///
 /// # Errors
 /// If a result cannot be read or kept.

@@ -62,7 +62,8 @@ pub struct Summary {
     pub reach: Option<Reach>,
 }
 
-/// What it takes to reach a quality: that of the baseline under the same seed, last three rounds, less the file's `reach`.
+/// What it takes to reach a quality: that of the baseline under the same seed, last three rounds, less the file's
+/// `reach`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Reach {
     /// The quality to reach, mean of the seeds.
@@ -143,8 +144,8 @@ impl Group {
     }
 }
 
-/// Bytes on the sockets until the clients have the first model of at least this goodness: those of its round and all before, its
-/// own download, which is made in the next round, and all bytes outside of rounds.
+/// Bytes on the sockets until the clients have the first model of at least this goodness: those of its round and all
+/// before, its own download, which is made in the next round, and all bytes outside of rounds.
 fn bytes_to(score: &Score, quality: Quality, goodness: f64) -> Option<u64> {
     let reaches = |round: &RoundLine| {
         quality

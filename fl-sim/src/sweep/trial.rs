@@ -90,8 +90,8 @@ impl Trial {
     /// Runs the trial in `dir`, an empty folder.
     ///
     /// # Errors
-    /// As [`crate::federation::run`], and if a learner fails, for example because training has diverged: the federation would wait
-    /// for its client until the deadline of the round.
+    /// As [`crate::federation::run`], and if a learner fails, for example because training has diverged: the federation
+    /// would wait for its client until the deadline of the round.
     pub(super) async fn run(&self, point: &Point, dir: &Path, place: &Place, build: String) -> anyhow::Result<Record> {
         let (tell, mut failures) = mpsc::unbounded_channel();
         let news = move |news: News<'_>| {

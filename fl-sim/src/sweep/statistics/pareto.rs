@@ -2,8 +2,9 @@
 
 use std::cmp::Ordering;
 
-/// Indices of the points that no other point dominates: none has as few bytes and as high a goodness, and is better in one of
-/// them. Ascending by bytes, of equal points the first. Points that are not finite are left out. `points`: bytes, goodness.
+/// Indices of the points that no other point dominates: none has as few bytes and as high a goodness, and is better in
+/// one of them. Ascending by bytes, of equal points the first. Points that are not finite are left out. `points`:
+/// bytes, goodness.
 pub(crate) fn front(points: &[(f64, f64)]) -> Vec<usize> {
     let finite = |at: &usize| points[*at].0.is_finite() && points[*at].1.is_finite();
     let mut order: Vec<usize> = (0..points.len()).filter(finite).collect();

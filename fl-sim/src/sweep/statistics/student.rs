@@ -10,7 +10,8 @@ const TABLE: [f64; 30] = [
 /// The same of the normal distribution.
 const NORMAL: f64 = 1.959_964;
 
-/// The quantile 0.975: the half width of a two-sided 95 % interval in standard errors. `None` without a degree of freedom.
+/// The quantile 0.975: the half width of a two-sided 95 % interval in standard errors. `None` without a degree of
+/// freedom.
 pub(super) fn t_975(freedom: usize) -> Option<f64> {
     let at = freedom.checked_sub(1)?;
     Some(TABLE.get(at).copied().unwrap_or_else(|| expansion(freedom as f64)))
