@@ -7,7 +7,6 @@ use clap::Args;
 use fl_cli::out;
 use fl_client::Error;
 use fl_client::learners::DeviceChoice;
-use fl_compress::Digest;
 
 use super::file::Sweep;
 use super::files;
@@ -65,11 +64,13 @@ impl SweepCommand {
         let named: anyhow::Result<Vec<(String, usize)>> =
             self.point.iter().map(|text| named_point(&sweep, text)).collect();
         let named = named.map_err(|e| wrong(format!("{e:#}")))?;
+        if self.phase == Some(Phase::Choose) && sweep.choose.is_empty() {
+            return Err(wrong("`choose` is empty: list the seeds to choose on".into()).into());
+        }
         let folder = Folder::open(&self.folder(), &sweep, &text)?;
         let workers = Workers {
             jobs: self.jobs.map_or_else(crate::demo::cores, usize::from).max(1),
             device: self.device,
-            build: build()?,
         };
         let done = self.phases(&sweep, &folder, &named, &workers).await;
         let (outcome, groups) = done?;
@@ -95,7 +96,7 @@ impl SweepCommand {
         );
         if failed > 0 {
             out::text(format_args!("{text}\n"))?;
-            bail!("{failed} trials failed; the reasons are above, and the same command runs them again");
+            bail!("failed trials: {failed}; the reasons are above, and the same command runs them again");
         }
         Ok((outcome, text))
     }
@@ -155,7 +156,7 @@ impl SweepCommand {
         let (mut phases, mut all) = (Vec::new(), Vec::new());
         let choice = if self.phase == Some(Phase::Choose) || sweep.variants.iter().any(|variant| several(&variant.name))
         {
-            let points = points_to_choose(sweep);
+            let points = points_to_choose(sweep, named);
             let groups = match self.phase {
                 Some(Phase::Report) => finished(sweep, folder, &points)?,
                 _ => run::run(sweep, folder, Phase::Choose, &points, workers).await?,
@@ -203,12 +204,13 @@ impl SweepCommand {
     }
 }
 
-/// The points of the phase `choose`: those of the baseline, and of every variant that has several.
-fn points_to_choose(sweep: &Sweep) -> Vec<(String, usize)> {
+/// The points of the phase `choose`: those of the baseline, and of every variant that has several and whose point is not named.
+fn points_to_choose(sweep: &Sweep, named: &[(String, usize)]) -> Vec<(String, usize)> {
+    let is_open = |name: &str| !named.iter().any(|(variant, _)| variant == name);
     let needed = sweep
         .variants
         .iter()
-        .filter(|variant| variant.points.len() > 1 || variant.name == sweep.baseline);
+        .filter(|variant| variant.name == sweep.baseline || variant.points.len() > 1 && is_open(&variant.name));
     let points = needed.flat_map(|variant| (0..variant.points.len()).map(|point| (variant.name.clone(), point)));
     points.collect()
 }
@@ -229,12 +231,4 @@ fn finished(sweep: &Sweep, folder: &Folder, points: &[(String, usize)]) -> anyho
         "{missing} trials of the choice have no result; run `--phase choose` first, or name the points with `--point`"
     );
     Ok(groups)
-}
-
-/// Digest of the running program.
-fn build() -> anyhow::Result<String> {
-    let path = std::env::current_exe().context("find this program")?;
-    let digest = std::fs::File::open(&path).and_then(Digest::of_reader);
-    let digest = digest.with_context(|| format!("read {}", path.display()))?;
-    Ok(digest.to_string()[..16].to_owned())
 }

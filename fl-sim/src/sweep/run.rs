@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use fl_cli::out;
 use fl_client::data::ClientData;
 use fl_client::learners::DeviceChoice;
+use fl_compress::Digest;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -25,8 +27,6 @@ pub(super) struct Workers {
     /// Trials at once, and learners at work at once over all of them.
     pub(super) jobs: usize,
     pub(super) device: DeviceChoice,
-    /// Digest of this program.
-    pub(super) build: String,
 }
 
 /// Runs the trials of `phase` for `points` (variant, index) that have no result yet, and returns the results of all. A
@@ -113,6 +113,8 @@ async fn run_missing(
     progress: &Progress,
 ) -> anyhow::Result<()> {
     let gate = Arc::new(Semaphore::new(workers.jobs));
+    // Only needed for new results: reading a large program takes a while.
+    let build = if missing.is_empty() { String::new() } else { build()? };
     let mut waiting = missing.into_iter();
     let mut running = JoinSet::new();
     loop {
@@ -120,7 +122,7 @@ async fn run_missing(
             && let Some(trial) = waiting.next()
         {
             let point = sweep.points(&trial.variant)[trial.point].clone();
-            let (dir, build) = (folder.workplace(&trial), workers.build.clone());
+            let (dir, build) = (folder.workplace(&trial), build.clone());
             let place = Place {
                 gate: Arc::clone(&gate),
                 device: workers.device,
@@ -227,4 +229,12 @@ pub(super) fn named_point(sweep: &Sweep, text: &str) -> anyhow::Result<(String, 
             Err(wrong(format!("there is no such point; there are {}", all.join("; "))))
         }
     }
+}
+
+/// Digest of the running program.
+fn build() -> anyhow::Result<String> {
+    let path = std::env::current_exe().context("find this program")?;
+    let digest = std::fs::File::open(&path).and_then(Digest::of_reader);
+    let digest = digest.with_context(|| format!("read {}", path.display()))?;
+    Ok(digest.to_string()[..16].to_owned())
 }

@@ -7,6 +7,9 @@ use super::svg::{Axis, END, HALF, begin, escape, series};
 use crate::score::RoundLine;
 use crate::sweep::summary::Group;
 
+/// The ranges of so many lines can be told apart.
+const BANDS: usize = 5;
+
 /// Smallest, mean and largest loss of a round over the seeds.
 type Range = (f64, f64, f64);
 
@@ -51,7 +54,7 @@ pub(super) fn chart(section: &Section<'_>) -> String {
         let mut high = points(|range| range.2);
         high.reverse();
         let band = [draw(points(|range| range.0)), draw(high)].concat();
-        if line.iter().any(|(low, _, high)| high > low) {
+        if lines.len() <= BANDS && line.iter().any(|(low, _, high)| high > low) {
             let _ = writeln!(out, "<path class=\"band {color}\" d=\"M{}Z\"/>", band.join("L"));
         }
         let mean = draw(points(|range| range.1));

@@ -11,7 +11,6 @@ use std::fmt::Write as _;
 use super::outcome::{Outcome, PhaseOutcome};
 use super::phase::Phase;
 use super::statistics::Quality;
-use super::summary::Summary;
 use super::text::cells;
 pub(super) use section::Section;
 use svg::{escape, series};
@@ -93,14 +92,9 @@ fn write_section(out: &mut String, section: &Section<'_>) {
 }
 
 fn legend(section: &Section<'_>) -> String {
-    let entry = |(row, color): (&Summary, usize)| {
-        format!(
-            "<span><i class=\"{}\"></i>{}</span>",
-            series(color),
-            escape(&section.name(row))
-        )
-    };
-    let entries: Vec<String> = section.outcome.rows.iter().zip(section.colors()).map(entry).collect();
+    let entry =
+        |(name, color): (String, usize)| format!("<span><i class=\"{}\"></i>{}</span>", series(color), escape(&name));
+    let entries: Vec<String> = section.legend().into_iter().map(entry).collect();
     format!("<p class=\"legend\">{}</p>", entries.join(""))
 }
 

@@ -4,6 +4,9 @@ use crate::sweep::outcome::PhaseOutcome;
 use crate::sweep::phase::Phase;
 use crate::sweep::summary::{Group, Summary};
 
+/// Colors that differ well.
+pub(super) const COLORS: usize = 8;
+
 /// A phase and the trials behind each of its rows.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Section<'a> {
@@ -17,21 +20,32 @@ impl Section<'_> {
         self.outcome.phase == Phase::Choose
     }
 
-    /// The name of a row's point: its label, with the variant where another variant has the same label.
+    /// The name of a row's point: its label, with the variant where points of several variants have labels.
     pub(super) fn name(&self, row: &Summary) -> String {
-        let others = self.outcome.rows.iter().filter(|other| other.variant != row.variant);
-        let is_shared = others.into_iter().any(|other| other.label == row.label);
-        match (row.label.as_str(), is_shared) {
-            ("", _) => row.variant.clone(),
-            (label, true) => format!("{} {label}", row.variant),
-            (label, false) => label.to_owned(),
+        let mut others = self.outcome.rows.iter().filter(|other| other.variant != row.variant);
+        let is_alone = others.all(|other| other.label.is_empty());
+        match row.label.as_str() {
+            "" => row.variant.clone(),
+            label if is_alone => label.to_owned(),
+            label => format!("{} {label}", row.variant),
         }
     }
 
-    /// The color of each row: one for each variant, or for each row if one variant has them all but the baseline.
+    /// Names and colors: of the points, or of the variants if the points are too many for colors of their own.
+    pub(super) fn legend(&self) -> Vec<(String, usize)> {
+        let rows = self.outcome.rows.iter().zip(self.colors());
+        if self.outcome.rows.len() <= COLORS {
+            return rows.map(|(row, color)| (self.name(row), color)).collect();
+        }
+        let mut names: Vec<(String, usize)> = rows.map(|(row, color)| (row.variant.clone(), color)).collect();
+        names.dedup();
+        names
+    }
+
+    /// The color of each row: its own, or that of its variant if the rows are too many.
     pub(super) fn colors(&self) -> Vec<usize> {
         let rows = &self.outcome.rows;
-        if rows.len() <= 8 {
+        if rows.len() <= COLORS {
             return (0..rows.len()).collect();
         }
         let mut names: Vec<&str> = rows.iter().map(|row| row.variant.as_str()).collect();

@@ -186,7 +186,7 @@ pub(super) fn escape(text: &str) -> String {
 
 /// The class of the color of the series at `index`.
 pub(super) fn series(index: usize) -> String {
-    format!("s{}", index % 8)
+    format!("s{}", index % super::section::COLORS)
 }
 
 #[cfg(test)]
