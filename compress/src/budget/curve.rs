@@ -1,5 +1,6 @@
 //! The rate-distortion curve of a section: estimated bits and squared error for each value of its knob.
 
+use crate::code::method::CodeSpec;
 use crate::quantize::QuantizeSpec;
 use crate::quantize::dead_zone::DeadZone;
 use crate::quantize::dead_zone::model::Histogram;
@@ -17,6 +18,8 @@ const OCTAVES: usize = 14;
 const HEAD: f64 = 14.0 * 8.0;
 /// Bisection steps in the search for the coarsest knob within the error limit.
 const HALVINGS: usize = 24;
+/// The threshold at which rounding takes about the bits, and has about the error, of levels that the coder lowers.
+const LOWERED: f64 = 0.8;
 /// Exceeds the width of a histogram bin: a knob finer by this factor sends all values of a bin of which the coarser one
 /// may send only a part.
 const BIN: f64 = 1.02;
@@ -45,6 +48,10 @@ pub(crate) struct Curve {
     len: f64,
     /// Actual bits / estimated bits, applied to the part of the bits that [`Curve::share`] counts.
     ratio: f64,
+    /// Whether the coder lowers levels (see [`DeadZone::optimized`]).
+    is_optimized: bool,
+    /// Limit of the squared error.
+    most: f64,
     /// From the coarsest (which sends nothing, unless a [`Curve::limit`] is set) to the finest.
     pub(crate) points: Vec<Point>,
 }
@@ -120,6 +127,8 @@ impl Curve {
             energy: sum_of_squares(input.tensor.values),
             len: input.tensor.values.len() as f64,
             ratio,
+            is_optimized: input.code == CodeSpec::Context,
+            most: f64::INFINITY,
             points: Vec::new(),
         };
         let coarsest = curve.coarsest();
@@ -195,7 +204,14 @@ impl Curve {
             points.fold((0.0, 0.0), |sums, point| (sums.0 + point.0, sums.1 + point.1))
         };
         match self.knob {
-            Knob::Step { threshold, .. } => sums(&|histogram| histogram.estimate(knob, threshold)),
+            Knob::Step { threshold, .. } => {
+                let threshold = if self.is_optimized {
+                    threshold.max(LOWERED)
+                } else {
+                    threshold
+                };
+                sums(&|histogram| histogram.estimate(knob, threshold))
+            }
             Knob::Chance(_) => sums(&|histogram| histogram.estimate_stochastic(knob)),
             Knob::Reach { bits, len, .. } => sums(&|histogram| {
                 let (count, below) = histogram.reaching(knob);
@@ -205,17 +221,36 @@ impl Curve {
         }
     }
 
+    /// Squared error at a step with a dead zone up to `threshold`.
+    fn error_at(&self, step: f64, threshold: f64) -> f64 {
+        let errors = self
+            .histograms
+            .iter()
+            .map(|histogram| histogram.estimate(step, threshold).1);
+        errors.sum()
+    }
+
+    /// Whether the coder may lower levels at `step` without passing the limit of the error: at most, values of up to one step
+    /// become zero, as with a threshold of one.
+    fn may_lower(&self, step: f64) -> bool {
+        self.is_optimized && (self.most.is_infinite() || self.error_at(step, 1.0) <= self.most)
+    }
+
     /// Removes the points whose relative error (root of squared error over squared values) exceeds `error`. Stochastic
     /// rounding has no such limit: its error is unbiased and may be larger than the values.
     pub(crate) fn limit(&mut self, error: f64) {
-        let most = error * error * self.energy;
-        let fits = |point: &Point| point.error <= most;
-        let Some(first) = self.points.iter().position(fits).filter(|&at| at > 0) else {
-            return;
-        };
         if matches!(self.knob, Knob::Chance(_)) {
             return;
         }
+        let most = error * error * self.energy;
+        self.most = most;
+        let fits = |point: &Point| match self.knob {
+            Knob::Step { threshold, .. } => self.error_at(point.knob, threshold) <= most,
+            _ => point.error <= most,
+        };
+        let Some(first) = self.points.iter().position(fits).filter(|&at| at > 0) else {
+            return;
+        };
         let (mut fine, mut coarse) = (self.points[first], self.points[first - 1].knob);
         for _ in 0..HALVINGS {
             let middle = self.at((fine.knob * coarse).sqrt());
@@ -249,7 +284,9 @@ impl Curve {
         match self.knob {
             Knob::Step { dead_zone, .. } | Knob::Chance(dead_zone) => {
                 let step = (knob as f32).clamp(f32::MIN_POSITIVE, f32::MAX);
-                adjusted.tensor.quantize = QuantizeSpec::DeadZone(dead_zone.with_step(step));
+                let zone = dead_zone.with_step(step);
+                let zone = if self.may_lower(knob) { zone.optimized() } else { zone };
+                adjusted.tensor.quantize = QuantizeSpec::DeadZone(zone);
             }
             Knob::Reach { clip, .. } => {
                 let count: f64 = self.histograms.iter().map(|histogram| histogram.reaching(knob).0).sum();

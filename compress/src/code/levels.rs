@@ -20,12 +20,21 @@ pub(crate) fn encode_levels(levels: &[i32], shape: Shape, code: Code, out: &mut 
     if code == Code::Context {
         let mut stream = Vec::new();
         context::levels::encode_levels(levels, shape, &mut stream);
-        let mut writer = Writer::new(out);
-        writer.varint(stream.len() as u64);
-        writer.bytes(&stream);
+        write_stream(&stream, &mut Writer::new(out));
     } else {
         sparse::encode(levels, shape, code, out);
     }
+    entropy(levels)
+}
+
+/// Appends the plane of a stream of context coding.
+pub(crate) fn write_stream(stream: &[u8], out: &mut Writer<'_>) {
+    out.varint(stream.len() as u64);
+    out.bytes(stream);
+}
+
+/// Order-0 entropy of `levels` in bytes.
+pub(crate) fn entropy(levels: &[i32]) -> f64 {
     let mut counts = Counts::new();
     counts.add(levels);
     counts.entropy()

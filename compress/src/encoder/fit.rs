@@ -280,8 +280,10 @@ mod tests {
                     (fits, passes) = if fitting { (middle, passes) } else { (fits, middle) };
                 }
                 let one = equal(fits.exp2()).1;
+                // The curves know only about what the coder lowers.
+                let slack = if code == CodeSpec::Context { 1.05 } else { 1.02 };
                 assert!(
-                    error <= 1.02 * one,
+                    error <= slack * one,
                     "seed {seed}, {bits} bits: {error:e}, with one step {one:e}"
                 );
             }

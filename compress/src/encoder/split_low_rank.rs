@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::budget::curve::Curve;
 use crate::encoder::task::EncodeTask;
 use crate::quantize::QuantizeSpec;
+use crate::quantize::dead_zone::WORTH;
 use crate::reduce::components::{self, Components};
 use crate::reduce::method::{Sends, TensorValues};
 use crate::section::encode::encode;
@@ -42,7 +43,7 @@ pub(crate) fn choose(task: &mut EncodeTask<'_>, curve: &Curve, step: f64) -> Opt
         } else {
             coded_bits(&curve.with_knob(input, step))
         };
-        point.error + components::WORTH * step * step * bits
+        point.error + WORTH * step * step * bits
     };
     if cost(&better, &apart) >= cost(curve, input) {
         return None;

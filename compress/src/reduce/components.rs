@@ -13,6 +13,7 @@
 //! components are worth their bits, is ours.
 
 use crate::layout::Shape;
+use crate::quantize::dead_zone::WORTH;
 use crate::reduce::low_rank::{Factors, factors, product, remainder};
 use crate::rng::KeyedRng;
 
@@ -23,9 +24,6 @@ const MOST: usize = 64;
 /// A matrix with fewer rows, columns or values has no components worth looking for.
 const LEAST_SIDE: usize = 8;
 const LEAST_LEN: usize = 256;
-/// Squared error that a bit is worth, in squared steps: the slope of a uniform quantiser at high rate, `2 ln 2 / 12`, and
-/// about that of a dead zone at low rate.
-pub(crate) const WORTH: f64 = 0.1155;
 /// `2 pi e`: a Gaussian of variance `v` takes about `log2(1 + 2 pi e v / step^2) / 2` bits.
 const GAUSS: f64 = 17.079_468;
 /// Sweeps of the eigenvalue iteration; it converges quadratically.

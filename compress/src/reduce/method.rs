@@ -81,7 +81,12 @@ pub(crate) struct TensorValues<'a> {
 impl TensorValues<'_> {
     /// What the receiver will decode of part `at`, whose values are `values`.
     pub(crate) fn received(&self, values: &[f32], shape: Shape, at: u64) -> Result<Vec<f32>, Error> {
-        let (code, rng) = (Code::Pack, self.rng.part(at));
+        let rng = self.rng.part(at);
+        // The levels depend on the coder only if it chooses them.
+        let code = match self.quantize {
+            QuantizeSpec::DeadZone(zone) if zone.is_optimized() => Code::Context,
+            _ => Code::Pack,
+        };
         let (mut bytes, mut out) = (Vec::new(), vec![0.0; values.len()]);
         self.quantize.method().encode(values, shape, code, rng, &mut bytes);
         let plane = Quantize::of(&self.quantize).plane(&mut Reader::new(&bytes), shape, code, rng)?;

@@ -21,6 +21,35 @@ const WEIGHTS: [u16; MOST as usize + 1] = {
     weights
 };
 
+/// Fraction bits of a cost.
+pub(crate) const COST: u32 = 12;
+/// Bits of the probability that select a cost.
+const FINE: u32 = 12;
+
+/// `-log2((i + 1/2) / 2^FINE)` with [`COST`] fraction bits. Integers, so that every machine has the same costs.
+const COSTS: [u16; 1 << FINE] = {
+    let mut costs = [0; 1 << FINE];
+    let mut i = 0;
+    while i < costs.len() {
+        // 2 i + 1 is the probability with FINE + 1 fraction bits, here scaled to [1, 2) with 32 fraction bits.
+        let odd = 2 * i as u64 + 1;
+        let whole = odd.ilog2();
+        let (mut mantissa, mut fraction, mut bit) = (odd << (32 - whole), 0u32, 0);
+        while bit < COST {
+            mantissa = ((mantissa as u128 * mantissa as u128) >> 32) as u64;
+            fraction <<= 1;
+            if mantissa >> 33 != 0 {
+                mantissa >>= 1;
+                fraction |= 1;
+            }
+            bit += 1;
+        }
+        costs[i] = (((FINE + 1) << COST) - (whole << COST | fraction)) as u16;
+        i += 1;
+    }
+    costs
+};
+
 /// Probability of a one in the upper 22 bits, observation count in the lower 10.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Chance(u32);
@@ -58,6 +87,21 @@ impl Chance {
         self.0 = (moved as u32) << 10 | (count + u32::from(count < MOST));
     }
 
+    /// Bits that a decision takes, with [`COST`] fraction bits.
+    #[inline(always)]
+    pub(crate) fn cost(self, one: bool) -> u32 {
+        let ones = self.ones() >> (16 - FINE);
+        let index = if one { ones } else { (1 << FINE) - 1 - ones };
+        u32::from(COSTS[index as usize])
+    }
+
+    /// The probability that [`Chance::inherit`] would leave.
+    #[inline(always)]
+    pub(crate) fn inherited(mut self, parent: Self) -> Self {
+        self.inherit(parent);
+        self
+    }
+
     #[inline(always)]
     pub(crate) fn is_young(self) -> bool {
         self.0 & 1023 < YOUNG
@@ -68,6 +112,27 @@ impl Chance {
     pub(crate) fn inherit(&mut self, parent: Self) {
         if self.0 & 1023 == 0 {
             self.0 = parent.0 & !1023 | (parent.0 & 1023).min(INHERITED);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn costs_are_logarithms_of_the_probability() {
+        for ones in [1u32, 100, 5000, 32_768, 60_000, 65_500] {
+            let chance = Chance(ones << 16 | 20);
+            for (one, share) in [(true, f64::from(ones)), (false, 65_536.0 - f64::from(ones))] {
+                let (bits, cost) = (16.0 - share.log2(), f64::from(chance.cost(one)) / f64::from(1 << COST));
+                // The probability is rounded to the middle of one of 4096 intervals.
+                let slack = 0.001 + 2f64.powf(bits - 12.0).min(8.0);
+                assert!(
+                    (bits - cost).abs() < slack && cost >= 0.0,
+                    "{ones} {one}: {cost} for {bits}"
+                );
+            }
         }
     }
 }

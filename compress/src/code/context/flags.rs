@@ -75,11 +75,9 @@ impl Flags {
     #[inline(always)]
     pub(crate) fn code(&mut self, coder: &mut impl Binary, mask: u32) -> u32 {
         let width = self.width();
-        let count = self.columns.group(self.col / GROUP, width);
+        let (count, expected) = self.next();
         self.count = count;
-        let expected = log(u64::from(count)) + self.row.factor;
-        let context = ((expected + 72) >> 2).clamp(0, GROUPS as i32 - 1) as usize;
-        let chance = &mut self.groups[self.row.before.min(2) as usize][context];
+        let chance = &mut self.groups[self.row.before.min(2) as usize][group_context(expected)];
         if coder.code(chance, mask != 0) {
             self.places(coder, mask, width, count, expected)
         } else {
@@ -87,18 +85,22 @@ impl Flags {
         }
     }
 
+    /// Count of the next group, and eight times the binary logarithm of its expected number of nonzero values.
+    #[inline(always)]
+    fn next(&self) -> (u32, i32) {
+        let count = self.columns.group(self.col / GROUP, self.width());
+        (count, log(u64::from(count)) + self.row.factor)
+    }
+
     #[inline(never)]
     fn places(&mut self, coder: &mut impl Binary, mask: u32, width: usize, count: u32, expected: i32) -> u32 {
-        let crowd = usize::from(expected >= -16) + usize::from(expected >= 0);
-        let first = &mut self.first[crowd];
+        let first = &mut self.first[crowd(expected)];
         let (mut at, mut rest) = (0, count);
         // If all other places of a nonzero group are zero, the last place must be nonzero and needs no flag.
         while at + 1 < width {
             let left = width - at;
             let own = self.columns.count(self.col + at);
-            let share = log(u64::from(own) * left as u64) - log(u64::from(rest));
-            let context = (((share + 2) >> 2) + 4).clamp(0, SHARES as i32 - 1) as usize;
-            if coder.code(&mut first[left][context], mask >> at & 1 != 0) {
+            if coder.code(&mut first[left][share_context(own, left, rest)], mask >> at & 1 != 0) {
                 break;
             }
             rest -= own;
@@ -106,11 +108,36 @@ impl Flags {
         }
         let mut kept = 1 << at;
         for at in at + 1..width {
-            let context = ((self.expected(self.col + at) + 80) >> 2).clamp(0, PLACES as i32 - 1) as usize;
+            let context = place_context(self.expected(self.col + at));
             let chance = &mut self.later[(kept >> (at - 1) & 1) as usize][context];
             kept |= u32::from(coder.code(chance, mask >> at & 1 != 0)) << at;
         }
         kept
+    }
+
+    /// Costs of the flags of the next group.
+    #[inline(never)]
+    pub(crate) fn costs(&self) -> FlagCosts {
+        let (count, expected) = self.next();
+        let any = self.groups[self.row.before.min(2) as usize][group_context(expected)];
+        let mut costs = FlagCosts {
+            width: self.width(),
+            any: both(any),
+            ..FlagCosts::default()
+        };
+        let first = &self.first[crowd(expected)];
+        let mut rest = count;
+        for at in 0..costs.width {
+            let left = costs.width - at;
+            let own = self.columns.count(self.col + at);
+            if left > 1 {
+                costs.first[at] = both(first[left][share_context(own, left, rest)]);
+            }
+            rest -= own.min(rest);
+            let context = place_context(self.expected(self.col + at));
+            costs.later[at] = [both(self.later[0][context]), both(self.later[1][context])];
+        }
+        costs
     }
 
     /// Counts a nonzero value of the group. Range: `magnitude >= 1`.
@@ -132,5 +159,113 @@ impl Flags {
             self.row = Row::new(&self.columns, &self.rows);
         }
         row_ends
+    }
+}
+
+#[inline(always)]
+fn group_context(expected: i32) -> usize {
+    ((expected + 72) >> 2).clamp(0, GROUPS as i32 - 1) as usize
+}
+
+#[inline(always)]
+fn crowd(expected: i32) -> usize {
+    usize::from(expected >= -16) + usize::from(expected >= 0)
+}
+
+#[inline(always)]
+fn share_context(own: u32, left: usize, rest: u32) -> usize {
+    let share = log(u64::from(own) * left as u64) - log(u64::from(rest));
+    (((share + 2) >> 2) + 4).clamp(0, SHARES as i32 - 1) as usize
+}
+
+#[inline(always)]
+fn place_context(expected: i32) -> usize {
+    ((expected + 80) >> 2).clamp(0, PLACES as i32 - 1) as usize
+}
+
+/// Costs of both outcomes of the flags of one group (see [`Chance::cost`]).
+#[derive(Debug, Default)]
+pub(crate) struct FlagCosts {
+    width: usize,
+    any: [u32; 2],
+    /// While no value before is nonzero.
+    first: [[u32; 2]; GROUP],
+    /// After the first nonzero value, by the flag before.
+    later: [[[u32; 2]; 2]; GROUP],
+}
+
+#[inline(always)]
+fn both(chance: Chance) -> [u32; 2] {
+    [chance.cost(false), chance.cost(true)]
+}
+
+impl FlagCosts {
+    /// Cost of all flags of the group.
+    #[inline(always)]
+    pub(crate) fn of(&self, mask: u32) -> u32 {
+        if mask == 0 {
+            return self.any[0];
+        }
+        let first = mask.trailing_zeros() as usize;
+        let mut sum = self.any[1];
+        for (at, costs) in self.first[..self.width].iter().enumerate().take(first + 1) {
+            sum += costs[usize::from(at == first)];
+        }
+        for at in first + 1..self.width {
+            sum += self.later[at][(mask >> (at - 1) & 1) as usize][(mask >> at & 1) as usize];
+        }
+        sum
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::code::context::chance::COST;
+    use crate::rng::KeyedRng;
+
+    /// Sums the bits of what is coded.
+    struct Counter(f64);
+
+    impl Binary for Counter {
+        fn split(&mut self, ones: u32, one: bool) -> bool {
+            let share = if one { ones } else { 65_536 - ones };
+            self.0 += 16.0 - f64::from(share).log2();
+            one
+        }
+
+        fn plain(&mut self, bits: u32, count: u32) -> u32 {
+            self.0 += f64::from(count);
+            bits
+        }
+    }
+
+    #[test]
+    fn costs_are_those_of_the_flags_that_are_coded() {
+        for shape in [
+            Shape { rows: 60, cols: 37 },
+            Shape::row(2220),
+            Shape { rows: 300, cols: 1 },
+        ] {
+            let (mut flags, rng) = (Flags::new(shape), KeyedRng::new(4, 0));
+            for at in 0..shape.rows * shape.cols.div_ceil(GROUP) {
+                // Columns of unequal density.
+                let bits = (0..flags.width()).map(|j| u32::from(rng.unit(100 * at + j) < 0.3 / (1 + j) as f32) << j);
+                let mask = bits.sum();
+                let cost = f64::from(flags.costs().of(mask)) / f64::from(1 << COST);
+                let mut counter = Counter(0.0);
+                flags.code(&mut counter, mask);
+                assert!(
+                    (cost - counter.0).abs() < 0.1 + 0.05 * counter.0,
+                    "{cost} for {}",
+                    counter.0
+                );
+                let col = flags.col();
+                (0..GROUP)
+                    .filter(|j| mask >> j & 1 != 0)
+                    .for_each(|j| flags.add(col + j, 1));
+                flags.end_group(mask.count_ones());
+            }
+        }
     }
 }

@@ -33,6 +33,31 @@ impl Signs {
     /// Codes the sign of a value, as whether it differs from the majority sign of its column.
     #[inline(always)]
     pub(crate) fn code(&mut self, coder: &mut impl Binary, col: usize, negative: bool) -> bool {
+        let (flip, [sure, row, agreed]) = self.context(col);
+        let chance = &mut self.chances[sure][row][agreed];
+        let against = coder.code_in(chance, &mut self.any[sure], negative != flip);
+        let negative = against != flip;
+        if sure > 0 {
+            step(&mut self.agreed, against);
+        }
+        step(&mut self.row, negative);
+        if let Some(balance) = self.columns.get_mut(col) {
+            step(balance, negative);
+        }
+        negative
+    }
+
+    /// Cost of a sign, if it is the next one (see [`Chance::cost`]).
+    #[inline(always)]
+    pub(crate) fn cost(&self, col: usize, negative: bool) -> u32 {
+        let (flip, [sure, row, agreed]) = self.context(col);
+        let chance = self.chances[sure][row][agreed].inherited(self.any[sure]);
+        chance.cost(negative != flip)
+    }
+
+    /// Whether most signs of the column are negative, and the context.
+    #[inline(always)]
+    fn context(&self, col: usize) -> (bool, [usize; 3]) {
         let balance = self.columns.get(col).copied().unwrap_or_default();
         let flip = balance < 0;
         let sure = match balance.unsigned_abs() {
@@ -44,17 +69,7 @@ impl Signs {
             _ => 5,
         };
         let row = lean(if flip { -self.row } else { self.row });
-        let chance = &mut self.chances[sure][row][lean(self.agreed)];
-        let against = coder.code_in(chance, &mut self.any[sure], negative != flip);
-        let negative = against != flip;
-        if sure > 0 {
-            step(&mut self.agreed, against);
-        }
-        step(&mut self.row, negative);
-        if let Some(balance) = self.columns.get_mut(col) {
-            step(balance, negative);
-        }
-        negative
+        (flip, [sure, row, lean(self.agreed)])
     }
 
     pub(crate) fn end_row(&mut self) {

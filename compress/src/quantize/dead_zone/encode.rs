@@ -1,9 +1,10 @@
 //! Encoder: values to levels.
 
-use crate::code::levels::encode_levels;
+use crate::code::context::levels::tradeoff::{Tradeoff, encode_lowered};
+use crate::code::levels::{encode_levels, entropy, write_stream};
 use crate::code::method::Code;
 use crate::layout::Shape;
-use crate::quantize::dead_zone::{DeadZone, Step};
+use crate::quantize::dead_zone::{DeadZone, Step, WORTH};
 use crate::quantize::method::Size;
 use crate::quantize::numbers::{largest, root_mean_square};
 use crate::rng::KeyedRng;
@@ -35,11 +36,26 @@ impl DeadZone {
                 None => stochastic(values, step, limit, rng, &mut levels),
             }
         }
-        Writer::new(out).f32s(&[step, mean.min(f32::MAX)]);
-        let width = width(&levels);
+        let head = |mean: f32| [step, mean.min(f32::MAX)];
+        let bound = if self.is_optimized && code == Code::Context {
+            let tradeoff = Tradeoff {
+                step,
+                one: (mean / step).min(2.0),
+                lambda: WORTH as f32,
+            };
+            let mut stream = Vec::new();
+            let one = encode_lowered(&mut levels, values, shape, tradeoff, &mut stream);
+            let mut writer = Writer::new(out);
+            writer.f32s(&head(step * one.clamp(0.5, 2.0)));
+            write_stream(&stream, &mut writer);
+            entropy(&levels)
+        } else {
+            Writer::new(out).f32s(&head(mean));
+            encode_levels(&levels, shape, code, out)
+        };
         Size {
-            plain: 8 + (values.len() as u64 * width).div_ceil(8),
-            bound: 8.0 + encode_levels(&levels, shape, code, out),
+            plain: 8 + (values.len() as u64 * width(&levels)).div_ceil(8),
+            bound: 8.0 + bound,
         }
     }
 

@@ -5,6 +5,9 @@
 //! are there (Sullivan 1996; as in video coding). `||C(v) - v||_inf <= step`; a contraction if some magnitude reaches
 //! `theta * step`, so a relative step is limited to where one does.
 //!
+//! Under a budget with context coding, the coder may lower a level by one where that costs less error than the bits are
+//! worth ([`crate::code::context::levels::tradeoff`]); the bound of the error stays.
+//!
 //! Stochastic: `q = sign(v) * (floor(|v| / step) + Bernoulli(frac(|v| / step)))`, decoded to `q * step`: QSGD (Alistarh
 //! et al. 2017, equation 3.1), parameterized by the step instead of the number of levels. Unbiased; with `f = frac(|v|
 //! / step)`, `E[(C(v) - v)^2] = step^2 f (1 - f)`; omega is at most `step ||v||_1 / ||v||^2`.
@@ -25,6 +28,9 @@ use crate::quantize::method::{Entry, Quantizer, Size};
 use crate::quantize::uniform::Rounding;
 use crate::rng::KeyedRng;
 
+/// Squared error that a bit is worth, in squared steps: the slope of a uniform quantizer at high rate, `2 ln 2 / 12`, and
+/// about that of a dead zone at low rate.
+pub(crate) const WORTH: f64 = 0.1155;
 const DEFAULT_STEP: f64 = 2.0;
 const DEFAULT_THRESHOLD: f64 = 0.66;
 
@@ -54,6 +60,9 @@ pub struct DeadZone {
     /// `None` for stochastic rounding.
     #[serde(skip_serializing_if = "Option::is_none")]
     threshold: Option<f64>,
+    /// Whether context coding may lower levels (see [`DeadZone::optimized`]).
+    #[serde(skip)]
+    is_optimized: bool,
 }
 
 impl DeadZone {
@@ -71,6 +80,7 @@ impl DeadZone {
             step: relative(step)?,
             rounding: Rounding::Nearest,
             threshold: Some(threshold),
+            is_optimized: false,
         })
     }
 
@@ -83,6 +93,7 @@ impl DeadZone {
             step: relative(step)?,
             rounding: Rounding::Stochastic,
             threshold: None,
+            is_optimized: false,
         })
     }
 
@@ -108,6 +119,20 @@ impl DeadZone {
             ..self
         }
     }
+
+    /// The same, but with nearest rounding under context coding, a level is lowered by one where that minimizes `error +
+    /// WORTH step^2 bits`. The error of a value still is at most one step.
+    pub(crate) fn optimized(self) -> Self {
+        Self {
+            is_optimized: self.rounding == Rounding::Nearest,
+            ..self
+        }
+    }
+
+    /// Whether a coder of levels chooses them.
+    pub(crate) fn is_optimized(&self) -> bool {
+        self.is_optimized
+    }
 }
 
 impl Default for DeadZone {
@@ -117,6 +142,7 @@ impl Default for DeadZone {
             step: Step::Relative(DEFAULT_STEP),
             rounding: Rounding::Nearest,
             threshold: Some(DEFAULT_THRESHOLD),
+            is_optimized: false,
         }
     }
 }
@@ -261,6 +287,21 @@ mod tests {
         for code in Code::ALL.iter().copied() {
             assert_eq!(decode(Shape { rows: 7, cols: 301 }, code), row);
         }
+    }
+
+    #[test]
+    fn only_context_coding_of_nearest_levels_is_optimized() {
+        let (values, rng) = (heavy(3000, 6), KeyedRng::new(3, 0));
+        let bytes = |zone: DeadZone, code| {
+            let mut bytes = Vec::new();
+            zone.encode(&values, Shape { rows: 30, cols: 100 }, code, rng, &mut bytes);
+            bytes
+        };
+        let zone = DeadZone::default();
+        assert!(bytes(zone.optimized(), Code::Context).len() < bytes(zone, Code::Context).len());
+        assert_eq!(bytes(zone.optimized(), Code::Rans), bytes(zone, Code::Rans));
+        let drawn = DeadZone::stochastic(2.0).unwrap();
+        assert_eq!(bytes(drawn.optimized(), Code::Context), bytes(drawn, Code::Context));
     }
 
     #[test]

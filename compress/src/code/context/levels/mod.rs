@@ -1,5 +1,7 @@
 //! A matrix of levels, mostly zeros: significance flags, then sign and magnitude of each nonzero level.
 
+pub(crate) mod tradeoff;
+
 use crate::code::context::chance::Chance;
 use crate::code::context::coder::{Binary, Decoder, Encoder};
 use crate::code::context::columns::GROUP;
@@ -128,7 +130,7 @@ impl Model {
     fn level(&mut self, coder: &mut impl Binary, at: usize, level: i32) -> i32 {
         let col = self.flags.col() + at;
         let negative = self.signs.code(coder, col, level < 0);
-        let place = ((self.flags.expected(col) + 48) >> 3).clamp(0, PLACES as i32 - 1) as usize;
+        let place = self.place(col);
         let magnitude = self.magnitude(coder, place, level.unsigned_abs());
         self.flags.add(col, magnitude);
         let magnitude = i32::try_from(magnitude).unwrap_or_else(|_| {
@@ -136,6 +138,12 @@ impl Model {
             i32::MAX
         });
         if negative { -magnitude } else { magnitude }
+    }
+
+    /// The context of a magnitude.
+    #[inline(always)]
+    fn place(&self, col: usize) -> usize {
+        ((self.flags.expected(col) + 48) >> 3).clamp(0, PLACES as i32 - 1) as usize
     }
 
     #[inline(always)]

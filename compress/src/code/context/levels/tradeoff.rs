@@ -1,0 +1,240 @@
+//! Rate-distortion-optimized quantization: while a group of levels is coded, some are lowered by one where that minimizes
+//! `error + lambda * bits`, with the bits that the adaptive contexts take there (as video encoders do). Greedy: a choice
+//! ignores what it changes for later groups. A decoder reads the result as any other levels.
+
+use crate::code::context::chance::COST;
+use crate::code::context::coder::Encoder;
+use crate::code::context::columns::GROUP;
+use crate::code::context::levels::{Model, UNARY};
+use crate::layout::Shape;
+
+/// What the choice of a level weighs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Tradeoff {
+    /// Distance between two levels.
+    pub(crate) step: f32,
+    /// Expected magnitude of a decoded level one, in steps.
+    pub(crate) one: f32,
+    /// Squared error that a bit is worth, in squared steps.
+    pub(crate) lambda: f32,
+}
+
+/// A nonzero level of a group.
+#[derive(Debug, Clone, Copy, Default)]
+struct Candidate {
+    at: usize,
+    level: i32,
+    /// Squared error saved compared with zero, minus the worth of sign and magnitude, in squared steps.
+    gain: f32,
+    /// Whether it may not become zero.
+    is_fixed: bool,
+}
+
+/// Lowers some of `levels`, and appends their stream. The error of a lowered level is at most one step. Returns the mean
+/// magnitude of the values at level one, in steps; `tradeoff.one` if there are none. Shapes: `levels` and `values:
+/// [shape.len()]`, row-major. Range: any level except `i32::MIN`.
+#[inline(never)]
+pub(crate) fn encode_lowered(
+    levels: &mut [i32],
+    values: &[f32],
+    shape: Shape,
+    tradeoff: Tradeoff,
+    out: &mut Vec<u8>,
+) -> f32 {
+    let mut model = Model::new(shape);
+    let mut coder = Encoder::new(out);
+    let (mut sum, mut count) = (0.0, 0u64);
+    let cols = shape.cols.max(1);
+    for (levels, values) in levels.chunks_mut(cols).zip(values.chunks(cols)) {
+        for (levels, values) in levels.chunks_mut(GROUP).zip(values.chunks(GROUP)) {
+            let (mut buffer, mut mask) = ([0; GROUP], 0);
+            if levels.iter().fold(0, |any, level| any | level) != 0 {
+                mask = model.lower(levels, values, tradeoff);
+                buffer[..levels.len()].copy_from_slice(levels);
+                let ones = levels.iter().zip(values).filter(|(level, _)| level.abs() == 1);
+                ones.for_each(|(_, value)| (sum, count) = (sum + f64::from(value.abs()), count + 1));
+            }
+            model.code(&mut coder, mask, &mut buffer);
+        }
+    }
+    coder.finish();
+    match count {
+        0 => tradeoff.one,
+        _ => (sum / count as f64 / f64::from(tradeoff.step)) as f32,
+    }
+}
+
+impl Model {
+    /// Lowers levels of the next group; returns the bits of its nonzero levels.
+    #[inline(never)]
+    fn lower(&self, levels: &mut [i32], values: &[f32], tradeoff: Tradeoff) -> u32 {
+        let lambda = tradeoff.lambda / (1 << COST) as f32;
+        let (mut candidates, mut count, mut mask) = ([Candidate::default(); GROUP], 0, 0);
+        for (at, (&level, value)) in levels.iter().zip(values).enumerate() {
+            if level != 0 {
+                candidates[count] = self.candidate(at, level, value.abs() / tradeoff.step, lambda, tradeoff.one);
+                count += 1;
+                mask |= 1 << at;
+            }
+        }
+        let candidates = &mut candidates[..count];
+        candidates.sort_by(|a, b| a.gain.total_cmp(&b.gain));
+        if candidates.iter().any(|candidate| !candidate.is_fixed) {
+            mask = self.keep(candidates, mask, lambda);
+        }
+        for candidate in candidates {
+            levels[candidate.at] = candidate.level * (mask >> candidate.at & 1) as i32;
+        }
+        mask
+    }
+
+    /// The bits of the candidates that do not become zero. `candidates`: by ascending gain.
+    #[inline(never)]
+    fn keep(&self, candidates: &[Candidate], mut mask: u32, lambda: f32) -> u32 {
+        let flags = self.flags.costs();
+        let mut cost = flags.of(mask);
+        for candidate in candidates.iter().filter(|candidate| !candidate.is_fixed) {
+            let without = mask & !(1 << candidate.at);
+            let less = flags.of(without);
+            if candidate.gain <= lambda * (cost as f32 - less as f32) {
+                (mask, cost) = (without, less);
+            }
+        }
+        // Several values that each pay only beside the others.
+        let kept = candidates.iter().filter(|candidate| mask >> candidate.at & 1 != 0);
+        let gain: f32 = kept.clone().map(|candidate| candidate.gain).sum();
+        let is_free = kept.clone().all(|candidate| !candidate.is_fixed);
+        if is_free && gain <= lambda * (cost as f32 - flags.of(0) as f32) {
+            mask = 0;
+        }
+        mask
+    }
+
+    /// The better of a level and the next lower one, which is not zero, for a value of `ratio` steps.
+    #[inline(always)]
+    fn candidate(&self, at: usize, level: i32, ratio: f32, lambda: f32, one: f32) -> Candidate {
+        let magnitude = level.unsigned_abs();
+        if magnitude as usize > UNARY {
+            return Candidate {
+                at,
+                level,
+                gain: f32::MAX,
+                is_fixed: true,
+            };
+        }
+        let col = self.flags.col() + at;
+        let place = self.place(col);
+        let more = |below: u32, is_more: bool| {
+            let index = below as usize - 1;
+            self.more[index][place].inherited(self.any_more[index]).cost(is_more)
+        };
+        let sign = self.signs.cost(col, level < 0);
+        let loss = |magnitude: u32, cost: u32| {
+            let decoded = if magnitude == 1 { one } else { magnitude as f32 };
+            (ratio - decoded) * (ratio - decoded) + lambda * cost as f32
+        };
+        let shared = (1..magnitude.saturating_sub(1)).fold(sign, |sum, below| sum + more(below, true));
+        let end = more(magnitude, false);
+        let (mut best, mut least) = (level, loss(magnitude, shared + end));
+        if magnitude > 1 {
+            least = loss(magnitude, shared + more(magnitude - 1, true) + end);
+            let lower = loss(magnitude - 1, shared + more(magnitude - 1, false));
+            if ratio <= magnitude as f32 && lower < least {
+                (best, least) = (level - level.signum(), lower);
+            }
+        }
+        Candidate {
+            at,
+            level: best,
+            gain: ratio * ratio - least,
+            is_fixed: ratio > 1.0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::code::context::levels::{LevelsDecoder, encode_levels};
+    use crate::quantize::dead_zone::WORTH;
+    use crate::quantize::dead_zone::encode::nearest;
+    use crate::quantize::laws::heavy;
+    use crate::quantize::numbers::root_mean_square;
+
+    fn shapes(len: usize) -> [Shape; 3] {
+        [1, 7, len / 5].map(|rows| Shape { rows, cols: len / rows })
+    }
+
+    /// Levels before and after, bytes before and after, and the mean after.
+    fn lowered(values: &[f32], step: f32, shape: Shape) -> ([Vec<i32>; 2], [usize; 2], f32) {
+        let mut levels = vec![0; values.len()];
+        let one = nearest(values, step, 0.66, 1e9, &mut levels);
+        let (before, mut plain, mut out) = (levels.clone(), Vec::new(), Vec::new());
+        encode_levels(&levels, shape, &mut plain);
+        let lambda = WORTH as f32;
+        let mean = encode_lowered(&mut levels, values, shape, Tradeoff { step, one, lambda }, &mut out);
+        let (mut decoder, mut decoded) = (LevelsDecoder::new(&out, shape), vec![0; levels.len()]);
+        decoded.chunks_mut(100).for_each(|part| decoder.read(part));
+        assert!(decoder.finish() && decoded == levels, "what was chosen is decoded");
+        ([before, levels], [plain.len(), out.len()], mean)
+    }
+
+    #[test]
+    fn levels_fall_by_one_at_most_and_errors_stay_within_a_step() {
+        let values = heavy(7 * 305, 3);
+        let rms = root_mean_square(&values) as f32;
+        for (shape, relative) in shapes(values.len()).into_iter().zip([0.02, 1.0, 3.0]) {
+            let step = relative * rms;
+            let ([before, after], ..) = lowered(&values, step, shape);
+            for ((before, after), value) in before.iter().zip(&after).zip(&values) {
+                let fall = before.abs() - after.abs();
+                assert!((0..=1).contains(&fall) && after * before >= 0, "{before} {after}");
+                assert!(fall == 0 || value.abs() <= before.abs() as f32 * step * 1.00001);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_lowered_saves_more_than_it_loses() {
+        let values = heavy(7 * 3050, 4);
+        let rms = root_mean_square(&values) as f32;
+        for shape in shapes(values.len()) {
+            for relative in [0.3, 1.0, 2.0, 4.0] {
+                let step = relative * rms;
+                let ([before, after], bytes, mean) = lowered(&values, step, shape);
+                let cost = |levels: &[i32], mean: f32, bytes: usize| {
+                    let errors = levels.iter().zip(&values).map(|(&level, &value)| {
+                        let unit = if level.abs() == 1 { mean } else { 1.0 };
+                        f64::from(value / step - level as f32 * unit).powi(2)
+                    });
+                    errors.sum::<f64>() + WORTH * 8.0 * bytes as f64
+                };
+                let ones = before.iter().zip(&values).filter(|(level, _)| level.abs() == 1);
+                let (sum, count) = ones.fold((0.0, 0.0), |(sum, count), (_, value)| (sum + value.abs(), count + 1.0));
+                let (plain, chosen) = (
+                    cost(&before, sum / count / step, bytes[0]),
+                    cost(&after, mean, bytes[1]),
+                );
+                assert!(
+                    chosen < 1.001 * plain && (relative < 1.0 || (bytes[1] < bytes[0] && chosen < plain)),
+                    "{shape:?} {relative}: {chosen} for {plain}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn large_levels_stay_and_zeros_have_no_mean() {
+        let tradeoff = Tradeoff {
+            step: 1.0,
+            one: 1.1,
+            lambda: WORTH as f32,
+        };
+        let (mut levels, mut out) = (vec![i32::MAX, -100, 16, 0], Vec::new());
+        let values = [1e38, -100.4, 15.9, 0.0];
+        let mean = encode_lowered(&mut levels, &values, Shape::row(4), tradeoff, &mut out);
+        assert_eq!((levels, mean), (vec![i32::MAX, -100, 16, 0], 1.1));
+        let mean = encode_lowered(&mut [], &[], Shape::row(0), tradeoff, &mut out);
+        assert_eq!(mean, 1.1);
+    }
+}
