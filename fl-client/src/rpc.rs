@@ -8,8 +8,11 @@ use fl_proto::wire::federation_client::FederationClient;
 use fl_proto::wire::{UpdateChunk, WatchRequest, update_chunk};
 use fl_proto::{
     BaseRequest, Departure, Dial, EvaluationReport, FetchRequest, JoinRequest, Joined, LeaveRequest, MAX_MESSAGE,
-    RunName, UpdateHeader, UpdateReply, chunks, client_tls, wire,
+    PUSHES_SINCE, RunName, UpdateHeader, UpdateReply, chunks, client_tls, wire,
 };
+use tokio::sync::mpsc;
+use tokio_stream::StreamExt as _;
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
 use tonic::{Request, Response, Status, Streaming};
 
@@ -22,6 +25,9 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Time limit of the call with which this client leaves.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Where small updates go.
+pub(crate) type Updates = mpsc::Sender<WatchRequest>;
 
 /// One connection to the server.
 #[derive(Debug, Clone)]
@@ -66,9 +72,23 @@ impl Rpc {
         Ok(reply.into_inner().try_into()?)
     }
 
-    pub(crate) async fn watch(&mut self, run: &RunName) -> Result<Streaming<wire::RoundState>, Error> {
-        let reply = self.client.watch(WatchRequest { run: run.to_string() }).await;
-        self.reply(reply)
+    /// The states of the run, and where small updates go, if the server takes them there.
+    pub(crate) async fn watch(
+        &mut self,
+        joined: &Joined,
+    ) -> Result<(Streaming<wire::RoundState>, Option<Updates>), Error> {
+        let pushes = joined.minor >= PUSHES_SINCE;
+        let first = WatchRequest {
+            run: joined.run.to_string(),
+            pushes,
+            ..WatchRequest::default()
+        };
+        let (updates, rest) = mpsc::channel(1);
+        let requests = tokio_stream::once(first).chain(ReceiverStream::new(rest));
+        // An older server answers when the client's side has ended.
+        let updates = Some(updates).filter(|_| pushes);
+        let reply = self.client.watch(requests).await;
+        Ok((self.reply(reply)?, updates))
     }
 
     pub(crate) async fn fetch(&mut self, request: FetchRequest) -> Result<Streaming<wire::ModelChunk>, Error> {
@@ -86,6 +106,7 @@ impl Rpc {
         let header = UpdateHeader {
             fidelity: Vec::new(),
             metrics: Arc::default(),
+            evaluation: None,
             ..header.clone()
         };
         let reply = self.client.offer(with_timeout((&header).into())).await;

@@ -168,7 +168,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
                 let measured = load.run(dir).await?;
                 let (fastest, slowest) = (measured.seconds.first(), measured.seconds.last());
                 let text = format!(
-                    "{} clients, {} values: median {:.1} ms a round ({:.1} to {:.1}), server {:.1} ms of processor a round, memory {} at most, ratio {:.1}x",
+                    "{} clients, {} values: median {:.1} ms a round ({:.1} to {:.1}), server {:.1} ms of processor a round, memory {} at most, ratio {:.1}x{}",
                     measured.clients,
                     measured.values,
                     1e3 * measured.median,
@@ -177,6 +177,9 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
                     1e3 * measured.server_cpu,
                     bytes(measured.server_peak),
                     measured.score.ratio(),
+                    (measured.score.fixed())
+                        .map(|bytes| format!(", {bytes:.0} B beside the frames per client and round"))
+                        .unwrap_or_default(),
                 );
                 show(cli.format, &measured, Some(text))
             })

@@ -106,6 +106,15 @@ impl Score {
         (sum(|round| round.frames_up), sum(|round| round.frames_down))
     }
 
+    /// Bytes on the sockets beside the frames, for each update: the mean over the rounds without the first two, in which
+    /// clients join and fetch the first model, and without the last. `None` for fewer than four rounds.
+    pub fn fixed(&self) -> Option<f64> {
+        let rounds = self.rounds.get(2..self.rounds.len().checked_sub(1)?)?;
+        let updates: u64 = rounds.iter().map(|round| round.updates).sum();
+        let beside = |round: &RoundLine| (round.up + round.down).saturating_sub(round.frames_up + round.frames_down);
+        (updates > 0).then(|| rounds.iter().map(beside).sum::<u64>() as f64 / updates as f64)
+    }
+
     /// Accuracy of the last model.
     pub fn accuracy(&self) -> Option<f64> {
         self.rounds.last().and_then(|round| round.accuracy)
@@ -365,6 +374,36 @@ mod tests {
                 .summary(false)
                 .starts_with("perplexity             23.46   of the last model")
         );
+    }
+
+    #[test]
+    fn fixed_costs_are_of_the_rounds_between_joining_and_leaving() {
+        let round = |fixed: u64| RoundLine {
+            round: 1,
+            updates: 2,
+            accuracy: None,
+            perplexity: None,
+            test_loss: None,
+            train_loss: 1.0,
+            up: 1_000 + fixed,
+            down: 500,
+            frames_up: 1_000,
+            frames_down: 500,
+            seconds: 0.0,
+            metrics: BTreeMap::new(),
+        };
+        let score = |fixed: &[u64]| Score {
+            parameters: 1,
+            clients: 2,
+            rounds: fixed.iter().copied().map(round).collect(),
+            server_socket: (0, 0),
+            client_socket: (0, 0),
+            ledger: (0, 0),
+            model: String::new(),
+        };
+        assert_eq!(score(&[9_000, 900, 440, 460, 700]).fixed(), Some(225.0));
+        assert_eq!(score(&[9_000, 900, 440]).fixed(), None);
+        assert_eq!(score(&[]).fixed(), None);
     }
 
     #[test]

@@ -90,6 +90,8 @@ pub struct Joined {
     pub initial: Digest,
     /// Identifies the run among runs of the same name; drawn when the run was begun.
     pub instance: Digest,
+    /// Minor version of the server's protocol; 0 before version 1.4.
+    pub minor: u32,
 }
 
 impl Joined {
@@ -117,6 +119,7 @@ impl Joined {
             aside: tensors::aside_to_wire(&self.aside),
             base: self.base.map_or_else(Default::default, |base| base.0.to_vec().into()),
             serves_base: self.serves_base,
+            protocol_minor: self.minor,
         })
     }
 }
@@ -153,6 +156,7 @@ impl TryFrom<wire::JoinReply> for Joined {
             pending: reply.pending.map(UpdateReply::try_from).transpose()?,
             initial: digest("initial", &reply.initial)?,
             instance: digest("instance", &reply.instance)?,
+            minor: reply.protocol_minor,
         })
     }
 }
@@ -188,6 +192,7 @@ mod tests {
             pending: Some(UpdateReply::Wanted { offset: 3 }),
             initial: Digest::of(b"first"),
             instance: Digest::of(b"drawn"),
+            minor: PROTOCOL_MINOR,
         }
     }
 
@@ -206,7 +211,7 @@ mod tests {
         assert!(JoinRequest::try_from(request.clone()).is_ok());
         request.protocol_major = 7;
         let text = JoinRequest::try_from(request).unwrap_err().to_string();
-        assert!(text.contains("7.99") && text.contains("1.3"), "{text}");
+        assert!(text.contains("7.99") && text.contains("1.4"), "{text}");
     }
 
     #[test]

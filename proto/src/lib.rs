@@ -45,7 +45,7 @@ pub use model::{BaseRequest, FetchRequest, FramePart, ModelHeader};
 pub use names::{ClientId, RunName};
 pub use process::{make_new_files_private, make_private_file, make_private_folder, open_files, raise_open_files};
 pub use regular_file::open_regular;
-pub use round::{Phase, RoundState};
+pub use round::{ModelDigest, Phase, RoundState};
 pub use tensors::misread_by;
 pub use tls::{Authority, Issued, TlsError, client_tls, expiry, is_issued_by, peer_expiry, peer_name, server_tls};
 pub use training::{

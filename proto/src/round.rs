@@ -1,7 +1,9 @@
 //! The state of a run as one client sees it.
 
+use std::fmt;
 use std::time::Duration;
 
+use bytes::Bytes;
 use fl_compress::Digest;
 
 use crate::error::ProtocolError;
@@ -25,6 +27,66 @@ pub enum Phase {
     Failed,
 }
 
+/// The digest of a model, or its first eight bytes, by which two are compared.
+#[derive(Debug, Clone, Copy)]
+pub enum ModelDigest {
+    /// All of it.
+    Whole(Digest),
+    /// [`Digest::short`] of it.
+    Short(u64),
+}
+
+impl ModelDigest {
+    /// Its first eight bytes.
+    pub fn short(self) -> u64 {
+        match self {
+            Self::Whole(digest) => digest.short(),
+            Self::Short(short) => short,
+        }
+    }
+
+    fn to_wire(self) -> Bytes {
+        match self {
+            Self::Whole(digest) => digest.0.to_vec().into(),
+            Self::Short(short) => short.to_le_bytes().to_vec().into(),
+        }
+    }
+
+    fn from_wire(bytes: &Bytes) -> Result<Self, ProtocolError> {
+        let short = <[u8; 8]>::try_from(bytes.as_ref()).map(u64::from_le_bytes);
+        short.map_or_else(
+            |_| digest("model", bytes).map(Self::Whole),
+            |short| Ok(Self::Short(short)),
+        )
+    }
+}
+
+impl PartialEq for ModelDigest {
+    fn eq(&self, other: &Self) -> bool {
+        self.short() == other.short()
+    }
+}
+
+impl Eq for ModelDigest {}
+
+impl PartialEq<Digest> for ModelDigest {
+    fn eq(&self, other: &Digest) -> bool {
+        self.short() == other.short()
+    }
+}
+
+impl fmt::Display for ModelDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Whole(digest) => digest.fmt(f),
+            Self::Short(short) => {
+                let bytes = short.to_le_bytes();
+                bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+            }
+        }
+    }
+}
+
 /// One message of the watch stream. Each message is complete by itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RoundState {
@@ -41,13 +103,15 @@ pub struct RoundState {
     /// Model version to train from, or to evaluate.
     pub version: u64,
     /// Digest of that model.
-    pub model: Digest,
+    pub model: ModelDigest,
     /// Whether this client is asked to evaluate that version.
     pub evaluate: bool,
     /// Time left until the round's deadline, if one is set.
     pub left: Option<Duration>,
     /// A message for a person.
     pub message: String,
+    /// The frame of the model update that makes `version` from the version before it, or empty.
+    pub step: Bytes,
 }
 
 impl From<RoundState> for wire::RoundState {
@@ -63,10 +127,12 @@ impl From<RoundState> for wire::RoundState {
                 .unwrap_or_default()
                 .into(),
             version: state.version,
-            model: state.model.0.to_vec().into(),
+            model: state.model.to_wire(),
             evaluate: state.evaluate,
             left_ms: state.left.map_or(0, |left| (left.as_millis() as u64).max(1)),
             message: state.message,
+            step: state.step,
+            reply: None,
         }
     }
 }
@@ -93,10 +159,11 @@ impl TryFrom<wire::RoundState> for RoundState {
                 .then(|| digest("accepted", &state.accepted))
                 .transpose()?,
             version: state.version,
-            model: digest("model", &state.model)?,
+            model: ModelDigest::from_wire(&state.model)?,
             evaluate: state.evaluate,
             left: (state.left_ms > 0).then(|| Duration::from_millis(state.left_ms)),
             message: state.message,
+            step: state.step,
         })
     }
 }
@@ -136,16 +203,30 @@ mod tests {
                 attempt: i as u32,
                 accepted: (i % 2 == 1).then(|| Digest::of(b"u")),
                 version: 2,
-                model: Digest::of(b"m"),
+                model: match i % 2 {
+                    0 => ModelDigest::Whole(Digest::of(b"m")),
+                    _ => ModelDigest::Short(Digest::of(b"m").short()),
+                },
                 evaluate: i == 3,
                 left: (i == 1).then(|| Duration::from_millis(250)),
                 message: "text".into(),
+                step: Bytes::from(vec![7; i]),
             };
             assert_eq!(
                 RoundState::try_from(wire::RoundState::from(state.clone())).unwrap(),
                 state
             );
         }
+    }
+
+    #[test]
+    fn a_short_digest_is_equal_to_the_one_that_it_begins() {
+        let whole = Digest::of(b"m");
+        let short = ModelDigest::Short(whole.short());
+        assert_eq!(short, ModelDigest::Whole(whole));
+        assert_eq!(short, whole);
+        assert_ne!(short, Digest::of(b"n"));
+        assert!(whole.to_string().starts_with(&short.to_string()));
     }
 
     #[test]

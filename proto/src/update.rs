@@ -6,6 +6,7 @@ use bytes::Bytes;
 use fl_compress::{Digest, Stages};
 
 use crate::error::ProtocolError;
+use crate::evaluation::EvaluationReport;
 use crate::fidelity::SectionFidelity;
 use crate::limits::MAX_EXAMPLES;
 use crate::metrics::Metrics;
@@ -48,6 +49,8 @@ pub struct UpdateHeader {
     pub fidelity: Vec<SectionFidelity>,
     /// Further figures of the training. Shared, because they travel from the learner to the records unchanged.
     pub metrics: Arc<Metrics>,
+    /// The evaluation of the model from which the client trained, if it travels with this header.
+    pub evaluation: Option<EvaluationReport>,
 }
 
 /// Why an update will never be accepted.
@@ -124,6 +127,10 @@ impl From<&UpdateHeader> for wire::UpdateHeader {
             bound: header.stages.entropy_bound,
             fidelity: wire::Fidelity::from_sections(&header.fidelity),
             metrics: header.metrics.to_wire(),
+            evaluation: header.evaluation.clone().map(|report| wire::EvaluationReport {
+                run: String::new(),
+                ..report.into()
+            }),
         }
     }
 }
@@ -150,7 +157,14 @@ impl TryFrom<wire::UpdateHeader> for UpdateHeader {
                 format!("{} is not a size", header.bound),
             ));
         }
+        let evaluation = header.evaluation.map(|report| {
+            EvaluationReport::try_from(wire::EvaluationReport {
+                run: id.run.to_string(),
+                ..report
+            })
+        });
         Ok(Self {
+            evaluation: evaluation.transpose()?,
             id,
             len: header.len,
             offset: header.offset,
@@ -265,6 +279,14 @@ mod tests {
                 age: 0,
             }]),
             metrics: crate::metrics::sample().into(),
+            evaluation: Some(EvaluationReport {
+                run: "r".parse().unwrap(),
+                version: 1,
+                examples: 5,
+                loss: 0.25,
+                correct: Some(4),
+                metrics: Arc::default(),
+            }),
         }
     }
 
@@ -295,6 +317,7 @@ mod tests {
         assert!(refused(|h| h.metrics[1].name = "loss".into()).contains("`loss` is computed"));
         assert!(refused(|h| h.metrics[1].name = "f1".into()).contains("`f1` is given twice"));
         assert!(refused(|h| h.metrics[0].weight = -1.0).contains("weight of `f1`"));
+        assert!(refused(|h| h.evaluation.as_mut().unwrap().correct = 6).contains("`correct`"));
         assert!(refused(|h| h.metrics = vec![h.metrics[0].clone(); 5_000]).contains("`metrics`"));
     }
 

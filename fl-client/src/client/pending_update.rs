@@ -34,6 +34,7 @@ impl PendingUpdate {
             stages: pending.stages,
             fidelity: SectionFidelity::of(&pending.fidelity),
             metrics: Arc::clone(&metadata.metrics),
+            evaluation: None,
         };
         Self {
             header,

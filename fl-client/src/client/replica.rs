@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fl_compress::{Digest, FrameKind};
-use fl_proto::{Assembler, FramePart};
+use fl_proto::{Assembler, FramePart, ModelDigest};
 
 use super::model::Model;
 use super::state::ClientState;
@@ -15,14 +15,14 @@ impl ClientState {
     ///
     /// # Errors
     /// `NotNow` if no run is joined.
-    pub(crate) fn holds(&mut self, version: u64, digest: Digest) -> Result<bool, Error> {
+    pub(crate) fn holds(&mut self, version: u64, digest: ModelDigest) -> Result<bool, Error> {
         let keep_every = self.keep_model_every;
         let run = self.run()?;
         let Some(model) = run.model.as_mut().filter(|model| model.version == version) else {
             return Ok(false);
         };
         let found = model.digest();
-        if found != digest {
+        if digest != found {
             tracing::warn!(version, %found, wanted = %digest, "the model differs from the server's; dropping it");
             run.model = None;
             return Ok(false);

@@ -146,6 +146,7 @@ pub(crate) fn same_run(before: &Joined, now: &Joined) -> bool {
         serves_base: _,
         max_frame: _,
         pending: _,
+        minor: _,
     } = before;
     (client, run, task, rounds, seed) == (&now.client, &now.run, &now.task, &now.rounds, &now.seed)
         && (layout, aside, base) == (&now.layout, &now.aside, &now.base)

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use fl_proto::{Departure, EvaluationReport, JoinRequest, Joined, Phase, RoundState, UpdateId, UpdateReply};
+use fl_proto::{
+    Departure, EvaluationReport, JoinRequest, Joined, PUSHES_SINCE, Phase, RoundState, UpdateId, UpdateReply,
+};
 
 use super::fetch_base::obtain_base;
 use super::fetch_model::fetch_model;
@@ -107,7 +109,8 @@ impl Connection<'_> {
             }
         };
         self.session.joined = Some(Arc::clone(&joined));
-        let watch = RoundWatch::start(self.rpc.watch(&joined.run).await?, self.rpc.clone());
+        let (states, updates) = self.rpc.watch(&joined).await?;
+        let watch = RoundWatch::start(states, updates, self.rpc.clone());
         self.events.send(Event::Connected {
             client: joined.client.clone(),
             run: joined.run.clone(),
@@ -117,7 +120,7 @@ impl Connection<'_> {
         });
         let known = known.filter(|_| pending.as_ref().map(|update| &update.header.id) == asked.as_ref());
         if let Some(update) = pending {
-            self.upload(update, known).await?;
+            self.upload(&watch, update, known).await?;
         }
         self.follow(watch).await
     }
@@ -134,7 +137,7 @@ impl Connection<'_> {
                 next = watch.next() => state = next?,
                 (asked, result) = finished(&mut self.session.training) => {
                     self.session.training = None;
-                    self.conclude(asked, result).await?;
+                    self.conclude(&watch, asked, result).await?;
                 }
             }
         }
@@ -182,7 +185,7 @@ impl Connection<'_> {
             return Ok(());
         }
         let prepared = tokio::select! {
-            prepared = Box::pin(self.prepare(state, evaluate)) => prepared,
+            prepared = Box::pin(self.prepare(state, watch, evaluate, train)) => prepared,
             () = watch.supersedes(state) => return Ok(()),
         };
         match prepared {
@@ -196,22 +199,25 @@ impl Connection<'_> {
         Ok(())
     }
 
-    async fn prepare(&mut self, state: &RoundState, evaluate: bool) -> Result<(), Error> {
+    /// Obtains the model and evaluates it, if asked to. `train`: whether an update follows.
+    async fn prepare(
+        &mut self,
+        state: &RoundState,
+        watch: &RoundWatch,
+        evaluate: bool,
+        train: bool,
+    ) -> Result<(), Error> {
         if self.session.unsettled {
             if let Some(update) = self.actor.call(|client| client.pending_update()).await? {
-                self.upload(update, None).await?;
+                self.upload(watch, update, None).await?;
             }
             self.session.unsettled = false;
         }
-        fetch_model(
-            &mut self.rpc,
-            self.actor,
-            self.events,
-            &self.joined,
-            (state.version, state.model),
-        )
-        .await?;
-        if evaluate { self.evaluate(state).await } else { Ok(()) }
+        fetch_model(&mut self.rpc, self.actor, self.events, &self.joined, state).await?;
+        match evaluate {
+            true => self.evaluate(state, train).await,
+            false => Ok(()),
+        }
     }
 
     fn start(&mut self, state: &RoundState) {
@@ -227,13 +233,24 @@ impl Connection<'_> {
     }
 
     /// Uploads the result of a training, or leaves the round if it failed.
-    async fn conclude(&mut self, asked: (u64, u32), result: Result<PendingUpdate, Error>) -> Result<(), Error> {
+    async fn conclude(
+        &mut self,
+        watch: &RoundWatch,
+        asked: (u64, u32),
+        result: Result<PendingUpdate, Error>,
+    ) -> Result<(), Error> {
         match result {
-            Ok(update) => self.upload(update, Some(UpdateReply::Wanted { offset: 0 })).await,
+            Ok(update) => {
+                let wanted = UpdateReply::Wanted { offset: 0 };
+                self.upload(watch, update, Some(wanted)).await
+            }
             Err(Error::Learner(why)) => {
                 let (round, _) = asked;
                 tracing::warn!(round, why, "the learner failed; leaving the round");
                 self.session.settled = Some(asked);
+                if let Some(report) = self.session.evaluation.take() {
+                    self.report(report).await?;
+                }
                 let run = self.joined.run.clone();
                 self.rpc.leave(&run, Departure::Round(round), why.clone()).await;
                 self.events.send(Event::LeftRound { round, why });
@@ -247,9 +264,15 @@ impl Connection<'_> {
         }
     }
 
-    async fn upload(&mut self, update: PendingUpdate, known: Option<UpdateReply>) -> Result<(), Error> {
+    async fn upload(
+        &mut self,
+        watch: &RoundWatch,
+        update: PendingUpdate,
+        known: Option<UpdateReply>,
+    ) -> Result<(), Error> {
         let (round, attempt) = (update.header.id.round, update.header.id.attempt);
-        match upload(&mut self.rpc, self.actor, self.events, update, known).await {
+        let evaluation = &mut self.session.evaluation;
+        match upload(&mut self.rpc, watch, self.actor, self.events, update, known, evaluation).await {
             Ok(()) => self.session.settled = Some((round, attempt)),
             Err(Error::NotNow(why)) => {
                 tracing::debug!(round, why, "the update stays pending");
@@ -260,7 +283,7 @@ impl Connection<'_> {
         Ok(())
     }
 
-    async fn evaluate(&mut self, state: &RoundState) -> Result<(), Error> {
+    async fn evaluate(&mut self, state: &RoundState, train: bool) -> Result<(), Error> {
         let permit = Arc::clone(&self.config.gate).acquire_owned().await.ok();
         let stop = StopOnDrop::default();
         let progress = stop.progress();
@@ -279,8 +302,9 @@ impl Connection<'_> {
                     metrics: Arc::new(evaluation.metrics.clone()),
                 };
                 self.events.send(Event::Evaluated { version, evaluation });
-                if !self.rpc.evaluate(report).await? {
-                    tracing::debug!(version, "the evaluation came too late to count");
+                match train && self.joined.minor >= PUSHES_SINCE {
+                    true => self.session.evaluation = Some(report),
+                    false => self.report(report).await?,
                 }
             }
             Ok(None) => self.skips_evaluation(state, "no held-out examples".to_owned()).await,
@@ -294,6 +318,14 @@ impl Connection<'_> {
             Err(error) => return Err(error),
         }
         self.session.evaluated = Some(state.version);
+        Ok(())
+    }
+
+    async fn report(&mut self, report: EvaluationReport) -> Result<(), Error> {
+        let version = report.version;
+        if !self.rpc.evaluate(report).await? {
+            tracing::debug!(version, "the evaluation came too late to count");
+        }
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use fl_compress::{Digest, FrameKind};
 use fl_proto::wire::model_chunk::Part;
-use fl_proto::{Assembler, FetchRequest, Joined, ModelHeader, max_frame, wire};
+use fl_proto::{Assembler, FetchRequest, FramePart, Joined, ModelHeader, RoundState, max_frame, wire};
 use tonic::Streaming;
 
 use super::stop_on_drop::StopOnDrop;
@@ -12,8 +12,8 @@ use crate::error::Error;
 use crate::event::{Event, Sink};
 use crate::rpc::Rpc;
 
-/// Updates the client's model to `version`, which has the digest `digest`. Frames that were applied before the call
-/// fails or is dropped stay applied.
+/// Updates the client's model to that of `state`. Frames that were applied before the call fails or is dropped stay
+/// applied.
 ///
 /// # Errors
 /// `Protocol` if even a snapshot does not have that digest; otherwise the error of the call.
@@ -22,8 +22,9 @@ pub(super) async fn fetch_model(
     actor: &ClientActor,
     events: &Sink,
     joined: &Joined,
-    (version, digest): (u64, Digest),
+    state: &RoundState,
 ) -> Result<(), Error> {
+    let (version, digest) = (state.version, state.model);
     let stop = StopOnDrop::default();
     let progress = stop.progress();
     actor.call(move |client| client.begin(&progress)).await??;
@@ -32,8 +33,12 @@ pub(super) async fn fetch_model(
     }
     events.send(Event::Fetching { version });
     let held = actor.call(|client| client.held()).await?.filter(|held| *held < version);
-    if held.is_some() {
-        match fetch_frames(rpc, actor, joined, held, version).await {
+    if let Some(from) = held {
+        let advanced = match !state.step.is_empty() && from + 1 == version {
+            true => apply_step(actor, joined, version, state.step.clone()).await,
+            false => fetch_frames(rpc, actor, joined, held, version).await,
+        };
+        match advanced {
             Ok(()) => {
                 if actor.call(move |client| client.holds(version, digest)).await?? {
                     events.send(Event::Fetched { version });
@@ -56,6 +61,18 @@ pub(super) async fn fetch_model(
         "the server's snapshot of model version {version} does not have the digest {digest} that it announced: its store is \
          damaged; run `fl-server verify` on the server"
     )))
+}
+
+/// Applies the model update that came with the state of the round.
+async fn apply_step(actor: &ClientActor, joined: &Joined, version: u64, step: Bytes) -> Result<(), Error> {
+    let (len, digest) = (step.len() as u64, Digest::of(&step));
+    let max = max_frame(joined.layout.len(), joined.layout.tensors().len());
+    let mut frame = Assembler::new(len, max, digest)?;
+    frame.push(step);
+    let part = FramePart { version, len, digest };
+    actor
+        .call(move |client| client.apply(part, FrameKind::ModelUpdate, frame))
+        .await?
 }
 
 async fn fetch_frames(

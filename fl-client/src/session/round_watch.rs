@@ -1,35 +1,49 @@
-//! The latest state of the run. Older states that were not acted upon are dropped.
+//! The latest state of the run, and the updates that travel on its stream. Older states that were not acted upon are dropped.
 
-use fl_proto::{Phase, RoundState, wire};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use fl_proto::{MAX_PUSH, Phase, RoundState, UpdateHeader, UpdateReply, wire};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tonic::Streaming;
 
 use crate::error::Error;
-use crate::rpc::Rpc;
+use crate::rpc::{Rpc, Updates};
 
 /// The last message of the watch stream. A task reads the stream, so that the server never waits for a busy client.
 #[derive(Debug)]
 pub(super) struct RoundWatch {
     seen: watch::Receiver<Seen>,
     acted: u64,
+    /// Where small updates go, if the server takes them on the stream.
+    updates: Option<Updates>,
+    /// Updates that were sent on the stream.
+    sent: AtomicU64,
     reader: JoinHandle<()>,
 }
 
 #[derive(Debug, Default)]
 struct Seen {
     state: Option<RoundState>,
-    /// Messages so far.
+    /// States so far.
     count: u64,
+    /// Answers to updates so far.
+    answers: u64,
+    /// The last of them; `None` if the server has no answer.
+    answer: Option<UpdateReply>,
     end: Option<Error>,
 }
 
 impl RoundWatch {
-    pub(super) fn start(stream: Streaming<wire::RoundState>, rpc: Rpc) -> Self {
+    /// `updates`: where small updates go, if the server takes them on the stream.
+    pub(super) fn start(stream: Streaming<wire::RoundState>, updates: Option<Updates>, rpc: Rpc) -> Self {
         let (sender, seen) = watch::channel(Seen::default());
         Self {
             seen,
             acted: 0,
+            updates,
+            sent: AtomicU64::new(0),
             reader: tokio::spawn(read(stream, rpc, sender)),
         }
     }
@@ -52,6 +66,43 @@ impl RoundWatch {
                 Ok(state.clone())
             }
             _ => Err(seen.end.clone().unwrap_or_else(closed)),
+        }
+    }
+
+    /// Sends a whole update on the stream; returns the answer. `None` if the update must be sent by a call of its own. After
+    /// an upload that was dropped, the next one does not take its answer.
+    ///
+    /// # Errors
+    /// Why the stream ended.
+    pub(super) async fn upload(&self, header: &UpdateHeader, frame: &Bytes) -> Result<Option<UpdateReply>, Error> {
+        let Some(updates) = self
+            .updates
+            .as_ref()
+            .filter(|_| header.len <= MAX_PUSH && header.offset == 0)
+        else {
+            return Ok(None);
+        };
+        let mut update = wire::UpdateHeader::from(header);
+        if let Some(id) = &mut update.id {
+            id.run.clear();
+        }
+        let request = wire::WatchRequest {
+            update: Some(update),
+            frame: frame.clone(),
+            ..wire::WatchRequest::default()
+        };
+        let closed = || Error::Broken("the watch stream ended".to_owned());
+        let place = updates.reserve().await.map_err(|_| closed())?;
+        let own = 1 + self.sent.fetch_add(1, Ordering::Relaxed);
+        place.send(request);
+        let mut seen = self.seen.clone();
+        let seen = seen
+            .wait_for(|seen| seen.answers >= own || seen.end.is_some())
+            .await
+            .map_err(|_| closed())?;
+        match seen.answers >= own {
+            true => Ok(seen.answer.clone()),
+            false => Err(seen.end.clone().unwrap_or_else(closed)),
         }
     }
 
@@ -83,6 +134,15 @@ fn is_another(old: &RoundState, new: &RoundState) -> bool {
 async fn read(mut stream: Streaming<wire::RoundState>, rpc: Rpc, seen: watch::Sender<Seen>) {
     let end = loop {
         let state = match stream.message().await {
+            Ok(Some(wire::RoundState { reply: Some(reply), .. })) => {
+                // Without a verdict the server has no answer.
+                let answer = UpdateReply::try_from(reply).ok();
+                seen.send_modify(|seen| {
+                    seen.answers += 1;
+                    seen.answer = answer;
+                });
+                continue;
+            }
             Ok(Some(message)) => RoundState::try_from(message).map_err(Error::from),
             Ok(None) => Err(Error::Broken("the server ended the watch: it is stopping".to_owned())),
             Err(status) => Err(rpc.error_of(&status)),

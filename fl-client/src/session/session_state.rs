@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use fl_proto::Joined;
+use fl_proto::{EvaluationReport, Joined};
 
 use super::training::Training;
 
@@ -22,6 +22,8 @@ pub(super) struct SessionState {
     pub(super) settled: Option<(u64, u32)>,
     /// Model version that was evaluated last.
     pub(super) evaluated: Option<u64>,
+    /// The evaluation of the model of a training, which travels with its update.
+    pub(super) evaluation: Option<EvaluationReport>,
     /// Round and selection of the last `Event::Round`.
     pub(super) announced: Option<(u64, bool)>,
 }

@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
-use fl_compress::Digest;
-use fl_proto::{Phase, RoundState};
+use fl_proto::{ModelDigest, Phase, RoundState};
 use tokio::sync::{Semaphore, oneshot};
 
 use crate::client::{ClientActor, ClientState, PendingUpdate};
@@ -16,7 +15,7 @@ use crate::learner::Progress;
 #[derive(Debug)]
 pub(super) struct Training {
     pub(super) round: u64,
-    model: Digest,
+    model: ModelDigest,
     /// The attempt of the round in which the server asks the client.
     attempt: Arc<AtomicU32>,
     progress: Arc<Progress>,

@@ -1,25 +1,28 @@
 //! Uploads an update, resuming where an earlier upload stopped, until the server's answer is known and on disk.
 
 use fl_compress::Ack;
-use fl_proto::UpdateReply;
+use fl_proto::{EvaluationReport, UpdateReply};
 
+use super::round_watch::RoundWatch;
 use crate::client::{ClientActor, PendingUpdate};
 use crate::error::Error;
 use crate::event::{Event, Sent, Sink};
 use crate::rpc::Rpc;
 
 /// Uploads `update` and stores the answer. `known`: an answer that the server gave earlier; with `None` the server is asked
-/// first.
+/// first. `evaluation` travels with the update, and is taken once the server has it.
 ///
 /// # Errors
 /// If the call fails. The update stays pending. A retry after the next connection is safe at every point: the server
 /// identifies an update by its content, so the upload is idempotent.
 pub(super) async fn upload(
     rpc: &mut Rpc,
+    watch: &RoundWatch,
     actor: &ClientActor,
     events: &Sink,
     update: PendingUpdate,
     known: Option<UpdateReply>,
+    evaluation: &mut Option<EvaluationReport>,
 ) -> Result<(), Error> {
     let PendingUpdate { mut header, frame } = update;
     let (round, bytes, digest) = (header.id.round, header.len, header.id.digest);
@@ -44,7 +47,12 @@ pub(super) async fn upload(
                     round,
                     bytes: bytes - offset,
                 });
-                reply = rpc.submit(&header, frame.clone()).await?;
+                header.evaluation.clone_from(evaluation);
+                reply = match watch.upload(&header, &frame).await? {
+                    Some(reply) => reply,
+                    None => rpc.submit(&header, frame.clone()).await?,
+                };
+                *evaluation = None;
             }
         }
     };

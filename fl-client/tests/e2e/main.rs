@@ -14,6 +14,7 @@ mod kept_state;
 mod models;
 mod predicted;
 mod rounds;
+mod stream;
 mod support;
 mod traffic;
 #[cfg(target_os = "linux")]

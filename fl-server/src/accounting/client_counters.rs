@@ -5,6 +5,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fl_compress::Digest;
+use fl_proto::wire::{RoundState, UpdateHeader};
 use prost::Message;
 
 use crate::accounting::ledger::Flow;
@@ -61,6 +62,20 @@ impl ClientCounters {
     /// Counts a received message that is neither frame nor evaluation.
     pub(crate) fn asked(&self, message: &impl Message) {
         add(&self.control_up, PREFIX + message.encoded_len() as u64);
+    }
+
+    /// Counts a received header of an update, and the evaluation that it carries as such.
+    pub(crate) fn asked_with_evaluation(&self, header: &UpdateHeader) {
+        let report = header.evaluation.as_ref();
+        let evaluation = report.map_or(0, |report| report.encoded_len() as u64);
+        add(&self.evaluation, evaluation);
+        add(&self.control_up, PREFIX + header.encoded_len() as u64 - evaluation);
+    }
+
+    /// Counts a sent state of a round without the model update that it carries.
+    pub(crate) fn told(&self, state: &RoundState) {
+        let bytes = PREFIX + (state.encoded_len() - state.step.len()) as u64;
+        add(&self.control_down, bytes);
     }
 
     /// Counts a received evaluation.

@@ -30,8 +30,11 @@ impl Federation for Calls {
         join::join(&self.0, request).map(Response::new)
     }
 
-    async fn watch(&self, request: Request<wire::WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
-        watch::watch(Arc::clone(&self.0), request).map(Response::new)
+    async fn watch(
+        &self,
+        request: Request<Streaming<wire::WatchRequest>>,
+    ) -> Result<Response<Self::WatchStream>, Status> {
+        watch::watch(Arc::clone(&self.0), request).await.map(Response::new)
     }
 
     async fn fetch(&self, request: Request<wire::FetchRequest>) -> Result<Response<Self::FetchStream>, Status> {

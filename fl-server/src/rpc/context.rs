@@ -16,6 +16,7 @@ use crate::config::server::Tuning;
 use crate::coordinator::command::Command;
 use crate::model::run_metadata::Aside;
 use crate::rpc::door::Caller;
+use crate::rpc::last_step::LastStep;
 use crate::rpc::peer::{self, Peer};
 use crate::rpc::predictor::LargestOfStep;
 use crate::rpc::transfers::Limits;
@@ -51,6 +52,8 @@ pub(crate) struct Service {
     pub(crate) turns: Arc<Turns>,
     /// Largest magnitude in the newest model update.
     pub(crate) largest_of_step: LargestOfStep,
+    /// The model update that was read last to travel with the state of a round.
+    pub(crate) last_step: LastStep,
     pub(crate) tracer: Tracer,
 }
 

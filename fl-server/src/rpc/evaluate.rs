@@ -1,6 +1,6 @@
 //! `Evaluate`: one client's evaluation of one model version.
 
-use fl_proto::{EvaluationReport, wire};
+use fl_proto::{ClientId, EvaluationReport, wire};
 use tonic::{Request, Status};
 
 use crate::coordinator::command::Command;
@@ -15,8 +15,16 @@ pub(super) async fn evaluate(
     peer.counters.evaluated(request.get_ref());
     let report = EvaluationReport::try_from(request.into_inner())?;
     service.check_run(&report.run)?;
+    let counted = book(service, &peer.client, report).await?;
+    let reply = wire::EvaluationReply { counted };
+    peer.counters.answered(&reply);
+    Ok(reply)
+}
+
+/// Whether an evaluation of this run counts. Idempotent.
+pub(super) async fn book(service: &Service, client: &ClientId, report: EvaluationReport) -> Result<bool, Status> {
     let input = Input::Evaluation {
-        client: peer.client,
+        client: client.clone(),
         version: report.version,
         examples: report.examples,
         loss: report.loss,
@@ -24,8 +32,5 @@ pub(super) async fn evaluate(
         metrics: report.metrics,
     };
     let reply = service.ask(|reply| Command::Decide { input, reply }).await?;
-    let counted = matches!(reply, Reply::Evaluation { counted: true });
-    let reply = wire::EvaluationReply { counted };
-    peer.counters.answered(&reply);
-    Ok(reply)
+    Ok(matches!(reply, Reply::Evaluation { counted: true }))
 }

@@ -1,6 +1,6 @@
 //! `Join`: what a client needs to take part, and the outcome of its pending update.
 
-use fl_proto::{JoinRequest, Joined, PROTOCOL_MAJOR, misread_by, wire};
+use fl_proto::{JoinRequest, Joined, PROTOCOL_MAJOR, PROTOCOL_MINOR, misread_by, wire};
 use tonic::{Request, Status};
 
 use super::offer;
@@ -63,6 +63,7 @@ pub(super) fn join(service: &Service, request: Request<wire::JoinRequest>) -> Re
         pending,
         initial: service.initial,
         instance: service.instance,
+        minor: PROTOCOL_MINOR,
     };
     let reply = joined.to_wire()?;
     peer.counters.answered(&reply);

@@ -3,17 +3,19 @@
 use std::pin::pin;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use fl_compress::{Digest, Frame, FrameKind, Layout, SectionInfo, Stages};
-use fl_proto::{ProtocolError, Refusal, SectionFidelity, UpdateHeader, UpdateReply, wire};
+use fl_proto::{MAX_PUSH, ProtocolError, Refusal, SectionFidelity, UpdateHeader, UpdateReply, wire};
 use tokio::sync::SemaphorePermit;
 use tokio::time::{Instant, timeout};
+use tokio_stream::{Stream, StreamExt as _};
 use tonic::{Request, Status, Streaming};
 use wire::update_chunk::Part;
 
 use super::pace::Pace;
 use super::peer::Peer;
 use super::turns::{Kind, Turn};
-use super::{offer, predictor};
+use super::{evaluate, offer, predictor};
 use crate::accounting::client_counters::UploadOutcome;
 use crate::accounting::transfers::UploadAccount;
 use crate::coordinator::command::Command;
@@ -36,20 +38,45 @@ pub(super) async fn submit(
     Ok(reply)
 }
 
-async fn receive(
+/// An update that arrived as one message.
+pub(super) async fn whole(
     service: Arc<Service>,
     peer: Peer,
-    mut stream: Streaming<wire::UpdateChunk>,
+    mut header: wire::UpdateHeader,
+    frame: Bytes,
 ) -> Result<UpdateReply, Status> {
+    if frame.len() as u64 > MAX_PUSH || header.len != frame.len() as u64 || header.offset != 0 {
+        let why = format!(
+            "{} bytes of {} from offset {} are not a whole frame of at most {MAX_PUSH} bytes; call Submit",
+            frame.len(),
+            header.len,
+            header.offset
+        );
+        return Err(ProtocolError::invalid("frame", why).into());
+    }
+    if let Some(id) = header.id.as_mut().filter(|id| id.run.is_empty()) {
+        id.run = service.plan.name.to_string();
+    }
+    let parts = [Part::Header(header), Part::Data(frame)].map(|part| Ok(wire::UpdateChunk { part: Some(part) }));
+    let receive = receive(service, peer, tokio_stream::iter(parts));
+    tokio::spawn(receive).await.map_err(internal)?
+}
+
+async fn receive<S: Chunks>(service: Arc<Service>, peer: Peer, mut stream: S) -> Result<UpdateReply, Status> {
     let mut turn = service.turns.take(&peer.client, Kind::Submit);
     let mut pace = Pace::up(&service.tuning, &peer.meter);
-    let header = match next(&mut pace, &mut turn, &mut stream).await? {
+    let mut header = match next(&mut pace, &mut turn, &mut stream).await? {
         Some(Part::Header(header)) => {
-            peer.counters.asked(&header);
+            peer.counters.asked_with_evaluation(&header);
             UpdateHeader::try_from(header)?
         }
         _ => return Err(ProtocolError::Missing("header").into()),
     };
+    // Before the update, which may end the round, and the evaluations with it.
+    let evaluation = header.evaluation.take();
+    if let Some(report) = evaluation.filter(|report| report.run == service.plan.name) {
+        evaluate::book(&service, &peer.client, report).await?;
+    }
     if let Some(reply) = offer::settled(&service, &peer.client, &header.id, header.len)? {
         peer.counters.retried();
         return Ok(reply);
@@ -110,7 +137,7 @@ async fn fill(
     peer: &Peer,
     header: &UpdateHeader,
     mut upload: Upload,
-    parts: &mut Parts<'_>,
+    parts: &mut Parts<'_, impl Chunks>,
     account: &mut UploadAccount,
 ) -> Result<Upload, Status> {
     while upload.offset() < header.len {
@@ -323,21 +350,26 @@ fn decodable(bytes: &[u8], layout: &Layout, round: u64, step: Option<&Digest>) -
     })
 }
 
+/// A stream of the messages of an upload.
+trait Chunks: Stream<Item = Result<wire::UpdateChunk, Status>> + Send + Unpin {}
+
+impl<S: Stream<Item = Result<wire::UpdateChunk, Status>> + Send + Unpin> Chunks for S {}
+
 /// The chunks of an upload.
-struct Parts<'a> {
+struct Parts<'a, S> {
     service: &'a Service,
     /// Of the frame.
     bytes: u64,
     /// A chunk received before it was needed.
     first: Option<Part>,
-    stream: Streaming<wire::UpdateChunk>,
+    stream: S,
     pace: Pace,
     turn: Turn,
     /// Held while chunks arrive.
     place: Option<SemaphorePermit<'a>>,
 }
 
-impl Parts<'_> {
+impl<S: Chunks> Parts<'_, S> {
     /// The next chunk. Releases the permit if the client is slow.
     async fn next(&mut self) -> Result<Option<Part>, Status> {
         if let Some(first) = self.first.take() {
@@ -375,18 +407,15 @@ impl Parts<'_> {
 }
 
 /// The next chunk of the stream. A rate below the least one, or a newer upload of the client, ends the stream.
-async fn next(
-    pace: &mut Pace,
-    turn: &mut Turn,
-    stream: &mut Streaming<wire::UpdateChunk>,
-) -> Result<Option<Part>, Status> {
+async fn next(pace: &mut Pace, turn: &mut Turn, stream: &mut impl Chunks) -> Result<Option<Part>, Status> {
     let message = tokio::select! {
-        message = pace.wait(stream.message()) => message,
+        message = pace.wait(stream.next()) => message,
         status = turn.over() => return Err(status),
     };
     let slow = |_| Status::deadline_exceeded("the upload is slower than this server waits for; resume it");
     message
-        .map_err(slow)??
+        .map_err(slow)?
+        .transpose()?
         .map(|chunk| chunk.part.ok_or_else(|| ProtocolError::Missing("part").into()))
         .transpose()
 }

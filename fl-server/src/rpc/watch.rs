@@ -1,15 +1,18 @@
-//! `Watch`: one client's view of the run, at each change. A client is connected while it watches.
+//! `Watch`: one client's view of the run, at each change, and the answers to its small updates. A client is connected while it
+//! watches.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use fl_proto::{Phase, RoundState, RunName, wire};
-use tokio::sync::{mpsc, watch};
+use fl_proto::{ModelDigest, Phase, ProtocolError, RoundState, RunName, wire};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::MissedTickBehavior;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Request, Status};
+use tonic::{Request, Status, Streaming};
 
 use super::peer::{self, Peer};
+use super::push::{Step, Steps};
+use super::submit;
 use super::turns::Kind;
 use crate::coordinator::command::Command;
 use crate::rpc::context::{Service, stopping};
@@ -17,22 +20,27 @@ use crate::state_machine::State;
 use crate::telemetry::turned_away::TurnedFor;
 
 type Messages = mpsc::Sender<Result<wire::RoundState, Status>>;
+type Requests = Streaming<wire::WatchRequest>;
 
-pub(super) fn watch(
+pub(super) async fn watch(
     service: Arc<Service>,
-    request: Request<wire::WatchRequest>,
+    request: Request<Requests>,
 ) -> Result<ReceiverStream<Result<wire::RoundState, Status>>, Status> {
-    let peer = service.caller(&request)?;
-    let run: RunName = request.into_inner().run.parse()?;
+    let peer = service.peer(&request)?;
+    let mut requests = request.into_inner();
+    let first = requests.message().await?.ok_or(ProtocolError::Missing("run"))?;
+    peer.counters.asked(&first);
+    let run: RunName = first.run.parse()?;
     service.check_run(&run)?;
     // At most one message waits in the channel: a client that reads slowly gets the latest view, not a backlog.
     let (messages, stream) = mpsc::channel(1);
-    tokio::spawn(attend(service, peer, messages));
+    tokio::spawn(attend(service, peer, first.pushes.then_some(requests), messages));
     Ok(ReceiverStream::new(stream))
 }
 
-/// The client counts as connected until the stream ends, for any reason.
-async fn attend(service: Arc<Service>, peer: Peer, messages: Messages) {
+/// The client counts as connected until the stream ends, for any reason. `requests`: what a client sends that keeps its side
+/// open.
+async fn attend(service: Arc<Service>, peer: Peer, requests: Option<Requests>, messages: Messages) {
     let Peer {
         client,
         fingerprint,
@@ -49,9 +57,14 @@ async fn attend(service: Arc<Service>, peer: Peer, messages: Messages) {
     let view = |state: &State| state.view(&service.plan, client, service.clock.now());
     let admit = || peer::admit(&service.revoked, client, fingerprint);
     let (state, stop) = (service.state.clone(), service.stopping.clone());
-    let sent = |message: &wire::RoundState| counters.answered(message);
+    let steps = requests.is_some().then(|| Steps::new(&service, &peer));
+    let (watching, over) = oneshot::channel();
+    if let Some(requests) = requests {
+        tokio::spawn(answer(service.clone(), peer.clone(), requests, messages.clone(), over));
+    }
+    let sent = |message: &wire::RoundState| counters.told(message);
     let told = tokio::select! {
-        told = tell(state, stop, view, admit, sent, &messages) => told,
+        told = tell(state, stop, view, steps, admit, sent, &messages) => told,
         status = turn.over() => Err(status),
     };
     if let Err(status) = told {
@@ -61,16 +74,59 @@ async fn attend(service: Arc<Service>, peer: Peer, messages: Messages) {
         }
         let _ = messages.try_send(Err(status));
     }
+    drop(watching);
     tracing::debug!(%client, "no longer watching");
     let _ = service.commands.send(Command::Left(client.clone())).await;
+}
+
+/// Answers the updates that come on the stream, one after another, until the client's side ends or the watch is `over`. An
+/// update that has come is answered first.
+async fn answer(
+    service: Arc<Service>,
+    peer: Peer,
+    mut requests: Requests,
+    messages: Messages,
+    mut over: oneshot::Receiver<()>,
+) {
+    loop {
+        let request = tokio::select! {
+            biased;
+            request = requests.message() => request,
+            _ = &mut over => return,
+        };
+        // The watch ends by itself when the connection breaks.
+        let Ok(Some(wire::WatchRequest { update, frame, .. })) = request else {
+            return;
+        };
+        let reply = match update {
+            Some(header) => submit::whole(service.clone(), peer.clone(), header, frame).await,
+            None => Err(ProtocolError::Missing("update").into()),
+        };
+        let reply = reply.map_or_else(
+            |status| {
+                tracing::debug!(client = %peer.client, %status, "an update on the watch stream has no answer");
+                wire::UpdateReply::default()
+            },
+            wire::UpdateReply::from,
+        );
+        let message = wire::RoundState {
+            reply: Some(reply),
+            ..wire::RoundState::default()
+        };
+        peer.counters.answered(&message);
+        if messages.send(Ok(message)).await.is_err() {
+            return;
+        }
+    }
 }
 
 /// How often to check that a client without news is still admitted.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Sends the view of the state when it differs from the last one sent, until the run is over, the client disconnects or
-/// the server stops. Calls `admit` before each message and every [`POLL_INTERVAL`]; not at each change of the state,
-/// since each update changes it for each watching client. `sent` counts the messages.
+/// Sends the view of the state when it has news for the client, until the run is over, the client disconnects or the
+/// server stops. Calls `admit` before each message and every [`POLL_INTERVAL`]; not at each change of the state,
+/// since each update changes it for each watching client. `steps` are the model updates that travel with views; `sent` counts the
+/// messages.
 ///
 /// # Errors
 /// The error of `admit`; `UNAVAILABLE` when the server stops.
@@ -78,6 +134,7 @@ async fn tell(
     mut state: watch::Receiver<Arc<State>>,
     mut stop: watch::Receiver<bool>,
     view: impl Fn(&State) -> RoundState,
+    steps: Option<Steps<'_>>,
     admit: impl Fn() -> Result<(), Status>,
     sent: impl Fn(&wire::RoundState),
     messages: &Messages,
@@ -97,37 +154,67 @@ async fn tell(
         if !over {
             let now = view(&state.borrow_and_update());
             over = matches!(now.phase, Phase::Done | Phase::Failed);
-            due = Some(now).filter(|now| last.as_ref().is_none_or(|last| differs(last, now)));
+            due = Some(now).filter(|now| last.as_ref().is_none_or(|last| is_news(last, now)));
         }
-        tokio::select! {
-            permit = messages.reserve(), if due.is_some() => {
-                let Ok(permit) = permit else { return Ok(()) };
-                admit()?;
-                if let Some(view) = due.take() {
-                    let message = view.clone().into();
-                    sent(&message);
-                    permit.send(Ok(message));
-                    last = Some(view);
-                }
-                if over {
-                    return Ok(());
-                }
+        let permit = tokio::select! {
+            permit = messages.reserve(), if due.is_some() => match permit {
+                Ok(permit) => permit,
+                Err(_) => return Ok(()),
+            },
+            changed = state.changed(), if !over => {
+                changed.map_err(|_| stopping())?;
+                continue;
             }
-            changed = state.changed(), if !over => changed.map_err(|_| stopping())?,
             _ = stop.wait_for(|stop| *stop) => return Err(stopping()),
             () = messages.closed() => return Ok(()),
-            _ = look.tick() => admit()?,
+            _ = look.tick() => {
+                admit()?;
+                continue;
+            }
+        };
+        admit()?;
+        if let Some(view) = due.take() {
+            let step = match &steps {
+                Some(steps) => steps.with(&view).await,
+                None => None,
+            };
+            let model = match steps {
+                Some(_) => ModelDigest::Short(view.model.short()),
+                None => view.model,
+            };
+            let message = RoundState {
+                step: step.as_ref().map(Step::bytes).unwrap_or_default(),
+                model,
+                ..view.clone()
+            }
+            .into();
+            sent(&message);
+            permit.send(Ok(message));
+            if let Some(step) = step {
+                step.sent();
+            }
+            last = Some(view);
+        }
+        if over {
+            return Ok(());
         }
     }
 }
 
-/// Whether two views differ in more than the time left.
-fn differs(last: &RoundState, now: &RoundState) -> bool {
-    let still = |state: &RoundState| RoundState {
-        left: None,
-        ..state.clone()
+/// Whether a client that was `told` one view needs the view `now`. The time left is no news; nor is what the client knows
+/// from the answers to its own calls, that its update is accepted or its evaluation counted; nor that a round closes in which
+/// it has nothing more to do.
+fn is_news(told: &RoundState, now: &RoundState) -> bool {
+    let idle = now.accepted.is_some() || !now.selected;
+    let closes = (told.phase, now.phase) == (Phase::Training, Phase::Closing) && told.round == now.round;
+    let known = RoundState {
+        phase: if closes && idle { told.phase } else { now.phase },
+        accepted: told.accepted.and(now.accepted),
+        evaluate: now.evaluate || (told.evaluate && told.version == now.version),
+        left: told.left,
+        ..now.clone()
     };
-    still(last) != still(now)
+    known != *told
 }
 
 #[cfg(test)]
@@ -171,13 +258,17 @@ mod tests {
 
     impl Watched {
         fn new() -> Self {
-            let text = "name = \"t\"\ntask = \"t\"\nrounds = 3\nmodel = \"m\"\n[cohort]\nmin = 3\ntarget = 3";
-            let plan = RunPlan::from_toml(text, Path::new("")).unwrap();
             let mut state = State::new();
             [samples::started(), opened(1)]
                 .iter()
                 .for_each(|record| state.apply(record).unwrap());
-            let (shown, seen) = watch::channel(Arc::new(state));
+            Self::of(&state)
+        }
+
+        fn of(state: &State) -> Self {
+            let text = "name = \"t\"\ntask = \"t\"\nrounds = 3\nmodel = \"m\"\n[cohort]\nmin = 3\ntarget = 3";
+            let plan = RunPlan::from_toml(text, Path::new("")).unwrap();
+            let (shown, seen) = watch::channel(Arc::new(state.clone()));
             let (stop, stopping) = watch::channel(false);
             let (sender, messages) = mpsc::channel(1);
             let revoked = Arc::new(AtomicBool::new(false));
@@ -188,7 +279,7 @@ mod tests {
                     true => Err(Status::permission_denied("revoked")),
                     false => Ok(()),
                 };
-                tell(seen, stopping, view, admit, |_| {}, &sender).await
+                tell(seen, stopping, view, None, admit, |_| {}, &sender).await
             });
             Self {
                 shown,
@@ -221,15 +312,32 @@ mod tests {
         assert!(watched.next().await.selected && watched.is_silent().await);
         watched.apply(&accepted("berta"));
         assert!(watched.is_silent().await);
-        watched.apply(&accepted("anna"));
-        assert_eq!(watched.next().await.accepted, Some(Digest::of(b"anna")));
-        watched.apply(&accepted("carl"));
-        assert!(watched.is_silent().await);
         watched.apply(&opened(2));
         assert!(
             watched.next().await.left.is_some(),
             "another attempt has another deadline"
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_client_knows_from_its_own_calls_is_not_told_unless_it_watches_anew() {
+        let mut watched = Watched::new();
+        watched.next().await;
+        watched.apply(&accepted("anna"));
+        watched.apply(&samples::closing(1, 0));
+        assert!(watched.is_silent().await);
+        let state = watched.shown.borrow().clone();
+        let view = Watched::of(&state).next().await;
+        assert_eq!((view.accepted, view.phase), (Some(Digest::of(b"anna")), Phase::Closing));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_still_trains_is_told_that_the_round_closes() {
+        let mut watched = Watched::new();
+        watched.next().await;
+        watched.apply(&accepted("berta"));
+        watched.apply(&samples::closing(1, 0));
+        assert_eq!(watched.next().await.phase, Phase::Closing);
     }
 
     #[tokio::test(start_paused = true)]
@@ -252,7 +360,7 @@ mod tests {
         let mut watched = Watched::new();
         watched.next().await;
         watched.revoked.store(true, Ordering::Relaxed);
-        watched.apply(&accepted("anna"));
+        watched.apply(&opened(2));
         let ended = (&mut watched.ended).await.unwrap();
         assert_eq!(ended.unwrap_err().code(), tonic::Code::PermissionDenied);
         assert!(watched.messages.recv().await.is_none());
@@ -262,7 +370,7 @@ mod tests {
     async fn a_client_that_does_not_read_gets_the_latest() {
         let mut watched = Watched::new();
         tokio::time::sleep(Duration::from_secs(5)).await;
-        watched.apply(&accepted("anna"));
+        watched.apply(&accepted("berta"));
         watched.apply(&samples::closing(1, 0));
         assert_eq!(watched.next().await.phase, Phase::Training);
         assert_eq!(watched.next().await.phase, Phase::Closing);

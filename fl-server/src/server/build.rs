@@ -28,6 +28,7 @@ use crate::model::PersistenceError;
 use crate::rpc::calls::federation;
 use crate::rpc::context::Service;
 use crate::rpc::door::{Door, Nobody, Room, Seats, TurnAway};
+use crate::rpc::last_step::LastStep;
 use crate::rpc::predictor::LargestOfStep;
 use crate::rpc::transfers::Limits;
 use crate::rpc::turns::Turns;
@@ -181,6 +182,7 @@ impl Shared {
             limits: Limits::new(&self.layout, &self.tuning),
             turns: Arc::new(Turns::default()),
             largest_of_step: LargestOfStep::default(),
+            last_step: LastStep::default(),
             tracer: self.tracer.clone(),
         })
     }

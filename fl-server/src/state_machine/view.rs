@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use fl_proto::{ClientId, RoundState};
+use bytes::Bytes;
+use fl_proto::{ClientId, ModelDigest, RoundState};
 
 use crate::clock::Millis;
 use crate::config::plan::RunPlan;
@@ -23,27 +24,16 @@ impl State {
                 format!("waiting for {} clients to be connected", plan.cohort.min),
             ),
             Phase::Training(round) => {
-                // Without anything that changes when other clients answer: each answer would be sent to every client.
-                let asked = format!("{} clients are asked", round.cohort.len());
-                let asked = match round.attempt {
-                    1 => asked,
-                    attempt => format!("{asked}, attempt {attempt}"),
+                // Another attempt has another deadline, so it is news. No more is said: every byte goes to every client.
+                let again = match round.attempt {
+                    1 => String::new(),
+                    attempt => format!("attempt {attempt}"),
                 };
-                (round.number, Seen::Training, left(round.deadline), asked)
+                (round.number, Seen::Training, left(round.deadline), again)
             }
-            Phase::Closing(round) => (
-                round.number,
-                Seen::Closing,
-                None,
-                format!("averaging {} updates", round.updates.len()),
-            ),
-            Phase::Evaluating { version, until, .. } => (
-                *version,
-                Seen::Evaluating,
-                left(*until),
-                "evaluating the last model".to_owned(),
-            ),
-            Phase::Done => (version, Seen::Done, None, format!("done after {} rounds", self.depth())),
+            Phase::Closing(round) => (round.number, Seen::Closing, None, String::new()),
+            Phase::Evaluating { version, until, .. } => (*version, Seen::Evaluating, left(*until), String::new()),
+            Phase::Done => (version, Seen::Done, None, String::new()),
             Phase::Failed { round, why } => (
                 *round,
                 Seen::Failed,
@@ -62,10 +52,11 @@ impl State {
                 counted.or_else(|| open.excluded.get(client).copied().flatten())
             }),
             version,
-            model: self.model(),
+            model: ModelDigest::Whole(self.model()),
             evaluate: plan.evaluate && version > 0 && self.asks(client, version) && !self.reported(client, version),
             left,
             message,
+            step: Bytes::new(),
         }
     }
 }

@@ -275,7 +275,18 @@ async fn report_page_status_and_metrics_agree_at_each_moment_and_no_ratio_exceed
         let mut hands = founded.clients(&serving.address).await;
         let mut ratios = Vec::new();
         let (mut looks, mut quiet) = (0, 0);
-        let mut taking = Box::pin(all_take_part(&mut hands));
+        // The first look is taken while the last client is still missing, so that no run is over before it.
+        let (last, others) = hands.split_last_mut().unwrap();
+        let mut others = Box::pin(all_take_part(others));
+        tokio::select! {
+            _ = &mut others => panic!("a run without its last client ended"),
+            look = founded.look(&page) => {
+                quiet += u64::from(look.agrees());
+                ratios.extend(look.ratios());
+                looks += 1;
+            }
+        }
+        let mut taking = Box::pin(async { tokio::join!(others, last.take_part()) });
         loop {
             // Clients and observers take turns at every await.
             tokio::select! {

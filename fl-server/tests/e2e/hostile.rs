@@ -498,7 +498,10 @@ async fn messages_that_break_a_rule_name_the_field() {
     assert!(status.message().contains("`toy`"));
     let status = anna
         .calls
-        .watch(wire::WatchRequest { run: "other".into() })
+        .watch(tokio_stream::once(wire::WatchRequest {
+            run: "other".into(),
+            ..wire::WatchRequest::default()
+        }))
         .await
         .unwrap_err();
     assert_eq!(status.code(), Code::FailedPrecondition);

@@ -20,4 +20,5 @@ mod metrics;
 mod run;
 mod storage;
 mod strangers;
+mod stream;
 mod what_if;

@@ -220,7 +220,8 @@ async fn a_run_that_is_over_stays_over_and_is_told_so() {
     let mut anna = fed.client("anna", &server).await;
     let mut watch = anna.watch().await;
     let state = TestClient::until(&mut watch, |_| true).await;
-    assert_eq!((state.phase, state.version, state.model), (Phase::Done, 1, model));
+    assert_eq!((state.phase, state.version), (Phase::Done, 1));
+    assert_eq!(state.model, model);
     assert!(
         watch.message().await.unwrap().is_none(),
         "the stream ends when the run is over"
@@ -274,7 +275,7 @@ async fn predicted(restart: bool) -> Digest {
             let (hand, watch) = (&mut hands[at], &mut watches[at]);
             let training = |state: &RoundState| state.phase == Phase::Training && state.round == round;
             let state = TestClient::until(watch, training).await;
-            assert_eq!(hand.try_update_model(state.version).await.unwrap(), state.model);
+            assert_eq!(state.model, hand.try_update_model(state.version).await.unwrap());
             let frame = hand.encode(round);
             let named = Frame::parse(&frame, &fed.layout).unwrap().predictor();
             assert_eq!(
@@ -289,11 +290,12 @@ async fn predicted(restart: bool) -> Digest {
     }
     let done = TestClient::until(&mut watches[0], |state| state.phase == Phase::Done).await;
     for hand in &mut hands {
-        assert_eq!(hand.try_update_model(4).await.unwrap(), done.model);
+        assert_eq!(done.model, hand.try_update_model(4).await.unwrap());
     }
     drop((hands, watches));
-    assert_eq!(server.end().await.model, done.model);
-    done.model
+    let model = server.end().await.model;
+    assert_eq!(done.model, model);
+    model
 }
 
 #[tokio::test]

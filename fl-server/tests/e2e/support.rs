@@ -288,9 +288,10 @@ impl TestClient {
 
     pub async fn watch(&mut self) -> Streaming<wire::RoundState> {
         self.calls
-            .watch(wire::WatchRequest {
+            .watch(tokio_stream::once(wire::WatchRequest {
                 run: self.run_name().to_string(),
-            })
+                ..wire::WatchRequest::default()
+            }))
             .await
             .unwrap()
             .into_inner()
@@ -397,6 +398,7 @@ impl TestClient {
             stages: Default::default(),
             fidelity: self.fidelity.clone(),
             metrics: Default::default(),
+            evaluation: None,
         }
     }
 
@@ -468,9 +470,10 @@ impl TestClient {
     async fn try_part(&mut self) -> Result<Digest, Status> {
         let mut watch = self
             .calls
-            .watch(wire::WatchRequest {
+            .watch(tokio_stream::once(wire::WatchRequest {
                 run: self.run_name().to_string(),
-            })
+                ..wire::WatchRequest::default()
+            }))
             .await?
             .into_inner();
         let (mut sent, mut evaluated) = (0, None);
@@ -481,7 +484,7 @@ impl TestClient {
             }
             if self.version != Some(state.version) {
                 match self.try_update_model(state.version).await {
-                    Ok(digest) => assert_eq!(digest, state.model, "version {} of {}", state.version, self.name),
+                    Ok(digest) => assert_eq!(state.model, digest, "version {} of {}", state.version, self.name),
                     // The run has moved on: the next message has the new state.
                     Err(status) if status.code() == tonic::Code::FailedPrecondition => continue,
                     Err(status) => return Err(status),

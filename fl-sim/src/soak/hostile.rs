@@ -182,9 +182,10 @@ impl Bad {
             .await??
             .into_inner();
         let joined = Joined::try_from(joined)?;
-        let watched = calls.watch(wire::WatchRequest {
+        let watched = calls.watch(tokio_stream::once(wire::WatchRequest {
             run: joined.run.to_string(),
-        });
+            ..wire::WatchRequest::default()
+        }));
         let mut watched = tokio::time::timeout(CALL_TIMEOUT, watched).await??.into_inner();
         while let Some(state) = watched.message().await? {
             let state = RoundState::try_from(state)?;
@@ -322,6 +323,7 @@ fn header(joined: &Joined, round: u64, frame: &[u8], examples: u64) -> UpdateHea
         stages: Default::default(),
         fidelity: Vec::new(),
         metrics: Default::default(),
+        evaluation: None,
     }
 }
 

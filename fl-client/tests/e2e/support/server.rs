@@ -8,8 +8,8 @@ use fl_compress::Digest;
 use fl_proto::wire::federation_server::{Federation, FederationServer};
 use fl_proto::wire::{self, model_chunk, update_chunk};
 use fl_proto::{
-    Accepted, CHUNK, Departure, EvaluationReport, FetchRequest, Joined, MAX_MESSAGE, Meter, Phase, Refusal,
-    UpdateHeader, UpdateReply, accept, server_builder, server_tls,
+    Accepted, CHUNK, Departure, EvaluationReport, FetchRequest, Joined, MAX_MESSAGE, Meter, PUSHES_SINCE, Phase,
+    Refusal, UpdateHeader, UpdateReply, accept, server_builder, server_tls,
 };
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::{ReceiverStream, WatchStream};
@@ -112,6 +112,27 @@ impl Service {
         self.0.lock().unwrap()
     }
 
+    /// An update on the watch stream.
+    fn take(&self, mut header: wire::UpdateHeader, frame: &[u8]) -> wire::UpdateReply {
+        if let Some(id) = &mut header.id {
+            assert_eq!(std::mem::replace(&mut id.run, RUN.to_owned()), "");
+        }
+        let header = UpdateHeader::try_from(header).unwrap();
+        let mut world = self.world();
+        world.called(Call::Push { round: header.id.round });
+        world.headers.push(header.clone());
+        match world.faults.pop_front() {
+            None => {}
+            Some(Fault::LoseReceipt) => return wire::UpdateReply::default(),
+            Some(fault) => panic!("{fault:?} on the watch stream"),
+        }
+        if let Some(report) = header.evaluation {
+            world.evaluations.push(report);
+        }
+        world.accept(header.id.round, header.id.digest, frame.to_vec());
+        UpdateReply::Accepted.into()
+    }
+
     fn verdict(&self, round: u64, digest: Digest) -> UpdateReply {
         let world = self.world();
         let refused = |why| UpdateReply::Refused {
@@ -163,13 +184,33 @@ impl Federation for Service {
             pending,
             initial: Digest::of_f32(&world.versions[0].0),
             instance: world.instance,
+            minor: world.minor,
         };
         Ok(Response::new(joined.to_wire()?))
     }
 
-    async fn watch(&self, _: Request<wire::WatchRequest>) -> Answer<Self::WatchStream> {
-        let states = WatchStream::new(self.world().state.subscribe());
-        Ok(Response::new(Box::pin(states.map(|state| Ok(state.into())))))
+    async fn watch(&self, request: Request<Streaming<wire::WatchRequest>>) -> Answer<Self::WatchStream> {
+        let mut requests = request.into_inner();
+        let first = requests.message().await?.unwrap_or_default();
+        assert_eq!(first.pushes, self.world().minor >= PUSHES_SINCE);
+        let states = WatchStream::new(self.world().state.subscribe()).map(|state| Ok(state.into()));
+        if !first.pushes {
+            assert_eq!(requests.message().await?, None, "an older server waits for the end");
+            return Ok(Response::new(Box::pin(states)));
+        }
+        let (answers, answered) = tokio::sync::mpsc::channel(1);
+        let service = Self(Arc::clone(&self.0));
+        tokio::spawn(async move {
+            while let Ok(Some(wire::WatchRequest { update, frame, .. })) = requests.message().await {
+                let reply = service.take(update.unwrap(), &frame);
+                let message = wire::RoundState {
+                    reply: Some(reply),
+                    ..wire::RoundState::default()
+                };
+                let _ = answers.send(Ok(message)).await;
+            }
+        });
+        Ok(Response::new(Box::pin(states.merge(ReceiverStream::new(answered)))))
     }
 
     async fn fetch_base(&self, _: Request<wire::BaseRequest>) -> Answer<Self::FetchBaseStream> {

@@ -3,8 +3,11 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use fl_compress::{Digest, Encoder, Frame, FrameHeader, FrameKind, Layout, Spec, snapshot};
-use fl_proto::{Departure, EvaluationReport, FramePart, Phase, Refusal, RoundState, Training, UpdateHeader};
+use fl_proto::{
+    Departure, EvaluationReport, FramePart, ModelDigest, Phase, Refusal, RoundState, Training, UpdateHeader,
+};
 use tokio::sync::watch;
 
 /// A call that the server received.
@@ -18,6 +21,10 @@ pub enum Call {
         want: u64,
     },
     Offer {
+        round: u64,
+    },
+    /// An update on the watch stream.
+    Push {
         round: u64,
     },
     Submit {
@@ -83,8 +90,12 @@ pub struct World {
     /// Headers of all uploads, and evaluations.
     pub headers: Vec<UpdateHeader>,
     pub evaluations: Vec<EvaluationReport>,
+    /// Minor version of the protocol that the server announces.
+    pub minor: u32,
     pub faults: VecDeque<Fault>,
     pub tamper: Option<Tamper>,
+    /// Whether model updates on the watch stream are broken.
+    pub tamper_pushes: bool,
     /// Receives every call before it is answered.
     pub hook: Option<Hook>,
     pub state: watch::Sender<RoundState>,
@@ -101,14 +112,16 @@ impl World {
             attempt: 1,
             accepted: None,
             version: 0,
-            model: Digest::of_f32(&first),
+            model: ModelDigest::Whole(Digest::of_f32(&first)),
             evaluate: false,
             left: None,
             message: String::new(),
+            step: Bytes::new(),
         };
         Self {
             layout,
             instance: Digest::of(b"one"),
+            minor: 0,
             spec: super::spec(),
             training: Training::default(),
             rounds,
@@ -127,6 +140,7 @@ impl World {
             evaluations: Vec::new(),
             faults: VecDeque::new(),
             tamper: None,
+            tamper_pushes: false,
             hook: None,
             state: watch::Sender::new(state),
         }
@@ -137,6 +151,15 @@ impl World {
             hook(&call);
         }
         self.calls.push(call);
+    }
+
+    /// What travels with the state of a round, from a server that pushes.
+    fn step(&self) -> Bytes {
+        match self.minor >= fl_proto::PUSHES_SINCE {
+            true if self.tamper_pushes && self.versions.len() > 1 => Bytes::from_static(b"no frame"),
+            true => Bytes::from(self.versions.last().unwrap().1.clone()),
+            false => Bytes::new(),
+        }
     }
 
     /// Sends the state of the run to the client.
@@ -154,10 +177,11 @@ impl World {
             attempt: self.attempt,
             accepted,
             version,
-            model: Digest::of_f32(&self.versions.last().unwrap().0),
+            model: ModelDigest::Whole(Digest::of_f32(&self.versions.last().unwrap().0)),
             evaluate: self.evaluate,
             left: None,
             message: String::new(),
+            step: self.step(),
         });
     }
 

@@ -1,0 +1,62 @@
+//! Updates and model updates on the stream of `Watch`, with a server that takes and sends them there.
+
+use crate::support::{Arithmetic, Call, Certificates, Client, Fault, TestServer, World, config, is_all_of};
+use fl_client::Outcome;
+use fl_proto::PUSHES_SINCE;
+
+fn world(rounds: u64) -> World {
+    World {
+        minor: PUSHES_SINCE,
+        evaluate: true,
+        ..World::new(rounds)
+    }
+}
+
+async fn calls(server: &TestServer, certificates: &Certificates) -> (Vec<Call>, tempfile::TempDir) {
+    let state = tempfile::tempdir().unwrap();
+    server.world().publish();
+    let client = Client::start(config(server, certificates, state.path()), Arithmetic::new());
+    assert_eq!(client.finish().await, Ok(Outcome::Done { round: 3 }));
+    (server.world().calls.clone(), state)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_round_takes_no_call() {
+    let certificates = Certificates::new("fed");
+    let server = TestServer::start(&certificates, world(3));
+    let (calls, state) = calls(&server, &certificates).await;
+    let mut expected = vec![Call::Join { pending: None }, Call::Fetch { held: None, want: 0 }];
+    expected.extend([1, 2, 3].map(|round| Call::Push { round }));
+    assert_eq!(calls, expected);
+    let versions: Vec<u64> = server.world().evaluations.iter().map(|report| report.version).collect();
+    assert_eq!(versions, [0, 1, 2], "each with the update that was trained from it");
+    is_all_of(&server.world(), state.path(), 1..=3);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_update_without_an_answer_on_the_stream_is_submitted() {
+    let certificates = Certificates::new("fed");
+    let mut world = world(3);
+    world.faults.push_back(Fault::LoseReceipt);
+    let server = TestServer::start(&certificates, world);
+    let (calls, state) = calls(&server, &certificates).await;
+    let tail = [
+        Call::Push { round: 1 },
+        Call::Submit { round: 1, offset: 0 },
+        Call::Push { round: 2 },
+        Call::Push { round: 3 },
+    ];
+    assert_eq!(calls[2..], tail);
+    is_all_of(&server.world(), state.path(), 1..=3);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_model_update_that_leads_elsewhere_is_replaced_by_a_snapshot() {
+    let certificates = Certificates::new("fed");
+    let mut world = world(3);
+    world.tamper_pushes = true;
+    let server = TestServer::start(&certificates, world);
+    let (calls, state) = calls(&server, &certificates).await;
+    assert!(calls.contains(&Call::Fetch { held: None, want: 1 }), "{calls:?}");
+    is_all_of(&server.world(), state.path(), 1..=3);
+}

@@ -1,0 +1,77 @@
+//! The model update that travels with the state of a round, so that a small one need not be fetched.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use fl_proto::{FramePart, MAX_PUSH, ModelHeader, Phase, RoundState};
+
+use super::peer::Peer;
+use crate::accounting::client_counters::Sent;
+use crate::accounting::transfers::DownloadAccount;
+use crate::model::version_path;
+use crate::rpc::context::{Service, internal, unable};
+use crate::telemetry::trace::Transfer;
+
+/// The model updates that travel to one client.
+#[derive(Debug)]
+pub(super) struct Steps<'a> {
+    service: &'a Arc<Service>,
+    peer: &'a Peer,
+}
+
+impl<'a> Steps<'a> {
+    pub(super) fn new(service: &'a Arc<Service>, peer: &'a Peer) -> Self {
+        Self { service, peer }
+    }
+
+    /// The model update that makes `view.version`; `None` if the client does not need it, lacks the version before it, or if
+    /// it is long. A client that gets none fetches.
+    pub(super) async fn with(&self, view: &RoundState) -> Option<Step> {
+        let works = view.evaluate || (view.selected && view.accepted.is_none() && view.phase == Phase::Training);
+        let held = view.version.checked_sub(1).filter(|_| works)?;
+        if self.peer.counters.version() != Some(held) {
+            return None;
+        }
+        let path = version_path(&self.service.state(), held, view.version)?;
+        let part = path.first().copied().filter(|part| part.len <= MAX_PUSH)?;
+        Some(Step {
+            account: DownloadAccount::begin(&self.peer.counters, Sent::Steps),
+            span: (self.service.tracer).download(&self.peer.client, view.version, &ModelHeader::Steps(vec![part])),
+            part,
+            bytes: self.read(part).await?,
+        })
+    }
+
+    async fn read(&self, part: FramePart) -> Option<Bytes> {
+        if let Some(bytes) = self.service.last_step.known(&part.digest) {
+            return Some(bytes);
+        }
+        let service = Arc::clone(self.service);
+        let read = move || service.last_step.get(&service.blobs, &part.digest);
+        let read = tokio::task::spawn_blocking(read).await.map_err(internal).ok()?;
+        // The error is in the log; the client fetches, and gets it.
+        read.map_err(|error| unable(&error)).ok()
+    }
+}
+
+/// A model update on its way to a client.
+#[derive(Debug)]
+pub(super) struct Step {
+    part: FramePart,
+    bytes: Bytes,
+    account: DownloadAccount,
+    span: Transfer,
+}
+
+impl Step {
+    pub(super) fn bytes(&self) -> Bytes {
+        self.bytes.clone()
+    }
+
+    /// The step was handed to the connection.
+    pub(super) fn sent(self) {
+        self.account.chunk(self.part.len);
+        self.account.finish(self.part.version);
+        self.span.done();
+    }
+}
