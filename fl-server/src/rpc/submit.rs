@@ -38,13 +38,14 @@ pub(super) async fn submit(
     Ok(reply)
 }
 
-/// An update that arrived as one message.
+/// An update that arrived as one message on an open stream.
 pub(super) async fn whole(
     service: Arc<Service>,
     peer: Peer,
     mut header: wire::UpdateHeader,
     frame: Bytes,
 ) -> Result<UpdateReply, Status> {
+    service.admit(&peer)?;
     if frame.len() as u64 > MAX_PUSH || header.len != frame.len() as u64 || header.offset != 0 {
         let why = format!(
             "{} bytes of {} from offset {} are not a whole frame of at most {MAX_PUSH} bytes; call Submit",

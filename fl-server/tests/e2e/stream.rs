@@ -230,3 +230,37 @@ async fn what_is_no_whole_small_update_has_no_answer_and_the_stream_goes_on() {
     drop((hand, stream));
     server.stop().await;
 }
+
+#[tokio::test]
+async fn nothing_counts_that_a_revoked_client_sends_on_a_stream_it_opened_before() {
+    let fed = Fed::new();
+    let (server, mut hand, mut stream) = run(&fed, 2).await;
+    stream.state().await;
+    hand.try_update_model(0).await.unwrap();
+    let frame = hand.encode(1);
+    let counted = frame.len() as u64;
+    stream.send(&hand.header(1, &frame), &frame).await;
+    assert_eq!(UpdateReply::try_from(stream.answer().await), Ok(UpdateReply::Accepted));
+    assert_eq!(stream.state().await.round, 2);
+    hand.try_update_model(1).await.unwrap();
+    std::fs::write(fed.dir.path().join("revoked"), "anna\n").unwrap();
+    let frame = hand.encode(2);
+    let header = UpdateHeader {
+        evaluation: Some(report(&hand, 1)),
+        ..hand.header(2, &frame)
+    };
+    stream.send(&header, &frame).await;
+    // Without an answer, or ended by the check of idle watches, which may come first.
+    let status = loop {
+        match stream.messages.message().await {
+            Ok(Some(message)) => assert_eq!(message.reply, Some(wire::UpdateReply::default())),
+            Ok(None) => panic!("the stream ended without a reason"),
+            Err(status) => break status,
+        }
+    };
+    assert_eq!(status.code(), tonic::Code::PermissionDenied);
+    drop((hand, stream));
+    server.stop().await;
+    let total = fed.ledger().total();
+    assert_eq!((total.update, total.evaluation), (counted, 0));
+}
