@@ -80,7 +80,7 @@ async fn attend(service: Arc<Service>, peer: Peer, requests: Option<Requests>, m
 }
 
 /// Answers the updates that come on the stream, one after another, until the client's side ends or the watch is `over`. An
-/// update that has come is answered first.
+/// update that was begun is answered first.
 async fn answer(
     service: Arc<Service>,
     peer: Peer,
@@ -91,8 +91,8 @@ async fn answer(
     loop {
         let request = tokio::select! {
             biased;
-            request = requests.message() => request,
             _ = &mut over => return,
+            request = requests.message() => request,
         };
         // The watch ends by itself when the connection breaks.
         let Ok(Some(wire::WatchRequest { update, frame, .. })) = request else {
@@ -125,8 +125,8 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Sends the view of the state when it has news for the client, until the run is over, the client disconnects or the
 /// server stops. Calls `admit` before each message and every [`POLL_INTERVAL`]; not at each change of the state,
-/// since each update changes it for each watching client. `steps` are the model updates that travel with views; `sent` counts the
-/// messages.
+/// since each update changes it for each watching client. `steps` are the model updates that travel with views; `sent`
+/// counts the messages.
 ///
 /// # Errors
 /// The error of `admit`; `UNAVAILABLE` when the server stops.
