@@ -104,7 +104,8 @@ impl BenchTrain {
     /// If a learner cannot be built, or the peer fails.
     pub fn run(&self, progress: impl Fn(&str)) -> anyhow::Result<Speeds> {
         if self.bf16 && self.device == DeviceChoice::Cpu {
-            bail!("`--bf16` needs a GPU, because a CPU computes in float32: add `--device cuda:0`");
+            let why = "`--bf16` needs a GPU, because a CPU computes in float32: add `--device cuda:0`";
+            return Err(fl_client::Error::Config(why.to_owned()).into());
         }
         let mut peer = self.beside.as_ref().map(Peer::start).transpose()?;
         let usual = ["lenet", "cnn", "mlp", "resnet8", "lstm", "transformer"];
