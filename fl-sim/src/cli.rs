@@ -4,7 +4,6 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -13,12 +12,12 @@ use fl_cli::log::{self, LogFormat};
 use fl_cli::{Format, args, exit, out};
 use fl_client::learners::DeviceChoice;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::Semaphore;
 
 use crate::bench_train::BenchTrain;
 use crate::changes::Changes;
 use crate::demo::Demo;
 use crate::experiment::{self, Place};
+use crate::federation;
 use crate::keep::Keep;
 use crate::load::{Load, LoadClients};
 use crate::score::bytes;
@@ -117,7 +116,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         } => {
             fl_client::keep_buffers();
             let at_once = at_once.unwrap_or_else(crate::demo::cores);
-            let gate = Arc::new(Semaphore::new(at_once.max(1)));
+            let gate = federation::gate(at_once);
             let place = Place { gate, device };
             let run = async |dir: &Path| run_experiment(&file, dir, &place, &changes, cli.format).await;
             in_kept(&keep, run)

@@ -141,7 +141,7 @@ impl Demo {
             layout,
             weights,
             members: workload.members()?,
-            at_once: self.at_once.unwrap_or_else(cores),
+            gate: federation::gate(self.at_once.unwrap_or_else(cores)),
             sync: false,
             live: Some(page),
         };

@@ -182,11 +182,11 @@ impl Experiment {
             layout,
             weights,
             members: workload.members_on(place.device, evaluation)?,
-            at_once: 1,
+            gate: Arc::clone(&place.gate),
             sync: false,
             live: None,
         };
-        let score = federation::run_gated(setup, Arc::clone(&place.gate), news).await?;
+        let score = federation::run(setup, news).await?;
         Ok(Trial {
             variant: variant.name.clone(),
             seed,

@@ -43,12 +43,17 @@ pub struct Setup {
     pub weights: Vec<f32>,
     /// The clients.
     pub members: Vec<Member>,
-    /// Trainings at the same time.
-    pub at_once: usize,
+    /// As many permits as learners may work at once; federations may share it (see [`gate`]).
+    pub gate: Arc<Semaphore>,
     /// Whether the clients' states survive a power loss.
     pub sync: bool,
     /// The page of the run, if any.
     pub live: Option<Live>,
+}
+
+/// The gate of at most `at_once` learners at work; of one, if it is 0.
+pub fn gate(at_once: usize) -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(at_once.max(1)))
 }
 
 /// The server's data folder in the folder of the federation.
@@ -67,17 +72,7 @@ pub enum News<'a> {
 ///
 /// # Errors
 /// If the run fails, or the server or a client gives up.
-pub async fn run(setup: Setup, news: impl FnMut(News<'_>)) -> anyhow::Result<Score> {
-    let gate = Arc::new(Semaphore::new(setup.at_once.max(1)));
-    run_gated(setup, gate, news).await
-}
-
-/// As [`run`], but a permit of `gate` is needed to train; federations that share it train no more clients at once than it has
-/// permits. `setup.at_once` is not used.
-///
-/// # Errors
-/// As [`run`].
-pub async fn run_gated(setup: Setup, gate: Arc<Semaphore>, mut news: impl FnMut(News<'_>)) -> anyhow::Result<Score> {
+pub async fn run(setup: Setup, mut news: impl FnMut(News<'_>)) -> anyhow::Result<Score> {
     std::fs::create_dir_all(&setup.dir).with_context(|| format!("make {}", setup.dir.display()))?;
     let plan = plan(&setup.dir, &setup.run, &setup.layout, &setup.weights)?;
     let name = plan.name.clone();
@@ -109,7 +104,7 @@ pub async fn run_gated(setup: Setup, gate: Arc<Semaphore>, mut news: impl FnMut(
         let state = setup.dir.join("clients").join(member.name.as_str());
         let config = ClientConfig {
             sync: setup.sync,
-            gate: Arc::clone(&gate),
+            gate: Arc::clone(&setup.gate),
             meter: Arc::clone(&meter),
             ..ClientConfig::new(&address, &root.certificate, own, state)
         };

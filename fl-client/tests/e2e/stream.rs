@@ -2,7 +2,7 @@
 
 use crate::support::{Arithmetic, Call, Certificates, Client, Fault, TestServer, World, config, is_all_of};
 use fl_client::Outcome;
-use fl_proto::PUSHES_SINCE;
+use fl_proto::{Departure, PUSHES_SINCE};
 
 fn world(rounds: u64) -> World {
     World {
@@ -59,4 +59,24 @@ async fn a_model_update_that_leads_elsewhere_is_replaced_by_a_snapshot() {
     let (calls, state) = calls(&server, &certificates).await;
     assert!(calls.contains(&Call::Fetch { held: None, want: 1 }), "{calls:?}");
     is_all_of(&server.world(), state.path(), 1..=3);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_evaluation_whose_training_fails_is_reported_by_a_call() {
+    let certificates = Certificates::new("fed");
+    let server = TestServer::start(&certificates, world(2));
+    server.world().publish();
+    let state = tempfile::tempdir().unwrap();
+    let mut learner = Arithmetic::new();
+    learner.fails_in = Some(1);
+    let client = Client::start(config(&server, &certificates, state.path()), learner);
+    let left = Call::Leave(Departure::Round(1));
+    while !server.world().calls.contains(&left) {
+        tokio::task::yield_now().await;
+    }
+    let calls = server.world().calls.clone();
+    assert_eq!(calls[2..], [Call::Evaluate { version: 0 }, left]);
+    let nothing = vec![0.0; crate::support::layout().len()];
+    server.world().advance(&nothing);
+    assert_eq!(client.finish().await, Ok(Outcome::Done { round: 2 }));
 }

@@ -9,7 +9,6 @@ use fl_client::data::ClientData;
 use fl_client::learners::DeviceChoice;
 use fl_compress::Digest;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use super::file::Sweep;
@@ -19,6 +18,7 @@ use super::statistics::Quality;
 use super::summary::Group;
 use super::trial::{Record, Trial};
 use crate::experiment::Place;
+use crate::federation;
 use crate::score::bytes;
 
 /// How trials run.
@@ -112,7 +112,7 @@ async fn run_missing(
     workers: &Workers,
     progress: &Progress,
 ) -> anyhow::Result<()> {
-    let gate = Arc::new(Semaphore::new(workers.jobs));
+    let gate = federation::gate(workers.jobs);
     // Only needed for new results: reading a large program takes a while.
     let build = if missing.is_empty() { String::new() } else { build()? };
     let mut waiting = missing.into_iter();

@@ -21,6 +21,14 @@ pub(super) struct Group {
     pub(super) failed: usize,
 }
 
+impl Group {
+    /// Rounds of the longest run.
+    pub(super) fn rounds(&self) -> usize {
+        let rounds = self.records.iter().map(|record| record.score.rounds.len());
+        rounds.max().unwrap_or(0)
+    }
+}
+
 /// A row of a sweep's table.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Summary {

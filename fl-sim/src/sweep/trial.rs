@@ -15,7 +15,7 @@ use crate::score::Score;
 use crate::workload::{Evaluation, Workload};
 
 /// Raised when a change of the program changes what a trial measures; results of other versions are not reused.
-const RESULTS: u32 = 1;
+const RESULTS: u32 = 2;
 
 /// A trial to run, or whose result is there.
 #[derive(Debug, Clone)]

@@ -148,7 +148,7 @@ async fn run(attack: Attack, compression: &str, limits: &str) -> Ended {
         layout,
         weights,
         members: (0..CLIENTS).map(member).collect(),
-        at_once: 2,
+        gate: federation::gate(2),
         sync: false,
         live: None,
     };

@@ -35,7 +35,7 @@ async fn a_hundred_clients_are_all_counted_once_in_every_round() {
         layout: Arc::new(ready::layout(VALUES).unwrap()),
         weights: vec![0.0; VALUES],
         members: (0..CLIENTS).map(member).collect(),
-        at_once: 2,
+        gate: federation::gate(2),
         sync: false,
         live: None,
     };

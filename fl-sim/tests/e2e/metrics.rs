@@ -101,7 +101,7 @@ async fn run(dir: &Path, classify: u32) -> Score {
         layout: Arc::clone(&layout),
         weights: vec![0.0; VALUES],
         members: (0..CLIENTS).map(member).collect(),
-        at_once: 2,
+        gate: federation::gate(2),
         sync: false,
         live: None,
     };

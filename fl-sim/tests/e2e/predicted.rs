@@ -56,7 +56,7 @@ async fn with_partial_participation_every_client_holds_the_server_s_model_and_pr
         layout: layout.clone(),
         weights,
         members: workload.members().unwrap(),
-        at_once: 1,
+        gate: federation::gate(1),
         sync: false,
         live: None,
     };

@@ -109,7 +109,7 @@ fn setup(dir: &Path, rounds: &Rounds) -> Setup {
         layout,
         weights,
         members: (0..CLIENTS).map(member).collect(),
-        at_once: 2,
+        gate: federation::gate(2),
         sync: false,
         live: None,
     }

@@ -102,7 +102,7 @@ fn setup(dir: &Path, (rounds, seed): (u64, u64), first: f32, members: Vec<Member
         layout: layout(),
         weights: vec![first; layout().len()],
         members,
-        at_once: clients,
+        gate: federation::gate(clients),
         sync: false,
         live: None,
     }

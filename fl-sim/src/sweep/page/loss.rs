@@ -72,12 +72,6 @@ pub(super) fn chart(section: &Section<'_>) -> String {
 }
 
 fn ranges(group: &Group, loss: impl Fn(&RoundLine) -> Option<f64>) -> Vec<Range> {
-    let rounds = group
-        .records
-        .iter()
-        .map(|record| record.score.rounds.len())
-        .max()
-        .unwrap_or(0);
     let range = |at: usize| {
         let all = group
             .records
@@ -88,5 +82,5 @@ fn ranges(group: &Group, loss: impl Fn(&RoundLine) -> Option<f64>) -> Vec<Range>
         let high = all.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         (low, all.iter().sum::<f64>() / all.len() as f64, high)
     };
-    (0..rounds).map(range).collect()
+    (0..group.rounds()).map(range).collect()
 }

@@ -80,12 +80,6 @@ pub(super) fn by_round(section: &Section<'_>) -> String {
     let mut out = String::from("<div class=\"small\">\n");
     let rows = section.outcome.rows.iter().zip(section.groups);
     for (row, group) in rows.filter(|(row, _)| row.chosen).take(SHOWN) {
-        let rounds = group
-            .records
-            .iter()
-            .map(|record| record.score.rounds.len())
-            .max()
-            .unwrap_or(0);
         let at = |at: usize| {
             means(group, |score| {
                 score.rounds.get(at).map_or([0; 3], |round| {
@@ -95,7 +89,7 @@ pub(super) fn by_round(section: &Section<'_>) -> String {
                 })
             })
         };
-        let columns: Vec<[f64; 3]> = (0..rounds).map(at).collect();
+        let columns: Vec<[f64; 3]> = (0..group.rounds()).map(at).collect();
         let _ = writeln!(
             out,
             "<figure><figcaption>{}</figcaption>\n{}</figure>",
