@@ -11,6 +11,7 @@
 //! | CAFe | the predictor | `v + w` | `d + w` |
 //! | EF21 | the shadow | `v + w` | `d + w` |
 //! | DGC | the velocity | `w` | `d` |
+//! | CAFe with error feedback | predictor less decay times the residual before | `v + w` | `d + x`, x the predictor |
 
 /// Independent sums, so that the compiler vectorizes.
 const LANES: usize = 8;
@@ -50,7 +51,7 @@ pub(crate) struct Relation {
     /// The raw update is `encoded * v + other * w`.
     pub(crate) encoded: f64,
     pub(crate) other: f64,
-    /// The receiver adds `d + added * w`.
+    /// The receiver adds `d + added * w + x`; with an `x`, `added` is 0.
     pub(crate) added: f64,
 }
 
@@ -61,6 +62,7 @@ impl Relation {
 }
 
 /// Inner products over a section of the decoded values (`d`), the encoded values (`v`) and the memory's vector (`w`).
+/// `x` is what the receiver adds beside `d` and `w`, and `r` the raw update: zeros for all memories but one.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Products {
     pub(crate) dd: f64,
@@ -69,6 +71,9 @@ pub(crate) struct Products {
     pub(crate) vv: f64,
     pub(crate) vw: f64,
     pub(crate) ww: f64,
+    pub(crate) xd: f64,
+    pub(crate) xr: f64,
+    pub(crate) xx: f64,
     pub(crate) nonzeros: u64,
 }
 
@@ -112,6 +117,9 @@ impl Products {
             vv,
             vw,
             ww,
+            xd,
+            xr,
+            xx,
             nonzeros,
         } = self;
         let Relation {
@@ -120,8 +128,8 @@ impl Products {
             added: g,
         } = relation;
         let raw = a * a * vv + 2.0 * a * c * vw + c * c * ww;
-        let received = dd + 2.0 * g * dw + g * g * ww;
-        let product = a * dv + c * dw + g * (a * vw + c * ww);
+        let received = dd + 2.0 * g * dw + g * g * ww + 2.0 * xd + xx;
+        let product = a * dv + c * dw + g * (a * vw + c * ww) + xr;
         let cosine = if raw <= ROUNDING * (vv + c * c * ww) {
             1.0
         } else if received <= 0.0 {
@@ -149,7 +157,8 @@ pub(crate) fn nonzeros(values: &[f32]) -> u64 {
     parts.map(|part| u64::from(count(part))).sum()
 }
 
-fn dot(a: &[f32], b: &[f32]) -> f64 {
+/// Inner product, summed in a fixed order. Shapes: equal lengths.
+pub(crate) fn dot(a: &[f32], b: &[f32]) -> f64 {
     let len = a.len().min(b.len());
     let (a, a_rest) = a[..len].as_chunks::<LANES>();
     let (b, b_rest) = b[..len].as_chunks::<LANES>();

@@ -40,10 +40,11 @@ impl Encoder {
         let faithful = aged || pending.is_some_and(|pending| !pending.fidelity.is_empty());
         let flag = |flag, set: bool| if set { flag } else { 0 };
         let mut writer = Writer::new(out);
-        let minor = match (faithful, kind != 0 || learned) {
-            (true, _) => 2,
-            (false, true) => 1,
-            (false, false) => 0,
+        let minor = match (kind, faithful) {
+            (3.., _) => 3,
+            (_, true) => 2,
+            (0, false) => u8::from(learned),
+            (_, false) => 1,
         };
         writer.head(MAGIC, MAJOR, minor);
         writer.u8(flag(HAS_MEMORY, !vectors.is_empty())

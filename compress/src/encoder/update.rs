@@ -131,6 +131,7 @@ impl Encoder {
         }
         let predicted = predictor.map(|predictor| predictor.measure_by_tensor(true, delta));
         let predicted = predicted.transpose()?;
+        self.memory.predicted(predictor)?;
         self.memory.absorb(delta, self.layout.trained(), self.threads)?;
         let extras = Extras {
             merge_below: self.merge_below,

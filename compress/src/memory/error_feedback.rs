@@ -33,10 +33,7 @@ pub(crate) const METHOD: Entry = Entry {
 };
 
 pub(crate) fn state(decay: Decay, len: usize) -> Box<dyn State> {
-    Box::new(Residual {
-        values: vec![0.0; len],
-        decay: decay.0 as f32,
-    })
+    Box::new(Residual::new(decay, len))
 }
 
 /// Share of the residual that is added to the next update, in (0, 1]. Default: 1.
@@ -105,9 +102,18 @@ impl From<Decay> for Table {
 }
 
 #[derive(Debug)]
-struct Residual {
-    values: Vec<f32>,
-    decay: f32,
+pub(crate) struct Residual {
+    pub(crate) values: Vec<f32>,
+    pub(crate) decay: f32,
+}
+
+impl Residual {
+    pub(crate) fn new(decay: Decay, len: usize) -> Self {
+        Self {
+            values: vec![0.0; len],
+            decay: decay.0 as f32,
+        }
+    }
 }
 
 impl State for Residual {

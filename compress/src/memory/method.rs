@@ -71,6 +71,14 @@ pub(crate) trait State: Debug + Send + Sync {
     /// The entry of the memory to which the vectors belong.
     fn entry(&self) -> &'static Entry;
 
+    /// Receives the decoded predictor of the next frame, before [`State::absorb`].
+    ///
+    /// # Errors
+    /// Those of [`Frame::verify`].
+    fn predicted(&mut self, _predictor: Option<&Frame<'_>>) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// Absorbs `delta`, from which the predictor was subtracted; [`State::input`] is then the vector to encode, which has
     /// buffers and counters as in `delta`: the vectors are zero outside of `trained` (see [`clear_aside`]).
     ///

@@ -5,6 +5,7 @@
 
 pub(crate) mod auto;
 pub(crate) mod cafe;
+pub(crate) mod cafe_error_feedback;
 pub(crate) mod dgc;
 pub(crate) mod ef21;
 pub(crate) mod error_feedback;
@@ -36,6 +37,11 @@ pub enum Memory {
     },
     /// CAFe: sends the difference from the last model update, which client and server both have. Carries no state.
     Cafe,
+    /// CAFe, and the unsent residual of earlier differences is added to the next one.
+    CafeErrorFeedback {
+        /// Share of the residual that is added to the next difference.
+        decay: Decay,
+    },
     /// EF21: sends the difference from the sum of everything sent before. The receiver keeps the same sum.
     Ef21,
     /// Deep Gradient Compression: momentum, and the sum of unsent momenta.
@@ -100,6 +106,13 @@ macro_rules! memories {
                     _ => Ok(None),
                 }
             }
+
+            fn together(parts: &[Self]) -> Option<Self> {
+                match *parts {
+                    [Self::Cafe, Self::ErrorFeedback { decay }] | [Self::ErrorFeedback { decay }, Self::Cafe] => Some(Self::CafeErrorFeedback { decay }),
+                    _ => None,
+                }
+            }
         }
     };
 }
@@ -109,6 +122,7 @@ memories! {
     None = none,
     ErrorFeedback { decay: share } = error_feedback,
     Cafe = cafe,
+    CafeErrorFeedback { decay: share } = cafe_error_feedback,
     Ef21 = ef21,
     Dgc { 0: numbers } = dgc,
 }

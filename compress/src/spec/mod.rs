@@ -29,7 +29,7 @@ use crate::spec::when::When;
 /// ```
 /// let spec: fl_compress::Spec = toml::from_str(r#"
 ///     # preset = "sparseloco"               # or "exact": sets the keys below, which then change what they name
-///     memory  = "auto"                      # or "none", "error-feedback", "cafe", "ef21", "dgc", or one with numbers
+///     memory  = "auto"                      # or "none", "error-feedback", "cafe", ["cafe", "error-feedback"], "ef21", "dgc", or one with numbers
 ///     budget  = "0.25 bits"                 # per value; "200KiB" per frame, or "0.25 to 1 bits, error 0.7"
 ///     default = { quantize = "dead_zone", code = "context" }
 ///     small   = { below = 1024, use = { quantize = { uniform = 8 }, code = "context" } }
@@ -305,6 +305,8 @@ mod tests {
             "memory = 'error-feedback'",
             "memory = { error-feedback = { decay = 0.95 } }",
             "memory = 'cafe'",
+            "memory = ['cafe', 'error-feedback']",
+            "memory = [{ error-feedback = { decay = 0.95 } }, 'cafe']",
             "memory = 'ef21'",
             "memory = 'dgc'",
             "memory = { dgc = { momentum = 0.5, clip = 3.0 } }",
@@ -427,11 +429,21 @@ mod tests {
             ("default = { code = 'zip' }", "expected one of `pack`, `rans`, `rice`"),
             (
                 "memory = 'momentum'",
-                r#"expected "auto", "none", "error-feedback", "cafe", "ef21", "dgc", { error-feedback = { decay = .. } } or { dgc = { momentum = .., clip = .. } }"#,
+                r#"expected "auto", "none", "error-feedback", "cafe", "cafe+error-feedback", "ef21", "dgc", { error-feedback = { decay = .. } }, { cafe+error-feedback = { decay = .. } } or { dgc = { momentum = .., clip = .. } }"#,
             ),
             (
                 "memory = { error-feedback = { decay = 0 } }",
                 "a decay must be above 0 and at most 1",
+            ),
+            (
+                "memory = ['cafe', 'dgc']",
+                r#"invalid value: sequence, expected "auto", "none","#,
+            ),
+            ("memory = ['error-feedback']", "invalid value: sequence, expected"),
+            ("memory = []", "invalid value: sequence, expected"),
+            (
+                "memory = ['cafe', 'error-feeding']",
+                r#"string "error-feeding", expected "auto""#,
             ),
             ("memory = { error-feedback = { decoy = 1 } }", "unknown field `decoy`"),
             (

@@ -41,6 +41,11 @@ fn vectors(model: &mut Model, memory: Memory, delta: &[f64], predictor: &[f64]) 
     let zeros = vec![0.0; delta.len()];
     match memory.resolved(true) {
         Memory::ErrorFeedback { decay } => [plus(delta, &model.residual, decay.get()), delta.to_vec(), zeros],
+        Memory::CafeErrorFeedback { decay } => {
+            let difference = plus(delta, predictor, -1.0);
+            let encoded = plus(&difference, &model.residual, decay.get());
+            [encoded, delta.to_vec(), predictor.to_vec()]
+        }
         Memory::Ef21 => [plus(delta, &model.shadow, -1.0), delta.to_vec(), model.shadow.clone()],
         Memory::Dgc(dgc) => {
             let factor = dgc

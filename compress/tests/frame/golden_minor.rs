@@ -167,6 +167,12 @@ const STATES: &[Golden] = &[
         "memory = 'dgc'\ndefault = { reduce = { top_k = 0.1 }, quantize = 'bf16' }",
         MATRIX,
     ),
+    since(
+        3,
+        "state-cafe-error-feedback",
+        "memory = ['cafe', 'error-feedback']\ndefault = { reduce = { top_k = 0.1 }, quantize = 'bf16' }",
+        MATRIX,
+    ),
 ];
 
 fn layout(golden: &Golden) -> Arc<Layout> {

@@ -103,7 +103,7 @@ proptest! {
         let (step, step_alone) = (predictor(&layout, seed), predictor(&trained, seed));
         let step = Frame::parse(&step, &layout).unwrap();
         let step_alone = Frame::parse(&step_alone, &trained).unwrap();
-        let predicts = predicts && memory == Memory::Cafe;
+        let predicts = predicts && memory.predicts();
         for (round, (verdict, restarts)) in (0..).zip(verdicts) {
             let header = FrameHeader { round, seed, ..UPDATE };
             let whole = delta(&layout, seed ^ round);

@@ -115,6 +115,79 @@ fn cafe_sends_the_difference_from_the_step_both_sides_have() {
     assert_eq!(decode(&layout, &alone.frame), largest_two(&delta(1)));
 }
 
+/// `v = delta - p + e`; the receiver adds `p + C(v)`. Accepted or dropped: `e = v - C(v)`. Rejected: `e = v + p`, since
+/// nothing arrives. With and without a predictor, across restarts.
+#[test]
+fn cafe_with_a_residual_loses_nothing_whatever_the_verdicts() {
+    const MEMORY: &str = "['cafe', 'error-feedback']";
+    let layout = row(N);
+    let header = FrameHeader {
+        kind: FrameKind::ModelUpdate,
+        ..UPDATE
+    };
+    let step = |round| {
+        encoder(&layout, &spec("'none'"))
+            .encode(&mut delta(round), header)
+            .unwrap()
+    };
+    let steps = [step(50), step(51), step(52)];
+    let mut encoder = encoder(&layout, &spec(MEMORY));
+    let (mut residual, mut owed, mut settled) = (vec![0.0; N], vec![0.0; N], vec![0.0; N]);
+    for round in 0..80 {
+        let step = steps.get(round as usize % 4);
+        let step = step.map(|step| Frame::parse(&step.frame, &layout).unwrap());
+        let mut predictor = vec![0.0; N];
+        step.iter().for_each(|step| step.decode(&mut predictor).unwrap());
+        let mut pending = encoder
+            .encode_against(step.as_ref(), &mut delta(round), UPDATE)
+            .unwrap();
+        let frame = Frame::parse(&pending.frame, &layout).unwrap();
+        assert_eq!(frame.predictor(), step.as_ref().map(Frame::id));
+        let mut input = less(&delta(round), &predictor);
+        add(&mut input, &residual);
+        let sent = decode(&layout, &pending.frame);
+        assert_eq!(sent, largest_two(&input), "round {round}");
+        if round % 7 == 0 {
+            (encoder, pending) = restarted(&encoder, &layout, MEMORY, &pending);
+        }
+        let verdict = verdict(round);
+        encoder.settle(&pending, verdict).unwrap();
+        add(&mut owed, &delta(round));
+        match verdict {
+            Ack::Rejected => {
+                residual = input;
+                add(&mut residual, &predictor);
+            }
+            Ack::Accepted | Ack::Dropped => {
+                residual = less(&input, &sent);
+                add(&mut settled, &sent);
+                add(&mut settled, &predictor);
+            }
+        }
+        assert_eq!(
+            encoder.residual(),
+            Some(residual.as_slice()),
+            "round {round}, {verdict:?}"
+        );
+        assert_eq!(less(&owed, &settled), residual);
+    }
+}
+
+#[test]
+fn an_update_that_is_not_finite_leaves_a_predicted_residual_as_it_was() {
+    let layout = row(N);
+    let mut encoder = encoder(&layout, &spec("['cafe', 'error-feedback']"));
+    let step = encoder.encode(&mut delta(50), UPDATE).unwrap();
+    encoder.settle(&step, Ack::Accepted).unwrap();
+    let step = Frame::parse(&step.frame, &layout).unwrap();
+    let before = encoder.residual().unwrap().to_vec();
+    for value in [f32::NAN, f32::INFINITY] {
+        let refused = encoder.encode_against(Some(&step), &mut [value; N], UPDATE);
+        assert!(matches!(refused, Err(Error::NotFinite(_))));
+        assert_eq!(encoder.residual().unwrap(), before);
+    }
+}
+
 /// `m = m / 2 + delta`, `u = u + m`, send `C(u)`; sent values are removed from u, and m is set to zero there.
 #[test]
 fn dgc_corrects_and_masks_its_momentum() {

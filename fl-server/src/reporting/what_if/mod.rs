@@ -75,7 +75,10 @@ pub(crate) fn what_if(
     let mut uplink = spec.clone();
     uplink.memory = match (spec.memory, known) {
         // The memory that `auto` meant in the run, if it was one of these.
-        (Memory::Auto, Some(known @ (Memory::Cafe | Memory::ErrorFeedback { .. }))) => known,
+        (
+            Memory::Auto,
+            Some(known @ (Memory::Cafe | Memory::ErrorFeedback { .. } | Memory::CafeErrorFeedback { .. })),
+        ) => known,
         (asked, _) => memory::of_updates(asked, stored.everyone_took_part()).map_err(refused)?,
     };
     let mut downlink = spec.clone();

@@ -150,7 +150,7 @@ impl Replay<'_> {
         let predictable = parsed.predictor().is_some() || !self.was_predicted;
         let predictor = predictor.as_ref().filter(|_| predicts && predictable);
         let pending = encoder.encode_against(predictor, delta, header).map_err(failed)?;
-        let energy = self.missed(chain.spec.memory, encoder, &pending, sums, values, delta);
+        let energy = self.missed((chain.spec.memory, predictor), encoder, &pending, sums, values, delta);
         let energy = energy.map_err(failed)?;
         encoder.settle(&pending, Ack::Accepted).map_err(failed)?;
         let mut other = Sizes::default();
@@ -166,7 +166,7 @@ impl Replay<'_> {
     /// Adds to `sums` what a receiver of `pending` misses of `values`. `delta`: as the encoder left it.
     fn missed(
         &self,
-        memory: Memory,
+        (memory, predictor): (Memory, Option<&Frame<'_>>),
         encoder: &Encoder,
         pending: &Pending,
         sums: &mut Sums,
@@ -180,6 +180,7 @@ impl Replay<'_> {
         if encoder.residual().is_some() {
             delta.copy_from_slice(values);
             Frame::parse(&pending.frame, self.layout)?.accumulate(-1.0, delta)?;
+            predictor.map_or(Ok(()), |predictor| predictor.accumulate_trained(-1.0, delta))?;
         }
         // Without a residual, `delta` holds what the frame does not carry.
         Ok(sums.take(values, delta))

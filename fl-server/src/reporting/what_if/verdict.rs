@@ -150,8 +150,8 @@ pub(super) fn differences(
 /// A memory with its numbers.
 fn full(memory: Memory) -> String {
     match memory {
-        Memory::ErrorFeedback { decay } if decay.get() != 1.0 => {
-            format!("error-feedback with decay {}", decay.get())
+        Memory::ErrorFeedback { decay } | Memory::CafeErrorFeedback { decay } if decay.get() != 1.0 => {
+            format!("{} with decay {}", memory.name(), decay.get())
         }
         memory => memory.name().to_owned(),
     }
@@ -161,6 +161,10 @@ fn carries(memory: Memory) -> &'static str {
     let info = memory.info();
     match info.encodes {
         Encodes::Update if info.has_residual => "carries what a frame leaves out to the client's next one",
+        Encodes::FromModelUpdate if info.has_residual => {
+            "encodes the difference from the run's recorded step before, and carries what a frame leaves out to the client's \
+             next one"
+        }
         Encodes::FromModelUpdate => "encodes the difference from the run's recorded step before, and carries nothing",
         Encodes::Momenta => "sends sums of momenta, so its errors say little",
         _ => "carries nothing: what a frame leaves out is lost",
