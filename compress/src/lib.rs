@@ -98,6 +98,7 @@ pub use section::planes::{PlaneBounds, PlaneBytes};
 pub use snapshot::snapshot;
 pub use spec::budget::Budget;
 pub use spec::preset::Preset;
+pub use spec::weight::Weight;
 pub use spec::when::{When, name_matches};
 pub use spec::{BufferPrecision, Method, Rule, Small, Spec};
 pub use stages::Stages;

@@ -1,4 +1,4 @@
-//! Chooses the knobs that give the least total error for a number of bits.
+//! Chooses the knobs that give the least total error for a number of bits. All errors are weighted (see [`Point`]).
 //!
 //! Three strategies compete, and the one with the least estimated error wins:
 //!
@@ -63,7 +63,7 @@ impl Allotment {
 fn neighbors(curves: &[Curve], target: f64) -> (Vec<Point>, Vec<Point>) {
     let choose = |log: f64| -> Vec<Point> {
         let lambda = log.exp2();
-        let cost = |point: &Point| point.error + lambda * point.bits;
+        let cost = |point: &Point| point.weighted + lambda * point.bits;
         let least = |curve: &Curve| {
             let points = curve.points.iter().copied();
             points.min_by(|a, b| cost(a).total_cmp(&cost(b)))
@@ -71,7 +71,10 @@ fn neighbors(curves: &[Curve], target: f64) -> (Vec<Point>, Vec<Point>) {
         curves.iter().filter_map(least).collect()
     };
     let most = curves.iter().flat_map(|curve| curve.points.first());
-    let most = most.fold(f64::MIN_POSITIVE, |most, point| most.max(point.error)).log2() + 1.0;
+    let most = most
+        .fold(f64::MIN_POSITIVE, |most, point| most.max(point.weighted))
+        .log2()
+        + 1.0;
     // Above the first multiplier only the coarsest points are chosen, below the second only the finest.
     let (mut fits, mut passes) = (most, most - 120.0);
     let (mut best, mut next) = (choose(fits), choose(passes));
@@ -156,7 +159,7 @@ fn sum(points: &[Point]) -> f64 {
 }
 
 fn error(points: &[Point]) -> f64 {
-    points.iter().map(|point| point.error).sum()
+    points.iter().map(|point| point.weighted).sum()
 }
 
 #[cfg(test)]

@@ -32,6 +32,8 @@ pub(crate) struct Point {
     pub(crate) bits: f64,
     /// Squared error.
     pub(crate) error: f64,
+    /// Squared error times the weight of the section.
+    pub(crate) weighted: f64,
     /// Bits estimated from the histograms alone.
     entropy: f64,
 }
@@ -48,6 +50,8 @@ pub(crate) struct Curve {
     len: f64,
     /// Actual bits / estimated bits, applied to the part of the bits that [`Curve::share`] counts.
     ratio: f64,
+    /// Factor of the error when a budget is allotted.
+    weight: f64,
     /// Whether the coder lowers levels (see [`DeadZone::optimized`]).
     is_optimized: bool,
     /// Limit of the squared error.
@@ -109,6 +113,11 @@ impl Curve {
 
     /// The curve of `input`, which has a knob. `ratio`: actual bits / estimated bits of the previous frame.
     pub(crate) fn new(input: &Input<'_>, ratio: f64) -> Self {
+        Self::weighted(input, ratio, 1.0)
+    }
+
+    /// As [`Curve::new`], for a section whose error counts `weight` times.
+    pub(crate) fn weighted(input: &Input<'_>, ratio: f64, weight: f64) -> Self {
         let histograms = match &input.leading {
             Some(leading) => vec![
                 Histogram::new(&leading.left(input.tensor.values, input.tensor.shape)),
@@ -127,6 +136,7 @@ impl Curve {
             energy: sum_of_squares(input.tensor.values),
             len: input.tensor.values.len() as f64,
             ratio,
+            weight,
             is_optimized: input.code == CodeSpec::Context,
             most: f64::INFINITY,
             points: Vec::new(),
@@ -171,6 +181,7 @@ impl Curve {
             knob,
             bits: self.corrected(entropy),
             error,
+            weighted: self.weight * error,
             entropy,
         }
     }

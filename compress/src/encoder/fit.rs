@@ -79,7 +79,7 @@ fn fit(limit: ByteLimit, mut tasks: Vec<EncodeTask<'_>>, threads: usize) -> Resu
         curve
     };
     let mut curves = threads::map(tasks.iter().collect(), threads, |task| {
-        limited(Curve::new(&task.input, *task.ratio))
+        limited(Curve::weighted(&task.input, *task.ratio, task.weight))
     });
     for _ in 0..2 {
         let steps = Allotment::new(&curves, goal * 8.0).knobs();
@@ -241,6 +241,7 @@ mod tests {
             let tasks = tasks.map(|(input, (warm, ratio))| EncodeTask {
                 input: input.clone(),
                 role: Role::Trained,
+                weight: 1.0,
                 warm,
                 ratio,
             });
@@ -313,6 +314,7 @@ mod tests {
             let tasks = tasks.map(|(input, (warm, ratio))| EncodeTask {
                 input: input.clone(),
                 role: Role::Trained,
+                weight: 1.0,
                 warm,
                 ratio,
             });

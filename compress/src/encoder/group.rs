@@ -4,6 +4,7 @@ use crate::budget::estimate::BudgetEstimate;
 use crate::frame::groups::{TensorGroup, tensor_groups};
 use crate::layout::{Layout, Role};
 use crate::rules::rule_state::RuleState;
+use crate::spec::weight::Weight;
 use crate::spec::{Method, Spec};
 
 /// The codec of one section of every frame, and its state between frames.
@@ -11,6 +12,7 @@ use crate::spec::{Method, Spec};
 pub(crate) struct GroupState {
     pub(crate) group: TensorGroup,
     pub(crate) method: Method,
+    pub(crate) weight: Weight,
     pub(crate) rule_state: RuleState,
     /// Second factor of the previous frame: the warm start of a low-rank iteration.
     pub(crate) warm: Option<Vec<f32>>,
@@ -30,10 +32,16 @@ impl GroupState {
             let first = group.tensors.first();
             first.map_or(&spec.default, |&at| spec.method(&layout.tensors()[at]))
         };
+        let weight = |group: &TensorGroup| match (group.role, group.tensors.as_slice()) {
+            (Role::Trained, &[only]) => spec.weight_of(&layout.tensors()[only]),
+            (Role::Trained, _) => spec.weight,
+            _ => Weight::default(),
+        };
         let groups = tensor_groups(layout, merge_below as usize)
             .into_iter()
             .map(|group| GroupState {
                 method: method(&group).clone(),
+                weight: weight(&group),
                 group,
                 rule_state: RuleState::default(),
                 warm: None,
@@ -44,7 +52,8 @@ impl GroupState {
     }
 
     pub(crate) fn wants_squared_gradients(&self) -> bool {
-        self.group.role == Role::Trained && self.method.wants_squared_gradients()
+        let wants = self.method.wants_squared_gradients() || self.weight == Weight::Fisher;
+        self.group.role == Role::Trained && wants
     }
 
     /// The section and its codec.

@@ -6,3 +6,4 @@ pub(crate) mod save;
 pub(crate) mod split_low_rank;
 pub(crate) mod task;
 pub(crate) mod update;
+pub(crate) mod weight;

@@ -35,7 +35,7 @@ pub(crate) fn choose(task: &mut EncodeTask<'_>, curve: &Curve, step: f64) -> Opt
         // All three planes share one absolute step, instead of steps relative to the values of each.
         *zone = zone.with_step(step as f32);
     }
-    let better = Curve::new(&apart, *task.ratio);
+    let better = Curve::weighted(&apart, *task.ratio, task.weight);
     let cost = |curve: &Curve, input: &Input<'_>| {
         let point = curve.at(step);
         let bits = if shape.len() > CODED {

@@ -9,6 +9,8 @@ pub(crate) struct EncodeTask<'a> {
     pub(crate) input: Input<'a>,
     /// Role of the section's tensors.
     pub(crate) role: Role,
+    /// Factor of the error in the budget.
+    pub(crate) weight: f64,
     /// Second factor of the previous frame.
     pub(crate) warm: &'a mut Option<Vec<f32>>,
     /// Actual bits / estimated bits of the previous frame.

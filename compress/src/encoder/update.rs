@@ -8,6 +8,7 @@ use crate::digest::Digest;
 use crate::encoder::fit::{encode_all, encode_within};
 use crate::encoder::group::GroupState;
 use crate::encoder::task::{ByteLimit, EncodeTask};
+use crate::encoder::weight::{self, Weighed};
 use crate::error::Error;
 use crate::frame::header::{Extras, FrameHeader, MINOR_AT, OVERHEAD};
 use crate::frame::view::Frame;
@@ -204,13 +205,20 @@ impl Encoder {
             _ => None,
         };
         let squared: Vec<Option<Cow<'_, [f32]>>> = self.groups.iter().map(squared).collect();
-        let groups = self.groups.iter_mut().zip(values.iter().zip(&squared));
+        let sections = self.groups.iter().zip(values.iter().zip(&squared));
+        let weighed = sections.map(|(state, (values, squared))| Weighed {
+            weight: state.weight,
+            values,
+            squared_gradients: squared.as_deref(),
+        });
+        let weights = weight::factors(&weighed.collect::<Vec<_>>());
+        let groups = self.groups.iter_mut().zip(values.iter().zip(&squared)).zip(weights);
         let groups: Vec<_> = groups.enumerate().collect();
-        let tasks: Vec<EncodeTask<'_>> = threads::map(groups, threads, |(at, (state, (values, squared)))| {
+        let tasks: Vec<EncodeTask<'_>> = threads::map(groups, threads, |(at, ((state, (values, squared)), weight))| {
             let Method { reduce, quantize, code } = &state.method;
             let tensor = TensorValues {
                 values,
-                squared_gradients: squared.as_deref(),
+                squared_gradients: squared.as_deref().filter(|_| state.method.wants_squared_gradients()),
                 shape: state.group.shape,
                 quantize: *quantize,
                 rng: KeyedRng::new(header.seed, at),
@@ -227,6 +235,7 @@ impl Encoder {
             EncodeTask {
                 input,
                 role: state.group.role,
+                weight,
                 warm: &mut state.warm,
                 ratio: &mut state.ratio,
             }

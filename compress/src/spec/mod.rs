@@ -2,6 +2,7 @@
 
 pub(crate) mod budget;
 pub(crate) mod preset;
+pub(crate) mod weight;
 pub(crate) mod when;
 
 use serde::{Deserialize, Serialize};
@@ -20,6 +21,7 @@ use crate::reduce::method::Sends;
 use crate::reduce::top_k::TopK;
 use crate::spec::budget::Budget;
 use crate::spec::preset::Preset;
+use crate::spec::weight::Weight;
 use crate::spec::when::When;
 
 /// Codec of one direction of a run. Omitted keys have the values of [`Spec::exact`] if the key `default` is present,
@@ -33,12 +35,16 @@ use crate::spec::when::When;
 ///     budget  = "0.25 bits"                 # per value; "200KiB" per frame, or "0.25 to 1 bits, error 0.7"
 ///     default = { quantize = "dead_zone", code = "context" }
 ///     small   = { below = 1024, use = { quantize = { uniform = 8 }, code = "context" } }
+///     weight  = "fisher"                    # or a number: factor of a tensor's error in the budget
 ///     buffers = "exact"                     # or "half": precision of buffers; rules and budget do not apply to them
 ///     [[rules]]                             # the first rule that matches a tensor replaces the default
 ///     when = { name = "*.embedding" }       # also min_len, max_len, min_dims, max_dims
 ///     use  = { reduce = { top_k = 0.01 }, quantize = { uniform = 4 }, code = "rans" }
+///     [[rules]]                             # the first rule with a weight replaces that one
+///     when   = { name = "head.*" }
+///     weight = 4
 /// "#)?;
-/// assert_eq!(spec.rules.len(), 1);
+/// assert_eq!(spec.rules.len(), 2);
 /// # Ok::<(), toml::de::Error>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -50,12 +56,15 @@ pub struct Spec {
     /// overrides their values in the spec.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget: Option<Budget>,
+    /// Factor of the errors of all tensors without a rule of their own, small tensors included, when the budget is allotted.
+    #[serde(skip_serializing_if = "Weight::is_default")]
+    pub weight: Weight,
     /// Codec of all other tensors.
     pub default: Method,
     /// Codec of the small tensors, which are encoded together as one tensor.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub small: Option<Small>,
-    /// Exceptions; the first rule that matches a tensor applies.
+    /// Exceptions. The first rule with a codec that matches a tensor sets its codec, the first with a weight its weight.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<Rule>,
     /// Precision of buffers (running statistics), which are always sent whole.
@@ -88,6 +97,7 @@ struct Raw {
     preset: Option<Preset>,
     memory: Option<Memory>,
     budget: Option<Budget>,
+    weight: Option<Weight>,
     default: Option<Method>,
     small: Option<Small>,
     #[serde(default)]
@@ -105,12 +115,29 @@ impl TryFrom<Raw> for Spec {
             None if raw.default.is_some() => Self::exact(),
             None => Self::default(),
         };
-        let mut named = raw.rules.iter().map(|rule| &rule.method);
+        let mut named = raw.rules.iter().filter_map(|rule| rule.method.as_ref());
         let small = raw.small.as_ref().map(|small| &small.method);
         let has_own = named.any(Method::names_knob) || small.is_some_and(Method::names_knob);
+        let budget = raw.budget.or(rest.budget.filter(|_| !has_own));
+        let empty = raw
+            .rules
+            .iter()
+            .find(|rule| rule.method.is_none() && rule.weight.is_none());
+        if let Some(rule) = empty {
+            let when = &rule.when;
+            return Err(Error::Usage(format!(
+                "a rule needs `use` (a codec), `weight`, or both: {when:?} has neither"
+            )));
+        }
+        if budget.is_none() && (raw.weight.is_some() || raw.rules.iter().any(|rule| rule.weight.is_some())) {
+            return Err(Error::Usage(
+                "`weight` changes nothing without a budget; add one, such as budget = \"0.25 bits\"".to_owned(),
+            ));
+        }
         Ok(Self {
             memory: raw.memory.unwrap_or(rest.memory),
-            budget: raw.budget.or(rest.budget.filter(|_| !has_own)),
+            budget,
+            weight: raw.weight.unwrap_or(rest.weight),
             default: raw.default.unwrap_or(rest.default),
             small: raw.small.or(rest.small),
             rules: raw.rules,
@@ -157,15 +184,18 @@ pub struct Small {
     pub method: Method,
 }
 
-/// A codec for the tensors that satisfy a condition.
+/// A codec or a weight for the tensors that satisfy a condition.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
     /// The condition.
     pub when: When,
     /// The codec.
-    #[serde(rename = "use")]
-    pub method: Method,
+    #[serde(rename = "use", default, skip_serializing_if = "Option::is_none")]
+    pub method: Option<Method>,
+    /// The weight of the error in the budget. Tensors that [`Small`] merges have the weight of the spec instead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<Weight>,
 }
 
 impl Spec {
@@ -174,6 +204,7 @@ impl Spec {
         Self {
             memory: Memory::None,
             budget: None,
+            weight: Weight::default(),
             default: Method::default(),
             small: None,
             rules: Vec::new(),
@@ -225,19 +256,30 @@ impl Spec {
             (Role::Trained | Role::Local | Role::Frozen, _) => {}
         }
         let small = self.small.as_ref().filter(|_| self.is_small(tensor));
-        let rule = || self.rules.iter().find(|rule| rule.when.holds(tensor));
+        let mut rules = self.rules.iter().filter(|rule| rule.when.holds(tensor));
         small
             .map(|small| &small.method)
-            .or_else(|| rule().map(|rule| &rule.method))
+            .or_else(|| rules.find_map(|rule| rule.method.as_ref()))
             .unwrap_or(&self.default)
     }
 
-    /// Whether a codec of the spec chooses by squared gradients (see [`crate::Given`]).
+    /// The weight of `tensor` in the budget, if it has a section of its own.
+    pub(crate) fn weight_of(&self, tensor: &Tensor) -> Weight {
+        let mut rules = self.rules.iter().filter(|rule| rule.when.holds(tensor));
+        rules.find_map(|rule| rule.weight).unwrap_or(self.weight)
+    }
+
+    /// Whether a codec or a weight of the spec chooses by squared gradients (see [`crate::Given`]).
     pub fn wants_squared_gradients(&self) -> bool {
+        let mut weights = self.rules.iter().filter_map(|rule| rule.weight).chain([self.weight]);
+        self.methods().any(Method::wants_squared_gradients) || weights.any(|weight| weight == Weight::Fisher)
+    }
+
+    /// Every codec of trained tensors.
+    pub fn methods(&self) -> impl Iterator<Item = &Method> {
         let small = self.small.iter().map(|small| &small.method);
-        let rules = self.rules.iter().map(|rule| &rule.method);
-        let mut methods = std::iter::once(&self.default).chain(small).chain(rules);
-        methods.any(Method::wants_squared_gradients)
+        let rules = self.rules.iter().filter_map(|rule| rule.method.as_ref());
+        std::iter::once(&self.default).chain(small).chain(rules)
     }
 
     pub(crate) fn is_small(&self, tensor: &Tensor) -> bool {
@@ -276,6 +318,7 @@ impl Default for Spec {
                 most: 1.0,
                 error: 0.7,
             }),
+            weight: Weight::default(),
             default: dead_zone(ReduceSpec::Auto),
             small: Some(Small {
                 below: 1024,
@@ -315,6 +358,8 @@ mod tests {
             "budget = '0.1 bits, error 0.5'",
             "budget = '0.1 to 2 bits, error 0.5'",
             "budget = '0.1 to 2 bits'",
+            "weight = 'fisher'",
+            "weight = 4\nrules = [{ when = { name = '*.bias' }, weight = 'fisher' }, { when = {}, use = {}, weight = 0.5 }]",
             "default = {}",
             "default = { reduce = { top_k = 1 }, quantize = 'half', code = 'rans' }",
             "default = { reduce = { top_k = { density = 0.1, chunk = 4096 } }, code = 'auto' }",
@@ -452,6 +497,25 @@ mod tests {
             ),
             ("rules = [{ use = {} }]", "missing field `when`"),
             (
+                "rules = [{ when = { name = 'a' } }]",
+                "a rule needs `use` (a codec), `weight`, or both",
+            ),
+            ("weight = 'entropy'", r#"a `weight` from 1e-6 to 1e6, or "fisher""#),
+            ("weight = 0", "a `weight` must be from 1e-6 to 1e6, not 0"),
+            ("weight = nan", "a `weight` must be from 1e-6 to 1e6, not NaN"),
+            (
+                "rules = [{ when = {}, weight = -2.5 }]",
+                "a `weight` must be from 1e-6 to 1e6, not -2.5",
+            ),
+            (
+                "default = {}\nrules = [{ when = {}, weight = 2 }]",
+                "`weight` changes nothing without a budget",
+            ),
+            (
+                "preset = 'exact'\nweight = 2",
+                "`weight` changes nothing without a budget",
+            ),
+            (
                 "memory = { dgc = { momentum = 1.0 } }",
                 "a momentum must be at least 0 and below 1",
             ),
@@ -549,7 +613,14 @@ mod tests {
         .unwrap();
         let layout = Layout::new([("a.bias", vec![4]), ("b", vec![2, 5]), ("c", vec![11])]).unwrap();
         let methods: Vec<&Method> = layout.tensors().iter().map(|tensor| spec.method(tensor)).collect();
-        assert_eq!(methods, [&spec.rules[0].method, &spec.rules[1].method, &spec.default]);
+        assert_eq!(
+            methods,
+            [
+                spec.rules[0].method.as_ref().unwrap(),
+                spec.rules[1].method.as_ref().unwrap(),
+                &spec.default
+            ]
+        );
         let spec = Spec {
             small: Spec::default().small,
             ..spec

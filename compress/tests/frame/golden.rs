@@ -44,7 +44,8 @@ fn small() -> Spec {
             max_dims: Some(1),
             ..When::default()
         },
-        method: use_half,
+        method: Some(use_half),
+        weight: None,
     };
     Spec {
         memory: Memory::default(),

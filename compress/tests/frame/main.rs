@@ -17,6 +17,7 @@ mod squared_gradients;
 mod state;
 mod threads;
 mod two_ends;
+mod weights;
 
 use std::sync::Arc;
 

@@ -90,9 +90,7 @@ impl Aggregator for TrimmedMean {
 
 /// Refuses codecs that leave coordinates out: they read as zeros, and the zeros would outvote the values.
 fn every_coordinate_is_sent(uplink: &Spec) -> Result<(), String> {
-    let small = uplink.small.iter().map(|small| &small.method);
-    let rules = uplink.rules.iter().map(|rule| &rule.method);
-    match small.chain(rules).chain([&uplink.default]).find_map(leaves_out) {
+    match uplink.methods().find_map(leaves_out) {
         None => Ok(()),
         Some(method) => Err(format!(
             "coordinates that `{method}` of compression.uplink does not send read as zeros, and the zeros would outvote the \
