@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::digest::Digest;
+use crate::encoder::bits::BitsController;
 use crate::encoder::group::GroupState;
 use crate::encoder::update::Encoder;
 use crate::error::Error;
@@ -24,6 +25,7 @@ const HAS_MEMORY: u8 = 1;
 const HAS_PENDING: u8 = 2;
 const HAS_LEARNED: u8 = 4;
 const HAS_FIDELITY: u8 = 8;
+const HAS_BITS: u8 = 16;
 
 impl Encoder {
     /// Appends memory and pending frame to `out`: magic, version, layout fingerprint, vectors of the memory, state of
@@ -41,6 +43,7 @@ impl Encoder {
         let flag = |flag, set: bool| if set { flag } else { 0 };
         let mut writer = Writer::new(out);
         let minor = match (kind, faithful) {
+            _ if self.bits().is_some() => 4,
             (3.., _) => 3,
             (_, true) => 2,
             (0, false) => u8::from(learned),
@@ -50,7 +53,8 @@ impl Encoder {
         writer.u8(flag(HAS_MEMORY, !vectors.is_empty())
             | flag(HAS_PENDING, pending.is_some())
             | flag(HAS_LEARNED, learned)
-            | flag(HAS_FIDELITY, faithful));
+            | flag(HAS_FIDELITY, faithful)
+            | flag(HAS_BITS, self.bits().is_some()));
         writer.u8(kind);
         writer.u64(self.layout().fingerprint());
         vectors.into_iter().for_each(|vector| writer.f32s(vector));
@@ -80,6 +84,7 @@ impl Encoder {
                 pending.fidelity.iter().for_each(|section| section.write(&mut writer));
             }
         }
+        self.bits().into_iter().for_each(|bits| bits.write(&mut writer));
         seal(start, out);
     }
 
@@ -95,7 +100,7 @@ impl Encoder {
         let kind = reader.u8("kind of memory")?;
         let saved_by = METHODS.iter().find(|entry| entry.kind == Some(kind));
         let saved_by = saved_by.ok_or_else(|| reader.corrupt("kind of memory"))?;
-        if flags > HAS_MEMORY | HAS_PENDING | HAS_LEARNED | HAS_FIDELITY {
+        if flags > HAS_MEMORY | HAS_PENDING | HAS_LEARNED | HAS_FIDELITY | HAS_BITS {
             return Err(reader.corrupt("flags"));
         }
         if reader.u64("layout fingerprint")? != layout.fingerprint() {
@@ -131,6 +136,9 @@ impl Encoder {
             if let Some(pending) = &mut pending {
                 pending.fidelity = read_fidelity(&mut reader, &pending.frame, encoder.layout())?;
             }
+        }
+        if flags & HAS_BITS != 0 {
+            BitsController::read(&mut reader, encoder.bits_mut())?;
         }
         reader.finish("bytes after the state")?;
         encoder.restore_pending(pending.as_ref());

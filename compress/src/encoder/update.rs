@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::budget::estimate::{aside_bytes, check};
 use crate::digest::Digest;
+use crate::encoder::bits::{self, BitsController};
 use crate::encoder::fit::{encode_all, encode_within};
 use crate::encoder::group::GroupState;
 use crate::encoder::task::{ByteLimit, EncodeTask};
@@ -36,6 +37,7 @@ pub struct Encoder {
     /// Without memory, what a frame does not carry is lost: methods must be unbiased.
     unbiased: bool,
     memory: Box<dyn State>,
+    bits: Option<BitsController>,
     budget: Option<Budget>,
     pending: Option<Digest>,
     threads: usize,
@@ -60,8 +62,10 @@ impl Encoder {
         let (merge_below, groups) = GroupState::of(&layout, spec);
         spec.budget
             .map_or(Ok(()), |budget| check(budget, groups.iter().map(GroupState::codec)))?;
+        let bits = BitsController::new(groups.iter().map(|group| &group.method.quantize))?;
         Ok(Self {
             merge_below,
+            bits,
             groups,
             unbiased: spec.memory == Memory::None,
             memory: spec.memory.state(layout.len()),
@@ -140,6 +144,7 @@ impl Encoder {
         };
         let learned = |state: &GroupState| (state.rule_state, state.warm.clone(), state.ratio);
         let learned = self.groups.iter().map(learned).collect();
+        let bits = self.bits.clone();
         let made = self.frame(given, delta, header, extras).and_then(|(frame, stages)| {
             let parsed = Frame::parse(&frame, &self.layout)?;
             let coded = Coded {
@@ -151,7 +156,10 @@ impl Encoder {
             clear_aside(self.memory.as_mut(), self.layout.trained());
             Ok((frame, stages, measured))
         });
-        let (frame, stages, (relation, products)) = made.inspect_err(|_| self.take_back(delta, learned))?;
+        let (frame, stages, (relation, products)) = made.inspect_err(|_| {
+            self.take_back(delta, learned);
+            self.bits = bits;
+        })?;
         let ages = self.groups.iter().map(|group| group.silent.saturating_add(1));
         let fidelity = products.iter().zip(ages);
         let fidelity = fidelity
@@ -214,32 +222,41 @@ impl Encoder {
         let weights = weight::factors(&weighed.collect::<Vec<_>>());
         let groups = self.groups.iter_mut().zip(values.iter().zip(&squared)).zip(weights);
         let groups: Vec<_> = groups.enumerate().collect();
-        let tasks: Vec<EncodeTask<'_>> = threads::map(groups, threads, |(at, ((state, (values, squared)), weight))| {
-            let Method { reduce, quantize, code } = &state.method;
-            let tensor = TensorValues {
-                values,
-                squared_gradients: squared.as_deref().filter(|_| state.method.wants_squared_gradients()),
-                shape: state.group.shape,
-                quantize: *quantize,
-                rng: KeyedRng::new(header.seed, at),
-                unbiased,
-                threads: inner,
-            };
-            let chosen = reduce.method().choose(&tensor, header.round, &mut state.rule_state);
-            let input = Input {
-                tensor,
-                chosen,
-                leading: None,
-                code: *code,
-            };
-            EncodeTask {
-                input,
-                role: state.group.role,
-                weight,
-                warm: &mut state.warm,
-                ratio: &mut state.ratio,
-            }
-        });
+        let mut tasks: Vec<EncodeTask<'_>> =
+            threads::map(groups, threads, |(at, ((state, (values, squared)), weight))| {
+                let Method { reduce, quantize, code } = &state.method;
+                let tensor = TensorValues {
+                    values,
+                    squared_gradients: squared.as_deref().filter(|_| state.method.wants_squared_gradients()),
+                    shape: state.group.shape,
+                    quantize: *quantize,
+                    rng: KeyedRng::new(header.seed, at),
+                    unbiased,
+                    threads: inner,
+                };
+                let chosen = reduce.method().choose(&tensor, header.round, &mut state.rule_state);
+                let input = Input {
+                    tensor,
+                    chosen,
+                    leading: None,
+                    code: *code,
+                };
+                EncodeTask {
+                    input,
+                    role: state.group.role,
+                    weight,
+                    warm: &mut state.warm,
+                    ratio: &mut state.ratio,
+                }
+            });
+        let ruled = |task: &EncodeTask<'_>| {
+            let tensor = &task.input.tensor;
+            (bits::rule(&tensor.quantize).is_some(), tensor.values.len())
+        };
+        let ruled: Vec<(bool, usize)> = tasks.iter().map(ruled).collect();
+        if let Some(bits) = &mut self.bits {
+            bits.choose(&mut tasks, threads)?;
+        }
         let mut frame = Vec::with_capacity(OVERHEAD);
         header.write(&self.layout, tasks.len(), extras, &mut frame);
         let sections = match self.budget {
@@ -254,6 +271,9 @@ impl Encoder {
                 encode_within(limit, tasks, threads)?
             }
         };
+        if let Some(bits) = &mut self.bits {
+            bits.coded(&sections, ruled.into_iter());
+        }
         let mut stages = Stages::default();
         frame.reserve_exact(sections.iter().map(|section| section.bytes.len()).sum::<usize>() + CHECKSUM_BYTES);
         for section in sections {
@@ -306,6 +326,14 @@ impl Encoder {
 
     pub(crate) fn groups_mut(&mut self) -> &mut [GroupState] {
         &mut self.groups
+    }
+
+    pub(crate) fn bits(&self) -> Option<&BitsController> {
+        self.bits.as_ref()
+    }
+
+    pub(crate) fn bits_mut(&mut self) -> Option<&mut BitsController> {
+        self.bits.as_mut()
     }
 
     /// The layout of the updates.

@@ -26,6 +26,7 @@ const WORDS: usize = 3;
 const POINTS: usize = WORDS;
 const KEYS: &[&str] = &[
     "by", "form", "shape", "points", "density", "least", "most", "q", "alpha", "beta", "eps", "clip", "warm_up",
+    "target", "seed",
 ];
 
 /// Parameters by name, in the order of [`KEYS`] when written.

@@ -4,6 +4,7 @@
 
 mod allocation;
 mod budget;
+mod chosen_bits;
 mod corruption;
 mod extremes;
 mod fidelity;

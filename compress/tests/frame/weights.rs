@@ -22,7 +22,10 @@ fn encoded(spec: &str, squared_gradients: Option<&[f32]>) -> ([f64; 2], Vec<u8>)
     let layout = layout();
     let spec = from_toml(&format!("memory = 'error-feedback'\nbudget = '0.5 bits'\n{spec}"));
     let mut encoder = Encoder::new(Arc::clone(&layout), &spec).unwrap();
-    let values: Vec<f32> = noise(layout.len(), 3).iter().map(|value| value * value * value).collect();
+    let values: Vec<f32> = noise(layout.len(), 3)
+        .iter()
+        .map(|value| value * value * value)
+        .collect();
     let given = Given {
         squared_gradients,
         ..Given::default()

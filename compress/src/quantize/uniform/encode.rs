@@ -26,8 +26,8 @@ impl Uniform {
         for (block, (values, symbols)) in blocks.enumerate() {
             let scale = self.scale(values);
             let first = block * self.block as usize;
-            match (self.rounding, self.bits) {
-                _ if scale == bf16::ZERO => symbols.fill(middle(self.bits)),
+            match (self.rounding, self.bits()) {
+                _ if scale == bf16::ZERO => symbols.fill(middle(self.bits())),
                 (Rounding::Nearest, 1) => signs(values, symbols),
                 (Rounding::Nearest, bits) => nearest(values, scale.to_f32(), middle(bits), symbols),
                 (Rounding::Stochastic, 1) => random_signs(values, scale.to_f32(), rng, first, symbols),
@@ -37,8 +37,8 @@ impl Uniform {
             }
             scales.push(scale.to_le_bytes());
         }
-        let plain = scales.len() * 2 + (values.len() * self.bits as usize).div_ceil(8);
-        let bound = encode_words(scales.into_iter(), code, out) + encode_symbols(&symbols, self.bits, code, out);
+        let plain = scales.len() * 2 + (values.len() * self.bits() as usize).div_ceil(8);
+        let bound = encode_words(scales.into_iter(), code, out) + encode_symbols(&symbols, self.bits(), code, out);
         Size {
             plain: plain as u64,
             bound,
@@ -50,7 +50,7 @@ impl Uniform {
         if largest < SMALLEST_SCALE {
             return bf16::ZERO;
         }
-        if self.bits == 1 && self.rounding == Rounding::Nearest {
+        if self.bits() == 1 && self.rounding == Rounding::Nearest {
             let sum: f64 = values.iter().map(|value| f64::from(value.abs())).sum();
             return bf16::from_f64(sum / values.len() as f64).min(bf16::MAX);
         }

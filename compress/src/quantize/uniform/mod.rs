@@ -24,9 +24,11 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::code::method::Code;
 use crate::error::Error;
 use crate::forms::methods::MethodInfo;
+use crate::forms::rule::NumberOrRule;
 use crate::layout::Shape;
 use crate::quantize::method::{Entry, Quantizer, Size};
 use crate::rng::KeyedRng;
+use crate::rules::bits::{BitsRule, BitsSpec};
 
 const DEFAULT_BLOCK: u32 = 1024;
 
@@ -59,9 +61,9 @@ impl Norm {
 }
 
 /// Requested uniform quantization.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Uniform {
-    bits: u32,
+    bits: BitsSpec,
     rounding: Rounding,
     block: u32,
     #[serde(skip_serializing_if = "Norm::is_max")]
@@ -74,9 +76,10 @@ impl Uniform {
     /// # Errors
     /// `Usage` unless bits are 1 to 8, and the block a power of two from 16 to 65536.
     pub fn new(bits: u32, rounding: Rounding, block: u32) -> Result<Self, Error> {
-        if !(1..=8).contains(&bits) {
-            return Err(Error::Usage(format!("uniform takes 1 to 8 bits, not {bits}")));
-        }
+        BitsSpec::number(bits.into()).and_then(|bits| Self::of(bits, rounding, block))
+    }
+
+    fn of(bits: BitsSpec, rounding: Rounding, block: u32) -> Result<Self, Error> {
         if !is_block(block) {
             return Err(Error::Usage(format!(
                 "a block must be a power of two from 16 to 65536, not {block}"
@@ -93,9 +96,11 @@ impl Uniform {
     /// The same with this norm.
     ///
     /// # Errors
-    /// `Usage` for the Euclidean norm with one bit and nearest rounding, whose scale is the mean magnitude.
+    /// `Usage` for the Euclidean norm with one bit (which a rule may choose) and nearest rounding, whose scale is the mean
+    /// magnitude.
     pub fn with_norm(self, norm: Norm) -> Result<Self, Error> {
-        if norm == Norm::L2 && self.bits == 1 && self.rounding == Rounding::Nearest {
+        let may_be_one = matches!(self.bits, BitsSpec::Fixed(1) | BitsSpec::Rule(_));
+        if norm == Norm::L2 && may_be_one && self.rounding == Rounding::Nearest {
             return Err(Error::Usage(
                 "the scale for one bit with nearest rounding is the mean magnitude; remove the norm or use stochastic rounding".to_owned(),
             ));
@@ -103,9 +108,25 @@ impl Uniform {
         Ok(Self { norm, ..self })
     }
 
-    /// Bits per value.
+    /// Bits per value; with a rule, the most that it may choose.
     pub fn bits(&self) -> u32 {
-        self.bits
+        self.bits.most()
+    }
+
+    /// The rule that chooses the bits.
+    pub fn rule(&self) -> Option<BitsRule> {
+        match self.bits {
+            BitsSpec::Rule(rule) => Some(rule),
+            BitsSpec::Fixed(_) => None,
+        }
+    }
+
+    /// The same with this number of bits, from 1 to 8.
+    pub(crate) fn with_bits(self, bits: u32) -> Self {
+        Self {
+            bits: BitsSpec::Fixed(bits.clamp(1, 8)),
+            ..self
+        }
     }
 
     /// The rounding.
@@ -161,15 +182,15 @@ impl Quantizer for Uniform {
     }
 
     fn byte(&self) -> u8 {
-        (self.bits - 1) as u8 | ((self.block.ilog2() - 4) as u8) << 3
+        (self.bits() - 1) as u8 | ((self.block.ilog2() - 4) as u8) << 3
     }
 
     fn bits(&self) -> f64 {
-        f64::from(self.bits) + 16.0 / f64::from(self.block)
+        f64::from(self.bits()) + 16.0 / f64::from(self.block)
     }
 
     fn most_bytes(&self, len: usize) -> usize {
-        (len * self.bits as usize).div_ceil(8) + len.div_ceil(self.block as usize) * 2
+        (len * self.bits() as usize).div_ceil(8) + len.div_ceil(self.block as usize) * 2
     }
 }
 
@@ -182,7 +203,7 @@ impl<'de> Deserialize<'de> for Uniform {
         #[derive(Deserialize)]
         #[serde(deny_unknown_fields)]
         struct Raw {
-            bits: u32,
+            bits: BitsSpec,
             #[serde(default)]
             rounding: Rounding,
             #[serde(default = "default_block")]
@@ -215,7 +236,7 @@ impl<'de> Deserialize<'de> for Uniform {
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Uniform, A::Error> {
                 let raw = Raw::deserialize(MapAccessDeserializer::new(map))?;
-                Uniform::new(raw.bits, raw.rounding, raw.block)
+                Uniform::of(raw.bits, raw.rounding, raw.block)
                     .and_then(|uniform| uniform.with_norm(raw.norm))
                     .map_err(serde::de::Error::custom)
             }

@@ -1,0 +1,590 @@
+//! Chooses the bits of uniform quantization for each section (`bits = { by = "oracle" | "learned" }`).
+//!
+//! Both minimize, for each section l, `w_l D_l(b) / E + lambda R_l(b) / (32 n)` over the bits b, with `D` the squared error, `R`
+//! the coded bits, `w` the weight of the section, `E` the weighted energy and n the values of all these sections. The multiplier
+//! follows the coded rate of each frame towards the target.
+//!
+//! The oracle measures `D` and `R` of every choice on the whole section. The other way predicts them: up to a factor the cost is
+//! `d(b) + exp(-u) r(b) / 32`, with `d` the relative error and `r` the bits per value, which a network predicts from the shape
+//! of the distribution, and u the energy per value relative to lambda. The network is trained on samples: of all sections in the
+//! first frames, then of one section in turn, so seldom that measuring stays a small part of encoding.
+
+use crate::code::method::Code;
+use crate::encoder::task::EncodeTask;
+use crate::error::Error;
+use crate::layout::Shape;
+use crate::quantize::QuantizeSpec;
+use crate::quantize::numbers::sum_of_squares;
+use crate::quantize::recipe::Quantize;
+use crate::quantize::uniform::Uniform;
+use crate::reduce::method::Sends;
+use crate::rng::KeyedRng;
+use crate::rules::bits::{BitsBy, BitsRule, CHOICES};
+use crate::rules::network::Network;
+use crate::section::input::{Encoded, Input};
+use crate::threads;
+use crate::wire::{Reader, Writer};
+
+const VERSION: u8 = 1;
+const FEATURES: usize = 3;
+const COUNT: usize = CHOICES.len();
+/// Frames that measure samples of all sections.
+const WARM_UP: u32 = 2;
+/// Most values of a sample, in those frames and later.
+const SAMPLES: [usize; 2] = [4096, 1024];
+/// Share of the values that may be measured per frame after the warm-up, each choice counted.
+const MEASURED: f64 = 0.04;
+/// Training steps per frame during the warm-up; afterwards one.
+const STEPS: usize = 50;
+/// Most sections of a training step.
+const EXAMPLES: usize = 32;
+/// Share of a new sample in the mean of the samples of its section.
+const FRESH: f64 = 0.3;
+/// Change of the logarithm of lambda for a rate that is off by a factor of e.
+const GAIN: f64 = 1.5;
+
+/// Error and bits of each choice, per unit of energy and per value.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Measured {
+    errors: [f64; COUNT],
+    bits: [f64; COUNT],
+    /// Logarithm of the measured share of the energy over that of the values: 0 unless a reducer keeps a part.
+    shift: f64,
+    /// Logarithms of the largest magnitude over the root mean square, and of the kurtosis.
+    peak: f64,
+    kurtosis: f64,
+}
+
+impl Measured {
+    /// Cost of each choice, up to a factor.
+    fn costs(&self, u: f64) -> [f64; COUNT] {
+        costs(&self.errors, &self.bits, u + self.shift)
+    }
+
+    fn features(&self, len: usize) -> [f64; FEATURES] {
+        [
+            self.peak - 1.5,
+            self.kurtosis / 2.0 - 0.8,
+            ((len as f64).ln() - 9.0) / 3.0,
+        ]
+    }
+
+    /// What the network predicts: numbers of like size.
+    fn targets(&self) -> [f64; 2 * COUNT] {
+        std::array::from_fn(|at| match at < COUNT {
+            true => self.errors[at].max(1e-12).ln(),
+            false => self.bits[at - COUNT] * std::f64::consts::LN_2,
+        })
+    }
+
+    /// Moves towards a newer measurement.
+    fn follow(&mut self, now: &Self) {
+        let toward = |old: &mut f64, now: f64| *old += FRESH * (now - *old);
+        let pairs = self
+            .errors
+            .iter_mut()
+            .zip(now.errors)
+            .chain(self.bits.iter_mut().zip(now.bits));
+        pairs.for_each(|(old, now)| toward(old, now));
+        toward(&mut self.shift, now.shift);
+        toward(&mut self.peak, now.peak);
+        toward(&mut self.kurtosis, now.kurtosis);
+    }
+
+    fn is_finite(&self) -> bool {
+        let sums = self.errors.iter().chain(&self.bits).sum::<f64>() + self.shift + self.peak + self.kurtosis;
+        sums.is_finite()
+    }
+}
+
+fn costs(errors: &[f64], bits: &[f64], u: f64) -> [f64; COUNT] {
+    let price = (-u).exp() / 32.0;
+    std::array::from_fn(|at| errors[at] + price * bits[at])
+}
+
+/// The cheapest choice; the one of fewest bits among equals.
+fn cheapest(costs: &[f64; COUNT]) -> usize {
+    (0..COUNT).fold(0, |best, at| if costs[at] < costs[best] { at } else { best })
+}
+
+/// Chooses bits, and learns from what it measures.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct BitsController {
+    rule: BitsRule,
+    frames: u32,
+    log_lambda: f64,
+    /// The measurement of each section; with a network, the moving average of its samples.
+    seen: Vec<Option<Measured>>,
+    network: Option<Network<FEATURES, { 2 * COUNT }>>,
+}
+
+/// The rule of a section's quantizer.
+pub(crate) fn rule(quantize: &QuantizeSpec) -> Option<BitsRule> {
+    match quantize {
+        QuantizeSpec::Uniform(uniform) => uniform.rule(),
+        _ => None,
+    }
+}
+
+impl BitsController {
+    /// The controller of all sections whose bits are chosen by a rule; `None` if there are none.
+    ///
+    /// # Errors
+    /// `Usage` if sections have different rules: the multiplier is one for all.
+    pub(crate) fn new<'q>(quantizers: impl Iterator<Item = &'q QuantizeSpec>) -> Result<Option<Self>, Error> {
+        let mut rules = quantizers.filter_map(rule).peekable();
+        let Some(&first) = rules.peek() else { return Ok(None) };
+        let mut count = 0;
+        for rule in rules {
+            if rule != first {
+                return Err(Error::Usage(format!(
+                    "all tensors with a rule for `bits` share its target and must have the same rule, not {first:?} and {rule:?}"
+                )));
+            }
+            count += 1;
+        }
+        Ok(Some(Self {
+            rule: first,
+            frames: 0,
+            log_lambda: (128.0f64).ln() - 2.0 * std::f64::consts::LN_2 * first.target,
+            seen: vec![None; count],
+            network: (first.by == BitsBy::Learned).then(|| Network::new(first.seed.into())),
+        }))
+    }
+
+    /// Sets the bits of the tasks with the rule.
+    pub(crate) fn choose(&mut self, tasks: &mut [EncodeTask<'_>], threads: usize) -> Result<(), Error> {
+        let mut ruled: Vec<&mut EncodeTask<'_>> = tasks
+            .iter_mut()
+            .filter(|task| rule(&task.input.tensor.quantize).is_some())
+            .collect();
+        let energies: Vec<f64> = ruled
+            .iter()
+            .map(|task| task.weight * sum_of_squares(task.input.tensor.values))
+            .collect();
+        let values: usize = ruled.iter().map(|task| task.input.tensor.values.len()).sum();
+        let density = energies.iter().sum::<f64>() / values.max(1) as f64;
+        let len = |task: &EncodeTask<'_>| task.input.tensor.values.len();
+        // Infinite for a section of zeros, for which no choice matters.
+        let levels: Vec<f64> = ruled
+            .iter()
+            .zip(&energies)
+            .map(|(task, energy)| (energy / len(task) as f64 / density).ln() - self.log_lambda)
+            .collect();
+        let (due, limit) = self.due(&ruled, values);
+        let inputs: Vec<(usize, &Input<'_>)> = due.into_iter().map(|at| (at, &ruled[at].input)).collect();
+        let start = self.frames as usize;
+        let measured = threads::map(inputs, threads, |(at, input)| (at, measure(input, limit, start)));
+        for (at, measured) in measured {
+            let Some(measured) = measured?.filter(Measured::is_finite) else {
+                continue;
+            };
+            match &mut self.seen[at] {
+                Some(seen) if self.network.is_some() => seen.follow(&measured),
+                seen => *seen = Some(measured),
+            }
+        }
+        let lens: Vec<usize> = ruled.iter().map(|task| len(task)).collect();
+        self.learn(&lens);
+        for (at, task) in ruled.iter_mut().enumerate() {
+            let u = levels[at];
+            let choice = match (&self.seen[at], &self.network) {
+                (Some(seen), Some(network)) if u.is_finite() => {
+                    let predicted = network.predict(&seen.features(lens[at]));
+                    let (errors, bits) = predicted.split_at(COUNT);
+                    let errors: [f64; COUNT] = std::array::from_fn(|at| errors[at].exp());
+                    let bits: [f64; COUNT] = std::array::from_fn(|at| bits[at] / std::f64::consts::LN_2);
+                    cheapest(&costs(&errors, &bits, u + seen.shift))
+                }
+                (Some(seen), None) if u.is_finite() => cheapest(&seen.costs(u)),
+                _ => 0,
+            };
+            if let QuantizeSpec::Uniform(uniform) = &mut task.input.tensor.quantize {
+                *uniform = uniform.with_bits(CHOICES[choice]);
+            }
+        }
+        self.frames = self.frames.saturating_add(1);
+        Ok(())
+    }
+
+    /// The sections to measure in this frame, and the most values of each.
+    fn due(&self, ruled: &[&mut EncodeTask<'_>], values: usize) -> (Vec<usize>, usize) {
+        if self.network.is_none() {
+            return ((0..ruled.len()).collect(), usize::MAX);
+        }
+        if self.frames < WARM_UP {
+            return ((0..ruled.len()).collect(), SAMPLES[0]);
+        }
+        let turn = |at: usize| {
+            let input = &ruled[at].input;
+            // A reducer other than `keep` has to look at all values once more.
+            let reducing = if is_kept(input) { 0 } else { input.tensor.values.len() };
+            COUNT * SAMPLES[1].min(input.tensor.values.len()) + reducing
+        };
+        let most = (0..ruled.len()).map(turn).max().unwrap_or(0);
+        let period = (most as f64 / (MEASURED * values as f64)).ceil().clamp(1.0, 1e6) as usize;
+        let frames = self.frames as usize;
+        let mut due: Vec<usize> = (0..ruled.len()).filter(|&at| self.seen[at].is_none()).collect();
+        if frames.is_multiple_of(period) {
+            due.push(frames / period % ruled.len().max(1));
+        }
+        due.dedup();
+        (due, SAMPLES[1])
+    }
+
+    fn learn(&mut self, lens: &[usize]) {
+        let Some(network) = &mut self.network else { return };
+        let known = self.seen.iter().zip(lens);
+        let known = known.filter_map(|(seen, len)| seen.as_ref().map(|seen| (seen.features(*len), seen.targets())));
+        let known: Vec<_> = known.collect();
+        if known.is_empty() {
+            return;
+        }
+        if self.frames == 0 {
+            let mean = |at| known.iter().map(|(_, targets)| targets[at]).sum::<f64>() / known.len() as f64;
+            network.center(&std::array::from_fn(mean));
+        }
+        let steps = if self.frames < WARM_UP { STEPS } else { 1 };
+        for step in 0..steps {
+            let first = (self.frames as usize * steps + step) * EXAMPLES;
+            let count = EXAMPLES.min(known.len());
+            let examples: Vec<_> = (first..first + count).map(|at| known[at % known.len()]).collect();
+            network.train(&examples);
+        }
+    }
+
+    /// Moves the multiplier after `sections` were coded, of which `ruled` says which have the rule.
+    pub(crate) fn coded(&mut self, sections: &[Encoded], ruled: impl Iterator<Item = (bool, usize)>) {
+        let of_rule = sections.iter().zip(ruled).filter(|(_, (is_ruled, _))| *is_ruled);
+        let (bytes, values) = of_rule.fold((0, 0), |(bytes, values), (section, (_, len))| {
+            (bytes + section.bytes.len(), values + len)
+        });
+        let rate = 8.0 * bytes as f64 / values.max(1) as f64;
+        let change = (GAIN * (rate / self.rule.target).ln()).clamp(-1.0, 1.0);
+        if change.is_finite() {
+            self.log_lambda = (self.log_lambda + change).clamp(-40.0, 40.0);
+        }
+    }
+
+    /// Appends version, seed, frames, multiplier, measurements and network.
+    pub(crate) fn write(&self, out: &mut Writer<'_>) {
+        out.u8(VERSION);
+        out.u8(u8::from(self.network.is_some()));
+        out.u32(self.rule.seed);
+        out.u32(self.frames);
+        out.f64(self.log_lambda);
+        out.varint(self.seen.len() as u64);
+        for seen in &self.seen {
+            out.u8(u8::from(seen.is_some()));
+            let Some(seen) = seen else { continue };
+            let numbers = seen.errors.iter().chain(&seen.bits);
+            numbers
+                .chain([&seen.shift, &seen.peak, &seen.kurtosis])
+                .for_each(|number| out.f64(*number));
+        }
+        self.network.iter().for_each(|network| network.write(out));
+    }
+
+    /// Reads the output of [`BitsController::write`] into the controller of the spec, which keeps its rule. Ignores what does
+    /// not fit a spec with other sections.
+    ///
+    /// # Errors
+    /// `Truncated`, `Corrupt`; `Mismatch` for another version, or if both have a network of different seeds.
+    pub(crate) fn read(reader: &mut Reader<'_>, wanted: Option<&mut Self>) -> Result<(), Error> {
+        let version = reader.u8("version of the rule for bits")?;
+        if version != VERSION {
+            return Err(Error::Mismatch(format!(
+                "the state's rule for `bits` has version {version}, this program {VERSION}; start with a new state"
+            )));
+        }
+        let flag = |reader: &mut Reader<'_>, what: &str| match reader.u8(what)? {
+            flag @ 0..=1 => Ok(flag == 1),
+            _ => Err(reader.corrupt(what)),
+        };
+        let has_network = flag(reader, "whether bits are learned")?;
+        let seed = reader.u32("seed of a network")?;
+        let frames = reader.u32("frames of the rule for bits")?;
+        let number = |reader: &mut Reader<'_>| {
+            let number = reader.f64("number of the rule for bits")?;
+            number
+                .is_finite()
+                .then_some(number)
+                .ok_or_else(|| reader.corrupt("number of the rule for bits"))
+        };
+        let log_lambda = number(reader)?.clamp(-40.0, 40.0);
+        let count = reader.varint("sections of the rule for bits")?;
+        let mut seen = Vec::new();
+        for _ in 0..count {
+            if !flag(reader, "whether a section was measured")? {
+                seen.push(None);
+                continue;
+            }
+            let mut numbers = [0.0; 2 * COUNT + 3];
+            for place in &mut numbers {
+                *place = number(reader)?;
+            }
+            seen.push(Some(Measured {
+                errors: std::array::from_fn(|at| numbers[at]),
+                bits: std::array::from_fn(|at| numbers[COUNT + at]),
+                shift: numbers[2 * COUNT],
+                peak: numbers[2 * COUNT + 1],
+                kurtosis: numbers[2 * COUNT + 2],
+            }));
+        }
+        let network = has_network.then(|| Network::read(reader)).transpose()?;
+        let Some(wanted) = wanted else { return Ok(()) };
+        if has_network && wanted.network.is_some() && wanted.rule.seed != seed {
+            return Err(Error::Mismatch(format!(
+                "the state's network for `bits` began with seed {seed}, the spec requires {}; start with a new state",
+                wanted.rule.seed
+            )));
+        }
+        (wanted.frames, wanted.log_lambda) = (frames, log_lambda);
+        if seen.len() == wanted.seen.len() {
+            wanted.seen = seen;
+        }
+        if let (Some(wanted), Some(network)) = (&mut wanted.network, network) {
+            *wanted = network;
+        } else if wanted.network.is_some() {
+            wanted.frames = 0;
+        }
+        Ok(())
+    }
+}
+
+fn is_kept(input: &Input<'_>) -> bool {
+    matches!(input.chosen.sends, Sends::All | Sends::Components)
+}
+
+/// Measures every choice on at most `limit` neighboring values of `input`, which begin in another place for each `start`;
+/// `None` if they are all zero.
+fn measure(input: &Input<'_>, limit: usize, start: usize) -> Result<Option<Measured>, Error> {
+    let QuantizeSpec::Uniform(uniform) = input.tensor.quantize else {
+        return Ok(None);
+    };
+    let (values, rng) = (input.tensor.values, input.tensor.rng);
+    let code = input.code.candidates()[0];
+    let of = |parts: &[(&[f32], Shape)]| -> Result<Option<Measured>, Error> {
+        let kept: f64 = parts.iter().map(|(values, _)| sum_of_squares(values)).sum();
+        let count: usize = parts.iter().map(|(values, _)| values.len()).sum();
+        let sampled: Vec<(&[f32], Shape)> = parts.iter().map(|part| sample(*part, limit, start)).collect();
+        let energy: f64 = sampled.iter().map(|(values, _)| sum_of_squares(values)).sum();
+        if energy <= 0.0 || kept <= 0.0 {
+            return Ok(None);
+        }
+        let is_whole = limit >= count;
+        let (mut errors, mut bits) = ([0.0; COUNT], [0.0; COUNT]);
+        let len: usize = sampled.iter().map(|(values, _)| values.len()).sum();
+        for (at, &choice) in CHOICES.iter().enumerate() {
+            for &(values, shape) in &sampled {
+                let (error, cost) = trial(uniform.with_bits(choice), values, shape, code, rng, is_whole)?;
+                errors[at] += error / energy;
+                bits[at] += cost / len as f64;
+            }
+        }
+        let moment = |power| -> f64 {
+            let values = sampled.iter().flat_map(|(values, _)| values.iter());
+            values.map(|value| f64::from(value.abs()).powi(power)).sum::<f64>() / len as f64
+        };
+        let largest = sampled
+            .iter()
+            .flat_map(|(values, _)| values.iter())
+            .fold(0.0f32, |most, value| most.max(value.abs()));
+        let square = energy / len as f64;
+        let whole = sum_of_squares(values) / values.len() as f64;
+        Ok(Some(Measured {
+            errors,
+            bits,
+            shift: (kept / count as f64 / whole).ln(),
+            peak: (f64::from(largest) / square.sqrt()).ln(),
+            kurtosis: (moment(4) / (square * square)).ln(),
+        }))
+    };
+    if is_kept(input) {
+        return of(&[(values, input.tensor.shape)]);
+    }
+    let reduced = match input.chosen.reduce(&input.tensor, &mut None) {
+        // Encoding falls back to the exact values.
+        Err(Error::NotFinite(_)) => return Ok(None),
+        reduced => reduced?,
+    };
+    let parts: Vec<(&[f32], Shape)> = reduced.parts.iter().map(|part| (&*part.values, part.shape)).collect();
+    of(&parts)
+}
+
+/// At most `limit` neighboring values.
+fn sample((values, shape): (&[f32], Shape), limit: usize, start: usize) -> (&[f32], Shape) {
+    if values.len() <= limit {
+        return (values, shape);
+    }
+    let places = values.len() - limit + 1;
+    // The golden ratio spreads the starts evenly.
+    let first = (start as f64 * 0.618_033_988_749_895).fract() * places as f64;
+    let first = (first as usize).min(places - 1);
+    (&values[first..first + limit], Shape::row(limit))
+}
+
+/// Squared error and bits of `values` under `uniform`: coded if `is_whole`, else without the tables of the coder, which a sample
+/// would overrate.
+fn trial(
+    uniform: Uniform,
+    values: &[f32],
+    shape: Shape,
+    code: Code,
+    rng: KeyedRng,
+    is_whole: bool,
+) -> Result<(f64, f64), Error> {
+    if values.is_empty() {
+        return Ok((0.0, 0.0));
+    }
+    let quantize = QuantizeSpec::Uniform(uniform);
+    let (mut bytes, mut out) = (Vec::new(), vec![0.0; values.len()]);
+    let size = quantize.method().encode(values, shape, code, rng, &mut bytes);
+    let plane = Quantize::of(&quantize).plane(&mut Reader::new(&bytes), shape, code, rng)?;
+    plane.open()?.read(&mut out)?;
+    let pairs = values.iter().zip(&out);
+    let error = pairs
+        .map(|(value, out)| (f64::from(*value) - f64::from(*out)).powi(2))
+        .sum();
+    let bits = match (is_whole, code) {
+        (true, _) => bytes.len() as f64,
+        (false, Code::Pack) => size.plain as f64,
+        (false, _) => size.bound,
+    };
+    Ok((error, 8.0 * bits))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::Range;
+
+    use super::*;
+    use crate::code::method::CodeSpec;
+    use crate::layout::Role;
+    use crate::reduce::method::TensorValues;
+    use crate::reduce::{keep, top_k};
+    use crate::rules::samples::{gaussian, laplace, student};
+
+    const LENS: [usize; 9] = [3000, 12_000, 5000, 800, 20_000, 9000, 2500, 16_000, 6000];
+
+    /// Tensors of three distributions and of energies that differ by factors of a thousand.
+    fn update(round: u64) -> Vec<Vec<f32>> {
+        let tensor = |(at, &len): (usize, &usize)| {
+            let seed = round * 31 + at as u64;
+            let mut values = match at % 3 {
+                0 => student(len, seed),
+                1 => laplace(len, seed),
+                _ => gaussian(len, seed),
+            };
+            let scale = (3.0 * ((at * 7 % 9) as f32 / 8.0 - 0.5)).exp2() * (1.0 + 0.1 * (round as f32).sin());
+            values.iter_mut().for_each(|value| *value *= scale);
+            values
+        };
+        LENS.iter().enumerate().map(tensor).collect()
+    }
+
+    fn uniform(text: &str) -> QuantizeSpec {
+        let spec: crate::Spec = toml::from_str(&format!("default = {{ quantize = {{ uniform = {text} }} }}")).unwrap();
+        spec.default.quantize
+    }
+
+    fn input(values: &[f32], quantize: QuantizeSpec, code: CodeSpec, share: Option<usize>) -> Input<'_> {
+        Input {
+            tensor: TensorValues {
+                values,
+                squared_gradients: None,
+                shape: Shape::row(values.len()),
+                quantize,
+                rng: KeyedRng::new(1, 0),
+                unbiased: false,
+                threads: 1,
+            },
+            chosen: share.map_or_else(keep::all, |share| top_k::largest(values.len() / share, None)),
+            leading: None,
+            code,
+        }
+    }
+
+    /// The total cost of the choices over that of the best ones, and the coded bits per value, in each of `rounds`.
+    fn regret(rule: &str, code: CodeSpec, share: Option<usize>, rounds: Range<u64>) -> Vec<(f64, f64)> {
+        let quantize = uniform(rule);
+        let mut controller = BitsController::new(LENS.iter().map(|_| &quantize)).unwrap().unwrap();
+        let mut out = Vec::new();
+        for round in 0..rounds.end {
+            let update = update(round);
+            let inputs: Vec<Input<'_>> = update
+                .iter()
+                .map(|values| input(values, quantize, code, share))
+                .collect();
+            let mut learned = vec![(None, 1.0); inputs.len()];
+            let tasks = inputs.iter().zip(&mut learned);
+            let mut tasks: Vec<EncodeTask<'_>> = tasks
+                .map(|(input, (warm, ratio))| EncodeTask {
+                    input: input.clone(),
+                    role: Role::Trained,
+                    weight: 1.0,
+                    warm,
+                    ratio,
+                })
+                .collect();
+            let log_lambda = controller.log_lambda;
+            controller.choose(&mut tasks, 1).unwrap();
+            let sections: Vec<Encoded> = tasks
+                .iter()
+                .map(|task| crate::section::encode::encode(&task.input, &mut None).unwrap())
+                .collect();
+            controller.coded(&sections, LENS.iter().map(|&len| (true, len)));
+            if round < rounds.start {
+                continue;
+            }
+            let energies: Vec<f64> = update.iter().map(|values| sum_of_squares(values)).collect();
+            let (values, energy): (usize, f64) = (LENS.iter().sum(), energies.iter().sum());
+            let (mut chosen, mut best) = (0.0, 0.0);
+            for ((task, input), (own, len)) in tasks.iter().zip(&inputs).zip(energies.iter().zip(LENS)) {
+                let measured = measure(input, usize::MAX, 0).unwrap().unwrap();
+                let u = (own / len as f64 / (energy / values as f64)).ln() - log_lambda;
+                let QuantizeSpec::Uniform(uniform) = task.input.tensor.quantize else {
+                    panic!("quantizer")
+                };
+                let choice = CHOICES.iter().position(|&bits| bits == uniform.bits()).unwrap();
+                let costs = measured.costs(u);
+                chosen += own * costs[choice];
+                best += own * costs[cheapest(&costs)];
+            }
+            let bytes: usize = sections.iter().map(|section| section.bytes.len()).sum();
+            out.push((chosen / best - 1.0, 8.0 * bytes as f64 / values as f64));
+        }
+        out
+    }
+
+    fn means(all: &[(f64, f64)]) -> (f64, f64) {
+        let sum = all.iter().fold((0.0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+        (sum.0 / all.len() as f64, sum.1 / all.len() as f64)
+    }
+
+    #[test]
+    fn learned_bits_regret_at_most_five_percent_of_the_oracle() {
+        for (target, code, share) in [
+            (2.0, CodeSpec::Rans, None),
+            (3.0, CodeSpec::Pack, None),
+            (0.25, CodeSpec::Rans, Some(50)),
+        ] {
+            let rule = format!("{{ bits = {{ by = 'learned', target = {target} }}, block = 1024 }}");
+            let (regret, rate) = means(&regret(&rule, code, share, 8..20));
+            println!("target {target}: regret {regret:.4}, rate {rate:.3}");
+            assert!(regret <= 0.05, "target {target}: regret {regret}");
+            assert!((rate / target - 1.0).abs() < 0.15, "target {target}: rate {rate}");
+        }
+    }
+
+    #[test]
+    fn the_oracle_has_no_regret_and_meets_the_target() {
+        let rule = "{ bits = { by = 'oracle', target = 2.5 } }";
+        for (regret, rate) in regret(rule, CodeSpec::Rans, None, 8..12) {
+            assert!(
+                regret.abs() < 1e-9 && (rate / 2.5 - 1.0).abs() < 0.15,
+                "{regret} {rate}"
+            );
+        }
+    }
+}

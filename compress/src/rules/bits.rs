@@ -1,0 +1,107 @@
+//! A fixed number of bits, or a rule that chooses it for each tensor.
+
+use std::ops::RangeInclusive;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::error::Error;
+use crate::forms::rule::{self, NumberOrRule, Table};
+
+/// The numbers of bits from which a rule chooses.
+pub(crate) const CHOICES: [u32; 6] = [1, 2, 3, 4, 6, 8];
+
+const MOST: u32 = 8;
+const TARGET: f64 = 2.0;
+const TARGETS: RangeInclusive<f64> = 0.001..=8.0;
+/// Seeds are exact in a TOML number.
+const SEEDS: RangeInclusive<f64> = 0.0..=4_294_967_295.0;
+const NAMES: [(&str, BitsBy); 2] = [("oracle", BitsBy::Oracle), ("learned", BitsBy::Learned)];
+
+/// Bits per value: `4`, or `{ by = "learned" | "oracle", target = 2.0 }`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum BitsSpec {
+    /// A constant, from 1 to 8.
+    Fixed(u32),
+    /// Chosen for each tensor and frame.
+    Rule(BitsRule),
+}
+
+/// How bits are chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BitsBy {
+    /// The least `error + lambda bits`, after coding each tensor with every choice.
+    Oracle,
+    /// A small network, trained on errors and bits that are measured on samples.
+    Learned,
+}
+
+/// Chooses 1, 2, 3, 4, 6 or 8 bits for each tensor, so that the weighted error is least at the target rate.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct BitsRule {
+    pub(crate) by: BitsBy,
+    /// Coded bits per value of the tensors, indices included.
+    pub(crate) target: f64,
+    /// Seed of the network's first weights.
+    pub(crate) seed: u32,
+}
+
+impl BitsSpec {
+    /// The number, or the largest that the rule may choose.
+    pub fn most(&self) -> u32 {
+        match *self {
+            Self::Fixed(bits) => bits,
+            Self::Rule(_) => MOST,
+        }
+    }
+}
+
+impl NumberOrRule for BitsSpec {
+    fn forms() -> String {
+        "a number of bits from 1 to 8, or a rule: { by = \"oracle\" | \"learned\", .. }".to_owned()
+    }
+
+    fn number(number: f64) -> Result<Self, Error> {
+        if number.fract() == 0.0 && (1.0..=f64::from(MOST)).contains(&number) {
+            return Ok(Self::Fixed(number as u32));
+        }
+        Err(Error::Usage(format!("uniform takes 1 to {MOST} bits, not {number}")))
+    }
+
+    fn rule(by: &str, table: &mut Table) -> Result<Option<Self>, Error> {
+        let Some((_, by)) = NAMES.into_iter().find(|(name, _)| *name == by) else {
+            return Ok(None);
+        };
+        let target = table.number("target", TARGET, TARGETS)?;
+        let seed = match by {
+            BitsBy::Learned => table.number("seed", 0.0, SEEDS)?,
+            BitsBy::Oracle => 0.0,
+        };
+        if seed.fract() != 0.0 {
+            return Err(Error::Usage(format!("`seed` must be a whole number, not {seed}")));
+        }
+        let seed = seed as u32;
+        Ok(Some(Self::Rule(BitsRule { by, target, seed })))
+    }
+}
+
+impl<'de> Deserialize<'de> for BitsSpec {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        rule::deserialize(deserializer)
+    }
+}
+
+impl Serialize for BitsSpec {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Fixed(bits) => bits.serialize(serializer),
+            Self::Rule(BitsRule { by, target, seed }) => {
+                let name = NAMES.into_iter().find(|(_, known)| known == by);
+                let table = Table::by(name.map_or("", |(name, _)| name));
+                table
+                    .with("target", *target, TARGET)
+                    .with("seed", f64::from(*seed), 0.0)
+                    .serialize(serializer)
+            }
+        }
+    }
+}
