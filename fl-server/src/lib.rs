@@ -33,6 +33,7 @@ pub use config::server::{ServerConfig, Tuning};
 pub use error::ServeError;
 pub use reporting::{history, report};
 pub use server::allocator::settle_allocator;
+pub use server::local::LocalRun;
 pub use server::options::{Ending, Outcome, Serve};
 pub use server::serve::serve;
 pub use storage::{blobs, disk, record, store};

@@ -13,6 +13,7 @@ use tokio::sync::Semaphore;
 
 use crate::federation::{self, News, Setup};
 use crate::score::{Score, bytes};
+use crate::wire::{self, Engine, Wire};
 use crate::workload::{Evaluation, TASK, Workload};
 
 /// An experiment file. Relative data folders are relative to its folder.
@@ -21,6 +22,9 @@ use crate::workload::{Evaluation, TASK, Workload};
 pub struct Experiment {
     /// Seeds of the runs: first weights, cohorts, batches, stochastic rounding. Splits have their own seed.
     pub seeds: Vec<u64>,
+    /// How its federations run.
+    #[serde(default)]
+    pub engine: Engine,
     /// Learner and data.
     pub workload: Workload,
     /// `run.toml` without name, task, seed and model.
@@ -186,7 +190,10 @@ impl Experiment {
             sync: false,
             live: None,
         };
-        let score = federation::run(setup, news).await?;
+        let score = match self.engine.wire {
+            Wire::Tls => federation::run(setup, news).await?,
+            Wire::Model => wire::run(setup, news).await?,
+        };
         Ok(Trial {
             variant: variant.name.clone(),
             seed,

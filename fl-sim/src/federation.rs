@@ -89,6 +89,7 @@ pub async fn run(setup: Setup, mut news: impl FnMut(News<'_>)) -> anyhow::Result
     let options = Serve {
         events: Some(events),
         exit_when_done: false,
+        first: setup.members.len(),
         live: setup.live,
         ..Serve::new(setup.dir.join(DATA), plan, root.certificate.clone(), own)
     };

@@ -19,4 +19,5 @@ mod settings;
 pub mod soak;
 pub mod sweep;
 mod update;
+pub mod wire;
 pub mod workload;

@@ -1,6 +1,6 @@
 //! Single keys of an experiment, set from outside its file: a grid of a sweep, or an option of the command line.
 //!
-//! A key is dotted and begins with `workload`, `run` or `compression`. What is set holds for every variant.
+//! A key is dotted and begins with `workload`, `run`, `compression` or `engine`. What is set holds for every variant.
 
 use anyhow::{Context as _, bail, ensure};
 use toml::{Table, Value};
@@ -19,8 +19,8 @@ pub(crate) fn set(file: &mut Table, key: &str, value: &Value) -> anyhow::Result<
         "`{key}`: an empty part of a key"
     );
     let (section, path) = match names.as_slice() {
-        [section @ ("workload" | "run" | "compression"), path @ ..] if !path.is_empty() => (*section, path),
-        _ => bail!("`{key}`: a key begins with `workload.`, `run.` or `compression.`"),
+        [section @ ("workload" | "run" | "compression" | "engine"), path @ ..] if !path.is_empty() => (*section, path),
+        _ => bail!("`{key}`: a key begins with `workload.`, `run.`, `compression.` or `engine.`"),
     };
     let root = path[0];
     if section == "run" {
@@ -47,7 +47,7 @@ pub(crate) fn set(file: &mut Table, key: &str, value: &Value) -> anyhow::Result<
                     put(own, &path[1..], value).with_context(no_table)?;
                 }
             }
-            "workload" => {}
+            "workload" | "engine" => {}
             _ => {
                 let own = variant.entry(section).or_insert_with(|| Table::new().into());
                 put(own, path, value).with_context(no_table)?;
@@ -77,7 +77,7 @@ pub(crate) fn get<'a>(file: &'a Table, key: &str) -> Option<&'a Value> {
         .and_then(|all| all.first());
     let own = match (section, path.split('.').next()) {
         ("workload", Some("learner" | "clients")) => down(variant, path),
-        ("workload", _) => None,
+        ("workload" | "engine", _) => None,
         _ => down(variant.and_then(|variant| variant.get(section)), path),
     };
     own.or_else(|| down(file.get(section), path))

@@ -1,6 +1,6 @@
 //! A client's learners and its state.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fl_compress::{Ack, Digest};
@@ -64,6 +64,23 @@ impl ClientState {
     /// The joined run's unacknowledged update.
     pub(crate) fn pending_update(&self) -> Option<PendingUpdate> {
         self.run.as_ref().and_then(Run::pending_update)
+    }
+
+    /// As [`ClientState::open`], with a state folder alone: a model is kept on disk only at the end.
+    ///
+    /// # Errors
+    /// As [`ClientState::open`].
+    pub(crate) fn open_at(state: &Path, sync: bool, tasks: Tasks, events: Sink) -> Result<Self, Error> {
+        Ok(Self {
+            dir: StateDir::open(state, sync)?,
+            tasks,
+            events,
+            keep_model_every: 0,
+            bases: BaseStore::new(state, None, Disk { sync }),
+            joined: None,
+            base: None,
+            run: None,
+        })
     }
 
     /// Switches to the run that was joined and returns its unacknowledged update. `base`: a file with its frozen tensors.

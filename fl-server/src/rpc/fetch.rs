@@ -59,34 +59,60 @@ pub(super) async fn fetch(
 async fn choose(service: &Service, asked: &FetchRequest) -> Result<ModelHeader, Status> {
     let state = service.state();
     let version = state.version();
-    if asked.want > version {
-        let text = format!(
-            "version {} is wanted, the newest is {version}; watch the rounds again",
-            asked.want
-        );
-        return Err(Status::failed_precondition(text));
-    }
-    let steps = steps(&state, asked);
-    let cost = |parts: &[FramePart]| parts.iter().map(|part| part.len).sum::<u64>();
-    let whole = 4 * service.layout.len() as u64;
-    match steps {
-        Some(parts) if asked.want < version || cost(&parts) <= whole => Ok(ModelHeader::Steps(parts)),
-        None if asked.want < version => {
-            let text = format!("version {} is no longer the newest; watch the rounds again", asked.want);
-            Err(Status::failed_precondition(text))
-        }
-        steps => {
+    match form(&state, service.layout.len(), asked).map_err(Status::failed_precondition)? {
+        Form::Steps(parts) => Ok(ModelHeader::Steps(parts)),
+        Form::Smaller(steps) => {
             let snapshot = service.ask(|reply| Command::Snapshot { version, reply }).await?;
             let Some(part) = snapshot else {
-                let text = format!("version {version} is no longer the newest; watch the rounds again");
-                return Err(Status::failed_precondition(text));
+                return Err(Status::failed_precondition(superseded(version)));
             };
-            Ok(match steps {
-                Some(parts) if cost(&parts) <= part.len => ModelHeader::Steps(parts),
-                _ => ModelHeader::Snapshot(part),
-            })
+            Ok(smaller(steps, part))
         }
     }
+}
+
+/// How a version travels.
+pub(crate) enum Form {
+    /// As these model updates.
+    Steps(Vec<FramePart>),
+    /// As a snapshot of the current version, or as these model updates if they are fewer bytes.
+    Smaller(Option<Vec<FramePart>>),
+}
+
+/// How the wanted version of a model of `values` values travels.
+///
+/// # Errors
+/// Why it cannot travel.
+pub(crate) fn form(state: &State, values: usize, asked: &FetchRequest) -> Result<Form, String> {
+    let version = state.version();
+    if asked.want > version {
+        return Err(format!(
+            "version {} is wanted, the newest is {version}; watch the rounds again",
+            asked.want
+        ));
+    }
+    let whole = 4 * values as u64;
+    match steps(state, asked) {
+        Some(parts) if asked.want < version || cost(&parts) <= whole => Ok(Form::Steps(parts)),
+        None if asked.want < version => Err(superseded(asked.want)),
+        steps => Ok(Form::Smaller(steps)),
+    }
+}
+
+/// The smaller of the model updates, if they lead there, and a snapshot.
+pub(crate) fn smaller(steps: Option<Vec<FramePart>>, snapshot: FramePart) -> ModelHeader {
+    match steps {
+        Some(parts) if cost(&parts) <= snapshot.len => ModelHeader::Steps(parts),
+        _ => ModelHeader::Snapshot(snapshot),
+    }
+}
+
+fn cost(parts: &[FramePart]) -> u64 {
+    parts.iter().map(|part| part.len).sum()
+}
+
+fn superseded(version: u64) -> String {
+    format!("version {version} is no longer the newest; watch the rounds again")
 }
 
 /// The model updates from the client's version to the wanted one, if they lead there.

@@ -1,10 +1,14 @@
 //! `Join`: what a client needs to take part, and the outcome of its pending update.
 
-use fl_proto::{JoinRequest, Joined, PROTOCOL_MAJOR, PROTOCOL_MINOR, misread_by, wire};
+use fl_compress::{Digest, Layout};
+use fl_proto::{ClientId, JoinRequest, Joined, PROTOCOL_MAJOR, PROTOCOL_MINOR, UpdateReply, misread_by, wire};
 use tonic::{Request, Status};
 
 use super::offer;
+use crate::config::plan::RunPlan;
+use crate::model::run_metadata::Aside;
 use crate::rpc::context::Service;
+use crate::state_machine::State;
 use crate::telemetry::turned_away::TurnedFor;
 
 pub(super) fn join(service: &Service, request: Request<wire::JoinRequest>) -> Result<wire::JoinReply, Status> {
@@ -46,26 +50,50 @@ pub(super) fn join(service: &Service, request: Request<wire::JoinRequest>) -> Re
         service.events.status.certificate(&peer.client, ends);
     }
     tracing::debug!(client = %peer.client, "joined");
-    let joined = Joined {
-        client: peer.client,
-        run: plan.name.clone(),
-        task: plan.task.clone(),
-        rounds: service.state().last_round(plan),
-        seed: plan.seed,
-        layout: (*service.layout).clone(),
-        aside: service.aside.tensors.clone(),
-        base: service.aside.base,
-        serves_base: service.plan.serve_base && service.aside.base.is_some(),
-        training: plan.training,
-        extra: plan.extra.clone(),
-        uplink: plan.uplink.clone(),
-        max_frame: service.limits.max_frame,
-        pending,
+    let run = Run {
+        plan,
+        layout: &service.layout,
+        aside: &service.aside,
         initial: service.initial,
         instance: service.instance,
-        minor: PROTOCOL_MINOR,
     };
+    let joined = run.joined(peer.client, &service.state(), pending);
     let reply = joined.to_wire()?;
     peer.counters.answered(&reply);
     Ok(reply)
+}
+
+/// What every client of a run is told when it joins.
+pub(crate) struct Run<'a> {
+    pub(crate) plan: &'a RunPlan,
+    pub(crate) layout: &'a Layout,
+    pub(crate) aside: &'a Aside,
+    pub(crate) initial: Digest,
+    pub(crate) instance: Digest,
+}
+
+impl Run<'_> {
+    /// The reply to `client`. `pending`: the outcome of its pending update.
+    pub(crate) fn joined(&self, client: ClientId, state: &State, pending: Option<UpdateReply>) -> Joined {
+        let plan = self.plan;
+        Joined {
+            client,
+            run: plan.name.clone(),
+            task: plan.task.clone(),
+            rounds: state.last_round(plan),
+            seed: plan.seed,
+            layout: self.layout.clone(),
+            aside: self.aside.tensors.clone(),
+            base: self.aside.base,
+            serves_base: plan.serve_base && self.aside.base.is_some(),
+            training: plan.training,
+            extra: plan.extra.clone(),
+            uplink: plan.uplink.clone(),
+            max_frame: fl_proto::max_frame(self.layout.len(), self.layout.tensors().len()),
+            pending,
+            initial: self.initial,
+            instance: self.instance,
+            minor: PROTOCOL_MINOR,
+        }
+    }
 }

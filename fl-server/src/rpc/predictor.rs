@@ -10,7 +10,7 @@ use crate::storage::blobs::{BlobError, Blobs};
 
 /// Digest of the predictor's frame; `None` if no frame of `round` may name one: the run's memory is not CAFe, or the
 /// round trains from version 0.
-pub(super) fn of_round(state: &State, plan: &RunPlan, round: u64) -> Option<Digest> {
+pub(crate) fn of_round(state: &State, plan: &RunPlan, round: u64) -> Option<Digest> {
     let made_by = usize::try_from(round).ok()?.checked_sub(2)?;
     // A rollback has no model update.
     let step = state.rounds().get(made_by).filter(|made| made.base.is_none())?.frame;

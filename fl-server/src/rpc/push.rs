@@ -10,6 +10,7 @@ use crate::accounting::client_counters::Sent;
 use crate::accounting::transfers::DownloadAccount;
 use crate::model::version_path;
 use crate::rpc::context::{Service, internal, unable};
+use crate::state_machine::State;
 use crate::telemetry::trace::Transfer;
 
 /// The model updates that travel to one client.
@@ -27,13 +28,7 @@ impl<'a> Steps<'a> {
     /// The model update that makes `view.version`; `None` if the client does not need it, lacks the version before it, or if
     /// it is long. A client that gets none fetches.
     pub(super) async fn with(&self, view: &RoundState) -> Option<Step> {
-        let works = view.evaluate || (view.selected && view.accepted.is_none() && view.phase == Phase::Training);
-        let held = view.version.checked_sub(1).filter(|_| works)?;
-        if self.peer.counters.version() != Some(held) {
-            return None;
-        }
-        let path = version_path(&self.service.state(), held, view.version)?;
-        let part = path.first().copied().filter(|part| part.len <= MAX_PUSH)?;
+        let part = due(&self.service.state(), view, self.peer.counters.version())?;
         Some(Step {
             account: DownloadAccount::begin(&self.peer.counters, Sent::Steps),
             span: (self.service.tracer).download(&self.peer.client, view.version, &ModelHeader::Steps(vec![part])),
@@ -52,6 +47,17 @@ impl<'a> Steps<'a> {
         // The error is in the log; the client fetches, and gets it.
         read.map_err(|error| unable(&error)).ok()
     }
+}
+
+/// The model update that travels with `view` to a client that has the version `brought` from its connection.
+pub(crate) fn due(state: &State, view: &RoundState, brought: Option<u64>) -> Option<FramePart> {
+    let works = view.evaluate || (view.selected && view.accepted.is_none() && view.phase == Phase::Training);
+    let held = view.version.checked_sub(1).filter(|_| works)?;
+    if brought != Some(held) {
+        return None;
+    }
+    let path = version_path(state, held, view.version)?;
+    path.first().copied().filter(|part| part.len <= MAX_PUSH)
 }
 
 /// A model update on its way to a client.

@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fl_compress::{Digest, Frame, FrameKind, Layout, SectionInfo, Stages};
+use fl_compress::{Digest, Layout, Stages};
 use fl_proto::{MAX_PUSH, ProtocolError, Refusal, SectionFidelity, UpdateHeader, UpdateReply, wire};
 use tokio::sync::SemaphorePermit;
 use tokio::time::{Instant, timeout};
@@ -15,13 +15,13 @@ use wire::update_chunk::Part;
 use super::pace::Pace;
 use super::peer::Peer;
 use super::turns::{Kind, Turn};
-use super::{evaluate, offer, predictor};
+use super::{evaluate, offer, predictor, verify};
 use crate::accounting::client_counters::UploadOutcome;
 use crate::accounting::transfers::UploadAccount;
 use crate::coordinator::command::Command;
 use crate::rpc::context::{Service, internal, unable};
 use crate::rpc::transfers::LAPSE;
-use crate::state_machine::{Accepted, Input, Reply};
+use crate::state_machine::{Accepted, Input, Millis, Reply};
 use crate::storage::blobs::{BlobError, Received, Upload};
 use crate::telemetry::event::Event;
 
@@ -199,20 +199,7 @@ async fn settle(
                 return Err(status);
             }
             let booked = account.finish(UploadOutcome::Accepted);
-            let update = Accepted {
-                digest: header.id.digest,
-                len: header.len,
-                examples: header.examples,
-                loss: header.loss,
-                train_ms: header.train_ms,
-                encode_ms: header.encode_ms,
-                stages: Stages {
-                    fp32: 4 * service.layout.len() as u64,
-                    ..header.stages
-                },
-                at: service.clock.now(),
-                metrics: header.metrics,
-            };
+            let update = accepted(&header, &service.layout, service.clock.now());
             let input = Input::Update {
                 client: peer.client.clone(),
                 round,
@@ -244,6 +231,24 @@ async fn settle(
     Ok(reply)
 }
 
+/// What is recorded of an update that counts.
+pub(crate) fn accepted(header: &UpdateHeader, layout: &Layout, at: Millis) -> Accepted {
+    Accepted {
+        digest: header.id.digest,
+        len: header.len,
+        examples: header.examples,
+        loss: header.loss,
+        train_ms: header.train_ms,
+        encode_ms: header.encode_ms,
+        stages: Stages {
+            fp32: 4 * layout.len() as u64,
+            ..header.stages
+        },
+        at,
+        metrics: Arc::clone(&header.metrics),
+    }
+}
+
 /// The figures of each section with its first tensor. A client of an older version sends none. Figures of another
 /// number of sections are a bug of the client and are ignored: the update itself is valid.
 fn figures(firsts: &[u32], sections: &[SectionFidelity]) -> Vec<(u32, SectionFidelity)> {
@@ -273,82 +278,17 @@ fn keep(upload: Upload, service: &Service, round: u64, digest: &Digest) -> Resul
     }
 }
 
-/// Checks that the frame is an update of this model for this round, and decodes to values that, with those of its
-/// predictor, are no larger than the plan's bound. Returns the first tensor of each section.
+/// Checks the frame against the state and the limits of the run. Returns the first tensor of each section, or why the frame
+/// is refused.
 fn verify(bytes: &[u8], service: &Service, round: u64) -> Result<Result<Vec<u32>, String>, BlobError> {
-    let step = predictor::of_round(&service.state(), &service.plan, round);
-    let Decodable {
-        found,
-        predicted,
-        firsts,
-    } = match decodable(bytes, &service.layout, round, step.as_ref()) {
-        Ok(decodable) => decodable,
-        Err(why) => return Ok(Err(why)),
+    let asked = verify::Asked {
+        layout: &service.layout,
+        round,
+        step: predictor::of_round(&service.state(), &service.plan, round),
+        largest: service.plan.largest_value(),
     };
-    let predictor = match step.filter(|_| predicted) {
-        None => 0.0,
-        Some(step) => match service.largest_of_step.get(&service.blobs, &service.layout, &step)? {
-            Ok(largest) => largest,
-            Err(why) => return Ok(Err(why)),
-        },
-    };
-    let largest = service.plan.largest_value();
-    if found + predictor <= largest {
-        return Ok(Ok(firsts));
-    }
-    let with = if predicted {
-        format!(", and its predictor one of {predictor:e}")
-    } else {
-        String::new()
-    };
-    Ok(Err(format!(
-        "it holds a value of magnitude {found:e}{with}; above {largest:e} the updates of all rounds could add up beyond f32"
-    )))
-}
-
-/// A frame that can be counted.
-struct Decodable {
-    /// The largest magnitude in it.
-    found: f32,
-    /// Whether it was encoded against the predictor.
-    predicted: bool,
-    /// The first tensor of each section.
-    firsts: Vec<u32>,
-}
-
-/// Decodes the frame. `step` is the only predictor that it may name.
-fn decodable(bytes: &[u8], layout: &Layout, round: u64, step: Option<&Digest>) -> Result<Decodable, String> {
-    let frame = Frame::parse(bytes, layout).map_err(|e| e.to_string())?;
-    let header = frame.header();
-    if header.kind != FrameKind::Update {
-        return Err(format!("it is a {:?}, not an update", header.kind));
-    }
-    if header.round != round {
-        return Err(format!("it belongs to round {}, not {round}", header.round));
-    }
-    let predicted = match (frame.predictor(), step) {
-        (None, _) => false,
-        (Some(named), Some(step)) if named == step.short() => true,
-        (Some(named), Some(step)) => {
-            return Err(format!(
-                "it was encoded against frame {named:016x}, but the model update of version {} is {:016x}",
-                round - 1,
-                step.short()
-            ));
-        }
-        (Some(_), None) => {
-            return Err(format!(
-                "it was encoded against a predictor, but round {round} of this run has none"
-            ));
-        }
-    };
-    let found = frame.verify().map_err(|e| e.to_string())?;
-    let first = |section: SectionInfo<'_>| section.places.first().map_or(0, |at| *at as u32);
-    Ok(Decodable {
-        found,
-        predicted,
-        firsts: frame.sections().map(first).collect(),
-    })
+    let largest = |step: &Digest| service.largest_of_step.get(&service.blobs, &service.layout, step);
+    verify::verify(bytes, &asked, largest)
 }
 
 /// A stream of the messages of an upload.

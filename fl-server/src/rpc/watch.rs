@@ -204,7 +204,7 @@ async fn tell(
 /// Whether a client that was `told` one view needs the view `now`. The time left is no news; nor is what the client knows
 /// from the answers to its own calls, that its update is accepted or its evaluation counted; nor that a round closes in which
 /// it has nothing more to do.
-fn is_news(told: &RoundState, now: &RoundState) -> bool {
+pub(crate) fn is_news(told: &RoundState, now: &RoundState) -> bool {
     let idle = now.accepted.is_some() || !now.selected;
     let closes = (told.phase, now.phase) == (Phase::Training, Phase::Closing) && told.round == now.round;
     let known = RoundState {

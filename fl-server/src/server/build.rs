@@ -100,6 +100,7 @@ impl Server {
             commands,
             tracer,
             tuning,
+            first: options.first,
         };
         let service = shared.service(&started, options.revoked)?;
         let admin = shared.admin(&options.data, listen.to_string())?;
@@ -159,6 +160,7 @@ struct Shared {
     commands: mpsc::Sender<Command>,
     tracer: Tracer,
     tuning: Tuning,
+    first: usize,
 }
 
 impl Shared {
@@ -200,7 +202,7 @@ impl Shared {
             traffic: Arc::clone(&self.traffic),
             events: self.events.clone(),
             clock: self.clock,
-            present: Present::default(),
+            present: Present::from(self.first),
             chain: started.chain,
             history: started.history,
             wake: None,

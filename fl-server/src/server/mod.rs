@@ -2,6 +2,7 @@
 
 pub(crate) mod allocator;
 mod build;
+pub(crate) mod local;
 pub(crate) mod options;
 mod recover;
 pub(crate) mod serve;

@@ -33,6 +33,9 @@ pub struct Serve {
     pub tuning: Tuning,
     /// Identifies the run among those of its name if it begins now, see `JoinReply.instance`. `None`: random.
     pub instance: Option<Digest>,
+    /// Until this number of clients is connected, none counts as connected: so the first cohort does not depend on who is
+    /// fastest. For simulations; 0 for a server that does not know its clients.
+    pub first: usize,
     /// A fault to inject, for tests.
     pub fault: Option<Arc<Fault>>,
     /// The listener of the page, if there is to be a page.
@@ -62,6 +65,7 @@ impl Serve {
             revoked,
             tuning,
             instance: None,
+            first: 0,
             fault: None,
             live: None,
             events: None,

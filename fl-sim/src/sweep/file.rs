@@ -26,6 +26,8 @@ struct Raw {
     max_loss: Option<f64>,
     #[serde(default = "half_a_point")]
     reach: f64,
+    #[serde(default)]
+    engine: Table,
     workload: Table,
     run: Table,
     #[serde(default)]
@@ -235,6 +237,7 @@ impl Raw {
         let seeds: Vec<Value> = vec![Value::Integer(0)];
         let mut file = Table::new();
         file.insert("seeds".into(), seeds.into());
+        file.insert("engine".into(), self.engine.clone().into());
         file.insert("workload".into(), self.workload.clone().into());
         file.insert("run".into(), self.run.clone().into());
         file.insert("variant".into(), Value::Array(vec![variant.clone().into()]));

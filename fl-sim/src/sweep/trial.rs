@@ -12,6 +12,7 @@ use super::phase::Phase;
 use crate::experiment::Place;
 use crate::federation::News;
 use crate::score::Score;
+use crate::wire::Engine;
 use crate::workload::{Evaluation, Workload};
 
 /// Raised when a change of the program changes what a trial measures; results of other versions are not reused.
@@ -61,6 +62,9 @@ struct Inputs<'a> {
     validation: Option<f64>,
     run: &'a str,
     workload: &'a Workload,
+    /// Left out at its default: trials had these keys before there was a choice.
+    #[serde(skip_serializing_if = "Engine::is_default")]
+    engine: &'a Engine,
     /// Digest of the file of the first weights.
     model: Option<String>,
 }
@@ -137,6 +141,7 @@ fn key(point: &Point, phase: Phase, seed: u64, validation: f64) -> anyhow::Resul
         validation: (phase == Phase::Choose).then_some(validation),
         run: &point.experiment.run_toml(point.variant(), seed)?,
         workload: &point.given,
+        engine: &point.experiment.engine,
         model,
     };
     Ok(Digest::of(&serde_json::to_vec(&inputs)?))
@@ -177,6 +182,7 @@ mod tests {
             changed("min = 2", "min = 1"),
             changed("\"0.5 bits\"", "\"0.25 bits\""),
             changed("baseline", "validation = 0.2\nbaseline"),
+            changed("[workload]", "[engine]\nwire = \"model\"\n[workload]"),
             changed(
                 "name = \"ours\"",
                 "name = \"ours\"\ncompression.uplink.memory = \"none\"",

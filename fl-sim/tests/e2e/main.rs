@@ -24,6 +24,7 @@ mod hundred;
 mod kill9;
 mod methods;
 mod metrics;
+mod model_wire;
 mod own_learner;
 mod persistence;
 mod predicted;

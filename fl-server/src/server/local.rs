@@ -1,0 +1,355 @@
+//! A run in memory: the decisions, the aggregation and the messages of a server, without sockets, files and tasks. Its caller
+//! carries the messages and gives the time.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use fl_compress::{Digest, Frame, Layout};
+use fl_proto::{
+    ClientId, EvaluationReport, FetchRequest, FramePart, Joined, ModelDigest, ModelHeader, Refusal, RoundState,
+    UpdateHeader, UpdateReply,
+};
+
+use crate::accounting::ledger::Flow;
+use crate::config::plan::RunPlan;
+use crate::error::ServeError;
+use crate::model::GlobalModel;
+use crate::model::run_metadata::Aside;
+use crate::reporting::history::History;
+use crate::rpc::fetch::{Form, form, smaller};
+use crate::rpc::{join, predictor, push, submit, verify, watch};
+use crate::state_machine::{Input, Millis, Presence, Record, Reply, Standing, State, decide};
+use crate::storage::weights;
+use crate::telemetry::event::Event;
+
+/// A run in memory. Every client that joins stays connected.
+#[derive(Debug)]
+pub struct LocalRun {
+    plan: RunPlan,
+    layout: Arc<Layout>,
+    aside: Aside,
+    initial: Digest,
+    instance: Digest,
+    state: State,
+    presence: Presence,
+    global: GlobalModel,
+    history: History,
+    /// The updates of the open round, and all model updates.
+    frames: BTreeMap<Digest, Bytes>,
+    /// The largest magnitude in the newest model update, if an update was encoded against it.
+    largest_of_step: Option<(Digest, Result<f32, String>)>,
+    clients: BTreeMap<ClientId, Told>,
+}
+
+/// What the server of a connection knows of its client.
+#[derive(Debug, Default)]
+struct Told {
+    view: Option<RoundState>,
+    /// The newest version that the client was sent.
+    brought: Option<u64>,
+}
+
+impl LocalRun {
+    /// Begins the run of `plan`, whose file of first weights is read. `instance`: identifies the run among those of its name.
+    ///
+    /// # Errors
+    /// `Weights` or `FirstModel` if the first weights cannot be used.
+    pub fn begin(plan: RunPlan, instance: Digest, now: Millis) -> Result<Self, ServeError> {
+        let first = weights::read(&plan.model, &|tensors| plan.roles.assign(tensors))?;
+        let aside = Aside {
+            tensors: first.aside,
+            base: first.base.map(|base| base.digest),
+        };
+        let layout = Arc::new(first.layout);
+        let global =
+            GlobalModel::initial(Arc::clone(&layout), first.values, &plan).map_err(ServeError::FirstModel)?;
+        let mut run = Self {
+            layout,
+            aside,
+            initial: global.digest(),
+            instance,
+            state: State::new(),
+            presence: Presence::default(),
+            global,
+            history: History::default(),
+            frames: BTreeMap::new(),
+            largest_of_step: None,
+            clients: BTreeMap::new(),
+            plan,
+        };
+        run.apply(&[Record::Started {
+            plan: run.plan.digest(),
+            model: run.initial,
+            at: now,
+        }])?;
+        Ok(run)
+    }
+
+    /// The plan.
+    pub fn plan(&self) -> &RunPlan {
+        &self.plan
+    }
+
+    /// Number of the newest model version.
+    pub fn version(&self) -> u64 {
+        self.state.version()
+    }
+
+    /// Digest of the newest model.
+    pub fn model(&self) -> Digest {
+        self.state.model()
+    }
+
+    /// Whether clients need a file of frozen tensors that the server of this run would send.
+    pub fn serves_base(&self) -> bool {
+        self.plan.serve_base && self.aside.base.is_some()
+    }
+
+    /// Whether the run is over.
+    pub fn is_over(&self) -> bool {
+        self.state.is_over()
+    }
+
+    /// The reply to a client that joins.
+    pub fn join(&self, client: &ClientId) -> Joined {
+        let run = join::Run {
+            plan: &self.plan,
+            layout: &self.layout,
+            aside: &self.aside,
+            initial: self.initial,
+            instance: self.instance,
+        };
+        run.joined(client.clone(), &self.state, None)
+    }
+
+    /// A client that joined begins to watch. A round opens only with [`LocalRun::tick`].
+    pub fn arrive(&mut self, client: ClientId) {
+        self.presence.arrived(client.clone());
+        self.clients.entry(client).or_default();
+    }
+
+    /// Decides what follows from the time.
+    ///
+    /// # Errors
+    /// `Records` if the run contradicts itself.
+    pub fn tick(&mut self, now: Millis) -> Result<(), ServeError> {
+        loop {
+            let decision = decide(&self.state, &self.plan, now, &self.presence, Input::Tick);
+            if decision.records.is_empty() {
+                return Ok(());
+            }
+            self.apply(&decision.records)?;
+        }
+    }
+
+    /// When the next [`LocalRun::tick`] is due, if nothing else happens before.
+    pub fn wake(&self, now: Millis) -> Option<Millis> {
+        self.state.wake(&self.plan, now, &self.presence)
+    }
+
+    /// The next message of the client's stream, with the model update that travels with it; `None` without news.
+    pub fn news(&mut self, client: &ClientId, now: Millis) -> Option<RoundState> {
+        let view = self.state.view(&self.plan, client, now);
+        let told = self.clients.get_mut(client)?;
+        if told.view.as_ref().is_some_and(|last| !watch::is_news(last, &view)) {
+            return None;
+        }
+        let part = push::due(&self.state, &view, told.brought);
+        let step = part.and_then(|part| self.frames.get(&part.digest).cloned());
+        if step.is_some() {
+            told.brought = Some(view.version);
+        }
+        told.view = Some(view.clone());
+        Some(RoundState {
+            step: step.unwrap_or_default(),
+            model: ModelDigest::Short(view.model.short()),
+            ..view
+        })
+    }
+
+    /// The frames of a fetch of the newest version, and their header.
+    ///
+    /// # Errors
+    /// `Model` if the request cannot be answered.
+    pub fn fetch(&mut self, client: &ClientId, asked: &FetchRequest) -> Result<(ModelHeader, Vec<Bytes>), ServeError> {
+        let start = |why: String| crate::model::ModelError::Start(why);
+        let (header, frames) = match form(&self.state, self.layout.len(), asked).map_err(start)? {
+            Form::Steps(parts) => (ModelHeader::Steps(parts), Vec::new()),
+            Form::Smaller(steps) => {
+                let frame = Bytes::from(self.global.snapshot()?);
+                let part = FramePart {
+                    version: self.global.version(),
+                    len: frame.len() as u64,
+                    digest: Digest::of(&frame),
+                };
+                (smaller(steps, part), vec![frame])
+            }
+        };
+        let frames = match &header {
+            ModelHeader::Snapshot(_) => frames,
+            ModelHeader::Steps(parts) => {
+                let frame = |part: &FramePart| self.frames.get(&part.digest).cloned();
+                let found: Option<Vec<Bytes>> = parts.iter().map(frame).collect();
+                found.ok_or_else(|| start("a model update is missing".to_owned()))?
+            }
+        };
+        if let Some(told) = self.clients.get_mut(client) {
+            told.brought = told.brought.max(Some(asked.want));
+        }
+        Ok((header, frames))
+    }
+
+    /// Takes a client's evaluation. Returns whether it counts.
+    ///
+    /// # Errors
+    /// `Records` if the run contradicts itself.
+    pub fn evaluate(&mut self, client: &ClientId, report: EvaluationReport, now: Millis) -> Result<bool, ServeError> {
+        let input = Input::Evaluation {
+            client: client.clone(),
+            version: report.version,
+            examples: report.examples,
+            loss: report.loss,
+            correct: report.correct,
+            metrics: report.metrics,
+        };
+        let reply = self.decide(input, now)?;
+        Ok(matches!(reply, Reply::Evaluation { counted: true }))
+    }
+
+    /// The client has no evaluation of the newest version.
+    ///
+    /// # Errors
+    /// `Records` if the run contradicts itself.
+    pub fn skips_evaluation(&mut self, client: &ClientId, now: Millis) -> Result<(), ServeError> {
+        self.presence.will_not_evaluate(client.clone(), self.version());
+        self.tick(now)
+    }
+
+    /// Takes a whole update, with the evaluation that travels with it, and closes the round if it is the last one.
+    ///
+    /// # Errors
+    /// `Records` if the run contradicts itself; `Model` if the round cannot be closed.
+    pub fn submit(
+        &mut self,
+        client: &ClientId,
+        mut header: UpdateHeader,
+        frame: Bytes,
+        now: Millis,
+    ) -> Result<UpdateReply, ServeError> {
+        if let Some(report) = header.evaluation.take() {
+            self.evaluate(client, report, now)?;
+        }
+        let (round, attempt, digest) = (header.id.round, header.id.attempt, header.id.digest);
+        if let Standing::Settled(reply) = self.state.standing(client, round, attempt, digest) {
+            return Ok(reply);
+        }
+        if let Err(why) = self.verify(&frame, round) {
+            return Ok(UpdateReply::Refused {
+                why: Refusal::Invalid,
+                message: format!("the frame is not usable: {why}"),
+            });
+        }
+        let input = Input::Update {
+            client: client.clone(),
+            round,
+            attempt,
+            update: submit::accepted(&header, &self.layout, now),
+        };
+        self.frames.insert(digest, frame);
+        let reply = self.decide(input, now)?;
+        self.close(now)?;
+        Ok(match reply {
+            Reply::Update(reply) => reply,
+            _ => UpdateReply::Refused {
+                why: Refusal::NotThisRound,
+                message: "the update has no answer".to_owned(),
+            },
+        })
+    }
+
+    /// Closes the round whose updates are complete, if there is one.
+    ///
+    /// # Errors
+    /// As [`LocalRun::submit`].
+    pub fn close(&mut self, now: Millis) -> Result<(), ServeError> {
+        let Some(work) = self.state.pending_work() else {
+            return Ok(());
+        };
+        let frames = &self.frames;
+        let read = |digest: &Digest, bytes: &mut Vec<u8>| match frames.get(digest) {
+            Some(frame) => {
+                bytes.clear();
+                bytes.extend_from_slice(frame);
+                Ok(())
+            }
+            None => Err("the frame is missing"),
+        };
+        let closed = self.global.close(work.round, &work.updates, work.limited, read)?;
+        for update in &work.updates {
+            self.frames.remove(&update.frame);
+        }
+        let input = Input::RoundResult {
+            round: work.round,
+            frame: closed.digest,
+            frame_len: closed.frame.len() as u64,
+            stages: closed.stages,
+            model: closed.model,
+        };
+        self.frames.insert(closed.digest, closed.frame.into());
+        self.decide(input, now)?;
+        Ok(())
+    }
+
+    /// The event of a closed round. `flow`: its bytes.
+    pub fn round_closed(&self, round: u64, flow: Flow) -> Option<Event> {
+        let summary = self.history.summary(round, flow, self.layout.len())?;
+        Some(Event::RoundClosed(summary))
+    }
+
+    /// The event of a version's evaluations so far.
+    pub fn evaluated(&self, version: u64) -> Option<Event> {
+        self.history.evaluated(version).map(Event::Evaluated)
+    }
+
+    fn verify(&mut self, frame: &[u8], round: u64) -> Result<(), String> {
+        let asked = verify::Asked {
+            layout: &self.layout,
+            round,
+            step: predictor::of_round(&self.state, &self.plan, round),
+            largest: self.plan.largest_value(),
+        };
+        let (layout, frames, known) = (&self.layout, &self.frames, &mut self.largest_of_step);
+        let largest = |step: &Digest| {
+            let found = match known.take().filter(|(of, _)| of == step) {
+                Some((_, largest)) => largest,
+                None => match frames.get(step).map(|bytes| Frame::parse(bytes, layout)) {
+                    Some(parsed) => parsed.and_then(|frame| frame.verify()).map_err(|e| e.to_string()),
+                    None => Err("its predictor is missing".to_owned()),
+                },
+            };
+            *known = Some((*step, found.clone()));
+            Ok::<_, Infallible>(found)
+        };
+        match verify::verify(frame, &asked, largest) {
+            Ok(verified) => verified.map(drop),
+            Err(never) => match never {},
+        }
+    }
+
+    fn decide(&mut self, input: Input, now: Millis) -> Result<Reply, ServeError> {
+        let decision = decide(&self.state, &self.plan, now, &self.presence, input);
+        self.apply(&decision.records)?;
+        self.tick(now)?;
+        Ok(decision.reply)
+    }
+
+    fn apply(&mut self, records: &[Record]) -> Result<(), ServeError> {
+        for record in records {
+            self.history.add(record);
+            self.state.apply(record)?;
+        }
+        Ok(())
+    }
+}

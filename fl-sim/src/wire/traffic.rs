@@ -1,0 +1,129 @@
+//! The bytes of one client's messages: their own length, and what they take on a socket.
+
+use fl_proto::wire::{self, model_chunk, update_chunk};
+use fl_proto::{
+    CHUNK, EvaluationReport, FetchRequest, JoinRequest, Joined, MAX_PUSH, ModelHeader, ProtocolError, RoundState,
+    UpdateHeader, UpdateReply,
+};
+use fl_server::ledger::Flow;
+use prost::Message;
+
+use super::costs;
+
+/// Milliseconds in the header of an update: its length must not depend on the machine.
+const MILLIS: u64 = 1_000;
+
+/// The bytes of one client since they were taken last.
+#[derive(Debug, Default)]
+pub(super) struct Traffic {
+    pub(super) flow: Flow,
+    fetched: bool,
+    submitted: bool,
+    evaluated: bool,
+}
+
+impl Traffic {
+    /// Connects, joins and begins to watch.
+    ///
+    /// # Errors
+    /// If the reply cannot be written.
+    pub(super) fn join(&mut self, tasks: Vec<String>, joined: &Joined) -> Result<(), ProtocolError> {
+        let request: wire::JoinRequest = JoinRequest { tasks, pending: None }.into();
+        let watch = wire::WatchRequest {
+            run: joined.run.to_string(),
+            pushes: true,
+            ..wire::WatchRequest::default()
+        };
+        self.flow.connections += 1;
+        self.up(costs::CONNECTION.0 + len(&request) + len(&watch));
+        self.down(costs::CONNECTION.1 + len(&joined.to_wire()?));
+        Ok(())
+    }
+
+    /// A state on the stream, with the model update that travels with it.
+    pub(super) fn state(&mut self, state: &RoundState) {
+        self.flow.steps += state.step.len() as u64;
+        self.down(costs::message(len(&wire::RoundState::from(state.clone()))));
+    }
+
+    /// A fetch of model updates or of a snapshot.
+    pub(super) fn fetch(&mut self, request: &FetchRequest, header: &ModelHeader) {
+        let (first, call) = (std::mem::replace(&mut self.fetched, true), costs::FETCH);
+        self.up(call.up(first) + len(&wire::FetchRequest::from(request.clone())));
+        let chunk = |part| wire::ModelChunk { part: Some(part) };
+        let header_len = len(&chunk(model_chunk::Part::Header(header.into())));
+        let mut bytes = call.down(first) + costs::message(header_len);
+        for part in header.frames() {
+            bytes += chunks(part.len);
+            match header {
+                ModelHeader::Snapshot(_) => self.flow.snapshot += part.len,
+                ModelHeader::Steps(_) => self.flow.steps += part.len,
+            }
+        }
+        self.down(bytes);
+    }
+
+    /// An update, on the stream if it is small, and its answer.
+    pub(super) fn update(&mut self, header: &UpdateHeader, reply: &UpdateReply) {
+        let mut sent = wire::UpdateHeader::from(header);
+        (sent.train_ms, sent.encode_ms) = (MILLIS, MILLIS);
+        let frame = header.len;
+        match reply {
+            UpdateReply::Accepted => self.flow.update += frame,
+            _ => self.flow.refused += frame,
+        }
+        let reply = wire::UpdateReply::from(reply.clone());
+        if frame <= MAX_PUSH {
+            if let Some(id) = &mut sent.id {
+                id.run.clear();
+            }
+            let request = wire::WatchRequest {
+                update: Some(sent),
+                ..wire::WatchRequest::default()
+            };
+            self.up(costs::message(len(&request) + field(frame)));
+            let reply = wire::RoundState {
+                reply: Some(reply),
+                ..wire::RoundState::default()
+            };
+            self.down(costs::message(len(&reply)));
+            return;
+        }
+        let (first, call) = (std::mem::replace(&mut self.submitted, true), costs::SUBMIT);
+        let part = Some(update_chunk::Part::Header(sent));
+        let header_len = len(&wire::UpdateChunk { part });
+        self.up(call.up(first) + costs::message(header_len) + chunks(frame));
+        self.down(call.down(first) + len(&reply) + costs::windows(frame));
+    }
+
+    /// An evaluation by a call of its own, and its answer.
+    pub(super) fn evaluation(&mut self, report: &EvaluationReport, counted: bool) {
+        let (first, call) = (std::mem::replace(&mut self.evaluated, true), costs::EVALUATE);
+        self.up(call.up(first) + len(&wire::EvaluationReport::from(report.clone())));
+        self.down(call.down(first) + len(&wire::EvaluationReply { counted }));
+    }
+
+    fn up(&mut self, bytes: u64) {
+        self.flow.socket_up += bytes;
+    }
+
+    fn down(&mut self, bytes: u64) {
+        self.flow.socket_down += bytes;
+    }
+}
+
+/// The chunks of a frame.
+fn chunks(frame: u64) -> u64 {
+    let (whole, rest) = (frame / CHUNK as u64, frame % CHUNK as u64);
+    let chunk = |bytes: u64| costs::message(field(bytes));
+    whole * chunk(CHUNK as u64) + if rest > 0 { chunk(rest) } else { 0 }
+}
+
+/// Bytes of a field of `bytes` with its key and its length.
+fn field(bytes: u64) -> u64 {
+    bytes + 1 + prost::length_delimiter_len(bytes as usize) as u64
+}
+
+fn len(message: &impl Message) -> u64 {
+    message.encoded_len() as u64
+}
