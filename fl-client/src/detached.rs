@@ -33,7 +33,10 @@ impl Detached {
         let mut client = ClientState::open_at(state, false, tasks, Sink::new(drop))?;
         let joined = Arc::new(joined);
         if client.join(&joined, None)?.is_some() {
-            return Err(Error::state(state, "holds an update of another run; choose another folder"));
+            return Err(Error::state(
+                state,
+                "holds an update of another run; choose another folder",
+            ));
         }
         let max = max_frame(joined.layout.len(), joined.layout.tensors().len());
         Ok(Self { client, joined, max })

@@ -21,8 +21,8 @@ pub(crate) struct Changes {
     /// Rounds of every run
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
-    /// Set a key of every variant: a dotted key that begins with `workload`, `run` or `compression`, such as
-    /// run.train.learning_rate=0.1 or 'compression.uplink.budget="0.5 bits"'; may be repeated
+    /// Set a key of every variant: a dotted key that begins with `workload`, `run`, `compression` or `engine`,
+    /// such as run.train.learning_rate=0.1 or 'compression.uplink.budget="0.5 bits"'; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
 }

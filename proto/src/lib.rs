@@ -51,5 +51,5 @@ pub use tls::{Authority, Issued, TlsError, client_tls, expiry, is_issued_by, pee
 pub use training::{
     AdamW, Decay, Length, Muon, OptimizerSpec, Precision, Schedule, Span, StatePolicy, StepAt, TrainTable, Training,
 };
-pub use transport::{Dial, MAX_STREAMS, accept, dial, server_builder};
+pub use transport::{CLIENT_WINDOW, Dial, MAX_STREAMS, SERVER_WINDOW, accept, dial, server_builder};
 pub use update::{Refusal, UpdateHeader, UpdateId, UpdateReply};

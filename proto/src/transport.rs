@@ -19,10 +19,10 @@ use crate::meter::linger::Lingering;
 use crate::tls::{HTTP2, SERVER_NAME};
 
 /// Flow-control window of a client: enough for a fast link.
-const CLIENT_WINDOW: u32 = 1024 * 1024;
+pub const CLIENT_WINDOW: u32 = 1024 * 1024;
 /// Flow-control window of the server for each client. A hundred clients whose uploads wait for their turn hold this much of its
 /// memory each; one client on a link of 50 ms can send 20 Mbit/s.
-const SERVER_WINDOW: u32 = 128 * 1024;
+pub const SERVER_WINDOW: u32 = 128 * 1024;
 /// Concurrent calls of one client: watch, fetch, submit, and slack.
 pub const MAX_STREAMS: u32 = 16;
 

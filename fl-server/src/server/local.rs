@@ -63,8 +63,7 @@ impl LocalRun {
             base: first.base.map(|base| base.digest),
         };
         let layout = Arc::new(first.layout);
-        let global =
-            GlobalModel::initial(Arc::clone(&layout), first.values, &plan).map_err(ServeError::FirstModel)?;
+        let global = GlobalModel::initial(Arc::clone(&layout), first.values, &plan).map_err(ServeError::FirstModel)?;
         let mut run = Self {
             layout,
             aside,

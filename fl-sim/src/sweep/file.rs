@@ -11,6 +11,7 @@ use super::grid::{Assignment, Grid, label, text};
 use super::phase::Phase;
 use crate::experiment::{Experiment, Variant};
 use crate::settings;
+use crate::wire::Wire;
 use crate::workload::Workload;
 
 /// The file as it is written.
@@ -166,6 +167,14 @@ impl Sweep {
             Phase::Choose => &self.choose,
             Phase::Report => &self.report,
         }
+    }
+
+    /// What carries the messages of its trials.
+    pub(super) fn wire(&self) -> Wire {
+        let mut points = self.variants.iter().flat_map(|variant| &variant.points);
+        points
+            .next()
+            .map_or_else(Wire::default, |point| point.experiment.engine.wire)
     }
 
     /// The points of the variant `name`.

@@ -7,6 +7,7 @@ use super::file::Sweep;
 use super::phase::Phase;
 use super::statistics::{Quality, front};
 use super::summary::{Group, Summary};
+use crate::wire::Wire;
 
 /// The tables of a sweep.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -38,6 +39,8 @@ pub struct PhaseOutcome {
     pub quality: Option<Quality>,
     /// Whether the form is the quick one.
     pub quick: bool,
+    /// What carried the messages.
+    pub wire: Wire,
     /// A row for each point.
     pub rows: Vec<Summary>,
 }
@@ -87,6 +90,7 @@ impl PhaseOutcome {
             reach: sweep.reach,
             quality,
             quick: sweep.quick,
+            wire: sweep.wire(),
             rows,
         }
     }
@@ -124,8 +128,8 @@ impl PhaseOutcome {
             }
         };
         format!(
-            "seeds {seeds}; {on}; ± deviation, differences to {} with 95 % intervals{rule}",
-            self.baseline
+            "seeds {seeds}; {on}; wire {}; ± deviation, differences to {} with 95 % intervals{rule}",
+            self.wire, self.baseline
         )
     }
 

@@ -7,7 +7,9 @@ use anyhow::{Context as _, bail, ensure};
 use bytes::Bytes;
 use fl_client::{Detached, Tasks};
 use fl_compress::{Ack, Digest, FrameKind};
-use fl_proto::{ClientId, EvaluationReport, FetchRequest, Joined, ModelHeader, Phase, RoundState, UpdateHeader, UpdateReply};
+use fl_proto::{
+    ClientId, EvaluationReport, FetchRequest, Joined, ModelHeader, Phase, RoundState, UpdateHeader, UpdateReply,
+};
 use fl_server::LocalRun;
 use fl_server::ledger::Flow;
 use tokio::sync::Semaphore;
@@ -108,7 +110,10 @@ impl<N: FnMut(News<'_>)> Federation<N> {
     async fn go(&mut self, states: &Path) -> anyhow::Result<()> {
         // The state that a client sees before enough are connected.
         let told = self.tell();
-        ensure!(told.iter().all(|(_, state)| state.phase == Phase::Waiting), "the run began early");
+        ensure!(
+            told.iter().all(|(_, state)| state.phase == Phase::Waiting),
+            "the run began early"
+        );
         self.run.tick(self.now)?;
         loop {
             let told = self.tell();
@@ -129,6 +134,7 @@ impl<N: FnMut(News<'_>)> Federation<N> {
             let tasks = self.bring(asked)?;
             self.work(tasks).await?;
         }
+        self.lanes.iter_mut().for_each(|lane| lane.traffic.leave());
         self.take_flow();
         self.evaluated(self.run.version());
         Ok(())
@@ -151,7 +157,11 @@ impl<N: FnMut(News<'_>)> Federation<N> {
         for (at, _) in asked {
             let (at, lane) = (*at, &mut self.lanes[*at]);
             let Some(tasks) = lane.tasks.take() else { continue };
-            let (state, joined, gate) = (states.join(lane.name.as_str()), lane.joined.clone(), Arc::clone(&self.gate));
+            let (state, joined, gate) = (
+                states.join(lane.name.as_str()),
+                lane.joined.clone(),
+                Arc::clone(&self.gate),
+            );
             loading.spawn(async move {
                 let permit = gate.acquire_owned().await;
                 let load = move || {
@@ -326,7 +336,11 @@ fn work(mut client: Detached, task: Task) -> Result<Done, fl_client::Error> {
         return Err(fl_client::Error::Protocol(why));
     }
     let evaluation = if evaluate { client.evaluate()? } else { None };
-    let update = if train { Some(client.train(state.round, state.attempt)?) } else { None };
+    let update = if train {
+        Some(client.train(state.round, state.attempt)?)
+    } else {
+        None
+    };
     Ok(Done {
         client,
         evaluation,

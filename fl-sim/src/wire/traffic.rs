@@ -2,8 +2,8 @@
 
 use fl_proto::wire::{self, model_chunk, update_chunk};
 use fl_proto::{
-    CHUNK, EvaluationReport, FetchRequest, JoinRequest, Joined, MAX_PUSH, ModelHeader, ProtocolError, RoundState,
-    UpdateHeader, UpdateReply,
+    CHUNK, CLIENT_WINDOW, EvaluationReport, FetchRequest, JoinRequest, Joined, MAX_PUSH, ModelHeader, ProtocolError,
+    RoundState, SERVER_WINDOW, UpdateHeader, UpdateReply,
 };
 use fl_server::ledger::Flow;
 use prost::Message;
@@ -17,9 +17,6 @@ const MILLIS: u64 = 1_000;
 #[derive(Debug, Default)]
 pub(super) struct Traffic {
     pub(super) flow: Flow,
-    fetched: bool,
-    submitted: bool,
-    evaluated: bool,
 }
 
 impl Traffic {
@@ -35,9 +32,15 @@ impl Traffic {
             ..wire::WatchRequest::default()
         };
         self.flow.connections += 1;
-        self.up(costs::CONNECTION.0 + len(&request) + len(&watch));
-        self.down(costs::CONNECTION.1 + len(&joined.to_wire()?));
+        self.up(costs::OPENING.0 + len(&request) + len(&watch));
+        self.down(costs::OPENING.1 + len(&joined.to_wire()?));
         Ok(())
+    }
+
+    /// Leaves after the run.
+    pub(super) fn leave(&mut self) {
+        self.up(costs::CLOSING.0);
+        self.down(costs::CLOSING.1);
     }
 
     /// A state on the stream, with the model update that travels with it.
@@ -48,11 +51,10 @@ impl Traffic {
 
     /// A fetch of model updates or of a snapshot.
     pub(super) fn fetch(&mut self, request: &FetchRequest, header: &ModelHeader) {
-        let (first, call) = (std::mem::replace(&mut self.fetched, true), costs::FETCH);
-        self.up(call.up(first) + len(&wire::FetchRequest::from(request.clone())));
+        self.up(costs::FETCH.0 + len(&wire::FetchRequest::from(request.clone())));
         let chunk = |part| wire::ModelChunk { part: Some(part) };
         let header_len = len(&chunk(model_chunk::Part::Header(header.into())));
-        let mut bytes = call.down(first) + costs::message(header_len);
+        let mut bytes = costs::FETCH.1 + costs::message(header_len);
         for part in header.frames() {
             bytes += chunks(part.len);
             match header {
@@ -60,6 +62,8 @@ impl Traffic {
                 ModelHeader::Steps(_) => self.flow.steps += part.len,
             }
         }
+        let frames: u64 = header.frames().iter().map(|part| part.len).sum();
+        self.up(costs::windows(frames, CLIENT_WINDOW.into()));
         self.down(bytes);
     }
 
@@ -89,18 +93,16 @@ impl Traffic {
             self.down(costs::message(len(&reply)));
             return;
         }
-        let (first, call) = (std::mem::replace(&mut self.submitted, true), costs::SUBMIT);
         let part = Some(update_chunk::Part::Header(sent));
         let header_len = len(&wire::UpdateChunk { part });
-        self.up(call.up(first) + costs::message(header_len) + chunks(frame));
-        self.down(call.down(first) + len(&reply) + costs::windows(frame));
+        self.up(costs::SUBMIT.0 + costs::message(header_len) + chunks(frame));
+        self.down(costs::SUBMIT.1 + len(&reply) + costs::windows(frame, SERVER_WINDOW.into()));
     }
 
     /// An evaluation by a call of its own, and its answer.
     pub(super) fn evaluation(&mut self, report: &EvaluationReport, counted: bool) {
-        let (first, call) = (std::mem::replace(&mut self.evaluated, true), costs::EVALUATE);
-        self.up(call.up(first) + len(&wire::EvaluationReport::from(report.clone())));
-        self.down(call.down(first) + len(&wire::EvaluationReply { counted }));
+        self.up(costs::EVALUATE.0 + len(&wire::EvaluationReport::from(report.clone())));
+        self.down(costs::EVALUATE.1 + len(&wire::EvaluationReply { counted }));
     }
 
     fn up(&mut self, bytes: u64) {

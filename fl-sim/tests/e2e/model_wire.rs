@@ -1,12 +1,11 @@
 //! The wire in memory beside TLS: equal models and frames, and all bytes within 1 %.
 
-use fl_client::data::{Builtin, DataSource};
 use fl_sim::federation::{self, Setup};
 use fl_sim::score::Score;
 use fl_sim::wire;
 use fl_sim::workload::{TASK, Workload};
 
-use crate::fixtures::{COMPRESSED, EXACT};
+use crate::fixtures::EXACT;
 
 /// A federation of perceptrons on built-in digits.
 struct Case {
@@ -18,22 +17,20 @@ struct Case {
     compression: &'static str,
 }
 
-/// Frames of about 10 KB, which travel on the stream.
-const SMALL: &str = "[compression.uplink]\nbudget = \"0.4 bits\"\n[compression.downlink]\nbudget = \"0.4 bits\"\n";
+/// Frames of about 8 KB, which travel on the stream.
+const SMALL: &str = "[compression.uplink]\nbudget = \"2 bits\"\n[compression.downlink]\nbudget = \"2 bits\"\n";
+
+/// Frames of about 32 KB, which travel by calls of one chunk.
+const LARGER: &str = "[compression.uplink]\ndefault = { quantize = { uniform = 8 }, code = \"pack\" }\n\
+    [compression.downlink]\ndefault = { quantize = { uniform = 8 }, code = \"pack\" }\n";
 
 impl Case {
     fn setup(&self, dir: &std::path::Path) -> Setup {
-        let builtin = Builtin {
-            seed: 3,
-            client: 0,
-            train: 40,
-            test: 20,
-        };
-        let workload = Workload {
-            learner: "mlp".parse().unwrap(),
-            clients: self.clients,
-            data: DataSource::Builtin(builtin),
-        };
+        let workload = format!(
+            "learner = {{ name = \"mlp\", hidden = [40] }}\nclients = {}\ndata = {{ builtin = {{ train = 40, test = 20 }} }}",
+            self.clients
+        );
+        let workload: Workload = toml::from_str(&workload).unwrap();
         let (layout, weights) = workload.initial(7).unwrap();
         let Self {
             asked,
@@ -60,7 +57,9 @@ impl Case {
     /// Runs the federation on both wires and compares them.
     async fn compare(&self) {
         let dir = tempfile::tempdir().unwrap();
-        let tls = federation::run(self.setup(&dir.path().join("tls")), |_| {}).await.unwrap();
+        let tls = federation::run(self.setup(&dir.path().join("tls")), |_| {})
+            .await
+            .unwrap();
         let model = wire::run(self.setup(&dir.path().join("model")), |_| {}).await.unwrap();
         assert_eq!(tls.model, model.model);
         assert_eq!(frames(&tls), frames(&model));
@@ -78,7 +77,12 @@ impl Case {
         let (there, here) = (tls.server_socket, model.server_socket);
         eprintln!("up {} and {}, down {} and {}", there.0, here.0, there.1, here.1);
         let off = |there: u64, here: u64| (here as f64 / there as f64 - 1.0).abs();
-        assert!(off(tls.sent(), model.sent()) < 0.01, "{} and {}", tls.sent(), model.sent());
+        assert!(
+            off(tls.sent(), model.sent()) < 0.01,
+            "{} and {}",
+            tls.sent(),
+            model.sent()
+        );
         assert!(off(there.0, here.0) < 0.02 && off(there.1, here.1) < 0.02);
         assert!(model.balanced());
     }
@@ -98,7 +102,7 @@ async fn small_frames_of_every_client() {
     let case = Case {
         clients: 4,
         asked: 4,
-        rounds: 6,
+        rounds: 4,
         evaluate: true,
         compression: SMALL,
     };
@@ -110,7 +114,7 @@ async fn without_evaluation() {
     let case = Case {
         clients: 3,
         asked: 3,
-        rounds: 6,
+        rounds: 4,
         evaluate: false,
         compression: SMALL,
     };
@@ -122,7 +126,7 @@ async fn a_third_of_the_clients_in_a_round() {
     let case = Case {
         clients: 6,
         asked: 2,
-        rounds: 9,
+        rounds: 7,
         evaluate: true,
         compression: SMALL,
     };
@@ -131,11 +135,11 @@ async fn a_third_of_the_clients_in_a_round() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn frames_that_travel_by_calls() {
-    for compression in [COMPRESSED, EXACT] {
+    for compression in [LARGER, EXACT] {
         let case = Case {
             clients: 3,
             asked: 2,
-            rounds: 5,
+            rounds: 3,
             evaluate: true,
             compression,
         };
