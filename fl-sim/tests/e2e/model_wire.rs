@@ -1,7 +1,7 @@
 //! The wire in memory beside TLS: equal models and frames, and all bytes within 1 %.
 
 use fl_sim::federation::{self, Setup};
-use fl_sim::score::Score;
+use fl_sim::score::{RoundLine, Score};
 use fl_sim::wire;
 use fl_sim::workload::{TASK, Workload};
 
@@ -89,10 +89,10 @@ impl Case {
 }
 
 /// What must be equal to the bit.
-fn frames(score: &Score) -> Vec<(u64, u64, u64, u64, Option<f64>, Option<f64>)> {
-    let line = |round: &fl_sim::score::RoundLine| {
-        let own = (round.round, round.updates, round.frames_up, round.frames_down);
-        (own.0, own.1, own.2, own.3, round.accuracy, round.test_loss)
+fn frames(score: &Score) -> Vec<([u64; 4], [Option<f64>; 2])> {
+    let line = |round: &RoundLine| {
+        let counts = [round.round, round.updates, round.frames_up, round.frames_down];
+        (counts, [round.accuracy, round.test_loss])
     };
     score.rounds.iter().map(line).collect()
 }
