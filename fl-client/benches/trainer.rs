@@ -48,6 +48,7 @@ fn main() -> anyhow::Result<()> {
         aside: Vec::new(),
         base: None,
         base_file: None,
+        space: None,
     };
     let mut inside = Inside {
         layout: Arc::clone(&layout),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use fl_compress::{Digest, Layout, TensorSpec};
+use fl_compress::{Digest, Layout, SpaceSpec, TensorSpec};
 use fl_proto::{ClientId, Extra, Metrics, RunName, Training};
 use tokio::sync::Notify;
 
@@ -187,6 +187,9 @@ pub struct RunTensors {
     pub base: Option<Digest>,
     /// A safetensors file with the frozen tensors, if this client has one; it may have other tensors beside them.
     pub base_file: Option<PathBuf>,
+    /// The run's `train.space`: the trained tensors that travel are those of z in `w = w0 + P z`, and the frozen ones are w0. Only
+    /// for learners with [`Learner::trains_in_spaces`].
+    pub space: Option<SpaceSpec>,
 }
 
 /// A model and its data. The client calls a learner from one thread at a time, never from an async task.
@@ -207,6 +210,11 @@ pub trait Learner: Send {
             other.map_or("", |tensor| tensor.name.as_str())
         );
         Ok(())
+    }
+
+    /// Whether the learner trains the values of a run's `train.space` instead of its own weights: it needs their gradients.
+    fn trains_in_spaces(&self) -> bool {
+        false
     }
 
     /// First weights of a run with this `seed`, if the learner can make them. A new client whose weights equal the server's to

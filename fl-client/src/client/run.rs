@@ -170,7 +170,15 @@ pub(super) fn bind(learner: &mut dyn Learner, joined: &Joined, base: Option<Path
         aside: joined.aside.clone(),
         base: joined.base,
         base_file: base,
+        space: joined.training.space,
     };
+    if tensors.space.is_some() && !learner.trains_in_spaces() {
+        return Err(Error::Learner(format!(
+            "the run sets `train.space`, which needs gradients, and the learner of task `{}` gives none; bind the task to a \
+             built-in learner, or start a run without `train.space`",
+            joined.task
+        )));
+    }
     learner.join(&tensors).map_err(|what| {
         Error::Learner(format!(
             "the model of task `{}` differs from the run's model: {what:#}; bind the task to the learner that made the run's \

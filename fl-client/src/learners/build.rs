@@ -10,6 +10,7 @@ use super::device::DeviceChoice;
 use super::info::LearnerInfo;
 use super::init;
 use super::params::Params;
+use super::space::InSpace;
 use super::trained::Trained;
 use crate::data::{ClientData, Input};
 use crate::learner::Learner;
@@ -29,7 +30,7 @@ impl LearnerInfo {
         device: DeviceChoice,
         data: ClientData,
     ) -> anyhow::Result<Box<dyn Learner>> {
-        Ok(Box::new(Trained::new(self, settings, device, data)?))
+        Ok(Box::new(InSpace::new(Trained::new(self, settings, device, data)?)))
     }
 
     /// Layout and seeded first weights of the model for its usual input. The same on every machine.

@@ -27,6 +27,7 @@ mod params;
 mod projection;
 mod resnet;
 mod settings;
+mod space;
 mod trained;
 mod transformer;
 

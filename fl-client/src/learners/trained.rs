@@ -15,7 +15,7 @@ use super::init::{self, Init};
 use super::local_steps::{self, Gradients};
 use super::params::Params;
 use crate::allocator;
-use crate::data::{ClientData, Input};
+use crate::data::{ClientData, Examples, Input};
 use crate::learner::{EvaluatePlan, Evaluation, Fit, FitPlan, Learner, Progress};
 use crate::ops::Tape;
 
@@ -79,11 +79,33 @@ impl Trained {
         &self.device
     }
 
+    /// The examples that are trained on.
+    pub(super) fn examples(&self) -> &Examples {
+        &self.data.train
+    }
+
+    /// The trained tensors, in the order of the layout; changing them changes the model.
+    pub(super) fn trained_vars(&self) -> &[Var] {
+        &self.vars[..self.trained]
+    }
+
+    /// Replaces the trained weights and leaves the buffers. Shapes: `weights: [layout.trained().len()]`.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub(super) fn load_trained(&self, weights: &[f32]) -> anyhow::Result<()> {
+        for (var, tensor) in self.trained_vars().iter().zip(self.layout.tensors()) {
+            let values = &weights[tensor.offset..tensor.offset + tensor.len];
+            var.set(&Tensor::from_slice(values, tensor.shape.as_slice(), &self.device)?)?;
+        }
+        Ok(())
+    }
+
     /// Places in the layout of the tensors that training changes in the plan's round.
     ///
     /// # Errors
     /// If moments are to be kept for tensors that are not trained in every round.
-    fn changing(&self, plan: &FitPlan) -> anyhow::Result<Vec<usize>> {
+    pub(super) fn changing(&self, plan: &FitPlan) -> anyhow::Result<Vec<usize>> {
         let trains = |at: &usize, round| self.model.trains(&self.layout.tensors()[*at].name, round);
         let (here, next): (Vec<usize>, Vec<usize>) = (
             (0..self.trained).filter(|at| trains(at, plan.round)).collect(),
@@ -99,7 +121,13 @@ impl Trained {
 
     /// Loss of the examples at `positions`, and its gradient with respect to each of `vars`. `seed` determines what dropout
     /// draws.
-    fn gradients(&self, vars: &[Var], positions: &[u32], seed: u64, precision: Precision) -> anyhow::Result<Gradients> {
+    pub(super) fn gradients(
+        &self,
+        vars: &[Var],
+        positions: &[u32],
+        seed: u64,
+        precision: Precision,
+    ) -> anyhow::Result<Gradients> {
         let batch = ModelBatch::of(&self.data.train, positions, &self.device)?;
         let mut tape = Tape::training(vars, seed).with_products_in(match precision {
             Precision::F32 => DType::F32,
@@ -189,7 +217,7 @@ mod tests {
 
     use super::super::find;
     use super::*;
-    use crate::data::{Builtin, DataSource, Dataset, Examples, Features, Rng};
+    use crate::data::{Builtin, DataSource, Dataset, Features, Rng};
     use crate::learner::Progress;
 
     fn plan(training: Training) -> FitPlan {

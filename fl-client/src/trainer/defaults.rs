@@ -43,5 +43,6 @@ fn of(task: &str, tensors: impl Iterator<Item = TensorSpec>) -> anyhow::Result<R
         aside,
         base: None,
         base_file: None,
+        space: None,
     })
 }

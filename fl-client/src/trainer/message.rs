@@ -450,6 +450,7 @@ mod tests {
             aside: Vec::new(),
             base: None,
             base_file: None,
+            space: None,
         };
         assert_eq!(sent(&ToTrainer::join(&run, None)), shown("join"));
         let evaluate = ToTrainer::Evaluate {

@@ -57,10 +57,11 @@ impl Bound {
             aside,
             base,
             base_file,
+            space,
         } = &self.run;
         (name, instance, client, rounds, seed) == (&run.run, &run.instance, &run.client, &run.rounds, &run.seed)
             && (layout, aside) == (&run.layout, &run.aside)
-            && (base, base_file) == (&run.base, &run.base_file)
+            && (base, base_file, space) == (&run.base, &run.base_file, &run.space)
     }
 }
 

@@ -62,6 +62,7 @@ fn run() -> RunTensors {
         aside: Vec::new(),
         base: None,
         base_file: None,
+        space: None,
     }
 }
 

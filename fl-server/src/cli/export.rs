@@ -47,7 +47,8 @@ pub(super) fn run(args: &Args) -> Outcome {
             .map(|tensor| &tensor.0)
             .filter(move |tensor| tensor.role == role)
     };
-    let frozen: Vec<TensorSpec> = of(Role::Frozen).cloned().collect();
+    // Of a run with `train.space`, the frozen tensors are part of the values already.
+    let frozen: Vec<TensorSpec> = of(Role::Frozen).filter(|_| base.is_some()).cloned().collect();
     let raw = frozen.iter().map(|tensor| match &file {
         Some(file) => file.raw(tensor),
         None => Err(fl_compress::Error::Mismatch(format!(

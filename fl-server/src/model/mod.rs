@@ -19,6 +19,7 @@ mod replay;
 pub(crate) mod restore;
 pub(crate) mod run_metadata;
 mod sections;
+pub(crate) mod space;
 pub(crate) mod stored_frames;
 pub(crate) mod stored_layout;
 mod updates;

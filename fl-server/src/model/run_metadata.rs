@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::plan::RunPlan;
 use crate::model::persistence_error::PersistenceError;
+use crate::model::space::{StoredSpace, model_values};
 use crate::model::stored_layout::{self, StoredTensor, stored};
 use crate::storage::store::{RunStore, StoreError};
 
@@ -39,6 +40,9 @@ pub(crate) struct RunMetadata {
     /// Digest of the blob with the frozen tensors, if there are any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) base: Option<String>,
+    /// Where the tensors that travel are those of z in `w = w0 + P z`, and the frozen ones are w0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) space: Option<StoredSpace>,
     /// Digest of the snapshot frame of version 0.
     pub(crate) initial: String,
     /// Random number in hexadecimal, drawn at the start of the run: distinguishes runs of the same name.
@@ -101,6 +105,7 @@ impl RunMetadata {
             layout: stored(layout),
             aside: aside.tensors.into_iter().map(StoredTensor).collect(),
             base: aside.base.map(|base| base.to_string()),
+            space: StoredSpace::of(plan),
             initial: initial.to_string(),
             instance: instance.to_string(),
             compression: Some(Compression {
@@ -126,6 +131,14 @@ impl RunMetadata {
 
     pub(crate) fn layout(&self) -> Result<Layout, PersistenceError> {
         stored_layout::layout(&self.layout).map_err(|e| PersistenceError::stored("stored layout", e))
+    }
+
+    /// Values of the model, of which `layout` travels.
+    ///
+    /// # Errors
+    /// As [`RunMetadata::aside`].
+    pub(crate) fn model_values(&self, layout: &Layout) -> Result<usize, PersistenceError> {
+        Ok(model_values(self.space, layout, &self.aside()?.tensors))
     }
 
     /// The tensors that do not travel.

@@ -3,11 +3,12 @@
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use fl_compress::{Digest, Frame, FrameKind, Layout};
+use fl_compress::{Digest, Frame, FrameKind, Layout, TensorSpec};
 use fl_proto::RunName;
 use serde::{Deserialize, Serialize};
 
 use crate::model::persistence_error::PersistenceError;
+use crate::model::space::StoredSpace;
 use crate::model::stored_layout::{self, StoredTensor};
 use crate::storage::blobs;
 use crate::storage::disk::open_file;
@@ -26,6 +27,9 @@ pub(crate) struct ModelFrames {
     /// Digest of the blob with the frozen ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) base: Option<String>,
+    /// Where z is what travels.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) space: Option<StoredSpace>,
     /// Digests of the frames, in order.
     pub(crate) frames: Vec<String>,
 }
@@ -36,7 +40,7 @@ pub(crate) struct Assembled {
     pub(crate) layout: Layout,
     /// Shapes: `[layout.len()]`.
     pub(crate) values: Vec<f32>,
-    /// The safetensors file of the frozen tensors, if there are any.
+    /// The safetensors file of the frozen tensors, if the model has any.
     pub(crate) base: Option<Vec<u8>>,
 }
 
@@ -74,10 +78,21 @@ pub(crate) fn assemble(data: &Path, parts: &ModelFrames) -> Result<Assembled, Pe
         });
     }
     let base = parts.base.as_ref().map(|base| blob(data, &run, base));
+    let base = base.transpose()?.map(|(_, bytes)| bytes);
+    let (Some(space), Some(w0)) = (parts.space, &base) else {
+        return Ok(Assembled {
+            layout,
+            values: model,
+            base,
+        });
+    };
+    let aside: Vec<TensorSpec> = parts.aside.iter().map(|tensor| tensor.0.clone()).collect();
+    let expanded = space.expand(&layout, &aside, w0, &model);
+    let (layout, values) = expanded.map_err(|e| stored("space of the run", e.to_string()))?;
     Ok(Assembled {
         layout,
-        values: model,
-        base: base.transpose()?.map(|(_, bytes)| bytes),
+        values,
+        base: None,
     })
 }
 

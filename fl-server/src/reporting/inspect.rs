@@ -134,7 +134,8 @@ pub(crate) fn report(store: &Store, run: Option<&str>, moment: Option<&Served>) 
     let layout = facts.layout()?;
     let subject = RunInfo {
         run: run.name().to_string(),
-        parameters: layout.len(),
+        parameters: facts.model_values(&layout)?,
+        travelling: layout.len(),
         tensors: layout.tensors().iter().map(|tensor| tensor.name.clone()).collect(),
         task: facts.task,
         instance: facts.instance,
@@ -190,6 +191,7 @@ pub(crate) fn parts(store: &Store, run: Option<&str>, version: Option<u64>) -> R
         layout: facts.layout,
         aside: facts.aside,
         base: facts.base,
+        space: facts.space,
         frames,
     })
 }

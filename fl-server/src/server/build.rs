@@ -25,6 +25,7 @@ use crate::coordinator::pace::Pace;
 use crate::coordinator::presence::Present;
 use crate::error::ServeError;
 use crate::model::PersistenceError;
+use crate::model::space::{StoredSpace, model_values};
 use crate::rpc::calls::federation;
 use crate::rpc::context::Service;
 use crate::rpc::door::{Door, Nobody, Room, Seats, TurnAway};
@@ -85,6 +86,7 @@ impl Server {
         let plan = Arc::new(options.plan);
         let (tracer, exporter) = trace::start(options.otlp.as_ref(), &plan, started.instance);
         let shared = Shared {
+            model_values: model_values(StoredSpace::of(&plan), &started.layout, &started.aside.tensors),
             plan,
             layout: Arc::clone(&started.layout),
             store: started.store.clone(),
@@ -151,6 +153,8 @@ impl Server {
 struct Shared {
     plan: Arc<RunPlan>,
     layout: Arc<Layout>,
+    /// Values of the model, of which those of `layout` travel.
+    model_values: usize,
     store: Store,
     traffic: Arc<Connections>,
     events: Events,
@@ -227,7 +231,7 @@ impl Shared {
             status: Arc::clone(&self.events.status),
             run: self.plan.name.to_string(),
             listen,
-            parameters: self.layout.len(),
+            parameters: self.model_values,
         };
         Ok(Task::spawn(admin.serve(sources)))
     }
@@ -241,7 +245,7 @@ impl Shared {
             stopping: self.stopping.clone(),
             traffic: Arc::clone(&self.traffic),
             status: Arc::clone(&self.events.status),
-            parameters: self.layout.len(),
+            parameters: self.model_values,
             clock: self.clock,
             own: expiries(authority, own),
             costs,

@@ -21,13 +21,13 @@ use crate::model::GlobalModel;
 use crate::model::model_store::{ModelStore, UPDATES_FROM, put_checkpoint, put_snapshot};
 use crate::model::restore::{Restored, restore};
 use crate::model::run_metadata::{Aside, PLAN, RunMetadata};
+use crate::model::space::first_weights;
 use crate::reporting::history::History;
 use crate::state_machine::{Input, Presence, State, decide};
 use crate::storage::blobs::Blobs;
 use crate::storage::disk::{Disk, Fault};
 use crate::storage::record::Record;
 use crate::storage::store::{RunStore, Store};
-use crate::storage::weights;
 
 /// A recovered run.
 #[derive(Debug)]
@@ -186,7 +186,7 @@ fn begin(
     blobs: &Blobs,
     instance: Digest,
 ) -> Result<(GlobalModel, FramePart, RunMetadata), ServeError> {
-    let first = weights::read(&plan.model, &|tensors| plan.roles.assign(tensors))?;
+    let first = first_weights(plan)?;
     if let Some(seed) = first.origin.seed.filter(|&seed| seed != plan.seed) {
         tracing::warn!(
             run_seed = plan.seed,

@@ -174,7 +174,11 @@ fn from_bytes(bytes: &[u8], assign: Assign<'_>) -> Result<FirstWeights, Refused>
     })
 }
 
-fn base(frozen: &[TensorSpec], raw: &[&[u8]]) -> Result<Option<Base>, Error> {
+/// The file of frozen tensors, if there are any. `raw`: the bytes of each.
+///
+/// # Errors
+/// As [`BasePlan::of`] and [`BasePlan::file`].
+pub(crate) fn base<R: AsRef<[u8]>>(frozen: &[TensorSpec], raw: &[R]) -> Result<Option<Base>, Error> {
     let Some(plan) = BasePlan::of(frozen)? else {
         return Ok(None);
     };

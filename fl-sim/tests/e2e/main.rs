@@ -30,6 +30,7 @@ mod persistence;
 mod predicted;
 mod roles;
 mod soak;
+mod space;
 mod sweep;
 mod texts;
 mod traces;

@@ -1,5 +1,6 @@
 //! Settings of local training, as run.toml has them and in range.
 
+use fl_compress::SpaceSpec;
 use serde::{Deserialize, Serialize};
 
 use super::optimizer::OptimizerSpec;
@@ -76,6 +77,8 @@ pub struct Training {
     pub clip_norm: Option<f32>,
     /// Weight mu of FedProx's proximal term (Li et al. 2020, eq. 2), 0 for none.
     pub proximal: f32,
+    /// The part of the model that is trained; `None`: all of it.
+    pub space: Option<SpaceSpec>,
 }
 
 /// The `[train]` table of a run.toml.
@@ -107,6 +110,7 @@ impl Default for Training {
             weight_decay: 0.0,
             clip_norm: None,
             proximal: 0.0,
+            space: None,
         }
     }
 }
@@ -173,6 +177,10 @@ impl Training {
                 "above 0 and at most 1",
             )?;
         }
+        if let Some(space) = self.space {
+            let checked = space.checked();
+            checked.map_err(|why| ProtocolError::invalid("space", why.to_string()))?;
+        }
         self.check_warmup_and_decay()?;
         Ok(self)
     }
@@ -230,6 +238,8 @@ struct Raw {
     #[serde(skip_serializing_if = "is_default")]
     span: Span,
     #[serde(skip_serializing_if = "Option::is_none")]
+    space: Option<SpaceSpec>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     extra: Option<serde_json::Map<String, serde_json::Value>>,
 }
 
@@ -266,6 +276,7 @@ impl From<Training> for Raw {
             decay: training.decay,
             floor: training.floor,
             span: training.span,
+            space: training.space,
             extra: None,
         }
     }
@@ -310,6 +321,7 @@ impl TryFrom<Raw> for Training {
             decay: raw.decay,
             floor: raw.floor,
             span: raw.span,
+            space: raw.space,
         }
         .checked()
     }

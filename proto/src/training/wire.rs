@@ -1,30 +1,33 @@
 //! The message of the `[train]` table.
 
+use fl_compress::{Basis, SpaceSpec};
+
 use super::optimizer::{AdamW, Muon, OptimizerSpec};
 use super::schedule::{Decay, Schedule, Span};
 use super::settings::{Length, Precision, StatePolicy, Training};
 use crate::error::ProtocolError;
 use crate::wire;
 
-/// First minor version with every setting from `optimizer` on.
+/// First minor version with every setting from `optimizer` to `precision`.
 const SINCE: u32 = 3;
+/// First minor version with `space`.
+const SPACE_SINCE: u32 = 5;
 
 impl Training {
     /// The first key of run.toml that a client of this minor version would ignore; `None` if there is none.
     pub fn ignored_by(&self, minor: u32) -> Option<&'static str> {
-        if minor >= SINCE {
-            return None;
-        }
         let usual = Self::default();
         let keys = [
-            ("optimizer", self.optimizer != usual.optimizer),
-            ("state", self.state != usual.state),
-            ("micro_batch", self.micro_batch != usual.micro_batch),
-            ("precision", self.precision != usual.precision),
-            ("warmup", self.warmup != usual.warmup),
-            ("decay", self.decay != usual.decay),
+            (SINCE, "optimizer", self.optimizer != usual.optimizer),
+            (SINCE, "state", self.state != usual.state),
+            (SINCE, "micro_batch", self.micro_batch != usual.micro_batch),
+            (SINCE, "precision", self.precision != usual.precision),
+            (SINCE, "warmup", self.warmup != usual.warmup),
+            (SINCE, "decay", self.decay != usual.decay),
+            (SPACE_SINCE, "space", self.space != usual.space),
         ];
-        keys.into_iter().find(|(_, differs)| *differs).map(|(key, _)| key)
+        let ignored = keys.into_iter().find(|(since, _, differs)| minor < *since && *differs);
+        ignored.map(|(_, key, _)| key)
     }
 }
 
@@ -66,6 +69,7 @@ impl From<Training> for wire::Training {
                 Precision::Bf16 => wire::Precision::Bf16,
             }
             .into(),
+            space: training.space.map(Into::into),
         }
     }
 }
@@ -129,9 +133,44 @@ impl TryFrom<wire::Training> for Training {
             },
             micro_batch: Some(training.micro_batch).filter(|micro| *micro > 0),
             precision,
+            space: training.space.map(space_from_wire).transpose()?,
         }
         .checked()
     }
+}
+
+impl From<SpaceSpec> for wire::Space {
+    fn from(space: SpaceSpec) -> Self {
+        use wire::space::Kind;
+        let kind = match space {
+            SpaceSpec::Shared(values) => Kind::Shared(values),
+            SpaceSpec::LowRank { rank, basis } => Kind::LowRank(wire::LowRankSpace {
+                rank,
+                basis: match basis {
+                    Basis::Random => wire::Basis::Random,
+                    Basis::Dct => wire::Basis::Dct,
+                }
+                .into(),
+            }),
+        };
+        Self { kind: Some(kind) }
+    }
+}
+
+fn space_from_wire(space: wire::Space) -> Result<SpaceSpec, ProtocolError> {
+    use wire::space::Kind;
+    let unknown = || ProtocolError::invalid("space", "it is unknown to this client; update the client");
+    Ok(match space.kind.ok_or_else(unknown)? {
+        Kind::Shared(values) => SpaceSpec::Shared(values),
+        Kind::LowRank(wire::LowRankSpace { rank, basis }) => SpaceSpec::LowRank {
+            rank,
+            basis: match wire::Basis::try_from(basis) {
+                Ok(wire::Basis::Random) => Basis::Random,
+                Ok(wire::Basis::Dct) => Basis::Dct,
+                Err(_) => return Err(unknown()),
+            },
+        },
+    })
 }
 
 impl OptimizerSpec {
@@ -198,6 +237,7 @@ mod tests {
             state: StatePolicy::Kept,
             micro_batch: Some(8),
             precision: Precision::Bf16,
+            space: Some(SpaceSpec::Shared(9)),
             ..Training::default()
         }
     }
@@ -208,7 +248,15 @@ mod tests {
             optimizer: make(),
             ..Training::default()
         });
-        for training in trainings.into_iter().chain([full()]) {
+        let dct = SpaceSpec::LowRank {
+            rank: 3,
+            basis: Basis::Dct,
+        };
+        let dct = Training {
+            space: Some(dct),
+            ..full()
+        };
+        for training in trainings.into_iter().chain([full(), dct]) {
             let bytes = wire::Training::from(training).encode_to_vec();
             let read = wire::Training::decode(bytes.as_slice()).unwrap();
             assert_eq!(Training::try_from(read), Ok(training));
@@ -227,7 +275,8 @@ mod tests {
     #[test]
     fn an_older_client_would_ignore_what_differs_from_the_defaults() {
         assert_eq!(Training::default().ignored_by(2), None);
-        assert_eq!((full().ignored_by(2), full().ignored_by(3)), (Some("optimizer"), None));
+        let ignored = [2, 3, 4, 5].map(|minor| full().ignored_by(minor));
+        assert_eq!(ignored, [Some("optimizer"), Some("space"), Some("space"), None]);
         let micro = Training {
             micro_batch: Some(2),
             ..Training::default()
@@ -248,6 +297,15 @@ mod tests {
             .contains("update the client")
         );
         assert!(refused(wire::Training { decay: 9, ..wire() }).contains("decay"));
+        let space = |kind| wire::Training {
+            space: Some(wire::Space { kind }),
+            ..wire()
+        };
+        assert!(refused(space(None)).contains("update the client"));
+        let zero = wire::space::Kind::Shared(0);
+        assert!(refused(space(Some(zero))).contains("`space.shared` is 0"));
+        let basis = wire::space::Kind::LowRank(wire::LowRankSpace { rank: 1, basis: 9 });
+        assert!(refused(space(Some(basis))).contains("space"));
         assert!(refused(wire::Training { precision: 9, ..wire() }).contains("precision"));
         assert!(
             refused(wire::Training {

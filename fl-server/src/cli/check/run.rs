@@ -12,7 +12,8 @@ use serde::Serialize;
 use crate::cli::check::tensors::{self, RoleSum, TensorLine};
 use crate::cli::failure::Failure;
 use crate::config::plan::RunPlan;
-use crate::storage::weights::{self, FirstWeights};
+use crate::model::space::first_weights;
+use crate::storage::weights::FirstWeights;
 
 /// A valid run.toml.
 #[derive(Debug, Serialize)]
@@ -96,7 +97,7 @@ impl CheckedRun {
     /// What is wrong, with the file or the table.
     pub(super) fn new(file: &Path, plan: &RunPlan) -> Result<Self, Failure> {
         let name = file.display();
-        let model = weights::read(&plan.model, &|tensors| plan.roles.assign(tensors));
+        let model = first_weights(plan);
         let model = model.map_err(|why| Failure::usage(anyhow!("{name}: {why}")))?;
         let compression = [("uplink", &plan.uplink), ("downlink", &plan.downlink)];
         for (table, spec) in compression {

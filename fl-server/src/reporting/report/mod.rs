@@ -35,6 +35,8 @@ pub(crate) struct RunInfo {
     pub(crate) planned: u64,
     /// Values of the model.
     pub(crate) parameters: usize,
+    /// Values that travel: fewer with `train.space`.
+    pub(crate) travelling: usize,
     /// Its tensors, in the order of the layout.
     pub(crate) tensors: Vec<String>,
 }
@@ -222,9 +224,9 @@ impl ReportBuilder {
             // Bytes may be booked to a round that never opened: those before the first.
             balanced: (totals.socket_up, totals.socket_down) == (metered_up, metered_down)
                 && ledger.meter.keys().all(|round| books.is_balanced(*round)),
-            baselines: [("fedavg-fp32", 4), ("fedavg-fp16", 2)]
-                .map(|(name, bytes)| baseline(name, bytes * subject.parameters as u64, &compared, &totals))
-                .into(),
+            baselines: baselines(subject)
+                .map(|(name, model)| baseline(name, model, &compared, &totals))
+                .collect(),
             clients: clients(&parts),
             tensors: tensors(subject, &ledger),
             rounds,
@@ -235,6 +237,15 @@ impl ReportBuilder {
         report.savings = fl_report::savings(&report);
         report
     }
+}
+
+/// Each baseline's name, and bytes of its model.
+fn baselines(subject: &RunInfo) -> impl Iterator<Item = (&'static str, u64)> {
+    let (model, z) = (subject.parameters as u64, subject.travelling as u64);
+    let of_space = (z != model).then_some(("space-fp32", 4 * z));
+    [("fedavg-fp32", 4 * model), ("fedavg-fp16", 2 * model)]
+        .into_iter()
+        .chain(of_space)
 }
 
 /// The state of a run, as a sentence.
@@ -291,7 +302,7 @@ impl Books<'_> {
         finishes.sort_by(f64::total_cmp);
         line.finish_median = finishes.get(finishes.len().saturating_sub(1) / 2).copied();
         line.finish_last = finishes.last().copied();
-        let parameters = self.subject.parameters;
+        let parameters = self.subject.travelling;
         let per_parameter = |bytes, frames: u64| (frames > 0).then(|| bits(bytes, frames as usize, parameters));
         line.bits_up = per_parameter(line.up.framed, line.updates);
         line.bits_down = per_parameter(line.down.framed, u64::from(line.closed));
@@ -441,6 +452,7 @@ mod tests {
             instance: "i".into(),
             planned: 2,
             parameters: 100,
+            travelling: 100,
             tensors: vec!["a".into(), "b".into(), "c".into()],
         };
         filling.finish(&subject, ledger, None)

@@ -1,0 +1,219 @@
+//! Trains fewer values than the model has: `w = w0 + P z`, where `P` is fixed by a seed and `z` starts at zero.
+//!
+//! `z` has a layout of its own, so that frames, residuals and model versions are those of a small model. `w` is a function of
+//! `z`, `w0`, the [`SpaceSpec`] and the seed: this module computes it with integers and `+ - * /` and square roots of IEEE 754
+//! only, in a fixed order, so server and clients get the same bits. The columns of `P` are orthonormal.
+//!
+//! ```text
+//! trained tensor of w        tensor of z
+//! fc1.weight [200, 784]      fc1.weight.z [14164]   shared: groups of weights
+//!                            fc1.weight.z [200, 8]  lowrank = 8
+//! fc1.bias [200]             fc1.bias.z [200]       lowrank: vectors, and matrices that are no larger, are trained whole
+//! ```
+//!
+//! Buffers and counters are in both layouts.
+
+mod allot;
+mod basis;
+mod low_rank;
+mod shared;
+mod spec;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+pub use spec::{Basis, SpaceSpec};
+
+use crate::error::Error;
+use crate::layout::{Dtype, Layout, Role, Tensor, TensorSpec};
+use crate::rng::KeyedRng;
+use low_rank::LowRank;
+use shared::Shared;
+
+/// End of the names of the tensors of `z`.
+const END: &str = ".z";
+
+/// The map from `z` to the weights of a model. Memory: at most two words for each weight.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Space {
+    full: Arc<Layout>,
+    reduced: Arc<Layout>,
+    /// One for each trained tensor of `full`.
+    maps: Vec<TensorMap>,
+}
+
+/// The columns of `P` of one tensor.
+#[derive(Debug, Clone, PartialEq)]
+struct TensorMap {
+    map: Map,
+    /// Its values in `w` and in `z`.
+    w: Range<usize>,
+    z: Range<usize>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Map {
+    Whole,
+    Shared(Shared),
+    LowRank(LowRank),
+}
+
+impl Space {
+    /// The space of `spec` in the trained tensors of `full`, as `seed` draws it.
+    ///
+    /// # Errors
+    /// `Usage` if a trained tensor is not `f32`, or the space does not suit the sizes of the tensors; the error names the key
+    /// or the tensor.
+    pub fn new(full: Arc<Layout>, spec: SpaceSpec, seed: u64) -> Result<Self, Error> {
+        let trained: Vec<&Tensor> = full.tensors().iter().filter(|t| t.role == Role::Trained).collect();
+        if let Some(other) = trained.iter().find(|tensor| tensor.dtype != Dtype::F32) {
+            return Err(Error::Usage(format!(
+                "tensor `{}` is {}; `train.space` trains F32 tensors only",
+                other.name,
+                other.dtype.name()
+            )));
+        }
+        let kinds = match spec.checked()? {
+            SpaceSpec::Shared(values) => shared_kinds(&trained, values as usize)?,
+            SpaceSpec::LowRank { rank, basis } => low_rank_kinds(&trained, rank as usize, basis)?,
+        };
+        let tensors = trained.iter().zip(&kinds).map(|(tensor, kind)| {
+            let shape = kind.shape(tensor);
+            TensorSpec::new(format!("{}{END}", tensor.name), &shape, Dtype::F32, Role::Trained)
+        });
+        let others = full.tensors().iter().filter(|tensor| tensor.role != Role::Trained);
+        let reduced = Layout::of(tensors.chain(others.map(TensorSpec::from)))?;
+        let places: BTreeMap<&str, &Tensor> = reduced.tensors().iter().map(|t| (t.name.as_str(), t)).collect();
+        if let Some(twice) = full
+            .tensors()
+            .iter()
+            .find(|t| t.role == Role::Trained && places.contains_key(&*t.name))
+        {
+            return Err(Error::Usage(format!(
+                "tensor `{}` has the name of a tensor that `train.space` adds; rename it",
+                twice.name
+            )));
+        }
+        let map = |(tensor, kind): (&&Tensor, &Kind)| {
+            let z = places.get(&*format!("{}{END}", tensor.name))?;
+            Some(TensorMap {
+                map: kind.map(tensor, seed),
+                w: tensor.offset..tensor.offset + tensor.len,
+                z: z.offset..z.offset + z.len,
+            })
+        };
+        let maps = trained.iter().zip(&kinds).filter_map(map).collect();
+        Ok(Self {
+            reduced: Arc::new(reduced),
+            maps,
+            full,
+        })
+    }
+
+    /// The tensors of the model: those of `w`.
+    pub fn full(&self) -> &Arc<Layout> {
+        &self.full
+    }
+
+    /// The tensors that travel: those of `z`, and the model's buffers and counters.
+    pub fn layout(&self) -> &Arc<Layout> {
+        &self.reduced
+    }
+
+    /// Values of version 0: zeros, and the buffers and counters of `w0`. Shapes: `w0: [full.len()]`; returns `[layout.len()]`.
+    pub fn first(&self, w0: &[f32]) -> Vec<f32> {
+        let mut z = vec![0.0; self.reduced.trained().len()];
+        z.extend_from_slice(&w0[self.full.trained().end..]);
+        z
+    }
+
+    /// `w = w0 + P z`; buffers and counters are those of `z`. Shapes: `w0` and `w: [full.len()]`, `z: [layout.len()]`; of `w0`
+    /// the trained values are enough.
+    pub fn expand(&self, w0: &[f32], z: &[f32], w: &mut [f32]) {
+        let trained = self.full.trained().end;
+        w[..trained].copy_from_slice(&w0[..trained]);
+        w[trained..].copy_from_slice(&z[self.reduced.trained().end..]);
+        for TensorMap { map, w: to, z: from } in &self.maps {
+            let (z, w) = (&z[from.clone()], &mut w[to.clone()]);
+            match map {
+                Map::Whole => w.iter_mut().zip(z).for_each(|(w, z)| *w += z),
+                Map::Shared(shared) => shared.add_expanded(z, w),
+                Map::LowRank(low) => low.add_expanded(z, w),
+            }
+        }
+    }
+
+    /// `P^T g`: the gradient with respect to `z`, from that with respect to the trained values of `w`. Shapes:
+    /// `g: [full.trained().len()]`, `out: [layout.trained().len()]`.
+    pub fn project(&self, g: &[f32], out: &mut [f32]) {
+        for TensorMap { map, w: from, z: to } in &self.maps {
+            let (g, z) = (&g[from.clone()], &mut out[to.clone()]);
+            match map {
+                Map::Whole => z.copy_from_slice(g),
+                Map::Shared(shared) => shared.project(g, z),
+                Map::LowRank(low) => low.project(g, z),
+            }
+        }
+    }
+}
+
+/// How one tensor is mapped.
+enum Kind {
+    Whole,
+    Shared(usize),
+    LowRank(usize, Basis),
+}
+
+impl Kind {
+    /// Shape of the tensor of `z`.
+    fn shape(&self, tensor: &Tensor) -> Vec<usize> {
+        match self {
+            Self::Whole => tensor.shape.clone(),
+            Self::Shared(values) => vec![*values],
+            Self::LowRank(rank, _) => LowRank::values(tensor.matrix(), *rank).to_vec(),
+        }
+    }
+
+    fn map(&self, tensor: &Tensor, seed: u64) -> Map {
+        let rng = KeyedRng::new(seed, tensor.offset);
+        match self {
+            Self::Whole => Map::Whole,
+            Self::Shared(values) => Map::Shared(Shared::new(tensor.len, *values, rng)),
+            Self::LowRank(rank, basis) => Map::LowRank(LowRank::new(tensor.matrix(), *rank, *basis, rng)),
+        }
+    }
+}
+
+fn shared_kinds(trained: &[&Tensor], values: usize) -> Result<Vec<Kind>, Error> {
+    let sizes: Vec<usize> = trained.iter().map(|tensor| tensor.len).collect();
+    let (least, most) = (sizes.len(), sizes.iter().sum::<usize>());
+    if !(least..=most).contains(&values) {
+        return Err(Error::Usage(format!(
+            "`train.space.shared` is {values}, but must be {least} to {most}: from one value for each trained tensor to the \
+             values of the model"
+        )));
+    }
+    Ok(allot::allot(values, &sizes).into_iter().map(Kind::Shared).collect())
+}
+
+fn low_rank_kinds(trained: &[&Tensor], rank: usize, basis: Basis) -> Result<Vec<Kind>, Error> {
+    let shorter = |tensor: &Tensor| {
+        let shape = tensor.matrix();
+        shape.rows.min(shape.cols)
+    };
+    let most = trained.iter().map(|tensor| shorter(tensor)).max().unwrap_or(0);
+    if rank > most || most < 2 {
+        return Err(Error::Usage(format!(
+            "`train.space.lowrank` is {rank}, but the largest rank of a trained matrix of the model is {most}; set a lower one"
+        )));
+    }
+    let kind = |tensor: &&Tensor| match shorter(tensor) > 1 && shorter(tensor) >= rank {
+        true => Kind::LowRank(rank, basis),
+        false => Kind::Whole,
+    };
+    Ok(trained.iter().map(kind).collect())
+}
+
+#[cfg(test)]
+mod tests;
