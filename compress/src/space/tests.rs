@@ -65,7 +65,7 @@ proptest! {
             let space = space(spec, seed);
             let z = numbers(space.layout().trained().len(), values);
             let back = projected(&space, &expanded(&space, &z));
-            prop_assert!(z.iter().zip(&back).all(|(z, back)| (z - back).abs() < 2e-6), "{:?}", spec);
+            prop_assert!(z.iter().zip(&back).all(|(z, back)| (z - back).abs() < 2e-5), "{:?}", spec);
         }
     }
 
@@ -116,9 +116,18 @@ fn groups_differ_by_one_weight_at_most_and_have_signs_of_both_kinds() {
 #[test]
 fn weights_are_these_bits_on_every_machine() {
     let golden = [
-        (SpaceSpec::Shared(40), ""),
-        (low_rank(5, Basis::Random), ""),
-        (low_rank(5, Basis::Dct), ""),
+        (
+            SpaceSpec::Shared(40),
+            "e8526d13ae9fbf691ef68a1ce368b44929ffc4721b092859093921a39703fe02",
+        ),
+        (
+            low_rank(5, Basis::Random),
+            "fffc8db67e8d082057190cb1eaa3529aa91ef75d34c7843f09836049945cf7a5",
+        ),
+        (
+            low_rank(5, Basis::Dct),
+            "81891b3203329d1e635f3593fbb235572ecf9557460ec1db4cce2622c96df9a9",
+        ),
     ];
     let found = golden.map(|(spec, _)| {
         let space = space(spec, 42);

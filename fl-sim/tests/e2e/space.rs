@@ -47,7 +47,7 @@ async fn exported_model_is_the_evaluated_one(space: &str, values: u64) {
 
     let fed = dir.path().to_str().unwrap();
     let out = dir.path().join("model.safetensors");
-    done(sim(&["server", "export", fed, "-o", out.to_str().unwrap()]));
+    done(sim(["server", "export", fed, "-o", out.to_str().unwrap()]));
     let model = weights::import(&out, &layout).unwrap();
     assert_ne!(model, first);
     let (mut correct, mut examples) = (0, 0);
@@ -60,7 +60,7 @@ async fn exported_model_is_the_evaluated_one(space: &str, values: u64) {
     }
     assert_eq!(score.accuracy(), Some(correct as f64 / examples as f64));
 
-    let report = done(sim(&["server", "report", fed, "--format", "json"]));
+    let report = done(sim(["server", "report", fed, "--format", "json"]));
     let report: fl_server::report::Report = serde_json::from_str(&report).unwrap();
     assert_eq!(report.run.parameters, MODEL);
     let bytes = |name: &str| {
@@ -86,7 +86,7 @@ async fn the_exported_model_of_low_rank_is_the_evaluated_one() {
 fn a_space_that_does_not_suit_the_model_is_refused_before_the_run() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
-    done(sim(&[
+    done(sim([
         "client",
         "init",
         "--learner",
@@ -97,7 +97,7 @@ fn a_space_that_does_not_suit_the_model_is_refused_before_the_run() {
     let check = |space: &str| {
         let text = format!("model = \"init.safetensors\"\n{}", run(space));
         std::fs::write(path("run.toml"), text).unwrap();
-        sim(&["server", "check", &path("run.toml")])
+        sim(["server", "check", &path("run.toml")])
     };
     for (space, part) in [
         ("{ shared = 0 }", "`space.shared` is 0"),

@@ -13,7 +13,7 @@ pub struct Run {
     pub state: String,
     /// Planned rounds.
     pub planned: u64,
-    /// Parameters of the model.
+    /// Parameters of the model: with `train.space`, more than travel.
     pub parameters: u64,
     /// Newest model version.
     pub version: u64,
@@ -32,7 +32,7 @@ pub struct Run {
 /// What another way of training would have sent.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Baseline {
-    /// `fedavg-fp32` or `fedavg-fp16`.
+    /// `fedavg-fp32`, `fedavg-fp16`, or with `train.space` also `space-fp32`: the values of its z in fp32.
     pub name: String,
     /// The newest round that the baseline counts, 0 for none. A round counts once its model has reached the clients: when the
     /// next round has closed, and the last round when the run is done. For each client that is still connected then, one model
