@@ -107,7 +107,7 @@ fn groups_differ_by_one_weight_at_most_and_have_signs_of_both_kinds() {
             assert!(w.iter().enumerate().all(|(at, w)| *w == 0.0 || map.w.contains(&at)));
         }
     }
-    let signs = expanded(&space, &vec![1.0; 40]);
+    let signs = expanded(&space, &[1.0; 40]);
     let negative = signs.iter().filter(|w| **w < 0.0).count();
     assert!((200..350).contains(&negative), "{negative}");
 }

@@ -189,6 +189,11 @@ fn frozen(plan: &RunPlan, model: &FirstWeights) -> Option<String> {
             "frozen tensors: clients without them download {} once",
             size(base.bytes.len() as u64)
         )),
+        (Some(_), false) if plan.training.space.is_some() => Some(
+            "frozen tensors: w0 of `train.space`, which clients with the learner draw by the seed; if their digest is another, each \
+             needs a file of them in `models` of its client.toml; or set `serve_base = true` in [model]"
+                .to_owned(),
+        ),
         (Some(_), false) => Some(
             "frozen tensors: each client needs a file of them in `models` of its client.toml, or a trainer that loads the same \
              ones; or set `serve_base = true` in [model]"
