@@ -7,6 +7,7 @@ use clap::Args;
 use fl_cli::out;
 use fl_client::Error;
 use fl_client::learners::DeviceChoice;
+use serde::Serialize;
 
 use super::file::Sweep;
 use super::files;
@@ -15,6 +16,7 @@ use super::markdown;
 use super::outcome::{Outcome, PhaseOutcome};
 use super::phase::Phase;
 use super::run::{self, Workers, named_point};
+use super::several::{self, Named};
 use super::summary::Group;
 use super::text::table;
 use super::trial::Trial;
@@ -22,10 +24,11 @@ use super::trial::Trial;
 /// Options of `fl-sim sweep`.
 #[derive(Debug, Clone, Args)]
 pub struct SweepCommand {
-    /// The sweep, such as configs/experiments/sweep-fashion-mlp.toml
+    /// The sweep, such as configs/experiments/sweep-fashion-mlp.toml, or a folder: all its sweeps, one after another
+    #[arg(value_name = "PATH")]
     file: PathBuf,
-    /// Folder of the results; a sweep that was stopped is resumed here [default: the file's name without .toml, with
-    /// -quick for `--quick`, in the current folder]
+    /// Folder of the results; a sweep that was stopped is resumed here. Of a folder of sweeps: where each has its own
+    /// [default: the file's name without .toml, with -quick for `--quick`, in the current folder]
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
     /// Only this phase [default: first choose, where a variant has several points, then report]
@@ -51,22 +54,78 @@ pub struct SweepCommand {
     device: DeviceChoice,
 }
 
+/// What a command found.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Swept {
+    /// The tables of one sweep.
+    One(Box<Outcome>),
+    /// Those of the sweeps of a folder.
+    Several(Vec<Named>),
+}
+
 impl SweepCommand {
-    /// Runs the sweep and returns its tables, as data and as text.
+    /// Runs the sweep, or those of the folder, and returns the tables, as data and as text.
     ///
     /// # Errors
     /// If file or folder cannot be used, or a trial that is needed fails.
-    pub async fn run(&self) -> anyhow::Result<(Outcome, String)> {
+    pub async fn run(&self) -> anyhow::Result<(Swept, String)> {
+        if !self.file.is_dir() {
+            let (outcome, text) = Box::pin(self.run_one()).await?;
+            return Ok((Swept::One(Box::new(outcome)), text));
+        }
+        if let Some(point) = self.point.first() {
+            let why = format!("`--point {point}`: name the sweep's file instead of the folder");
+            return Err(Error::Config(why).into());
+        }
+        let (all, text) = several::run(&self.each()?).await?;
+        Ok((Swept::Several(all), text))
+    }
+
+    /// A command for each sweep of the folder, or this one.
+    fn each(&self) -> anyhow::Result<Vec<Self>> {
+        if !self.file.is_dir() {
+            return Ok(vec![self.clone()]);
+        }
+        let own = |file: PathBuf| {
+            let one = Self {
+                file,
+                keep: None,
+                ..self.clone()
+            };
+            let keep = self.keep.as_ref().map(|keep| keep.join(one.folder()));
+            Self { keep, ..one }
+        };
+        Ok(several::files(&self.file)?.into_iter().map(own).collect())
+    }
+
+    /// Reads the file: its sweep and its text.
+    pub(super) fn read(&self) -> anyhow::Result<(Sweep, String)> {
         let wrong = |why: String| Error::Config(format!("{}: {why}", self.file.display()));
         let text = std::fs::read_to_string(&self.file).map_err(|e| wrong(format!("cannot read: {e}")))?;
         let base = self.file.parent().unwrap_or(Path::new("."));
         let sweep = Sweep::from_toml(&text, base, self.quick).map_err(|e| wrong(format!("{e:#}")))?;
-        let named: anyhow::Result<Vec<(String, usize)>> =
-            self.point.iter().map(|text| named_point(&sweep, text)).collect();
-        let named = named.map_err(|e| wrong(format!("{e:#}")))?;
         if self.phase == Some(Phase::Choose) && sweep.choose.is_empty() {
             return Err(wrong("`choose` is empty: list the seeds to choose on".into()).into());
         }
+        Ok((sweep, text))
+    }
+
+    /// The name of the sweep.
+    pub(super) fn title(&self) -> String {
+        self.file.file_stem().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
+    /// Runs the sweep of one file.
+    ///
+    /// # Errors
+    /// As [`SweepCommand::run`].
+    pub(super) async fn run_one(&self) -> anyhow::Result<(Outcome, String)> {
+        let wrong = |why: String| Error::Config(format!("{}: {why}", self.file.display()));
+        let (sweep, text) = self.read()?;
+        let named: anyhow::Result<Vec<(String, usize)>> =
+            self.point.iter().map(|text| named_point(&sweep, text)).collect();
+        let named = named.map_err(|e| wrong(format!("{e:#}")))?;
         let folder = Folder::open(&self.folder(), &sweep, &text)?;
         let workers = Workers {
             jobs: self.jobs.map_or_else(crate::demo::cores, usize::from).max(1),
@@ -74,7 +133,7 @@ impl SweepCommand {
         };
         let done = self.phases(&sweep, &folder, &named, &workers).await;
         let (outcome, groups) = done?;
-        let title = self.file.file_stem().unwrap_or_default().to_string_lossy();
+        let title = self.title();
         files::write(&folder, &title, &outcome, &groups)?;
         if let Some(page) = &self.page {
             self.write_page(page, &title, &outcome)?;
@@ -130,15 +189,17 @@ impl SweepCommand {
     /// Deletes what trials at work have left, once nothing writes to it any more. Best effort: the next start does the
     /// same.
     pub fn clean_up(&self) {
-        let dir = self.folder();
-        if dir.join("sweep.json").is_file() {
-            let _ = std::fs::remove_dir_all(dir.join("work"));
+        for command in self.each().unwrap_or_default() {
+            let dir = command.folder();
+            if dir.join("sweep.json").is_file() {
+                let _ = std::fs::remove_dir_all(dir.join("work"));
+            }
         }
     }
 
     fn folder(&self) -> PathBuf {
         self.keep.clone().unwrap_or_else(|| {
-            let name = self.file.file_stem().unwrap_or_default().to_string_lossy();
+            let name = self.title();
             PathBuf::from(format!("{name}{}", if self.quick { "-quick" } else { "" }))
         })
     }

@@ -41,7 +41,7 @@ pub(super) fn cells(outcome: &PhaseOutcome) -> Vec<Vec<String>> {
     std::iter::once(header).chain(rows).collect()
 }
 
-fn line(row: &Summary, quality: Option<Quality>) -> Vec<String> {
+pub(super) fn line(row: &Summary, quality: Option<Quality>) -> Vec<String> {
     let digits = quality.map_or(2, Quality::digits);
     let number = match row.label.as_str() {
         "" => String::new(),
@@ -109,7 +109,7 @@ pub(super) fn reach(row: &Summary) -> String {
 }
 
 /// Columns as wide as their widest cell; the first three to the left, the others to the right.
-fn align(lines: &[Vec<String>]) -> String {
+pub(super) fn align(lines: &[Vec<String>]) -> String {
     let count = |cell: &String| cell.chars().count();
     let columns = lines.iter().map(Vec::len).max().unwrap_or(0);
     let width = |at: usize| {

@@ -107,6 +107,36 @@ fn a_killed_sweep_is_resumed_with_equal_tables() {
 }
 
 #[test]
+fn the_sweeps_of_a_folder_run_one_after_another_and_are_resumed_with_equal_bytes_on_the_model_wire() {
+    let stage = Stage::set();
+    std::fs::remove_file(stage.path("tiny.toml")).unwrap();
+    let file = FILE.replace("[workload]", "[engine]\nwire = \"model\"\n[workload]");
+    std::fs::create_dir(stage.path("sweeps")).unwrap();
+    let write = |name: &str, text: &str| std::fs::write(stage.path("sweeps").join(name), text).unwrap();
+    write("tiny.toml", &file);
+    write("other.toml", &file.replace("report = [11]", "report = [12]"));
+    write("experiment.toml", "seeds = [1]\n");
+    let run = |args: &[&str]| {
+        let mut command = sim(["sweep", "sweeps", "--keep", "."]);
+        command.args(args).current_dir(stage.dir.path());
+        command
+    };
+    let first = done(run(&[]));
+    let summary = |sweep: &str| first.lines().filter(|line| line.starts_with(sweep)).count();
+    assert_eq!((summary("tiny "), summary("other ")), (2, 2), "{first}");
+    let (tables, results) = (done(run(&["--format", "json"])), stage.results());
+    results
+        .iter()
+        .step_by(2)
+        .for_each(|path| std::fs::remove_file(path).unwrap());
+    assert_eq!(done(run(&["--format", "json"])), tables, "also bytes are the same");
+    assert!(tables.contains("\"wire\": \"model\""), "{tables}");
+    fails(run(&["--point", "ours=1"]), 2, &["instead of the folder"]);
+    write("broken.toml", &file.replace("report = [11]", "report = [1]"));
+    fails(run(&[]), 2, &["broken.toml", "seed 1 is in `choose` and in `report`"]);
+}
+
+#[test]
 fn a_phase_or_a_point_is_run_alone() {
     let stage = Stage::set();
     fails(

@@ -1,0 +1,149 @@
+//! The sweeps of a folder, one after another, and one summary.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+use fl_cli::out;
+use fl_client::Error;
+use serde::Serialize;
+use toml::Table;
+
+use super::command::SweepCommand;
+use super::outcome::Outcome;
+use super::phase::Phase;
+use super::text::{align, estimate, line, reach};
+use super::{Quality, Summary};
+
+/// What one sweep of several found.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Named {
+    /// The sweep's file, without its folder and its ending.
+    pub sweep: String,
+    /// Its tables.
+    pub outcome: Outcome,
+}
+
+/// Runs the sweeps `commands`, one for each file. All files are read before the first trial. A sweep that fails stops no
+/// other.
+///
+/// # Errors
+/// If a file cannot be used, or a sweep fails.
+pub(super) async fn run(commands: &[SweepCommand]) -> anyhow::Result<(Vec<Named>, String)> {
+    for command in commands {
+        command.read()?;
+    }
+    let (mut found, mut failed) = (Vec::new(), Vec::new());
+    for command in commands {
+        let sweep = command.title();
+        out::note(format_args!("sweep {sweep}"));
+        match Box::pin(command.run_one()).await {
+            Ok((outcome, text)) => {
+                out::note(format_args!("{text}\n"));
+                found.push(Named { sweep, outcome });
+            }
+            Err(error) => {
+                out::note(format_args!("sweep {sweep}: {error:#}"));
+                failed.push(sweep);
+            }
+        }
+    }
+    let text = summary(&found);
+    if !failed.is_empty() {
+        out::text(format_args!("{text}\n"))?;
+        bail!(
+            "failed sweeps: {}; the reasons are above, and the same command resumes them",
+            failed.join(", ")
+        );
+    }
+    Ok((found, text))
+}
+
+/// The sweep files of `dir`, by name: those with the keys `report` and `baseline`.
+///
+/// # Errors
+/// `Config` if the folder has none, or a file in it cannot be read.
+pub(super) fn files(dir: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let wrong = |path: &Path, why: String| Error::Config(format!("{}: {why}", path.display()));
+    let entries = std::fs::read_dir(dir).map_err(|e| wrong(dir, e.to_string()))?;
+    let mut files = Vec::new();
+    for entry in entries {
+        let path = entry.with_context(|| dir.display().to_string())?.path();
+        if path.extension().is_none_or(|ending| ending != "toml") {
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).map_err(|e| wrong(&path, format!("cannot read: {e}")))?;
+        let table: Table = text.parse().map_err(|e| wrong(&path, format!("{e}")))?;
+        if table.contains_key("report") && table.contains_key("baseline") {
+            files.push(path);
+        }
+    }
+    if files.is_empty() {
+        let why = "holds no sweep: no .toml file has the keys `report` and `baseline`";
+        return Err(wrong(dir, why.to_owned()).into());
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// A row for each reported point; of a sweep that ran its choice alone, for each chosen one.
+fn summary(found: &[Named]) -> String {
+    let header = [
+        "sweep",
+        "variant",
+        "point",
+        "quality",
+        "last 3 rounds",
+        "of last 3",
+        "bytes",
+        "ratio",
+        "reach",
+    ];
+    let mut lines = vec![header.map(str::to_owned).to_vec()];
+    for Named { sweep, outcome } in found {
+        let reported = outcome.phases.iter().find(|phase| phase.phase == Phase::Report);
+        let Some(phase) = reported.or(outcome.phases.first()) else {
+            continue;
+        };
+        let rows = phase.rows.iter().filter(|row| row.chosen);
+        lines.extend(rows.map(|row| cells(sweep, row, phase.quality)));
+    }
+    align(&lines)
+}
+
+fn cells(sweep: &str, row: &Summary, quality: Option<Quality>) -> Vec<String> {
+    let all = line(row, quality);
+    let digits = quality.map_or(2, Quality::digits);
+    vec![
+        sweep.to_owned(),
+        all[0].clone(),
+        all[1].clone(),
+        quality.map_or("-", Quality::name).to_owned(),
+        all[3].clone(),
+        estimate(row.tail_difference, digits),
+        all[6].clone(),
+        all[8].clone(),
+        reach(row),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sweeps_of_a_folder_are_its_files_with_seeds_to_report() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
+        let why = format!("{:#}", files(dir.path()).unwrap_err());
+        assert!(why.contains("holds no sweep"), "{why}");
+        write("b.toml", "report = [1]\nbaseline = \"fp32\"");
+        write("a.toml", "report = [2]\nbaseline = \"fp32\"");
+        write("experiment.toml", "seeds = [1]");
+        write("notes.txt", "report");
+        let found = files(dir.path()).unwrap();
+        assert_eq!(found, ["a.toml", "b.toml"].map(|name| dir.path().join(name)));
+        write("c.toml", "report = [");
+        let why = format!("{:#}", files(dir.path()).unwrap_err());
+        assert!(why.contains("c.toml"), "{why}");
+    }
+}
