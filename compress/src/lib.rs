@@ -93,6 +93,7 @@ pub use reduce::types::*;
 pub use rules::bits::{BitsBy, BitsRule, BitsSpec};
 pub use rules::density::DensitySpec;
 pub use rules::entropy::EntropyRule;
+pub use rules::entropy_rank::EntropyRank;
 pub use rules::fisher::FisherRule;
 pub use rules::rank::{MAX_RANK, RankSpec};
 pub use rules::schedule::{Course, Schedule};

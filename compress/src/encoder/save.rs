@@ -13,7 +13,7 @@ use crate::frame::view::Frame;
 use crate::layout::Layout;
 use crate::memory::METHODS;
 use crate::pending::Pending;
-use crate::rules::density;
+use crate::rules;
 use crate::rules::rule_state::RuleState;
 use crate::spec::Spec;
 use crate::stages::Stages;
@@ -26,6 +26,7 @@ const HAS_PENDING: u8 = 2;
 const HAS_LEARNED: u8 = 4;
 const HAS_FIDELITY: u8 = 8;
 const HAS_BITS: u8 = 16;
+const HAS_MORE: u8 = 32;
 
 impl Encoder {
     /// Appends memory and pending frame to `out`: magic, version, layout fingerprint, vectors of the memory, state of
@@ -40,10 +41,11 @@ impl Encoder {
         let learned = self.groups().iter().any(GroupState::has_learned);
         let aged = self.groups().iter().any(|group| group.silent > 0);
         let faithful = aged || pending.is_some_and(|pending| !pending.fidelity.is_empty());
+        let has_more = self.groups().iter().any(|group| !group.rule_state.more.is_empty());
         let flag = |flag, set: bool| if set { flag } else { 0 };
         let mut writer = Writer::new(out);
         let minor = match (kind, faithful) {
-            _ if self.bits().is_some() => 4,
+            _ if has_more || self.bits().is_some() => 4,
             (3.., _) => 3,
             (_, true) => 2,
             (0, false) => u8::from(learned),
@@ -54,7 +56,8 @@ impl Encoder {
             | flag(HAS_PENDING, pending.is_some())
             | flag(HAS_LEARNED, learned)
             | flag(HAS_FIDELITY, faithful)
-            | flag(HAS_BITS, self.bits().is_some()));
+            | flag(HAS_BITS, self.bits().is_some())
+            | flag(HAS_MORE, has_more));
         writer.u8(kind);
         writer.u64(self.layout().fingerprint());
         vectors.into_iter().for_each(|vector| writer.f32s(vector));
@@ -85,6 +88,12 @@ impl Encoder {
             }
         }
         self.bits().into_iter().for_each(|bits| bits.write(&mut writer));
+        if has_more {
+            writer.varint(self.groups().len() as u64);
+            self.groups()
+                .iter()
+                .for_each(|group| group.rule_state.write_more(&mut writer));
+        }
         seal(start, out);
     }
 
@@ -100,7 +109,7 @@ impl Encoder {
         let kind = reader.u8("kind of memory")?;
         let saved_by = METHODS.iter().find(|entry| entry.kind == Some(kind));
         let saved_by = saved_by.ok_or_else(|| reader.corrupt("kind of memory"))?;
-        if flags > HAS_MEMORY | HAS_PENDING | HAS_LEARNED | HAS_FIDELITY | HAS_BITS {
+        if flags > HAS_MEMORY | HAS_PENDING | HAS_LEARNED | HAS_FIDELITY | HAS_BITS | HAS_MORE {
             return Err(reader.corrupt("flags"));
         }
         if reader.u64("layout fingerprint")? != layout.fingerprint() {
@@ -140,6 +149,9 @@ impl Encoder {
         if flags & HAS_BITS != 0 {
             BitsController::read(&mut reader, encoder.bits_mut())?;
         }
+        if flags & HAS_MORE != 0 {
+            read_more(&mut reader, encoder.groups_mut())?;
+        }
         reader.finish("bytes after the state")?;
         encoder.restore_pending(pending.as_ref());
         Ok((encoder, pending))
@@ -177,7 +189,7 @@ fn read_learned(reader: &mut Reader<'_>, groups: &mut [GroupState]) -> Result<()
         if !(0.01..=100.0).contains(&ratio) {
             return Err(reader.corrupt("ratio of a budget"));
         }
-        let rule_state = RuleState::read(reader, density::is_kind)?;
+        let rule_state = RuleState::read(reader, rules::is_kind)?;
         let len = reader.varint("length of a factor")?;
         let len = usize::try_from(len).ok().filter(|&len| len <= u32::MAX as usize);
         let len = len.ok_or_else(|| reader.corrupt("length of a factor"))?;
@@ -190,6 +202,19 @@ fn read_learned(reader: &mut Reader<'_>, groups: &mut [GroupState]) -> Result<()
             let mut warm = vec![0.0; len];
             fill(&mut warm, values)?;
             group.warm = Some(warm);
+        }
+    }
+    Ok(())
+}
+
+/// Ignores the numbers of a spec with other sections.
+fn read_more(reader: &mut Reader<'_>, groups: &mut [GroupState]) -> Result<(), Error> {
+    let count = reader.varint("number of sections")?;
+    let fits = count == groups.len() as u64;
+    for at in 0..count {
+        let more = RuleState::read_more(reader)?;
+        if let Some(group) = groups.get_mut(at as usize).filter(|_| fits) {
+            group.rule_state.more = more;
         }
     }
     Ok(())

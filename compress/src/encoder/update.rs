@@ -142,7 +142,7 @@ impl Encoder {
             merge_below: self.merge_below,
             predictor: predictor.map(Frame::id),
         };
-        let learned = |state: &GroupState| (state.rule_state, state.warm.clone(), state.ratio);
+        let learned = |state: &GroupState| (state.rule_state.clone(), state.warm.clone(), state.ratio);
         let learned = self.groups.iter().map(learned).collect();
         let bits = self.bits.clone();
         let made = self.frame(given, delta, header, extras).and_then(|(frame, stages)| {

@@ -22,11 +22,11 @@ pub(crate) fn tenth(density: Density) -> f64 {
     f64::from(density) / 10.0
 }
 
-const WORDS: usize = 3;
+const WORDS: usize = 4;
 const POINTS: usize = WORDS;
 const KEYS: &[&str] = &[
-    "by", "form", "shape", "points", "density", "least", "most", "q", "alpha", "beta", "eps", "clip", "warm_up",
-    "target", "seed",
+    "by", "form", "shape", "estimate", "points", "density", "least", "most", "q", "alpha", "beta", "eps", "clip",
+    "warm_up", "target", "seed", "window", "limit",
 ];
 
 /// Parameters by name, in the order of [`KEYS`] when written.
@@ -59,6 +59,12 @@ impl Table {
     pub(crate) fn with_points(mut self, points: &[(u64, f64)], shape: Option<&str>) -> Self {
         self.points = points.to_vec();
         self.words.extend(shape.map(|shape| ("shape", shape.to_owned())));
+        self
+    }
+
+    /// Adds a word.
+    pub(crate) fn with_word(mut self, key: &'static str, word: &str) -> Self {
+        self.words.insert(key, word.to_owned());
         self
     }
 
@@ -111,6 +117,15 @@ impl Table {
         Err(Error::Usage(format!(
             "`{key}` must be from {least} to {most}, not {number}"
         )))
+    }
+
+    /// Removes a whole number and checks its range.
+    pub(crate) fn whole(&mut self, key: &str, default: u32, range: RangeInclusive<f64>) -> Result<u32, Error> {
+        let number = self.number(key, default.into(), range)?;
+        if number.fract() == 0.0 {
+            return Ok(number as u32);
+        }
+        Err(Error::Usage(format!("`{key}` must be a whole number, not {number}")))
     }
 
     /// Removes a density.

@@ -169,7 +169,7 @@ fn cut(value: f64) -> f32 {
 }
 
 /// `q q^T`: `[rank, rank]`.
-fn gram(q: &[f32], rank: usize, cols: usize) -> Vec<f64> {
+pub(crate) fn gram(q: &[f32], rank: usize, cols: usize) -> Vec<f64> {
     let mut out = vec![0.0; rank * rank];
     for a in 0..rank {
         for b in 0..=a {
@@ -182,7 +182,7 @@ fn gram(q: &[f32], rank: usize, cols: usize) -> Vec<f64> {
 }
 
 /// Eigenvalues and eigenvectors (by rows) of a symmetric matrix, by cyclic Jacobi rotations.
-fn eigen(mut a: Vec<f64>, n: usize) -> (Vec<f64>, Vec<f64>) {
+pub(crate) fn eigen(mut a: Vec<f64>, n: usize) -> (Vec<f64>, Vec<f64>) {
     let mut v = vec![0.0; n * n];
     (0..n).for_each(|i| v[i * n + i] = 1.0);
     for _ in 0..SWEEPS {

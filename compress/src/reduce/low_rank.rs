@@ -25,8 +25,10 @@ use crate::reduce::keep;
 use crate::reduce::keyed::keyed;
 use crate::reduce::method::{Chosen, Entry, Reducer, Sends, TensorValues};
 use crate::reduce::planes::Planes;
+use crate::reduce::spectrum::leading_squares;
 use crate::reduce::top_k::top_k;
 use crate::rng::KeyedRng;
+use crate::rules::entropy_rank::Matrix;
 use crate::rules::rank::{MAX_RANK, RankSpec};
 use crate::rules::rule_state::RuleState;
 use crate::sink::Sink;
@@ -52,7 +54,11 @@ pub(crate) const METHOD: Entry = Entry {
     info: MethodInfo {
         name: "low_rank",
         about: "Two factors of a matrix, and perhaps the largest values of what they leave.",
-        examples: &["{ low_rank = 2 }", "{ low_rank = { rank = 1, remainder = 0.05 } }"],
+        examples: &[
+            "{ low_rank = 2 }",
+            "{ low_rank = { rank = 1, remainder = 0.05 } }",
+            "{ low_rank = { rank = { by = 'entropy', most = 4, window = 2 } } }",
+        ],
         leaves_out: false,
     },
     // The factors, and a sparse remainder.
@@ -80,9 +86,18 @@ pub(crate) const RANK: Number = Number::new("rank", Width::Varint, |rank, _, sha
 });
 
 impl Reducer for LowRank {
-    fn choose(&self, tensor: &TensorValues<'_>, round: u64, _: &mut RuleState) -> Chosen {
-        let shape = tensor.shape;
-        let rank = (self.rank.at(round) as usize).min(shape.rows).min(shape.cols);
+    fn choose(&self, tensor: &TensorValues<'_>, round: u64, rule_state: &mut RuleState) -> Chosen {
+        let &TensorValues { values, shape, rng, .. } = tensor;
+        let squares = |rank: usize| leading_squares(values, shape, rank, rng);
+        let matrix = Matrix {
+            values,
+            shape,
+            rng,
+            squares: &squares,
+        };
+        let rank = (self.rank.choose(&matrix, round, rule_state) as usize)
+            .min(shape.rows)
+            .min(shape.cols);
         if !pays(shape, rank) {
             return keep::all();
         }

@@ -12,6 +12,7 @@ pub(crate) mod planes;
 pub(crate) mod projection;
 pub(crate) mod random_k;
 pub(crate) mod recipe;
+pub(crate) mod spectrum;
 pub(crate) mod support;
 pub(crate) mod threshold;
 pub(crate) mod top_k;

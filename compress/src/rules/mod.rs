@@ -6,7 +6,9 @@
 
 pub(crate) mod bits;
 pub(crate) mod density;
+pub(crate) mod differential;
 pub(crate) mod entropy;
+pub(crate) mod entropy_rank;
 pub(crate) mod fisher;
 pub(crate) mod magnitude;
 pub(crate) mod method;
@@ -17,3 +19,9 @@ pub(crate) mod rule_state;
 pub(crate) mod samples;
 pub(crate) mod schedule;
 pub(crate) mod selection;
+pub(crate) mod spectrum;
+
+/// Whether `kind` is the number of a rule's state in a state file, or 0, the number of none.
+pub(crate) fn is_kind(kind: u32) -> bool {
+    density::is_kind(kind) || kind == entropy_rank::KIND
+}

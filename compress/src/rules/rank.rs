@@ -1,31 +1,44 @@
-//! A fixed rank, or a schedule of ranks.
+//! A fixed rank, or a rule that chooses it.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::error::Error;
 use crate::forms::rule::{self, NumberOrRule, Table};
+use crate::rules::entropy_rank::{self, EntropyRank, Matrix};
 use crate::rules::method::DensityRule;
+use crate::rules::rule_state::RuleState;
 use crate::rules::schedule::{self, Schedule};
 
 /// Largest rank of a spec.
 pub const MAX_RANK: u32 = 1024;
 
-/// Rank of a low-rank approximation (columns of each factor): `4`, or `{ by = "schedule", points = [[0, 8], [10, 2]]
-/// }`.
+/// Rank of a low-rank approximation (columns of each factor): `4`, `{ by = "schedule", points = [[0, 8], [10, 2]] }` or
+/// `{ by = "entropy", most = 32 }`.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RankSpec {
     /// A constant rank.
     Fixed(u32),
     /// By round, rounded to the nearest integer.
     Schedule(Schedule),
+    /// By the entropy of the values (EDGC).
+    Entropy(EntropyRank),
 }
 
 impl RankSpec {
-    /// The rank at `round`, from 1 to [`MAX_RANK`].
+    /// The rank of `tensor` at `round`, from 1 to [`MAX_RANK`].
+    pub(crate) fn choose(&self, tensor: &Matrix<'_>, round: u64, rule_state: &mut RuleState) -> u32 {
+        match self {
+            Self::Entropy(rule) => rule.choose(tensor, rule_state),
+            _ => self.at(round),
+        }
+    }
+
+    /// The rank at `round`, from 1 to [`MAX_RANK`]; the largest that a rule by entropy chooses.
     pub fn at(&self, round: u64) -> u32 {
         match self {
             Self::Fixed(rank) => (*rank).clamp(1, MAX_RANK),
             Self::Schedule(schedule) => schedule.at(round).round().clamp(1.0, MAX_RANK.into()) as u32,
+            Self::Entropy(rule) => rule.most(),
         }
     }
 }
@@ -41,8 +54,8 @@ fn rank(number: f64) -> Result<u32, Error> {
 
 impl NumberOrRule for RankSpec {
     fn forms() -> String {
-        let name = schedule::NAME;
-        format!("a rank from 1 to {MAX_RANK}, or a rule: {{ by = {name:?}, .. }}")
+        let (a, b) = (schedule::NAME, entropy_rank::NAME);
+        format!("a rank from 1 to {MAX_RANK}, or a rule: {{ by = {a:?} | {b:?}, .. }}")
     }
 
     fn number(number: f64) -> Result<Self, Error> {
@@ -50,6 +63,9 @@ impl NumberOrRule for RankSpec {
     }
 
     fn rule(by: &str, table: &mut Table) -> Result<Option<Self>, Error> {
+        if by == entropy_rank::NAME {
+            return EntropyRank::read(table).map(|rule| Some(Self::Entropy(rule)));
+        }
         if by != schedule::NAME {
             return Ok(None);
         }
@@ -69,6 +85,7 @@ impl Serialize for RankSpec {
         match self {
             Self::Fixed(rank) => rank.serialize(serializer),
             Self::Schedule(schedule) => schedule.table().serialize(serializer),
+            Self::Entropy(rule) => rule.table().serialize(serializer),
         }
     }
 }
@@ -91,6 +108,12 @@ mod tests {
                 "{ by = 'schedule', points = [[0, 8], [10, 2]], shape = 'linear' }",
                 [8, 5, 2],
             ),
+            ("{ by = 'entropy' }", [32, 32, 32]),
+            (
+                "{ by = 'entropy', form = 'measured', estimate = 'histogram', most = 16, least = 2, window = 5, limit = 1, \
+                 warm_up = 9, alpha = 0.1, beta = 0.5 }",
+                [16, 16, 16],
+            ),
         ] {
             let doc: Doc = toml::from_str(&format!("rank = {text}")).unwrap();
             assert_eq!([0, 5, 10].map(|round| doc.rank.at(round)), ranks);
@@ -102,8 +125,34 @@ mod tests {
             ("2.5", "a rank must be a whole number from 1 to 1024, not 2.5"),
             ("'four'", "expected a rank from 1 to 1024, or a rule"),
             (
-                "{ by = 'entropy' }",
-                r#"unknown rule "entropy", expected a rank from 1 to 1024"#,
+                "{ by = 'fisher' }",
+                r#"unknown rule "fisher", expected a rank from 1 to 1024"#,
+            ),
+            (
+                "{ by = 'entropy', most = 2000 }",
+                "`most` must be from 1 to 1024, not 2000",
+            ),
+            (
+                "{ by = 'entropy', most = 2.5 }",
+                "`most` must be a whole number, not 2.5",
+            ),
+            (
+                "{ by = 'entropy', most = 4, least = 5 }",
+                "`least` <= `most` must hold, not 5, 4",
+            ),
+            ("{ by = 'entropy', limit = 0 }", "`limit` must be from 1 to 1024, not 0"),
+            (
+                "{ by = 'entropy', window = 0 }",
+                "`window` must be a whole number of rounds",
+            ),
+            ("{ by = 'entropy', beta = 0 }", "`beta` must be from 0.001 to 1, not 0"),
+            (
+                "{ by = 'entropy', estimate = 'normal' }",
+                r#"estimate "normal", expected "gaussian" or "histogram""#,
+            ),
+            (
+                "{ by = 'entropy', form = 'theory' }",
+                r#"form "theory", expected "random" or "measured""#,
             ),
             (
                 "{ by = 'schedule', points = [[0, 0.5]] }",

@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::wire::{Reader, Writer};
 
 /// The state of a rule for one tensor.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct RuleState {
     /// The rule and form that own the state, as numbered in the table of rules; 0: none.
     pub(crate) kind: u32,
@@ -14,6 +14,8 @@ pub(crate) struct RuleState {
     pub(crate) mean: f64,
     /// `mean` at the end of the warm-up.
     pub(crate) anchor: f64,
+    /// Further numbers of rules that have more to remember, all finite.
+    pub(crate) more: Vec<f64>,
 }
 
 impl RuleState {
@@ -81,7 +83,30 @@ impl RuleState {
             rounds,
             mean: number("mean of a rule")?,
             anchor: number("anchor of a rule")?,
+            more: Vec::new(),
         })
+    }
+
+    /// Appends a varint, the number of further numbers, and those as `f64`.
+    pub(crate) fn write_more(&self, out: &mut Writer<'_>) {
+        out.varint(self.more.len() as u64);
+        self.more.iter().for_each(|number| out.f64(*number));
+    }
+
+    /// Reads the output of [`RuleState::write_more`].
+    ///
+    /// # Errors
+    /// `Truncated`; `NotFinite`.
+    pub(crate) fn read_more(reader: &mut Reader<'_>) -> Result<Vec<f64>, Error> {
+        let mut more = Vec::new();
+        for _ in 0..reader.varint("numbers of a rule")? {
+            let number = reader.f64("number of a rule")?;
+            if !number.is_finite() {
+                return Err(Error::NotFinite("number of a rule".to_owned()));
+            }
+            more.push(number);
+        }
+        Ok(more)
     }
 }
 
@@ -110,6 +135,7 @@ mod tests {
                 rounds: 7,
                 mean: -0.25,
                 anchor: 1e300,
+                more: Vec::new(),
             };
             let mut bytes = Vec::new();
             rule_state.write(&mut Writer::new(&mut bytes));

@@ -1,0 +1,340 @@
+//! Rank by entropy (EDGC, arXiv 2511.10333): the absolute error of the approximation stays that of the largest rank at the end of
+//! the warm-up, so a fall of the entropy by h nats allows an error that is `e^h` times larger relative to the values.
+//!
+//! During the warm-up the rank is `most`. It ends when the entropy is stable: within [`STABLE`] nats of its mean so far, after at
+//! least `warm_up` rounds and at most four times as many. That mean is the anchor `H0`. Then, after every `window` observations
+//! of mean `H1`: `r1 = g^-1(e^(H0 - H1) g(most))`, and the rank moves towards r1 by at most `limit`, within `least` and `most`.
+//! The anchor stays: steps from a limited rank to the next would lose what the limit cut off.
+
+use crate::error::Error;
+use crate::forms::rule::Table;
+use crate::layout::Shape;
+use crate::rng::KeyedRng;
+use crate::rules::differential::{Estimate, deviation, sample};
+use crate::rules::rank::MAX_RANK;
+use crate::rules::rule_state::RuleState;
+use crate::rules::spectrum::RankErrors;
+
+pub(crate) const NAME: &str = "entropy";
+/// Kind of state, as numbered in the state file.
+pub(crate) const KIND: u32 = 5;
+const FORMS: [&str; 2] = ["random", "measured"];
+const ESTIMATES: [&str; 2] = ["gaussian", "histogram"];
+const STABLE: f64 = 0.1;
+const MOST: u32 = 32;
+const WINDOW: u32 = 10;
+const WARM_UP: u32 = 3;
+/// Shares of the rounds and of the values that are sampled.
+const ALPHA: f64 = 1.0;
+const BETA: f64 = 0.25;
+
+/// The rule `{ by = "entropy", .. }` of a rank.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct EntropyRank {
+    /// Whether g is that of the tensor at the end of the warm-up, not that of a random matrix.
+    is_measured: bool,
+    estimate: Estimate,
+    most: u32,
+    least: u32,
+    window: u32,
+    limit: u32,
+    warm_up: u32,
+    alpha: f64,
+    beta: f64,
+}
+
+/// The matrix for which a rank is chosen.
+pub(crate) struct Matrix<'a> {
+    /// Finite.
+    pub(crate) values: &'a [f32],
+    pub(crate) shape: Shape,
+    pub(crate) rng: KeyedRng,
+    /// The leading squared singular values, as many as asked for, and the energy.
+    pub(crate) squares: &'a dyn Fn(usize) -> (Vec<f64>, f64),
+}
+
+/// What the rule keeps beside the mean and the anchor of [`RuleState`], as numbers of its state.
+#[derive(Debug, Clone, Default)]
+struct Course {
+    frames: f64,
+    /// Deviation of the first observation.
+    reference: f64,
+    sum: f64,
+    count: f64,
+    /// 0 during the warm-up.
+    rank: f64,
+    energy: f64,
+    squares: Vec<f64>,
+}
+
+impl EntropyRank {
+    pub(crate) fn read(table: &mut Table) -> Result<Self, Error> {
+        let is_measured = table.form(&FORMS)? == 1;
+        let estimate = match table.word("estimate").as_deref() {
+            None => Estimate::default(),
+            Some(word) if word == ESTIMATES[0] => Estimate::Gaussian,
+            Some(word) if word == ESTIMATES[1] => Estimate::Histogram,
+            Some(word) => {
+                let expected = r#"expected "gaussian" or "histogram""#;
+                return Err(Error::Usage(format!("estimate {word:?}, {expected}")));
+            }
+        };
+        let ranks = 1.0..=f64::from(MAX_RANK);
+        let most = table.whole("most", MOST, ranks.clone())?;
+        let least = table.whole("least", quarter(most), ranks.clone())?;
+        if least > most {
+            return Err(Error::Usage(format!(
+                "`least` <= `most` must hold, not {least}, {most}"
+            )));
+        }
+        Ok(Self {
+            is_measured,
+            estimate,
+            most,
+            least,
+            window: table.rounds("window", WINDOW)?,
+            limit: table.whole("limit", eighth(most), ranks)?,
+            warm_up: table.rounds("warm_up", WARM_UP)?,
+            alpha: table.number("alpha", ALPHA, 0.001..=1.0)?,
+            beta: table.number("beta", BETA, 0.001..=1.0)?,
+        })
+    }
+
+    pub(crate) fn table(&self) -> Table {
+        let mut table = Table::by(NAME);
+        if self.is_measured {
+            table = table.in_form(FORMS[1]);
+        }
+        if self.estimate != Estimate::default() {
+            table = table.with_word("estimate", ESTIMATES[1]);
+        }
+        table
+            .with("most", self.most.into(), MOST.into())
+            .with("least", self.least.into(), quarter(self.most).into())
+            .with("window", self.window.into(), WINDOW.into())
+            .with("limit", self.limit.into(), eighth(self.most).into())
+            .with("warm_up", self.warm_up.into(), WARM_UP.into())
+            .with("alpha", self.alpha, ALPHA)
+            .with("beta", self.beta, BETA)
+    }
+
+    /// Largest rank that the rule chooses.
+    pub(crate) fn most(&self) -> u32 {
+        self.most
+    }
+
+    /// The rank for a tensor `tensor`. Values that are all equal do not change the state.
+    pub(crate) fn choose(&self, tensor: &Matrix<'_>, state: &mut RuleState) -> u32 {
+        let most = self.most.min(tensor.shape.rows.min(tensor.shape.cols).max(1) as u32);
+        let least = self.least.min(most);
+        let mut next = state.clone();
+        next.claim(KIND);
+        let mut course = Course::read(&next.more);
+        let observed = self.observe(tensor, &mut course);
+        let (Some(entropy), true) = (observed, course.is_finite()) else {
+            return self.current(&Course::read(&state.more), most, least);
+        };
+        if let Some(entropy) = entropy {
+            self.follow(entropy, tensor, &mut next, &mut course, [least, most]);
+        }
+        next.more = course.write();
+        *state = next;
+        self.current(&course, most, least)
+    }
+
+    fn current(&self, course: &Course, most: u32, least: u32) -> u32 {
+        match course.rank {
+            rank if rank >= 1.0 => (rank as u32).clamp(least, most),
+            _ => most,
+        }
+    }
+
+    /// Counts the round. Outer `None`: nothing may be learned from the values. Inner `None`: this round is not sampled.
+    fn observe(&self, tensor: &Matrix<'_>, course: &mut Course) -> Option<Option<f64>> {
+        let before = (course.frames * self.alpha).floor();
+        course.frames += 1.0;
+        if (course.frames * self.alpha).floor() == before && course.frames > 1.0 {
+            return Some(None);
+        }
+        let sampled = sample(tensor.values, self.beta, tensor.rng);
+        if course.reference == 0.0 {
+            course.reference = deviation(&sampled);
+        }
+        self.estimate.of(&sampled, course.reference).map(Some)
+    }
+
+    fn follow(&self, entropy: f64, tensor: &Matrix<'_>, state: &mut RuleState, course: &mut Course, range: [u32; 2]) {
+        let [least, most] = range;
+        if course.rank < 1.0 {
+            let before = state.mean_or(entropy);
+            // The mean of all rounds so far.
+            state.observe(entropy, 0.0, u32::MAX);
+            let is_stable = (entropy - before).abs() <= STABLE;
+            if state.rounds >= self.warm_up.saturating_mul(4) || (state.rounds >= self.warm_up && is_stable) {
+                course.rank = f64::from(most);
+                if self.is_measured {
+                    (course.squares, course.energy) = (tensor.squares)(most as usize);
+                }
+            }
+            return;
+        }
+        state.rounds = state.rounds.saturating_add(1);
+        course.sum += entropy;
+        course.count += 1.0;
+        if course.count < f64::from(self.window) {
+            return;
+        }
+        state.mean = course.sum / course.count;
+        (course.sum, course.count) = (0.0, 0.0);
+        let errors = match course.squares.is_empty() {
+            true => RankErrors::of_random(tensor.shape),
+            false => RankErrors::of_squares(course.squares.iter().copied(), course.energy),
+        };
+        let wanted = errors.rank_after(most as usize, state.anchor - state.mean) as f64;
+        let limit = f64::from(self.limit);
+        let moved = course.rank + (wanted - course.rank).clamp(-limit, limit);
+        course.rank = moved.clamp(least.into(), most.into());
+    }
+}
+
+fn quarter(most: u32) -> u32 {
+    (most / 4).max(1)
+}
+
+fn eighth(most: u32) -> u32 {
+    (most / 8).clamp(1, 8)
+}
+
+impl Course {
+    fn read(numbers: &[f64]) -> Self {
+        let &[frames, reference, sum, count, rank, energy, ref squares @ ..] = numbers else {
+            return Self::default();
+        };
+        Self {
+            frames,
+            reference,
+            sum,
+            count,
+            rank,
+            energy,
+            squares: squares.to_vec(),
+        }
+    }
+
+    fn write(&self) -> Vec<f64> {
+        let numbers = [
+            self.frames,
+            self.reference,
+            self.sum,
+            self.count,
+            self.rank,
+            self.energy,
+        ];
+        numbers.into_iter().chain(self.squares.iter().copied()).collect()
+    }
+
+    fn is_finite(&self) -> bool {
+        self.write().iter().all(|number| number.is_finite())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::samples::gaussian;
+
+    const SHAPE: Shape = Shape { rows: 64, cols: 64 };
+
+    fn rule(text: &str) -> EntropyRank {
+        #[derive(serde::Deserialize)]
+        struct Doc {
+            rank: crate::RankSpec,
+        }
+        match toml::from_str::<Doc>(&format!("rank = {{ by = 'entropy', {text} }}"))
+            .unwrap()
+            .rank
+        {
+            crate::RankSpec::Entropy(rule) => rule,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The rank after a matrix of Gaussian values of this deviation; its squared singular values are 64, 63, .. 1.
+    fn next(rule: &EntropyRank, state: &mut RuleState, deviation: f32) -> u32 {
+        let values: Vec<f32> = gaussian(SHAPE.len(), 7)
+            .into_iter()
+            .map(|value| value * deviation)
+            .collect();
+        let squares = |rank: usize| ((0..rank).map(|at| 64.0 - at as f64).collect(), 64.0 * 65.0 / 2.0);
+        let matrix = Matrix {
+            values: &values,
+            shape: SHAPE,
+            rng: KeyedRng::new(1, 0),
+            squares: &squares,
+        };
+        rule.choose(&matrix, state)
+    }
+
+    /// With H0 - H1 = 0.5 nats: r1 = 20 of 64 x 64 at r0 = 32; at most 8 at a time.
+    #[test]
+    fn the_rank_moves_by_the_limit_towards_that_of_equal_error() {
+        for text in [
+            "most = 32, window = 2, limit = 8",
+            "most = 32, window = 2, limit = 8, estimate = 'histogram'",
+        ] {
+            let (rule, mut state) = (rule(text), RuleState::default());
+            let warm_up: Vec<u32> = (0..3).map(|_| next(&rule, &mut state, 1.0)).collect();
+            assert_eq!(warm_up, [32; 3]);
+            let fallen = (-0.5f32).exp();
+            let ranks: Vec<u32> = (0..6).map(|_| next(&rule, &mut state, fallen)).collect();
+            assert_eq!(ranks[..2], [32, 24], "{text}");
+            assert!(ranks[3].abs_diff(20) <= 1 && ranks[5] == ranks[3], "{text}: {ranks:?}");
+            // The anchor stays, so the way back ends at the first rank.
+            let back: Vec<u32> = (0..6).map(|_| next(&rule, &mut state, 1.0)).collect();
+            assert_eq!(back[5], 32, "{text}: {back:?}");
+        }
+    }
+
+    #[test]
+    fn the_measured_form_asks_for_the_squares_once() {
+        let (rule, mut state) = (
+            rule("form = 'measured', most = 16, window = 1, limit = 16, least = 1"),
+            RuleState::default(),
+        );
+        (0..3).for_each(|_| assert_eq!(next(&rule, &mut state, 1.0), 16));
+        let expected = RankErrors::of_squares((0..16).map(|at| 64.0 - f64::from(at)), 2080.0);
+        for fall in [0.1f32, 0.2, 0.3] {
+            let found = next(&rule, &mut state, (-fall).exp());
+            assert_eq!(found as usize, expected.rank_after(16, fall.into()).max(1), "{fall}");
+        }
+    }
+
+    #[test]
+    fn a_warm_up_ends_when_the_entropy_is_stable_or_after_four_times_its_length() {
+        let (steady, mut state) = (rule("most = 8, warm_up = 2"), RuleState::default());
+        (0..2).for_each(|_| assert_eq!(next(&steady, &mut state, 1.0), 8));
+        assert_eq!(Course::read(&state.more).rank, 8.0);
+        let mut wild = RuleState::default();
+        for round in 0..7 {
+            next(&steady, &mut wild, if round % 2 == 0 { 1.0 } else { 9.0 });
+            assert_eq!(Course::read(&wild.more).rank, 0.0, "{round}");
+        }
+        next(&steady, &mut wild, 9.0);
+        assert_eq!(Course::read(&wild.more).rank, 8.0);
+    }
+
+    #[test]
+    fn values_without_a_deviation_and_skipped_rounds_change_little() {
+        let (rule, mut state) = (rule("most = 8, alpha = 0.5"), RuleState::default());
+        next(&rule, &mut state, 1.0);
+        let before = state.clone();
+        assert_eq!(next(&rule, &mut state, 0.0), 8);
+        assert_eq!(state, before, "zeros");
+        let observed = (0..6).filter(|_| {
+            let rounds = state.rounds;
+            next(&rule, &mut state, 1.0);
+            state.rounds > rounds
+        });
+        assert_eq!(observed.count(), 3, "every second round");
+    }
+}

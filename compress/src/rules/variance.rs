@@ -1,0 +1,140 @@
+//! Density by the running variance: `k_t` of the hybrid (Sato, Neural Compression Techniques for Distributed Deep Learning
+//! Training), whose formula is not in the paper.
+//!
+//! Ours: `k = clamp(ceil(density n (EMA(var) / anchor)^alpha), least n, most n)`, where the anchor is the mean variance of the
+//! warm-up. At alpha 0.5, k follows the deviation, as EDGC's rank does. At alpha 0 it is plain top-k.
+
+use crate::density::Density;
+use crate::error::Error;
+use crate::forms::methods::MethodInfo;
+use crate::forms::rule::{self, Table};
+use crate::rules::method::{DensityRule, Entry};
+use crate::rules::rule_state::RuleState;
+use crate::rules::selection::Selection;
+
+/// The entry in the table.
+pub(crate) const METHOD: Entry = Entry {
+    info: MethodInfo {
+        name: NAME,
+        about: "By the running variance: fewer values are sent as updates become smaller.",
+        examples: &["{ by = 'variance' }"],
+        leaves_out: true,
+    },
+    kinds: &[KIND],
+};
+
+const NAME: &str = "variance";
+/// Kind of state, as numbered in the state file.
+const KIND: u32 = 6;
+
+const ALPHA: f64 = 0.5;
+const BETA: f64 = 0.9;
+const DENSITY: f64 = 0.01;
+const WARM_UP: u32 = 3;
+
+/// The rule `{ by = "variance", .. }`. Invariant: `least <= density <= most`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct VarianceRule {
+    density: Density,
+    least: Density,
+    most: Density,
+    alpha: f64,
+    beta: f64,
+    warm_up: u32,
+    clip: Option<f64>,
+}
+
+impl DensityRule for VarianceRule {
+    fn read(table: &mut Table) -> Result<Self, Error> {
+        let density = table.density("density", DENSITY)?;
+        let rule = Self {
+            density,
+            least: table.density("least", rule::tenth(density))?,
+            most: table.density("most", rule::ten_times(density))?,
+            alpha: table.number("alpha", ALPHA, 0.0..=2.0)?,
+            beta: table.number("beta", BETA, 0.0..=1.0)?,
+            warm_up: table.rounds("warm_up", WARM_UP)?,
+            clip: table.clip()?,
+        };
+        if rule.least > density || density > rule.most {
+            let [least, density, most] = [rule.least, density, rule.most].map(f64::from);
+            return Err(Error::Usage(format!(
+                "`least` <= `density` <= `most` must hold, not {least}, {density}, {most}"
+            )));
+        }
+        Ok(rule)
+    }
+
+    fn table(&self) -> Table {
+        Table::by(NAME)
+            .with("density", self.density.into(), DENSITY)
+            .with("least", self.least.into(), rule::tenth(self.density))
+            .with("most", self.most.into(), rule::ten_times(self.density))
+            .with("alpha", self.alpha, ALPHA)
+            .with("beta", self.beta, BETA)
+            .with("warm_up", self.warm_up.into(), WARM_UP.into())
+            .with_clip(self.clip)
+    }
+
+    fn choose(&self, values: &[f32], _round: u64, rule_state: &mut RuleState) -> Selection {
+        if values.iter().all(|value| *value == 0.0) {
+            return Selection::Count(0);
+        }
+        let len = values.len();
+        rule_state.claim(KIND);
+        rule_state.observe(variance(values), self.beta, self.warm_up);
+        // A tensor of equal values has no variance, and no ratio then.
+        let ratio = (rule_state.mean / rule_state.anchor).powf(self.alpha);
+        let ratio = if ratio.is_finite() { ratio } else { 1.0 };
+        // The factor keeps a rounding error from raising an exact integer by one.
+        let wanted = f64::from(self.density) * len as f64 * ratio * (1.0 - 1e-9);
+        Selection::Count((wanted.ceil() as usize).clamp(self.least.count(len), self.most.count(len)))
+    }
+
+    fn counts(&self) -> bool {
+        true
+    }
+
+    fn clip(&self) -> Option<f32> {
+        self.clip.map(|clip| clip as f32)
+    }
+}
+
+fn variance(values: &[f32]) -> f64 {
+    let len = values.len() as f64;
+    let mean = values.iter().map(|&value| f64::from(value)).sum::<f64>() / len;
+    values.iter().map(|&value| (f64::from(value) - mean).powi(2)).sum::<f64>() / len
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::samples::{laplace, spec};
+
+    /// The count after a warm-up at deviation 1 and one round at `deviation`, without an average.
+    fn count(text: &str, deviation: f32) -> usize {
+        let (spec, mut state) = (spec(text), RuleState::default());
+        let values = laplace(10_000, 3);
+        spec.choose(&values, 0, &mut state);
+        let scaled: Vec<f32> = values.iter().map(|value| value * deviation).collect();
+        match spec.choose(&scaled, 1, &mut state).chosen {
+            Selection::Count(k) => k,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_count_follows_a_power_of_the_variance() {
+        let of = |alpha: f64, deviation| count(&format!("{{ by = 'variance', alpha = {alpha}, beta = 0, warm_up = 1 }}"), deviation);
+        assert_eq!([0.25, 1.0, 4.0].map(|deviation| of(0.5, deviation)), [25, 100, 400]);
+        assert_eq!([0.5, 2.0].map(|deviation| of(1.0, deviation)), [25, 400]);
+        assert_eq!([0.01, 1.0, 99.0].map(|deviation| of(0.0, deviation)), [100; 3], "plain top-k");
+        assert_eq!([0.001, 1000.0].map(|deviation| of(0.5, deviation)), [10, 1000], "least and most");
+        let mut before = 0;
+        for deviation in [0.2, 0.4, 0.8, 1.6] {
+            let found = of(0.7, deviation);
+            assert!(found > before);
+            before = found;
+        }
+    }
+}
