@@ -20,6 +20,7 @@ use crate::experiment::{self, Place};
 use crate::federation;
 use crate::keep::Keep;
 use crate::load::{Load, LoadClients};
+use crate::presets;
 use crate::score::bytes;
 use crate::soak::{Soak, SoakServer};
 use crate::sweep::SweepCommand;
@@ -63,6 +64,8 @@ enum Command {
     Sweep(SweepCommand),
     /// Trains one client once and writes its update as safetensors, to try codecs on with `fl-compress`
     Update(Update),
+    /// Lists the named codecs, their sources and what those claim
+    Presets,
     /// Measures the training speed of learners, beside PyTorch
     BenchTrain(BenchTrain),
     /// Measures rounds without training
@@ -143,6 +146,10 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         Command::Update(update) => update
             .run()
             .and_then(|text| show(cli.format, &text, Some(text.clone()))),
+        Command::Presets => {
+            let presets = presets::all();
+            show(cli.format, &presets, Some(presets::text(&presets)))
+        }
         Command::LoadClients(clients) => on_runtime(clients.run()),
         Command::Soak(soak) => {
             let run = async |dir: &Path| {

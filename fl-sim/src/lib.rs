@@ -13,6 +13,7 @@ pub mod federation;
 mod json;
 pub mod keep;
 pub mod load;
+mod presets;
 pub mod ready;
 pub mod score;
 mod settings;

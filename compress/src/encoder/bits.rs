@@ -493,6 +493,7 @@ mod tests {
             tensor: TensorValues {
                 values,
                 squared_gradients: None,
+                residual: None,
                 shape: Shape::row(values.len()),
                 quantize,
                 rng: KeyedRng::new(1, 0),

@@ -207,6 +207,7 @@ mod tests {
             tensor: TensorValues {
                 values,
                 squared_gradients: None,
+                residual: None,
                 shape: Shape { rows: 4, cols },
                 quantize: QuantizeSpec::DeadZone(DeadZone::default()),
                 rng: KeyedRng::new(0, 0),

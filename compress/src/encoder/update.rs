@@ -213,6 +213,12 @@ impl Encoder {
             _ => None,
         };
         let squared: Vec<Option<Cow<'_, [f32]>>> = self.groups.iter().map(squared).collect();
+        let waited = self.memory.waited(delta);
+        let residual = |state: &GroupState| match waited {
+            Some(waited) if state.method.reduce.method().wants_residual() => Some(state.group.values(waited)),
+            _ => None,
+        };
+        let residuals: Vec<Option<Cow<'_, [f32]>>> = self.groups.iter().map(residual).collect();
         let sections = self.groups.iter().zip(values.iter().zip(&squared));
         let weighed = sections.map(|(state, (values, squared))| Weighed {
             weight: state.weight,
@@ -220,14 +226,18 @@ impl Encoder {
             squared_gradients: squared.as_deref(),
         });
         let weights = weight::factors(&weighed.collect::<Vec<_>>());
-        let groups = self.groups.iter_mut().zip(values.iter().zip(&squared)).zip(weights);
+        let given = values.iter().zip(&squared).zip(residuals.iter().zip(weights));
+        let groups = self.groups.iter_mut().zip(given);
         let groups: Vec<_> = groups.enumerate().collect();
-        let mut tasks: Vec<EncodeTask<'_>> =
-            threads::map(groups, threads, |(at, ((state, (values, squared)), weight))| {
+        let mut tasks: Vec<EncodeTask<'_>> = threads::map(
+            groups,
+            threads,
+            |(at, (state, ((values, squared), (residual, weight))))| {
                 let Method { reduce, quantize, code } = &state.method;
                 let tensor = TensorValues {
                     values,
                     squared_gradients: squared.as_deref().filter(|_| state.method.wants_squared_gradients()),
+                    residual: residual.as_deref(),
                     shape: state.group.shape,
                     quantize: *quantize,
                     rng: KeyedRng::new(header.seed, at),
@@ -248,7 +258,8 @@ impl Encoder {
                     warm: &mut state.warm,
                     ratio: &mut state.ratio,
                 }
-            });
+            },
+        );
         let ruled = |task: &EncodeTask<'_>| {
             let tensor = &task.input.tensor;
             (bits::rule(&tensor.quantize).is_some(), tensor.values.len())

@@ -22,6 +22,11 @@ pub(crate) fn tenth(density: Density) -> f64 {
     f64::from(density) / 10.0
 }
 
+/// Default of `most` for forms with `density`.
+pub(crate) fn ten_times(density: Density) -> f64 {
+    (f64::from(density) * 10.0).min(1.0)
+}
+
 const WORDS: usize = 4;
 const POINTS: usize = WORDS;
 const KEYS: &[&str] = &[

@@ -118,6 +118,7 @@ pub fn encode_section(
     let tensor = TensorValues {
         values,
         squared_gradients: None,
+        residual: None,
         shape: shape(of),
         quantize: *quantize,
         rng: KeyedRng::new(seed, 0),

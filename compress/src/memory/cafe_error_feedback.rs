@@ -74,6 +74,10 @@ impl State for PredictedResidual {
         self.residual.input(delta)
     }
 
+    fn waited<'v>(&'v self, delta: &'v [f32]) -> Option<&'v [f32]> {
+        Some(delta)
+    }
+
     /// With predictor `p`, residual before `e` and `w = p - decay e`, the raw update is `v + w`.
     fn encoded(&mut self, coded: Coded<'_>, delta: &mut [f32]) -> Result<(Relation, Vec<Products>), Error> {
         let (values, predictor) = (&mut self.residual.values, &self.predictor);

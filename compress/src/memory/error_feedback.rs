@@ -134,6 +134,10 @@ impl State for Residual {
         &self.values
     }
 
+    fn waited<'v>(&'v self, delta: &'v [f32]) -> Option<&'v [f32]> {
+        Some(delta)
+    }
+
     fn encoded(&mut self, coded: Coded<'_>, delta: &mut [f32]) -> Result<(Relation, Vec<Products>), Error> {
         let values = &mut self.values;
         let products = coded.frame.measure(coded.threads, true, values, Some(delta))?;

@@ -94,6 +94,11 @@ pub(crate) trait State: Debug + Send + Sync {
         delta
     }
 
+    /// What waited in the residual, after `absorb`; `None` for a memory without error feedback.
+    fn waited<'v>(&'v self, _delta: &'v [f32]) -> Option<&'v [f32]> {
+        None
+    }
+
     /// Records that a frame encodes the input. Returns the products for the fidelity of each section. `delta` (as
     /// [`State::absorb`] left it) becomes the part that the frame does not carry, unless the memory keeps it.
     ///

@@ -24,7 +24,9 @@ impl TryFrom<u32> for Adacomp {
         if (2..=65_536).contains(&bin) {
             return Ok(Self(bin));
         }
-        Err(Error::Usage(format!("a bin of adacomp has 2 to 65536 values, not {bin}")))
+        Err(Error::Usage(format!(
+            "a bin of adacomp has 2 to 65536 values, not {bin}"
+        )))
     }
 }
 
@@ -52,6 +54,10 @@ impl Reducer for Adacomp {
         support::chosen(Sends::Other, None, move |tensor| {
             reaching(tensor.values, tensor.residual, bin)
         })
+    }
+
+    fn wants_residual(&self) -> bool {
+        true
     }
 }
 

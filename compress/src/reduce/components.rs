@@ -14,6 +14,7 @@
 
 use crate::layout::Shape;
 use crate::quantize::dead_zone::WORTH;
+use crate::reduce::eigen::{eigen, gram};
 use crate::reduce::low_rank::{Factors, factors, product, remainder};
 use crate::rng::KeyedRng;
 
@@ -26,8 +27,6 @@ const LEAST_SIDE: usize = 8;
 const LEAST_LEN: usize = 256;
 /// `2 pi e`: a Gaussian of variance `v` takes about `log2(1 + 2 pi e v / step^2) / 2` bits.
 const GAUSS: f64 = 17.079_468;
-/// Sweeps of the eigenvalue iteration; it converges quadratically.
-const SWEEPS: usize = 12;
 
 /// Components by falling singular value.
 #[derive(Debug, Clone, PartialEq)]
@@ -166,59 +165,6 @@ pub(crate) fn normalize(q: &mut [f32], cols: usize) {
 
 fn cut(value: f64) -> f32 {
     value.clamp(f32::MIN.into(), f32::MAX.into()) as f32
-}
-
-/// `q q^T`: `[rank, rank]`.
-pub(crate) fn gram(q: &[f32], rank: usize, cols: usize) -> Vec<f64> {
-    let mut out = vec![0.0; rank * rank];
-    for a in 0..rank {
-        for b in 0..=a {
-            let (x, y) = (&q[a * cols..][..cols], &q[b * cols..][..cols]);
-            let sum: f64 = x.iter().zip(y).map(|(&x, &y)| f64::from(x) * f64::from(y)).sum();
-            (out[a * rank + b], out[b * rank + a]) = (sum, sum);
-        }
-    }
-    out
-}
-
-/// Eigenvalues and eigenvectors (by rows) of a symmetric matrix, by cyclic Jacobi rotations.
-pub(crate) fn eigen(mut a: Vec<f64>, n: usize) -> (Vec<f64>, Vec<f64>) {
-    let mut v = vec![0.0; n * n];
-    (0..n).for_each(|i| v[i * n + i] = 1.0);
-    for _ in 0..SWEEPS {
-        let mut turned = false;
-        for p in 0..n {
-            for q in p + 1..n {
-                let off = a[p * n + q];
-                if off.abs() <= f64::EPSILON * (a[p * n + p] * a[q * n + q]).abs().sqrt() {
-                    continue;
-                }
-                turned = true;
-                let theta = (a[q * n + q] - a[p * n + p]) / (2.0 * off);
-                let t = theta.signum() / (theta.abs() + (theta * theta + 1.0).sqrt());
-                let (c, s) = (1.0 / (t * t + 1.0).sqrt(), t / (t * t + 1.0).sqrt());
-                for k in 0..n {
-                    let (x, y) = (a[k * n + p], a[k * n + q]);
-                    (a[k * n + p], a[k * n + q]) = (c * x - s * y, s * x + c * y);
-                }
-                let (before, after) = a.split_at_mut(q * n);
-                turn(&mut before[p * n..][..n], &mut after[..n], c, s);
-                let (before, after) = v.split_at_mut(q * n);
-                turn(&mut before[p * n..][..n], &mut after[..n], c, s);
-            }
-        }
-        if !turned {
-            break;
-        }
-    }
-    ((0..n).map(|i| a[i * n + i]).collect(), v)
-}
-
-/// Rotates two rows.
-fn turn(x: &mut [f64], y: &mut [f64], c: f64, s: f64) {
-    for (x, y) in x.iter_mut().zip(y) {
-        (*x, *y) = (c * *x - s * *y, s * *x + c * *y);
-    }
 }
 
 #[cfg(test)]

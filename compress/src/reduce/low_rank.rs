@@ -20,6 +20,7 @@ use crate::error::Error;
 use crate::forms::methods::MethodInfo;
 use crate::forms::short::{Short, short_forms};
 use crate::layout::Shape;
+use crate::quantize::numbers::sum_of_squares;
 use crate::reduce::form::{Form, K, Number, Numbers, Part, Reduced, ReducedPart, Width};
 use crate::reduce::keep;
 use crate::reduce::keyed::keyed;
@@ -29,8 +30,9 @@ use crate::reduce::spectrum::leading_squares;
 use crate::reduce::top_k::top_k;
 use crate::rng::KeyedRng;
 use crate::rules::entropy_rank::Matrix;
-use crate::rules::rank::{MAX_RANK, RankSpec};
+use crate::rules::rank::RankSpec;
 use crate::rules::rule_state::RuleState;
+use crate::rules::spectrum::MAX_RANK;
 use crate::sink::Sink;
 
 /// A column shorter than this share of the longest is of rounding errors alone.
@@ -88,7 +90,10 @@ pub(crate) const RANK: Number = Number::new("rank", Width::Varint, |rank, _, sha
 impl Reducer for LowRank {
     fn choose(&self, tensor: &TensorValues<'_>, round: u64, rule_state: &mut RuleState) -> Chosen {
         let &TensorValues { values, shape, rng, .. } = tensor;
-        let squares = |rank: usize| leading_squares(values, shape, rank, rng);
+        let squares = |rank: usize| {
+            let step = |warm: Option<&[f32]>| factors(values, shape, rank, warm, rng).q;
+            (leading_squares(shape, step), sum_of_squares(values))
+        };
         let matrix = Matrix {
             values,
             shape,

@@ -43,6 +43,11 @@ pub(crate) trait Reducer {
         false
     }
 
+    /// Whether what waits in a residual changes what is sent.
+    fn wants_residual(&self) -> bool {
+        false
+    }
+
     /// Most bytes of the planes of `len` values; more than `len * 4` are never sent.
     fn most_bytes(&self, _quantize: &dyn Quantizer, len: usize) -> usize {
         len * 4
@@ -69,6 +74,8 @@ pub(crate) struct TensorValues<'a> {
     pub(crate) values: &'a [f32],
     /// Mean squared gradients, if the trainer has given any: finite, not negative, as many as `values`.
     pub(crate) squared_gradients: Option<&'a [f32]>,
+    /// What waited in the residual of error feedback and is now a part of `values`, for reducers that want it.
+    pub(crate) residual: Option<&'a [f32]>,
     pub(crate) shape: Shape,
     pub(crate) quantize: QuantizeSpec,
     pub(crate) rng: KeyedRng,

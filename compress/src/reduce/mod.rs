@@ -1,13 +1,16 @@
 //! First slot: which values are sent. A reducer is one file and one line of the table below.
 
+pub(crate) mod adacomp;
 pub(crate) mod auto;
 pub(crate) mod components;
 pub(crate) mod count_sketch;
+pub(crate) mod eigen;
 pub(crate) mod form;
 pub(crate) mod keep;
 pub(crate) mod keyed;
 pub(crate) mod low_rank;
 pub(crate) mod method;
+pub(crate) mod one_sided;
 pub(crate) mod planes;
 pub(crate) mod projection;
 pub(crate) mod random_k;
@@ -39,6 +42,10 @@ methods! {
         RandomK = random_k,
         /// The values that reach a magnitude.
         Threshold = threshold,
+        /// The largest values of one sign.
+        OneSided = one_sided,
+        /// The values that reach the largest of their bin in the next round.
+        Adacomp = adacomp,
         /// Two factors of a matrix, and perhaps the largest values of what they leave.
         LowRank = low_rank,
         /// Signed sums under several hashes.

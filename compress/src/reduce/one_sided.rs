@@ -46,7 +46,11 @@ fn larger_side(tensor: &TensorValues<'_>, k: usize) -> Vec<u32> {
     };
     let (positive, negative) = (side(1.0), side(-1.0));
     // On a tie the positive ones.
-    if positive.0 >= negative.0 { positive.1 } else { negative.1 }
+    if positive.0 >= negative.0 {
+        positive.1
+    } else {
+        negative.1
+    }
 }
 
 #[cfg(test)]

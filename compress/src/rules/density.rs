@@ -12,6 +12,7 @@ use crate::rules::method::{DensityRule, Entry};
 use crate::rules::rule_state::RuleState;
 use crate::rules::schedule::{self, Schedule};
 use crate::rules::selection::{Selected, Selection};
+use crate::rules::variance::{self, VarianceRule};
 
 /// Generates [`DensitySpec`] and `METHODS` from the table. Each line is `Variant(Type) = module`; the type implements
 /// [`DensityRule`], and the module defines `METHOD`.
@@ -54,6 +55,8 @@ rules! {
     Entropy(EntropyRule) = entropy,
     /// By the squared values, which are the diagonal of the empirical Fisher information.
     Fisher(FisherRule) = fisher,
+    /// By the running variance: fewer values are sent as updates become smaller.
+    Variance(VarianceRule) = variance,
     /// By round; values above 1 are clamped to 1.
     Schedule(Schedule) = schedule,
 }
@@ -150,6 +153,8 @@ mod tests {
             "{ by = 'fisher', form = 'percentile', q = 93.5 }",
             "{ by = 'fisher', form = 'literal', alpha = 0.3, beta = 0.8, least = 0.002, clip = 3.5 }",
             "{ by = 'fisher', form = 'gradients', density = 0.07, clip = 3.5 }",
+            "{ by = 'variance' }",
+            "{ by = 'variance', density = 0.02, least = 0.01, most = 0.5, alpha = 1, beta = 0.5, warm_up = 5, clip = 0.5 }",
             "{ by = 'schedule', points = [[0, 0.25], [10, 0.05]] }",
             "{ by = 'schedule', shape = 'linear', points = [[3, 0.25]] }",
             "{ by = 'schedule', shape = 'exponential', points = [[0, 0.25], [10, 0.05], [30, 0.01]] }",
@@ -173,7 +178,7 @@ mod tests {
 
     #[test]
     fn refusals_say_what_was_expected() {
-        let forms = r#"a density above 0 and at most 1, or a rule: { by = "entropy" | "fisher" | "schedule", .. }"#;
+        let forms = r#"a density above 0 and at most 1, or a rule: { by = "entropy" | "fisher" | "variance" | "schedule", .. }"#;
         for (text, expected) in [
             ("'entropy'", forms),
             ("true", forms),
@@ -189,6 +194,14 @@ mod tests {
             (
                 "{ by = 'fisher', warm_up = 97 }",
                 r#"`warm_up` is not a parameter of { by = "fisher", form = "scaled" }"#,
+            ),
+            (
+                "{ by = 'variance', q = 97 }",
+                r#"`q` is not a parameter of { by = "variance" }"#,
+            ),
+            (
+                "{ by = 'variance', most = 0.001 }",
+                "`least` <= `density` <= `most` must hold",
             ),
             (
                 "{ by = 'schedule', points = [[0, 1]], form = 'x' }",

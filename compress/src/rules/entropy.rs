@@ -170,7 +170,7 @@ impl Effective {
         let form = Self {
             density,
             least: table.density("least", rule::tenth(density))?,
-            most: table.density("most", ten_times(density))?,
+            most: table.density("most", rule::ten_times(density))?,
             beta: table.number("beta", BETA, 0.0..=1.0)?,
             warm_up: table.rounds("warm_up", WARM_UP)?,
         };
@@ -187,14 +187,10 @@ impl Effective {
         Table::by(NAME)
             .with("density", self.density.into(), DENSITY)
             .with("least", self.least.into(), rule::tenth(self.density))
-            .with("most", self.most.into(), ten_times(self.density))
+            .with("most", self.most.into(), rule::ten_times(self.density))
             .with("beta", self.beta, BETA)
             .with("warm_up", self.warm_up.into(), WARM_UP.into())
     }
-}
-
-fn ten_times(density: Density) -> f64 {
-    (f64::from(density) * 10.0).min(1.0)
 }
 
 impl Literal {

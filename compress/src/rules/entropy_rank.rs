@@ -11,9 +11,8 @@ use crate::forms::rule::Table;
 use crate::layout::Shape;
 use crate::rng::KeyedRng;
 use crate::rules::differential::{Estimate, deviation, sample};
-use crate::rules::rank::MAX_RANK;
 use crate::rules::rule_state::RuleState;
-use crate::rules::spectrum::RankErrors;
+use crate::rules::spectrum::{MAX_RANK, RankErrors};
 
 pub(crate) const NAME: &str = "entropy";
 /// Kind of state, as numbered in the state file.

@@ -20,6 +20,7 @@ pub(crate) mod samples;
 pub(crate) mod schedule;
 pub(crate) mod selection;
 pub(crate) mod spectrum;
+pub(crate) mod variance;
 
 /// Whether `kind` is the number of a rule's state in a state file, or 0, the number of none.
 pub(crate) fn is_kind(kind: u32) -> bool {

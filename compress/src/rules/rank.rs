@@ -8,9 +8,7 @@ use crate::rules::entropy_rank::{self, EntropyRank, Matrix};
 use crate::rules::method::DensityRule;
 use crate::rules::rule_state::RuleState;
 use crate::rules::schedule::{self, Schedule};
-
-/// Largest rank of a spec.
-pub const MAX_RANK: u32 = 1024;
+use crate::rules::spectrum::MAX_RANK;
 
 /// Rank of a low-rank approximation (columns of each factor): `4`, `{ by = "schedule", points = [[0, 8], [10, 2]] }` or
 /// `{ by = "entropy", most = 32 }`.

@@ -9,6 +9,9 @@ use std::f64::consts::{FRAC_PI_2, PI};
 
 use crate::layout::Shape;
 
+/// Largest rank of a spec.
+pub const MAX_RANK: u32 = 1024;
+
 /// Steps of the integral of the density.
 const STEPS: usize = 4096;
 

@@ -103,7 +103,11 @@ impl DensityRule for VarianceRule {
 fn variance(values: &[f32]) -> f64 {
     let len = values.len() as f64;
     let mean = values.iter().map(|&value| f64::from(value)).sum::<f64>() / len;
-    values.iter().map(|&value| (f64::from(value) - mean).powi(2)).sum::<f64>() / len
+    values
+        .iter()
+        .map(|&value| (f64::from(value) - mean).powi(2))
+        .sum::<f64>()
+        / len
 }
 
 #[cfg(test)]
@@ -125,11 +129,24 @@ mod tests {
 
     #[test]
     fn the_count_follows_a_power_of_the_variance() {
-        let of = |alpha: f64, deviation| count(&format!("{{ by = 'variance', alpha = {alpha}, beta = 0, warm_up = 1 }}"), deviation);
+        let of = |alpha: f64, deviation| {
+            count(
+                &format!("{{ by = 'variance', alpha = {alpha}, beta = 0, warm_up = 1 }}"),
+                deviation,
+            )
+        };
         assert_eq!([0.25, 1.0, 4.0].map(|deviation| of(0.5, deviation)), [25, 100, 400]);
         assert_eq!([0.5, 2.0].map(|deviation| of(1.0, deviation)), [25, 400]);
-        assert_eq!([0.01, 1.0, 99.0].map(|deviation| of(0.0, deviation)), [100; 3], "plain top-k");
-        assert_eq!([0.001, 1000.0].map(|deviation| of(0.5, deviation)), [10, 1000], "least and most");
+        assert_eq!(
+            [0.01, 1.0, 99.0].map(|deviation| of(0.0, deviation)),
+            [100; 3],
+            "plain top-k"
+        );
+        assert_eq!(
+            [0.001, 1000.0].map(|deviation| of(0.5, deviation)),
+            [10, 1000],
+            "least and most"
+        );
         let mut before = 0;
         for deviation in [0.2, 0.4, 0.8, 1.6] {
             let found = of(0.7, deviation);

@@ -8,17 +8,13 @@ pub(crate) mod when;
 use serde::{Deserialize, Serialize};
 
 use crate::code::method::CodeSpec;
-use crate::density::Density;
 use crate::error::Error;
 use crate::layout::{Role, Tensor};
 use crate::memory::Memory;
-use crate::memory::error_feedback::Decay;
 use crate::quantize::QuantizeSpec;
-use crate::quantize::codebook::Codebook;
 use crate::quantize::dead_zone::DeadZone;
 use crate::reduce::ReduceSpec;
 use crate::reduce::method::Sends;
-use crate::reduce::top_k::TopK;
 use crate::spec::budget::Budget;
 use crate::spec::preset::Preset;
 use crate::spec::weight::Weight;
@@ -30,7 +26,7 @@ use crate::spec::when::When;
 ///
 /// ```
 /// let spec: fl_compress::Spec = toml::from_str(r#"
-///     # preset = "sparseloco"               # or "exact": sets the keys below, which then change what they name
+///     # preset = "sparseloco"               # or another of configs/presets: sets the keys below, which then change what they name
 ///     memory  = "auto"                      # or "none", "error-feedback", "cafe", ["cafe", "error-feedback"], "ef21", "dgc", or one with numbers
 ///     budget  = "0.25 bits"                 # per value; "200KiB" per frame, or "0.25 to 1 bits, error 0.7"
 ///     default = { quantize = "dead_zone", code = "context" }
@@ -215,35 +211,13 @@ impl Spec {
     /// The spec of a preset.
     ///
     /// # Errors
-    /// `Usage` if a number of the preset is out of range, which a test rules out.
+    /// `Usage` if the file of the preset is not a spec, which a test rules out.
     pub fn preset(preset: Preset) -> Result<Self, Error> {
-        let sparseloco = || {
-            let reduce = ReduceSpec::TopK(TopK {
-                density: Density::new(0.02)?.into(),
-                chunk: Some(4096),
-            });
-            Ok(Self {
-                memory: Memory::ErrorFeedback {
-                    decay: Decay::new(0.95)?,
-                },
-                default: Method {
-                    reduce,
-                    quantize: QuantizeSpec::Codebook(Codebook::new(2)?),
-                    code: CodeSpec::Rans,
-                },
-                small: Some(Small {
-                    below: 1024,
-                    method: Method {
-                        quantize: QuantizeSpec::Half,
-                        ..Method::default()
-                    },
-                }),
-                ..Self::exact()
-            })
-        };
-        match preset {
-            Preset::Exact => Ok(Self::exact()),
-            Preset::Sparseloco => sparseloco(),
+        let refused = |why: String| Error::Usage(format!("preset {}: {why}", preset.name()));
+        let raw: Raw = toml::from_str(preset.text()).map_err(|error| refused(error.to_string()))?;
+        match raw.preset {
+            Some(_) => Err(refused("a preset cannot be made of another".to_owned())),
+            None => raw.try_into(),
         }
     }
 
@@ -402,7 +376,7 @@ mod tests {
 
     #[test]
     fn a_preset_sets_what_no_other_key_names() {
-        for preset in Preset::ALL {
+        for &preset in Preset::ALL {
             let name = preset.name();
             let text = format!("preset = '{name}'");
             assert_eq!(toml::from_str::<Spec>(&text), Ok(Spec::preset(preset).unwrap()));

@@ -1,0 +1,48 @@
+//! The named codecs of `configs/presets`.
+
+use std::fmt::Write as _;
+
+use fl_compress::Preset;
+use serde::Serialize;
+
+/// One preset.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Listed {
+    name: &'static str,
+    about: String,
+    source: String,
+}
+
+/// Every preset.
+pub(crate) fn all() -> Vec<Listed> {
+    let listed = |preset: &Preset| Listed {
+        name: preset.name(),
+        about: preset.about(),
+        source: preset.source(),
+    };
+    Preset::ALL.iter().map(listed).collect()
+}
+
+/// A paragraph for each preset: its name, what it is, and where it comes from.
+pub(crate) fn text(presets: &[Listed]) -> String {
+    let mut out = String::new();
+    for Listed { name, about, source } in presets {
+        let _ = writeln!(out, "{name}\n    {about}\n    {source}");
+    }
+    out.push_str("Use one with `preset = \"NAME\"` in [compression.uplink] or [compression.downlink].");
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn every_preset_is_listed_with_its_source() {
+        let presets = super::all();
+        assert_eq!(presets.len(), fl_compress::Preset::ALL.len());
+        let text = super::text(&presets);
+        assert!(
+            text.contains("edgc\n    EDGC: low rank") && text.contains("arXiv 2511.10333"),
+            "{text}"
+        );
+    }
+}
