@@ -78,8 +78,38 @@ impl SweepCommand {
             let why = format!("`--point {point}`: name the sweep's file instead of the folder");
             return Err(Error::Config(why).into());
         }
-        let (all, text) = several::run(&self.each()?).await?;
-        Ok((Swept::Several(all), text))
+        self.run_each().await
+    }
+
+    /// Runs the sweeps of the folder, one after another. All files are read before the first trial. A sweep that fails stops
+    /// no other.
+    async fn run_each(&self) -> anyhow::Result<(Swept, String)> {
+        let commands = self.each()?;
+        for command in &commands {
+            command.read()?;
+        }
+        let (mut found, mut failed) = (Vec::new(), Vec::new());
+        for command in &commands {
+            let sweep = command.title();
+            out::note(format_args!("sweep {sweep}"));
+            match Box::pin(command.run_one()).await {
+                Ok((outcome, text)) => {
+                    out::note(format_args!("{text}\n"));
+                    found.push(Named { sweep, outcome });
+                }
+                Err(error) => {
+                    out::note(format_args!("sweep {sweep}: {error:#}"));
+                    failed.push(sweep);
+                }
+            }
+        }
+        let text = several::summary(&found);
+        if !failed.is_empty() {
+            out::text(format_args!("{text}\n"))?;
+            let failed = failed.join(", ");
+            bail!("failed sweeps: {failed}; the reasons are above, and the same command resumes them");
+        }
+        Ok((Swept::Several(found), text))
     }
 
     /// A command for each sweep of the folder, or this one.
@@ -100,7 +130,7 @@ impl SweepCommand {
     }
 
     /// Reads the file: its sweep and its text.
-    pub(super) fn read(&self) -> anyhow::Result<(Sweep, String)> {
+    fn read(&self) -> anyhow::Result<(Sweep, String)> {
         let wrong = |why: String| Error::Config(format!("{}: {why}", self.file.display()));
         let text = std::fs::read_to_string(&self.file).map_err(|e| wrong(format!("cannot read: {e}")))?;
         let base = self.file.parent().unwrap_or(Path::new("."));
@@ -112,7 +142,7 @@ impl SweepCommand {
     }
 
     /// The name of the sweep.
-    pub(super) fn title(&self) -> String {
+    fn title(&self) -> String {
         self.file.file_stem().unwrap_or_default().to_string_lossy().into_owned()
     }
 
@@ -120,7 +150,7 @@ impl SweepCommand {
     ///
     /// # Errors
     /// As [`SweepCommand::run`].
-    pub(super) async fn run_one(&self) -> anyhow::Result<(Outcome, String)> {
+    async fn run_one(&self) -> anyhow::Result<(Outcome, String)> {
         let wrong = |why: String| Error::Config(format!("{}: {why}", self.file.display()));
         let (sweep, text) = self.read()?;
         let named: anyhow::Result<Vec<(String, usize)>> =

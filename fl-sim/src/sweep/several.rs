@@ -1,14 +1,12 @@
-//! The sweeps of a folder, one after another, and one summary.
+//! The sweeps of a folder, and their summary.
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, bail};
-use fl_cli::out;
+use anyhow::Context as _;
 use fl_client::Error;
 use serde::Serialize;
 use toml::Table;
 
-use super::command::SweepCommand;
 use super::outcome::Outcome;
 use super::phase::Phase;
 use super::text::{align, estimate, line, reach};
@@ -21,41 +19,6 @@ pub struct Named {
     pub sweep: String,
     /// Its tables.
     pub outcome: Outcome,
-}
-
-/// Runs the sweeps `commands`, one for each file. All files are read before the first trial. A sweep that fails stops no
-/// other.
-///
-/// # Errors
-/// If a file cannot be used, or a sweep fails.
-pub(super) async fn run(commands: &[SweepCommand]) -> anyhow::Result<(Vec<Named>, String)> {
-    for command in commands {
-        command.read()?;
-    }
-    let (mut found, mut failed) = (Vec::new(), Vec::new());
-    for command in commands {
-        let sweep = command.title();
-        out::note(format_args!("sweep {sweep}"));
-        match Box::pin(command.run_one()).await {
-            Ok((outcome, text)) => {
-                out::note(format_args!("{text}\n"));
-                found.push(Named { sweep, outcome });
-            }
-            Err(error) => {
-                out::note(format_args!("sweep {sweep}: {error:#}"));
-                failed.push(sweep);
-            }
-        }
-    }
-    let text = summary(&found);
-    if !failed.is_empty() {
-        out::text(format_args!("{text}\n"))?;
-        bail!(
-            "failed sweeps: {}; the reasons are above, and the same command resumes them",
-            failed.join(", ")
-        );
-    }
-    Ok((found, text))
 }
 
 /// The sweep files of `dir`, by name: those with the keys `report` and `baseline`.
@@ -86,7 +49,7 @@ pub(super) fn files(dir: &Path) -> anyhow::Result<Vec<PathBuf>> {
 }
 
 /// A row for each reported point; of a sweep that ran its choice alone, for each chosen one.
-fn summary(found: &[Named]) -> String {
+pub(super) fn summary(found: &[Named]) -> String {
     let header = [
         "sweep",
         "variant",
