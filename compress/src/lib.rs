@@ -33,6 +33,7 @@
 //! This crate uses no socket, clock or source of randomness: seeds are arguments.
 
 mod archive;
+mod average;
 mod budget;
 mod code;
 mod density;
@@ -65,6 +66,7 @@ pub mod weights;
 pub mod wire;
 
 pub use archive::Archive;
+pub use average::{Average, MAX_AVERAGED};
 pub use budget::estimate::BudgetEstimate;
 pub use budget::watch::{BudgetWatch, OverBudget};
 pub use code::method::{Code, CodeSpec};

@@ -168,6 +168,12 @@ impl Score {
         };
         let result = bold(format!("{what:<16}{value:>12}"));
         let _ = writeln!(out, "{result}   of the last model, on held-out examples");
+        if let Some(average) = self.rounds.last().and_then(RoundLine::quality_of_average) {
+            let _ = writeln!(
+                out,
+                "average         {average:>12}   of the mean of the last versions, the same examples"
+            );
+        }
         let _ = writeln!(
             out,
             "sent            {:>12}   {} up, {} down on the sockets",
@@ -244,6 +250,16 @@ impl RoundLine {
             (None, None, Some(rmse)) => format!("{} rmse", significant(*rmse)),
             (None, None, None) => "-".to_owned(),
         }
+    }
+
+    /// As [`RoundLine::quality`], of the average of the last versions; `None` if the run has none.
+    fn quality_of_average(&self) -> Option<String> {
+        let of = |name: &str| self.metrics.get(&format!("evaluation/average_{name}")).copied();
+        Some(match (of("accuracy"), of("rmse"), of("loss")?) {
+            (Some(share), ..) => format!("{:.2} %", 100.0 * share),
+            (None, Some(rmse), _) => format!("{} rmse", significant(rmse)),
+            (None, None, loss) => format!("{} ppl", significant(loss.exp())),
+        })
     }
 
     /// The line of a table under [`header`].

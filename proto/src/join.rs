@@ -1,6 +1,6 @@
 //! Joining a run: what a client sends, and all that it needs to take part.
 
-use fl_compress::{Digest, Layout, Role, Spec, TensorSpec};
+use fl_compress::{Average, Digest, Layout, Role, Spec, TensorSpec};
 
 use crate::error::ProtocolError;
 use crate::extra::Extra;
@@ -92,6 +92,8 @@ pub struct Joined {
     pub instance: Digest,
     /// Minor version of the server's protocol; 0 before version 1.4.
     pub minor: u32,
+    /// The mean of the last versions that is evaluated beside the newest.
+    pub average: Option<Average>,
 }
 
 impl Joined {
@@ -120,6 +122,14 @@ impl Joined {
             base: self.base.map_or_else(Default::default, |base| base.0.to_vec().into()),
             serves_base: self.serves_base,
             protocol_minor: self.minor,
+            average_last: match self.average {
+                Some(Average::Last(versions)) => versions,
+                _ => 0,
+            },
+            average_ema: match self.average {
+                Some(Average::Ema(decay)) => decay,
+                _ => 0.0,
+            },
         })
     }
 }
@@ -139,6 +149,12 @@ impl TryFrom<wire::JoinReply> for Joined {
         }
         let base = has_base.then(|| digest("base", &reply.base)).transpose()?;
         let training = reply.training.ok_or(ProtocolError::Missing("training"))?;
+        let average = match (reply.average_last, reply.average_ema) {
+            (0, 0.0) => None,
+            (versions, 0.0) => Some(Average::last(versions)),
+            (0, decay) => Some(Average::ema(decay)),
+            _ => Some(Err("both keys are set".to_owned())),
+        };
         Ok(Self {
             client: reply.client.parse()?,
             run: reply.run.parse()?,
@@ -157,6 +173,9 @@ impl TryFrom<wire::JoinReply> for Joined {
             initial: digest("initial", &reply.initial)?,
             instance: digest("instance", &reply.instance)?,
             minor: reply.protocol_minor,
+            average: average
+                .transpose()
+                .map_err(|why| ProtocolError::invalid("average", why))?,
         })
     }
 }
@@ -193,6 +212,7 @@ mod tests {
             initial: Digest::of(b"first"),
             instance: Digest::of(b"drawn"),
             minor: PROTOCOL_MINOR,
+            average: Some(Average::Last(5)),
         }
     }
 
@@ -222,6 +242,20 @@ mod tests {
         let mut reply = joined().to_wire().unwrap();
         reply.aside.clear();
         assert!(Joined::try_from(reply).unwrap_err().to_string().contains("base"));
+    }
+
+    #[test]
+    fn averages_survive_the_wire_and_impossible_ones_are_refused() {
+        for average in [None, Some(Average::Ema(0.8))] {
+            let joined = Joined { average, ..joined() };
+            assert_eq!(Joined::try_from(joined.to_wire().unwrap()).unwrap(), joined);
+        }
+        for (last, ema) in [(1, 0.0), (u32::MAX, 0.0), (0, f64::NAN), (0, 1.0), (0, -0.5), (5, 0.8)] {
+            let mut reply = joined().to_wire().unwrap();
+            (reply.average_last, reply.average_ema) = (last, ema);
+            let text = Joined::try_from(reply).unwrap_err().to_string();
+            assert!(text.contains("average"), "{last} {ema}: {text}");
+        }
     }
 
     #[test]

@@ -1,45 +1,114 @@
-//! Evaluation of the held model on the client's held-out examples.
+//! Evaluation of the held model, and of the average of its last versions, on the client's held-out examples.
 
 use std::sync::Arc;
 
 use fl_compress::weights::handed_out;
+use fl_proto::{Metric, Metrics};
 
+use super::run::Run;
 use super::state::ClientState;
 use crate::error::Error;
-use crate::learner::{EvaluatePlan, Evaluation, Progress};
+use crate::learner::{EvaluatePlan, Evaluation, Learner, Progress};
 
 impl ClientState {
-    /// Evaluates the held model and returns its version too; `None` if the learner has no held-out examples.
+    /// Evaluates the held model and returns its version too; `None` if the learner has no held-out examples. Where the run
+    /// averages versions and all model updates for it are kept, the metrics named `average_*` are those of the average.
     ///
     /// # Errors
     /// `Learner` if the evaluation fails or its result is impossible; `NotNow` if no model is held.
-    pub(crate) fn evaluate(&mut self, progress: Arc<Progress>) -> Result<Option<(u64, Evaluation)>, Error> {
+    pub(crate) fn evaluate(&mut self, progress: &Arc<Progress>) -> Result<Option<(u64, Evaluation)>, Error> {
         let nothing = || Error::NotNow("no model is held".to_owned());
         self.run()?;
         let run = self.run.as_mut().ok_or_else(nothing)?;
         let model = run.model.as_ref().ok_or_else(nothing)?;
+        let version = model.version;
         let learner = self.tasks.learner(&run.joined.task)?;
-        let failed = |e: anyhow::Error| Error::Learner(format!("evaluation: {e:#}"));
-        learner.load(&handed_out(&run.layout, &model.values)).map_err(failed)?;
         let plan = EvaluatePlan {
-            version: model.version,
-            progress,
+            version,
+            progress: Arc::clone(progress),
         };
-        let Some(evaluation) = learner.evaluate_with(&plan).map_err(failed)? else {
+        let mut of = |values: &[f32]| evaluated(learner, &handed_out(&run.layout, values), &plan);
+        let Some(mut evaluation) = of(&model.values)? else {
             return Ok(None);
         };
-        let Evaluation {
-            examples,
-            loss,
-            correct,
-            ..
-        } = evaluation;
-        if examples == 0 || correct.is_some_and(|correct| correct > examples) || !loss.is_finite() {
-            let correct = correct.map_or(String::new(), |correct| format!("{correct} correct, "));
-            return Err(Error::Learner(format!(
-                "its evaluation is impossible: {examples} examples, {correct}loss {loss}"
-            )));
+        if let Some(averaged) = averaged(run, version, &model.values)?
+            && let Some(of_average) = of(&averaged)?
+        {
+            add(&mut evaluation.metrics, &of_average);
         }
-        Ok(Some((model.version, evaluation)))
+        Ok(Some((version, evaluation)))
     }
 }
+
+/// The average of the last versions; `None` if the run has none, if it is the newest version alone, or if a model update for it
+/// is missing.
+fn averaged(run: &Run, version: u64, newest: &[f32]) -> Result<Option<Vec<f32>>, Error> {
+    let Some(average) = &run.joined.average else {
+        return Ok(None);
+    };
+    let count = average.updates(version);
+    let Some(updates) = run
+        .state
+        .load_model_updates(&run.layout, version, count)
+        .filter(|_| count > 0)
+    else {
+        return Ok(None);
+    };
+    let mut values = newest.to_vec();
+    let applied = average.apply(&run.layout, &updates, &mut values);
+    applied.map_err(|e| Error::Crashed(format!("the average of the last versions: {e}")))?;
+    Ok(Some(values))
+}
+
+/// Evaluates one model. `None` if the learner has no held-out examples. Shapes: `values: [layout.len()]`.
+fn evaluated(learner: &mut dyn Learner, values: &[f32], plan: &EvaluatePlan) -> Result<Option<Evaluation>, Error> {
+    let failed = |e: anyhow::Error| Error::Learner(format!("evaluation: {e:#}"));
+    learner.load(values).map_err(failed)?;
+    let Some(evaluation) = learner.evaluate_with(plan).map_err(failed)? else {
+        return Ok(None);
+    };
+    let Evaluation {
+        examples,
+        loss,
+        correct,
+        ..
+    } = evaluation;
+    if examples == 0 || correct.is_some_and(|correct| correct > examples) || !loss.is_finite() {
+        let correct = correct.map_or(String::new(), |correct| format!("{correct} correct, "));
+        return Err(Error::Learner(format!(
+            "its evaluation is impossible: {examples} examples, {correct}loss {loss}"
+        )));
+    }
+    Ok(Some(evaluation))
+}
+
+/// Adds the figures of the average to those of the newest version.
+fn add(metrics: &mut Metrics, of_average: &Evaluation) {
+    let examples = of_average.examples as f64;
+    let of_examples = |name: &str, value| {
+        (
+            name.to_owned(),
+            Metric {
+                value,
+                weight: examples,
+            },
+        )
+    };
+    let accuracy = of_average.correct.map(|correct| correct as f64 / examples);
+    let own = [
+        Some(of_examples("loss", of_average.loss)),
+        accuracy.map(|share| of_examples("accuracy", share)),
+    ];
+    let further = of_average
+        .metrics
+        .iter()
+        .map(|(name, metric)| (name.to_owned(), metric));
+    for (name, metric) in own.into_iter().flatten().chain(further) {
+        if let Err(error) = metrics.add(format!("{AVERAGE}{name}"), metric) {
+            tracing::warn!(%error, "a figure of the averaged model is not reported");
+        }
+    }
+}
+
+/// What the names of an average's figures begin with.
+const AVERAGE: &str = "average_";

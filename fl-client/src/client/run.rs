@@ -70,9 +70,26 @@ impl Run {
     /// Applies a fetched frame. On an error no model is held any more.
     pub(super) fn apply(&mut self, version: u64, kind: FrameKind, frame: Vec<u8>) -> Result<(), String> {
         let keep_frame = self.predicts() && kind == FrameKind::ModelUpdate;
+        self.keep_for_average(version, kind, &frame);
         let held = self.model.take();
         self.model = Some(Model::after(held, version, kind, frame, &self.layout, keep_frame)?);
         Ok(())
+    }
+
+    /// Keeps a frame for the average of versions, if the run has one. The average is optional, so a failure is only logged.
+    fn keep_for_average(&self, version: u64, kind: FrameKind, frame: &[u8]) {
+        let Some(average) = &self.joined.average else { return };
+        let kept = match kind {
+            FrameKind::ModelUpdate => self.state.save_model_update(version, frame, average.updates(u64::MAX)),
+            // What led to the version before it does not lead to a snapshot.
+            _ => {
+                self.state.drop_model_updates(|_| true);
+                Ok(())
+            }
+        };
+        if let Err(error) = kept {
+            tracing::warn!(%error, "a model update was not kept; the average is not evaluated until as many more have come");
+        }
     }
 
     /// Keeps the frame that the next update is encoded against, if the run's memory does so.
@@ -147,11 +164,12 @@ pub(crate) fn same_run(before: &Joined, now: &Joined) -> bool {
         max_frame: _,
         pending: _,
         minor: _,
+        average,
     } = before;
     (client, run, task, rounds, seed) == (&now.client, &now.run, &now.task, &now.rounds, &now.seed)
         && (layout, aside, base) == (&now.layout, &now.aside, &now.base)
         && (training, extra, uplink) == (&now.training, &now.extra, &now.uplink)
-        && (initial, instance) == (&now.initial, &now.instance)
+        && (initial, instance, average) == (&now.initial, &now.instance, &now.average)
 }
 
 /// Binds the learner to the run's tensors. `base`: a file with the frozen ones.

@@ -289,7 +289,7 @@ impl Connection<'_> {
         let progress = stop.progress();
         let evaluated = self.actor.call(move |client| {
             let _permit = permit;
-            client.evaluate(progress)
+            client.evaluate(&progress)
         });
         match evaluated.await? {
             Ok(Some((version, evaluation))) => {

@@ -7,6 +7,7 @@
 //! state/runs/NAME/verdict   the server's answer to that frame; absent until the answer is known
 //! state/runs/NAME/model     a model version; fetched again if it is missing or broken
 //! state/runs/NAME/step      the model update that made that version, if updates are encoded against it; may be missing
+//! state/runs/NAME/model-updates/VERSION  the model updates of the last versions, if the run averages versions; may be missing
 //! state/runs/NAME/optimizer       moments of the local optimizer, if the run keeps them
 //! state/runs/NAME/optimizer-next  those after the training of the frame in `memory`
 //! state/aside/NAME-INSTANCE/  the same files of another run of that name
@@ -24,6 +25,7 @@ mod disk;
 mod lock;
 mod memory;
 mod model;
+mod model_updates;
 mod optimizer;
 mod run_state;
 mod state_dir;

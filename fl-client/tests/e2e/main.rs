@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod another_run;
+mod averaged;
 #[cfg(target_os = "linux")]
 mod binary;
 mod crashes;

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use anyhow::Context;
 use fl_cli::out;
 use fl_compress::weights::{FilePlan, Notes, TensorFile};
-use fl_compress::{Role, TensorSpec};
+use fl_compress::{Average, Digest, Role, TensorSpec};
 
 use crate::admin::socket::{Answer, Ask};
 use crate::cli::failure::Outcome;
 use crate::cli::{source, write};
-use crate::model::stored_frames::{Assembled, assemble};
+use crate::model::stored_frames::{Assembled, assemble, average};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -21,6 +21,9 @@ pub(super) struct Args {
     /// Model version: the number of rounds behind it. The newest if not given.
     #[arg(long)]
     version: Option<u64>,
+    /// Write a mean of the last versions instead of one version: `last=N` or `ema=DECAY`, as `average` of run.toml.
+    #[arg(long)]
+    average: Option<Average>,
     /// File to write; replaced as a whole.
     #[arg(short, long)]
     output: PathBuf,
@@ -35,7 +38,14 @@ pub(super) fn run(args: &Args) -> Outcome {
     let Answer::Model(parts) = source::ask(&config, &ask)? else {
         return Err(source::unexpected().into());
     };
-    let Assembled { layout, values, base } = assemble(&config.data, &parts)?;
+    let Assembled {
+        layout,
+        mut values,
+        base,
+    } = assemble(&config.data, &parts)?;
+    if let Some(of) = &args.average {
+        average(&config.data, &parts, of, &layout, &mut values)?;
+    }
     let file = match &base {
         Some(base) => Some(TensorFile::parse(base).context("the frozen tensors of the run")?),
         None => None,
@@ -64,13 +74,18 @@ pub(super) fn run(args: &Args) -> Outcome {
     plan.write(&values, &raw, &mut bytes)
         .context("the model cannot be written as safetensors")?;
     write::replace(&args.output, &bytes)?;
-    out::line(format_args!(
-        "{}: run `{}`, version {}, digest {}",
-        args.output.display(),
-        parts.run,
-        parts.version,
-        parts.model
-    ))?;
+    let file = args.output.display();
+    let (run, version) = (&parts.run, parts.version);
+    match &args.average {
+        None => out::line(format_args!(
+            "{file}: run `{run}`, version {version}, digest {}",
+            parts.model
+        ))?,
+        Some(of) => out::line(format_args!(
+            "{file}: run `{run}`, average {of} at version {version}, digest {}",
+            Digest::of_f32(&values)
+        ))?,
+    }
     let local: Vec<&str> = of(Role::Local).map(|tensor| tensor.name.as_str()).collect();
     if !local.is_empty() {
         out::line(format_args!(

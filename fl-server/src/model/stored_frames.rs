@@ -3,7 +3,7 @@
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use fl_compress::{Digest, Frame, FrameKind, Layout, TensorSpec};
+use fl_compress::{Average, Digest, Frame, FrameKind, Layout, TensorSpec};
 use fl_proto::RunName;
 use serde::{Deserialize, Serialize};
 
@@ -94,6 +94,31 @@ pub(crate) fn assemble(data: &Path, parts: &ModelFrames) -> Result<Assembled, Pe
         values,
         base: None,
     })
+}
+
+/// Turns the model that [`assemble`] made of `parts` into a mean of the last versions. Shapes: `model: [layout.len()]`.
+///
+/// # Errors
+/// `Stored`, naming a blob that is missing, damaged or of another model.
+pub(crate) fn average(
+    data: &Path,
+    parts: &ModelFrames,
+    average: &Average,
+    layout: &Layout,
+    model: &mut [f32],
+) -> Result<(), PersistenceError> {
+    let stored = |what: &str, why: String| PersistenceError::stored(what, why);
+    let run = parts
+        .run
+        .parse()
+        .map_err(|e| stored("name of the run", format!("{e}")))?;
+    // The first frame is version 0, and the rest lead from one version to the next, also around a rollback.
+    let versions = parts.frames.len().saturating_sub(1) as u64;
+    let updates = parts.frames.iter().rev().take(average.updates(versions));
+    let updates = updates.map(|name| Ok(blob(data, &run, name)?.1));
+    let updates = updates.collect::<Result<Vec<_>, PersistenceError>>()?;
+    let averaged = average.apply(layout, &updates, model);
+    averaged.map_err(|e| stored("a model update", e.to_string()))
 }
 
 /// The bytes of the blob of this digest, and its file.

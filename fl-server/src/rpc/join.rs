@@ -94,6 +94,7 @@ impl Run<'_> {
             initial: self.initial,
             instance: self.instance,
             minor: PROTOCOL_MINOR,
+            average: plan.average,
         }
     }
 }

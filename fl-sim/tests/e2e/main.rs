@@ -13,6 +13,7 @@ mod help_page;
 
 mod arrays;
 mod attack;
+mod averaged;
 #[cfg(target_os = "linux")]
 mod base;
 mod defaults;

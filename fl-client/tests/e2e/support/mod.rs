@@ -132,7 +132,16 @@ pub fn copy_state(from: &Path, to: &Path) {
         "runs/test-run/step",
         "runs/test-run/optimizer",
         "runs/test-run/optimizer-next",
+        "runs/test-run/model-updates",
     ] {
+        if from.join(name).is_dir() {
+            std::fs::create_dir_all(to.join(name)).unwrap();
+            for file in std::fs::read_dir(from.join(name)).unwrap() {
+                let file = file.unwrap().path();
+                std::fs::copy(&file, to.join(name).join(file.file_name().unwrap())).unwrap();
+            }
+            continue;
+        }
         if from.join(name).exists() {
             std::fs::create_dir_all(to.join(name).parent().unwrap()).unwrap();
             std::fs::copy(from.join(name), to.join(name)).unwrap();

@@ -185,6 +185,7 @@ impl Federation for Service {
             initial: Digest::of_f32(&world.versions[0].0),
             instance: world.instance,
             minor: world.minor,
+            average: world.average,
         };
         Ok(Response::new(joined.to_wire()?))
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fl_compress::{Digest, Encoder, Frame, FrameHeader, FrameKind, Layout, Spec, snapshot};
+use fl_compress::{Average, Digest, Encoder, Frame, FrameHeader, FrameKind, Layout, Spec, snapshot};
 use fl_proto::{
     Departure, EvaluationReport, FramePart, ModelDigest, Phase, Refusal, RoundState, Training, UpdateHeader,
 };
@@ -77,6 +77,8 @@ pub struct World {
     pub attempt: u32,
     pub phase: Phase,
     pub evaluate: bool,
+    /// Whether each version is to be evaluated.
+    pub evaluate_all: bool,
     /// The version whose evaluation the server requests once, without an answer to it.
     pub hang_evaluating: Option<u64>,
     /// Whether the run ends only after the final model is evaluated.
@@ -92,6 +94,7 @@ pub struct World {
     pub evaluations: Vec<EvaluationReport>,
     /// Minor version of the protocol that the server announces.
     pub minor: u32,
+    pub average: Option<Average>,
     pub faults: VecDeque<Fault>,
     pub tamper: Option<Tamper>,
     /// Whether model updates on the watch stream are broken.
@@ -122,6 +125,7 @@ impl World {
             layout,
             instance: Digest::of(b"one"),
             minor: 0,
+            average: None,
             spec: super::spec(),
             training: Training::default(),
             rounds,
@@ -129,6 +133,7 @@ impl World {
             attempt: 1,
             phase: Phase::Training,
             evaluate: false,
+            evaluate_all: false,
             hang_evaluating: None,
             evaluate_at_end: false,
             versions: vec![(first, Vec::new())],
@@ -202,7 +207,7 @@ impl World {
             .accumulate(1.0, &mut model)
             .unwrap();
         self.versions.push((model, step));
-        self.evaluate |= self.hang_evaluating == Some(version);
+        self.evaluate |= self.evaluate_all || self.hang_evaluating == Some(version);
         self.round += 1;
         if self.round > self.rounds {
             self.round = self.rounds;

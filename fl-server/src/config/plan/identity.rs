@@ -1,6 +1,6 @@
 //! The identity of an experiment: all values of the plan that can change its outcome, in canonical form.
 
-use fl_compress::{Digest, Spec};
+use fl_compress::{Average, Digest, Spec};
 use fl_proto::{Extra, Training};
 use serde::Serialize;
 
@@ -20,6 +20,9 @@ struct Identity<'a> {
     rounds: u64,
     seed: u64,
     evaluate: bool,
+    /// Omitted if there is none, as in runs of older programs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    average: Option<Average>,
     cohort: &'a Cohort,
     train: Training,
     /// Omitted if empty, as in runs of older programs.
@@ -51,6 +54,7 @@ impl RunPlan {
             rounds: self.rounds,
             seed: self.seed,
             evaluate: self.evaluate,
+            average: self.average,
             cohort: &self.cohort,
             train: self.training,
             extra: Some(&self.extra).filter(|extra| !extra.is_empty()),

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use fl_compress::Spec;
+use fl_compress::{Average, Spec};
 use fl_proto::{Extra, RunName, TrainTable, Training};
 use serde::Deserialize;
 
@@ -48,6 +48,8 @@ pub struct RunPlan {
     pub downlink: Spec,
     /// Whether clients evaluate each version.
     pub evaluate: bool,
+    /// The mean of the last versions that clients evaluate beside the newest.
+    pub average: Option<Average>,
     /// Bounds on the weight of one client in a round.
     pub limits: Limits,
     /// The text of the run.toml, with the seed resolved.
@@ -75,6 +77,7 @@ struct Raw {
     model: RawModel,
     #[serde(default = "yes")]
     evaluate: bool,
+    average: Option<Average>,
     cohort: RawCohort,
     #[serde(default)]
     train: TrainTable,
@@ -180,6 +183,7 @@ impl RunPlan {
             uplink,
             downlink,
             evaluate: raw.evaluate,
+            average: raw.average,
             limits: limits::checked(raw.limits)?,
             text: PlanText(text.to_owned()),
         };
