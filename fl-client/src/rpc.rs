@@ -10,6 +10,7 @@ use fl_proto::{
     BaseRequest, Departure, Dial, EvaluationReport, FetchRequest, JoinRequest, Joined, LeaveRequest, MAX_MESSAGE,
     PUSHES_SINCE, RunName, UpdateHeader, UpdateReply, chunks, client_tls, wire,
 };
+use rustls::ClientConfig as TlsConfig;
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
@@ -29,6 +30,15 @@ const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Where small updates go.
 pub(crate) type Updates = mpsc::Sender<WatchRequest>;
 
+/// The client's side of TLS, for all its connections.
+///
+/// # Errors
+/// `Config`, with what to do.
+pub(crate) fn tls(config: &ClientConfig) -> Result<Arc<TlsConfig>, Error> {
+    client_tls(&config.authority, &config.own)
+        .map_err(|why| Error::Config(format!("`authority`, `certificate` or `key` cannot be used: {why}")))
+}
+
 /// One connection to the server.
 #[derive(Debug, Clone)]
 pub(crate) struct Rpc {
@@ -37,16 +47,15 @@ pub(crate) struct Rpc {
 }
 
 impl Rpc {
+    /// Connects; `tls` resumes the session of an earlier connection.
     ///
     /// # Errors
     /// `Config`, `Refused` or `Unreachable`, with what to do.
-    pub(crate) async fn connect(config: &Arc<ClientConfig>) -> Result<Self, Error> {
-        let tls = client_tls(&config.authority, &config.own)
-            .map_err(|why| Error::Config(format!("`authority`, `certificate` or `key` cannot be used: {why}")))?;
+    pub(crate) async fn connect(config: &Arc<ClientConfig>, tls: &Arc<TlsConfig>) -> Result<Self, Error> {
         check_address(&config.server).map_err(Error::Config)?;
         let dial = Dial {
             address: config.server.clone(),
-            tls,
+            tls: Arc::clone(tls),
             meter: Arc::clone(&config.meter),
         };
         let channel = fl_proto::dial(dial)

@@ -13,7 +13,7 @@ use rcgen::{
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
+use rustls::server::{ServerSessionMemoryCache, WebPkiClientVerifier};
 use rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion};
 use time::{Duration, OffsetDateTime};
 use tokio_rustls::rustls;
@@ -28,6 +28,8 @@ pub(crate) const SERVER_NAME: &str = "fl-server";
 const VERSIONS: [&SupportedProtocolVersion; 1] = [&rustls::version::TLS13];
 /// HTTP/2 in ALPN (RFC 7301).
 pub(crate) const HTTP2: &[u8] = b"h2";
+/// Sessions that a server remembers, so that clients resume them when they connect again. Each takes about 1 KiB.
+const SESSIONS: usize = 16_384;
 /// How far in the past a certificate's validity begins, for clients whose clock is slow.
 const CLOCK_SKEW: Duration = Duration::hours(24);
 
@@ -155,6 +157,10 @@ fn params(name: &str, now: OffsetDateTime, valid: Duration) -> CertificateParams
 
 /// The server's side of mutual TLS 1.3, which admits only clients of `authority`. All arguments are PEM.
 ///
+/// A client that was admitted once may resume its session (RFC 8446, section 2.2), in which no certificates travel: the server
+/// remembers the certificate, and [`accept`](crate::accept) looks at its expiry again. Sessions are forgotten with the
+/// returned value.
+///
 /// # Errors
 /// `Pem` if a text holds no certificate or key, `Unusable` if they do not fit together.
 pub fn server_tls(authority: &str, own: &Issued) -> Result<Arc<ServerConfig>, TlsError> {
@@ -168,10 +174,14 @@ pub fn server_tls(authority: &str, own: &Issued) -> Result<Arc<ServerConfig>, Tl
         .with_client_cert_verifier(verifier)
         .with_single_cert(chain, key)?;
     config.alpn_protocols = vec![HTTP2.to_vec()];
+    config.session_storage = ServerSessionMemoryCache::new(SESSIONS);
+    // A client has one connection at a time, and gets another ticket when it comes back.
+    config.send_tls13_tickets = 1;
     Ok(Arc::new(config))
 }
 
-/// The client's side of mutual TLS 1.3, which accepts only the server of `authority`. All arguments are PEM.
+/// The client's side of mutual TLS 1.3, which accepts only the server of `authority`. All arguments are PEM. Whoever connects
+/// with the same value again resumes the session, if the server remembers it.
 ///
 /// # Errors
 /// As [`server_tls`].

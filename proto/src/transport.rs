@@ -6,9 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use hyper_util::rt::TokioIo;
+use time::OffsetDateTime;
 use tokio::net::TcpStream;
 use tokio_rustls::rustls::pki_types::ServerName;
-use tokio_rustls::rustls::{ClientConfig, ServerConfig};
+use tokio_rustls::rustls::time_provider::TimeProvider;
+use tokio_rustls::rustls::{self, CertificateError, ClientConfig, CommonState, HandshakeKind, ServerConfig};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 use tonic::transport::{Channel, Endpoint, Server};
 
@@ -16,7 +18,7 @@ use crate::limits::{CONNECT_TIMEOUT, KEEP_ALIVE_EVERY, KEEP_ALIVE_TIMEOUT};
 use crate::meter::accepted::{Accepted, PeerInfo};
 use crate::meter::counter::Meter;
 use crate::meter::linger::Lingering;
-use crate::tls::{HTTP2, SERVER_NAME};
+use crate::tls::{HTTP2, SERVER_NAME, peer_expiry};
 
 /// Flow-control window of a client: enough for a fast link.
 pub const CLIENT_WINDOW: u32 = 1024 * 1024;
@@ -66,11 +68,14 @@ pub async fn dial(dial: Dial) -> Result<Channel, tonic::transport::Error> {
             let io = TcpStream::connect(dial.address).await?;
             io.set_nodelay(true)?;
             let name = ServerName::try_from(SERVER_NAME).map_err(io::Error::other)?;
+            let clock = Arc::clone(&dial.tls.time_provider);
             let handshake = TlsConnector::from(dial.tls).connect(name, Lingering::new(io, dial.meter));
             let io = within(handshake).await?;
-            if io.get_ref().1.alpn_protocol() != Some(HTTP2) {
+            let session = io.get_ref().1;
+            if session.alpn_protocol() != Some(HTTP2) {
                 return Err(io::Error::other("the server does not speak HTTP/2"));
             }
+            not_expired(session, clock.as_ref())?;
             Ok(TokioIo::new(io))
         }
     });
@@ -91,7 +96,8 @@ pub fn server_builder() -> Server {
 /// byte on.
 ///
 /// # Errors
-/// If the client does not speak TLS 1.3, presents no certificate of the authority, or takes longer than [`CONNECT_TIMEOUT`].
+/// If the client does not speak TLS 1.3, presents no certificate of the authority, resumes a session with one that has expired
+/// since, or takes longer than [`CONNECT_TIMEOUT`].
 pub async fn accept(
     io: TcpStream,
     address: SocketAddr,
@@ -100,7 +106,9 @@ pub async fn accept(
 ) -> io::Result<Accepted> {
     io.set_nodelay(true)?;
     let io = Lingering::new(io, Arc::clone(&meter));
+    let clock = Arc::clone(&tls.time_provider);
     let io = within(TlsAcceptor::from(tls).accept(io)).await?;
+    not_expired(io.get_ref().1, clock.as_ref())?;
     let certificate = io.get_ref().1.peer_certificates().and_then(|chain| chain.first());
     // The verifier requires a certificate, so there is one.
     let certificate = certificate.ok_or_else(|| io::Error::other("the client showed no certificate"))?;
@@ -112,8 +120,128 @@ pub async fn accept(
     Ok(Accepted::new(io, info))
 }
 
+/// Checks the expiry of the peer's certificate where the handshake did not, because it resumed a session.
+fn not_expired(session: &CommonState, clock: &dyn TimeProvider) -> io::Result<()> {
+    if session.handshake_kind() != Some(HandshakeKind::Resumed) {
+        return Ok(());
+    }
+    let certificate = session.peer_certificates().and_then(|chain| chain.first());
+    let ends = certificate.map(|certificate| peer_expiry(certificate)).transpose();
+    let ends = ends.map_err(io::Error::other)?.map(OffsetDateTime::unix_timestamp);
+    let now = clock.current_time().and_then(|now| i64::try_from(now.as_secs()).ok());
+    match (now, ends) {
+        (Some(now), Some(ends)) if now <= ends => Ok(()),
+        _ => Err(io::Error::other(rustls::Error::from(CertificateError::Expired))),
+    }
+}
+
 /// A handshake with a time limit.
 async fn within<T>(handshake: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     let done = tokio::time::timeout(CONNECT_TIMEOUT, handshake).await;
     done.unwrap_or_else(|_| Err(io::Error::other("the TLS handshake timed out")))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU64;
+
+    use time::Duration;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+    use tokio_rustls::rustls::pki_types::UnixTime;
+
+    use super::*;
+    use crate::{Authority, client_tls, server_tls};
+
+    /// A clock that a test sets, in seconds.
+    #[derive(Debug)]
+    struct Clock(AtomicU64);
+
+    impl TimeProvider for Clock {
+        fn current_time(&self) -> Option<UnixTime> {
+            let now = std::time::Duration::from_secs(self.0.load(Ordering::Relaxed));
+            Some(UnixTime::since_unix_epoch(now))
+        }
+    }
+
+    /// A server whose clock the test sets, and a client of it.
+    struct Pair {
+        clock: Arc<Clock>,
+        server: Arc<ServerConfig>,
+        client: Arc<ClientConfig>,
+    }
+
+    const BEGIN: u64 = 1_800_000_000;
+    const DAY: u64 = 24 * 3600;
+
+    fn pair() -> Pair {
+        let now = OffsetDateTime::from_unix_timestamp(BEGIN as i64).unwrap();
+        let (authority, root) = Authority::create("fed", now, Duration::days(100)).unwrap();
+        let own = authority.issue_server(now, Duration::days(100)).unwrap();
+        let client = authority.issue_client(&"anna".parse().unwrap(), now, Duration::days(2));
+        let clock = Arc::new(Clock(AtomicU64::new(BEGIN)));
+        let mut server = ServerConfig::clone(&server_tls(&root.certificate, &own).unwrap());
+        server.time_provider = Arc::clone(&clock) as Arc<dyn TimeProvider>;
+        let mut client = ClientConfig::clone(&client_tls(&root.certificate, &client.unwrap()).unwrap());
+        client.time_provider = Arc::clone(&clock) as Arc<dyn TimeProvider>;
+        Pair {
+            clock,
+            server: Arc::new(server),
+            client: Arc::new(client),
+        }
+    }
+
+    impl Pair {
+        /// Connects and exchanges a byte. Returns how the session began, the certificate that the server saw, and the bytes
+        /// of both directions.
+        async fn connect(&self) -> io::Result<(Option<HandshakeKind>, Arc<[u8]>, u64)> {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let (address, meter) = (listener.local_addr().unwrap(), Arc::new(Meter::default()));
+            let connect = async {
+                let name = ServerName::try_from(SERVER_NAME).unwrap();
+                let io = TcpStream::connect(address).await?;
+                let mut io = TlsConnector::from(Arc::clone(&self.client)).connect(name, io).await?;
+                io.write_u8(7).await?;
+                io.read_u8().await?;
+                Ok::<_, io::Error>(io.get_ref().1.handshake_kind())
+            };
+            let serve = async {
+                let (io, from) = listener.accept().await?;
+                let mut io = accept(io, from, Arc::clone(&meter), Arc::clone(&self.server)).await?;
+                io.read_u8().await?;
+                io.write_u8(8).await?;
+                io.flush().await?;
+                Ok::<_, io::Error>(io)
+            };
+            let (kind, served) = tokio::join!(connect, serve);
+            let certificate = Arc::clone(&served?.info().certificate);
+            Ok((kind?, certificate, meter.read() + meter.written()))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_client_that_comes_back_resumes_its_session_with_its_certificate_and_half_of_the_bytes() {
+        let pair = pair();
+        let (kind, certificate, first) = pair.connect().await.unwrap();
+        assert_eq!(kind, Some(HandshakeKind::Full));
+        for _ in 0..3 {
+            let (kind, again, bytes) = pair.connect().await.unwrap();
+            assert_eq!(kind, Some(HandshakeKind::Resumed));
+            assert_eq!(again, certificate);
+            assert!(2 * bytes < first, "{bytes} of {first}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_resumed_session_does_not_outlive_the_certificate() {
+        let pair = pair();
+        pair.connect().await.unwrap();
+        pair.clock.0.store(BEGIN + 2 * DAY, Ordering::Relaxed);
+        // A session lives for a day: the second begins anew, and the third resumes it.
+        pair.connect().await.unwrap();
+        assert_eq!(pair.connect().await.unwrap().0, Some(HandshakeKind::Resumed));
+        pair.clock.0.store(BEGIN + 2 * DAY + 1, Ordering::Relaxed);
+        let error = pair.connect().await.unwrap_err();
+        assert!(error.to_string().contains("xpired"), "{error}");
+    }
 }

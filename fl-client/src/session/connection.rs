@@ -27,12 +27,13 @@ use crate::rpc::Rpc;
 /// Why the connection ended; transient if coming back may help.
 pub(super) async fn serve(
     config: &Arc<ClientConfig>,
+    tls: &Arc<rustls::ClientConfig>,
     actor: &ClientActor,
     events: &Sink,
     traffic: &mut TrafficLog,
     session: &mut SessionState,
 ) -> Result<u64, Error> {
-    let mut rpc = Rpc::connect(config).await?;
+    let mut rpc = Rpc::connect(config, tls).await?;
     // During training nothing is pending, and the actor is busy.
     let asked = match &session.training {
         Some(_) => None,

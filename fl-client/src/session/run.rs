@@ -12,6 +12,7 @@ use crate::client::{ClientActor, ClientState};
 use crate::config::ClientConfig;
 use crate::error::Error;
 use crate::event::{Event, Sink};
+use crate::rpc;
 use crate::tasks::Tasks;
 use crate::trace;
 
@@ -75,11 +76,12 @@ async fn live(
     tasks: Vec<String>,
 ) -> Result<Outcome, Error> {
     let who = fl_compress::Digest::of(config.own.certificate.as_bytes()).to_string();
+    let mut tls = rpc::tls(&config)?;
     let mut session = SessionState::new(tasks);
     let mut attempt = 0;
     let mut contact = Instant::now();
     loop {
-        let served = Box::pin(serve(&config, &actor, &events, traffic, &mut session)).await;
+        let served = Box::pin(serve(&config, &tls, &actor, &events, traffic, &mut session)).await;
         traffic.close().await;
         if std::mem::take(&mut session.answered) {
             contact = Instant::now();
@@ -87,6 +89,9 @@ async fn live(
             if !matches!(served, Err(Error::Displaced(_))) {
                 attempt = 0;
             }
+        } else {
+            // A server that does not answer in a resumed session may tell the reason in a new one.
+            tls = rpc::tls(&config)?;
         }
         let (why, wait) = match served {
             Ok(round) if config.exit_when_done => return Ok(Outcome::Done { round }),

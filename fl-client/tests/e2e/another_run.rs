@@ -67,10 +67,11 @@ async fn a_server_that_comes_back_with_another_run_of_the_name_gets_nothing_of_t
     let mut server = TestServer::start(&certificates, World::new(5));
     let (told, hanging) = mpsc::channel();
     server.world().hook = Some(Box::new(move |call| {
-        if matches!(call, Call::Submit { round: 2, .. }) {
+        if matches!(call, Call::Submit { round: 1, .. }) {
             let _ = told.send(());
         }
     }));
+    server.world().faults.push_back(Fault::HangAfter(0));
     let state = tempfile::tempdir().unwrap();
     let client = Client::start(config(&server, &certificates, state.path()), Arithmetic::new());
     heard(hanging).await;

@@ -36,7 +36,7 @@ pub(super) fn after_close(
     round: &Round,
 ) -> Option<Record> {
     let version = round.number;
-    if state.depth() + 1 < plan.rounds {
+    if state.depth() + 1 < plan.rounds && !reached(state, plan, version - 1) {
         return opening(state, plan, now, presence, version + 1, None, None);
     }
     let until = now.saturating_add(plan.cohort.deadline);
@@ -45,6 +45,17 @@ pub(super) fn after_close(
         Record::EvaluationOpened { version, asked, until }
     } else {
         Record::RunDone { at: now }
+    })
+}
+
+/// Whether a version is as accurate as the run is to become, by at least `min` clients.
+fn reached(state: &State, plan: &RunPlan, version: u64) -> bool {
+    plan.stop_at.is_some_and(|least| {
+        let seen = state
+            .evaluations(version)
+            .filter(|seen| seen.clients >= plan.cohort.min);
+        seen.and_then(|seen| seen.accuracy())
+            .is_some_and(|share| share >= least)
     })
 }
 

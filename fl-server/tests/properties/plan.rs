@@ -88,6 +88,23 @@ fn refusals_name_key_value_and_rule() {
         ("rounds = 2", "rounds = 0", "`rounds = 0`: must be 1"),
         ("rounds = 2", "rounds = -1", "rounds"),
         ("rounds = 2", "rounds = 2\nruonds = 3", "unknown field `ruonds`"),
+        ("rounds = 2", "rounds = 2\naverage = { last = 1 }", "`last` is 1"),
+        ("rounds = 2", "rounds = 2\naverage = { ema = 1.0 }", "`ema` is 1"),
+        (
+            "rounds = 2",
+            "rounds = 2\nstop_at = 0.0",
+            "`stop_at = 0`: must be above 0",
+        ),
+        (
+            "rounds = 2",
+            "rounds = 2\nstop_at = 85.5",
+            "`stop_at = 85.5`: must be above 0",
+        ),
+        (
+            "rounds = 2",
+            "rounds = 2\nstop_at = 0.9\nevaluate = false",
+            "`stop_at = 0.9`: needs `evaluate = true`",
+        ),
         ("rounds = 2", "", "missing field `rounds`"),
         ("\"r\"", "\"../r\"", "`name = ../r`"),
         ("\"t\"", "\"\"", "`task = `: must have 1 to 64 bytes"),

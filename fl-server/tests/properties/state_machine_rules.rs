@@ -435,6 +435,51 @@ fn the_last_model_is_evaluated_by_all_that_are_there() {
 }
 
 #[test]
+fn a_run_ends_early_once_enough_clients_find_its_model_accurate() {
+    let mut world = World::new(plan(&[("rounds = 3", "rounds = 9\nstop_at = 0.8")]));
+    world.connect(0..4);
+    let report = |world: &mut World, i: usize, version, correct| {
+        world.input(Input::Evaluation {
+            client: client(i),
+            version,
+            examples: 10,
+            loss: 1.0,
+            correct: Some(correct),
+            metrics: Default::default(),
+        })
+    };
+    let close = |world: &mut World, round| {
+        (0..4).for_each(|i| drop(world.submit(i, round, 0)));
+        world.step();
+    };
+    close(&mut world, 1);
+    (0..4).for_each(|i| drop(report(&mut world, i, 1, 7)));
+    close(&mut world, 2);
+    assert!(
+        matches!(world.state.phase(), Phase::Training(round) if round.number == 3),
+        "70 %"
+    );
+    report(&mut world, 0, 2, 10);
+    close(&mut world, 3);
+    assert!(
+        matches!(world.state.phase(), Phase::Training(round) if round.number == 4),
+        "one client"
+    );
+    (0..4).for_each(|i| drop(report(&mut world, i, 3, 8)));
+    close(&mut world, 4);
+    assert!(
+        matches!(world.state.phase(), Phase::Evaluating { version: 4, .. }),
+        "80 %"
+    );
+    world.crash();
+    world.connect(0..4);
+    (0..4).for_each(|i| drop(report(&mut world, i, 4, 3)));
+    world.settle();
+    assert!(world.is_done(), "whatever the last model turns out to be");
+    assert_eq!((world.fold() == world.state, world.state.version()), (true, 4));
+}
+
+#[test]
 fn a_client_that_says_that_it_does_not_evaluate_the_last_model_is_not_waited_for() {
     let mut world = training();
     for round in 1..=3 {

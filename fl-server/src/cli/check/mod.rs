@@ -33,16 +33,18 @@ enum Kind {
 }
 
 /// Keys of a run.toml.
-const RUN: [&str; 13] = [
+const RUN: [&str; 15] = [
     "name",
     "task",
     "rounds",
     "seed",
+    "stop_at",
     "model",
     "evaluate",
     "cohort",
     "train",
     "aggregator",
+    "average",
     "optimizer",
     "strategy",
     "compression",

@@ -23,6 +23,9 @@ struct Identity<'a> {
     /// Omitted if there is none, as in runs of older programs.
     #[serde(skip_serializing_if = "Option::is_none")]
     average: Option<Average>,
+    /// As `average`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stop_at: Option<f64>,
     cohort: &'a Cohort,
     train: Training,
     /// Omitted if empty, as in runs of older programs.
@@ -55,6 +58,7 @@ impl RunPlan {
             seed: self.seed,
             evaluate: self.evaluate,
             average: self.average,
+            stop_at: self.stop_at,
             cohort: &self.cohort,
             train: self.training,
             extra: Some(&self.extra).filter(|extra| !extra.is_empty()),

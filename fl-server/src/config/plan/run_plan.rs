@@ -50,6 +50,8 @@ pub struct RunPlan {
     pub evaluate: bool,
     /// The mean of the last versions that clients evaluate beside the newest.
     pub average: Option<Average>,
+    /// The accuracy, above 0 and at most 1, with which the run ends before its last round.
+    pub stop_at: Option<f64>,
     /// Bounds on the weight of one client in a round.
     pub limits: Limits,
     /// The text of the run.toml, with the seed resolved.
@@ -78,6 +80,7 @@ struct Raw {
     #[serde(default = "yes")]
     evaluate: bool,
     average: Option<Average>,
+    stop_at: Option<f64>,
     cohort: RawCohort,
     #[serde(default)]
     train: TrainTable,
@@ -140,6 +143,12 @@ impl RunPlan {
         rule((1..=MAX_ROUNDS).contains(&raw.rounds), "rounds", &raw.rounds, || {
             format!("must be 1 to {MAX_ROUNDS}")
         })?;
+        if let Some(share) = raw.stop_at {
+            rule(share > 0.0 && share <= 1.0, "stop_at", &share, || {
+                "must be above 0 and at most 1: the share of examples that are classified correctly".to_owned()
+            })?;
+            rule(raw.evaluate, "stop_at", &share, || "needs `evaluate = true`".to_owned())?;
+        }
         let key = raw.model.key();
         let model = raw.model.checked()?;
         let RawCompression {
@@ -184,6 +193,7 @@ impl RunPlan {
             downlink,
             evaluate: raw.evaluate,
             average: raw.average,
+            stop_at: raw.stop_at,
             limits: limits::checked(raw.limits)?,
             text: PlanText(text.to_owned()),
         };
