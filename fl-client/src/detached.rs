@@ -75,7 +75,7 @@ impl Detached {
     /// # Errors
     /// `Learner` if the evaluation fails.
     pub fn evaluate(&mut self) -> Result<Option<EvaluationReport>, Error> {
-        let report = self.client.evaluate(Arc::<Progress>::default())?;
+        let report = self.client.evaluate(&Arc::<Progress>::default())?;
         Ok(report.map(|(version, evaluation)| EvaluationReport {
             run: self.joined.run.clone(),
             version,

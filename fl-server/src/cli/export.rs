@@ -10,7 +10,7 @@ use fl_compress::{Average, Digest, Role, TensorSpec};
 use crate::admin::socket::{Answer, Ask};
 use crate::cli::failure::Outcome;
 use crate::cli::{source, write};
-use crate::model::stored_frames::{Assembled, assemble, average};
+use crate::model::stored_frames::{Assembled, assemble};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -38,14 +38,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     let Answer::Model(parts) = source::ask(&config, &ask)? else {
         return Err(source::unexpected().into());
     };
-    let Assembled {
-        layout,
-        mut values,
-        base,
-    } = assemble(&config.data, &parts)?;
-    if let Some(of) = &args.average {
-        average(&config.data, &parts, of, &layout, &mut values)?;
-    }
+    let Assembled { layout, values, base } = assemble(&config.data, &parts, args.average)?;
     let file = match &base {
         Some(base) => Some(TensorFile::parse(base).context("the frozen tensors of the run")?),
         None => None,

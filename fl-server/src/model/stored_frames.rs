@@ -44,11 +44,16 @@ pub(crate) struct Assembled {
     pub(crate) base: Option<Vec<u8>>,
 }
 
-/// Adds up the frames and checks the digest of the sum. Reads blobs below `data`; a server may be running there.
+/// Adds up the frames and checks the digest of the sum, which then becomes the mean of the last versions that `averaged` names.
+/// Reads blobs below `data`; a server may be running there.
 ///
 /// # Errors
 /// `Stored`, naming the blob that is missing, damaged or of another model; `OtherModel`.
-pub(crate) fn assemble(data: &Path, parts: &ModelFrames) -> Result<Assembled, PersistenceError> {
+pub(crate) fn assemble(
+    data: &Path,
+    parts: &ModelFrames,
+    averaged: Option<Average>,
+) -> Result<Assembled, PersistenceError> {
     let stored = |what: &str, why: String| PersistenceError::stored(what, why);
     let layout = stored_layout::layout(&parts.layout).map_err(|e| stored("stored layout", e.to_string()))?;
     let run = parts
@@ -77,6 +82,15 @@ pub(crate) fn assemble(data: &Path, parts: &ModelFrames) -> Result<Assembled, Pe
             recorded,
         });
     }
+    if let Some(average) = averaged {
+        // The first frame is version 0, and the rest lead from one version to the next, also around a rollback.
+        let versions = parts.frames.len().saturating_sub(1) as u64;
+        let updates = parts.frames.iter().rev().take(average.updates(versions));
+        let updates = updates.map(|name| Ok(blob(data, &run, name)?.1));
+        let updates = updates.collect::<Result<Vec<_>, PersistenceError>>()?;
+        let applied = average.apply(&layout, &updates, &mut model);
+        applied.map_err(|e| stored("a model update", e.to_string()))?;
+    }
     let base = parts.base.as_ref().map(|base| blob(data, &run, base));
     let base = base.transpose()?.map(|(_, bytes)| bytes);
     let (Some(space), Some(w0)) = (parts.space, &base) else {
@@ -94,31 +108,6 @@ pub(crate) fn assemble(data: &Path, parts: &ModelFrames) -> Result<Assembled, Pe
         values,
         base: None,
     })
-}
-
-/// Turns the model that [`assemble`] made of `parts` into a mean of the last versions. Shapes: `model: [layout.len()]`.
-///
-/// # Errors
-/// `Stored`, naming a blob that is missing, damaged or of another model.
-pub(crate) fn average(
-    data: &Path,
-    parts: &ModelFrames,
-    average: &Average,
-    layout: &Layout,
-    model: &mut [f32],
-) -> Result<(), PersistenceError> {
-    let stored = |what: &str, why: String| PersistenceError::stored(what, why);
-    let run = parts
-        .run
-        .parse()
-        .map_err(|e| stored("name of the run", format!("{e}")))?;
-    // The first frame is version 0, and the rest lead from one version to the next, also around a rollback.
-    let versions = parts.frames.len().saturating_sub(1) as u64;
-    let updates = parts.frames.iter().rev().take(average.updates(versions));
-    let updates = updates.map(|name| Ok(blob(data, &run, name)?.1));
-    let updates = updates.collect::<Result<Vec<_>, PersistenceError>>()?;
-    let averaged = average.apply(layout, &updates, model);
-    averaged.map_err(|e| stored("a model update", e.to_string()))
 }
 
 /// The bytes of the blob of this digest, and its file.
