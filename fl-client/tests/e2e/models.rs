@@ -2,6 +2,7 @@
 
 use crate::support::{Arithmetic, Call, Certificates, Client, Tamper, TestServer, World, config, heard};
 use fl_client::{Error, Outcome};
+use fl_compress::SpaceSpec;
 
 fn fetches(server: &TestServer) -> Vec<Call> {
     server
@@ -127,4 +128,19 @@ async fn one_state_folder_is_for_one_client() {
     let text = second.finish().await.unwrap_err().to_string();
     assert!(text.contains("another client uses"), "{text}");
     assert_eq!(first.stop().await, Outcome::Stopped);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_with_a_space_is_refused_by_a_learner_that_gives_no_gradients() {
+    let certificates = Certificates::new("fed");
+    let mut world = World::new(1);
+    world.training.space = Some(SpaceSpec::Shared(3));
+    let server = TestServer::start(&certificates, world);
+    let state = tempfile::tempdir().unwrap();
+    let client = Client::start(config(&server, &certificates, state.path()), Arithmetic::new());
+    let error = client.finish().await.unwrap_err();
+    assert!(
+        matches!(&error, Error::Learner(text) if text.contains("`train.space`") && text.contains("gives none")),
+        "{error}"
+    );
 }
