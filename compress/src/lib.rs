@@ -92,6 +92,7 @@ pub use quantize::uniform::{Norm, Rounding};
 pub use recipe::Recipe;
 pub use reduce::recipe::Reduce;
 pub use reduce::types::*;
+pub use rules::bandit::BanditRule;
 pub use rules::bits::{BitsBy, BitsRule, BitsSpec};
 pub use rules::density::DensitySpec;
 pub use rules::entropy::EntropyRule;

@@ -41,7 +41,7 @@ impl Encoder {
         let learned = self.groups().iter().any(GroupState::has_learned);
         let aged = self.groups().iter().any(|group| group.silent > 0);
         let faithful = aged || pending.is_some_and(|pending| !pending.fidelity.is_empty());
-        let has_more = self.groups().iter().any(|group| !group.rule_state.more.is_empty());
+        let has_more = self.groups().iter().any(|group| group.rule_state.has_more());
         let flag = |flag, set: bool| if set { flag } else { 0 };
         let mut writer = Writer::new(out);
         let minor = match (kind, faithful) {
@@ -212,10 +212,11 @@ fn read_more(reader: &mut Reader<'_>, groups: &mut [GroupState]) -> Result<(), E
     let count = reader.varint("number of sections")?;
     let fits = count == groups.len() as u64;
     for at in 0..count {
-        let more = RuleState::read_more(reader)?;
-        if let Some(group) = groups.get_mut(at as usize).filter(|_| fits) {
-            group.rule_state.more = more;
-        }
+        let mut unused = RuleState::default();
+        let group = groups.get_mut(at as usize).filter(|_| fits);
+        group
+            .map_or(&mut unused, |group| &mut group.rule_state)
+            .read_more(reader)?;
     }
     Ok(())
 }

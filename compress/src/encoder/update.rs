@@ -11,6 +11,7 @@ use crate::encoder::group::GroupState;
 use crate::encoder::task::{ByteLimit, EncodeTask};
 use crate::encoder::weight::{self, Weighed};
 use crate::error::Error;
+use crate::fidelity::Fidelity;
 use crate::frame::header::{Extras, FrameHeader, MINOR_AT, OVERHEAD};
 use crate::frame::view::Frame;
 use crate::layout::Layout;
@@ -153,18 +154,21 @@ impl Encoder {
                 threads: self.threads,
             };
             let measured = self.memory.encoded(coded, delta)?;
+            let sizes: Vec<usize> = parsed.sections().map(|section| section.bytes.total()).collect();
             clear_aside(self.memory.as_mut(), self.layout.trained());
-            Ok((frame, stages, measured))
+            drop(parsed);
+            Ok((frame, stages, measured, sizes))
         });
-        let (frame, stages, (relation, products)) = made.inspect_err(|_| {
+        let (frame, stages, (relation, products), sizes) = made.inspect_err(|_| {
             self.take_back(delta, learned);
             self.bits = bits;
         })?;
         let ages = self.groups.iter().map(|group| group.silent.saturating_add(1));
         let fidelity = products.iter().zip(ages);
-        let fidelity = fidelity
+        let fidelity: Vec<Fidelity> = fidelity
             .map(|(products, age)| products.fidelity(relation, age))
             .collect();
+        self.teach(&fidelity, &sizes);
         let digest = Digest::of(&frame);
         self.pending = Some(digest);
         Ok(Pending {
@@ -175,6 +179,19 @@ impl Encoder {
             asked: self.asked(),
             fidelity,
         })
+    }
+
+    /// Tells the rules that learn from it what their sections kept, and what those took. A section of zeros, for which no rule
+    /// chose, does not replace an outcome that was not read yet.
+    fn teach(&mut self, fidelity: &[Fidelity], sizes: &[usize]) {
+        for (group, (fidelity, size)) in self.groups.iter_mut().zip(fidelity.iter().zip(sizes)) {
+            let state = &group.rule_state;
+            let is_new = state.kind != 0 && state.outcome.is_none();
+            if is_new && group.method.reduce.method().wants_outcome() {
+                let bits = 8.0 * *size as f64 / group.group.shape.len() as f64;
+                group.rule_state.outcome = Some((f64::from(fidelity.kept), bits));
+            }
+        }
     }
 
     /// Whether squared gradients change the frames: if so, [`Encoder::encode_given`] should be given some.

@@ -31,7 +31,7 @@ const WORDS: usize = 4;
 const POINTS: usize = WORDS;
 const KEYS: &[&str] = &[
     "by", "form", "shape", "estimate", "points", "density", "least", "most", "q", "alpha", "beta", "eps", "clip",
-    "warm_up", "target", "seed", "window", "limit",
+    "warm_up", "target", "seed", "window", "limit", "worth", "explore",
 ];
 
 /// Parameters by name, in the order of [`KEYS`] when written.

@@ -146,7 +146,13 @@ impl State for Residual {
 
     fn settled(&mut self, frame: &Frame<'_>, ack: Ack) -> Result<(), Error> {
         match ack {
-            Ack::Rejected => frame.accumulate(1.0, &mut self.values),
+            Ack::Rejected => {
+                frame.accumulate(1.0, &mut self.values)?;
+                // Rounding may carry a sum that was the largest finite value to infinity.
+                let values = self.values.iter_mut();
+                values.for_each(|value| *value = value.clamp(f32::MIN, f32::MAX));
+                Ok(())
+            }
             Ack::Accepted | Ack::Dropped => Ok(()),
         }
     }

@@ -94,8 +94,13 @@ impl Reducer for LowRank {
             let step = |warm: Option<&[f32]>| factors(values, shape, rank, warm, rng).q;
             (leading_squares(shape, step), sum_of_squares(values))
         };
+        // The residual grows to many times an update and would hide its entropy.
+        let updates: Option<Vec<f32>> = tensor.residual.map(|residual| {
+            let pairs = values.iter().zip(residual);
+            pairs.map(|(value, residual)| value - residual).collect()
+        });
         let matrix = Matrix {
-            values,
+            values: updates.as_deref().unwrap_or(values),
             shape,
             rng,
             squares: &squares,
@@ -108,6 +113,10 @@ impl Reducer for LowRank {
         }
         let k = self.remainder.map_or(0, |density| density.count(shape.len()));
         Chosen::new(Sends::Other, move |tensor, warm| reduce(tensor, rank, k, warm))
+    }
+
+    fn wants_residual(&self) -> bool {
+        matches!(self.rank, RankSpec::Entropy(_))
     }
 }
 

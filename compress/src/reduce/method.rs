@@ -43,6 +43,11 @@ pub(crate) trait Reducer {
         false
     }
 
+    /// Whether a rule learns from the outcome of its frames.
+    fn wants_outcome(&self) -> bool {
+        false
+    }
+
     /// Whether what waits in a residual changes what is sent.
     fn wants_residual(&self) -> bool {
         false

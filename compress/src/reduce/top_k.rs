@@ -73,6 +73,10 @@ impl Reducer for TopK {
         true
     }
 
+    fn wants_outcome(&self) -> bool {
+        self.density.wants_outcome()
+    }
+
     fn wants_squared_gradients(&self) -> bool {
         self.density.wants_squared_gradients()
     }

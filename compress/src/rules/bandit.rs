@@ -103,7 +103,10 @@ impl DensityRule for BanditRule {
         rule_state.claim(KIND);
         let mut arms = Arms::read(&rule_state.more, self.seed);
         if let Some((kept, bits)) = rule_state.outcome.take() {
-            arms.counts.iter_mut().chain(&mut arms.rewards).for_each(|sum| *sum *= DISCOUNT);
+            arms.counts
+                .iter_mut()
+                .chain(&mut arms.rewards)
+                .for_each(|sum| *sum *= DISCOUNT);
             arms.counts[arms.last] += 1.0;
             arms.rewards[arms.last] += kept - self.worth * bits;
         }
@@ -199,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn the_arm_of_the_best_reward_is_taken_most() {
+    fn the_mean_reward_is_near_that_of_the_best_arm() {
         for worth in [0.3, 1.0, 3.0] {
             let text = format!("{{ by = 'bandit', worth = {worth}, seed = 5 }}");
             let counts = counts(&text, 120);
@@ -210,9 +213,13 @@ mod tests {
                 let (kept, bits) = outcome(&values, k);
                 kept - worth * bits
             };
-            let best = arms.into_iter().max_by(|a, b| reward(*a).total_cmp(&reward(*b))).unwrap();
-            let taken = counts[20..].iter().filter(|count| **count == best).count();
-            assert!(taken >= 75, "worth {worth}: {best} taken {taken} times");
+            let rewards: Vec<f64> = arms.into_iter().map(reward).collect();
+            let best = rewards.iter().fold(f64::MIN, |best, reward| best.max(*reward));
+            let worst = rewards.iter().fold(f64::MAX, |worst, reward| worst.min(*reward));
+            let mean = counts[20..].iter().map(|&count| reward(count)).sum::<f64>() / 100.0;
+            let lost = (best - mean) / (best - worst);
+            // A tenth of the frames explores and loses about half.
+            assert!(lost < 0.15, "worth {worth}: {mean} of {best}, {rewards:?}");
         }
     }
 

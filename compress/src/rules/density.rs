@@ -6,6 +6,7 @@ use crate::density::Density;
 use crate::error::Error;
 use crate::forms::rule as table;
 use crate::forms::rule::{NumberOrRule, Table};
+use crate::rules::bandit::{self, BanditRule};
 use crate::rules::entropy::{self, EntropyRule};
 use crate::rules::fisher::{self, FisherRule};
 use crate::rules::method::{DensityRule, Entry};
@@ -57,6 +58,8 @@ rules! {
     Fisher(FisherRule) = fisher,
     /// By the running variance: fewer values are sent as updates become smaller.
     Variance(VarianceRule) = variance,
+    /// By trial: the density whose frames kept the most energy for their bits.
+    Bandit(BanditRule) = bandit,
     /// By round; values above 1 are clamped to 1.
     Schedule(Schedule) = schedule,
 }
@@ -80,6 +83,11 @@ impl DensitySpec {
     /// Whether squared gradients change what the rule selects.
     pub(crate) fn wants_squared_gradients(&self) -> bool {
         self.parts().is_ok_and(DensityRule::wants_squared_gradients)
+    }
+
+    /// Whether the rule learns from the outcome of its frames.
+    pub(crate) fn wants_outcome(&self) -> bool {
+        self.parts().is_ok_and(DensityRule::wants_outcome)
     }
 
     /// Whether the rule yields a count, not a threshold.
@@ -154,6 +162,8 @@ mod tests {
             "{ by = 'fisher', form = 'literal', alpha = 0.3, beta = 0.8, least = 0.002, clip = 3.5 }",
             "{ by = 'fisher', form = 'gradients', density = 0.07, clip = 3.5 }",
             "{ by = 'variance' }",
+            "{ by = 'bandit' }",
+            "{ by = 'bandit', density = 0.02, least = 0.01, most = 0.5, worth = 2, explore = 0.5, seed = 5, clip = 0.5 }",
             "{ by = 'variance', density = 0.02, least = 0.01, most = 0.5, alpha = 1, beta = 0.5, warm_up = 5, clip = 0.5 }",
             "{ by = 'schedule', points = [[0, 0.25], [10, 0.05]] }",
             "{ by = 'schedule', shape = 'linear', points = [[3, 0.25]] }",
@@ -178,7 +188,7 @@ mod tests {
 
     #[test]
     fn refusals_say_what_was_expected() {
-        let forms = r#"a density above 0 and at most 1, or a rule: { by = "entropy" | "fisher" | "variance" | "schedule", .. }"#;
+        let forms = r#"a density above 0 and at most 1, or a rule: { by = "entropy" | "fisher" | "variance" | "bandit" | "schedule", .. }"#;
         for (text, expected) in [
             ("'entropy'", forms),
             ("true", forms),
@@ -194,6 +204,14 @@ mod tests {
             (
                 "{ by = 'fisher', warm_up = 97 }",
                 r#"`warm_up` is not a parameter of { by = "fisher", form = "scaled" }"#,
+            ),
+            (
+                "{ by = 'bandit', seed = 0.5 }",
+                "`seed` must be a whole number, not 0.5",
+            ),
+            (
+                "{ by = 'bandit', worth = -1 }",
+                "`worth` must be from 0 to 1000, not -1",
             ),
             (
                 "{ by = 'variance', q = 97 }",

@@ -40,6 +40,11 @@ pub(crate) trait DensityRule {
         false
     }
 
+    /// Whether the rule learns from the outcome of its frames (see [`RuleState::outcome`]).
+    fn wants_outcome(&self) -> bool {
+        false
+    }
+
     /// Larger magnitudes are clipped to this one before sending.
     fn clip(&self) -> Option<f32> {
         None

@@ -16,6 +16,8 @@ pub(crate) struct RuleState {
     pub(crate) anchor: f64,
     /// Further numbers of rules that have more to remember, all finite.
     pub(crate) more: Vec<f64>,
+    /// Energy kept and coded bits per value of the last frame that the rule chose for, until the rule has read it.
+    pub(crate) outcome: Option<(f64, f64)>,
 }
 
 impl RuleState {
@@ -84,30 +86,49 @@ impl RuleState {
             mean: number("mean of a rule")?,
             anchor: number("anchor of a rule")?,
             more: Vec::new(),
+            outcome: None,
         })
     }
 
-    /// Appends a varint, the number of further numbers, and those as `f64`.
+    /// Whether there is something for [`RuleState::write_more`].
+    pub(crate) fn has_more(&self) -> bool {
+        !self.more.is_empty() || self.outcome.is_some()
+    }
+
+    /// Appends a varint, the number of further numbers, and those as `f64`, and in the same way the outcome.
     pub(crate) fn write_more(&self, out: &mut Writer<'_>) {
-        out.varint(self.more.len() as u64);
-        self.more.iter().for_each(|number| out.f64(*number));
+        let outcome = self.outcome.map(|(kept, bits)| [kept, bits]);
+        for numbers in [self.more.as_slice(), outcome.as_ref().map_or(&[], |numbers| numbers)] {
+            out.varint(numbers.len() as u64);
+            numbers.iter().for_each(|number| out.f64(*number));
+        }
     }
 
     /// Reads the output of [`RuleState::write_more`].
     ///
     /// # Errors
-    /// `Truncated`; `NotFinite`.
-    pub(crate) fn read_more(reader: &mut Reader<'_>) -> Result<Vec<f64>, Error> {
-        let mut more = Vec::new();
-        for _ in 0..reader.varint("numbers of a rule")? {
-            let number = reader.f64("number of a rule")?;
-            if !number.is_finite() {
-                return Err(Error::NotFinite("number of a rule".to_owned()));
-            }
-            more.push(number);
-        }
-        Ok(more)
+    /// `Truncated`; `NotFinite`; `Corrupt` for an outcome of other than two numbers.
+    pub(crate) fn read_more(&mut self, reader: &mut Reader<'_>) -> Result<(), Error> {
+        self.more = read_numbers(reader)?;
+        self.outcome = match *read_numbers(reader)? {
+            [] => None,
+            [kept, bits] => Some((kept, bits)),
+            _ => return Err(reader.corrupt("outcome of a rule")),
+        };
+        Ok(())
     }
+}
+
+fn read_numbers(reader: &mut Reader<'_>) -> Result<Vec<f64>, Error> {
+    let mut numbers = Vec::new();
+    for _ in 0..reader.varint("numbers of a rule")? {
+        let number = reader.f64("number of a rule")?;
+        if !number.is_finite() {
+            return Err(Error::NotFinite("number of a rule".to_owned()));
+        }
+        numbers.push(number);
+    }
+    Ok(numbers)
 }
 
 #[cfg(test)]
@@ -136,6 +157,7 @@ mod tests {
                 mean: -0.25,
                 anchor: 1e300,
                 more: Vec::new(),
+                outcome: None,
             };
             let mut bytes = Vec::new();
             rule_state.write(&mut Writer::new(&mut bytes));
