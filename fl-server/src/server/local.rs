@@ -17,11 +17,11 @@ use crate::config::plan::RunPlan;
 use crate::error::ServeError;
 use crate::model::GlobalModel;
 use crate::model::run_metadata::Aside;
+use crate::model::space::first_weights;
 use crate::reporting::history::History;
 use crate::rpc::fetch::{Form, form, smaller};
 use crate::rpc::{join, predictor, push, submit, verify, watch};
 use crate::state_machine::{Input, Millis, Presence, Record, Reply, Standing, State, decide};
-use crate::storage::weights;
 use crate::telemetry::event::Event;
 
 /// A run in memory. Every client that joins stays connected.
@@ -57,7 +57,7 @@ impl LocalRun {
     /// # Errors
     /// `Weights` or `FirstModel` if the first weights cannot be used.
     pub fn begin(plan: RunPlan, instance: Digest, now: Millis) -> Result<Self, ServeError> {
-        let first = weights::read(&plan.model, &|tensors| plan.roles.assign(tensors))?;
+        let first = first_weights(&plan)?;
         let aside = Aside {
             tensors: first.aside,
             base: first.base.map(|base| base.digest),
