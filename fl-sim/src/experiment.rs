@@ -117,6 +117,9 @@ impl Experiment {
                 clients as usize >= min,
                 "variant `{name}`: `clients` is {clients}, but `cohort.min` needs {min}"
             );
+            self.engine
+                .clock(clients as usize)
+                .with_context(|| format!("variant `{name}`"))?;
         }
         Ok(())
     }
@@ -192,7 +195,7 @@ impl Experiment {
         };
         let score = match self.engine.wire {
             Wire::Tls => federation::run(setup, news).await?,
-            Wire::Model => wire::run(setup, news).await?,
+            Wire::Model => wire::run(setup, &self.engine, news).await?,
         };
         Ok(Trial {
             variant: variant.name.clone(),

@@ -158,6 +158,7 @@ pub async fn run(setup: Setup, mut news: impl FnMut(News<'_>)) -> anyhow::Result
         client_socket: (meter.written(), meter.read()),
         ledger: (ledger.socket_up, ledger.socket_down),
         model: outcome.model.to_string(),
+        times: Vec::new(),
     })
 }
 

@@ -197,6 +197,7 @@ impl Load {
             client_socket,
             ledger: (ledger.socket_up, ledger.socket_down),
             model: outcome.model.to_string(),
+            times: Vec::new(),
         };
         let mut seconds: Vec<f64> = score.rounds.iter().skip(1).map(|round| round.seconds).collect();
         seconds.sort_by(f64::total_cmp);

@@ -7,6 +7,7 @@ use fl_server::{Evaluated, Event};
 use serde::{Deserialize, Serialize};
 
 use crate::json;
+use crate::wire::LinkTime;
 
 /// One round of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -64,9 +65,17 @@ pub struct Score {
     pub ledger: (u64, u64),
     /// Digest of the last model.
     pub model: String,
+    /// Seconds that the rounds would take over given links; empty if real sockets carried the messages.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub times: Vec<LinkTime>,
 }
 
 impl Score {
+    /// Seconds of all rounds on the virtual clock; `None` if real sockets carried the messages.
+    pub fn virtual_seconds(&self) -> Option<f64> {
+        (!self.times.is_empty()).then(|| self.rounds.iter().map(|round| round.seconds).sum())
+    }
+
     /// Bytes of all sockets in both directions.
     pub fn sent(&self) -> u64 {
         self.server_socket.0 + self.server_socket.1
@@ -376,6 +385,7 @@ mod tests {
             client_socket: (123_456_789_012, 99_999_999_999),
             ledger: (123_456_789_012, 99_999_999_999),
             model: "f".repeat(64),
+            times: Vec::new(),
         };
         let plain = score.summary(false);
         assert!(plain.lines().all(|line| line.chars().count() <= 80), "{plain}");
@@ -416,6 +426,7 @@ mod tests {
             client_socket: (0, 0),
             ledger: (0, 0),
             model: String::new(),
+            times: Vec::new(),
         };
         assert_eq!(score(&[9_000, 900, 440, 460, 700]).fixed(), Some(225.0));
         assert_eq!(score(&[9_000, 900, 440]).fixed(), None);
@@ -446,6 +457,7 @@ mod tests {
             client_socket: (60, 40),
             ledger: (60, 40),
             model: String::new(),
+            times: Vec::new(),
         };
         assert_eq!(score.fp32_bytes(), (2 * 2 * 3 + 3) * 40);
         assert!((score.ratio() - 6.0).abs() < 1e-12);

@@ -9,8 +9,9 @@ use super::statistics::Quality;
 use super::summary::Group;
 use super::trial::Record;
 use crate::score::{RoundLine, Score};
+use crate::wire::LinkTime;
 
-/// Writes `trials.csv`, `rounds.csv`, `trials.json` and `sweep.html`. `groups`: the trials of each phase of `outcome`.
+/// Writes `trials.csv`, `rounds.csv`, `times.csv`, `trials.json` and `sweep.html`. `groups`: the trials of each phase of `outcome`.
 ///
 /// # Errors
 /// If a file cannot be written.
@@ -27,6 +28,10 @@ pub(super) fn write(folder: &Folder, title: &str, outcome: &Outcome, groups: &[V
         .iter()
         .flat_map(|run| run.score.rounds.iter().map(|round| Line::of(run, round)));
     folder.write("rounds.csv", &csv(rounds)?)?;
+    let times = runs
+        .iter()
+        .flat_map(|run| run.score.times.iter().map(|time| TimeLine::of(run, time)));
+    folder.write("times.csv", &csv(times)?)?;
     folder.write("trials.json", &serde_json::to_vec_pretty(&runs)?)?;
     let sections = outcome.phases.iter().zip(groups);
     let sections: Vec<Section<'_>> = sections.map(|(outcome, groups)| Section { outcome, groups }).collect();
@@ -91,6 +96,8 @@ struct RunLine<'a> {
     bits_down: f64,
     ratio: f64,
     ratio_without_first: f64,
+    /// On the virtual clock.
+    seconds: Option<f64>,
     model: &'a str,
     build: &'a str,
 }
@@ -117,6 +124,7 @@ impl<'a> RunLine<'a> {
             bits_down: score.bits().1,
             ratio: score.ratio(),
             ratio_without_first: score.ratio_without_first(),
+            seconds: score.virtual_seconds(),
             model: &score.model,
             build: run.build,
         }
@@ -169,6 +177,34 @@ impl<'a> Line<'a> {
     }
 }
 
+/// A row of `times.csv`: the rounds of a trial over one link.
+#[derive(Serialize)]
+struct TimeLine<'a> {
+    phase: &'a str,
+    variant: &'a str,
+    point: usize,
+    label: &'a str,
+    seed: u64,
+    mbit: f64,
+    latency_ms: f64,
+    seconds: f64,
+}
+
+impl<'a> TimeLine<'a> {
+    fn of(run: &'a Run<'_>, time: &LinkTime) -> Self {
+        Self {
+            phase: &run.phase,
+            variant: run.variant,
+            point: run.point,
+            label: run.label,
+            seed: run.seed,
+            mbit: time.mbit,
+            latency_ms: time.latency_ms,
+            seconds: time.seconds,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::Path;
@@ -204,11 +240,11 @@ mod tests {
         let trials = file(dir.path(), "trials.csv");
         let mut lines = trials.lines();
         let head = "phase,variant,point,label,seed,accuracy,perplexity,rmse,last_3,rounds,clients,parameters,bytes_up,bytes_down,\
-                    bits_up,bits_down,ratio,ratio_without_first,model,build";
+                    bits_up,bits_down,ratio,ratio_without_first,seconds,model,build";
         assert_eq!(lines.next(), Some(head));
         assert_eq!(
             lines.next(),
-            Some("report,fp32,0,,0,80.0,,,65.0,2,2,10,2005,2005,200.0,200.0,0.09975062344139651,0.0798004987531172,,")
+            Some("report,fp32,0,,0,80.0,,,65.0,2,2,10,2005,2005,200.0,200.0,0.09975062344139651,0.0798004987531172,,,")
         );
         assert_eq!(lines.count(), 3);
         assert!(trials.contains("ours,0,\"budget=\"\"a, b\"\"\",1,80.0,"), "{trials}");

@@ -5,6 +5,7 @@ use serde::Serialize;
 use super::statistics::{Estimate, Quality, Spread};
 use super::trial::Record;
 use crate::score::{RoundLine, Score};
+use crate::wire::LinkTime;
 
 /// The trials of a point in one phase.
 #[derive(Debug, Clone)]
@@ -68,6 +69,10 @@ pub struct Summary {
     pub ratio_without_first: f64,
     /// The bytes until the baseline's quality is nearly reached.
     pub reach: Option<Reach>,
+    /// Seconds of the rounds over the links of the file, mean of the seeds; `None` if real sockets carried the messages.
+    pub seconds: Option<f64>,
+    /// Seconds of the rounds over other links, mean of the seeds.
+    pub times: Vec<LinkTime>,
 }
 
 /// What it takes to reach a quality: that of the baseline under the same seed, last three rounds, less the file's
@@ -85,6 +90,24 @@ pub struct Reach {
 }
 
 impl Group {
+    /// The times of the trials over each link, mean of those that have them.
+    fn times(&self) -> Vec<LinkTime> {
+        let timed = || {
+            self.records
+                .iter()
+                .map(|record| &record.score.times)
+                .filter(|times| !times.is_empty())
+        };
+        let count = timed().count() as f64;
+        let links = timed().next().map_or(0, Vec::len);
+        let mean = |at: usize| {
+            let own = timed().filter_map(|times| times.get(at));
+            let seconds = own.clone().map(|time| time.seconds).sum::<f64>() / count;
+            own.clone().next().map(|time| LinkTime { seconds, ..*time })
+        };
+        (0..links).filter_map(mean).collect()
+    }
+
     fn under(&self, seed: u64) -> Option<&Score> {
         let found = self.records.iter().find(|record| record.seed == seed);
         found.map(|record| &record.score)
@@ -103,7 +126,10 @@ impl Group {
             let pair = |record: &Record| Some(of(quality?, &record.score)? - of(quality?, other?.under(record.seed)?)?);
             Estimate::of(&self.records.iter().filter_map(pair).collect::<Vec<_>>())
         };
+        let seconds: Vec<f64> = scores().filter_map(Score::virtual_seconds).collect();
         Summary {
+            seconds: Spread::of(&seconds).map(|seconds| seconds.mean),
+            times: self.times(),
             variant: self.variant.clone(),
             point: self.point,
             label: self.label.clone(),
@@ -210,6 +236,7 @@ pub(super) mod tests {
                 client_socket: (sent, sent),
                 ledger: (sent, sent),
                 model: String::new(),
+                times: Vec::new(),
             },
         }
     }

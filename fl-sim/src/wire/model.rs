@@ -1,56 +1,34 @@
 //! A federation in memory: the server's run, the clients, and the messages between them, one round after another.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail, ensure};
-use bytes::Bytes;
-use fl_client::{Detached, Tasks};
-use fl_compress::{Ack, Digest, FrameKind};
-use fl_proto::{
-    ClientId, EvaluationReport, FetchRequest, Joined, ModelHeader, Phase, RoundState, UpdateHeader, UpdateReply,
-};
+use fl_compress::{Ack, Digest};
+use fl_proto::{Phase, Refusal, RoundState, UpdateReply};
 use fl_server::LocalRun;
 use fl_server::ledger::Flow;
 use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
 
+use super::engine::Engine;
+use super::links::{Clock, LinkTime, Load, table};
 use super::traffic::Traffic;
+use super::work::{self, Done, Lane, works};
 use crate::federation::{self, News, Setup};
 use crate::score::{RoundLine, Score};
-
-/// One client of the federation.
-struct Lane {
-    name: ClientId,
-    client: Option<Detached>,
-    /// Its learners, until it holds a model.
-    tasks: Option<Tasks>,
-    joined: Joined,
-    held: Option<u64>,
-    traffic: Traffic,
-}
-
-/// What a client is asked to do.
-struct Task {
-    state: RoundState,
-    /// What leads to the model: version, kind and bytes of each frame.
-    frames: Vec<(u64, FrameKind, Bytes)>,
-    train: bool,
-    evaluate: bool,
-}
-
-/// What it has done.
-struct Done {
-    client: Detached,
-    evaluation: Option<EvaluationReport>,
-    update: Option<(UpdateHeader, Bytes)>,
-}
 
 struct Federation<N> {
     run: LocalRun,
     lanes: Vec<Lane>,
     gate: Arc<Semaphore>,
+    clock: Clock,
+    /// Milliseconds.
     now: u64,
+    /// What clients have sent, by the time of its arrival and the client, with what they moved for it.
+    on_the_way: BTreeMap<(u64, usize), (Done, Option<Load>)>,
+    /// Seconds of the rounds so far over the links of the table.
+    times: Vec<LinkTime>,
     rounds: Vec<RoundLine>,
     total: (u64, u64),
     news: N,
@@ -60,7 +38,8 @@ struct Federation<N> {
 ///
 /// # Errors
 /// If the run fails or a learner does. Here no server waits for a client that fails.
-pub async fn run(setup: Setup, news: impl FnMut(News<'_>)) -> anyhow::Result<Score> {
+pub async fn run(setup: Setup, engine: &Engine, news: impl FnMut(News<'_>)) -> anyhow::Result<Score> {
+    let clock = engine.clock(setup.members.len())?;
     std::fs::create_dir_all(&setup.dir).with_context(|| format!("make {}", setup.dir.display()))?;
     let plan = federation::plan(&setup.dir, &setup.run, &setup.layout, &setup.weights)?;
     let instance = Digest::of(plan.name.as_str().as_bytes());
@@ -74,7 +53,10 @@ pub async fn run(setup: Setup, news: impl FnMut(News<'_>)) -> anyhow::Result<Sco
         run,
         lanes: Vec::new(),
         gate: setup.gate,
+        clock,
         now: 0,
+        on_the_way: BTreeMap::new(),
+        times: table(),
         rounds: Vec::new(),
         total: (0, 0),
         news,
@@ -91,6 +73,8 @@ pub async fn run(setup: Setup, news: impl FnMut(News<'_>)) -> anyhow::Result<Sco
             joined,
             held: None,
             traffic,
+            told: None,
+            load: None,
         });
     }
     federation.go(&setup.dir.join("clients")).await?;
@@ -102,6 +86,7 @@ pub async fn run(setup: Setup, news: impl FnMut(News<'_>)) -> anyhow::Result<Sco
         server_socket: sent,
         client_socket: sent,
         ledger: sent,
+        times: federation.times,
         model: federation.run.model().to_string(),
     })
 }
@@ -109,30 +94,19 @@ pub async fn run(setup: Setup, news: impl FnMut(News<'_>)) -> anyhow::Result<Sco
 impl<N: FnMut(News<'_>)> Federation<N> {
     async fn go(&mut self, states: &Path) -> anyhow::Result<()> {
         // The state that a client sees before enough are connected.
-        let told = self.tell();
-        ensure!(
-            told.iter().all(|(_, state)| state.phase == Phase::Waiting),
-            "the run began early"
-        );
+        self.tell();
         self.run.tick(self.now)?;
         loop {
-            let told = self.tell();
-            if told.iter().any(|(_, state)| state.phase == Phase::Done) {
+            self.tell();
+            if self.is_over()? {
                 break;
             }
-            if let Some((_, state)) = told.iter().find(|(_, state)| state.phase == Phase::Failed) {
-                bail!("round {} failed: {}", state.round, state.message);
-            }
-            let asked: Vec<(usize, RoundState)> = told.into_iter().filter(|(_, state)| works(state)).collect();
-            if asked.is_empty() {
-                let next = self.run.wake(self.now).context("the run waits for nothing")?;
-                self.now = self.now.max(next);
-                self.run.tick(self.now)?;
-                continue;
-            }
-            self.load(states, &asked).await?;
-            let tasks = self.bring(asked)?;
-            self.work(tasks).await?;
+            let asked = self.asked();
+            work::load(&mut self.lanes, &self.gate, states, &asked).await?;
+            let tasks = work::bring(&mut self.lanes, &mut self.run, asked)?;
+            let done = work::work(&mut self.lanes, &self.gate, tasks).await?;
+            self.begin_sending(done);
+            self.next_event()?;
         }
         self.lanes.iter_mut().for_each(|lane| lane.traffic.leave());
         self.take_flow();
@@ -140,118 +114,85 @@ impl<N: FnMut(News<'_>)> Federation<N> {
         Ok(())
     }
 
+    /// Whether a client was told that the run is over.
+    ///
+    /// # Errors
+    /// If it was told that the run failed.
+    fn is_over(&self) -> anyhow::Result<bool> {
+        let mut told = self.lanes.iter().filter_map(|lane| lane.told.as_ref());
+        let end = told.find(|state| matches!(state.phase, Phase::Done | Phase::Failed));
+        match end {
+            Some(state) if state.phase == Phase::Failed => bail!("round {} failed: {}", state.round, state.message),
+            end => Ok(end.is_some()),
+        }
+    }
+
+    /// The clients that have work and are not busy.
+    fn asked(&mut self) -> Vec<(usize, RoundState)> {
+        let lanes = self.lanes.iter_mut().enumerate();
+        let free = lanes.filter(|(_, lane)| lane.client.is_some() || lane.tasks.is_some());
+        let told = free.filter_map(|(at, lane)| Some((at, lane.told.take()?)));
+        told.filter(|(_, state)| works(state)).collect()
+    }
+
+    /// Books what the clients send, and when it arrives.
+    fn begin_sending(&mut self, done: Vec<(usize, Done)>) {
+        for (at, mut done) in done {
+            let (mut arrives, mut moved) = (self.now, None);
+            if let Some((header, _)) = &mut done.update {
+                header.evaluation = done.evaluation.take();
+                let traffic = &mut self.lanes[at].traffic;
+                traffic.update(header);
+                let load = traffic.load(header.examples);
+                arrives += (1_000.0 * self.clock.seconds(at, &load)).round() as u64;
+                moved = Some(load);
+            }
+            self.on_the_way.insert((arrives, at), (done, moved));
+        }
+    }
+
+    /// Takes what arrives next, or what is due before.
+    fn next_event(&mut self) -> anyhow::Result<()> {
+        let arrives = self.on_the_way.first_key_value().map(|((arrives, _), _)| *arrives);
+        let due = self.run.wake(self.now);
+        match (arrives, due) {
+            (Some(arrives), Some(due)) if self.now < due && due < arrives => self.tick(due),
+            (Some(arrives), _) => {
+                if arrives > self.now {
+                    self.tick(arrives)?;
+                }
+                match self.on_the_way.pop_first() {
+                    Some(((_, at), (done, load))) => self.send(at, done, load),
+                    None => Ok(()),
+                }
+            }
+            (None, Some(due)) => self.tick(self.now.max(due)),
+            (None, None) => bail!("the run waits for nothing"),
+        }
+    }
+
     /// Sends each client the state of the run, if it is news.
-    fn tell(&mut self) -> Vec<(usize, RoundState)> {
-        let (run, now) = (&mut self.run, self.now);
-        let told = self.lanes.iter_mut().enumerate().filter_map(|(at, lane)| {
-            let state = run.news(&lane.name, now)?;
-            lane.traffic.state(&state);
-            Some((at, state))
-        });
-        told.collect()
+    fn tell(&mut self) {
+        for lane in &mut self.lanes {
+            if let Some(state) = self.run.news(&lane.name, self.now) {
+                lane.traffic.state(&state);
+                lane.told = Some(state);
+            }
+        }
     }
 
-    /// Has the clients that work for the first time load their data.
-    async fn load(&mut self, states: &Path, asked: &[(usize, RoundState)]) -> anyhow::Result<()> {
-        let mut loading = JoinSet::new();
-        for (at, _) in asked {
-            let (at, lane) = (*at, &mut self.lanes[*at]);
-            let Some(tasks) = lane.tasks.take() else { continue };
-            let (state, joined, gate) = (
-                states.join(lane.name.as_str()),
-                lane.joined.clone(),
-                Arc::clone(&self.gate),
-            );
-            loading.spawn(async move {
-                let permit = gate.acquire_owned().await;
-                let load = move || {
-                    let _permit = permit;
-                    let mut client = Detached::join(&state, tasks, joined)?;
-                    let held = client.held()?;
-                    Ok::<_, fl_client::Error>((client, held))
-                };
-                (at, tokio::task::spawn_blocking(load).await)
-            });
-        }
-        while let Some(loaded) = loading.join_next().await {
-            let (at, loaded) = loaded?;
-            let (client, held) = loaded?.with_context(|| self.lanes[at].name.to_string())?;
-            (self.lanes[at].client, self.lanes[at].held) = (Some(client), held);
+    fn tick(&mut self, now: u64) -> anyhow::Result<()> {
+        let version = self.run.version();
+        self.now = now;
+        self.run.tick(now)?;
+        self.run.close(now)?;
+        if self.run.version() > version {
+            self.closed(self.run.version());
         }
         Ok(())
     }
 
-    /// Brings the clients what they need for the model that they work with.
-    fn bring(&mut self, asked: Vec<(usize, RoundState)>) -> anyhow::Result<Vec<(usize, Task)>> {
-        let mut tasks = Vec::new();
-        for (at, state) in asked {
-            let lane = &mut self.lanes[at];
-            let want = state.version;
-            let frames = match lane.held {
-                Some(held) if held == want => Vec::new(),
-                Some(held) if held + 1 == want && !state.step.is_empty() => {
-                    vec![(want, FrameKind::ModelUpdate, state.step.clone())]
-                }
-                held => {
-                    let request = FetchRequest {
-                        run: lane.joined.run.clone(),
-                        held,
-                        want,
-                    };
-                    let (header, frames) = self.run.fetch(&lane.name, &request)?;
-                    lane.traffic.fetch(&request, &header);
-                    let kind = match header {
-                        ModelHeader::Snapshot(_) => FrameKind::Snapshot,
-                        ModelHeader::Steps(_) => FrameKind::ModelUpdate,
-                    };
-                    let parts = header.frames().iter().zip(frames);
-                    parts.map(|(part, frame)| (part.version, kind, frame)).collect()
-                }
-            };
-            lane.held = Some(want);
-            let train = state.phase == Phase::Training && state.selected && state.accepted.is_none();
-            tasks.push((
-                at,
-                Task {
-                    evaluate: state.evaluate,
-                    state,
-                    frames,
-                    train,
-                },
-            ));
-        }
-        Ok(tasks)
-    }
-
-    /// Has the clients work, as many at once as the gate admits, then sends their updates and evaluations in the order of the
-    /// clients.
-    async fn work(&mut self, tasks: Vec<(usize, Task)>) -> anyhow::Result<()> {
-        let mut working = JoinSet::new();
-        for (at, task) in tasks {
-            let client = self.lanes[at].client.take().context("a client is at work already")?;
-            let gate = Arc::clone(&self.gate);
-            working.spawn(async move {
-                let permit = gate.acquire_owned().await;
-                let job = move || {
-                    let _permit = permit;
-                    work(client, task)
-                };
-                (at, tokio::task::spawn_blocking(job).await)
-            });
-        }
-        let mut done = Vec::new();
-        while let Some(worked) = working.join_next().await {
-            let (at, worked) = worked?;
-            done.push((at, worked?.with_context(|| self.lanes[at].name.to_string())?));
-        }
-        done.sort_by_key(|(at, _)| *at);
-        for (at, worked) in done {
-            self.send(at, worked)?;
-        }
-        Ok(())
-    }
-
-    fn send(&mut self, at: usize, done: Done) -> anyhow::Result<()> {
+    fn send(&mut self, at: usize, done: Done, load: Option<Load>) -> anyhow::Result<()> {
         let Done {
             mut client,
             evaluation,
@@ -259,13 +200,20 @@ impl<N: FnMut(News<'_>)> Federation<N> {
         } = done;
         let lane = &mut self.lanes[at];
         match update {
-            Some((mut header, frame)) => {
-                header.evaluation = evaluation;
-                let (digest, version) = (header.id.digest, self.run.version());
-                let reply = self.run.submit(&lane.name, header.clone(), frame, self.now)?;
-                lane.traffic.update(&header, &reply);
+            Some((header, frame)) => {
+                let (digest, len, version) = (header.id.digest, header.len, self.run.version());
+                lane.load = load;
+                let reply = self.run.submit(&lane.name, header, frame, self.now)?;
+                lane.traffic.answer(len, &reply);
                 let answer = match reply {
                     UpdateReply::Accepted => Ack::Accepted,
+                    UpdateReply::Refused {
+                        why: Refusal::NotThisRound | Refusal::NotSelected,
+                        ..
+                    } => {
+                        lane.load = None;
+                        Ack::Rejected
+                    }
                     UpdateReply::Refused { why, message } => bail!("{}: {why:?}: {message}", lane.name),
                     UpdateReply::Wanted { .. } => bail!("{}: the update is wanted again", lane.name),
                 };
@@ -288,6 +236,16 @@ impl<N: FnMut(News<'_>)> Federation<N> {
 
     /// The round has closed: its bytes are those since the round before.
     fn closed(&mut self, round: u64) {
+        let loads: Vec<(usize, Load)> = self
+            .lanes
+            .iter_mut()
+            .enumerate()
+            .filter_map(|(at, lane)| Some((at, lane.load.take()?)))
+            .collect();
+        for time in &mut self.times {
+            let seconds = loads.iter().map(|(at, load)| self.clock.seconds_over(*at, load, time));
+            time.seconds += seconds.fold(0.0, f64::max);
+        }
         self.evaluated(round - 1);
         let flow = self.take_flow();
         if let Some(event) = self.run.round_closed(round, flow) {
@@ -306,7 +264,7 @@ impl<N: FnMut(News<'_>)> Federation<N> {
     fn take_flow(&mut self) -> Flow {
         let mut flow = Flow::default();
         for lane in &mut self.lanes {
-            let own = std::mem::take(&mut lane.traffic.flow);
+            let own = std::mem::take(&mut lane.traffic).flow;
             let sums = flow.fields_mut().into_iter().zip(own.fields());
             sums.for_each(|(sum, own)| *sum += own);
         }
@@ -314,36 +272,4 @@ impl<N: FnMut(News<'_>)> Federation<N> {
         self.total.1 += flow.socket_down;
         flow
     }
-}
-
-/// Whether a client works in this state.
-fn works(state: &RoundState) -> bool {
-    state.evaluate || (state.phase == Phase::Training && state.selected && state.accepted.is_none())
-}
-
-fn work(mut client: Detached, task: Task) -> Result<Done, fl_client::Error> {
-    let Task {
-        state,
-        frames,
-        train,
-        evaluate,
-    } = task;
-    for (version, kind, frame) in frames {
-        client.apply(version, kind, frame)?;
-    }
-    if !client.holds(state.version, state.model)? {
-        let why = format!("the frames of model version {} do not have its digest", state.version);
-        return Err(fl_client::Error::Protocol(why));
-    }
-    let evaluation = if evaluate { client.evaluate()? } else { None };
-    let update = if train {
-        Some(client.train(state.round, state.attempt)?)
-    } else {
-        None
-    };
-    Ok(Done {
-        client,
-        evaluation,
-        update,
-    })
 }

@@ -9,6 +9,7 @@ use fl_server::ledger::Flow;
 use prost::Message;
 
 use super::costs;
+use super::links::Load;
 
 /// Milliseconds in the header of an update: its length must not depend on the machine.
 const MILLIS: u64 = 1_000;
@@ -17,9 +18,21 @@ const MILLIS: u64 = 1_000;
 #[derive(Debug, Default)]
 pub(super) struct Traffic {
     pub(super) flow: Flow,
+    /// Ways between server and client that follow one another.
+    ways: u32,
 }
 
 impl Traffic {
+    /// What the client has moved. `examples`: that it trained on.
+    pub(super) fn load(&self, examples: u64) -> Load {
+        Load {
+            up: self.flow.socket_up,
+            down: self.flow.socket_down,
+            ways: self.ways,
+            examples,
+        }
+    }
+
     /// Connects, joins and begins to watch.
     ///
     /// # Errors
@@ -32,6 +45,8 @@ impl Traffic {
             ..wire::WatchRequest::default()
         };
         self.flow.connections += 1;
+        // TCP, TLS 1.3, `Join`: a round trip each.
+        self.ways += 6;
         self.up(costs::OPENING.0 + len(&request) + len(&watch));
         self.down(costs::OPENING.1 + len(&joined.to_wire()?));
         Ok(())
@@ -46,11 +61,14 @@ impl Traffic {
     /// A state on the stream, with the model update that travels with it.
     pub(super) fn state(&mut self, state: &RoundState) {
         self.flow.steps += state.step.len() as u64;
+        // A state that replaces an earlier one follows at once.
+        self.ways = self.ways.max(1);
         self.down(costs::message(len(&wire::RoundState::from(state.clone()))));
     }
 
     /// A fetch of model updates or of a snapshot.
     pub(super) fn fetch(&mut self, request: &FetchRequest, header: &ModelHeader) {
+        self.ways += 2;
         self.up(costs::FETCH.0 + len(&wire::FetchRequest::from(request.clone())));
         let chunk = |part| wire::ModelChunk { part: Some(part) };
         let header_len = len(&chunk(model_chunk::Part::Header(header.into())));
@@ -67,17 +85,12 @@ impl Traffic {
         self.down(bytes);
     }
 
-    /// An update, on the stream if it is small, and its answer.
-    pub(super) fn update(&mut self, header: &UpdateHeader, reply: &UpdateReply) {
+    /// An update, on the stream if it is small.
+    pub(super) fn update(&mut self, header: &UpdateHeader) {
         let mut sent = wire::UpdateHeader::from(header);
         (sent.train_ms, sent.encode_ms) = (MILLIS, MILLIS);
-        let frame = header.len;
-        match reply {
-            UpdateReply::Accepted => self.flow.update += frame,
-            _ => self.flow.refused += frame,
-        }
-        let reply = wire::UpdateReply::from(reply.clone());
-        if frame <= MAX_PUSH {
+        self.ways += 1;
+        if header.len <= MAX_PUSH {
             if let Some(id) = &mut sent.id {
                 id.run.clear();
             }
@@ -85,18 +98,31 @@ impl Traffic {
                 update: Some(sent),
                 ..wire::WatchRequest::default()
             };
-            self.up(costs::message(len(&request) + field(frame)));
+            self.up(costs::message(len(&request) + field(header.len)));
+            return;
+        }
+        let part = Some(update_chunk::Part::Header(sent));
+        let header_len = len(&wire::UpdateChunk { part });
+        self.up(costs::SUBMIT.0 + costs::message(header_len) + chunks(header.len));
+        self.down(costs::windows(header.len, SERVER_WINDOW.into()));
+    }
+
+    /// The answer to an update of `frame` bytes.
+    pub(super) fn answer(&mut self, frame: u64, reply: &UpdateReply) {
+        match reply {
+            UpdateReply::Accepted => self.flow.update += frame,
+            _ => self.flow.refused += frame,
+        }
+        let reply = wire::UpdateReply::from(reply.clone());
+        if frame <= MAX_PUSH {
             let reply = wire::RoundState {
                 reply: Some(reply),
                 ..wire::RoundState::default()
             };
             self.down(costs::message(len(&reply)));
-            return;
+        } else {
+            self.down(costs::SUBMIT.1 + len(&reply));
         }
-        let part = Some(update_chunk::Part::Header(sent));
-        let header_len = len(&wire::UpdateChunk { part });
-        self.up(costs::SUBMIT.0 + costs::message(header_len) + chunks(frame));
-        self.down(costs::SUBMIT.1 + len(&reply) + costs::windows(frame, SERVER_WINDOW.into()));
     }
 
     /// An evaluation by a call of its own, and its answer.

@@ -2,7 +2,7 @@
 
 use fl_sim::federation::{self, Setup};
 use fl_sim::score::{RoundLine, Score};
-use fl_sim::wire;
+use fl_sim::wire::{self, Engine};
 use fl_sim::workload::{TASK, Workload};
 
 use crate::fixtures::EXACT;
@@ -43,7 +43,7 @@ impl Case {
             dir: dir.to_owned(),
             run: format!(
                 "name = \"wires\"\ntask = \"{TASK}\"\nrounds = {rounds}\nseed = 7\nevaluate = {evaluate}\n\
-                 [cohort]\nmin = {asked}\ntarget = {asked}\n[train]\nbatch_size = 20\n{compression}"
+                 [train]\nbatch_size = 20\n[cohort]\nmin = {asked}\ntarget = {asked}\n{compression}"
             ),
             layout,
             weights,
@@ -60,7 +60,9 @@ impl Case {
         let tls = federation::run(self.setup(&dir.path().join("tls")), |_| {})
             .await
             .unwrap();
-        let model = wire::run(self.setup(&dir.path().join("model")), |_| {}).await.unwrap();
+        let model = wire::run(self.setup(&dir.path().join("model")), &Engine::default(), |_| {})
+            .await
+            .unwrap();
         assert_eq!(tls.model, model.model);
         assert_eq!(frames(&tls), frames(&model));
         for (tls, model) in tls.rounds.iter().zip(&model.rounds) {
@@ -145,4 +147,57 @@ async fn frames_that_travel_by_calls() {
         };
         case.compare().await;
     }
+}
+
+async fn on_clock(case: &Case, engine: &str) -> Score {
+    let engine: Engine = toml::from_str(&format!("wire = \"model\"\n{engine}")).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    wire::run(case.setup(dir.path()), &engine, |_| {}).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_round_takes_as_long_as_its_slowest_client_and_no_waiting() {
+    let case = Case {
+        clients: 3,
+        asked: 3,
+        rounds: 2,
+        evaluate: false,
+        compression: SMALL,
+    };
+    let links =
+        "links = [{ up = \"1Gbit/s\", clients = 2 }, { up = \"8kbit/s\", latency = \"50ms\" }]\ntrain_seconds = 100.0";
+    let slow = on_clock(&case, links).await;
+    // A frame of about 8 KB at 1 KB a second, and two ways or more.
+    for round in &slow.rounds {
+        let least = 100.0 + round.frames_up as f64 / 3.0 / 1_000.0 + 0.1;
+        assert!(
+            (least * 0.98..least + 4.0).contains(&round.seconds),
+            "{}: {least}",
+            round.seconds
+        );
+    }
+    assert_eq!(slow, on_clock(&case, links).await, "the same seconds and bytes again");
+    let free = on_clock(&case, "").await;
+    assert!(free.rounds.iter().all(|round| round.seconds == 0.0));
+    assert_eq!((free.model, free.server_socket), (slow.model, slow.server_socket));
+    assert_eq!(free.times.len(), 9);
+    assert!(free.times[0].seconds > free.times[3].seconds && free.times[2].seconds > free.times[0].seconds);
+    assert!((slow.times[0].seconds - free.times[0].seconds - 200.0).abs() < 1e-6);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_on_a_slow_link_comes_too_late_for_a_round_that_does_not_wait() {
+    let case = Case {
+        clients: 3,
+        asked: 2,
+        rounds: 3,
+        evaluate: true,
+        compression: "size = 3\ngrace = \"1s\"\n[compression]\nuplink = { budget = \"2 bits\" }",
+    };
+    let links = "links = [{ clients = 2 }, { up = \"8kbit/s\" }]";
+    let score = on_clock(&case, links).await;
+    for round in &score.rounds {
+        assert_eq!((round.updates, round.seconds), (2, 1.0));
+    }
+    assert_eq!(score, on_clock(&case, links).await);
 }

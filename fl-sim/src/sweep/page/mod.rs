@@ -4,6 +4,7 @@ mod front;
 mod loss;
 mod section;
 mod svg;
+mod times;
 mod traffic;
 
 use std::fmt::Write as _;
@@ -86,8 +87,9 @@ fn write_section(out: &mut String, section: &Section<'_>) {
     );
     let _ = writeln!(
         out,
-        "<h3>Bytes by round <small>each picture has its own scale</small></h3>\n{}</section>",
-        traffic::by_round(section)
+        "<h3>Bytes by round <small>each picture has its own scale</small></h3>\n{}{}</section>",
+        traffic::by_round(section),
+        times::table(section.outcome)
     );
 }
 

@@ -1,0 +1,184 @@
+//! What the clients of a federation in memory do: load data, take models, evaluate and train, several at once.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use bytes::Bytes;
+use fl_client::{Detached, Tasks};
+use fl_compress::FrameKind;
+use fl_proto::{ClientId, EvaluationReport, FetchRequest, Joined, ModelHeader, Phase, RoundState, UpdateHeader};
+use fl_server::LocalRun;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use super::links::Load;
+use super::traffic::Traffic;
+
+/// One client of the federation.
+pub(super) struct Lane {
+    pub(super) name: ClientId,
+    pub(super) client: Option<Detached>,
+    /// Its learners, until it holds a model.
+    pub(super) tasks: Option<Tasks>,
+    pub(super) joined: Joined,
+    pub(super) held: Option<u64>,
+    pub(super) traffic: Traffic,
+    /// The state that it has not acted on.
+    pub(super) told: Option<RoundState>,
+    /// Of its update that counts in the open round.
+    pub(super) load: Option<Load>,
+}
+
+/// What a client is asked to do.
+pub(super) struct Task {
+    state: RoundState,
+    /// What leads to the model: version, kind and bytes of each frame.
+    frames: Vec<(u64, FrameKind, Bytes)>,
+    train: bool,
+    evaluate: bool,
+}
+
+/// What it has done.
+pub(super) struct Done {
+    pub(super) client: Detached,
+    pub(super) evaluation: Option<EvaluationReport>,
+    pub(super) update: Option<(UpdateHeader, Bytes)>,
+}
+
+/// Has the clients that work for the first time load their data.
+pub(super) async fn load(
+    lanes: &mut [Lane],
+    gate: &Arc<Semaphore>,
+    states: &Path,
+    asked: &[(usize, RoundState)],
+) -> anyhow::Result<()> {
+    let mut loading = JoinSet::new();
+    for (at, _) in asked {
+        let (at, lane) = (*at, &mut lanes[*at]);
+        let Some(tasks) = lane.tasks.take() else { continue };
+        let (state, joined, gate) = (states.join(lane.name.as_str()), lane.joined.clone(), Arc::clone(gate));
+        loading.spawn(async move {
+            let permit = gate.acquire_owned().await;
+            let load = move || {
+                let _permit = permit;
+                let mut client = Detached::join(&state, tasks, joined)?;
+                let held = client.held()?;
+                Ok::<_, fl_client::Error>((client, held))
+            };
+            (at, tokio::task::spawn_blocking(load).await)
+        });
+    }
+    while let Some(loaded) = loading.join_next().await {
+        let (at, loaded) = loaded?;
+        let (client, held) = loaded?.with_context(|| lanes[at].name.to_string())?;
+        (lanes[at].client, lanes[at].held) = (Some(client), held);
+    }
+    Ok(())
+}
+
+/// Brings the clients what they need for the model that they work with.
+pub(super) fn bring(
+    lanes: &mut [Lane],
+    run: &mut LocalRun,
+    asked: Vec<(usize, RoundState)>,
+) -> anyhow::Result<Vec<(usize, Task)>> {
+    let mut tasks = Vec::new();
+    for (at, state) in asked {
+        let lane = &mut lanes[at];
+        let want = state.version;
+        let frames = match lane.held {
+            Some(held) if held == want => Vec::new(),
+            Some(held) if held + 1 == want && !state.step.is_empty() => {
+                vec![(want, FrameKind::ModelUpdate, state.step.clone())]
+            }
+            held => {
+                let request = FetchRequest {
+                    run: lane.joined.run.clone(),
+                    held,
+                    want,
+                };
+                let (header, frames) = run.fetch(&lane.name, &request)?;
+                lane.traffic.fetch(&request, &header);
+                let kind = match header {
+                    ModelHeader::Snapshot(_) => FrameKind::Snapshot,
+                    ModelHeader::Steps(_) => FrameKind::ModelUpdate,
+                };
+                let parts = header.frames().iter().zip(frames);
+                parts.map(|(part, frame)| (part.version, kind, frame)).collect()
+            }
+        };
+        lane.held = Some(want);
+        let train = state.phase == Phase::Training && state.selected && state.accepted.is_none();
+        tasks.push((
+            at,
+            Task {
+                evaluate: state.evaluate,
+                state,
+                frames,
+                train,
+            },
+        ));
+    }
+    Ok(tasks)
+}
+
+/// Has the clients work, as many at once as the gate admits. Returns what they have done, in the order of the clients.
+pub(super) async fn work(
+    lanes: &mut [Lane],
+    gate: &Arc<Semaphore>,
+    tasks: Vec<(usize, Task)>,
+) -> anyhow::Result<Vec<(usize, Done)>> {
+    let mut working = JoinSet::new();
+    for (at, task) in tasks {
+        let client = lanes[at].client.take().context("a client is at work already")?;
+        let gate = Arc::clone(gate);
+        working.spawn(async move {
+            let permit = gate.acquire_owned().await;
+            let job = move || {
+                let _permit = permit;
+                do_task(client, task)
+            };
+            (at, tokio::task::spawn_blocking(job).await)
+        });
+    }
+    let mut done = Vec::new();
+    while let Some(worked) = working.join_next().await {
+        let (at, worked) = worked?;
+        done.push((at, worked?.with_context(|| lanes[at].name.to_string())?));
+    }
+    done.sort_by_key(|(at, _)| *at);
+    Ok(done)
+}
+
+/// Whether a client works in this state.
+pub(super) fn works(state: &RoundState) -> bool {
+    state.evaluate || (state.phase == Phase::Training && state.selected && state.accepted.is_none())
+}
+
+fn do_task(mut client: Detached, task: Task) -> Result<Done, fl_client::Error> {
+    let Task {
+        state,
+        frames,
+        train,
+        evaluate,
+    } = task;
+    for (version, kind, frame) in frames {
+        client.apply(version, kind, frame)?;
+    }
+    if !client.holds(state.version, state.model)? {
+        let why = format!("the frames of model version {} do not have its digest", state.version);
+        return Err(fl_client::Error::Protocol(why));
+    }
+    let evaluation = if evaluate { client.evaluate()? } else { None };
+    let update = if train {
+        Some(client.train(state.round, state.attempt)?)
+    } else {
+        None
+    };
+    Ok(Done {
+        client,
+        evaluation,
+        update,
+    })
+}
