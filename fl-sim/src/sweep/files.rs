@@ -222,6 +222,13 @@ mod tests {
         let folder = Folder::open(dir.path(), &sweep, FILE).unwrap();
         let mut ours = group("ours", 0, &[&[0.4, 0.7], &[0.5, 0.8]], 10);
         ours.label = label.to_owned();
+        for (at, record) in ours.records.iter_mut().enumerate() {
+            record.score.times = vec![LinkTime {
+                mbit: 10.0,
+                latency_ms: 50.0,
+                seconds: 3.0 + at as f64,
+            }];
+        }
         let groups = vec![group("fp32", 0, &[&[0.5, 0.8], &[0.5, 0.9]], 1000), ours];
         let outcome = Outcome {
             quick: false,
@@ -249,6 +256,19 @@ mod tests {
         assert_eq!(lines.count(), 3);
         assert!(trials.contains("ours,0,\"budget=\"\"a, b\"\"\",1,80.0,"), "{trials}");
         assert_eq!(file(dir.path(), "rounds.csv").lines().count(), 1 + 2 * 2 * 2);
+        let times = file(dir.path(), "times.csv");
+        assert_eq!(
+            times.lines().next(),
+            Some("phase,variant,point,label,seed,mbit,latency_ms,seconds")
+        );
+        assert!(
+            times.lines().count() == 3 && times.contains(",1,10.0,50.0,4.0"),
+            "{times}"
+        );
+        assert!(
+            file(dir.path(), "sweep.html").contains("<td>3.5</td>"),
+            "the mean of the seeds"
+        );
         let json: serde_json::Value = serde_json::from_str(&file(dir.path(), "trials.json")).unwrap();
         assert_eq!(json.as_array().map(Vec::len), Some(4));
         assert_eq!(json[3]["score"]["rounds"][1]["accuracy"].as_f64(), Some(0.8));
@@ -264,6 +284,7 @@ mod tests {
             "test loss",
             "Bytes by kind",
             "Bytes by round",
+            "Time against link",
             "<svg",
         ] {
             assert!(page.contains(part), "{part}");
